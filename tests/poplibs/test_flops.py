@@ -28,7 +28,7 @@ WITHOUT_FLOPS = {
     "popops.dynamic_slice", "popops.dynamic_update", "popops.encode_one_hot", "popops.fill",
     "popops.gather", "popops.iota", "popops.multi_slice", "popops.multi_update",
     "popops.partial_transpose", "popops.regroup_tensor", "popops.select", "popops.sequence_slice",
-    "popops.zero", "poprand.bernoulli",
+    "popops.zero", "poprand.bernoulli", "popsparse.dynamic.slice_rows",
 }  # fmt: skip
 # Between replicas; the graphs of these tests have one.
 OPS = [name for name in all_ops() if not name.startswith("gcl.")]

@@ -297,6 +297,46 @@ def test_embeddings_with_a_sparse_table():
     assert found[[1, 3]].tolist() == A[[1, 3]].tolist()
 
 
+def test_rows_that_a_table_lacks_are_zero():
+    """More indices than the plan's batch, of which some are past the last row, in blocks."""
+    dense = np.kron(np.eye(4, 3), np.ones((4, 4), np.float32))
+    params = dynamic.FullyConnectedParams.create_with_nz_ratio(1.0, 2, 12, 16, block=4)
+    graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=8).create_device())
+    sequence = tr.Sequence()
+    table = dynamic.create_fully_connected_weights(graph, F, params)
+    indices = dynamic.create_indices_tensor(graph, params, 9)
+    rows = dynamic.embedding_slice(graph, table, indices, sequence)
+    for name, tensor in (("meta", table.meta_info), ("values", table.nz_values), ("at", indices)):
+        graph.create_host_write(name, tensor)
+    graph.create_host_read("rows", rows)
+    engine = tr.Engine(graph, sequence).load()
+    partitioner = dynamic.Partitioner(params, F, graph.target)
+    data = partitioner.create_sparsity_data(CSRMatrix.from_dense(dense, (4, 4)))
+    asked = np.array([15, 0, 5, 16, 5, 11, 12, 99, 2], np.uint32)
+    for name, array in (("meta", data.meta_info), ("values", data.nz_values), ("at", asked)):
+        engine.write_tensor(name, array)
+    engine.run()
+    expected = np.concatenate((dense, np.zeros((84, 12), np.float32)))[asked]
+    assert engine.read_tensor("rows").tolist() == expected.tolist()
+
+
+def test_wrong_embeddings_are_named():
+    """Indices and slices of other types and shapes, and a table without gradients of values."""
+    params = dynamic.FullyConnectedParams.create_with_nz_ratio(0.5, 4, 6, 4)
+    graph, sequence = tr.Graph(one_tile()), tr.Sequence()
+    indices = dynamic.create_indices_tensor(graph, params)
+    slices = dynamic.create_slice_tensor(graph, F, params)
+    plain = dynamic.create_fully_connected_weights(graph, F, params)
+    table = dynamic.create_fully_connected_weights(graph, F, params, **PASSES)
+    with pytest.raises(SparsityError, match=r"got indices of float \[4, 6\]"):
+        dynamic.embedding_slice(graph, table, slices, sequence)
+    with pytest.raises(SparsityError, match="without do_grad_w_pass"):
+        dynamic.embedding_update_add(graph, plain, slices, indices, sequence)
+    short = slices.slice(0, 3, 0)
+    with pytest.raises(SparsityError, match=r"float \[3, 6\], expected float \[4, 6\]"):
+        dynamic.embedding_update_add(graph, table, short, indices, sequence)
+
+
 def test_wrong_matrices_are_named():
     """Sizes, order, duplicates, ratios, batches and foreign words: each is said."""
     params = dynamic.MatMulParams.create_with_nz_ratio(0.5, 1, 4, 6, 2)

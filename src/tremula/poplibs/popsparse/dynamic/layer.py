@@ -12,17 +12,25 @@ from typing import Unpack
 import numpy as np
 
 from tremula.base.source import user_source
-from tremula.base.types import FLOAT, INT, UNSIGNED_INT, UNSIGNED_SHORT, Type, as_type
+from tremula.base.types import FLOAT, INT, UNSIGNED_SHORT, Type, as_type
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, Repeat, Sequence
+from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensors.runs import Runs
-from tremula.poplar.tensors.tensor import Tensor, concat
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs.counts import ceil_div
-from tremula.poplibs.popops import cast, counted_for_loop, zero
+from tremula.poplibs.popops import cast, zero
 from tremula.poplibs.popsparse import dynamic_costs as costs
 from tremula.poplibs.popsparse.dynamic import codelets
+from tremula.poplibs.popsparse.dynamic.buckets import (
+    Buckets,
+    Places,
+    Ring,
+    SparseTensor,
+    buffer_like,
+    of_group,
+)
 from tremula.poplibs.popsparse.dynamic.meta_info import n_overflow_words
 from tremula.poplibs.popsparse.dynamic.params import (
     DynamicOptions,
@@ -49,37 +57,13 @@ from tremula.poplibs.poputil.steps import run_vertices
 Ints = np.ndarray
 
 
-@dataclass(frozen=True, slots=True)
-class SparseTensor:
-    """A sparse matrix on tiles: words of its pattern, its values, and the plan both follow."""
-
-    meta_info: Tensor  # UNSIGNED_SHORT
-    nz_values: Tensor
-    plan: DynamicPlan
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """Coordinates of every tile of a plan, in the order of buckets."""
-
-    x: Ints
-    y: Ints
-    z: Ints
-    tile: Ints
-
-    @classmethod
-    def of(cls, plan: DynamicPlan) -> "_Places":
-        x, y, z = np.unravel_index(np.arange(plan.n_tiles), (plan.x, plan.y, plan.z))
-        return cls(x, y, z, (y * plan.z + z) * plan.x + x)
-
-
 def create_fully_connected_weights(
     graph: Graph, type: Type | str, params: FullyConnectedParams | MatMulParams,
     name: str = "weights", **options: Unpack[DynamicOptions],
 ) -> SparseTensor:  # fmt: skip
     """Room for a matrix [outputs, inputs] of any pattern with so many non-zeros."""
     plan = plan_of(params, type, graph.target.chip, graph.target.n_tiles, options)
-    places, n_head = _Places.of(plan), n_overflow_words(plan)
+    places, n_head = Places.of(plan), n_overflow_words(plan)
     element = plan.problem.element
     words = graph.add_variable(
         UNSIGNED_SHORT, [n_head + plan.n_tiles * plan.n_meta], f"{name}/metaInfo"
@@ -199,86 +183,6 @@ def _product(
 
 
 @dataclass(frozen=True)
-class _Buckets:
-    """All buckets of a matrix, as [x, y, z, size] of words and of values."""
-
-    words: Tensor
-    values: Tensor
-
-    @classmethod
-    def of(cls, weights: SparseTensor) -> "_Buckets":
-        plan, n_head = weights.plan, n_overflow_words(weights.plan)
-        shape = plan.x, plan.y, plan.z
-        words = weights.meta_info.slice(n_head, len(weights.meta_info), 0)
-        return cls(
-            words.reshape((*shape, plan.n_meta)), weights.nz_values.reshape((*shape, plan.n_values))
-        )
-
-
-def _moved(tensor: Tensor, dim: int, step: int) -> Tensor:
-    """A view of a ring: entry i shows what was at i - step."""
-    n = tensor.shape[dim]
-    cut = n - step % n
-    if cut == n:
-        return tensor
-    return concat([tensor.slice(cut, n, dim), tensor.slice(0, cut, dim)], dim)
-
-
-def _buffer(graph: Graph, like: Tensor, plan: DynamicPlan, name: str) -> Tensor:
-    """A new [x, y, z, size], each entry on its tile."""
-    size = like.shape[3]
-    buffer = graph.add_variable(like.type, list(like.shape), name)
-    begin = np.arange(plan.n_tiles) * size
-    if size:
-        tiles = _Places.of(plan).tile
-        graph.set_tile_mapping(
-            buffer, TileMapping(begin, begin + size, tiles, graph.target.n_tiles)
-        )
-    return buffer
-
-
-class _Ring:
-    """Buffers that move on by one tile at a time, as far as the overflow words say."""
-
-    def __init__(
-        self, graph: Graph, weights: SparseTensor, sources: list[Tensor], step: int, name: str
-    ) -> None:
-        self.graph, self.plan, self.sources, self.step = graph, weights.plan, sources, step
-        self.name, self.head = name, weights.meta_info.slice(0, 2, 0)
-        self.buffers = [_buffer(graph, s, weights.plan, f"{name}/buffer") for s in sources]
-        self.spare = [_buffer(graph, s, weights.plan, f"{name}/spare") for s in sources]
-
-    def moved(self, x: int, y: int) -> Sequence:
-        steps = Sequence()
-        for buffer, spare in zip(self.buffers, self.spare, strict=True):
-            view = _moved(_moved(buffer, 0, x * self.step), 1, y * self.step)
-            steps.add(Copy(view, spare), Copy(spare, buffer))
-        return steps
-
-    def add(
-        self, compute: Sequence, sequence: Sequence, known: tuple[int, int] | None = None
-    ) -> None:
-        """Along y up to endY, then, for each x up to endX, once around y.
-
-        With `known` (endX, endY) the steps are so many, whatever the overflow words say.
-        """
-        plan = self.plan
-        if plan.x * plan.y == 1 or known == (1, 1):
-            return
-        for source, buffer in zip(self.sources, self.buffers, strict=True):
-            sequence.add(Copy(source, buffer))
-        along_y = Sequence([self.moved(0, 1), compute])
-        along_x = Sequence([self.moved(1, 1), compute, Repeat(plan.y - 1, along_y)])
-        if known is not None:
-            sequence.add(Repeat(known[1] - 1, along_y), Repeat(known[0] - 1, along_x))
-            return
-        ends = cast(self.graph, self.head, UNSIGNED_INT, sequence, f"{self.name}/ends")
-        for end, body in ((ends[1], along_y), (ends[0], along_x)):
-            loop = counted_for_loop(self.graph, 1, end, 1, lambda _, body=body: body, self.name)
-            sequence.add(loop)
-
-
-@dataclass(frozen=True)
 class _Product:
     """One product with the matrix, or with its transpose."""
 
@@ -294,22 +198,22 @@ class _Product:
 
     def add(self, dense: Tensor, out: Tensor, sequence: Sequence) -> None:
         plan, p = self.plan, self.plan.problem
-        buckets = _Buckets.of(self.weights)
+        buckets = Buckets.of(self.weights)
         if self.is_gradient and p.side > 1:
             buckets = self._turned(buckets, sequence)
         partials = self._partials(sequence)
         self._compute(buckets, dense, partials, sequence, n_own=plan.z)
         steps = Sequence()
-        ring = _Ring(self.graph, self.weights, [buckets.words, buckets.values], 1, self.name)
+        ring = Ring(self.graph, self.weights, [buckets.words, buckets.values], 1, self.name)
         if plan.x * plan.y > 1:
-            moved = _Buckets(ring.buffers[0], ring.buffers[1])
+            moved = Buckets(ring.buffers[0], ring.buffers[1])
             self._compute(moved, dense, partials, steps, n_own=0)
         ring.add(steps, sequence, self.known.ends if self.known else None)
         self._reduce(partials, out, sequence)
 
     def _rows(self, *, is_out: bool) -> tuple[Ints, Ints]:
         """(first, number) of the rows of blocks that each tile reads or writes."""
-        plan, p, places = self.plan, self.plan.problem, _Places.of(self.plan)
+        plan, p, places = self.plan, self.plan.problem, Places.of(self.plan)
         is_x = is_out != self.is_gradient
         part, size, n = (places.x, plan.tile_x, p.n_x) if is_x else (places.y, plan.tile_y, p.n_y)
         first = np.minimum(part * size, n)
@@ -320,7 +224,7 @@ class _Product:
         sizes = self._rows(is_out=True)[1] * plan.tile_z * p.side
         ends = np.cumsum(sizes)
         partials = self.graph.add_variable(p.partials, [int(ends[-1])], f"{self.name}/partials")
-        tiles = _Places.of(plan).tile
+        tiles = Places.of(plan).tile
         kept = sizes > 0
         mapping = TileMapping(
             (ends - sizes)[kept], ends[kept], tiles[kept], self.graph.target.n_tiles
@@ -329,10 +233,10 @@ class _Product:
         zero(self.graph, partials, sequence, f"{self.name}/zero")
         return partials
 
-    def _turned(self, buckets: _Buckets, sequence: Sequence) -> _Buckets:
+    def _turned(self, buckets: Buckets, sequence: Sequence) -> Buckets:
         """Each tile transposes the blocks of its bucket."""
         plan, p = self.plan, self.plan.problem
-        turned = _buffer(self.graph, buckets.values, plan, f"{self.name}/turned")
+        turned = buffer_like(self.graph, buckets.values, plan, f"{self.name}/turned")
         begin = np.arange(plan.n_tiles) * plan.n_values
         source = np.tile(np.arange(plan.n_values // p.area, dtype=np.int32), (plan.n_tiles, 1))
         fields = {
@@ -342,22 +246,22 @@ class _Product:
             "side": p.side,
         }
         codelet = static_codelets.transpose_blocks(p.element)
-        tiles = _Places.of(plan).tile
+        tiles = Places.of(plan).tile
         if plan.n_values:
             run_vertices(self.graph, codelet, fields, tiles, sequence, f"{self.name}/turn")
-        return _Buckets(buckets.words, turned)
+        return Buckets(buckets.words, turned)
 
     def _compute(
-        self, buckets: _Buckets, dense: Tensor, partials: Tensor, sequence: Sequence, n_own: int
+        self, buckets: Buckets, dense: Tensor, partials: Tensor, sequence: Sequence, n_own: int
     ) -> None:
         """Every tile goes through the buckets of the z tiles of its place."""
-        plan, p, places = self.plan, self.plan.problem, _Places.of(self.plan)
+        plan, p, places = self.plan, self.plan.problem, Places.of(self.plan)
         sizes = self._rows(is_out=True)[1] * plan.tile_z * p.side
         ends = np.cumsum(sizes)
         group = np.arange(plan.n_tiles) // plan.z
         fields = {
-            "words": _of_group(buckets.words, group, plan.z),
-            "values": _of_group(buckets.values, group, plan.z),
+            "words": of_group(buckets.words, group, plan.z),
+            "values": of_group(buckets.values, group, plan.z),
             "dense": self._gathered(dense),
             "partials": Slices(partials, ends - sizes, ends),
             "sub_group": group + 1,
@@ -377,7 +281,7 @@ class _Product:
 
     def _gathered(self, dense: Tensor) -> Slices:
         """A tile's rows of the dense operand, within its columns."""
-        plan, p, places = self.plan, self.plan.problem, _Places.of(self.plan)
+        plan, p, places = self.plan, self.plan.problem, Places.of(self.plan)
         first, count = self._rows(is_out=False)
         tile = np.repeat(np.arange(plan.n_tiles), count)
         ends = np.cumsum(count)
@@ -442,7 +346,7 @@ class _Product:
 
     def _reduce(self, partials: Tensor, out: Tensor, sequence: Sequence) -> None:
         """Sums over the partitions of the inner dimension, where the result lies."""
-        plan, p, places = self.plan, self.plan.problem, _Places.of(self.plan)
+        plan, p, places = self.plan, self.plan.problem, Places.of(self.plan)
         first, count = self._rows(is_out=True)
         tile = np.repeat(np.arange(plan.n_tiles), count)
         ends = np.cumsum(count)
@@ -453,12 +357,6 @@ class _Product:
         n_rows = out.n_elems // (p.n_batch * p.side)
         stretches = np.arange(n_rows * plan.z) * width
         add_up(self.graph, partials, begin, place, out, stretches, sequence, f"{self.name}/reduce")
-
-
-def _of_group(buckets: Tensor, group: Ints, n_z: int) -> Slices:
-    """For each tile the buckets of all z tiles of its place, one behind the other."""
-    size = buckets.shape[3] * n_z
-    return Slices(buckets.flatten(), group * size, (group + 1) * size)
 
 
 @dataclass(frozen=True)
@@ -476,14 +374,14 @@ class _GradW:
         shape = [plan.x, plan.y, plan.z, plan.n_values]
         total = graph.add_variable(FLOAT, shape, f"{self.name}/total")
         begin = np.arange(plan.n_tiles) * plan.n_values
-        tiles = _Places.of(plan).tile
+        tiles = Places.of(plan).tile
         mapping = TileMapping(begin, begin + plan.n_values, tiles, graph.target.n_tiles)
         graph.set_tile_mapping(total, mapping)
         zero(graph, total, sequence, f"{self.name}/zero")
         own = self._operands(dense, gradient, sequence)
         self._compute(own, total, sequence)
         if plan.x * plan.y > 1:
-            ring = _Ring(graph, self.weights, own, -1, self.name)
+            ring = Ring(graph, self.weights, own, -1, self.name)
             steps = Sequence()
             self._compute(ring.buffers, total, steps)
             ring.add(steps, sequence)
@@ -497,12 +395,12 @@ class _GradW:
         shape, row = (plan.x, plan.y, plan.z), p.n_batch * p.side
         found = []
         for flat, part, size, n in (
-            (dense, _Places.of(plan).y, plan.tile_y, p.n_y),
-            (gradient, _Places.of(plan).x, plan.tile_x, p.n_x),
+            (dense, Places.of(plan).y, plan.tile_y, p.n_y),
+            (gradient, Places.of(plan).x, plan.tile_x, p.n_x),
         ):
             like = self.graph.add_variable(p.element, [*shape, size * row], f"{self.name}/operand")
             begin = np.arange(plan.n_tiles) * size * row
-            tiles = _Places.of(plan).tile
+            tiles = Places.of(plan).tile
             mapping = TileMapping(begin, begin + size * row, tiles, self.graph.target.n_tiles)
             self.graph.set_tile_mapping(like, mapping)
             first = np.minimum(part * size, n)
@@ -518,7 +416,7 @@ class _GradW:
         numbers = np.arange(plan.n_tiles) // plan.z + 1
         group = self.graph.add_constant(INT, [*shape, 1], numbers, f"{self.name}/group")
         at = np.arange(plan.n_tiles)
-        mapping = TileMapping(at, at + 1, _Places.of(plan).tile, self.graph.target.n_tiles)
+        mapping = TileMapping(at, at + 1, Places.of(plan).tile, self.graph.target.n_tiles)
         self.graph.set_tile_mapping(group, mapping)
         return [*found, group]
 
@@ -531,7 +429,7 @@ class _GradW:
             return Slices(tensor.flatten(), at * size, (at + 1) * size)
 
         fields = {
-            "words": each(_Buckets.of(self.weights).words),
+            "words": each(Buckets.of(self.weights).words),
             "dense": each(operands[0]),
             "gradient": each(operands[1]),
             "visiting": each(operands[2]),
@@ -543,7 +441,7 @@ class _GradW:
             "planned_flops": 2 * -(-p.n_values * p.area // plan.n_tiles) * p.n_batch,
         }
         codelet = codelets.values_gradient(p.element)
-        tiles = _Places.of(plan).tile
+        tiles = Places.of(plan).tile
         run_vertices(self.graph, codelet, fields, tiles, sequence, f"{self.name}/multiply")
 
     def _planned_cycles(self) -> int:

@@ -106,6 +106,14 @@ class Partitioner:
         """New values for a pattern that was distributed before: its meta-information stays."""
         return self._values(self._canonical(matrix)[2], data.source)
 
+    def order_of(self, data: SparsityData, matrix: CSRMatrix) -> Ints:
+        """int64[values on the device]: which of the matrix's each is; -1: none."""
+        side = self.plan.problem.side
+        numbers = np.arange(1, len(matrix.nz_values) + 1)  # 0 where a bucket has none
+        blocks = self._canonical(matrix.with_values(numbers))[2].reshape(-1, side, side)
+        stored = np.concatenate((blocks.transpose(0, 2, 1), np.zeros((1, side, side), np.int64)))
+        return stored[data.source].reshape(-1) - 1
+
     def to_coo(self, meta_info: Ints, nz_values: Ints) -> COOMatrix:
         """The matrix that the device's data stand for, row by row."""
         plan, side = self.plan, self.plan.problem.side

@@ -9,8 +9,10 @@ from tremula.base.types import FLOAT, HALF, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplibs.popsparse import references
 from tremula.poplibs.popsparse.errors import SparsityError
 from tremula.poplibs.popsparse.formats import CSRMatrix
+from tremula.poplibs.popsparse.references import random_values
 from tremula.poplibs.popsparse.static import codelets
 from tremula.poplibs.popsparse.static.operands import (
     MatMulParams,
@@ -110,46 +112,25 @@ def random_pattern(
     return CSRMatrix.from_dense(np.kron(present, np.ones((side, side), np.float32)), (side, side))
 
 
-def _values(rng: np.random.Generator, element: Type, *shape: int) -> np.ndarray:
-    return rng.standard_normal(shape).astype(element.dtype)
-
-
 def _forward_samples(element: Type, rng: np.random.Generator) -> Iterator[Sample]:
     for m, k, n, side, density in _SAMPLES:
         pattern = random_pattern(rng, m, k, side, density)
-        values = _values(rng, element, len(pattern.nz_values))
-        yield Sample((values, _values(rng, element, k, n)), {"pattern": pattern})
+        values = random_values(rng, element, len(pattern.nz_values))
+        yield Sample((values, random_values(rng, element, k, n)), {"pattern": pattern})
 
 
 def _dense_samples(element: Type, rng: np.random.Generator) -> Iterator[Sample]:
     for m, k, n, side, density in _SAMPLES:
         pattern = random_pattern(rng, m, k, side, density)
-        values = _values(rng, element, len(pattern.nz_values))
-        yield Sample((values, _values(rng, element, m, n)), {"pattern": pattern})
+        values = random_values(rng, element, len(pattern.nz_values))
+        yield Sample((values, random_values(rng, element, m, n)), {"pattern": pattern})
 
 
 def _gradient_samples(element: Type, rng: np.random.Generator) -> Iterator[Sample]:
     for m, k, n, side, density in _SAMPLES:
         pattern = random_pattern(rng, m, k, side, density)
-        operands = _values(rng, element, k, n), _values(rng, element, m, n)
+        operands = random_values(rng, element, k, n), random_values(rng, element, m, n)
         yield Sample(operands, {"pattern": pattern})
-
-
-def _matrix(values: np.ndarray, pattern: CSRMatrix) -> np.ndarray:
-    return pattern.with_values(values.astype(np.float64)).to_dense()
-
-
-def _forward(values: np.ndarray, dense: np.ndarray, pattern: CSRMatrix) -> np.ndarray:
-    return (_matrix(values, pattern) @ dense.astype(np.float64)).astype(dense.dtype)
-
-
-def _dense_gradient(values: np.ndarray, gradient: np.ndarray, pattern: CSRMatrix) -> np.ndarray:
-    return (_matrix(values, pattern).T @ gradient.astype(np.float64)).astype(gradient.dtype)
-
-
-def _values_gradient(dense: np.ndarray, gradient: np.ndarray, pattern: CSRMatrix) -> np.ndarray:
-    full = gradient.astype(np.float64) @ dense.astype(np.float64).T
-    return pattern.values_of(full).astype(dense.dtype)
 
 
 def _errors(first: tuple[int, ...]) -> tuple[ErrorCase, ...]:
@@ -180,7 +161,7 @@ register(
         about="a sparse matrix of a pattern known when compiling, by a dense one",
         types=(FLOAT, HALF),
         samples=_forward_samples,
-        reference=_forward,
+        reference=references.product,
         codelets=_FAMILIES,
         tolerance=_TOLERANCE,
         errors=_errors((32,)),
@@ -193,7 +174,7 @@ register(
         about="the gradient of the dense operand of `static.mat_mul`",
         types=(FLOAT, HALF),
         samples=_dense_samples,
-        reference=_dense_gradient,
+        reference=references.dense_gradient,
         codelets=(*_FAMILIES, codelets.gather_values, codelets.transpose_blocks),
         tolerance=_TOLERANCE,
     )
@@ -205,7 +186,7 @@ register(
         about="the gradient of the values of `static.mat_mul`, at the pattern alone",
         types=(FLOAT, HALF),
         samples=_gradient_samples,
-        reference=_values_gradient,
+        reference=references.values_gradient,
         codelets=(codelets.values_gradient, codelets.reduce_add),
         tolerance=_TOLERANCE,
     )
