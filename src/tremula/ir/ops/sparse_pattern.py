@@ -1,19 +1,28 @@
-"""Patterns of sparse matrices that are known before a model is captured."""
+"""Patterns of sparse matrices that are known before a model is captured.
 
+Operations name a pattern by number. A number is known while anybody holds its pattern, and else as
+long as it is among those used last: a program that only names it keeps it by running.
+"""
+
+from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tremula.ir.errors import UnsuitableModel
+
 if TYPE_CHECKING:  # the tile side is loaded where it is used
     from tremula.poplibs.popsparse import CSRMatrix
 
 _N_HASHED = 7  # bytes of a pattern's number: it fits an argument of an operation
-_known: dict[int, "Pattern"] = {}
+_MOST_BLOCKS = 1 << 26  # of the patterns used last, together: a quarter of a gigabyte
+_known: WeakValueDictionary[int, "Pattern"] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,15 +76,18 @@ class Pattern:
             (self.side, self.side),
         )  # fmt: skip
 
-    @cached_property
+    @property
     def number(self) -> int:
         """What operations call it: a hash of all of it, the same in every process."""
+        _used_last.keep(self._hash, _known.setdefault(self._hash, self))
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         found = sha256(repr((self.n_rows, self.n_columns, self.side)).encode())
         found.update(self.row_start.tobytes())
         found.update(self.columns.tobytes())
-        number = int.from_bytes(found.digest()[:_N_HASHED], "big")
-        _known.setdefault(number, self)
-        return number
+        return int.from_bytes(found.digest()[:_N_HASHED], "big")
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
         """(row_start, columns, rows) as tensors on a device."""
@@ -92,6 +104,35 @@ class Pattern:
         return {}
 
 
+class _UsedLast:
+    """The patterns that were used last, so many that their blocks are not too many."""
+
+    def __init__(self, most_blocks: int) -> None:
+        self.patterns: OrderedDict[int, Pattern] = OrderedDict()
+        self.most_blocks, self.n_blocks = most_blocks, 0
+
+    def keep(self, number: int, pattern: Pattern) -> None:
+        """Put a pattern last, and let those go that were not used for longest."""
+        if number in self.patterns:
+            self.patterns.move_to_end(number)
+            return
+        self.patterns[number] = pattern
+        self.n_blocks += pattern.n_blocks
+        while len(self.patterns) > 1 and self.n_blocks > self.most_blocks:
+            self.n_blocks -= self.patterns.popitem(last=False)[1].n_blocks
+
+
+_used_last = _UsedLast(_MOST_BLOCKS)
+
+
 def pattern_numbered(number: int) -> Pattern:
     """The pattern that an operation of this process means."""
-    return _known[number]
+    found = _known.get(number)
+    if found is None:
+        raise UnsuitableModel(
+            f"the sparse pattern {number} that an operation names is gone: nobody holds it, and "
+            f"patterns of {_used_last.most_blocks} blocks were used since.",
+            hint="keep the layer or the Pattern, or compile the model again",
+        )
+    _used_last.keep(number, found)
+    return found
