@@ -2,7 +2,7 @@
 
 DOMAINS = (
     "vision", "language", "speech", "multimodal", "graphs", "chemistry", "physics", "biology",
-    "finance", "probabilistic", "recommendation", "linear algebra",
+    "finance", "probabilistic", "recommendation", "control", "linear algebra",
 )  # fmt: skip
 
 FRAMEWORKS = (

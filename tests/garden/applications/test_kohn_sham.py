@@ -12,7 +12,7 @@ from pyscf.dft import libxc  # noqa: E402
 
 from tremula.garden.applications.kohn_sham import functional, scf  # noqa: E402
 from tremula.garden.applications.kohn_sham.main import compared  # noqa: E402
-from tremula.garden.applications.kohn_sham.molecules import integrals  # noqa: E402
+from tremula.garden.applications.kohn_sham.molecules import integrals, integrals_of  # noqa: E402
 from tremula.garden.findings import Settings  # noqa: E402
 
 
@@ -100,9 +100,19 @@ def test_mixtures_leave_the_least_error():
     """DIIS finds weights of sum 1; with two errors that cancel, nothing is left."""
     errors = np.zeros((scf.N_KEPT, 4))
     errors[0], errors[1] = [1, 2, 0, 0], [-2, -4, 0, 0]
-    weights = np.asarray(jax.jit(scf._diis)(jnp.asarray(errors), 1e-12))
+    is_kept = np.arange(scf.N_KEPT) < 2
+    weights = np.asarray(jax.jit(scf._diis)(jnp.asarray(errors), is_kept, 1e-12))
     assert weights[:2] == pytest.approx([2 / 3, 1 / 3], abs=1e-4)
     assert weights[2:] == pytest.approx(0)
+
+
+@pytest.mark.slow
+def test_a_guess_that_fits_by_symmetry_is_not_the_end():
+    """The guess of H2 has no error and yet is no density of two electrons."""
+    molecule = integrals_of("H 0 0 0; H 0 0 0.7414", "H2")
+    solve = jax.jit(partial(scf.self_consistent, precision=scf.DOUBLE, n_most=20))
+    found = solve(scf.problem(molecule, scf.DOUBLE))
+    assert float(found.energy) == pytest.approx(molecule.reference_energy, abs=1e-5)
 
 
 MOLECULES = [

@@ -41,11 +41,16 @@ class Integrals:
 
 def integrals(name: str, basis: str = "sto-3g", grid_level: int = 0) -> Integrals:
     """Integrals of a molecule of GEOMETRIES; PySCF computes its energy, too, to compare with."""
-    from pyscf import dft, gto
-
     if name not in GEOMETRIES:
         raise ValueError(f"unknown molecule {name!r}: take one of {', '.join(GEOMETRIES)}.")
-    molecule = gto.M(atom=GEOMETRIES[name], basis=basis, verbose=0)
+    return integrals_of(GEOMETRIES[name], name, basis, grid_level)
+
+
+def integrals_of(atoms: str, name: str, basis: str = "sto-3g", grid_level: int = 0) -> Integrals:
+    """The same of any molecule: atoms are "O 0 0 0.1; H …", in ångström."""
+    from pyscf import dft, gto
+
+    molecule = gto.M(atom=atoms, basis=basis, verbose=0)
     solver = dft.RKS(molecule, xc="b3lyp")
     solver.grids.level = grid_level
     solver.conv_tol = 1e-10

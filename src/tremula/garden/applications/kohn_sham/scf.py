@@ -25,6 +25,7 @@ from tremula.garden.applications.kohn_sham.molecules import Integrals
 N_TILES = 1472  # of a Bow
 N_GRID_TILES = 256
 N_KEPT = 8  # Fock matrices that DIIS mixes
+LEAST_SIZE = 1e-20  # of an error's square: one that is zero by symmetry must not divide
 
 
 class Problem(NamedTuple):
@@ -171,7 +172,9 @@ def self_consistent(given: Problem, precision: Precision, n_most: int) -> Field:
     )
 
     def goes_on(state: Field) -> jax.Array:
-        return (state.iteration < n_most) & (state.error > precision.error)
+        # The first density is a guess: by symmetry it may fit its field without being right.
+        is_found = (state.error <= precision.error) & (state.iteration > 1)
+        return (state.iteration < n_most) & ~is_found
 
     return lax.while_loop(goes_on, lambda state: _step(given, state, precision), start)
 
@@ -189,7 +192,8 @@ def _step(given: Problem, state: Field, precision: Precision) -> Field:
     place = state.iteration % N_KEPT
     focks = lax.dynamic_update_index_in_dim(state.focks, fock, place, 0)
     errors = lax.dynamic_update_index_in_dim(state.errors, error.ravel(), place, 0)
-    mixed = jnp.einsum("k,kij->ij", _diis(errors, precision.regularisation), focks)
+    is_kept = jnp.arange(N_KEPT) <= state.iteration
+    mixed = jnp.einsum("k,kij->ij", _diis(errors, is_kept, precision.regularisation), focks)
 
     vectors, _ = ipu_eigh(root @ mixed @ root, symmetrize_input=True)
     orbitals = root @ vectors * given.is_occupied
@@ -204,15 +208,15 @@ def _step(given: Problem, state: Field, precision: Precision) -> Field:
     )
 
 
-def _diis(errors: jax.Array, regularisation: float) -> jax.Array:
+def _diis(errors: jax.Array, is_kept: jax.Array, regularisation: float) -> jax.Array:
     """[kept]: coefficients of sum 1 for which the mixture of errors is least.
 
     They solve B c = 1 up to a factor, with B the products of errors. Errors fall by orders of
     magnitude, so B is scaled to a diagonal of ones first; empty places count nothing.
     """
     products = errors @ errors.T
-    size = jnp.diag(products)
-    scale = jnp.where(size > 0, lax.rsqrt(jnp.where(size > 0, size, 1)), 0)
+    size = jnp.maximum(jnp.diag(products), LEAST_SIZE)
+    scale = jnp.where(is_kept, lax.rsqrt(size), 0)
     scaled = products * scale[:, None] * scale
     vectors, values = ipu_eigh(scaled, symmetrize_input=True, sort_eigenvalues=False)
     inverse = 1 / (jnp.abs(values) + regularisation)

@@ -1,0 +1,1 @@
+"""A sparse layer that finds its own connections while it learns digits."""

@@ -1,0 +1,1 @@
+"""A variational autoencoder that learns to draw digits, with its noise drawn on the chip."""
