@@ -1,11 +1,12 @@
-"""What programs take: chips of a pipeline work at the same time."""
+"""What programs take: chips of a pipeline, and I/O tiles, work while others do."""
 
 import numpy as np
+import pytest
 
 import popxl
 import popxl_addons as addons
 from popxl import ops
-from tremula.frontends.popxl_addons.program_cost import cost_of_program
+from tremula.frontends.popxl_addons.program_cost import ProgramCost, cost_of_program
 from tremula.frontends.popxl_addons.tile_cost import TileOptions
 
 STEPS = 8
@@ -47,3 +48,76 @@ def test_stages_on_different_chips_overlap():
     total, (first, second) = cycles((0, 1))
     assert min(first, second) > 0
     assert total == first + (STEPS - 1) * max(first, second) + second
+
+
+ROUNDS = 6
+
+
+def micro_batches(io_mode: str, n_columns: int, n_io_tiles: int = 2) -> ProgramCost:
+    """Rows loaded from and stored to remote memory, a product in between, round by round."""
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence(True):
+        x = popxl.TensorSpec((64, n_columns), popxl.float32)
+        w = popxl.variable(np.ones((n_columns, n_columns), np.float32))
+        graph = addons.GraphWithNamedArgs(ir.create_graph(lambda x, w: ops.tanh(x @ w), x, w.spec))
+        loaded, stored = (addons.batch_serial_buffer(x, ROUNDS) for _ in range(2))
+        serial = addons.batch_serialise(
+            graph, ROUNDS, {graph.graph.inputs[0]: loaded}, {},
+            {graph.graph.outputs[0]: stored}, io_mode=io_mode,
+        )  # fmt: skip
+        serial.graph.call(0, w)
+    return cost_of_program(ir, TileOptions(n_tiles=8, n_io_tiles=n_io_tiles))
+
+
+def round_of(cost: ProgramCost) -> tuple[int, int, int]:
+    """Of the loop's rounds: cycles of transfers, of them hidden, and of the product."""
+    parts = [p for p in cost.parts if p.name.endswith(("micro_batch_io", "_io_overlapped"))]
+    moved = [p for p in parts if p.kind == "streaming memory"]
+    assert len(moved) == 2
+    called = [p for p in cost.parts if "lambda" in p.name and p.n_times == moved[0].n_times]
+    return (
+        sum(p.cycles for p in moved), sum(p.hidden_cycles for p in moved),
+        sum(p.cycles for p in called),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("n_columns", [8, 512])
+def test_io_tiles_hide_transfers(n_columns):
+    """A round takes as long as its transfers or its product, whichever takes longer."""
+    cost = micro_batches("io_overlapped", n_columns)
+    transfers, hidden, computed = round_of(cost)
+    assert hidden == min(transfers, computed) > 0
+    assert (transfers > computed) == (n_columns == 8)
+    phase = cost.phases[0]
+    assert cost.hidden_seconds(phase) * cost.clock_hz == pytest.approx((ROUNDS - 2) * hidden)
+
+
+def test_what_io_tiles_do_not_hide():
+    """Nothing is hidden if a round needs what it loads, or if no tiles were set aside."""
+    transfers, hidden, _ = round_of(micro_batches("io", 32))
+    assert transfers > 0 == hidden
+    assert round_of(micro_batches("io_overlapped", 32, n_io_tiles=0))[1] == 0
+
+
+@pytest.mark.parametrize(("in_order", "merged"), [(True, False), (False, False), (False, True)])
+def test_order_forbids_what_data_would_allow(in_order, merged):
+    """A load that nothing here reads runs beside a call, unless `in_sequence` wants it before."""
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence(in_order):
+        buffer = popxl.remote_buffer((256,), popxl.float32, 4)
+        x = popxl.variable(np.ones((64, 64), np.float32))
+        graph = ir.create_graph(lambda t: t @ t, x)
+        with popxl.io_tiles(), popxl.in_sequence("pass"):
+            if merged:
+                with popxl.transforms.merge_exchange():
+                    loads = [ops.remote_load(buffer, i) for i in range(3)]
+            else:
+                loads = [ops.remote_load(buffer, i) for i in range(3)]
+        ops.call(graph, x)
+        out = popxl.d2h_stream((256,), popxl.float32)
+        ops.host_store(out, loads[0])
+    cost = cost_of_program(ir, TileOptions(n_tiles=8, n_io_tiles=2))
+    moved = [p for p in cost.parts if p.kind == "streaming memory"]
+    assert len(moved) == (1 if merged else 3)
+    assert [p.n_bytes for p in moved] == [3 * 1024] if merged else [1024] * 3
+    assert any(p.hidden_cycles for p in moved) != in_order

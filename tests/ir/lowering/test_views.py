@@ -53,6 +53,22 @@ def test_joins_and_borders():
     assert_like_aten(function, torch.randn(3, 4, 5), torch.randint(9, (4, 5)))
 
 
+def test_a_join_turns_parts_that_lie_otherwise():
+    """A large part in columns is turned beside one in rows; a small one stays as it is."""
+
+    def function(x, y):
+        return torch.cat([x, y.t()], 1).sum(0)
+
+    names = []
+    for n in (64, 4):
+        x, y = torch.randn(16, n), torch.randn(n, 16)
+        assert_like_aten(function, x, y)
+        target = IPUModel("bow", tiles_per_ipu=8).create_device().target
+        built = build_tile_program(capture_function(function, [x, y]), target, Schedule())
+        names.append([c.name for c in built.graph.state.compute_sets if "turned" in c.name])
+    assert [len(found) for found in names] == [1, 0]
+
+
 def test_strided_views():
     """as_strided reads the storage that PyTorch would have, whatever the layout on tiles."""
 

@@ -90,3 +90,21 @@ def test_contiguous_along_a_dimension_is_said_by_memory():
     plain = stored.reshape([12, 8])
     assert [is_contiguous_along(plain, d) for d in (0, 1)] == [False, True]
     assert not is_contiguous_along(plain[:1], 0)
+
+
+@given(CUTS, CUTS, st.booleans(), st.booleans())
+def test_a_duplicate_is_copied_as_it_lies(rows, columns, is_turned, is_flat):
+    """The copy of a blocked matrix, turned or in one row, is one region, and shows what it did."""
+    graph, sequence = _graph(), tr.Sequence()
+    matrix = add_blocked_matrix(graph, tr.FLOAT, BlockCuts(rows, columns), "blocks")
+    graph.map_linearly(matrix.flatten(), 1, 1)
+    view = matrix.transpose() if is_turned else matrix
+    view = view.flatten() if is_flat else view
+    clone = poputil.duplicate(graph, view, sequence)
+    assert clone.shape == view.shape
+    moved = clone.addresses() - clone.addresses().min()
+    assert (moved == view.addresses() - view.addresses().min()).all()
+    assert graph.get_tile_mapping(clone) == graph.get_tile_mapping(view)
+    (step,) = sequence.steps
+    assert step.source_of_data.is_contiguous
+    assert step.destination.is_contiguous

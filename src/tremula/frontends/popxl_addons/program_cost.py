@@ -4,6 +4,7 @@ A program of phases has few distinct graphs. Those that only compute are compile
 one replica, with their collectives on the modelled links. Graphs that also loop, load or store are
 walked: their own operations are compiled, too, and transfers with memory beside the chips are
 costed as copies of a tile program. A phase is what one call or loop of the main graph runs.
+Transfers on I/O tiles take only what computing does not hide (`overlap`).
 
 Graphs that run on different chips of a replica, and need nothing from each other, run at once: the
 stages of a pipeline.
@@ -21,6 +22,13 @@ from tremula.compiler.compile import compile_graph
 from tremula.compiler.report.report import Report
 from tremula.frontends.popxl.core.call_site import modified_inputs
 from tremula.frontends.popxl.core.op import Op
+from tremula.frontends.popxl_addons.overlap import (
+    RUNS_GRAPHS,
+    TRANSFERS,
+    Exchange,
+    exchanges_of,
+    hidden_cycles,
+)
 from tremula.frontends.popxl_addons.tile_cost import (
     TileCost,
     TileOptions,
@@ -32,15 +40,7 @@ from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.target import IPUModel
 from tremula.runtime.forecast import forecast
 
-TRANSFERS = {
-    "HostLoad": "host",
-    "HostStore": "host",
-    "RemoteLoad": "streaming memory",
-    "RemoteLoadInplace": "streaming memory",
-    "RemoteStore": "streaming memory",
-}
-_RUNS_GRAPHS = {"Call", "Loop", "If"}
-_NOT_COMPUTED = {*TRANSFERS, *_RUNS_GRAPHS, "RemoteCodeLoad", "PrintTensor"}
+_NOT_COMPUTED = {*TRANSFERS, *RUNS_GRAPHS, "RemoteCodeLoad", "PrintTensor"}
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,11 @@ class ProgramCost:
         chosen = [p for p in self.parts if p.phase == phase and kind in (None, p.kind)]
         return sum(p.total_cycles for p in chosen) / self.clock_hz
 
+    def hidden_seconds(self, phase: str) -> float:
+        """Of a phase: transfers that pass while something else runs, and stages of a pipeline."""
+        chosen = [p for p in self.parts if p.phase == phase]
+        return sum(p.n_times * p.hidden_cycles for p in chosen) / self.clock_hz
+
     def link_seconds(self, phase: str) -> float:
         """Of a phase: how long tiles wait for links between chips."""
         chosen = [p for p in self.parts if p.phase == phase]
@@ -142,7 +147,8 @@ class _Costing:
     def __init__(self, ir: popxl.Ir, options: TileOptions):
         self.ir, self.options = ir, options
         self.costs: dict[popxl.Graph, TileCost | None] = {}
-        self.transfers: dict[tuple[str, int], int] = {}
+        self.transfers: dict[tuple[str, int, bool], int] = {}
+        self.totals: dict[popxl.Graph, int] = {}  # cycles of graphs that are called
         self.is_plain: dict[popxl.Graph, bool] = {}
         device = IPUModel(options.chip, ir.replication_factor, options.n_tiles).create_device()
         self.target = device.target
@@ -188,23 +194,31 @@ class _Costing:
             computes = any(op.kind != "Init" for op in own)
             self.costs[graph] = cost_of_operations(graph, own, self.options) if computes else None
         cost = self.costs[graph]
-        moved = [(kind, n, self._transfer(kind, n)) for kind, n in _exchanges(graph)]
-        hidden = self._hidden(graph, sum(cycles for _, _, cycles in moved))
+        moved = {e: self._transfer(e) for e in exchanges_of(graph)}
+        hidden = self._hidden(graph, moved)
         if cost is not None:
             cycles = cost.cycles
             yield Part(phase, name, "tiles", n_times, cycles, report=cost.report)
-        for kind, n_bytes, cycles in moved:
-            saved = min(hidden, cycles)
+        for exchange, cycles in moved.items():
+            saved = min(hidden, cycles) if exchange.on_io_tiles else 0
             hidden -= saved
-            yield Part(phase, name, kind, n_times, cycles, n_bytes, hidden_cycles=saved)
+            yield Part(
+                phase, name, exchange.kind, n_times, cycles, exchange.n_bytes, hidden_cycles=saved
+            )
 
-    def _hidden(self, graph: popxl.Graph, cycles: int) -> int:
+    def _hidden(self, graph: popxl.Graph, moved: dict[Exchange, int]) -> int:
         """How much of a graph's transfers runs while graphs that it calls compute."""
-        if not _overlaps(graph):
+        if not self.options.n_io_tiles or not any(e.on_io_tiles for e in moved):
             return 0
-        called = [op.graphs[0] for op in graph.ops if op.kind == "Call"]
-        computed = sum(self._compiled(g).cycles for g in called if self._is_plain(g))
-        return min(cycles, computed)
+        runs = {op: self._cycles_of_run(op) for op in graph.ops if op.kind in RUNS_GRAPHS}
+        return hidden_cycles(graph, moved, runs)
+
+    def _cycles_of_run(self, op: Op) -> int:
+        """What a call or a loop takes in all."""
+        called, times = _called(op)
+        if called not in self.totals:
+            self.totals[called] = sum(p.total_cycles for p in self._parts("", called, 1))
+        return times * self.totals[called]
 
     def _compiled(self, graph: popxl.Graph) -> TileCost:
         cost = self.costs.get(graph)
@@ -220,13 +234,19 @@ class _Costing:
             self.is_plain[graph] = is_plain and all(map(self._is_plain, graph.called_graphs))
         return self.is_plain[graph]
 
-    def _transfer(self, kind: str, n_bytes: int) -> int:
-        """Cycles of a copy between the tiles and memory beside them, or the host."""
-        key = kind, n_bytes
+    def _transfer(self, exchange: Exchange) -> int:
+        """Cycles of a copy between tiles and memory beside them, or the host."""
+        n_bytes, n_io = exchange.n_bytes, self.options.n_io_tiles
+        key = exchange.kind, n_bytes, exchange.on_io_tiles
         if key not in self.transfers:
             graph = Graph(self.target, self.ir.replication_factor)
-            data = graph.add_variable(CHAR, [n_bytes], "data", mapping="linear")
-            if kind == "host":
+            tiles = graph
+            if n_io:
+                end = self.target.tiles_per_ipu
+                own = (end - n_io, end) if exchange.on_io_tiles else (0, end - n_io)
+                tiles = graph.create_virtual_graph(*own)
+            data = tiles.add_variable(CHAR, [n_bytes], "data", mapping="linear")
+            if exchange.kind == "host":
                 source = graph.add_host_to_device_fifo("stream", CHAR, n_bytes)
             else:
                 source = graph.add_remote_buffer("buffer", CHAR, n_bytes, 1)
@@ -252,7 +272,7 @@ def _chips(graph: popxl.Graph) -> frozenset[int]:
 
 def _chips_of(op: Op) -> frozenset[int]:
     """A graph that was made without naming a chip runs on that of its call."""
-    if op.kind in _RUNS_GRAPHS:
+    if op.kind in RUNS_GRAPHS:
         called = frozenset().union(*map(_chips, op.graphs))
         if called - {0}:
             return called
@@ -268,7 +288,7 @@ def _independent(graph: popxl.Graph) -> list[list[Op]]:
     made: set[popxl.Tensor] = set()  # by the group, or written
     touched: set[popxl.Tensor] = set()
     for op in graph.ops:
-        if op.kind not in _RUNS_GRAPHS:
+        if op.kind not in RUNS_GRAPHS:
             if made.intersection(op.inputs):  # what is computed of a group's results waits for it
                 made.update(op.outputs)
             continue
@@ -297,36 +317,6 @@ def _hiding(parts: list[Part], cycles: int) -> Iterator[Part]:
         saved = min(cycles, part.total_cycles) // max(part.n_times, 1)
         cycles -= saved * part.n_times
         yield replace(part, hidden_cycles=part.hidden_cycles + saved) if saved else part
-
-
-def _exchanges(graph: popxl.Graph) -> list[tuple[str, int]]:
-    """Kind and bytes of each exchange: transfers that were merged move together."""
-    sizes: dict[tuple[str, object], int] = {}
-    for number, op in enumerate(graph.ops):
-        if op.kind in TRANSFERS:
-            t = op.outputs[0] if op.outputs else _stored(op)
-            key = (TRANSFERS[op.kind], op.attributes.get("exchange", -1 - number))
-            sizes[key] = sizes.get(key, 0) + t.nelms * t.dtype.n_bytes
-    return [(kind, n_bytes) for (kind, _), n_bytes in sizes.items()]
-
-
-def _stored(op: Op) -> popxl.Tensor:
-    """The tensor that a store sends: the largest operand, beside the number of an entry."""
-    return max(op.inputs, key=lambda t: t.nelms)
-
-
-def _overlaps(graph: popxl.Graph) -> bool:
-    """Whether no graph that is called here reads what is loaded here: both can go on at once."""
-    loads = [op for op in graph.ops if op.kind in TRANSFERS and op.outputs]
-    if not loads or any(op.tile_set != "io" for op in loads):
-        return False
-    reached = {t for op in loads for t in op.outputs}
-    for op in graph.ops:
-        if any(t in reached for t in op.inputs):
-            if op.kind in _RUNS_GRAPHS:
-                return False
-            reached.update(op.outputs)
-    return True
 
 
 def bytes_by_kind(links: dict[str, int]) -> dict[str, int]:

@@ -61,8 +61,15 @@ def compile_gpt(config: GPTConfig, options: TileOptions | None = None) -> Compil
     """Build a training step without data, and compile and cost each of its graphs."""
     began = time.perf_counter()
     program = GPTProgram(config, no_data(config), empty=True)
-    cost = cost_of_program(program.ir, options or TileOptions(chip=config.machine.chip))
+    cost = cost_of_program(program.ir, options or tile_options(config))
     return CompiledGPT(config, program, cost, time.perf_counter() - began)
+
+
+def tile_options(config: GPTConfig) -> TileOptions:
+    """The configuration's chip; tiles are set aside for I/O if transfers are to run there."""
+    machine = config.machine
+    n_io_tiles = 0 if machine.io_mode == "compute" else machine.n_io_tiles
+    return TileOptions(chip=machine.chip, n_io_tiles=n_io_tiles)
 
 
 def _bytes(buffers: object) -> int:

@@ -127,6 +127,7 @@ class GPTProgram:
         sums, gradient = addons.autodiff_with_accumulation(
             graph, graph.args.tensors, grads_required=[x]
         )
+        popxl.transforms.decompose_sum(gradient.graph)  # of keys: each part's is added at once
         gradient = addons.recompute_graph(gradient)
         self.layer_sums, self.layer_graph, self.layer_gradient = sums, graph, gradient
         serial = batch_serialise_fwd_and_grad(

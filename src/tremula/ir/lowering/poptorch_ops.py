@@ -99,7 +99,7 @@ def _function(
     arguments = [
         tiles.new(tensor.shape, tensor.type)
         if poputil.repeats_elements(tensor) or tensor.contains_constant
-        else tiles.graph.clone(tensor, name=f"{tiles.name}/argument")
+        else poputil.clone_in_memory(tiles.graph, tensor, f"{tiles.name}/argument")
         for tensor in inputs
     ]
     program = Sequence()

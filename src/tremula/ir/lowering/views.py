@@ -14,7 +14,9 @@ from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.runs import Pieces, compress
 from tremula.poplar.tensors.tensor import Tensor, concat
+from tremula.poplibs import popops
 from tremula.poplibs.poputil import broadcast_view, repeats_elements
+from tremula.poplibs.poputil.layout import is_contiguous_along
 
 
 def with_copies(*names: str) -> list[str]:
@@ -206,8 +208,30 @@ def cat(tiles: Tiles, tensors: list[Tensor], dim: int = 0) -> Tensor:
     """PyTorch accepts empty vectors, whatever the rank of the others."""
     rank = len(tiles.out_shape)
     dim %= rank
-    parts = [x for x in tensors if x.rank == rank]
-    return concat([tiles.cast(x, tiles.out_type) for x in parts], dim)
+    parts = [tiles.cast(x, tiles.out_type) for x in tensors if x.rank == rank]
+    return concat(_in_rows(tiles, parts), dim)
+
+
+# A part is turned if a tile would else move this many of its elements one by one.
+MIN_TURNED_PER_TILE = 64
+
+
+def _in_rows(tiles: Tiles, parts: list[Tensor]) -> list[Tensor]:
+    """Large parts that lie by columns, turned if another lies by rows.
+
+    Whoever reads the whole can then move rows of it, whatever the part.
+    """
+    least = MIN_TURNED_PER_TILE * tiles.graph.target.n_tiles
+    large = [x for x in parts if x.n_elems >= least]
+    like = next((x for x in large if is_contiguous_along(x, x.rank - 1)), None)
+    if like is None or len(large) < 2:
+        return parts
+    return [
+        popops.regroup_if_beneficial(tiles.graph, x, like, tiles.sequence, f"{tiles.name}/turned")
+        if x.n_elems >= least and not is_contiguous_along(x, x.rank - 1)
+        else x
+        for x in parts
+    ]
 
 
 @lowers("stack", calls="concat")

@@ -12,6 +12,7 @@ from tremula.poplibs.poputil.broadcast import (
 )
 from tremula.poplibs.poputil.clones import (
     clone_and_expand_aliasing,
+    clone_in_memory,
     clone_to_graph,
     clone_to_ipu,
     copy_to_ipu,
@@ -96,7 +97,8 @@ __all__ = [
     "Pattern", "broadcast_shape", "broadcast_to_match", "broadcast_view", "can_broadcast_to_match",
     "cut_rows", "expand_to_match_ranks", "pattern_of",
     # clones
-    "clone_and_expand_aliasing", "clone_in_order", "clone_to_graph", "clone_to_ipu", "copy_to_ipu",
+    "clone_and_expand_aliasing", "clone_in_memory", "clone_in_order", "clone_to_graph",
+    "clone_to_ipu", "copy_to_ipu",
     "create_ipu_copy", "duplicate",
     # functions
     "TensorFunction", "VoidFunction", "created_arg", "inout_arg", "input_arg", "output_arg",

@@ -5,9 +5,11 @@ import numpy as np
 from tremula.base.source import user_source
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
-from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.layout import moved_pieces, variables_met
+from tremula.poplar.tensors.runs import row_major
+from tremula.poplar.tensors.tensor import Tensor, variable_tensor
 from tremula.poplar.tensors.tile_map import TileMapping
-from tremula.poplibs.poputil.layout import clone_in_order, distinct_part
+from tremula.poplibs.poputil.layout import clone_in_order, distinct_part, repeats_elements
 from tremula.poplibs.poputil.replay import replayed
 from tremula.poplibs.registry import PoplibsError
 
@@ -77,9 +79,46 @@ def clone_to_graph(source: Graph, target: Graph, tensor: Tensor, name: str = "")
 @replayed
 def duplicate(graph: Graph, tensor: Tensor, sequence: Sequence, name: str = "") -> Tensor:
     """A clone with a copy of the contents."""
-    clone = clone_in_order(graph, tensor, name or "duplicate")
-    sequence.add(Copy(tensor, clone))
+    clone = clone_in_memory(graph, tensor, name or "duplicate")
+    memory = _whole_memory(tensor)
+    sequence.add(Copy(tensor, clone) if memory is None else Copy(memory, _whole(clone)))
     return clone
+
+
+def clone_in_memory(graph: Graph, tensor: Tensor, name: str = "") -> Tensor:
+    """A clone whose elements follow each other in memory as the tensor's do.
+
+    A view of all of a variable, in whatever order, is the same view of a variable like it.
+    """
+    memory = _whole_memory(tensor)
+    if memory is None:
+        return clone_in_order(graph, tensor, name)
+    variables = tensor.variables
+    clone = clone_in_order(graph, memory, name)
+    (old,), (new,) = variables_met(memory), variables_met(clone)
+    if old in variables.notes:
+        variables.notes[new] = variables.notes[old]
+    shift = clone.offset - memory.offset
+    if tensor.pieces is None:
+        return Tensor(variables, tensor.type, tensor.offset + shift, tensor.shape, tensor.strides)
+    pieces = moved_pieces(tensor.pieces, tensor.type.n_bytes, variables, {old: new})
+    return Tensor(variables, tensor.type, tensor.offset, tensor.shape, tensor.strides, pieces)
+
+
+def _whole_memory(tensor: Tensor) -> Tensor | None:
+    """The variable that a tensor shows every element of, once and in another order, else None."""
+    met = variables_met(tensor)
+    is_in_order = tensor.pieces is None and tensor.strides == row_major(tensor.shape)
+    if len(met) != 1 or is_in_order:
+        return None
+    memory = variable_tensor(tensor.variables, met[0]).flatten()
+    is_whole = memory.type is tensor.type and memory.n_elems == tensor.n_elems
+    return memory if is_whole and not repeats_elements(tensor) else None
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    (variable,) = variables_met(tensor)
+    return variable_tensor(tensor.variables, variable).flatten()
 
 
 def clone_and_expand_aliasing(graph: Graph, tensor: Tensor, name: str = "") -> Tensor:

@@ -165,11 +165,12 @@ def autodiff_with_accumulation(
 
     by = {e.fwd_tensor: t for e, t in zip(info.expected_outputs, info.graph.outputs, strict=True)}
     with info.graph, popxl.in_sequence(True):
-        counter = add(COUNTER)
+        counter, n_before = add(COUNTER), len(info.graph.ops)
         with popxl.in_sequence(False):
             for t in summed:
                 name = f"accum.{names.get(t) or sanitise(t.name)}"
                 ops.var_updates.accumulate_mean_(add(name, t), by[t], counter)
+        _follow_operands(info.graph, n_before)
         ops.var_updates.accumulate_(counter, popxl.constant(1, popxl.float32))
     kept = [e for e in info.expected_outputs if e.fwd_tensor in others]
     info.graph._outputs = [by[e.fwd_tensor] for e in kept]
@@ -178,6 +179,19 @@ def autodiff_with_accumulation(
         NamedVariableFactories.from_dict(factories),
         GraphWithNamedArgs(info.graph, NamedTensors.from_dict(args), info),
     )
+
+
+def _follow_operands(graph: popxl.Graph, first: int) -> None:
+    """Move operations from the first on behind those that make their operands.
+
+    So a gradient is needed no longer than until it is added; nothing orders them otherwise.
+    """
+    moved, graph._ops[first:] = graph._ops[first:], []
+    for op in moved:
+        makers = {t.producer for t in op.inputs}
+        place = max((i for i, o in enumerate(graph._ops) if o in makers), default=-1)
+        graph._ops.insert(place + 1, op)
+    graph._changed()
 
 
 # -- recomputation ---------------------------------------------------------------------------------
