@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -16,23 +17,26 @@ from tremula.ir.ops import sparse_gpu
 def ragged_blocks(n_columns, device="cpu", dtype=torch.float32):
     """Blocks of 16 in rows of none to nine, a dense operand, and their product."""
     rng = torch.Generator().manual_seed(3)
-    present = torch.rand(6, 9, generator=rng) < torch.linspace(0, 1, 6)[:, None]
-    weight = torch.randn(96, 144, generator=rng)
+    present = torch.rand(7, 9, generator=rng) < torch.linspace(0, 1, 7)[:, None]
+    weight = torch.randn(112, 144, generator=rng)
     weight *= present.repeat_interleave(16, 0).repeat_interleave(16, 1)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse")  # PyTorch's layouts are in beta
         pattern, values = pattern_of(weight.to_sparse_bsr((16, 16)))
     x = torch.randn(144, n_columns, generator=rng)
-    row_start, columns, _ = pattern.on(torch.device(device))
-    given = (values.to(device, dtype), row_start, columns, x.to(device, dtype))
-    return given, weight @ x
+    place = torch.device(device)
+    row_start, columns, _ = pattern.on(place)
+    blocks = sparse_gpu.Blocks(
+        values.to(place, dtype), row_start, columns, partial(pattern.pairs_on, place)
+    )
+    return blocks, x.to(place, dtype), weight @ x
 
 
 def interpreted():
-    """Two launches, by the interpreter."""
-    given, expected = ragged_blocks(41)
-    for launch in (sparse_gpu.Launch(32, 2, 1, 1), sparse_gpu.Launch(16, 4, 1, 1)):
-        found = sparse_gpu._launched(given, launch)
+    """Launches for single rows and for pairs, by the interpreter."""
+    given, x, expected = ragged_blocks(41)
+    for cut in ((32, 2, 1, 1), (16, 4, 1, 1), (32, 4, 1, 1, 2)):
+        found = sparse_gpu._launched(given, x, sparse_gpu.Launch(*cut))
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -49,11 +53,11 @@ def test_uneven_and_empty_rows_by_the_interpreter():
 @pytest.mark.parametrize("n_columns", [41, 256])
 def test_every_launch_on_a_gpu(n_columns):
     """All that fit give the product, and so does the one that timing picks."""
-    given, expected = ragged_blocks(n_columns, "cuda", torch.float16)
-    fitting = [one for one in sparse_gpu._LAUNCHES if sparse_gpu._fits(one, given)]
+    given, x, expected = ragged_blocks(n_columns, "cuda", torch.float16)
+    fitting = [one for one in sparse_gpu._LAUNCHES if sparse_gpu._fits(one, given, x)]
     assert len(fitting) > 4
-    found = [sparse_gpu._launched(given, one) for one in fitting]
-    for out in (*found, sparse_gpu.block_product(*given)):
+    found = [sparse_gpu._launched(given, x, one) for one in fitting]
+    for out in (*found, sparse_gpu.block_product(given, x)):
         torch.testing.assert_close(out.float().cpu(), expected, atol=0.05, rtol=0.01)
 
 

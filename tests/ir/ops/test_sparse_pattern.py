@@ -1,7 +1,5 @@
 """Patterns that operations name by number: known while they are held or were used of late."""
 
-import gc
-
 import numpy as np
 import pytest
 
@@ -26,10 +24,8 @@ def nothing_known(monkeypatch):
 def test_patterns_used_last_are_kept():
     """Three of four blocks fit; the one that was not used for longest goes."""
     numbers = [diagonal(4, shift).number for shift in range(3)]
-    gc.collect()
     assert pattern_numbered(numbers[0]).columns.tolist() == [0, 1, 2, 3]
     numbers.append(diagonal(4, 3).number)
-    gc.collect()
     assert [n in sparse_pattern._known for n in numbers] == [True, False, True, True]
     with pytest.raises(UnsuitableModel, match="is gone"):
         pattern_numbered(numbers[1])
@@ -42,7 +38,6 @@ def test_a_held_pattern_stays():
     first = diagonal(4).number  # an equal one has the number now
     for shift in range(1, 4):
         assert diagonal(4, shift).number != first
-    gc.collect()
     assert held.number == first
     for shift in range(1, 4):
         diagonal(4, shift).number  # noqa: B018
@@ -53,5 +48,4 @@ def test_a_held_pattern_stays():
 def test_one_pattern_is_kept_whatever_its_size():
     """A single one larger than the bound is there."""
     number = diagonal(50).number
-    gc.collect()
     assert pattern_numbered(number).n_blocks == 50

@@ -1,6 +1,7 @@
 """Products of fixed sparsity on a GPU: a Triton kernel for blocks, ATen for the rest."""
 
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -9,74 +10,99 @@ import torch
 from torch import Tensor
 
 _LEAST_SIDE = 16  # rows that tensor cores multiply at once
+Parts = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A sparse operand: blocks [blocks, side, side], those of a row one behind the other."""
+
+    values: Tensor
+    row_start: Tensor
+    columns: Tensor
+    pairs: Callable[[], Parts] | None = None  # rows, start, columns and blocks of `RowPairs`
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How the kernel is cut: columns of a program, blocks multiplied at once, warps, stages."""
+    """How the kernel is cut: columns of a program, blocks multiplied at once, warps, buffers."""
 
     width: int
     at_once: int
     n_warps: int
-    n_stages: int
+    n_buffers: int  # of dense rows: one is multiplied while the others are on their way
+    n_rows: int = 1  # 2: a pair of rows, for which shared rows of the dense operand are read once
+
+    @property
+    def n_stages(self) -> int:
+        """Triton's: it gives every second to the columns, which say what rows to load."""
+        return 2 * self.n_buffers + 1
 
 
 # The first is taken where nothing can be timed. Wide ones read blocks less often, for many columns;
 # narrow ones have all blocks of a row on their way at once, for few.
 _LAUNCHES = (
-    Launch(128, 4, 4, 3), Launch(128, 8, 4, 3), Launch(256, 4, 4, 3), Launch(256, 4, 8, 3),
-    Launch(256, 8, 8, 2), Launch(128, 2, 4, 4), Launch(128, 16, 4, 2), Launch(64, 4, 4, 4),
-    Launch(64, 8, 4, 3), Launch(64, 16, 4, 2), Launch(32, 8, 2, 3), Launch(32, 16, 4, 2),
+    Launch(128, 4, 4, 2), Launch(128, 4, 4, 3), Launch(128, 2, 4, 4), Launch(256, 4, 8, 2),
+    Launch(256, 2, 8, 3), Launch(128, 8, 4, 2), Launch(64, 4, 4, 3), Launch(64, 8, 4, 2),
+    Launch(64, 16, 4, 1), Launch(32, 8, 2, 3), Launch(128, 4, 4, 2, 2), Launch(128, 2, 4, 3, 2),
+    Launch(256, 2, 8, 3, 2), Launch(64, 4, 4, 3, 2),
 )  # fmt: skip
 _N_TIMED = 20
 _N_REPLAYS = 3
 _chosen: dict[tuple, Launch] = {}
 
 
-def block_product(values: Tensor, row_start: Tensor, columns: Tensor, dense: Tensor) -> Tensor:
-    """[m, n]: blocks [blocks, side, side] by dense [k, n]; rows of blocks are in order."""
-    side = values.shape[-1]
-    if side < _LEAST_SIDE or importlib.util.find_spec("triton") is None:
-        return _gathered_product(values, row_start, columns, dense)
-    given = (values.contiguous(), row_start, columns, dense.contiguous())
+def block_product(given: Blocks, dense: Tensor) -> Tensor:
+    """[m, n]: a sparse operand by dense [k, n]."""
+    values = given.values
+    if values.shape[-1] < _LEAST_SIDE or importlib.util.find_spec("triton") is None:
+        return _gathered_product(values, given.row_start, given.columns, dense)
+    given = Blocks(values.contiguous(), given.row_start, given.columns, given.pairs)
+    dense = dense.contiguous()
     key = (values.shape, dense.shape, dense.dtype, dense.device)
     if key not in _chosen and dense.is_cuda and not torch.cuda.is_current_stream_capturing():
-        fitting = [launch for launch in _LAUNCHES if _fits(launch, given)] or [_LAUNCHES[0]]
-        _chosen[key] = min(fitting, key=lambda launch: _milliseconds(given, launch))
-    return _launched(given, _chosen.get(key, _LAUNCHES[0]))
+        fitting = [one for one in _LAUNCHES if _fits(one, given, dense)] or [_LAUNCHES[0]]
+        _chosen[key] = min(fitting, key=lambda launch: _milliseconds(given, dense, launch))
+    return _launched(given, dense, _chosen.get(key, _LAUNCHES[0]))
 
 
-def _launched(given: tuple[Tensor, Tensor, Tensor, Tensor], launch: Launch) -> Tensor:
-    values, row_start, columns, dense = given
-    side, n, n_rows = values.shape[-1], dense.shape[1], len(row_start) - 1
+def _launched(given: Blocks, dense: Tensor, launch: Launch) -> Tensor:
+    side, n, n_rows = given.values.shape[-1], dense.shape[1], len(given.row_start) - 1
     out = dense.new_empty(n_rows * side, n)
     width = min(launch.width, max(16, 1 << (n - 1).bit_length()))
     exact = dense.dtype is torch.float32 and not torch.backends.cuda.matmul.allow_tf32
-    _kernel()[(n_rows, -(-n // width))](
-        values, row_start, columns, dense, out, n,
+    kernel, parts = _row_kernel(), (given.row_start, given.columns)
+    if launch.n_rows == 2 and given.pairs is not None:
+        kernel, parts = _pair_kernel(), given.pairs()
+        n_rows = len(parts[0])
+    kernel[(n_rows, -(-n // width))](
+        given.values, *parts, dense, out, n,
         SIDE=side, WIDTH=width, AT_ONCE=launch.at_once, PRECISION="ieee" if exact else "tf32",
         num_warps=launch.n_warps, num_stages=launch.n_stages,
     )  # fmt: skip
     return out
 
 
-def _fits(launch: Launch, given: tuple[Tensor, Tensor, Tensor, Tensor]) -> bool:
-    """Whether both operands of all stages fit the shared memory of a multiprocessor."""
-    side, dense = given[0].shape[-1], given[3]
+def _fits(launch: Launch, given: Blocks, dense: Tensor) -> bool:
+    """Whether its buffers of both operands fit the shared memory of a multiprocessor."""
+    if launch.n_rows == 2 and given.pairs is None:
+        return False
+    side = given.values.shape[-1]
     properties = torch.cuda.get_device_properties(dense.device)
     limit = properties.shared_memory_per_block_optin  # pyright: ignore[reportAttributeAccessIssue]
-    n_elems = launch.n_stages * launch.at_once * side * (launch.width + side)
+    n_buffers = launch.n_buffers + 1  # and room for the columns
+    n_elems = n_buffers * launch.at_once * side * (launch.width + launch.n_rows * side)
     return n_elems * dense.element_size() <= limit
 
 
-def _milliseconds(given: tuple[Tensor, Tensor, Tensor, Tensor], launch: Launch) -> float:
+def _milliseconds(given: Blocks, dense: Tensor, launch: Launch) -> float:
     """What a launch takes on the GPU: in a CUDA graph, since calls from here are slower than it."""
-    _launched(given, launch)  # compiles it
-    torch.cuda.synchronize(given[0].device)
+    _launched(given, dense, launch)  # compiles it
+    torch.cuda.synchronize(dense.device)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         for _ in range(_N_TIMED):
-            _launched(given, launch)
+            _launched(given, dense, launch)
     return min(_replayed_ms(graph) for _ in range(_N_REPLAYS)) / _N_TIMED
 
 
@@ -113,7 +139,8 @@ def sampled_product(
 
 # ruff: noqa: ANN001, ANN202, N803, PLR0913, PLR0917 - Triton's language: annotations are constants, in capitals
 @cache
-def _kernel() -> Any:  # noqa: ANN401
+def _row_kernel() -> Any:  # noqa: ANN401
+    """A program has a row of blocks, and some columns."""
     import triton  # pyright: ignore[reportMissingImports]
     import triton.language as tl  # pyright: ignore[reportMissingImports]
 
@@ -142,5 +169,54 @@ def _kernel() -> Any:  # noqa: ANN401
             sums += tl.dot(left, right, input_precision=PRECISION)
         to = (row * SIDE + lines)[:, None].to(tl.int64) * n + strip[None, :]
         tl.store(out + to, sums.to(out.dtype.element_ty), mask=strip[None, :] < n)
+
+    return kernel
+
+
+@cache
+def _pair_kernel() -> Any:  # noqa: ANN401
+    """A program has two rows of blocks, which it multiplies with each dense row that it reads."""
+    import triton  # pyright: ignore[reportMissingImports]
+    import triton.language as tl  # pyright: ignore[reportMissingImports]
+
+    @triton.jit
+    def kernel(
+        values, rows, start, columns, blocks, dense, out, n,
+        SIDE: tl.constexpr, WIDTH: tl.constexpr, AT_ONCE: tl.constexpr, PRECISION: tl.constexpr,
+    ):  # fmt: skip
+        pair = tl.program_id(0)
+        begin = tl.load(start + pair)
+        end = tl.load(start + pair + 1)
+        lines = tl.arange(0, SIDE)
+        inner = tl.arange(0, AT_ONCE * SIDE)
+        own_column, own_line = inner // SIDE, inner % SIDE
+        within = lines[:, None] * SIDE + own_line[None, :]
+        strip = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+        upper_sums = tl.zeros([SIDE, WIDTH], dtype=tl.float32)
+        lower_sums = tl.zeros([SIDE, WIDTH], dtype=tl.float32)
+        for first in range(begin, end, AT_ONCE):
+            entry = first + own_column
+            is_there = entry < end
+            column = tl.load(columns + entry, mask=is_there, other=0)
+            upper = tl.load(blocks + 2 * entry, mask=is_there, other=-1)
+            lower = tl.load(blocks + 2 * entry + 1, mask=is_there, other=-1)
+            at = (column * SIDE + own_line)[:, None].to(tl.int64) * n + strip[None, :]
+            is_in = is_there[:, None] & (strip[None, :] < n)
+            right = tl.load(dense + at, mask=is_in, other=0.0)
+            places = upper[None, :] * (SIDE * SIDE) + within
+            left = tl.load(values + places, mask=upper[None, :] >= 0, other=0.0)
+            upper_sums += tl.dot(left, right, input_precision=PRECISION)
+            places = lower[None, :] * (SIDE * SIDE) + within
+            left = tl.load(values + places, mask=lower[None, :] >= 0, other=0.0)
+            lower_sums += tl.dot(left, right, input_precision=PRECISION)
+        is_in = strip[None, :] < n
+        row = tl.load(rows + 2 * pair)
+        if row >= 0:
+            to = (row * SIDE + lines)[:, None].to(tl.int64) * n + strip[None, :]
+            tl.store(out + to, upper_sums.to(out.dtype.element_ty), mask=is_in)
+        row = tl.load(rows + 2 * pair + 1)
+        if row >= 0:
+            to = (row * SIDE + lines)[:, None].to(tl.int64) * n + strip[None, :]
+            tl.store(out + to, lower_sums.to(out.dtype.element_ty), mask=is_in)
 
     return kernel
