@@ -97,7 +97,14 @@ def _fits(launch: Launch, given: Blocks, dense: Tensor) -> bool:
 
 def _milliseconds(given: Blocks, dense: Tensor, launch: Launch) -> float:
     """What a launch takes on the GPU: in a CUDA graph, since calls from here are slower than it."""
-    _launched(given, dense, launch)  # compiles it
+    from triton.runtime.errors import (  # pyright: ignore[reportMissingImports]
+        OutOfResources,
+    )
+
+    try:
+        _launched(given, dense, launch)  # compiles it
+    except OutOfResources:  # the compiler needs more than the operands
+        return float("inf")
     torch.cuda.synchronize(dense.device)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
