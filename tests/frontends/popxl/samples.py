@@ -234,6 +234,57 @@ INDEXING = [
            lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear")),
 ]  # fmt: skip
 
+
+def _rounded(x: np.ndarray, dtype: popxl.dtype, log2_scale: int = 0) -> np.ndarray:
+    """The nearest 8-bit floats."""
+    there, back = (getattr(popxl.fp8_utils, f"host_pow2scale_cast_{w}_fp8") for w in ("to", "from"))
+    return back(there(np.asarray(x), dtype, log2_scale), popxl.float32, -log2_scale)
+
+
+def _halves(found: torch.Tensor) -> torch.Tensor:
+    return found.half()
+
+
+def _small(*shape: int) -> np.ndarray:
+    """Integers, which 8-bit floats hold exactly, and so do sums of their products."""
+    return _rng.integers(-3, 4, shape).astype(np.float32)
+
+
+def _to_fp8(t: popxl.Tensor) -> popxl.Tensor:
+    return ops.pow2scale_cast_to_fp8(t, 0, popxl.float8_143)
+
+
+def _region_mean(x: torch.Tensor, rois: torch.Tensor) -> torch.Tensor:
+    """A region from (0, 0) to (2, 2) in four bins, each the middle of four pixels."""
+    assert rois.tolist() == [[0, 0, 2, 2]]
+    middle = functional.avg_pool2d(x, 2, 1)
+    return middle[:, :, :2, :2]
+
+
+FLOAT8 = [
+    Sample("pow2scale_cast_to_fp8", (normal(4, 5),),
+           lambda t: ops.pow2scale_cast_from_fp8(
+               ops.pow2scale_cast_to_fp8(t, 3, popxl.float8_143), -3, popxl.float32),
+           lambda x: torch.from_numpy(_rounded(x, popxl.float8_143, 3)), has_gradient=False),
+    Sample("pow2scale_cast_from_fp8", (normal(4, 5),),
+           lambda t: ops.pow2scale_cast_from_fp8(
+               ops.pow2scale_cast_to_fp8(t, -1, popxl.float8_152), 1, popxl.float16),
+           lambda x: _halves(torch.from_numpy(_rounded(x, popxl.float8_152, -1))),
+           has_gradient=False),
+    Sample("matmul_pow2scaled", (_small(4, 6), _small(6, 5)),
+           lambda a, b: ops.matmul_pow2scaled(_to_fp8(a), _to_fp8(b), -1),
+           lambda a, b: _halves(a @ b / 2), has_gradient=False),
+    Sample("conv_pow2scaled", (_small(1, 2, 4, 4), _small(2, 2, 3, 3)),
+           lambda t, w: ops.conv_pow2scaled(_to_fp8(t), _to_fp8(w), 1),
+           lambda x, w: _halves(2 * functional.conv2d(x, w)), has_gradient=False),
+    Sample("conv_transpose_pow2scaled", (_small(1, 2, 3, 3), _small(2, 2, 2, 2)),
+           lambda t, w: ops.conv_transpose_pow2scaled(_to_fp8(t), _to_fp8(w), 0),
+           lambda x, w: _halves(functional.conv_transpose2d(x, w)), has_gradient=False),
+    Sample("roi_align", (normal(1, 2, 4, 4), np.float32([[0, 0, 2, 2]])),
+           lambda t, rois: ops.roi_align(t, ops.detach(rois), popxl.constant([0]), (2, 2), 1.0, 1),
+           _region_mean),
+]  # fmt: skip
+
 _T = np.array(0.0, np.float32)
 UPDATES = [
     update("accumulate_", (normal(3), normal(3)), lambda t, x: t + 0.5 * x, 0.5),
@@ -263,15 +314,14 @@ UPDATES = [
 ]  # fmt: skip
 
 SAMPLES = [
-    *ELEMENTWISE, *SHAPES, *REDUCTIONS, *PRODUCTS, *NORMS, *INDEXING, *UPDATES,
+    *ELEMENTWISE, *SHAPES, *REDUCTIONS, *PRODUCTS, *NORMS, *INDEXING, *FLOAT8, *UPDATES,
 ]  # fmt: skip
 # Operations that their own tests compute: with streams, graphs, remote memory, replicas, seeds.
 TESTED_ELSEWHERE = """
     call call_with_info repeat repeat_with_info conditional conditional_with_info
     host_load host_store remote_load remote_load_ remote_store remote_code_load init
-    random_uniform random_normal split_random_seed dropout shaped_dropout roi_align
-    pow2scale_cast_to_fp8 pow2scale_cast_from_fp8 matmul_pow2scaled conv_pow2scaled
-    conv_transpose_pow2scaled all_reduce all_reduce_identical_inputs
+    random_uniform random_normal split_random_seed dropout shaped_dropout
+    all_reduce all_reduce_identical_inputs
     all_reduce_identical_grad_inputs replicated_all_gather replicated_all_reduce
     replicated_all_reduce_ replicated_reduce_scatter replica_sharded_slice replicated_slice
 """.split()

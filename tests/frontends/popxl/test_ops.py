@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 import popxl
 from popxl import ops
@@ -88,34 +87,6 @@ def test_8_bit_floats():
     np.testing.assert_allclose(other, values, rtol=0.13, atol=1e-4)
     np.testing.assert_allclose(product, (back @ other), rtol=1e-3)
     assert product.dtype == np.float16
-
-
-def test_convolutions_of_8_bit_floats():
-    """They are those of the numbers that the codes mean, times a power of two."""
-    rng = np.random.default_rng(1)
-    image, weight = rng.integers(-3, 4, (1, 2, 4, 4)), rng.integers(-3, 4, (2, 2, 3, 3))
-    ir = popxl.Ir()
-    with ir.main_graph:
-        t, w = (
-            popxl.variable(x.astype(np.float32), popxl.float8_143, log2_scale=0)
-            for x in (image, weight)
-        )
-        tensors = [ops.conv_pow2scaled(t, w, 1), ops.conv_transpose_pow2scaled(t, w, 0)]
-    found, transposed = run(ir, tensors)
-    x, k = torch.tensor(image).float(), torch.tensor(weight).float()
-    np.testing.assert_array_equal(found, 2 * torch.conv2d(x, k).numpy())
-    np.testing.assert_array_equal(transposed, torch.conv_transpose2d(x, k).numpy())
-
-
-def test_regions_of_interest():
-    """A region of whole bins is the mean of samples, interpolated linearly."""
-    image = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
-    ir = popxl.Ir()
-    with ir.main_graph:
-        t, rois = popxl.variable(image), popxl.variable(np.float32([[0, 0, 2, 2]]))
-        out = ops.roi_align(t, rois, popxl.constant([0]), (2, 2), 1.0, 1)
-    (found,) = run(ir, [out])
-    np.testing.assert_allclose(found[0, 0], [[2.5, 3.5], [6.5, 7.5]])
 
 
 def test_integers_divide_downwards_and_unsigned_wrap():

@@ -51,7 +51,7 @@ def as_host_data(data: Any, type_: dtype | None, downcast: bool) -> tuple[HostDa
         return _mapped(data, type_), dtype.as_dtype(data.dtype)
     if not isinstance(data, np.ndarray | torch.Tensor):
         data = np.asarray(data)
-    if data.dtype == object:
+    if isinstance(data, np.ndarray) and data.dtype.kind in "OSU":
         raise TypeError(f"Data of a variable must be numbers, got {data!r}")
     if type_ is None:
         found = dtype.as_dtype(data.dtype)
