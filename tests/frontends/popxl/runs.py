@@ -41,7 +41,7 @@ def program_of(sample: Sample) -> tuple[popxl.Ir, list[popxl.Tensor], int]:
             given = [t for t in graph.outputs if t.dtype.is_float]
             required = [graph.inputs[i] for i in sample.differentiable]
             grad = popxl.transforms.autodiff(graph, given, required)
-            seeds = [popxl.constant(seed_of(t.shape)) for t in given]
+            seeds = [popxl.constant(seed_of(t.shape), t.dtype) for t in given]
             tensors += ops.call(grad.graph, *seeds, inputs_dict=grad.inputs_dict(info))
     return ir, tensors, len(outputs)
 

@@ -1,5 +1,7 @@
 """Every operation: on the host against PyTorch, forward and gradient."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -114,3 +116,30 @@ def test_the_page_is_current(repository):
     """docs/popxl-ops.md is what `make docs` makes."""
     page = (repository / "docs" / "popxl-ops.md").read_text(encoding="utf-8")
     assert page == ops_markdown()
+
+
+def in_halves(sample):
+    """The same operation on 16-bit floats; PyTorch computes with the same numbers in 32 bits."""
+    halves = tuple(a.astype(np.float16) if a.dtype.kind == "f" else a for a in sample.arrays)
+
+    def reference(*operands):
+        found = sample.reference(*(t.float() if t.is_floating_point() else t for t in operands))
+        several = isinstance(found, list | tuple)
+        made = [r.half() if r.is_floating_point() else r for r in (found if several else [found])]
+        return made if several else made[0]
+
+    return replace(sample, arrays=halves, reference=reference)
+
+
+HALVES = [s for s in SAMPLES if any(a.dtype.kind == "f" for a in s.arrays)]
+SAMPLED = {"matmul", "layer_norm", "gelu", "gather", "sum"}
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [pytest.param(s, marks=[] if s.name in SAMPLED else pytest.mark.wide) for s in HALVES],
+    ids=lambda sample: sample.name,
+)
+def test_halves_against_pytorch(sample):
+    """Results and gradients of 16-bit floats are PyTorch's, to their precision."""
+    compare(in_halves(sample), tolerance=2e-2)

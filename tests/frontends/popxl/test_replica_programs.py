@@ -156,7 +156,7 @@ def literal(monkeypatch: pytest.MonkeyPatch, *args: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("n_replicas", [1, 2, 3, 4])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(i, marks=pytest.mark.wide) for i in (1, 2))])
 def test_rows(monkeypatch, n_replicas, seed):
     """On the host, compiled for all replicas at once."""
     expected = literal(monkeypatch, n_replicas, seed, 15)
