@@ -176,3 +176,19 @@ def test_threads_change_nothing(n_threads):
     )
     engine.run()
     assert np.array_equal(engine.read_tensor("z").ravel(), (start / 2 + 1).T.ravel())
+
+
+@pytest.mark.parametrize(("cycles", "n_chunks"), [(1000, 1), (100_000, 2)])
+def test_tables_that_compute_much_on_little_are_split_over_threads(cycles, n_chunks):
+    """Modelled cycles decide where fields have few elements; values stay."""
+    graph = new_graph(tiles=4)
+    x, y = (graph.add_variable(FLOAT, [8, 2], name, mapping="linear") for name in "xy")
+    graph.set_initial_value(x, np.arange(16.0))
+    graph.create_host_read("y", y)
+    cs = graph.add_compute_set("blend")
+    graph.add_vertices(cs, Blend, {"x": x, "y": y, "shift": 1.0}, tiles=np.arange(8) % 4)
+    graph.register_perf_estimator("Blend", lambda v, chip: np.full(v.n_rows, cycles))
+    engine = loaded(graph, Execute(cs), **{"tremula.threads": 2})
+    assert engine.loaded.tables.n_chunks.tolist() == [n_chunks]
+    engine.run()
+    assert np.array_equal(engine.read_tensor("y").ravel(), np.arange(16) / 2 + 1)

@@ -18,9 +18,12 @@ from tremula.compiler.program_ir import CopyPlan
 from tremula.compiler.worker_states import n_states_bytes, states_shape
 from tremula.poplar.tensors.variables import ALIGNMENT_BYTES
 
-# A table whose fields have fewer elements than this in all stays on one thread: waking the others
-# costs about as much as that work (measured: a parallel region takes 5 to 20 microseconds).
+# A table stays on one thread if its fields have fewer elements than this in all, and its vertices
+# fewer modelled cycles: waking the others costs about as much as that work (measured: a parallel
+# region takes 5 to 20 microseconds). Elements tell of code that streams, cycles of code that
+# computes (measured: of Monte Carlo paths this computer does about one cycle in a nanosecond).
 PARALLEL_ELEMENTS = 32_768
+PARALLEL_CYCLES = 262_144
 
 
 class Storage:
@@ -173,7 +176,10 @@ def build_tables(executable: Executable, n_threads: int) -> NativeTables:
             listed = np.array([c.ctypes.data for c in columns] or [0], np.int64)
             kept.append(listed)
             pointers[replica, i] = listed.ctypes.data
-    bounds = [_chunk_bounds(t, codelets[t.codelet].spec, n_threads) for t in records]
+    bounds = [
+        _chunk_bounds(table, codelets[table.codelet].spec, cycles, n_threads)
+        for table, cycles in zip(records, _table_cycles(executable), strict=True)
+    ]
     n_chunks = np.array([len(b) - 1 for b in bounds], np.int64)
     first = np.concatenate(([0], np.cumsum(n_chunks + 1)))[:-1].astype(np.int64)
     copies, sets = _all_copies(executable)
@@ -203,7 +209,18 @@ def _own_columns(table: TableRecord) -> tuple[np.ndarray, ...]:
     )
 
 
-def _chunk_bounds(table: TableRecord, spec: CodeletSpec, n_threads: int) -> np.ndarray:
+def _table_cycles(executable: Executable) -> list[int]:
+    """Modelled cycles of all vertices of each table; 0 where only running can tell."""
+    costs = executable.analysis.costs
+    cycles = [[0] * len(compute_set.tables) for compute_set in executable.compute_sets]
+    for step, cost in zip(executable.steps, costs.compute_set_of_step.tolist(), strict=True):
+        if step.compute_set >= 0 and cost >= 0:
+            found = costs.compute_sets[cost].tables
+            cycles[step.compute_set] = [max(0, table.total_cycles) for table in found]
+    return [n for of_set in cycles for n in of_set]
+
+
+def _chunk_bounds(table: TableRecord, spec: CodeletSpec, cycles: int, n_threads: int) -> np.ndarray:
     """Row boundaries of chunks with about equal work; one chunk if the table is small.
 
     Vertices of a tile that share its workers' states stay in one chunk and in order, so that
@@ -212,7 +229,7 @@ def _chunk_bounds(table: TableRecord, spec: CodeletSpec, n_threads: int) -> np.n
     if n_threads < 2 or table.n_rows < 2:
         return np.array([0, table.n_rows], np.int64)
     ends = np.cumsum(_work(table, spec.fields))
-    if ends[-1] < PARALLEL_ELEMENTS:
+    if ends[-1] < PARALLEL_ELEMENTS and cycles < PARALLEL_CYCLES:
         return np.array([0, table.n_rows], np.int64)
     cuts = np.searchsorted(ends, ends[-1] * np.arange(1, n_threads) / n_threads)
     if spec.has_worker_state:

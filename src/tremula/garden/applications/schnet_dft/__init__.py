@@ -1,0 +1,1 @@
+"""SchNet on energies that the garden's own density functional theory computed."""
