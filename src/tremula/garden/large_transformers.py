@@ -95,7 +95,7 @@ class BertForQuestions(nn.Module):
         x = self.norm(self.words(ids) + self.kinds(kinds) + self.positions(places))
         mask = (1 - is_word[:, None, None, :].to(x.dtype)) * -10000.0
         for layer in self.layers:
-            x = layer(x, mask)
+            x = poptorch.recomputationCheckpoint(layer(x, mask))
         begin, end = self.out(x).unbind(-1)
         return begin, end
 

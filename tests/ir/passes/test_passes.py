@@ -367,6 +367,31 @@ def test_checkpoints_leave_other_stages_alone():
         assert len(copies) == n_copies
 
 
+def test_checkpointed_stages_compute_nothing_a_third_time():
+    """What norms leave for their gradient comes with the rest, or stays with a checkpoint."""
+    from tremula.ir.recording import active
+
+    class Normed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+            self.norm = nn.LayerNorm(16)
+
+        def forward(self, x):
+            for number, layer in enumerate(self.layers):
+                if number % 2 == 0 and active() is not None:
+                    active().start_block(str(number), None)
+                x = ops.checkpoint(self.norm(torch.tanh(layer(self.norm(x)))))
+            return F.mse_loss(x, torch.zeros_like(x))
+
+    step = train_step(Normed(), passes=tile_passes((0, 1), (0, 1)))
+    layers = [
+        n.meta[ORIGIN].block for n in step.graph.nodes
+        if schema_name(n) == "aten::tanh" and n.meta[ORIGIN].phase == BACKWARD
+    ]  # fmt: skip
+    assert sorted(layers) == [0, 0, 1, 1]
+
+
 def test_one_tensor_for_two_inputs():
     """A model called with the same tensor twice still has two inputs."""
     x = torch.ones(3)

@@ -50,7 +50,8 @@ model, batch = sharded(LanguageModel(12, 768, 12), layers_per_ipu=4), words
 options.setExecutionStrategy(poptorch.ShardedExecution(poptorch.AutoStage.SameAsIpu))
 wrapped = poptorch.trainingModel(model, options, torch.optim.AdamW(model.parameters()))
 """
-# As in Graphcore's public configurations: four chips with 3, 7, 7 and 7 layers, sequences of 384.
+# As in Graphcore's public configuration: four chips with 3, 7, 7 and 7 layers, a checkpoint behind
+# each, sums, gradients and first moments in half, states off the chip; sequences of 384.
 BERT_LARGE = """
 from tremula.garden.large_transformers import BertForQuestions, place
 class Trained(torch.nn.Module):
@@ -66,14 +67,15 @@ place(model.bert, (3, 7, 7, 7))
 options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu))
 options.Training.gradientAccumulation(64)
 options.Precision.setPartialsType(torch.half)
-shares = {f"IPU{i}": share for i, share in enumerate((0.15, 0.18, 0.2, 0.25))}
+shares = {f"IPU{i}": share for i, share in enumerate((0.1, 0.15, 0.15, 0.15))}
 options.setAvailableMemoryProportion(shares)
 options.TensorLocations.setOptimizerLocation(
     poptorch.TensorLocationSettings().useOnChipStorage(False)
 )
 ids, at = torch.zeros(64, 384, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
 batch = ids, ids, ids, at, at
-optimizer = poptorch.optim.AdamW(model.parameters(), accum_type=torch.half)
+types = {"accum_type": torch.half, "first_order_momentum_accum_type": torch.half}
+optimizer = poptorch.optim.AdamW(model.parameters(), **types)
 wrapped = poptorch.trainingModel(model, options, optimizer)
 """
 # 1.3 billion parameters, in half precision, over the chips of a Pod16: 163 MB of weights on each,

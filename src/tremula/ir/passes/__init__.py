@@ -12,6 +12,7 @@ from tremula.base.passes import run_passes
 from tremula.ir.locations import Location, Phases
 from tremula.ir.passes.clean import drop_dead, drop_identities, fold_constants, share_common
 from tremula.ir.passes.decompose import decompose
+from tremula.ir.passes.early_gradients import mark_gradients_early
 from tremula.ir.passes.functionalise import functionalise, functionalise_decompositions
 from tremula.ir.passes.leave_chip import by_direction, leave_chip, part_of_phase, part_of_stage
 from tremula.ir.passes.memory_shares import note_available_memory
@@ -72,6 +73,7 @@ def tile_passes(
         ("drop identities", drop_identities),
         ("share common subexpressions", share_common),
         ("turn gradients", turn_gradients),
+        ("mark gradients early", mark_gradients_early),
         ("drop dead nodes", drop_dead),
         ("recompute between checkpoints", between),
         ("recompute stages", stages),

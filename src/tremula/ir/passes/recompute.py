@@ -32,6 +32,7 @@ def recompute_between_checkpoints(
         if node not in before:
             before.add(node)
             front += node.all_input_nodes
+    before |= {item for node in before for item in node.users if _is_item(item)}
     # The step's results must be kept anyway.
     stored = _checkpointed(marks) | set(step.results())
     gone, stage = before - stored, _stages(stage_of_block)
@@ -120,8 +121,10 @@ def _marks(step: CapturedStep) -> list[fx.Node]:
 
 
 def _checkpointed(marks: list[fx.Node]) -> set[fx.Node]:
-    """A checkpoint and what it marks are one value."""
-    return {*marks, *(mark.all_input_nodes[0] for mark in marks)}
+    """A checkpoint and what it marks are one value; other results of its operation stay, too."""
+    marked = [mark.all_input_nodes[0] for mark in marks]
+    items = (item for node in marked if _is_item(node) for item in node.all_input_nodes[0].users)
+    return {*marks, *marked, *items}
 
 
 class _Recomputation:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
 from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -51,7 +52,9 @@ def outlined(
     A call copies at most `most_copied` of the elements that its body touches.
     """
     work = _Outliner(graph, program, threshold * KIB, most_copied)
-    return work.rewritten(program), work.found
+    result = work.rewritten(program)
+    work.share()
+    return result, work.found
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class _Outliner:
         self.found = Outlined()
         self.done: dict[int, Program] = {}
         self.functions: dict[int, Function] = {}  # those of the program, rewritten
+        self.waiting: list[tuple[Sequence, list[Program]]] = []  # sequences to fill, and with what
         self.users: dict[int, set[int]] = {}  # of each variable: ids of steps
         self.held = self._held()
         self.n_places = _places_of_sequences(program)
@@ -87,7 +91,10 @@ class _Outliner:
         return {v for tensor in tensors for v in tensor.variable_ids()}
 
     def rewritten(self, program: Program) -> Program:
-        """A program, or part of one, with calls; parts that appear twice are rewritten once."""
+        """A program, or part of one, as a copy whose sequences `share` fills.
+
+        Parts that appear twice are rewritten once.
+        """
         if id(program) not in self.done:
             self.done[id(program)] = self._rewritten(program)
         return self.done[id(program)]
@@ -99,11 +106,26 @@ class _Outliner:
             return _with(program, function=self._function(program.function))
         if not isinstance(program, Sequence):
             return program
-        parts = [self._part(step) for step in self._flat(program)]
-        steps = self.steps.of(parts)
-        while (better := self._with_calls(steps)) is not None:
-            steps = better
-        return _with(program, steps=[step.program for step in steps])
+        new = _with(program, steps=[])
+        assert isinstance(new, Sequence), "it is a copy of one"
+        self.waiting.append((new, [self._part(step) for step in self._flat(program)]))
+        return new
+
+    def share(self) -> None:
+        """Fill sequences with calls of functions; those that have steps in common share them."""
+        steps = iter(self.steps.of([part for _, parts in self.waiting for part in parts]))
+        filled = [(new, [next(steps) for _ in parts]) for new, parts in self.waiting]
+        for group in _groups([steps for _, steps in filled]):
+            # Before each sequence a mark, which is like nothing else.
+            marks = [Step(filled[i][0], None, ()) for i in group]
+            lists = zip(marks, group, strict=True)
+            joined = [step for mark, i in lists for step in (mark, *filled[i][1])]
+            while (better := self._with_calls(joined)) is not None:
+                joined = better
+            begins = [at for at, step in enumerate(joined) if any(step is m for m in marks)]
+            for mark, (begin, end) in zip(marks, pairwise([*begins, len(joined)]), strict=True):
+                assert isinstance(mark.program, Sequence), "marks stand for sequences"
+                mark.program.steps.extend(step.program for step in joined[begin + 1 : end])
 
     def _function(self, function: Function) -> Function:
         """A function with its program rewritten, once for all of its calls."""
@@ -280,6 +302,21 @@ class _Exchanged:
         else:
             pieces = moved_pieces(pieces, n_bytes, table, self.ids)
         return Tensor(table, tensor.type, offset, tensor.shape, tensor.strides, pieces)
+
+
+def _groups(lists: list[list[Step]]) -> list[list[int]]:
+    """Numbers of lists, together if they have kinds of steps in common, directly or by others."""
+    group_of_kind: dict[int, list[int]] = {}
+    group_of = [[number] for number in range(len(lists))]
+    for number, steps in enumerate(lists):
+        for kind in {step.kind.number for step in steps if step.kind is not None}:
+            other, mine = group_of_kind.setdefault(kind, group_of[number]), group_of[number]
+            if other is not mine:
+                other += mine
+                for member in mine:
+                    group_of[member] = other
+                group_of_kind.update({k: other for k, g in group_of_kind.items() if g is mine})
+    return [sorted(group) for number, group in enumerate(group_of) if group[0] == number]
 
 
 def _alike(parts: list[list[Step]]) -> list[int]:

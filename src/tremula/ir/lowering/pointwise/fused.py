@@ -18,8 +18,9 @@ from tremula.ir.lowering.pointwise.map import mapped, number
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.lowering.types import tile_type
 from tremula.ir.origin import OPTIMISER, ORIGIN
+from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy
-from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor, variable_tensor
 from tremula.poplibs import poputil
 from tremula.poplibs.popops.elementwise import expr
 from tremula.poplibs.popops.elementwise.expr import Cast, Expr
@@ -95,7 +96,8 @@ class Folded:
         for leaf in self._leaves_of(tiles.node):
             is_node = isinstance(leaf, fx.Node)
             leaves[leaf] = read(leaf) if is_node else tiles.constant(number(leaf, FLOAT), FLOAT)  # pyright: ignore[reportArgumentType]
-        placed = [self._placed(tiles, leaf, tensor) for leaf, tensor in leaves.items()]
+        like = _held(tiles, leaves) if tiles.destination is None else tiles.destination
+        placed = [self._placed(tiles, leaf, tensor, like) for leaf, tensor in leaves.items()]
         names = list(leaves)
 
         def formula(*values: Expr) -> Expr:
@@ -119,13 +121,16 @@ class Folded:
             return Cast(operands[0], tile_type(node.meta["val"].dtype))
         return _FORMULAS[node.target](*operands)
 
-    def _placed(self, tiles: Tiles, leaf: object, tensor: Tensor) -> Tensor:
+    def _placed(
+        self, tiles: Tiles, leaf: object, tensor: Tensor, target: Tensor | None
+    ) -> Tensor:
         """A value that several expressions read where they write: it is brought there once."""
-        target = tiles.destination
         if not isinstance(leaf, fx.Node) or target is None or self.n_readers(leaf) < 2:
             return tensor
-        wanted, found = (poputil.layout_key(t) for t in (target, tensor))
-        if tensor.shape != target.shape or wanted is None or found == wanted:
+        if tensor.shape != target.shape:
+            return tensor
+        wanted, found = (_place_of(tiles.graph, t) for t in (target, tensor))
+        if wanted is None or found == wanted:
             return tensor
         key = ("placed", leaf, wanted)
         if key not in tiles.shared:
@@ -135,6 +140,25 @@ class Folded:
             tiles.sequence.add(Copy(source, flat))
             tiles.shared[key] = own
         return tiles.shared[key]
+
+
+def _held(tiles: Tiles, leaves: Mapping[object, Tensor]) -> Tensor | None:
+    """The weight or state that an expression is about: its value lies with it, not the gradient."""
+    for leaf, tensor in leaves.items():
+        is_held = isinstance(leaf, fx.Node) and leaf.op == "placeholder"
+        if is_held and tensor.shape == tiles.out_shape:
+            return tensor
+    return None
+
+
+def _place_of(graph: Graph, tensor: Tensor) -> tuple[object, ...] | None:
+    """Equal for views that lie alike on the same tiles; None for views of several variables."""
+    key = poputil.layout_key(tensor)
+    if key is None:
+        return None
+    variable = variable_tensor(tensor.variables, int(tensor.variable_ids()[0]))
+    spread = graph.get_tile_mapping(variable, require_complete=False)
+    return *key, *(column.tobytes() for column in (spread.begin, spread.end, spread.tile))
 
 
 def _is_simple(node: fx.Node) -> bool:
