@@ -121,9 +121,7 @@ class Folded:
             return Cast(operands[0], tile_type(node.meta["val"].dtype))
         return _FORMULAS[node.target](*operands)
 
-    def _placed(
-        self, tiles: Tiles, leaf: object, tensor: Tensor, target: Tensor | None
-    ) -> Tensor:
+    def _placed(self, tiles: Tiles, leaf: object, tensor: Tensor, target: Tensor | None) -> Tensor:
         """A value that several expressions read where they write: it is brought there once."""
         if not isinstance(leaf, fx.Node) or target is None or self.n_readers(leaf) < 2:
             return tensor
