@@ -3,5 +3,8 @@
 from tremula.poplibs.popsparse import dynamic, static
 from tremula.poplibs.popsparse.errors import SparsityError
 from tremula.poplibs.popsparse.formats import COOMatrix, CSCMatrix, CSRMatrix
+from tremula.poplibs.popsparse.product import dense_mat_mul
 
-__all__ = ["COOMatrix", "CSCMatrix", "CSRMatrix", "SparsityError", "dynamic", "static"]
+__all__ = [
+    "COOMatrix", "CSCMatrix", "CSRMatrix", "SparsityError", "dense_mat_mul", "dynamic", "static",
+]  # fmt: skip
