@@ -17,7 +17,8 @@ def step() -> Iterator[Figure]:
     ours, theirs = mnist_step(), plain_step()
     gaps = [abs(ours() - theirs()) for _ in range(3)]
     yield Figure.of("popxl-loss", max(gaps), "of three steps", "<= 1e-5")
-    yield Figure.of("popxl-step", ratio(ours, theirs).value, "× PyTorch", "<= 1.1")
+    measured = ratio(ours, theirs, clock=time.process_time)
+    yield Figure.of("popxl-step", measured.value, "CPU, × PyTorch", "<= 1.1")
 
 
 @SUITE.measurement("build")
