@@ -103,7 +103,7 @@ bench: $(CORE)
 
 # Every application of the garden, in processes, with a table of times.
 garden: $(DEV)
-	$(BIN)/tremula garden run all --tiny
+	$(BIN)/tremula garden run all --tiny --jobs 2
 
 # setuptools is installed first, at its pinned version, and the package is built with it: without
 # build isolation nothing unpinned is ever fetched.
