@@ -19,7 +19,7 @@ aten = torch.ops.aten
 _GRADIENT = torch.ops.tremula.gradient.default
 _T, _MM = aten.t.default, aten.mm.default
 # Products, and which of their arguments is the right operand.
-_RIGHT_OPERAND = {_MM: 1, aten.addmm.default: 2}
+_RIGHT_OPERAND: dict[object, int] = {_MM: 1, aten.addmm.default: 2}
 
 
 def turn_gradients(step: CapturedStep) -> CapturedStep:
