@@ -5,8 +5,9 @@ import torch
 
 import popxl
 from tremula.frontends.popxl.core.table import Operand, operation
+from tremula.ir.ops.low_precision import N_LEVELS
 
-N_LEVELS, CODES_PER_WORD = 16, 4
+CODES_PER_WORD = 4
 _PLACES = tuple(N_LEVELS**k for k in reversed(range(CODES_PER_WORD)))  # the first code is highest
 Packed = tuple[np.ndarray, np.ndarray, np.ndarray]
 
