@@ -2,6 +2,7 @@
 
     python gpt3.py                              # tiny: trains, compared with the dense model
     python gpt3.py --config 175b_pod256.toml --compile-only
+    python gpt3.py --config 1.3b_pod16.toml --compile-only
     python gpt3.py --config 2.7b_pod64.toml --compile-only --report report
 
 The model is in tremula.garden.gpt3. `--compile-only` builds the training step without a single

@@ -33,8 +33,11 @@ def test_the_175b_configuration():
 
 
 def test_the_other_configurations():
-    """The tiny one runs on 8 replicas, the 2.7B one on 64."""
+    """The tiny one runs on 8 replicas, the 1.3B one on 16, the 2.7B one on 64."""
     assert load_config(FOLDER / "tiny.toml").parallel.n_replicas == 8
+    config = load_config(FOLDER / "1.3b_pod16.toml")
+    assert config.parallel.n_replicas == 16
+    assert config.n_parameters == pytest.approx(1.32e9, rel=0.01)
     config = load_config(FOLDER / "2.7b_pod64.toml")
     assert config.parallel.n_replicas == 64
     assert config.n_parameters == pytest.approx(2.65e9, rel=0.01)

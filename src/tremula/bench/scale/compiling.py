@@ -78,20 +78,21 @@ types = {"accum_type": torch.half, "first_order_momentum_accum_type": torch.half
 optimizer = poptorch.optim.AdamW(model.parameters(), **types)
 wrapped = poptorch.trainingModel(model, options, optimizer)
 """
-# 1.3 billion parameters, in half precision, over the chips of a Pod16: 163 MB of weights on each,
-# as much of gradients, and 650 MB of states, which are off the chip.
-GPT_1_3B = """
-from tremula.garden.large_transformers import GptWithLoss, Size, place
-torch.set_default_dtype(torch.half)
-model = GptWithLoss(Size(n_layers=24, width=2048, n_heads=16, n_words=50272, n_positions=128))
-place(model, (0, *[2] * 9, *[1] * 6))
-options.setExecutionStrategy(poptorch.ShardedExecution(poptorch.AutoStage.SameAsIpu))
-options.TensorLocations.setOptimizerLocation(
-    poptorch.TensorLocationSettings().useOnChipStorage(False)
-)
-batch = words[0].int(), words[0].int()
-wrapped = poptorch.trainingModel(model, options, poptorch.optim.AdamW(model.parameters()))
+# 1.3 billion parameters over 16 chips, tensor parallel, phase by phase: weights, gradients, states
+# and activations are in streaming memory, and each of 24 layers is a call of one graph.
+_PHASED_SCRIPT = """
+import json, time, warnings
+from tremula.bench.popxl.gpt3 import CONFIGURATIONS
+from tremula.garden.gpt3.config import load_config
+from tremula.garden.gpt3.costing import compile_gpt
+warnings.simplefilter("ignore")  # whether it fits is a figure
+began = time.process_time()
+made = compile_gpt(load_config(CONFIGURATIONS / "{configuration}.toml"))
+memory = made.cost.largest.report.memory
+share = int(memory.including_gaps.max()) / int(memory.available_bytes)
+print(json.dumps([time.process_time() - began, share]))
 """
+GPT_1_3B_PHASED = _PHASED_SCRIPT.format(configuration="1.3b_pod16")
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,12 @@ class Compiled:
 
 def compiled(make: str) -> Compiled:
     """Build and compile a tile program, up to the cycles of a call, in a process of its own."""
-    used = peak_rss_of(_SCRIPT.format(make=make))
+    return compiled_script(_SCRIPT.format(make=make))
+
+
+def compiled_script(script: str) -> Compiled:
+    """The same of a script that prints seconds, and the share of memory, as JSON."""
+    used = peak_rss_of(script)
     seconds, memory_share = json.loads(used.output.strip().splitlines()[-1])
     return Compiled(seconds, memory_share, used.peak_bytes)
 
