@@ -10,6 +10,9 @@ from popxl_addons.ops.cross_entropy_sharded_loss import (
 from popxl_addons.ops.fp8_amax_scale import (
     fp8_amax_scale,
 )
+from popxl_addons.ops.fp8_mse_scale import (
+    fp8_mse_scale,
+)
 from popxl_addons.ops.grad_reduce_square_add import (
     grad_reduce_square_add,
 )
@@ -51,6 +54,7 @@ __all__ = [
     "cross_entropy_with_grad",
     "dense_const_sparse_matmul",
     "fp8_amax_scale",
+    "fp8_mse_scale",
     "grad_reduce_square_add",
     "group_quantize_compress_numpy",
     "group_quantize_decompress",

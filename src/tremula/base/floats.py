@@ -38,6 +38,11 @@ class QuarterFormat(Enum):
     def largest(self) -> float:
         return 240.0 if self is QuarterFormat.F143 else 57344.0
 
+    @property
+    def least_normal(self) -> float:
+        """Smaller numbers have fewer digits."""
+        return 2.0 ** (1 - self.bias)
+
 
 class Rounding(Enum):
     NEAREST = "nearest"  # ties to even

@@ -44,6 +44,36 @@ def host_pow2scale_cast_from_fp8(
     return decoded(src.view(np.uint8), format_of(found), log2_scale, dtype.numpy_dtype)
 
 
+def host_fp8_mse_scale(src: Any, dtype: dtype = float8_143) -> tuple[float, int]:
+    """(mean squared error, log2_scale) of the scale at which 8 bits lose least.
+
+    Of all scales at which every number is in the format's range and has all of its digits, which
+    lose alike, the middle one. If there is none, that at which the largest number is in range.
+    """
+    values = np.asarray(src)
+    if values.dtype not in (np.float16, np.float32):
+        raise TypeError(f"a scale is for arrays of float16 or float32, got {values.dtype}")
+    scale = _middle_scale(np.abs(values.astype(np.float64)), format_of(dtype))
+    codes = host_pow2scale_cast_to_fp8(values, dtype, scale, nan_on_overflow=False)
+    back = host_pow2scale_cast_from_fp8(codes, float32, -scale).astype(np.float64)
+    return float(np.mean((back - values) ** 2)) if values.size else 0.0, scale
+
+
+def host_fp8_mse_scale_pb(src: Any, dtype: dtype = float8_143) -> int:
+    """The log2_scale at which 8 bits lose least."""
+    return host_fp8_mse_scale(src, dtype)[1]
+
+
+def _middle_scale(sizes: np.ndarray, quarter_format: QuarterFormat) -> int:
+    present = sizes[(sizes > 0) & np.isfinite(sizes)]
+    if not len(present):
+        return 0
+    high = int(np.floor(np.log2(quarter_format.largest / present.max())))
+    low = int(np.ceil(np.log2(quarter_format.least_normal / present.min())))
+    high, low = (max(-MAX_LOG2_SCALE, min(MAX_LOG2_SCALE, v)) for v in (high, low))
+    return high - (high - low + 1) // 2 if low <= high else high
+
+
 def dtype_of_array(src: np.ndarray) -> dtype:
     return dtype.as_dtype(src.dtype)
 

@@ -7,7 +7,7 @@ import numpy as np
 import popxl
 from popxl import ops
 from tremula.frontends.popxl_addons.graphs.module import Module
-from tremula.frontends.popxl_addons.ops.fp8_scales import fp8_amax_scale
+from tremula.frontends.popxl_addons.ops.fp8_scales import fp8_amax_scale, fp8_mse_scale
 from tremula.frontends.popxl_addons.ops.group_quantised import (
     CODES_PER_WORD,
     group_quantize_decompress,
@@ -15,7 +15,7 @@ from tremula.frontends.popxl_addons.ops.group_quantised import (
 
 Grouping = popxl.ReplicaGrouping | None
 Scaled = tuple[popxl.Tensor, popxl.Tensor]
-METRICS = ("amax", "manual_scale")
+METRICS = ("amax", "mse", "manual_scale")
 # Powers of two that gradients stay below the range: their sums in float16 must not overflow.
 GRADIENT_MARGIN = 3
 WEIGHT_DEVIATION = 0.02
@@ -24,8 +24,8 @@ WEIGHT_DEVIATION = 0.02
 class LinearFP8(Module):
     """x @ weight + bias; rows, weights and gradients are rounded to 8-bit floats before products.
 
-    `scale_metric` "amax" brings each tensor into the range of its format; "manual_scale" multiplies
-    by 2^scale.
+    `scale_metric` "amax" brings each tensor to the upper end of its format's range, "mse" to where
+    it loses least; "manual_scale" multiplies by 2^scale.
     """
 
     def __init__(
@@ -73,6 +73,8 @@ class LinearFP8(Module):
         """A tensor as 8-bit floats, and the power of two that it was multiplied by."""
         if self.scale_metric == "amax":
             scale = fp8_amax_scale(t, dtype) - margin
+        elif self.scale_metric == "mse":
+            scale = fp8_mse_scale(t, dtype) - margin
         else:
             scale = popxl.constant(self.scale, popxl.int32, "scale")
         return ops.pow2scale_cast_to_fp8(t, scale, dtype), scale

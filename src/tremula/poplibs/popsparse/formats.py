@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from tremula.base.source import user_source
 from tremula.poplibs.popsparse.errors import SparsityError
 
 Block = tuple[int, int]
@@ -48,7 +49,12 @@ class _Matrix:
         raise NotImplementedError
 
     def _failed(self, what: str) -> SparsityError:
-        return SparsityError(f"{self.format_name} Validation failed: {what}")
+        return SparsityError(
+            f"{self.format_name} Validation failed: {what}",
+            source=user_source(),
+            hint="indices are those of a block's first element, pointers count elements; "
+            "from_dense and conversions make and sort them",
+        )
 
     @property
     def block_size(self) -> int:
@@ -143,7 +149,9 @@ class _Matrix:
         rows, columns = block
         if n_rows % rows or n_columns % columns:
             raise SparsityError(
-                f"a matrix of {n_rows} × {n_columns} is not made of blocks of {rows} × {columns}"
+                f"a matrix of {n_rows} × {n_columns} is not made of blocks of {rows} × {columns}",
+                source=user_source(),
+                hint="pad it, or take smaller blocks",
             )
         grid = matrix.reshape(n_rows // rows, rows, n_columns // columns, columns)
         grid = grid.transpose(0, 2, 1, 3)
@@ -211,7 +219,9 @@ class COOMatrix(_Matrix):
         if block[0] % self.block[0] or block[1] % self.block[1]:
             raise SparsityError(
                 f"blocks of {self.block[0]} × {self.block[1]} neither divide nor consist of blocks "
-                f"of {block[0]} × {block[1]}"
+                f"of {block[0]} × {block[1]}",
+                source=user_source(),
+                hint="take a size that divides the present one, or a multiple of it",
             )
         return self._joined(block)
 
@@ -237,7 +247,9 @@ class COOMatrix(_Matrix):
             row, column = divmod(at, self.num_columns // columns)
             raise SparsityError(
                 f"the block of {rows} × {columns} at row {row * rows}, column {column * columns} "
-                f"has {int(counts[counts != n_parts][0])} of its {n_parts} parts"
+                f"has {int(counts[counts != n_parts][0])} of its {n_parts} parts",
+                source=user_source(),
+                hint="from_dense(matrix.to_dense(), block) fills up with zeros",
             )
         values = np.zeros((len(found), rows // r, columns // c, r, c), self.nz_values.dtype)
         inside = (self.row_indices % rows // r, self.column_indices % columns // c)

@@ -10,6 +10,7 @@ import popxl_addons as addons
 from popxl import ops
 from popxl_addons.layers import LinearFP8, LinearGQ
 from popxl_addons.ops.fp8_amax_scale import fp8_amax_scale
+from popxl_addons.ops.fp8_mse_scale import fp8_mse_scale
 from popxl_addons.ops.group_quantize_decompress import (
     group_quantize_compress_numpy,
     group_quantize_decompress,
@@ -170,14 +171,43 @@ def test_the_scale_of_zeros():
     assert run(ir, [scale])[0] == 31
 
 
+WIDE = 2.0 ** np.random.default_rng(3).uniform(-40, 20, 50)
+
+
+@pytest.mark.parametrize("dtype", [popxl.float8_143, popxl.float8_152])
+@pytest.mark.parametrize(
+    "values",
+    [normal(40), normal(40) * 1e-6, WIDE, np.zeros(3), np.array([3e4, 0.0, -3e4]), 2.0 * WIDE[:1]],
+    ids=["normal", "small", "wide", "zeros", "equal", "one"],
+)
+def test_the_scale_that_loses_least(dtype, values):
+    """No scale has a smaller error, by trying all; device and host agree."""
+    values = values.astype(np.float32)
+    there = popxl.fp8_utils.host_pow2scale_cast_to_fp8
+    back = popxl.fp8_utils.host_pow2scale_cast_from_fp8
+
+    def error(scale):
+        codes = there(values, dtype, scale, nan_on_overflow=False)
+        return float(np.mean((back(codes, popxl.float32, -scale).astype(float) - values) ** 2))
+
+    found, scale = popxl.fp8_utils.host_fp8_mse_scale(values, dtype)
+    assert found == error(scale)
+    assert found <= min(error(s) for s in range(-31, 32)) * (1 + 1e-6)
+    ir = popxl.Ir()
+    with ir.main_graph:
+        on_device = fp8_mse_scale(popxl.variable(values), dtype)
+    assert run(ir, [on_device])[0] == scale == popxl.fp8_utils.host_fp8_mse_scale_pb(values, dtype)
+
+
+@pytest.mark.parametrize("metric", ["amax", "mse"])
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_layer_in_8_bit_floats(device):
+def test_a_layer_in_8_bit_floats(device, metric):
     """LinearFP8 and its gradients are those of a linear layer, to the 8-bit formats' precision."""
     x, dy = normal(4, 8), normal(4, 6, seed=1)
     ir = popxl.Ir()
     with ir.main_graph:
         t = popxl.variable(x)
-        factories, graph = LinearFP8(6).create_graph(t)
+        factories, graph = LinearFP8(6, scale_metric=metric).create_graph(t)
         grad = addons.autodiff(graph)
         variables = factories.init()
         info = graph.bind(variables).call_with_info(t)
@@ -192,8 +222,8 @@ def test_a_layer_in_8_bit_floats(device):
 
 def test_scales_that_are_unknown():
     """A metric that there is not is refused by name."""
-    with pytest.raises(ValueError, match=r"must be one of .*'amax'.*, got 'mse'"):
-        LinearFP8(4, scale_metric="mse")
+    with pytest.raises(ValueError, match=r"must be one of .*'amax'.*, got 'max'"):
+        LinearFP8(4, scale_metric="max")
 
 
 def test_streams_at_once():

@@ -1,10 +1,13 @@
 """Powers of two that bring tensors into the range of 8-bit floats."""
 
+import numpy as np
+
 import popxl
 from popxl import ops
 from tremula.frontends.popxl.fp8_utils import format_of
 
 MAX_SCALE = 31  # what a scale of 8-bit floats holds, and as much below zero
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def fp8_amax_scale(src: popxl.Tensor, dtype: popxl.dtype = popxl.float8_143) -> popxl.Tensor:
@@ -12,9 +15,35 @@ def fp8_amax_scale(src: popxl.Tensor, dtype: popxl.dtype = popxl.float8_143) -> 
 
     For `ops.pow2scale_cast_to_fp8`. That of a tensor of zeros is the largest there is.
     """
+    return ops.cast(_highest(_sizes(src), dtype), popxl.int32)
+
+
+def fp8_mse_scale(src: popxl.Tensor, dtype: popxl.dtype = popxl.float8_143) -> popxl.Tensor:
+    """The log2_scale, int32, with which 8 bits lose least, in the mean of squares.
+
+    All scales at which elements are in range and have all of their digits lose alike: it is the
+    middle one of them. If there is none, it is `fp8_amax_scale`.
+    `popxl.fp8_utils.host_fp8_mse_scale` is the same on the host.
+    """
+    sizes = _sizes(src)
+    high = _highest(sizes, dtype)
+    none, zero = (popxl.constant(v, popxl.float32) for v in (LARGEST, 0.0))
+    smallest = ops.min(ops.where(ops.equal(sizes, zero), none, sizes))
+    low = ops.negate(ops.floor(ops.log2(smallest / format_of(dtype).least_normal)))
+    low = ops.clip(low, -MAX_SCALE, MAX_SCALE)
+    n_alike = ops.relu(high - low + 1.0)
+    found = high - ops.floor(n_alike * 0.5)
+    found = ops.where(ops.equal(ops.max(sizes), zero), zero, found)
+    return ops.cast(found, popxl.int32)
+
+
+def _sizes(src: popxl.Tensor) -> popxl.Tensor:
     if src.dtype not in (popxl.float16, popxl.float32):
         raise TypeError(f"Only floats of 16 and 32 bits become 8-bit floats, got {src!r}")
-    largest = format_of(dtype).largest
-    amax = ops.max(ops.abs(ops.cast(src, popxl.float32)))
-    found = ops.floor(ops.log2(largest / amax))
-    return ops.cast(ops.clip(found, -MAX_SCALE, MAX_SCALE), popxl.int32)
+    return ops.abs(ops.cast(src, popxl.float32))
+
+
+def _highest(sizes: popxl.Tensor, dtype: popxl.dtype) -> popxl.Tensor:
+    """The largest scale with which the largest element is in range, as a float."""
+    found = ops.floor(ops.log2(format_of(dtype).largest / ops.max(sizes)))
+    return ops.clip(found, -MAX_SCALE, MAX_SCALE)

@@ -24,6 +24,7 @@ from tremula.poplibs.poplin.product.transpose_operand import turn
 from tremula.poplibs.poplin.product.vertices import conv_partial, conv_reduce
 from tremula.poplibs.popops import scaled_add_to, zero
 from tremula.poplibs.poputil import replayed
+from tremula.poplibs.poputil.options import check_options
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 Shape = tuple[int, ...] | list[int]
@@ -245,6 +246,7 @@ def _out_type(element: Type, options: ProductOptions) -> Type:
 
 def plan_options(options: ProductOptions) -> PlanOptions:
     """The options a planner needs."""
+    check_options(options, ProductOptions, "a product")
     return PlanOptions(
         as_type(options.get("partials_type", FLOAT)),
         options.get("available_memory_proportion", 0.6),

@@ -125,15 +125,18 @@ def fully_connected_grad_a(
 
 def sparse_dense_mat_mul(
     graph: Graph, lhs: SparseTensor, rhs: Tensor, sequence: Sequence, *,
-    transpose_lhs: bool = False, known: KnownPattern | None = None,
+    transpose_lhs: bool = False, transpose_rhs: bool = False, known: KnownPattern | None = None,
     name: str = "sparseMatMul",
 ) -> Tensor:  # fmt: skip
     """Sparse [m, k] by dense [k, n]; transposed, it takes [m, n] to [k, n].
+
+    A dense operand to be transposed is [n, k], or [n, m].
 
     With a `known` pattern the steps of propagation and the cycles are that pattern's, for
     forecasts; without, cycles are those of a uniform one.
     """
     p = lhs.plan.problem
+    rhs = rhs.transpose() if transpose_rhs else rhs
     n_rows = p.n_out if transpose_lhs else p.n_in
     _check(lhs, rhs, (n_rows, p.n_batch), "a dense operand")
     return _product(graph, lhs, rhs, sequence, name, is_gradient=transpose_lhs, known=known)

@@ -10,6 +10,7 @@ from tremula.hardware import Chip
 from tremula.poplibs.popsparse.dynamic.plan import DynamicPlan, DynamicProblem, plan_dynamic
 from tremula.poplibs.popsparse.errors import SparsityError
 from tremula.poplibs.popsparse.static_costs import BLOCK_SIDES
+from tremula.poplibs.poputil.options import check_memory_proportion, check_options
 
 
 class DynamicOptions(TypedDict, total=False):
@@ -137,6 +138,9 @@ def plan_of(
     options: DynamicOptions,
 ) -> DynamicPlan:  # fmt: skip
     """The plan that all parts of a layer share: its programs, and the host's partitioner."""
+    check_options(options, DynamicOptions, "a dynamic sparse product")
+    proportion = options.get("available_memory_proportion", 0.6)
+    check_memory_proportion(proportion)
     element, layer = as_type(type), layer_of(params)
     partials = as_type(options.get("partials_type", FLOAT))
     if element not in (FLOAT, HALF):
@@ -161,4 +165,4 @@ def plan_of(
             source=user_source(),
             hint="pad the batch, or use blocks",
         )
-    return plan_dynamic(problem, chip, n_tiles, options.get("available_memory_proportion", 0.6))
+    return plan_dynamic(problem, chip, n_tiles, proportion)

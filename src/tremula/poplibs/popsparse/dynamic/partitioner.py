@@ -124,6 +124,12 @@ class Partitioner:
                 f"{n_head + plan.n_tiles * plan.n_meta}.",
                 hint="give what a Partitioner of the same sizes and options made",
             )
+        if np.size(nz_values) != plan.n_tiles * plan.n_values:
+            raise SparsityError(
+                f"{np.size(nz_values)} values, expected {plan.n_tiles * plan.n_values}: all "
+                "buckets, with what is unused in them.",
+                hint="give what a Partitioner of the same sizes and options made",
+            )
         row, column, place = decode(plan, np.asarray(meta_info[n_head:]))
         blocks = np.asarray(nz_values).reshape(-1, side, side)[place].transpose(0, 2, 1)
         return COOMatrix(
@@ -134,6 +140,25 @@ class Partitioner:
     def to_csr(self, meta_info: Ints, nz_values: Ints) -> CSRMatrix:
         """The same by rows."""
         return self.to_coo(meta_info, nz_values).to_csr()
+
+    def to_csc(self, meta_info: Ints, nz_values: Ints) -> CSCMatrix:
+        """The same by columns."""
+        return self.to_coo(meta_info, nz_values).to_csc()
+
+    @property
+    def plan_partitions(self) -> tuple[Ints, Ints, Ints]:
+        """Where the parts of outputs, inputs and batch begin, in elements."""
+        plan, p = self.plan, self.plan.problem
+        return (
+            np.minimum(np.arange(plan.x) * plan.tile_x, p.n_x) * p.side,
+            np.minimum(np.arange(plan.y) * plan.tile_y, p.n_y) * p.side,
+            np.arange(plan.z) * plan.tile_z,
+        )
+
+    @property
+    def n_bucket_words(self) -> int:
+        """Words of meta-information that a bucket has room for."""
+        return self.plan.n_meta
 
     def _canonical(self, matrix: COOMatrix | CSRMatrix | CSCMatrix) -> tuple[Ints, Ints, Ints]:
         """(rows, columns, values) of blocks of the plan's size, row by row."""

@@ -336,7 +336,7 @@ def plan_dynamic(
         )
     found = _Costs(candidates)
     cycles, n_bytes = found.total()
-    bound = proportion * chip.n_bytes_per_tile
+    bound = max(proportion * chip.n_bytes_per_tile, 1.0)
     while bound < 2 * chip.n_bytes_per_tile and not bool((n_bytes <= bound).any()):
         bound *= 2
     fits = n_bytes <= bound

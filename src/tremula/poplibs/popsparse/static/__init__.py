@@ -14,6 +14,7 @@ from tremula.poplibs.popsparse.static.ops import (
     mat_mul_dense_gradient,
     mat_mul_values_gradient,
 )
+from tremula.poplibs.popsparse.static.partitioner import Partitioner
 from tremula.poplibs.popsparse.static.product import (
     dense_gradient,
     dense_sparse_mat_mul,
@@ -22,7 +23,7 @@ from tremula.poplibs.popsparse.static.product import (
 )
 
 __all__ = [
-    "MatMulParams", "SparseTensor", "create_dense_sparse_mat_mul_lhs",
+    "MatMulParams", "Partitioner", "SparseTensor", "create_dense_sparse_mat_mul_lhs",
     "create_dense_sparse_mat_mul_rhs", "create_sparse_dense_mat_mul_lhs",
     "create_sparse_dense_mat_mul_rhs", "dense_gradient", "dense_sparse_mat_mul", "mat_mul",
     "mat_mul_dense_gradient", "mat_mul_values_gradient", "planned_cycles", "sparse_dense_mat_mul",

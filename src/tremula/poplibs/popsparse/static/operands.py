@@ -14,6 +14,7 @@ from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, Type, as_type
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
+from tremula.poplar.target import Target
 from tremula.poplar.tensors.runs import Pieces, Runs
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping
@@ -22,6 +23,7 @@ from tremula.poplibs.popsparse.formats import CSRMatrix
 from tremula.poplibs.popsparse.static.partition import Dealt, WorkLists, deal, work_lists
 from tremula.poplibs.popsparse.static.plan import StaticPlan, StaticProblem, n_grain, plan_static
 from tremula.poplibs.popsparse.static_costs import BLOCK_SIDES
+from tremula.poplibs.poputil.options import check_memory_proportion, check_options
 
 Ints = np.ndarray
 
@@ -118,21 +120,21 @@ def planned_cycles(
     """What the planner expects a product to take, without building it."""
     element = as_type(type)
     _check_pattern(params, element, pattern)
-    return _plan(params, element, pattern, graph, options)[0].cycles
+    return _plan(params, element, pattern, graph.target, options)[0].cycles
 
 
 def plan_product(
-    params: MatMulParams, element: Type, pattern: CSRMatrix, graph: Graph, options: StaticOptions
+    params: MatMulParams, element: Type, pattern: CSRMatrix, target: Target, options: StaticOptions
 ) -> StaticProduct:
     """Plan the product of a pattern; the values of `pattern` do not matter."""
     side = _check_pattern(params, element, pattern)
-    plan, row, column, source = _plan(params, element, pattern, graph, options)
+    plan, row, column, source = _plan(params, element, pattern, target, options)
     dealt = deal(plan, row, column, params.n)
     return StaticProduct(params, element, side, plan, dealt, source[dealt.order], options)
 
 
 def _plan(
-    params: MatMulParams, element: Type, pattern: CSRMatrix, graph: Graph, options: StaticOptions
+    params: MatMulParams, element: Type, pattern: CSRMatrix, target: Target, options: StaticOptions
 ) -> tuple[StaticPlan, Ints, Ints, Ints]:
     """The plan, and rows, columns and numbers of the blocks in the order that it takes them."""
     side = pattern.block[0]
@@ -145,13 +147,15 @@ def _plan(
     row, column = row[source], column[source]
     n_rows, n_inner = params.m // side, params.k // side
     problem = StaticProblem(
-        n_rows, n_inner, params.n, side, element, graph.target.n_tiles,
+        n_rows, n_inner, params.n, side, element, target.n_tiles,
         np.bincount(row, minlength=n_rows).tobytes(),
         np.bincount(column, minlength=n_inner).tobytes(),
     )  # fmt: skip
+    check_options(options, StaticOptions, "a static sparse product")
     proportion = options.get("available_memory_proportion", 0.6)
+    check_memory_proportion(proportion)
     fixed = options.get("num_bands", 0), options.get("n_split", 0)
-    return plan_static(problem, graph.target.chip, proportion, *fixed), row, column, source
+    return plan_static(problem, target.chip, proportion, *fixed), row, column, source
 
 
 def _check_pattern(params: MatMulParams, element: Type, pattern: CSRMatrix) -> int:
@@ -257,7 +261,7 @@ def _create_sparse(
     graph: Graph, element: Type, params: MatMulParams, pattern: CSRMatrix, name: str,
     options: StaticOptions,
 ) -> SparseTensor:  # fmt: skip
-    product = plan_product(params, element, pattern, graph, options)
+    product = plan_product(params, element, pattern, graph.target, options)
     return SparseTensor(create_values(graph, product, name), product)
 
 

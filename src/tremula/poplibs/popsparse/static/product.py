@@ -28,9 +28,12 @@ from tremula.poplibs.popsparse.static.vertices import (
 
 
 def sparse_dense_mat_mul(
-    graph: Graph, lhs: SparseTensor, rhs: Tensor, sequence: Sequence, name: str = "sparseMatMul"
-) -> Tensor:
-    """Sparse [m, k] by dense [k, n]: a new tensor [m, n]."""
+    graph: Graph, lhs: SparseTensor, rhs: Tensor, sequence: Sequence, name: str = "sparseMatMul",
+    *, transpose_lhs: bool = False, transpose_rhs: bool = False,
+) -> Tensor:  # fmt: skip
+    """Sparse [m, k] by dense [k, n], or [n, k] to be transposed: a new tensor [m, n]."""
+    _refuse_turned(transpose_lhs, "left")
+    rhs = rhs.transpose() if transpose_rhs else rhs
     p = _check_operand(lhs, rhs, (lhs.product.params.k, lhs.product.params.n), is_transposed=False)
     dense = stored_blocks(graph, rhs, p.side, sequence, name)
     out = create_dense(graph, p.element, p.params.m, p.params.n, p.side, f"{name}/out")
@@ -40,9 +43,12 @@ def sparse_dense_mat_mul(
 
 
 def dense_sparse_mat_mul(
-    graph: Graph, lhs: Tensor, rhs: SparseTensor, sequence: Sequence, name: str = "sparseMatMul"
-) -> Tensor:
-    """Dense [n, k] by sparse [k, m]: a new tensor [n, m]."""
+    graph: Graph, lhs: Tensor, rhs: SparseTensor, sequence: Sequence, name: str = "sparseMatMul",
+    *, transpose_lhs: bool = False, transpose_rhs: bool = False,
+) -> Tensor:  # fmt: skip
+    """Dense [n, k], or [k, n] to be transposed, by sparse [k, m]: a new tensor [n, m]."""
+    _refuse_turned(transpose_rhs, "right")
+    lhs = lhs.transpose() if transpose_lhs else lhs
     p = _check_operand(rhs, lhs, (rhs.product.params.n, rhs.product.params.k), is_transposed=True)
     dense = stored_blocks(graph, lhs.transpose(), p.side, sequence, name)
     out = create_dense(graph, p.element, p.params.m, p.params.n, p.side, f"{name}/out")
@@ -88,6 +94,16 @@ def values_gradient(
     if p.n_blocks:
         add_values_gradient(graph, p, stored[0], stored[1], out, sequence, name)
     return out
+
+
+def _refuse_turned(is_turned: bool, side: str) -> None:
+    """The plan of a static product is that of its pattern, not of the transposed one."""
+    if is_turned:
+        raise SparsityError(
+            f"the sparse {side} operand of a static product cannot be transposed.",
+            source=user_source(),
+            hint="make it of the transposed matrix, or use dense_gradient, which multiplies by it",
+        )
 
 
 def _check_operand(
