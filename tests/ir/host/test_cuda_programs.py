@@ -15,6 +15,7 @@ from tremula.ir.host.ahead import announce, follower
 from tremula.ir.host.cuda_graph import side_by_side
 from tremula.ir.host.draws import can_draw_first, draw_first, draws, without_draws
 from tremula.ir.host.layout import image_format, let_strides_be_free
+from tremula.ir.host.staging import Staging
 from tremula.ir.host.streams import stream_of_nodes
 from tremula.ir.host.undisturbed import others_undisturbed
 from tremula.ir.passes import HOST_PASSES, apply
@@ -217,3 +218,18 @@ def test_auto_settles_on_a_backend_without_changing_results(monkeypatch: pytest.
     compiled = trained(0.0)
     plain = trained(float("inf"), len(compiled) - 5)
     torch.testing.assert_close(compiled, plain, rtol=1e-3, atol=1e-5)
+
+
+@needs_gpu
+def test_inputs_travel_by_pieces():
+    """What is copied is what was there at the time of the call, call after call."""
+    staging = Staging()
+    source = torch.arange(3_000_001, dtype=torch.float32)
+    for turn in range(3):
+        target = torch.empty(3_000_001, device="cuda")
+        source += turn
+        expected = source.clone()
+        staging.copy(0, source, target)
+        source.zero_()
+        torch.testing.assert_close(target.cpu(), expected, rtol=0, atol=0)
+        source.copy_(expected)

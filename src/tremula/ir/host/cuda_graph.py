@@ -9,6 +9,7 @@ from torch import Tensor
 from tremula.ir.host.ahead import Ahead
 from tremula.ir.host.inductor import InductorProgram
 from tremula.ir.host.program import DeviceState, HostProgram, MicroBatch
+from tremula.ir.host.staging import Staging
 from tremula.ir.host.streams import SideBySide, runs_side_by_side
 from tremula.ir.step import INPUT, CapturedStep
 
@@ -29,6 +30,7 @@ class CudaGraphProgram(HostProgram):
         self._inputs: list[list[Tensor]] = []  # views of them
         self._outputs: list[list[Tensor]] = []
         self._ahead = Ahead(self.device)
+        self._staging = Staging()
 
     def executed(self, part: CapturedStep) -> MicroBatch:
         if runs_side_by_side(part, self.device):
@@ -57,7 +59,10 @@ class CudaGraphProgram(HostProgram):
             found.append(together)
             if together is not None:
                 fetched = self._ahead.take(place, together)
-                whole.copy_(together if fetched is None else fetched, non_blocking=True)
+                if fetched is None:
+                    self._staging.copy(place, together, whole)
+                else:
+                    whole.copy_(fetched, non_blocking=True)
                 continue
             for target, value in zip(whole, given, strict=True):
                 target.copy_(value, non_blocking=True)
@@ -122,6 +127,7 @@ class CudaGraphProgram(HostProgram):
         self._graph = self._captured_for = None
         self._whole_inputs, self._inputs, self._outputs = [], [], []
         self._ahead = Ahead(self.device)
+        self._staging = Staging()
 
     def _make_inputs(self, inputs: MicroBatches) -> None:
         self._whole_inputs = [

@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.host import beside
 from tremula.ir.host.fast_tanh import use_fast_tanh
 from tremula.ir.host.layout import let_strides_be_free
 from tremula.ir.host.loops import compile_scans
 from tremula.ir.host.program import HostProgram, MicroBatch
-from tremula.ir.host.streams import runs_side_by_side
 from tremula.ir.passes import Passes, apply
 from tremula.ir.step import CapturedStep
 
@@ -35,9 +33,6 @@ class InductorProgram(HostProgram):
         if self.device.type == "cpu":
             part = apply(part, _CPU_PASSES, "host")
             choices["layout_optimization"] = False  # the graph itself says how images are laid out
-        elif beside.is_worthwhile(part) and runs_side_by_side(part, self.device):
-            part = apply(part, _GPU_PASSES, "host")
-            choices |= beside.CHOICES
         if self.is_wide:
             choices["emulate_precision_casts"] = True  # a rounding to half is meant
         return Compiled(part.module(), n_results, choices)
@@ -148,7 +143,6 @@ _PASSES: Passes = (
     ("let strides be free", let_strides_be_free),
     ("draw by comparison", _with_own_random),
 )
-_GPU_PASSES: Passes = (("take weight gradients beside", beside.take_weight_gradients_beside),)
 _CPU_PASSES: Passes = (
     ("put channels last", _with_channels_last),
     ("keep places of maxima", _with_kept_places),

@@ -4,7 +4,6 @@ An operation names its pattern by number (`Pattern.number`). Values are [blocks,
 pattern's order; the sparse matrix is [m, k], or [k, m] where a product is with the transposed one.
 """
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,8 +56,7 @@ def _values_on_cpu(gradient: Tensor, dense: Tensor, number: int) -> Tensor:
 def _on_gpu(values: Tensor, dense: Tensor, number: int, transposed: bool) -> Tensor:
     own, pattern = _oriented(values, number, transposed)
     row_start, columns, _ = pattern.on(dense.device)
-    pairs = partial(pattern.pairs_on, dense.device)
-    return sparse_gpu.block_product(sparse_gpu.Blocks(own, row_start, columns, pairs), dense)
+    return sparse_gpu.block_product(sparse_gpu.Blocks(own, row_start, columns), dense)
 
 
 def _values_on_gpu(gradient: Tensor, dense: Tensor, number: int) -> Tensor:

@@ -1,7 +1,6 @@
 """Products of fixed sparsity on a GPU: a Triton kernel for blocks, ATen for the rest."""
 
 import importlib.util
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -10,7 +9,6 @@ import torch
 from torch import Tensor
 
 _LEAST_SIDE = 16  # rows that tensor cores multiply at once
-Parts = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -20,32 +18,24 @@ class Blocks:
     values: Tensor
     row_start: Tensor
     columns: Tensor
-    pairs: Callable[[], Parts] | None = None  # rows, start, columns and blocks of `RowPairs`
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How the kernel is cut: columns of a program, blocks multiplied at once, warps, buffers."""
+    """How the kernel is cut: columns of a program, blocks multiplied at once, warps, stages."""
 
     width: int
     at_once: int
     n_warps: int
-    n_buffers: int  # of dense rows: one is multiplied while the others are on their way
-    n_rows: int = 1  # 2: a pair of rows, for which shared rows of the dense operand are read once
-
-    @property
-    def n_stages(self) -> int:
-        """Triton's: it gives every second to the columns, which say what rows to load."""
-        return 2 * self.n_buffers + 1
+    n_stages: int  # every second is for the columns, which say what rows to load
 
 
-# The first is taken where nothing can be timed. Wide ones read blocks less often, for many columns;
-# narrow ones have all blocks of a row on their way at once, for few.
+# The first is taken where nothing can be timed. Few warps leave room for many programs, which hide
+# each other's waits; narrow ones have all blocks of a row on their way at once, for few columns.
 _LAUNCHES = (
-    Launch(128, 4, 4, 2), Launch(128, 4, 4, 3), Launch(128, 2, 4, 4), Launch(256, 4, 8, 2),
-    Launch(256, 2, 8, 3), Launch(128, 8, 4, 2), Launch(64, 4, 4, 3), Launch(64, 8, 4, 2),
-    Launch(64, 16, 4, 1), Launch(32, 8, 2, 3), Launch(128, 4, 4, 2, 2), Launch(128, 2, 4, 3, 2),
-    Launch(256, 2, 8, 3, 2), Launch(64, 4, 4, 3, 2),
+    Launch(128, 4, 4, 2), Launch(128, 2, 2, 2), Launch(256, 2, 2, 2), Launch(256, 2, 4, 2),
+    Launch(128, 4, 2, 3), Launch(256, 4, 8, 3), Launch(64, 4, 2, 5), Launch(64, 4, 2, 3),
+    Launch(64, 2, 2, 5), Launch(64, 8, 4, 2), Launch(64, 4, 1, 3), Launch(32, 4, 1, 5),
 )  # fmt: skip
 _N_TIMED = 20
 _N_REPLAYS = 3
@@ -57,7 +47,7 @@ def block_product(given: Blocks, dense: Tensor) -> Tensor:
     values = given.values
     if values.shape[-1] < _LEAST_SIDE or importlib.util.find_spec("triton") is None:
         return _gathered_product(values, given.row_start, given.columns, dense)
-    given = Blocks(values.contiguous(), given.row_start, given.columns, given.pairs)
+    given = Blocks(values.contiguous(), given.row_start, given.columns)
     dense = dense.contiguous()
     key = (values.shape, dense.shape, dense.dtype, dense.device)
     if key not in _chosen and dense.is_cuda and not torch.cuda.is_current_stream_capturing():
@@ -71,13 +61,11 @@ def _launched(given: Blocks, dense: Tensor, launch: Launch) -> Tensor:
     out = dense.new_empty(n_rows * side, n)
     width = min(launch.width, max(16, 1 << (n - 1).bit_length()))
     exact = dense.dtype is torch.float32 and not torch.backends.cuda.matmul.allow_tf32
-    kernel, parts = _row_kernel(), (given.row_start, given.columns)
-    if launch.n_rows == 2 and given.pairs is not None:
-        kernel, parts = _pair_kernel(), given.pairs()
-        n_rows = len(parts[0])
-    kernel[(n_rows, -(-n // width))](
-        given.values, *parts, dense, out, n,
+    is_large = max(dense.numel(), out.numel(), given.values.numel()) >= 2**31
+    _kernel()[(n_rows, -(-n // width))](
+        given.values, given.row_start, given.columns, dense, out, n,
         SIDE=side, WIDTH=width, AT_ONCE=launch.at_once, PRECISION="ieee" if exact else "tf32",
+        IS_LARGE=is_large, IS_EVEN=n % width == 0,
         num_warps=launch.n_warps, num_stages=launch.n_stages,
     )  # fmt: skip
     return out
@@ -85,13 +73,10 @@ def _launched(given: Blocks, dense: Tensor, launch: Launch) -> Tensor:
 
 def _fits(launch: Launch, given: Blocks, dense: Tensor) -> bool:
     """Whether its buffers of both operands fit the shared memory of a multiprocessor."""
-    if launch.n_rows == 2 and given.pairs is None:
-        return False
     side = given.values.shape[-1]
     properties = torch.cuda.get_device_properties(dense.device)
     limit = properties.shared_memory_per_block_optin  # pyright: ignore[reportAttributeAccessIssue]
-    n_buffers = launch.n_buffers + 1  # and room for the columns
-    n_elems = n_buffers * launch.at_once * side * (launch.width + launch.n_rows * side)
+    n_elems = launch.n_stages * launch.at_once * side * (launch.width + side)
     return n_elems * dense.element_size() <= limit
 
 
@@ -146,7 +131,7 @@ def sampled_product(
 
 # ruff: noqa: ANN001, ANN202, N803, PLR0913, PLR0917 - Triton's language: annotations are constants, in capitals
 @cache
-def _row_kernel() -> Any:  # noqa: ANN401
+def _kernel() -> Any:  # noqa: ANN401
     """A program has a row of blocks, and some columns."""
     import triton  # pyright: ignore[reportMissingImports]
     import triton.language as tl  # pyright: ignore[reportMissingImports]
@@ -155,6 +140,7 @@ def _row_kernel() -> Any:  # noqa: ANN401
     def kernel(
         values, row_start, columns, dense, out, n,
         SIDE: tl.constexpr, WIDTH: tl.constexpr, AT_ONCE: tl.constexpr, PRECISION: tl.constexpr,
+        IS_LARGE: tl.constexpr, IS_EVEN: tl.constexpr,
     ):  # fmt: skip
         row = tl.program_id(0)
         begin = tl.load(row_start + row)
@@ -163,67 +149,22 @@ def _row_kernel() -> Any:  # noqa: ANN401
         inner = tl.arange(0, AT_ONCE * SIDE)
         own_block, own_line = inner // SIDE, inner % SIDE
         strip = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+        if IS_LARGE:
+            row, own_block = row.to(tl.int64), own_block.to(tl.int64)
         sums = tl.zeros([SIDE, WIDTH], dtype=tl.float32)
         for first in range(begin, end, AT_ONCE):
             block = first + own_block
             is_there = block < end
             column = tl.load(columns + block, mask=is_there, other=0)
+            if IS_LARGE:
+                column = column.to(tl.int64)
             places = block[None, :] * (SIDE * SIDE) + lines[:, None] * SIDE + own_line[None, :]
             left = tl.load(values + places, mask=is_there[None, :], other=0.0)
-            at = (column * SIDE + own_line)[:, None].to(tl.int64) * n + strip[None, :]
-            is_in = is_there[:, None] & (strip[None, :] < n)
+            at = (column * SIDE + own_line)[:, None] * n + strip[None, :]
+            is_in = is_there[:, None] if IS_EVEN else is_there[:, None] & (strip[None, :] < n)
             right = tl.load(dense + at, mask=is_in, other=0.0)
             sums += tl.dot(left, right, input_precision=PRECISION)
-        to = (row * SIDE + lines)[:, None].to(tl.int64) * n + strip[None, :]
+        to = (row * SIDE + lines)[:, None] * n + strip[None, :]
         tl.store(out + to, sums.to(out.dtype.element_ty), mask=strip[None, :] < n)
-
-    return kernel
-
-
-@cache
-def _pair_kernel() -> Any:  # noqa: ANN401
-    """A program has two rows of blocks, which it multiplies with each dense row that it reads."""
-    import triton  # pyright: ignore[reportMissingImports]
-    import triton.language as tl  # pyright: ignore[reportMissingImports]
-
-    @triton.jit
-    def kernel(
-        values, rows, start, columns, blocks, dense, out, n,
-        SIDE: tl.constexpr, WIDTH: tl.constexpr, AT_ONCE: tl.constexpr, PRECISION: tl.constexpr,
-    ):  # fmt: skip
-        pair = tl.program_id(0)
-        begin = tl.load(start + pair)
-        end = tl.load(start + pair + 1)
-        lines = tl.arange(0, SIDE)
-        inner = tl.arange(0, AT_ONCE * SIDE)
-        own_column, own_line = inner // SIDE, inner % SIDE
-        within = lines[:, None] * SIDE + own_line[None, :]
-        strip = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-        upper_sums = tl.zeros([SIDE, WIDTH], dtype=tl.float32)
-        lower_sums = tl.zeros([SIDE, WIDTH], dtype=tl.float32)
-        for first in range(begin, end, AT_ONCE):
-            entry = first + own_column
-            is_there = entry < end
-            column = tl.load(columns + entry, mask=is_there, other=0)
-            upper = tl.load(blocks + 2 * entry, mask=is_there, other=-1)
-            lower = tl.load(blocks + 2 * entry + 1, mask=is_there, other=-1)
-            at = (column * SIDE + own_line)[:, None].to(tl.int64) * n + strip[None, :]
-            is_in = is_there[:, None] & (strip[None, :] < n)
-            right = tl.load(dense + at, mask=is_in, other=0.0)
-            places = upper[None, :] * (SIDE * SIDE) + within
-            left = tl.load(values + places, mask=upper[None, :] >= 0, other=0.0)
-            upper_sums += tl.dot(left, right, input_precision=PRECISION)
-            places = lower[None, :] * (SIDE * SIDE) + within
-            left = tl.load(values + places, mask=lower[None, :] >= 0, other=0.0)
-            lower_sums += tl.dot(left, right, input_precision=PRECISION)
-        is_in = strip[None, :] < n
-        row = tl.load(rows + 2 * pair)
-        if row >= 0:
-            to = (row * SIDE + lines)[:, None].to(tl.int64) * n + strip[None, :]
-            tl.store(out + to, upper_sums.to(out.dtype.element_ty), mask=is_in)
-        row = tl.load(rows + 2 * pair + 1)
-        if row >= 0:
-            to = (row * SIDE + lines)[:, None].to(tl.int64) * n + strip[None, :]
-            tl.store(out + to, lower_sums.to(out.dtype.element_ty), mask=is_in)
 
     return kernel

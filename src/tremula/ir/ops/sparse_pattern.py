@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from tremula.ir.errors import UnsuitableModel
-from tremula.ir.ops.row_pairs import row_pairs
 
 if TYPE_CHECKING:  # the tile side is loaded where it is used
     from tremula.poplibs.popsparse import CSRMatrix
@@ -100,20 +99,8 @@ class Pattern:
             self._placed[device] = starts, columns, rows
         return self._placed[device]
 
-    def pairs_on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Pairs of rows of blocks as tensors on a device: rows, start, columns, blocks."""
-        if device not in self._placed_pairs:
-            found = row_pairs(self.row_start, self.columns, self.n_columns // self.side)
-            rows, start, columns, blocks = (torch.from_numpy(part).to(device) for part in found)
-            self._placed_pairs[device] = rows, start, columns, blocks
-        return self._placed_pairs[device]
-
     @cached_property
     def _placed(self) -> dict[torch.device, tuple[Tensor, Tensor, Tensor]]:
-        return {}
-
-    @cached_property
-    def _placed_pairs(self) -> dict[torch.device, tuple[Tensor, Tensor, Tensor, Tensor]]:
         return {}
 
 

@@ -13,6 +13,7 @@ from tests.ir.steps import captured
 from tremula.ir.host.rows import kernels
 from tremula.ir.host.rows.fuse import fuse_rows
 from tremula.ir.host.rows.regions import EXACT, ROUNDED, Limits
+from tremula.ir.host.rows.segments import segment_order
 from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes import HOST_PASSES, apply
 from tremula.ir.passes.split import on_device
@@ -244,6 +245,18 @@ def in_numpy(digest: str, inputs: list[Tensor], in_gluon: bool = False) -> list[
     return [torch.from_numpy(result).to(dtype) for result, (_, dtype) in found]
 
 
+def in_numpy_by_segments(digest: str, inputs: list[Tensor]) -> list[Tensor]:
+    """The same segment by segment, where there is such a text; five rows are many for one."""
+    kernel = kernels._kernels[digest]
+    if kernel.segment_text is None:
+        return in_numpy(digest, inputs)
+    results = [torch.zeros(shape) for shape, _ in kernel.results]
+    arguments = [tensor.contiguous().numpy() for tensor in (*inputs, *results)]
+    n_programs = results[0].shape[0] - (-kernel.n_rows // 5)
+    triton_in_numpy.run(kernel.segment_text, arguments, n_programs, BLOCK=2, LONG=5)
+    return results
+
+
 def in_numpy_by_gluon(digest: str, inputs: list[Tensor]) -> list[Tensor]:
     """The same, with tiles of 64 rows, where there is a text in Gluon."""
     return in_numpy(digest, inputs, in_gluon=True)
@@ -268,6 +281,38 @@ def test_kernels_compute_what_pytorch_computes(case: tuple, limits: Limits):
     for found in (run(fused, model, inputs), run(_written(fused, calls), model, inputs)):
         for value, right in zip(found, expected, strict=True):
             torch.testing.assert_close(value.double(), right, rtol=1e-4, atol=1e-5)
+
+
+BY_SEGMENTS = replace(LIMITS["chains"], many_summed=1)
+# Layers whose sums are alone in their kernels.
+alone = pytest.mark.parametrize("layer", [Gin, Gcn, Sage], ids=lambda x: x.__name__)
+
+
+@pytest.mark.slow
+@alone
+def test_sums_segment_by_segment_are_the_same(layer: type[nn.Module]):
+    """Loss and all gradients with rows in the order of where they go, against float64."""
+    torch.manual_seed(0)
+    model, inputs = WithLoss(layer), example()
+    expected = in_float64(model, inputs)
+    fused = fuse_rows(step_of(model, inputs), torch.device("cpu"), BY_SEGMENTS)
+    calls = [node for node in fused.graph.nodes if node.target is row_kernel]
+    texts = [kernels._kernels[node.args[0]].segment_text for node in calls]
+    assert any(texts), "two layers sum by the same index"
+    found = run(_written(fused, calls, in_numpy_by_segments), model, inputs)
+    for value, right in zip(found, expected, strict=True):
+        torch.testing.assert_close(value.double(), right, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_in_the_order_of_where_they_go():
+    """Those that go nowhere are last, and equal ones stay in order."""
+    index = torch.tensor([3, 0, -1, 7, 3, 1, 0])
+    order, goes, starts = segment_order(index, 4, skipped=1, wraps=False)
+    assert order[: starts[-1]].tolist() == [1, 6, 0, 4]
+    assert goes.tolist() == [0, 0, 3, 3, 4, 4, 4]
+    assert starts.tolist() == [0, 2, 2, 2, 4]
+    order, _, starts = segment_order(index, 4, skipped=-1, wraps=True)
+    assert order[: starts[-1]].tolist() == [1, 6, 5, 0, 2, 4]
 
 
 @pytest.fixture
@@ -379,6 +424,34 @@ def test_triton_computes_what_pytorch_computes(case: tuple, limits: Limits):
     fused = fuse_rows(step, device, limits)
     on_gpu = tuple(tensor.to(device) for tensor in inputs)
     found = run(fused, model.to(device), on_gpu)
+    model.cpu()
+    for value, right in zip(found, expected, strict=True):
+        torch.testing.assert_close(value.cpu().double(), right, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("launch", kernels._BY_SEGMENTS, ids=lambda x: f"rows-{x.block}")
+@alone
+def test_triton_sums_segment_by_segment(
+    layer: type[nn.Module], launch: kernels.Launch, monkeypatch: pytest.MonkeyPatch
+):
+    """Every way to cut such a kernel, on a GPU, against float64."""
+    torch.set_float32_matmul_precision("highest")
+    torch.manual_seed(0)
+    model, inputs = WithLoss(layer), example()
+    expected = in_float64(model, inputs)
+    device = torch.device("cuda")
+    fused = fuse_rows(on_device(step_of(model, inputs), device), device, BY_SEGMENTS)
+    digests = {node.args[0] for node in fused.graph.nodes if node.target is row_kernel}
+    cut = [kernels._kernels[d] for d in digests if kernels._kernels[d].segment_text]
+    assert cut, "two layers sum by the same index"
+    monkeypatch.setattr(kernels, "_LONG", 4)  # most segments have more rows
+    for kernel in cut:
+        kernel.launch = launch
+    on_gpu = tuple(tensor.to(device) for tensor in inputs)
+    found = run(fused, model.to(device), on_gpu)
+    for kernel in cut:
+        kernel.launch = None
     model.cpu()
     for value, right in zip(found, expected, strict=True):
         torch.testing.assert_close(value.cpu().double(), right, rtol=1e-3, atol=1e-5)

@@ -137,8 +137,8 @@ def language(program: int, n_programs: int) -> SimpleNamespace:
         sum=_reduced(np.sum), max=_reduced(np.max), min=_reduced(np.min),
         exp=np.exp, log=np.log, sqrt=np.sqrt, cos=np.cos, sin=np.sin, abs=np.abs,
         sigmoid=lambda a: 1 / (1 + np.exp(-a)),
-        maximum=lambda a, b, propagate_nan: np.maximum(a, b),
-        minimum=lambda a, b, propagate_nan: np.minimum(a, b),
+        maximum=lambda a, b, propagate_nan=1: np.maximum(a, b),
+        minimum=lambda a, b, propagate_nan=1: np.minimum(a, b),
         PropagateNan=SimpleNamespace(ALL=1),
         # of Gluon: layouts say where values lie, not what they are
         convert_layout=lambda a, _layout: a, allocate_shared_memory=_Shared, **_LAYOUTS,

@@ -9,6 +9,7 @@ from tremula.ir.host.rows import facts
 from tremula.ir.host.rows.gluon import gluon_source
 from tremula.ir.host.rows.kernels import RowKernel, register
 from tremula.ir.host.rows.regions import EXACT, ROUNDED, Limits, Region, find_regions
+from tremula.ir.host.rows.segments import Orders, segment_source
 from tremula.ir.host.rows.source import kernel_source
 from tremula.ir.passes.clean import drop_dead
 from tremula.ir.step import CapturedStep
@@ -33,8 +34,9 @@ def fuse_rows(
     if limits is None:
         limits = ROUNDED if precision == "tf32" else EXACT
     regions = find_regions(step, limits)
+    orders = Orders.of(step, regions, limits.many_summed)
     for region in regions:
-        _replace(step, region, precision)
+        _replace(step, region, precision, orders.inputs(region))
     if regions:
         _sort(step.graph)
     return drop_dead(step)
@@ -62,8 +64,8 @@ def _without_examples(step: CapturedStep, device: torch.device) -> None:
         step.graph.erase_node(node)
 
 
-def _replace(step: CapturedStep, region: Region, precision: str) -> None:
-    source = kernel_source(region, precision)
+def _replace(step: CapturedStep, region: Region, precision: str, order: list[fx.Node]) -> None:
+    source = kernel_source(region, precision, order)
     values = [facts.tensor_of(node) for node in region.results]
     digest = register(
         RowKernel(
@@ -74,6 +76,7 @@ def _replace(step: CapturedStep, region: Region, precision: str) -> None:
             source.sums_over_rows,
             _as_graph(region, source.inputs),
             gluon_source(region, precision, source.inputs),
+            segment_source(region, precision, source.inputs) if order else None,
         )
     )
     last = max(region.results, key=list(step.graph.nodes).index)

@@ -32,6 +32,7 @@ class Launch:
     per_processor: int = 1
     max_registers: int = 0  # of a thread, so that programs fit beside each other; 0: no limit
     in_gluon: bool = False  # the form with explicit layouts
+    by_segments: bool = False  # the form that sums segment by segment
 
 
 # The first is taken where nothing can be timed.
@@ -58,6 +59,13 @@ _IN_GLUON = (  # a warp has 16 rows, and four of them work together
     Launch(64, 8, True, 1, in_gluon=True),
     Launch(128, 8, True, 1, in_gluon=True),
 )
+# A block is the rows of a segment that are read together. One warp: sums stay within threads.
+_BY_SEGMENTS = (
+    Launch(4, 1, False, by_segments=True),
+    Launch(8, 1, False, by_segments=True),
+    Launch(2, 1, False, by_segments=True),
+)
+_LONG = 64  # rows of a segment beyond which it is shared
 
 
 @dataclass
@@ -71,18 +79,19 @@ class RowKernel:
     sums_over_rows: bool
     graph: fx.GraphModule
     gluon_text: str | None = None  # the same with explicit layouts, where there is one
+    segment_text: str | None = None  # the same, segment by segment, where that is possible
     launch: Launch | None = field(default=None)
 
     @property
     def texts(self) -> str:
         """All forms: what a choice between them depends on."""
-        return self.text + (self.gluon_text or "")
+        return self.text + (self.gluon_text or "") + (self.segment_text or "")
 
     def text_for(self, launch: Launch) -> str:
-        if not launch.in_gluon:
-            return self.text
-        assert self.gluon_text is not None, "a candidate for kernels that have it"
-        return self.gluon_text
+        text = self.gluon_text if launch.in_gluon else self.text
+        text = self.segment_text if launch.by_segments else text
+        assert text is not None, "a candidate for kernels that have it"
+        return text
 
     @property
     def digest(self) -> str:
@@ -137,8 +146,7 @@ def run(kernel: RowKernel, inputs: Sequence[Tensor]) -> list[Tensor]:
     """Launch a kernel; its first launch chooses how it is cut."""
     if kernel.launch is None:
         kernel.launch = _chosen(kernel, inputs)
-    results = _new_results(kernel, inputs[0].device)
-    _start(kernel, kernel.launch, inputs, results)
+    results = _started(kernel, kernel.launch, inputs)
     found = zip(results, kernel.results, strict=True)
     return [t if t.dtype == dtype else t.to(dtype) for t, (_, dtype) in found]
 
@@ -158,11 +166,19 @@ def _new_results(kernel: RowKernel, device: torch.device) -> list[Tensor]:
     return made
 
 
+def _started(kernel: RowKernel, launch: Launch, inputs: Sequence[Tensor]) -> list[Tensor]:
+    results = _new_results(kernel, inputs[0].device)
+    _start(kernel, launch, inputs, results)
+    return results
+
+
 def _start(
     kernel: RowKernel, launch: Launch, inputs: Sequence[Tensor], results: Sequence[Tensor]
 ) -> None:
     n_programs = -(-kernel.n_rows // launch.block)
-    if kernel.sums_over_rows or has_products(kernel):
+    if launch.by_segments:
+        n_programs = results[0].shape[0] - (-kernel.n_rows // _LONG)
+    elif kernel.sums_over_rows or has_products(kernel):
         n_processors = _n_processors(inputs[0].device.index or 0)
         n_programs = min(n_programs, n_processors * launch.per_processor)
     function = _compiled(kernel.text_for(launch))
@@ -170,6 +186,8 @@ def _start(
 
 
 def _choices(launch: Launch) -> dict[str, int]:
+    if launch.by_segments:
+        return {"BLOCK": launch.block, "LONG": _LONG, "num_warps": launch.n_warps}
     if launch.in_gluon:
         return {"BLOCK": launch.block, "WINDOW": _WINDOW, "num_warps": launch.n_warps}
     limited = {"maxnreg": launch.max_registers} if launch.max_registers else {}
@@ -254,9 +272,9 @@ def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
         OutOfResources,
     )
 
-    results = _new_results(kernel, inputs[0].device)
-    arguments = [*inputs, *results]
-    candidates = _candidates(kernel, inputs[0].device)
+    device = inputs[0].device
+    candidates = _candidates(kernel, device)
+    arguments = [*inputs, *_new_results(kernel, device)]
     for launch in candidates:
         _compiled(kernel.text_for(launch))
     with ThreadPoolExecutor() as pool:  # the compiler works outside Python
@@ -265,7 +283,7 @@ def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
     times: dict[Launch, float] = {}
     for launch in candidates:
         try:
-            times[launch] = _time_of(lambda: _start(kernel, launch, inputs, results))  # noqa: B023
+            times[launch] = _time_of(lambda: _started(kernel, launch, inputs))  # noqa: B023
         except OutOfResources:
             continue
     best = min(times, key=times.__getitem__, default=candidates[0])
@@ -274,7 +292,7 @@ def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
 
 def _candidates(kernel: RowKernel, device: torch.device) -> tuple[Launch, ...]:
     if not has_products(kernel):
-        return _CANDIDATES
+        return (*_CANDIDATES, *_BY_SEGMENTS) if kernel.segment_text else _CANDIDATES
     has_outer = "tl.trans(" in kernel.text
     n_matrices = kernel.text.count("if HOIST:")
     plain = _WITH_CHAINS if n_matrices > 1 or has_outer else _WITH_PRODUCTS
@@ -289,7 +307,7 @@ def _has_gluon() -> bool:
     return has_triton() and importlib.util.find_spec("triton.experimental.gluon") is not None
 
 
-def _time_of(start: Callable[[], None]) -> float:
+def _time_of(start: Callable[[], object]) -> float:
     """Launches from a CUDA graph, which takes no time between them."""
     start()
     graph = torch.cuda.CUDAGraph()

@@ -47,6 +47,7 @@ class Limits:
     edges: Held
     few_nodes: int  # up to here they are bound by launches, and chains of them are one
     nodes: Held
+    many_summed: int = 1 << 14  # from here on rows are ordered once to be summed by segments
 
     def held_by(self, n_rows: int, is_edges: bool) -> Held:
         if is_edges:

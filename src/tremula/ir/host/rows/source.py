@@ -10,6 +10,7 @@ Where rows are multiplied by matrices few warps run on a multiprocessor, so that
 long memory takes: one number per row is read a tile ahead, and gathers come first.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -24,7 +25,7 @@ from tremula.ir.nodes import operand, overload_of
 aten = torch.ops.aten
 
 _CONDITIONS = {aten.where.self: (0,), aten.masked_fill.Scalar: (1,)}  # operands that are truths
-_HEADER = '''"""Written by tremula.ir.host.rows: do not edit."""
+HEADER = '''"""Written by tremula.ir.host.rows: do not edit."""
 
 import triton
 import triton.language as tl
@@ -55,8 +56,8 @@ def _softplus(x):
 
 
 @triton.jit
-def kernel({parameters}, BLOCK: tl.constexpr, WINDOW: tl.constexpr, HOIST: tl.constexpr):
 '''
+_SIZES = "BLOCK: tl.constexpr, WINDOW: tl.constexpr, HOIST: tl.constexpr"
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,13 @@ class KernelSource:
     sums_over_rows: bool  # then few programs see many tiles each
 
 
-def kernel_source(region: Region, precision: str) -> KernelSource:
-    """Write the kernel; `precision` is Triton's name for how float32 products are computed."""
-    writer = Writer(region, precision, any(facts.weight_of(node) for node in region.nodes))
+def kernel_source(region: Region, precision: str, inputs: Sequence[fx.Node] = ()) -> KernelSource:
+    """Write the kernel; `precision` is Triton's name for how float32 products are computed.
+
+    `inputs` come before those that it finds, for another form of the same kernel.
+    """
+    is_heavy = any(facts.weight_of(node) for node in region.nodes)
+    writer = Writer(region, precision, is_heavy, list(inputs))
     for node in sorted(region.nodes, key=lambda node: not writer.reads_ahead(node)):
         if node in region.results and not writer.is_row_wise(node):
             continue
@@ -118,7 +123,7 @@ class Writer:
             *(f"    {line}" for line in (*self._next_ahead(), *self.inside)),
             *self.after,
         ]
-        text = _HEADER.format(parameters=", ".join(parameters))
+        text = HEADER + f"def kernel({', '.join(parameters)}, {_SIZES}):\n"
         text += "".join(f"    {line}\n" for line in lines)
         return KernelSource(text, tuple(self.inputs), tuple(self.is_summed), bool(self.after))
 

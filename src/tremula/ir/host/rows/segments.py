@@ -1,0 +1,185 @@
+"""Sums into segments, segment by segment: a warp adds up the rows that go to one of them.
+
+The rows of an index are put in the order of where they go once in a step (`segment_order`), for all
+sums that use it. A kernel then reads each row once, keeps its sum in registers and stores it. What
+a segment has beyond its first rows (`LONG`) is left to programs of their own, which add to it: in
+padded batches a few nodes have hundreds of edges. Which form of a kernel is used, this one or tiles
+of rows, is timed (`kernels.py`).
+"""
+
+import operator
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import torch
+from torch import Tensor, fx
+
+from tremula.ir.host.rows import facts
+from tremula.ir.host.rows.regions import Region
+from tremula.ir.host.rows.source import HEADER, Writer
+from tremula.ir.step import CapturedStep
+
+_FEWEST_SUMS = 2  # by one index: else ordering takes longer than it saves
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Where rows go."""
+
+    index: fx.Node
+    n_segments: int
+    skipped: int
+    wraps: bool
+
+
+def goal_of(region: Region) -> Goal | None:
+    """Where all sums of a kernel go, if sums to one place are all that it does."""
+    goals = set()
+    for result in region.results:
+        found = facts.segment_of(result)
+        if found is None or found.index in region.nodes:
+            return None
+        goals.add(Goal(found.index, facts.n_rows_of(result), found.skipped, found.wraps))
+    has_products = any(facts.weight_of(node) for node in region.nodes)
+    return goals.pop() if len(goals) == 1 and not has_products else None
+
+
+@dataclass
+class Orders:
+    """The orders of rows that kernels of a step share."""
+
+    step: CapturedStep
+    goals: dict[Region, Goal]  # of kernels that can be written segment by segment
+    made: dict[Goal, list[fx.Node]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, step: CapturedStep, regions: Sequence[Region], fewest_rows: int) -> "Orders":
+        found = {r: goal_of(r) for r in regions if r.n_rows >= fewest_rows}
+        goals = {region: goal for region, goal in found.items() if goal is not None}
+        uses = Counter(goals.values())
+        return cls(step, {r: goal for r, goal in goals.items() if uses[goal] >= _FEWEST_SUMS})
+
+    def inputs(self, region: Region) -> list[fx.Node]:
+        """What `segment_order` gives; nothing for other kernels."""
+        goal = self.goals.get(region)
+        if goal is None:
+            return []
+        if goal not in self.made:
+            self.made[goal] = self._make(goal, region.n_rows)
+        return self.made[goal]
+
+    def _make(self, goal: Goal, n_rows: int) -> list[fx.Node]:
+        graph = self.step.graph
+        value = facts.tensor_of(goal.index)
+        shapes = (n_rows, n_rows, goal.n_segments + 1)
+        values = [value.new_empty(n, dtype=torch.int32) for n in shapes]
+        with graph.inserting_after(goal.index):
+            ordered = graph.call_function(
+                torch.ops.tremula.segment_order.default,
+                (goal.index, goal.n_segments, goal.skipped, goal.wraps),
+            )
+        ordered.meta = {**goal.index.meta, "val": values}
+        items = []
+        for place in reversed(range(len(values))):
+            with graph.inserting_after(ordered):
+                item = graph.call_function(operator.getitem, (ordered, place))
+            item.meta = {**goal.index.meta, "val": values[place]}
+            items.insert(0, item)
+        return items
+
+
+# -- the order of rows -----------------------------------------------------------------------------
+
+_library = torch.library.Library("tremula", "FRAGMENT")
+_library.define("segment_order(Tensor index, int n_segments, int skipped, bool wraps) -> Tensor[]")
+
+
+def segment_order(index: Tensor, n_segments: int, skipped: int, wraps: bool) -> list[Tensor]:
+    """Rows by where they go, where that is, and where each segment starts.
+
+    Rows that go nowhere are last, as if to a segment behind the others.
+    """
+    goes = index.reshape(-1).int()
+    if wraps:
+        goes = torch.where(goes < 0, goes + n_segments, goes)
+    is_there = (goes >= 0) & (goes < n_segments)
+    if skipped >= 0:
+        is_there &= goes != skipped
+    in_order, order = torch.sort(torch.where(is_there, goes, n_segments), stable=True)
+    each = torch.arange(n_segments + 1, dtype=torch.int32, device=index.device)
+    return [order.int(), in_order, torch.searchsorted(in_order, each, out_int32=True)]
+
+
+def _fake(index: Tensor, n_segments: int, _skipped: int, _wraps: bool) -> list[Tensor]:
+    sizes = (index.numel(), index.numel(), n_segments + 1)
+    return [index.new_empty(n, dtype=torch.int32) for n in sizes]
+
+
+for _place in ("CPU", "CUDA"):
+    _library.impl("segment_order", segment_order, _place)
+torch.library.register_fake("tremula::segment_order", _fake, lib=_library)
+
+
+# -- the kernel ------------------------------------------------------------------------------------
+
+
+def segment_source(region: Region, precision: str, inputs: Sequence[fx.Node]) -> str:
+    """The text of a kernel; its inputs, of which the order of rows is first, are known."""
+    writer = _SegmentWriter(region, precision, is_heavy=False, inputs=list(inputs))
+    for node in region.nodes:
+        if node not in region.results:
+            writer.compute(node)
+    for place, node in enumerate(region.results):
+        writer.leave(node, f"r{place}")
+    return writer.text()
+
+
+class _SegmentWriter(Writer):
+    """A tile has the next few rows of a segment, of which the first parameters say the order."""
+
+    def text(self) -> str:
+        n = facts.n_rows_of(self.region.results[0])
+        wide = ".to(tl.int64)" if n * facts.MAX_FEATURES >= 2**31 else ""
+        lines = [
+            *self.before,
+            f"program = tl.program_id(0){wide}",
+            f"is_first = program < {n}",
+            f"later = tl.maximum(program - {n}, 0) * LONG",
+            "segment = tl.where(is_first, program, tl.load(p1 + later))",
+            f"low = tl.load(p2 + segment, mask=segment < {n}, other=0)",
+            f"high = tl.load(p2 + segment + 1, mask=segment < {n}, other=0)",
+            "begin = tl.where(is_first, low, tl.maximum(later, low + LONG))",
+            "end = tl.minimum(high, tl.where(is_first, low, later) + LONG)",
+            "for first in range(begin, end, BLOCK):",
+            "    place = first + tl.arange(0, BLOCK)",
+            "    live = place < end",
+            f"    row = tl.load(p0 + place, mask=live, other=0){self._wide()}",
+            *(f"    {line}" for line in self.inside),
+            "is_alone = is_first & (high - low <= LONG)",
+            "is_shared = (begin < end) & (high - low > LONG)",
+            *self.after,
+        ]
+        parameters = [f"p{i}" for i in range(len(self.inputs))]
+        parameters += [f"r{i}" for i in range(len(self.region.results))]
+        sizes = "BLOCK: tl.constexpr, LONG: tl.constexpr"
+        text = HEADER + f"def kernel({', '.join(parameters)}, {sizes}):\n"
+        return text + "".join(f"    {line}\n" for line in lines)
+
+    def leave(self, node: fx.Node, result: str) -> None:
+        found = facts.segment_of(node)
+        assert found is not None, "such a kernel does nothing else"
+        sizes = facts.features_of(found.source)
+        width = prod(facts.padded(n) for n in sizes)
+        tile = self._flat(self._alive(found.source), len(sizes), width)
+        column, inner = self._flat_columns(sizes, width)
+        total = f"s_{result}"
+        self.before.append(f"{total} = tl.zeros([1, {width}], tl.float32)")
+        self.inside.append(f"{total} += tl.sum({tile}, 0)[None, :]")
+        place = f"{result} + segment * {prod(sizes)} + {column}[None, :]"
+        every = f"({column}[None, :] >= 0){inner}"
+        self.after += [
+            f"tl.store({place}, {total}, mask={every} & is_alone)",
+            f'tl.atomic_add({place}, {total}, mask={every} & is_shared, sem="relaxed")',
+        ]
