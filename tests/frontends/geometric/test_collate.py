@@ -219,6 +219,8 @@ def test_errors_name_the_limit_and_the_flag():
         FixedSizeCollater(pg.FixedSizeOptions(2, 50, 3), trim_nodes=True)(graphs)
     with pytest.raises(TypeError, match="Expected list, got tuple"):
         FixedSizeCollater(options_for())(tuple(graphs))
+    with pytest.raises(ValueError, match="at least one graph"):
+        FixedSizeCollater(options_for())([])
     collater = FixedSizeCollater(pg.FixedSizeOptions({"user": 9}, 9, 3))
     with pytest.raises(RuntimeError, match="no entry for 'item'"):
         collater(random_hetero([(1, 1, 1, 1)], 0))

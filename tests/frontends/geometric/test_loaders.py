@@ -145,6 +145,12 @@ def test_loader_errors():
         pg.FixedSizeDataLoader(GRAPHS, over_size_strategy=pg.OverSizeStrategy.Skip)
 
 
+def test_packing_nothing():
+    """A data set without graphs is refused when the sampler is made."""
+    with pytest.raises(ValueError, match="its length must be greater than 0"):
+        StreamPackingSampler([], 3, 4, 100)
+
+
 def test_stream_packing_reserves_padding():
     """Room for a node and an edge of every graph that is missing; limits are checked."""
     packs = list(StreamPackingSampler(GRAPHS, 4, 16, 16))

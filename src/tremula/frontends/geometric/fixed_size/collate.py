@@ -75,6 +75,10 @@ class FixedSizeCollater(Collater):
         """The batch of a list of graphs; the list stays as it is."""
         if not isinstance(batch, list):
             raise TypeError(f"Expected list, got {type(batch).__name__}.")
+        if not batch:
+            raise ValueError(
+                "Expected at least one graph, got an empty list: padding graphs are made like it."
+            )
         self._levels |= attribute_levels(batch, self._levels)
         graphs = self._trimmed(batch)
         if self.sort_edges:

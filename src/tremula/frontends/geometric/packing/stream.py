@@ -31,10 +31,9 @@ class StreamPackingSampler(Sampler[list[int]]):
         allow_skip_data: bool = False,
     ):
         super().__init__()
-        if isinstance(base_sampler, Sized) and len(base_sampler) == 0:
-            raise ValueError(
-                f"The sampler {base_sampler} is invalid: its length must be greater than 0."
-            )
+        chosen = SequentialSampler(data_source) if base_sampler is None else base_sampler
+        if isinstance(chosen, Sized) and len(chosen) == 0:
+            raise ValueError(f"The sampler {chosen} is invalid: its length must be greater than 0.")
         check_limits(max_num_graphs, max_num_nodes, max_num_edges)
         self.data_source = data_source
         self._sizes = sizes_of(data_source)
@@ -42,7 +41,7 @@ class StreamPackingSampler(Sampler[list[int]]):
         self.max_num_graphs = max_num_graphs
         self.max_num_nodes = _or_enough(max_num_nodes, self._sizes.nodes, max_num_graphs)
         self.max_num_edges = _or_enough(max_num_edges, self._sizes.edges, max_num_graphs)
-        self.base_sampler = SequentialSampler(data_source) if base_sampler is None else base_sampler
+        self.base_sampler: Sampler[int] | Iterable[int] = chosen
         self.allow_skip_data = allow_skip_data
         self._length: int | None = None
 

@@ -147,7 +147,7 @@ _ROWS: dict[str, OptionRow] = {
     "rearrangeStreamsOnHost": OptionRow(False),
     "enablePrefetchDatastreams": OptionRow(True, _TILES + "the host is ahead of the chip"),
     "defaultPrefetchBufferingDepth": OptionRow(1, _TILES + "by how many transfers"),
-    "defaultBufferingDepth": OptionRow(1),
+    "defaultBufferingDepth": OptionRow(1, _TILES + "the newer name of the same"),
     "prefetchBufferingDepthMap": OptionRow({}),
     "bufferingDepthMap": OptionRow({}),
     "enableFullyConnectedPass": OptionRow(True),

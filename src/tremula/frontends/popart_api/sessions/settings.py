@@ -137,7 +137,9 @@ def _location(settings: TensorLocationSettings) -> Location:
 
 def _prefetch_depth(options: SessionOptions) -> int:
     """How many transfers the host is ahead."""
-    return int(options.defaultPrefetchBufferingDepth) if options.enablePrefetchDatastreams else 0
+    if not options.enablePrefetchDatastreams:
+        return 0
+    return max(int(options.defaultPrefetchBufferingDepth), int(options.defaultBufferingDepth))
 
 
 def _not_modelled(options: SessionOptions) -> list[str]:

@@ -104,7 +104,11 @@ def _prefetch_depth(choices: Mapping[str, Any]) -> int:
     """How many transfers the host is ahead; PopART's default is 1."""
     if not choices.get("enablePrefetchDatastreams", True):
         return 0
-    return int(choices.get("defaultPrefetchBufferingDepth", 1))
+    names = (
+        "defaultPrefetchBufferingDepth",
+        "defaultBufferingDepth",
+    )  # the newer name
+    return max(int(choices.get(name, 1)) for name in names)
 
 
 def _engine_options(options: Options) -> dict[str, object]:
