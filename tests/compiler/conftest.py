@@ -54,12 +54,13 @@ def analysed() -> Callable[..., SimpleNamespace]:
         low = lower(graph, programs)
         moved = exchanges_of(low)
         live = analyse_liveness(low)
+        costs = cost_steps(low, moved)
         return SimpleNamespace(
             low=low,
             exchanges=moved,
-            costs=cost_steps(low, moved),
+            costs=costs,
             liveness=live,
-            memory=memory_of(low, live, moved),
+            memory=memory_of(low, live, moved, costs.takes_part),
         )
 
     return run

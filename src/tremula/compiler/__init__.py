@@ -1,1 +1,1 @@
-"""Graph → executable: verify, exchange, liveness, placement, cost, emit; files and their cache."""
+"""Graph → executable: verify, exchange, liveness, cost, placement, emit; files and their cache."""

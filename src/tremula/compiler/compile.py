@@ -42,8 +42,8 @@ class Compilation:
     programs: LoweredPrograms | None = None
     exchanges: StepExchanges | None = None
     liveness: Liveness | None = None
-    memory: TileMemory | None = None
     costs: StepCosts | None = None
+    memory: TileMemory | None = None
     executable: Executable | None = None
 
     @property
@@ -53,7 +53,7 @@ class Compilation:
 
     def text(self) -> str:
         return compilation_text(
-            self.lowered, self.exchanges, self.liveness, self.memory, self.costs, self.executable
+            self.lowered, self.exchanges, self.liveness, self.costs, self.memory, self.executable
         )
 
 
@@ -74,18 +74,20 @@ def _find_liveness(state: Compilation) -> Compilation:
     return replace(state, liveness=analyse_liveness(state.lowered))
 
 
-def _place_memory(state: Compilation) -> Compilation:
-    assert state.liveness is not None, "passes run in order"
-    assert state.exchanges is not None, "passes run in order"
-    return replace(state, memory=memory_of(state.lowered, state.liveness, state.exchanges))
-
-
 def _cost_steps(state: Compilation) -> Compilation:
     assert state.exchanges is not None, "passes run in order"
     programs, exchanges = state.lowered, state.exchanges
     costs = cost_steps(programs, exchanges)
     costs = hide_transfers(costs, programs.code, programs.step_of, programs.steps, exchanges)
     return replace(state, costs=costs)
+
+
+def _place_memory(state: Compilation) -> Compilation:
+    assert state.liveness is not None, "passes run in order"
+    assert state.exchanges is not None, "passes run in order"
+    assert state.costs is not None, "passes run in order"
+    found = memory_of(state.lowered, state.liveness, state.exchanges, state.costs.takes_part)
+    return replace(state, memory=found)
 
 
 def _emit(state: Compilation) -> Compilation:
@@ -101,8 +103,8 @@ PASSES: tuple[tuple[str, Callable[[Compilation], Compilation]], ...] = (
     ("verify", _verify),
     ("exchange", _plan_exchange),
     ("liveness", _find_liveness),
-    ("placement", _place_memory),
     ("cost", _cost_steps),
+    ("placement", _place_memory),
     ("emit", _emit),
 )
 _N_BEFORE_CACHE = 1  # what was lowered decides which executable of the cache it is

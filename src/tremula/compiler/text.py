@@ -40,8 +40,8 @@ def compilation_text(
     programs: LoweredPrograms,
     exchanges: StepExchanges | None = None,
     liveness: Liveness | None = None,
-    memory: TileMemory | None = None,
     costs: StepCosts | None = None,
+    memory: TileMemory | None = None,
     executable: Executable | None = None,
 ) -> str:
     """Everything known so far; sections of passes that have not run are left out."""
@@ -50,10 +50,10 @@ def compilation_text(
         lines += _exchanges(programs, exchanges)
     if liveness is not None:
         lines += _liveness(programs, liveness)
-    if memory is not None:
-        lines += _memory(memory)
     if costs is not None:
         lines += _costs(programs, costs)
+    if memory is not None:
+        lines += _memory(memory)
     if executable is not None:
         lines += _executable(executable)
     return "\n".join(lines) + "\n"

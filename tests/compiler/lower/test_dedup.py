@@ -102,8 +102,8 @@ def test_sharing_changes_no_figure(make) -> None:
     figures = []
     for programs in (shared, alone):
         exchanges = exchanges_of(programs)
-        memory = memory_of(programs, analyse_liveness(programs), exchanges)
         costs = cost_steps(programs, exchanges)
+        memory = memory_of(programs, analyse_liveness(programs), exchanges, costs.takes_part)
         steps = range(len(programs.steps))
         tiles = [costs.tile_compute(i) for i in steps] + [costs.tile_exchange(i) for i in steps]
         figures.append((costs.total, memory.always_live, memory.temporary, *tiles))

@@ -197,6 +197,24 @@ def test_categories(small_graph, analysed):
     assert memory.always_live.shape == memory.temporary.shape == (len(CATEGORIES), 4)
 
 
+def test_a_chip_has_the_control_code_of_its_own_steps(small_graph, analysed):
+    """Steps on one chip are no code on the other; what crosses is code on both."""
+    graph = small_graph(2, 2)
+    on_first = chain(graph, 4 * KIB, n_links=4)
+    x, y = (
+        graph.add_variable(FLOAT, [64], name, mapping=tile) for name, tile in (("x", 1), ("y", 3))
+    )
+    graph.create_host_write("x", x)
+    graph.create_host_read("y", y)
+    memory = analysed(graph, [p.Sequence(on_first, p.Copy(x, y))]).memory
+    code = memory.category("Control Code")
+    per_step = 2 * chip("gc200").instruction_bytes
+    assert code[0] == code[1]
+    assert code[2] == code[3]
+    assert code[0] - code[2] == 3 * per_step
+    assert code[2] >= per_step
+
+
 def test_exchange_buffers_are_temporary(small_graph, analysed):
     """Data that a vertex reads from another tile needs a buffer while the step runs."""
     graph = small_graph()

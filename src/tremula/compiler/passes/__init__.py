@@ -1,1 +1,1 @@
-"""The passes, each in a file: verify, exchange, liveness, placement, cost, emit."""
+"""The passes, each in a file: verify, exchange, liveness, cost, placement, emit."""

@@ -60,6 +60,11 @@ class StepCosts:
     def total(self) -> Ints:
         return self.sync + self.exchange + self.compute
 
+    @property
+    def takes_part(self) -> Ints:
+        """bool[n_steps, n_chips]: chips that run a step, or wait for those that do."""
+        return self.is_active | self.joins[:, None]
+
     def tile_compute(self, step: int) -> Ints:
         """int64[n_tiles]: compute cycles, idle workers included."""
         return self.compute_tiles[self.tile_row[step]]

@@ -178,9 +178,9 @@ class TileMemory:
 
 
 def memory_of(
-    programs: LoweredPrograms, liveness: Liveness, exchanges: StepExchanges
+    programs: LoweredPrograms, liveness: Liveness, exchanges: StepExchanges, takes_part: Ints
 ) -> TileMemory:
-    """The memory of all tiles."""
+    """The memory of all tiles. `takes_part` bool[n_steps, n_chips]: chips that run a step."""
     graph, chip = programs.graph, programs.graph.target.chip
     n_tiles = graph.target.n_tiles
     rows = {name: np.zeros(n_tiles, np.int64) for name in CATEGORIES}
@@ -196,9 +196,9 @@ def memory_of(
     rows["Vertex Field Data"] += vertices.field_data
     rows["Control Table"] += vertices.control_table
     rows["Vertex Code"] += vertices.code
-    n_control = int((programs.step_of >= 0).sum()) * CONTROL_INSTRUCTIONS_PER_STEP
-    n_control += int((programs.step_of < 0).sum())
-    rows["Control Code"] += n_control * chip.instruction_bytes
+    n_control = _n_control_instructions(programs.step_of, takes_part)
+    per_chip = graph.target.tiles_per_ipu
+    rows["Control Code"] += np.repeat(n_control * chip.instruction_bytes, per_chip)
     _add_exchange_code(rows, programs, exchanges)
     temporary, peak_at = _peak(programs, liveness, exchanges)
     always_live = np.stack([rows[name] for name in CATEGORIES])
@@ -232,6 +232,12 @@ def needs_of(always_live: Ints, temporary: Ints) -> Needs:
     is_variable = np.isin(CATEGORIES, ("Variables", "Constants"))
     fixed = always_live[~is_code & ~is_variable].sum(axis=0)
     return Needs(always_live[is_code].sum(axis=0), fixed, temporary.sum(axis=0))
+
+
+def _n_control_instructions(step_of: Ints, takes_part: Ints) -> Ints:
+    """int64[n_chips]: a chip has loops and branches, and the steps in which it takes part."""
+    n_steps = takes_part[step_of[step_of >= 0]].sum(axis=0)
+    return n_steps * CONTROL_INSTRUCTIONS_PER_STEP + int((step_of < 0).sum())
 
 
 def _n_copies(exchanges: StepExchanges, n_tiles: int) -> Ints:

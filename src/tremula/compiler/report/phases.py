@@ -21,5 +21,4 @@ def step_phases(costs: "StepCosts", compute: Ints | None = None) -> Ints:
     on_chip = costs.exchange - costs.link_exchange - costs.host_exchange
     computing = costs.compute if compute is None else compute
     parts = (computing, on_chip, costs.link_exchange, costs.host_exchange, costs.sync)
-    takes_part = costs.is_active | costs.joins[:, None]
-    return np.stack(parts, axis=2) * takes_part[:, :, None]
+    return np.stack(parts, axis=2) * costs.takes_part[:, :, None]

@@ -243,8 +243,7 @@ class TileProgram:
         timeline = self.report.timeline
         is_counted = self.report.table("steps")["is_counted"].astype(bool)
         is_counted &= bool(self.report.info["timeline"]["counts_steps"])
-        takes_part = costs.is_active | costs.joins[:, None]
-        script = self._routes.script(phases, costs.joins, takes_part, is_counted)
+        script = self._routes.script(phases, costs.joins, costs.takes_part, is_counted)
         walked = end_of(script, timeline.runs, timeline.events)
         return walked + int(self.report.info["estimated_cycles"])
 

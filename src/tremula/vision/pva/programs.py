@@ -160,7 +160,8 @@ class Program:
 
         if self.step >= 0:
             n_bytes = control_code_bytes(self._reader.target["chip_toml"])
-            return np.full(self._reader.n_tiles, n_bytes, np.int64)
+            takes_part = self._reader.takes_part[self.step]
+            return np.repeat(n_bytes * takes_part, self._reader.n_tiles // len(takes_part))
         nothing = np.zeros(self._reader.n_tiles, np.int64)
         return sum((child.controlCodeByTile for child in self.children), nothing)
 

@@ -72,5 +72,5 @@ def exchange_code_of_step(executable: Executable, step: int) -> Ints:
 
 
 def control_code_bytes(chip_toml: str) -> int:
-    """Bytes of control code that a step takes on each tile of a chip."""
+    """Bytes of control code that a step takes on each tile of a chip that takes part."""
     return CONTROL_INSTRUCTIONS_PER_STEP * chip_from_toml(chip_toml).instruction_bytes

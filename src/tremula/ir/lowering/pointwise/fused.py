@@ -4,7 +4,9 @@
                  ├─ add ── the new mean         three nodes, one map: _1 * _2 + _3 * _4
     grad * 0.1 ──┘
 
-What is folded computes the same operations in the same types and order: numbers stay as they are.
+A mean that is kept in half is read twice: rounded, as the state, and as it is, by the weight. Both
+compute it, so that it never is a tensor in float as large as its weight. What is folded computes
+the same operations in the same types and order: numbers stay as they are.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -58,19 +60,19 @@ class Folded:
         roots = tuple(dict.fromkeys(r for u in node.users for r in self.nodes.get(u, (u,))))
         leaves = set(_operands(node))
         fits = all(
-            root in self._leaves and len(self._leaves[root] | leaves) <= N_PLACEHOLDERS
+            root in self._leaves and len(self._leaves[root] - {node} | leaves) <= N_PLACEHOLDERS
             for root in roots
         )
         if roots and fits and self._may_fold(node):
             self.nodes[node] = roots
             for root in roots:
-                self._leaves[root] |= leaves
+                self._leaves[root] = self._leaves[root] - {node} | leaves
         else:
             self._leaves[node] = leaves
 
     def _may_fold(self, node: fx.Node) -> bool:
-        is_read_once = len(node.users) == 1 or node.target is _CAST
-        return is_read_once and all(
+        n_computing = sum(user.target is not _CAST for user in node.users)
+        return (n_computing <= 1 or node.target is _CAST) and all(
             _is_simple(user)
             and user.meta["val"].shape == node.meta["val"].shape
             and self._chip_of[user] == self._chip_of[node]

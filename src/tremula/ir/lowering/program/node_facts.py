@@ -114,7 +114,10 @@ def chips_of_nodes(
 
 
 def _place_held(step: CapturedStep, chip_of: dict[fx.Node, int]) -> None:
-    """A held tensor is on the chip that first uses it, a state on its parameter's."""
+    """A held tensor is on the chip that first uses it, a state on its parameter's.
+
+    Scalars, which count the steps of each weight, stay together: the update reads them as one.
+    """
     chip_of_parameter = {}
     for slot, node in zip(step.inputs, step.placeholders(), strict=True):
         user = next((user for user in consumers(node) if user in chip_of), None)
@@ -122,7 +125,7 @@ def _place_held(step: CapturedStep, chip_of: dict[fx.Node, int]) -> None:
             chip_of[node] = chip_of[user]
         if slot.kind == PARAMETER:
             chip_of_parameter[slot.name] = chip_of.get(node, 0)
-        elif slot.kind == STATE:
+        elif slot.kind == STATE and n_elements(node) > 1:
             chip_of[node] = chip_of_parameter.get(slot.name.rpartition("___")[2], 0)
 
 

@@ -10,7 +10,7 @@ from tremula.base.source import at_source
 from tremula.base.types import FLOAT
 from tremula.ir.locations import HeldPlace, Location
 from tremula.ir.lowering.bfloat16 import with_rounded, with_rounded_numbers
-from tremula.ir.lowering.layouts import preferred_layout
+from tremula.ir.lowering.layouts import preferred_layout, spread_by_name
 from tremula.ir.lowering.pointwise.fused import Folded
 from tremula.ir.lowering.pointwise.map import narrow, wide
 from tremula.ir.lowering.program.node_facts import (
@@ -38,6 +38,7 @@ from tremula.ir.lowering.program.streaming import Row, StreamingMemory
 from tremula.ir.lowering.shards import add_shard, scattered_together
 from tremula.ir.lowering.tiles import HOST_FUNCTIONS, LoweringOptions, Tiles
 from tremula.ir.lowering.types import tile_type
+from tremula.ir.nodes import is_view
 from tremula.ir.op_table import lowering_of
 from tremula.ir.origin import BACKWARD, FORWARD, OPTIMISER, ORIGIN
 from tremula.ir.passes.leave_chip import FETCHED
@@ -49,6 +50,10 @@ from tremula.poplar.target import Target
 from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs import gcl, popops, poputil
 from tremula.poplibs.popops.elementwise.expr import _1, _2, _3
+
+# Elements of a tensor that goes to another chip whole: an exchange between chips takes hundreds of
+# cycles to begin, and code of its own on both.
+_N_COPIED_WHOLE = 1024
 
 
 class StepBuilder:
@@ -167,11 +172,17 @@ class StepBuilder:
             return value
         key = (node, tiles.chip)
         if key not in self.copies:
-            name = f"{tiles.name}/copy"
-            self.copies[key] = poputil.copy_to_ipu(
-                self.graph, value, tiles.sequence, tiles.chip, name
-            )
+            self.copies[key] = self._copied(node, value, tiles)
         return self.copies[key]
+
+    def _copied(self, node: fx.Node, value: Tensor, tiles: Tiles) -> Tensor:
+        """A value from another chip. A small tensor comes whole, once for all views of it."""
+        base = base_of(node)
+        if base is not node and n_elements(base) <= _N_COPIED_WHOLE and is_view(node.target):
+            here = self._tiles_on(node, tiles.chip, tiles.sequence)
+            return self._built(here, lambda of: self._read(of, tiles))  # pyright: ignore[reportReturnType]
+        name = f"{tiles.name}/copy"
+        return poputil.copy_to_ipu(self.graph, value, tiles.sequence, tiles.chip, name)
 
     # -- variables and streams ---------------------------------------------------------------------
 
@@ -283,9 +294,11 @@ class StepBuilder:
             return poputil.clone_in_order(self.graph, like, slot.name, type=type)
         value = node.meta["val"]
         shape = [int(n) for n in value.shape]
+        graph, type = self.chips[chip], tile_type(value.dtype)
+        if slot.kind == PARAMETER:
+            return spread_by_name(graph, type, shape, slot.name)
         mapping = 0 if slot.kind == HYPER else "linear"
-        graph = self.chips[chip]
-        return graph.add_variable(tile_type(value.dtype), shape, slot.name, mapping=mapping)
+        return graph.add_variable(type, shape, slot.name, mapping=mapping)
 
     def _parameter_of(self, state: Slot, node: fx.Node) -> Tensor | None:
         """An optimiser's state is laid out like its parameter, whatever their types."""

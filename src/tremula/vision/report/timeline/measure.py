@@ -42,8 +42,7 @@ def measure(routes: Routes, costs: StepCosts, execution: Execution) -> Measured:
     history = execution.history or History((), np.zeros(0, np.int64))
     is_counted = costs.needs_count & history.counts_steps
     phases = step_phases(costs, execution.compute)
-    takes_part = costs.is_active | costs.joins[:, None]
-    script = routes.script(phases, costs.joins, takes_part, is_counted)
+    script = routes.script(phases, costs.joins, costs.takes_part, is_counted)
     path = critical_path(script, phases, history, routes.n_places)
     total, busy = int(execution.cycles_of_chip.max()), busy_phases(costs, execution)
     of_step, of_place, rest = path.of_step, path.of_place, total - path.total

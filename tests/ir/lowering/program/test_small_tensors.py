@@ -1,0 +1,84 @@
+"""Small tensors of an update: spread over the tiles, and brought to other chips together."""
+
+import re
+
+import numpy as np
+import torch
+from torch import nn
+
+import poptorch
+from tests.ir.steps import captured
+from tremula.ir.lowering.program.build import Schedule, build_tile_program
+from tremula.ir.lowering.tiles import LoweringOptions
+from tremula.ir.optim.rules import rule_from
+from tremula.ir.passes import TILE_PASSES, apply
+from tremula.ir.step import PARAMETER
+from tremula.poplar.target import IPUModel
+
+N_LAYERS = 4
+
+
+class _Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.dense = nn.LayerNorm(16), nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.dense(self.norm(x))
+
+
+class _Layers(nn.Module):
+    """Layers, each on a chip of its own or all on one."""
+
+    def __init__(self, is_placed: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(_Layer() for _ in range(N_LAYERS))
+        for chip, layer in enumerate(self.layers):
+            if is_placed:
+                poptorch.BeginBlock(layer, f"layer{chip}", ipu_id=chip)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return poptorch.identity_loss(x.square(), "mean")
+
+
+def _built(n_chips: int):
+    model = _Layers(n_chips > 1)
+    rule = rule_from(torch.optim.AdamW(model.parameters()), model.named_parameters())
+    step = apply(captured(model, torch.zeros(8, 16), rule=rule), TILE_PASSES)
+    blocks = tuple(range(n_chips)) if n_chips > 1 else ()
+    schedule = Schedule(chip_of_block=blocks)
+    target = IPUModel("bow", n_chips, tiles_per_ipu=64).create_device().target
+    return step, build_tile_program(step, target, schedule, LoweringOptions())
+
+
+def test_vectors_of_a_layer_begin_at_different_tiles():
+    """And those of other layers at the same ones, so that layers can share code."""
+    step, built = _built(1)
+    handles, tiles_of = built.graph.state.handles.reads, {}
+    for slot in step.inputs:
+        if slot.kind == PARAMETER and not slot.name.endswith("dense.weight"):
+            mapping = built.graph.get_tile_mapping(
+                handles[built.held[PARAMETER, slot.index].handle]
+            )
+            of_all_layers = re.sub(r"\d", "", slot.name)
+            tiles_of.setdefault(of_all_layers, []).append(tuple(np.unique(mapping.tile).tolist()))
+    assert len(tiles_of) == 3
+    assert all(len(tiles) == N_LAYERS and len(set(tiles)) == 1 for tiles in tiles_of.values())
+    assert len({tiles[0] for tiles in tiles_of.values()}) == 3
+
+
+def test_scalars_of_all_weights_cross_to_a_chip_together():
+    """What follows from the numbers of steps are two vectors: not two scalars for each weight."""
+    _, built = _built(N_LAYERS)
+    variables = built.graph.state.variables
+    copied = [
+        shape
+        for name, shape in zip(variables.names, variables.shapes, strict=True)
+        if name.endswith("/copy") and len(shape) < 2
+    ]
+    n_weights, n_other_chips = 4 * N_LAYERS, N_LAYERS - 1
+    assert copied.count((n_weights,)) == 2 * n_other_chips
+    assert copied.count(()) == n_other_chips  # 1 - lr * decay, which all weights share
+    assert len(copied) == 3 * n_other_chips
