@@ -5,8 +5,12 @@ import shutil
 import numpy as np
 import pytest
 
-from tremula.compiler.passes import native_sweeps, sweeps
-from tremula.compiler.passes.native_sweeps import Column, NativeSweep, compiled
+from tremula.codelets import native_sweeps
+from tremula.codelets import sweep as sweep_module
+from tremula.codelets.native_sweeps import Column, NativeSweep, compiled, kind_of
+from tremula.codelets.sweep import Sweep
+from tremula.compiler.passes import sweeps
+from tremula.poplar.tensors import interval_sweeps
 
 
 def race_columns(random):
@@ -57,7 +61,109 @@ def placement_columns(random):
     return start, first, last, sizes, lowest, align, address, active, np.zeros(2, np.int64)
 
 
+def ascending(random, n):
+    begin = np.sort(random.integers(0, 60, n))
+    return begin, begin + random.integers(0, 9, n)
+
+
+def empty(*lengths):
+    return [np.zeros(n, np.int64) for n in lengths]
+
+
+def tile_map(random):
+    cuts = np.sort(random.choice(70, 12, replace=False))
+    return cuts[::2], cuts[1::2], random.integers(0, 4, 6)
+
+
+def entry_columns(random):
+    return *tile_map(random)[:2], *ascending(random, 5), *empty(5, 5)
+
+
+def cut_columns(random):
+    mapped, (begin, end), found = tile_map(random), ascending(random, 5), empty(5, 5)
+    (n,) = interval_sweeps.count_entries.function(*mapped[:2], begin, end, *found)
+    return *mapped, begin, end, *found, *empty(n, n, n, n)
+
+
+def piece_columns(random):
+    start = np.concatenate(([0], np.cumsum(random.integers(0, 9, 8))))
+    begin = random.integers(0, start[-1], 5)
+    return start, begin, np.minimum(begin + random.integers(0, 20, 5), start[-1]), *empty(5)
+
+
+def piece_cut_columns(random):
+    columns = piece_columns(random)
+    (n,) = interval_sweeps.count_pieces.function(*columns)
+    start, *rest = columns
+    return start, *random.integers(0, 99, (2, 8)), *rest, *empty(n, n, n, n)
+
+
+def run_columns(random):
+    return random.integers(0, 99, 7), random.integers(0, 5, 7), random.integers(0, 4, 7)
+
+
+def cover_columns(random):
+    runs = run_columns(random)
+    (n,) = interval_sweeps.count_intervals.function(*runs[1:])
+    return *runs, 4, *empty(n, n, n)
+
+
+def unroll_columns(random):
+    runs = run_columns(random)
+    return *runs, *empty(int(runs[1].sum()))
+
+
+def row_columns(random):
+    run_start = np.concatenate(([0], np.cumsum(random.integers(0, 4, 6))))
+    return np.sort(np.append(random.integers(0, 7, 3), [0, 6])), run_start, *empty(run_start[-1])
+
+
+def amount_columns(random):
+    return random.integers(0, 4, 9).astype(np.int32), random.integers(-9, 9, 9), *empty(4)
+
+
+def holder_columns(random):
+    base = np.sort(random.choice(50, 6, replace=False))
+    return random.integers(base[0], 60, 9), base, np.zeros(6, bool)
+
+
+def union_columns(random):
+    tile = np.sort(random.integers(0, 3, 9))
+    return tile, *ascending(random, 9), *empty(3, 3, 3, 9, 9, 9)
+
+
+def alone_columns(random):
+    source, destination, low = random.integers(0, 5, (3, 8))
+    pieces = low, low + random.integers(1, 9, 8)
+    return source, destination, source, *pieces, np.full(5, -1), *empty(5, 5)
+
+
+def tile_pairs(random):
+    return random.integers(0, 2, (2, 9))
+
+
+def sorted_ends(random):
+    begin, end = ascending(random, 8)
+    return begin, np.sort(end), *empty(16, 16)
+
+
 SWEEPS = {
+    interval_sweeps.join_ascending: lambda random: (*ascending(random, 9), *empty(9, 9)),
+    interval_sweeps.count_entries: entry_columns,
+    interval_sweeps.cut_at_entries: cut_columns,
+    interval_sweeps.count_pieces: piece_columns,
+    interval_sweeps.cut_at_pieces: piece_cut_columns,
+    interval_sweeps.count_intervals: lambda random: run_columns(random)[1:],
+    interval_sweeps.cover_runs: cover_columns,
+    interval_sweeps.unroll_runs: unroll_columns,
+    interval_sweeps.rows_of_runs: row_columns,
+    interval_sweeps.add_per_tile: amount_columns,
+    interval_sweeps.mark_holders: holder_columns,
+    sweeps.union_per_tile: union_columns,
+    sweeps.pairs_in_turn: lambda random: (*tile_pairs(random), *empty(9, 9)),
+    sweeps.longest_ways: lambda random: (*random.integers(0, 5, (3, 8)), *empty(5)),
+    sweeps.served_alone: alone_columns,
+    sweeps.count_covering: sorted_ends,
     sweeps.find_race: race_columns,
     sweeps.deal_to_workers: worker_columns,
     sweeps.flow_back: liveness_columns,
@@ -68,8 +174,7 @@ SWEEPS = {
 
 def by_c_compiler(sweep, columns):
     """As the C compiler makes it, which must be there."""
-    kinds = [Column(column.dtype.str[1:], column.ndim) for column in columns]
-    run = compiled(sweep.function, kinds)
+    run = compiled(sweep.function, [kind_of(column) for column in columns])
     assert run is not None
     return run(*columns)
 
@@ -112,7 +217,7 @@ def test_c_that_does_not_compile_is_warned_of(monkeypatch, tmp_path):
 def test_division_rounds_down():
     """As Python's does, and C's does not."""
     columns = np.array([-7, 7, -7, 7]), np.array([2, -2, -2, 2]), np.zeros(4, np.int64)
-    by_c_compiler(sweeps.Sweep(_divide, len), columns)
+    by_c_compiler(Sweep(_divide, len), columns)
     assert columns[2].tolist() == [-4, -4, 3, 3]
 
 
@@ -134,8 +239,8 @@ def _sort(column):
 def test_a_sweep_turns_native_when_it_was_called_enough(monkeypatch):
     """Calls in Python are few: many short columns take native code as one long one does."""
     called = []
-    monkeypatch.setattr(sweeps, "TURNS_IN_PYTHON", 10)
-    sweep = sweeps.Sweep(lambda *_: called.append("python"), len)
+    monkeypatch.setattr(sweep_module, "TURNS_IN_PYTHON", 10)
+    sweep = Sweep(lambda *_: called.append("python"), len)
     sweep.__dict__["native"] = lambda *_: called.append("native")
     for _ in range(4):
         sweep([0] * 4)

@@ -9,23 +9,27 @@ but the part that is on the tile already has to be copied into place, and output
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from tremula.compiler.file.codec import record
 from tremula.compiler.lower.copies import contiguous_pairs
 from tremula.compiler.passes.intervals import (
-    edge_bytes,
+    Edge,
+    edges_of_set,
     merge_per_group,
     sum_per_tile,
-    ungrouped,
+    union_on_tiles,
 )
-from tremula.compiler.passes.on_tile_copies import (
-    TileCopies,
-    copies_of_compute_set,
-    copies_of_pieces,
-)
+from tremula.compiler.passes.on_tile_copies import TileCopies, copies_of_edges, copies_of_pieces
 from tremula.compiler.passes.parallel import in_parallel
+from tremula.compiler.passes.sweeps import (
+    count_covering,
+    longest_ways,
+    pairs_in_turn,
+    served_alone,
+)
 from tremula.compiler.program_ir import (
     HOST_KINDS,
     CopyPlan,
@@ -175,11 +179,12 @@ def _of_distinct(
 
 def exchange_of_compute_set(compute_set: FrozenComputeSet, graph: FrozenGraph) -> StepExchange:
     """Inputs to the vertices, outputs back home, and rearrangement on the tiles."""
-    read = _needed(compute_set, graph, reads=True)
-    written = _needed(compute_set, graph, reads=False)
-    before = _phase_of_needs(read, graph, outwards=False)
-    after = _phase_of_needs(written, graph, outwards=True)
-    gather, scatter, scratch = copies_of_compute_set(compute_set, graph)
+    edges = edges_of_set(compute_set)
+    read = _remote_needs((e for e in edges if e.spec.is_read), graph)
+    written = _remote_needs((e for e in edges if e.spec.is_written), graph)
+    before = _phase(read.home, read.here, read.low, read.high, graph)
+    after = _phase(written.here, written.home, written.low, written.high, graph)
+    gather, scatter, scratch = copies_of_edges(edges, graph)
     buffers = scratch
     for phase, is_out in ((before, False), (after, True)):
         if phase is not None:
@@ -201,10 +206,8 @@ def exchange_of_copy(plan: CopyPlan, graph: FrozenGraph) -> StepExchange:
     n_tiles = graph.target.n_tiles
     staying = sum_per_tile(to_tile[~remote], size[~remote], n_tiles)
     arriving = sum_per_tile(to_tile[remote], size[remote], n_tiles)
-    phase = None
-    if remote.any():
-        pieces = (from_tile[remote], to_tile[remote], begin[remote], (begin + size)[remote])
-        phase = _phase(*pieces, graph)
+    pieces = (from_tile[remote], to_tile[remote], begin[remote], (begin + size)[remote])
+    phase = _phase(*pieces, graph)
     again = arriving - (phase.received if phase is not None else 0)
     if plan.overlaps:  # everything goes through a buffer
         again = again + arriving + staying
@@ -213,91 +216,66 @@ def exchange_of_copy(plan: CopyPlan, graph: FrozenGraph) -> StepExchange:
     return StepExchange(phase, None, copies, None, buffers)
 
 
-def _needed(
-    compute_set: FrozenComputeSet, graph: FrozenGraph, *, reads: bool
-) -> tuple[Ints, Ints, Ints]:
-    """(tile, begin, end): what the vertices of each tile read, or write, each byte once."""
-    span = graph.variables.n_bytes
-    parts = [(np.empty(0, np.int64),) * 2]
-    for table in compute_set.tables:
-        for spec in table.codelet.spec.fields:
-            if spec.is_read if reads else spec.is_written:
-                begin, end, row, _ = edge_bytes(table, spec)
-                shift = table.tile[row].astype(np.int64) * span
-                parts.append(joined_intervals(begin + shift, end + shift))
-    return ungrouped(
-        *joined_intervals(*(np.concatenate(c) for c in zip(*parts, strict=True))), span
-    )
+class _RemotePieces(NamedTuple):
+    """What vertices need and their tile does not hold: sorted by tile, each byte once a tile."""
+
+    here: Ints
+    low: Ints
+    high: Ints
+    home: Ints
 
 
-def _phase_of_needs(
-    needs: tuple[Ints, Ints, Ints], graph: FrozenGraph, *, outwards: bool
-) -> ExchangePhase | None:
-    here, low, high, home = _remote_pieces(needs, graph)
-    if not len(low):
-        return None
-    source, destination = (here, home) if outwards else (home, here)
-    return _phase(source, destination, low, high, graph)
-
-
-def _remote_pieces(
-    needs: tuple[Ints, Ints, Ints], graph: FrozenGraph
-) -> tuple[Ints, Ints, Ints, Ints]:
-    """(tile, begin, end, home) of needs whose home is another tile."""
-    tile, begin, end = needs
+def _remote_needs(edges: Iterable[Edge], graph: FrozenGraph) -> _RemotePieces:
+    """What the vertices of each tile read, or write, of other tiles' data."""
+    n_tiles, span = graph.target.n_tiles, graph.variables.n_bytes
+    parts = [(np.empty(0, np.int64),) * 3]
+    for edge in edges:
+        begin, end, row, _ = edge.intervals
+        parts.append(merge_per_group(edge.table.tile[row], begin, end, n_tiles, span)[:3])
+    tile, begin, end = (np.concatenate(c) for c in zip(*parts, strict=True))
+    if len(parts) > 2:  # of several edges
+        tile, begin, end = merge_per_group(tile, begin, end, n_tiles, span)[:3]
     owner, low, high, home = graph.tile_map.split(begin, end)
     here = tile[owner]
     remote = here != home
-    return here[remote], low[remote], high[remote], home[remote]
+    return _RemotePieces(here[remote], low[remote], high[remote], home[remote])
 
 
-def _in_both(
-    read: tuple[Ints, Ints, Ints], written: tuple[Ints, Ints, Ints], graph: FrozenGraph
-) -> Ints:
+def _in_both(read: _RemotePieces, written: _RemotePieces, graph: FrozenGraph) -> Ints:
     """int64[n_tiles]: remote bytes both read and written by a tile need one buffer, not two."""
     n_tiles, span = graph.target.n_tiles, graph.variables.n_bytes
-    pieces = [_remote_pieces(needs, graph)[:3] for needs in (read, written)]
-    tile, low, high = (np.concatenate(c) for c in zip(*pieces, strict=True))
-    union_tile, union_low, union_high = merge_per_group(tile, low, high, span)
-    union = sum_per_tile(union_tile, union_high - union_low, n_tiles)
+    tile, low, high = (np.concatenate(c) for c in zip(read[:3], written[:3], strict=True))
+    union = merge_per_group(tile, low, high, n_tiles, span).n_bytes
     return sum_per_tile(tile, high - low, n_tiles) - union
 
 
 def _phase(
     source: Ints, destination: Ints, low: Ints, high: Ints, graph: FrozenGraph
-) -> ExchangePhase:
+) -> ExchangePhase | None:
     """The columns of an exchange of pieces [low, high) from source tiles to destination tiles."""
+    if not len(low):
+        return None
     target, span = graph.target, graph.variables.n_bytes
     n_tiles = target.n_tiles
-    key = destination.astype(np.int64) * span + low
-    order = np.argsort(key, kind="stable")
-    sorted_key, sorted_end = key[order], (key + (high - low))[order]
-    ends = np.maximum.accumulate(sorted_end)
     # A piece that brings no new byte to its tile (a repeated source) is not a fragment.
-    is_new = np.concatenate(([True], ends[1:] > ends[:-1])) if len(ends) else ends.astype(bool)
-    got_tile, got_low, got_high = ungrouped(*joined_intervals(sorted_key, sorted_end), span)
-    sent_tile, sent_low, sent_high = merge_per_group(source, low, high, span)
-    sent = sum_per_tile(sent_tile, sent_high - sent_low, n_tiles)
+    got = union_on_tiles(destination, low, high, n_tiles, span)
+    sent = merge_per_group(source, low, high, n_tiles, span)
     crosses = source // target.tiles_per_ipu != destination // target.tiles_per_ipu
     shared, sent_wide = shared_on_buses(
-        (got_tile, got_low, got_high),
-        (sent_tile, sent_low, sent_high),
-        (low[crosses], high[crosses]),
-        target,
-        span,
+        got[:3], sent[:3], (low[crosses], high[crosses]), target, span
     )
     bus = bus_of_tiles(target)
-    pairs = pairs_of_tiles(source, destination, n_tiles)
+    pairs = _pairs_of_tiles(source, destination)
     return ExchangePhase(
-        sum_per_tile(got_tile, got_high - got_low, n_tiles),
-        sent,
+        got.n_bytes,
+        sent.n_bytes,
         shared,
         sent_wide,
-        sum_per_tile(bus, sent, int(bus[-1]) + 1)[bus],
+        sum_per_tile(bus, sent.n_bytes, int(bus[-1]) + 1)[bus],
         longest_latency(*pairs, target),
-        overlapped_bytes(source, destination, high - low, pairs, n_tiles),
-        sum_per_tile(destination[order][is_new], None, n_tiles),
-        sum_per_tile(sent_tile, None, n_tiles),
+        overlapped_bytes(pairs, source, low, high, n_tiles),
+        got.n_new,
+        sent.n_joined,
         *_between_chips(source, destination, low, high, target, span),
     )
 
@@ -312,8 +290,9 @@ def _between_chips(
     crosses = from_chip != to_chip
     if crosses.any():
         pair = (from_chip * n_chips + to_chip)[crosses]
-        which, begin, end = merge_per_group(pair, low[crosses], high[crosses], span)
-        chip_bytes += sum_per_tile(which, end - begin, n_chips * n_chips)
+        chip_bytes += merge_per_group(
+            pair, low[crosses], high[crosses], n_chips * n_chips, span
+        ).n_bytes
         sender = np.unique(source[crosses] * np.int64(n_chips) + to_chip[crosses])
         tile, chip = np.divmod(sender, n_chips)
         n_sends += sum_per_tile(tile // target.tiles_per_ipu * n_chips + chip, None, n_chips**2)
@@ -350,7 +329,6 @@ def _tensor_bytes(tensors: Iterable[Tensor], graph: FrozenGraph) -> tuple[Ints, 
 # -- how tiles share the exchange: buses of neighbours, distances, overlap -------------------------
 
 
-_MAX_MARKS = 2**22
 Pieces = tuple[Ints, Ints, Ints]  # tile, begin, end; those of a tile are disjoint
 
 
@@ -417,10 +395,9 @@ def _taken_by_few(low: Ints, high: Ints, n_enough: int) -> tuple[Ints, Ints]:
 
 def _sweep(low: Ints, high: Ints) -> tuple[Ints, Ints]:
     """Sorted ends of intervals, and how many intervals lie over what follows each of them."""
-    place = np.concatenate((low, high))
-    order = np.argsort(place, kind="stable")
-    change = np.repeat(np.array([1, -1]), len(low))[order]
-    return place[order], np.cumsum(change)
+    place, n_over = (np.empty(2 * len(low), np.int64) for _ in range(2))
+    count_covering(np.sort(low), np.sort(high), place, n_over)
+    return place, n_over
 
 
 def _covered(low: Ints, high: Ints, begin: Ints, end: Ints) -> Ints:
@@ -433,48 +410,33 @@ def _covered(low: Ints, high: Ints, begin: Ints, end: Ints) -> Ints:
     return np.rint(between).astype(np.int64)  # exact: addresses stay far below 2**53
 
 
-def pairs_of_tiles(source: Ints, destination: Ints, n_tiles: int) -> tuple[Ints, Ints]:
-    """(sender, receiver) of each pair of tiles that has something to send, in order."""
-    pair = source * np.int64(n_tiles) + destination
-    if n_tiles * n_tiles <= max(_MAX_MARKS, len(pair)):
-        # Marking is much faster than sorting while the table of all pairs is small.
-        marked = np.zeros(n_tiles * n_tiles, bool)
-        marked[pair] = True
-        pair = np.flatnonzero(marked)
-    else:
-        pair = np.sort(pair)
-        pair = pair[np.flatnonzero(np.diff(pair, prepend=-1))]
-    return pair // n_tiles, pair % n_tiles
+def _pairs_of_tiles(source: Ints, destination: Ints) -> tuple[Ints, Ints]:
+    """(sender, receiver) of pieces, fewer times than there are pieces."""
+    pairs = np.empty((2, len(source)), np.int64)
+    (n,) = pairs_in_turn(source, destination, *pairs)
+    return pairs[0, :n], pairs[1, :n]
 
 
-def longest_latency(begin: Ints, end: Ints, target: Target) -> Ints:
-    """int64[n_tiles]: cycles of the longest path to or from each tile, for distinct pairs in order.
+def longest_latency(source: Ints, destination: Ints, target: Target) -> Ints:
+    """int64[n_tiles]: cycles of the longest path to or from each tile.
 
     Between chips it is that of tiles in the same places of one chip: the paths to and from the
     links. The latency of the links themselves is not counted here.
     """
     per_chip = target.tiles_per_ipu
-    way = exchange_latency_cycles(target.chip, begin % per_chip, end % per_chip)
+    ways = exchange_latency_cycles(target.chip, source % per_chip, destination % per_chip)
     longest = np.zeros(target.n_tiles, np.int64)
-    first = np.flatnonzero(np.diff(begin, prepend=-1))
-    longest[begin[first]] = np.maximum.reduceat(way, first)
-    order = np.argsort(end, kind="stable")
-    first = np.flatnonzero(np.diff(end[order], prepend=-1))
-    tile = end[order][first]
-    longest[tile] = np.maximum(longest[tile], np.maximum.reduceat(way[order], first))
+    longest_ways(source, destination, ways, longest)
     return longest
 
 
 def overlapped_bytes(
-    source: Ints, destination: Ints, size: Ints, pairs: tuple[Ints, Ints], n_tiles: int
+    pairs: tuple[Ints, Ints], source: Ints, low: Ints, high: Ints, n_tiles: int
 ) -> Ints:
     """int64[n_tiles]: what a tile receives while the data of its farthest sender is in flight.
 
     Senders that serve this tile alone can be timed so that their data comes one after another.
     """
-    sender, receiver = pairs
-    n_served = np.bincount(sender, minlength=n_tiles)
-    alone = n_served[source] == 1
-    n_senders = np.bincount(receiver[n_served[sender] == 1], minlength=n_tiles)
-    n_bytes = sum_per_tile(destination[alone], size[alone], n_tiles)
+    n_senders, n_bytes = (np.zeros(n_tiles, np.int64) for _ in range(2))
+    served_alone(*pairs, source, low, high, np.full(n_tiles, -1), n_senders, n_bytes)
     return n_bytes - -(-n_bytes // np.maximum(n_senders, 1))

@@ -1,8 +1,7 @@
 """Byte intervals of the address space: unions, and what an edge field covers.
 
-Several passes ask for a union *per tile* (or per pair of chips, …). They shift the intervals of
-tile t by t * span, where span is the size of the address space, and take one plain union: address
-0 and the end of the space are never used, so intervals of different tiles never touch.
+Several passes ask for a union *per tile* (or per pair of chips, …). To sort their intervals, those
+of tile t are shifted by t * span, where span is the size of the address space.
 """
 
 from typing import NamedTuple
@@ -12,7 +11,10 @@ import numpy as np
 from tremula.base.errors import GraphConnectionError
 from tremula.base.source import Source
 from tremula.codelets.spec import FieldSpec
-from tremula.poplar.tensors.runs import byte_intervals, joined_intervals
+from tremula.compiler.passes.sweeps import union_per_tile
+from tremula.compiler.program_ir import FrozenComputeSet
+from tremula.poplar.tensors.interval_sweeps import add_per_tile
+from tremula.poplar.tensors.runs import byte_intervals
 from tremula.poplar.vertices.columns import FrozenTable
 
 Ints = np.ndarray
@@ -35,25 +37,73 @@ def edge_bytes(table: FrozenTable, spec: FieldSpec) -> EdgeBytes:
     return EdgeBytes(begin, end, row if len(row) == len(begin) else row[run], run)
 
 
-def merge_per_group(group: Ints, begin: Ints, end: Ints, span: int) -> tuple[Ints, Ints, Ints]:
-    """The union of intervals within each group: (group, begin, end), sorted."""
-    shift = group.astype(np.int64) * span
-    return ungrouped(*joined_intervals(begin + shift, end + shift), span)
+class Edge(NamedTuple):
+    """An edge field of a table of a compute set, and what it covers."""
+
+    table: FrozenTable
+    spec: FieldSpec
+    intervals: EdgeBytes
 
 
-def ungrouped(low: Ints, high: Ints, span: int) -> tuple[Ints, Ints, Ints]:
-    """(group, begin, end) of intervals that were shifted by group * span."""
-    group = low // span
-    shift = group * span
-    return group, low - shift, high - shift
+def edges_of_set(compute_set: FrozenComputeSet) -> list[Edge]:
+    """All edge fields of a compute set."""
+    return [
+        Edge(table, spec, edge_bytes(table, spec))
+        for table in compute_set.tables
+        for spec in table.codelet.spec.fields
+        if spec.is_edge
+    ]
+
+
+class TileUnion(NamedTuple):
+    """The union of intervals within each tile, sorted; and of all tiles three counts."""
+
+    tile: Ints
+    low: Ints
+    high: Ints
+    n_bytes: Ints  # int64[n_tiles], as are the others
+    n_new: Ints  # intervals that brought new bytes, in their order
+    n_joined: Ints  # intervals of the union
+
+
+def union_on_tiles(tile: Ints, low: Ints, high: Ints, n_tiles: int, span: int) -> TileUnion:
+    """The union of intervals within each tile; if they are not sorted, equal ones stay in order."""
+    found = _union_if_sorted(tile, low, high, n_tiles)
+    if found is None:
+        order = np.argsort(tile.astype(np.int64) * span + low, kind="stable")
+        found = _union_if_sorted(tile[order], low[order], high[order], n_tiles)
+    assert found is not None, "they were sorted"
+    return found
+
+
+def merge_per_group(group: Ints, begin: Ints, end: Ints, n_groups: int, span: int) -> TileUnion:
+    """The union of intervals within each group, whatever their order; `n_new` says nothing."""
+    found = _union_if_sorted(group, begin, end, n_groups)
+    if found is None:
+        # Where as many have ended as have begun, a new one starts: each end is sorted by itself,
+        # which is faster than to sort pairs.
+        shift, kept = group.astype(np.int64) * span, end > begin
+        low, high = (np.sort((ends + shift)[kept]) for ends in (begin, end))
+        group = low // span
+        found = _union_if_sorted(group, low - group * span, high - group * span, n_groups)
+    assert found is not None, "they were sorted"
+    return found
+
+
+def _union_if_sorted(tile: Ints, low: Ints, high: Ints, n_tiles: int) -> TileUnion | None:
+    counts = np.zeros((3, n_tiles), np.int64)
+    joined = np.empty((3, len(tile)), np.int64)
+    (n,) = union_per_tile(tile, low, high, *counts, *joined)
+    return None if n < 0 else TileUnion(*(column[:n].copy() for column in joined), *counts)
 
 
 def sum_per_tile(tile: Ints, amount: Ints | None, n_tiles: int) -> Ints:
     """int64[n_tiles]: the sum of `amount` (or the number of rows) on each tile."""
     if amount is None:
         return np.bincount(tile, minlength=n_tiles).astype(np.int64)
-    # bincount adds float64: exact up to 2**53 bytes or cycles on one tile.
-    return np.bincount(tile, weights=amount, minlength=n_tiles).astype(np.int64)
+    total = np.zeros(n_tiles, np.int64)
+    add_per_tile(tile, amount, total)
+    return total
 
 
 def field_name(table: FrozenTable, spec: FieldSpec) -> str:

@@ -5,12 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tremula.codelets.spec import Direction, FieldKind, FieldSpec
+from tremula.codelets.spec import Direction, FieldKind
 from tremula.compiler.file.codec import record
-from tremula.compiler.passes.intervals import edge_bytes, sum_per_tile
-from tremula.compiler.program_ir import FrozenComputeSet, FrozenGraph
+from tremula.compiler.passes.intervals import Edge, sum_per_tile
+from tremula.compiler.program_ir import FrozenGraph
 from tremula.hardware import Chip
-from tremula.poplar.vertices.columns import FrozenTable
 
 Ints = np.ndarray
 LOAD_AND_STORE = 2  # worker slots of one access
@@ -48,23 +47,22 @@ def copies_of_pieces(
     return TileCopies(n_bytes, n_copies, cycles)
 
 
-def copies_of_compute_set(
-    compute_set: FrozenComputeSet, graph: FrozenGraph
+def copies_of_edges(
+    edges: list[Edge], graph: FrozenGraph
 ) -> tuple[TileCopies | None, TileCopies | None, Ints]:
     """(gather before compute, scatter after it, int64[n_tiles] scratch bytes)."""
     chip, n_tiles = graph.target.chip, graph.target.n_tiles
     none: tuple[Ints, Ints] = (np.empty(0, np.int64), np.empty(0, np.int64))
     gathered, scattered, all_pieces = [none], [none], [none]
-    for table in compute_set.tables:
-        for spec in table.codelet.spec.fields:
-            if not spec.is_edge or spec.kind not in _VECTORS:
-                continue
-            pieces = _pieces_out_of_place(table, spec, graph)
-            all_pieces.append(pieces)
-            if spec.is_read:
-                gathered.append(pieces)
-            if spec.is_written:
-                scattered.append(pieces)
+    for edge in edges:
+        if edge.spec.kind not in _VECTORS:
+            continue
+        pieces = _pieces_out_of_place(edge, graph)
+        all_pieces.append(pieces)
+        if edge.spec.is_read:
+            gathered.append(pieces)
+        if edge.spec.is_written:
+            scattered.append(pieces)
     nothing = np.zeros(n_tiles, np.int64)
     gather, scatter = (
         copies_of_pieces(*_joined(parts), nothing, chip, n_tiles) for parts in (gathered, scattered)
@@ -78,20 +76,18 @@ def _joined(parts: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
     return tile, size
 
 
-def _pieces_out_of_place(
-    table: FrozenTable, spec: FieldSpec, graph: FrozenGraph
-) -> tuple[Ints, Ints]:
+def _pieces_out_of_place(edge: Edge, graph: FrozenGraph) -> tuple[Ints, Ints]:
     """(tile, bytes) of on-tile pieces of sub-vectors that are not one contiguous on-tile piece.
 
     Vertices of a tile that read the same sub-vector share its copy.
     """
-    groups = _contiguous_groups(table, spec, graph)
+    groups = _contiguous_groups(edge, graph)
     owner, low, high, home = graph.tile_map.split(groups.begin, groups.end)
     is_here = home == groups.tile[owner]
     n_subs = int(groups.sub[-1]) + 1 if len(groups.sub) else 0
     moves = np.bincount(groups.sub, minlength=n_subs) > 1
     moves[groups.sub[owner[~is_here]]] = True
-    if spec.direction is Direction.INPUT:
+    if edge.spec.direction is Direction.INPUT:
         moves &= _is_first_of_its_kind(groups, moves)
     chosen = moves[groups.sub[owner]] & is_here
     return groups.tile[owner][chosen], (high - low)[chosen]
@@ -106,10 +102,10 @@ class _Groups(NamedTuple):
     sub: Ints
 
 
-def _contiguous_groups(table: FrozenTable, spec: FieldSpec, graph: FrozenGraph) -> _Groups:
+def _contiguous_groups(edge: Edge, graph: FrozenGraph) -> _Groups:
     """Of all sub-vectors that could be out of place."""
-    begin, end, row, run = edge_bytes(table, spec)
-    column = table.edges[spec.name]
+    table, (begin, end, row, run) = edge.table, edge.intervals
+    column = table.edges[edge.spec.name]
     if len(begin) == len(column.run_start) - 1 and len(graph.tile_map.end):
         # One piece per sub-vector: only what crosses a boundary of the map can be out of place.
         entry = np.searchsorted(graph.tile_map.end, begin, side="right")

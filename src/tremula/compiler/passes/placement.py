@@ -218,7 +218,7 @@ def _reached(graph: FrozenGraph, table: FrozenTable, name: str) -> tuple[Ints, I
     """(variable, tile) of what a field reaches on its vertex's own tile."""
     span, n_tiles = graph.variables.n_bytes, graph.target.n_tiles
     begin, end, row, _ = edge_bytes(table, table.codelet.spec.field(name))
-    tile, low, high = merge_per_group(table.tile[row], begin, end, span)
+    tile, low, high = merge_per_group(table.tile[row], begin, end, n_tiles, span)[:3]
     owner, low, _, home = graph.tile_map.split(low, high)
     here = tile[owner] == home
     wanted = np.unique(graph.variables.ids_at(low[here]) * n_tiles + home[here])

@@ -1,54 +1,13 @@
-"""Sequential sweeps over sorted columns: Python for a few short ones, native code beyond.
-
-Each is a loop whose iterations depend on earlier ones, which NumPy cannot express. Small programs
-need no native code at all.
-"""
+"""The sweeps of passes: races, workers, liveness, peaks and places."""
 # Columns are many, and a compiled function calls no other.
-# ruff: noqa: ANN001, ANN201, ANN202, ANN401, C901, PLR0912, PLR0913, PLR0917
-
-from collections.abc import Callable
-from functools import cached_property, update_wrapper
-from typing import Any
+# ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0912, PLR0913, PLR0917
 
 import numpy as np
 
-from tremula.compiler.passes.native_sweeps import NativeSweep
-
-# So many turns of its innermost loop a sweep takes in Python, in all calls together: about 10 ms.
-TURNS_IN_PYTHON = 20_000
+from tremula.codelets.sweep import n_elements, sweep
 
 
-class Sweep:
-    """A loop over columns, and about how many turns it takes for given ones."""
-
-    def __init__(self, function: Callable[..., Any], n_turns: Callable[..., int]):
-        update_wrapper(self, function)
-        self.function, self._n_turns, self._n_spent = function, n_turns, 0
-
-    def __call__(self, *columns: Any) -> Any:
-        if self._n_spent <= TURNS_IN_PYTHON:
-            self._n_spent += self._n_turns(*columns)
-        is_short = self._n_spent <= TURNS_IN_PYTHON
-        return (self.function if is_short else self.native)(*columns)
-
-    @cached_property
-    def native(self) -> NativeSweep:
-        """The same, compiled, or taken from a cache."""
-        return NativeSweep(self.function, lambda: self.by_numba)
-
-    @cached_property
-    def by_numba(self) -> Callable[..., Any]:
-        """The same where no C compiler is."""
-        from numba import njit  # slow to load
-
-        return njit(cache=True, nogil=True)(self.function)
-
-
-def _sweep(n_turns: Callable[..., int]) -> Callable[[Callable[..., Any]], Sweep]:
-    return lambda function: Sweep(function, n_turns)
-
-
-@_sweep(lambda begin, *_: 4 * len(begin))
+@sweep(lambda begin, *_: 4 * len(begin))
 def find_race(begin, end, owner, is_written):
     """The first two overlapping intervals of different owners of which one is written, or -1, -1.
 
@@ -84,7 +43,7 @@ def find_race(begin, end, owner, is_written):
     return -1, -1
 
 
-@_sweep(lambda tile, _, workers: len(tile) * workers.shape[1])
+@sweep(lambda tile, _, workers: len(tile) * workers.shape[1])
 def deal_to_workers(tile, cycles, worker_cycles):
     """Add each vertex to the least loaded worker of its tile: `worker_cycles` int64[n_tiles, n]."""
     for i in range(len(tile)):
@@ -95,7 +54,7 @@ def deal_to_workers(tile, cycles, worker_cycles):
         worker_cycles[mine, least] += cycles[i]
 
 
-@_sweep(lambda rows, live_in, *_: 8 * len(rows) * live_in.shape[1])
+@sweep(lambda rows, live_in, *_: 8 * len(rows) * live_in.shape[1])
 def flow_back(
     rows, live_in, live_out, use, kill, successor_start, successor, entry_of_call, returns
 ):
@@ -135,7 +94,7 @@ def _turns_of_peak(*columns):
     return 2 * int(np.diff(tile_start)[starts].sum()) + n_temporary + len(temporary_row)
 
 
-@_sweep(_turns_of_peak)
+@sweep(_turns_of_peak)
 def sweep_peak(
     starts_at, starts, ends_at, ends, tile_start, tile, n_bytes,
     temporary_row, temporary, peak, peak_at, now,
@@ -166,7 +125,7 @@ def sweep_peak(
                 now[tile[k]] -= n_bytes[k]
 
 
-@_sweep(lambda item_start, *_: int(np.square(np.diff(item_start)).sum()))
+@sweep(lambda item_start, *_: int(np.square(np.diff(item_start)).sum()))
 def place_ranges(item_start, first, last, n_bytes, lowest, align, address, active, highest):
     """First-fit by live range: fills `address` of each item and `highest` of each tile.
 
@@ -200,3 +159,94 @@ def place_ranges(item_start, first, last, n_bytes, lowest, align, address, activ
             address[item] = at
             if at + n_bytes[item] > highest[t]:  # noqa: PLR1730 - `max` compiles slowly
                 highest[t] = at + n_bytes[item]
+
+
+@sweep(n_elements)
+def union_per_tile(tile, low, high, n_bytes, n_new, n_joined, joined_tile, joined_low, joined_high):
+    """Fill in the union of the intervals of each tile: how many; -1 if they do not ascend.
+
+    They ascend by tile, then by `low`. `n_bytes`, `n_new` and `n_joined`, zeros for all tiles, get
+    the bytes of the union, the intervals that bring new bytes, and the intervals of the union.
+    """
+    n, here, last, reached = 0, -1, 0, 0
+    for i in range(len(tile)):
+        if high[i] <= low[i]:
+            continue
+        if tile[i] != here:
+            if tile[i] < here:
+                return (-1,)
+            here, last, reached = tile[i], low[i], low[i] - 1
+        if low[i] < last:
+            return (-1,)
+        last = low[i]
+        if last > reached:
+            n_bytes[here] += high[i] - last
+            n_new[here] += 1
+            n_joined[here] += 1
+            reached = high[i]
+            joined_tile[n] = here
+            joined_low[n] = last
+            joined_high[n] = reached
+            n += 1
+        elif high[i] > reached:
+            n_bytes[here] += high[i] - reached
+            n_new[here] += 1
+            reached = high[i]
+            joined_high[n - 1] = reached
+    return (n,)
+
+
+@sweep(n_elements)
+def pairs_in_turn(source, destination, pair_source, pair_destination):
+    """Fill in pairs of tiles, one for those that are the same in a row: how many."""
+    n = 0
+    for i in range(len(source)):
+        if n == 0 or source[i] != pair_source[n - 1] or destination[i] != pair_destination[n - 1]:
+            pair_source[n] = source[i]
+            pair_destination[n] = destination[i]
+            n += 1
+    return (n,)
+
+
+@sweep(n_elements)
+def longest_ways(source, destination, cycles, longest):
+    """Raise `longest` of both tiles of each pair to the cycles between them."""
+    for i in range(len(source)):
+        longest[source[i]] = max(longest[source[i]], cycles[i])
+        longest[destination[i]] = max(longest[destination[i]], cycles[i])
+
+
+@sweep(n_elements)
+def served_alone(pair_source, pair_destination, source, low, high, receiver, n_senders, n_bytes):
+    """Bytes that tiles receive from senders that serve no other, and the number of such senders.
+
+    `receiver` of all tiles, -1 at first, gets the only one that each serves (-2: there are more).
+    """
+    for i in range(len(pair_source)):
+        sender = pair_source[i]
+        if receiver[sender] == -1:
+            receiver[sender] = pair_destination[i]
+        elif receiver[sender] != pair_destination[i]:
+            receiver[sender] = -2
+    for sender in range(len(receiver)):
+        if receiver[sender] >= 0:
+            n_senders[receiver[sender]] += 1
+    for i in range(len(source)):
+        if receiver[source[i]] >= 0:
+            n_bytes[receiver[source[i]]] += high[i] - low[i]
+
+
+@sweep(n_elements)
+def count_covering(low, high, place, n_over):
+    """Merge sorted ends of intervals into `place`; `n_over` of them lie over what follows each."""
+    i, k, over = 0, 0, 0
+    for at in range(len(place)):
+        if i < len(low) and low[i] <= high[k]:
+            place[at] = low[i]
+            i += 1
+            over += 1
+        else:
+            place[at] = high[k]
+            k += 1
+            over -= 1
+        n_over[at] = over

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tremula.poplar.tensors.runs import Runs, byte_intervals
+from tremula.poplar.tensors.runs import Runs, byte_intervals, joined_intervals
 from tremula.poplar.tensors.variables import VariableTable
 
 ByteIntervals = tuple[np.ndarray, np.ndarray]  # begin and end of each
@@ -35,13 +35,11 @@ def is_one_region(runs: Runs) -> bool:
 
 def has_aliases(runs: Runs, n_bytes: int) -> bool:
     """Whether some element of `n_bytes` appears twice."""
-    begin, end, _ = byte_intervals(runs, n_bytes)
     if bool(((runs.stride == 0) & (runs.count > 1)).any()):
         return True
-    if bool((begin[1:] >= end[:-1]).all()):  # as most are
-        return False
-    order = np.argsort(begin, kind="stable")
-    return bool((begin[order][1:] < end[order][:-1]).any())
+    begin, end, _ = byte_intervals(runs, n_bytes)
+    low, high = joined_intervals(begin, end)
+    return int((end - begin).sum()) > int((high - low).sum())
 
 
 def nests(shape: Sequence[int], strides: Sequence[int]) -> bool:

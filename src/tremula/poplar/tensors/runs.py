@@ -4,6 +4,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tremula.poplar.tensors.interval_sweeps import (
+    count_intervals,
+    count_pieces,
+    cover_runs,
+    cut_at_pieces,
+    join_ascending,
+    unroll_runs,
+)
+
 Ints = np.ndarray
 
 
@@ -22,8 +31,9 @@ class Runs(NamedTuple):
         """int64[n_elems]: every element address, in order."""
         if len(self.start) == 1:
             return self.start[0] + self.stride[0] * np.arange(self.count[0])
-        owner, within = expand(self.count)
-        return self.start[owner] + self.stride[owner] * within
+        address = np.empty(self.n_elems, np.int64)
+        unroll_runs(*self, address)
+        return address
 
     def unrolled(self) -> "Runs":
         """The same addresses, with a run for every repetition of an element."""
@@ -192,32 +202,26 @@ class Pieces:
 
     def lookup_intervals(self, begin: Ints, end: Ints) -> tuple[Runs, Ints]:
         """Runs of position intervals [begin, end), and which interval each run belongs to."""
-        first = np.searchsorted(self.start, begin, side="right") - 1
-        last = np.searchsorted(self.start, end, side="left")
-        if bool(((last - first == 1) & (end > begin)).all()):  # each lies in one piece
-            stride = self.runs.stride[first]
-            start = self.runs.start[first] + stride * (begin - self.start[first])
-            return Runs(start, end - begin, stride), np.arange(len(begin))
-        owner, within = expand(last - first)
-        piece = first[owner] + within
-        low = np.maximum(begin[owner], self.start[piece])
-        high = np.minimum(end[owner], self.start[piece + 1])
-        keep = high > low
-        owner, piece, low, high = owner[keep], piece[keep], low[keep], high[keep]
-        stride = self.runs.stride[piece]
-        start = self.runs.start[piece] + stride * (low - self.start[piece])
-        return Runs(start, high - low, stride), owner
+        first = np.empty(len(begin), np.int64)
+        (n_parts,) = count_pieces(self.start, begin, end, first)
+        start, count, stride, owner = (np.empty(n_parts, np.int64) for _ in range(4))
+        cut_at_pieces(
+            self.start, self.runs.start, self.runs.stride, begin, end, first,
+            start, count, stride, owner,
+        )  # fmt: skip
+        return Runs(start, count, stride), owner
 
 
 def joined_intervals(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
     """The union of intervals, sorted; those that touch become one."""
-    keep = end > begin
-    # Where as many have ended as have begun, a new one starts: both columns are sorted for that.
-    begin, end = (np.sort(column[keep], kind="stable") for column in (begin, end))
-    if not len(begin):
-        return begin, end
-    first = np.flatnonzero(np.concatenate(([True], begin[1:] > end[:-1])))
-    return begin[first], end[np.append(first[1:], len(begin)) - 1]
+    joined = np.empty((2, len(begin)), np.int64)
+    (n,) = join_ascending(begin, end, *joined)
+    if n < 0:
+        keep = end > begin
+        # Where as many have ended as have begun, a new one starts: each column is sorted by itself.
+        (n,) = join_ascending(np.sort(begin[keep]), np.sort(end[keep]), *joined)
+    low, high = (column if n == len(begin) else column[:n].copy() for column in joined)
+    return low, high
 
 
 def byte_intervals(runs: Runs, n_bytes: int) -> tuple[Ints, Ints, Ints]:
@@ -225,11 +229,7 @@ def byte_intervals(runs: Runs, n_bytes: int) -> tuple[Ints, Ints, Ints]:
 
     Contiguous runs give one interval; others one per element (one in all for stride 0).
     """
-    if bool(((runs.stride == 1) | (runs.count == 1)).all()):
-        begin = runs.start * n_bytes
-        return begin, begin + runs.count * n_bytes, np.arange(len(runs.start))
-    n_parts = np.where(runs.stride == 0, 1, np.where(runs.stride == 1, 1, runs.count))
-    owner, within = expand(n_parts)
-    begin = (runs.start[owner] + runs.stride[owner] * within) * n_bytes
-    n_elems = np.where(runs.stride == 1, runs.count, 1)[owner]
-    return begin, begin + n_elems * n_bytes, owner
+    (n,) = count_intervals(runs.count, runs.stride)
+    begin, end, owner = (np.empty(n, np.int64) for _ in range(3))
+    cover_runs(*runs, n_bytes, begin, end, owner)
+    return begin, end, owner

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tremula.poplar.tensors.runs import expand
+from tremula.poplar.tensors.interval_sweeps import count_entries, cut_at_entries
 from tremula.poplar.tensors.tensor import Interval
 
 # A mapping as lists: entry i has the intervals, over the flattened tensor, that tile i holds.
@@ -22,17 +22,11 @@ class ByteTileMap(NamedTuple):
 
     def split(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, ...]:
         """Cut intervals at tile boundaries: (owner, begin, end, tile), gaps left out."""
-        first = np.searchsorted(self.end, begin, side="right")
-        if len(first) and int(first.max()) < len(self.end):  # the usual case: nothing to cut
-            start = self.begin[first]
-            if bool(((start < end) & (end <= self.end[first])).all()):
-                return np.arange(len(first)), np.maximum(begin, start), end, self.tile[first]
-        last = np.searchsorted(self.begin, end, side="left")
-        owner, within = expand(np.maximum(last - first, 0))
-        entry = first[owner] + within
-        low = np.maximum(begin[owner], self.begin[entry])
-        high = np.minimum(end[owner], self.end[entry])
-        return owner, low, high, self.tile[entry]
+        first, n_entries = (np.empty(len(begin), np.int64) for _ in range(2))
+        (n_parts,) = count_entries(self.begin, self.end, begin, end, first, n_entries)
+        parts = tuple(np.empty(n_parts, np.int64) for _ in range(4))
+        cut_at_entries(*self, begin, end, first, n_entries, *parts)
+        return parts
 
     def first_gap(self, begin: np.ndarray, end: np.ndarray) -> tuple[int, int] | None:
         """The first of the given intervals that is not fully mapped: its unmapped part."""

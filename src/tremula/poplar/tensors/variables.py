@@ -9,6 +9,7 @@ import numpy as np
 from tremula.base.errors import InvalidTileMapping
 from tremula.base.source import Source
 from tremula.base.types import Type
+from tremula.poplar.tensors.interval_sweeps import mark_holders
 
 ALIGNMENT_BYTES = 64
 # An unused gap behind each variable: neighbours never look contiguous, and strict mode watches it.
@@ -55,6 +56,17 @@ class VariableTable:
 
     def ids_at(self, byte_addresses: np.ndarray) -> np.ndarray:
         return np.searchsorted(np.asarray(self.base_bytes), byte_addresses, side="right") - 1
+
+    def holders_of(self, addresses: np.ndarray, n_bytes: int) -> list[int]:
+        """The variables that hold any of some elements of `n_bytes`, ascending."""
+        first = self.id_at(int(addresses.min()) * n_bytes)
+        last = self.id_at(int(addresses.max()) * n_bytes)
+        if first == last:  # as most do
+            return [first]
+        base = np.array(self.base_bytes[first : last + 1], np.int64) // n_bytes
+        is_marked = np.zeros(len(base), bool)
+        mark_holders(addresses, base, is_marked)
+        return (np.flatnonzero(is_marked) + first).tolist()
 
     def n_elems(self, variable: int) -> int:
         return math.prod(self.shapes[variable])

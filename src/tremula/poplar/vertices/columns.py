@@ -6,6 +6,7 @@ import numpy as np
 
 from tremula.base.source import Source
 from tremula.codelets.spec import Codelet
+from tremula.poplar.tensors.interval_sweeps import rows_of_runs
 from tremula.poplar.tensors.runs import Runs, expand
 
 
@@ -44,10 +45,9 @@ class EdgeColumn:
 
     def row_of_run(self) -> np.ndarray:
         """int64[n_runs]: the row each run belongs to."""
-        row_of_sub = np.repeat(np.arange(self.n_rows), np.diff(self.sub_start))
-        if self.is_one_run_each:
-            return row_of_sub
-        return np.repeat(row_of_sub, np.diff(self.run_start))
+        row = np.empty(len(self.runs.start), np.int64)
+        rows_of_runs(self.sub_start, self.run_start, row)
+        return row
 
     def take(self, rows: np.ndarray) -> "EdgeColumn":
         """The rows in another order."""

@@ -16,6 +16,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,7 +46,7 @@ _HEAD = """static long long floor_div(long long a, long long b) {
 
 
 class Column(NamedTuple):
-    """The type of a column's elements, as NumPy abbreviates it, and its rank, 1 or 2."""
+    """The type of a column's elements, as NumPy abbreviates it, and its rank, 1 or 2; 0: an int."""
 
     type: str
     rank: int
@@ -56,13 +57,23 @@ class NativeSweep:
 
     def __init__(self, function: Function, with_numba: Callable[[], Function]):
         self.function, self._with_numba = function, with_numba
-        self._made: dict[tuple[Column, ...], Function] = {}
+        self._made: dict[tuple, Function] = {}  # by the types of arguments, in short
 
-    def __call__(self, *columns: np.ndarray) -> object:
-        kinds = tuple(Column(column.dtype.str[1:], column.ndim) for column in columns)
-        if kinds not in self._made:
-            self._made[kinds] = compiled(self.function, kinds) or self._with_numba()
-        return self._made[kinds](*columns)
+    def __call__(self, *columns: np.ndarray | int) -> object:
+        key = tuple([None if isinstance(c, int) else (c.dtype.num, c.ndim) for c in columns])
+        run = self._made.get(key)
+        if run is None:
+            kinds = tuple(map(kind_of, columns))
+            run = self._made[key] = compiled(self.function, kinds) or self._with_numba()
+        return run(*columns)
+
+
+_NUMBER = Column("i8", 0)
+
+
+def kind_of(column: np.ndarray | int) -> Column:
+    """What a sweep is compiled for: a column, or a plain number."""
+    return _NUMBER if isinstance(column, int) else Column(column.dtype.str[1:], column.ndim)
 
 
 def compiled(function: Function, columns: Sequence[Column]) -> Function | None:
@@ -79,16 +90,19 @@ def compiled(function: Function, columns: Sequence[Column]) -> Function | None:
         name = getattr(function, "__name__", "a sweep")
         warnings.warn(f"{name} is compiled by Numba, which is slower: {error}", stacklevel=3)
         return None
-    library.sweep.argtypes = [
-        *[ctypes.c_void_p, ctypes.c_longlong, ctypes.c_longlong] * len(columns), ctypes.c_void_p
-    ]  # fmt: skip
+    of_column = [ctypes.c_void_p, ctypes.c_longlong, ctypes.c_longlong]
+    types = (of_column if column.rank else [ctypes.c_longlong] for column in columns)
+    library.sweep.argtypes = [*chain.from_iterable(types), ctypes.c_void_p]
     library.sweep.restype = None
     return partial(_run, library.sweep, translated)
 
 
-def _run(sweep: Function, translated: "_Translator", *columns: np.ndarray) -> tuple | None:
+def _run(sweep: Function, translated: "_Translator", *columns: np.ndarray | int) -> tuple | None:
     held, arguments = [], []
     for name, column in zip(translated.columns, columns, strict=True):
+        if isinstance(column, int):
+            arguments.append(column)
+            continue
         assert name not in translated.written or column.flags.c_contiguous, "it is written in place"
         held.append(np.ascontiguousarray(column))
         arguments += [held[-1].ctypes.data, column.shape[0], column.shape[-1]]
@@ -140,6 +154,8 @@ class _Translator:
     def text(self) -> str:
         parameters = "".join(
             f"{_TYPES[kind.type]} *{name}_, long long n_{name}, long long m_{name}, "
+            if kind.rank
+            else f"long long {name}_, "
             for name, kind in self.columns.items()
         )
         names = "".join(f"    long long {name}_ = 0;\n" for name in self.locals)
@@ -214,6 +230,9 @@ class _Translator:
                 return f"({joined.join(map(self._value, values))})"
             case ast.Compare(left, [op], [right]):
                 return f"({self._value(left)} {_COMPARISONS[type(op)]} {self._value(right)})"
+            case ast.Call(ast.Name("min" | "max" as name), [left, right]):
+                one, other = self._value(left), self._value(right)
+                return f"({one} {'<' if name == 'min' else '>'} {other} ? {one} : {other})"
             case ast.Call(ast.Name("len"), [ast.Name(name)]):
                 return f"n_{name}"
             case ast.Subscript(ast.Attribute(ast.Name(name), "shape"), ast.Constant(1)):

@@ -1,0 +1,192 @@
+"""The sweeps of runs and intervals: unions, cuts at the places of a sorted column, addresses.
+
+Intervals come mostly in ascending order, so what one meets is looked for first where the one before
+it was found.
+"""
+# Columns are many, and a compiled function calls no other.
+# ruff: noqa: ANN001, ANN201, PLR0913, PLR0917
+
+from tremula.codelets.sweep import n_elements, sweep
+
+
+@sweep(n_elements)
+def join_ascending(begin, end, joined_begin, joined_end):
+    """Fill in the union of intervals that ascend by `begin`: how many; -1 if they do not ascend."""
+    n, low, reached = 0, 0, 0
+    for i in range(len(begin)):
+        if end[i] <= begin[i]:
+            continue
+        if n > 0 and begin[i] < low:
+            return (-1,)
+        low = begin[i]
+        if n == 0 or low > reached:
+            reached = end[i]
+            joined_begin[n] = low
+            joined_end[n] = reached
+            n += 1
+        elif end[i] > reached:
+            reached = end[i]
+            joined_end[n - 1] = reached
+    return (n,)
+
+
+@sweep(n_elements)
+def count_entries(map_begin, map_end, begin, end, first, n_entries):
+    """Which entries of a sorted map each interval meets: the first and how many; all in all."""
+    at, total, n = 0, 0, len(map_end)
+    for i in range(len(begin)):
+        low = begin[i]
+        if at < n and map_end[at] <= low:
+            at += 1
+        if (at > 0 and map_end[at - 1] > low) or (at < n and map_end[at] <= low):
+            at, high = 0, n
+            while at < high:
+                middle = (at + high) // 2
+                if map_end[middle] > low:
+                    high = middle
+                else:
+                    at = middle + 1
+        last = at
+        while last < n and map_begin[last] < end[i]:
+            last += 1
+        first[i] = at
+        n_entries[i] = last - at
+        total += last - at
+    return (total,)
+
+
+@sweep(n_elements)
+def cut_at_entries(
+    map_begin, map_end, map_tile, begin, end, first, n_entries, owner, low, high, tile
+):
+    """Fill in the parts of intervals in the entries that `count_entries` found."""
+    at = 0
+    for i in range(len(begin)):
+        for entry in range(first[i], first[i] + n_entries[i]):
+            owner[at] = i
+            low[at] = max(begin[i], map_begin[entry])
+            high[at] = min(end[i], map_end[entry])
+            tile[at] = map_tile[entry]
+            at += 1
+
+
+@sweep(n_elements)
+def count_pieces(piece_start, begin, end, first):
+    """The piece in which each interval of positions begins; in how many parts all are cut."""
+    at, total, n = 0, 0, len(piece_start) - 1
+    for i in range(len(begin)):
+        low = begin[i]
+        if at < n and piece_start[at + 1] <= low:
+            at += 1
+        if piece_start[at] > low or (at < n and piece_start[at + 1] <= low):
+            at, high = 0, n
+            while at < high:
+                middle = (at + high + 1) // 2
+                if piece_start[middle] <= low:
+                    at = middle
+                else:
+                    high = middle - 1
+        first[i] = at
+        piece = at
+        while low < end[i] and piece < n:
+            if piece_start[piece + 1] > low:
+                low = piece_start[piece + 1]
+                total += 1
+            piece += 1
+    return (total,)
+
+
+@sweep(n_elements)
+def cut_at_pieces(
+    piece_start, piece_address, piece_stride, begin, end, first, start, count, stride, owner
+):
+    """Fill in the runs of intervals of positions that `count_pieces` found."""
+    at, n = 0, len(piece_start) - 1
+    for i in range(len(begin)):
+        low, piece = begin[i], first[i]
+        while low < end[i] and piece < n:
+            if piece_start[piece + 1] > low:
+                high = min(end[i], piece_start[piece + 1])
+                stride[at] = piece_stride[piece]
+                start[at] = piece_address[piece] + stride[at] * (low - piece_start[piece])
+                count[at] = high - low
+                owner[at] = i
+                low = high
+                at += 1
+            piece += 1
+
+
+@sweep(n_elements)
+def count_intervals(count, stride):
+    """How many intervals runs cover: one if contiguous or of one element, else one per element."""
+    n = 0
+    for i in range(len(count)):
+        if stride[i] == 0 or stride[i] == 1:
+            n += 1
+        else:
+            n += count[i]
+    return (n,)
+
+
+@sweep(n_elements)
+def cover_runs(start, count, stride, n_bytes, begin, end, owner):
+    """Fill in the byte intervals that runs cover, and the run of each."""
+    at = 0
+    for i in range(len(start)):
+        if stride[i] == 1:
+            begin[at] = start[i] * n_bytes
+            end[at] = begin[at] + count[i] * n_bytes
+            owner[at] = i
+            at += 1
+            continue
+        n = 1
+        if stride[i] != 0:
+            n = count[i]
+        for k in range(n):
+            begin[at] = (start[i] + stride[i] * k) * n_bytes
+            end[at] = begin[at] + n_bytes
+            owner[at] = i
+            at += 1
+
+
+@sweep(n_elements)
+def unroll_runs(start, count, stride, address):
+    """Fill in every element address of runs, in order."""
+    at = 0
+    for i in range(len(start)):
+        for k in range(count[i]):
+            address[at] = start[i] + stride[i] * k
+            at += 1
+
+
+@sweep(n_elements)
+def rows_of_runs(sub_start, run_start, row):
+    """Fill in the row of each run: rows have sub-vectors, and these have runs."""
+    for i in range(len(sub_start) - 1):
+        for run in range(run_start[sub_start[i]], run_start[sub_start[i + 1]]):
+            row[run] = i
+
+
+@sweep(n_elements)
+def add_per_tile(tile, amount, total):
+    """Add each amount to the total of its tile."""
+    for i in range(len(tile)):
+        total[tile[i]] += amount[i]
+
+
+@sweep(n_elements)
+def mark_holders(address, base, is_marked):
+    """Mark the variables that hold addresses: each the last that begins at or before one."""
+    at, n = 0, len(base)
+    for i in range(len(address)):
+        if base[at] <= address[i] and (at + 1 == n or address[i] < base[at + 1]):
+            is_marked[at] = 1
+            continue
+        at, high = 0, n - 1
+        while at < high:
+            middle = (at + high + 1) // 2
+            if base[middle] <= address[i]:
+                at = middle
+            else:
+                high = middle - 1
+        is_marked[at] = 1

@@ -1,0 +1,102 @@
+"""Runs and intervals against references that look at every element."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tremula.poplar.tensors.regions import has_aliases
+from tremula.poplar.tensors.runs import Pieces, Runs, byte_intervals, joined_intervals
+from tremula.poplar.tensors.tile_map import ByteTileMap
+from tremula.poplar.tensors.variables import VariableTable
+
+intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), max_size=12)
+runs = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(0, 5), st.integers(0, 4)), min_size=1, max_size=8
+)
+
+
+def columns(rows, n=2):
+    return np.array(rows, np.int64).reshape(-1, n).T
+
+
+def as_runs(rows):
+    return Runs(*columns(rows, 3))
+
+
+def elements(begin, end):
+    return [i for low, high in zip(begin, end, strict=True) for i in range(low, high)]
+
+
+@given(intervals)
+def test_joined_intervals_cover_the_same_once(rows):
+    """Sorted, apart from each other, and of the same places, whatever the order was."""
+    begin, size = columns(rows)
+    low, high = joined_intervals(begin, begin + size)
+    assert (high > low).all()
+    assert (low[1:] > high[:-1]).all()
+    assert elements(low, high) == sorted(set(elements(begin, begin + size)))
+
+
+@given(runs)
+def test_byte_intervals_cover_all_elements(rows):
+    """Those of a run, in order, and nothing else."""
+    some = as_runs([(start, max(count, 1), stride) for start, count, stride in rows])
+    begin, end, owner = byte_intervals(some, 2)
+    for i, (start, count, stride) in enumerate(zip(*some, strict=True)):
+        places = dict.fromkeys(start + stride * k for k in range(count))
+        mine = owner == i
+        assert elements(begin[mine], end[mine]) == [2 * p + b for p in places for b in range(2)]
+    assert (np.diff(owner) >= 0).all()
+
+
+@given(runs, intervals)
+def test_lookup_gives_the_addresses_at_positions(rows, cuts):
+    """Positions of a virtual buffer are addresses of its pieces, cut where pieces end."""
+    pieces = Pieces(as_runs(rows))
+    address = pieces.runs.addresses()
+    begin, size = columns([(a, s) for a, s in cuts if a + s <= len(address)])
+    found, owner = pieces.lookup_intervals(begin, begin + size)
+    for i in range(len(begin)):
+        expected = address[begin[i] : begin[i] + size[i]]
+        np.testing.assert_array_equal(found.take(owner == i).addresses(), expected)
+
+
+@given(intervals, st.sets(st.integers(0, 70), min_size=2, max_size=12))
+def test_split_finds_the_tile_of_every_byte(rows, cuts):
+    """Each part lies in one entry of the map; bytes without an entry are left out."""
+    cuts = sorted(cuts)[: len(cuts) // 2 * 2]
+    mapped = ByteTileMap(*columns(list(zip(cuts[::2], cuts[1::2], strict=True))), np.arange(35))
+    mapped = mapped._replace(tile=mapped.tile[: len(mapped.begin)])
+    tile_of = {b: t for low, high, t in zip(*mapped, strict=True) for b in range(low, high)}
+    begin, size = columns(rows)
+    owner, low, high, tile = mapped.split(begin, begin + size)
+    found = [
+        (int(o), b, int(t))
+        for o, a, z, t in zip(owner, low, high, tile, strict=True)
+        for b in range(a, z)
+    ]
+    expected = [
+        (i, b, tile_of[b])
+        for i in range(len(begin))
+        for b in range(begin[i], begin[i] + size[i])
+        if b in tile_of
+    ]
+    assert found == expected
+
+
+@given(runs)
+def test_aliases_are_elements_that_appear_twice(rows):
+    """Also those of a run with stride 0."""
+    some = as_runs(rows)
+    address = some.addresses()
+    assert has_aliases(some, 4) == (len(set(address.tolist())) < len(address))
+
+
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=9))
+def test_holders_of_addresses(places):
+    """The variable each element lies in, ascending."""
+    table = VariableTable()
+    table.base_bytes = [0, 128, 256, 1024]
+    table.names = list("abcd")
+    expected = sorted({table.id_at(4 * place) for place in places})
+    assert table.holders_of(np.array(places), 4) == expected
