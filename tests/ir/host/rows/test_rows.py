@@ -1,5 +1,6 @@
 """Graph networks by kernels over rows: the same numbers as PyTorch's, by ATen and as generated."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -427,6 +428,19 @@ def test_triton_computes_what_pytorch_computes(case: tuple, limits: Limits):
     model.cpu()
     for value, right in zip(found, expected, strict=True):
         torch.testing.assert_close(value.cpu().double(), right, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("skipped", "wraps"), [(-1, False), (3, False), (-1, True)])
+def test_rows_are_ordered_by_counting(skipped: int, wraps: bool):
+    """On a GPU rows go where sorting puts them; within a segment in any order."""
+    index = torch.randint(-4, 70, (5000,), generator=torch.Generator().manual_seed(1))
+    order, goes, starts = segment_order(index, 64, skipped, wraps)
+    ordered = torch.ops.tremula.segment_order.default(index.cuda(), 64, skipped, wraps)
+    found, found_goes, found_starts = (tensor.cpu() for tensor in ordered)
+    torch.testing.assert_close((found_goes, found_starts), (goes, starts))
+    for begin, end in itertools.pairwise(starts):
+        assert sorted(found[begin:end].tolist()) == sorted(order[begin:end].tolist())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -7,11 +7,14 @@ padded batches a few nodes have hundreds of edges. Which form of a kernel is use
 of rows, is timed (`kernels.py`).
 """
 
+import importlib.util
 import operator
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -21,6 +24,7 @@ from tremula.ir.host.rows.regions import Region
 from tremula.ir.host.rows.source import HEADER, Writer
 from tremula.ir.step import CapturedStep
 
+_COUNTED = 256  # rows that a program counts
 _FEWEST_SUMS = 2  # by one index: else ordering takes longer than it saves
 
 
@@ -112,13 +116,61 @@ def segment_order(index: Tensor, n_segments: int, skipped: int, wraps: bool) -> 
     return [order.int(), in_order, torch.searchsorted(in_order, each, out_int32=True)]
 
 
+def _counted_order(index: Tensor, n_segments: int, skipped: int, wraps: bool) -> list[Tensor]:
+    """The same by counting, a fifth of the time: rows of a segment come in any order."""
+    if importlib.util.find_spec("triton") is None:
+        return segment_order(index, n_segments, skipped, wraps)
+    count, put = _counting()
+    index = index.reshape(-1).contiguous()
+    n = index.numel()
+    goes, rank, order, in_order = index.new_empty(4, n, dtype=torch.int32)
+    counts = index.new_zeros(n_segments + 1, dtype=torch.int32)
+    grid = (-(-n // _COUNTED),)
+    count[grid](index, goes, rank, counts, n, n_segments, skipped, wraps, BLOCK=_COUNTED)
+    ends = torch.cumsum(counts, 0, dtype=torch.int32)
+    starts = ends - counts
+    put[grid](goes, rank, starts, order, in_order, n, BLOCK=_COUNTED)
+    return [order, in_order, starts]
+
+
+# ruff: noqa: ANN001, ANN202, N803, PLR0917 - Triton's language: annotations are constants, in capitals
+@cache
+def _counting() -> tuple[Any, Any]:
+    """Kernels that count the rows of each segment, and that put rows where they belong."""
+    import triton  # pyright: ignore[reportMissingImports]
+    import triton.language as tl  # pyright: ignore[reportMissingImports]
+
+    @triton.jit
+    def count(index, goes, rank, counts, n, n_segments, skipped, wraps, BLOCK: tl.constexpr):
+        row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        live = row < n
+        to = tl.load(index + row, mask=live, other=0)
+        to = tl.where(wraps & (to < 0), to + n_segments, to)
+        is_there = (to >= 0) & (to < n_segments) & (to != skipped)
+        to = tl.where(is_there, to, n_segments).to(tl.int32)
+        before = tl.atomic_add(counts + to, 1, mask=live, sem="relaxed")
+        tl.store(goes + row, to, mask=live)
+        tl.store(rank + row, before, mask=live)
+
+    @triton.jit
+    def put(goes, rank, starts, order, in_order, n, BLOCK: tl.constexpr):
+        row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        live = row < n
+        to = tl.load(goes + row, mask=live, other=0)
+        place = tl.load(starts + to, mask=live, other=0) + tl.load(rank + row, mask=live, other=0)
+        tl.store(order + place, row, mask=live)
+        tl.store(in_order + place, to, mask=live)
+
+    return count, put
+
+
 def _fake(index: Tensor, n_segments: int, _skipped: int, _wraps: bool) -> list[Tensor]:
     sizes = (index.numel(), index.numel(), n_segments + 1)
     return [index.new_empty(n, dtype=torch.int32) for n in sizes]
 
 
-for _place in ("CPU", "CUDA"):
-    _library.impl("segment_order", segment_order, _place)
+_library.impl("segment_order", segment_order, "CPU")
+_library.impl("segment_order", _counted_order, "CUDA")
 torch.library.register_fake("tremula::segment_order", _fake, lib=_library)
 
 
