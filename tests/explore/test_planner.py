@@ -13,7 +13,7 @@ from tremula.explore.candidates import MERGES, Candidate
 from tremula.explore.picture import plan_svg
 from tremula.explore.planner import plan
 from tremula.explore.script import task_of_script
-from tremula.explore.trial import Outcome
+from tremula.explore.trial import Outcome, try_candidate
 from tremula.explore.words import explain, plan_table, stage_table
 from tremula.hardware import single
 
@@ -45,6 +45,39 @@ def test_stages_are_cut_where_the_work_is(small_plan):
     (by_time, *_) = [o for o in found.outcomes if o.candidate.n_stages == 2]
     assert by_time.candidate.cuts[0].startswith("wide.")
     assert len(by_time.n_bytes) == len(by_time.busy_share) == 2
+
+
+def test_each_stage_has_a_chip_of_its_own(small_task):
+    """What comes before the first cut is on chip 0: with even cuts both chips work."""
+    outcome = try_candidate(small_task, Candidate(("layers.2",), 1, accumulation=6))
+    assert min(outcome.n_bytes) > 0.3 * max(outcome.n_bytes)
+    assert min(outcome.busy_share) > 0.3
+
+
+def test_nothing_is_begun_that_would_end_too_late(small_task, tmp_path, monkeypatch):
+    """A search that may take a minute stops before a second trial of forty seconds."""
+
+    def slow(_, candidate):
+        n = candidate.n_stages
+        return Outcome(
+            candidate, True, n * 1e-3, 4, 0.1, (9,) * n, 200, (1.0,) * n, (9,) * n, "", "", 40.0
+        )
+
+    monkeypatch.setattr(planner, "try_candidate", slow)
+    monkeypatch.setattr(planner, "results_of", lambda run, jobs, _: ((j, run(j)) for j in jobs))
+    now = iter(range(0, 10_000, 40))
+    monkeypatch.setattr(planner.time, "monotonic", lambda: float(next(now)))
+    assert len(plan(small_task, folder=tmp_path, n_workers=1, max_minutes=1).outcomes) == 1
+
+
+def test_recomputation_is_an_option_of_one_stage():
+    """Without a pipeline values are kept unless asked for otherwise."""
+    assert not Candidate().recomputes
+    assert Candidate(("a",)).recomputes
+    again = Candidate(recomputes=True)
+    assert again.label == "1 stage, recomputed"
+    assert planner.options_of(again)._Popart.options["autoRecomputation"] == 1
+    assert '"autoRecomputation", 1' in planner.code_of(again)
 
 
 def test_results_are_kept_as_they_come(small_task, small_plan, monkeypatch):

@@ -1,6 +1,7 @@
 """Kinds of arguments that several commands take, each checked before any work begins."""
 
 import argparse
+import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -25,6 +26,17 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
         return number
 
     return parsed
+
+
+def positive(text: str) -> float:
+    """A number above zero."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text[:40]!r}")
+    return number
 
 
 def port(text: str) -> int:

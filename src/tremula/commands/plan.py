@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from tremula.commands.arguments import output_file, whole
+from tremula.commands.arguments import output_file, positive, whole
 from tremula.commands.progress import progress
 from tremula.hardware import System, load_system, system
 
@@ -19,6 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=whole(1), help="samples between two weight updates")
     parser.add_argument(
         "--candidates", type=whole(1), default=16, help="compile at most so many (16)"
+    )
+    parser.add_argument(
+        "--minutes", type=positive, default=5.0, help="begin nothing that would end later (5)"
     )
     parser.add_argument("--workers", type=whole(1), help="processes that compile at a time")
     parser.add_argument(
@@ -44,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
             n_chips=args.chips,
             batch=args.batch,
             max_candidates=args.candidates,
+            max_minutes=args.minutes,
             n_workers=args.workers,
             folder=args.folder,
             tell=tell,

@@ -23,11 +23,15 @@ class Candidate:
     n_replicas: int = 1
     accumulation: int = 1
     device_iterations: int = 1
-    recomputes: bool = True
+    recomputes: bool | None = None  # None: as PopTorch does, in pipelines alone
     memory_proportion: float | None = None
     states_off_chip: bool = False
     shards_states: bool = False  # each replica keeps and updates its share of optimiser states
     merges_sums: bool = False  # of gradients over replicas: all weights of a chip in one go
+
+    def __post_init__(self) -> None:
+        if self.recomputes is None:
+            object.__setattr__(self, "recomputes", bool(self.cuts))
 
     @property
     def n_stages(self) -> int:
@@ -42,7 +46,8 @@ class Candidate:
         """In a few words, for tables."""
         parts = [f"{self.n_stages} stage{'s' * (self.n_stages > 1)}"]
         parts += [f"× {self.n_replicas} replicas"] * (self.n_replicas > 1)
-        parts += ["recomputed" if self.recomputes else "kept"] * (self.n_stages > 1)
+        if self.cuts or self.recomputes:
+            parts.append("recomputed" if self.recomputes else "kept")
         if self.memory_proportion is not None:
             parts.append(f"memory {self.memory_proportion:g}")
         parts += ["states off chip"] * self.states_off_chip
@@ -55,9 +60,11 @@ class Candidate:
 
 
 def place(model: nn.Module, cuts: Sequence[str]) -> None:
-    """Begin a block, on a chip of its own, at each of the modules."""
+    """Begin a block, on a chip of its own, with the model and with each of the modules."""
     import poptorch  # loads slowly
 
+    if cuts:
+        poptorch.BeginBlock(model, user_id="stage0", ipu_id=0)
     for chip, name in enumerate(cuts, start=1):
         poptorch.BeginBlock(model.get_submodule(name), user_id=f"stage{chip}", ipu_id=chip)
 
@@ -73,7 +80,8 @@ def options_of(candidate: Candidate, base: "Options | None" = None) -> "Options"
     options.Training.gradientAccumulation(candidate.accumulation)
     if candidate.cuts:
         options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu))
-        options._Popart.set("autoRecomputation", 3 if candidate.recomputes else 0)
+    if candidate.cuts or candidate.recomputes:
+        options._Popart.set("autoRecomputation", _recomputation(candidate))
     if candidate.memory_proportion is not None:
         share = dict.fromkeys((f"IPU{i}" for i in range(candidate.n_stages)), 0.0)
         options.setAvailableMemoryProportion(dict.fromkeys(share, candidate.memory_proportion))
@@ -85,6 +93,12 @@ def options_of(candidate: Candidate, base: "Options | None" = None) -> "Options"
         for name in MERGES:
             options._Popart.set(name, True)
     return options
+
+
+def _recomputation(candidate: Candidate) -> int:
+    """PopART's mode: `Pipeline` keeps what enters a stage, `Standard` some values in between."""
+    pipeline, standard = 3, 1
+    return (pipeline if candidate.cuts else standard) if candidate.recomputes else 0
 
 
 def _proportions(candidate: Candidate) -> dict[str, float]:
@@ -106,6 +120,8 @@ def code_of(candidate: Candidate, why: str = "") -> str:
         "",
         "def place(model):",
         '    """Put the model\'s stages on their chips; call it before making a PopTorch model."""',
+        "    if STAGES_BEGIN_AT:",
+        '        poptorch.BeginBlock(model, user_id="stage0", ipu_id=0)',
         "    for chip, name in enumerate(STAGES_BEGIN_AT, start=1):",
         "        module = model.get_submodule(name)",
         '        poptorch.BeginBlock(module, user_id=f"stage{chip}", ipu_id=chip)',
@@ -127,12 +143,12 @@ def code_of(candidate: Candidate, why: str = "") -> str:
 def _option_lines(candidate: Candidate) -> list[str]:
     lines = []
     if candidate.cuts:
-        recompute = 3 if candidate.recomputes else 0
         lines += [
             "stages = poptorch.AutoStage.SameAsIpu",
             "options.setExecutionStrategy(poptorch.PipelinedExecution(stages))",
-            f'options._Popart.set("autoRecomputation", {recompute})',
         ]
+    if candidate.cuts or candidate.recomputes:
+        lines.append(f'options._Popart.set("autoRecomputation", {_recomputation(candidate)})')
     if candidate.memory_proportion is not None:
         lines.append(f"options.setAvailableMemoryProportion({_proportions(candidate)!r})")
     if candidate.states_off_chip or candidate.shards_states:

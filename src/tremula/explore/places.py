@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -22,13 +23,15 @@ class Segments:
 
     `names` are modules in the order they are first called: a stage can begin with each. Columns
     [n_places + 1]: `n_flops` float64 of one micro-batch forward, `n_weight_bytes` int64 of the
-    parameters that are first used there, `n_bytes_in` int64 of the tensors given to the module.
+    parameters that are first used there, `n_bytes_in` int64 of the tensors given to the module,
+    `n_bytes_made` int64 of all values that operations there compute.
     """
 
     names: tuple[str, ...]
     n_flops: np.ndarray
     n_weight_bytes: Ints
     n_bytes_in: Ints
+    n_bytes_made: Ints
 
     def __len__(self) -> int:
         return len(self.n_flops)
@@ -67,14 +70,14 @@ def segments_of(
     tensors: dict[str, Tensor] = {
         name: mode.from_tensor(t.detach()) for name, t in _tensors_of(model)
     }
-    with mode, torch.no_grad(), FlopCounterMode(display=False) as counter:
-        walk = _Walk(model, counter.get_total_flops)
+    with mode, torch.no_grad(), FlopCounterMode(display=False) as counter, _MadeBytes() as made:
+        walk = _Walk(model, lambda: (float(counter.get_total_flops()), made.n_bytes))
         try:
             fake_args, fake_kwargs = _faked((tuple(args), dict(kwargs or {})), mode)
             torch.func.functional_call(model, tensors, fake_args, fake_kwargs)
         finally:
             walk.remove()
-        return walk.segments(counter.get_total_flops())
+        return walk.segments()
 
 
 def _tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -86,13 +89,32 @@ def _faked(value: Any, mode: FakeTensorMode) -> Any:  # noqa: ANN401 - any struc
     return tree_map_only(Tensor, lambda t: mode.from_tensor(t.detach()), value)
 
 
-class _Walk:
-    """Notes when the forward pass first comes to each place."""
+class _MadeBytes(TorchDispatchMode):
+    """Counts the bytes of values that are computed; views have none of their own."""
 
-    def __init__(self, model: nn.Module, n_flops: Callable[[], float]):
-        self.n_flops = n_flops
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        given = func(*args, **(kwargs or {}))
+        if not getattr(func, "is_view", False):
+            self.n_bytes += _n_bytes(given)
+        return given
+
+
+def _n_bytes(value: object) -> int:
+    return sum(t.numel() * t.element_size() for t in tree_leaves(value) if isinstance(t, Tensor))
+
+
+class _Walk:
+    """Notes when the forward pass first comes to each place; `count` has flops and bytes so far."""
+
+    def __init__(self, model: nn.Module, count: Callable[[], tuple[float, int]]):
+        self.count = count
         self.model = model
-        self.begun: dict[str, tuple[float, int]] = {}  # name: flops until then, bytes given
+        # Of each name: flops and bytes made until then, bytes given.
+        self.begun: dict[str, tuple[float, int, int]] = {}
         self._handles = [
             model.get_submodule(name).register_forward_pre_hook(partial(self._note, name))
             for name in places_of(model)
@@ -100,19 +122,22 @@ class _Walk:
 
     def _note(self, name: str, _: nn.Module, given: tuple) -> None:
         if name not in self.begun:
-            flat = tree_leaves(given)
-            n_bytes = sum(t.numel() * t.element_size() for t in flat if isinstance(t, Tensor))
-            self.begun[name] = float(self.n_flops()), n_bytes
+            self.begun[name] = *self.count(), _n_bytes(given)
 
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
 
-    def segments(self, n_flops: float) -> Segments:
-        names = tuple(self.begun)
-        flops = np.array([0.0, *(self.begun[name][0] for name in names), float(n_flops)])
-        given = np.array([0, *(self.begun[name][1] for name in names)], np.int64)
-        return Segments(names, np.diff(flops), self._weight_bytes(names), given)
+    def segments(self) -> Segments:
+        names, (n_flops, n_made) = tuple(self.begun), self.count()
+        flops, made, given = zip((0.0, 0, 0), *self.begun.values(), strict=True)
+        return Segments(
+            names,
+            np.diff(np.array([*flops, n_flops])),
+            self._weight_bytes(names),
+            np.array(given, np.int64),
+            np.diff(np.array([*made, n_made], np.int64)),
+        )
 
     def _weight_bytes(self, names: tuple[str, ...]) -> Ints:
         """Weights of a place's module are its own; all others are the first segment's."""
@@ -134,15 +159,21 @@ def balanced_cuts(weights: np.ndarray, n_stages: int) -> tuple[int, ...]:
 
     Of equally good cuts, the earliest. Weights are those of `Segments`, [n]; needs n_stages ≤ n.
     """
-    n = len(weights)
     up_to = np.concatenate(([0.0], np.cumsum(weights)))
+    costs = np.broadcast_to(up_to[None, :] - up_to[:, None], (n_stages, len(up_to), len(up_to)))
+    return cheapest_cuts(costs)
+
+
+def cheapest_cuts(costs: np.ndarray) -> tuple[int, ...]:
+    """The same where segments begin … end - 1 cost costs[stage, begin, end] as this stage."""
+    n_stages, n = costs.shape[0], costs.shape[1] - 1
     best = np.full((n_stages + 1, n + 1), np.inf)
     best[0, 0] = 0.0
     begin = np.zeros((n_stages + 1, n + 1), np.int64)
     for stage in range(1, n_stages + 1):
         for end in range(stage, n + 1):
             first = np.arange(stage - 1, end)
-            heaviest = np.maximum(best[stage - 1, first], up_to[end] - up_to[first])
+            heaviest = np.maximum(best[stage - 1, first], costs[stage - 1, first, end])
             at = int(np.argmin(heaviest))
             best[stage, end], begin[stage, end] = heaviest[at], first[at]
     cuts, end = [], n

@@ -1,10 +1,10 @@
 """The planner: which cuts, replicas, recomputation and memory make a model fit and run fastest."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,11 @@ import numpy as np
 from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import InvalidOption
 from tremula.explore.candidates import Candidate, code_of, options_of, place
-from tremula.explore.places import Segments, balanced_cuts, segments_of
+from tremula.explore.estimates import Estimates
+from tremula.explore.places import Segments, segments_of
 from tremula.explore.store import Store, key_of
 from tremula.explore.trial import Outcome, Task, try_candidate
-from tremula.explore.workers import results_of
+from tremula.explore.workers import default_workers, results_of
 from tremula.hardware import System, system_to_toml
 
 if TYPE_CHECKING:
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
 
     from tremula.frontends.poptorch.options.options import Options
 
-NEARLY_FITS = 2.0  # times the memory there is: what asks for no more may fit with other settings
+# Times the memory there is, by estimate: what may fit after all, once the estimate is better.
+NEARLY_FITS = 1.5
+# What is tried in turn: up to this share of memory, up to so many times the seconds of the best so
+# far, and whether with a number of stages that was tried already; all by estimate.
+_TIERS = ((1.0, 0.995, True), (NEARLY_FITS, 0.9, True), (NEARLY_FITS, 2.0, False))
 MEMORY_PROPORTIONS = (0.3, 0.15)
-# Weights, their gradients and two states of an optimiser; weights alone in inference.
-COPIES_IN_TRAINING, COPIES_IN_INFERENCE = 4, 1
 Tell = Callable[[float], None]
 
 
@@ -64,6 +67,7 @@ def plan(
     n_chips: int | None = None,
     batch: int | None = None,
     max_candidates: int = 16,
+    max_minutes: float = 5.0,
     n_workers: int | None = None,
     folder: str | Path | None = None,
     tell: Tell = lambda _: None,
@@ -72,26 +76,28 @@ def plan(
 
     `batch` is the number of samples between two weight updates, or of a call of an inference model;
     without it, the script's own, and four micro-batches for each chip at least, so that all
-    candidates do the same work and pipelines can fill. Results are kept in `folder` as they come,
-    so an interrupted search goes on where it was.
+    candidates do the same work and pipelines can fill. No candidate is begun that would, as long as
+    the last ones took, end after `max_minutes`. Results are kept in `folder` as they come, so an
+    interrupted search goes on where it was.
     """
-    return _Search(task, n_chips, batch, max_candidates, n_workers, folder, tell).run()
+    search = _Search(task, n_chips, batch, n_workers, folder, tell)
+    return search.run(max_candidates, 60 * max_minutes)
 
 
 class _Search:
-    """Rounds of candidates, each made from what the last one found."""
+    """Compiles what promises most, learns from it, and goes on until nothing promises more."""
 
     def __init__(
         self,
         task: Task,
         n_chips: int | None,
         batch: int | None,
-        max_candidates: int,
         n_workers: int | None,
         folder: str | Path | None,
         tell: Tell,
     ):
-        self.task, self.n_workers, self.tell = task, n_workers, tell
+        self.task, self.tell = task, tell
+        self.n_workers = n_workers or default_workers()
         self.n_chips = n_chips or task.system.n_ipus
         self.batch = batch or task.n_samples * max(_n_micro_batches(task), 4 * self.n_chips)
         if not 1 <= self.n_chips <= task.system.n_ipus:
@@ -100,79 +106,102 @@ class _Search:
                 f"{task.system.n_ipus}.",
                 hint="ask for fewer chips, or for a larger system",
             )
-        self.max_candidates = max_candidates
         self.store = Store(folder or cache_dir() / "plans")
         self.segments = segments_of(task.model, task.args, task.kwargs)
+        self.estimates = Estimates(task, self.segments)
         self.found: dict[Candidate, Outcome] = {}
 
-    def run(self) -> Plan:
-        self._try([c for n in self._stage_counts() for c in self._cut_for(n)])
-        self._try(self._variants())
-        for _ in range(2):
-            self._try(self._rebalanced())
-        self._try(self._merged())
+    def run(self, max_candidates: int, max_seconds: float) -> Plan:
+        began = time.monotonic()
+        while len(self.found) < max_candidates:
+            chosen = self._next()[: max_candidates - len(self.found)]
+            if not chosen or time.monotonic() - began + self._longest_trial() > max_seconds:
+                break
+            self._try(chosen)
+            spent = (time.monotonic() - began) / max_seconds
+            self.tell(min(1.0, max(spent, len(self.found) / max_candidates)))
+        self.tell(1.0)
         outcomes = sorted(self.found.values(), key=_rank)
         return Plan(tuple(outcomes), self.segments, self.task.system)
 
+    def _longest_trial(self) -> float:
+        return max((o.compile_seconds for o in self.found.values()), default=0.0)
+
     # -- candidates --------------------------------------------------------------------------------
 
-    def _stage_counts(self) -> list[int]:
-        """1, 2, 4, … chips to a replica; those whose weights alone cannot fit are left out."""
-        chip = self.task.system.chip
-        copies = COPIES_IN_TRAINING if self.task.is_training else COPIES_IN_INFERENCE
-        needed = int(self.segments.n_weight_bytes.sum()) * copies / chip.n_bytes_total
+    def _next(self) -> list[Candidate]:
+        """What to compile now, as many as there are workers: of each number of stages the best.
+
+        First what fits by estimate and promises to be faster than the best so far, then what may
+        fit after all, then numbers of stages that were not tried. As long as nothing fits, what
+        needs the least memory.
+        """
+        new = [c for c in dict.fromkeys(self._choices()) if c not in self.found]
+        estimates = {candidate: self.estimates.of(candidate) for candidate in new}
+        best = self._best()
+        if best is None and not any(e.memory_share <= NEARLY_FITS for e in estimates.values()):
+            return self._spread(sorted(new, key=lambda c: estimates[c].memory_share))
+        most = 1 / best.samples_per_s if best is not None else np.inf
+        ranked = sorted(new, key=lambda c: estimates[c].seconds)
+        tried = {candidate.n_stages for candidate in self.found}
+        for limit, gain, can_repeat in _TIERS:
+            worth = [
+                candidate
+                for candidate in ranked
+                if estimates[candidate].memory_share <= limit
+                and estimates[candidate].seconds < gain * most
+                and (can_repeat or candidate.n_stages not in tried)
+            ]
+            if worth:
+                return self._spread(worth)
+        return self._merged()
+
+    def _spread(self, ranked: list[Candidate]) -> list[Candidate]:
+        """The first of each number of stages, in order, as many as there are workers."""
+        first: dict[int, Candidate] = {}
+        for candidate in ranked:
+            first.setdefault(candidate.n_stages, candidate)
+        return list(first.values())[: self.n_workers]
+
+    def _choices(self) -> Iterator[Candidate]:
+        """Every way to run the model that is considered, with cuts as they look best now."""
         counts = [1 << k for k in range(self.n_chips.bit_length())]
-        counts = [n for n in counts if n <= len(self.segments)]
-        enough = [n for n in counts if n * NEARLY_FITS >= needed]
-        return enough or counts[-1:]
+        for n_stages in counts:
+            if n_stages <= len(self.segments):
+                for settings in self._settings(n_stages):
+                    yield from self._cut(settings, n_stages)
 
-    def _cut_for(self, n_stages: int) -> list[Candidate]:
-        """Stages of equal time and, if that gives other cuts, of equal weights."""
-        flops = self.segments.n_flops + 1e-6 * self.segments.n_flops.sum()
-        cuts = {self._names(balanced_cuts(flops, n_stages))}
-        if n_stages > 1:
-            cuts.add(self._names(balanced_cuts(self._memory_weights, n_stages)))
-        return [self._candidate(names) for names in sorted(cuts)]
+    def _cut(self, settings: Candidate, n_stages: int) -> Iterator[Candidate]:
+        """Stages of equal time, and of equal time as far as they fit by estimate."""
+        if n_stages == 1:
+            yield settings
+            return
+        for most in (None, 1.0):
+            yield replace(settings, cuts=self.estimates.cuts(settings, n_stages, most=most))
 
-    @cached_property
-    def _memory_weights(self) -> np.ndarray:
-        copies = COPIES_IN_TRAINING if self.task.is_training else COPIES_IN_INFERENCE
-        return self.segments.n_weight_bytes * copies + self.segments.n_bytes_in.astype(float)
-
-    def _names(self, cuts: tuple[int, ...]) -> tuple[str, ...]:
-        return tuple(self.segments.names[row - 1] for row in cuts)
-
-    def _candidate(self, cuts: tuple[str, ...]) -> Candidate:
-        n_stages = len(cuts) + 1
+    def _settings(self, n_stages: int) -> Iterator[Candidate]:
+        """Everything but the cuts."""
         n_replicas = max(1, self.n_chips // n_stages)
         least = 2 * n_stages - 1 if self.task.is_training else n_stages
         n_micro = max(self.batch // (self.task.n_samples * n_replicas), least)
-        if self.task.is_training:
-            return Candidate(cuts, n_replicas, accumulation=n_micro)
-        return Candidate(cuts, n_replicas, device_iterations=n_micro)
+        if not self.task.is_training:
+            plain = Candidate((), n_replicas, device_iterations=n_micro, recomputes=False)
+            yield from (replace(plain, memory_proportion=p) for p in (None, *MEMORY_PROPORTIONS))
+            return
+        for recomputes in (False, True):
+            plain = Candidate((), n_replicas, accumulation=n_micro, recomputes=recomputes)
+            yield from (replace(plain, memory_proportion=p) for p in (None, *MEMORY_PROPORTIONS))
+            yield from self._with_states_elsewhere(plain)
 
-    def _variants(self) -> list[Candidate]:
-        """Of what fits: without recomputation. Of what nearly does: with less memory."""
-        found: list[Candidate] = []
-        fits_somewhere = any(outcome.fits for outcome in self.found.values())
-        for outcome in sorted(self.found.values(), key=_rank):
-            candidate = outcome.candidate
-            if outcome.fits and self.task.is_training and candidate.cuts:
-                found.append(replace(candidate, recomputes=False))
-            elif not outcome.fits and _is_near(outcome):
-                found += [replace(candidate, memory_proportion=p) for p in MEMORY_PROPORTIONS]
-                if self.task.is_training:
-                    found += self._with_states_elsewhere(candidate, is_urgent=not fits_somewhere)
-        return found
-
-    def _with_states_elsewhere(self, candidate: Candidate, *, is_urgent: bool) -> list[Candidate]:
-        """Optimiser states shared out over replicas and, if nothing fits yet, off the chip."""
+    def _with_states_elsewhere(self, candidate: Candidate) -> Iterator[Candidate]:
+        """Optimiser states shared out over replicas, and off the chip, where that is possible."""
         shards = candidate.n_replicas > 1
-        found = [replace(candidate, shards_states=True)] if shards else []
-        if is_urgent:
-            off = replace(candidate, states_off_chip=True, shards_states=shards)
-            found += [off, replace(off, memory_proportion=MEMORY_PROPORTIONS[-1])]
-        return found
+        elsewhere = [replace(candidate, shards_states=True)] if shards else []
+        if self.task.system.dram_gbytes_per_s_per_machine > 0:
+            elsewhere.append(replace(candidate, states_off_chip=True, shards_states=shards))
+        for moved in elsewhere:
+            yield moved
+            yield replace(moved, memory_proportion=MEMORY_PROPORTIONS[-1])
 
     def _best(self) -> Outcome | None:
         """The fastest that fits."""
@@ -183,46 +212,27 @@ class _Search:
         best = self._best()
         if best is None or best.candidate.n_replicas == 1 or not self.task.is_training:
             return []
-        return [replace(best.candidate, merges_sums=True)]
-
-    def _rebalanced(self) -> list[Candidate]:
-        """The fastest that fits, cut again by the time its stages really took."""
-        best = self._best()
-        if best is None or not best.candidate.cuts:
-            return []
-        weights = self._measured_weights(best)
-        cuts = self._names(balanced_cuts(weights, best.candidate.n_stages))
-        return [replace(best.candidate, cuts=cuts)]
-
-    def _measured_weights(self, outcome: Outcome) -> np.ndarray:
-        """Flops of each segment, scaled so that those of a stage add up to what it took."""
-        rows = [self.segments.names.index(name) + 1 for name in outcome.candidate.cuts]
-        bounds = [0, *rows, len(self.segments)]
-        weights = self.segments.n_flops + 1e-6 * self.segments.n_flops.sum()
-        for stage, (begin, end) in enumerate(pairwise(bounds)):
-            took = outcome.compute_cycles[stage]
-            weights[begin:end] *= took / weights[begin:end].sum()
-        return weights
+        merged = replace(best.candidate, merges_sums=True)
+        return [merged] if merged not in self.found else []
 
     # -- trials ------------------------------------------------------------------------------------
 
     def _try(self, candidates: list[Candidate]) -> None:
-        new = [c for c in dict.fromkeys(candidates) if c not in self.found]
-        new = new[: max(0, self.max_candidates - len(self.found))]
         missing = []
-        for candidate in new:
+        for candidate in candidates:
             kept = self.store.find(self._key(candidate))
             if kept is None:
                 missing.append(candidate)
             else:
-                self.found[candidate] = Outcome.from_dict(kept)
-        n_before, n_all = len(self.found), len(self.found) + len(missing)
-        self.tell(n_before / max(1, n_all))
+                self._note(candidate, Outcome.from_dict(kept))
         trials = results_of(lambda c: try_candidate(self.task, c), missing, self.n_workers)
         for candidate, outcome in trials:
             self.store.keep(self._key(candidate), outcome.as_dict())
-            self.found[candidate] = outcome
-            self.tell(len(self.found) / n_all)
+            self._note(candidate, outcome)
+
+    def _note(self, candidate: Candidate, outcome: Outcome) -> None:
+        self.found[candidate] = outcome
+        self.estimates.learn(outcome)
 
     def _key(self, candidate: Candidate) -> str:
         return key_of(self._task_key, candidate.as_dict())
@@ -251,10 +261,6 @@ def _n_micro_batches(task: Task) -> int:
 
 def _plain(options: Mapping[str, object]) -> list[tuple[str, str]]:
     return sorted((name, str(value)) for name, value in options.items())
-
-
-def _is_near(outcome: Outcome) -> bool:
-    return bool(outcome.n_bytes) and max(outcome.n_bytes) <= NEARLY_FITS * outcome.available_bytes
 
 
 def _rank(outcome: Outcome) -> tuple[bool, bool, float, str]:

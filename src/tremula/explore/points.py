@@ -84,7 +84,7 @@ def _candidate_of(job: Job, given: dict[str, Any]) -> Candidate:
         n_replicas,
         accumulation=n_micro if task.is_training else 1,
         device_iterations=1 if task.is_training else n_micro,
-        recomputes=bool(given.get("recomputes", True)),
+        recomputes=given.get("recomputes"),
         memory_proportion=given.get("memory_proportion"),
         states_off_chip=bool(given.get("states_off_chip", False)),
         shards_states=bool(given.get("shards_states", False)),

@@ -1,6 +1,7 @@
 """A trial: one candidate compiled for real, forecast on the modelled clock, and summed up."""
 
 import logging
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 import poptorch
 from tremula.base.errors import PoplarError
 from tremula.compiler.executable.executable import Executable
+from tremula.compiler.passes.memory import TileMemory
 from tremula.compiler.report.report import Report, make_report
 from tremula.explore.candidates import Candidate, options_of, place
 from tremula.frontends.poptorch.logging import LOGGER
@@ -61,6 +63,7 @@ class Outcome:
     compute_cycles: tuple[int, ...] = ()
     bottleneck: str = ""  # the busiest link
     error: str = ""  # why it could not be compiled
+    compile_seconds: float = 0.0  # that the trial took here
 
     @property
     def samples_per_s(self) -> float:
@@ -88,6 +91,7 @@ class Outcome:
 
 def try_candidate(task: Task, candidate: Candidate) -> Outcome:
     """Compile and forecast a candidate; what cannot be compiled is an outcome, too."""
+    began = time.monotonic()
     try:
         executable = compile_candidate(task, candidate)
     except (PoplarError, AssertionError, poptorch.Error) as error:
@@ -96,7 +100,7 @@ def try_candidate(task: Task, candidate: Candidate) -> Outcome:
     n_chips = executable.target.n_ipus
     total = max(1, report.total_cycles)
     busy = report.phases_of_chip.sum(axis=1)
-    fullest = report.memory.including_gaps.reshape(n_chips, -1).max(axis=1)
+    fullest = _needed_bytes(report.memory).reshape(n_chips, -1).max(axis=1)
     n_calls = candidate.n_replicas * candidate.accumulation * candidate.device_iterations
     return Outcome(
         candidate,
@@ -109,7 +113,15 @@ def try_candidate(task: Task, candidate: Candidate) -> Outcome:
         busy_share=tuple((busy / total).tolist()),
         compute_cycles=tuple(report.phases_of_chip[:, 0].tolist()),
         bottleneck=report.links.bottleneck,
+        compile_seconds=time.monotonic() - began,
     )
+
+
+def _needed_bytes(memory: TileMemory) -> np.ndarray:
+    """int64[n_tiles]: more than there are where a tile is full, if only in one of its regions."""
+    too_much = memory.placement.overflowed
+    needed = np.where(too_much > 0, memory.available_bytes + too_much, 0)
+    return np.maximum(memory.including_gaps, needed)
 
 
 def foretold(executable: Executable) -> Report:

@@ -13,6 +13,8 @@ import torch
 
 from tremula.base.errors import PoplarError
 
+# What compiling a large model takes: BERT-Large's training over four chips.
+N_BYTES_OF_A_JOB = 8 * 2**30
 Job = TypeVar("Job")
 Run = Callable[[Job], Any]
 
@@ -35,7 +37,7 @@ def results_of(
             yield job, run(job)
         return
     listed = list(jobs)
-    limit = n_workers or max(1, (os.cpu_count() or 2) // 2)
+    limit = n_workers or default_workers()
     workers = [_start(run, listed) for _ in range(min(limit, len(listed)))]
     waiting, at = list(range(len(listed)))[::-1], {}
     try:
@@ -52,6 +54,12 @@ def results_of(
             process.terminate()
             process.join()
             connection.close()
+
+
+def default_workers() -> int:
+    """One for each core, as far as there is memory for what they compile."""
+    n_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(os.cpu_count() or 1, n_bytes // N_BYTES_OF_A_JOB))
 
 
 def can_fork() -> bool:
