@@ -4,7 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from tremula.validate import Checked, NoWorkload, Row, Score, rank_correlation, validate
+from tremula.validate import (
+    Checked,
+    KeptResults,
+    NoWorkload,
+    Row,
+    Score,
+    rank_correlation,
+    validate,
+)
 from tremula.validate.workloads.table import Modelled, find_workload
 
 
@@ -47,6 +55,23 @@ def test_equal_rows_are_computed_once():
     outcome = validate([row("a"), row("b", 2.0)], progress=lambda *step: told.append(step))
     assert len(told) == 1
     assert outcome.checked[0].predicted == outcome.checked[1].predicted
+
+
+def test_results_are_kept_as_they_come(tmp_path):
+    """A second run computes nothing that a file has, also if its last line was cut off."""
+    told, path = [], tmp_path / "results.jsonl"
+
+    def run():
+        told.clear()
+        progress = lambda _number, _total, row: told.append(row.id)  # noqa: E731
+        found = validate([row()], progress=progress, kept=KeptResults(path))
+        return [one.predicted for one in found.checked]
+
+    first = run()
+    assert told == ["a"]
+    path.write_text(path.read_text(encoding="utf-8") + '["cut off', encoding="utf-8")
+    assert run() == first
+    assert told == []
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tremula.validate import (
     LINK_ROWS,
     PUBLISHED,
     Checked,
+    KeptResults,
     Outcome,
     Row,
     Score,
@@ -47,6 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the tables into this page's marked part",
     )
     parser.add_argument(
+        "--resume", type=output_file, metavar="FILE",
+        help="keep every result here as it comes, and do not compute again what is there",
+    )  # fmt: skip
+    parser.add_argument(
         "--json", type=output_file, metavar="FILE", help="also write everything here"
     )
 
@@ -61,7 +66,8 @@ def run(args: argparse.Namespace) -> int:
             notes.append(f"{path.name}: {len(chosen)} of {len(found)} rows, evenly spread.")
             print(notes[-1])
         rows += chosen
-    outcome = validate(rows, args.family, _tell, with_large=args.large)
+    kept = None if args.resume is None else KeptResults(args.resume)
+    outcome = validate(rows, args.family, _tell, with_large=args.large, kept=kept)
     if args.rows:
         _print_rows(outcome.checked)
     _print_scores(outcome)

@@ -1,5 +1,6 @@
 """The cost model against measurements of real machines."""
 
+from tremula.validate.kept import KeptResults
 from tremula.validate.rows import GRID, LINK_ROWS, PUBLISHED, Row, every_nth, read_rows
 from tremula.validate.score import (
     Checked,
@@ -13,6 +14,6 @@ from tremula.validate.workloads.table import Modelled, NoWorkload, workload
 
 __all__ = [
     "GRID", "LINK_ROWS", "PUBLISHED", "Row", "every_nth", "read_rows",
-    "Checked", "Outcome", "Score", "Unchecked", "rank_correlation", "validate",
+    "Checked", "KeptResults", "Outcome", "Score", "Unchecked", "rank_correlation", "validate",
     "Modelled", "NoWorkload", "workload",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tremula.base.errors import PoplarError
+from tremula.validate.kept import KeptResults
 from tremula.validate.rows import Row
 from tremula.validate.workloads.table import NoWorkload, chip_of, find_workload
 
@@ -77,15 +78,17 @@ def validate(
     progress: Callable[[int, int, Row], None] | None = None,
     *,
     with_large: bool = False,
+    kept: KeptResults | None = None,
 ) -> Outcome:
     """Run the cost model on rows; those of equal kind and parameters are computed once.
 
     `progress(number, total, row)` is called before each computation. Rows that take more
-    memory than most computers have are left out unless asked for.
+    memory than most computers have are left out unless asked for. What is `kept` from an earlier
+    run is not computed again.
     """
     checked, unchecked = [], []
     known: dict[tuple[object, ...], float | str] = {}
-    rows = list(rows)
+    rows, tell = list(rows), progress or (lambda *_: None)
     for number, row in enumerate(rows, start=1):
         try:
             workload = find_workload(row)
@@ -94,9 +97,9 @@ def validate(
             if row.key not in known and workload.is_large and not with_large:
                 known[row.key] = TOO_LARGE
             elif row.key not in known:
-                if progress is not None:
-                    progress(number, len(rows), row)
-                known[row.key] = _outcome_of(workload.predict, row)
+                known[row.key] = _outcome_of(
+                    workload.predict, row, kept, lambda n=number, r=row: tell(n, len(rows), r)
+                )
             result = known[row.key]
             if isinstance(result, str):
                 unchecked.append(Unchecked(row, result))
@@ -108,12 +111,21 @@ def validate(
     return Outcome(tuple(checked), tuple(unchecked))
 
 
-def _outcome_of(predict: Callable, row: Row) -> float | str:
+def _outcome_of(
+    predict: Callable, row: Row, kept: KeptResults | None, tell: Callable[[], None]
+) -> float | str:
     """The prediction in the row's unit, or why there is none."""
+    found = None if kept is None else kept.find(row)
+    if found is not None:
+        return found
+    tell()
     try:
-        return predict(row, chip_of(row)).in_unit(row.unit)
+        found = predict(row, chip_of(row)).in_unit(row.unit)
     except PoplarError as reason:  # a user's row may describe something that cannot be built
-        return reason.what
+        found = reason.what
+    if kept is not None:
+        kept.keep(row, found)
+    return found
 
 
 def rank_correlation(rows: Sequence[Checked]) -> float:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tremula.poplibs.poputil.memo import N_REMEMBERED, remembered
+from tremula.poplibs.poputil.memo import MAX_REMEMBERED_BYTES, N_REMEMBERED, remembered
 
 
 def test_equal_arguments_are_computed_once() -> None:
@@ -48,3 +48,18 @@ def test_old_results_are_forgotten() -> None:
     number(0)
     assert calls[-1] == 0
     assert len(calls) == N_REMEMBERED + 2
+
+
+def test_large_results_are_forgotten_sooner() -> None:
+    """All results of a function together take so many bytes at most."""
+    calls = []
+    third = MAX_REMEMBERED_BYTES // 3
+
+    @remembered
+    def zeros(n: int) -> tuple[np.ndarray, ...]:
+        calls.append(n)
+        return (np.zeros(n - 1, np.uint8), np.zeros(1, np.uint8))
+
+    for n in (third, third + 1, third, third - 2, third - 1, third + 1):
+        zeros(n)
+    assert calls == [third, third + 1, third - 2, third - 1, third + 1]

@@ -10,6 +10,9 @@ import numpy as np
 
 # Layers repeat soon after each other; keeping more would only fill memory.
 N_REMEMBERED = 64
+MAX_REMEMBERED_BYTES = 2**27  # of one function: a gather of millions of rows has results of 2^26
+# Plans with columns of megabytes: ResNet-50 has 160 in training, and a sweep over models no end.
+N_PLANS = 256
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -20,6 +23,7 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
     The arrays of a result are shared between calls, so they become read-only.
     """
     results: OrderedDict[bytes, R] = OrderedDict()
+    sizes: dict[bytes, int] = {}
 
     @wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -31,8 +35,9 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
             return results[key]
         result = results[key] = function(*args, **kwargs)
         _freeze(result)
-        if len(results) > N_REMEMBERED:
-            results.popitem(last=False)
+        sizes[key] = _n_bytes(result)
+        while len(results) > N_REMEMBERED or sum(sizes.values()) > MAX_REMEMBERED_BYTES:
+            del sizes[results.popitem(last=False)[0]]
         return result
 
     return wrapper
@@ -56,3 +61,11 @@ def _freeze(value: object) -> None:
     elif isinstance(value, tuple | list):
         for part in value:
             _freeze(part)
+
+
+def _n_bytes(value: object) -> int:
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, tuple | list):
+        return sum(_n_bytes(part) for part in value)
+    return 0

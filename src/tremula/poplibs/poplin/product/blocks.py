@@ -6,7 +6,7 @@ rows its matrix has.
 """
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from tremula.poplar.tensors.layout import layout_of_pieces, variables_met
 from tremula.poplar.tensors.runs import Pieces, Runs, expand
 from tremula.poplar.tensors.tensor import Tensor, variable_tensor
 from tremula.poplar.tensors.tile_map import TileMapping
+from tremula.poplibs.poputil.memo import N_PLANS
 
 Ints = np.ndarray
 
@@ -80,7 +81,7 @@ class Blocks:
         return total
 
 
-@cache
+@lru_cache(N_PLANS)
 def _view_runs(blocks: Blocks, order: tuple[int, ...]) -> Runs:
     """Runs of the tensor's elements with its dimensions in another order; the last stays last."""
     axes = [np.arange(n, dtype=np.int64) for n in blocks.shape[:-1]]

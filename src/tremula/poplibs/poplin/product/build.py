@@ -1,6 +1,6 @@
 """From columns to the graph: variables, rearrangement, compute sets and programs of a product."""
 
-from functools import cache
+from functools import lru_cache
 
 from tremula.base.types import QUARTER, Type
 from tremula.poplar.graph import Graph
@@ -22,9 +22,10 @@ from tremula.poplibs.poplin.product.columns import Reading, Reduction, Stage, co
 from tremula.poplibs.poplin.product.plan import Plan
 from tremula.poplibs.poplin.product.transpose_operand import add_turning, contiguous_dim
 from tremula.poplibs.poplin.product.vertices import conv_partial, conv_reduce
+from tremula.poplibs.poputil.memo import N_PLANS
 from tremula.poplibs.poputil.steps import run_vertices
 
-cached_columns = cache(columns_of)
+cached_columns = lru_cache(N_PLANS)(columns_of)
 
 
 def layout_of(plan: Plan, operand: str) -> tuple[Blocks, Spread, Type]:

@@ -6,7 +6,7 @@ what it received.
 """
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -34,6 +34,7 @@ from tremula.poplibs.poplin.product.blocks import (
 )
 from tremula.poplibs.poplin.product.methods import Count
 from tremula.poplibs.poputil.layout import is_contiguous_along
+from tremula.poplibs.poputil.memo import N_PLANS
 from tremula.poplibs.poputil.steps import run_vertices
 
 Ints = np.ndarray
@@ -139,7 +140,7 @@ class Users:
     tiles: Ints
 
 
-@cache
+@lru_cache(N_PLANS)
 def _turning(blocks: Blocks, users: Users, dim: int) -> _Turning:
     """Each block is cut along its outermost dimension, a part for each of its users."""
     rank = len(blocks.cuts)

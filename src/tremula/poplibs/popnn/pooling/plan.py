@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from tremula.poplibs.popnn.pooling.geometry import (
     join_rows,
     row_shares,
 )
+from tremula.poplibs.poputil.memo import N_PLANS
 
 # Published: supervisor cycles; worker slots, per row and per work item; then per vector of
 # channels of an output and of a tap, forward and for the gradient.
@@ -94,7 +95,7 @@ def pool_cycles(
     return LAUNCH_CYCLES + n_workers * slots
 
 
-@cache
+@lru_cache(N_PLANS)
 def plan_pool(key: PoolKey) -> PoolPlan:
     """The cheapest split into boxes, with its tables."""
     return _Planner(key).plan()
