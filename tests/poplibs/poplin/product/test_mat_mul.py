@@ -130,6 +130,21 @@ def test_less_memory_costs_time():
     assert plans[2].splits.c_serial > plans[0].splits.c_serial
 
 
+def test_little_memory_keeps_the_matrix_unit():
+    """Where no power of two of serial steps fits, others are tried before the unit is given up."""
+    graph = tr.Graph(tr.IPUModel("gc200").create_target())
+    plans = [
+        poplin.mat_mul_plan(
+            graph, tr.HALF, [1024, 50272], [50272, 768],
+            partials_type=tr.HALF, available_memory_proportion=share,
+        )
+        for share in (0.15, 0.6)
+    ]  # fmt: skip
+    assert [plan.method for plan in plans] == ["AMP", "AMP"]
+    assert plans[0].temp_bytes <= 0.15 * graph.target.chip.n_bytes_per_tile
+    assert plans[0].cycles < 1.5 * plans[1].cycles
+
+
 @pytest.mark.parametrize("share", [0.6, 0.21])
 def test_a_tile_holds_the_partial_results_of_one_serial_step(share):
     """What a compiled product needs beside operands and result is what its plan says, or less."""

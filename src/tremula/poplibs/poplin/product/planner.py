@@ -170,6 +170,10 @@ def _remote(n_bytes: Ints, n_users: Ints) -> Ints:
 
 
 SERIAL_SPLITS = (1, 2, 4, 8, 16, 32)
+# Tried, too, where the memory makes a product slow: 768 channels are 48 groups of the matrix unit,
+# and with 32 steps only what does without the unit may fit.
+FINE_SERIAL_SPLITS = (*SERIAL_SPLITS, 6, 12, 24, 48, 64, 96)
+SLOW = 2  # times what it takes with all memory
 MAX_PARTS_PER_DIM = 24  # candidates kept of a field dimension, spread over all of them
 
 
@@ -236,6 +240,9 @@ def _planned(problem: Problem, chip: Chip, n_tiles: int, options: PlanOptions) -
         serial = _estimates(problem, chip, variants, n_tiles, SERIAL_SPLITS)
         limit = bound
         found = _best(serial, limit)
+        if found is None or found[0].cycles > SLOW * unbound[0].cycles:
+            serial = _estimates(problem, chip, variants, n_tiles, FINE_SERIAL_SPLITS)
+            found = _best(serial, limit)
         while found is None and limit < 2 * memory:
             limit *= 2
             found = _best(serial, limit)
