@@ -15,6 +15,7 @@ from tremula.explore.planner import plan
 from tremula.explore.script import task_of_script
 from tremula.explore.trial import Outcome, try_candidate
 from tremula.explore.words import explain, plan_table, stage_table
+from tremula.explore.workers import WorkerKilled
 from tremula.hardware import single
 
 
@@ -103,6 +104,24 @@ def test_an_interrupt_keeps_what_is_done(small_task, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         plan(small_task, folder=tmp_path, n_workers=1)
     assert len(list(tmp_path.glob("*.json"))) == 1
+
+
+def test_a_killed_trial_is_tried_again_alone(small_task, tmp_path, monkeypatch):
+    """Where two processes were too many for the memory, the search goes on with one."""
+    tried = []
+
+    def killed_beside_another(run, jobs, n_workers):
+        tried.append(n_workers)
+        if n_workers > 1:
+            raise WorkerKilled("killed", hint="use fewer workers")
+        for job in jobs:
+            yield job, Outcome(job, error="not compiled")
+
+    monkeypatch.setattr(planner, "results_of", killed_beside_another)
+    found = plan(small_task, folder=tmp_path, n_workers=2, max_candidates=2)
+    assert len(found.outcomes) == 2
+    assert tried[:2] == [2, 1]
+    assert set(tried[1:]) == {1}
 
 
 def test_table_words_and_picture(small_plan):

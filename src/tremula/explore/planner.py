@@ -17,7 +17,7 @@ from tremula.explore.estimates import Estimates
 from tremula.explore.places import Segments, segments_of
 from tremula.explore.store import Store, key_of
 from tremula.explore.trial import Outcome, Task, try_candidate
-from tremula.explore.workers import default_workers, results_of
+from tremula.explore.workers import WorkerKilled, default_workers, results_of
 from tremula.hardware import System, system_to_toml
 
 if TYPE_CHECKING:
@@ -225,7 +225,16 @@ class _Search:
                 missing.append(candidate)
             else:
                 self._note(candidate, Outcome.from_dict(kept))
-        trials = results_of(lambda c: try_candidate(self.task, c), missing, self.n_workers)
+        try:
+            self._compile(missing)
+        except WorkerKilled:  # most often for want of memory: one at a time needs the least
+            if self.n_workers == 1:
+                raise
+            self.n_workers = 1
+            self._compile([c for c in missing if c not in self.found])
+
+    def _compile(self, candidates: list[Candidate]) -> None:
+        trials = results_of(lambda c: try_candidate(self.task, c), candidates, self.n_workers)
         for candidate, outcome in trials:
             self.store.keep(self._key(candidate), outcome.as_dict())
             self._note(candidate, outcome)

@@ -3,7 +3,7 @@
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -89,11 +89,17 @@ class Outcome:
         return cls(**{**given, **lists, "candidate": Candidate(**candidate)})
 
 
-def try_candidate(task: Task, candidate: Candidate) -> Outcome:
-    """Compile and forecast a candidate; what cannot be compiled is an outcome, too."""
+Arrange = Callable[[nn.Module], None]
+
+
+def try_candidate(task: Task, candidate: Candidate, arrange: Arrange | None = None) -> Outcome:
+    """Compile and forecast a candidate; what cannot be compiled is an outcome, too.
+
+    `arrange` begins blocks of its own choice in place of the candidate's cuts.
+    """
     began = time.monotonic()
     try:
-        executable = compile_candidate(task, candidate)
+        executable = compile_candidate(task, candidate, arrange)
     except (PoplarError, AssertionError, poptorch.Error) as error:
         return Outcome(candidate, error=str(error).splitlines()[0])
     report = foretold(executable)
@@ -132,7 +138,9 @@ def foretold(executable: Executable) -> Report:
     return make_report(executable, clock.execution())
 
 
-def compile_candidate(task: Task, candidate: Candidate) -> Executable:
+def compile_candidate(
+    task: Task, candidate: Candidate, arrange: Arrange | None = None
+) -> Executable:
     """The tile program of a candidate, whether it fits or not."""
     options = options_of(candidate, task.options)
     options.connectionType(poptorch.ConnectionType.Never)  # any number of chips
@@ -140,7 +148,10 @@ def compile_candidate(task: Task, candidate: Candidate) -> Executable:
     given = options._Popart.options.get("engineOptions", {})
     options._Popart.set("engineOptions", {**given, "debug.allowOutOfMemory": "true"})
     poptorch.removeBlocks(task.model)
-    place(task.model, candidate.cuts)
+    if arrange is None:
+        place(task.model, candidate.cuts)
+    else:
+        arrange(task.model)
     try:
         with machine_changed(None, {}, task.system), _quietly():
             made = _poptorch_model(task, options)

@@ -23,6 +23,10 @@ class WorkerFailed(PoplarError):
     """A process that computed a job ended without a result."""
 
 
+class WorkerKilled(WorkerFailed):
+    """A process that computed a job was killed: most often, because memory ran out."""
+
+
 def results_of(
     run: Run, jobs: Iterable[Job], n_workers: int | None = None
 ) -> Iterator[tuple[Job, Any]]:
@@ -117,10 +121,10 @@ def _received(connection: Connection) -> Any:  # noqa: ANN401 - what a job gives
     try:
         kind, value = connection.recv()
     except (EOFError, ConnectionError):
-        kind, value = "failed", "The process was killed."
+        raise WorkerKilled(
+            "a job failed.\nThe process was killed.",
+            hint="use fewer workers: they share this computer's memory",
+        ) from None
     if kind == "done":
         return value
-    raise WorkerFailed(
-        f"a job failed.\n{value}".rstrip(),
-        hint="if the process was killed, use fewer workers: they share this computer's memory",
-    )
+    raise WorkerFailed(f"a job failed.\n{value}".rstrip(), hint="run it by itself to see more")

@@ -7,8 +7,12 @@ import time
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tremula.bench.figures import Figure, Suite
+
+if TYPE_CHECKING:
+    from tremula.bench.scale.planned import Case
 
 SUITE = Suite("scale")
 
@@ -173,3 +177,36 @@ def planner() -> Iterator[Figure]:
     outcomes = [o for _, o in results_of(lambda c: try_candidate(task, c), every) if o.fits]
     best = max(outcome.samples_per_s for outcome in outcomes)
     yield Figure.of("planner-to-best", best / found.best.samples_per_s, "× best", "<= 1.05")
+
+
+@SUITE.measurement("planner-gpt2")
+def planner_gpt2() -> Iterator[Figure]:
+    """GPT-2 small, training over four chips, against embedding and head on a chip of their own."""
+    from tremula.bench.scale.planned import gpt2
+
+    yield from _planned("gpt2", gpt2())
+
+
+@SUITE.measurement("planner-resnet50")
+def planner_resnet50() -> Iterator[Figure]:
+    """ResNet-50, training over four chips, against four replicas."""
+    from tremula.bench.scale.planned import resnet50_over_chips
+
+    yield from _planned("resnet50", resnet50_over_chips())
+
+
+@SUITE.measurement("planner-bert-large")
+def planner_bert_large() -> Iterator[Figure]:
+    """BERT-Large, training over four chips, against 3, 7, 7 and 7 layers."""
+    from tremula.bench.scale.planned import bert_large
+
+    yield from _planned("bert-large", bert_large())
+
+
+def _planned(name: str, case: "Case") -> Iterator[Figure]:
+    from tremula.bench.scale.planned import planned
+
+    found = planned(case)
+    yield Figure.of(f"planner-{name}-to-public", found.time_to_public, "× public", "<= 1.05")
+    yield Figure.of(f"planner-{name}-minutes", found.minutes, "minutes", "<= 5")
+    yield Figure.of(f"planner-{name}-fullest-tile", found.memory_share, "× memory", "<= 1")
