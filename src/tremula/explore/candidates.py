@@ -60,11 +60,9 @@ class Candidate:
 
 
 def place(model: nn.Module, cuts: Sequence[str]) -> None:
-    """Begin a block, on a chip of its own, with the model and with each of the modules."""
+    """Begin a block, on a chip of its own, at each of the modules; chip 0 has what comes before."""
     import poptorch  # loads slowly
 
-    if cuts:
-        poptorch.BeginBlock(model, user_id="stage0", ipu_id=0)
     for chip, name in enumerate(cuts, start=1):
         poptorch.BeginBlock(model.get_submodule(name), user_id=f"stage{chip}", ipu_id=chip)
 
@@ -120,8 +118,6 @@ def code_of(candidate: Candidate, why: str = "") -> str:
         "",
         "def place(model):",
         '    """Put the model\'s stages on their chips; call it before making a PopTorch model."""',
-        "    if STAGES_BEGIN_AT:",
-        '        poptorch.BeginBlock(model, user_id="stage0", ipu_id=0)',
         "    for chip, name in enumerate(STAGES_BEGIN_AT, start=1):",
         "        module = model.get_submodule(name)",
         '        poptorch.BeginBlock(module, user_id=f"stage{chip}", ipu_id=chip)',

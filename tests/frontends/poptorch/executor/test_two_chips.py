@@ -59,6 +59,29 @@ def test_two_chips_compute_what_the_host_does(kind):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("stages", [poptorch.AutoStage.SameAsIpu, poptorch.AutoStage.AutoIncrement])
+def test_what_comes_before_the_first_block_is_a_stage_on_chip_0(stages):
+    """A pipeline whose first part is in no block takes what it takes with a block for it."""
+
+    def compiled(*, is_named):
+        torch.manual_seed(0)
+        model = TwoBlocks()
+        if not is_named:
+            poptorch.removeBlocks(model.first)
+        options = poptorch.Options().setExecutionStrategy(poptorch.PipelinedExecution(stages))
+        options.Training.gradientAccumulation(3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        wrapped = poptorch.trainingModel(model, options, optimizer)
+        wrapped.compile(torch.zeros(6, 6), torch.zeros(6, 4))
+        tiles = wrapped._compiled.core.tiles
+        memory = tiles.program().executable.analysis.memory.including_gaps
+        return memory.reshape(2, -1).max(axis=1).tolist(), tiles.timing(has_run=False).total_cycles
+
+    (first, second), cycles = compiled(is_named=False)
+    assert min(first, second) > max(first, second) / 2
+    assert compiled(is_named=True) == ([first, second], cycles)
+
+
 def test_pipelines_overlap_and_shards_do_not():
     """Both strategies give the same bits; chips of a pipeline work at the same time."""
     torch.manual_seed(0)

@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import fx
 
@@ -43,6 +43,8 @@ def place_step(step: CapturedStep, options: Options, *, is_training: bool) -> Pl
     placement = resolve_blocks(options._execution_strategy, ids)
     _check_order(step, options._execution_strategy, placement)
     _check_buffers(step, options)
+    if _pipeline_schedule(options._execution_strategy) not in (None, "sequential"):
+        placement = _with_unnamed_block(step, placement)
     last = _begin_of_last_stage(step, placement.pipeline_stages)
     check_pipeline_depth(options, placement.n_pipeline_stages, is_training, last)
     n_ipus_needed(placement.ipus, options.replication_factor, options)
@@ -68,9 +70,9 @@ def _check_all_in_blocks(step: CapturedStep) -> None:
     """What comes before the first block is on chip 0; from then on, every operation needs one."""
     is_in_blocks = False
     for node in step.graph.nodes:
-        origin = node.meta.get(ORIGIN)
-        if node.op != "call_function" or origin is None or origin.phase != FORWARD:
+        if not _is_forward_call(node):
             continue
+        origin = node.meta[ORIGIN]
         if is_in_blocks and origin.block is None:
             raise Error(
                 PYTHON_ERROR,
@@ -104,11 +106,13 @@ def _check_order(step: CapturedStep, strategy: ExecutionStrategy, placement: "Pl
             )
 
 
-def _forward_block(node: fx.Node) -> int | None:
+def _is_forward_call(node: fx.Node) -> bool:
     origin = node.meta.get(ORIGIN)
-    if node.op != "call_function" or origin is None or origin.phase != FORWARD:
-        return None
-    return origin.block
+    return node.op == "call_function" and origin is not None and origin.phase == FORWARD
+
+
+def _forward_block(node: fx.Node) -> int | None:
+    return node.meta[ORIGIN].block if _is_forward_call(node) else None
 
 
 def _check_buffers(step: CapturedStep, options: Options) -> None:
@@ -204,6 +208,24 @@ def _runs(ipus: Sequence[int]) -> tuple[int, ...]:
     for i, ipu in enumerate(ipus):
         runs.append(runs[-1] + (ipu != ipus[i - 1]) if runs else 0)
     return tuple(runs)
+
+
+def _with_unnamed_block(step: CapturedStep, placement: Placement) -> Placement:
+    """What comes before the first block is a stage on chip 0, if that block is on another chip."""
+    if not placement.ipus or placement.ipus[0] == 0:
+        return placement
+    forward = [node.meta[ORIGIN] for node in step.graph.nodes if _is_forward_call(node)]
+    unnamed = {origin for origin in forward if origin.block is None}
+    if not unnamed:
+        return placement
+    number = len(placement.ipus)
+    for node in step.graph.nodes:
+        origin = node.meta.get(ORIGIN)
+        if origin is not None and origin.in_phase(FORWARD) in unnamed:
+            node.meta[ORIGIN] = replace(origin, block=number)
+    stages = (*(stage + 1 for stage in placement.pipeline_stages), 0)
+    columns = ((*column, 0) for column in (placement.stages, placement.ipus, placement.phases))
+    return Placement(*columns, stages)
 
 
 def _begin_of_last_stage(step: CapturedStep, stages: Sequence[int]) -> str:
