@@ -5,9 +5,9 @@ python tools/packing_pictures.py
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch_geometric.data import Batch
 
 import poptorch_geometric as pg
 from poptorch_geometric.columns import with_radius_graph
@@ -42,7 +42,7 @@ def main() -> None:
     )
 
 
-def _padding(batch: Batch) -> str:
+def _padding(batch: Any) -> str:  # noqa: ANN401 - a batch has the attributes of its data
     """The nodes, edges and graphs of one batch, each slot in its graph's colour."""
     graph_of_edge = batch.batch[batch.edge_index[0]]
     tracks = {
@@ -61,7 +61,7 @@ def _padding(batch: Batch) -> str:
     return _svg(160, parts)
 
 
-def _packing(batches: dict[str, list[Batch]]) -> str:
+def _packing(batches: dict[str, list[Any]]) -> str:
     """Node slots of the first batches of each way, and how many of all slots are used."""
     parts, y = [], 20
     for name, all_of_them in batches.items():

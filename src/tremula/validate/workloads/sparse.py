@@ -22,8 +22,8 @@ STATIC, DYNAMIC = "static sparse product", "dynamic sparse product"
 PROPORTION = 0.6  # of a tile's memory, the libraries' default
 SEED = 0
 # Work lists of single elements are long: wider ones take minutes to build, for 5 % more.
-_ELEMENT_WIDTHS, _BLOCK_WIDTHS = (64, 128, 256), (1024, 2048, 4096, 8192, 16384)
-_DYNAMIC_WIDTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
+_ELEMENT_WIDTHS, _BLOCK_WIDTHS = (64, 128, 256), (1024, 2048, 4096, 8192, 16384, 32768, 65536)
+_DYNAMIC_WIDTHS = (64, 128, 256, 512, *_BLOCK_WIDTHS)
 
 
 def random_pattern(m: int, k: int, side: int, density: float) -> CSRMatrix:
