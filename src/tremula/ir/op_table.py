@@ -49,7 +49,7 @@ _preferences: dict[tuple[str, int], LayoutPreference] = {}
 _decompositions: dict[object, Callable] = {}  # by overload
 _of_complex: dict[object, Callable] = {}  # by overload: the same for complex operands
 _pytorchs: dict[object, Callable] = {}  # used where there is no decomposition of ours
-_rest_of_pytorchs: list[Callable[[], Mapping[Any, Callable]]] = []  # slow to make, rarely needed
+_finders: list[Callable[[object], Callable | None]] = []  # of further ones, one by one
 
 
 # -- entering --------------------------------------------------------------------------------------
@@ -117,9 +117,9 @@ def enter_pytorchs(decompositions: Mapping[Any, Callable]) -> None:
     _pytorchs.update(decompositions)
 
 
-def enter_rest_of_pytorchs(make: Callable[[], Mapping[Any, Callable]]) -> None:
-    """Enter a function that makes further ones, called when an operation is not found otherwise."""
-    _rest_of_pytorchs.append(make)
+def enter_finder(find: Callable[[object], Callable | None]) -> None:
+    """Enter a function that finds further ones, called when an operation is not found otherwise."""
+    _finders.append(find)
 
 
 def forget(*functions: Callable) -> None:
@@ -167,10 +167,8 @@ def decomposition_of(func: object) -> Callable | None:
     """The function that computes `func` with simpler operations, or None."""
     _load()
     found = _decompositions.get(func) or _pytorchs.get(func)
-    while found is None and _rest_of_pytorchs:
-        for overload, function in _rest_of_pytorchs.pop()().items():
-            _pytorchs.setdefault(overload, function)
-        found = _pytorchs.get(func)
+    if found is None:
+        found = next(filter(None, (find(func) for find in _finders)), None)
     return found
 
 

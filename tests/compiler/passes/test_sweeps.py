@@ -75,14 +75,12 @@ def tile_map(random):
     return cuts[::2], cuts[1::2], random.integers(0, 4, 6)
 
 
-def entry_columns(random):
-    return *tile_map(random)[:2], *ascending(random, 5), *empty(5, 5)
+def room(n_columns, n):
+    return np.zeros((n_columns, n), np.int64)
 
 
 def cut_columns(random):
-    mapped, (begin, end), found = tile_map(random), ascending(random, 5), empty(5, 5)
-    (n,) = interval_sweeps.count_entries.function(*mapped[:2], begin, end, *found)
-    return *mapped, begin, end, *found, *empty(n, n, n, n)
+    return *tile_map(random), *ascending(random, 5), room(4, random.integers(0, 40))
 
 
 def piece_columns(random):
@@ -103,9 +101,7 @@ def run_columns(random):
 
 
 def cover_columns(random):
-    runs = run_columns(random)
-    (n,) = interval_sweeps.count_intervals.function(*runs[1:])
-    return *runs, 4, *empty(n, n, n)
+    return *run_columns(random), 4, room(3, random.integers(0, 40))
 
 
 def unroll_columns(random):
@@ -129,7 +125,7 @@ def holder_columns(random):
 
 def union_columns(random):
     tile = np.sort(random.integers(0, 3, 9))
-    return tile, *ascending(random, 9), *empty(3, 3, 3, 9, 9, 9)
+    return tile, *ascending(random, 9), room(3, 3), room(3, 9)
 
 
 def alone_columns(random):
@@ -144,23 +140,33 @@ def tile_pairs(random):
 
 def sorted_ends(random):
     begin, end = ascending(random, 8)
-    return begin, np.sort(end), *empty(16, 16)
+    return begin, np.sort(end), room(2, 16)
+
+
+def group_columns(random):
+    run_start = np.concatenate(([0], np.cumsum(random.integers(0, 4, 6))))
+    n = int(run_start[-1])
+    run, row = np.arange(n), np.sort(random.integers(0, 3, n))
+    begin = np.cumsum(random.integers(0, 2, n) * 4)
+    tile = np.array([0, 0, 2], np.int32)
+    return begin, begin + random.integers(0, 2, n) * 4, run, row, run_start, tile, room(4, n)
 
 
 SWEEPS = {
-    interval_sweeps.join_ascending: lambda random: (*ascending(random, 9), *empty(9, 9)),
-    interval_sweeps.count_entries: entry_columns,
+    sweeps.contiguous_groups: group_columns,
+    sweeps.find_crossing: lambda r: (tile_map(r)[1], *ascending(r, 9), *empty(9)),
+    interval_sweeps.join_ascending: lambda random: (*ascending(random, 9), room(2, 9)),
+    interval_sweeps.all_in_entries: lambda random: (*tile_map(random)[:2], *ascending(random, 3)),
     interval_sweeps.cut_at_entries: cut_columns,
     interval_sweeps.count_pieces: piece_columns,
     interval_sweeps.cut_at_pieces: piece_cut_columns,
-    interval_sweeps.count_intervals: lambda random: run_columns(random)[1:],
     interval_sweeps.cover_runs: cover_columns,
     interval_sweeps.unroll_runs: unroll_columns,
     interval_sweeps.rows_of_runs: row_columns,
     interval_sweeps.add_per_tile: amount_columns,
     interval_sweeps.mark_holders: holder_columns,
     sweeps.union_per_tile: union_columns,
-    sweeps.pairs_in_turn: lambda random: (*tile_pairs(random), *empty(9, 9)),
+    sweeps.pairs_in_turn: lambda random: (*tile_pairs(random), room(2, 9)),
     sweeps.longest_ways: lambda random: (*random.integers(0, 5, (3, 8)), *empty(5)),
     sweeps.served_alone: alone_columns,
     sweeps.count_covering: sorted_ends,

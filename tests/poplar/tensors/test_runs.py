@@ -82,6 +82,8 @@ def test_split_finds_the_tile_of_every_byte(rows, cuts):
         if b in tile_of
     ]
     assert found == expected
+    n_bytes = sum(size.tolist())
+    assert mapped.covers(begin, begin + size) == (len(expected) == n_bytes)
 
 
 @given(runs)

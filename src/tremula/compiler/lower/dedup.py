@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from tremula.compiler.program_ir import AlikeCopy, FrozenComputeSet, FrozenGraph, OnChips
+from tremula.poplar.tensors.layout import key_bytes
 from tremula.poplar.vertices.columns import EdgeColumn, FrozenTable
 from tremula.poplar.vertices.compute_set import TemplateInstance
 
@@ -122,11 +123,11 @@ def alike_copies(
 
 
 def _new_digest(data: bytes = b"") -> "hashlib._Hash":
-    return hashlib.sha1(data, usedforsecurity=False)  # the fastest digest with hardware support
+    return hashlib.sha1(data, usedforsecurity=False)
 
 
 def _add(digest: "hashlib._Hash", column: np.ndarray) -> None:
-    digest.update(np.ascontiguousarray(column).data)
+    digest.update(key_bytes(column))
 
 
 def _signature(compute_set: FrozenComputeSet, layouts: _VariableLayouts) -> object:

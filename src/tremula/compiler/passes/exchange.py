@@ -395,9 +395,9 @@ def _taken_by_few(low: Ints, high: Ints, n_enough: int) -> tuple[Ints, Ints]:
 
 def _sweep(low: Ints, high: Ints) -> tuple[Ints, Ints]:
     """Sorted ends of intervals, and how many intervals lie over what follows each of them."""
-    place, n_over = (np.empty(2 * len(low), np.int64) for _ in range(2))
-    count_covering(np.sort(low), np.sort(high), place, n_over)
-    return place, n_over
+    found = np.empty((2, 2 * len(low)), np.int64)
+    count_covering(np.sort(low), np.sort(high), found)
+    return found[0], found[1]
 
 
 def _covered(low: Ints, high: Ints, begin: Ints, end: Ints) -> Ints:
@@ -413,7 +413,7 @@ def _covered(low: Ints, high: Ints, begin: Ints, end: Ints) -> Ints:
 def _pairs_of_tiles(source: Ints, destination: Ints) -> tuple[Ints, Ints]:
     """(sender, receiver) of pieces, fewer times than there are pieces."""
     pairs = np.empty((2, len(source)), np.int64)
-    (n,) = pairs_in_turn(source, destination, *pairs)
+    (n,) = pairs_in_turn(source, destination, pairs)
     return pairs[0, :n], pairs[1, :n]
 
 

@@ -93,8 +93,8 @@ def merge_per_group(group: Ints, begin: Ints, end: Ints, n_groups: int, span: in
 def _union_if_sorted(tile: Ints, low: Ints, high: Ints, n_tiles: int) -> TileUnion | None:
     counts = np.zeros((3, n_tiles), np.int64)
     joined = np.empty((3, len(tile)), np.int64)
-    (n,) = union_per_tile(tile, low, high, *counts, *joined)
-    return None if n < 0 else TileUnion(*(column[:n].copy() for column in joined), *counts)
+    (n,) = union_per_tile(tile, low, high, counts, joined)
+    return None if n < 0 else TileUnion(*joined[:, :n], *counts)
 
 
 def sum_per_tile(tile: Ints, amount: Ints | None, n_tiles: int) -> Ints:

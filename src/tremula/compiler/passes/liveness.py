@@ -23,6 +23,7 @@ from tremula.compiler.program_ir import (
     Step,
     StepKind,
 )
+from tremula.poplar.tensors.interval_sweeps import mark_holders
 from tremula.poplar.tensors.runs import joined_intervals
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.variables import VariableTable
@@ -59,7 +60,7 @@ def accesses_of(programs: LoweredPrograms) -> list[VariableAccess]:
 
     def access_of(number: int) -> VariableAccess:
         step, variables = programs.steps[number], kinds[number][1]
-        access = places.access(step, *_intervals_of_step(step, sets))
+        access = places.access(step, *_touched_by_step(step, sets))
         return access if variables is None else _slots(access, variables)
 
     known = dict(zip(firsts, in_parallel(access_of, firsts.values()), strict=True))
@@ -93,16 +94,17 @@ def _slots(access: VariableAccess, variables: Ints) -> VariableAccess:
     return VariableAccess(*(order[np.searchsorted(variables, ids, sorter=order)] for ids in access))
 
 
-def _intervals_of_step(
+def _touched_by_step(
     step: Step, sets: tuple[FrozenComputeSet, ...]
-) -> tuple[Intervals, Intervals]:
-    """What a step reads, and what it writes."""
-    reads, writes = list(_of_tensors(step.reads)), list(_of_tensors(step.writes))
+) -> tuple[list[Ints], Intervals]:
+    """Where everything that a step reads begins, and what it writes."""
+    reads = [begin[end > begin] for begin, end in _of_tensors(step.reads)]
+    writes = list(_of_tensors(step.writes))
     if step.kind is StepKind.EXECUTE:
-        set_reads, set_writes = _intervals_of_set(sets[step.compute_set])
-        reads.append(set_reads)
-        writes.append(set_writes)
-    return _union(reads), _union(writes)
+        set_reads, set_writes = _touched_by_set(sets[step.compute_set])
+        reads += set_reads
+        writes += set_writes
+    return reads, _union(writes)
 
 
 class _Places:
@@ -116,15 +118,18 @@ class _Places:
     def ids_at(self, begin: Ints) -> Ints:
         return np.searchsorted(self.base, begin, side="right") - 1
 
-    def access(self, step: Step, reads: Intervals, writes: Intervals) -> VariableAccess:
+    def access(self, step: Step, reads: list[Ints], writes: Intervals) -> VariableAccess:
         written, place = np.unique(self.ids_at(writes[0]), return_inverse=True)
         covered = np.bincount(place, weights=writes[1] - writes[0], minlength=len(written))
         is_whole = covered == self.n_bytes[written]
         partial = written[~is_whole]
         if step.kind is StepKind.WRITE_UNDEF:
             partial = partial[:0]  # writes nothing: part of the variable becomes undefined
-        read = np.unique(self.ids_at(reads[0]))
-        used = np.unique(np.concatenate((read, partial)))
+        is_used = np.zeros(len(self.base), bool)
+        is_used[partial] = True
+        for begin in reads:
+            mark_holders(begin, self.base, is_used)
+        used = np.flatnonzero(is_used)
         return VariableAccess(used, np.setdiff1d(written[is_whole], used, assume_unique=True))
 
     def with_metadata(self, access: VariableAccess) -> VariableAccess:
@@ -138,18 +143,17 @@ class _Places:
         return VariableAccess(used, np.setdiff1d(access.overwritten, used, assume_unique=True))
 
 
-def _intervals_of_set(compute_set: FrozenComputeSet) -> tuple[Intervals, Intervals]:
+def _touched_by_set(compute_set: FrozenComputeSet) -> tuple[list[Ints], list[Intervals]]:
+    """Where all runs that are read begin, and intervals that are written."""
     reads, writes = [], []
     for table in compute_set.tables:
         for spec in table.codelet.spec.fields:
-            if spec.is_edge:
-                edges = edge_bytes(table, spec)
-                touched = joined_intervals(edges.begin, edges.end)
-                if spec.is_read:
-                    reads.append(touched)
-                if spec.is_written:
-                    writes.append(touched)
-    return _union(reads), _union(writes)
+            if spec.is_edge and spec.is_read:  # a run never leaves its variable
+                start, count, _ = table.edges[spec.name].runs
+                reads.append((start if count.all() else start[count > 0]) * spec.type.n_bytes)
+            if spec.is_edge and spec.is_written:
+                writes.append(joined_intervals(*edge_bytes(table, spec)[:2]))
+    return reads, writes
 
 
 def _of_tensors(tensors: Iterable[Tensor]) -> Iterator[Intervals]:

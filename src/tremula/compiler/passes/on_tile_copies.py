@@ -8,6 +8,7 @@ import numpy as np
 from tremula.codelets.spec import Direction, FieldKind
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.intervals import Edge, sum_per_tile
+from tremula.compiler.passes.sweeps import contiguous_groups, find_crossing
 from tremula.compiler.program_ir import FrozenGraph
 from tremula.hardware import Chip
 
@@ -105,21 +106,17 @@ class _Groups(NamedTuple):
 def _contiguous_groups(edge: Edge, graph: FrozenGraph) -> _Groups:
     """Of all sub-vectors that could be out of place."""
     table, (begin, end, row, run) = edge.table, edge.intervals
-    column = table.edges[edge.spec.name]
-    if len(begin) == len(column.run_start) - 1 and len(graph.tile_map.end):
+    run_start = table.edges[edge.spec.name].run_start
+    if len(begin) == len(run_start) - 1 and len(graph.tile_map.end):
         # One piece per sub-vector: only what crosses a boundary of the map can be out of place.
-        entry = np.searchsorted(graph.tile_map.end, begin, side="right")
-        entry = np.minimum(entry, len(graph.tile_map.end) - 1)  # empty pieces may lie behind it
-        mixed = np.flatnonzero(end > np.maximum(graph.tile_map.end[entry], begin))
+        crossing = np.empty(len(begin), np.int64)
+        (n,) = find_crossing(graph.tile_map.end, begin, end, crossing)
+        mixed = crossing[:n]
         tile = table.tile[row[mixed]].astype(np.int64)
         return _Groups(begin[mixed], end[mixed], tile, np.arange(len(mixed)))
-    sub = np.repeat(np.arange(len(column.run_start) - 1), np.diff(column.run_start))[run]
-    kept = np.flatnonzero(end > begin)
-    begin, end, sub, row = begin[kept], end[kept], sub[kept], row[kept]
-    starts = (begin[1:] != end[:-1]) | (sub[1:] != sub[:-1])
-    first = np.flatnonzero(np.concatenate(([True], starts))) if len(begin) else kept
-    last = np.append(first[1:], len(begin)) - 1 if len(begin) else kept
-    return _Groups(begin[first], end[last], table.tile[row[first]].astype(np.int64), sub[first])
+    groups = np.empty((4, len(begin)), np.int64)
+    (n,) = contiguous_groups(begin, end, run, row, run_start, table.tile, groups)
+    return _Groups(*groups[:, :n])
 
 
 def _is_first_of_its_kind(groups: _Groups, chosen: Ints) -> Ints:
@@ -137,7 +134,9 @@ def _is_first_of_its_kind(groups: _Groups, chosen: Ints) -> Ints:
     )
     # Sub-vectors count as the same if 64 well mixed bits of all their intervals agree.
     kind = np.add.reduceat(mixed, first) + _mix(groups.tile[rows[first]])
-    result[sub[first[np.unique(kind, return_index=True)[1]]]] = True
+    order = np.argsort(kind)
+    new = np.flatnonzero(np.diff(kind[order], prepend=~kind[order[:1]]))
+    result[sub[first[np.minimum.reduceat(order, new)]]] = True
     return result
 
 

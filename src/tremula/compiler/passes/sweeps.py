@@ -162,11 +162,11 @@ def place_ranges(item_start, first, last, n_bytes, lowest, align, address, activ
 
 
 @sweep(n_elements)
-def union_per_tile(tile, low, high, n_bytes, n_new, n_joined, joined_tile, joined_low, joined_high):
+def union_per_tile(tile, low, high, counts, joined):
     """Fill in the union of the intervals of each tile: how many; -1 if they do not ascend.
 
-    They ascend by tile, then by `low`. `n_bytes`, `n_new` and `n_joined`, zeros for all tiles, get
-    the bytes of the union, the intervals that bring new bytes, and the intervals of the union.
+    They ascend by tile, then by `low`; `joined` are (tile, low, high). `counts`, zeros for all
+    tiles, get the bytes of the union, the intervals that bring new bytes, and those of the union.
     """
     n, here, last, reached = 0, -1, 0, 0
     for i in range(len(tile)):
@@ -180,30 +180,30 @@ def union_per_tile(tile, low, high, n_bytes, n_new, n_joined, joined_tile, joine
             return (-1,)
         last = low[i]
         if last > reached:
-            n_bytes[here] += high[i] - last
-            n_new[here] += 1
-            n_joined[here] += 1
+            counts[0, here] += high[i] - last
+            counts[1, here] += 1
+            counts[2, here] += 1
             reached = high[i]
-            joined_tile[n] = here
-            joined_low[n] = last
-            joined_high[n] = reached
+            joined[0, n] = here
+            joined[1, n] = last
+            joined[2, n] = reached
             n += 1
         elif high[i] > reached:
-            n_bytes[here] += high[i] - reached
-            n_new[here] += 1
+            counts[0, here] += high[i] - reached
+            counts[1, here] += 1
             reached = high[i]
-            joined_high[n - 1] = reached
+            joined[2, n - 1] = reached
     return (n,)
 
 
 @sweep(n_elements)
-def pairs_in_turn(source, destination, pair_source, pair_destination):
+def pairs_in_turn(source, destination, pairs):
     """Fill in pairs of tiles, one for those that are the same in a row: how many."""
     n = 0
     for i in range(len(source)):
-        if n == 0 or source[i] != pair_source[n - 1] or destination[i] != pair_destination[n - 1]:
-            pair_source[n] = source[i]
-            pair_destination[n] = destination[i]
+        if n == 0 or source[i] != pairs[0, n - 1] or destination[i] != pairs[1, n - 1]:
+            pairs[0, n] = source[i]
+            pairs[1, n] = destination[i]
             n += 1
     return (n,)
 
@@ -237,16 +237,62 @@ def served_alone(pair_source, pair_destination, source, low, high, receiver, n_s
 
 
 @sweep(n_elements)
-def count_covering(low, high, place, n_over):
-    """Merge sorted ends of intervals into `place`; `n_over` of them lie over what follows each."""
+def count_covering(low, high, found):
+    """Merge sorted ends of intervals; (place, how many of them lie over what follows it)."""
     i, k, over = 0, 0, 0
-    for at in range(len(place)):
+    for at in range(found.shape[1]):
         if i < len(low) and low[i] <= high[k]:
-            place[at] = low[i]
+            found[0, at] = low[i]
             i += 1
             over += 1
         else:
-            place[at] = high[k]
+            found[0, at] = high[k]
             k += 1
             over -= 1
-        n_over[at] = over
+        found[1, at] = over
+
+
+@sweep(n_elements)
+def contiguous_groups(begin, end, run, row, run_start, tile, groups):
+    """Join intervals that continue each other in a sub-vector: (begin, end, tile, sub-vector).
+
+    Sub-vector j has the runs from run_start[j] on; `row` is each interval's vertex, `tile` that of
+    each vertex. Returns how many groups there are.
+    """
+    n, sub = 0, 0
+    for i in range(len(begin)):
+        if end[i] <= begin[i]:
+            continue
+        while run_start[sub + 1] <= run[i]:
+            sub += 1
+        if n > 0 and groups[1, n - 1] == begin[i] and groups[3, n - 1] == sub:
+            groups[1, n - 1] = end[i]
+            continue
+        groups[0, n] = begin[i]
+        groups[1, n] = end[i]
+        groups[2, n] = tile[row[i]]
+        groups[3, n] = sub
+        n += 1
+    return (n,)
+
+
+@sweep(n_elements)
+def find_crossing(map_end, begin, end, crossing):
+    """Which intervals go beyond the end of an entry of a sorted map: their places, how many."""
+    at, found, n = 0, 0, len(map_end)
+    for i in range(len(begin)):
+        low = begin[i]
+        if at < n and map_end[at] <= low:
+            at += 1
+        if (at > 0 and map_end[at - 1] > low) or (at < n and map_end[at] <= low):
+            at, high = 0, n
+            while at < high:
+                middle = (at + high) // 2
+                if map_end[middle] > low:
+                    high = middle
+                else:
+                    at = middle + 1
+        if end[i] > low and (at == n or end[i] > map_end[at]):
+            crossing[found] = i
+            found += 1
+    return (found,)

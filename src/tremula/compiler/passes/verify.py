@@ -62,8 +62,10 @@ def check_data_mapped(programs: LoweredPrograms) -> None:
     tile_map = programs.graph.tile_map
 
     def check(touched: Touched) -> None:
-        gap = tile_map.first_gap(*joined_intervals(*touched()))
-        if gap is not None:
+        intervals = touched()
+        if not tile_map.covers(*intervals):
+            gap = tile_map.first_gap(*joined_intervals(*intervals))
+            assert gap is not None, "something is not mapped"
             raise programs.graph.variables.unmapped_error(*gap)
 
     in_parallel(check, _used_intervals(programs))

@@ -1,10 +1,15 @@
 """PyTorch's own decompositions that lead to operations with a lowering."""
 
+from collections.abc import Callable
+
 import torch
 from torch import _decomp
 from torch._decomp import get_decompositions
+from torch._export.utils import _get_decomp_for_cia, _is_preservable_cia_op
+from torch._ops import OpOverload
+from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
 
-from tremula.ir.op_table import enter_pytorchs, enter_rest_of_pytorchs
+from tremula.ir.op_table import enter_finder, enter_pytorchs
 
 aten = torch.ops.aten
 
@@ -107,7 +112,18 @@ _FURTHER = (
     aten.log_normal,
 )
 
-# Those that autograd leaves to do; the whole set, with all it takes apart itself, is slow to make.
+
+def _of_core_set(func: object) -> Callable | None:
+    """What PyTorch's core set has for an operation that autograd takes apart itself.
+
+    As `torch.export.default_decompositions` has it, which takes long to list them all.
+    """
+    if not isinstance(func, OpOverload) or func in PRESERVED_ATEN_CIA_OPS:
+        return None
+    return _get_decomp_for_cia(func) if _is_preservable_cia_op(func) else None
+
+
+# Those that autograd leaves to do.
 _after_autograd = getattr(_decomp, "_core_aten_decompositions_post_autograd", dict)
 enter_pytorchs({**_after_autograd(), **get_decompositions(_FURTHER)})
-enter_rest_of_pytorchs(_decomp.core_aten_decompositions)
+enter_finder(_of_core_set)

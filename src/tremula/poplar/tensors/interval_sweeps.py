@@ -6,11 +6,26 @@ it was found.
 # Columns are many, and a compiled function calls no other.
 # ruff: noqa: ANN001, ANN201, PLR0913, PLR0917
 
-from tremula.codelets.sweep import n_elements, sweep
+import numpy as np
+
+from tremula.codelets.sweep import Sweep, n_elements, sweep
+
+
+def filled(fill: Sweep, n_columns: int, n_expected: int, *columns: np.ndarray | int) -> np.ndarray:
+    """int64[n_columns, n]: what a sweep fills in and counts; if more than expected, in two turns.
+
+    Many short columns are looked at: each argument of native code takes longer than a row.
+    """
+    found = np.empty((n_columns, n_expected), np.int64)
+    (n,) = fill(*columns, found)
+    if n > n_expected:
+        found = np.empty((n_columns, n), np.int64)
+        fill(*columns, found)
+    return found[:, :n]
 
 
 @sweep(n_elements)
-def join_ascending(begin, end, joined_begin, joined_end):
+def join_ascending(begin, end, joined):
     """Fill in the union of intervals that ascend by `begin`: how many; -1 if they do not ascend."""
     n, low, reached = 0, 0, 0
     for i in range(len(begin)):
@@ -21,18 +36,21 @@ def join_ascending(begin, end, joined_begin, joined_end):
         low = begin[i]
         if n == 0 or low > reached:
             reached = end[i]
-            joined_begin[n] = low
-            joined_end[n] = reached
+            joined[0, n] = low
+            joined[1, n] = reached
             n += 1
         elif end[i] > reached:
             reached = end[i]
-            joined_end[n - 1] = reached
+            joined[1, n - 1] = reached
     return (n,)
 
 
 @sweep(n_elements)
-def count_entries(map_begin, map_end, begin, end, first, n_entries):
-    """Which entries of a sorted map each interval meets: the first and how many; all in all."""
+def cut_at_entries(map_begin, map_end, map_tile, begin, end, parts):
+    """Fill in (owner, begin, end, tile) of the parts of intervals in entries of a sorted map.
+
+    Returns how many there are; `parts` need not have room for all.
+    """
     at, total, n = 0, 0, len(map_end)
     for i in range(len(begin)):
         low = begin[i]
@@ -46,28 +64,43 @@ def count_entries(map_begin, map_end, begin, end, first, n_entries):
                     high = middle
                 else:
                     at = middle + 1
-        last = at
-        while last < n and map_begin[last] < end[i]:
-            last += 1
-        first[i] = at
-        n_entries[i] = last - at
-        total += last - at
+        entry = at
+        while entry < n and map_begin[entry] < end[i]:
+            if total < parts.shape[1]:
+                parts[0, total] = i
+                parts[1, total] = max(low, map_begin[entry])
+                parts[2, total] = min(end[i], map_end[entry])
+                parts[3, total] = map_tile[entry]
+            total += 1
+            entry += 1
     return (total,)
 
 
 @sweep(n_elements)
-def cut_at_entries(
-    map_begin, map_end, map_tile, begin, end, first, n_entries, owner, low, high, tile
-):
-    """Fill in the parts of intervals in the entries that `count_entries` found."""
-    at = 0
+def all_in_entries(map_begin, map_end, begin, end):
+    """Whether (1 or 0) entries of a sorted map cover all intervals."""
+    at, n = 0, len(map_end)
     for i in range(len(begin)):
-        for entry in range(first[i], first[i] + n_entries[i]):
-            owner[at] = i
-            low[at] = max(begin[i], map_begin[entry])
-            high[at] = min(end[i], map_end[entry])
-            tile[at] = map_tile[entry]
+        low = begin[i]
+        if low >= end[i]:
+            continue
+        if at < n and map_end[at] <= low:
             at += 1
+        if (at > 0 and map_end[at - 1] > low) or (at < n and map_end[at] <= low):
+            at, high = 0, n
+            while at < high:
+                middle = (at + high) // 2
+                if map_end[middle] > low:
+                    high = middle
+                else:
+                    at = middle + 1
+        while low < end[i]:
+            if at == n or map_begin[at] > low:
+                return (0,)
+            low = map_end[at]
+            if low < end[i]:
+                at += 1
+    return (1,)
 
 
 @sweep(n_elements)
@@ -117,36 +150,27 @@ def cut_at_pieces(
 
 
 @sweep(n_elements)
-def count_intervals(count, stride):
-    """How many intervals runs cover: one if contiguous or of one element, else one per element."""
-    n = 0
-    for i in range(len(count)):
-        if stride[i] == 0 or stride[i] == 1:
-            n += 1
-        else:
-            n += count[i]
-    return (n,)
+def cover_runs(start, count, stride, n_bytes, intervals):
+    """Fill in (begin, end, run) of the byte intervals that runs cover.
 
-
-@sweep(n_elements)
-def cover_runs(start, count, stride, n_bytes, begin, end, owner):
-    """Fill in the byte intervals that runs cover, and the run of each."""
+    One for a contiguous run, or one of stride 0, else one for each element. Returns how many there
+    are; `intervals` need not have room for all.
+    """
     at = 0
     for i in range(len(start)):
+        n, size = count[i], n_bytes
         if stride[i] == 1:
-            begin[at] = start[i] * n_bytes
-            end[at] = begin[at] + count[i] * n_bytes
-            owner[at] = i
-            at += 1
-            continue
-        n = 1
-        if stride[i] != 0:
-            n = count[i]
-        for k in range(n):
-            begin[at] = (start[i] + stride[i] * k) * n_bytes
-            end[at] = begin[at] + n_bytes
-            owner[at] = i
-            at += 1
+            n, size = 1, count[i] * n_bytes
+        if stride[i] == 0:
+            n = 1
+        if at + n <= intervals.shape[1]:
+            for k in range(n):
+                low = (start[i] + stride[i] * k) * n_bytes
+                intervals[0, at + k] = low
+                intervals[1, at + k] = low + size
+                intervals[2, at + k] = i
+        at += n
+    return (at,)
 
 
 @sweep(n_elements)

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tremula.poplar.tensors.interval_sweeps import (
-    count_intervals,
     count_pieces,
     cover_runs,
     cut_at_pieces,
+    filled,
     join_ascending,
     unroll_runs,
 )
@@ -215,12 +215,12 @@ class Pieces:
 def joined_intervals(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
     """The union of intervals, sorted; those that touch become one."""
     joined = np.empty((2, len(begin)), np.int64)
-    (n,) = join_ascending(begin, end, *joined)
+    (n,) = join_ascending(begin, end, joined)
     if n < 0:
         keep = end > begin
         # Where as many have ended as have begun, a new one starts: each column is sorted by itself.
-        (n,) = join_ascending(np.sort(begin[keep]), np.sort(end[keep]), *joined)
-    low, high = (column if n == len(begin) else column[:n].copy() for column in joined)
+        (n,) = join_ascending(np.sort(begin[keep]), np.sort(end[keep]), joined)
+    low, high = joined if n == len(begin) else joined[:, :n].copy()
     return low, high
 
 
@@ -229,7 +229,5 @@ def byte_intervals(runs: Runs, n_bytes: int) -> tuple[Ints, Ints, Ints]:
 
     Contiguous runs give one interval; others one per element (one in all for stride 0).
     """
-    (n,) = count_intervals(runs.count, runs.stride)
-    begin, end, owner = (np.empty(n, np.int64) for _ in range(3))
-    cover_runs(*runs, n_bytes, begin, end, owner)
+    begin, end, owner = filled(cover_runs, 3, len(runs.start), *runs, n_bytes)
     return begin, end, owner

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tremula.poplar.tensors.interval_sweeps import count_entries, cut_at_entries
+from tremula.poplar.tensors.interval_sweeps import all_in_entries, cut_at_entries, filled
 from tremula.poplar.tensors.tensor import Interval
 
 # A mapping as lists: entry i has the intervals, over the flattened tensor, that tile i holds.
@@ -22,11 +22,13 @@ class ByteTileMap(NamedTuple):
 
     def split(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, ...]:
         """Cut intervals at tile boundaries: (owner, begin, end, tile), gaps left out."""
-        first, n_entries = (np.empty(len(begin), np.int64) for _ in range(2))
-        (n_parts,) = count_entries(self.begin, self.end, begin, end, first, n_entries)
-        parts = tuple(np.empty(n_parts, np.int64) for _ in range(4))
-        cut_at_entries(*self, begin, end, first, n_entries, *parts)
-        return parts
+        n_expected = len(begin) + len(begin) // 4 + 64  # few are cut
+        owner, low, high, tile = filled(cut_at_entries, 4, n_expected, *self, begin, end)
+        return owner, low, high, tile
+
+    def covers(self, begin: np.ndarray, end: np.ndarray) -> bool:
+        """Whether all of the given intervals are mapped."""
+        return all_in_entries(self.begin, self.end, begin, end) == (1,)
 
     def first_gap(self, begin: np.ndarray, end: np.ndarray) -> tuple[int, int] | None:
         """The first of the given intervals that is not fully mapped: its unmapped part."""

@@ -8,6 +8,8 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
+from tremula.poplar.tensors.layout import key_bytes
+
 # Layers repeat soon after each other; keeping more would only fill memory.
 N_REMEMBERED = 64
 MAX_REMEMBERED_BYTES = 2**27  # of one function: a gather of millions of rows has results of 2^26
@@ -46,7 +48,7 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
 def _add(value: object, digest: "hashlib._Hash") -> None:
     if isinstance(value, np.ndarray):
         digest.update(f"{value.dtype.str}{value.shape}".encode())
-        digest.update(np.ascontiguousarray(value).data)
+        digest.update(key_bytes(value))
     elif isinstance(value, tuple | list):
         digest.update(f"({len(value)}".encode())
         for part in value:
