@@ -34,7 +34,7 @@ def large_models() -> Iterator[Figure]:
     """Models over 4 chips: GPT-2 small and BERT-Large."""
     from tremula.bench.scale import compiling as of
 
-    yield from _compiled("gpt2-small-training", of.GPT2_TRAINING, "<= 30", "<= 4")
+    yield from _compiled("gpt2-small-training", of.GPT2_TRAINING, "<= 30", "<= 4", fits=True)
     yield from _compiled("bert-large-training", of.BERT_LARGE, "<= 90", "<= 10", fits=True)
 
 

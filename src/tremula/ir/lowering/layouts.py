@@ -3,6 +3,7 @@
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from tremula.base.types import Type
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import ints, operand, overload_of
 from tremula.ir.op_table import LayoutPreference, preference_of
+from tremula.ir.passes.table_gradients import OVERWRITES
 from tremula.poplar.graph import Graph
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import poputil
@@ -45,6 +47,14 @@ def spread_by_name(graph: Graph, type: Type, shape: list[int], name: str) -> Ten
     offset = poputil.choose_mapping_offset(graph.target.n_tiles, shape, seed)
     poputil.map_tensor_linearly_with_offset(graph, weight, offset)
     return weight
+
+
+def overwriters_layout(tiles: Tiles) -> Tensor | None:
+    """A new tensor for a node's result as its only reader wants it, which writes over it."""
+    found = _consumer(tiles.node)
+    if found is None or OVERWRITES not in found[1].meta:
+        return None
+    return preferred_layout(tiles.node, lambda reader: replace(tiles, node=reader))
 
 
 def is_laid_out_for_another(reader: fx.Node, argument: int) -> bool:

@@ -24,6 +24,7 @@ from tremula.ir.passes.recompute import (
 )
 from tremula.ir.passes.shard_update import Shards, shard_update
 from tremula.ir.passes.split import drop_markers, micro_batch_part
+from tremula.ir.passes.table_gradients import add_rows_in_place
 from tremula.ir.passes.turn_gradients import turn_gradients
 from tremula.ir.step import CapturedStep
 from tremula.ir.text import step_text
@@ -64,6 +65,8 @@ def tile_passes(
     weights replicas share out between them, `recomputation` (of a step that is no pipeline) how
     values that the backward pass computes again are chosen, `phases` when others leave the chip.
     """
+    # Stages of a pipeline add up their own parts of a gradient; phases keep to their order.
+    is_in_one_go = not stage_of_block and not (phases is not None and phases.of_block)
     between = partial(recompute_between_checkpoints, stage_of_block=stage_of_block)
     stages = partial(recompute_stages, stage_of_block=recomputed_stages)
     remembered = partial(recompute_remembered, stage_of_block=stage_of_block)
@@ -72,6 +75,7 @@ def tile_passes(
         ("functionalise decompositions", functionalise_decompositions),
         ("drop identities", drop_identities),
         ("share common subexpressions", share_common),
+        *((("add rows in place", add_rows_in_place),) if is_in_one_go else ()),
         ("turn gradients", turn_gradients),
         ("mark gradients early", mark_gradients_early),
         ("drop dead nodes", drop_dead),

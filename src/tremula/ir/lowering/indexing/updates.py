@@ -1,6 +1,9 @@
 """Lowerings of updates: index_put, index_add and scatters, as planned updates of a table's rows."""
 
+from math import prod
+
 import numpy as np
+from torch import fx
 
 from tremula.base.types import BOOL, INT, Type
 from tremula.ir.errors import UnsupportedOperations
@@ -9,12 +12,14 @@ from tremula.ir.lowering.indexing.row_tables import (
     Indexed,
     check_indices,
     combining_type,
+    new_table,
     own_copy,
     put_rows,
     take_rows,
 )
 from tremula.ir.lowering.tiles import Tiles
-from tremula.ir.op_table import lowers
+from tremula.ir.op_table import lowers, prefers_layout
+from tremula.ir.passes.table_gradients import OVERWRITES
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
 from tremula.poplibs.popops.elementwise.expr import _1, _2, _3, select
@@ -96,7 +101,7 @@ def index_add(
     shape = x.shape or (1,)
     check_indices(tiles, indices, shape[dim % len(shape)])
     how = Indexed(shape, (dim % len(shape),), (indices.n_elems,))
-    target = own_copy(tiles, x, type)
+    target = x if OVERWRITES in tiles.node.meta else own_copy(tiles, x, type)
     source = tiles.cast(source, type)
     if alpha != 1:
         factor = tiles.constant(alpha, type)
@@ -105,6 +110,16 @@ def index_add(
     rows = indices.reshape((1, indices.n_elems))
     put_rows(tiles, how.table(target.reshape(shape)), updates, rows, "add")
     return tiles.cast(target, x.type)
+
+
+@prefers_layout("index_add", 0)
+def table_of_rows(tiles: Tiles, node: fx.Node) -> Tensor | None:
+    """A table that rows are added to lies as one that is looked up."""
+    shape, dim = tiles.shape_of(0), node.args[1]
+    if not shape or not isinstance(dim, int):
+        return None
+    how = Indexed(shape, (dim % len(shape),), (prod(tiles.shape_of(2)),))
+    return how.from_table(new_table(tiles, how.sizes, tiles.type_of(0), "add"))
 
 
 # -- scatters --------------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ from typing import Any, Unpack
 from torch import fx
 
 from tremula.base.types import FLOAT, HALF, INT, Type
-from tremula.ir.lowering.layouts import is_laid_out_for_another
+from tremula.ir.lowering.layouts import is_laid_out_for_another, overwriters_layout
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.op_table import lowers, prefers_layout
+from tremula.poplar.programs import WriteUndef
 from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs import poplin, popops
 from tremula.poplibs.poplin.product.mat_mul import ProductOptions
@@ -22,6 +23,8 @@ _MULTIPLIED = (FLOAT, HALF)  # types of the matrix unit
 # results of many parts are in so many pieces that their readers are slow to build (GPT-2: 71 s
 # instead of 13).
 _REARRANGED_SHARE = 1 / 4
+# The same, of a gradient as large as a table; its parts are brought to one tensor.
+_WRITTEN_SHARE = 1 / 16
 
 
 def product(tiles: Tiles, a: Tensor, b: Tensor, **options: Unpack[ProductOptions]) -> Tensor:
@@ -43,10 +46,25 @@ def _product_of_integers(tiles: Tiles, a: Tensor, b: Tensor) -> Tensor:
 
 @lowers("mm", "bmm", calls="poplin.mat_mul, poplin.mat_mul_grouped")
 def mm(tiles: Tiles, a: Tensor, b: Tensor) -> Tensor:
+    target = overwriters_layout(tiles)
+    if target is not None:
+        return _written(tiles, a, b, target)
     n_parts = _n_rearranged_parts(tiles, b)
     if n_parts == 1:
         return product(tiles, a, b)
     return concat([product(tiles, a, part) for part in _parts(b, -1, n_parts)], a.rank - 1)
+
+
+def _written(tiles: Tiles, a: Tensor, b: Tensor, target: Tensor) -> Tensor:
+    """The product in a tensor that lies otherwise, part by part: only one part is there twice."""
+    n_parts = -(-target.n_elems * target.type.n_bytes // _bytes_of(tiles, _WRITTEN_SHARE))
+    dims = (-2, None) if a.shape[-2] >= b.shape[-1] else (None, -1)
+    operands = zip(_parts(a, dims[0], n_parts), _parts(b, dims[1], n_parts), strict=True)
+    goals = _parts(target, dims[0] or dims[1], n_parts)
+    tiles.sequence.add(WriteUndef(target))
+    for (left, right), goal in zip(operands, goals, strict=True):
+        tiles.copy(product(tiles, left, right), goal)
+    return target
 
 
 def _n_rearranged_parts(tiles: Tiles, b: Tensor) -> int:
@@ -55,12 +73,16 @@ def _n_rearranged_parts(tiles: Tiles, b: Tensor) -> int:
     It is rearranged for the product, such as a table of embeddings that is also the output layer;
     in parts, only one part of it is on the tiles twice.
     """
-    n_bytes = b.n_elems * b.type.n_bytes
-    target = tiles.graph.target
-    room = _REARRANGED_SHARE * target.n_tiles * target.chip.n_bytes_available_per_tile
+    n_bytes, room = b.n_elems * b.type.n_bytes, _bytes_of(tiles, _REARRANGED_SHARE)
     if n_bytes <= room or not is_laid_out_for_another(tiles.node, 1):
         return 1
-    return -(-n_bytes // int(room))
+    return -(-n_bytes // room)
+
+
+def _bytes_of(tiles: Tiles, share: float) -> int:
+    """So much of the memory of all tiles."""
+    target = tiles.graph.target
+    return int(share * target.n_tiles * target.chip.n_bytes_available_per_tile)
 
 
 @lowers("mv", calls="poplin.mat_mul")
