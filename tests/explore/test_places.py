@@ -3,12 +3,16 @@
 from itertools import combinations, pairwise
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from tremula.explore.candidates import Candidate, code_of
 from tremula.explore.places import balanced_cuts, places_of, segments_of
+from tremula.explore.trial import Task, try_candidate
+from tremula.hardware import chip, single
 
 
 def test_stages_begin_with_members_of_lists():
@@ -42,3 +46,58 @@ def test_cuts_are_as_even_as_can_be(weights, n_stages):
     found = balanced_cuts(np.array(weights, float), n_stages)
     every = combinations(range(1, len(weights)), n_stages - 1)
     assert heaviest(found) == min(map(heaviest, every))
+
+
+class Tied(nn.Module):
+    """Words, two layers, a norm, and an output layer with the words' weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(10, 4)
+        self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(2)])
+        self.norm = nn.LayerNorm(4)
+        self.head = nn.Linear(4, 10, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, ids):
+        x = self.words(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.norm(x))
+
+
+def test_tied_weights_stay_on_one_chip():
+    """The module that uses weights again is counted where they are, and begins no stage."""
+    segments = segments_of(Tied(), (torch.zeros(1, 3, dtype=torch.long),))
+    assert segments.home == "head"
+    assert segments.names == ("layers.0", "layers.1", "norm")
+    assert segments.n_weight_bytes.tolist() == [160, 80, 80, 32]
+    assert segments.n_flops.tolist() == [2 * 3 * 4 * 10, 2 * 3 * 4 * 4, 2 * 3 * 4 * 4, 0]
+
+
+def test_a_module_goes_back_to_its_weights():
+    """A pipeline of two chips has a third stage, on chip 0; the written settings say so, too."""
+    candidate = Candidate(("layers.1",), accumulation=5, home="head")
+    assert (candidate.n_stages, candidate.n_pipeline_stages, candidate.n_chips) == (2, 3, 2)
+    assert "get_submodule('head'), user_id=\"home\", ipu_id=0" in code_of(candidate)
+    assert Candidate(home="head").n_pipeline_stages == 1
+    assert "home" not in code_of(Candidate(home="head"))
+
+
+@pytest.mark.slow
+def test_a_tied_model_is_a_pipeline():
+    """The output layer runs on chip 0 beside the table, the layers on chip 1."""
+
+    class WithLoss(Tied):
+        def forward(self, ids):
+            scores = super().forward(ids)
+            return scores, nn.functional.cross_entropy(scores.flatten(0, 1), ids.flatten())
+
+    model = WithLoss()
+    machine = single(chip("bow").replace(name="Small Bow", n_tiles=8), 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    task = Task(model, (torch.zeros(1, 3, dtype=torch.long),), machine, optimizer=optimizer)
+    outcome = try_candidate(task, Candidate(("layers.0",), accumulation=5, home="head"))
+    assert not outcome.error
+    assert len(outcome.n_bytes) == 2
+    assert min(outcome.busy_share) > 0.1

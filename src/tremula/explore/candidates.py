@@ -1,6 +1,5 @@
 """A candidate: how a model could be spread over chips, as plain numbers, options and code."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ class Candidate:
     states_off_chip: bool = False
     shards_states: bool = False  # each replica keeps and updates its share of optimiser states
     merges_sums: bool = False  # of gradients over replicas: all weights of a chip in one go
+    home: str | None = None  # a module that goes back to chip 0, where its weights are
 
     def __post_init__(self) -> None:
         if self.recomputes is None:
@@ -36,6 +36,11 @@ class Candidate:
     @property
     def n_stages(self) -> int:
         return len(self.cuts) + 1
+
+    @property
+    def n_pipeline_stages(self) -> int:
+        """One more where the last part goes back to chip 0."""
+        return self.n_stages + (bool(self.cuts) and self.home is not None)
 
     @property
     def n_chips(self) -> int:
@@ -59,12 +64,14 @@ class Candidate:
         return {**asdict(self), "cuts": list(self.cuts)}
 
 
-def place(model: nn.Module, cuts: Sequence[str]) -> None:
-    """Begin a block, on a chip of its own, at each of the modules; chip 0 has what comes before."""
+def place(model: nn.Module, candidate: Candidate) -> None:
+    """Begin a block, on a chip of its own, at each cut; chip 0 has what comes before."""
     import poptorch  # loads slowly
 
-    for chip, name in enumerate(cuts, start=1):
+    for chip, name in enumerate(candidate.cuts, start=1):
         poptorch.BeginBlock(model.get_submodule(name), user_id=f"stage{chip}", ipu_id=chip)
+    if candidate.cuts and candidate.home is not None:
+        poptorch.BeginBlock(model.get_submodule(candidate.home), user_id="home", ipu_id=0)
 
 
 def options_of(candidate: Candidate, base: "Options | None" = None) -> "Options":
@@ -121,6 +128,7 @@ def code_of(candidate: Candidate, why: str = "") -> str:
         "    for chip, name in enumerate(STAGES_BEGIN_AT, start=1):",
         "        module = model.get_submodule(name)",
         '        poptorch.BeginBlock(module, user_id=f"stage{chip}", ipu_id=chip)',
+        *_home_lines(candidate),
         "    return model",
         "",
         "",
@@ -134,6 +142,13 @@ def code_of(candidate: Candidate, why: str = "") -> str:
         "    return options",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _home_lines(candidate: Candidate) -> list[str]:
+    if not candidate.cuts or candidate.home is None:
+        return []
+    module = f"model.get_submodule({candidate.home!r})"
+    return [f'    poptorch.BeginBlock({module}, user_id="home", ipu_id=0)  # it shares weights']
 
 
 def _option_lines(candidate: Candidate) -> list[str]:

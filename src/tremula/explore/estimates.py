@@ -96,9 +96,10 @@ class Estimates:
         return Estimate(seconds / n_samples, share)
 
     def _call_seconds(self, candidate: Candidate) -> float:
-        n, p = _n_micro_batches(candidate), candidate.n_stages
-        n_iterations = n + (2 if self.task.is_training else 1) * (p - 1)
-        update = max(self._update_seconds(candidate, stage) for stage in range(p))
+        n_more = candidate.n_pipeline_stages - 1
+        n_iterations = _n_micro_batches(candidate) + (1 + self.task.is_training) * n_more
+        stages = range(candidate.n_stages)
+        update = max(self._update_seconds(candidate, stage) for stage in stages)
         return n_iterations * float(self._stage_seconds(candidate).max()) + update
 
     def _stage_seconds(self, candidate: Candidate) -> Floats:
@@ -110,7 +111,7 @@ class Estimates:
         """How much longer stages take that compute their forward pass twice: all but the last."""
         factors = np.ones(candidate.n_stages)
         if self.task.is_training and candidate.recomputes:
-            factors[: max(1, candidate.n_stages - 1)] += 1 / (1 + BACKWARD_TO_FORWARD)
+            factors[: max(1, candidate.n_pipeline_stages - 1)] += 1 / (1 + BACKWARD_TO_FORWARD)
         return factors
 
     def _update_seconds(self, candidate: Candidate, stage: int) -> float:
@@ -173,7 +174,7 @@ class Estimates:
         made, given = self.segments.n_bytes_made, self.segments.n_bytes_in
         if not self.task.is_training:
             return _maxima(made)
-        n_under_way = 2 * (candidate.n_stages - 1 - stages) + 1
+        n_under_way = 2 * (candidate.n_pipeline_stages - 1 - stages) + 1
         if not candidate.recomputes:
             return n_under_way * _sums(made)
         entering = np.broadcast_to(given[:, None], (len(given), len(given) + 1))

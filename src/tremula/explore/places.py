@@ -24,7 +24,9 @@ class Segments:
     `names` are modules in the order they are first called: a stage can begin with each. Columns
     [n_places + 1]: `n_flops` float64 of one micro-batch forward, `n_weight_bytes` int64 of the
     parameters that are first used there, `n_bytes_in` int64 of the tensors given to the module,
-    `n_bytes_made` int64 of all values that operations there compute.
+    `n_bytes_made` int64 of all values that operations there compute. `home` is a module that uses
+    weights of an earlier one again (tied), if there is any: it and what follows is counted with the
+    first segment, and so is all up to the owner of these weights.
     """
 
     names: tuple[str, ...]
@@ -32,6 +34,7 @@ class Segments:
     n_weight_bytes: Ints
     n_bytes_in: Ints
     n_bytes_made: Ints
+    home: str | None = None
 
     def __len__(self) -> int:
         return len(self.n_flops)
@@ -131,27 +134,49 @@ class _Walk:
     def segments(self) -> Segments:
         names, (n_flops, n_made) = tuple(self.begun), self.count()
         flops, made, given = zip((0.0, 0, 0), *self.begun.values(), strict=True)
-        return Segments(
-            names,
+        columns = (
             np.diff(np.array([*flops, n_flops])),
             self._weight_bytes(names),
             np.array(given, np.int64),
             np.diff(np.array([*made, n_made], np.int64)),
         )
+        tie = self._tie(names)
+        if tie is None:
+            return Segments(names, *columns)
+        owner, user = tie
+        folded = (_folded(column, owner, user) for column in columns)
+        return Segments(names[owner : user - 1], *folded, home=names[user - 1])
+
+    def _owners(self, names: tuple[str, ...]) -> dict[int, int]:
+        """The segment that uses each weight first, by its id; weights of no place are not in it."""
+        owners: dict[int, int] = {}
+        for row, name in enumerate(names, start=1):
+            for weight in self.model.get_submodule(name).parameters():
+                owners.setdefault(id(weight), row)
+        return owners
 
     def _weight_bytes(self, names: tuple[str, ...]) -> Ints:
         """Weights of a place's module are its own; all others are the first segment's."""
+        owners = self._owners(names)
         total = np.zeros(len(names) + 1, np.int64)
-        seen: set[int] = set()
+        for weight in self.model.parameters():
+            total[owners.get(id(weight), 0)] += weight.numel() * weight.element_size()
+        return total
+
+    def _tie(self, names: tuple[str, ...]) -> tuple[int, int] | None:
+        """The first segment that uses weights of an earlier one, after that one."""
+        owners = self._owners(names)
         for row, name in enumerate(names, start=1):
             for weight in self.model.get_submodule(name).parameters():
-                if id(weight) not in seen:
-                    seen.add(id(weight))
-                    total[row] += weight.numel() * weight.element_size()
-        for weight in self.model.parameters():
-            if id(weight) not in seen:
-                total[0] += weight.numel() * weight.element_size()
-        return total
+                if owners[id(weight)] < row:
+                    return owners[id(weight)], row
+        return None
+
+
+def _folded(column: np.ndarray, owner: int, user: int) -> np.ndarray:
+    """Rows up to the owner, and from the user on, as one; then those between."""
+    first = column[: owner + 1].sum() + column[user:].sum()
+    return np.concatenate(([first], column[owner + 1 : user]))
 
 
 def balanced_cuts(weights: np.ndarray, n_stages: int) -> tuple[int, ...]:

@@ -53,7 +53,7 @@ class Plan:
 
     def place(self, model: "nn.Module") -> "nn.Module":
         """Put the best candidate's stages on their chips."""
-        place(model, self.best.candidate.cuts)
+        place(model, self.best.candidate)
         return model
 
     def code(self, why: str = "") -> str:
@@ -182,14 +182,16 @@ class _Search:
     def _settings(self, n_stages: int) -> Iterator[Candidate]:
         """Everything but the cuts."""
         n_replicas = max(1, self.n_chips // n_stages)
-        least = 2 * n_stages - 1 if self.task.is_training else n_stages
+        home = self.segments.home if n_stages > 1 else None
+        n_pipeline = n_stages + (home is not None)
+        least = 2 * n_pipeline - 1 if self.task.is_training else n_pipeline
         n_micro = max(self.batch // (self.task.n_samples * n_replicas), least)
         if not self.task.is_training:
-            plain = Candidate((), n_replicas, device_iterations=n_micro, recomputes=False)
+            plain = Candidate((), n_replicas, 1, n_micro, recomputes=False, home=home)
             yield from (replace(plain, memory_proportion=p) for p in (None, *MEMORY_PROPORTIONS))
             return
         for recomputes in (False, True):
-            plain = Candidate((), n_replicas, accumulation=n_micro, recomputes=recomputes)
+            plain = Candidate((), n_replicas, n_micro, recomputes=recomputes, home=home)
             yield from (replace(plain, memory_proportion=p) for p in (None, *MEMORY_PROPORTIONS))
             yield from self._with_states_elsewhere(plain)
 

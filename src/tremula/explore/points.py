@@ -72,12 +72,14 @@ def _candidate_of(job: Job, given: dict[str, Any]) -> Candidate:
     task = _script_task(job["script"], tuple(job["arguments"]))
     n_stages, n_replicas = int(given.get("stages", 1)), int(given.get("replicas", 1))
     cuts: tuple[str, ...] = ()
+    home = None
     if n_stages > 1:
         segments = _segments(job["script"], tuple(job["arguments"]))
         flops = segments.n_flops + 1e-6 * segments.n_flops.sum()
         rows = balanced_cuts(flops, min(n_stages, len(segments)))
-        cuts = tuple(segments.names[row - 1] for row in rows)
-    least = 2 * n_stages - 1 if task.is_training else n_stages
+        cuts, home = tuple(segments.names[row - 1] for row in rows), segments.home
+    n_pipeline = n_stages + (home is not None)
+    least = 2 * n_pipeline - 1 if task.is_training else n_pipeline
     n_micro = max(int(given.get("accumulation", 1)), least)
     return Candidate(
         cuts,
@@ -89,4 +91,5 @@ def _candidate_of(job: Job, given: dict[str, Any]) -> Candidate:
         states_off_chip=bool(given.get("states_off_chip", False)),
         shards_states=bool(given.get("shards_states", False)),
         merges_sums=bool(given.get("merges_sums", False)),
+        home=home,
     )

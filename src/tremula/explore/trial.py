@@ -149,7 +149,7 @@ def compile_candidate(
     options._Popart.set("engineOptions", {**given, "debug.allowOutOfMemory": "true"})
     poptorch.removeBlocks(task.model)
     if arrange is None:
-        place(task.model, candidate.cuts)
+        place(task.model, candidate)
     else:
         arrange(task.model)
     try:

@@ -30,7 +30,8 @@ def plan_table(plan: Plan) -> str:
 def stage_table(plan: Plan) -> str:
     """The stages of the best candidate: what they hold, how full and how busy their chips are."""
     best = plan.best
-    names = ["the model's first operations", *best.candidate.cuts]
+    first, home = "the model's first operations", best.candidate.home
+    names = [first if home is None else f"{first}, and from {home}", *best.candidate.cuts]
     rows = [
         (
             chip,

@@ -224,8 +224,7 @@ def _with_unnamed_block(step: CapturedStep, placement: Placement) -> Placement:
         if origin is not None and origin.in_phase(FORWARD) in unnamed:
             node.meta[ORIGIN] = replace(origin, block=number)
     stages = (*(stage + 1 for stage in placement.pipeline_stages), 0)
-    columns = ((*column, 0) for column in (placement.stages, placement.ipus, placement.phases))
-    return Placement(*columns, stages)
+    return Placement((*placement.stages, 0), (*placement.ipus, 0), (*placement.phases, 0), stages)
 
 
 def _begin_of_last_stage(step: CapturedStep, stages: Sequence[int]) -> str:
