@@ -14,6 +14,7 @@ from poptorch_geometric import ops
 from poptorch_geometric.override import FUNCTIONS, METHODS, Overrides
 from tests.frontends.geometric.graphs import SEEDS
 from tremula.frontends.geometric.ops import self_loops
+from tremula.frontends.poptorch.ops.splines import spline_basis
 
 SETTINGS = settings(max_examples=30, deadline=None)
 
@@ -231,3 +232,48 @@ def test_points_of_small_graphs_are_taken_again():
             layer(x[:2], pos[:2], batch)
     with pytest.raises(ValueError, match="XConv needs 3 points"):
         poptorch.inferenceModel(layer)(x[:2], pos[:2])
+
+
+def test_splines_between_kernels():
+    """In one dimension, degree 1, an edge's kernel is interpolated between two neighbours."""
+    layer = pyg.SplineConv(2, 3, dim=1, kernel_size=5, root_weight=False, bias=False, aggr="add")
+    x, pseudo = torch.randn(4, 2), torch.tensor([[0.0], [0.3], [0.9], [1.0]])
+    edges = torch.stack([torch.arange(4), torch.arange(4)])
+    at = pseudo[:, 0] * 4
+    low = at.floor().clamp(max=3).long()
+    share = (at - low)[:, None, None]
+    kernel = layer.weight[low] * (1 - share) + layer.weight[low + 1] * share
+    expected = torch.einsum("ei,eio->eo", x, kernel)
+    torch.testing.assert_close(layer(x, edges, pseudo), expected)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_splines_sum_to_one(degree):
+    """Weights of the kernels around any place, open or closed."""
+    kernel_size, is_open = torch.tensor([5, 4]), torch.tensor([1, 0])
+    basis, index = spline_basis(torch.rand(30, 2), kernel_size, is_open, degree)
+    torch.testing.assert_close(basis.sum(1), torch.ones(30))
+    assert basis.shape == (30, (degree + 1) ** 2)
+    assert 0 <= int(index.min()) <= int(index.max()) < 20
+    with pytest.raises(ValueError, match="degree of 1 to 3, got 4"):
+        spline_basis(torch.rand(3, 2), kernel_size, is_open, 4)
+
+
+def test_points_in_voxels():
+    """Points share a number if they share a voxel and an example."""
+    pos = torch.tensor([[0.1, 0.1], [0.4, 0.2], [0.6, 0.1], [0.1, 0.1], [1.4, 0.9]])
+    batch = torch.tensor([0, 0, 0, 1, 1])
+    found = pyg.voxel_grid(pos, [0.5, 1.0], batch, start=0.0, end=[1.9, 0.9])
+    assert found.tolist() == [0, 0, 1, 4, 6]
+    free = pyg.voxel_grid(pos, 0.5)
+    assert free.tolist() == [0, 0, 1, 0, 5]
+
+
+def test_greedy_matching():
+    """Clusters are single nodes or pairs of neighbours; the heaviest edges win."""
+    edges = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 0], [1, 0, 2, 1, 3, 2, 0, 3]])
+    weight = torch.tensor([1.0, 1.0, 9.0, 9.0, 1.0, 1.0, 9.0, 9.0])
+    assert pyg.graclus(edges, weight).tolist() == [0, 1, 1, 0]
+    found = pyg.graclus(edges, num_nodes=5)
+    assert found[4] == 4
+    assert sorted(torch.bincount(found[:4]).tolist(), reverse=True)[:2] == [2, 2]

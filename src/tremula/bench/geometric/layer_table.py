@@ -201,7 +201,7 @@ CONVOLUTIONS = [
     _conv("DNAConv", W, heads=2, groups=1, dropout=0.0, inputs=("layers", "edge_index")),
     _no_loops("PointNetConv", lambda: _mlp(W + 3), inputs=("x", "pos", "edge_index")),
     _conv("GMMConv", W, W, dim=4, kernel_size=2, inputs=("x", "edge_index", "pseudo")),
-    Case("SplineConv", "conv", None, why_not="PyG computes it in `pyg_lib` alone"),
+    _conv("SplineConv", W, W, dim=4, kernel_size=2, inputs=("x", "edge_index", "pseudo")),
     _conv("NNConv", W, W, nn=lambda: _mlp(4, W * W), inputs=EA),
     _conv("CGConv", W, dim=4, inputs=EA),
     _conv("EdgeConv", lambda: _mlp(2 * W)),
@@ -365,7 +365,12 @@ POOLINGS = [
         "max_pool avg_pool max_pool_x avg_pool_x max_pool_neighbor_x avg_pool_neighbor_x",
         "the number of clusters depends on values",
     ),
-    *_dynamic("graclus voxel_grid", "PyG computes it in `pyg_lib` alone"),
+    Case(
+        "voxel_grid", "pool", nn.Identity, ("x", "pos", "batch"), "start, end",
+        lambda _layer, x, pos, batch: x
+        * pyg.voxel_grid(pos, 0.5, batch, start=-4.0, end=4.0)[:, None].float().log1p(),
+    ),
+    *_dynamic("graclus", "matches nodes one after another, by chance"),
     *_dynamic("approx_knn approx_knn_graph", "PyG computes it in `pynndescent` alone"),
 ]  # fmt: skip
 

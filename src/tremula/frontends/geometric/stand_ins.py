@@ -15,17 +15,18 @@ import torch_geometric.nn
 import torch_geometric.typing
 from torch import Tensor
 from torch_geometric.loader import ClusterData
+from torch_geometric.nn.conv import spline_conv
 from torch_geometric.sampler import HeteroSamplerOutput, NeighborSampler, SamplerOutput
 from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.utils import sort_edge_index
 from torch_geometric.utils.sparse import index2ptr
 
 from tremula.frontends.geometric.common import call_once
-from tremula.frontends.geometric.ops import dynamic_graphs, neighbours
+from tremula.frontends.geometric.ops import clusters, dynamic_graphs, neighbours
 from tremula.frontends.geometric.ops.missing import MISSING
 from tremula.frontends.geometric.sampling.neighbours import Incoming, sample_neighbours
 from tremula.frontends.geometric.sampling.partition import partition
-from tremula.frontends.poptorch.ops import points
+from tremula.frontends.poptorch.ops import points, splines
 
 _ONLY = ("", "to", "")  # the type of edges of a graph without types
 
@@ -93,14 +94,14 @@ def _sample(
     )
 
 
-def _without_advice(make: Callable[..., None]) -> Callable[..., None]:
-    """A constructor that does not ask for `pyg_lib`, as there is a stand-in for it."""
+def _without_advice(method: Callable, advice: str) -> Callable:
+    """A method that does not ask for `pyg_lib` or a GPU, as there is a stand-in for it."""
 
-    @wraps(make)
-    def quiet(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+    @wraps(method)
+    def quiet(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Using 'NeighborSampler' without a 'pyg-lib'")
-            make(*args, **kwargs)
+            warnings.filterwarnings("ignore", advice)
+            return method(*args, **kwargs)
 
     return quiet
 
@@ -150,6 +151,8 @@ _BY_FLAG: dict[str, dict[str, Callable]] = {
     },
     "WITH_NEAREST": {"nearest": points.nearest},
     "WITH_FPS": {"fps": _fps},
+    "WITH_GRID_CLUSTER": {"voxel_grid": clusters.voxel_grid},
+    "WITH_GRACLUS": {"graclus": clusters.graclus},
 }
 
 
@@ -190,9 +193,18 @@ def install_stand_ins() -> None:
         if not getattr(has, flag):
             setattr(has, flag, True)  # layers look at it when they are made
             replace_everywhere(stand_ins)
+    if not has.WITH_SPLINE:
+        has.WITH_SPLINE = True
+        spline_conv.spline_basis = splines.spline_basis
+        spline_conv.spline_weighting = splines.spline_weighting
+        layer, advice = spline_conv.SplineConv, "We do not recommend using the non-optimized CPU"
+        _replace_method(layer, "forward", _without_advice(layer.forward, advice))
     if not (has.WITH_PYG_LIB or has.WITH_TORCH_SPARSE):
         _replace_method(NeighborSampler, "_sample", _sample)
-        _replace_method(NeighborSampler, "__init__", _without_advice(NeighborSampler.__init__))
+        made = _without_advice(
+            NeighborSampler.__init__, "Using 'NeighborSampler' without a 'pyg-lib'"
+        )
+        _replace_method(NeighborSampler, "__init__", made)
     if not (has.WITH_METIS or has.WITH_TORCH_SPARSE):
         _replace_method(ClusterData, "_metis", _clusters)
 

@@ -60,6 +60,11 @@ def _linear(state: Recording, x: Tensor, weight: Tensor, bias: Tensor | None = N
 
 def _times(state: Recording, sparse: Tensor, dense: Tensor, *, transposed: bool = False) -> Tensor:
     """The sparse matrix, or the transposed one, by a dense matrix or vector."""
+    if isinstance(sparse, FakeTensor):
+        raise CaptureError(
+            "a sparse tensor that the model computes cannot be compiled, since its pattern is not "
+            "known: compute it before, and register it as a buffer"
+        )
     if dense.dim() > 2:
         raise CaptureError(
             f"a sparse tensor by a dense one of {list(dense.shape)}: expected a matrix or a vector"

@@ -151,6 +151,8 @@ def test_what_sparse_tensors_cannot_do_is_named():
     matrix = _matrix().to_sparse_csr()
     with pytest.raises(poptorch.Error, match=r"add of a sparse tensor cannot be compiled"):
         poptorch.inferenceModel(Multiplies(matrix, torch.add))(torch.randn(8, 12))
+    with pytest.raises(poptorch.Error, match="a sparse tensor that the model computes"):
+        poptorch.inferenceModel(Multiplies(matrix, lambda w, x: (w * 2) @ x))(torch.randn(12, 2))
     model = Multiplies(None, torch.sparse.mm)
     del model.matrix
     model.matrix = nn.Parameter(matrix)

@@ -8,6 +8,7 @@ from tremula.frontends.onnx.operators.graphcore.maths import DOMAIN
 from tremula.frontends.onnx.operators.nn import conv
 from tremula.frontends.onnx.operators.norms import batch_norm_before_14
 from tremula.frontends.onnx.table import operator
+from tremula.frontends.poptorch.ops import splines
 from tremula.ir.ops import ctc  # noqa: F401 - registers tremula::ctc_beam_search
 
 
@@ -131,46 +132,11 @@ def spline_basis(
     pseudo: Tensor, kernel_size: Tensor, is_open: Tensor, *, degree: int = 1
 ) -> tuple[Tensor, Tensor]:
     """Products of B-splines at pseudo-coordinates in [0, 1], and the kernels they weigh."""
-    n_edges, n_dims = pseudo.shape
-    basis = pseudo.new_ones(n_edges, (degree + 1) ** n_dims)
-    index = torch.zeros_like(basis, dtype=torch.int64)
-    for s in range((degree + 1) ** n_dims):
-        rest, offset = s, 1
-        weight = torch.ones_like(pseudo[:, 0])
-        place = torch.zeros_like(pseudo[:, 0], dtype=torch.int64)
-        for d in range(n_dims):
-            size = kernel_size.reshape(-1)[d].to(torch.int64)
-            opened = is_open.reshape(-1)[d].to(torch.int64)
-            k = rest % (degree + 1)
-            rest //= degree + 1
-            v = pseudo[:, d] * (size - degree * opened).to(pseudo.dtype)
-            floor = torch.floor(v)
-            place = place + ((floor.to(torch.int64) + k) % size) * offset
-            offset = offset * size
-            weight = weight * _spline(v - floor, k, degree)
-        basis = torch.cat([basis[:, :s], weight[:, None], basis[:, s + 1 :]], 1)
-        index = torch.cat([index[:, :s], place[:, None], index[:, s + 1 :]], 1)
+    basis, index = splines.spline_basis(pseudo, kernel_size, is_open, degree)
     return basis, index.to(torch.int32)
-
-
-def _spline(v: Tensor, k: int, degree: int) -> Tensor:
-    """The part of a B-spline that is k knots away."""
-    if degree == 1:
-        return 1 - v if k == 0 else v
-    if degree == 2:
-        return ((1 - v) ** 2 / 2, -v * v + v + 0.5, v * v / 2)[k]
-    parts = (
-        (1 - v) ** 3 / 6,
-        (3 * v**3 - 6 * v * v + 4) / 6,
-        (-3 * v**3 + 3 * v * v + 3 * v + 1) / 6,
-        v**3 / 6,
-    )
-    return parts[k]
 
 
 @operator("SplineWeighting", domain=DOMAIN)
 def spline_weighting(x: Tensor, weight: Tensor, basis: Tensor, index: Tensor) -> Tensor:
     """Features times the kernels that splines weigh."""
-    chosen = weight.index_select(0, index.reshape(-1).to(torch.int64))
-    chosen = chosen.reshape(*index.shape, *weight.shape[1:])
-    return torch.einsum("ei,es,esio->eo", x, basis, chosen)
+    return splines.spline_weighting(x, weight, basis, index)
