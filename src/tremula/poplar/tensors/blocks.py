@@ -88,7 +88,7 @@ class BlockPieces(Pieces):
     __slots__ = ("cuts", "offset")
 
     def __init__(self, offset: int, cuts: BlockCuts):
-        self.offset, self.cuts, self.layout = offset, cuts, None
+        self.offset, self.cuts, self.layout, self.repeats = offset, cuts, None, False
 
     @property
     def n_elems(self) -> int:

@@ -87,6 +87,8 @@ def moved_pieces(
     elems = np.array([*shift, 0], np.int64) // n_bytes
     result = pieces.moved(elems, slots)
     result.layout = PiecesLayout(new, slots, digest)
+    if len(set(new)) == len(new):  # what lay apart still does
+        result.repeats = pieces.repeats
     return result
 
 

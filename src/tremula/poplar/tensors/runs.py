@@ -160,12 +160,13 @@ def compress(addresses: Ints) -> Runs:
 class Pieces:
     """A virtual buffer: the concatenation of runs. Views of it are strided in virtual positions."""
 
-    __slots__ = ("_union", "layout", "runs", "start")
+    __slots__ = ("_union", "layout", "repeats", "runs", "start")
 
     def __init__(self, runs: Runs):
         self.runs = runs
         self.start = np.concatenate(([0], np.cumsum(runs.count)))
         self.layout: Any = None  # its PiecesLayout, see layout.py
+        self.repeats: bool | None = None  # whether an element appears twice; None: not known yet
         self._union: tuple[Ints, Ints] | None = None
 
     @property
@@ -177,7 +178,7 @@ class Pieces:
         new = Pieces.__new__(Pieces)
         start, count, stride = self.runs
         new.runs = Runs(start + n_elems[slots], count, stride)
-        new.start, new.layout, new._union = self.start, None, None
+        new.start, new.layout, new.repeats, new._union = self.start, None, None, None
         return new
 
     def union(self) -> tuple[Ints, Ints]:

@@ -368,8 +368,10 @@ class Tensor:
     @property
     def contains_aliases(self) -> bool:
         """Some element appears twice."""
-        is_plain = self.pieces is None or isinstance(self.pieces, BlockPieces)
-        if is_plain and nests(self.shape, self.strides):
+        pieces = self.pieces
+        if pieces is not None and pieces.repeats is None and 2 * self.n_elems >= pieces.n_elems:
+            pieces.repeats = has_aliases(pieces.runs, self.type.n_bytes)
+        if nests(self.shape, self.strides) and (pieces is None or pieces.repeats is False):
             return False
         return has_aliases(self._runs_in_any_order(), self.type.n_bytes)
 
