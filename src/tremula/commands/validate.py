@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", type=Path, metavar="FILE", action="append",
         help="measurements in the format of published.csv or of the gather/scatter grid; "
-        "default: both files that come with Tremula",
+        "default: the three files that come with Tremula",
     )  # fmt: skip
     parser.add_argument("--rows", action="store_true", help="also print every row")
     parser.add_argument("--family", action="append", default=[], help="only rows of this family")
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sample", type=whole(1), metavar="N", help="only N rows of each file, evenly spread"
     )
     parser.add_argument(
-        "--large", action="store_true", help="also models that take more than 16 GB to compile"
+        "--large", action="store_true", help="also models that take more than 8 GB to compile"
     )
     parser.add_argument(
         "--page",

@@ -10,7 +10,7 @@ from tremula.validate.kept import KeptResults
 from tremula.validate.rows import Row
 from tremula.validate.workloads.table import NoWorkload, chip_of, find_workload
 
-TOO_LARGE = "it takes more than 16 GB to compile, so only --large asks for it"
+TOO_LARGE = "it takes 14 GB to compile, so only --large asks for it"
 
 
 @dataclass(frozen=True, slots=True)
