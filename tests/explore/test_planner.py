@@ -124,6 +124,25 @@ def test_a_killed_trial_is_tried_again_alone(small_task, tmp_path, monkeypatch):
     assert set(tried[1:]) == {1}
 
 
+def test_what_is_killed_alone_is_left_out(small_task, tmp_path, monkeypatch):
+    """The search goes on without it, says why, and keeps nothing of it."""
+
+    def killed(run, jobs, n_workers):
+        if any(not job.cuts for job in jobs):
+            raise WorkerKilled("killed", hint="use fewer workers")
+        for job in jobs:
+            yield job, Outcome(job, error="not compiled")
+
+    monkeypatch.setattr(planner, "results_of", killed)
+    found = plan(small_task, folder=tmp_path, n_workers=2, max_candidates=4)
+    errors = {bool(o.candidate.cuts): o.error for o in found.outcomes}
+    assert "more memory than is free" in errors[False]
+    assert errors[True] == "not compiled"
+    kept = [path.read_text(encoding="utf-8") for path in tmp_path.glob("*.json")]
+    assert kept
+    assert not any("memory than is free" in text for text in kept)
+
+
 def test_table_words_and_picture(small_plan):
     """The table has all candidates, the words name the choice, the picture is SVG."""
     found, _, _ = small_plan

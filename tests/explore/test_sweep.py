@@ -61,6 +61,14 @@ def test_all_combinations(space):
         ("[models]\nmlp = {scrip = 'x'}", "unknown key of model 'mlp' 'scrip'"),
         ("[models]\nmlp = 'x'\n[chip]\ntile = 3", "unknown constant of a chip 'tile'"),
         ("[models]\nmlp = 'x'\n[options]\nstage = 3", "unknown option 'stage'"),
+        (
+            "[models]\nmlp = 'x'\n[options]\nstages = [1, 'two']",
+            "stages is 'two', expected a whole",
+        ),
+        ("[models]\nmlp = 'x'\n[options]\nbatch = 0", "batch is 0, expected a whole number, 1 or"),
+        ("[models]\nmlp = 'x'\n[options]\nbatch = []", "batch has no values"),
+        ("[models]\nmlp = 'x'\n[options]\nrecomputes = 1", "recomputes is 1, expected true or"),
+        ("[models]\nmlp = 'x'\n[chip]\nbase = 'bowl'", "unknown chip 'bowl'"),
         ("[models", "cannot read the space"),
     ],
 )

@@ -230,10 +230,21 @@ class _Search:
         try:
             self._compile(missing)
         except WorkerKilled:  # most often for want of memory: one at a time needs the least
-            if self.n_workers == 1:
-                raise
-            self.n_workers = 1
-            self._compile([c for c in missing if c not in self.found])
+            was_alone, self.n_workers = self.n_workers == 1, 1
+            for candidate in missing:
+                if candidate not in self.found:
+                    self._give_up(candidate) if was_alone else self._compile_alone(candidate)
+
+    def _compile_alone(self, candidate: Candidate) -> None:
+        try:
+            self._compile([candidate])
+        except WorkerKilled:
+            self._give_up(candidate)
+
+    def _give_up(self, candidate: Candidate) -> None:
+        """Not kept: more memory may be free next time."""
+        why = "its process was killed: compiling it needs more memory than is free"
+        self._note(candidate, Outcome(candidate, error=why))
 
     def _compile(self, candidates: list[Candidate]) -> None:
         trials = results_of(lambda c: try_candidate(self.task, c), candidates, self.n_workers)

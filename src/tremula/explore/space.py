@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tremula.base.errors import FileLoadError, InvalidOption, suggest
-from tremula.hardware import Chip
+from tremula.hardware import CHIPS, Chip
 from tremula.hardware.facts import quantities
 
 # Short names of constants that are swept most.
@@ -17,10 +17,13 @@ CHIP_ALIASES = {
     "tiles": "n_tiles", "sram": "n_bytes_per_tile", "workers": "n_workers", "clock": "clock_hz",
     "exchange": "exchange_bytes_per_cycle", "links": "ipu_link_gbytes_per_s",
 }  # fmt: skip
-OPTIONS = (
-    "batch", "stages", "replicas", "accumulation", "recomputes", "memory_proportion",
-    "states_off_chip", "shards_states", "merges_sums",
-)  # fmt: skip
+_WHOLE, _CHOICE, _SHARE = "a whole number, 1 or more", "true or false", "a number above 0"
+OPTIONS = {
+    "batch": _WHOLE, "stages": _WHOLE, "replicas": _WHOLE, "accumulation": _WHOLE,
+    "recomputes": _CHOICE, "memory_proportion": _SHARE, "states_off_chip": _CHOICE,
+    "shards_states": _CHOICE, "merges_sums": _CHOICE,
+}  # fmt: skip
+_EXAMPLES = {_WHOLE: "[1, 2]", _CHOICE: "[true, false]", _SHARE: "[0.3, 0.6]"}
 _TABLES = ("name", "models", "chip", "options")
 Job = dict[str, Any]
 
@@ -56,8 +59,9 @@ def load_space(path: str | os.PathLike[str]) -> Space:
         text = Path(path).read_text(encoding="utf-8")
         table = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise FileLoadError(
-            f"cannot read the space {str(path)!r}: {error}.",
+            f"cannot read the space {str(path)!r}: {why}.",
             hint="give a TOML file with tables [models], [chip] and [options]",
         ) from error
     _check_names(table, _TABLES, "table", str(path))
@@ -65,6 +69,7 @@ def load_space(path: str | os.PathLike[str]) -> Space:
     _check_names(chip, ["base", *CHIP_ALIASES, *quantities(Chip)], "constant of a chip", str(path))
     options = _listed(table.get("options", {}))
     _check_names(options, OPTIONS, "option", str(path))
+    _check_values(chip, options, str(path))
     models = {
         name: _model(name, given, Path(path)) for name, given in table.get("models", {}).items()
     }
@@ -96,3 +101,27 @@ def _check_names(given: Mapping[str, Any], known: Any, what: str, path: str) -> 
     for key in given:
         if key not in known:
             raise InvalidOption(f"{path!r}: unknown {what} {key!r}.", hint=suggest(key, known))
+
+
+def _check_values(chip: Mapping[str, list], options: Mapping[str, list], path: str) -> None:
+    for key, values in {**chip, **options}.items():
+        if not values:
+            raise InvalidOption(f"{path!r}: {key} has no values.", hint="give it one, or leave it")
+    for name in chip.get("base", []):
+        if name not in CHIPS:
+            hint = suggest(str(name), CHIPS)
+            raise InvalidOption(f"{path!r}: unknown chip {name!r}.", hint=hint)
+    for key, values in options.items():
+        for value in values:
+            if not _is_kind(value, OPTIONS[key]):
+                raise InvalidOption(
+                    f"{path!r}: {key} is {value!r}, expected {OPTIONS[key]}.",
+                    hint=f"write  {key} = {_EXAMPLES[OPTIONS[key]]}",
+                )
+
+
+def _is_kind(value: object, kind: str) -> bool:
+    if kind == _CHOICE or isinstance(value, bool):
+        return kind == _CHOICE and isinstance(value, bool)
+    kinds = (int,) if kind == _WHOLE else (int, float)
+    return isinstance(value, kinds) and value > 0
