@@ -6,6 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+import poptorch
 from tremula.base.errors import FileLoadError, InvalidOption
 from tremula.commands import main
 from tremula.explore import planner
@@ -122,6 +123,20 @@ def test_a_killed_trial_is_tried_again_alone(small_task, tmp_path, monkeypatch):
     assert len(found.outcomes) == 2
     assert tried[:2] == [2, 1]
     assert set(tried[1:]) == {1}
+
+
+def test_options_of_a_task_need_no_model(small_task, tmp_path, monkeypatch):
+    """Options that no model has used yet are planned with; others have other results."""
+
+    def failing(_, candidate):
+        return Outcome(candidate, error="not compiled")
+
+    monkeypatch.setattr(planner, "try_candidate", failing)
+    monkeypatch.setattr(planner, "results_of", lambda run, jobs, _: ((j, run(j)) for j in jobs))
+    for seed in (1, 2, 2):
+        task = replace(small_task, options=poptorch.Options().randomSeed(seed))
+        plan(task, folder=tmp_path, max_candidates=1)
+    assert len(list(tmp_path.glob("*.json"))) == 2
 
 
 def test_what_is_killed_alone_is_left_out(small_task, tmp_path, monkeypatch):

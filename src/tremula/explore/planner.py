@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -267,7 +267,7 @@ class _Search:
         segments = self.segments
         parts = (
             str(task.model), tensors, segments.n_flops.tolist(), segments.n_bytes_in.tolist(),
-            "" if task.options is None else _plain(task.options.toDict()),
+            "" if task.options is None else _plain(task.options),
             str(task.optimizer), task.is_training, system_to_toml(task.system), task.n_samples,
         )  # fmt: skip
         return hashlib.sha256(repr(parts).encode()).hexdigest()
@@ -281,8 +281,15 @@ def _n_micro_batches(task: Task) -> int:
     return n if task.is_training else n * task.options.device_iterations
 
 
-def _plain(options: Mapping[str, object]) -> list[tuple[str, str]]:
-    return sorted((name, str(value)) for name, value in options.items())
+def _plain(options: "Options") -> list[tuple[str, str]]:
+    """Every option as text; what a call returns is chosen when a model is made, if not before."""
+    import poptorch  # loads slowly
+
+    options = options.clone()
+    if options.defaultOutputMode():
+        options._unfreeze()
+        options.outputMode(poptorch.OutputMode.Final)
+    return sorted((name, str(value)) for name, value in options.toDict().items())
 
 
 def _rank(outcome: Outcome) -> tuple[bool, bool, float, str]:
