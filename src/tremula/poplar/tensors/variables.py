@@ -29,6 +29,7 @@ class VariableTable:
         self.is_constant: list[bool] = []
         self.metadata_of: dict[int, int] = {}  # quarter variable -> its metadata variable
         self.notes: dict[int, Hashable] = {}  # what a library noted about a variable
+        self._base_column = np.empty(0, np.int64)  # base_bytes, as long as it was last asked for
         self.n_bytes = GUARD_BYTES  # size of the address space so far; address 0 is never used
 
     def __len__(self) -> int:
@@ -55,7 +56,9 @@ class VariableTable:
         return bisect_right(self.base_bytes, byte_address) - 1
 
     def ids_at(self, byte_addresses: np.ndarray) -> np.ndarray:
-        return np.searchsorted(np.asarray(self.base_bytes), byte_addresses, side="right") - 1
+        if len(self._base_column) != len(self.base_bytes):
+            self._base_column = np.array(self.base_bytes, np.int64)
+        return np.searchsorted(self._base_column, byte_addresses, side="right") - 1
 
     def holders_of(self, addresses: np.ndarray, n_bytes: int) -> list[int]:
         """The variables that hold any of some elements of `n_bytes`, ascending."""
