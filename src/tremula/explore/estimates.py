@@ -140,19 +140,21 @@ class Estimates:
     def _share_tables(self, candidate: Candidate) -> Floats:
         """[stage, begin, end]: the share of a chip's memory that segments need as a stage."""
         tables = self._guessed_shares(candidate)
-        known = [(self._ratios(o), o) for o in self._like(candidate)]
+        known = self._like(candidate)
         if not known:
             return tables
-        if known[0][1].candidate.n_stages == candidate.n_stages:
-            return tables * known[0][0][:, None, None]
-        return tables * _median([float(ratios.max()) for ratios, _ in known])
+        if known[0].candidate.n_stages == candidate.n_stages:  # code, mostly: settings leave it
+            real, guessed = self._real_and_guessed(known[0])
+            return tables + (real - guessed)[:, None, None]
+        pairs = [self._real_and_guessed(outcome) for outcome in known]
+        return tables * _median([float((real / guessed).max()) for real, guessed in pairs])
 
-    def _ratios(self, outcome: Outcome) -> Floats:
-        """Bytes as compiled to bytes as guessed, of each stage."""
+    def _real_and_guessed(self, outcome: Outcome) -> tuple[Floats, Floats]:
+        """Shares of memory, of each stage."""
         candidate = outcome.candidate
         begins, ends = np.array(list(pairwise(self._bounds(candidate.cuts)))).T
         guessed = self._guessed_shares(candidate)[np.arange(candidate.n_stages), begins, ends]
-        return np.array(outcome.n_bytes) / outcome.available_bytes / guessed
+        return np.array(outcome.n_bytes) / outcome.available_bytes, guessed
 
     def _guessed_shares(self, candidate: Candidate) -> Floats:
         """Weights, gradients, states, what waits for the backward pass, and what products use."""
