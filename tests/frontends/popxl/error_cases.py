@@ -283,6 +283,8 @@ DATA = [
          lambda w: popxl.fp8_utils.host_pow2scale_cast_to_fp8(1.0, popxl.float16)),
     Case("8-bit scale", ValueError, "log2_scale must be from -32 to 31, got 40",
          lambda w: popxl.fp8_utils.host_pow2scale_cast_to_fp8(1.0, log2_scale=40)),
+    Case("8-bit scale of integers", TypeError, "a scale is for arrays of float16 or float32",
+         lambda w: popxl.fp8_utils.host_fp8_mse_scale(np.arange(4))),
     Case("stride", ValueError, "Stride must be a positive number",
          lambda w: w.ir.replica_grouping(stride=0)),
     Case("stride of 4", ValueError, r"Stride \(3\) must be a factor",
