@@ -21,7 +21,9 @@ def run(args: argparse.Namespace) -> int:
     n_tiles = chip.n_tiles
     grid = _nearly_square(n_tiles)
     _check_size(args.size, grid, chip)
-    print(f"Heat equation on {args.size} x {args.size} points, {n_tiles} tiles of a {args.chip}.")
+    size = f"{args.size} x {args.size}"
+    # At once, also into a pipe: what follows may take long.
+    print(f"Heat equation on {size} points, {n_tiles} tiles of a {args.chip}.", flush=True)
     started = time.perf_counter()
     engine = heat_engine(args.size, args.steps, grid, args.chip)
     compiled = time.perf_counter()
