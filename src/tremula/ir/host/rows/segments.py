@@ -7,7 +7,6 @@ padded batches a few nodes have hundreds of edges. Which form of a kernel is use
 of rows, is timed (`kernels.py`).
 """
 
-import importlib.util
 import operator
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor, fx
 
 from tremula.ir.host.rows import facts
+from tremula.ir.host.rows.kernels import has_triton
 from tremula.ir.host.rows.regions import Region
 from tremula.ir.host.rows.source import HEADER, Writer
 from tremula.ir.step import CapturedStep
@@ -118,7 +118,7 @@ def segment_order(index: Tensor, n_segments: int, skipped: int, wraps: bool) -> 
 
 def _counted_order(index: Tensor, n_segments: int, skipped: int, wraps: bool) -> list[Tensor]:
     """The same by counting, a fifth of the time: rows of a segment come in any order."""
-    if importlib.util.find_spec("triton") is None:
+    if not has_triton():
         return segment_order(index, n_segments, skipped, wraps)
     count, put = _counting()
     index = index.reshape(-1).contiguous()
