@@ -18,7 +18,7 @@ _CODE = (
 
 
 class KeptResults:
-    """A file of results: predictions, or why there is none. Lines that cannot be read are skipped."""
+    """A file of results: predictions, or why there is none. Unreadable lines are skipped."""
 
     def __init__(self, path: Path):
         self.path = path
