@@ -21,11 +21,12 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-wide test-onnx browser check types format docs site dist bench garden clean
+.PHONY: help demo test test-failed test-wide test-onnx browser check types format docs site dist bench garden clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
 	@echo "make test    run the tests"
+	@echo "make test-failed   run those that failed again, one after another"
 	@echo "make test-wide   the same with every sweep in full"
 	@echo "make test-onnx   the official tests of ONNX backends, all of them, on the host and on tiles"
 	@echo "make check   format, lint, types of what changed, import layers, quick tests"
@@ -43,6 +44,10 @@ demo: $(TORCH)
 
 test: $(DEV) $(BROWSER) $(CLUSTER)
 	$(BIN)/python -m pytest --numprocesses auto
+
+# Those that failed last time, one after another; an error if none is known to have failed.
+test-failed: $(DEV) $(BROWSER) $(CLUSTER)
+	$(BIN)/python -m pytest --numprocesses 0 --last-failed --last-failed-no-failures none
 
 # Also the sweeps of which `make test` runs a sample: every operation with every type, say.
 test-wide: $(DEV) $(BROWSER) $(CLUSTER)

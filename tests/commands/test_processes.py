@@ -63,7 +63,7 @@ def test_ctrl_c_is_how_the_page_ends(files):
     with started(files, "view", "report", "--no-browser") as process:
         assert process.stdout.readline().startswith("http://127.0.0.1:")
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=200)
         assert (process.returncode, err) == (0, "")
 
 
@@ -74,7 +74,7 @@ def test_a_closed_pipe(files):
         assert process.stdout.readline() == "0\n"
         process.stdout.close()
         assert process.stderr.read() == ""
-        assert process.wait(timeout=20) == 1
+        assert process.wait(timeout=200) == 1
 
 
 def test_a_full_disk_behind_the_output(files):

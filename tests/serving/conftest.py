@@ -52,7 +52,7 @@ class Client:
 
     def __init__(self, port):
         self.port = port
-        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
 
     def ask(self, method, path, body=None, headers=None):
         data = json.dumps(body).encode() if isinstance(body, dict | list) else body
@@ -85,7 +85,7 @@ class Gate:
         return own(batch)
 
 
-def raw(port, data, *, seconds=10):
+def raw(port, data, *, seconds=60):
     """What a server answers to these bytes, until it hangs up."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
         connection.sendall(data)
@@ -95,7 +95,7 @@ def raw(port, data, *, seconds=10):
         return found
 
 
-def until(condition, seconds=30):
+def until(condition, seconds=120):
     ends = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < ends, "it never happened"

@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 
 import numpy as np
@@ -49,7 +49,7 @@ def test_any_bytes_leave_the_server_up(served_port, data, cut):
     """Random bytes, alone or in the middle of a right request."""
     request = whole()
     for sent in (data, request[:cut] + data + request[cut:]):
-        with socket.create_connection(("127.0.0.1", served_port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", served_port), timeout=60) as connection:
             connection.sendall(sent)
             connection.shutdown(socket.SHUT_WR)
             while connection.recv(65536):
@@ -67,7 +67,7 @@ def served_port():
 
 def test_a_request_in_pieces_and_several_in_one(client):
     """Bytes may come one by one; requests that come together are answered in order."""
-    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", client.port), timeout=60) as connection:
         for byte in whole(extra=b"Connection: close\r\n"):
             connection.sendall(bytes([byte]))
         assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
@@ -86,7 +86,7 @@ def test_chunked_bodies(client):
 
 def test_expect_continue(client):
     """A client that waits to be told to go on is told so."""
-    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", client.port), timeout=60) as connection:
         head, _, body = whole(extra=b"Expect: 100-continue\r\n").partition(b"\r\n\r\n")
         connection.sendall(head + b"\r\n\r\n")
         assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -110,10 +110,9 @@ def test_all_bodies_together_are_bounded(serve):
     """Half-sent bodies of several clients do not fill the memory."""
     client = serve(limits=Limits(max_held_bytes=3000))
     half = INFER + b"Content-Length: 2000\r\n\r\n" + b" " * 1600
-    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as first:
+    with socket.create_connection(("127.0.0.1", client.port), timeout=60) as first:
         first.sendall(half)
         until(lambda: b"tremula_serving_connections 2" in client.ask("GET", "/metrics").body)
-        time.sleep(0.05)
         assert raw(client.port, half).startswith(b"HTTP/1.1 503 ")
     assert client.infer(message()).status == 200
 
@@ -126,7 +125,7 @@ def test_encodings_are_refused(client):
 
 def test_slow_requests_end(serve):
     """One that does not finish in time is told 408; one that never begins is hung up on."""
-    client = serve(limits=Limits(request_seconds=0.15, idle_seconds=0.15))
+    client = serve(limits=Limits(request_seconds=1.0, idle_seconds=1.0))
     assert raw(client.port, whole()[:-5]).startswith(b"HTTP/1.1 408 ")
     assert raw(client.port, b"") == b""
     fresh = Client(client.port)
@@ -177,21 +176,22 @@ def test_connections_are_bounded(serve):
 
 
 @pytest.mark.slow
-def test_ten_times_the_capacity(serve):
+def test_more_than_the_capacity(serve):
     """The server answers what it can, refuses the rest at once, and is as before afterwards."""
-
-    def run(batch, own):
-        time.sleep(0.02)  # 200 rows per second
-        return own(batch)
-
-    client = serve(make_program(run))
+    gate = Gate()
+    client = serve(make_program(gate), max_queue_batches=1)
+    gate.opened.clear()
     inputs = {"x": np.ones((1, 4), np.float32), "tag": np.ones(1, np.int32)}
     url = f"http://127.0.0.1:{client.port}"
-    found = asyncio.run(load_test(url, "rows", inputs, seconds=1.5, n_connections=100, rate=2000))
-    assert found.n_broken == 0
-    assert set(found.by_status) == {200, 503}
-    assert found.by_status[503] > found.by_status[200]
-    assert found.n_good > 50
+    load = load_test(url, "rows", inputs, seconds=1.5, n_connections=100)
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(asyncio.run, load)
+        try:  # nothing is answered until many were refused, however slow this machine is
+            until(lambda: b"refused_total 0" not in client.ask("GET", "/metrics").body)
+        finally:
+            gate.opened.set()
+    assert found.result().n_broken == 0
+    assert set(found.result().by_status) == {200, 503}
     assert client.infer(message()).status == 200
 
 

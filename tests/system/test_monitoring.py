@@ -107,7 +107,7 @@ def prometheus(admin, tmp_path):
         stderr=subprocess.DEVNULL,
     )  # fmt: skip
 
-    def ask(path, is_enough, seconds=30):
+    def ask(path, is_enough, seconds=120):
         until, found = time.monotonic() + seconds, None
         while time.monotonic() < until:
             try:

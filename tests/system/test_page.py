@@ -21,7 +21,7 @@ def browser():
     made.close()
 
 
-def wait_for(condition, seconds=30):
+def wait_for(condition, seconds=120):
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until

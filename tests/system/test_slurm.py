@@ -122,7 +122,7 @@ class Slurm:
             process = subprocess.Popen(command, env=self.environment, stdout=out, stderr=out)
         self._processes.append(process)
 
-    def _wait(self, condition, seconds=40):
+    def _wait(self, condition, seconds=120):
         until = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < until, self._logs()

@@ -51,7 +51,7 @@ def start(tmp_path: Path) -> subprocess.Popen:
 
 def finish(process: subprocess.Popen) -> int:
     """How many passes Numba's compiler ran in the process."""
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=200)
     assert process.returncode == 0, errors
     n_events, is_found = out.split()
     assert is_found == "True"

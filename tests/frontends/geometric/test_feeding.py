@@ -179,7 +179,7 @@ def test_what_is_ready_is_announced():
     results = in_threads(make, range(9), 1, lambda *pair: heard.append(pair))
     assert next(results) == 2
     made.wait()
-    time.sleep(0.05)  # until the result is there, too
+    time.sleep(0.5)  # until the result is there, too
     assert list(islice(results, 2)) == [3, 6]
     assert (3, 6) in heard
     assert all(following in (3, 6) for _, following in heard)

@@ -20,7 +20,7 @@ from tremula.vision.serve.server import PageServer
 def ask(server, path, method="GET", **headers):
     """Status, headers and body of a request; names of headers are written with underscores."""
     given = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
     connection.putrequest(method, path, skip_host="Host" in given)
     for name, value in given.items():
         connection.putheader(name, value)
