@@ -61,6 +61,14 @@ def test_top_k_input_needs_no_exchange():
     assert engine.report().steps.exchange[0].max() == 0
 
 
+def test_rows_of_an_arg_max_meet_on_different_tiles():
+    """Where every row lies on all eight tiles, each of them compares the parts of one row."""
+    graph, sequence = small_graph(), tr.Sequence()
+    x = graph.add_variable(tr.FLOAT, (64, 8), mapping="linear").transpose()
+    places = popops.arg_max(graph, x, sequence)
+    assert sorted(graph.get_tile_mapping(places).tile.tolist()) == list(range(8))
+
+
 MODES = [("CONSTANT", {"mode": "constant", "constant_values": 2}), ("EDGE", {"mode": "edge"}),
          ("REFLECT", {"mode": "reflect"})]  # fmt: skip
 

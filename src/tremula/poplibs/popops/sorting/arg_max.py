@@ -1,7 +1,7 @@
 """popops.arg_max, arg_min, …: the largest or smallest element of each row, and where it is.
 
 Every tile finds the best of the parts of rows it holds; where a row lies on several tiles, one of
-them compares what they found. Of equal elements the first counts.
+them compares what they found, for each row another. Of equal elements the first counts.
 """
 
 # Fields of codelets are annotated with values, which pyright cannot see as types.
@@ -28,6 +28,7 @@ from tremula.poplibs.poputil import replayed
 from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, distinct_values, register
 
+Ints = np.ndarray
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
 # Worker slots: entry and exit; per element load, compare, and select of value and place.
 START_SLOTS, ELEMENT_SLOTS = 20, 4
@@ -148,9 +149,9 @@ def _best_of_parts(
     graph: Graph, best: Tensor, place: Tensor, parts: RowParts, finds_smallest: bool,
     sequence: Sequence, name: str,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """What the tiles of a row found meets on the first of them."""
+    """What the tiles of a row found meets on one of them."""
     first = np.searchsorted(parts.row, np.arange(int(parts.row[-1]) + 2))
-    tiles = parts.tile[first[:-1]]
+    tiles = _meeting_tiles(parts.tile, first)
     results = (
         one_each(graph, best.type, tiles, f"{name}/best"),
         one_each(graph, UNSIGNED_INT, tiles, f"{name}/place"),
@@ -162,6 +163,19 @@ def _best_of_parts(
     }  # fmt: skip
     run_vertices(graph, best_vertex(best.type), fields, tiles, sequence, f"{name}/parts")
     return results
+
+
+def _meeting_tiles(tile_of_part: Ints, first: Ints) -> Ints:
+    """int64[n_rows]: rows that begin on the same tile meet on their first, second, … in turn.
+
+    On one tile, the code to receive the parts of all rows of a wide output layer would fill it.
+    """
+    begins = tile_of_part[first[:-1]]
+    order = np.argsort(begins, kind="stable")
+    same = begins[order]
+    turn = np.empty(len(begins), np.int64)
+    turn[order] = np.arange(len(begins)) - np.searchsorted(same, same)
+    return tile_of_part[first[:-1] + turn % np.diff(first)]
 
 
 def _check(tensor: Tensor, name: str) -> None:
