@@ -66,6 +66,13 @@ def ascending(random, n):
     return begin, begin + random.integers(0, 9, n)
 
 
+def series(random, n):
+    """Ascending intervals; of some seeds, two series of them."""
+    begin, end = ascending(random, n)
+    order = np.argsort(np.arange(n) % random.integers(1, 3), kind="stable")
+    return begin[order], end[order]
+
+
 def empty(*lengths):
     return [np.zeros(n, np.int64) for n in lengths]
 
@@ -125,7 +132,7 @@ def holder_columns(random):
 
 def union_columns(random):
     tile = np.sort(random.integers(0, 3, 9))
-    return tile, *ascending(random, 9), room(3, 3), room(3, 9)
+    return tile, *series(random, 9), room(3, 3), room(3, 9)
 
 
 def alone_columns(random):
@@ -155,7 +162,7 @@ def group_columns(random):
 SWEEPS = {
     sweeps.contiguous_groups: group_columns,
     sweeps.find_crossing: lambda r: (tile_map(r)[1], *ascending(r, 9), *empty(9)),
-    interval_sweeps.join_ascending: lambda random: (*ascending(random, 9), room(2, 9)),
+    interval_sweeps.join_in_turn: lambda random: (*series(random, 9), room(2, 9)),
     interval_sweeps.all_in_entries: lambda random: (*tile_map(random)[:2], *ascending(random, 3)),
     interval_sweeps.cut_at_entries: cut_columns,
     interval_sweeps.count_pieces: piece_columns,

@@ -41,7 +41,7 @@ from tremula.compiler.program_ir import (
 )
 from tremula.hardware import exchange_latency_cycles
 from tremula.poplar.target import Target
-from tremula.poplar.tensors.runs import joined_intervals
+from tremula.poplar.tensors.runs import joined_intervals, sorted_ends
 from tremula.poplar.tensors.tensor import Tensor
 
 Ints = np.ndarray
@@ -396,7 +396,7 @@ def _taken_by_few(low: Ints, high: Ints, n_enough: int) -> tuple[Ints, Ints]:
 def _sweep(low: Ints, high: Ints) -> tuple[Ints, Ints]:
     """Sorted ends of intervals, and how many intervals lie over what follows each of them."""
     found = np.empty((2, 2 * len(low)), np.int64)
-    count_covering(np.sort(low), np.sort(high), found)
+    count_covering(*sorted_ends(low, high), found)
     return found[0], found[1]
 
 

@@ -14,7 +14,7 @@ from tremula.codelets.spec import FieldSpec
 from tremula.compiler.passes.sweeps import union_per_tile
 from tremula.compiler.program_ir import FrozenComputeSet
 from tremula.poplar.tensors.interval_sweeps import add_per_tile
-from tremula.poplar.tensors.runs import byte_intervals
+from tremula.poplar.tensors.runs import byte_intervals, sorted_ends
 from tremula.poplar.vertices.columns import FrozenTable
 
 Ints = np.ndarray
@@ -68,33 +68,31 @@ class TileUnion(NamedTuple):
 
 def union_on_tiles(tile: Ints, low: Ints, high: Ints, n_tiles: int, span: int) -> TileUnion:
     """The union of intervals within each tile; if they are not sorted, equal ones stay in order."""
-    found = _union_if_sorted(tile, low, high, n_tiles)
-    if found is None:
+    found, ascend = _joined(tile, low, high, n_tiles)
+    if not ascend:
         order = np.argsort(tile.astype(np.int64) * span + low, kind="stable")
-        found = _union_if_sorted(tile[order], low[order], high[order], n_tiles)
-    assert found is not None, "they were sorted"
+        found, _ = _joined(tile[order], low[order], high[order], n_tiles)
     return found
 
 
 def merge_per_group(group: Ints, begin: Ints, end: Ints, n_groups: int, span: int) -> TileUnion:
     """The union of intervals within each group, whatever their order; `n_new` says nothing."""
-    found = _union_if_sorted(group, begin, end, n_groups)
-    if found is None:
-        # Where as many have ended as have begun, a new one starts: each end is sorted by itself,
-        # which is faster than to sort pairs.
-        shift, kept = group.astype(np.int64) * span, end > begin
-        low, high = (np.sort((ends + shift)[kept]) for ends in (begin, end))
+    found, ascend = _joined(group, begin, end, n_groups)
+    if not ascend:
+        shift = found.tile * span
+        low, high = sorted_ends(found.low + shift, found.high + shift)
         group = low // span
-        found = _union_if_sorted(group, low - group * span, high - group * span, n_groups)
-    assert found is not None, "they were sorted"
+        shift = group * span
+        found, _ = _joined(group, low - shift, high - shift, n_groups)
     return found
 
 
-def _union_if_sorted(tile: Ints, low: Ints, high: Ints, n_tiles: int) -> TileUnion | None:
+def _joined(tile: Ints, low: Ints, high: Ints, n_tiles: int) -> tuple[TileUnion, int]:
+    """What `union_per_tile` makes of intervals: a union if they ascend."""
     counts = np.zeros((3, n_tiles), np.int64)
     joined = np.empty((3, len(tile)), np.int64)
-    (n,) = union_per_tile(tile, low, high, counts, joined)
-    return None if n < 0 else TileUnion(*joined[:, :n], *counts)
+    n, ascend = union_per_tile(tile, low, high, counts, joined)
+    return TileUnion(*joined[:, :n], *counts), ascend
 
 
 def sum_per_tile(tile: Ints, amount: Ints | None, n_tiles: int) -> Ints:

@@ -163,21 +163,20 @@ def place_ranges(item_start, first, last, n_bytes, lowest, align, address, activ
 
 @sweep(n_elements)
 def union_per_tile(tile, low, high, counts, joined):
-    """Fill in the union of the intervals of each tile: how many; -1 if they do not ascend.
+    """Fill in intervals, those that go on where the one before on their tile is made one with it.
 
-    They ascend by tile, then by `low`; `joined` are (tile, low, high). `counts`, zeros for all
-    tiles, get the bytes of the union, the intervals that bring new bytes, and those of the union.
+    Returns how many, and whether (1 or 0) they ascend by tile, then by `low`. If so, `joined`
+    (tile, low, high) are the union of each tile, and `counts`, zeros for all tiles, get the bytes
+    of the union, the intervals that bring new bytes, and those of the union.
     """
-    n, here, last, reached = 0, -1, 0, 0
+    n, ascend, here, last, reached = 0, 1, -1, 0, 0
     for i in range(len(tile)):
         if high[i] <= low[i]:
             continue
-        if tile[i] != here:
-            if tile[i] < here:
-                return (-1,)
-            here, last, reached = tile[i], low[i], low[i] - 1
-        if low[i] < last:
-            return (-1,)
+        if tile[i] != here or low[i] < last:
+            if tile[i] <= here:
+                ascend = 0
+            here, reached = tile[i], low[i] - 1
         last = low[i]
         if last > reached:
             counts[0, here] += high[i] - last
@@ -193,7 +192,7 @@ def union_per_tile(tile, low, high, counts, joined):
             counts[1, here] += 1
             reached = high[i]
             joined[2, n - 1] = reached
-    return (n,)
+    return n, ascend
 
 
 @sweep(n_elements)

@@ -25,24 +25,26 @@ def filled(fill: Sweep, n_columns: int, n_expected: int, *columns: np.ndarray | 
 
 
 @sweep(n_elements)
-def join_ascending(begin, end, joined):
-    """Fill in the union of intervals that ascend by `begin`: how many; -1 if they do not ascend."""
-    n, low, reached = 0, 0, 0
+def join_in_turn(begin, end, joined):
+    """Fill in intervals, those that go on where the one before them is made one with it.
+
+    Returns how many, and whether (1 or 0) they ascend, which makes them the union of all.
+    """
+    n, ascend, reached = 0, 1, 0
     for i in range(len(begin)):
         if end[i] <= begin[i]:
             continue
-        if n > 0 and begin[i] < low:
-            return (-1,)
-        low = begin[i]
-        if n == 0 or low > reached:
+        if n == 0 or begin[i] > reached or begin[i] < joined[0, n - 1]:
+            if n > 0 and begin[i] < reached:
+                ascend = 0
             reached = end[i]
-            joined[0, n] = low
+            joined[0, n] = begin[i]
             joined[1, n] = reached
             n += 1
         elif end[i] > reached:
             reached = end[i]
             joined[1, n - 1] = reached
-    return (n,)
+    return n, ascend
 
 
 @sweep(n_elements)

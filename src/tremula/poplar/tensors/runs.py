@@ -9,7 +9,7 @@ from tremula.poplar.tensors.interval_sweeps import (
     cover_runs,
     cut_at_pieces,
     filled,
-    join_ascending,
+    join_in_turn,
     unroll_runs,
 )
 
@@ -216,13 +216,20 @@ class Pieces:
 def joined_intervals(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
     """The union of intervals, sorted; those that touch become one."""
     joined = np.empty((2, len(begin)), np.int64)
-    (n,) = join_ascending(begin, end, joined)
-    if n < 0:
-        keep = end > begin
-        # Where as many have ended as have begun, a new one starts: each column is sorted by itself.
-        (n,) = join_ascending(np.sort(begin[keep]), np.sort(end[keep]), joined)
+    n, ascend = join_in_turn(begin, end, joined)
+    if not ascend:
+        n, _ = join_in_turn(*sorted_ends(*joined[:, :n]), joined)
     low, high = joined if n == len(begin) else joined[:, :n].copy()
     return low, high
+
+
+def sorted_ends(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Begins and ends of intervals that are not empty, each sorted by itself.
+
+    They are intervals of the same union: where as many have ended as have begun, a new one starts.
+    Most come as a few ascending series, which a stable sort merges.
+    """
+    return np.sort(begin, kind="stable"), np.sort(end, kind="stable")
 
 
 def byte_intervals(runs: Runs, n_bytes: int) -> tuple[Ints, Ints, Ints]:
