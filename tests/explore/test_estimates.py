@@ -5,13 +5,16 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from tremula.explore.candidates import Candidate
 from tremula.explore.estimates import Estimates
 from tremula.explore.places import cheapest_cuts, segments_of
 from tremula.explore.trial import Outcome
+from tremula.hardware import system
 
 
 @pytest.fixture
@@ -44,6 +47,21 @@ def test_what_needs_more_is_estimated_to_need_more(estimates):
     less = replace(kept, memory_proportion=0.15)
     assert estimates.of(less).memory_share < estimates.of(kept).memory_share
     assert estimates.of(less).seconds > estimates.of(kept).seconds
+
+
+def test_states_of_tables_alone_take_less_time_and_more_memory(small_task):
+    """States that leave the chip cost time; if only a table's do, others need memory."""
+    model = nn.Sequential(nn.Embedding(2000, 16), nn.Linear(16, 16), nn.Linear(16, 16))
+    ids = torch.zeros(1, 8, dtype=torch.long)
+    optimizer = torch.optim.AdamW(model.parameters())
+    task = replace(small_task, model=model, args=(ids,), system=system("pod4"), optimizer=optimizer)
+    estimates = Estimates(task, segments_of(model, (ids,)))
+    here = Candidate((), 1, accumulation=6)
+    away = replace(here, states_off_chip=True)
+    tables = replace(away, least_off_chip=32_000)
+    for shorter, longer in ((here, tables), (tables, away)):
+        assert estimates.of(shorter).seconds < estimates.of(longer).seconds
+        assert estimates.of(shorter).memory_share > estimates.of(longer).memory_share
 
 
 def test_an_outcome_replaces_the_guess(estimates):

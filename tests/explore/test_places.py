@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tremula.explore.candidates import Candidate, code_of
+from tremula.explore.candidates import Candidate, code_of, options_of
 from tremula.explore.places import balanced_cuts, places_of, segments_of
 from tremula.explore.trial import Task, try_candidate
 from tremula.hardware import chip, single
@@ -73,6 +73,20 @@ def test_tied_weights_stay_on_one_chip():
     assert segments.names == ("layers.0", "layers.1", "norm")
     assert segments.n_weight_bytes.tolist() == [160, 80, 80, 32]
     assert segments.n_flops.tolist() == [2 * 3 * 4 * 10, 2 * 3 * 4 * 4, 2 * 3 * 4 * 4, 0]
+
+
+def test_a_weight_far_larger_than_all_others_is_a_table():
+    """Where all weights are of a size there are none; the settings name the elements of a table."""
+    model = nn.Sequential(nn.Embedding(100, 4), nn.Linear(4, 4), nn.Linear(4, 8))
+    segments = segments_of(model, (torch.zeros(1, 3, dtype=torch.long),))
+    assert segments.least_of_table == 400
+    assert segments.n_table_bytes.tolist() == [0, 1600, 0, 0]
+    assert segments_of(model[1:], (torch.ones(1, 4),)).least_of_table == 0
+    candidate = Candidate(states_off_chip=True, least_off_chip=400)
+    assert candidate.label == "1 stage, states of tables off chip"
+    assert "where.minElementsForOffChip(400)" in code_of(candidate)
+    options = options_of(candidate)
+    assert options.TensorLocations.location_optimizer["minElementsForOffChip"] == 400
 
 
 def test_a_module_goes_back_to_its_weights():

@@ -16,7 +16,7 @@ from tremula.explore.planner import plan
 from tremula.explore.script import task_of_script
 from tremula.explore.trial import Outcome, try_candidate
 from tremula.explore.words import explain, plan_table, stage_table
-from tremula.explore.workers import WorkerKilled
+from tremula.explore.workers import Stopped, WorkerKilled
 from tremula.hardware import single
 
 
@@ -59,16 +59,18 @@ def test_each_stage_has_a_chip_of_its_own(small_task):
 def test_nothing_is_begun_that_would_end_too_late(small_task, tmp_path, monkeypatch):
     """A search that may take a minute stops before a second trial of forty seconds."""
 
+    now = [0.0]
+
     def slow(_, candidate):
         n = candidate.n_stages
+        now[0] += 40
         return Outcome(
             candidate, True, n * 1e-3, 4, 0.1, (9,) * n, 200, (1.0,) * n, (9,) * n, "", "", 40.0
         )
 
     monkeypatch.setattr(planner, "try_candidate", slow)
-    monkeypatch.setattr(planner, "results_of", lambda run, jobs, _: ((j, run(j)) for j in jobs))
-    now = iter(range(0, 10_000, 40))
-    monkeypatch.setattr(planner.time, "monotonic", lambda: float(next(now)))
+    monkeypatch.setattr(planner, "results_of", lambda run, jobs, *_: ((j, run(j)) for j in jobs))
+    monkeypatch.setattr(planner.time, "monotonic", lambda: now[0])
     assert len(plan(small_task, folder=tmp_path, n_workers=1, max_minutes=1).outcomes) == 1
 
 
@@ -94,7 +96,7 @@ def test_an_interrupt_keeps_what_is_done(small_task, tmp_path, monkeypatch):
     """Outcomes that came before Ctrl-C are in the folder."""
     done = []
 
-    def stops_at_second(run, jobs, n_workers):
+    def stops_at_second(run, jobs, n_workers, limits):
         for job in jobs:
             if done:
                 raise KeyboardInterrupt
@@ -111,7 +113,7 @@ def test_a_killed_trial_is_tried_again_alone(small_task, tmp_path, monkeypatch):
     """Where two processes were too many for the memory, the search goes on with one."""
     tried = []
 
-    def killed_beside_another(run, jobs, n_workers):
+    def killed_beside_another(run, jobs, n_workers, limits):
         tried.append(n_workers)
         if n_workers > 1:
             raise WorkerKilled("killed", hint="use fewer workers")
@@ -132,7 +134,7 @@ def test_options_of_a_task_need_no_model(small_task, tmp_path, monkeypatch):
         return Outcome(candidate, error="not compiled")
 
     monkeypatch.setattr(planner, "try_candidate", failing)
-    monkeypatch.setattr(planner, "results_of", lambda run, jobs, _: ((j, run(j)) for j in jobs))
+    monkeypatch.setattr(planner, "results_of", lambda run, jobs, *_: ((j, run(j)) for j in jobs))
     for seed in (1, 2, 2):
         task = replace(small_task, options=poptorch.Options().randomSeed(seed))
         plan(task, folder=tmp_path, max_candidates=1)
@@ -142,10 +144,10 @@ def test_options_of_a_task_need_no_model(small_task, tmp_path, monkeypatch):
 def test_what_is_killed_alone_is_left_out(small_task, tmp_path, monkeypatch):
     """The search goes on without it, says why, and keeps nothing of it."""
 
-    def killed(run, jobs, n_workers):
-        if any(not job.cuts for job in jobs):
-            raise WorkerKilled("killed", hint="use fewer workers")
+    def killed(run, jobs, n_workers, limits):
         for job in jobs:
+            if not job.cuts:
+                raise WorkerKilled("killed", hint="use fewer workers")
             yield job, Outcome(job, error="not compiled")
 
     monkeypatch.setattr(planner, "results_of", killed)
@@ -156,6 +158,22 @@ def test_what_is_killed_alone_is_left_out(small_task, tmp_path, monkeypatch):
     kept = [path.read_text(encoding="utf-8") for path in tmp_path.glob("*.json")]
     assert kept
     assert not any("memory than is free" in text for text in kept)
+
+
+def test_what_is_stopped_rules_out_what_is_as_large(small_task, tmp_path, monkeypatch):
+    """After a trial for which memory did not suffice, none with as many stages is begun."""
+
+    def stopped(run, jobs, n_workers, limits):
+        assert limits.n_bytes > 0
+        assert 0 < limits.seconds <= 300
+        for job in jobs:
+            yield job, Outcome(job, error="no") if job.cuts else Stopped("stopped: too large")
+
+    monkeypatch.setattr(planner, "results_of", stopped)
+    found = plan(small_task, folder=tmp_path, n_workers=2, max_candidates=4)
+    one_stage = [o for o in found.outcomes if not o.candidate.cuts]
+    assert [o.error for o in one_stage] == ["stopped: too large"]
+    assert len(list(tmp_path.glob("*.json"))) == len(found.outcomes) - 1
 
 
 def test_table_words_and_picture(small_plan):
@@ -193,7 +211,7 @@ def test_states_leave_where_nothing_fits(small_task, tmp_path, monkeypatch):
         )
 
     monkeypatch.setattr(planner, "try_candidate", full)
-    monkeypatch.setattr(planner, "results_of", lambda run, jobs, _: ((j, run(j)) for j in jobs))
+    monkeypatch.setattr(planner, "results_of", lambda run, jobs, *_: ((j, run(j)) for j in jobs))
     found = plan(small_task, folder=tmp_path, max_candidates=40)
     one_stage = [o.candidate for o in found.outcomes if not o.candidate.cuts]
     assert {c.memory_proportion for c in one_stage} == {None, 0.3, 0.15}
@@ -217,7 +235,7 @@ def test_sums_of_the_fastest_are_merged(small_task, tmp_path, monkeypatch):
         return Outcome(candidate, True, seconds, 4, 0.1, (9,) * n, 200, (1.0,) * n, (9,) * n)
 
     monkeypatch.setattr(planner, "try_candidate", timed)
-    monkeypatch.setattr(planner, "results_of", lambda run, jobs, _: ((j, run(j)) for j in jobs))
+    monkeypatch.setattr(planner, "results_of", lambda run, jobs, *_: ((j, run(j)) for j in jobs))
     found = plan(small_task, folder=tmp_path, max_candidates=40)
     assert found.best.candidate.merges_sums
     assert found.best.candidate.n_replicas == 2

@@ -3,9 +3,18 @@
 import os
 import signal
 
+import numpy as np
 import pytest
 
-from tremula.explore.workers import WorkerFailed, can_fork, results_of
+from tremula.explore.workers import (
+    Limits,
+    Stopped,
+    WorkerFailed,
+    available_bytes,
+    can_fork,
+    is_out_of_memory,
+    results_of,
+)
 
 
 def test_every_job_has_its_result():
@@ -34,3 +43,46 @@ def test_leaving_ends_what_still_runs():
     jobs.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@pytest.mark.skipif(not can_fork(), reason="jobs run in this process")
+def test_a_job_that_takes_too_much_memory_is_stopped():
+    """What a job may take is counted from what its process was born with; others have results."""
+    held = np.ones(30_000_000)  # 240 MB of this process, which forked ones see
+    sizes = (1_000, 100_000_000)
+    found = dict(results_of(lambda n: np.ones(n).size, sizes, 1, Limits(n_bytes=200 * 2**20)))
+    assert found[1_000] == 1_000
+    assert found[100_000_000] == Stopped("stopped: it takes more than 0.195 GiB here")
+    assert held.size == 30_000_000
+
+
+@pytest.mark.skipif(not can_fork(), reason="jobs run in this process")
+def test_what_is_not_done_in_time_is_stopped():
+    """A job that would never end is stopped, and so is nothing that was done before."""
+    found = dict(results_of(lambda _: signal.pause(), [0, 1], 2, Limits(seconds=0.01)))
+    assert [stopped.was_late for stopped in found.values()] == [True, True]
+    assert dict(results_of(abs, [-1], 1, Limits(seconds=600))) == {-1: 1}
+
+
+@pytest.mark.skipif(not can_fork(), reason="jobs run in this process")
+def test_jobs_follow_from_results():
+    """A job is taken when a process is free: it can be what the last result was."""
+    last = [1]
+
+    def doubled():
+        while last[0] < 10:
+            yield last[0]
+
+    for _, last[0] in results_of(lambda n: 2 * n, doubled(), 1):
+        pass
+    assert last == [16]
+
+
+def test_memory_errors_are_found_behind_others():
+    """An error that was raised from a MemoryError, or is PyTorch's, is one of memory."""
+    wrapped = ValueError("wrapped")
+    wrapped.__cause__ = MemoryError()
+    assert is_out_of_memory(wrapped)
+    assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
+    assert not is_out_of_memory(ValueError("no"))
+    assert available_bytes() > 0

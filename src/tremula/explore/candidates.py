@@ -25,6 +25,7 @@ class Candidate:
     recomputes: bool | None = None  # None: as PopTorch does, in pipelines alone
     memory_proportion: float | None = None
     states_off_chip: bool = False
+    least_off_chip: int | None = None  # elements: only states of weights with so many leave
     shards_states: bool = False  # each replica keeps and updates its share of optimiser states
     merges_sums: bool = False  # of gradients over replicas: all weights of a chip in one go
     home: str | None = None  # a module that goes back to chip 0, where its weights are
@@ -55,7 +56,8 @@ class Candidate:
             parts.append("recomputed" if self.recomputes else "kept")
         if self.memory_proportion is not None:
             parts.append(f"memory {self.memory_proportion:g}")
-        parts += ["states off chip"] * self.states_off_chip
+        whose = "states" if self.least_off_chip is None else "states of tables"
+        parts += [f"{whose} off chip"] * self.states_off_chip
         parts += ["states sharded"] * self.shards_states
         parts += ["sums merged"] * self.merges_sums
         return ", ".join(parts)
@@ -93,6 +95,8 @@ def options_of(candidate: Candidate, base: "Options | None" = None) -> "Options"
     if candidate.states_off_chip or candidate.shards_states:
         where = poptorch.TensorLocationSettings().useOnChipStorage(not candidate.states_off_chip)
         where.useReplicatedTensorSharding(candidate.shards_states)
+        if candidate.least_off_chip is not None:
+            where.minElementsForOffChip(candidate.least_off_chip)
         options.TensorLocations.setOptimizerLocation(where)
     if candidate.merges_sums:
         for name in MERGES:
@@ -167,8 +171,15 @@ def _option_lines(candidate: Candidate) -> list[str]:
         lines += [
             f"where = poptorch.TensorLocationSettings().useOnChipStorage({on_chip})",
             f"where.useReplicatedTensorSharding({candidate.shards_states})",
+            *_threshold_lines(candidate),
             "options.TensorLocations.setOptimizerLocation(where)",
         ]
     if candidate.merges_sums:
         lines += [f"options._Popart.set({name!r}, True)" for name in MERGES]
     return lines
+
+
+def _threshold_lines(candidate: Candidate) -> list[str]:
+    if candidate.least_off_chip is None:
+        return []
+    return [f"where.minElementsForOffChip({candidate.least_off_chip})"]

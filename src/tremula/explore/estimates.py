@@ -124,10 +124,26 @@ class Estimates:
         if r > 1:
             n_sent = 2 * (r - 1) / r * n_weights * self.n_bytes_of_gradient
             seconds += n_sent / (1e9 * _link_rate(self.system))
-        if candidate.states_off_chip:
-            n_moved = 2 * n_weights * self.n_bytes_of_state / (r if candidate.shards_states else 1)
-            seconds += n_moved / (1e9 * _streaming_rate(self.system))
-        return seconds
+        return seconds + self._streaming_seconds(candidate, begin, end)
+
+    def _streaming_seconds(self, candidate: Candidate, begin: int, end: int) -> float:
+        """States to the chip and back: through its own link, and memory that its machine shares."""
+        n_moved = 2 * self.n_bytes_of_state * self._away(candidate)
+        if not n_moved.any():
+            return 0.0
+        r, system = candidate.n_replicas, self.system
+        own = n_moved[begin:end].sum() / (r if candidate.shards_states else 1)
+        n_machines = -(-candidate.n_chips // system.n_ipus_per_machine)
+        shared = n_moved.sum() * (1 if candidate.shards_states else r) / n_machines
+        rates = system.chip.host_link_gbytes_per_s, system.dram_gbytes_per_s_per_machine
+        return float(max(own / rates[0], shared / rates[1] if own else 0.0)) / 1e9
+
+    def _away(self, candidate: Candidate) -> Floats:
+        """[n_segments]: bytes of weights whose states are off the chip."""
+        if not candidate.states_off_chip:
+            return np.zeros(len(self.segments))
+        tables_alone = candidate.least_off_chip is not None
+        return self.segments.n_table_bytes if tables_alone else self.segments.n_weight_bytes
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -164,12 +180,12 @@ class Estimates:
         return n_bytes * BYTES_PER_BYTE / self.system.chip.n_bytes_total + of_products
 
     def _held_bytes(self, candidate: Candidate) -> Floats:
-        copies = 1.0
-        if self.task.is_training:
-            copies += self.n_bytes_of_gradient
-            shared = candidate.n_replicas if candidate.shards_states else 1
-            copies += 0 if candidate.states_off_chip else self.n_bytes_of_state / shared
-        return copies * _sums(self.segments.n_weight_bytes)
+        weights = self.segments.n_weight_bytes
+        if not self.task.is_training:
+            return _sums(weights)
+        shared = candidate.n_replicas if candidate.shards_states else 1
+        states = (weights - self._away(candidate)) * self.n_bytes_of_state / shared
+        return _sums((1 + self.n_bytes_of_gradient) * weights + states)
 
     def _waiting_bytes(self, candidate: Candidate, stages: Floats) -> Floats:
         """Values for the backward pass, of all micro-batches under way; the largest at least."""
@@ -201,7 +217,10 @@ class Estimates:
 
     def _like(self, candidate: Candidate) -> list[Outcome]:
         """Outcomes, the most similar first: those with as many stages, if there are any."""
-        fields = ("n_stages", "recomputes", "memory_proportion", "states_off_chip", "shards_states")
+        fields = (
+            "n_stages", "recomputes", "memory_proportion", "states_off_chip", "shards_states",
+            "least_off_chip",
+        )  # fmt: skip
 
         def n_equal(outcome: Outcome) -> list[bool]:
             return [getattr(outcome.candidate, f) == getattr(candidate, f) for f in fields]
@@ -263,9 +282,3 @@ def _link_rate(system: System) -> float:
     """GB/s of a typical link between chips."""
     rates = system.links.gbytes_per_s
     return float(np.median(rates)) if len(rates) else system.chip.host_link_gbytes_per_s
-
-
-def _streaming_rate(system: System) -> float:
-    """GB/s between a chip and streaming memory, which the chips of a machine share."""
-    shared = system.dram_gbytes_per_s_per_machine / system.n_ipus_per_machine
-    return min(system.chip.host_link_gbytes_per_s, shared)

@@ -14,6 +14,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 _LISTS = (nn.ModuleList, nn.Sequential)
+# A weight with more than so many times the elements of each other one is a table.
+_TABLE_TO_OTHERS = 2
 Ints = np.ndarray
 
 
@@ -24,9 +26,11 @@ class Segments:
     `names` are modules in the order they are first called: a stage can begin with each. Columns
     [n_places + 1]: `n_flops` float64 of one micro-batch forward, `n_weight_bytes` int64 of the
     parameters that are first used there, `n_bytes_in` int64 of the tensors given to the module,
-    `n_bytes_made` int64 of all values that operations there compute. `home` is a module that uses
-    weights of an earlier one again (tied), if there is any: it and what follows is counted with the
-    first segment, and so is all up to the owner of these weights.
+    `n_bytes_made` int64 of all values that operations there compute, `n_table_bytes` int64 of
+    weights with `least_of_table` elements or more, which are far larger than all others (0: there
+    are none). `home` is a module that uses weights of an earlier one again (tied), if there is any:
+    it and what follows is counted with the first segment, and so is all up to the owner of these
+    weights.
     """
 
     names: tuple[str, ...]
@@ -34,6 +38,8 @@ class Segments:
     n_weight_bytes: Ints
     n_bytes_in: Ints
     n_bytes_made: Ints
+    n_table_bytes: Ints
+    least_of_table: int = 0
     home: str | None = None
 
     def __len__(self) -> int:
@@ -140,12 +146,15 @@ class _Walk:
             np.array(given, np.int64),
             np.diff(np.array([*made, n_made], np.int64)),
         )
+        least = least_of_tables(self.model)
+        tables = self._weight_bytes(names, least) if least else np.zeros(len(flops), np.int64)
+        columns = (*columns, tables)
         tie = self._tie(names)
         if tie is None:
-            return Segments(names, *columns)
+            return Segments(names, *columns, least)
         owner, user = tie
         folded = (_folded(column, owner, user) for column in columns)
-        return Segments(names[owner : user - 1], *folded, home=names[user - 1])
+        return Segments(names[owner : user - 1], *folded, least, home=names[user - 1])
 
     def _owners(self, names: tuple[str, ...]) -> dict[int, int]:
         """The segment that uses each weight first, by its id; weights of no place are not in it."""
@@ -155,12 +164,13 @@ class _Walk:
                 owners.setdefault(id(weight), row)
         return owners
 
-    def _weight_bytes(self, names: tuple[str, ...]) -> Ints:
-        """Weights of a place's module are its own; all others are the first segment's."""
+    def _weight_bytes(self, names: tuple[str, ...], least: int = 0) -> Ints:
+        """Of weights with `least` elements; those of no place's module are the first segment's."""
         owners = self._owners(names)
         total = np.zeros(len(names) + 1, np.int64)
         for weight in self.model.parameters():
-            total[owners.get(id(weight), 0)] += weight.numel() * weight.element_size()
+            if weight.numel() >= least:
+                total[owners.get(id(weight), 0)] += weight.numel() * weight.element_size()
         return total
 
     def _tie(self, names: tuple[str, ...]) -> tuple[int, int] | None:
@@ -171,6 +181,12 @@ class _Walk:
                 if owners[id(weight)] < row:
                     return owners[id(weight)], row
         return None
+
+
+def least_of_tables(model: nn.Module) -> int:
+    """Elements of the largest weight, if it is far larger than all others; 0 if it is not."""
+    largest, second, *_ = (*sorted({w.numel() for w in model.parameters()}, reverse=True), 0, 0)
+    return largest if second and largest > _TABLE_TO_OTHERS * second else 0
 
 
 def _folded(column: np.ndarray, owner: int, user: int) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,14 @@ from tremula.explore.estimates import Estimates
 from tremula.explore.places import Segments, segments_of
 from tremula.explore.store import Store, key_of
 from tremula.explore.trial import Outcome, Task, try_candidate
-from tremula.explore.workers import WorkerKilled, default_workers, results_of
+from tremula.explore.workers import (
+    Limits,
+    Stopped,
+    WorkerKilled,
+    available_bytes,
+    default_workers,
+    results_of,
+)
 from tremula.hardware import System, system_to_toml
 
 if TYPE_CHECKING:
@@ -31,6 +38,7 @@ NEARLY_FITS = 1.5
 # far, and whether with a number of stages that was tried already; all by estimate.
 _TIERS = ((1.0, 0.995, True), (NEARLY_FITS, 0.9, True), (NEARLY_FITS, 2.0, False))
 MEMORY_PROPORTIONS = (0.3, 0.15)
+SHARE_OF_FREE = 0.9  # of the memory that is free, for trials: the rest is this process's
 Tell = Callable[[float], None]
 
 
@@ -77,8 +85,9 @@ def plan(
     `batch` is the number of samples between two weight updates, or of a call of an inference model;
     without it, the script's own, and four micro-batches for each chip at least, so that all
     candidates do the same work and pipelines can fill. No candidate is begun that would, as long as
-    the last ones took, end after `max_minutes`. Results are kept in `folder` as they come, so an
-    interrupted search goes on where it was.
+    the longest took, end after `max_minutes`, and one that does so all the same is stopped; so is
+    one that needs more than its share of the memory that is free. Results are kept in `folder` as
+    they come, so an interrupted search goes on where it was.
     """
     search = _Search(task, n_chips, batch, n_workers, folder, tell)
     return search.run(max_candidates, 60 * max_minutes)
@@ -110,37 +119,43 @@ class _Search:
         self.segments = segments_of(task.model, task.args, task.kwargs)
         self.estimates = Estimates(task, self.segments)
         self.found: dict[Candidate, Outcome] = {}
+        self.under_way: list[Candidate] = []
+        self.stopped: list[Candidate] = []  # for want of this computer's memory
+        self.end, self.max_candidates = 0.0, 0
 
     def run(self, max_candidates: int, max_seconds: float) -> Plan:
         began = time.monotonic()
-        while len(self.found) < max_candidates:
-            chosen = self._next()[: max_candidates - len(self.found)]
-            if not chosen or time.monotonic() - began + self._longest_trial() > max_seconds:
-                break
-            self._try(chosen)
+        self.end, self.max_candidates = began + max_seconds, max_candidates
+
+        def tell() -> None:
             spent = (time.monotonic() - began) / max_seconds
             self.tell(min(1.0, max(spent, len(self.found) / max_candidates)))
+
+        while self._keep_workers_busy(tell):
+            pass
         self.tell(1.0)
         outcomes = sorted(self.found.values(), key=_rank)
         return Plan(tuple(outcomes), self.segments, self.task.system)
 
-    def _longest_trial(self) -> float:
-        return max((o.compile_seconds for o in self.found.values()), default=0.0)
+    def _is_late(self) -> bool:
+        """Whether a trial would, as long as the longest took, end too late."""
+        longest = max((o.compile_seconds for o in self.found.values()), default=0.0)
+        return time.monotonic() + longest > self.end
 
     # -- candidates --------------------------------------------------------------------------------
 
-    def _next(self) -> list[Candidate]:
-        """What to compile now, as many as there are workers: of each number of stages the best.
+    def _next(self) -> Candidate | None:
+        """What to compile now: with a number of stages that no other process is at.
 
         First what fits by estimate and promises to be faster than the best so far, then what may
         fit after all, then numbers of stages that were not tried. As long as nothing fits, what
         needs the least memory.
         """
-        new = [c for c in dict.fromkeys(self._choices()) if c not in self.found]
+        new = [c for c in dict.fromkeys(self._choices()) if self._is_open(c)]
         estimates = {candidate: self.estimates.of(candidate) for candidate in new}
         best = self._best()
         if best is None and not any(e.memory_share <= NEARLY_FITS for e in estimates.values()):
-            return self._spread(sorted(new, key=lambda c: estimates[c].memory_share))
+            return self._first(sorted(new, key=lambda c: estimates[c].memory_share))
         most = 1 / best.samples_per_s if best is not None else np.inf
         ranked = sorted(new, key=lambda c: estimates[c].seconds)
         tried = {candidate.n_stages for candidate in self.found}
@@ -153,15 +168,23 @@ class _Search:
                 and (can_repeat or candidate.n_stages not in tried)
             ]
             if worth:
-                return self._spread(worth)
-        return self._merged()
+                return self._first(worth)
+        return self._first(self._merged())
 
-    def _spread(self, ranked: list[Candidate]) -> list[Candidate]:
-        """The first of each number of stages, in order, as many as there are workers."""
-        first: dict[int, Candidate] = {}
-        for candidate in ranked:
-            first.setdefault(candidate.n_stages, candidate)
-        return list(first.values())[: self.n_workers]
+    def _first(self, ranked: list[Candidate]) -> Candidate | None:
+        busy = {candidate.n_stages for candidate in self.under_way}
+        return next((c for c in ranked if c.n_stages not in busy), None)
+
+    def _is_open(self, candidate: Candidate) -> bool:
+        """Neither tried, nor as large to compile as one that was stopped for want of memory.
+
+        That follows from the number of stages and from sharding, hardly from other settings.
+        """
+        return candidate not in self.found and not any(
+            stopped.n_stages == candidate.n_stages
+            and stopped.shards_states <= candidate.shards_states
+            for stopped in self.stopped
+        )
 
     def _choices(self) -> Iterator[Candidate]:
         """Every way to run the model that is considered, with cuts as they look best now."""
@@ -200,7 +223,10 @@ class _Search:
         shards = candidate.n_replicas > 1
         elsewhere = [replace(candidate, shards_states=True)] if shards else []
         if self.task.system.dram_gbytes_per_s_per_machine > 0:
-            elsewhere.append(replace(candidate, states_off_chip=True, shards_states=shards))
+            away = replace(candidate, states_off_chip=True, shards_states=shards)
+            least = self.segments.least_of_table
+            elsewhere += [replace(away, least_off_chip=least)] if least else []
+            elsewhere.append(away)
         for moved in elsewhere:
             yield moved
             yield replace(moved, memory_proportion=MEMORY_PROPORTIONS[-1])
@@ -219,38 +245,60 @@ class _Search:
 
     # -- trials ------------------------------------------------------------------------------------
 
-    def _try(self, candidates: list[Candidate]) -> None:
-        missing = []
-        for candidate in candidates:
-            kept = self.store.find(self._key(candidate))
-            if kept is None:
-                missing.append(candidate)
-            else:
-                self._note(candidate, Outcome.from_dict(kept))
+    def _keep_workers_busy(self, tell: Callable[[], None]) -> bool:
+        """Try what is worth it, until nothing is; whether anything was tried."""
+        n_found = len(self.found)
         try:
-            self._compile(missing)
+            for candidate, outcome in self._tried(self._worth(), self.n_workers):
+                self._finish(candidate, outcome)
+                tell()
         except WorkerKilled:  # most often for want of memory: one at a time needs the least
             was_alone, self.n_workers = self.n_workers == 1, 1
-            for candidate in missing:
-                if candidate not in self.found:
-                    self._give_up(candidate) if was_alone else self._compile_alone(candidate)
+            for candidate in tuple(self.under_way):
+                self._give_up(candidate) if was_alone else self._try_alone(candidate)
+            return True
+        return len(self.found) > n_found
 
-    def _compile_alone(self, candidate: Candidate) -> None:
+    def _worth(self) -> Iterator[Candidate]:
+        """What to compile, one after another; what is known already is only noted."""
+        while len(self.found) + len(self.under_way) < self.max_candidates:
+            candidate = self._next()
+            if candidate is None or self._is_late():
+                return
+            kept = self.store.find(self._key(candidate))
+            if kept is None:
+                self.under_way.append(candidate)
+                yield candidate
+            else:
+                self._note(candidate, Outcome.from_dict(kept))
+
+    def _tried(self, candidates: Iterable[Candidate], n_workers: int) -> Iterator[tuple]:
+        """With the outcome of each; what would take too much memory or time is stopped."""
+        n_bytes = int(SHARE_OF_FREE * available_bytes()) // n_workers
+        limits = Limits(n_bytes, max(0.0, self.end - time.monotonic()))
+        return results_of(lambda c: try_candidate(self.task, c), candidates, n_workers, limits)
+
+    def _try_alone(self, candidate: Candidate) -> None:
         try:
-            self._compile([candidate])
+            for _, outcome in self._tried([candidate], 1):
+                self._finish(candidate, outcome)
         except WorkerKilled:
             self._give_up(candidate)
 
-    def _give_up(self, candidate: Candidate) -> None:
-        """Not kept: more memory may be free next time."""
-        why = "its process was killed: compiling it needs more memory than is free"
-        self._note(candidate, Outcome(candidate, error=why))
+    def _finish(self, candidate: Candidate, outcome: Outcome | Stopped) -> None:
+        """What was stopped is not kept: more memory and time may be free another time."""
+        if candidate in self.under_way:
+            self.under_way.remove(candidate)
+        if isinstance(outcome, Stopped):
+            self.stopped += [] if outcome.was_late else [candidate]
+            self._note(candidate, Outcome(candidate, error=outcome.why))
+            return
+        self.store.keep(self._key(candidate), outcome.as_dict())
+        self._note(candidate, outcome)
 
-    def _compile(self, candidates: list[Candidate]) -> None:
-        trials = results_of(lambda c: try_candidate(self.task, c), candidates, self.n_workers)
-        for candidate, outcome in trials:
-            self.store.keep(self._key(candidate), outcome.as_dict())
-            self._note(candidate, outcome)
+    def _give_up(self, candidate: Candidate) -> None:
+        why = "its process was killed: compiling it needs more memory than is free"
+        self._finish(candidate, Stopped(why))
 
     def _note(self, candidate: Candidate, outcome: Outcome) -> None:
         self.found[candidate] = outcome

@@ -19,6 +19,7 @@ from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.memory import TileMemory
 from tremula.compiler.report.report import Report, make_report
 from tremula.explore.candidates import Candidate, options_of, place
+from tremula.explore.workers import is_out_of_memory
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
 from tremula.hardware import System
@@ -101,6 +102,8 @@ def try_candidate(task: Task, candidate: Candidate, arrange: Arrange | None = No
     try:
         executable = compile_candidate(task, candidate, arrange)
     except (PoplarError, AssertionError, poptorch.Error) as error:
+        if is_out_of_memory(error):  # of this computer
+            raise
         return Outcome(candidate, error=str(error).splitlines()[0])
     report = foretold(executable)
     n_chips = executable.target.n_ipus

@@ -3,10 +3,13 @@
 import multiprocessing as mp
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -27,37 +30,101 @@ class WorkerKilled(WorkerFailed):
     """A process that computed a job was killed: most often, because memory ran out."""
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What jobs in processes of their own may take: bytes each of them, seconds all together."""
+
+    n_bytes: int | None = None
+    seconds: float | None = None
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The result of a job that would have passed a limit."""
+
+    why: str
+    was_late: bool = False  # it had no more time, or else no more memory
+
+
 def results_of(
-    run: Run, jobs: Iterable[Job], n_workers: int | None = None
+    run: Run, jobs: Iterable[Job], n_workers: int | None = None, limits: Limits = NO_LIMITS
 ) -> Iterator[tuple[Job, Any]]:
     """Yields (job, result) as results come; an error in a job is raised here.
 
     Where processes can be forked, jobs see all of this process's memory, and leave it alone.
-    Elsewhere, and where PyTorch cannot follow, they run here, one after another. Leaving the loop
+    Elsewhere, and where PyTorch cannot follow, they run here, one after another, without limits.
+    A job is taken when a process is free for it: `jobs` can follow from results. Leaving the loop
     ends what still runs.
     """
     if not can_fork():
         for job in jobs:
             yield job, run(job)
         return
-    listed = list(jobs)
-    limit = n_workers or default_workers()
-    workers = [_start(run, listed) for _ in range(min(limit, len(listed)))]
-    waiting, at = list(range(len(listed)))[::-1], {}
+    workers: list[_Worker] = []
     try:
-        for _, connection in workers:
-            at[connection] = _next_job(connection, waiting)
-        while at:
-            for connection in wait(list(at)):
-                number = at.pop(connection)  # pyright: ignore[reportArgumentType]
-                yield listed[number], _received(connection)  # pyright: ignore[reportArgumentType]
-                if waiting:
-                    at[connection] = _next_job(connection, waiting)  # pyright: ignore[reportArgumentType]
+        yield from _shared_out(run, iter(jobs), n_workers or default_workers(), limits, workers)
     finally:
-        for process, connection in workers:
-            process.terminate()
-            process.join()
-            connection.close()
+        for worker in workers:
+            worker.process.terminate()
+            worker.process.join()
+            worker.connection.close()
+
+
+class _Worker:
+    """A process, and the job that it is at."""
+
+    def __init__(self, run: Run, limits: Limits):
+        context = mp.get_context("fork")
+        self.connection, theirs = context.Pipe()
+        arguments = (run, limits.n_bytes, theirs)
+        self.process = context.Process(target=_work, args=arguments, daemon=True)
+        self.process.start()
+        theirs.close()
+        self.job: Any = None
+
+    def begin(self, job: Any) -> None:  # noqa: ANN401 - what a caller has
+        self.job = job
+        self.connection.send(job)
+
+
+def _shared_out(
+    run: Run, jobs: Iterator[Job], most: int, limits: Limits, workers: list[_Worker]
+) -> Iterator[tuple[Job, Any]]:
+    """Fills `workers` as there are jobs for them."""
+    end = None if limits.seconds is None else time.monotonic() + limits.seconds
+    at: dict[Any, _Worker] = {}
+    for job in islice(jobs, most):
+        workers.append(worker := _Worker(run, limits))
+        worker.begin(job)
+        at[worker.connection] = worker
+    while at:
+        ready = wait(list(at), None if end is None else max(0.0, end - time.monotonic()))
+        if not ready:
+            yield from ((worker.job, _late(limits)) for worker in at.values())
+            return
+        for connection in ready:
+            worker = at.pop(connection)
+            yield worker.job, _received(worker.connection)
+            for job in islice(jobs, 1):
+                worker.begin(job)
+                at[connection] = worker
+
+
+def _late(limits: Limits) -> Stopped:
+    return Stopped(f"stopped: it was not done after {limits.seconds:,.0f} s", was_late=True)
+
+
+def available_bytes() -> int:
+    """Memory that new processes can have without taking it from others."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:  # no Linux: all there is
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    (kib,) = (int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    return 1024 * kib
 
 
 def default_workers() -> int:
@@ -91,30 +158,45 @@ def _differentiate() -> None:
         os._exit(1)
 
 
-def _next_job(connection: Connection, waiting: list[int]) -> int:
-    number = waiting.pop()
-    connection.send(number)
-    return number
-
-
-def _start(run: Run, jobs: list) -> tuple[BaseProcess, Connection]:
-    context = mp.get_context("fork")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(run, jobs, theirs), daemon=True)
-    process.start()
-    theirs.close()
-    return process, ours
-
-
-def _work(run: Run, jobs: list, connection: Connection) -> None:
+def _work(run: Run, n_bytes: int | None, connection: Connection) -> None:
     torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
+    if n_bytes is not None:
+        _limit_memory(n_bytes)
     while True:
-        number = connection.recv()
+        job = connection.recv()
         try:
-            answer = "done", run(jobs[number])
-        except Exception:  # noqa: BLE001 - whatever it is, the other side raises it
+            answer = "done", run(job)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other side raises it
             answer = "failed", traceback.format_exc()
+            if n_bytes is not None and is_out_of_memory(error):
+                why = f"stopped: it takes more than {n_bytes / 2**30:.3g} GiB here"
+                answer = "done", Stopped(why)
         connection.send(answer)
+
+
+def _limit_memory(n_bytes: int) -> None:
+    """Refuse this process more writable memory than that, beyond what it was born with."""
+    import resource  # not on every system
+
+    born_with = _writable_bytes()
+    if born_with is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (born_with + n_bytes,) * 2)
+
+
+def _writable_bytes() -> int | None:
+    """Of this process; what a fork shares with its parent is the parent's, but counts here."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    found = [1024 * int(line.split()[1]) for line in lines if line.startswith("VmData:")]
+    return found[0] if found else None
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """NumPy and Python raise MemoryError, PyTorch an error that says so; others may wrap it."""
+    while error is not None:
+        if isinstance(error, MemoryError) or "allocate memory" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _received(connection: Connection) -> Any:  # noqa: ANN401 - what a job gives
