@@ -103,6 +103,13 @@ def piece_cut_columns(random):
     return start, *random.integers(0, 99, (2, 8)), *rest, *empty(n, n, n, n)
 
 
+def strided_columns(random):
+    start = np.concatenate(([0], np.cumsum(random.integers(0, 9, 8)), [70]))
+    count, stride = random.integers(0, 5, 7), random.integers(-3, 4, 7)
+    runs = random.integers(15, 55, 7), count, stride
+    return start, *random.integers(0, 99, (2, 9)), *runs, room(2, count.sum())
+
+
 def run_columns(random):
     return random.integers(0, 99, 7), random.integers(0, 5, 7), random.integers(0, 4, 7)
 
@@ -167,6 +174,8 @@ SWEEPS = {
     interval_sweeps.cut_at_entries: cut_columns,
     interval_sweeps.count_pieces: piece_columns,
     interval_sweeps.cut_at_pieces: piece_cut_columns,
+    interval_sweeps.look_up_strided: strided_columns,
+    interval_sweeps.mark_runs: lambda random: (*run_columns(random), 0, np.zeros(120, bool)),
     interval_sweeps.cover_runs: cover_columns,
     interval_sweeps.unroll_runs: unroll_columns,
     interval_sweeps.rows_of_runs: row_columns,

@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tremula.poplar.tensors.regions import has_aliases
-from tremula.poplar.tensors.runs import Pieces, Runs, byte_intervals, joined_intervals
+from tremula.poplar.tensors.runs import (
+    Pieces,
+    Runs,
+    byte_intervals,
+    joined_intervals,
+    union_of_runs,
+)
 from tremula.poplar.tensors.tile_map import ByteTileMap
 from tremula.poplar.tensors.variables import VariableTable
 
@@ -47,6 +53,27 @@ def test_byte_intervals_cover_all_elements(rows):
         mine = owner == i
         assert elements(begin[mine], end[mine]) == [2 * p + b for p in places for b in range(2)]
     assert (np.diff(owner) >= 0).all()
+
+
+@given(runs, st.integers(1, 30))
+def test_union_of_runs_covers_the_same_once(rows, scale):
+    """Also of elements far from each other, which are sorted and not marked."""
+    some = as_runs([(start * scale, count, stride) for start, count, stride in rows])
+    low, high = union_of_runs(some)
+    assert (high > low).all()
+    assert (low[1:] > high[:-1]).all()
+    assert elements(low, high) == sorted(set(some.addresses().tolist()))
+
+
+@given(runs, runs)
+def test_strided_positions_have_the_addresses_of_their_elements(rows, views):
+    """Positions may go up, down or stand still, and leap over pieces."""
+    pieces = Pieces(as_runs(rows))
+    address = pieces.runs.addresses()
+    virtual = as_runs([(start, count, stride - 2) for start, count, stride in views])
+    positions = virtual.addresses()
+    if ((positions >= 0) & (positions < len(address))).all():
+        np.testing.assert_array_equal(pieces.lookup(virtual).addresses(), address[positions])
 
 
 @given(runs, intervals)
@@ -91,7 +118,7 @@ def test_aliases_are_elements_that_appear_twice(rows):
     """Also those of a run with stride 0."""
     some = as_runs(rows)
     address = some.addresses()
-    assert has_aliases(some, 4) == (len(set(address.tolist())) < len(address))
+    assert has_aliases(some) == (len(set(address.tolist())) < len(address))
 
 
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=9))

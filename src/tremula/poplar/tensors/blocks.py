@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tremula.poplar.tensors.runs import Ints, Pieces, Runs, expand
+from tremula.poplar.tensors.runs import Ints, Pieces, Runs, compress, expand
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,10 @@ class BlockPieces(Pieces):
         assert isinstance(slots, int), "blocks are in one variable"
         return BlockPieces(self.offset + int(n_elems[slots]), self.cuts)
 
-    def _lookup_positions(self, position: Ints) -> Ints:
-        row, column = np.divmod(position, self.cuts.n_columns)
+    def _lookup_strided(self, virtual: Runs) -> Runs:
+        row, column = np.divmod(virtual.addresses(), self.cuts.n_columns)
         q = np.searchsorted(self.cuts.column, column, side="right") - 1
-        return self._addresses(row, q, column)
+        return compress(self._addresses(row, q, column))
 
     def _addresses(self, row: Ints, q: Ints, column: Ints) -> Ints:
         cuts = self.cuts

@@ -151,6 +151,44 @@ def cut_at_pieces(
             piece += 1
 
 
+@sweep(lambda *columns: int(columns[4].sum()))
+def look_up_strided(piece_start, piece_address, piece_stride, start, count, stride, found):
+    """Fill in (begin, length) of runs of stride 1: the addresses of runs of positions in pieces.
+
+    Piece i has the positions from piece_start[i] on. Returns how many runs there are, at most one
+    for each position.
+    """
+    at, n, behind, n_pieces = 0, 0, -1, len(piece_address)
+    for i in range(len(start)):
+        for k in range(count[i]):
+            position = start[i] + stride[i] * k
+            if piece_start[at] > position or piece_start[at + 1] <= position:
+                # Leaps of one length mostly reach a piece close by: look further from there.
+                low, high, leap = 0, n_pieces - 1, 1
+                if piece_start[at] <= position:
+                    low = at
+                    while low + leap < n_pieces and piece_start[low + leap] <= position:
+                        low += leap
+                        leap += leap
+                    high = min(low + leap, n_pieces) - 1
+                while low < high:
+                    middle = (low + high + 1) // 2
+                    if piece_start[middle] <= position:
+                        low = middle
+                    else:
+                        high = middle - 1
+                at = low
+            address = piece_address[at] + piece_stride[at] * (position - piece_start[at])
+            if address == behind:
+                found[1, n - 1] += 1
+            else:
+                found[0, n] = address
+                found[1, n] = 1
+                n += 1
+            behind = address + 1
+    return (n,)
+
+
 @sweep(n_elements)
 def cover_runs(start, count, stride, n_bytes, intervals):
     """Fill in (begin, end, run) of the byte intervals that runs cover.
@@ -173,6 +211,19 @@ def cover_runs(start, count, stride, n_bytes, intervals):
                 intervals[2, at + k] = i
         at += n
     return (at,)
+
+
+@sweep(n_elements)
+def mark_runs(start, count, stride, first, is_marked):
+    """Mark the elements of runs, that at address `first` at place 0: how many were not before."""
+    n_new = 0
+    for i in range(len(start)):
+        for k in range(count[i]):
+            at = start[i] + stride[i] * k - first
+            if is_marked[at] == 0:
+                is_marked[at] = 1
+                n_new += 1
+    return (n_new,)
 
 
 @sweep(n_elements)

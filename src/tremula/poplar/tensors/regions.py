@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tremula.poplar.tensors.runs import Runs, byte_intervals, joined_intervals
+from tremula.poplar.tensors.runs import Runs, n_different
 from tremula.poplar.tensors.variables import VariableTable
 
 ByteIntervals = tuple[np.ndarray, np.ndarray]  # begin and end of each
@@ -33,13 +33,11 @@ def is_one_region(runs: Runs) -> bool:
     return len(runs.start) == 0 or runs.count[0] == 1 or runs.stride[0] == 1
 
 
-def has_aliases(runs: Runs, n_bytes: int) -> bool:
-    """Whether some element of `n_bytes` appears twice."""
+def has_aliases(runs: Runs) -> bool:
+    """Whether some element appears twice."""
     if bool(((runs.stride == 0) & (runs.count > 1)).any()):
         return True
-    begin, end, _ = byte_intervals(runs, n_bytes)
-    low, high = joined_intervals(begin, end)
-    return int((end - begin).sum()) > int((high - low).sum())
+    return runs.n_elems > n_different(runs)
 
 
 def nests(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -10,6 +10,8 @@ from tremula.poplar.tensors.interval_sweeps import (
     cut_at_pieces,
     filled,
     join_in_turn,
+    look_up_strided,
+    mark_runs,
     unroll_runs,
 )
 
@@ -184,8 +186,7 @@ class Pieces:
     def union(self) -> tuple[Ints, Ints]:
         """Element intervals [begin, end) that all pieces cover, sorted; found once."""
         if self._union is None:
-            begin, end, _ = byte_intervals(self.runs, 1)
-            self._union = joined_intervals(begin, end)
+            self._union = union_of_runs(self.runs)
         return self._union
 
     def lookup(self, virtual: Runs) -> Runs:
@@ -195,11 +196,14 @@ class Pieces:
             return self.runs  # all of it, as most views ask for
         if len(virtual.start) and bool((virtual.stride == 1).all() | (virtual.count == 1).all()):
             return self.lookup_intervals(virtual.start, virtual.start + virtual.count)[0]
-        return compress(self._lookup_positions(virtual.addresses()))
+        return self._lookup_strided(virtual)
 
-    def _lookup_positions(self, position: Ints) -> Ints:
-        piece = np.searchsorted(self.start, position, side="right") - 1
-        return self.runs.start[piece] + self.runs.stride[piece] * (position - self.start[piece])
+    def _lookup_strided(self, virtual: Runs) -> Runs:
+        """The same, element by element."""
+        found = np.empty((2, virtual.n_elems), np.int64)
+        (n,) = look_up_strided(self.start, self.runs.start, self.runs.stride, *virtual, found)
+        start, count = found[:, :n].copy()
+        return Runs(start, count, np.ones(n, np.int64))
 
     def lookup_intervals(self, begin: Ints, end: Ints) -> tuple[Runs, Ints]:
         """Runs of position intervals [begin, end), and which interval each run belongs to."""
@@ -230,6 +234,59 @@ def sorted_ends(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
     Most come as a few ascending series, which a stable sort merges.
     """
     return np.sort(begin, kind="stable"), np.sort(end, kind="stable")
+
+
+def union_of_runs(runs: Runs) -> tuple[Ints, Ints]:
+    """Element intervals [begin, end) that runs cover, sorted; those that touch become one."""
+    runs = _filled_runs(runs)
+    marks = _marks_of(runs)
+    if marks is None:
+        begin, end, _ = byte_intervals(runs, 1)
+        return joined_intervals(begin, end)
+    edges = np.flatnonzero(marks.is_marked[1:] != marks.is_marked[:-1]) + (marks.first + 1)
+    return edges[::2].copy(), edges[1::2].copy()
+
+
+def n_different(runs: Runs) -> int:
+    """How many different elements runs have."""
+    marks = _marks_of(_filled_runs(runs))
+    if marks is not None:
+        return marks.n_marked
+    begin, end = union_of_runs(runs)
+    return int((end - begin).sum())
+
+
+def _filled_runs(runs: Runs) -> Runs:
+    """Runs without the empty ones."""
+    return runs if bool(runs.count.all()) else runs.take(np.flatnonzero(runs.count))
+
+
+class _Marks(NamedTuple):
+    """The elements of runs, marked; place 0, and the last, are of no element."""
+
+    first: int  # the address of place 0
+    is_marked: Ints
+    n_marked: int
+
+
+# To sort an interval takes about as long as to mark so many elements.
+_ELEMENTS_PER_INTERVAL = 16
+
+
+def _marks_of(runs: Runs) -> _Marks | None:
+    """None if elements are so far from each other, or runs so long, that to sort them is faster."""
+    start, count, stride = runs
+    if len(start) < 2:
+        return None
+    last = start + stride * (count - 1)
+    lowest = int(min(start.min(), last.min()))
+    n_places = int(max(start.max(), last.max())) - lowest + 1
+    n_intervals = int(np.where(np.abs(stride) > 1, count, 1).sum())
+    if max(n_places, runs.n_elems) > _ELEMENTS_PER_INTERVAL * n_intervals:
+        return None
+    is_marked = np.zeros(n_places + 2, bool)
+    (n_marked,) = mark_runs(*runs, lowest - 1, is_marked)
+    return _Marks(lowest - 1, is_marked, n_marked)
 
 
 def byte_intervals(runs: Runs, n_bytes: int) -> tuple[Ints, Ints, Ints]:

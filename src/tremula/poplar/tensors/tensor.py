@@ -370,10 +370,10 @@ class Tensor:
         """Some element appears twice."""
         pieces = self.pieces
         if pieces is not None and pieces.repeats is None and 2 * self.n_elems >= pieces.n_elems:
-            pieces.repeats = has_aliases(pieces.runs, self.type.n_bytes)
+            pieces.repeats = has_aliases(pieces.runs)
         if nests(self.shape, self.strides) and (pieces is None or pieces.repeats is False):
             return False
-        return has_aliases(self._runs_in_any_order(), self.type.n_bytes)
+        return has_aliases(self._runs_in_any_order())
 
     @property
     def contains_constant(self) -> bool:
