@@ -9,7 +9,7 @@ from tremula.base.errors import suggest
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT, Type
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, Sequence
+from tremula.poplar.programs import Copy, Sequence, WriteUndef
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.gcl.groups import (
     ReplicaGroup,
@@ -19,8 +19,11 @@ from tremula.poplibs.gcl.groups import (
     levels_of,
     pairs_are_cheaper,
 )
+from tremula.poplibs.gcl.parts import by_tile, cut_where_it_lies
 from tremula.poplibs.gcl.rings import (
     as_parts,
+    by_member,
+    by_place,
     gathered_parts,
     reduced_by_pairs,
     reduced_part,
@@ -29,6 +32,7 @@ from tremula.poplibs.gcl.rings import (
     turned,
     turned_back,
 )
+from tremula.poplibs.popops import create_sliceable_tensor
 from tremula.poplibs.popops.elementwise.expr import _1, _2, select
 from tremula.poplibs.popops.elementwise.functions import (
     add_in_place,
@@ -37,7 +41,8 @@ from tremula.poplibs.popops.elementwise.functions import (
     mul_in_place,
 )
 from tremula.poplibs.popops.elementwise.map import map as map_elements
-from tremula.poplibs.poputil import duplicate
+from tremula.poplibs.popops.slicing.row_blocks import in_blocks
+from tremula.poplibs.poputil import clone_in_order, duplicate, replayed
 from tremula.poplibs.registry import PoplibsError
 
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
@@ -85,23 +90,36 @@ def all_reduce_in_place(
     place then form rings in turn.
     """
     name = name or "allReduce"
-    combine = combine_of("all_reduce", tensor, operation)
+    combine_of("all_reduce", tensor, operation)
     ring = _ring(graph, tensor, group, "all_reduce")
     if ring is None:
         return
+    graph.top.add_replication_index_constant()  # which no tape can hold, so it is made before
+    _reduce_in_place(graph, tensor, sequence, name, operation=operation, ring=ring)
+
+
+@replayed
+def _reduce_in_place(
+    graph: Graph, tensor: Tensor, sequence: Sequence, name: str, *, operation: str, ring: Ring
+) -> None:
+    order, combine = by_tile(graph, tensor), _COMBINE[operation]
     n_bytes = tensor.n_elems * tensor.type.n_bytes
     if pairs_are_cheaper(graph, ring, n_bytes):
-        reduced_by_pairs(graph, ring, tensor, combine, sequence, name)
-        _divide(graph, ring, tensor, operation, sequence, name)
+        reduced_by_pairs(graph, ring, order.flat, combine, sequence, name)
+        _divide(graph, ring, order.flat, operation, sequence, name)
         return
     near, far = levels_of(ring.group)
     ring = ring if far is None else best_ring(graph, near, -(-n_bytes // near.size))
-    own = _own_part(graph, ring, tensor, operation, sequence, name)
+    neutral = _neutral(operation, tensor.type)
+    parts, cuts = cut_where_it_lies(graph, ring, order, neutral, sequence, name)
+    rotated = turned(graph, ring, parts, sequence, name)
+    own = reduced_part(graph, ring, rotated, combine, sequence, name)
+    _divide(graph, ring, own, operation, sequence, name)
     if far is not None:
         all_reduce_in_place(graph, own, sequence, f"{name}/far", operation=operation, group=far)
-    parts = gathered_parts(graph, ring, own, sequence, f"{name}/gather")
-    whole = turned_back(graph, ring, parts, sequence, name).flatten().slice(0, tensor.n_elems)
-    sequence.add(Copy(whole, tensor.flatten()))
+    gathered_parts(graph, ring, own, rotated, sequence, f"{name}/gather")
+    turned_back(graph, ring, rotated, parts, sequence, name)
+    sequence.add(Copy(in_blocks(parts, cuts).slice(0, tensor.n_elems), order.flat))
 
 
 def all_reduce_in_groups_in_place(
@@ -156,8 +174,13 @@ def all_gather(
         n = checked_group(graph, group, "all_gather").size
         rows = [duplicate(graph, tensor, sequence, name)] * n
         return rows[0].expand([0]).broadcast(len(rows), 0)
-    parts = gathered_parts(graph, ring, tensor.flatten(), sequence, name)
-    return turned_back(graph, ring, parts, sequence, name).reshape((parts.shape[0], *tensor.shape))
+    shape = ring.group.size, tensor.n_elems
+    rotated = create_sliceable_tensor(graph, tensor.type, shape, name=f"{name}/found")
+    sequence.add(WriteUndef(rotated))  # it is written row by row
+    gathered_parts(graph, ring, tensor.flatten(), rotated, sequence, name)
+    rows = clone_in_order(graph, rotated, f"{name}/rows")
+    turned_back(graph, ring, rotated, rows, sequence, name)
+    return by_member(ring, rows).reshape((shape[0], *tensor.shape))
 
 
 def all_to_all(
@@ -183,9 +206,10 @@ def all_to_all(
         return duplicate(graph, tensor, sequence, name)
     ring = replace(ring, is_folded=False)  # parts go to all places, so their order is free
     parts = as_parts(graph, tensor, n, 0, sequence, name)
-    parts = turned(graph, ring, parts, sequence, name)
-    came = swapped_parts(graph, ring, parts, sequence, name)
-    return turned_back(graph, ring, came, sequence, name).reshape(tensor.shape)
+    rotated = turned(graph, ring, parts, sequence, name)
+    came = swapped_parts(graph, ring, rotated, sequence, name)
+    turned_back(graph, ring, came, parts, sequence, name)
+    return parts.reshape(tensor.shape)
 
 
 def broadcast(
@@ -231,7 +255,7 @@ def _own_part(
     graph: Graph, ring: Ring, tensor: Tensor, operation: str, sequence: Sequence, name: str
 ) -> Tensor:
     neutral = _neutral(operation, tensor.type)
-    parts = as_parts(graph, tensor, ring.group.size, neutral, sequence, name)
+    parts = by_place(ring, as_parts(graph, tensor, ring.group.size, neutral, sequence, name))
     parts = turned(graph, ring, parts, sequence, name)
     own = reduced_part(graph, ring, parts, _COMBINE[operation], sequence, name)
     _divide(graph, ring, own, operation, sequence, name)

@@ -109,8 +109,13 @@ def partners(ring: Ring, distance: int) -> dict[int, int]:
     return {r: r + ((m ^ distance) - m) * stride for r, m in enumerate(member)}
 
 
-def round_cycles(graph: Graph, to: dict[int, int], n_bytes: int) -> float:
-    """A sync, and the time on the links; each chip sends its share to its counterpart."""
+def round_cycles(
+    graph: Graph, to: dict[int, int], n_bytes: int, n_senders: int | None = None
+) -> float:
+    """A sync, and the time on the links; each chip sends its share to its counterpart.
+
+    As many tiles send as there are, or as have a word to send, unless their number is given.
+    """
     target = graph.top.target
     assert target.system is not None, "every target has a system"
     n_chips = target.n_ipus
@@ -118,6 +123,7 @@ def round_cycles(graph: Graph, to: dict[int, int], n_bytes: int) -> float:
     chips = np.arange(n_chips)
     source, goal = ((ends[:, i, None] * n_chips + chips).ravel() for i in range(2))
     share = np.full(len(source), -(-n_bytes // n_chips))
-    n_senders = np.minimum(share // 4, target.tiles_per_ipu)
-    seconds = target.system.loads_of(Traffic(source, goal, share, n_senders)).seconds
+    most = target.n_tiles if n_senders is None else n_senders
+    sends = np.minimum(share // 4, -(-most // n_chips))
+    seconds = target.system.loads_of(Traffic(source, goal, share, sends)).seconds
     return target.chip.external_sync_cycles + seconds * target.chip.clock_hz

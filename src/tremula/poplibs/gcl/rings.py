@@ -12,7 +12,7 @@ import numpy as np
 
 from tremula.base.types import UNSIGNED_INT
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, CrossReplicaCopy, Repeat, Sequence
+from tremula.poplar.programs import Copy, CrossReplicaCopy, Repeat, Sequence, WriteUndef
 from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs.gcl.groups import Ring, partners
 from tremula.poplibs.popops import create_sliceable_tensor
@@ -20,7 +20,11 @@ from tremula.poplibs.popops.elementwise.expr import _1, select
 from tremula.poplibs.popops.elementwise.fill import fill
 from tremula.poplibs.popops.elementwise.map import map as map_elements
 from tremula.poplibs.popops.elementwise.map import map_in_place
-from tremula.poplibs.popops.slicing.dynamic_slice import dynamic_slice, dynamic_update
+from tremula.poplibs.popops.slicing.dynamic_slice import (
+    dynamic_slice,
+    dynamic_slice_with_output,
+    dynamic_update,
+)
 from tremula.poplibs.poputil import duplicate
 
 Combine = Callable[..., None]  # (graph, into, other, sequence, name): in place
@@ -76,6 +80,7 @@ def as_parts(
     size = -(-flat.n_elems // n)
     missing = n * size - flat.n_elems
     parts = create_sliceable_tensor(graph, tensor.type, (n, size), name=f"{name}/parts")
+    sequence.add(WriteUndef(parts))  # it is written in two steps, and not live before
     sequence.add(Copy(flat, parts.flatten().slice(0, flat.n_elems)))
     if missing:
         rest = parts.flatten().slice(flat.n_elems, n * size)
@@ -83,26 +88,32 @@ def as_parts(
     return parts
 
 
+def by_place(ring: Ring, parts: Tensor) -> Tensor:
+    """Rows in the order of members as rows in the order of their places."""
+    return _rows(parts, ring.members) if ring.is_folded else parts
+
+
+def by_member(ring: Ring, parts: Tensor) -> Tensor:
+    """Rows in the order of places as rows in the order of the members there."""
+    return _rows(parts, np.argsort(ring.members).tolist()) if ring.is_folded else parts
+
+
 def turned(graph: Graph, ring: Ring, parts: Tensor, sequence: Sequence, name: str) -> Tensor:
-    """Row j is the part of the replica j places further on in the ring."""
+    """Row j is the part of the place j further on in the ring."""
     n = parts.shape[0]
     place = _place(graph, ring, sequence, name)
-    around = _rows(parts, ring.members) if ring.is_folded else parts
-    return dynamic_slice(graph, around, place, sequence, f"{name}/turn", dims=(0,), sizes=(n,))
+    return dynamic_slice(graph, parts, place, sequence, f"{name}/turn", dims=(0,), sizes=(n,))
 
 
-def turned_back(graph: Graph, ring: Ring, parts: Tensor, sequence: Sequence, name: str) -> Tensor:
-    """Undo the rotation: row m is the part of member m again."""
+def turned_back(
+    graph: Graph, ring: Ring, parts: Tensor, output: Tensor, sequence: Sequence, name: str
+) -> None:
+    """Undo the rotation: row p of the output is the part of place p again."""
     n = parts.shape[0]
     place = _place(graph, ring, sequence, name)
-    back = map_elements(graph, (n - 1) - _1, [place], sequence, f"{name}/back")
-    # Row 1 comes first, so that an offset of n, for place 0, is one of n - 1.
-    around = _rows(parts, [*range(1, n), 0])
-    found = dynamic_slice(graph, around, back, sequence, f"{name}/turn", dims=(0,), sizes=(n,))
-    if not ring.is_folded:
-        return found
-    place_of = {member: place for place, member in enumerate(ring.members)}
-    return _rows(found, [place_of[m] for m in range(n)])
+    back = select(0, n - _1, _1 == 0)
+    offset = map_elements(graph, back, [place], sequence, f"{name}/back")
+    dynamic_slice_with_output(graph, output, parts, offset, sequence, f"{name}/turn", sizes=(n,))
 
 
 def reduced_part(
@@ -122,15 +133,21 @@ def reduced_part(
     return moving
 
 
-def gathered_parts(graph: Graph, ring: Ring, own: Tensor, sequence: Sequence, name: str) -> Tensor:
-    """[n, part]: every member's own part, rotated; the part arriving in round k is k rows back."""
+def gathered_parts(
+    graph: Graph, ring: Ring, own: Tensor, found: Tensor, sequence: Sequence, name: str
+) -> None:
+    """Fill `found`, [n, part], with the parts of all members, rotated; row 0 is the own one.
+
+    The part that arrives in round k is k rows back.
+    """
     n = ring.group.size
+    sequence.add(Copy(own, found[0]))
     if n - 1 > MAX_UNROLLED:
-        return _gathered_in_loop(graph, ring, own, sequence, name)
-    rows = [own]
-    for _ in range(n - 1):
-        rows.append(send_round(graph, rows[-1], ring.after(), sequence, name))
-    return concat([row.expand([0]) for row in (rows[0], *reversed(rows[1:]))])
+        _gather_in_loop(graph, ring, found, sequence, name)
+        return
+    for row in reversed(range(1, n)):
+        sent = found[(row + 1) % n]
+        sequence.add(CrossReplicaCopy(sent, found[row], ring.after()))
 
 
 def _reduced_in_loop(
@@ -148,14 +165,9 @@ def _reduced_in_loop(
     return moving
 
 
-def _gathered_in_loop(
-    graph: Graph, ring: Ring, own: Tensor, sequence: Sequence, name: str
-) -> Tensor:
+def _gather_in_loop(graph: Graph, ring: Ring, found: Tensor, sequence: Sequence, name: str) -> None:
     n = ring.group.size
-    found = create_sliceable_tensor(graph, own.type, (n, own.n_elems), name=f"{name}/found")
-    moving = graph.clone(found[0], f"{name}/moving")
-    sequence.add(Copy(own, moving))
-    sequence.add(Copy(own, found[0]))
+    moving = duplicate(graph, found[0], sequence, f"{name}/moving")
     body = Sequence()
     row = _countdown(graph, n, sequence, body, name)
     received = send_round(graph, moving, ring.after(), body, name)
@@ -164,7 +176,6 @@ def _gathered_in_loop(
     )
     body.add(Copy(received, moving))
     sequence.add(Repeat(n - 1, body))
-    return found
 
 
 def _countdown(graph: Graph, begin: int, sequence: Sequence, body: Sequence, name: str) -> Tensor:
