@@ -49,6 +49,14 @@ def test_what_needs_more_is_estimated_to_need_more(estimates):
     assert estimates.of(less).seconds > estimates.of(kept).seconds
 
 
+def test_more_kinds_of_operations_need_more_memory_for_code(estimates):
+    """A stage with all layers has the code of every kind once: equal layers share it."""
+    n_kinds = estimates.n_kinds
+    assert n_kinds[2, 3] == n_kinds[2, 6]
+    assert n_kinds[0, 8] == n_kinds[0, 3] + n_kinds[6, 8]
+    assert n_kinds[3, 3] == 0
+
+
 def test_states_of_tables_alone_take_less_time_and_more_memory(small_task):
     """States that leave the chip cost time; if only a table's do, others need memory."""
     model = nn.Sequential(nn.Embedding(2000, 16), nn.Linear(16, 16), nn.Linear(16, 16))

@@ -34,6 +34,18 @@ def test_segments_count_flops_and_weights(small_task):
     assert found.n_bytes_in.tolist() == [0, 4 * 4 * 8, *[4 * 4 * 16] * 5, 4 * 4 * 256]
 
 
+def test_layers_that_are_alike_have_the_same_kinds_of_operations(small_task):
+    """Equal layers add no kinds; where tied weights fold segments, their kinds are those of all."""
+    kinds = segments_of(small_task.model, small_task.args).kinds
+    assert (kinds[2:6] == kinds[2]).all()
+    assert (kinds[6] != kinds[2]).any()
+    ids = (torch.zeros(1, 3, dtype=torch.long),)
+    tied = segments_of(Tied(), ids)
+    assert tied.kinds.shape[0] == len(tied) == 4
+    assert tied.kinds[0].sum() >= 2  # the look-up and the output layer
+    assert (tied.kinds[1] == tied.kinds[2]).all()
+
+
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=8), st.integers(1, 4))
 def test_cuts_are_as_even_as_can_be(weights, n_stages):
     """No other cuts give a lighter heaviest stage."""

@@ -176,6 +176,23 @@ def test_what_is_stopped_rules_out_what_is_as_large(small_task, tmp_path, monkey
     assert len(list(tmp_path.glob("*.json"))) == len(found.outcomes) - 1
 
 
+def test_what_is_too_large_to_compile_here_is_not_begun(small_task, tmp_path, monkeypatch):
+    """With little memory free, optimiser states are not shared out over replicas."""
+    kept = []
+
+    def tried(run, jobs, *_):
+        for job in jobs:
+            kept.append(job)
+            yield job, Outcome(job, error="not compiled")
+
+    monkeypatch.setattr(planner, "results_of", tried)
+    for n_bytes in (2**30, 2**20):
+        monkeypatch.setattr(planner, "available_bytes", lambda n=n_bytes: n)
+        kept.clear()
+        plan(small_task, folder=tmp_path / str(n_bytes), n_workers=1, max_candidates=100)
+        assert any(c.shards_states for c in kept) == (n_bytes == 2**30)
+
+
 def test_table_words_and_picture(small_plan):
     """The table has all candidates, the words name the choice, the picture is SVG."""
     found, _, _ = small_plan

@@ -21,10 +21,18 @@ Floats = np.ndarray
 # Guesses, until something is compiled. They matter as far as candidates differ in them.
 SHARE_OF_PEAK = 0.3  # that products reach in whole models
 BACKWARD_TO_FORWARD = 2.0  # a product has two gradients of its size
-BYTES_PER_BYTE = 1.2  # code, gaps and uneven tiles, to the bytes of tensors
-USED_OF_PROPORTION = 0.5  # of the memory that products may use for themselves
+# From trials of GPT-2 small, ResNet-50 and BERT-Large over four chips.
+BYTES_PER_BYTE = 1.05  # gaps and uneven tiles, to the bytes of tensors
+CODE_OF_A_KIND = 8_000  # bytes of a tile, for operations of a name and shapes, and their gradients
+KEPT_OF_MADE = 0.5  # values that wait for the backward pass, of all that are computed
+COPIES_OF_TABLES = 3  # values of an update, which is computed in float
+COPIES_IN_PRODUCTS = 3  # where a table is an output layer, too: rearranged, and its gradients
+USED_OF_PROPORTION = 0.1  # of the memory that products may use for themselves
 DEFAULT_PROPORTION = 0.6  # Poplar's
 SLOWER_WITH = {None: 1.0, 0.3: 1.02, 0.15: 1.06}  # products with less memory
+# Bytes of this computer for each element of the largest weight whose states are shared out: GPT-2's
+# table of 38.6 million needs more than 14 GiB to compile so.
+HOST_BYTES_PER_SHARDED = 400
 _SWEEPS = 8  # over all outcomes, to fit times of segments
 
 
@@ -42,6 +50,7 @@ class Estimates:
     def __init__(self, task: Task, segments: Segments):
         self.task, self.segments, self.system = task, segments, task.system
         self.n_bytes_of_state, self.n_bytes_of_gradient = _bytes_of_training(task)
+        self.n_kinds = _unions(segments.kinds)
         self.outcomes: list[Outcome] = []
         self.seconds = self._guessed_seconds()
         self.used_of_proportion = USED_OF_PROPORTION
@@ -173,11 +182,13 @@ class Estimates:
         return np.array(outcome.n_bytes) / outcome.available_bytes, guessed
 
     def _guessed_shares(self, candidate: Candidate) -> Floats:
-        """Weights, gradients, states, what waits for the backward pass, and what products use."""
+        """Weights, gradients, states, what waits for the backward pass, products, and code."""
         stages = np.arange(candidate.n_stages)[:, None, None]
         n_bytes = self._held_bytes(candidate) + self._waiting_bytes(candidate, stages)
         of_products = self.used_of_proportion * _proportion(candidate)
-        return n_bytes * BYTES_PER_BYTE / self.system.chip.n_bytes_total + of_products
+        chip = self.system.chip
+        of_code = CODE_OF_A_KIND * self.n_kinds / chip.n_bytes_per_tile
+        return n_bytes * BYTES_PER_BYTE / chip.n_bytes_total + of_products + of_code
 
     def _held_bytes(self, candidate: Candidate) -> Floats:
         weights = self.segments.n_weight_bytes
@@ -185,7 +196,9 @@ class Estimates:
             return _sums(weights)
         shared = candidate.n_replicas if candidate.shards_states else 1
         states = (weights - self._away(candidate)) * self.n_bytes_of_state / shared
-        return _sums((1 + self.n_bytes_of_gradient) * weights + states)
+        n_copies = COPIES_OF_TABLES + COPIES_IN_PRODUCTS * (self.segments.home is not None)
+        passing = n_copies * self.segments.n_table_bytes
+        return _sums((1 + self.n_bytes_of_gradient) * weights + states + passing)
 
     def _waiting_bytes(self, candidate: Candidate, stages: Floats) -> Floats:
         """Values for the backward pass, of all micro-batches under way; the largest at least."""
@@ -194,10 +207,20 @@ class Estimates:
             return _maxima(made)
         n_under_way = 2 * (candidate.n_pipeline_stages - 1 - stages) + 1
         if not candidate.recomputes:
-            return n_under_way * _sums(made)
+            kept = KEPT_OF_MADE * made
+            if candidate.home is None or not candidate.cuts:
+                return n_under_way * _sums(kept)
+            first = np.where(np.arange(len(made)) == 0, kept, 0)  # of it, most is the last stage's
+            return n_under_way * _sums(kept - first) + _sums(first)
         entering = np.broadcast_to(given[:, None], (len(given), len(given) + 1))
         entering = np.concatenate((entering, np.zeros((1, len(given) + 1))))
         return n_under_way * entering + _sums(given) + _maxima(made)
+
+    def host_bytes(self, candidate: Candidate) -> float:
+        """Memory of this computer that compiling it takes at least, as far as that is known."""
+        if not candidate.shards_states:
+            return 0.0
+        return HOST_BYTES_PER_SHARDED * max(w.numel() for w in self.task.model.parameters())
 
     # -- cuts --------------------------------------------------------------------------------------
 
@@ -254,6 +277,15 @@ def _maxima(column: np.ndarray) -> Floats:
     found = np.zeros((n + 1, n + 1))
     for begin in range(n):
         found[begin, begin + 1 :] = np.maximum.accumulate(column[begin:])
+    return found
+
+
+def _unions(kinds: np.ndarray) -> Floats:
+    """[begin, end]: kinds that any of the rows begin … end - 1 has."""
+    n = len(kinds)
+    found = np.zeros((n + 1, n + 1))
+    for begin in range(n):
+        found[begin, begin + 1 :] = np.logical_or.accumulate(kinds[begin:]).sum(axis=1)
     return found
 
 

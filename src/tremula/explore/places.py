@@ -1,6 +1,6 @@
 """Where a model can be cut into stages, and what lies between two cuts: flops and bytes."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,9 +28,10 @@ class Segments:
     parameters that are first used there, `n_bytes_in` int64 of the tensors given to the module,
     `n_bytes_made` int64 of all values that operations there compute, `n_table_bytes` int64 of
     weights with `least_of_table` elements or more, which are far larger than all others (0: there
-    are none). `home` is a module that uses weights of an earlier one again (tied), if there is any:
-    it and what follows is counted with the first segment, and so is all up to the owner of these
-    weights.
+    are none). `kinds` bool[n_places + 1, n_kinds]: operations there, by name and shapes.
+
+    `home` is a module that uses weights of an earlier one again (tied), if there is any: it and
+    what follows is counted with the first segment, and so is all up to the owner of these weights.
     """
 
     names: tuple[str, ...]
@@ -39,6 +40,7 @@ class Segments:
     n_bytes_in: Ints
     n_bytes_made: Ints
     n_table_bytes: Ints
+    kinds: np.ndarray
     least_of_table: int = 0
     home: str | None = None
 
@@ -79,8 +81,8 @@ def segments_of(
     tensors: dict[str, Tensor] = {
         name: mode.from_tensor(t.detach()) for name, t in _tensors_of(model)
     }
-    with mode, torch.no_grad(), FlopCounterMode(display=False) as counter, _MadeBytes() as made:
-        walk = _Walk(model, lambda: (float(counter.get_total_flops()), made.n_bytes))
+    with mode, torch.no_grad(), FlopCounterMode(display=False) as counter, _Made() as made:
+        walk = _Walk(model, counter, made)
         try:
             fake_args, fake_kwargs = _faked((tuple(args), dict(kwargs or {})), mode)
             torch.func.functional_call(model, tensors, fake_args, fake_kwargs)
@@ -98,17 +100,20 @@ def _faked(value: Any, mode: FakeTensorMode) -> Any:  # noqa: ANN401 - any struc
     return tree_map_only(Tensor, lambda t: mode.from_tensor(t.detach()), value)
 
 
-class _MadeBytes(TorchDispatchMode):
-    """Counts the bytes of values that are computed; views have none of their own."""
+class _Made(TorchDispatchMode):
+    """What is computed: bytes of values, and operations by name and shapes; views are neither."""
 
     def __init__(self) -> None:
         super().__init__()
         self.n_bytes = 0
+        self.operations: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         given = func(*args, **(kwargs or {}))
-        if not getattr(func, "is_view", False):
-            self.n_bytes += _n_bytes(given)
+        if not getattr(func, "is_view", False) and (n_bytes := _n_bytes(given)):
+            self.n_bytes += n_bytes
+            shapes = [tuple(t.shape) for t in tree_leaves(args) if isinstance(t, Tensor)]
+            self.operations.append(f"{func} {shapes}")
         return given
 
 
@@ -117,13 +122,12 @@ def _n_bytes(value: object) -> int:
 
 
 class _Walk:
-    """Notes when the forward pass first comes to each place; `count` has flops and bytes so far."""
+    """Notes when the forward pass first comes to each place."""
 
-    def __init__(self, model: nn.Module, count: Callable[[], tuple[float, int]]):
-        self.count = count
-        self.model = model
-        # Of each name: flops and bytes made until then, bytes given.
-        self.begun: dict[str, tuple[float, int, int]] = {}
+    def __init__(self, model: nn.Module, counter: FlopCounterMode, made: _Made):
+        self.model, self.counter, self.made = model, counter, made
+        # Of each name: bytes given, and then flops, bytes and operations until then.
+        self.begun: dict[str, tuple[int, float, int, int]] = {}
         self._handles = [
             model.get_submodule(name).register_forward_pre_hook(partial(self._note, name))
             for name in places_of(model)
@@ -131,24 +135,29 @@ class _Walk:
 
     def _note(self, name: str, _: nn.Module, given: tuple) -> None:
         if name not in self.begun:
-            self.begun[name] = *self.count(), _n_bytes(given)
+            self.begun[name] = _n_bytes(given), *self._count()
+
+    def _count(self) -> tuple[float, int, int]:
+        flops = float(self.counter.get_total_flops())
+        return flops, self.made.n_bytes, len(self.made.operations)
 
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
 
     def segments(self) -> Segments:
-        names, (n_flops, n_made) = tuple(self.begun), self.count()
-        flops, made, given = zip((0.0, 0, 0), *self.begun.values(), strict=True)
+        names, least = tuple(self.begun), least_of_tables(self.model)
+        rows = [(0, 0.0, 0, 0), *self.begun.values(), (0, *self._count())]
+        given, flops, made, n_operations = zip(*rows, strict=True)
+        tables = self._weight_bytes(names, least) if least else np.zeros(len(rows) - 1, np.int64)
         columns = (
-            np.diff(np.array([*flops, n_flops])),
+            np.diff(np.array(flops)),
             self._weight_bytes(names),
-            np.array(given, np.int64),
-            np.diff(np.array([*made, n_made], np.int64)),
+            np.array(given[:-1], np.int64),
+            np.diff(np.array(made, np.int64)),
+            tables,
+            _kinds(self.made.operations, n_operations),
         )
-        least = least_of_tables(self.model)
-        tables = self._weight_bytes(names, least) if least else np.zeros(len(flops), np.int64)
-        columns = (*columns, tables)
         tie = self._tie(names)
         if tie is None:
             return Segments(names, *columns, least)
@@ -191,8 +200,17 @@ def least_of_tables(model: nn.Module) -> int:
 
 def _folded(column: np.ndarray, owner: int, user: int) -> np.ndarray:
     """Rows up to the owner, and from the user on, as one; then those between."""
-    first = column[: owner + 1].sum() + column[user:].sum()
-    return np.concatenate(([first], column[owner + 1 : user]))
+    ends = np.concatenate((column[: owner + 1], column[user:]))
+    first = ends.any(axis=0) if column.dtype == bool else ends.sum(axis=0)
+    return np.concatenate((first[None], column[owner + 1 : user]))
+
+
+def _kinds(operations: Sequence[str], bounds: Sequence[int]) -> np.ndarray:
+    """bool[n_segments, n_kinds] of operations in order, those of a segment between two bounds."""
+    names, kind = np.unique(np.array(operations, str), return_inverse=True)
+    found = np.zeros((len(bounds) - 1, len(names)), bool)
+    found[np.searchsorted(bounds, np.arange(len(kind)), side="right") - 1, kind] = True
+    return found
 
 
 def balanced_cuts(weights: np.ndarray, n_stages: int) -> tuple[int, ...]:

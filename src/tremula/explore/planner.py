@@ -122,6 +122,7 @@ class _Search:
         self.under_way: list[Candidate] = []
         self.stopped: list[Candidate] = []  # for want of this computer's memory
         self.end, self.max_candidates = 0.0, 0
+        self.n_bytes_each = 0  # that a trial may take here
 
     def run(self, max_candidates: int, max_seconds: float) -> Plan:
         began = time.monotonic()
@@ -176,11 +177,13 @@ class _Search:
         return next((c for c in ranked if c.n_stages not in busy), None)
 
     def _is_open(self, candidate: Candidate) -> bool:
-        """Neither tried, nor as large to compile as one that was stopped for want of memory.
+        """Neither tried, nor too large to compile here, nor as large as one that was stopped.
 
         That follows from the number of stages and from sharding, hardly from other settings.
         """
-        return candidate not in self.found and not any(
+        if candidate in self.found or self.estimates.host_bytes(candidate) > self.n_bytes_each:
+            return False
+        return not any(
             stopped.n_stages == candidate.n_stages
             and stopped.shards_states <= candidate.shards_states
             for stopped in self.stopped
@@ -274,8 +277,8 @@ class _Search:
 
     def _tried(self, candidates: Iterable[Candidate], n_workers: int) -> Iterator[tuple]:
         """With the outcome of each; what would take too much memory or time is stopped."""
-        n_bytes = int(SHARE_OF_FREE * available_bytes()) // n_workers
-        limits = Limits(n_bytes, max(0.0, self.end - time.monotonic()))
+        self.n_bytes_each = int(SHARE_OF_FREE * available_bytes()) // n_workers
+        limits = Limits(self.n_bytes_each, max(0.0, self.end - time.monotonic()))
         return results_of(lambda c: try_candidate(self.task, c), candidates, n_workers, limits)
 
     def _try_alone(self, candidate: Candidate) -> None:

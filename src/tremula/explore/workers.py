@@ -68,9 +68,7 @@ def results_of(
         yield from _shared_out(run, iter(jobs), n_workers or default_workers(), limits, workers)
     finally:
         for worker in workers:
-            worker.process.terminate()
-            worker.process.join()
-            worker.connection.close()
+            worker.end()
 
 
 class _Worker:
@@ -89,6 +87,11 @@ class _Worker:
         self.job = job
         self.connection.send(job)
 
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.join()
+        self.connection.close()
+
 
 def _shared_out(
     run: Run, jobs: Iterator[Job], most: int, limits: Limits, workers: list[_Worker]
@@ -96,21 +99,31 @@ def _shared_out(
     """Fills `workers` as there are jobs for them."""
     end = None if limits.seconds is None else time.monotonic() + limits.seconds
     at: dict[Any, _Worker] = {}
-    for job in islice(jobs, most):
-        workers.append(worker := _Worker(run, limits))
+
+    def begin(job: Job, worker: _Worker | None = None) -> None:
+        if worker is None:
+            workers.append(worker := _Worker(run, limits))
         worker.begin(job)
         at[worker.connection] = worker
+
+    for job in islice(jobs, most):
+        begin(job)
     while at:
         ready = wait(list(at), None if end is None else max(0.0, end - time.monotonic()))
         if not ready:
             yield from ((worker.job, _late(limits)) for worker in at.values())
             return
         for connection in ready:
-            worker = at.pop(connection)
-            yield worker.job, _received(worker.connection)
+            worker: _Worker | None = at.pop(connection)
+            result = _received(worker.connection)
+            job = worker.job
+            if isinstance(result, Stopped):  # what it had is free for others
+                workers.remove(worker)
+                worker.end()
+                worker = None
+            yield job, result
             for job in islice(jobs, 1):
-                worker.begin(job)
-                at[connection] = worker
+                begin(job, worker)
 
 
 def _late(limits: Limits) -> Stopped:
