@@ -20,7 +20,7 @@ from tests.frontends.geometric.graphs import SEEDS, graph_sizes, random_graphs
 from tests.scripts import run_script
 from tremula.base.errors import InvalidOption
 from tremula.frontends.geometric.feeding.assemble import ColumnCollater
-from tremula.frontends.geometric.feeding.threads import in_threads
+from tremula.frontends.geometric.feeding.threads import in_threads, shared_out
 from tremula.frontends.geometric.fixed_size.collate import (
     CombinedBatchingCollater,
     FixedSizeCollater,
@@ -165,6 +165,17 @@ def test_threads_keep_the_order():
     assert [next(results) for _ in range(3)] == [2, 3, 6]
     with pytest.raises(ZeroDivisionError):
         next(results)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 64])
+def test_work_is_shared_out(n):
+    """Every number is in one part, whatever there are of them; errors of a part are raised."""
+    found = []
+    shared_out(lambda part: found.extend(range(part.start, part.stop)), n)
+    assert sorted(found) == list(range(n))
+    if n:
+        with pytest.raises(ZeroDivisionError):
+            shared_out(lambda part: 1 // (part.start - part.start), n)
 
 
 def test_what_is_ready_is_announced():

@@ -13,6 +13,7 @@ from torch_geometric.data import Batch, Data
 from tremula.frontends.geometric.common import GraphBatch
 from tremula.frontends.geometric.feeding import copies
 from tremula.frontends.geometric.feeding.columns import GraphColumns
+from tremula.frontends.geometric.feeding.threads import shared_out
 from tremula.frontends.geometric.fixed_size.collate import (
     check_fits,
     check_n_graphs,
@@ -101,12 +102,8 @@ class ColumnCollater:
             batch.numpy(), ptr.numpy(), nodes_mask, graphs_mask,
         )  # fmt: skip
         if n_edges:
-            index = self._edge_index
             out = self._empty((2 * n_packs, n_edges), torch.int64)
-            copies.fill_edges(
-                starts, graphs, self.columns.edge_start, index, ptr.numpy(), n_edges, n_graphs,
-                out.numpy(), edges_mask,
-            )  # fmt: skip
+            self._fill_edges(graphs, starts, ptr.numpy(), out.numpy(), edges_mask)
             made["edge_index"] = out
         made |= {"batch": batch, "ptr": ptr} | (masks if self.add_masks_to_batch else {})
         return self._batch(made)
@@ -201,6 +198,23 @@ class ColumnCollater:
 
     def _empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype, pin_memory=self.pin_memory)
+
+    def _fill_edges(
+        self, graphs: np.ndarray, starts: np.ndarray, ptr: np.ndarray, out: np.ndarray,
+        mask: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Edges are most of a batch, so packs are shared out over threads."""
+        n_edges, n_graphs = out.shape[1], self.options.num_graphs
+
+        def fill(packs: slice) -> None:
+            first, last = packs.start, packs.stop
+            copies.fill_edges(
+                starts[first : last + 1], graphs, self.columns.edge_start, self._edge_index,
+                ptr[first * (n_graphs + 1) : last * (n_graphs + 1)], n_edges, n_graphs,
+                out[2 * first : 2 * last], mask[first * n_edges : last * n_edges],
+            )  # fmt: skip
+
+        shared_out(fill, len(starts) - 1)
 
     def _rows(self, copied: RowCopy, graphs: np.ndarray, places: Places) -> Tensor:
         """An attribute of all packs."""

@@ -1,11 +1,14 @@
-"""Batches made ahead of their use, in threads, in order."""
+"""Batches made ahead of their use, in threads, in order; and one batch by several threads."""
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from functools import cache
+from itertools import islice, pairwise
 from typing import TypeVar
 
+_MOST_SHARES = 8  # of one batch: more threads wait for memory, not for each other
 Work = TypeVar("Work")
 Result = TypeVar("Result")
 
@@ -40,3 +43,20 @@ def in_threads(
 
 def _is_ready(future: Future) -> bool:
     return future.done() and not future.cancelled() and future.exception() is None
+
+
+def shared_out(work: Callable[[slice], object], n: int) -> None:
+    """work(part) for parts of 0 to n, side by side; it must hold no lock of Python to gain."""
+    n_parts = min(n, os.cpu_count() or 1, _MOST_SHARES)
+    ends = [n * part // n_parts for part in range(n_parts + 1)] if n else [0]
+    parts = [slice(begin, end) for begin, end in pairwise(ends)]
+    if len(parts) < 2:
+        for part in parts:
+            work(part)
+    else:
+        list(_helpers(os.getpid()).map(work, parts))
+
+
+@cache
+def _helpers(process: int) -> ThreadPoolExecutor:  # noqa: ARG001 - threads do not survive a fork
+    return ThreadPoolExecutor(_MOST_SHARES, thread_name_prefix="tremula-fill")

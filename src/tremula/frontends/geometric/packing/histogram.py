@@ -127,6 +127,11 @@ class HistogramPackingSampler(Sampler[list[int]]):
         self.epoch = 0
         self._sizes = sizes
         self._plan = plan_packs(sizes, max_num_graphs, self.max_num_nodes, self.max_num_edges)
+        # NumPy orders numbers of 16 bits by counting.
+        n_classes = int(self._plan.class_of_graph.max(initial=-1)) + 1
+        narrow = np.int16 if n_classes <= np.iinfo(np.int16).max else np.int64
+        self._class_of_graph = self._plan.class_of_graph.astype(narrow)
+        self._slots_by_class = np.argsort(self._plan.slot_class, kind="stable")
         self._refuse_large(allow_skip_data)
 
     def _refuse_large(self, allow_skip_data: bool) -> None:
@@ -167,10 +172,9 @@ class HistogramPackingSampler(Sampler[list[int]]):
 
     def _dealt(self, graphs: np.ndarray) -> np.ndarray:
         """A graph for each slot: the next one of the slot's class, in the order given."""
-        plan = self._plan
         result = np.empty_like(graphs)
-        by_class = graphs[np.argsort(plan.class_of_graph[graphs], kind="stable")]
-        result[np.argsort(plan.slot_class, kind="stable")] = by_class
+        by_class = graphs[np.argsort(self._class_of_graph[graphs], kind="stable")]
+        result[self._slots_by_class] = by_class
         return result
 
     def __iter__(self) -> Iterator[list[int]]:
