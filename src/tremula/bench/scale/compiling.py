@@ -109,9 +109,14 @@ class Compiled:
     n_bytes: int
 
 
-def compiled(make: str) -> Compiled:
-    """Build and compile a tile program, up to the cycles of a call, in a process of its own."""
-    return compiled_script(_SCRIPT.format(make=make))
+def compiled(make: str, n_times: int = 1) -> Compiled:
+    """Build and compile a tile program, up to the cycles of a call, in a process of its own.
+
+    Of several times, each in a fresh process, the fastest counts: whatever else a machine does
+    only adds, a fifth from one time to the next.
+    """
+    script = _SCRIPT.format(make=make)
+    return min((compiled_script(script) for _ in range(n_times)), key=lambda done: done.seconds)
 
 
 def compiled_script(script: str) -> Compiled:
