@@ -116,7 +116,7 @@ def _address(column: np.ndarray) -> int:
     if column.size and column.flags.writeable:
         held: Any = column  # a buffer, which its type does not say
         return ctypes.addressof(ctypes.c_char.from_buffer(held))
-    return column.ctypes.data
+    return column.__array_interface__["data"][0]
 
 
 def _library(text: str) -> Path | None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tremula.base.types import FLOAT
 from tremula.compiler.lower.lower import lower
-from tremula.compiler.passes.exchange import exchanges_of
+from tremula.compiler.passes.exchange import SharedColumns, StepExchange, exchanges_of
+from tremula.compiler.passes.on_tile_copies import TileCopies
 from tremula.hardware import chip
 from tremula.poplar import programs as p
 from tremula.poplar.tensors.tensor import concat
@@ -224,3 +225,17 @@ def test_repeated_source_is_one_fragment(small_graph):
     assert moved.before.received.tolist() == [0, 0, 0, 4]
     assert moved.before.n_in_fragments.tolist() == [0, 0, 0, 1]
     assert moved.gather.n_bytes.tolist() == [0, 0, 0, 28]
+
+
+def test_equal_columns_of_exchanges_are_one():
+    """What is the same in two exchanges takes memory once; what differs stays as it is."""
+    columns = SharedColumns()
+    sizes = np.arange(12).reshape(3, 4)
+    one = columns.of(StepExchange(gather=TileCopies(sizes[0], sizes[1], sizes[2])))
+    other = columns.of(StepExchange(scatter=TileCopies(sizes[1], sizes[1] + 1, sizes[0])))
+    assert other.before is None
+    assert other.gather is None
+    assert other.scatter.n_bytes is one.gather.n_copies
+    assert other.scatter.cycles is one.gather.n_bytes
+    assert other.scatter.n_copies.tolist() == [5, 6, 7, 8]
+    assert one.gather.n_bytes.base is None, "nothing larger is kept for it"

@@ -166,7 +166,42 @@ def group_columns(random):
     return begin, begin + random.integers(0, 2, n) * 4, run, row, run_start, tile, room(4, n)
 
 
+def moving_columns(random):
+    """Groups of sub-vectors, and parts of them: of few places, so that some are alike."""
+    sub = np.sort(random.integers(0, 6, 12))
+    begin, tile = random.integers(0, 2, 12), random.integers(0, 2, 6)[sub]
+    owner = np.sort(random.integers(0, 12, 20))
+    home, low, marks = random.integers(0, 2, 20), random.integers(0, 9, 20), np.zeros(6, bool)
+    return begin, begin + 1, tile, sub, owner, low, low + 1, home, marks
+
+
+def find_moving_columns(random):
+    _, _, tile, sub, owner, _, _, home, marks = moving_columns(random)
+    return tile, sub, owner, home, marks
+
+
+def kind_columns(random):
+    begin, end, tile, sub, *_, marks = moving_columns(random)
+    marks[:] = random.integers(0, 4, 6) > 0
+    return begin, end, tile, sub, np.zeros(16, np.int64), marks
+
+
+def take_columns(random):
+    _, _, tile, sub, owner, low, high, home, marks = moving_columns(random)
+    marks[:] = random.integers(0, 2, 6)
+    return tile, sub, owner, low, high, home, marks, room(2, 20)
+
+
+def elsewhere_columns(random):
+    tiles = random.integers(0, 4, 5)
+    return *tile_map(random), tiles, *ascending(random, 5), room(4, random.integers(0, 40))
+
+
 SWEEPS = {
+    sweeps.cut_elsewhere: elsewhere_columns,
+    sweeps.find_moving: find_moving_columns,
+    sweeps.keep_first_of_kind: kind_columns,
+    sweeps.take_moving: take_columns,
     sweeps.contiguous_groups: group_columns,
     sweeps.find_crossing: lambda r: (tile_map(r)[1], *ascending(r, 9), *empty(9)),
     interval_sweeps.join_in_turn: lambda random: (*series(random, 9), room(2, 9)),
@@ -267,3 +302,18 @@ def test_a_sweep_turns_native_when_it_was_called_enough(monkeypatch):
     for _ in range(4):
         sweep([0] * 4)
     assert called == ["python", "python", "native", "native"]
+
+
+def test_only_the_first_of_sub_vectors_alike_moves():
+    """Alike are those of the same intervals on the same tile, in number, too."""
+    for seed in range(200):
+        begin, end, tile, sub, firsts, marks = kind_columns(np.random.default_rng(seed))
+        wanted, known = [], set()
+        for number, is_marked in enumerate(marks.tolist()):
+            rows = np.flatnonzero(sub == number)
+            kind = tuple(zip(*(c[rows].tolist() for c in (begin, end, tile)), strict=True))
+            wanted.append(is_marked and kind not in known if len(rows) else is_marked)
+            if is_marked:
+                known.add(kind)
+        sweeps.keep_first_of_kind.function(begin, end, tile, sub, firsts, marks)
+        assert marks.tolist() == wanted

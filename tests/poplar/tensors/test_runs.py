@@ -1,6 +1,7 @@
 """Runs and intervals against references that look at every element."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from tremula.poplar.tensors.runs import (
     Runs,
     byte_intervals,
     joined_intervals,
+    ones,
     union_of_runs,
 )
 from tremula.poplar.tensors.tile_map import ByteTileMap
@@ -129,3 +131,11 @@ def test_holders_of_addresses(places):
     table.names = list("abcd")
     expected = sorted({table.id_at(4 * place) for place in places})
     assert table.holders_of(np.array(places), 4) == expected
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 8, 1000])
+def test_ones_are_many_and_for_reading(n):
+    """As many as were asked for; nobody can change what others read."""
+    column = ones(n)
+    assert column.tolist() == [1] * n
+    assert not column.flags.writeable

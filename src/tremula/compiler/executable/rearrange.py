@@ -10,7 +10,7 @@ from tremula.base.types import QUARTER
 from tremula.codelets.spec import FieldKind, FieldSpec
 from tremula.compiler.program_ir import CopyPlan, FrozenGraph
 from tremula.poplar.tensors.layout import Slots, moved
-from tremula.poplar.tensors.runs import Runs, expand
+from tremula.poplar.tensors.runs import Runs, expand, ones
 from tremula.poplar.tensors.variables import ALIGNMENT_BYTES, VariableTable
 from tremula.poplar.vertices.columns import EdgeColumn, FrozenTable
 from tremula.poplar.vertices.compute_set import TemplateInstance
@@ -206,7 +206,7 @@ class _Planner:
         before = np.cumsum(original.count) - original.count
         first_run = np.cumsum(per_sub) - per_sub
         to = offset[owner] + before - before[first_run[owner]]
-        scratch = Runs(to, original.count, np.ones(len(to), np.int64))
+        scratch = Runs(to, original.count, ones(len(to)))
         place = Place(slots if isinstance(slots, int) else slots[run], spec.type.n_bytes)
         if spec.is_read:
             self.read.append(len(self.copies))

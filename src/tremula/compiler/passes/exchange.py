@@ -9,7 +9,7 @@ but the part that is on the tile already has to be copied into place, and output
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from tremula.compiler.passes.on_tile_copies import TileCopies, copies_of_edges, 
 from tremula.compiler.passes.parallel import in_parallel
 from tremula.compiler.passes.sweeps import (
     count_covering,
+    cut_elsewhere,
     longest_ways,
     pairs_in_turn,
     served_alone,
@@ -41,6 +42,7 @@ from tremula.compiler.program_ir import (
 )
 from tremula.hardware import exchange_latency_cycles
 from tremula.poplar.target import Target
+from tremula.poplar.tensors.interval_sweeps import filled
 from tremula.poplar.tensors.runs import joined_intervals, sorted_ends
 from tremula.poplar.tensors.tensor import Tensor
 
@@ -96,19 +98,41 @@ def further_on(exchange: StepExchange, n_tiles: int) -> StepExchange:
     """The same on another chip, whose tiles have numbers higher by n_tiles."""
     if n_tiles == 0:
         return exchange
-    columns = {
-        f.name: None if part is None else _moved_tiles(part, n_tiles)
-        for f in fields(exchange)
-        for part in (getattr(exchange, f.name),)
-    }
-    return StepExchange(**columns)  # pyright: ignore[reportArgumentType] - of the same types
+    # There is nothing between chips.
+    return _with_columns(exchange, lambda c: np.roll(c, n_tiles) if c.ndim == 1 else c)
 
 
-def _moved_tiles(part: ExchangePhase | TileCopies | Ints, n_tiles: int) -> object:
-    if isinstance(part, np.ndarray):
-        return np.roll(part, n_tiles) if part.ndim == 1 else part  # nothing between chips
-    columns = {f.name: _moved_tiles(getattr(part, f.name), n_tiles) for f in fields(part)}
-    return type(part)(**columns)  # pyright: ignore[reportArgumentType] - of the same types
+Part = TypeVar("Part", StepExchange, ExchangePhase, TileCopies)
+
+
+def _with_columns(part: Part, change: Callable[[Ints], Ints]) -> Part:
+    """The same with each of its columns changed."""
+
+    def changed(value: Any) -> Any:  # noqa: ANN401 - a column, a record of columns or None
+        if isinstance(value, np.ndarray):
+            return change(value)
+        return None if value is None else _with_columns(value, change)
+
+    return type(part)(**{f.name: changed(getattr(part, f.name)) for f in fields(part)})
+
+
+class SharedColumns:
+    """Each different column once: exchanges that differ mostly have some in common."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[int, ...], int], Ints] = {}
+
+    def of(self, exchange: StepExchange) -> StepExchange:
+        """The same exchange with columns that were met before."""
+        return _with_columns(exchange, self._column)
+
+    def _column(self, column: Ints) -> Ints:
+        key = column.shape, hash(column.tobytes())
+        if key not in self._known:  # by itself, not as a part of a larger one
+            self._known[key] = column if column.base is None else column.copy()
+            self._known[key].flags.writeable = False
+        known = self._known[key]
+        return known if np.array_equal(known, column) else column
 
 
 @record
@@ -139,12 +163,15 @@ def exchanges_of(programs: LoweredPrograms) -> StepExchanges:
     copies = sorted({copy.first for copy in programs.alike_copies})
     on_chips = graph.set_on_chips()
     alike = [(int(on_chips.first[i]), int(on_chips.n_tiles[i])) for i in firsts.tolist()]
+    columns = SharedColumns()
     distinct = _of_distinct(
-        {i: partial(exchange_of_compute_set, graph.compute_sets[i], graph) for i, _ in alike}, alike
+        {i: partial(exchange_of_compute_set, graph.compute_sets[i], graph) for i, _ in alike},
+        alike,
+        columns,
     )
     alike = [(c.first_on_chips, c.n_tiles) for c in (programs.alike_copies[i] for i in copies)]
     distinct += _of_distinct(
-        {i: partial(exchange_of_copy, programs.copies[i], graph) for i, _ in alike}, alike
+        {i: partial(exchange_of_copy, programs.copies[i], graph) for i, _ in alike}, alike, columns
     )
     row_of_step = np.full(len(programs.steps), -1, np.int64)
     copy_of_step = programs.copies_by_step()
@@ -160,7 +187,7 @@ def exchanges_of(programs: LoweredPrograms) -> StepExchanges:
             n_uses[row] += 1
             continue
         if step.kind is StepKind.CROSS_REPLICA or step.kind in HOST_KINDS:
-            moved = _exchange_with_outside(step, graph)
+            moved = columns.of(_exchange_with_outside(step, graph))
         else:
             continue
         row_of_step[number] = len(distinct)
@@ -170,11 +197,14 @@ def exchanges_of(programs: LoweredPrograms) -> StepExchanges:
 
 
 def _of_distinct(
-    firsts: dict[int, Callable[[], StepExchange]], alike: list[tuple[int, int]]
+    firsts: dict[int, Callable[[], StepExchange]],
+    alike: list[tuple[int, int]],
+    columns: SharedColumns,
 ) -> list[StepExchange]:
     """Exchanges of some, and of those that do the same on tiles further on."""
-    known = dict(zip(firsts, in_parallel(lambda find: find(), firsts.values()), strict=True))
-    return [further_on(known[first], n_tiles) for first, n_tiles in alike]
+    found = in_parallel(lambda find: columns.of(find()), firsts.values())
+    known = dict(zip(firsts, found, strict=True))
+    return [columns.of(further_on(known[first], n_tiles)) for first, n_tiles in alike]
 
 
 def exchange_of_compute_set(compute_set: FrozenComputeSet, graph: FrozenGraph) -> StepExchange:
@@ -235,10 +265,8 @@ def _remote_needs(edges: Iterable[Edge], graph: FrozenGraph) -> _RemotePieces:
     tile, begin, end = (np.concatenate(c) for c in zip(*parts, strict=True))
     if len(parts) > 2:  # of several edges
         tile, begin, end = merge_per_group(tile, begin, end, n_tiles, span)[:3]
-    owner, low, high, home = graph.tile_map.split(begin, end)
-    here = tile[owner]
-    remote = here != home
-    return _RemotePieces(here[remote], low[remote], high[remote], home[remote])
+    n_expected = len(begin) + len(begin) // 4 + 64  # few are cut
+    return _RemotePieces(*filled(cut_elsewhere, 4, n_expected, *graph.tile_map, tile, begin, end))
 
 
 def _in_both(read: _RemotePieces, written: _RemotePieces, graph: FrozenGraph) -> Ints:

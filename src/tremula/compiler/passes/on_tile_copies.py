@@ -8,7 +8,13 @@ import numpy as np
 from tremula.codelets.spec import Direction, FieldKind
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.intervals import Edge, sum_per_tile
-from tremula.compiler.passes.sweeps import contiguous_groups, find_crossing
+from tremula.compiler.passes.sweeps import (
+    contiguous_groups,
+    find_crossing,
+    find_moving,
+    keep_first_of_kind,
+    take_moving,
+)
 from tremula.compiler.program_ir import FrozenGraph
 from tremula.hardware import Chip
 
@@ -84,14 +90,15 @@ def _pieces_out_of_place(edge: Edge, graph: FrozenGraph) -> tuple[Ints, Ints]:
     """
     groups = _contiguous_groups(edge, graph)
     owner, low, high, home = graph.tile_map.split(groups.begin, groups.end)
-    is_here = home == groups.tile[owner]
-    n_subs = int(groups.sub[-1]) + 1 if len(groups.sub) else 0
-    moves = np.bincount(groups.sub, minlength=n_subs) > 1
-    moves[groups.sub[owner[~is_here]]] = True
+    moves = np.zeros(int(groups.sub[-1]) + 1 if len(groups.sub) else 0, bool)
+    find_moving(groups.tile, groups.sub, owner, home, moves)
     if edge.spec.direction is Direction.INPUT:
-        moves &= _is_first_of_its_kind(groups, moves)
-    chosen = moves[groups.sub[owner]] & is_here
-    return groups.tile[owner][chosen], (high - low)[chosen]
+        firsts = np.zeros(2 << len(groups.sub).bit_length(), np.int64)
+        keep_first_of_kind(groups.begin, groups.end, groups.tile, groups.sub, firsts, moves)
+    pieces = np.empty((2, len(owner)), np.int64)
+    (n,) = take_moving(groups.tile, groups.sub, owner, low, high, home, moves, pieces)
+    tile, size = pieces[:, :n]
+    return tile, size
 
 
 class _Groups(NamedTuple):
@@ -117,32 +124,3 @@ def _contiguous_groups(edge: Edge, graph: FrozenGraph) -> _Groups:
     groups = np.empty((4, len(begin)), np.int64)
     (n,) = contiguous_groups(begin, end, run, row, run_start, table.tile, groups)
     return _Groups(*groups[:, :n])
-
-
-def _is_first_of_its_kind(groups: _Groups, chosen: Ints) -> Ints:
-    """bool[n_subs]: no earlier chosen sub-vector has the same bytes on the same tile."""
-    rows = np.flatnonzero(chosen[groups.sub])
-    result = np.zeros(len(chosen), bool)
-    if not len(rows):
-        return result
-    sub = groups.sub[rows]
-    first = np.flatnonzero(np.diff(sub, prepend=-1))
-    place = np.arange(len(rows)) - np.repeat(first, np.diff(np.append(first, len(rows))))
-    mixed = _mix(
-        groups.begin[rows].astype(np.uint64)
-        + _mix(groups.end[rows].astype(np.uint64) + _mix(place))
-    )
-    # Sub-vectors count as the same if 64 well mixed bits of all their intervals agree.
-    kind = np.add.reduceat(mixed, first) + _mix(groups.tile[rows[first]])
-    order = np.argsort(kind)
-    new = np.flatnonzero(np.diff(kind[order], prepend=~kind[order[:1]]))
-    result[sub[first[np.minimum.reduceat(order, new)]]] = True
-    return result
-
-
-def _mix(numbers: Ints) -> Ints:
-    """uint64: numbers spread over all bits (the finaliser of splitmix64)."""
-    x = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))

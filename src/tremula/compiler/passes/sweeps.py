@@ -276,6 +276,103 @@ def contiguous_groups(begin, end, run, row, run_start, tile, groups):
 
 
 @sweep(n_elements)
+def cut_elsewhere(map_begin, map_end, map_tile, tile, begin, end, parts):
+    """Fill in (tile, begin, end, home) of parts of intervals that another tile's entry holds.
+
+    Entries of the map are sorted. Returns how many parts there are; `parts` need not have room for
+    all.
+    """
+    at, total, n = 0, 0, len(map_end)
+    for i in range(len(begin)):
+        low = begin[i]
+        if at < n and map_end[at] <= low:
+            at += 1
+        if (at > 0 and map_end[at - 1] > low) or (at < n and map_end[at] <= low):
+            at, high = 0, n
+            while at < high:
+                middle = (at + high) // 2
+                if map_end[middle] > low:
+                    high = middle
+                else:
+                    at = middle + 1
+        entry = at
+        while entry < n and map_begin[entry] < end[i]:
+            if map_tile[entry] != tile[i]:
+                if total < parts.shape[1]:
+                    parts[0, total] = tile[i]
+                    parts[1, total] = max(low, map_begin[entry])
+                    parts[2, total] = min(end[i], map_end[entry])
+                    parts[3, total] = map_tile[entry]
+                total += 1
+            entry += 1
+    return (total,)
+
+
+@sweep(n_elements)
+def find_moving(tile, sub, owner, home, moves):
+    """Mark sub-vectors that are not one contiguous piece of their tile.
+
+    Group i, of `sub[i]`, is wanted on `tile[i]`; part k is of group owner[k] and lies on home[k].
+    """
+    for i in range(1, len(sub)):
+        if sub[i] == sub[i - 1]:
+            moves[sub[i]] = 1
+    for k in range(len(owner)):
+        if home[k] != tile[owner[k]]:
+            moves[sub[owner[k]]] = 1
+
+
+@sweep(n_elements)
+def keep_first_of_kind(begin, end, tile, sub, firsts, moves):
+    """Unmark sub-vectors of the same intervals, on the same tile, as a marked one before them.
+
+    `firsts`, zeros, a power of two and more than there are groups, is scratch: where those that
+    stay marked begin, plus 1, by a number of 40 bits made of all their intervals.
+    """
+    i, n = 0, len(sub)
+    while i < n:
+        last = i + 1
+        while last < n and sub[last] == sub[i]:
+            last += 1
+        if moves[sub[i]]:
+            number = tile[i]
+            for k in range(i, last):
+                number = (number * 1000003 + begin[k]) & 1099511627775
+                number = (number * 1000003 + end[k]) & 1099511627775
+            place = (number + number // 1048576) & (len(firsts) - 1)
+            while firsts[place] > 0:
+                other, k = firsts[place] - 1, i
+                if tile[other] == tile[i]:
+                    while (
+                        k < last
+                        and sub[other + k - i] == sub[other]
+                        and begin[other + k - i] == begin[k]
+                        and end[other + k - i] == end[k]
+                    ):
+                        k += 1
+                if k == last and sub[other + k - i] != sub[other]:
+                    moves[sub[i]] = 0
+                    break
+                place = (place + 1) & (len(firsts) - 1)
+            if moves[sub[i]]:
+                firsts[place] = i + 1
+        i = last
+
+
+@sweep(n_elements)
+def take_moving(tile, sub, owner, low, high, home, moves, pieces):
+    """Fill in (tile, bytes) of parts, on their own tile, of marked sub-vectors: how many."""
+    n = 0
+    for k in range(len(owner)):
+        mine = owner[k]
+        if moves[sub[mine]] and home[k] == tile[mine]:
+            pieces[0, n] = home[k]
+            pieces[1, n] = high[k] - low[k]
+            n += 1
+    return (n,)
+
+
+@sweep(n_elements)
 def find_crossing(map_end, begin, end, crossing):
     """Which intervals go beyond the end of an entry of a sorted map: their places, how many."""
     at, found, n = 0, 0, len(map_end)

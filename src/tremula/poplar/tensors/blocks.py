@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tremula.poplar.tensors.runs import Ints, Pieces, Runs, compress, expand
+from tremula.poplar.tensors.runs import Ints, Pieces, Runs, compress, expand, ones
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class BlockCuts:
         within = rows - self.row[p]
         start = self.begin(p[:, None], q[None, :]) + within[:, None] * width[None, :]
         count = np.broadcast_to(width, start.shape)
-        return Runs(start.ravel(), count.ravel().copy(), np.ones(start.size, np.int64))
+        return Runs(start.ravel(), count.ravel().copy(), ones(start.size))
 
     def lines(self) -> tuple[Ints, Ints]:
         """Row-major position intervals [begin, end) of the rows of blocks, in block order."""
@@ -137,4 +137,4 @@ class BlockPieces(Pieces):
         keep = high > low
         owner, row, q, low, high = owner[keep], row[keep], q[keep], low[keep], high[keep]
         start = self._addresses(row, q, low - row * n_columns)
-        return Runs(start, high - low, np.ones(len(start), np.int64)), owner
+        return Runs(start, high - low, ones(len(start))), owner

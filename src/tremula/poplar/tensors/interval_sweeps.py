@@ -213,7 +213,7 @@ def cover_runs(start, count, stride, n_bytes, intervals):
     return (at,)
 
 
-@sweep(n_elements)
+@sweep(lambda *columns: 2 * int(columns[1].sum()))
 def mark_runs(start, count, stride, first, is_marked):
     """Mark the elements of runs, that at address `first` at place 0: how many were not before."""
     n_new = 0

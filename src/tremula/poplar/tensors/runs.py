@@ -1,5 +1,6 @@
 """Runs: element addresses as (start, count, stride) columns; arithmetic on strides and bytes."""
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +50,18 @@ class Runs(NamedTuple):
 
     def take(self, index: Ints) -> "Runs":
         return Runs(self.start[index], self.count[index], self.stride[index])
+
+
+def ones(n: int) -> Ints:
+    """int64[n] for reading: strides of contiguous runs, which are most, take no memory."""
+    return _many_ones(n.bit_length())[:n]
+
+
+@cache
+def _many_ones(n_bits: int) -> Ints:
+    column = np.ones(1 << n_bits, np.int64)
+    column.flags.writeable = False
+    return column
 
 
 EMPTY = Runs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
@@ -132,7 +145,8 @@ def strided_runs(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) 
     for size, step in zip(sizes[:-1], steps[:-1], strict=True):
         starts = (starts[:, None] + step * np.arange(size, dtype=np.int64)).ravel()
     n = len(starts)
-    return Runs(starts, np.full(n, sizes[-1], np.int64), np.full(n, steps[-1], np.int64))
+    stride = ones(n) if steps[-1] == 1 else np.full(n, steps[-1], np.int64)
+    return Runs(starts, np.full(n, sizes[-1], np.int64), stride)
 
 
 def joined_runs(runs: Runs) -> Runs:
@@ -156,31 +170,39 @@ def compress(addresses: Ints) -> Runs:
     breaks = np.flatnonzero(np.diff(addresses) != 1) + 1
     first = np.concatenate(([0], breaks))
     count = np.diff(np.concatenate((first, [len(addresses)])))
-    return Runs(addresses[first], count, np.ones(len(first), np.int64))
+    return Runs(addresses[first], count, ones(len(first)))
 
 
 class Pieces:
     """A virtual buffer: the concatenation of runs. Views of it are strided in virtual positions."""
 
-    __slots__ = ("_union", "layout", "repeats", "runs", "start")
+    __slots__ = ("_start", "_union", "layout", "repeats", "runs")
 
     def __init__(self, runs: Runs):
         self.runs = runs
-        self.start = np.concatenate(([0], np.cumsum(runs.count)))
+        self._start: Ints | None = None
         self.layout: Any = None  # its PiecesLayout, see layout.py
         self.repeats: bool | None = None  # whether an element appears twice; None: not known yet
         self._union: tuple[Ints, Ints] | None = None
 
     @property
+    def start(self) -> Ints:
+        """int64[n_runs + 1]: the position of each run; found once, where it is asked for."""
+        if self._start is None:
+            self._start = np.zeros(len(self.runs.count) + 1, np.int64)
+            np.cumsum(self.runs.count, out=self._start[1:])
+        return self._start
+
+    @property
     def n_elems(self) -> int:
-        return int(self.start[-1])
+        return int(self.start[-1]) if self._start is not None else self.runs.n_elems
 
     def moved(self, n_elems: Ints, slots: int | Ints) -> "Pieces":
         """Pieces of the same counts elsewhere: run i by n_elems[slots[i]], or all by one entry."""
         new = Pieces.__new__(Pieces)
         start, count, stride = self.runs
         new.runs = Runs(start + n_elems[slots], count, stride)
-        new.start, new.layout, new.repeats, new._union = self.start, None, None, None
+        new._start, new.layout, new.repeats, new._union = self._start, None, None, None
         return new
 
     def union(self) -> tuple[Ints, Ints]:
@@ -203,7 +225,7 @@ class Pieces:
         found = np.empty((2, virtual.n_elems), np.int64)
         (n,) = look_up_strided(self.start, self.runs.start, self.runs.stride, *virtual, found)
         start, count = found[:, :n].copy()
-        return Runs(start, count, np.ones(n, np.int64))
+        return Runs(start, count, ones(n))
 
     def lookup_intervals(self, begin: Ints, end: Ints) -> tuple[Runs, Ints]:
         """Runs of position intervals [begin, end), and which interval each run belongs to."""
@@ -214,7 +236,8 @@ class Pieces:
             self.start, self.runs.start, self.runs.stride, begin, end, first,
             start, count, stride, owner,
         )  # fmt: skip
-        return Runs(start, count, stride), owner
+        is_plain = bool((stride == 1).all())
+        return Runs(start, count, ones(n_parts) if is_plain else stride), owner
 
 
 def joined_intervals(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -270,7 +293,7 @@ class _Marks(NamedTuple):
 
 
 # To sort an interval takes about as long as to mark so many elements.
-_ELEMENTS_PER_INTERVAL = 16
+_ELEMENTS_PER_INTERVAL = 48
 
 
 def _marks_of(runs: Runs) -> _Marks | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tremula.poplar.tensors.blocks import BlockCuts, BlockPieces
 from tremula.poplar.tensors.layout import layout_of_pieces, moved_pieces
-from tremula.poplar.tensors.runs import Pieces, Runs, joined_runs, merge_dims
+from tremula.poplar.tensors.runs import Pieces, Runs, joined_runs, merge_dims, ones
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.variables import VariableTable
 
@@ -88,7 +88,7 @@ class MemoryOrder:
         by_element = np.argsort(self.begin, kind="stable")
         count = self.end - self.begin
         place = flat.offset + np.cumsum(count) - count
-        runs = Runs(place[by_element], count[by_element], np.ones_like(count))
+        runs = Runs(place[by_element], count[by_element], ones(len(count)))
         return _flat(flat, 0, Pieces(runs)).reshape(shape)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from tremula.base.types import Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.tensors.layout import layout_of_pieces, variables_met
-from tremula.poplar.tensors.runs import Pieces, Runs, expand
+from tremula.poplar.tensors.runs import Pieces, Runs, expand, ones
 from tremula.poplar.tensors.tensor import Tensor, variable_tensor
 from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplibs.poputil.memo import N_PLANS
@@ -99,7 +99,7 @@ def joined_runs(start: Ints, count: Ints) -> Runs:
         return Runs(start, count, count)
     is_first = np.concatenate(([True], start[1:] != start[:-1] + count[:-1]))
     first = np.flatnonzero(is_first)
-    return Runs(start[first], np.add.reduceat(count, first), np.ones(len(first), np.int64))
+    return Runs(start[first], np.add.reduceat(count, first), ones(len(first)))
 
 
 class Stored(NamedTuple):
@@ -219,4 +219,4 @@ def _joined_within(start: Ints, count: Ints, owner: Ints) -> Runs:
         return Runs(start, count, count)
     breaks = (start[1:] != start[:-1] + count[:-1]) | (owner[1:] != owner[:-1])
     first = np.flatnonzero(np.concatenate(([True], breaks)))
-    return Runs(start[first], np.add.reduceat(count, first), np.ones(len(first), np.int64))
+    return Runs(start[first], np.add.reduceat(count, first), ones(len(first)))
