@@ -2,14 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from tremula.base.errors import suggest
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT, Type
-from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, Sequence, WriteUndef
+from tremula.poplar.graph import Graph, GraphState
+from tremula.poplar.programs import Call, Copy, Sequence, WriteUndef
+from tremula.poplar.streams import Function
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.gcl.groups import (
     ReplicaGroup,
@@ -19,7 +22,7 @@ from tremula.poplibs.gcl.groups import (
     levels_of,
     pairs_are_cheaper,
 )
-from tremula.poplibs.gcl.parts import by_tile, cut_where_it_lies
+from tremula.poplibs.gcl.parts import Cuts, TileOrder, add_parts, by_tile, cut_where_it_lies
 from tremula.poplibs.gcl.rings import (
     as_parts,
     by_member,
@@ -34,6 +37,7 @@ from tremula.poplibs.gcl.rings import (
 )
 from tremula.poplibs.popops import create_sliceable_tensor
 from tremula.poplibs.popops.elementwise.expr import _1, _2, select
+from tremula.poplibs.popops.elementwise.fill import fill
 from tremula.poplibs.popops.elementwise.functions import (
     add_in_place,
     maximum_in_place,
@@ -41,8 +45,8 @@ from tremula.poplibs.popops.elementwise.functions import (
     mul_in_place,
 )
 from tremula.poplibs.popops.elementwise.map import map as map_elements
-from tremula.poplibs.popops.slicing.row_blocks import in_blocks
 from tremula.poplibs.poputil import clone_in_order, duplicate, replayed
+from tremula.poplibs.poputil.layout_key import key_of_graph
 from tremula.poplibs.registry import PoplibsError
 
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
@@ -95,31 +99,31 @@ def all_reduce_in_place(
     if ring is None:
         return
     graph.top.add_replication_index_constant()  # which no tape can hold, so it is made before
-    _reduce_in_place(graph, tensor, sequence, name, operation=operation, ring=ring)
-
-
-@replayed
-def _reduce_in_place(
-    graph: Graph, tensor: Tensor, sequence: Sequence, name: str, *, operation: str, ring: Ring
-) -> None:
-    order, combine = by_tile(graph, tensor), _COMBINE[operation]
-    n_bytes = tensor.n_elems * tensor.type.n_bytes
+    order, n_bytes = by_tile(graph, tensor), tensor.n_elems * tensor.type.n_bytes
     if pairs_are_cheaper(graph, ring, n_bytes):
-        reduced_by_pairs(graph, ring, order.flat, combine, sequence, name)
-        _divide(graph, ring, order.flat, operation, sequence, name)
+        _reduce_by_pairs(graph, order.flat, sequence, name, operation=operation, ring=ring)
         return
     near, far = levels_of(ring.group)
     ring = ring if far is None else best_ring(graph, near, -(-n_bytes // near.size))
-    neutral = _neutral(operation, tensor.type)
-    parts, cuts = cut_where_it_lies(graph, ring, order, neutral, sequence, name)
-    rotated = turned(graph, ring, parts, sequence, name)
-    own = reduced_part(graph, ring, rotated, combine, sequence, name)
-    _divide(graph, ring, own, operation, sequence, name)
-    if far is not None:
-        all_reduce_in_place(graph, own, sequence, f"{name}/far", operation=operation, group=far)
-    gathered_parts(graph, ring, own, rotated, sequence, f"{name}/gather")
-    turned_back(graph, ring, rotated, parts, sequence, name)
-    sequence.add(Copy(in_blocks(parts, cuts).slice(0, tensor.n_elems), order.flat))
+    shared = _shared_sum(graph, order, Rings(ring, far), operation)
+    there = shared.whole.slice(0, tensor.n_elems)
+    sequence.add(WriteUndef(shared.whole))  # what the last call left is not live
+    _copy(graph, order.flat, there, sequence)
+    sequence.add(Call(shared.function))
+    _copy(graph, there, order.flat, sequence)
+
+
+@replayed
+def _reduce_by_pairs(
+    graph: Graph, flat: Tensor, sequence: Sequence, name: str, *, operation: str, ring: Ring
+) -> None:
+    reduced_by_pairs(graph, ring, flat, _COMBINE[operation], sequence, name)
+    _divide(graph, ring, flat, operation, sequence, name)
+
+
+@replayed
+def _copy(graph: Graph, source: Tensor, target: Tensor, sequence: Sequence) -> None:  # noqa: ARG001
+    sequence.add(Copy(source, target))
 
 
 def all_reduce_in_groups_in_place(
@@ -241,6 +245,54 @@ def broadcast(
 
 
 # -- inside ----------------------------------------------------------------------------------------
+
+
+class Rings(NamedTuple):
+    """A ring, and the groups of its members with those of other rings, if there are any."""
+
+    near: Ring
+    far: ReplicaGroup | None
+
+
+class SharedSum(NamedTuple):
+    """A function that reduces `whole`, tile by tile, over the replicas."""
+
+    whole: Tensor
+    function: Function
+
+
+_SHARED: WeakKeyDictionary[GraphState, dict[object, SharedSum]] = WeakKeyDictionary()
+
+
+def _shared_sum(graph: Graph, order: TileOrder, rings: Rings, operation: str) -> SharedSum:
+    """The function for tensors with as many elements on each tile: they share its buffers.
+
+    Its steps would also be alike in place. But a part of them that is outlined by itself would be
+    called while the buffers of one sum are live, and so keep those of all sums live together.
+    """
+    cuts, flat = cut_where_it_lies(graph, rings.near, order), order.flat
+    columns = (column.tobytes() for column in cuts)
+    key = (key_of_graph(graph), flat.type.name, flat.n_elems, *columns, rings, operation)
+    known = _SHARED.setdefault(graph.state, {})
+    if key not in known:
+        known[key] = _build_sum(graph, flat, cuts, rings, operation)
+    return known[key]
+
+
+def _build_sum(graph: Graph, flat: Tensor, cuts: Cuts, rings: Rings, operation: str) -> SharedSum:
+    (ring, far), sequence, name = rings, Sequence(), "allReduce"
+    parts, whole = add_parts(graph, flat.type, ring.group.size, cuts, f"{name}/parts")
+    if whole.n_elems > flat.n_elems:
+        rest, neutral = whole.slice(flat.n_elems, whole.n_elems), _neutral(operation, flat.type)
+        fill(graph, rest, neutral, sequence, f"{name}/rest")
+    rotated = turned(graph, ring, parts, sequence, name)
+    own = reduced_part(graph, ring, rotated, _COMBINE[operation], sequence, name)
+    _divide(graph, ring, own, operation, sequence, name)
+    if far is not None:
+        all_reduce_in_place(graph, own, sequence, f"{name}/far", operation=operation, group=far)
+    gathered_parts(graph, ring, own, rotated, sequence, f"{name}/gather")
+    turned_back(graph, ring, rotated, parts, sequence, name)
+    return SharedSum(whole, graph.add_function(sequence, name))
 
 
 def _ring(graph: Graph, tensor: Tensor, group: ReplicaGroup | None, what: str) -> Ring | None:

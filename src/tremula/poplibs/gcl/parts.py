@@ -16,13 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tremula.base.types import Type
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, Sequence, WriteUndef
 from tremula.poplar.tensors.blocks import BlockCuts
 from tremula.poplar.tensors.runs import Pieces, joined_runs
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.gcl.groups import Ring, round_cycles
-from tremula.poplibs.popops.elementwise.fill import fill
 from tremula.poplibs.popops.slicing.dynamic_slice import add_matrix_like
 from tremula.poplibs.popops.slicing.row_blocks import even_cuts, in_blocks
 from tremula.poplibs.poputil import in_memory_order
@@ -57,29 +56,15 @@ def by_tile(graph: Graph, tensor: Tensor) -> TileOrder:
     return TileOrder(flat, tiles, n_elems)
 
 
-def cut_where_it_lies(
-    graph: Graph, ring: Ring, order: TileOrder, neutral: float, sequence: Sequence, name: str
-) -> tuple[Tensor, BlockCuts]:
-    """[n, part]: a copy cut for n members, padded at its end; and where its columns are cut.
+class Cuts(NamedTuple):
+    """Where the columns of each part are cut, and the tile of each piece."""
 
-    Each part is spread over the tiles in the same way, so that rotating the parts moves nothing
-    between tiles.
-    """
-    flat, n = order.flat, ring.group.size
-    columns, tiles = _best_columns(graph, ring, order)
-    cuts = BlockCuts(np.array([0, n], np.int64), columns)
-    parts, cuts = add_matrix_like(graph, flat.type, n, cuts, tiles, f"{name}/parts")
-    whole = in_blocks(parts, cuts)
-    sequence.add(WriteUndef(whole))  # it is written in two steps, and not live before
-    sequence.add(Copy(flat, whole.slice(0, flat.n_elems)))
-    if whole.n_elems > flat.n_elems:
-        rest = whole.slice(flat.n_elems, whole.n_elems)
-        fill(graph, rest, neutral, sequence, f"{name}/rest")
-    return parts, cuts
+    column: Ints  # int64[n_pieces + 1]
+    tile: Ints
 
 
-def _best_columns(graph: Graph, ring: Ring, order: TileOrder) -> tuple[Ints, Ints]:
-    """Where the columns of a part are cut, and the tile of each piece.
+def cut_where_it_lies(graph: Graph, ring: Ring, order: TileOrder) -> Cuts:
+    """Equal parts for the members of a ring, each spread over the tiles in the same way.
 
     Pieces are whole 64 bits. Tiles that send take turns, so if theirs are short, every other tile,
     or every fourth, keeps what its neighbours have as well.
@@ -88,20 +73,19 @@ def _best_columns(graph: Graph, ring: Ring, order: TileOrder) -> tuple[Ints, Int
     grain = graph.target.vector_width(type)
     bus = graph.target.chip.exchange_bytes_per_cycle
 
-    def cycles(found: tuple[Ints, Ints]) -> float:
-        columns, tiles = found
-        n_bytes = int(columns[-1]) * type.n_bytes
-        on_tile = int(np.diff(columns).max()) * type.n_bytes / bus
-        return round_cycles(graph, to, n_bytes, len(tiles)) + on_tile
+    def cycles(cuts: Cuts) -> float:
+        n_bytes = int(cuts.column[-1]) * type.n_bytes
+        on_tile = int(np.diff(cuts.column).max()) * type.n_bytes / bus
+        return round_cycles(graph, to, n_bytes, len(cuts.tile)) + on_tile
 
     grains = (grain << i for i in range(MAX_DOUBLINGS + 1))
-    found = [_columns(graph, order, ring.group.size, g) for g in grains]
+    found = [_cuts(graph, order, ring.group.size, g) for g in grains]
     each = [cycles(one) for one in found]
     # The more tiles keep their own, the less is exchanged on the chip: a tenth is worth that.
     return next(one for one, takes in zip(found, each, strict=True) if takes <= 1.1 * min(each))
 
 
-def _columns(graph: Graph, order: TileOrder, n: int, grain: int) -> tuple[Ints, Ints]:
+def _cuts(graph: Graph, order: TileOrder, n: int, grain: int) -> Cuts:
     """The same in pieces of whole grains: as the tensor lies, or evenly if that is uneven."""
     n_elems, n_tiles = order.flat.n_elems, graph.target.n_tiles
     n_grains = -(-n_elems // (n * grain))
@@ -113,4 +97,11 @@ def _columns(graph: Graph, order: TileOrder, n: int, grain: int) -> tuple[Ints, 
         cuts = np.append(0, (ends + n * grain // 2) // (n * grain))
         cuts[-1], tiles = n_grains, order.tile
     keep = np.diff(cuts) > 0
-    return np.append(0, cuts[1:][keep]) * grain, tiles[keep]
+    return Cuts(np.append(0, cuts[1:][keep]) * grain, tiles[keep])
+
+
+def add_parts(graph: Graph, type: Type, n: int, cuts: Cuts, name: str) -> tuple[Tensor, Tensor]:
+    """A new [n, part], and its elements flat, tile by tile."""
+    blocks = BlockCuts(np.array([0, n], np.int64), cuts.column)
+    parts, blocks = add_matrix_like(graph, type, n, blocks, cuts.tile, name)
+    return parts, in_blocks(parts, blocks)
