@@ -69,6 +69,21 @@ def test_rows_of_an_arg_max_meet_on_different_tiles():
     assert sorted(graph.get_tile_mapping(places).tile.tolist()) == list(range(8))
 
 
+@pytest.mark.parametrize("shape", [(1, 64), (3, 50), (5, 7)])
+def test_many_parts_of_a_row_meet_in_groups(shape, monkeypatch):
+    """Groups of parts that meet first change nothing: of equal elements the first counts."""
+    monkeypatch.setattr("tremula.poplibs.popops.sorting.arg_max.MOST_AT_ONCE", 2)
+    values = np.random.default_rng(7).integers(0, 5, shape).astype(np.float32)
+
+    def function(graph, x, sequence):
+        turned = graph.add_variable(x.type, shape[::-1], mapping="linear").transpose()
+        sequence.add(tr.Copy(x, turned))
+        return popops.arg_max(graph, turned, sequence)
+
+    (got,) = run_op(function, [values])
+    np.testing.assert_array_equal(got, values.argmax(axis=1))
+
+
 MODES = [("CONSTANT", {"mode": "constant", "constant_values": 2}), ("EDGE", {"mode": "edge"}),
          ("REFLECT", {"mode": "reflect"})]  # fmt: skip
 

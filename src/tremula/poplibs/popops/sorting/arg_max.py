@@ -1,7 +1,8 @@
 """popops.arg_max, arg_min, …: the largest or smallest element of each row, and where it is.
 
 Every tile finds the best of the parts of rows it holds; where a row lies on several tiles, one of
-them compares what they found, for each row another. Of equal elements the first counts.
+them compares what they found, for each row another. Where it lies on many, groups of them do, then
+one tile the groups. Of equal elements the first counts.
 """
 
 # Fields of codelets are annotated with values, which pyright cannot see as types.
@@ -23,7 +24,7 @@ from tremula.poplar.programs import Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs.families import family
-from tremula.poplibs.popops.row_parts import RowParts, as_rows, one_each, row_parts
+from tremula.poplibs.popops.row_parts import as_rows, one_each, row_parts
 from tremula.poplibs.poputil import replayed
 from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, distinct_values, register
@@ -32,6 +33,8 @@ Ints = np.ndarray
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
 # Worker slots: entry and exit; per element load, compare, and select of value and place.
 START_SLOTS, ELEMENT_SLOTS = 20, 4
+# From here on a second meeting, with its sync, is shorter than comparing all at once.
+MOST_AT_ONCE = 64
 
 
 @family
@@ -140,18 +143,33 @@ def _extremes(
         "first_place": parts.begin - parts.row * rows.shape[1], "finds_smallest": finds_smallest,
     }  # fmt: skip
     run_vertices(graph, extreme_vertex(tensor.type), fields, parts.tile, sequence, name)
-    if len(parts.row) > rows.shape[0]:
-        best, place = _best_of_parts(graph, best, place, parts, finds_smallest, sequence, name)
+    row, tile = parts.row, parts.tile
+    while len(row) > rows.shape[0]:
+        first = _meetings(row)
+        row, tile = row[first[:-1]], _meeting_tiles(tile, first)
+        best, place = _best_of(graph, (best, place), first, tile, finds_smallest, sequence, name)
     return best.reshape(shape), place.reshape(shape)
 
 
-def _best_of_parts(
-    graph: Graph, best: Tensor, place: Tensor, parts: RowParts, finds_smallest: bool,
+def _meetings(row: Ints) -> Ints:
+    """int64[n + 1]: where the parts begin, of rows in order, that meet on one tile.
+
+    Those of a row, or groups of them if they are many: a row of a wide output layer is on all
+    tiles, and one of them would spend most of the time, and much code, to receive from all others.
+    """
+    begin = np.searchsorted(row, row)
+    n_parts = np.searchsorted(row, row, side="right") - begin
+    size = np.where(n_parts > MOST_AT_ONCE, np.ceil(np.sqrt(n_parts)).astype(np.int64), n_parts)
+    starts = (np.arange(len(row)) - begin) % size == 0
+    return np.append(np.flatnonzero(starts), len(row))
+
+
+def _best_of(
+    graph: Graph, found: tuple[Tensor, Tensor], first: Ints, tiles: Ints, finds_smallest: bool,
     sequence: Sequence, name: str,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """What the tiles of a row found meets on one of them."""
-    first = np.searchsorted(parts.row, np.arange(int(parts.row[-1]) + 2))
-    tiles = _meeting_tiles(parts.tile, first)
+    """What several tiles found meets on one of them."""
+    best, place = found
     results = (
         one_each(graph, best.type, tiles, f"{name}/best"),
         one_each(graph, UNSIGNED_INT, tiles, f"{name}/place"),
