@@ -242,7 +242,7 @@ class Estimates:
         """Outcomes, the most similar first: those with as many stages, if there are any."""
         fields = (
             "n_stages", "recomputes", "memory_proportion", "states_off_chip", "shards_states",
-            "least_off_chip",
+            "least_off_chip", "cuts",
         )  # fmt: skip
 
         def n_equal(outcome: Outcome) -> list[bool]:

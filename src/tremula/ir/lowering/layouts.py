@@ -36,11 +36,12 @@ def preferred_layout(placeholder: fx.Node, place: Callable[[fx.Node], Tiles]) ->
 
 
 def spread_by_name(graph: Graph, type: Type, shape: list[int], name: str) -> Tensor:
-    """A weight that nobody wants laid out in some way: spread, from a tile that its name chooses.
+    """A weight or buffer that nobody wants laid out in some way, from a tile that its name chooses.
 
-    A model has many biases and norms, and most are small. If all began at tile 0, a few tiles
-    would have all of them, their states and the code that updates them. Equal layers have names
-    that differ in numbers alone; theirs begin at the same tile, so that layers can share code.
+    A model has many biases, norms and running means, and most are small. If all began at tile 0,
+    a few tiles would have all of them, their states and the code that updates them. Equal layers
+    have names that differ in numbers alone; theirs begin at the same tile, so that layers can share
+    code.
     """
     weight = graph.add_variable(type, shape, name)
     seed = zlib.crc32(re.sub(r"\d+", "", name).encode())

@@ -12,7 +12,7 @@ from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes import TILE_PASSES, apply
-from tremula.ir.step import PARAMETER
+from tremula.ir.step import BUFFER, PARAMETER
 from tremula.poplar.target import IPUModel
 
 N_LAYERS = 4
@@ -51,6 +51,22 @@ def _built(n_chips: int):
     schedule = Schedule(chip_of_block=blocks)
     target = IPUModel("bow", n_chips, tiles_per_ipu=64).create_device().target
     return step, build_tile_program(step, target, schedule, LoweringOptions())
+
+
+def test_running_means_and_variances_begin_at_different_tiles():
+    """The copies that renew them are not all on the first tiles of a chip."""
+    model = nn.Sequential(nn.BatchNorm1d(64), nn.BatchNorm1d(64))
+    step = apply(captured(model, torch.zeros(8, 64)), TILE_PASSES)
+    target = IPUModel("bow", 1, tiles_per_ipu=64).create_device().target
+    built = build_tile_program(step, target, Schedule(), LoweringOptions())
+    handles, first_tiles = built.graph.state.handles.reads, {}
+    for slot in step.inputs:
+        if slot.kind == BUFFER and slot.name.endswith(("running_mean", "running_var")):
+            held = handles[built.held[BUFFER, slot.index].handle]
+            tiles = built.graph.get_tile_mapping(held).tile
+            first_tiles.setdefault(slot.name.rpartition(".")[2], set()).add(int(tiles[0]))
+    assert len(first_tiles) == 2
+    assert first_tiles["running_mean"] != first_tiles["running_var"]
 
 
 def test_vectors_of_a_layer_begin_at_different_tiles():

@@ -295,7 +295,7 @@ class StepBuilder:
         value = node.meta["val"]
         shape = [int(n) for n in value.shape]
         graph, type = self.chips[chip], tile_type(value.dtype)
-        if slot.kind == PARAMETER:
+        if slot.kind in (PARAMETER, BUFFER):
             return spread_by_name(graph, type, shape, slot.name)
         mapping = 0 if slot.kind == HYPER else "linear"
         return graph.add_variable(type, shape, slot.name, mapping=mapping)
