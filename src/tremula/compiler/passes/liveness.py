@@ -177,6 +177,7 @@ class Liveness:
     Range k: `range_variable[k]` needs its memory at instructions range_first[k] … range_last[k];
     ranges are sorted by their first instruction. Always-live variables have no ranges.
     Variable v has `tile_bytes[j]` bytes on tile `tile[j]` for j in tile_start[v] … tile_start[v+1].
+    `time_of[i]` is the place of instruction i if every function followed its first call.
     """
 
     always_live: Ints  # bool[n_variables]
@@ -187,11 +188,30 @@ class Liveness:
     tile_start: Ints
     tile: Ints
     tile_bytes: Ints
+    time_of: Ints
 
     def live_at(self, instruction: int) -> Ints:
         """Ids of the variables, always live ones left out, that need memory there."""
         mine = (self.range_first <= instruction) & (self.range_last >= instruction)
         return np.unique(self.range_variable[mine])
+
+    def spans(self) -> tuple[Ints, Ints]:
+        """int64[n_variables]: the first and the last time at which each is live.
+
+        -1 is the last of those that never are, or always. Two whose spans are apart are never live
+        together; functions lie behind all programs, so their own places would say that of few.
+        """
+        n_variables = len(self.always_live)
+        first, last = np.full(n_variables, np.iinfo(np.int64).max), np.full(n_variables, -1)
+        bounds = np.stack((self.range_first, self.range_last + 1), axis=1).ravel()
+        if len(bounds):
+            low, high = (
+                of.reduceat(np.append(self.time_of, end), bounds)[::2]
+                for of, end in ((np.minimum, 0), (np.maximum, 0))
+            )
+            np.minimum.at(first, self.range_variable, low)
+            np.maximum.at(last, self.range_variable, high)
+        return first, last
 
     def always_live_bytes(self, n_tiles: int, only: Ints | None = None) -> Ints:
         """int64[n_tiles]: bytes of always-live variables; `only` is a further bool[n_variables]."""
@@ -218,7 +238,35 @@ def analyse_liveness(programs: LoweredPrograms) -> Liveness:
     always &= is_used
     occupied = flow.occupied() & ~_words(np.flatnonzero(always), flow.n_words)
     variable, first, last = _ranges(occupied)
-    return Liveness(always, is_used, variable, first, last, *_tiles_of_variables(graph))
+    columns = always, is_used, variable, first, last, *_tiles_of_variables(graph)
+    return Liveness(*columns, _times(programs))
+
+
+def _times(programs: LoweredPrograms) -> Ints:
+    """int64[n_instructions]: their places if every function followed its first call."""
+    code = programs.code
+    is_call = code[:, 0] == Op.CALL
+    starts = np.unique(np.concatenate((programs.entries, code[is_call, 1]))).astype(np.int64)
+    end_of = dict(zip(starts.tolist(), [*starts[1:].tolist(), len(code)], strict=True))
+    order: list[Ints] = []
+    seen: set[int] = set()
+
+    def visit(start: int) -> None:
+        seen.add(start)
+        begin, end = start, end_of[start]
+        for call in (start + np.flatnonzero(is_call[start:end])).tolist():
+            target = int(code[call, 1])
+            if target not in seen:
+                order.append(np.arange(begin, call + 1))
+                begin = call + 1
+                visit(target)
+        order.append(np.arange(begin, end))
+
+    for entry in programs.entries:
+        visit(entry)
+    time_of = np.empty(len(code), np.int64)
+    time_of[np.concatenate(order)] = np.arange(len(code))
+    return time_of
 
 
 class _Flow:

@@ -1,8 +1,9 @@
 """Placement: where on a tile things go, and what gaps and overflow result.
 
 From the bottom of a tile's memory: code, which must be in region 0; everything else that is always
-live; above it temporary variables, first-fit by live range. Always-live data that wants interleaved
-memory lies at the top, in region 1. Variables whose codelets demand different memory elements start
+live; above it temporary variables, first-fit by the span of time in which they are live, where the
+steps of a function follow its first call. Always-live data that wants interleaved memory lies at
+the top, in region 1. Variables whose codelets demand different memory elements start
 at element boundaries: no two of them then share an element.
 """
 
@@ -141,11 +142,7 @@ class _Items:
     def _ranges(self) -> tuple[Ints, Ints, Ints]:
         """(entry, first, last): temporary variables, and always-live ones that lie apart."""
         live = self.liveness
-        n_variables = len(live.always_live)
-        first = np.full(n_variables, np.iinfo(np.int64).max)
-        last = np.full(n_variables, -1, np.int64)
-        np.minimum.at(first, live.range_variable, live.range_first)
-        np.maximum.at(last, live.range_variable, live.range_last)
+        first, last = live.spans()
         is_temporary = (last[self.variable] >= 0) & ~self.is_always
         entry = np.flatnonzero(is_temporary | self.is_always & self.is_apart)
         always, variable = self.is_always[entry], self.variable[entry]
