@@ -1,6 +1,8 @@
 """Source lines: the user's own, be it beneath PyTorch, runpy or an application of Tremula."""
 
 import contextlib
+import functools
+import inspect
 import os
 import runpy
 import sys
@@ -9,7 +11,13 @@ from pathlib import Path
 import pytest
 
 import tremula
-from tremula.base.source import at_source, is_framework_code, source_at, user_source
+from tremula.base.source import (
+    at_source,
+    is_framework_code,
+    lines_of_function,
+    source_at,
+    user_source,
+)
 
 PACKAGE = Path(tremula.__file__).parent
 
@@ -56,3 +64,28 @@ def test_a_line_can_be_stated():
     with at_source(line), at_source(None):
         assert user_source() is line
     assert user_source() is source_at(__file__, sys._getframe().f_lineno)
+
+
+def test_lines_of_a_function_are_those_of_its_file():
+    """Decorators and inner functions belong to it, what follows does not; wrappers are left out."""
+
+    def plain():
+        def inner():
+            return 1
+
+        return inner
+
+    @functools.wraps(plain)
+    def wrapper():
+        return plain()
+
+    for function in (plain, wrapper, test_lines_of_a_function_are_those_of_its_file):
+        assert lines_of_function(function) == inspect.getsourcelines(function)
+
+
+def test_a_function_without_a_file_has_no_lines():
+    """OSError, as inspect has it."""
+    scope = {}
+    exec("def made():\n    return 1", scope)
+    with pytest.raises(OSError, match="line 1 of <string> cannot be read"):
+        lines_of_function(scope["made"])

@@ -1,11 +1,14 @@
 """Where in the user's program something was made: the nearest frame of the user's own code."""
 
+import inspect
+import linecache
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Applications in Tremula count as user programs.
@@ -39,6 +42,20 @@ def source_at(file: str, line: int) -> Source:
     if source is None:
         source = _interned[key] = Source(*key)
     return source
+
+
+def lines_of_function(function: Callable[..., object]) -> tuple[list[str], int]:
+    """The lines of a function's source and the number of the first; OSError if there are none.
+
+    As inspect.getsourcelines, which looks at all modules that are loaded to find the file.
+    """
+    plain: Any = inspect.unwrap(function)  # a function, which has code
+    file, first = plain.__code__.co_filename, plain.__code__.co_firstlineno
+    linecache.checkcache(file)
+    lines = linecache.getlines(file, plain.__globals__)
+    if len(lines) < first:
+        raise OSError(f"line {first} of {file} cannot be read")
+    return inspect.getblock(lines[first - 1 :]), first
 
 
 @cache

@@ -9,7 +9,6 @@ of.
 import ast
 import ctypes
 import hashlib
-import inspect
 import platform
 import tempfile
 import textwrap
@@ -25,6 +24,7 @@ import numpy as np
 from tremula.base.atomic_file import atomic_file
 from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import GraphProgramCompilationError
+from tremula.base.source import lines_of_function
 from tremula.codelets.cpp.toolchain import compilation_error, find_compiler
 
 Function = Callable[..., Any]
@@ -104,19 +104,34 @@ def _run(sweep: Function, translated: "_Translator", *columns: np.ndarray | int)
             arguments.append(column)
             continue
         assert name not in translated.written or column.flags.c_contiguous, "it is written in place"
-        held.append(np.ascontiguousarray(column))
-        arguments += [_address(held[-1]), column.shape[0], column.shape[-1]]
-    results = np.zeros(max(translated.n_results, 1), np.int64)
-    sweep(*arguments, results.ctypes.data)
-    return tuple(results.tolist()) if translated.n_results else None
+        column = np.ascontiguousarray(column)
+        held.append(column)
+        shape = column.shape
+        arguments += (_address(column), shape[0], shape[-1])
+    if not translated.n_results:
+        sweep(*arguments, None)
+        return None
+    results = (ctypes.c_longlong * translated.n_results)()
+    sweep(*arguments, results)
+    return tuple(results)
 
 
-def _address(column: np.ndarray) -> int:
-    """Where a column begins; `column.ctypes` takes five times as long to say so."""
-    if column.size and column.flags.writeable:
-        held: Any = column  # a buffer, which its type does not say
-        return ctypes.addressof(ctypes.c_char.from_buffer(held))
-    return column.__array_interface__["data"][0]
+_HEAD_BYTES = object.__basicsize__  # of every object; in an array its address follows
+_pointer_at = ctypes.c_void_p.from_address
+
+
+def _address_of_array(column: np.ndarray) -> int:
+    """Where a column begins: `column.ctypes` takes five times as long to say so."""
+    return _pointer_at(id(column) + _HEAD_BYTES).value or 0
+
+
+def _can_read_arrays() -> bool:
+    """Whether arrays of this Python and this NumPy are as they are documented to be."""
+    column = np.arange(3)
+    return _address_of_array(column) == column.ctypes.data
+
+
+_address = _address_of_array if _can_read_arrays() else lambda column: column.ctypes.data
 
 
 def _library(text: str) -> Path | None:
@@ -146,7 +161,7 @@ class _Translator:
     """The text of one function. What sweeps do not use so far is refused."""
 
     def __init__(self, function: Function, kinds: Sequence[Column]):
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        tree = ast.parse(textwrap.dedent("".join(lines_of_function(function)[0]))).body[0]
         assert isinstance(tree, ast.FunctionDef), "the source of a function"
         self.tree = tree
         self.columns = dict(zip((a.arg for a in tree.args.args), kinds, strict=True))

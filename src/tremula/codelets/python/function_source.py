@@ -19,7 +19,7 @@ from types import ModuleType
 import numpy as np
 
 from tremula.base.errors import GraphObjectCreationError, suggest
-from tremula.base.source import Source, source_at
+from tremula.base.source import Source, lines_of_function, source_at
 from tremula.base.types import Type, as_type
 from tremula.codelets.python import machine, random
 from tremula.codelets.spec import N_WORKERS
@@ -142,7 +142,7 @@ def read_function(
     code = function.__code__
     where = source_at(code.co_filename, code.co_firstlineno)
     try:
-        lines, first = inspect.getsourcelines(function)
+        lines, first = lines_of_function(function)
     except (OSError, TypeError):
         raise GraphObjectCreationError(
             f"{label}: its source text cannot be read, and codelets compile from source.",

@@ -220,9 +220,8 @@ def mark_runs(start, count, stride, first, is_marked):
     for i in range(len(start)):
         for k in range(count[i]):
             at = start[i] + stride[i] * k - first
-            if is_marked[at] == 0:
-                is_marked[at] = 1
-                n_new += 1
+            n_new += 1 - is_marked[at]
+            is_marked[at] = 1
     return (n_new,)
 
 
