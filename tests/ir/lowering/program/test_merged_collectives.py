@@ -66,3 +66,12 @@ def test_merged_sums_over_replicas(how):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     assert n_crossings(merged) < n_crossings(apart)
     assert merged.cycles < apart.cycles
+
+
+def test_sums_around_a_ring(monkeypatch):
+    """Weights whose sums share a ring's function train as those do that are summed by pairs."""
+    by_pairs = trained(merges=False)
+    monkeypatch.setattr("tremula.poplibs.gcl.collectives.pairs_are_cheaper", lambda *_: False)
+    around = trained(merges=False)
+    for ours, theirs in zip(around.weights, by_pairs.weights, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
