@@ -5,6 +5,7 @@ from tremula.hardware.chip_model import Chip
 from tremula.hardware.facts import Fact
 from tremula.hardware.floor_plan import (
     exchange_latency_cycles,
+    exchange_ways,
     longest_exchange_latency_cycles,
     tile_positions,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "chip_from_toml",
     "chip_to_toml",
     "exchange_latency_cycles",
+    "exchange_ways",
     "load_chip",
     "load_system",
     "longest_exchange_latency_cycles",

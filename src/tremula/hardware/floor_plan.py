@@ -36,15 +36,28 @@ def exchange_latency_cycles(chip: Chip, source: np.ndarray, target: np.ndarray) 
 
     Down the sender's column to the exchange, along it, and up the receiver's column.
     """
-    column, row, _ = _grid_of_tile(chip)
-    n_across = math.ceil(chip.n_columns / 2)
-    is_far = column >= n_across
-    along = np.where(is_far, chip.n_columns - 1 - column, column)
+    up, along, across = exchange_ways(chip)
     return (
         chip.exchange_latency_cycles
-        + chip.exchange_latency_cycles_per_row * (row[source] + row[target])
-        + chip.exchange_latency_cycles_per_column * np.abs(along[source] - along[target])
-        + chip.exchange_latency_cycles_across * (is_far[source] != is_far[target])
+        + (up[source] + up[target])
+        + np.abs(along[source] - along[target])
+        + np.abs(across[source] - across[target])
+    )
+
+
+def exchange_ways(chip: Chip) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """int64[n_tiles] each: cycles along a tile's column, and its place along and across, in cycles.
+
+    A word takes the sum of two tiles' cycles along columns and the differences of their places,
+    beside what each takes.
+    """
+    column, row, _ = _grid_of_tile(chip)
+    is_far = column >= math.ceil(chip.n_columns / 2)
+    place = np.where(is_far, chip.n_columns - 1 - column, column)
+    return (
+        chip.exchange_latency_cycles_per_row * row,
+        chip.exchange_latency_cycles_per_column * place,
+        chip.exchange_latency_cycles_across * is_far,
     )
 
 

@@ -148,6 +148,10 @@ def alone_columns(random):
     return source, destination, source, *pieces, np.full(5, -1), *empty(5, 5)
 
 
+def way_columns(random):
+    return *random.integers(0, 5, (2, 8)), 19, *random.integers(0, 9, (3, 5)), *empty(5)
+
+
 def tile_pairs(random):
     return random.integers(0, 2, (2, 9))
 
@@ -218,7 +222,7 @@ SWEEPS = {
     interval_sweeps.mark_holders: holder_columns,
     sweeps.union_per_tile: union_columns,
     sweeps.pairs_in_turn: lambda random: (*tile_pairs(random), room(2, 9)),
-    sweeps.longest_ways: lambda random: (*random.integers(0, 5, (3, 8)), *empty(5)),
+    sweeps.longest_ways: way_columns,
     sweeps.served_alone: alone_columns,
     sweeps.count_covering: sorted_ends,
     sweeps.find_race: race_columns,

@@ -40,7 +40,7 @@ from tremula.compiler.program_ir import (
     Step,
     StepKind,
 )
-from tremula.hardware import exchange_latency_cycles
+from tremula.hardware import exchange_ways
 from tremula.poplar.target import Target
 from tremula.poplar.tensors.interval_sweeps import filled
 from tremula.poplar.tensors.runs import joined_intervals, sorted_ends
@@ -451,10 +451,9 @@ def longest_latency(source: Ints, destination: Ints, target: Target) -> Ints:
     Between chips it is that of tiles in the same places of one chip: the paths to and from the
     links. The latency of the links themselves is not counted here.
     """
-    per_chip = target.tiles_per_ipu
-    ways = exchange_latency_cycles(target.chip, source % per_chip, destination % per_chip)
     longest = np.zeros(target.n_tiles, np.int64)
-    longest_ways(source, destination, ways, longest)
+    ways = (np.tile(c[: target.tiles_per_ipu], target.n_ipus) for c in exchange_ways(target.chip))
+    longest_ways(source, destination, target.chip.exchange_latency_cycles, *ways, longest)
     return longest
 
 

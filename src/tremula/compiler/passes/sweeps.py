@@ -208,11 +208,17 @@ def pairs_in_turn(source, destination, pairs):
 
 
 @sweep(n_elements)
-def longest_ways(source, destination, cycles, longest):
-    """Raise `longest` of both tiles of each pair to the cycles between them."""
+def longest_ways(source, destination, least, up, along, across, longest):
+    """Raise `longest` of both tiles of each pair to the cycles between them.
+
+    These are `least`, both tiles' `up`, and how far they are from each other in the other two.
+    """
     for i in range(len(source)):
-        longest[source[i]] = max(longest[source[i]], cycles[i])
-        longest[destination[i]] = max(longest[destination[i]], cycles[i])
+        a, b = source[i], destination[i]
+        cycles = least + up[a] + up[b] + max(along[a] - along[b], along[b] - along[a])
+        cycles += max(across[a] - across[b], across[b] - across[a])
+        longest[a] = max(longest[a], cycles)
+        longest[b] = max(longest[b], cycles)
 
 
 @sweep(n_elements)

@@ -91,15 +91,17 @@ def check_no_constant_written(programs: LoweredPrograms) -> None:
         return
     is_constant = np.array(variables.is_constant)
     for _, table, spec in _edges(programs):
-        if spec.is_written:
-            begin, _, row, _ = edge_bytes(table, spec)
-            variable = variables.ids_at(begin)
-            bad = np.flatnonzero(is_constant[variable])
-            if len(bad):
-                name = variables.names[int(variable[bad[0]])]
-                what = f"writes to the constant {name!r}"
-                hint = "connect a variable: add_variable instead of add_constant"
-                raise edge_error(table, spec, int(row[bad[0]]), what, hint)
+        column = table.edges[spec.name] if spec.is_written else None
+        if column is None or not len(column.runs.start):
+            continue
+        # A run never leaves its variable.
+        starts, size = column.runs.start, spec.type.n_bytes
+        if is_constant[variables.holders_of(starts, size)].any():
+            variable = variables.ids_at(starts * size)
+            bad = int(np.flatnonzero(is_constant[variable])[0])
+            what = f"writes to the constant {variables.names[int(variable[bad])]!r}"
+            hint = "connect a variable: add_variable instead of add_constant"
+            raise edge_error(table, spec, int(column.row_of_run()[bad]), what, hint)
     for step in programs.steps:
         for tensor in step.writes:
             if step.kind is not StepKind.WRITE_UNDEF and tensor.contains_constant:
