@@ -30,11 +30,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Planned:
-    """Time of a sample as planned, to that of the public split, and what planning took."""
+    """Time of a sample as planned, to that of the public split, and what planning took.
+
+    The public split counts whether it fits this machine or not: where `public_share` is above 1, a
+    quotient above 1 only says what the memory costs.
+    """
 
     time_to_public: float
     minutes: float
     memory_share: float  # of the fullest tile
+    public_share: float
 
 
 def planned(case: Case) -> Planned:
@@ -44,8 +49,8 @@ def planned(case: Case) -> Planned:
         best = plan(case.task, batch=N_MICRO_BATCHES * case.task.n_samples, folder=folder).best
     minutes = (time.perf_counter() - began) / 60
     public = try_candidate(case.task, case.public, case.arrange)
-    share = max(best.n_bytes) / best.available_bytes
-    return Planned(_time_to(public, best), minutes, share)
+    shares = [max(outcome.n_bytes) / outcome.available_bytes for outcome in (best, public)]
+    return Planned(_time_to(public, best), minutes, *shares)
 
 
 def _time_to(public: Outcome, best: Outcome) -> float:

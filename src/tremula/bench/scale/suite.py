@@ -230,3 +230,4 @@ def _planned(name: str, case: "Case") -> Iterator[Figure]:
     yield Figure.of(f"planner-{name}-to-public", found.time_to_public, "× public", "<= 1.05")
     yield Figure.of(f"planner-{name}-minutes", found.minutes, "minutes", "<= 5")
     yield Figure.of(f"planner-{name}-fullest-tile", found.memory_share, "× memory", "<= 1")
+    yield Figure.of(f"planner-{name}-public-tile", found.public_share, "× memory", "> 0")
