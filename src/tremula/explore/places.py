@@ -162,8 +162,9 @@ class _Walk:
         if tie is None:
             return Segments(names, *columns, least)
         owner, user = tie
-        folded = (_folded(column, owner, user) for column in columns)
-        return Segments(names[owner : user - 1], *folded, least, home=names[user - 1])
+        folded = [_folded(column, owner, user) for column in columns]
+        between, home = names[owner : user - 1], names[user - 1]
+        return Segments(between, *folded, least_of_table=least, home=home)
 
     def _owners(self, names: tuple[str, ...]) -> dict[int, int]:
         """The segment that uses each weight first, by its id; weights of no place are not in it."""
@@ -202,7 +203,7 @@ def _folded(column: np.ndarray, owner: int, user: int) -> np.ndarray:
     """Rows up to the owner, and from the user on, as one; then those between."""
     ends = np.concatenate((column[: owner + 1], column[user:]))
     first = ends.any(axis=0) if column.dtype == bool else ends.sum(axis=0)
-    return np.concatenate((first[None], column[owner + 1 : user]))
+    return np.concatenate((np.expand_dims(first, 0), column[owner + 1 : user]))
 
 
 def _kinds(operations: Sequence[str], bounds: Sequence[int]) -> np.ndarray:

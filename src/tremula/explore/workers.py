@@ -193,7 +193,8 @@ def _limit_memory(n_bytes: int) -> None:
 
     born_with = _writable_bytes()
     if born_with is not None:
-        resource.setrlimit(resource.RLIMIT_DATA, (born_with + n_bytes,) * 2)
+        most = born_with + n_bytes
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def _writable_bytes() -> int | None:
