@@ -230,4 +230,5 @@ def _planned(name: str, case: "Case") -> Iterator[Figure]:
     yield Figure.of(f"planner-{name}-to-public", found.time_to_public, "× public", "<= 1.05")
     yield Figure.of(f"planner-{name}-minutes", found.minutes, "minutes", "<= 5")
     yield Figure.of(f"planner-{name}-fullest-tile", found.memory_share, "× memory", "<= 1")
-    yield Figure.of(f"planner-{name}-public-tile", found.public_share, "× memory", "> 0")
+    any_public = found.time_to_any_public  # told, not demanded: it may not fit
+    yield Figure.of(f"planner-{name}-to-any-public", any_public, "× public", "> 0")
