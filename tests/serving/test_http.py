@@ -186,7 +186,7 @@ def test_more_than_the_capacity(serve):
     load = load_test(url, "rows", inputs, seconds=1.5, n_connections=100)
     with ThreadPoolExecutor(1) as thread:
         found = thread.submit(asyncio.run, load)
-        try:  # nothing is answered until many were refused, however slow this machine is
+        try:  # nothing is answered until one is refused, however slow this machine is
             until(lambda: b"refused_total 0" not in client.ask("GET", "/metrics").body)
         finally:
             gate.opened.set()

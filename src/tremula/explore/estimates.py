@@ -30,8 +30,9 @@ COPIES_IN_PRODUCTS = 3  # where a table is an output layer, too: rearranged, and
 USED_OF_PROPORTION = 0.1  # of the memory that products may use for themselves
 DEFAULT_PROPORTION = 0.6  # Poplar's
 SLOWER_WITH = {None: 1.0, 0.3: 1.02, 0.15: 1.06}  # products with less memory
-# Bytes of this computer for each element of the largest weight whose states are shared out: GPT-2's
-# table of 38.6 million needs more than 14 GiB to compile so.
+# Bytes of this computer for each element of the largest weight whose states are shared out. A guess
+# from one model: GPT-2's table of 38.6 million once took more than 14 GiB to compile so, and was
+# stopped at 6.8 GiB last.
 HOST_BYTES_PER_SHARDED = 400
 _SWEEPS = 8  # over all outcomes, to fit times of segments
 

@@ -205,10 +205,8 @@ class Liveness:
         first, last = np.full(n_variables, np.iinfo(np.int64).max), np.full(n_variables, -1)
         bounds = np.stack((self.range_first, self.range_last + 1), axis=1).ravel()
         if len(bounds):
-            low, high = (
-                of.reduceat(np.append(self.time_of, end), bounds)[::2]
-                for of, end in ((np.minimum, 0), (np.maximum, 0))
-            )
+            times = np.append(self.time_of, 0)  # a range may end with the last instruction
+            low, high = (of.reduceat(times, bounds)[::2] for of in (np.minimum, np.maximum))
             np.minimum.at(first, self.range_variable, low)
             np.maximum.at(last, self.range_variable, high)
         return first, last
