@@ -125,6 +125,10 @@ def _in_threads(a: Tile, block: int, size: int) -> Tile:
     return tile(np.reshape(a, (block // 16, 2, 8, size)).sum(1))
 
 
+def _regrouped(a: Tile, n: int, m: int) -> Tile:
+    return tile(np.reshape(a, (n, m // 8, 4, 2)).transpose(0, 1, 3, 2).reshape(n, m))
+
+
 def language(program: int, n_programs: int) -> SimpleNamespace:
     """What a kernel sees as `tl`."""
     return SimpleNamespace(
@@ -154,6 +158,9 @@ def run(text: str, arguments: list[np.ndarray], n_programs: int, **sizes: int) -
         for program in range(n_programs):
             names = {
                 "_rounded": lambda a: a,
+                "_exp": np.exp,
+                "_regrouped": _regrouped,
+                "_grouped": lambda i: i // 8 * 8 + i % 4 * 2 + i // 4 % 2,
                 "_sigmoid": lambda a: 1 / (1 + np.exp(-a)),
                 "_in_threads": _in_threads,
                 "_into_window": lambda hot, a, part: part + np.matmul(hot, a),

@@ -23,6 +23,11 @@ from tremula.ir.host.rows.source import Writer, as_float
 
 _MIN_WIDTH = 16  # of a tile that the units compute with; others lie a row to a thread
 _MIN_DOWN = 64  # rows of a product: four warps of 16
+_OWN = {  # where Gluon has none, or a slower one
+    "gl.sigmoid(": "_sigmoid(",
+    "gl.exp(": "_exp(",
+    "gl.PropagateNan": "tl.PropagateNan",
+}
 
 
 def gluon_source(region: Region, precision: str, inputs: tuple[fx.Node, ...]) -> str | None:
@@ -168,9 +173,8 @@ class _GluonWriter(Writer):
             *self.after,
         ]
         body = "".join(f"    {line}\n" for line in lines).replace("tl.", "gl.")
-        body = body.replace("gl.sigmoid(", "_sigmoid(").replace(
-            "gl.PropagateNan", "tl.PropagateNan"
-        )
+        for name, own in _OWN.items():
+            body = body.replace(name, own)
         return HEADER.format(parameters=", ".join(parameters)) + body
 
     def _layouts(self) -> list[str]:
@@ -185,6 +189,7 @@ class _GluonWriter(Writer):
             *(f"L{width}: gl.constexpr = {self._layout(width)}" for width in widths),
             f"ROWS: gl.constexpr = gl.SliceLayout(1, L{widest})",
             "LINES: gl.constexpr = gl.BlockedLayout([1, 1], [1, 32], [num_warps, 1], [1, 0])",
+            "POSTS: gl.constexpr = gl.BlockedLayout([1, 1], [32, 1], [1, num_warps], [0, 1])",
             "LINE: gl.constexpr = gl.BlockedLayout([1], [32], [num_warps], [0])",
         ]
 
@@ -273,14 +278,19 @@ class _GluonWriter(Writer):
         text = f"gl.load({self.pointer(node)} + {column}{mask}){as_float(node)}"
         return f"{self.line(text)}[None, :]"
 
-    def matrix(self, node: fx.Node) -> str:
-        """A matrix in shared memory, as the units want it: what is summed over side by side."""
+    def matrix(self, node: fx.Node, is_regrouped: bool = False) -> str:
+        """A matrix in shared memory, as the units want it: what is summed over side by side.
+
+        `is_regrouped`: in the order in which a tile comes that they left themselves.
+        """
         base, is_turned = facts.base_of_matrix(node)
         n_in, n_out = facts.tensor_of(node).shape
         down, across = (1, n_in) if is_turned else (n_out, 1)
+        layout = "LINES" if down == 1 else "POSTS"  # threads side by side read side by side
         k, m = facts.padded(n_in), facts.padded(n_out)
-        lines = f"gl.arange(0, {m}, gl.SliceLayout(1, LINES))[:, None]"
-        inner = f"gl.arange(0, {k}, gl.SliceLayout(0, LINES))[None, :]"
+        lines = f"gl.arange(0, {m}, gl.SliceLayout(1, {layout}))[:, None]"
+        inner = f"gl.arange(0, {k}, gl.SliceLayout(0, {layout}))[None, :]"
+        inner = f"_grouped({inner})" if is_regrouped else inner
         masks = [f"({i} < {n})" for i, n, p in ((inner, n_in, k), (lines, n_out, m)) if n != p]
         mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
         text = f"gl.load({self.pointer(base)} + {inner} * {down} + {lines} * {across}{mask})"
@@ -346,11 +356,13 @@ class _GluonWriter(Writer):
     def _wide_product(self, dot: facts.Dot, n_in: int, width: int) -> str:
         self.widths.setdefault(width)
         a = self._cut(self._without_padding(self.rows(dot.rows), n_in))
+        is_regrouped = self.product_type is torch.float32 and _width(dot.rows) not in self.operands
+        if is_regrouped:
+            a = f"_regrouped({a}, BLOCK, {facts.padded(n_in)})"
         a = f"gl.convert_layout({a}, gl.DotOperandLayout(0, L{width}, {self._n_beside()}))"
         zero = self.once("z", f"gl.zeros([BLOCK, {width}], gl.float32, L{width})")
-        return (
-            f"warpgroup_mma({a}, {self.matrix(dot.weight)}.permute((1, 0)), {zero}, use_acc=False)"
-        )
+        matrix = f"{self.matrix(dot.weight, is_regrouped)}.permute((1, 0))"
+        return f"warpgroup_mma({a}, {matrix}, {zero}, use_acc=False)"
 
     def _without_padding(self, tile: str, n_features: int) -> str:
         width = facts.padded(n_features)
