@@ -21,7 +21,7 @@ from torch import Tensor, fx
 from tremula.ir.host.rows import facts
 from tremula.ir.host.rows.kernels import has_triton
 from tremula.ir.host.rows.regions import Region
-from tremula.ir.host.rows.source import HEADER, Writer
+from tremula.ir.host.rows.source import HEADER, Writer, as_float
 from tremula.ir.step import CapturedStep
 
 _COUNTED = 256  # rows that a program counts
@@ -189,7 +189,11 @@ def segment_source(region: Region, precision: str, inputs: Sequence[fx.Node]) ->
 
 
 class _SegmentWriter(Writer):
-    """A tile has the next few rows of a segment, of which the first parameters say the order."""
+    """A tile has the next few rows of a segment, of which the first parameters say the order.
+
+    Which rows these are is read two tiles ahead, and numbers of rows, such as what is gathered, one
+    tile: a warp would wait for each in turn.
+    """
 
     def text(self) -> str:
         n = facts.n_rows_of(self.region.results[0])
@@ -198,16 +202,21 @@ class _SegmentWriter(Writer):
             *self.before,
             f"program = tl.program_id(0){wide}",
             f"is_first = program < {n}",
-            f"later = tl.maximum(program - {n}, 0) * LONG",
-            "segment = tl.where(is_first, program, tl.load(p1 + later))",
+            f"part = tl.maximum(program - {n}, 0) * LONG",
+            "segment = tl.where(is_first, program, tl.load(p1 + part))",
             f"low = tl.load(p2 + segment, mask=segment < {n}, other=0)",
             f"high = tl.load(p2 + segment + 1, mask=segment < {n}, other=0)",
-            "begin = tl.where(is_first, low, tl.maximum(later, low + LONG))",
-            "end = tl.minimum(high, tl.where(is_first, low, later) + LONG)",
+            "begin = tl.where(is_first, low, tl.maximum(part, low + LONG))",
+            "end = tl.minimum(high, tl.where(is_first, low, part) + LONG)",
+            "place = begin + tl.arange(0, BLOCK)",
+            *self._read_ahead("place"),
+            f"later = {self._row('place + BLOCK')}",
             "for first in range(begin, end, BLOCK):",
             "    place = first + tl.arange(0, BLOCK)",
             "    live = place < end",
-            f"    row = tl.load(p0 + place, mask=live, other=0){self._wide()}",
+            *(f"    {name} = next_{name}" for name in ("row", *self.ahead)),
+            *(f"    {line}" for line in self._read_ahead("place + BLOCK", "later")),
+            f"    later = {self._row('place + 2 * BLOCK')}",
             *(f"    {line}" for line in self.inside),
             "is_alone = is_first & (high - low <= LONG)",
             "is_shared = (begin < end) & (high - low > LONG)",
@@ -218,6 +227,24 @@ class _SegmentWriter(Writer):
         sizes = "BLOCK: tl.constexpr, LONG: tl.constexpr"
         text = HEADER + f"def kernel({', '.join(parameters)}, {sizes}):\n"
         return text + "".join(f"    {line}\n" for line in lines)
+
+    def rows(self, node: fx.Node) -> str:
+        if node not in self.names and not facts.features_of(node):
+            name = self.names[node] = f"a{len(self.ahead)}"
+            self.ahead[name] = f"tl.load({self.pointer(node)} + next_row, mask=follows, other=0)"
+            self.ahead[name] += as_float(node)
+        return super().rows(node)
+
+    def _row(self, place: str) -> str:
+        return f"tl.load(p0 + {place}, mask={place} < end, other=0){self._wide()}"
+
+    def _read_ahead(self, place: str, row: str = "") -> list[str]:
+        """What the tile at a place needs; its rows may be known."""
+        return [
+            f"next_row = {row or self._row(place)}",
+            f"follows = {place} < end",
+            *(f"next_{name} = {text}" for name, text in self.ahead.items()),
+        ]
 
     def leave(self, node: fx.Node, result: str) -> None:
         found = facts.segment_of(node)
