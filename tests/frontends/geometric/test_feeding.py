@@ -1,7 +1,10 @@
 """Columns give the batches that the plain collater gives; threads, files, neighbour lists."""
 
+import dataclasses
 import threading
 import time
+import weakref
+from collections import Counter
 from itertools import islice
 
 import numpy as np
@@ -25,8 +28,9 @@ from tremula.frontends.geometric.fixed_size.collate import (
     CombinedBatchingCollater,
     FixedSizeCollater,
 )
-from tremula.frontends.geometric.loaders.poptorch import _announce
+from tremula.frontends.geometric.loaders.poptorch import _N_IN_USE, _announce
 from tremula.frontends.geometric.ops.neighbours import radius_graph
+from tremula.ir.cuda_capture import capturing
 from tremula.ir.host.ahead import follower
 
 SIZES = [(3, 4), (7, 2), (1, 0), (5, 9), (4, 4), (2, 3), (6, 6), (3, 1)]
@@ -204,6 +208,88 @@ def test_a_loader_says_which_batch_follows():
     first, second = islice(loader, 2)
     _announce(first, second)
     assert torch.equal(follower(first.edge_index), second.edge_index)
+
+
+class Requests:
+    """Stands in for pinned memory: what is asked for, and how much is held at a time."""
+
+    def __init__(self, monkeypatch):
+        self.alive, self.most_alive, self.log, self._lock = (
+            weakref.WeakSet(),
+            0,
+            [],
+            threading.Lock(),
+        )
+        collate = ColumnCollater.collate
+        monkeypatch.setattr(ColumnCollater, "_empty", lambda _, *request: self.empty(*request))
+
+        def logged(collater, graphs, starts):
+            with self._lock:
+                self.log.append("collate")
+            return collate(collater, graphs, starts)
+
+        monkeypatch.setattr(ColumnCollater, "collate", logged)
+
+    def empty(self, shape, dtype):
+        made = torch.empty(shape, dtype=dtype)
+        with self._lock:
+            self.alive.add(made)
+            self.log.append((tuple(shape), dtype))
+            if "collate" not in self.log:
+                self.most_alive = max(self.most_alive, len(self.alive))
+        return made
+
+
+@pytest.mark.parametrize("strategy", ["PadToMax", "StreamPack"])
+@pytest.mark.parametrize(("n_calls", "n_pinned"), [(9, 4 + _N_IN_USE), (3, 3)])
+def test_memory_is_pinned_before_the_first_batch(monkeypatch, strategy, n_calls, n_pinned):
+    """That of all batches that live at a time, together, once; then batches are as ever."""
+    graphs = graphs_of([(3, 4), (4, 2)] * 2 * n_calls)
+    loader = pg.FixedSizeDataLoader(
+        GraphColumns.from_dataset(graphs), batch_size=3, num_threads=2,
+        fixed_size_options=pg.FixedSizeOptions(9, 9, 3),
+        fixed_size_strategy=pg.FixedSizeStrategy[strategy],
+        options=poptorch.Options().deviceIterations(2),
+    )  # fmt: skip
+    expected = list(loader)
+    assert len(expected) == n_calls
+    loader._by_columns = dataclasses.replace(loader._by_columns, pin_memory=True)
+    loader._has_pinned = False  # on a GPU it has
+    for n_first in (n_pinned, 0):
+        requests = Requests(monkeypatch)
+        for ours, theirs in zip(loader, expected, strict=True):
+            assert_same_batch(ours, theirs)
+        began = requests.log.index("collate")
+        first = Counter(requests.log[:began])
+        batches = Counter(entry for entry in requests.log[began:] if entry != "collate")
+        assert requests.most_alive == first.total()
+        assert {name: n_first * n for name, n in batches.items()} == {
+            name: n_calls * first[name] for name in batches
+        }
+        monkeypatch.undo()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_an_epoch_pins_nothing_anew():
+    """Memory that the first batch made PyTorch pin is enough, also with a graph recorded since."""
+    columns = GraphColumns.from_dataset(graphs_of(SIZES * 9))
+    loader = pg.FixedSizeDataLoader(columns, batch_size=3)
+    assert next(iter(loader)).x.is_pinned()
+    with capturing(torch.cuda.CUDAGraph()):
+        torch.ones(1, device="cuda")
+    n_before = torch.cuda.host_memory_stats()["num_host_alloc"]
+    for batch in loader:
+        batch.x.cuda(non_blocking=True)
+        torch.cuda.synchronize()
+    assert torch.cuda.host_memory_stats()["num_host_alloc"] == n_before
+
+
+def test_without_a_gpu_nothing_is_pinned():
+    """Loaders do not ask for pinned memory where there is no GPU."""
+    loader = pg.FixedSizeDataLoader(GraphColumns.from_dataset(graphs_of(SIZES)), batch_size=3)
+    assert loader._by_columns.pin_memory == torch.cuda.is_available()
+    list(loader)
+    assert loader._has_pinned == torch.cuda.is_available()
 
 
 @pytest.mark.slow

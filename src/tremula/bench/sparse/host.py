@@ -77,12 +77,14 @@ def _gpu_ms(action: Callable[[], object]) -> float:
     """Milliseconds of a call within a CUDA graph of many, as a step runs it."""
     import torch
 
+    from tremula.ir.cuda_capture import capturing
+
     n_calls = 20
     for _ in range(3):
         action()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with capturing(graph):
         for _ in range(n_calls):
             action()
     times = []

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from tremula.ir.cuda_capture import capturing
 from tremula.ir.host.ahead import Ahead
 from tremula.ir.host.inductor import InductorProgram
 from tremula.ir.host.program import DeviceState, HostProgram, MicroBatch
@@ -104,9 +105,7 @@ class CudaGraphProgram(HostProgram):
         self.warm_up(held, self._inputs)
         graph = torch.cuda.CUDAGraph()
         outputs: dict[int, list[Tensor]] = {}
-        # Other threads may compile meanwhile, and use the GPU as they like.
-        recording = torch.cuda.graph(graph, capture_error_mode="thread_local")
-        with own_workspaces(), recording, fastest_convolutions():
+        with own_workspaces(), capturing(graph), fastest_convolutions():
             super().run(held, self._inputs, outputs.__setitem__)
         restore(held, kept)
         self._outputs = [outputs[number] for number in sorted(outputs)]

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tremula.ir.cuda_capture import capturing
+
 _LEAST_SIDE = 16  # rows that tensor cores multiply at once
 
 
@@ -92,7 +94,7 @@ def _milliseconds(given: Blocks, dense: Tensor, launch: Launch) -> float:
         return float("inf")
     torch.cuda.synchronize(dense.device)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with capturing(graph):
         for _ in range(_N_TIMED):
             _launched(given, dense, launch)
     return min(_replayed_ms(graph) for _ in range(_N_REPLAYS)) / _N_TIMED

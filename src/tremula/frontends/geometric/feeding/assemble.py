@@ -24,6 +24,7 @@ from tremula.frontends.geometric.fixed_size.options import FixedSizeOptions
 
 # Words that rows are copied in: values of one size share a compiled copy.
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_MASKS = ("graphs_mask", "nodes_mask", "edges_mask")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class RowCopy:
     width: int
     padding: np.integer
     start: np.ndarray  # the first row of each graph
+    n_each: int  # rows of the attribute that count as one
     tail: tuple[int, ...]  # the shape of a row
     dtype: torch.dtype
 
@@ -83,30 +85,33 @@ class ColumnCollater:
 
     def collate(self, graphs: np.ndarray, starts: np.ndarray) -> GraphBatch:
         """The joined batches of packs: `starts` says where in `graphs` each begins."""
-        n_packs, n_graphs = len(starts) - 1, self.options.num_graphs
         places = self._places(graphs, starts)
-        n_nodes, n_edges = places[NODE].n_rows, places[EDGE].n_rows
-        made = {
-            copied.name: self._rows(copied, graphs, places[copied.level]) for copied in self._copies
-        }
-        batch = self._empty((n_packs * n_nodes,), torch.int64)
-        ptr = self._empty((n_packs * (n_graphs + 1),), torch.int64)
-        masks = {
-            "graphs_mask": self._empty((n_packs * n_graphs,), torch.bool),
-            "nodes_mask": self._empty((n_packs * n_nodes,), torch.bool),
-            "edges_mask": self._empty((n_packs * n_edges,), torch.bool),
-        }
-        graphs_mask, nodes_mask, edges_mask = (mask.numpy() for mask in masks.values())
+        attributes, structure = self._memory(len(starts) - 1)
+        for copied in self._copies:
+            self._fill_rows(copied, graphs, places[copied.level], attributes[copied.name])
+        own = {name: tensor.numpy() for name, tensor in structure.items()}
         copies.fill_structure(
-            starts, graphs, self.columns.node_start, n_nodes, n_graphs,
-            batch.numpy(), ptr.numpy(), nodes_mask, graphs_mask,
+            starts, graphs, self.columns.node_start, places[NODE].n_rows, self.options.num_graphs,
+            own["batch"], own["ptr"], own["nodes_mask"], own["graphs_mask"],
         )  # fmt: skip
-        if n_edges:
-            out = self._empty((2 * n_packs, n_edges), torch.int64)
-            self._fill_edges(graphs, starts, ptr.numpy(), out.numpy(), edges_mask)
-            made["edge_index"] = out
-        made |= {"batch": batch, "ptr": ptr} | (masks if self.add_masks_to_batch else {})
-        return self._batch(made)
+        if "edge_index" in own:
+            self._fill_edges(graphs, starts, own["ptr"], own["edge_index"], own["edges_mask"])
+        if not self.add_masks_to_batch:
+            for name in _MASKS:
+                del structure[name]
+        return self._batch(attributes | structure)
+
+    def pin(self, n_packs: int, n_batches: int) -> None:
+        """Pin memory for so many batches at a time; PyTorch keeps it for those that follow."""
+        if not self.pin_memory:
+            return
+        # All are held to the end: what is let go would be given again.
+        held = [self._memory(n_packs)]
+
+        def hold(part: slice) -> None:
+            held.extend([self._memory(n_packs) for _ in range(part.start, part.stop)])
+
+        shared_out(hold, n_batches - 1)
 
     # -- pieces ------------------------------------------------------------------------------------
 
@@ -125,9 +130,10 @@ class ColumnCollater:
             if name == "edge_index":
                 continue
             values = np.ascontiguousarray(column.values)
-            start = starts.get(column.level)
+            start, n_each = starts.get(column.level), 1
             if start is None:
                 # The same number of rows for each graph: they count as one row.
+                n_each = len(values) // n_graphs
                 values = values.reshape(n_graphs, -1)
                 start = np.arange(n_graphs + 1)
             word = _WORDS[values.dtype.itemsize]
@@ -139,6 +145,7 @@ class ColumnCollater:
                     int(np.prod(values.shape[1:], dtype=np.int64)),
                     np.array([pads[column.level]], values.dtype).view(word)[0],
                     start,
+                    n_each,
                     column.values.shape[1:],
                     torch.from_numpy(values[:0]).dtype,
                 )
@@ -196,6 +203,26 @@ class ColumnCollater:
             rest = {None: int(nodes.n_rows - n_nodes)}, {None: int(edges.n_rows - n_edges)}
             check_padding_possible(int(n), int(n_graphs - n), *rest)
 
+    def _memory(self, n_packs: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What a batch of so many packs consists of, not filled: attributes, and its structure."""
+        n_nodes, n_edges = self.options.total_num_nodes, self._n_edges()
+        n_graphs = self.options.num_graphs
+        n_rows = {NODE: n_nodes, EDGE: n_edges, GRAPH: n_graphs}
+        attributes = {
+            copied.name: self._empty(
+                (n_packs * n_rows[copied.level] * copied.n_each, *copied.tail), copied.dtype
+            )
+            for copied in self._copies
+        }
+        structure = {}
+        if n_edges:
+            structure["edge_index"] = self._empty((2 * n_packs, n_edges), torch.int64)
+        structure["batch"] = self._empty((n_packs * n_nodes,), torch.int64)
+        structure["ptr"] = self._empty((n_packs * (n_graphs + 1),), torch.int64)
+        for name, n in zip(_MASKS, (n_graphs, n_nodes, n_edges), strict=True):
+            structure[name] = self._empty((n_packs * n,), torch.bool)
+        return attributes, structure
+
     def _empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype, pin_memory=self.pin_memory)
 
@@ -216,15 +243,10 @@ class ColumnCollater:
 
         shared_out(fill, len(starts) - 1)
 
-    def _rows(self, copied: RowCopy, graphs: np.ndarray, places: Places) -> Tensor:
+    def _fill_rows(self, copied: RowCopy, graphs: np.ndarray, places: Places, out: Tensor) -> None:
         """An attribute of all packs."""
-        n_rows = places.n_rows * len(places.n_used)
-        out = self._empty((n_rows * copied.width,), copied.dtype)
+        words = out.numpy().reshape(-1).view(copied.words.dtype)
         copies.copy_rows(
             copied.words, copied.start, graphs, places.out_row, copied.width,
-            out.numpy().view(copied.words.dtype), places.n_used, places.n_rows, copied.padding,
+            words, places.n_used, places.n_rows, copied.padding,
         )  # fmt: skip
-        if copied.level == GRAPH:
-            n_each = len(self.columns.columns[copied.name].values) // len(self.columns)
-            n_rows *= n_each
-        return out.reshape(n_rows, *copied.tail)

@@ -8,6 +8,7 @@ from functools import cache
 from itertools import islice, pairwise
 from typing import TypeVar
 
+N_AHEAD = 2  # items that each thread is ahead
 _MOST_SHARES = 8  # of one batch: more threads wait for memory, not for each other
 Work = TypeVar("Work")
 Result = TypeVar("Result")
@@ -19,7 +20,7 @@ def in_threads(
     n_threads: int,
     announce: Callable[[Result, Result], object] | None = None,
 ) -> Iterator[Result]:
-    """function(item) for each item, in order; each thread is up to two items ahead.
+    """function(item) for each item, in order; each thread is up to `N_AHEAD` items ahead.
 
     `announce(result, following)` hears of a result that is ready while the one before it is used.
     An error of the function comes out where its result would have. Threads end with the iterator.
@@ -27,7 +28,7 @@ def in_threads(
     with ThreadPoolExecutor(n_threads, thread_name_prefix="tremula-feed") as pool:
         items = iter(work)
         waiting: deque[Future[Result]] = deque(
-            pool.submit(function, item) for item in islice(items, 2 * n_threads)
+            pool.submit(function, item) for item in islice(items, N_AHEAD * n_threads)
         )
         try:
             while waiting:

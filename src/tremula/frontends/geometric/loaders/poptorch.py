@@ -9,7 +9,7 @@ from torch_geometric.data.data import BaseData
 
 from tremula.base.tracing import is_tracing
 from tremula.frontends.geometric.common import GraphBatch
-from tremula.frontends.geometric.feeding.threads import in_threads
+from tremula.frontends.geometric.feeding.threads import N_AHEAD, in_threads
 from tremula.frontends.geometric.fixed_size.collate import Collater, CombinedBatchingCollater
 from tremula.frontends.geometric.fixed_size.options import (
     FixedSizeOptions,
@@ -26,6 +26,10 @@ from tremula.frontends.poptorch.data.dataloader import DataLoader as PopTorchLoa
 from tremula.frontends.poptorch.options.options import Options
 from tremula.frontends.poptorch.profiling import timed_batches
 from tremula.ir.host.ahead import announce
+
+# Batches that are alive besides those ahead: the one in use, the one before it, which the script
+# still holds while it asks for the next, and one that the GPU may not have read to its end.
+_N_IN_USE = 3
 
 
 class DataLoader(PopTorchLoader):
@@ -101,6 +105,7 @@ class FixedSizeDataLoader(PopTorchLoader):
         )  # fmt: skip
         self.fixed_size_options = given.options()
         self._n_threads = num_threads
+        self._has_pinned = False
         sampling = given.sampling(self.fixed_size_options)
         self._by_columns = given.column_collater(self.fixed_size_options, is_combined=True)
         collater = self._by_columns or CombinedBatchingCollater(
@@ -120,8 +125,28 @@ class FixedSizeDataLoader(PopTorchLoader):
             return super().__iter__()
         collate = self._by_columns.collate_packs if self._combines_batches else self._by_columns
         announced = _announce if torch.cuda.is_available() else None
-        batches = in_threads(collate, self._numbers(), self._n_threads, announced)
+        batches = in_threads(collate, self._pinned_first(), self._n_threads, announced)
         return timed_batches(CHANNEL, "load batch", batches) if is_tracing() else batches
+
+    def _pinned_first(self) -> Iterator[list]:
+        """The graphs of the calls; before the first of all, memory of their batches is pinned.
+
+        As much as all batches need that live at a time, so that none of them waits for it later.
+        """
+        calls = self._numbers()
+        if self._by_columns is not None and self._by_columns.pin_memory and not self._has_pinned:
+            n_ahead = N_AHEAD * self._n_threads
+            first = list(islice(calls, n_ahead))
+            if first:
+                n_alive = len(first) if len(first) < n_ahead else n_ahead + _N_IN_USE
+                self._by_columns.pin(self._n_packs(first[0]), n_alive)
+                self._has_pinned = True
+            yield from first
+        yield from calls
+
+    def _n_packs(self, call: list) -> int:
+        size = self._by_columns.mini_batch_size if self._by_columns is not None else None
+        return len(call) if self._combines_batches else len(call) // (size or len(call))
 
     def _numbers(self) -> Iterator[list]:
         """The graphs of one call after the other; a list of packs where a sampler makes packs."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, fx
 
 from tremula.base.cache_dir import cache_dir
+from tremula.ir.cuda_capture import capturing
 
 _WINDOW = 16  # segments that one product sums into
 _N_TIMED = 10  # launches of each candidate
@@ -311,7 +312,7 @@ def _time_of(start: Callable[[], object]) -> float:
     """Launches from a CUDA graph, which takes no time between them."""
     start()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with capturing(graph):
         for _ in range(_N_TIMED):
             start()
     graph.replay()
