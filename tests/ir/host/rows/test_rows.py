@@ -13,7 +13,7 @@ from tests.ir.host.rows import triton_in_numpy
 from tests.ir.steps import captured
 from tremula.ir.host.rows import kernels
 from tremula.ir.host.rows.fuse import fuse_rows
-from tremula.ir.host.rows.regions import EXACT, ROUNDED, Limits
+from tremula.ir.host.rows.regions import EXACT, ROUNDED, STANDING_TILES, Limits
 from tremula.ir.host.rows.segments import segment_order
 from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes import HOST_PASSES, apply
@@ -145,6 +145,39 @@ class WideFilter(nn.Module):
         return sum_into(target, x.index_select(0, source) * weights)
 
 
+class TallFilter(nn.Module):
+    """A filter of distances with two matrices whose gradients are summed where they are used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.widen = nn.Linear(N_IN, 64)
+        self.net = nn.Sequential(nn.Linear(25, 128), nn.Softplus(), nn.Linear(128, 64))
+        self.scale = nn.Linear(64, 1)
+        self.register_buffer("offset", torch.linspace(0, 3, 25))
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        x = self.widen(x)
+        rays = torch.exp(-2.0 * (d.view(-1, 1) - self.offset.view(1, -1)) ** 2)
+        weights = self.net(rays) * torch.sigmoid(self.scale(x[source])) + d.view(-1, 1)
+        return sum_into(target, x.index_select(0, source) * weights * d.view(-1, 1)) / 16
+
+
+class TallGate(nn.Module):
+    """A net of both ends of an edge, whose norm and mean scale what it sends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.widen = nn.Linear(N_IN, 64)
+        self.first, self.second = nn.Linear(64, 100), nn.Linear(100, 64)
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        x = self.widen(x).tanh()
+        hidden = nn.functional.silu(self.first(x[source] * x[target]))
+        sent = self.second(hidden) * x[source]
+        scale = sent.norm(dim=-1, keepdim=True) + sent.mean(-1, keepdim=True) + d.view(-1, 1)
+        return sum_into(target, sent * scale)
+
+
 class Gate(nn.Module):
     """A message passed through a sigmoid of its edge's state, which goes on to the next layer."""
 
@@ -227,17 +260,17 @@ def in_float64(model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor]:
         model.float()
 
 
-def in_numpy(digest: str, inputs: list[Tensor], in_gluon: bool = False) -> list[Tensor]:
-    """A kernel as it is written for Triton, with tiles of 32 rows; what it adds to is float32."""
+def in_numpy(digest: str, inputs: list[Tensor], form: str = kernels.TILES) -> list[Tensor]:
+    """A kernel as it is written, for Triton with tiles of 32 rows; what it adds to is float32."""
     kernel = kernels._kernels[digest]
     results = [
         np.zeros(shape, np.float32) if is_summed else torch.empty(shape, dtype=dtype).numpy()
         for (shape, dtype), is_summed in zip(kernel.results, kernel.is_summed, strict=True)
     ]
     arguments = [*(tensor.contiguous().numpy() for tensor in inputs), *results]
-    if in_gluon and kernel.gluon_text is not None:
+    if form in kernel.others:
         sizes = {"BLOCK": 64, "WINDOW": 16, "num_warps": 4}
-        triton_in_numpy.run(kernel.gluon_text, arguments, 1, **sizes)
+        triton_in_numpy.run(kernel.others[form], arguments, 1, **sizes)
     else:
         n_programs = 2 if kernel.sums_over_rows else -(-kernel.n_rows // 32)
         sizes = {"BLOCK": 32, "WINDOW": 16, "HOIST": False}
@@ -249,18 +282,13 @@ def in_numpy(digest: str, inputs: list[Tensor], in_gluon: bool = False) -> list[
 def in_numpy_by_segments(digest: str, inputs: list[Tensor]) -> list[Tensor]:
     """The same segment by segment, where there is such a text; five rows are many for one."""
     kernel = kernels._kernels[digest]
-    if kernel.segment_text is None:
+    if kernels.SEGMENTS not in kernel.others:
         return in_numpy(digest, inputs)
     results = [torch.zeros(shape) for shape, _ in kernel.results]
     arguments = [tensor.contiguous().numpy() for tensor in (*inputs, *results)]
     n_programs = results[0].shape[0] - (-kernel.n_rows // 5)
-    triton_in_numpy.run(kernel.segment_text, arguments, n_programs, BLOCK=2, LONG=5)
+    triton_in_numpy.run(kernel.others[kernels.SEGMENTS], arguments, n_programs, BLOCK=2, LONG=5)
     return results
-
-
-def in_numpy_by_gluon(digest: str, inputs: list[Tensor]) -> list[Tensor]:
-    """The same, with tiles of 64 rows, where there is a text in Gluon."""
-    return in_numpy(digest, inputs, in_gluon=True)
 
 
 @pytest.fixture(scope="module", params=LAYERS, ids=lambda layer: layer.__name__)
@@ -298,7 +326,7 @@ def test_sums_segment_by_segment_are_the_same(layer: type[nn.Module]):
     expected = in_float64(model, inputs)
     fused = fuse_rows(step_of(model, inputs), torch.device("cpu"), BY_SEGMENTS)
     calls = [node for node in fused.graph.nodes if node.target is row_kernel]
-    texts = [kernels._kernels[node.args[0]].segment_text for node in calls]
+    texts = [kernels._kernels[node.args[0]].others.get(kernels.SEGMENTS) for node in calls]
     assert any(texts), "two layers sum by the same index"
     found = run(_written(fused, calls, in_numpy_by_segments), model, inputs)
     for value, right in zip(found, expected, strict=True):
@@ -325,20 +353,31 @@ def rounds_products() -> Iterator[None]:
     torch.set_float32_matmul_precision(before)
 
 
+GLUON_LAYERS = ((kernels.GLUON, Pna), (kernels.GLUON, WideFilter), (kernels.GLUON, Gate))
+STANDING_LAYERS = ((kernels.STANDING, TallFilter), (kernels.STANDING, TallGate))
+in_gluon = pytest.mark.parametrize(
+    ("form", "layer"), [*GLUON_LAYERS, *STANDING_LAYERS], ids=lambda x: getattr(x, "__name__", x)
+)
+STANDING = replace(STANDING_TILES, many_edges=1, few_nodes=0)
+
+
 @pytest.mark.usefixtures("rounds_products")
-@pytest.mark.parametrize("layer", [Pna, WideFilter, Gate], ids=lambda layer: layer.__name__)
-def test_kernels_in_gluon_compute_what_pytorch_computes(layer: type[nn.Module]):
+@in_gluon
+def test_kernels_in_gluon_compute_what_pytorch_computes(form: str, layer: type[nn.Module]):
     """Loss and all gradients by the text in Gluon of each kernel that has one."""
     torch.manual_seed(0)
     model, inputs = WithLoss(layer), example()
     expected = in_float64(model, inputs)
-    fused = fuse_rows(step_of(model, inputs), torch.device("cpu"), LIMITS["chains"])
+    limits = STANDING if form == kernels.STANDING else LIMITS["chains"]
+    fused = fuse_rows(step_of(model, inputs), torch.device("cpu"), limits)
     calls = [node for node in fused.graph.nodes if node.target is row_kernel]
-    texts = [kernels._kernels[node.args[0]].gluon_text for node in calls]
+    texts = [kernels._kernels[node.args[0]].others.get(form) for node in calls]
     assert any(texts), "kernels with products have such a text"
     if layer is WideFilter:
         assert any("d_r" in text for text in texts if text), "a gradient of a matrix, too"
-    found = run(_written(fused, calls, in_numpy_by_gluon), model, inputs)
+    for node in calls:
+        node.kwargs = {"form": form}
+    found = run(_written(fused, calls), model, inputs)
     for value, right in zip(found, expected, strict=True):
         torch.testing.assert_close(value.double(), right, rtol=1e-4, atol=1e-5)
 
@@ -457,7 +496,8 @@ def test_triton_sums_segment_by_segment(
     device = torch.device("cuda")
     fused = fuse_rows(on_device(step_of(model, inputs), device), device, BY_SEGMENTS)
     digests = {node.args[0] for node in fused.graph.nodes if node.target is row_kernel}
-    cut = [kernels._kernels[d] for d in digests if kernels._kernels[d].segment_text]
+    found = [kernels._kernels[digest] for digest in digests]
+    cut = [kernel for kernel in found if kernels.SEGMENTS in kernel.others]
     assert cut, "two layers sum by the same index"
     monkeypatch.setattr(kernels, "_LONG", 4)  # most segments have more rows
     for kernel in cut:
@@ -474,8 +514,14 @@ def test_triton_sums_segment_by_segment(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.usefixtures("rounds_products")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["tf32", "bfloat16"])
-@pytest.mark.parametrize("launch", kernels._IN_GLUON, ids=lambda x: f"{x.block}-{x.n_warps}")
-@pytest.mark.parametrize("layer", [Pna, WideFilter, Gate], ids=lambda layer: layer.__name__)
+@pytest.mark.parametrize(
+    ("launch", "layer"),
+    [
+        *itertools.product(kernels._IN_GLUON, (Pna, WideFilter, Gate)),
+        *itertools.product(kernels._STANDING, (TallFilter, TallGate)),
+    ],
+    ids=lambda x: getattr(x, "__name__", None) or f"{x.form}-{x.block}-{x.n_warps}",
+)
 def test_gluon_computes_what_pytorch_computes(
     layer: type[nn.Module], launch: kernels.Launch, dtype: torch.dtype
 ):
@@ -489,9 +535,10 @@ def test_gluon_computes_what_pytorch_computes(
     model = model.to(dtype)
     given = tuple(t.to(dtype) if t.is_floating_point() else t for t in inputs)
     step = on_device(step_of(model, given), device)
-    fused = fuse_rows(step, device, LIMITS["chains"])
+    limits = STANDING if launch.form == kernels.STANDING else LIMITS["chains"]
+    fused = fuse_rows(step, device, limits)
     digests = {node.args[0] for node in fused.graph.nodes if node.target is row_kernel}
-    cut = [kernels._kernels[d] for d in digests if kernels._kernels[d].gluon_text]
+    cut = [kernels._kernels[d] for d in digests if launch.form in kernels._kernels[d].others]
     assert cut, "kernels with products have such a text"
     for kernel in cut:
         kernel.launch = launch

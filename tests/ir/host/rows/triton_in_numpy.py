@@ -96,6 +96,9 @@ class _Shared:
         view.values = self.values.transpose(order)
         return view
 
+    def load(self, _layout: object) -> Tile:
+        return tile(self.values.copy())
+
     def store(self, values: Tile) -> None:
         assert values.shape == self.values.shape, "a tile fills its memory"
         self.values[...] = values
@@ -109,16 +112,26 @@ _LAYOUTS = {
         "DotOperandLayout",
         "SliceLayout",
         "BlockedLayout",
+        "DistributedLinearLayout",
     )
 }
 
 
-def _of_units(a: object, b: _Shared, acc: Tile, use_acc: bool = True) -> Tile:
+def _of_units(
+    a: object, b: _Shared, acc: Tile, use_acc: bool = True, is_async: bool = False
+) -> object:
     """A product of Hopper's units: the first operand may lie in registers."""
     left = a.values if isinstance(a, _Shared) else a
     assert left.shape[0] >= 64, "four warps have 16 rows each"
+    acc = acc[0] if isinstance(acc, list) else acc
     product = np.matmul(left, b.values)
-    return tile(acc + product if use_acc else product)
+    found = tile(acc + product if use_acc else product)
+    return [found] if is_async else found
+
+
+def _awaited(_n_later: int, started: list[list[Tile]]) -> object:
+    """Products that were started, and cannot be used before."""
+    return started[0][0] if len(started) == 1 else tuple(each[0] for each in started)
 
 
 def _in_threads(a: Tile, block: int, size: int) -> Tile:
@@ -145,7 +158,8 @@ def language(program: int, n_programs: int) -> SimpleNamespace:
         minimum=lambda a, b, propagate_nan=1: np.minimum(a, b),
         PropagateNan=SimpleNamespace(ALL=1),
         # of Gluon: layouts say where values lie, not what they are
-        convert_layout=lambda a, _layout: a, allocate_shared_memory=_Shared, **_LAYOUTS,
+        convert_layout=lambda a, _layout: a, permute=lambda a, order: tile(np.transpose(a, order)),
+        allocate_shared_memory=_Shared, **_LAYOUTS,
     )  # fmt: skip
 
 
@@ -166,6 +180,11 @@ def run(text: str, arguments: list[np.ndarray], n_programs: int, **sizes: int) -
                 "_into_window": lambda hot, a, part: part + np.matmul(hot, a),
                 "mma_v2": lambda a, b, part: part + np.matmul(a, b),
                 "warpgroup_mma": _of_units,
+                "warpgroup_mma_wait": _awaited,
+                "_down_threads": lambda a, w, b, n: tile(np.reshape(a, (w, b // w, n)).sum(1)),
+                "_across_threads": lambda a, n, b: tile(
+                    np.reshape(a, (n, b // 8, 4, 2)).sum(1).sum(2)
+                ),
                 "fence_async_shared": lambda: None,
                 "gl": language(program, n_programs),
                 "_softplus": lambda a: np.logaddexp(a, np.float32(0)),

@@ -7,8 +7,24 @@ from torch import fx
 
 from tremula.ir.host.rows import facts
 from tremula.ir.host.rows.gluon import gluon_source
-from tremula.ir.host.rows.kernels import RowKernel, register
-from tremula.ir.host.rows.regions import EXACT, ROUNDED, Limits, Region, find_regions
+from tremula.ir.host.rows.gluon_standing import standing_source
+from tremula.ir.host.rows.kernels import (
+    GLUON,
+    SEGMENTS,
+    STANDING,
+    RowKernel,
+    has_units,
+    register,
+)
+from tremula.ir.host.rows.regions import (
+    EXACT,
+    ROUNDED,
+    STANDING_TILES,
+    Limits,
+    Region,
+    find_regions,
+    outer_size,
+)
 from tremula.ir.host.rows.segments import Orders, segment_source
 from tremula.ir.host.rows.source import kernel_source
 from tremula.ir.passes.clean import drop_dead
@@ -32,7 +48,7 @@ def fuse_rows(
     _without_examples(step, device)
     precision = product_precision()
     if limits is None:
-        limits = ROUNDED if precision == "tf32" else EXACT
+        limits = _limits(step, precision, device)
     regions = find_regions(step, limits)
     orders = Orders.of(step, regions, limits.many_summed)
     for region in regions:
@@ -40,6 +56,19 @@ def fuse_rows(
     if regions:
         _sort(step.graph)
     return drop_dead(step)
+
+
+def _limits(step: CapturedStep, precision: str, device: torch.device) -> Limits:
+    """How much a kernel holds: most where all that sum large outer products can do it standing."""
+    if precision != "tf32":
+        return EXACT
+    if not has_units(device):
+        return ROUNDED
+    large = [r for r in find_regions(step, STANDING_TILES) if outer_size(r) > ROUNDED.edges.outer]
+    can_stand = all(
+        standing_source(r, precision, kernel_source(r, precision).inputs) is not None for r in large
+    )
+    return STANDING_TILES if can_stand else ROUNDED
 
 
 def product_precision() -> str:
@@ -75,8 +104,7 @@ def _replace(step: CapturedStep, region: Region, precision: str, order: list[fx.
             source.is_summed,
             source.sums_over_rows,
             _as_graph(region, source.inputs),
-            gluon_source(region, precision, source.inputs),
-            segment_source(region, precision, source.inputs) if order else None,
+            _other_forms(region, precision, source.inputs, is_ordered=bool(order)),
         )
     )
     last = max(region.results, key=list(step.graph.nodes).index)
@@ -90,6 +118,18 @@ def _replace(step: CapturedStep, region: Region, precision: str, order: list[fx.
             item = step.graph.call_function(operator.getitem, (call, place))
         item.meta.update(node.meta)
         node.replace_all_uses_with(item)
+
+
+def _other_forms(
+    region: Region, precision: str, inputs: tuple[fx.Node, ...], is_ordered: bool
+) -> dict[str, str]:
+    """The texts of a kernel beside that in Triton, as far as there are some."""
+    found = {
+        GLUON: gluon_source(region, precision, inputs),
+        STANDING: standing_source(region, precision, inputs),
+        SEGMENTS: segment_source(region, precision, inputs) if is_ordered else None,
+    }
+    return {form: text for form, text in found.items() if text is not None}
 
 
 def _as_graph(region: Region, inputs: tuple[fx.Node, ...]) -> fx.GraphModule:

@@ -10,6 +10,7 @@ Tiles have one feature dimension, and products are TF32's or of halves. Whether 
 measured with the other ways to cut a kernel.
 """
 
+import re
 from dataclasses import dataclass, field
 
 import torch
@@ -21,8 +22,8 @@ from tremula.ir.host.rows.gluon_header import HEADER
 from tremula.ir.host.rows.regions import Region
 from tremula.ir.host.rows.source import Writer, as_float
 
-_MIN_WIDTH = 16  # of a tile that the units compute with; others lie a row to a thread
-_MIN_DOWN = 64  # rows of a product: four warps of 16
+MIN_WIDTH = 16  # of a tile that the units compute with; others lie a row to a thread
+MIN_DOWN = 64  # rows of a product: four warps of 16
 _OWN = {  # where Gluon has none, or a slower one
     "gl.sigmoid(": "_sigmoid(",
     "gl.exp(": "_exp(",
@@ -32,20 +33,34 @@ _OWN = {  # where Gluon has none, or a slower one
 
 def gluon_source(region: Region, precision: str, inputs: tuple[fx.Node, ...]) -> str | None:
     """The kernel for parameters in the order of `inputs`, then results; None if it is not one."""
-    dtype = _type_of_products(region)
-    if dtype is None or (dtype is torch.float32 and precision != "tf32"):
+    dtype = type_of_products(region)
+    if dtype is None or not is_writable(region, dtype, precision):
         return None
+    return as_written(GluonWriter(region, precision, True, list(inputs), product_type=dtype))
+
+
+def is_writable(region: Region, dtype: torch.dtype, precision: str) -> bool:
+    """Whether all tiles are ones that the units multiply, or need not."""
+    if dtype is torch.float32 and precision != "tf32":
+        return False
     are_flat = all(len(facts.features_of(node)) <= 1 for node in _tiles(region))
-    if not are_flat or not all(_is_summable(node, dtype) for node in region.results):
-        return None
-    writer = _GluonWriter(region, precision, True, list(inputs), product_type=dtype)
+    return are_flat and all(_is_summable(node, dtype) for node in region.results)
+
+
+def as_written(writer: "GluonWriter") -> str | None:
+    """The text of a kernel; None if it takes functions that Gluon has not."""
+    inputs = list(writer.inputs)
     writer.write()
     text = writer.text()
-    assert writer.inputs == list(inputs), "both forms of a kernel read the same tensors"
+    assert writer.inputs == inputs, "all forms of a kernel read the same tensors"
+    body = text.partition("gl.constexpr):")[2]
+    results = range(len(writer.region.results))
+    missing = [place for place in results if not re.search(rf"\br{place}\b", body)]
+    assert not missing, f"a kernel leaves every result; without {missing}"
     return None if "libdevice" in text else text
 
 
-def _type_of_products(region: Region) -> torch.dtype | None:
+def type_of_products(region: Region) -> torch.dtype | None:
     """The one type of all matrices; None without a product, or with several types."""
     dots = [facts.dot_of(node) for node in region.nodes if facts.weight_of(node)]
     types = {_type(dot.weight) for dot in dots if dot is not None}
@@ -64,10 +79,10 @@ def _is_summable(node: fx.Node, dtype: torch.dtype) -> bool:
     """Whether a sum is one the units can do, in the type they multiply, or one they need not do."""
     segment, outer = facts.segment_of(node), facts.outer_of(node)
     if segment is not None:
-        return _width(segment.source) < _MIN_WIDTH or _type(segment.source) is dtype
+        return width_of(segment.source) < MIN_WIDTH or _type(segment.source) is dtype
     if outer is not None and facts.outer_size_of(node):
-        widest = max(_width(outer.left), _width(outer.right))
-        return widest >= _MIN_DOWN and _type(outer.right) is dtype
+        widest = max(width_of(outer.left), width_of(outer.right))
+        return widest >= MIN_DOWN and _type(outer.right) is dtype
     return True
 
 
@@ -80,8 +95,8 @@ def _widths_of_operands(region: Region) -> dict[int, int]:
     for node in region.nodes:
         dot = facts.dot_of(node) if facts.weight_of(node) else None
         if dot is not None:
-            found.setdefault(_width(dot.rows), set()).add(_width(node))
-    moved = {_width(n) for n in _tiles(region) if _is_moved(n, region)}
+            found.setdefault(width_of(dot.rows), set()).add(width_of(node))
+    moved = {width_of(n) for n in _tiles(region) if _is_moved(n, region)}
     made = {width for widths in found.values() for width in widths}
     return {
         width: widths.pop()
@@ -104,14 +119,14 @@ def _first(node: fx.Node) -> fx.Node:
     return node.all_input_nodes[0]
 
 
-def _width(node: fx.Node) -> int:
+def width_of(node: fx.Node) -> int:
     """Columns of a tile; one if a row has a single number."""
     features = facts.features_of(node)
     return facts.padded(features[0]) if features else 1
 
 
 @dataclass
-class _GluonWriter(Writer):
+class GluonWriter(Writer):
     product_type: torch.dtype = torch.float32
     operands: dict[int, int] = field(default_factory=dict)  # widths of what is only multiplied
     widths: dict[int, None] = field(default_factory=dict)  # of tiles, each with its layout
@@ -183,33 +198,42 @@ class _GluonWriter(Writer):
         widths = sorted(self.widths, key=lambda width: width in self.operands)
         widest = max(width for width in self.widths if width not in self.operands)
         return [
+            "DOWN: gl.constexpr = BLOCK // 16",
+            "ACROSS: gl.constexpr = num_warps // DOWN",
             f"SUMS: gl.constexpr = gl.NVMMADistributedLayout({sums})",
-            f"HOT: gl.constexpr = gl.DotOperandLayout(0, SUMS, {self._n_beside()})",
-            f"SUMMED: gl.constexpr = gl.DotOperandLayout(1, SUMS, {self._n_beside()})",
+            f"HOT: gl.constexpr = gl.DotOperandLayout(0, SUMS, {self.n_beside()})",
+            f"SUMMED: gl.constexpr = gl.DotOperandLayout(1, SUMS, {self.n_beside()})",
             *(f"L{width}: gl.constexpr = {self._layout(width)}" for width in widths),
             f"ROWS: gl.constexpr = gl.SliceLayout(1, L{widest})",
+            *self.line_layouts(),
+        ]
+
+    @staticmethod
+    def line_layouts() -> list[str]:
+        """Of matrices and vectors that are read or left at once."""
+        return [
             "LINES: gl.constexpr = gl.BlockedLayout([1, 1], [1, 32], [num_warps, 1], [1, 0])",
             "POSTS: gl.constexpr = gl.BlockedLayout([1, 1], [32, 1], [1, num_warps], [0, 1])",
             "LINE: gl.constexpr = gl.BlockedLayout([1], [32], [num_warps], [0])",
         ]
 
     def _layout(self, width: int) -> str:
-        if width < _MIN_WIDTH:
+        if width < MIN_WIDTH:
             return f"gl.BlockedLayout([1, {width}], [32, 1], [num_warps, 1], [1, 0])"
-        plain = self._units_layout("[DOWN, ACROSS]", f"{width} // ACROSS")
+        plain = self.units_layout("[DOWN, ACROSS]", f"{width} // ACROSS")
         if width not in self.operands:
             return plain
         # Where warps share rows, each of them would compute all of a row.
-        operand = f"gl.DotOperandLayout(0, L{self.operands[width]}, {self._n_beside()})"
+        operand = f"gl.DotOperandLayout(0, L{self.operands[width]}, {self.n_beside()})"
         return f"{operand} if ACROSS == 1 else {plain}"
 
-    def _units_layout(self, warps: str, n_across: str) -> str:
+    def units_layout(self, warps: str, n_across: str) -> str:
         """How the units leave a product: a step of theirs sums over 32 bytes."""
         step = f"[16, {n_across}, {32 // self.product_type.itemsize}]"
         shape = f"warps_per_cta={warps}, instr_shape={step}"
         return f"gl.NVMMADistributedLayout(version=[3, 0], {shape})"
 
-    def _n_beside(self) -> int:
+    def n_beside(self) -> int:
         """Numbers that fill a register of an operand."""
         return 4 // self.product_type.itemsize
 
@@ -240,21 +264,20 @@ class _GluonWriter(Writer):
 
     def _mask(self, node: fx.Node, rows: str) -> str:
         """Of rows, and of the columns that a tensor has."""
-        width, size = _width(node), facts.features_of(node)[0]
+        width, size = width_of(node), facts.features_of(node)[0]
         inner = f" & ({self.column(width)}[None, :] < {size})" if size != width else ""
         return f"{rows}[:, None]{inner}"
 
     def _place_of(self, node: fx.Node, row: str) -> str:
-        return (
-            f"{row}[:, None] * {facts.features_of(node)[0]} + {self.column(_width(node))}[None, :]"
-        )
+        column = self.column(width_of(node))
+        return f"{row}[:, None] * {facts.features_of(node)[0]} + {column}[None, :]"
 
     # -- reading ---------------------------------------------------------------------------------
 
     def rows(self, node: fx.Node) -> str:
         if node in self.names:
             return self.names[node]
-        pointer, width = self.pointer(node), _width(node)
+        pointer, width = self.pointer(node), width_of(node)
         if width == 1:
             name = self.names[node] = f"a{len(self.ahead)}"
             mask = f"mask=after < {self.region.n_rows}, other=0"
@@ -323,7 +346,7 @@ class _GluonWriter(Writer):
         is_there = self.line(f"live & ({index} >= 0) & ({index} < {n})")
         floats = facts.tensor_of(gather.table).is_floating_point()
         table, other = gather.table, 'float("nan")' if floats else "0"
-        width, pointer = _width(table), self.pointer(gather.table)
+        width, pointer = width_of(table), self.pointer(gather.table)
         if width == 1:
             loaded = f"gl.load({pointer} + {index}, mask={is_there}, other={other})"
             return self.line(loaded + as_float(table))
@@ -356,10 +379,12 @@ class _GluonWriter(Writer):
     def _wide_product(self, dot: facts.Dot, n_in: int, width: int) -> str:
         self.widths.setdefault(width)
         a = self._cut(self._without_padding(self.rows(dot.rows), n_in))
-        is_regrouped = self.product_type is torch.float32 and _width(dot.rows) not in self.operands
+        is_regrouped = (
+            self.product_type is torch.float32 and width_of(dot.rows) not in self.operands
+        )
         if is_regrouped:
             a = f"_regrouped({a}, BLOCK, {facts.padded(n_in)})"
-        a = f"gl.convert_layout({a}, gl.DotOperandLayout(0, L{width}, {self._n_beside()}))"
+        a = f"gl.convert_layout({a}, gl.DotOperandLayout(0, L{width}, {self.n_beside()}))"
         zero = self.once("z", f"gl.zeros([BLOCK, {width}], gl.float32, L{width})")
         matrix = f"{self.matrix(dot.weight, is_regrouped)}.permute((1, 0))"
         return f"warpgroup_mma({a}, {matrix}, {zero}, use_acc=False)"
@@ -371,16 +396,16 @@ class _GluonWriter(Writer):
         return self.line(f"gl.where({self.column(width)}[None, :] < {n_features}, {tile}, 0.0)")
 
     def _operand(self, argument: fx.Node, node: fx.Node, rows: list[fx.Node]) -> str:
-        width = _width(node)
+        width = width_of(node)
         if argument not in rows:
             return self.beside(argument, width)
         name = self.rows(argument)
-        return self._spread_rows(name, width) if _width(argument) < width else name
+        return self._spread_rows(name, width) if width_of(argument) < width else name
 
     def _reduced(self, reduction: facts.RowReduction) -> str:
         size = facts.features_of(reduction.source)[0]
         tile = self.rows(reduction.source)
-        if _width(reduction.source) == 1:
+        if width_of(reduction.source) == 1:
             return f"gl.abs({tile})" if reduction.kind == "norm" else tile
         tile = self._without_padding(tile, size)
         squared = f"{tile} * {tile}" if reduction.kind == "norm" else tile
@@ -390,8 +415,8 @@ class _GluonWriter(Writer):
         return f"({text} / {size})" if reduction.kind == "mean" else text
 
     def _viewed(self, node: fx.Node) -> str:
-        name, width = self.rows(_first(node)), _width(node)
-        if _width(_first(node)) == width:
+        name, width = self.rows(_first(node)), width_of(node)
+        if width_of(_first(node)) == width:
             return name
         return self.line(f"{self._spread_rows(name, width)} + {self._zeros(width)}")
 
@@ -402,7 +427,7 @@ class _GluonWriter(Writer):
     # -- leaving ---------------------------------------------------------------------------------
 
     def _store(self, node: fx.Node, result: str) -> None:
-        kind, width = TRITON_TYPES[facts.tensor_of(node).dtype], _width(node)
+        kind, width = TRITON_TYPES[facts.tensor_of(node).dtype], width_of(node)
         value = f"{self.rows(node)}.to({kind})"
         if width == 1:
             self.inside.append(f"gl.store({result} + row, {value}, mask=live)")
@@ -411,7 +436,7 @@ class _GluonWriter(Writer):
         self.inside.append(f"gl.store({result} + {place}, {value}, mask={mask})")
 
     def _alive(self, node: fx.Node) -> str:
-        name, width = self.rows(node), _width(node)
+        name, width = self.rows(node), width_of(node)
         key = ("alive", name)
         if key not in self.shared:
             live = "live" if width == 1 else f"live{width}[:, None]"
@@ -431,14 +456,14 @@ class _GluonWriter(Writer):
             return
         column, zero = f"gl.arange(0, {width}, LINE)", self._zeros(width)
         mask = f"{column} < {size}"
-        if width < _MIN_WIDTH:
+        if width < MIN_WIDTH:
             self._add_up(result, zero, text)
             total = f"gl.convert_layout(gl.sum(s_{result}, 0), LINE)"
         else:
             own = (f"_in_threads({each}, BLOCK, {width})" for each in (zero, text))
             self._add_up(result, *own)
             total = f"gl.convert_layout(gl.sum(gl.sum(s_{result}, 0), 0), LINE)"
-        self.after.append(_added(f"{result} + {column}", total, mask))
+        self.after.append(added(f"{result} + {column}", total, mask))
 
     def _add_up(self, result: str, zero: str, text: str) -> None:
         self.before.append(f"s_{result} = {zero}")
@@ -448,7 +473,7 @@ class _GluonWriter(Writer):
         n, m = facts.features_of(outer.left)[0], facts.features_of(outer.right)[0]
         if min(n, m) == 1:
             wide, narrow = (outer.left, outer.right) if n > m else (outer.right, outer.left)
-            beside = self._spread_rows(self._alive(narrow), _width(wide))
+            beside = self._spread_rows(self._alive(narrow), width_of(wide))
             self._add_over_rows(f"{self._alive(wide)} * {beside}", max(n, m), result)
             return
         down, across = _sides(outer)
@@ -458,16 +483,23 @@ class _GluonWriter(Writer):
             "fence_async_shared()",
             f"s_{result} = warpgroup_mma(d_{result}, e_{result}.permute((1, 0)), s_{result})",
         ]
-        layout = self._outer_layout(result, _width(across))
-        zeros = f"gl.zeros([{_width(down)}, {_width(across)}], gl.float32, {layout})"
+        layout = self._outer_layout(result, width_of(across))
+        zeros = f"gl.zeros([{width_of(down)}, {width_of(across)}], gl.float32, {layout})"
         self.before.append(f"s_{result} = {zeros}")
-        steps = {outer.left: m, outer.right: 1}  # the result lies as left × right
-        i = f"gl.arange(0, {_width(down)}, gl.SliceLayout(1, {layout}))[:, None]"
-        j = f"gl.arange(0, {_width(across)}, gl.SliceLayout(0, {layout}))[None, :]"
-        sizes = (facts.features_of(side)[0] for side in (down, across))
+        self.leave_outer(outer, (down, across), layout, result)
+
+    def leave_outer(
+        self, outer: facts.Outer, sides: tuple[fx.Node, fx.Node], layout: str, result: str
+    ) -> None:
+        """Add a sum that has one side down and one across to memory, which has left × right."""
+        down, across = sides
+        steps = {outer.left: facts.features_of(outer.right)[0], outer.right: 1}
+        i = f"gl.arange(0, {width_of(down)}, gl.SliceLayout(1, {layout}))[:, None]"
+        j = f"gl.arange(0, {width_of(across)}, gl.SliceLayout(0, {layout}))[None, :]"
+        sizes = (facts.features_of(side)[0] for side in sides)
         mask = " & ".join(f"({at} < {size})" for at, size in zip((i, j), sizes, strict=True))
         place = f"{result} + {i} * {steps[down]} + {j} * {steps[across]}"
-        self.after.append(_added(place, f"s_{result}", mask))
+        self.after.append(added(place, f"s_{result}", mask))
 
     def _put_sides(self, pending: list[fx.Node]) -> None:
         """Sides of outer products as soon as they are known, so that no register holds them."""
@@ -480,17 +512,17 @@ class _GluonWriter(Writer):
     def _put_side(self, side: fx.Node, name: str) -> None:
         if name not in self.shared:
             self.shared[name] = name
-            self.before.append(self._allocated(name, _width(side), "BLOCK", _MIN_DOWN))
+            self.before.append(self._allocated(name, width_of(side), "BLOCK", MIN_DOWN))
             self.inside.append(f"{name}.permute((1, 0)).store({self._cut(self._alive(side))})")
 
     def _outer_layout(self, result: str, width: int) -> str:
-        layout = self._units_layout("[4, num_warps // 4]", f"{width} // (num_warps // 4)")
+        layout = self.units_layout("[4, num_warps // 4]", f"{width} // (num_warps // 4)")
         self.before.append(f"O_{result}: gl.constexpr = {layout}")
         return f"O_{result}"
 
     def _add_to_segments(self, segment: facts.Segment, n_segments: int, result: str) -> None:
-        width, tile = _width(segment.source), self._alive(segment.source)
-        if width < _MIN_WIDTH:
+        width, tile = width_of(segment.source), self._alive(segment.source)
+        if width < MIN_WIDTH:
             self.inside += self._added_one_by_one(segment, n_segments, tile, result)
             return
         size = facts.features_of(segment.source)[0]
@@ -509,7 +541,7 @@ class _GluonWriter(Writer):
             f"        part = {self._windowed_sum(summed)}",
             "        touched = gl.convert_layout(gl.max(hot, 1), gl.SliceLayout(1, SUMS)) > 0",
             "        place = first + gl.arange(0, WINDOW, gl.SliceLayout(1, SUMS))",
-            f"        {_added(f'{result} + {place}', 'part', f'touched[:, None]{inner}')}",
+            f"        {added(f'{result} + {place}', 'part', f'touched[:, None]{inner}')}",
             "else:",
             *(f"    {line}" for line in one_by_one),
         ]
@@ -518,15 +550,15 @@ class _GluonWriter(Writer):
         self, segment: facts.Segment, n_segments: int, tile: str, result: str
     ) -> list[str]:
         """Each row for itself: right wherever rows go."""
-        width = _width(segment.source)
+        width = width_of(segment.source)
         rows = self.line(self._goal(segment, self.rows(segment.index), n_segments, "live"))
         if width == 1:
-            return [_added(f"{result} + {rows}", tile, f"{rows} >= 0")]
+            return [added(f"{result} + {rows}", tile, f"{rows} >= 0")]
         place, mask = self._place_of(segment.source, "goal"), self._mask(segment.source, "is_one")
         return [
             f"goal = gl.convert_layout({rows}, gl.SliceLayout(1, L{width}))",
             "is_one = goal >= 0",
-            _added(f"{result} + {place}", tile, mask),
+            added(f"{result} + {place}", tile, mask),
         ]
 
     def _sum_operand(self, tile: str) -> str:
@@ -564,9 +596,9 @@ class _GluonWriter(Writer):
 
 def _sides(outer: facts.Outer) -> tuple[fx.Node, fx.Node]:
     """What goes down and what across a product: the narrower side down if it is wide enough."""
-    narrow, wide = sorted((outer.left, outer.right), key=_width)
-    return (narrow, wide) if _width(narrow) >= _MIN_DOWN else (wide, narrow)
+    narrow, wide = sorted((outer.left, outer.right), key=width_of)
+    return (narrow, wide) if width_of(narrow) >= MIN_DOWN else (wide, narrow)
 
 
-def _added(place: str, tile: str, mask: str) -> str:
+def added(place: str, tile: str, mask: str) -> str:
     return f'gl.atomic_add({place}, {tile}, mask={mask}, sem="relaxed")'

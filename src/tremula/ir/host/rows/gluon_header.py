@@ -6,7 +6,11 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import mma_v2
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
 
 
 @gluon.jit
@@ -83,6 +87,18 @@ def _in_threads(x, BLOCK: gl.constexpr, SIZE: gl.constexpr):
 
 
 @gluon.jit
+def _down_threads(x, N_WARPS: gl.constexpr, BLOCK: gl.constexpr, SIZE: gl.constexpr):
+    """The same where a warp has rows side by side."""
+    return gl.sum(gl.reshape(x, [N_WARPS, BLOCK // N_WARPS, SIZE]), 1)
+
+
+@gluon.jit
+def _across_threads(x, SIZE: gl.constexpr, BLOCK: gl.constexpr):
+    """The same where rows are columns: a thread has two of eight."""
+    return gl.sum(gl.sum(gl.reshape(x, [SIZE, BLOCK // 8, 4, 2]), 1), 2)
+
+
+@gluon.jit
 def _into_window(hot, x, part):
     """In float32: what rounding to TF32 leaves is added by a second product."""
     high = _nearest(x)
@@ -92,6 +108,4 @@ def _into_window(hot, x, part):
 
 @gluon.jit
 def kernel({parameters}, BLOCK: gl.constexpr, WINDOW: gl.constexpr, num_warps: gl.constexpr):
-    DOWN: gl.constexpr = BLOCK // 16
-    ACROSS: gl.constexpr = num_warps // DOWN
 '''

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +21,8 @@ from tremula.ir.cuda_capture import capturing
 _WINDOW = 16  # segments that one product sums into
 _N_TIMED = 10  # launches of each candidate
 _HOPPER = 9  # compute capability
+# How a kernel is written: tiles of rows in Triton, in Gluon, standing in Gluon; or by segments.
+TILES, GLUON, STANDING, SEGMENTS = "tiles", "gluon", "standing", "segments"
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,7 @@ class Launch:
     hoists: bool  # matrices are read once for each program, not for each tile
     per_processor: int = 1
     max_registers: int = 0  # of a thread, so that programs fit beside each other; 0: no limit
-    in_gluon: bool = False  # the form with explicit layouts
-    by_segments: bool = False  # the form that sums segment by segment
+    form: str = TILES
 
 
 # The first is taken where nothing can be timed.
@@ -56,16 +57,19 @@ _WITH_CHAINS = (
 _FEW_ROWS = 1 << 14
 _WITH_FEW_ROWS = (Launch(16, 4, False, 4), Launch(16, 8, False, 4), Launch(32, 8, False, 2))
 _IN_GLUON = (  # a warp has 16 rows, and four of them work together
-    Launch(64, 4, True, 2, in_gluon=True),
-    Launch(64, 8, True, 1, in_gluon=True),
-    Launch(128, 8, True, 1, in_gluon=True),
+    Launch(64, 4, True, 2, form=GLUON),
+    Launch(64, 8, True, 1, form=GLUON),
+    Launch(128, 8, True, 1, form=GLUON),
+    Launch(128, 8, True, 2, 128, form=GLUON),
 )
+_STANDING = (Launch(64, 8, True, 1, form=STANDING),)
 # A block is the rows of a segment that are read together. One warp: sums stay within threads.
 _BY_SEGMENTS = (
-    Launch(4, 1, False, by_segments=True),
-    Launch(8, 1, False, by_segments=True),
-    Launch(2, 1, False, by_segments=True),
+    Launch(4, 1, False, form=SEGMENTS),
+    Launch(8, 1, False, form=SEGMENTS),
+    Launch(2, 1, False, form=SEGMENTS),
 )
+_KEPT = [part.name for part in fields(Launch)]  # what is known of launches when it is kept on disk
 _LONG = 64  # rows of a segment beyond which it is shared
 
 
@@ -79,20 +83,16 @@ class RowKernel:
     is_summed: tuple[bool, ...]
     sums_over_rows: bool
     graph: fx.GraphModule
-    gluon_text: str | None = None  # the same with explicit layouts, where there is one
-    segment_text: str | None = None  # the same, segment by segment, where that is possible
+    others: dict[str, str] = field(default_factory=dict)  # the same in the other forms it has
     launch: Launch | None = field(default=None)
 
     @property
     def texts(self) -> str:
         """All forms: what a choice between them depends on."""
-        return self.text + (self.gluon_text or "") + (self.segment_text or "")
+        return self.text + "".join(self.others.values())
 
     def text_for(self, launch: Launch) -> str:
-        text = self.gluon_text if launch.in_gluon else self.text
-        text = self.segment_text if launch.by_segments else text
-        assert text is not None, "a candidate for kernels that have it"
-        return text
+        return self.text if launch.form == TILES else self.others[launch.form]
 
     @property
     def digest(self) -> str:
@@ -177,7 +177,7 @@ def _start(
     kernel: RowKernel, launch: Launch, inputs: Sequence[Tensor], results: Sequence[Tensor]
 ) -> None:
     n_programs = -(-kernel.n_rows // launch.block)
-    if launch.by_segments:
+    if launch.form == SEGMENTS:
         n_programs = results[0].shape[0] - (-kernel.n_rows // _LONG)
     elif kernel.sums_over_rows or has_products(kernel):
         n_processors = _n_processors(inputs[0].device.index or 0)
@@ -187,19 +187,11 @@ def _start(
 
 
 def _choices(launch: Launch) -> dict[str, int]:
-    if launch.by_segments:
+    if launch.form == SEGMENTS:
         return {"BLOCK": launch.block, "LONG": _LONG, "num_warps": launch.n_warps}
-    if launch.in_gluon:
-        return {"BLOCK": launch.block, "WINDOW": _WINDOW, "num_warps": launch.n_warps}
     limited = {"maxnreg": launch.max_registers} if launch.max_registers else {}
-    return {
-        "BLOCK": launch.block,
-        "WINDOW": _WINDOW,
-        "HOIST": launch.hoists,
-        "num_warps": launch.n_warps,
-        "num_stages": 1,
-        **limited,
-    }
+    sizes = {"BLOCK": launch.block, "WINDOW": _WINDOW, "num_warps": launch.n_warps, **limited}
+    return sizes if launch.form != TILES else {**sizes, "HOIST": launch.hoists, "num_stages": 1}
 
 
 def _compiles(kernel: RowKernel, launch: Launch, arguments: Sequence[Tensor]) -> bool:
@@ -208,7 +200,7 @@ def _compiles(kernel: RowKernel, launch: Launch, arguments: Sequence[Tensor]) ->
     try:
         function.warmup(*arguments, grid=(1,), **_choices(launch))
     except Exception as error:
-        if not launch.in_gluon:
+        if launch.form not in {GLUON, STANDING}:
             raise
         warnings.warn(f"a kernel is not used as it is written in Gluon: {error}", stacklevel=1)
         return False
@@ -248,7 +240,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _stored(text: str, suffix: str) -> Path:
-    digest = sha256(text.encode()).hexdigest()[:32]
+    digest = sha256(f"{_KEPT}{text}".encode()).hexdigest()[:32]
     return cache_dir() / "rows" / f"rows_{digest}{suffix}"
 
 
@@ -293,14 +285,26 @@ def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
 
 def _candidates(kernel: RowKernel, device: torch.device) -> tuple[Launch, ...]:
     if not has_products(kernel):
-        return (*_CANDIDATES, *_BY_SEGMENTS) if kernel.segment_text else _CANDIDATES
+        return (*_CANDIDATES, *_BY_SEGMENTS) if SEGMENTS in kernel.others else _CANDIDATES
     has_outer = "tl.trans(" in kernel.text
     n_matrices = kernel.text.count("if HOIST:")
     plain = _WITH_CHAINS if n_matrices > 1 or has_outer else _WITH_PRODUCTS
     if kernel.n_rows <= _FEW_ROWS:
         plain = (*_WITH_FEW_ROWS, *plain)
-    has_units = torch.cuda.get_device_capability(device)[0] == _HOPPER and _has_gluon()
-    return (*plain, *_IN_GLUON) if has_units and kernel.gluon_text is not None else plain
+    if not has_units(device):
+        return plain
+    return (
+        *plain,
+        *(_IN_GLUON if GLUON in kernel.others else ()),
+        *(_STANDING if STANDING in kernel.others else ()),
+    )
+
+
+def has_units(device: torch.device) -> bool:
+    """Whether a device has the units that kernels in Gluon are written for, and Gluon is there."""
+    if device.type != "cuda" or not _has_gluon():
+        return False
+    return torch.cuda.get_device_capability(device)[0] == _HOPPER
 
 
 @cache

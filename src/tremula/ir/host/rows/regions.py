@@ -14,7 +14,7 @@ level above them, and products beside each other that are too much together are 
 kernels.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import fx
 
@@ -68,6 +68,8 @@ ROUNDED = Limits(
     few_nodes=1 << 14,
     nodes=Held(weight=128 * 128, weights=3 * 128 * 128, outer=0, again=0),
 )
+# Where tiles stand a kernel holds the gradients of all its matrices: no row is kept for cuBLAS.
+STANDING_TILES = replace(ROUNDED, edges=replace(ROUNDED.edges, outer=(64 + 128) * 128))
 
 
 @dataclass(frozen=True)
@@ -385,6 +387,11 @@ def _groups(
         (without if is_alone or best is None else best).results.append(result)
     found = [*groups, without] if without.results else groups
     return [[r for r in results if r in group.results] for group in found]
+
+
+def outer_size(region: Region) -> int:
+    """Elements of the sums of outer products that a kernel holds."""
+    return sum(facts.outer_size_of(result) for result in region.results)
 
 
 def _products_in(cone: tuple[fx.Node, ...]) -> frozenset[fx.Node]:
