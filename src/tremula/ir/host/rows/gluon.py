@@ -343,7 +343,7 @@ class GluonWriter(Writer):
             index = self.line(f"gl.where({index} < 0, {index} + {n}, {index})")
         if facts.tensor_of(gather.table).numel() < 2**31:
             index = self.line(f"{index}.to(gl.int32)")
-        is_there = self.line(f"live & ({index} >= 0) & ({index} < {n})")
+        is_there = self.line(self._in_table(index, n))
         floats = facts.tensor_of(gather.table).is_floating_point()
         table, other = gather.table, 'float("nan")' if floats else "0"
         width, pointer = width_of(table), self.pointer(gather.table)
@@ -357,6 +357,9 @@ class GluonWriter(Writer):
         place, mask = self._place_of(table, index), self._mask(table, is_there)
         loaded = f"gl.load({pointer} + {place}, mask={mask}, other={other})"
         return self.line(loaded + as_float(table))
+
+    def _in_table(self, index: str, n: int) -> str:
+        return f"live & ({index} >= 0) & ({index} < {n})"
 
     def _product(self, dot: facts.Dot) -> str:
         n_in, n_out = facts.tensor_of(dot.weight).shape

@@ -9,6 +9,10 @@ other side goes through shared memory.
 Rows are read and gathered lying, as memory has them, and stand from the first product on. Products
 run while what does not need them is computed: each is started when its operands are there and
 waited for where its result is used first.
+
+The last tile reads the last row again in place of those beyond it. So nothing is not a number there
+that is a number elsewhere, and of what is multiplied and summed over rows one factor need be nought
+in them (`_fades`).
 """
 
 from dataclasses import dataclass, field
@@ -31,6 +35,20 @@ from tremula.ir.host.rows.gluon import (
 from tremula.ir.host.rows.regions import Region
 from tremula.ir.host.rows.source import as_float
 
+aten = torch.ops.aten
+# Nought where their first operand is.
+_KEEP_NOUGHT = {
+    aten.neg.default,
+    aten.mul.Scalar,
+    aten.div.Scalar,
+    aten.div.Tensor,
+    aten.softplus_backward.default,
+    aten.sigmoid_backward.default,
+    aten.tanh_backward.default,
+    aten.threshold_backward.default,
+    aten.silu_backward.default,
+    aten.leaky_relu_backward.default,
+}
 N_ROWS, N_WARPS = 64, 8  # of a tile, and that work on it: then its sums fit their registers
 
 
@@ -72,6 +90,7 @@ class _StandingWriter(GluonWriter):
         pending = sorted(self.region.results, key=lambda node: not facts.outer_size_of(node))
         for node in self._order():
             self.compute(node)
+            self._put_sides(pending)
             for result in [r for r in pending if self._is_done(r)]:
                 self.leave(result, f"r{self.region.results.index(result)}")
                 pending.remove(result)
@@ -101,7 +120,12 @@ class _StandingWriter(GluonWriter):
         return [x for x in operands if x in self.region.nodes]
 
     def _put_sides(self, pending: list[fx.Node]) -> None:
-        """Sides go to shared memory with the outer product itself."""
+        """Sides of outer products as soon as they are known, so that no register holds them."""
+        for result in pending:
+            outer = facts.outer_of(result) if facts.outer_size_of(result) else None
+            across = self._sides(outer)[1] if outer is not None else None
+            if across is not None and across in self.names:
+                self._summed_rows(across)
 
     # -- layouts -----------------------------------------------------------------------------------
 
@@ -135,15 +159,18 @@ class _StandingWriter(GluonWriter):
         return self.units_layout(f"[{down}, {across}]", str(max(n_across // across, 8)))
 
     def _tops(self) -> list[str]:
-        wide, first = self._wide(), "tile * BLOCK"
-        lines = [f"row = {first} + gl.arange(0, BLOCK, ROWS){wide}"]
-        lines.append(f"live = row < {self.region.n_rows}")
-        places = [(f"{w}", f"gl.SliceLayout(1, L{w})") for w in self.widths]
+        lines = []
+        places = [("", "ROWS")]
+        places += [(f"{w}", f"gl.SliceLayout(1, L{w})") for w in self.widths]
         places += [(f"_of{w}", f"gl.SliceLayout(0, S{w})") for w in self.standing]
         for name, layout in places:
-            lines.append(f"row{name} = {first} + gl.arange(0, BLOCK, {layout}){wide}")
+            lines.append(f"row{name} = tile * BLOCK + gl.arange(0, BLOCK, {layout}){self._wide()}")
             lines.append(f"live{name} = row{name} < {self.region.n_rows}")
+            lines.append(f"row{name} = {self._up_to_last(f'row{name}')}")
         return [*lines, *self._next_ahead()]
+
+    def _up_to_last(self, rows: str) -> str:
+        return f"gl.minimum({rows}, {self.region.n_rows - 1})"
 
     def _first_ahead(self) -> list[str]:
         """Numbers of rows of the first tile."""
@@ -160,8 +187,8 @@ class _StandingWriter(GluonWriter):
             ("after_across", "COLUMNS", self.across),
         ):
             if read:
-                lines.append(f"{after} = {tile} * BLOCK + gl.arange(0, BLOCK, {layout})")
-                lines[-1] += self._wide()
+                rows = f"{tile} * BLOCK + gl.arange(0, BLOCK, {layout}){self._wide()}"
+                lines.append(f"{after} = {self._up_to_last(rows)}")
             lines += [f"next_{name} = {text}" for name, text in read.items()]
         return lines
 
@@ -207,14 +234,14 @@ class _StandingWriter(GluonWriter):
 
     def _across(self, node: fx.Node) -> str:
         """What is read is read once more for columns: warps would have to meet to exchange it."""
+        while node in self.region.nodes and facts.is_view_of_rows(node):
+            node = node.all_input_nodes[0]
         if node in self.region.nodes:
             return self.rows(node)
         key = ("across", node)
         if key not in self.shared:
             name = self.shared[key] = f"b{len(self.across)}"
-            mask = f"mask=after_across < {self.region.n_rows}, other=0"
-            self.across[name] = f"gl.load({self.pointer(node)} + after_across, {mask})"
-            self.across[name] += as_float(node)
+            self.across[name] = f"gl.load({self.pointer(node)} + after_across){as_float(node)}"
         return self.shared[key]
 
     def beside_of(self, node: fx.Node, width: int, stands: bool) -> str:
@@ -227,6 +254,9 @@ class _StandingWriter(GluonWriter):
         return self.line(f"gl.load({self.pointer(node)} + {column}{mask}){as_float(node)}")
 
     # -- computing ---------------------------------------------------------------------------------
+
+    def _in_table(self, index: str, n: int) -> str:
+        return f"({index} >= 0) & ({index} < {n})"
 
     def rows(self, node: fx.Node) -> str:
         started = self.started.pop(node, None)
@@ -267,8 +297,9 @@ class _StandingWriter(GluonWriter):
         if ("features", node) not in self.buffers:
             name = self.buffers["features", node] = f"f{len(self.buffers)}"
             self.before.append(self._allocated(name, N_ROWS, str(width), width))
-            n_features = facts.features_of(node)[0]
-            value = self._cut(self._without(self.rows(node), n_features, self.stands(node)))
+            n_features, stands = facts.features_of(node)[0], self.stands(node)
+            tile = self.rows(node) if stands else self._alive(node)
+            value = self._cut(self._without(tile, n_features, stands))
             view = ".permute((1, 0))" if self.stands(node) else ""
             self.inside.append(f"{name}{view}.store({value})")
         return self.buffers["features", node]
@@ -279,7 +310,7 @@ class _StandingWriter(GluonWriter):
         if ("rows", node) not in self.buffers:
             name = self.buffers["rows", node] = f"e{len(self.buffers)}"
             self.before.append(self._allocated(name, width, str(N_ROWS), N_ROWS))
-            value = self._regrouped(self._cut(self._alive_of(node, stands=True)), width)
+            value = self._regrouped(self._cut(self._tile(node, stands=True)), width)
             self.inside.append(f"{name}.store({value})")
         return self.buffers["rows", node]
 
@@ -368,10 +399,26 @@ class _StandingWriter(GluonWriter):
         if not stands or width_of(node) == 1:
             return self._alive(node)
         name, width = self._tile(node, stands), width_of(node)
+        if self._fades(node):
+            return name
         key = ("alive", name)
         if key not in self.shared:
             self.shared[key] = self.line(f"gl.where(live_of{width}[None, :], {name}, 0.0)")
         return self.shared[key]
+
+    def _fades(self, node: fx.Node) -> bool:
+        """Whether a tile that stands is nought beyond the last row as it is computed."""
+        if node not in self.region.nodes or width_of(node) == 1 or not self.stands(node):
+            return False
+        dot, operands = facts.dot_of(node), self._row_operands(node)
+        if dot is not None:
+            lies = facts.weight_of(node) > 0 and not self.stands(dot.rows)
+            return dot.bias is None and (lies or self._fades(dot.rows))
+        if node.target is aten.mul.Tensor:
+            return any(self._fades(x) for x in operands)
+        keeps = node.target in _KEEP_NOUGHT or facts.is_view_of_rows(node)
+        first = node.args[0] if keeps else None
+        return isinstance(first, fx.Node) and first in operands and self._fades(first)
 
     def _add_columns(self, source: fx.Node, result: str) -> None:
         size, stands = facts.features_of(source)[0], self.stands(source)
@@ -424,8 +471,8 @@ class _StandingWriter(GluonWriter):
         if not self.stands(node) and ("features", node) in self.buffers:
             # It lies in shared memory, as the units take it.
             self.standing.setdefault(width)
-            held = self.line(f"{self.buffers['features', node]}.permute((1, 0)).load(S{width})")
-            return self._regrouped(f"gl.where(live_of{width}[None, :], {held}, 0.0)", width)
+            held = f"{self.buffers['features', node]}.permute((1, 0)).load(S{width})"
+            return self._regrouped(held, width)
         return self._regrouped(self._cut(self._alive_of(node, stands=True)), width)
 
     def _sides(self, outer: facts.Outer) -> tuple[fx.Node, fx.Node]:
