@@ -254,8 +254,10 @@ class _SegmentWriter(Writer):
         tile = self._flat(self._alive(found.source), len(sizes), width)
         column, inner = self._flat_columns(sizes, width)
         total = f"s_{result}"
-        self.before.append(f"{total} = tl.zeros([1, {width}], tl.float32)")
-        self.inside.append(f"{total} += tl.sum({tile}, 0)[None, :]")
+        # Each thread sums the rows that it holds; they meet once, after the last tile.
+        self.before.append(f"{total} = tl.zeros([BLOCK, {width}], tl.float32)")
+        self.inside.append(f"{total} += {tile}")
+        self.after.append(f"{total} = tl.sum({total}, 0)[None, :]")
         place = f"{result} + segment * {prod(sizes)} + {column}[None, :]"
         every = f"({column}[None, :] >= 0){inner}"
         self.after += [
