@@ -63,12 +63,11 @@ _IN_GLUON = (  # a warp has 16 rows, and four of them work together
     Launch(128, 8, True, 2, 128, form=GLUON),
 )
 _STANDING = (Launch(64, 8, True, 1, form=STANDING),)
-# A block is the rows of a segment that are read together.
+# A block is the rows of a segment that are read together. One warp: sums stay within threads.
 _BY_SEGMENTS = (
     Launch(4, 1, False, form=SEGMENTS),
+    Launch(8, 1, False, form=SEGMENTS),
     Launch(2, 1, False, form=SEGMENTS),
-    Launch(8, 2, False, form=SEGMENTS),
-    Launch(16, 4, False, form=SEGMENTS),
 )
 _KEPT = [part.name for part in fields(Launch)]  # what is known of launches when it is kept on disk
 _LONG = 64  # rows of a segment beyond which it is shared

@@ -203,7 +203,9 @@ class _SegmentWriter(Writer):
             f"program = tl.program_id(0){wide}",
             f"is_first = program < {n}",
             f"part = tl.maximum(program - {n}, 0) * LONG",
-            "segment = tl.where(is_first, program, tl.load(p1 + part))",
+            f"shared = tl.load(p1 + part, mask=program >= {n}, other=0)",
+            # The last rows were written last: they may still be in the cache.
+            f"segment = tl.where(is_first, {n - 1} - program, shared)",
             f"low = tl.load(p2 + segment, mask=segment < {n}, other=0)",
             f"high = tl.load(p2 + segment + 1, mask=segment < {n}, other=0)",
             "begin = tl.where(is_first, low, tl.maximum(part, low + LONG))",
@@ -254,10 +256,8 @@ class _SegmentWriter(Writer):
         tile = self._flat(self._alive(found.source), len(sizes), width)
         column, inner = self._flat_columns(sizes, width)
         total = f"s_{result}"
-        # Each thread sums the rows that it holds; they meet once, after the last tile.
-        self.before.append(f"{total} = tl.zeros([BLOCK, {width}], tl.float32)")
-        self.inside.append(f"{total} += {tile}")
-        self.after.append(f"{total} = tl.sum({total}, 0)[None, :]")
+        self.before.append(f"{total} = tl.zeros([1, {width}], tl.float32)")
+        self.inside.append(f"{total} += tl.sum({tile}, 0)[None, :]")
         place = f"{result} + segment * {prod(sizes)} + {column}[None, :]"
         every = f"({column}[None, :] >= 0){inner}"
         self.after += [
