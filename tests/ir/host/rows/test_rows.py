@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tests.ir.host.rows import triton_in_numpy
 from tests.ir.steps import captured
-from tremula.ir.host.rows import kernels
+from tremula.ir.host.rows import fuse, kernels
 from tremula.ir.host.rows.fuse import fuse_rows
 from tremula.ir.host.rows.regions import EXACT, ROUNDED, STANDING_TILES, Limits
 from tremula.ir.host.rows.segments import segment_order
@@ -380,6 +380,22 @@ def test_kernels_in_gluon_compute_what_pytorch_computes(form: str, layer: type[n
     found = run(_written(fused, calls), model, inputs)
     for value, right in zip(found, expected, strict=True):
         torch.testing.assert_close(value.double(), right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("rounds_products")
+@pytest.mark.parametrize("can_stand", [True, False])
+def test_kernels_hold_all_gradients_only_where_they_can_stand(
+    can_stand: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """With the units of Hopper; a step with a kernel that cannot stand leaves some to cuBLAS."""
+    every = replace(STANDING_TILES, many_edges=1)
+    monkeypatch.setattr(fuse, "has_units", lambda _device: True)
+    monkeypatch.setattr(fuse, "STANDING_TILES", every)
+    if not can_stand:
+        monkeypatch.setattr(fuse, "standing_source", lambda *_: None)
+    step = step_of(WithLoss(TallFilter), example())
+    found = fuse._limits(step, "tf32", torch.device("cpu"))
+    assert found == (every if can_stand else ROUNDED)
 
 
 def _written(fused: CapturedStep, calls: list, target: Callable = in_numpy) -> CapturedStep:

@@ -18,12 +18,18 @@ from torch import fx
 
 from tremula.ir.host.rows import facts
 from tremula.ir.host.rows.expressions import TRITON_TYPES
+from tremula.ir.host.rows.gluon_facts import (
+    MIN_DOWN,
+    MIN_WIDTH,
+    is_writable,
+    type_of_products,
+    width_of,
+    widths_of_operands,
+)
 from tremula.ir.host.rows.gluon_header import HEADER
 from tremula.ir.host.rows.regions import Region
 from tremula.ir.host.rows.source import Writer, as_float
 
-MIN_WIDTH = 16  # of a tile that the units compute with; others lie a row to a thread
-MIN_DOWN = 64  # rows of a product: four warps of 16
 _OWN = {  # where Gluon has none, or a slower one
     "gl.sigmoid(": "_sigmoid(",
     "gl.exp(": "_exp(",
@@ -39,14 +45,6 @@ def gluon_source(region: Region, precision: str, inputs: tuple[fx.Node, ...]) ->
     return as_written(GluonWriter(region, precision, True, list(inputs), product_type=dtype))
 
 
-def is_writable(region: Region, dtype: torch.dtype, precision: str) -> bool:
-    """Whether all tiles are ones that the units multiply, or need not."""
-    if dtype is torch.float32 and precision != "tf32":
-        return False
-    are_flat = all(len(facts.features_of(node)) <= 1 for node in _tiles(region))
-    return are_flat and all(_is_summable(node, dtype) for node in region.results)
-
-
 def as_written(writer: "GluonWriter") -> str | None:
     """The text of a kernel; None if it takes functions that Gluon has not."""
     inputs = list(writer.inputs)
@@ -60,71 +58,6 @@ def as_written(writer: "GluonWriter") -> str | None:
     return None if "libdevice" in text else text
 
 
-def type_of_products(region: Region) -> torch.dtype | None:
-    """The one type of all matrices; None without a product, or with several types."""
-    dots = [facts.dot_of(node) for node in region.nodes if facts.weight_of(node)]
-    types = {_type(dot.weight) for dot in dots if dot is not None}
-    return types.pop() if len(types) == 1 else None
-
-
-def _tiles(region: Region) -> list[fx.Node]:
-    """All that has a value for each row."""
-    row_wise = [n for n in region.nodes if facts.row_operands(n, region.n_rows) is not None]
-    read = [x for n in row_wise for x in facts.row_operands(n, region.n_rows) or []]
-    tables = [g.table for n in row_wise if (g := facts.gather_of(n)) is not None]
-    return [*row_wise, *read, *tables]
-
-
-def _is_summable(node: fx.Node, dtype: torch.dtype) -> bool:
-    """Whether a sum is one the units can do, in the type they multiply, or one they need not do."""
-    segment, outer = facts.segment_of(node), facts.outer_of(node)
-    if segment is not None:
-        return width_of(segment.source) < MIN_WIDTH or _type(segment.source) is dtype
-    if outer is not None and facts.outer_size_of(node):
-        widest = max(width_of(outer.left), width_of(outer.right))
-        return widest >= MIN_DOWN and _type(outer.right) is dtype
-    return True
-
-
-def _widths_of_operands(region: Region) -> dict[int, int]:
-    """Tiles that are computed from single numbers of rows, and multiplied by matrices of one width.
-
-    They are computed where the product takes them: {their width: that of the product}.
-    """
-    found: dict[int, set[int]] = {}
-    for node in region.nodes:
-        dot = facts.dot_of(node) if facts.weight_of(node) else None
-        if dot is not None:
-            found.setdefault(width_of(dot.rows), set()).add(width_of(node))
-    moved = {width_of(n) for n in _tiles(region) if _is_moved(n, region)}
-    made = {width for widths in found.values() for width in widths}
-    return {
-        width: widths.pop()
-        for width, widths in found.items()
-        if len(widths) == 1 and width not in moved | made
-    }
-
-
-def _is_moved(node: fx.Node, region: Region) -> bool:
-    """Whether rows of a tile are read from memory, left there or gathered."""
-    is_read = node not in region.nodes
-    return is_read or node in region.results or facts.gather_of(node) is not None
-
-
-def _type(node: fx.Node) -> torch.dtype:
-    return facts.tensor_of(node).dtype
-
-
-def _first(node: fx.Node) -> fx.Node:
-    return node.all_input_nodes[0]
-
-
-def width_of(node: fx.Node) -> int:
-    """Columns of a tile; one if a row has a single number."""
-    features = facts.features_of(node)
-    return facts.padded(features[0]) if features else 1
-
-
 @dataclass
 class GluonWriter(Writer):
     product_type: torch.dtype = torch.float32
@@ -134,7 +67,7 @@ class GluonWriter(Writer):
 
     def write(self) -> None:
         """Everything in an order that waits for gathers last; what is done leaves at once."""
-        self.operands = _widths_of_operands(self.region)
+        self.operands = widths_of_operands(self.region)
         pending = list(self.region.results)
         for node in sorted(self._in_order(), key=self._waits):
             self.compute(node)
@@ -283,10 +216,15 @@ class GluonWriter(Writer):
             mask = f"mask=after < {self.region.n_rows}, other=0"
             self.ahead[name] = f"gl.load({pointer} + after, {mask}){as_float(node)}"
         else:
-            place, mask = self._place_of(node, f"row{width}"), self._mask(node, f"live{width}")
+            mask = self._mask(node, self._readable(width))
+            place = self._place_of(node, f"row{width}")
             loaded = f"gl.load({pointer} + {place}, mask={mask}, other=0)"
             self.names[node] = self.line(loaded + as_float(node))
         return self.names[node]
+
+    def _readable(self, width: int) -> str:
+        """Rows of a tile that there are."""
+        return f"live{width}"
 
     def beside(self, node: fx.Node, width: int) -> str:
         """A tensor that all rows see, beside a tile of so many columns.
@@ -418,8 +356,9 @@ class GluonWriter(Writer):
         return f"({text} / {size})" if reduction.kind == "mean" else text
 
     def _viewed(self, node: fx.Node) -> str:
-        name, width = self.rows(_first(node)), width_of(node)
-        if width_of(_first(node)) == width:
+        source, width = node.all_input_nodes[0], width_of(node)
+        name = self.rows(source)
+        if width_of(source) == width:
             return name
         return self.line(f"{self._spread_rows(name, width)} + {self._zeros(width)}")
 

@@ -10,9 +10,9 @@ Rows are read and gathered lying, as memory has them, and stand from the first p
 run while what does not need them is computed: each is started when its operands are there and
 waited for where its result is used first.
 
-The last tile reads the last row again in place of those beyond it. So nothing is not a number there
-that is a number elsewhere, and of what is multiplied and summed over rows one factor need be nought
-in them (`_fades`).
+The last tile reads the last row again in place of those beyond it. What is computed from that is a
+number wherever it is one in the last row, so of two factors that are summed over rows only one must
+be made nought there; and what is computed from a factor that was made nought often is so itself.
 """
 
 from dataclasses import dataclass, field
@@ -22,12 +22,10 @@ from torch import fx
 
 from tremula.ir.host.rows import facts
 from tremula.ir.host.rows.expressions import TRITON_TYPES
-from tremula.ir.host.rows.gluon import (
+from tremula.ir.host.rows.gluon import GluonWriter, added, as_written
+from tremula.ir.host.rows.gluon_facts import (
     MIN_DOWN,
     MIN_WIDTH,
-    GluonWriter,
-    added,
-    as_written,
     is_writable,
     type_of_products,
     width_of,
@@ -36,12 +34,11 @@ from tremula.ir.host.rows.regions import Region
 from tremula.ir.host.rows.source import as_float
 
 aten = torch.ops.aten
-# Nought where their first operand is.
+# Nought where their first operand is, if the others are numbers.
 _KEEP_NOUGHT = {
     aten.neg.default,
     aten.mul.Scalar,
     aten.div.Scalar,
-    aten.div.Tensor,
     aten.softplus_backward.default,
     aten.sigmoid_backward.default,
     aten.tanh_backward.default,
@@ -84,6 +81,8 @@ class _StandingWriter(GluonWriter):
     n_products: int = 0
     sums: list[str] = field(default_factory=list)  # of outer products
     buffers: dict[object, str] = field(default_factory=dict)  # tiles in shared memory
+    repeated: dict[fx.Node, bool] = field(default_factory=dict)  # known of `_repeats`
+    faded: dict[fx.Node, bool] = field(default_factory=dict)  # known of `_fades`
 
     def write(self) -> None:
         """In an order in which the units always have work: see `_order`."""
@@ -139,7 +138,7 @@ class _StandingWriter(GluonWriter):
             *(f"L{width}: gl.constexpr = {self._lying(width)}" for width in self.widths),
             *(f"S{w}: gl.constexpr = {self._product_layout(w, N_ROWS)}" for w in self.standing),
             f"ROWS: gl.constexpr = {linear}([], {few}, {warps}, {size})",
-            f"COLUMNS: gl.constexpr = {linear}([[32]], {lanes}, [[0], [0], [0]], {size})",
+            f"COLUMNS: gl.constexpr = {linear}([[32]], {lanes}, {[[0]] * len(warps)}, {size})",
             *self.line_layouts(),
         ]
 
@@ -258,6 +257,10 @@ class _StandingWriter(GluonWriter):
     def _in_table(self, index: str, n: int) -> str:
         return f"({index} >= 0) & ({index} < {n})"
 
+    def _readable(self, width: int) -> str:
+        """All: beyond the last there is the last again."""
+        return f"(row{width} >= 0)"
+
     def rows(self, node: fx.Node) -> str:
         started = self.started.pop(node, None)
         if started is not None:
@@ -310,7 +313,9 @@ class _StandingWriter(GluonWriter):
         if ("rows", node) not in self.buffers:
             name = self.buffers["rows", node] = f"e{len(self.buffers)}"
             self.before.append(self._allocated(name, width, str(N_ROWS), N_ROWS))
-            value = self._regrouped(self._cut(self._tile(node, stands=True)), width)
+            repeats = self._repeats(node)
+            tile = self._tile(node, stands=True) if repeats else self._alive_of(node, stands=True)
+            value = self._regrouped(self._cut(tile), width)
             self.inside.append(f"{name}.store({value})")
         return self.buffers["rows", node]
 
@@ -331,11 +336,9 @@ class _StandingWriter(GluonWriter):
         stands = self.stands(dot.rows) or n_in == 1
         w = self.beside_of(base, size, stands)
         if n_in == 1:
-            return (
-                f"{self._numbers(dot.rows, size, stands)} * {w}"
-                if n_out > 1
-                else (f"{self.rows(dot.rows)} * {w}")
-            )
+            is_tile = n_out > 1
+            a = self._numbers(dot.rows, size, stands) if is_tile else self.rows(dot.rows)
+            return f"{a} * {w}"
         tile = self._without(self.rows(dot.rows), n_in, stands)
         return self._summed(f"{tile} * {w}", stands)
 
@@ -406,19 +409,38 @@ class _StandingWriter(GluonWriter):
             self.shared[key] = self.line(f"gl.where(live_of{width}[None, :], {name}, 0.0)")
         return self.shared[key]
 
+    def _repeats(self, node: fx.Node) -> bool:
+        """Whether rows beyond the last hold what the last does: nothing before was cleared."""
+        if node not in self.repeated:
+            dot = facts.dot_of(node) if facts.weight_of(node) else None
+            is_cleared = dot is not None and not self.stands(dot.rows)
+            before = self._before(node) if node in self.region.nodes else []
+            self.repeated[node] = not is_cleared and all(self._repeats(x) for x in before)
+        return self.repeated[node]
+
     def _fades(self, node: fx.Node) -> bool:
-        """Whether a tile that stands is nought beyond the last row as it is computed."""
-        if node not in self.region.nodes or width_of(node) == 1 or not self.stands(node):
-            return False
-        dot, operands = facts.dot_of(node), self._row_operands(node)
-        if dot is not None:
-            lies = facts.weight_of(node) > 0 and not self.stands(dot.rows)
-            return dot.bias is None and (lies or self._fades(dot.rows))
+        """Whether a value is nought in rows beyond the last, since an operand was made so."""
+        if node not in self.faded:
+            dot = facts.dot_of(node) if facts.weight_of(node) else None
+            if node not in self.region.nodes:
+                self.faded[node] = False
+            elif dot is not None:
+                is_cleared = not self.stands(dot.rows) or self._fades(dot.rows)
+                self.faded[node] = is_cleared and dot.bias is None
+            else:
+                self.faded[node] = self._keeps_nought(node)
+        return self.faded[node]
+
+    def _keeps_nought(self, node: fx.Node) -> bool:
+        operands = self._row_operands(node)
         if node.target is aten.mul.Tensor:
-            return any(self._fades(x) for x in operands)
-        keeps = node.target in _KEEP_NOUGHT or facts.is_view_of_rows(node)
-        first = node.args[0] if keeps else None
-        return isinstance(first, fx.Node) and first in operands and self._fades(first)
+            noughts = operands
+        elif node.target in _KEEP_NOUGHT or facts.is_view_of_rows(node):
+            noughts = [x for x in operands if x is node.args[0]]
+        else:
+            return False
+        are_numbers = all(self._fades(x) or self._repeats(x) for x in operands)
+        return are_numbers and any(self._fades(x) for x in noughts)
 
     def _add_columns(self, source: fx.Node, result: str) -> None:
         size, stands = facts.features_of(source)[0], self.stands(source)
