@@ -162,6 +162,22 @@ class TallFilter(nn.Module):
         return sum_into(target, x.index_select(0, source) * weights * d.view(-1, 1)) / 16
 
 
+class CutFilter(nn.Module):
+    """As in SchNet: one kernel sums the gradients of both matrices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.widen = nn.Linear(N_IN, 64)
+        self.net = nn.Sequential(nn.Linear(25, 128), nn.Softplus(), nn.Linear(128, 64))
+        self.register_buffer("offset", torch.linspace(0, 3, 25))
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        x = self.widen(x)
+        rays = torch.exp(-2.0 * (d.view(-1, 1) - self.offset.view(1, -1)) ** 2)
+        cut = 0.5 * (torch.cos(d) + 1)
+        return sum_into(target, x.index_select(0, source) * self.net(rays) * cut.view(-1, 1)) / 16
+
+
 class TallGate(nn.Module):
     """A net of both ends of an edge, whose norm and mean scale what it sends."""
 
@@ -175,7 +191,7 @@ class TallGate(nn.Module):
         hidden = nn.functional.silu(self.first(x[source] * x[target]))
         sent = self.second(hidden) * x[source]
         scale = sent.norm(dim=-1, keepdim=True) + sent.mean(-1, keepdim=True) + d.view(-1, 1)
-        return sum_into(target, sent * scale)
+        return sum_into(target, sent * scale) / 16
 
 
 class Gate(nn.Module):
@@ -215,17 +231,17 @@ class WithLoss(nn.Module):
         return nn.functional.mse_loss(sums, torch.ones_like(sums))
 
 
-def example() -> tuple[Tensor, ...]:
+def example(n_edges: int = N_EDGES) -> tuple[Tensor, ...]:
     """Edges sorted by target, as loaders give them."""
     random = torch.Generator().manual_seed(3)
-    target = torch.randint(0, N_NODES, (N_EDGES,), generator=random).sort().values
-    source = torch.randint(0, N_NODES, (N_EDGES,), generator=random)
+    target = torch.randint(0, N_NODES, (n_edges,), generator=random).sort().values
+    source = torch.randint(0, N_NODES, (n_edges,), generator=random)
     return (
         torch.randint(0, 5, (N_NODES,), generator=random),
         torch.randn(N_NODES, N_IN, generator=random),
         source,
         target,
-        torch.rand(N_EDGES, generator=random) * 3 + 0.1,
+        torch.rand(n_edges, generator=random) * 3 + 0.1,
         torch.arange(N_NODES) * N_GRAPHS // N_NODES,
     )
 
@@ -354,11 +370,14 @@ def rounds_products() -> Iterator[None]:
 
 
 GLUON_LAYERS = ((kernels.GLUON, Pna), (kernels.GLUON, WideFilter), (kernels.GLUON, Gate))
-STANDING_LAYERS = ((kernels.STANDING, TallFilter), (kernels.STANDING, TallGate))
+STANDING_LAYERS = tuple((kernels.STANDING, x) for x in (TallFilter, CutFilter, TallGate))
 in_gluon = pytest.mark.parametrize(
     ("form", "layer"), [*GLUON_LAYERS, *STANDING_LAYERS], ids=lambda x: getattr(x, "__name__", x)
 )
 STANDING = replace(STANDING_TILES, many_edges=1, few_nodes=0)
+# Edges: more than a matrix that a kernel multiplies by has rows, where that makes a difference.
+MANY = 300
+EDGES = {TallFilter: MANY, CutFilter: MANY}
 
 
 @pytest.mark.usefixtures("rounds_products")
@@ -366,7 +385,7 @@ STANDING = replace(STANDING_TILES, many_edges=1, few_nodes=0)
 def test_kernels_in_gluon_compute_what_pytorch_computes(form: str, layer: type[nn.Module]):
     """Loss and all gradients by the text in Gluon of each kernel that has one."""
     torch.manual_seed(0)
-    model, inputs = WithLoss(layer), example()
+    model, inputs = WithLoss(layer), example(EDGES.get(layer, N_EDGES))
     expected = in_float64(model, inputs)
     limits = STANDING if form == kernels.STANDING else LIMITS["chains"]
     fused = fuse_rows(step_of(model, inputs), torch.device("cpu"), limits)
@@ -393,7 +412,7 @@ def test_kernels_hold_all_gradients_only_where_they_can_stand(
     monkeypatch.setattr(fuse, "STANDING_TILES", every)
     if not can_stand:
         monkeypatch.setattr(fuse, "standing_source", lambda *_: None)
-    step = step_of(WithLoss(TallFilter), example())
+    step = step_of(WithLoss(CutFilter), example(MANY))
     found = fuse._limits(step, "tf32", torch.device("cpu"))
     assert found == (every if can_stand else ROUNDED)
 
@@ -534,7 +553,7 @@ def test_triton_sums_segment_by_segment(
     ("launch", "layer"),
     [
         *itertools.product(kernels._IN_GLUON, (Pna, WideFilter, Gate)),
-        *itertools.product(kernels._STANDING, (TallFilter, TallGate)),
+        *itertools.product(kernels._STANDING, (TallFilter, CutFilter, TallGate)),
     ],
     ids=lambda x: getattr(x, "__name__", None) or f"{x.form}-{x.block}-{x.n_warps}",
 )
@@ -545,7 +564,7 @@ def test_gluon_computes_what_pytorch_computes(
     if torch.cuda.get_device_capability()[0] != kernels._HOPPER:
         pytest.skip("needs a GPU of Hopper's kind")
     torch.manual_seed(0)
-    model, inputs = WithLoss(layer), example()
+    model, inputs = WithLoss(layer), example(EDGES.get(layer, N_EDGES))
     expected = in_float64(model, inputs)
     device = torch.device("cuda")
     model = model.to(dtype)
