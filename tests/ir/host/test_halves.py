@@ -270,6 +270,18 @@ def test_what_depends_on_the_type_sees_halves(function):
     assert torch.equal(found, function(x))
 
 
+def test_a_gradient_that_is_nought_is_one_of_halves():
+    """PyTorch makes a tensor of a kind of its own for it, where a sign has no gradient."""
+
+    def gradient(x: torch.Tensor) -> torch.Tensor:
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(torch.sgn(x).sum(), x)[0]
+
+    (found,) = on_host(gradient, torch.tensor([1.5, -2.25], dtype=HALF))
+    assert found.dtype is HALF
+    assert torch.equal(found, torch.zeros(2, dtype=HALF))
+
+
 def test_random_numbers_are_halves_below_one():
     """A float32 below 1 could round to 1; a half that was drawn cannot."""
     (found,) = on_host(torch.rand_like, torch.zeros(200_000, dtype=HALF))

@@ -310,7 +310,7 @@ class _Widener:
     def _converted(self, node: fx.Node, dtype: torch.dtype) -> fx.Node:
         made = self.graph.call_function(_TO_COPY, (node,), {"dtype": dtype})
         made.meta.update({k: v for k, v in node.meta.items() if k not in (ROUNDS, _ON_HALVES)})
-        made.meta["val"] = node.meta["val"].to(dtype)
+        made.meta["val"] = _of_type(node.meta["val"], dtype)
         return made
 
 
@@ -392,6 +392,14 @@ def _has_complex_halves(node: fx.Node) -> bool:
 
 def _is_half(value: object) -> bool:
     return isinstance(value, Tensor) and value.dtype is _HALF
+
+
+def _of_type(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """A fake tensor in another type; of one that is nought throughout PyTorch makes none itself."""
+    if not value._is_zerotensor():
+        return value.to(dtype)
+    with value.fake_mode:  # pyright: ignore[reportAttributeAccessIssue]
+        return torch.zeros(value.shape, dtype=dtype, device=value.device)
 
 
 def _values(value: object) -> Sequence[object]:
