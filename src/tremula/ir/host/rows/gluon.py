@@ -315,7 +315,7 @@ class GluonWriter(Writer):
         w = self.beside(base, size)
         if n_in == 1:
             return f"{self._spread_rows(a, size)} * {w}" if n_out > 1 else f"{a} * {w}"
-        return f"gl.convert_layout(gl.sum({self._without_padding(a, n_in)} * {w}, 1), ROWS)"
+        return self._over_features(f"{self._features(dot.rows)} * {w}", dot.rows)
 
     def _wide_product(self, dot: facts.Dot, n_in: int, width: int) -> str:
         self.widths.setdefault(width)
@@ -344,16 +344,24 @@ class GluonWriter(Writer):
         return self._spread_rows(name, width) if width_of(argument) < width else name
 
     def _reduced(self, reduction: facts.RowReduction) -> str:
-        size = facts.features_of(reduction.source)[0]
-        tile = self.rows(reduction.source)
-        if width_of(reduction.source) == 1:
+        source = reduction.source
+        if width_of(source) == 1:
+            tile = self.rows(source)
             return f"gl.abs({tile})" if reduction.kind == "norm" else tile
-        tile = self._without_padding(tile, size)
+        tile, size = self._features(source), facts.features_of(source)[0]
         squared = f"{tile} * {tile}" if reduction.kind == "norm" else tile
-        text = f"gl.convert_layout(gl.sum({squared}, 1), ROWS)"
+        text = self._over_features(squared, source)
         if reduction.kind == "norm":
             return f"gl.sqrt({text})"
         return f"({text} / {size})" if reduction.kind == "mean" else text
+
+    def _features(self, node: fx.Node) -> str:
+        """A tile that is nought beyond its last feature."""
+        return self._without_padding(self.rows(node), facts.features_of(node)[0])
+
+    def _over_features(self, text: str, node: fx.Node) -> str:  # noqa: ARG002 - one of its tiles
+        """Something like the tile of a node, summed in each row."""
+        return f"gl.convert_layout(gl.sum({text}, 1), ROWS)"
 
     def _viewed(self, node: fx.Node) -> str:
         source, width = node.all_input_nodes[0], width_of(node)

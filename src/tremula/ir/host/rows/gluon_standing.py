@@ -303,7 +303,7 @@ class _StandingWriter(GluonWriter):
             n_features, stands = facts.features_of(node)[0], self.stands(node)
             tile = self.rows(node) if stands else self._alive(node)
             value = self._cut(self._without(tile, n_features, stands))
-            view = ".permute((1, 0))" if self.stands(node) else ""
+            view = ".permute((1, 0))" if stands else ""
             self.inside.append(f"{name}{view}.store({value})")
         return self.buffers["features", node]
 
@@ -339,8 +339,7 @@ class _StandingWriter(GluonWriter):
             is_tile = n_out > 1
             a = self._numbers(dot.rows, size, stands) if is_tile else self.rows(dot.rows)
             return f"{a} * {w}"
-        tile = self._without(self.rows(dot.rows), n_in, stands)
-        return self._summed(f"{tile} * {w}", stands)
+        return self._over_features(f"{self._features(dot.rows)} * {w}", dot.rows)
 
     def _product(self, dot: facts.Dot) -> str:
         n_in, n_out = facts.tensor_of(dot.weight).shape
@@ -349,9 +348,11 @@ class _StandingWriter(GluonWriter):
             text += f" + {self.beside_of(dot.bias, facts.padded(n_out), n_out > 1)}"
         return self.line(text)
 
-    def _summed(self, text: str, stands: bool) -> str:
-        """Over the features of each row."""
-        return f"gl.convert_layout(gl.sum({text}, {0 if stands else 1}), ROWS)"
+    def _features(self, node: fx.Node) -> str:
+        return self._without(self.rows(node), facts.features_of(node)[0], self.stands(node))
+
+    def _over_features(self, text: str, node: fx.Node) -> str:
+        return f"gl.convert_layout(gl.sum({text}, {0 if self.stands(node) else 1}), ROWS)"
 
     def _operand(self, argument: fx.Node, node: fx.Node, rows: list[fx.Node]) -> str:
         width, stands = width_of(node), self.stands(node)
@@ -362,17 +363,6 @@ class _StandingWriter(GluonWriter):
         if width_of(argument) < width:
             return self._numbers(argument, width, stands)
         return self._tile(argument, stands)
-
-    def _reduced(self, reduction: facts.RowReduction) -> str:
-        source = reduction.source
-        if width_of(source) == 1:
-            return super()._reduced(reduction)
-        size, stands = facts.features_of(source)[0], self.stands(source)
-        tile = self._without(self.rows(source), size, stands)
-        text = self._summed(f"{tile} * {tile}" if reduction.kind == "norm" else tile, stands)
-        if reduction.kind == "norm":
-            return f"gl.sqrt({text})"
-        return f"({text} / {size})" if reduction.kind == "mean" else text
 
     def _viewed(self, node: fx.Node) -> str:
         source = node.all_input_nodes[0]
