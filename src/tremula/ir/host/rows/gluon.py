@@ -66,10 +66,10 @@ class GluonWriter(Writer):
     early: list[str] = field(default_factory=list)  # where rows go, read before anything else
 
     def write(self) -> None:
-        """Everything in an order that waits for gathers last; what is done leaves at once."""
+        """Everything in order; what is done leaves at once."""
         self.operands = widths_of_operands(self.region)
-        pending = list(self.region.results)
-        for node in sorted(self._in_order(), key=self._waits):
+        pending = self._results()
+        for node in self._order():
             self.compute(node)
             self._put_sides(pending)
             for result in [r for r in pending if self._is_done(r)]:
@@ -78,11 +78,19 @@ class GluonWriter(Writer):
         for result in pending:
             self.leave(result, f"r{self.region.results.index(result)}")
 
+    def _results(self) -> list[fx.Node]:
+        """Those that leave together in this order."""
+        return list(self.region.results)
+
+    def _order(self) -> list[fx.Node]:
+        """Gathers are started first, and waited for last."""
+        return sorted(self._in_order(), key=self._waits)
+
     def _in_order(self) -> list[fx.Node]:
         return [node for node in self.region.nodes if self.is_row_wise(node)]
 
     def _waits(self, node: fx.Node) -> int:
-        """Gathers are started first, and waited for last."""
+        """Less for what is not gathered, least for gathers themselves."""
         if self.reads_ahead(node):
             return 0
         return 2 if self._is_gathered(node, set()) else 1

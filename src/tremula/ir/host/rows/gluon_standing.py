@@ -85,18 +85,13 @@ class _StandingWriter(GluonWriter):
     faded: dict[fx.Node, bool] = field(default_factory=dict)  # known of `_fades`
 
     def write(self) -> None:
-        """In an order in which the units always have work: see `_order`."""
-        pending = sorted(self.region.results, key=lambda node: not facts.outer_size_of(node))
-        for node in self._order():
-            self.compute(node)
-            self._put_sides(pending)
-            for result in [r for r in pending if self._is_done(r)]:
-                self.leave(result, f"r{self.region.results.index(result)}")
-                pending.remove(result)
-        for result in pending:
-            self.leave(result, f"r{self.region.results.index(result)}")
+        super().write()
         names = ", ".join(self.sums)
         self.inside.append(f"{names} = warpgroup_mma_wait(0, [{names}])")
+
+    def _results(self) -> list[fx.Node]:
+        """Outer products first, so that the units have work."""
+        return sorted(self.region.results, key=lambda node: not facts.outer_size_of(node))
 
     def _order(self) -> list[fx.Node]:
         """Gathers, then what waits for no product, for the first, for the second, and so on."""
