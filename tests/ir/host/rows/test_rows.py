@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tests.ir.host.rows import triton_in_numpy
 from tests.ir.steps import captured
-from tremula.ir.host.rows import fuse, kernels
+from tremula.ir.host.rows import fuse, gluon_standing, kernels
 from tremula.ir.host.rows.fuse import fuse_rows
 from tremula.ir.host.rows.regions import EXACT, ROUNDED, STANDING_TILES, Limits
 from tremula.ir.host.rows.segments import segment_order
@@ -153,12 +153,14 @@ class TallFilter(nn.Module):
         self.widen = nn.Linear(N_IN, 64)
         self.net = nn.Sequential(nn.Linear(25, 128), nn.Softplus(), nn.Linear(128, 64))
         self.scale = nn.Linear(64, 1)
+        self.few = nn.Parameter(torch.randn(1, 8))
         self.register_buffer("offset", torch.linspace(0, 3, 25))
 
     def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
         x = self.widen(x)
         rays = torch.exp(-2.0 * (d.view(-1, 1) - self.offset.view(1, -1)) ** 2)
-        weights = self.net(rays) * torch.sigmoid(self.scale(x[source])) + d.view(-1, 1)
+        few = (d.view(-1, 1) * self.few).exp().sum(-1, keepdim=True)
+        weights = self.net(rays) * torch.sigmoid(self.scale(x[source])) * few + d.view(-1, 1)
         return sum_into(target, x.index_select(0, source) * weights * d.view(-1, 1)) / 16
 
 
@@ -410,8 +412,8 @@ def test_kernels_hold_all_gradients_only_where_they_can_stand(
     every = replace(STANDING_TILES, many_edges=1)
     monkeypatch.setattr(fuse, "has_units", lambda _device: True)
     monkeypatch.setattr(fuse, "STANDING_TILES", every)
-    if not can_stand:
-        monkeypatch.setattr(fuse, "standing_source", lambda *_: None)
+    if not can_stand:  # its tiles do not fit shared memory
+        monkeypatch.setattr(gluon_standing, "_MOST_SHARED", 0)
     step = step_of(WithLoss(CutFilter), example(MANY))
     found = fuse._limits(step, "tf32", torch.device("cpu"))
     assert found == (every if can_stand else ROUNDED)

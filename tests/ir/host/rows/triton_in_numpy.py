@@ -11,6 +11,10 @@ class Tile(np.ndarray):
     def to(self, dtype: type) -> "Tile":
         return self.astype(dtype)
 
+    def __iadd__(self, other: object) -> "Tile":
+        """A new tile: others may have the name of this one."""
+        return self + other
+
 
 def tile(values: object) -> Tile:
     return np.asarray(values).view(Tile)

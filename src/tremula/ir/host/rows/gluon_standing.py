@@ -46,6 +46,7 @@ _KEEP_NOUGHT = {
     aten.silu_backward.default,
     aten.leaky_relu_backward.default,
 }
+_MOST_SHARED = 232448 - 4096  # bytes a program of Hopper's has, less what the compiler may take
 N_ROWS, N_WARPS = 64, 8  # of a tile, and that work on it: then its sums fit their registers
 
 
@@ -60,7 +61,9 @@ def standing_source(region: Region, precision: str, inputs: tuple[fx.Node, ...])
     is_narrow = any(width_of(node) < MIN_DOWN for node in products)
     if not outers or has_segments or is_narrow:
         return None
-    return as_written(_StandingWriter(region, precision, True, list(inputs), product_type=dtype))
+    writer = _StandingWriter(region, precision, True, list(inputs), product_type=dtype)
+    text = as_written(writer)
+    return text if writer.n_bytes <= _MOST_SHARED else None
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class _StandingWriter(GluonWriter):
     across: dict[str, str] = field(default_factory=dict)  # numbers read a tile ahead, for columns
     started: dict[fx.Node, _Started] = field(default_factory=dict)
     n_products: int = 0
+    n_bytes: int = 0  # of shared memory
     sums: list[str] = field(default_factory=list)  # of outer products
     buffers: dict[object, str] = field(default_factory=dict)  # tiles in shared memory
     repeated: dict[fx.Node, bool] = field(default_factory=dict)  # known of `_repeats`
@@ -110,8 +114,7 @@ class _StandingWriter(GluonWriter):
         )
 
     def _before(self, node: fx.Node) -> list[fx.Node]:
-        operands = facts.row_operands(node, self.region.n_rows) or []
-        return [x for x in operands if x in self.region.nodes]
+        return [x for x in self._row_operands(node) if x in self.region.nodes]
 
     def _put_sides(self, pending: list[fx.Node]) -> None:
         """Sides of outer products as soon as they are known, so that no register holds them."""
@@ -189,12 +192,16 @@ class _StandingWriter(GluonWriter):
     # -- forms -------------------------------------------------------------------------------------
 
     def stands(self, node: fx.Node) -> bool:
-        """Whether a tile does: if it is computed from numbers of rows alone, or by a product."""
+        """Whether a tile does: if it is computed from numbers of rows alone, or by a product.
+
+        Tiles of a few columns lie, a row to a thread.
+        """
         if node not in self.forms:
             operands = [x for x in self._row_operands(node) if width_of(x) > 1]
             is_computed = node in self.region.nodes and facts.gather_of(node) is None
             has_standing = not operands or any(self.stands(x) for x in operands)
-            self.forms[node] = is_computed and (facts.weight_of(node) > 0 or has_standing)
+            is_made_so = facts.weight_of(node) > 0 or has_standing
+            self.forms[node] = is_computed and is_made_so and width_of(node) >= MIN_WIDTH
         return self.forms[node]
 
     def _row_operands(self, node: fx.Node) -> list[fx.Node]:
@@ -289,6 +296,10 @@ class _StandingWriter(GluonWriter):
         self.standing.setdefault(width)
         return self.once("z", f"gl.zeros([{width}, BLOCK], gl.float32, S{width})")
 
+    def _allocated(self, name: str, down: int, across: str, least: int) -> str:
+        self.n_bytes += down * int(across) * self.product_type.itemsize
+        return super()._allocated(name, down, across, least)
+
     def _summed_features(self, node: fx.Node) -> str:
         """A tile in shared memory for a product with a matrix: features side by side."""
         width = width_of(node)
@@ -328,7 +339,7 @@ class _StandingWriter(GluonWriter):
     def _narrow_product(self, dot: facts.Dot, n_in: int, n_out: int) -> str:
         size = facts.padded(max(n_in, n_out))
         base, _ = facts.base_of_matrix(dot.weight)
-        stands = self.stands(dot.rows) or n_in == 1
+        stands = self.stands(dot.rows) if n_in > 1 else size >= MIN_WIDTH
         w = self.beside_of(base, size, stands)
         if n_in == 1:
             is_tile = n_out > 1
@@ -340,7 +351,8 @@ class _StandingWriter(GluonWriter):
         n_in, n_out = facts.tensor_of(dot.weight).shape
         text = self._narrow_product(dot, n_in, n_out)
         if dot.bias is not None:
-            text += f" + {self.beside_of(dot.bias, facts.padded(n_out), n_out > 1)}"
+            width = facts.padded(n_out)
+            text += f" + {self.beside_of(dot.bias, width, width >= MIN_WIDTH)}"
         return self.line(text)
 
     def _features(self, node: fx.Node) -> str:
@@ -364,7 +376,9 @@ class _StandingWriter(GluonWriter):
         width = width_of(node)
         if width_of(source) == width:
             return self.rows(source)
-        return self.line(f"{self._numbers(source, width, True)} + {self._zeros_of(width)}")
+        stands = self.stands(node)
+        zeros = self._zeros_of(width) if stands else self._zeros(width)
+        return self.line(f"{self._numbers(source, width, stands)} + {zeros}")
 
     # -- leaving -----------------------------------------------------------------------------------
 
