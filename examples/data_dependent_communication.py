@@ -63,11 +63,11 @@ class AnyOf(tr.Vertex):
     n_true: tr.InOut[tr.int32]
 
     def compute(self):
-        found = False
+        result = False
         for flag in self.flags:
-            found = found or flag
-        self.any = found
-        self.n_true += int(found)
+            result = result or flag
+        self.any = result
+        self.n_true += int(result)
 
 
 device = tr.IPUModel("bow", tiles_per_ipu=N_TILES).create_device()

@@ -68,12 +68,12 @@ def code_folder(shared_folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def gxx() -> str:
     """The path of g++. C++ codelets need it: without it their tests fail, they do not skip."""
-    found = shutil.which("g++")
-    if found is None:
+    path = shutil.which("g++")
+    if path is None:
         pytest.fail(
             "g++ is not installed, and C++ codelets cannot be tested without it.\n"
             "  try: apt-get install g++   (Fedora: dnf install gcc-c++, "
             "macOS: xcode-select --install)",
             pytrace=False,
         )
-    return found
+    return path

@@ -27,16 +27,16 @@ def missing_fragment(output: str, expected: str) -> str | None:
     """The first line of `expected` that does not appear in `output` behind the ones before it."""
     position = 0
     for fragment in (line.strip() for line in expected.splitlines()):
-        found = output.find(fragment, position)
-        if found < 0:
+        result = output.find(fragment, position)
+        if result < 0:
             return fragment
-        position = found + len(fragment)
+        position = result + len(fragment)
     return None
 
 
 def arguments_of(script: Path) -> list[str]:
-    found = ARGUMENTS.search(script.read_text(encoding="utf-8"))
-    return found[1].split() if found else []
+    match = ARGUMENTS.search(script.read_text(encoding="utf-8"))
+    return match[1].split() if match else []
 
 
 def marked(script: Path) -> object:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -22,19 +23,19 @@ def layers_from_table() -> list[str]:
 def imported_modules(path: Path, tree: ast.Module) -> list[tuple[int, str]]:
     """(line, dotted name) of everything a file imports, relative names resolved."""
     package = ("tremula", *path.relative_to(SOURCE).parent.parts)
-    found = []
+    result = []
     for node in statements(tree):
         if isinstance(node, ast.Import):
-            found += [(node.lineno, alias.name) for alias in node.names]
+            result += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) + 1 - node.level] if node.level else ()
             module = ".".join((*base, *([node.module] if node.module else [])))
             # `from tremula import poplar` imports a package, not a name of the facade.
             if module == "tremula":
-                found += [(node.lineno, f"tremula.{alias.name}") for alias in node.names]
+                result += [(node.lineno, f"tremula.{alias.name}") for alias in node.names]
             else:
-                found.append((node.lineno, module))
-    return found
+                result.append((node.lineno, module))
+    return result
 
 
 def violations(path: Path, tree: ast.Module, layers: list[str]) -> list[str]:
@@ -91,7 +92,6 @@ def test_an_upward_import_is_caught():
 
 # -- rooms inside packages -------------------------------------------------------------------------
 
-ROOM_ROW = re.compile(r"^\| `(tremula(?:\.\w+)+)` \| ((?:`\w+`(?: → )?)+) \|$")
 # Imports that go down the order on purpose: (importer, imported), with the reason.
 DOWNWARDS = {
     # A report shows itself in notebooks; nothing else of reading needs the analysis.
@@ -111,19 +111,19 @@ TYPING_CIRCLES = {
 SIDE_BY_SIDE = ("tremula.garden.applications",)
 
 
-def rooms_from_table() -> dict[str, list[str]]:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    rows = [match for match in map(ROOM_ROW.match, text.splitlines()) if match]
-    return {row[1]: re.findall(r"`(\w+)`", row[2]) for row in rows}
+def rooms_in_order() -> dict[str, list[str]]:
+    """The sub-folders of each package, in the order of tests/rooms.toml."""
+    table = tomllib.loads((ROOT / "tests" / "rooms.toml").read_text(encoding="utf-8"))
+    return {package: rooms.split() for package, rooms in table.items()}
 
 
 def module_files() -> dict[str, Path]:
     """Every module of the package by its dotted name."""
-    found = {}
+    result = {}
     for path in sorted(SOURCE.rglob("*.py")):
         parts = ("tremula", *path.relative_to(SOURCE).with_suffix("").parts)
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        result[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return result
 
 
 def is_for_typing(node: ast.AST) -> bool:
@@ -133,20 +133,20 @@ def is_for_typing(node: ast.AST) -> bool:
 
 def imports_of(tree: ast.AST, modules: dict[str, Path], *, typing: bool) -> set[str]:
     """Modules of ours that a file imports, at its top or inside functions; or only for typing."""
-    found = set()
+    result = set()
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, ast.expr):
             continue
         if is_for_typing(child):
-            found |= imports_of(child, modules, typing=False) if typing else set()
+            result |= imports_of(child, modules, typing=False) if typing else set()
             continue
         if isinstance(child, ast.ImportFrom) and child.module and not typing:
             names = [f"{child.module}.{alias.name}" for alias in child.names]
-            found |= {n if n in modules else child.module for n in names}
+            result |= {n if n in modules else child.module for n in names}
         elif isinstance(child, ast.Import) and not typing:
-            found |= {alias.name for alias in child.names}
-        found |= imports_of(child, modules, typing=typing)
-    return found & modules.keys()
+            result |= {alias.name for alias in child.names}
+        result |= imports_of(child, modules, typing=typing)
+    return result & modules.keys()
 
 
 @cache
@@ -170,7 +170,7 @@ def circles(graph: dict[str, frozenset[str]]) -> list[list[str]]:
     order: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
-    found = []
+    result = []
 
     def visit(name: str) -> None:
         order[name] = low[name] = len(order)
@@ -185,39 +185,42 @@ def circles(graph: dict[str, frozenset[str]]) -> list[list[str]]:
             group = stack[stack.index(name) :]
             del stack[stack.index(name) :]
             if len(group) > 1:
-                found.append(sorted(group))
+                result.append(sorted(group))
 
     for name in graph:
         if name not in order:
             visit(name)
-    return found
+    return result
 
 
-def test_the_tables_list_every_room():
-    """A package with sub-folders lists all its folders and files, in order."""
-    rooms, modules = rooms_from_table(), module_files()
+def test_the_rooms_list_every_folder():
+    """A package with two or more sub-folders lists all of them, and no others."""
+    rooms, modules = rooms_in_order(), module_files()
     packages = {name for name, path in modules.items() if path.name == "__init__.py"}
-    for package in sorted(packages - {"tremula", *SIDE_BY_SIDE}):
-        inside = {n for n in modules if n.startswith(f"{package}.")}
-        children = {name[len(package) + 1 :].split(".")[0] for name in inside}
-        if inside & packages or package in rooms:
-            assert set(rooms.get(package, [])) == children - {"__main__"}, package
+    folders: dict[str, set[str]] = {}
+    for name in packages - {"tremula"}:
+        parent, _, folder = name.rpartition(".")
+        folders.setdefault(parent, set()).add(folder)
+    for package in sorted(folders.keys() - {"tremula", *SIDE_BY_SIDE}):
+        if len(folders[package]) > 1 or package in rooms:
+            assert set(rooms.get(package, [])) == folders[package], package
 
 
 def test_rooms_import_from_rooms_before_them():
-    """Inside a package a file imports only from rooms that stand before its own, lazily or not."""
-    rooms, graph = rooms_from_table(), import_graph(typing=False)
-    broken = []
-    for package, order in rooms.items():
-        place = {room: i for i, room in enumerate(order)}
+    """Inside a package a folder imports only from folders listed before it, lazily or not."""
+    graph, broken = import_graph(typing=False), []
+    for package, order in rooms_in_order().items():
+        position = {room: i for i, room in enumerate(order)}
         prefix = f"{package}."
         for name in graph:
             for other in graph[name]:
                 if not (name.startswith(prefix) and other.startswith(prefix)):
                     continue
                 own, used = (n[len(prefix) :].split(".")[0] for n in (name, other))
-                if place.get(used, 0) > place.get(own, 0) and (name, other) not in DOWNWARDS:
-                    broken.append(f"{name} imports {other}: `{used}` stands behind `{own}`")
+                if own not in position or used not in position or (name, other) in DOWNWARDS:
+                    continue
+                if position[used] > position[own]:
+                    broken.append(f"{name} imports {other}: `{used}` comes after `{own}`")
     assert not broken, "\n".join(sorted(broken))
 
 

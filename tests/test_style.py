@@ -97,12 +97,12 @@ def test_every_test_says_its_claim():
 
 def test_no_private_paths():
     """No file names a folder of the machine it was written on."""
-    found = []
+    result = []
     for path in published_texts():
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        found += [
+        result += [
             f"{name(path)}:{i}: {line.strip()}"
             for i, line in enumerate(lines, 1)
             if PRIVATE_PATH.search(line)
         ]
-    assert not found, "\n".join(found)
+    assert not result, "\n".join(result)

@@ -81,15 +81,15 @@ FIGURES = {
 def test_only_lower_layers_name_torch():
     """Outside ir, frontends, garden, explore and figures about PyTorch nothing imports it first."""
     may = {"ir", "frontends", "garden", "explore"}
-    found = []
+    result = []
     for path in (SOURCE / "tremula").rglob("*.py"):
         own = path.relative_to(SOURCE / "tremula")
         lines = path.read_text(encoding="utf-8").splitlines()
         named = [line for line in lines if line.startswith(("import torch", "from torch"))]
         is_figure = own.parts[:2] in FIGURES and own.name != "suite.py"
         if named and own.parts[0] not in may and not is_figure:
-            found.append(str(own))
-    assert not found
+            result.append(str(own))
+    assert not result
 
 
 def test_the_demo_falls_back_to_the_small_set(monkeypatch, capsys, tmp_path):

@@ -31,8 +31,8 @@ class Package:
         """Public names in alphabetical order, without sub-modules and Python's own."""
         module = import_module(self.module)
         exported = getattr(module, "__all__", None) or [n for n in dir(module) if n[0] != "_"]
-        found = [n for n in exported if not inspect.ismodule(_value(module, n))]
-        return sorted(found, key=str.lower)
+        result = [n for n in exported if not inspect.ismodule(_value(module, n))]
+        return sorted(result, key=str.lower)
 
 
 PACKAGES = (

@@ -75,11 +75,11 @@ def recorded(*, is_only_compiled: bool = False) -> Iterator[list[str]]:
     import tremula
 
     home: ModuleType = sys.modules[tremula.compile_graph.__module__]
-    compile_graph, found = home.compile_graph, []
+    compile_graph, result = home.compile_graph, []
 
     def compile_and_note(*args: object, **named: object) -> object:
         executable = compile_graph(*args, **named)
-        found.append(fingerprint(executable))
+        result.append(fingerprint(executable))
         if is_only_compiled:
             raise _Compiled
         return executable
@@ -88,7 +88,7 @@ def recorded(*, is_only_compiled: bool = False) -> Iterator[list[str]]:
     for module in users:
         module.compile_graph = compile_and_note  # pyright: ignore[reportAttributeAccessIssue]
     try:
-        yield found
+        yield result
     finally:
         for module in users:
             module.compile_graph = compile_graph  # pyright: ignore[reportAttributeAccessIssue]
@@ -100,9 +100,9 @@ def recorded(*, is_only_compiled: bool = False) -> Iterator[list[str]]:
 def of_script(script: str, arguments: Iterable[str]) -> list[str]:
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).parent))
-    with recorded() as found:
+    with recorded() as result:
         runpy.run_path(script, run_name="__main__")
-    return found
+    return result
 
 
 def of_operations(share: int = 0, n_shares: int = 1) -> dict[str, list[str]]:
@@ -114,7 +114,7 @@ def of_operations(share: int = 0, n_shares: int = 1) -> dict[str, list[str]]:
 
     result = {}
     for name, op in list(all_ops().items())[share::n_shares]:
-        with recorded(is_only_compiled=True) as found:
+        with recorded(is_only_compiled=True) as matches:
             for type in op.types:
                 random = np.random.default_rng(0)
                 calls = [
@@ -124,7 +124,7 @@ def of_operations(share: int = 0, n_shares: int = 1) -> dict[str, list[str]]:
                 for call in calls:
                     with suppress(_Compiled):
                         run_op.run_calls([call], is_strict=False)
-        result[f"operation {name}"] = found
+        result[f"operation {name}"] = matches
     return result
 
 
@@ -132,9 +132,9 @@ def of_figure(kind: str) -> list[str]:
     """The tile program of a model of `tremula bench poptorch`."""
     from tremula.bench.poptorch import suite
 
-    with recorded() as found:
+    with recorded() as result:
         exec(suite._COMPILE.format(kind=kind, cache=""), {"__name__": "__main__"})
-    return found
+    return result
 
 
 def of_validation() -> dict[str, list[str]]:
@@ -182,13 +182,13 @@ def _in_process(*what: str) -> dict | list:
 
 
 def part(out: Path, what: list[str]) -> None:
-    found = {
+    result = {
         "script": lambda: of_script(what[1], what[2:]),
         "figure": lambda: of_figure(what[1]),
         "operations": lambda: of_operations(*map(int, what[1:])),
         "validation": of_validation,
     }[what[0]]()
-    out.write_text(json.dumps(found))
+    out.write_text(json.dumps(result))
 
 
 def compare(before: Path, after: Path) -> int:

@@ -54,10 +54,10 @@ def run_readme(python: Path, folder: Path) -> None:
         sys.exit(f"the README's programs fail from the wheel:\n{done.stdout}{done.stderr}")
     position = 0
     for line in "".join(printed for _, printed in steps).splitlines():
-        found = done.stdout.find(line.rstrip(), position)
-        if found < 0:
+        result = done.stdout.find(line.rstrip(), position)
+        if result < 0:
             sys.exit(f"the README promises {line!r}, which is not printed:\n{done.stdout}")
-        position = found + len(line.rstrip())
+        position = result + len(line.rstrip())
 
 
 def main() -> None:

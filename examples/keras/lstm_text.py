@@ -62,8 +62,8 @@ def main() -> None:
         model = network(len(known))
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.RMSprop(0.01), loss, steps_per_execution=N_STEPS)
-        found = model.fit(*windows(text, known), batch_size=BATCH, epochs=args.epochs, verbose=0)
-        print(f"{len(text)} letters, loss {found.history['loss'][-1]:.2f}")
+        result = model.fit(*windows(text, known), batch_size=BATCH, epochs=args.epochs, verbose=0)
+        print(f"{len(text)} letters, loss {result.history['loss'][-1]:.2f}")
         model.compile(loss=loss)  # predictions come one by one
         print("continued:", continued(model, known, 8))
 

@@ -36,8 +36,8 @@ def main() -> None:
         # Norms of a few pixels have steep gradients: without a limit, the first step overshoots.
         optimizer = keras.optimizers.SGD(0.01, momentum=0.9, global_clipnorm=1.0)
         model.compile(optimizer, "sparse_categorical_crossentropy")
-        found = model.fit(images, labels, batch_size=BATCH, verbose=0)
-        print(f"{model.count_params()} weights, loss {found.history['loss'][-1]:.3f}")
+        result = model.fit(images, labels, batch_size=BATCH, verbose=0)
+        print(f"{model.count_params()} weights, loss {result.history['loss'][-1]:.3f}")
         with tempfile.TemporaryDirectory() as folder:
             model.export_for_ipu_serving(folder, batch_size=BATCH, tiles=False)
             served = tremula.load_served(folder)

@@ -28,8 +28,10 @@ def main() -> None:
         model = unet(args.width)
         overlap = keras.metrics.BinaryIoU([1], name="overlap")
         model.compile(keras.optimizers.Adam(0.01), "binary_crossentropy", metrics=[overlap])
-        found = model.fit(*pictures(args.pictures), batch_size=BATCH, epochs=args.epochs, verbose=0)
-        print(f"loss {found.history['loss'][-1]:.3f}, overlap {found.history['overlap'][-1]:.2f}")
+        result = model.fit(
+            *pictures(args.pictures), batch_size=BATCH, epochs=args.epochs, verbose=0
+        )
+        print(f"loss {result.history['loss'][-1]:.3f}, overlap {result.history['overlap'][-1]:.2f}")
         model.predict(pictures(1)[0], verbose=0)
     report = model.ipu_report()
     print(f"a picture takes {report.total_cycles} cycles on the tiles of {report.chip.name}")

@@ -38,44 +38,44 @@ from tremula.frontends.popart.enums import (
 from tremula.frontends.popart.logging import Logger, getLogger
 
 if _TYPE_CHECKING:
-    from tremula.frontends.popart_api.builder.builder import Builder as Builder
-    from tremula.frontends.popart_api.data_flow import AnchorReturnType as AnchorReturnType
-    from tremula.frontends.popart_api.data_flow import DataFlow as DataFlow
-    from tremula.frontends.popart_api.data_settings import InputSettings as InputSettings
-    from tremula.frontends.popart_api.devices import DeviceInfo as DeviceInfo
-    from tremula.frontends.popart_api.devices import DeviceManager as DeviceManager
-    from tremula.frontends.popart_api.enums import *  # noqa: F403 - all its names are ours
-    from tremula.frontends.popart_api.groups import CommGroup as CommGroup
-    from tremula.frontends.popart_api.groups import VariableSettings as VariableSettings
-    from tremula.frontends.popart_api.locations import TensorLocation as TensorLocation
-    from tremula.frontends.popart_api.locations import (
+    from tremula.frontends.popart.builder.builder import Builder as Builder
+    from tremula.frontends.popart.data_flow import AnchorReturnType as AnchorReturnType
+    from tremula.frontends.popart.data_flow import DataFlow as DataFlow
+    from tremula.frontends.popart.data_settings import InputSettings as InputSettings
+    from tremula.frontends.popart.devices import DeviceInfo as DeviceInfo
+    from tremula.frontends.popart.devices import DeviceManager as DeviceManager
+    from tremula.frontends.popart.graph_enums import *  # noqa: F403 - all its names are ours
+    from tremula.frontends.popart.groups import CommGroup as CommGroup
+    from tremula.frontends.popart.groups import VariableSettings as VariableSettings
+    from tremula.frontends.popart.locations import TensorLocation as TensorLocation
+    from tremula.frontends.popart.locations import (
         TensorLocationSettings as TensorLocationSettings,
     )
-    from tremula.frontends.popart_api.optimisers.optimisers import SGD as SGD
-    from tremula.frontends.popart_api.optimisers.optimisers import Adam as Adam
-    from tremula.frontends.popart_api.optimisers.optimisers import Adaptive as Adaptive
-    from tremula.frontends.popart_api.optimisers.optimisers import ConstSGD as ConstSGD
-    from tremula.frontends.popart_api.optimisers.optimisers import Optimizer as Optimizer
-    from tremula.frontends.popart_api.options.options import SessionOptions as SessionOptions
-    from tremula.frontends.popart_api.options.patterns import Patterns as Patterns
-    from tremula.frontends.popart_api.sessions.session import InferenceSession as InferenceSession
-    from tremula.frontends.popart_api.sessions.session import TrainingSession as TrainingSession
-    from tremula.frontends.popart_api.step_io import PyStepIO as PyStepIO
-    from tremula.frontends.popart_api.step_io import PyStepIOCallback as PyStepIOCallback
-    from tremula.frontends.popart_api.step_io import PyWeightsIO as PyWeightsIO
-    from tremula.frontends.popart_api.tensor_info import DebugContext as DebugContext
-    from tremula.frontends.popart_api.tensor_info import InputShapeInfo as InputShapeInfo
-    from tremula.frontends.popart_api.tensor_info import TensorInfo as TensorInfo
-    from tremula.frontends.popart_api.transformer import GraphTransformer as GraphTransformer
+    from tremula.frontends.popart.optimisers.optimisers import SGD as SGD
+    from tremula.frontends.popart.optimisers.optimisers import Adam as Adam
+    from tremula.frontends.popart.optimisers.optimisers import Adaptive as Adaptive
+    from tremula.frontends.popart.optimisers.optimisers import ConstSGD as ConstSGD
+    from tremula.frontends.popart.optimisers.optimisers import Optimizer as Optimizer
+    from tremula.frontends.popart.options.options import SessionOptions as SessionOptions
+    from tremula.frontends.popart.options.patterns import Patterns as Patterns
+    from tremula.frontends.popart.sessions.session import InferenceSession as InferenceSession
+    from tremula.frontends.popart.sessions.session import TrainingSession as TrainingSession
+    from tremula.frontends.popart.step_io import PyStepIO as PyStepIO
+    from tremula.frontends.popart.step_io import PyStepIOCallback as PyStepIOCallback
+    from tremula.frontends.popart.step_io import PyWeightsIO as PyWeightsIO
+    from tremula.frontends.popart.tensor_info import DebugContext as DebugContext
+    from tremula.frontends.popart.tensor_info import InputShapeInfo as InputShapeInfo
+    from tremula.frontends.popart.tensor_info import TensorInfo as TensorInfo
+    from tremula.frontends.popart.transformer import GraphTransformer as GraphTransformer
 
-_API = "tremula.frontends.popart_api."
+_API = "tremula.frontends.popart."
 # Where each other name is, by module.
 _LATER = {
     "builder.builder": "Builder",
     "data_flow": "AnchorReturnType DataFlow",
     "data_settings": "InputSettings",
     "devices": "DeviceInfo DeviceManager",
-    "enums": """
+    "graph_enums": """
         AdamMode AdaptiveMode AnchorReturnTypeId CollectiveOperator CommGroupType DataType
         DeviceSelectionCriterion DeviceType ExchangeStrategy InitType IrSerializationFormat
         ReplicatedStreamMode ScatterReduction SGDAccumulatorAndMomentum WeightDecayMode
@@ -84,7 +84,7 @@ _LATER = {
         OutOfMemoryException poplar_exception poplar_runtime_error poplibs_exception
         popart_exception popart_internal_exception popart_runtime_error
     """,
-    "facts": """
+    "introspection": """
         OperatorIdentifier defaultAiGraphcoreOpset defaultAiOnnxMlOpset defaultAiOnnxOpset
         getSupportedOperations getTensorInfo getUnsupportedOperations packageHash
         syncPatternFromString syncPatternToString versionNumber versionString
@@ -163,7 +163,15 @@ __all__ = [  # noqa: PLE0604 - the names of a table
 
 def __getattr__(name: str) -> object:
     if name in _MODULE_OF:
-        return getattr(_import_module(_API + _MODULE_OF[name]), name)
+        try:
+            return getattr(_import_module(_API + _MODULE_OF[name]), name)
+        except ModuleNotFoundError as error:
+            if error.name != "onnx":
+                raise
+            raise ModuleNotFoundError(
+                "PopART builds and reads ONNX models, and the package onnx is not installed:"
+                " pip install tremula[onnx]"
+            ) from error
     advice = "" if name.startswith("_") else f": {_suggest(name, __all__)}"
     raise AttributeError(f"module 'popart' has no attribute {name!r}{advice}")
 

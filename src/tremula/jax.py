@@ -2,6 +2,6 @@
 
 from tremula.frontends.jax.errors import JaxError
 from tremula.frontends.jax.function import JitFunction, jit, pmap
-from tremula.frontends.jax.spelling import ipu_backend
+from tremula.frontends.jax.jax_namespace import ipu_backend
 
 __all__ = ["JaxError", "JitFunction", "ipu_backend", "jit", "pmap"]

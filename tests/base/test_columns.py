@@ -68,9 +68,9 @@ def test_coded_texts(texts):
 )
 def test_whole_numbers_take_the_smallest_form(column, facts, n_bytes):
     """Each form is chosen where it is smallest, and gives the column back."""
-    found, stored = compacted(column)
-    assert found == facts
+    result, stored = compacted(column)
+    assert result == facts
     assert (0 if stored is None else stored.nbytes) == n_bytes
-    assert is_compacted(found) == bool(facts)
+    assert is_compacted(result) == bool(facts)
     if facts:
-        assert np.array_equal(expanded(found, len(column), lambda n: stored[:n]), column)
+        assert np.array_equal(expanded(result, len(column), lambda n: stored[:n]), column)

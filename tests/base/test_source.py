@@ -54,8 +54,8 @@ def test_a_script_that_runpy_runs(tmp_path):
     """The script's line is found, not that of what runs it."""
     script = tmp_path / "script.py"
     script.write_text("from tremula.base.source import user_source\nfound = user_source()\n")
-    found = runpy.run_path(str(script))["found"]
-    assert str(found) == f"{script}:2"
+    result = runpy.run_path(str(script))["found"]
+    assert str(result) == f"{script}:2"
 
 
 def test_a_line_can_be_stated():

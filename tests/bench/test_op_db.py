@@ -34,9 +34,9 @@ def test_a_wrong_value_a_refusal_and_an_error_are_told_apart():
     right = sample.forward(*sample.tensors)
     wrong = [result + 1 for result in right]
     for wanted, outcome in ((right, op_db.PASS), (wrong, op_db.WRONG)):
-        found = op_db.Comparison([sample, sample], [right, wanted], name).all_outcomes()
-        assert {o.outcome for o in found.values()} == {outcome}
-        assert {o.n_passed for o in found.values()} == {1 + (outcome == op_db.PASS)}
+        matches = op_db.Comparison([sample, sample], [right, wanted], name).all_outcomes()
+        assert {o.outcome for o in matches.values()} == {outcome}
+        assert {o.n_passed for o in matches.values()} == {1 + (outcome == op_db.PASS)}
 
 
 def test_tiles_may_be_as_inexact_as_pytorch():
@@ -45,8 +45,8 @@ def test_tiles_may_be_as_inexact_as_pytorch():
     right = sample.with_gradients(*sample.tensors)
     compared = op_db.Comparison([sample], [right], "with_gradients")
     for off, is_wrong in ((0.003, False), (0.1, True)):
-        found = compared._difference_of(sample, right, [r + off for r in right], op_db.TILES)
-        assert bool(found) == is_wrong
+        result = compared._difference_of(sample, right, [r + off for r in right], op_db.TILES)
+        assert bool(result) == is_wrong
 
 
 def test_the_page_lists_what_fails():

@@ -61,8 +61,8 @@ class Table:
         return self.codelet.spec.fields
 
     def column(self, name: str, role: str) -> np.ndarray:
-        found = [c for c in columns_of(self.fields) if (c.field.name, c.role) == (name, role)]
-        return self.columns[found[0].index]
+        result = [c for c in columns_of(self.fields) if (c.field.name, c.role) == (name, role)]
+        return self.columns[result[0].index]
 
     def values(self, name: str) -> np.ndarray:
         """All elements of an edge field, rows one after the other."""

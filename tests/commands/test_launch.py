@@ -169,5 +169,5 @@ def test_gradients_of_processes_equal_those_of_replicas(script, tmp_path):
     for n in (2, 4):
         assert main(["launch", "--nproc", str(n), path]) == 0
         for mine in range(n):
-            found, alone = weights_of(f"{n}.{mine}"), weights_of("1.0")
-            np.testing.assert_allclose(found, alone, rtol=0, atol=1e-6)
+            result, alone = weights_of(f"{n}.{mine}"), weights_of("1.0")
+            np.testing.assert_allclose(result, alone, rtol=0, atol=1e-6)

@@ -33,10 +33,10 @@ def program(small_graph, touch):
 
 
 def texts_of(graph: tr.Graph, program: tr.Program) -> dict[str, str]:
-    found = {}
-    with watch_passes(lambda record, text: found.update({record.name: text()})):
+    result = {}
+    with watch_passes(lambda record, text: result.update({record.name: text()})):
         compile_graph(graph, program)
-    return found
+    return result
 
 
 def test_two_compilations_of_one_program_read_the_same(program):

@@ -39,7 +39,7 @@ def small_task():
 def small_plan(small_task, tmp_path_factory):
     folder = tmp_path_factory.mktemp("plans")
     told = []
-    found = plan(
+    result = plan(
         small_task, folder=folder, n_workers=1, tell=told.append, batch=24, max_candidates=3
     )
-    return found, folder, told
+    return result, folder, told

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tremula.explore.candidates import Candidate
+from tremula.explore.cut_points import cheapest_cuts, segments_of
 from tremula.explore.estimates import Estimates
-from tremula.explore.places import cheapest_cuts, segments_of
 from tremula.explore.trial import Outcome
 from tremula.hardware import system
 
@@ -75,9 +75,9 @@ def test_states_of_tables_alone_take_less_time_and_more_memory(small_task):
 def test_an_outcome_replaces_the_guess(estimates):
     """After a trial its own estimate is what it took, in time and in memory."""
     estimates.learn(outcome_of(PIPELINE, seconds=3e-3, n_bytes=150_000))
-    found = estimates.of(PIPELINE)
-    assert found.seconds * 24 == pytest.approx(3e-3)
-    assert found.memory_share == pytest.approx(0.75)
+    result = estimates.of(PIPELINE)
+    assert result.seconds * 24 == pytest.approx(3e-3)
+    assert result.memory_share == pytest.approx(0.75)
 
 
 def test_cuts_follow_the_time_that_stages_took(estimates):

@@ -11,11 +11,11 @@ from tremula.base.errors import FileLoadError, InvalidOption
 from tremula.commands import main
 from tremula.explore import planner
 from tremula.explore.candidates import MERGES, Candidate
+from tremula.explore.explain import explain, plan_table, stage_table
 from tremula.explore.picture import plan_svg
 from tremula.explore.planner import plan
 from tremula.explore.script import task_of_script
 from tremula.explore.trial import Outcome, try_candidate
-from tremula.explore.words import explain, plan_table, stage_table
 from tremula.explore.workers import Stopped, WorkerKilled
 from tremula.hardware import single
 
@@ -23,19 +23,19 @@ from tremula.hardware import single
 @pytest.mark.slow
 def test_the_fastest_that_fits_is_chosen(small_plan):
     """Every number of stages is tried; the best has the most samples a second of what fits."""
-    found, _, told = small_plan
-    counts = {outcome.candidate.n_stages for outcome in found.outcomes}
+    result, _, told = small_plan
+    counts = {outcome.candidate.n_stages for outcome in result.outcomes}
     assert counts == {1, 2}
-    fitting = [outcome for outcome in found.outcomes if outcome.fits]
-    assert found.best.samples_per_s == max(o.samples_per_s for o in fitting)
-    assert all(o.candidate.n_chips == 2 for o in found.outcomes)
+    fitting = [outcome for outcome in result.outcomes if outcome.fits]
+    assert result.best.samples_per_s == max(o.samples_per_s for o in fitting)
+    assert all(o.candidate.n_chips == 2 for o in result.outcomes)
     assert told[-1] == 1
 
 
 def test_accumulation_follows_the_batch(small_plan):
     """A batch of 24 is 3 updates' worth of 4 on two replicas, 6 on one, and fills any pipeline."""
-    found, _, _ = small_plan
-    for outcome in found.outcomes:
+    result, _, _ = small_plan
+    for outcome in result.outcomes:
         candidate = outcome.candidate
         assert candidate.accumulation == max(24 // 4 // candidate.n_replicas, 1)
         assert outcome.n_samples == 24
@@ -43,8 +43,8 @@ def test_accumulation_follows_the_batch(small_plan):
 
 def test_stages_are_cut_where_the_work_is(small_plan):
     """Of two stages the second begins with the wide layers, which have most of the flops."""
-    found, _, _ = small_plan
-    (by_time, *_) = [o for o in found.outcomes if o.candidate.n_stages == 2]
+    result, _, _ = small_plan
+    (by_time, *_) = [o for o in result.outcomes if o.candidate.n_stages == 2]
     assert by_time.candidate.cuts[0].startswith("wide.")
     assert len(by_time.n_bytes) == len(by_time.busy_share) == 2
 
@@ -86,10 +86,10 @@ def test_recomputation_is_an_option_of_one_stage():
 
 def test_results_are_kept_as_they_come(small_task, small_plan, monkeypatch):
     """A second search compiles nothing; one that was interrupted has kept what it had."""
-    found, folder, _ = small_plan
+    result, folder, _ = small_plan
     monkeypatch.setattr(planner, "try_candidate", None)  # would fail if it were called
     again = plan(small_task, folder=folder, n_workers=1, batch=24, max_candidates=3)
-    assert again.outcomes == found.outcomes
+    assert again.outcomes == result.outcomes
 
 
 def test_an_interrupt_keeps_what_is_done(small_task, tmp_path, monkeypatch):
@@ -121,8 +121,8 @@ def test_a_killed_trial_is_tried_again_alone(small_task, tmp_path, monkeypatch):
             yield job, Outcome(job, error="not compiled")
 
     monkeypatch.setattr(planner, "results_of", killed_beside_another)
-    found = plan(small_task, folder=tmp_path, n_workers=2, max_candidates=2)
-    assert len(found.outcomes) == 2
+    result = plan(small_task, folder=tmp_path, n_workers=2, max_candidates=2)
+    assert len(result.outcomes) == 2
     assert tried[:2] == [2, 1]
     assert set(tried[1:]) == {1}
 
@@ -151,8 +151,8 @@ def test_what_is_killed_alone_is_left_out(small_task, tmp_path, monkeypatch):
             yield job, Outcome(job, error="not compiled")
 
     monkeypatch.setattr(planner, "results_of", killed)
-    found = plan(small_task, folder=tmp_path, n_workers=2, max_candidates=4)
-    errors = {bool(o.candidate.cuts): o.error for o in found.outcomes}
+    result = plan(small_task, folder=tmp_path, n_workers=2, max_candidates=4)
+    errors = {bool(o.candidate.cuts): o.error for o in result.outcomes}
     assert "more memory than is free" in errors[False]
     assert errors[True] == "not compiled"
     kept = [path.read_text(encoding="utf-8") for path in tmp_path.glob("*.json")]
@@ -170,10 +170,10 @@ def test_what_is_stopped_rules_out_what_is_as_large(small_task, tmp_path, monkey
             yield job, Outcome(job, error="no") if job.cuts else Stopped("stopped: too large")
 
     monkeypatch.setattr(planner, "results_of", stopped)
-    found = plan(small_task, folder=tmp_path, n_workers=2, max_candidates=4)
-    one_stage = [o for o in found.outcomes if not o.candidate.cuts]
+    result = plan(small_task, folder=tmp_path, n_workers=2, max_candidates=4)
+    one_stage = [o for o in result.outcomes if not o.candidate.cuts]
     assert [o.error for o in one_stage] == ["stopped: too large"]
-    assert len(list(tmp_path.glob("*.json"))) == len(found.outcomes) - 1
+    assert len(list(tmp_path.glob("*.json"))) == len(result.outcomes) - 1
 
 
 def test_what_is_too_large_to_compile_here_is_not_begun(small_task, tmp_path, monkeypatch):
@@ -195,19 +195,19 @@ def test_what_is_too_large_to_compile_here_is_not_begun(small_task, tmp_path, mo
 
 def test_table_words_and_picture(small_plan):
     """The table has all candidates, the words name the choice, the picture is SVG."""
-    found, _, _ = small_plan
-    assert len(plan_table(found).splitlines()) == len(found.outcomes) + 1
-    assert "chip" in stage_table(found)
-    text = explain(found)
+    result, _, _ = small_plan
+    assert len(plan_table(result).splitlines()) == len(result.outcomes) + 1
+    assert "chip" in stage_table(result)
+    text = explain(result)
     assert "samples a second" in text
     assert "stage" in text
-    assert ET.fromstring(plan_svg(found)).tag.endswith("svg")
+    assert ET.fromstring(plan_svg(result)).tag.endswith("svg")
 
 
 def test_the_settings_are_code(small_plan, tmp_path):
     """The written module gives the options of the plan, and places the stages."""
-    found, _, _ = small_plan
-    cut = next(o for o in found.outcomes if o.candidate.n_stages == 2)
+    result, _, _ = small_plan
+    cut = next(o for o in result.outcomes if o.candidate.n_stages == 2)
     path = tmp_path / "settings.py"
     path.write_text(planner.code_of(cut.candidate, "why\nso"), encoding="utf-8")
     module = runpy.run_path(str(path))
@@ -229,17 +229,17 @@ def test_states_leave_where_nothing_fits(small_task, tmp_path, monkeypatch):
 
     monkeypatch.setattr(planner, "try_candidate", full)
     monkeypatch.setattr(planner, "results_of", lambda run, jobs, *_: ((j, run(j)) for j in jobs))
-    found = plan(small_task, folder=tmp_path, max_candidates=40)
-    one_stage = [o.candidate for o in found.outcomes if not o.candidate.cuts]
+    result = plan(small_task, folder=tmp_path, max_candidates=40)
+    one_stage = [o.candidate for o in result.outcomes if not o.candidate.cuts]
     assert {c.memory_proportion for c in one_stage} == {None, 0.3, 0.15}
     assert {(c.shards_states, c.states_off_chip) for c in one_stage} >= {
         (False, False), (True, False), (True, True),
     }  # fmt: skip
-    assert found.best.fits
-    assert found.best.candidate.shards_states
-    text = planner.code_of(found.best.candidate)
+    assert result.best.fits
+    assert result.best.candidate.shards_states
+    text = planner.code_of(result.best.candidate)
     assert "where.useReplicatedTensorSharding(True)" in text
-    options = planner.options_of(found.best.candidate)
+    options = planner.options_of(result.best.candidate)
     assert options.TensorLocations.location_optimizer["useReplicatedTensorSharding"] == 1
 
 
@@ -253,19 +253,19 @@ def test_sums_of_the_fastest_are_merged(small_task, tmp_path, monkeypatch):
 
     monkeypatch.setattr(planner, "try_candidate", timed)
     monkeypatch.setattr(planner, "results_of", lambda run, jobs, *_: ((j, run(j)) for j in jobs))
-    found = plan(small_task, folder=tmp_path, max_candidates=40)
-    assert found.best.candidate.merges_sums
-    assert found.best.candidate.n_replicas == 2
-    assert "sums merged" in found.best.candidate.label
-    assert "mergeAllReduceCollectives', True" in planner.code_of(found.best.candidate)
-    assert found.options._Popart.options[MERGES[0]] is True
+    result = plan(small_task, folder=tmp_path, max_candidates=40)
+    assert result.best.candidate.merges_sums
+    assert result.best.candidate.n_replicas == 2
+    assert "sums merged" in result.best.candidate.label
+    assert "mergeAllReduceCollectives', True" in planner.code_of(result.best.candidate)
+    assert result.options._Popart.options[MERGES[0]] is True
 
 
 def test_what_does_not_fit_is_said():
     """Without a candidate that fits, the nearest is named, with what would help."""
     near = Outcome(Candidate(), n_bytes=(300,), available_bytes=200, seconds=1.0, n_samples=1)
-    found = planner.Plan((near,), None, single("bow"))
-    assert "needs 150% of its memory" in explain(found)
+    result = planner.Plan((near,), None, single("bow"))
+    assert "needs 150% of its memory" in explain(result)
 
 
 def test_more_chips_than_there_are(small_task):

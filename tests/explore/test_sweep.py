@@ -43,9 +43,9 @@ def space(tmp_path):
 
 def test_all_combinations(space):
     """Every value of every chip constant and option is combined with every other."""
-    found = load_space(space)
-    assert found.name == "small"
-    jobs = found.jobs
+    result = load_space(space)
+    assert result.name == "small"
+    jobs = result.jobs
     assert len(jobs) == 4
     assert jobs[0]["chip"] == {"base": "bow", "n_tiles": 4, "clock_hz": 1.5e9}
     assert [job["options"]["batch"] for job in jobs] == [4, 8, 4, 8]
@@ -109,11 +109,11 @@ def test_a_point_that_cannot_be_made_is_an_outcome(space, tmp_path):
     """Memory that is no multiple of a memory element is an error of its point, not of the sweep."""
     whole = load_space(space)
     odd = {"base": ["bow"], "n_bytes_per_tile": [1000]}
-    found = sweep(
+    result = sweep(
         type(whole)("odd", whole.models, odd, {"batch": [4]}), folder=tmp_path / "x", n_workers=1
     )
-    assert "n_bytes_per_tile" in found.points[0].outcome.error
-    assert found.is_front == (False,)
+    assert "n_bytes_per_tile" in result.points[0].outcome.error
+    assert result.is_front == (False,)
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 3), max_size=12))
@@ -144,8 +144,8 @@ def test_a_cluster_that_loses_a_worker(tmp_path):
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
     ) as cluster:
-        found = dict(results_on_cluster(cluster.scheduler_address, job, range(6)))
-    assert found == {n: n**2 for n in range(6)}
+        result = dict(results_on_cluster(cluster.scheduler_address, job, range(6)))
+    assert result == {n: n**2 for n in range(6)}
     assert killed.exists()
 
 

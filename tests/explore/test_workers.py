@@ -19,10 +19,10 @@ from tremula.explore.workers import (
 
 def test_every_job_has_its_result():
     """Results come with their jobs, whatever the number of workers, in processes of their own."""
-    found = dict(results_of(lambda n: (n * n, os.getpid()), range(5), 2))
-    assert {n: square for n, (square, _) in found.items()} == {n: n * n for n in range(5)}
+    result = dict(results_of(lambda n: (n * n, os.getpid()), range(5), 2))
+    assert {n: square for n, (square, _) in result.items()} == {n: n * n for n in range(5)}
     if can_fork():
-        assert os.getpid() not in {pid for _, pid in found.values()}
+        assert os.getpid() not in {pid for _, pid in result.values()}
     assert list(results_of(abs, [], 2)) == []
 
 
@@ -50,17 +50,17 @@ def test_a_job_that_takes_too_much_memory_is_stopped():
     """What a job may take is counted from what its process was born with; others have results."""
     held = np.ones(30_000_000)  # 240 MB of this process, which forked ones see
     sizes = (1_000, 100_000_000)
-    found = dict(results_of(lambda n: np.ones(n).size, sizes, 1, Limits(n_bytes=200 * 2**20)))
-    assert found[1_000] == 1_000
-    assert found[100_000_000] == Stopped("stopped: it takes more than 0.195 GiB here")
+    result = dict(results_of(lambda n: np.ones(n).size, sizes, 1, Limits(n_bytes=200 * 2**20)))
+    assert result[1_000] == 1_000
+    assert result[100_000_000] == Stopped("stopped: it takes more than 0.195 GiB here")
     assert held.size == 30_000_000
 
 
 @pytest.mark.skipif(not can_fork(), reason="jobs run in this process")
 def test_what_is_not_done_in_time_is_stopped():
     """A job that would never end is stopped, and so is nothing that was done before."""
-    found = dict(results_of(lambda _: signal.pause(), [0, 1], 2, Limits(seconds=0.01)))
-    assert [stopped.was_late for stopped in found.values()] == [True, True]
+    result = dict(results_of(lambda _: signal.pause(), [0, 1], 2, Limits(seconds=0.01)))
+    assert [stopped.was_late for stopped in result.values()] == [True, True]
     assert dict(results_of(abs, [-1], 1, Limits(seconds=600))) == {-1: 1}
 
 

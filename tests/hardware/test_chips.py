@@ -20,7 +20,7 @@ from tremula.hardware import (
     save_chip,
     tile_positions,
 )
-from tremula.hardware.facts import quantities
+from tremula.hardware.constant_records import quantities
 from tremula.hardware.floor_plan import n_rows
 
 BOW = chip("bow")

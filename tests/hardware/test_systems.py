@@ -18,7 +18,7 @@ from tremula.hardware import (
     single,
     system,
 )
-from tremula.hardware.facts import quantities
+from tremula.hardware.constant_records import quantities
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ def assert_like_aten(function: Callable, *inputs: Tensor, **tolerance: float) ->
     """Run on tiles and on the host; every result must agree in shape, type class and values."""
     wanted = function(*inputs)
     wanted = [wanted] if isinstance(wanted, Tensor) else list(wanted)
-    found = run_on_tiles(function, *inputs)
-    assert len(found) == len(wanted), f"{len(found)} results, expected {len(wanted)}"
-    for number, (got, right) in enumerate(zip(found, wanted, strict=True)):
+    result = run_on_tiles(function, *inputs)
+    assert len(result) == len(wanted), f"{len(result)} results, expected {len(wanted)}"
+    for number, (got, right) in enumerate(zip(result, wanted, strict=True)):
         assert_close(got, right.detach(), f"result {number}", **tolerance)
 
 

@@ -13,23 +13,23 @@ SIZE = 3 << 20  # bytes of a pinned tensor
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is called of `torch.cuda`, which may not be there."""
-    found: list[str] = []
+    result: list[str] = []
 
     @contextmanager
     def stream(_side_stream: object):
-        found.append("side stream")
+        result.append("side stream")
         try:
             yield
         finally:
-            found.append("own stream")
+            result.append("own stream")
 
     for name in ("synchronize", "empty_cache"):
-        monkeypatch.setattr(torch.cuda, name, lambda name=name: found.append(name))
-    monkeypatch.setattr(torch._C, "_host_emptyCache", lambda: found.append("host"), raising=False)
+        monkeypatch.setattr(torch.cuda, name, lambda name=name: result.append(name))
+    monkeypatch.setattr(torch._C, "_host_emptyCache", lambda: result.append("host"), raising=False)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr("tremula.ir.cuda_capture._side_stream", lambda device: device)
     monkeypatch.setattr(torch.cuda, "stream", stream)
-    return found
+    return result
 
 
 class Graph:

@@ -51,8 +51,8 @@ def test_tensors_from_outside_are_constants(name):
     """What forward does with tensors that are not of the model is computed when it is recorded."""
     function = FROM_OUTSIDE[name]
     before = OUTSIDE.clone()
-    (found,) = run_host(captured(function, X), X)
-    torch.testing.assert_close(found, function(X))
+    (result,) = run_host(captured(function, X), X)
+    torch.testing.assert_close(result, function(X))
     assert torch.equal(OUTSIDE, before)
 
 
@@ -75,9 +75,9 @@ def test_the_device_of_a_model():
         same = x.to(x.device) is x
         return torch.full((2,), float(same and x.is_ipu and not x.is_cpu and OUTSIDE.is_cpu))
 
-    (found,) = run_host(captured(function, X), X)
+    (result,) = run_host(captured(function, X), X)
     assert seen == [torch.device("ipu", 0)] * 5 + [torch.device("cpu")]
-    assert found.tolist() == [1, 1]
+    assert result.tolist() == [1, 1]
     assert X.device == torch.device("cpu")
     assert not hasattr(torch, "ipu")
 
@@ -97,9 +97,9 @@ class _WithAttributes(nn.Module):
 def test_attributes_are_constants_that_forward_may_write():
     """Writes are seen later in the same forward; the attribute of the module keeps its value."""
     model = _WithAttributes()
-    (found,) = run_host(captured(model, X), X)
+    (result,) = run_host(captured(model, X), X)
     assert torch.equal(model.offset, torch.ones(4))
-    torch.testing.assert_close(found, model(X))
+    torch.testing.assert_close(result, model(X))
 
 
 class _Trained(nn.Module):

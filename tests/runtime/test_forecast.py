@@ -49,11 +49,11 @@ def test_transfers_of_alike_iterations():
     stream = graph.add_host_to_device_fifo("in", tr.FLOAT, x.n_elems)
     loop = tr.Repeat(6, tr.Sequence(tr.Copy(stream, x), body))
     executable = tr.Engine(graph, [loop]).executable
-    found = foretell_transfers(executable, Clock(executable))
-    assert len(found.steps) == 6
-    assert (found.end > found.begin).all()
-    assert len(set(np.diff(found.begin).tolist())) == 1
-    assert found.end[-1] < found.total_cycles == forecast(executable).total_cycles
+    result = foretell_transfers(executable, Clock(executable))
+    assert len(result.steps) == 6
+    assert (result.end > result.begin).all()
+    assert len(set(np.diff(result.begin).tolist())) == 1
+    assert result.end[-1] < result.total_cycles == forecast(executable).total_cycles
 
 
 def test_transfers_behind_a_condition():

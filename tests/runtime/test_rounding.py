@@ -138,11 +138,11 @@ def overflow(**flags):
 
 
 def results(engine, n_runs):
-    found = []
+    result = []
     for _ in range(n_runs):
         engine.run(0)
-        found.append(engine.read_tensor("out"))
-    return np.array(found)
+        result.append(engine.read_tensor("out"))
+    return np.array(result)
 
 
 # -- random numbers --------------------------------------------------------------------------------
@@ -320,13 +320,13 @@ def test_stochastic_rounding_is_unbiased_between_the_neighbours():
     """Each result is one of the two neighbours, and their mean is the number itself."""
     engine = narrowing(np.repeat(NUMBERS, 4000), [stochastic])
     engine.run(1)
-    found = results(engine, 1)[0].reshape(len(NUMBERS), -1)
-    assert ((found == BELOW[:, None]) | (found == ABOVE[:, None])).all()
+    result = results(engine, 1)[0].reshape(len(NUMBERS), -1)
+    assert ((result == BELOW[:, None]) | (result == ABOVE[:, None])).all()
     step = ABOVE.astype(np.float64) - BELOW
-    error = np.abs(found.astype(np.float64).mean(axis=1) - NUMBERS)
+    error = np.abs(result.astype(np.float64).mean(axis=1) - NUMBERS)
     assert (error <= 4.5 * step / np.sqrt(4000) / 2).all()
     is_between = step > 0
-    assert ((found != found[:, :1]).any(axis=1) == is_between).all()
+    assert ((result != result[:, :1]).any(axis=1) == is_between).all()
 
 
 def test_stochastic_rounding_repeats_from_the_seed_and_ends_when_told():
@@ -348,12 +348,12 @@ def test_stochastic_rounding_reaches_every_operation():
     values = np.full(64, 0.1).astype(np.float16)
     engine = narrowing(values, [stochastic], codelet=Accumulate, type=tr.HALF)
     engine.run(1)
-    found = results(engine, 60).astype(np.float64)
+    result = results(engine, 60).astype(np.float64)
     exact = values.astype(np.float64)
-    assert abs(found[:, 0].mean() - exact.sum()) < 0.005
-    assert abs(found[:, 1].mean() - (exact**2).sum()) < 0.002
-    assert [len(np.unique(found[:, i])) > 1 for i in range(4)] == [True, True, True, False]
-    assert (found[:, 3:] == exact[3:]).all()
+    assert abs(result[:, 0].mean() - exact.sum()) < 0.005
+    assert abs(result[:, 1].mean() - (exact**2).sum()) < 0.002
+    assert [len(np.unique(result[:, i])) > 1 for i in range(4)] == [True, True, True, False]
+    assert (result[:, 3:] == exact[3:]).all()
 
 
 @pytest.mark.parametrize(

@@ -89,10 +89,10 @@ def raw(port, data, *, seconds=60):
     """What a server answers to these bytes, until it hangs up."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
         connection.sendall(data)
-        found = b""
+        result = b""
         while chunk := connection.recv(65536):
-            found += chunk
-        return found
+            result += chunk
+        return result
 
 
 def until(condition, seconds=120):

@@ -24,11 +24,11 @@ def test_arrays_in_and_out(url):
     """Outputs come by name, with their types and shapes."""
     with InferenceClient(url) as client:
         assert client.metadata("rows")["platform"] == "test"
-        found = client.infer("rows", ROWS)
-        assert found["sum"].tolist() == [6.0, 22.0]
-        assert found["twice"].dtype == np.float16
-        assert np.array_equal(found["twice"], 2 * ROWS["x"])
-        assert found["tag_out"].tolist() == [5, 6]
+        result = client.infer("rows", ROWS)
+        assert result["sum"].tolist() == [6.0, 22.0]
+        assert result["twice"].dtype == np.float16
+        assert np.array_equal(result["twice"], 2 * ROWS["x"])
+        assert result["tag_out"].tolist() == [5, 6]
 
 
 def test_refusals_are_errors(url):
@@ -42,13 +42,13 @@ def test_refusals_are_errors(url):
 @pytest.mark.parametrize("is_binary", [True, False])
 def test_a_load_test_counts_and_times(url, is_binary):
     """At a given rate at most so many answers come, all of them good, with sensible times."""
-    found = asyncio.run(
+    result = asyncio.run(
         load_test(url, "rows", ROWS, seconds=0.5, n_connections=4, rate=40, is_binary=is_binary)
     )
-    assert set(found.by_status) == {200}
-    assert 1 <= found.by_status[200] <= 20
-    assert found.n_broken == 0
-    assert 0 < found.percentile_s(50) <= found.percentile_s(99) < 10
+    assert set(result.by_status) == {200}
+    assert 1 <= result.by_status[200] <= 20
+    assert result.n_broken == 0
+    assert 0 < result.percentile_s(50) <= result.percentile_s(99) < 10
 
 
 def test_the_load_test_command(serve, capsys):

@@ -72,8 +72,8 @@ def test_a_request_in_pieces_and_several_in_one(client):
             connection.sendall(bytes([byte]))
         assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
     second = json.dumps(message(1, first=1.0)).encode()
-    found = raw(client.port, whole() + whole(second) + whole(extra=b"Connection: close\r\n"))
-    sums = [part.split(b",")[0].rstrip(b"]") for part in found.split(b'"data":[')[1::3]]
+    result = raw(client.port, whole() + whole(second) + whole(extra=b"Connection: close\r\n"))
+    sums = [part.split(b",")[0].rstrip(b"]") for part in result.split(b'"data":[')[1::3]]
     assert [float(s.rstrip(b"]}")) for s in sums] == [6.0, 10.0, 6.0]
 
 
@@ -119,8 +119,8 @@ def test_all_bodies_together_are_bounded(serve):
 
 def test_encodings_are_refused(client):
     """A compressed body says 415."""
-    found = raw(client.port, whole(extra=b"Content-Encoding: gzip\r\n"))
-    assert found.startswith(b"HTTP/1.1 415 ")
+    result = raw(client.port, whole(extra=b"Content-Encoding: gzip\r\n"))
+    assert result.startswith(b"HTTP/1.1 415 ")
 
 
 def test_slow_requests_end(serve):
@@ -185,13 +185,13 @@ def test_more_than_the_capacity(serve):
     url = f"http://127.0.0.1:{client.port}"
     load = load_test(url, "rows", inputs, seconds=1.5, n_connections=100)
     with ThreadPoolExecutor(1) as thread:
-        found = thread.submit(asyncio.run, load)
+        result = thread.submit(asyncio.run, load)
         try:  # nothing is answered until one is refused, however slow this machine is
             until(lambda: b"refused_total 0" not in client.ask("GET", "/metrics").body)
         finally:
             gate.opened.set()
-    assert found.result().n_broken == 0
-    assert set(found.result().by_status) == {200, 503}
+    assert result.result().n_broken == 0
+    assert set(result.result().by_status) == {200, 503}
     assert client.infer(message()).status == 200
 
 

@@ -27,8 +27,8 @@ RESULT = ROWS @ np.arange(6.0).reshape(2, 3).T + [1, -1]
 
 def checked(program, platform, names):
     assert (program.platform, program.batch_size) == (platform, 4)
-    found = [program.inputs[0].name, program.outputs[0].name]
-    assert found == names
+    result = [program.inputs[0].name, program.outputs[0].name]
+    assert result == names
     assert program.inputs[0].shape == (3,)
     assert np.allclose(program.checked_run([ROWS])[0], RESULT)
 

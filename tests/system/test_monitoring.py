@@ -108,17 +108,17 @@ def prometheus(admin, tmp_path):
     )  # fmt: skip
 
     def ask(path, is_enough, seconds=120):
-        until, found = time.monotonic() + seconds, None
+        until, result = time.monotonic() + seconds, None
         while time.monotonic() < until:
             try:
                 with urllib.request.urlopen(f"http://{address}/api/v1/{path}", timeout=5) as answer:
-                    found = json.load(answer)["data"]
-                if is_enough(found):
-                    return found
+                    result = json.load(answer)["data"]
+                if is_enough(result):
+                    return result
             except OSError:
                 pass
             time.sleep(0.2)
-        raise AssertionError(f"{path}: {found}")
+        raise AssertionError(f"{path}: {result}")
 
     yield ask
     process.terminate()
@@ -128,8 +128,8 @@ def prometheus(admin, tmp_path):
 @pytest.mark.slow
 def test_a_real_prometheus_scrapes_and_alerts(admin, prometheus):
     """It reads all chips, and fires for a link that breaks, a machine that is gone."""
-    found = prometheus("query?query=count(ipu_power_watts)", lambda d: d["result"])
-    assert found["result"][0]["value"][1] == "16"
+    result = prometheus("query?query=count(ipu_power_watts)", lambda d: d["result"])
+    assert result["result"][0]["value"][1] == "16"
     admin.post("partitions", name="p1", size=2)
     admin.post("faults", kind="link", cluster="cl0", a=0, b=1)
     admin.post("faults", kind="agent", cluster="cl0", a=3)

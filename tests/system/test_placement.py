@@ -19,11 +19,11 @@ def free_block_around(is_free, first, size):
 
 
 def best_by_search(is_free, size):
-    found = []
+    result = []
     for first in range(0, len(is_free) - size + 1, size):
         if all(is_free[first : first + size]):
-            found.append((free_block_around(is_free, first, size), first))
-    return min(found)[1] if found else None
+            result.append((free_block_around(is_free, first, size), first))
+    return min(result)[1] if result else None
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=70), st.sampled_from([1, 2, 4, 8, 16]))

@@ -48,13 +48,13 @@ def test_a_call_is_as_long_as_its_loops():
         gradient_accumulation=2,
         uses_made_up_data=True,
     )
-    found = time_call(call, "bow")
+    result = time_call(call, "bow")
     once, per_iteration = calls._counted_cycles(replace(call, model=Line()), "bow")[0]
-    assert found.cycles == pytest.approx(once + 5 * per_iteration)
-    assert found.host_s == calls.HOST_S_PER_CALL
+    assert result.cycles == pytest.approx(once + 5 * per_iteration)
+    assert result.host_s == calls.HOST_S_PER_CALL
     loaded = time_call(replace(call, model=Line(), uses_made_up_data=False), "bow")
-    assert loaded.cycles > found.cycles  # streams
-    assert loaded.seconds > found.seconds + calls.LOADED_HOST_S_PER_CALL / 2
+    assert loaded.cycles > result.cycles  # streams
+    assert loaded.seconds > result.seconds + calls.LOADED_HOST_S_PER_CALL / 2
     alone = replace(call, uses_made_up_data=False, is_timed_without_loader=True)
     assert alone.host_s == calls.HOST_S_PER_CALL
 
@@ -102,7 +102,7 @@ def test_neighbours_on_the_device_are_schnet_on_all_edges():
         4, n_features=8, n_interactions=2, cutoff=4.0, k=7,
         writes_out_softplus=True, keeps_blocks_apart=True,
     )  # fmt: skip
-    found, loss = model(z, pos, torch.tensor([4, 5, 0]), y)
+    result, loss = model(z, pos, torch.tensor([4, 5, 0]), y)
     plain = SchNet(8, 8, 2, 25, cutoff=4.0)
     names = {
         name.replace("conv.filters.", "conv."): v for name, v in model.model.state_dict().items()
@@ -115,7 +115,7 @@ def test_neighbours_on_the_device_are_schnet_on_all_edges():
         plain.interaction_graph.forward = lambda *_, e=edges, w=length: (e, w[e[0], e[1]])
         expected.append(plain(atoms, places, torch.zeros_like(atoms)).view(-1))
     expected = torch.cat(expected)
-    torch.testing.assert_close(found[:3], expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(result[:3], expected, rtol=1e-4, atol=1e-5)
     assert loss.item() == pytest.approx(((expected - y[:3]) ** 2).mean().item(), rel=1e-3)
 
 

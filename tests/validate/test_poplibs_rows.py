@@ -48,7 +48,7 @@ def fp8_row(workload, parameters, dtype, chip="C600"):
 def test_rows_of_8_bit_floats(workload, parameters):
     """On a C600 they run at the 8-bit rate, below the published peak; a Bow has no such unit."""
     rows = [fp8_row(workload, parameters, dtype) for dtype in ("fp16", "fp8")]
-    halves, small = (found.predicted for found in validate(rows).checked)
+    halves, small = (result.predicted for result in validate(rows).checked)
     assert halves < small < 560
     (refused,) = validate([fp8_row(workload, parameters, "fp8", "Bow")]).unchecked
     assert "Bow does not multiply" in refused.reason

@@ -64,8 +64,8 @@ def test_results_are_kept_as_they_come(tmp_path):
     def run():
         told.clear()
         progress = lambda _number, _total, row: told.append(row.id)  # noqa: E731
-        found = validate([row()], progress=progress, kept=KeptResults(path))
-        return [one.predicted for one in found.checked]
+        result = validate([row()], progress=progress, kept=KeptResults(path))
+        return [one.predicted for one in result.checked]
 
     first = run()
     assert told == ["a"]
@@ -106,5 +106,5 @@ def test_large_models_are_asked_for(monkeypatch):
     monkeypatch.setattr("tremula.validate.score.find_workload", lambda _: one)
     (left_out,) = validate([large]).unchecked
     assert "--large" in left_out.reason
-    (found,) = validate([large], with_large=True).checked
-    assert found.predicted == 2
+    (result,) = validate([large], with_large=True).checked
+    assert result.predicted == 2

@@ -1,7 +1,7 @@
 """popxl.ops.collectives: operations over replicas."""
 
-from tremula.frontends.popart_api.enums import CommGroupType
-from tremula.frontends.popart_api.groups import CommGroup
+from tremula.frontends.popart.graph_enums import CommGroupType
+from tremula.frontends.popart.groups import CommGroup
 from tremula.frontends.popxl.ops.collectives import (
     all_reduce,
     all_reduce_identical_grad_inputs,

@@ -31,8 +31,8 @@ slice [5, 20) of dimension 0 is out of range for a tensor of shape [10].
 
 def error_classes() -> list[type[errors.PoplarError]]:
     """All public errors, in the order they are written."""
-    found = [c for c in vars(errors).values() if isinstance(c, type)]
-    return [c for c in found if issubclass(c, errors.PoplarError)]
+    result = [c for c in vars(errors).values() if isinstance(c, type)]
+    return [c for c in result if issubclass(c, errors.PoplarError)]
 
 
 def errors_markdown() -> str:

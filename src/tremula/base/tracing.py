@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from tremula.base.late import vision
+from tremula.base.lazy import vision
 
 OPTIONS_VARIABLE = "PVTI_OPTIONS"
 # Channels of engines, of compiling and profiling models, of processes that run together.

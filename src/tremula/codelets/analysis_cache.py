@@ -40,11 +40,11 @@ def analysis_of(
 ) -> CodeletAnalysis:
     """Check and analyse a codelet, unless the cache has it."""
     path = _path_of(name, compute, fields, base)
-    found = _read(path)
-    if found is None:
-        found = _analyse(name, compute, fields, base)
-        _keep(path, found)
-    return found
+    result = _read(path)
+    if result is None:
+        result = _analyse(name, compute, fields, base)
+        _keep(path, result)
+    return result
 
 
 def _analyse(

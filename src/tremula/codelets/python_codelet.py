@@ -15,7 +15,7 @@ from tremula.base.errors import (
     PoplarError,
     suggest,
 )
-from tremula.base.standing import Standing
+from tremula.base.provenance import Standing
 from tremula.base.types import Type
 from tremula.codelets.analysis_cache import analysis_of
 from tremula.codelets.cost.counting import CostModel
@@ -204,14 +204,14 @@ def make_codelet(
     name: str, compute: FunctionSource, fields: tuple, base: VertexBase, **more: object
 ) -> PythonCodelet:
     """A checked codelet from its parts."""
-    found = analysis_of(name, compute, fields, base)
+    result = analysis_of(name, compute, fields, base)
     spec = CodeletSpec(
-        name=name, fields=fields, base=base, returns_bool=found.returns_bool, language="python",
-        n_code_bytes=found.n_code_bytes, routines=tuple(found.routines.items()),
-        source=compute.source, draws_random=found.draws_random,
-        rounds_to_half=found.rounds_to_half,
+        name=name, fields=fields, base=base, returns_bool=result.returns_bool, language="python",
+        n_code_bytes=result.n_code_bytes, routines=tuple(result.routines.items()),
+        source=compute.source, draws_random=result.draws_random,
+        rounds_to_half=result.rounds_to_half,
     )  # fmt: skip
-    texts = {(Variant.RUN, False, N_WORKERS): found.kernel_text}
+    texts = {(Variant.RUN, False, N_WORKERS): result.kernel_text}
     return PythonCodelet(spec, compute, _texts=texts, **more)  # pyright: ignore[reportArgumentType]
 
 
@@ -252,11 +252,11 @@ def _standing(cls: type, compute: FunctionSource) -> Standing:
 
 def codelet_of(cls: type) -> PythonCodelet:
     """The codelet a Vertex class describes; analysed once per class."""
-    found = cls.__dict__.get("_tremula_codelet")
-    if found is None:
-        found = codelet_from_class(cls)
-        cls._tremula_codelet = found
-    return found
+    result = cls.__dict__.get("_tremula_codelet")
+    if result is None:
+        result = codelet_from_class(cls)
+        cls._tremula_codelet = result
+    return result
 
 
 def python_codelet_from_dict(stored: Mapping[str, object]) -> PythonCodelet:

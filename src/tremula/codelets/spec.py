@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from tremula.base.errors import suggest
+from tremula.base.provenance import Standing
 from tremula.base.source import Source
-from tremula.base.standing import Standing
 from tremula.base.types import Type
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tremula.base.errors import GraphObjectLoadError
+from tremula.base.provenance import Standing
 from tremula.base.source import Source, source_at
-from tremula.base.standing import Standing
 from tremula.base.types import ALL_TYPES, Type
 from tremula.codelets.python import random
 from tremula.codelets.python.function_source import (

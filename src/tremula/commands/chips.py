@@ -10,7 +10,7 @@ from pathlib import Path
 from tremula.base.errors import InvalidMachineModel, suggest
 from tremula.base.types import HALF, QUARTER
 from tremula.hardware import CHIPS, SYSTEMS, Chip, Fact, System, load_chip, load_system
-from tremula.hardware.facts import quantities
+from tremula.hardware.constant_records import quantities
 
 WIDTH = 100
 

@@ -22,18 +22,18 @@ def run(args: argparse.Namespace) -> int:
         open_report(args.before) as before,
         open_report(args.after) as after,
     ):
-        found = compare(before, after)
+        result = compare(before, after)
     if args.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(result, indent=1))
         return 0
-    totals: dict = found["totals"]  # pyright: ignore[reportAssignmentType]
+    totals: dict = result["totals"]  # pyright: ignore[reportAssignmentType]
     rows = [(n.replace("_", " "), *_columns(pair)) for n, pair in totals.items()]
     print(table(("total", "before", "after", "difference", "%"), rows))
-    causes: list[str] = found["causes"]  # pyright: ignore[reportAssignmentType]
+    causes: list[str] = result["causes"]  # pyright: ignore[reportAssignmentType]
     print("\nLargest causes:" if causes else "\nNothing else differs.")
     for cause in causes:
         print(f"  {printable(cause)}")
-    operations: list[dict] = found["operations"]  # pyright: ignore[reportAssignmentType]
+    operations: list[dict] = result["operations"]  # pyright: ignore[reportAssignmentType]
     if operations:
         operations.sort(key=lambda row: -abs(row["cycles"]["difference"]))
         rows = [(row["name"], *_columns(row["cycles"])) for row in operations]

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     machine = chosen_system(args.system)
     task = task_of_script(args.script, args.arguments, machine)
     with progress("compiling candidates") as tell:
-        found = plan(
+        result = plan(
             task,
             n_chips=args.chips,
             batch=args.batch,
@@ -52,10 +52,10 @@ def run(args: argparse.Namespace) -> int:
             folder=args.folder,
             tell=tell,
         )
-    _print(args, found)
+    _print(args, result)
     if args.output is not None:
-        args.output.write_text(found.code(_first_line(found)), encoding="utf-8")
-    return 0 if found.best.fits else 1
+        args.output.write_text(result.code(_first_line(result)), encoding="utf-8")
+    return 0 if result.best.fits else 1
 
 
 def chosen_system(name: str) -> System:
@@ -64,8 +64,8 @@ def chosen_system(name: str) -> System:
 
 
 def _print(args: argparse.Namespace, found) -> None:  # noqa: ANN001 - a Plan, which needs PyTorch
+    from tremula.explore.explain import explain, plan_table, stage_table
     from tremula.explore.picture import plan_svg
-    from tremula.explore.words import explain, plan_table, stage_table
 
     if args.json:
         print(json.dumps([outcome.as_dict() for outcome in found.outcomes], indent=1))
@@ -80,6 +80,6 @@ def _print(args: argparse.Namespace, found) -> None:  # noqa: ANN001 - a Plan, w
 
 
 def _first_line(found) -> str:  # noqa: ANN001 - as above
-    from tremula.explore.words import explain
+    from tremula.explore.explain import explain
 
     return explain(found).splitlines()[0]

@@ -24,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     with open_report(args.report) as report:
         is_memory = args.view == "memory"
-        found = memory(report, args.tile) if is_memory else VIEWS[args.view](report)
+        result = memory(report, args.tile) if is_memory else VIEWS[args.view](report)
         if args.json:
-            print(json.dumps(found, indent=1))
+            print(json.dumps(result, indent=1))
         else:
-            print(text_of_view(args.view, found, args.limit))
+            print(text_of_view(args.view, result, args.limit))
     return 0

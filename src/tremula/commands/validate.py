@@ -60,10 +60,10 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     rows, notes = [], []
     for path in args.against or (PUBLISHED, LINK_ROWS, GRID):
-        found = read_rows(path)
-        chosen = found if args.sample is None else every_nth(found, args.sample)
-        if len(chosen) < len(found):
-            notes.append(f"{path.name}: {len(chosen)} of {len(found)} rows, evenly spread.")
+        result = read_rows(path)
+        chosen = result if args.sample is None else every_nth(result, args.sample)
+        if len(chosen) < len(result):
+            notes.append(f"{path.name}: {len(chosen)} of {len(result)} rows, evenly spread.")
             print(notes[-1])
         rows += chosen
     kept = None if args.resume is None else KeptResults(args.resume)

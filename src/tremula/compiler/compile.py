@@ -86,14 +86,14 @@ def _place_memory(state: Compilation) -> Compilation:
     assert state.liveness is not None, "passes run in order"
     assert state.exchanges is not None, "passes run in order"
     assert state.costs is not None, "passes run in order"
-    found = memory_of(state.lowered, state.liveness, state.exchanges, state.costs.takes_part)
-    return replace(state, memory=found)
+    result = memory_of(state.lowered, state.liveness, state.exchanges, state.costs.takes_part)
+    return replace(state, memory=result)
 
 
 def _emit(state: Compilation) -> Compilation:
-    found = (state.exchanges, state.liveness, state.memory, state.costs)
-    assert all(part is not None for part in found), "passes run in order"
-    analysis = Analysis(*found)  # pyright: ignore[reportArgumentType] - none of them is None
+    result = (state.exchanges, state.liveness, state.memory, state.costs)
+    assert all(part is not None for part in result), "passes run in order"
+    analysis = Analysis(*result)  # pyright: ignore[reportArgumentType] - none of them is None
     return replace(state, executable=emit(state.lowered, analysis, state.options.to_dict()))
 
 

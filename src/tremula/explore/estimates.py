@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from tremula.explore.candidates import Candidate
-from tremula.explore.places import Segments, cheapest_cuts
+from tremula.explore.cut_points import Segments, cheapest_cuts
 from tremula.explore.trial import Outcome, Task
 from tremula.hardware import System
 from tremula.ir.optim.rules import rule_from
@@ -275,19 +275,19 @@ def _sums(column: np.ndarray) -> Floats:
 def _maxima(column: np.ndarray) -> Floats:
     """[begin, end]: the largest of rows begin … end - 1."""
     n = len(column)
-    found = np.zeros((n + 1, n + 1))
+    result = np.zeros((n + 1, n + 1))
     for begin in range(n):
-        found[begin, begin + 1 :] = np.maximum.accumulate(column[begin:])
-    return found
+        result[begin, begin + 1 :] = np.maximum.accumulate(column[begin:])
+    return result
 
 
 def _unions(kinds: np.ndarray) -> Floats:
     """[begin, end]: kinds that any of the rows begin … end - 1 has."""
     n = len(kinds)
-    found = np.zeros((n + 1, n + 1))
+    result = np.zeros((n + 1, n + 1))
     for begin in range(n):
-        found[begin, begin + 1 :] = np.logical_or.accumulate(kinds[begin:]).sum(axis=1)
-    return found
+        result[begin, begin + 1 :] = np.logical_or.accumulate(kinds[begin:]).sum(axis=1)
+    return result
 
 
 def _median(values: list[float]) -> float:

@@ -13,8 +13,8 @@ import numpy as np
 from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import InvalidOption
 from tremula.explore.candidates import Candidate, code_of, options_of, place
+from tremula.explore.cut_points import Segments, segments_of
 from tremula.explore.estimates import Estimates
-from tremula.explore.places import Segments, segments_of
 from tremula.explore.store import Store, key_of
 from tremula.explore.trial import Outcome, Task, try_candidate
 from tremula.explore.workers import (

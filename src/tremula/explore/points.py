@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from tremula.explore.candidates import Candidate
-from tremula.explore.places import Segments, balanced_cuts, segments_of
+from tremula.explore.cut_points import Segments, balanced_cuts, segments_of
 from tremula.explore.script import task_of_script
 from tremula.explore.space import Job
 from tremula.explore.trial import Outcome, Task, try_candidate

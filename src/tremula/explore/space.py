@@ -10,7 +10,7 @@ from typing import Any
 
 from tremula.base.errors import FileLoadError, InvalidOption, suggest
 from tremula.hardware import CHIPS, Chip
-from tremula.hardware.facts import quantities
+from tremula.hardware.constant_records import quantities
 
 # Short names of constants that are swept most.
 CHIP_ALIASES = {

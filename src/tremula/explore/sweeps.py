@@ -65,15 +65,15 @@ def sweep(
     """Compute what is not known yet, here or on a Dask cluster at `address`."""
     store, jobs = Store(folder or cache_dir() / "sweeps"), space.jobs
     keys = [_key(job) for job in jobs]
-    found = {key: kept for key in keys if (kept := store.find(key)) is not None}
-    missing = [number for number, key in enumerate(keys) if key not in found]
-    tell(len(found) / max(1, len(jobs)))
+    matches = {key: kept for key in keys if (kept := store.find(key)) is not None}
+    missing = [number for number, key in enumerate(keys) if key not in matches]
+    tell(len(matches) / max(1, len(jobs)))
     for number, result in _results(jobs, missing, n_workers, address):
         store.keep(keys[number], result)
-        found[keys[number]] = result
-        tell(len(found) / len(jobs))
+        matches[keys[number]] = result
+        tell(len(matches) / len(jobs))
     points = tuple(
-        Point(job, Outcome.from_dict(found[key])) for job, key in zip(jobs, keys, strict=True)
+        Point(job, Outcome.from_dict(matches[key])) for job, key in zip(jobs, keys, strict=True)
     )
     return Swept(space.name, points, fronts_of(points))
 

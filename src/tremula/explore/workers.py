@@ -200,8 +200,8 @@ def _limit_memory(n_bytes: int) -> None:
 def _writable_bytes() -> int | None:
     """Of this process; what a fork shares with its parent is the parent's, but counts here."""
     lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-    found = [1024 * int(line.split()[1]) for line in lines if line.startswith("VmData:")]
-    return found[0] if found else None
+    result = [1024 * int(line.split()[1]) for line in lines if line.startswith("VmData:")]
+    return result[0] if result else None
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

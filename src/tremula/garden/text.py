@@ -30,7 +30,7 @@ def documentation(names: Sequence[str] = MODULES) -> dict[str, list[str]]:
 
 
 def _docstrings(module: object) -> list[str]:
-    found, seen = [inspect.getdoc(module) or ""], set()
+    result, seen = [inspect.getdoc(module) or ""], set()
     for _, member in sorted(vars(module).items()):
         if getattr(member, "__module__", None) != getattr(module, "__name__", ""):
             continue
@@ -39,8 +39,8 @@ def _docstrings(module: object) -> list[str]:
             text = inspect.getdoc(each) if callable(each) else None
             if text and text not in seen:
                 seen.add(text)
-                found.append(text)
-    return [text for text in found if text]
+                result.append(text)
+    return [text for text in result if text]
 
 
 def characters(n_length: int, text: str | None = None) -> tuple[Tensor, str]:

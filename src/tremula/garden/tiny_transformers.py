@@ -192,8 +192,8 @@ class _WithLoss(nn.Module):
     def forward(self, *tensors: Tensor) -> Tensor:
         import poptorch  # named here: only a step of PopTorch needs it
 
-        found = self.model(**dict(zip(self.names, tensors, strict=True)))
-        loss = found.loss if hasattr(found, "loss") else found[0]
+        result = self.model(**dict(zip(self.names, tensors, strict=True)))
+        loss = result.loss if hasattr(result, "loss") else result[0]
         return poptorch.identity_loss(loss, reduction="none")
 
 
@@ -219,17 +219,17 @@ def tiny_inputs(name: str, model: nn.Module) -> dict[str, Tensor]:
 
     if "pixel_values" in given:
         size: int = getattr(model.config, "image_size", IMAGE_SIZE)  # pyright: ignore[reportAssignmentType]
-        found = {"pixel_values": torch.randn(N_BATCH, 3, size, size, generator=draw)}
+        result = {"pixel_values": torch.randn(N_BATCH, 3, size, size, generator=draw)}
     else:
         shape = (N_BATCH, 2, N_WORDS) if name.endswith("MultipleChoice") else (N_BATCH, N_WORDS)
         words = ids(*shape)
         words[..., -1] = 2  # sentences end: some classes look for the end
-        found = {"input_ids": words}
+        result = {"input_ids": words}
         if "attention_mask" in given:
             mask = torch.ones(shape, dtype=torch.long)
             mask[-1, ..., -2:] = 0  # the last sentence is shorter
-            found["attention_mask"] = mask
-    return found | _labels(name, given, ids)
+            result["attention_mask"] = mask
+    return result | _labels(name, given, ids)
 
 
 # Heads with one label for each example.
@@ -257,9 +257,9 @@ def _labels(name: str, given: Any, ids: Any) -> dict[str, Tensor]:  # noqa: ANN4
         return {"labels": ids(N_BATCH, low=0, high=2)}
     if name.endswith("TokenClassification"):
         return {"labels": ids(N_BATCH, N_WORDS, low=0, high=2)}
-    found = {"labels": ids(N_BATCH, N_WORDS)}
+    result = {"labels": ids(N_BATCH, N_WORDS)}
     if name.endswith("PreTraining"):
         for key in ("next_sentence_label", "sentence_order_label"):
             if key in given:
-                found[key] = ids(N_BATCH, low=0, high=2)
-    return found
+                result[key] = ids(N_BATCH, low=0, high=2)
+    return result

@@ -2,7 +2,7 @@
 
 from tremula.hardware.chip_files import chip_from_toml, chip_to_toml, load_chip, save_chip
 from tremula.hardware.chip_model import Chip
-from tremula.hardware.facts import Fact
+from tremula.hardware.constant_records import Fact
 from tremula.hardware.floor_plan import (
     exchange_latency_cycles,
     exchange_ways,

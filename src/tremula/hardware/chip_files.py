@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tremula.base.errors import FileLoadError, InvalidMachineModel, suggest
 from tremula.hardware.chip_model import Chip, make_chip
-from tremula.hardware.facts import Fact, check_names, quantities
+from tremula.hardware.constant_records import Fact, check_names, quantities
 from tremula.hardware.known_chips import chip
 
 _FACT_KEYS = ("value", "standing", "source")

@@ -6,7 +6,7 @@ from functools import partial
 
 from tremula.base.errors import InvalidMachineModel
 from tremula.base.types import Type
-from tremula.hardware.facts import (
+from tremula.hardware.constant_records import (
     Fact,
     Value,
     changed_facts,

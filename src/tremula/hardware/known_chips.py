@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 from tremula.base.errors import InvalidMachineModel, suggest
 from tremula.hardware.chip_model import Chip, make_chip
-from tremula.hardware.facts import Fact, derived, guessed, stated
+from tremula.hardware.constant_records import Fact, derived, guessed, stated
 from tremula.hardware.sources import (
     ANNOUNCEMENT,
     ARGONNE_2024,

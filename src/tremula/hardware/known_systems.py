@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 from tremula.base.errors import InvalidMachineModel, suggest
 from tremula.hardware.chip_model import Chip
-from tremula.hardware.facts import Fact, derived, guessed, stated
+from tremula.hardware.constant_records import Fact, derived, guessed, stated
 from tremula.hardware.known_chips import CHIPS
 from tremula.hardware.known_chips import chip as _as_chip
 from tremula.hardware.sources import (

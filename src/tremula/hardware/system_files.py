@@ -16,7 +16,7 @@ from tremula.hardware.chip_files import (
     toml_value,
 )
 from tremula.hardware.chip_model import Chip
-from tremula.hardware.facts import Fact, derived, quantities
+from tremula.hardware.constant_records import Fact, derived, quantities
 from tremula.hardware.known_chips import chip as known_chip
 from tremula.hardware.known_systems import system as known_system
 from tremula.hardware.system_model import System, make_system

@@ -8,7 +8,7 @@ import numpy as np
 
 from tremula.base.errors import InvalidMachineModel
 from tremula.hardware.chip_model import Chip
-from tremula.hardware.facts import (
+from tremula.hardware.constant_records import (
     Fact,
     Value,
     changed_facts,

@@ -35,9 +35,11 @@ def overload_of(node: fx.Node) -> OpOverload:
 
 def operand(node: fx.Node, position: int = 0) -> fx.Node:
     """An argument that is a node itself."""
-    found = node.args[position]
-    assert isinstance(found, fx.Node), f"argument {position} of {node.name} is {found}, not a node"
-    return found
+    result = node.args[position]
+    assert isinstance(result, fx.Node), (
+        f"argument {position} of {node.name} is {result}, not a node"
+    )
+    return result
 
 
 def ints(argument: object) -> list[int]:
@@ -84,9 +86,9 @@ def is_random(node: fx.Node) -> bool:
 
 def _drops(node: fx.Node) -> bool:
     """False for attention and recurrent nets whose dropout drops nothing: nothing is drawn."""
-    for place, argument in enumerate(overload_of(node)._schema.arguments):
+    for index, argument in enumerate(overload_of(node)._schema.arguments):
         if argument.name in ("dropout_p", "dropout"):
-            default = node.args[place] if place < len(node.args) else argument.default_value
+            default = node.args[index] if index < len(node.args) else argument.default_value
             return bool(node.kwargs.get(argument.name, default) != 0)
     return True
 
@@ -111,10 +113,10 @@ def written_arguments(func: object) -> list[int]:
     schema = getattr(func, "_schema", None)
     if schema is None or not schema.is_mutable:
         return []
-    found = [place for place, a in enumerate(schema.arguments) if is_written(a)]
-    if any(place > 0 and not schema.arguments[place].kwarg_only for place in found):
+    result = [place for place, a in enumerate(schema.arguments) if is_written(a)]
+    if any(place > 0 and not schema.arguments[place].kwarg_only for place in result):
         raise CaptureError(f"{func} writes several of its arguments, which is not supported.")
-    return found
+    return result
 
 
 def is_written(argument: torch.Argument) -> bool:

@@ -166,10 +166,10 @@ def preference_of(node: fx.Node, argument: int) -> LayoutPreference | None:
 def decomposition_of(func: object) -> Callable | None:
     """The function that computes `func` with simpler operations, or None."""
     _load()
-    found = _decompositions.get(func) or _pytorchs.get(func)
-    if found is None:
-        found = next(filter(None, (find(func) for find in _finders)), None)
-    return found
+    result = _decompositions.get(func) or _pytorchs.get(func)
+    if result is None:
+        result = next(filter(None, (find(func) for find in _finders)), None)
+    return result
 
 
 def code_of_users() -> list[str]:

@@ -247,16 +247,16 @@ class Recorder(TorchDispatchMode):
 
     def _places_of_masks(self, indices: list[Tensor | None]) -> list[Tensor | None]:
         """Masks whose values are known as the indices of what they select."""
-        found: list[Tensor | None] = []
+        result: list[Tensor | None] = []
         for index in indices:
             value = known_value(self, index) if _is_mask(index) else None
             if value is None:
-                found.append(index)
+                result.append(index)
                 continue
             with _outside_the_recording():
                 places = value.bool().nonzero(as_tuple=True)
-            found += [self.bring_in(place) for place in places]
-        return found
+            result += [self.bring_in(place) for place in places]
+        return result
 
     def _refuse_data_dependence(self, name: str, func: object, args: tuple) -> None:
         why = _DATA_DEPENDENT.get("aten::nonzero" if _is_by_mask(name, args) else name)

@@ -67,10 +67,10 @@ class CapturedStep:
 
     def of_kind(self, kind: str) -> list[tuple[int, Slot]]:
         """Positions and slots of the inputs of one kind."""
-        return [(place, slot) for place, slot in enumerate(self.inputs) if slot.kind == kind]
+        return [(index, slot) for index, slot in enumerate(self.inputs) if slot.kind == kind]
 
     def results_of_kind(self, kind: str) -> list[tuple[int, Slot]]:
-        return [(place, slot) for place, slot in enumerate(self.outputs) if slot.kind == kind]
+        return [(index, slot) for index, slot in enumerate(self.outputs) if slot.kind == kind]
 
     def with_graph(self, graph: fx.Graph, **changes: object) -> "CapturedStep":
         return replace(self, graph=graph, **changes)

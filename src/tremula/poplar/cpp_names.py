@@ -251,16 +251,16 @@ poplar_error | errors.PoplarError | [all errors](errors.md) by both names
 
 def sections() -> dict[str, list[CppName]]:
     """The table, section by section."""
-    found: dict[str, list[CppName]] = {}
+    result: dict[str, list[CppName]] = {}
     rows: list[CppName] = []
     for line in filter(None, _TABLE.splitlines()):
         cells = [cell.strip() for cell in line.split(" |")]
         if len(cells) == 1:
-            rows = found.setdefault(cells[0], [])
+            rows = result.setdefault(cells[0], [])
         else:
             theirs, ours, difference = cells
             rows.append(CppName(theirs, ours, difference))
-    return found
+    return result
 
 
 _HEAD = """# Poplar in C++ → Tremula in Python

@@ -420,11 +420,11 @@ class Graph:
                     hint="add it with graph.add_codelets(…); "
                     + suggest(codelet, self.state.codelets),
                 )
-            found = self.state.codelets[codelet]
+            result = self.state.codelets[codelet]
         else:
-            found = codelet_of(codelet)
-            self.state.codelets[found.spec.name] = found
-        return compute_set.table_of(found, codelet)
+            result = codelet_of(codelet)
+            self.state.codelets[result.spec.name] = result
+        return compute_set.table_of(result, codelet)
 
     def connect(self, field: FieldRef | Tensor, value: object) -> None:
         """Connect a vertex's field (or one element of a list field) to a tensor or a constant."""

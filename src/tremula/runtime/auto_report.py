@@ -4,7 +4,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tremula.base.late import vision
+from tremula.base.lazy import vision
 from tremula.base.options import Options
 
 if TYPE_CHECKING:  # they load slowly, and a front end asks this module at its start

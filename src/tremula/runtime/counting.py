@@ -144,12 +144,12 @@ class CountedSteps:
 
     def counted(self, counts: Counts) -> dict[int, CountedStep]:
         """By step, what was counted of it."""
-        found: dict[int, CountedStep] = {}
+        result: dict[int, CountedStep] = {}
         for slot in np.flatnonzero(counts.times).tolist():
             rows = slice(self.tile_first[slot], self.tile_first[slot + 1])
             tables = slice(self.table_first[slot], self.table_first[slot + 1])
             records = self.executable.compute_sets[self.sets[slot]].tables
-            found[int(self.steps[slot])] = CountedStep(
+            result[int(self.steps[slot])] = CountedStep(
                 int(counts.times[slot]),
                 counts.chips[slot],
                 self._on_all_tiles(slot, counts.tiles[rows]),
@@ -159,7 +159,7 @@ class CountedSteps:
                     for table, n in zip(records, counts.tables[tables], strict=True)
                 ),
             )
-        return found
+        return result
 
     def _on_all_tiles(self, slot: int, values: Ints) -> Ints:
         tiles = np.zeros(self.executable.target.n_tiles, np.int64)

@@ -162,13 +162,13 @@ class HostConnections:
 
     def port(self, handle: str, replica: int) -> RingPort | CallbackPort:
         """What a stream is connected to."""
-        found = self._ports.get((handle, replica))
-        if found is None:
+        result = self._ports.get((handle, replica))
+        if result is None:
             raise StreamConnectionError(
                 f"stream {handle!r} is used but not connected.",
                 hint=f"call engine.connect_stream({handle!r}, array) before run()",
             )
-        return found
+        return result
 
     def rewind(self) -> None:
         """Let all streams start anew."""

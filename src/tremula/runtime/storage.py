@@ -10,8 +10,8 @@ from tremula.base.types import QUARTER, as_type
 from tremula.codelets.columns import columns_of
 from tremula.codelets.cpp.codelet import prepare_kernels
 from tremula.codelets.python.random import MODE_WORD, STATE_WORDS, seeds_of
-from tremula.codelets.quarter_casts import decoded, encoded
 from tremula.codelets.spec import Codelet, CodeletSpec, FieldKind, FieldSpec
+from tremula.column_loops.quarter_casts import decoded, encoded
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.executable.records import TableRecord, View
 from tremula.compiler.program_ir import CopyPlan
@@ -215,8 +215,8 @@ def _table_cycles(executable: Executable) -> list[int]:
     cycles = [[0] * len(compute_set.tables) for compute_set in executable.compute_sets]
     for step, cost in zip(executable.steps, costs.compute_set_of_step.tolist(), strict=True):
         if step.compute_set >= 0 and cost >= 0:
-            found = costs.compute_sets[cost].tables
-            cycles[step.compute_set] = [max(0, table.total_cycles) for table in found]
+            result = costs.compute_sets[cost].tables
+            cycles[step.compute_set] = [max(0, table.total_cycles) for table in result]
     return [n for of_set in cycles for n in of_set]
 
 

@@ -132,10 +132,10 @@ class _Rights:
 
 def _rights(loaded: LoadedProgram, number: int) -> _Rights:
     """The rights of a compute set, worked out once per load."""
-    found = loaded.strict_rights.get(number)
-    if found is None:
-        found = loaded.strict_rights[number] = _make_rights(loaded, number)
-    return found
+    result = loaded.strict_rights.get(number)
+    if result is None:
+        result = loaded.strict_rights[number] = _make_rights(loaded, number)
+    return result
 
 
 def _make_rights(loaded: LoadedProgram, number: int) -> _Rights:

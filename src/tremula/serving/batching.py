@@ -156,9 +156,9 @@ class Batcher:
         for part in parts:
             for column, rows in zip(batch, part.ticket.inputs, strict=True):
                 column[part.at : part.at + part.n] = rows[part.first : part.first + part.n]
-        found = self.program.checked_run(batch)
+        result = self.program.checked_run(batch)
         for part in parts:
-            for rows, column in zip(part.ticket.outputs, found, strict=True):
+            for rows, column in zip(part.ticket.outputs, result, strict=True):
                 rows[part.first : part.first + part.n] = column[part.at : part.at + part.n]
         return time.perf_counter() - began
 

@@ -67,13 +67,13 @@ class InferenceClient:
         """Outputs by name, for inputs by name; a refusal is an error with the server's reason."""
         body, headers = infer_body(inputs)
         answer, json_length = self._ask("POST", f"/v2/models/{model}/infer", body, headers)
-        message, at, found = json.loads(answer[:json_length]), json_length, {}
+        message, at, result = json.loads(answer[:json_length]), json_length, {}
         for tensor in message["outputs"]:
             n_bytes = tensor["parameters"]["binary_data_size"]
             data = np.frombuffer(answer[at : at + n_bytes], _TYPES[tensor["datatype"]])
-            found[tensor["name"]] = data.reshape(tensor["shape"])
+            result[tensor["name"]] = data.reshape(tensor["shape"])
             at += n_bytes
-        return found
+        return result
 
     def _ask(
         self, method: str, path: str, body: bytes, headers: dict[str, str]

@@ -91,16 +91,16 @@ def _named(tensors: object, field: str, specs: Sequence[TensorSpec]) -> dict[str
     if not isinstance(tensors, list) or not tensors:
         raise bad_request(f"the request needs `{field}`, a list of tensors")
     known = [spec.name for spec in specs]
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for value in tensors:
         tensor = _object(value, f"each of `{field}`")
         name = tensor.get("name")
         if not isinstance(name, str) or name not in known:
             raise bad_request(f"there is no {field[:-1]} {name!r}; {suggest(str(name), known)}")
-        if name in found:
+        if name in result:
             raise bad_request(f"{field[:-1]} {name!r} is given twice")
-        found[name] = tensor
-    return found
+        result[name] = tensor
+    return result
 
 
 def _arrays(
@@ -108,25 +108,25 @@ def _arrays(
 ) -> list[np.ndarray]:
     """Bytes follow each other in the order of the request, arrays come in the program's."""
     by_name = {spec.name: spec for spec in specs}
-    found = {}
+    result = {}
     at = 0
     for name, tensor in given.items():
         spec = by_name[name]
         n_rows = spec.check(tensor.get("datatype"), tensor.get("shape"))
         size = _parameters(tensor).get("binary_data_size")
         if size is None:
-            found[name] = spec.from_json(tensor.get("data"), n_rows)
+            result[name] = spec.from_json(tensor.get("data"), n_rows)
             continue
         if type(size) is not int or not 0 <= size <= len(tail) - at or "data" in tensor:
             raise bad_request(
                 f"input {name!r}: binary_data_size {size!r} does not fit the {len(tail) - at} "
                 "bytes left after the JSON, or `data` is given, too"
             )
-        found[name] = spec.from_bytes(tail[at : at + size], n_rows)
+        result[name] = spec.from_bytes(tail[at : at + size], n_rows)
         at += size
     if at != len(tail):
         raise bad_request(f"{len(tail) - at} bytes after the JSON belong to no input")
-    return [found[spec.name] for spec in specs]
+    return [result[spec.name] for spec in specs]
 
 
 def _parameters(message: dict[str, Any]) -> dict[str, Any]:

@@ -43,14 +43,14 @@ class ServedProgram:
 
     def checked_run(self, batch: list[np.ndarray]) -> list[np.ndarray]:
         """The outputs of a batch; other shapes or types than promised are errors."""
-        found = [np.asarray(array) for array in self.run(batch)]
+        result = [np.asarray(array) for array in self.run(batch)]
         shapes = [(self.batch_size, *spec.shape) for spec in self.outputs]
-        if [array.shape for array in found] != shapes:
+        if [array.shape for array in result] != shapes:
             raise RuntimeFailure(
-                f"{self.name!r} gave shapes {[a.shape for a in found]}, not {shapes}."
+                f"{self.name!r} gave shapes {[a.shape for a in result]}, not {shapes}."
             )
         return [
-            a.astype(spec.dtype, copy=False) for a, spec in zip(found, self.outputs, strict=True)
+            a.astype(spec.dtype, copy=False) for a, spec in zip(result, self.outputs, strict=True)
         ]
 
 
@@ -72,8 +72,8 @@ def program_from_call(
             hint="serve a model whose inputs all have the batch as their first dimension",
         )
     ((batch_size,),) = sizes
-    found = [np.asarray(array) for array in run(list(inputs))]
-    for array in found:
+    result = [np.asarray(array) for array in run(list(inputs))]
+    for array in result:
         if array.shape[:1] != (batch_size,):
             raise InvalidOption(
                 f"an output of {name!r} has the shape {array.shape}, whose first size is not the "
@@ -85,7 +85,7 @@ def program_from_call(
         platform=platform,
         batch_size=batch_size,
         inputs=_specs(inputs, input_names, "input"),
-        outputs=_specs(found, output_names, "output"),
+        outputs=_specs(result, output_names, "output"),
         run=run,
     )
 

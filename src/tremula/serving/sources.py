@@ -96,8 +96,8 @@ def program_of_onnx(
 
     def run(batch: list[np.ndarray]) -> list[np.ndarray]:
         with torch.no_grad():
-            found = compiled(*(torch.from_numpy(array) for array in batch))
-        return [np.asarray(arrays_of(v, kind)) for v, kind in zip(found, kinds, strict=True)]
+            result = compiled(*(torch.from_numpy(array) for array in batch))
+        return [np.asarray(arrays_of(v, kind)) for v, kind in zip(result, kinds, strict=True)]
 
     return program_from_call(
         run,
@@ -151,8 +151,8 @@ def program_of_poptorch(
     names = list(inputs)
 
     def run(batch: list[np.ndarray]) -> list[np.ndarray]:
-        found = model(**{key: torch.from_numpy(a) for key, a in zip(names, batch, strict=True)})
-        return _flat_arrays(found)
+        result = model(**{key: torch.from_numpy(a) for key, a in zip(names, batch, strict=True)})
+        return _flat_arrays(result)
 
     return program_from_call(
         run,
@@ -212,7 +212,7 @@ def _keras(path: Path, name: str, *, on_tiles: bool) -> ServedProgram:
 
 def _listed(call: Any) -> Run:  # noqa: ANN401 - gives an array, or a tuple of them
     def run(batch: list[np.ndarray]) -> list[np.ndarray]:
-        found = call(*batch)
-        return list(found) if isinstance(found, tuple) else [found]
+        result = call(*batch)
+        return list(result) if isinstance(result, tuple) else [result]
 
     return run

@@ -80,19 +80,19 @@ class TensorSpec:
         if not isinstance(data, list):
             raise bad_request(f"input {self.name!r} needs `data`, a list of numbers")
         try:
-            found = np.asarray(data)
+            result = np.asarray(data)
         except (ValueError, OverflowError):  # a ragged list, an integer beyond 64 bits
             raise self._no_numbers() from None
-        if found.dtype.kind not in _JSON_KINDS[self.dtype.kind]:
+        if result.dtype.kind not in _JSON_KINDS[self.dtype.kind]:
             raise self._no_numbers()
         n_elements = n_rows * math.prod(self.shape)
-        is_flat = found.ndim == 1
-        if found.size != n_elements or not (is_flat or found.shape == (n_rows, *self.shape)):
+        is_flat = result.ndim == 1
+        if result.size != n_elements or not (is_flat or result.shape == (n_rows, *self.shape)):
             raise bad_request(
                 f"input {self.name!r} needs {n_elements:,} numbers, flat or in its shape, got "
-                f"{found.size:,} in the shape {list(found.shape)}"
+                f"{result.size:,} in the shape {list(result.shape)}"
             )
-        return self._converted(found).reshape(n_rows, *self.shape)
+        return self._converted(result).reshape(n_rows, *self.shape)
 
     def _converted(self, found: np.ndarray) -> np.ndarray:
         if self.dtype.kind in "iu" and found.size:

@@ -1,7 +1,7 @@
 """The cost model against measurements of real machines."""
 
-from tremula.validate.kept import KeptResults
 from tremula.validate.rows import GRID, LINK_ROWS, PUBLISHED, Row, every_nth, read_rows
+from tremula.validate.saved_rows import KeptResults
 from tremula.validate.score import (
     Checked,
     Outcome,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tremula.base.errors import PoplarError
-from tremula.validate.kept import KeptResults
 from tremula.validate.rows import Row
+from tremula.validate.saved_rows import KeptResults
 from tremula.validate.workloads.table import NoWorkload, chip_of, find_workload
 
 TOO_LARGE = "it takes 14 GB to compile, so only --large asks for it"
@@ -50,10 +50,10 @@ class Outcome:
     @property
     def families(self) -> dict[str, list[Checked]]:
         """Rows by family, families in the order of their first row."""
-        found: dict[str, list[Checked]] = {}
+        result: dict[str, list[Checked]] = {}
         for one in self.checked:
-            found.setdefault(one.family, []).append(one)
-        return found
+            result.setdefault(one.family, []).append(one)
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +115,17 @@ def _outcome_of(
     predict: Callable, row: Row, kept: KeptResults | None, tell: Callable[[], None]
 ) -> float | str:
     """The prediction in the row's unit, or why there is none."""
-    found = None if kept is None else kept.find(row)
-    if found is not None:
-        return found
+    result = None if kept is None else kept.find(row)
+    if result is not None:
+        return result
     tell()
     try:
-        found = predict(row, chip_of(row)).in_unit(row.unit)
+        result = predict(row, chip_of(row)).in_unit(row.unit)
     except PoplarError as reason:  # a user's row may describe something that cannot be built
-        found = reason.what
+        result = reason.what
     if kept is not None:
-        kept.keep(row, found)
-    return found
+        kept.keep(row, result)
+    return result
 
 
 def rank_correlation(rows: Sequence[Checked]) -> float:

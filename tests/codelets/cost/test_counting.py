@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tremula.base.errors import MissingPerfEstimate
-from tremula.base.standing import Standing
+from tremula.base.provenance import Standing
 from tremula.base.types import float32, half, int32
 from tremula.codelets import (
     InOut,

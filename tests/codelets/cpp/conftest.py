@@ -119,7 +119,7 @@ def _columns(arena, field, values):
     columns = [starts] * has_rows + [offset] + [length] * has_length
 
     def read():
-        found = [arena.view(p, a.size, dtype).copy() for p, a in zip(places, arrays, strict=True)]
-        return [found[a:b] for a, b in itertools.pairwise(starts)] if has_rows else found
+        result = [arena.view(p, a.size, dtype).copy() for p, a in zip(places, arrays, strict=True)]
+        return [result[a:b] for a, b in itertools.pairwise(starts)] if has_rows else result
 
     return columns, read

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tremula.base.errors import GraphProgramCompilationError, MissingPerfEstimate
-from tremula.base.standing import Standing
+from tremula.base.provenance import Standing
 from tremula.codelets.cpp import build, cpp_codelet_from_dict, load_cpp_codelets
 from tremula.codelets.cpp.codelet import prepare_kernels
 from tremula.codelets.cpp.counting import count_blocks
@@ -95,18 +95,18 @@ def test_vertices_with_shared_statics_are_compiled_together(compilations, call, 
 def test_builders_do_not_disturb_each_other(compilations, own_cache):
     """Two builders of one content, as two processes would be, both succeed and leave one file."""
     text = source(1, "*x -= N;")
-    found = []
+    result = []
 
     def build_afresh():
         library = load_cpp_codelets(text)["Add<0>"].library
-        found.append(build.Library(library.units, library.optimise, library.key).table())
+        result.append(build.Library(library.units, library.optimise, library.key).table())
 
     threads = [threading.Thread(target=build_afresh) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found[0] == found[1]
+    assert result[0] == result[1]
     assert not list(own_cache.glob("cpp/*.tmp"))
 
 

@@ -105,7 +105,7 @@ def test_importing_codelets_does_not_import_numba():
         f"import sys; sys.path.insert(0, {source!r}); import tremula.codelets; "
         "from tremula.codelets.python_codelet import PythonCodelet; print('numba' in sys.modules)"
     )
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert found.stdout.strip() == "False"
+    assert result.stdout.strip() == "False"

@@ -80,9 +80,9 @@ def chips(n: int) -> LoweredPrograms:
 def test_layers_on_other_chips_are_alike() -> None:
     """They differ in addresses and in the numbers of their tiles; what crosses chips is apart."""
     programs = chips(3)
-    found = programs.graph.set_on_chips()
-    assert found.first.tolist() == [0, 0, 0, 3]
-    assert found.n_tiles.tolist() == [0, 4, 8, 0]
+    result = programs.graph.set_on_chips()
+    assert result.first.tolist() == [0, 0, 0, 3]
+    assert result.n_tiles.tolist() == [0, 4, 8, 0]
     turning = [c for c in programs.alike_copies if c.first_on_chips != c.first]
     assert [c.n_tiles for c in turning] == [4], "of the second and the third; the first lay evenly"
 

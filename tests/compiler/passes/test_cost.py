@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tremula.base.errors import MissingPerfEstimate
-from tremula.base.standing import Standing
+from tremula.base.provenance import Standing
 from tremula.base.types import FLOAT, UNSIGNED_INT, float32
 from tremula.codelets import Input, MultiVertex, Output, SupervisorVertex, Vector, Vertex
 from tremula.compiler.passes.vertex_costs import STANDINGS, tiles_of_vertices
@@ -222,8 +222,8 @@ def test_data_dependent_vertices_are_counted(small_graph, analysed):
     for i in range(3):
         vertex = graph.add_vertex(cs, Count, {"x": x[i], "y": x[3 + i]}, tile=i // 2)
     graph.set_perf_estimate(vertex, 5)
-    found = analysed(graph, p.Execute(cs))
-    costs = found.costs
+    result = analysed(graph, p.Execute(cs))
+    costs = result.costs
     assert costs.needs_count.tolist() == [True]
     assert costs.is_active.tolist() == [[True]]
     assert costs.compute_sets[0].tables[0].cycles.tolist() == [-1, -1, 5]

@@ -21,12 +21,12 @@ def test_unions_hold_each_byte_once(listed):
     tile, low, high = columns(listed)
     wanted = {(int(t), at) for t, a, b in zip(tile, low, high, strict=True) for at in range(a, b)}
     for union in (merge_per_group, union_on_tiles):
-        found = union(tile, low, high, 4, SPAN)
-        pieces = list(zip(*(c.tolist() for c in found[:3]), strict=True))
+        result = union(tile, low, high, 4, SPAN)
+        pieces = list(zip(*(c.tolist() for c in result[:3]), strict=True))
         assert pieces == sorted(pieces)
         assert [(t, at) for t, a, b in pieces for at in range(a, b)] == sorted(wanted)
-        assert found.n_bytes.tolist() == [sum(t == i for t, _ in wanted) for i in range(4)]
-        assert found.n_joined.tolist() == [sum(p[0] == i for p in pieces) for i in range(4)]
+        assert result.n_bytes.tolist() == [sum(t == i for t, _ in wanted) for i in range(4)]
+        assert result.n_joined.tolist() == [sum(p[0] == i for p in pieces) for i in range(4)]
 
 
 @given(rows)

@@ -140,14 +140,14 @@ def test_liveness_matches_every_path(small_graph, tree, bodies, starts_clean):
         ]
     fresh = [p.WriteUndef(v) for v in variables] if starts_clean else []
     low = lower(graph, p.Sequence([*fresh, program_of(tree, variables, functions)]))
-    found = analyse_liveness(low)
+    result = analyse_liveness(low)
     always, needed = brute_force(low)
-    assert set(np.flatnonzero(found.always_live).tolist()) == always
+    assert set(np.flatnonzero(result.always_live).tolist()) == always
     for instruction, expected in needed.items():
         behind_call = set()
         if low.code[instruction, 0] == Op.CALL:
             behind_call = needed.get(instruction + 1, set())
-        got = set(found.live_at(instruction).tolist())
+        got = set(result.live_at(instruction).tolist())
         assert expected - always <= got
         assert got <= (expected | behind_call) - always
 
@@ -161,11 +161,11 @@ def test_spans_cover_all_live_ranges(small_graph, tree, body):
     functions = [graph.add_function(program_of(body, variables, []), "f")]
     fresh = [p.WriteUndef(v) for v in variables]
     low = lower(graph, p.Sequence([*fresh, program_of(tree, variables, functions)]))
-    found = analyse_liveness(low)
-    first, last = found.spans()
-    assert sorted(found.time_of.tolist()) == list(range(len(low.code)))
-    for instruction, time in enumerate(found.time_of.tolist()):
-        live = found.live_at(instruction)
+    result = analyse_liveness(low)
+    first, last = result.spans()
+    assert sorted(result.time_of.tolist()) == list(range(len(low.code)))
+    for instruction, time in enumerate(result.time_of.tolist()):
+        live = result.live_at(instruction)
         assert (first[live] <= time).all()
         assert (last[live] >= time).all()
 
@@ -196,12 +196,12 @@ def test_what_is_always_live(small_graph):
     first = p.Sequence([p.Copy(constant, v["temporary"]), p.Copy(v["temporary"], v["read"])])
     second = p.Copy(v["kept"], v["read"])
     third = p.Sequence([p.Copy(v["initial"], v["kept"]), p.Copy(v["written"], v["kept"])])
-    found = analyse_liveness(lower(graph, [first, second, third]))
+    result = analyse_liveness(lower(graph, [first, second, third]))
     names = [*names, "constant"]
-    is_always = {n for n, flag in zip(names, found.always_live, strict=True) if flag}
+    is_always = {n for n, flag in zip(names, result.always_live, strict=True) if flag}
     assert is_always == {"read", "written", "initial", "kept", "constant"}
-    assert not found.is_used[names.index("unused")]
-    ranges = zip(found.range_variable, found.range_first, found.range_last, strict=True)
+    assert not result.is_used[names.index("unused")]
+    ranges = zip(result.range_variable, result.range_first, result.range_last, strict=True)
     assert list(ranges) == [(names.index("temporary"), 0, 1)]
 
 
@@ -215,8 +215,8 @@ def test_partial_writes_keep_a_variable_alive_unless_undef(small_graph):
         steps = [p.Copy(source, data[0:2]), p.Copy(source, data[2:4]), p.Copy(data, sink)]
         if starts_undefined:
             steps.insert(0, p.WriteUndef(data))
-        found = analyse_liveness(lower(graph, p.Sequence(steps)))
-        assert found.always_live[1] == (not starts_undefined)
+        result = analyse_liveness(lower(graph, p.Sequence(steps)))
+        assert result.always_live[1] == (not starts_undefined)
 
 
 def test_compute_set_that_writes_all_of_a_variable(small_graph, touch):
@@ -228,8 +228,8 @@ def test_compute_set_that_writes_all_of_a_variable(small_graph, touch):
         for i in range(2):
             edges = dict.fromkeys(("reads", "changes", "writes"), data[0:0])
             graph.add_vertex(cs, touch, edges | {field: data[2 * i : 2 * i + 2]}, tile=0)
-        found = analyse_liveness(lower(graph, p.Execute(cs)))
-        assert bool(found.always_live[0]) is is_always
+        result = analyse_liveness(lower(graph, p.Execute(cs)))
+        assert bool(result.always_live[0]) is is_always
 
 
 def test_bytes_on_tiles(small_graph):
@@ -240,7 +240,7 @@ def test_bytes_on_tiles(small_graph):
     graph.set_tile_mapping(data[3:4], 1)
     graph.set_tile_mapping(data[4:10], 2)
     graph.create_host_read("data", data)
-    found = analyse_liveness(lower(graph, p.Sequence()))
-    assert found.tile.tolist() == [1, 2]
-    assert found.tile_bytes.tolist() == [4, 36]
-    assert found.always_live_bytes(4).tolist() == [0, 4, 36, 0]
+    result = analyse_liveness(lower(graph, p.Sequence()))
+    assert result.tile.tolist() == [1, 2]
+    assert result.tile_bytes.tolist() == [4, 36]
+    assert result.always_live_bytes(4).tolist() == [0, 4, 36, 0]

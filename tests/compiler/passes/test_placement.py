@@ -141,8 +141,8 @@ def test_peak_is_the_largest_moment(ranges, buffers):
 
 def test_temporaries_share_memory(small_graph, analysed):
     """Variables that are never live together take the room of the largest pair."""
-    found = analysed(*_with_graph(small_graph, 8 * KIB, n_links=6))
-    memory = found.memory
+    result = analysed(*_with_graph(small_graph, 8 * KIB, n_links=6))
+    memory = result.memory
     assert memory.category("Variables")[0] == 2 * 8 * KIB + 2 * 8 * KIB
     assert memory.temporary[CATEGORIES.index("Variables"), 0] == 2 * 8 * KIB
     assert not memory.is_full.any()
@@ -161,11 +161,11 @@ def test_routines_lie_once_on_a_tile(small_graph, analysed):
     cs = graph.add_compute_set("cs")
     for place, codelet in ((0, Divide), (2, DivideTwice)):
         graph.add_vertex(cs, codelet, {"n": data[place], "m": data[place + 1]}, tile=0)
-    found = analysed(graph, p.Execute(cs))
-    specs = [table.codelet.spec for table in found.low.graph.compute_sets[0].tables]
+    result = analysed(graph, p.Execute(cs))
+    specs = [table.codelet.spec for table in result.low.graph.compute_sets[0].tables]
     n_routine = dict(specs[0].routines)["integer_divide"]
     n_code = specs[0].n_code_bytes + specs[1].n_code_bytes + n_routine
-    assert found.memory.category("Vertex Code").tolist() == [n_code, 0, 0, 0]
+    assert result.memory.category("Vertex Code").tolist() == [n_code, 0, 0, 0]
 
 
 def test_categories(small_graph, analysed):
@@ -179,9 +179,9 @@ def test_categories(small_graph, analysed):
         part = slice(4 * i, 4 * i + 4)
         graph.add_vertex(cs, Move, {"x": data[part], "y": out[part], "scale": 2.0}, tile=i // 2)
     program = p.Sequence([p.Copy(constant, data[0:4]), p.Execute(cs)])
-    found = analysed(graph, program)
-    memory, machine = found.memory, chip("gc200")
-    n_code = found.low.graph.compute_sets[0].tables[0].codelet.spec.n_code_bytes
+    result = analysed(graph, program)
+    memory, machine = result.memory, chip("gc200")
+    n_code = result.low.graph.compute_sets[0].tables[0].codelet.spec.n_code_bytes
     assert memory.category("Vertex Code").tolist() == [n_code, n_code, 0, 0]
     assert memory.category("Vertex Instances").tolist() == [40, 20, 0, 0]  # two spans and a float
     assert memory.category("Constants").tolist() == [16, 0, 0, 0]
@@ -234,9 +234,9 @@ def test_out_of_memory_text(small_graph, analysed):
     big = graph.add_variable(FLOAT, [170_000], "big", mapping=2)
     small = graph.add_variable(FLOAT, [1000], "small", mapping=2)
     graph.create_host_read("big", big)
-    found = analysed(graph, p.Copy(big[0:1000], small))
-    assert found.memory.is_full.tolist() == [False, False, True, False]
-    error = _error_of(found)
+    result = analysed(graph, p.Copy(big[0:1000], small))
+    assert result.memory.is_full.tolist() == [False, False, True, False]
+    error = _error_of(result)
     text = str(error)
     machine = chip("gc200")
     assert "Out of memory on 1 tile(s): tile 2 needs" in text
@@ -248,8 +248,8 @@ def test_out_of_memory_text(small_graph, analysed):
 
 def test_no_error_when_all_fits(small_graph, analysed):
     """A program that fits has no error."""
-    found = analysed(*_with_graph(small_graph, 64))
-    assert _error_of(found) is None
+    result = analysed(*_with_graph(small_graph, 64))
+    assert _error_of(result) is None
 
 
 def test_code_must_fit_region_0(small_graph, analysed, monkeypatch):
@@ -262,9 +262,9 @@ def test_code_must_fit_region_0(small_graph, analysed, monkeypatch):
     fields = {f: getattr(codelet.spec, f) for f in CodeletSpec.__dataclass_fields__}
     grown = CodeletSpec(**{**fields, "n_code_bytes": 250 * KIB})
     monkeypatch.setattr(codelet, "spec", grown)
-    found = analysed(graph, p.Execute(cs))
-    assert found.memory.is_full.tolist() == [True, False, False, False]
-    text = str(_error_of(found))
+    result = analysed(graph, p.Execute(cs))
+    assert result.memory.is_full.tolist() == [True, False, False, False]
+    text = str(_error_of(result))
     assert "largest: vertex code 256,000" in text
     room = chip("gc200").n_bytes_region0
     assert f"bytes of code but has {room:,} for it" in text

@@ -5,10 +5,10 @@ import shutil
 import numpy as np
 import pytest
 
-from tremula.codelets import native_sweeps
-from tremula.codelets import sweep as sweep_module
-from tremula.codelets.native_sweeps import Column, NativeSweep, compiled, kind_of
-from tremula.codelets.sweep import Sweep
+from tremula.column_loops import native as native_sweeps
+from tremula.column_loops import sweep as sweep_module
+from tremula.column_loops.native import Column, NativeSweep, compiled, kind_of
+from tremula.column_loops.sweep import Sweep
 from tremula.compiler.passes import sweeps
 from tremula.poplar.tensors import interval_sweeps
 

@@ -22,8 +22,8 @@ def test_tensors_come_by_sorted_key():
     """Of a graph without types, and its batch; what is no tensor is left out."""
     (graph,) = random_graphs([(3, 4)], 0)
     keys = ["edge_attr", "edge_index", "fingerprint", "is_ring", "x", "y", "z"]
-    found = list(PARSER.yieldTensors(graph))
-    assert all(a is graph[key] for a, key in zip(found, keys, strict=True))
+    result = list(PARSER.yieldTensors(graph))
+    assert all(a is graph[key] for a, key in zip(result, keys, strict=True))
     made = doubled(graph)
     assert torch.equal(made.x, 2 * graph.x)
 

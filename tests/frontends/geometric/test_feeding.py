@@ -31,7 +31,7 @@ from tremula.frontends.geometric.fixed_size.collate import (
 from tremula.frontends.geometric.loaders.poptorch import _N_IN_USE, _announce
 from tremula.frontends.geometric.ops.neighbours import radius_graph
 from tremula.ir.cuda_capture import capturing
-from tremula.ir.host.ahead import follower
+from tremula.ir.host.transfer.input_prefetch import follower
 
 SIZES = [(3, 4), (7, 2), (1, 0), (5, 9), (4, 4), (2, 3), (6, 6), (3, 1)]
 
@@ -174,9 +174,9 @@ def test_threads_keep_the_order():
 @pytest.mark.parametrize("n", [0, 1, 2, 5, 64])
 def test_work_is_shared_out(n):
     """Every number is in one part, whatever there are of them; errors of a part are raised."""
-    found = []
-    shared_out(lambda part: found.extend(range(part.start, part.stop)), n)
-    assert sorted(found) == list(range(n))
+    result = []
+    shared_out(lambda part: result.extend(range(part.start, part.stop)), n)
+    assert sorted(result) == list(range(n))
     if n:
         with pytest.raises(ZeroDivisionError):
             shared_out(lambda part: 1 // (part.start - part.start), n)

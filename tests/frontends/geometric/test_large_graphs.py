@@ -66,12 +66,12 @@ def test_neighbours_are_those_of_the_graph():
     loader = NeighborLoader(GRAPH, [3, 2], batch_size=10)
     edges = set(map(tuple, GRAPH.edge_index.t().tolist()))
     for batch in loader:
-        seeds, found = batch.input_id, batch.number
-        assert torch.equal(found[: len(seeds)], seeds)
-        assert len(found.unique()) == len(found)
+        seeds, result = batch.input_id, batch.number
+        assert torch.equal(result[: len(seeds)], seeds)
+        assert len(result.unique()) == len(result)
         for row, col in batch.edge_index.t().tolist():
-            assert (int(found[row]), int(found[col])) in edges
-        into = batch.edge_index[1].bincount(minlength=len(found))
+            assert (int(result[row]), int(result[col])) in edges
+        into = batch.edge_index[1].bincount(minlength=len(result))
         assert into[: len(seeds)].max() <= 3
         assert into[len(seeds) :].max() <= 2
 
@@ -80,13 +80,13 @@ def test_all_neighbours():
     """-1 takes every edge once, in each of the nodes that are new."""
     incoming = Incoming(torch.tensor([0, 2, 3, 3]), torch.tensor([1, 2, 0]))
     kind = ("n", "to", "n")
-    found = sample_neighbours({kind: incoming}, {"n": torch.tensor([0])}, {kind: [-1, -1]})
-    assert found.nodes["n"].tolist() == [0, 1, 2]
-    assert list(zip(found.rows[kind].tolist(), found.cols[kind].tolist(), strict=True)) == [
+    result = sample_neighbours({kind: incoming}, {"n": torch.tensor([0])}, {kind: [-1, -1]})
+    assert result.nodes["n"].tolist() == [0, 1, 2]
+    assert list(zip(result.rows[kind].tolist(), result.cols[kind].tolist(), strict=True)) == [
         (1, 0), (2, 0), (0, 1),
     ]  # fmt: skip
-    assert found.n_nodes["n"] == [1, 2, 0]
-    assert found.n_edges[kind] == [2, 1]
+    assert result.n_nodes["n"] == [1, 2, 0]
+    assert result.n_edges[kind] == [2, 1]
 
 
 def test_neighbor_loader_pads():

@@ -44,14 +44,14 @@ def test_stream_packing(module, shuffle):
     )
     batches = list(loader)
     assert len({str(shapes(batch)) for batch in batches}) == 1
-    found = torch.cat([batch.fingerprint[batch.graphs_mask] for batch in batches])
+    result = torch.cat([batch.fingerprint[batch.graphs_mask] for batch in batches])
     expected = torch.cat([graph.fingerprint for graph in GRAPHS])
-    assert torch.equal(found.sort(0).values, expected.sort(0).values)
+    assert torch.equal(result.sort(0).values, expected.sort(0).values)
     if shuffle:
         with pytest.raises(NotImplementedError, match="cannot be determined"):
             len(loader)
     else:
-        assert torch.equal(found, expected)
+        assert torch.equal(result, expected)
         assert len(loader) == len(batches)
 
 

@@ -123,5 +123,5 @@ def test_the_notebook_is_the_same_on_tiles(monkeypatch):
     with monkeypatch.context() as patched:
         expected = losses_of(patched, 112, SMALL, **numbers)
     with configured(tiles="run"):
-        found = losses_of(monkeypatch, 112, SMALL, **numbers)
-    assert found == pytest.approx(expected, rel=1e-4)
+        result = losses_of(monkeypatch, 112, SMALL, **numbers)
+    assert result == pytest.approx(expected, rel=1e-4)

@@ -14,7 +14,7 @@ from poptorch_geometric import ops
 from poptorch_geometric.override import FUNCTIONS, METHODS, Overrides
 from tests.frontends.geometric.graphs import SEEDS
 from tremula.frontends.geometric.ops import self_loops
-from tremula.frontends.poptorch.ops.splines import spline_basis
+from tremula.frontends.shared.splines import spline_basis
 
 SETTINGS = settings(max_examples=30, deadline=None)
 
@@ -39,10 +39,10 @@ def test_knn_and_radius_equal_brute_force(seed, n_x, n_y, n_examples, k):
     """Neighbours in order of distance, or of place within a radius; -1 for those missing."""
     x, batch_x = points(seed, n_x, n_examples)
     y, batch_y = points(seed + 1, n_y, n_examples)
-    found = ops.knn(x, y, k, batch_x, batch_y)
+    result = ops.knn(x, y, k, batch_x, batch_y)
     near = ops.radius(x, y, 1.5, batch_x, batch_y, max_num_neighbors=k)
-    assert found.shape == near.shape == (2, n_y * k)
-    rows = zip(found[1].view(n_y, k).tolist(), near[1].view(n_y, k).tolist(), strict=True)
+    assert result.shape == near.shape == (2, n_y * k)
+    rows = zip(result[1].view(n_y, k).tolist(), near[1].view(n_y, k).tolist(), strict=True)
     for (got, got_near), (order, distance) in zip(
         rows, neighbours(x, y, batch_x, batch_y), strict=True
     ):
@@ -199,8 +199,8 @@ def test_missing_neighbours_on_tiles(name, monkeypatch):
     torch.manual_seed(0)
     model, batch = MISSING_CASES[name](), torch.tensor([0, 1, 1, 2, 2, 2])
     x = torch.randn(6, 3)
-    found = poptorch.inferenceModel(model, poptorch.Options().useIpuModel(True))(x, batch)
-    torch.testing.assert_close(found, model(x, batch), rtol=1e-4, atol=1e-5)
+    result = poptorch.inferenceModel(model, poptorch.Options().useIpuModel(True))(x, batch)
+    torch.testing.assert_close(result, model(x, batch), rtol=1e-4, atol=1e-5)
 
 
 def test_layers_that_weigh_edges_refuse_missing_ones():
@@ -220,13 +220,13 @@ def test_points_of_small_graphs_are_taken_again():
     torch.manual_seed(0)
     layer = pyg.XConv(2, 3, dim=3, kernel_size=3, hidden_channels=2).eval()
     x, pos = torch.randn(5, 2), torch.randn(5, 3)
-    found = poptorch.inferenceModel(layer)(x, pos, torch.tensor([0, 0, 0, 1, 1]))
-    torch.testing.assert_close(found[:3], layer(x[:3], pos[:3]))
+    result = poptorch.inferenceModel(layer)(x, pos, torch.tensor([0, 0, 0, 1, 1]))
+    torch.testing.assert_close(result[:3], layer(x[:3], pos[:3]))
     near = [3, 4, 3, 4, 3, 4]  # of points 3 and 4: itself, the other, itself again
     offset = pos[near] - pos[[3, 3, 3, 4, 4, 4]]
     lifted = torch.cat([layer.mlp1(offset), x[near].view(2, 3, 2)], -1)
     turn = layer.mlp2(offset.view(2, 9))
-    torch.testing.assert_close(found[3:], layer.conv(lifted.transpose(1, 2).contiguous() @ turn))
+    torch.testing.assert_close(result[3:], layer.conv(lifted.transpose(1, 2).contiguous() @ turn))
     for batch in (None, torch.tensor([0, 0])):
         with pytest.raises(ValueError, match="XConv needs 3 points"):
             layer(x[:2], pos[:2], batch)
@@ -263,8 +263,8 @@ def test_points_in_voxels():
     """Points share a number if they share a voxel and an example."""
     pos = torch.tensor([[0.1, 0.1], [0.4, 0.2], [0.6, 0.1], [0.1, 0.1], [1.4, 0.9]])
     batch = torch.tensor([0, 0, 0, 1, 1])
-    found = pyg.voxel_grid(pos, [0.5, 1.0], batch, start=0.0, end=[1.9, 0.9])
-    assert found.tolist() == [0, 0, 1, 4, 6]
+    result = pyg.voxel_grid(pos, [0.5, 1.0], batch, start=0.0, end=[1.9, 0.9])
+    assert result.tolist() == [0, 0, 1, 4, 6]
     free = pyg.voxel_grid(pos, 0.5)
     assert free.tolist() == [0, 0, 1, 0, 5]
 
@@ -274,6 +274,6 @@ def test_greedy_matching():
     edges = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 0], [1, 0, 2, 1, 3, 2, 0, 3]])
     weight = torch.tensor([1.0, 1.0, 9.0, 9.0, 1.0, 1.0, 9.0, 9.0])
     assert pyg.graclus(edges, weight).tolist() == [0, 1, 1, 0]
-    found = pyg.graclus(edges, num_nodes=5)
-    assert found[4] == 4
-    assert sorted(torch.bincount(found[:4]).tolist(), reverse=True)[:2] == [2, 2]
+    result = pyg.graclus(edges, num_nodes=5)
+    assert result[4] == 4
+    assert sorted(torch.bincount(result[:4]).tolist(), reverse=True)[:2] == [2, 2]

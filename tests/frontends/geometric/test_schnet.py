@@ -110,7 +110,7 @@ def test_results_do_not_depend_on_packing():
     graphs = molecules(9, seed=3)
     columns = with_radius_graph(GraphColumns.from_dataset(graphs), 4.0)
     torch.manual_seed(0)
-    found = []
+    result = []
     for sizes, packs in (
         ((40, 150, 10), [list(range(9))]),
         ((20, 80, 5), [[3, 1, 4], [0, 5, 8], [2, 6, 7]]),
@@ -125,6 +125,6 @@ def test_results_do_not_depend_on_packing():
             fields = (batch.z, batch.pos, batch.edge_index, batch.batch, batch.y)
             prediction, _ = model(*fields, batch.graphs_mask)
             out[pack] = prediction[: len(pack)].detach()
-        found.append(out)
-    torch.testing.assert_close(found[1], found[0])
-    torch.testing.assert_close(found[2], found[0])
+        result.append(out)
+    torch.testing.assert_close(result[1], result[0])
+    torch.testing.assert_close(result[2], result[0])

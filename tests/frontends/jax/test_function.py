@@ -10,7 +10,7 @@ import tremula
 import tremula.jax
 from tremula.frontends.jax.evaluate import KNOWN_VERSIONS, evaluate
 from tremula.frontends.jax.function import JitFunction
-from tremula.ir.host import loops
+from tremula.ir.host.programs import compiled_loops as loops
 from tremula.vision.pva.report import openReport
 
 
@@ -197,8 +197,8 @@ def test_compiled_scans(monkeypatch):
 
     compiled, x = tremula.jax.jit(function), jnp.linspace(-1, 1, 24).reshape(8, 3)
     with tremula.configured(host="inductor"):
-        found = compiled(x)
-    for ours, plain in zip(*map(jax.tree_util.tree_leaves, (found, compiled(x))), strict=True):
+        result = compiled(x)
+    for ours, plain in zip(*map(jax.tree_util.tree_leaves, (result, compiled(x))), strict=True):
         np.testing.assert_allclose(ours, plain, rtol=1e-5, atol=1e-6)
 
 
@@ -208,5 +208,5 @@ def test_the_compiled_tangent():
     """Inductor's tanh is a quotient of polynomials, as exact as JAX's, at the ends, too."""
     x = np.float32([*np.linspace(-10, 10, 1001), 1e-8, -1e-4, 1e4, np.inf, -np.inf, np.nan])
     with tremula.configured(host="inductor"):
-        found = np.asarray(tremula.jax.jit(jnp.tanh)(x))
-    np.testing.assert_allclose(found, np.tanh(x.astype(np.float64)), rtol=4e-7, atol=0)
+        result = np.asarray(tremula.jax.jit(jnp.tanh)(x))
+    np.testing.assert_allclose(result, np.tanh(x.astype(np.float64)), rtol=4e-7, atol=0)

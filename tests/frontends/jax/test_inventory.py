@@ -53,8 +53,8 @@ I = np.arange(1, 13, dtype=np.int32).reshape(3, 4)
 @pytest.mark.parametrize("module", NAMES)
 def test_names(module):
     """The modules have the names that programs import."""
-    found = import_module(module)
-    assert not [name for name in NAMES[module].split() if not hasattr(found, name)]
+    result = import_module(module)
+    assert not [name for name in NAMES[module].split() if not hasattr(result, name)]
 
 
 @pytest.mark.slow
@@ -63,18 +63,18 @@ def test_every_primitive_maps():
 
     def mapped(x, i):
         rows, whole = ti.tile_put_sharded(x, TILES), ti.tile_put_sharded(i, TILES)
-        found = {}
+        result = {}
         for name in UNARY + BINARY + OF_INTEGERS:
             operands = [whole if name in OF_INTEGERS else rows] * (1 + (name in BINARY))
-            found[f"{name}_inplace"] = ti.tile_map(getattr(ti.lax, f"{name}_inplace_p"), *operands)
+            result[f"{name}_inplace"] = ti.tile_map(getattr(ti.lax, f"{name}_inplace_p"), *operands)
             function = getattr(jax.lax, {"not": "bitwise_not"}.get(name, name))
             options = {"round": {"rounding_method": jax.lax.RoundingMethod.AWAY_FROM_ZERO}}
             line = jax.make_jaxpr(function)(*(one.array[0] for one in operands)).eqns[0]
             params = {**line.params, **options.get(name, {})}
-            found[name] = ti.tile_map(getattr(ti.lax, f"{name}_p"), *operands, **params)
+            result[name] = ti.tile_map(getattr(ti.lax, f"{name}_p"), *operands, **params)
         for name in COMPARED:
-            found[name] = ti.tile_map(getattr(ti.lax, f"{name}_p"), whole, whole)
-        return {name: one.array for name, one in found.items()}
+            result[name] = ti.tile_map(getattr(ti.lax, f"{name}_p"), whole, whole)
+        return {name: one.array for name, one in result.items()}
 
     expected, ours = jax.jit(mapped)(X, I), tremula.jax.jit(mapped)(X, I)
     for name, theirs in expected.items():
@@ -90,17 +90,17 @@ def test_seeds_of_the_hardware(choices):
 
     def drawn(seeds):
         kept = tile_set_hw_seeds(ti.tile_put_sharded(seeds, TILES))
-        found = tile_get_hw_seeds(TILES)
-        return kept, found, ti.lax.tile_random_uniform(TILES, 8, jnp.float32)
+        result = tile_get_hw_seeds(TILES)
+        return kept, result, ti.lax.tile_random_uniform(TILES, 8, jnp.float32)
 
     seeds = np.random.default_rng(0).integers(1, 2**32, (3, 6, 4), dtype=np.uint32)
     with tremula.configured(**choices):
         function = tremula.jax.jit(drawn)
-        (kept, found, first), (_, _, again) = function(seeds), function(seeds)
+        (kept, result, first), (_, _, again) = function(seeds), function(seeds)
         other = function(seeds[::-1].copy())[2]
-    assert found.dtype == np.uint32
+    assert result.dtype == np.uint32
     np.testing.assert_array_equal(kept.array, seeds)
-    np.testing.assert_array_equal(found.array, seeds)
+    np.testing.assert_array_equal(result.array, seeds)
     np.testing.assert_array_equal(first.array, again.array)
     assert not np.array_equal(first.array, other.array)
 

@@ -52,9 +52,9 @@ def arrays(dtype):
 def everything(x, y):
     """All functions that the type has."""
     kind = kind_of(x.dtype.name)
-    found = [f(x) for f in UNARY["any"] + UNARY[kind]]
-    found += [f(x, y) for f in BINARY["any"] + BINARY[kind]]
-    return found + [f(x, axis=axis) for f in ALONG for axis in range(x.ndim)]
+    result = [f(x) for f in UNARY["any"] + UNARY[kind]]
+    result += [f(x, y) for f in BINARY["any"] + BINARY[kind]]
+    return result + [f(x, axis=axis) for f in ALONG for axis in range(x.ndim)]
 
 
 @pytest.mark.slow
@@ -69,13 +69,13 @@ def everything(x, y):
 def test_types_and_shapes(dtype):
     """Every type that arrays may have, in shapes that broadcast."""
     x, y = arrays(dtype)
-    for place, (ours, theirs) in enumerate(
+    for index, (ours, theirs) in enumerate(
         zip(tremula.jax.jit(everything)(x, y), jax.jit(everything)(x, y), strict=True)
     ):
-        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), place
+        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), index
         tolerance = {"float16": 2e-3, "bfloat16": 2e-2}.get(theirs.dtype.name, 2e-5)
         wide = [np.asarray(one).astype(np.float64) for one in (ours, theirs)]
-        np.testing.assert_allclose(*wide, rtol=tolerance, atol=tolerance, err_msg=str(place))
+        np.testing.assert_allclose(*wide, rtol=tolerance, atol=tolerance, err_msg=str(index))
 
 
 def gradient_of(function, operands):

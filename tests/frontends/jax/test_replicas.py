@@ -54,8 +54,8 @@ def test_collectives_of_pmap(choices):
         return collectives(x, scale), lax.ppermute(x, "i", [(0, 1)])  # to some: not in `vmap`
 
     with tremula.configured(**choices):
-        found, sent = mapped(X, 0.5)
-    assert_same(found, expected)
+        result, sent = mapped(X, 0.5)
+    assert_same(result, expected)
     np.testing.assert_array_equal(sent, np.stack([np.zeros_like(X[0]), X[0]], 1))
 
 

@@ -52,15 +52,15 @@ class Doubled(tremula.Vertex):
 def everywhere(function, *operands):
     """What JAX, the host and tiles give."""
     expected = jax.jit(function)(*operands)
-    found = [tremula.jax.jit(function)(*operands)]
+    result = [tremula.jax.jit(function)(*operands)]
     with tremula.configured(**ON_TILES):
-        found.append(tremula.jax.jit(function)(*operands))
-    return expected, found
+        result.append(tremula.jax.jit(function)(*operands))
+    return expected, result
 
 
 def assert_same(function, *operands):
-    expected, found = everywhere(function, *operands)
-    for got in found:
+    expected, result = everywhere(function, *operands)
+    for got in result:
         pairs = zip(*map(jax.tree_util.tree_leaves, (got, expected)), strict=True)
         for ours, theirs in pairs:
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)

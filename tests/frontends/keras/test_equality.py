@@ -34,13 +34,13 @@ def sampled(names, *sample):
 
 def both(run):
     """What `run` gives of plain Keras, and of compiled steps."""
-    found = []
+    result = []
     for place in (contextlib.nullcontext(), ipu.ipu_strategy.IPUStrategy().scope()):
         with place:
             keras.utils.clear_session()  # names of metrics count from one again
             keras.utils.set_random_seed(5)
-            found.append(run())
-    return found
+            result.append(run())
+    return result
 
 
 def fitted(optimizer, loss, y=ONE_HOT, measured=()):
@@ -60,8 +60,8 @@ def fitted(optimizer, loss, y=ONE_HOT, measured=()):
 def assert_same(theirs, ours, rtol=3e-5):
     for name, value in theirs[0].items():
         np.testing.assert_allclose(ours[0][name], value, rtol=rtol, atol=1e-6, err_msg=name)
-    for found, expected in zip(ours[1], theirs[1], strict=True):
-        np.testing.assert_allclose(found, expected, rtol=rtol, atol=2e-6)
+    for result, expected in zip(ours[1], theirs[1], strict=True):
+        np.testing.assert_allclose(result, expected, rtol=rtol, atol=2e-6)
 
 
 OPTIMISERS = classes(

@@ -67,8 +67,8 @@ def fitted(place, optimizer, **compiled):
         model = cnn(optimizer, **compiled)
         history = model.fit(IMAGES, CLASSES, batch_size=4, epochs=1, shuffle=False, verbose=0)
         tested = model.evaluate(IMAGES, CLASSES, batch_size=4, verbose=0)
-        found = model.predict(IMAGES, batch_size=4, verbose=0)
-    return history.history, model.get_weights(), tested, found
+        result = model.predict(IMAGES, batch_size=4, verbose=0)
+    return history.history, model.get_weights(), tested, result
 
 
 def assert_same(ours, theirs, tolerance=2e-5):
@@ -103,15 +103,15 @@ def test_three_steps_are_those_of_keras(name):
 )
 def test_branches_of_losses_and_optimisers_are_chosen_by_value(loss, make):
     """What Keras decides by a value, in a loss or an update, the step decides, too."""
-    found = []
+    result = []
     for place in (contextlib.nullcontext(), scope()):
         with place:
             model = linear()
             model.compile(loss=loss, optimizer=make())
             model.fit(ROWS, np.round(TARGETS), batch_size=2, shuffle=False, verbose=0)
         states = [v.numpy() for v in model.optimizer.variables if v.name != "step_counter"]
-        found.append([*model.get_weights(), *states])
-    for theirs, ours in zip(*found, strict=True):
+        result.append([*model.get_weights(), *states])
+    for theirs, ours in zip(*result, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6, rtol=5e-3)
 
 

@@ -32,14 +32,14 @@ def small_chip():
 def values(case):
     """Inputs of some batches."""
     rng = np.random.default_rng(1)
-    found = []
+    result = []
     for given in case.inputs:
         shape = (BATCH * N_STEPS, *given.shape)
         if given.n_values:
-            found.append(rng.integers(0, given.n_values, shape).astype(np.int32))
+            result.append(rng.integers(0, given.n_values, shape).astype(np.int32))
         else:
-            found.append((rng.random(shape) * given.scale).astype(np.float32))
-    return found
+            result.append((rng.random(shape) * given.scale).astype(np.float32))
+    return result
 
 
 def run(case, place):
@@ -50,13 +50,13 @@ def run(case, place):
         inputs = [keras.Input(g.shape, dtype=t) for g, t in zip(case.inputs, types, strict=True)]
         model = keras.Model(inputs, case.applied(inputs))
         data = values(case)
-        found = model.predict(data, batch_size=BATCH, verbose=0)
-        if not case.trains or np.asarray(found).dtype.kind != "f":
-            return found, [], []
-        target = np.random.default_rng(2).random(np.shape(found)).astype(np.float32)
+        result = model.predict(data, batch_size=BATCH, verbose=0)
+        if not case.trains or np.asarray(result).dtype.kind != "f":
+            return result, [], []
+        target = np.random.default_rng(2).random(np.shape(result)).astype(np.float32)
         model.compile("sgd", "mse")
         fitted = model.fit(data, target, batch_size=BATCH, shuffle=False, verbose=0)
-        return found, fitted.history["loss"], model.get_weights()
+        return result, fitted.history["loss"], model.get_weights()
 
 
 def assert_like_keras(case, place, tolerance):
@@ -68,8 +68,8 @@ def assert_like_keras(case, place, tolerance):
     if case.is_random:
         return
     np.testing.assert_allclose(ours[1], theirs[1], rtol=tolerance)
-    for found, expected in zip(ours[2], theirs[2], strict=True):
-        np.testing.assert_allclose(found, expected, atol=tolerance)
+    for result, expected in zip(ours[2], theirs[2], strict=True):
+        np.testing.assert_allclose(result, expected, atol=tolerance)
 
 
 def compiled(**choices):

@@ -64,9 +64,9 @@ def test_a_loop_trains_as_fit_does(tiles):
         model, optimizer = model_of_one_layer(), optimizers.SGD(0.1, momentum=0.9)
         args = [iter(batches()), outfeed, model, optimizer, 4]
         strategy.run(training_loop, args=args)
-        found = outfeed.dequeue()
-    assert found.shape == (4,)
-    assert float(found[0]) > 0
+        result = outfeed.dequeue()
+    assert result.shape == (4,)
+    assert float(result[0]) > 0
     for own, other in zip(model.get_weights(), theirs.get_weights(), strict=True):
         np.testing.assert_allclose(own, other, atol=1e-5)
 
@@ -88,9 +88,9 @@ def test_names_of_the_module_and_arguments_that_are_arrays():
 
     strategy = ipu.ipu_strategy.IPUStrategy()
     with strategy.scope():
-        found = strategy.run(doubled, args=[np.float32([2.0])])
+        result = strategy.run(doubled, args=[np.float32([2.0])])
         strategy.run(predicting)
-    np.testing.assert_allclose(found, 2 * of_keras(model, ROWS_OF_MODULE), rtol=1e-5)
+    np.testing.assert_allclose(result, 2 * of_keras(model, ROWS_OF_MODULE), rtol=1e-5)
     predicted, x = outfeed.dequeue()
     np.testing.assert_array_equal(x, ROWS[4:6])
     np.testing.assert_allclose(predicted, of_keras(model, ROWS[4:6]), rtol=1e-5)

@@ -98,10 +98,10 @@ def test_stages_are_those_of_the_call_else_of_the_layer():
         with ipu.PipelineStage(1):
             again = shared(x)
         twice = keras.Model(inputs, shared(again))
-    found = [a.pipeline_stage for a in model.get_pipeline_stage_assignment()]
-    assert found == [0, 1, 1]
-    found = [(a.node_index, a.pipeline_stage) for a in twice.get_pipeline_stage_assignment()]
-    assert found == [(0, 0), (1, 1), (2, 0)]
+    result = [a.pipeline_stage for a in model.get_pipeline_stage_assignment()]
+    assert result == [0, 1, 1]
+    result = [(a.node_index, a.pipeline_stage) for a in twice.get_pipeline_stage_assignment()]
+    assert result == [(0, 0), (1, 1), (2, 0)]
 
 
 def test_assignments_are_got_changed_and_set(capsys):

@@ -39,7 +39,7 @@ def fitted(model, epochs=1):
 @pytest.mark.slow
 def test_mixed_precision_trains_as_in_keras():
     """Four steps of halves with Keras's scaling: losses, weights, scale and counter."""
-    found = []
+    result = []
     for place in (None, ipu.ipu_strategy.IPUStrategy().scope()):
         if place is not None:
             place.__enter__()
@@ -48,7 +48,7 @@ def test_mixed_precision_trains_as_in_keras():
         )
         model = halves(scaled)
         loss = fitted(model)
-        found.append(
+        result.append(
             (
                 loss,
                 model.get_weights(),
@@ -58,7 +58,7 @@ def test_mixed_precision_trains_as_in_keras():
         )
         if place is not None:
             place.__exit__(None, None, None)
-    theirs, ours = found
+    theirs, ours = result
     assert ours[2:] == theirs[2:] == (1024.0, 1)
     np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-3)
     for own, other in zip(ours[1], theirs[1], strict=True):

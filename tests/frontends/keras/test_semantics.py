@@ -60,11 +60,11 @@ def test_a_resumed_run_equals_one_that_was_not_interrupted(tmp_path):
         expected = fitted(whole, epochs=3)["loss"]
         first = classifier(dropout=0.5, steps_per_execution=4)
         saved = keras.callbacks.ModelCheckpoint(tmp_path / "at_{epoch}.keras")
-        found = fitted(first, epochs=1, callbacks=[saved])["loss"]
+        result = fitted(first, epochs=1, callbacks=[saved])["loss"]
         resumed = keras.models.load_model(tmp_path / "at_1.keras")
         resumed.steps_per_execution = 4
-        found += fitted(resumed, epochs=3, initial_epoch=1)["loss"]
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+        result += fitted(resumed, epochs=3, initial_epoch=1)["loss"]
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
     for own, other in zip(resumed.get_weights(), whole.get_weights(), strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-6, atol=1e-7)
 

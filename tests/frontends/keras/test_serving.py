@@ -43,9 +43,9 @@ def exported(tmp_path_factory):
             preprocessing_step=lambda x: x * 2 - 1,
             postprocessing_step=lambda y: (keras.ops.argmax(y, -1), y),
         )
-        found = model.predict(ROWS * 2 - 1, batch_size=3, verbose=0)
+        result = model.predict(ROWS * 2 - 1, batch_size=3, verbose=0)
     reset_ipu_configuration()
-    return model, folder, found
+    return model, folder, result
 
 
 @pytest.mark.slow
@@ -53,8 +53,8 @@ def test_a_file_predicts_as_the_model_does(exported):
     """On this computer and vertex by vertex, with what comes before and after."""
     _, folder, expected = exported
     served = tremula.load_served(folder)
-    for best, found in (served(ROWS), served.run_on_tiles(ROWS)):
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    for best, result in (served(ROWS), served.run_on_tiles(ROWS)):
+        np.testing.assert_allclose(result, expected, rtol=1e-5)
         np.testing.assert_array_equal(best, expected.argmax(-1))
     assert served.report().total_cycles > 0
     assert served.about.batch_size == 3

@@ -65,10 +65,10 @@ def test_inputs_and_outputs_say_what_they_are(layer):
 def test_any_tensor_can_be_asked_for(layer):
     """Intermediate tensors have their ONNX names; arrays are taken, too."""
     x = np.ones((3, 4), np.float32)
-    found = layer.run({"x": x}, ["target", "hidden"])
-    assert found["target"].tolist() == [3, 2, 4]
+    result = layer.run({"x": x}, ["target", "hidden"])
+    assert result["target"].tolist() == [3, 2, 4]
     expected = x @ layer.module.fc_weight.detach().numpy() + layer.module.fc_bias.detach().numpy()
-    np.testing.assert_allclose(found["hidden"].detach().numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(result["hidden"].detach().numpy(), expected, rtol=1e-5)
     with pytest.raises(OnnxError, match=r"no tensor 'hiden'.*\n.*'hidden'"):
         layer.run({"x": x}, ["hiden"])
     with pytest.raises(OnnxError, match="input 'x' is missing"):
@@ -81,8 +81,8 @@ def test_it_runs_on_the_host_and_on_tiles(layer, tiles):
     x = torch.linspace(-1, 1, 12).reshape(3, 4)
     (expected,) = layer.module(x)
     with tremula.configured(tiles=tiles):
-        (found,) = poptorch.inferenceModel(layer.module)(x)
-    torch.testing.assert_close(found, expected.detach(), rtol=1e-5, atol=1e-6)
+        (result,) = poptorch.inferenceModel(layer.module)(x)
+    torch.testing.assert_close(result, expected.detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_a_shape_that_depends_on_data_is_an_error():
@@ -156,8 +156,8 @@ def test_weights_train(tiles):
             self.inner = inner
 
         def forward(self, x, labels):
-            (found,) = self.inner(x)
-            return found, torch.nn.functional.nll_loss(found, labels)
+            (result,) = self.inner(x)
+            return result, torch.nn.functional.nll_loss(result, labels)
 
     x, labels = torch.randn(5, 4, generator=torch.Generator().manual_seed(2)), torch.arange(5) % 3
     model = WithLoss(imported.module)

@@ -40,8 +40,8 @@ def is_known(name):
 
 
 def failures(cases, backend, atol=0.0):
-    found = (failure_of(case, backend, atol) for case in cases if not is_known(case.name))
-    return [text for text in found if text]
+    result = (failure_of(case, backend, atol) for case in cases if not is_known(case.name))
+    return [text for text in result if text]
 
 
 def modules_of(words):

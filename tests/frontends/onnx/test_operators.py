@@ -35,8 +35,8 @@ def check(op, inputs, n_outputs=1, *, opset=OPSET, domain="", rtol=1e-5, atol=1e
         imports.append(helper.make_opsetid(domain, 3))
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
     expected = ReferenceEvaluator(model).run(None, given)
-    found = OnnxBackend.prepare(model).run(given)
-    for ours, theirs in zip(found, expected, strict=True):
+    result = OnnxBackend.prepare(model).run(given)
+    for ours, theirs in zip(result, expected, strict=True):
         theirs = np.asarray(theirs)
         assert ours.dtype == theirs.dtype
         assert ours.shape == theirs.shape
@@ -293,9 +293,9 @@ def test_casts_to_small_types_are_exact(name):
     ]
     graph = helper.make_graph([node], "cast", infos[:1], infos[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)])
-    (found,) = OnnxBackend.prepare(model).run([x])
-    assert found.dtype == array
-    np.testing.assert_array_equal(found.astype(np.float32), x.astype(array).astype(np.float32))
+    (result,) = OnnxBackend.prepare(model).run([x])
+    assert result.dtype == array
+    np.testing.assert_array_equal(result.astype(np.float32), x.astype(array).astype(np.float32))
 
 
 def test_classic_trees():

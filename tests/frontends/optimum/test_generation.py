@@ -142,8 +142,8 @@ def test_whisper_transcribes_as_in_transformers():
     plain.generation_config.decoder_start_token_id = 1
     sound = {"input_features": tiny.batch["input_features"], "max_new_tokens": 6}
     expected = plain.generate(**sound, do_sample=False)
-    found = generating(copy.deepcopy(plain)).generate(**sound, do_sample=False)
-    assert torch.equal(found, expected)
+    result = generating(copy.deepcopy(plain)).generate(**sound, do_sample=False)
+    assert torch.equal(result, expected)
 
 
 @pytest.mark.slow
@@ -173,8 +173,8 @@ def test_steps_of_different_forms_hand_the_words_on():
             positions = torch.arange(first, end)[None]
             mask = (torch.arange(8) <= positions[0].unsqueeze(1))[None, None]
             given = {"position_ids": positions, "attention_mask": mask}
-            found = decoder.step({**words, **given}, reorders=False).logits[0, -1]
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+            result = decoder.step({**words, **given}, reorders=False).logits[0, -1]
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -186,8 +186,8 @@ def test_a_compiled_prompt_fills_the_cache():
     given = {"input_ids": ids, "position_ids": torch.arange(4)[None], "use_cache": True}
     with torch.no_grad():
         expected = plain(**given, past_key_values=reference)
-    found = compiled._compiled_decoder().prompt({**given, "past_key_values": cache})
-    torch.testing.assert_close(found.logits[:, -1], expected.logits[:, -1])
+    result = compiled._compiled_decoder().prompt({**given, "past_key_values": cache})
+    torch.testing.assert_close(result.logits[:, -1], expected.logits[:, -1])
     assert int(cache.get_seq_length()) == 4
     for name, tensor in tensors_of(reference).items():
         torch.testing.assert_close(tensors_of(cache)[name], tensor)
@@ -199,8 +199,8 @@ def test_a_step_runs_on_tiles():
     plain, compiled = pair("GPT2LMHeadModel")
     given = {"input_ids": torch.tensor([[5, 9, 11]]), "max_new_tokens": 5, "do_sample": False}
     with configured(tiles="run"):
-        found = compiled.generate(**given)
-    assert torch.equal(found, plain.generate(**given))
+        result = compiled.generate(**given)
+    assert torch.equal(result, plain.generate(**given))
     ((_, executor),) = _searches(compiled).values()
     assert executor.options.device_iterations == 4
 

@@ -29,8 +29,8 @@ ONE_EACH = [names[-1] for names in FAMILIES.values()]
 
 def _outputs(model, batch):
     with torch.no_grad():
-        found = model(**batch)
-    return {k: v for k, v in found.items() if isinstance(v, torch.Tensor)}
+        result = model(**batch)
+    return {k: v for k, v in result.items() if isinstance(v, torch.Tensor)}
 
 
 def _marks(model):
@@ -86,10 +86,10 @@ def test_every_class_compiles_for_tiles(name):
     expected = _outputs(pipelined, tiny.inference_batch)
     with configured(tiles="run"):
         executor = poptorch.inferenceModel(pipelined, poptorch.Options())
-        found = executor(**tiny.inference_batch)
+        result = executor(**tiny.inference_batch)
         executor.destroy()
     for key, value in expected.items():
-        torch.testing.assert_close(found[key].float(), value.float(), rtol=1e-2, atol=1e-2)
+        torch.testing.assert_close(result[key].float(), value.float(), rtol=1e-2, atol=1e-2)
 
 
 def test_layer_drop_is_a_choice_on_the_device():

@@ -29,13 +29,13 @@ from tremula.ir.settings import configured
 @given(st.lists(st.integers(1, 16), min_size=1, max_size=60), st.integers(1, 5))
 def test_rows_hold_what_fits(lengths, max_sequences):
     """Each sentence is in one row; no row has too many words or sentences."""
-    found = pack_lengths(lengths, 16, max_sequences)
-    members = [member for row in found.members for member in row]
+    result = pack_lengths(lengths, 16, max_sequences)
+    members = [member for row in result.members for member in row]
     assert sorted(members) == list(range(len(lengths)))
-    for row in found.members:
+    for row in result.members:
         assert sum(lengths[i] for i in row) <= 16
         assert len(row) <= max_sequences
-    assert 0 < found.efficiency <= 1
+    assert 0 < result.efficiency <= 1
 
 
 def test_wrong_lengths_are_named():
@@ -66,9 +66,9 @@ def test_packed_scores_equal_single_ones():
     batch = {k: torch.stack([row[k] for row in data]) for k in data[0]}
     logits = packed(**batch).logits
     for row, members in enumerate(data.packing.members):
-        for place, member in enumerate(members):
+        for index, member in enumerate(members):
             alone = model(sentences[member]["input_ids"][None]).logits[0]
-            torch.testing.assert_close(logits[row, place], alone, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(logits[row, index], alone, rtol=1e-5, atol=1e-6)
     executor = poptorch.trainingModel(packed, None, poptorch.optim.SGD(packed.parameters(), lr=0.5))
     losses = [float(executor(**batch).loss) for _ in range(3)]
     assert losses[2] < losses[0]

@@ -79,9 +79,9 @@ def test_zero_shot(tokenizer):
     ours = pipeline(
         "zero-shot-classification", model, tokenizer=tokenizer, fp16=False, max_length=16
     )
-    found = ours("the cat sat", candidate_labels=["good", "bad"])
-    assert sorted(found["labels"]) == ["bad", "good"]
-    assert sum(found["scores"]) == pytest.approx(1)
+    result = ours("the cat sat", candidate_labels=["good", "bad"])
+    assert sorted(result["labels"]) == ["bad", "good"]
+    assert sum(result["scores"]) == pytest.approx(1)
 
 
 @pytest.mark.slow
@@ -129,8 +129,8 @@ def test_sound():
     reader = transformers.Wav2Vec2FeatureExtractor(sampling_rate=16_000)
     ours = pipeline("audio-classification", tiny.model, feature_extractor=reader)
     sound = np.random.default_rng(0).normal(size=400).astype(np.float32)
-    found = ours({"raw": sound, "sampling_rate": 16_000})
-    assert sum(record["score"] for record in found) == pytest.approx(1, abs=1e-2)
+    result = ours({"raw": sound, "sampling_rate": 16_000})
+    assert sum(record["score"] for record in result) == pytest.approx(1, abs=1e-2)
 
 
 def letters(n, special):

@@ -84,14 +84,14 @@ def losses(trainer) -> list[float]:
 )
 def test_losses_and_evaluation_equal_transformers(tmp_path, kind, is_causal, changes):
     """Twenty steps with warm-up, decay, clipping and accumulation: every loss to 1e-4."""
-    found = []
+    result = []
     for make in (theirs, ours):
         trainer = make(tmp_path, kind, is_causal=is_causal, **changes)
         trainer.train()
-        found.append((losses(trainer), trainer.evaluate()["eval_loss"]))
-    assert len(found[1][0]) == changes.get("max_steps", N_STEPS)
-    assert found[1][0] == pytest.approx(found[0][0], abs=1e-4)
-    assert found[1][1] == pytest.approx(found[0][1], abs=1e-4)
+        result.append((losses(trainer), trainer.evaluate()["eval_loss"]))
+    assert len(result[1][0]) == changes.get("max_steps", N_STEPS)
+    assert result[1][0] == pytest.approx(result[0][0], abs=1e-4)
+    assert result[1][1] == pytest.approx(result[0][1], abs=1e-4)
 
 
 @pytest.mark.slow

@@ -44,9 +44,9 @@ def assert_same_everywhere(model: Callable, *inputs: Tensor, tiles: bool = True)
     wanted = flat(module(*(x.clone() for x in inputs)))
     ways = (on_host, on_tiles) if tiles else (on_host,)
     for way in ways:
-        found = flat(way(module, *(x.clone() for x in inputs)))
-        assert len(found) == len(wanted)
-        for number, (got, right) in enumerate(zip(found, wanted, strict=True)):
+        result = flat(way(module, *(x.clone() for x in inputs)))
+        assert len(result) == len(wanted)
+        for number, (got, right) in enumerate(zip(result, wanted, strict=True)):
             torch.testing.assert_close(
                 got,
                 right.detach().to(got.dtype),

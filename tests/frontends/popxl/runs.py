@@ -19,8 +19,8 @@ def run(ir: popxl.Ir, tensors: Sequence[popxl.Tensor], device: object = "cpu") -
             ops.host_store(stream, t)
             streams.append(stream)
     with popxl.Session(ir, device) as session:
-        found = session.run()
-    return [found[stream] for stream in streams]
+        result = session.run()
+    return [result[stream] for stream in streams]
 
 
 def program_of(sample: Sample) -> tuple[popxl.Ir, list[popxl.Tensor], int]:
@@ -30,8 +30,8 @@ def program_of(sample: Sample) -> tuple[popxl.Ir, list[popxl.Tensor], int]:
         inputs = [popxl.variable(array) for array in sample.arrays]
 
         def body(*ts):
-            found = sample.build(*ts)
-            return found if isinstance(found, list | tuple) else [found]
+            result = sample.build(*ts)
+            return result if isinstance(result, list | tuple) else [result]
 
         graph = ir.create_graph(body, *[t.spec for t in inputs])
         info = ops.call_with_info(graph, *inputs)
@@ -57,8 +57,8 @@ def expected_of(sample: Sample) -> tuple[list[np.ndarray], list[np.ndarray]]:
     operands = [torch.from_numpy(np.array(array)) for array in sample.arrays]
     for i in sample.differentiable:
         operands[i].requires_grad_()
-    found = sample.reference(*operands)
-    results = list(found) if isinstance(found, list | tuple) else [found]
+    result = sample.reference(*operands)
+    results = list(result) if isinstance(result, list | tuple) else [result]
     grads: list[np.ndarray] = []
     if sample.differentiable:
         chosen = [r for r in results if r.requires_grad]
@@ -78,10 +78,10 @@ def expected_of(sample: Sample) -> tuple[list[np.ndarray], list[np.ndarray]]:
 
 def compare(sample: Sample, device: object = "cpu", tolerance: float = 2e-5) -> None:
     ir, tensors, n = program_of(sample)
-    found = run(ir, tensors, device)
+    result = run(ir, tensors, device)
     results, grads = expected_of(sample)
-    for got, want in zip(found[:n], results, strict=True):
+    for got, want in zip(result[:n], results, strict=True):
         assert got.shape == want.shape
         np.testing.assert_allclose(got, want, tolerance, tolerance)
-    for got, want in zip(found[n:], grads, strict=True):
+    for got, want in zip(result[n:], grads, strict=True):
         np.testing.assert_allclose(got, want, tolerance, tolerance, err_msg="gradient")

@@ -32,27 +32,27 @@ def test_guarantees():
     ir, graph, info = built()
     n_outputs = len(info.outputs)
     x, _, b = graph.inputs
-    found = autodiff(graph, grads_required=[b, x])
-    assert [e.fwd_tensor for e in found.expected_outputs] == [b, x]
-    first, *others = found.expected_inputs
+    result = autodiff(graph, grads_required=[b, x])
+    assert [e.fwd_tensor for e in result.expected_outputs] == [b, x]
+    first, *others = result.expected_inputs
     assert first.connection_type is ExpectedConnectionType.FwdGrad
     assert first.fwd_tensor is graph.outputs[0]
     assert all(e.connection_type is ExpectedConnectionType.Fwd for e in others)
     assert all(e.fwd_tensor in graph.inputs or e.fwd_tensor in graph.outputs for e in others)
-    assert len(found.graph.inputs) == len(found.expected_inputs)
+    assert len(result.graph.inputs) == len(result.expected_inputs)
     assert len(info.outputs) == len(graph.outputs) > n_outputs  # the call made before has grown
     with ir.main_graph:
         seed = popxl.constant(np.ones((2, 3), np.float32))
-        call = ops.call_with_info(found.graph, seed, inputs_dict=found.inputs_dict(info))
-    by_input = found.fwd_graph_ins_to_grad_parent_outs(call)
+        call = ops.call_with_info(result.graph, seed, inputs_dict=result.inputs_dict(info))
+    by_input = result.fwd_graph_ins_to_grad_parent_outs(call)
     assert list(by_input) == [b, x]
     assert all(t.name in g.name for t, g in by_input.items())
-    by_parent = found.fwd_parent_ins_to_grad_parent_outs(info, call)
+    by_parent = result.fwd_parent_ins_to_grad_parent_outs(info, call)
     assert [t.name for t in by_parent] == ["b", "x"]
     db, dx = run(ir, list(by_parent.values()))
     np.testing.assert_array_equal(db, np.ones((2, 3)))
     np.testing.assert_allclose(dx, np.full((2, 3), 2 * np.e), rtol=1e-6)
-    assert repr(found).startswith("GradGraphInfo[")
+    assert repr(result).startswith("GradGraphInfo[")
 
 
 def test_one_gradient_graph_for_all_calls():
@@ -69,10 +69,10 @@ def test_one_gradient_graph_for_all_calls():
 
         graph = ir.create_graph(net, x)
         n_graphs = len(ir.graphs)
-        found = autodiff(graph, return_all_grad_graphs=True)
+        result = autodiff(graph, return_all_grad_graphs=True)
     assert len(ir.graphs) == n_graphs + 2
-    assert set(found) == {layer, graph}
-    assert len([op for op in found[graph].graph.ops if op.kind == "Call"]) == 6
+    assert set(result) == {layer, graph}
+    assert len([op for op in result[graph].graph.ops if op.kind == "Call"]) == 6
 
 
 def test_own_gradients_and_blocks():
@@ -94,9 +94,9 @@ def test_own_gradients_and_blocks():
                 popxl.graph_input(e.fwd_tensor.shape, e.fwd_tensor.dtype)
             popxl.graph_output(grad * 100.0)
         given = type(own)(doubled, inner, own.expected_inputs, own.expected_outputs)
-        found = autodiff(outer, called_graphs_grad_info={inner: given})
+        result = autodiff(outer, called_graphs_grad_info={inner: given})
         info = ops.call_with_info(outer, x)
-        made = ops.call(found.graph, 1.0, inputs_dict=found.inputs_dict(info))
+        made = ops.call(result.graph, 1.0, inputs_dict=result.inputs_dict(info))
     assert float(run(ir, made)[0]) == 100.0
 
 
@@ -139,9 +139,9 @@ def test_what_has_no_gradient():
         with pytest.raises(ValueError, match="not a tensor of graph"):
             autodiff(step, grads_required=[x])
         graph = ir.create_graph(lambda t: ops.detach(t) * t, x)
-        found = autodiff(graph)
+        result = autodiff(graph)
         info = ops.call_with_info(graph, x)
-        made = ops.call(found.graph, np.float32([1]), inputs_dict=found.inputs_dict(info))
+        made = ops.call(result.graph, np.float32([1]), inputs_dict=result.inputs_dict(info))
     assert run(ir, made)[0].tolist() == [2.0]
 
 
@@ -153,13 +153,13 @@ def test_sums_are_decomposed():
         with ir.main_graph:
             x = popxl.variable([3.0])
             graph = ir.create_graph(lambda t: t * 2.0 + ops.exp(t * 0.0) * t + t * t, x)
-            found = autodiff(graph)
-            assert "Sum" in [op.kind for op in found.graph.ops]
+            result = autodiff(graph)
+            assert "Sum" in [op.kind for op in result.graph.ops]
             if is_decomposed:
-                popxl.transforms.decompose_sum(found.graph)
-                assert "Sum" not in [op.kind for op in found.graph.ops]
+                popxl.transforms.decompose_sum(result.graph)
+                assert "Sum" not in [op.kind for op in result.graph.ops]
             info = ops.call_with_info(graph, x)
-            made = ops.call(found.graph, np.float32([1]), inputs_dict=found.inputs_dict(info))
+            made = ops.call(result.graph, np.float32([1]), inputs_dict=result.inputs_dict(info))
         results.append(run(ir, made)[0].tolist())
     assert results == [[9.0], [9.0]]
 
@@ -178,9 +178,9 @@ def test_branches(flag):
             return ops.conditional(c, yes, no, [x, y], [x])[0] * 2.0
 
         graph = ir.create_graph(net, cond, x, y)
-        found = autodiff(graph, grads_required=graph.inputs[1:])
+        result = autodiff(graph, grads_required=graph.inputs[1:])
         info = ops.call_with_info(graph, cond, x, y)
-        made = ops.call(found.graph, np.float32([1]), inputs_dict=found.inputs_dict(info))
+        made = ops.call(result.graph, np.float32([1]), inputs_dict=result.inputs_dict(info))
     dx, dy = (float(g[0]) for g in run(ir, made))
     e = np.exp(2.0)
     assert (dx, dy) == pytest.approx((6 * e, 2 * e) if flag else (8.0, 0.0), rel=1e-6)
@@ -219,6 +219,6 @@ def test_loops(n_outer, n_inner):
             t, u = recurrence(t, u, tw, torch)
         t, u = t * tb, u + t
     (t * u).sum().backward()
-    for found, expected in zip(run(ir, made), (tx, tw, tb), strict=True):
-        want = np.zeros_like(found) if expected.grad is None else expected.grad.numpy()
-        np.testing.assert_allclose(found, want, 1e-4, 1e-5)
+    for result, expected in zip(run(ir, made), (tx, tw, tb), strict=True):
+        want = np.zeros_like(result) if expected.grad is None else expected.grad.numpy()
+        np.testing.assert_allclose(result, want, 1e-4, 1e-5)

@@ -28,11 +28,11 @@ def test_a_module_is_called_and_repeated():
         ops.host_store(out, y)
     data = np.arange(4, dtype=np.float32).reshape(2, 2)
     with popxl.Session(ir, "cpu") as session:
-        found = session.run({stream: data})[out]
+        result = session.run({stream: data})[out]
     expected = data
     for _ in range(4):
         expected = np.maximum(expected @ np.full((2, 2), 0.5) + 1, 0)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
     assert graph.name == "Linear_subgraph(0)"
 
 

@@ -21,42 +21,42 @@ ELSEWHERE = {
 
 def raised(case: Case, folder: Path) -> pytest.ExceptionInfo:
     world = World(folder)
-    with world.main, pytest.raises(case.error, match=case.text) as found:
+    with world.main, pytest.raises(case.error, match=case.text) as result:
         case.do(world)
-    return found
+    return result
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_exceptions_say_what_is_wrong(case, tmp_path):
     """The exception is of the type that PopXL raises, and its text names what was given."""
-    found = raised(case, tmp_path)
-    assert type(found.value) is case.error
+    result = raised(case, tmp_path)
+    assert type(result.value) is case.error
 
 
 def raises() -> dict[tuple[str, int], str]:
     """Every `raise` of the package with an exception of its own: (file, line) → its source."""
-    found = {}
+    result = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         source = path.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Raise) and node.exc is not None:
                 name = path.relative_to(PACKAGE).as_posix()
                 for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
-                    found[name, line] = ast.get_source_segment(source, node) or ""
-    return found
+                    result[name, line] = ast.get_source_segment(source, node) or ""
+    return result
 
 
 def lines_of(error: BaseException | None) -> set[tuple[str, int]]:
     """Lines of the package that an exception, or the one it was made of, came through."""
     if error is None:
         return set()
-    found, traceback = lines_of(error.__cause__), error.__traceback__
+    result, traceback = lines_of(error.__cause__), error.__traceback__
     while traceback is not None:
         path = Path(traceback.tb_frame.f_code.co_filename)
         if path.is_relative_to(PACKAGE):
-            found.add((path.relative_to(PACKAGE).as_posix(), traceback.tb_lineno))
+            result.add((path.relative_to(PACKAGE).as_posix(), traceback.tb_lineno))
         traceback = traceback.tb_next
-    return found
+    return result
 
 
 def test_every_exception_has_a_case(tmp_path):

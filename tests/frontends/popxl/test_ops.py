@@ -107,8 +107,8 @@ def test_gathers_outside_are_zero():
     ir = popxl.Ir()
     with ir.main_graph:
         table = popxl.variable(np.ones((3, 2), np.float32))
-        found = ops.gather(table, popxl.constant([-1, 0, 3]), zero_OOR=True)
-    (rows,) = run(ir, [found])
+        result = ops.gather(table, popxl.constant([-1, 0, 3]), zero_OOR=True)
+    (rows,) = run(ir, [result])
     assert rows[:, 0].tolist() == [0, 1, 0]
 
 
@@ -123,9 +123,9 @@ def in_halves(sample):
     halves = tuple(a.astype(np.float16) if a.dtype.kind == "f" else a for a in sample.arrays)
 
     def reference(*operands):
-        found = sample.reference(*(t.float() if t.is_floating_point() else t for t in operands))
-        several = isinstance(found, list | tuple)
-        made = [r.half() if r.is_floating_point() else r for r in (found if several else [found])]
+        result = sample.reference(*(t.float() if t.is_floating_point() else t for t in operands))
+        several = isinstance(result, list | tuple)
+        made = [r.half() if r.is_floating_point() else r for r in (result if several else [result])]
         return made if several else made[0]
 
     return replace(sample, arrays=halves, reference=reference)

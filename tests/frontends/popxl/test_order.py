@@ -60,17 +60,17 @@ def program(seed: int):
 @pytest.mark.parametrize("seed", range(12))
 def test_compiled_programs_write_what_the_interpreter_writes(seed):
     """All values, and all variables after the run, are equal to the bit."""
-    found = []
+    result = []
     for is_compiled in (False, True):
         ir, variables, streams = program(seed)
         with popxl.Session(ir) as session:
             if is_compiled:
                 session._compiled = session._compile(for_tiles=False, runs_on_tiles=False)
             out = session.run()
-            found.append(
+            result.append(
                 [out[s] for s in streams] + [session.get_tensor_data(v) for v in variables]
             )
-    for literal, compiled in zip(*found, strict=True):
+    for literal, compiled in zip(*result, strict=True):
         np.testing.assert_array_equal(literal, compiled)
 
 

@@ -56,9 +56,9 @@ def test_two_processes(tmp_path):
         exec(SCRIPT, {})
     expected = json.loads(printed.getvalue())
     lines = [line[line.index("{") :] for line in both.stdout.splitlines() if "{" in line]
-    found = sorted((json.loads(line) for line in lines), key=lambda part: part["first"])
-    assert [part["first"] for part in found] == [0, 2]
+    result = sorted((json.loads(line) for line in lines), key=lambda part: part["first"])
+    assert [part["first"] for part in result] == [0, 2]
     np.testing.assert_array_equal(
-        np.concatenate([part["y"] for part in found], axis=1), expected["y"]
+        np.concatenate([part["y"] for part in result], axis=1), expected["y"]
     )
-    assert all(part["held"] == expected["held"] for part in found)
+    assert all(part["held"] == expected["held"] for part in result)

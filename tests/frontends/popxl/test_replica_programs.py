@@ -139,14 +139,14 @@ class Program:
 def runs(n_replicas: int, seed: int, device: object, n_pieces: int) -> list[np.ndarray]:
     """Results of several runs, then what variables hold."""
     program = Program(n_replicas, seed, n_pieces)
-    found = []
+    result = []
     with popxl.Session(program.ir, device) as session:
         for k in range(N_RUNS):
             shape = (n_replicas, *SHAPE) if n_replicas > 1 else SHAPE
             x = np.random.default_rng([seed, k]).normal(size=shape).astype(np.float32)
-            found.append(session.run({program.given: x})[program.result])
-        found += [session.get_tensor_data(v) for v in program.ir.main_graph.variables]
-    return found
+            result.append(session.run({program.given: x})[program.result])
+        result += [session.get_tensor_data(v) for v in program.ir.main_graph.variables]
+    return result
 
 
 def literal(monkeypatch: pytest.MonkeyPatch, *args: int) -> list[np.ndarray]:

@@ -17,8 +17,8 @@ def collective(build, group=(1, N), data=DATA):
     with ir.main_graph:
         t = popxl.variable(data, replica_grouping=ir.replica_grouping(1, 1))
         out = build(t, ir.replica_grouping(*group))
-    (found,) = run(ir, [out])
-    return found
+    (result,) = run(ir, [out])
+    return result
 
 
 @pytest.mark.parametrize("group", [(1, 4), (1, 2), (2, 2)])
@@ -31,33 +31,33 @@ def collective(build, group=(1, N), data=DATA):
 )  # fmt: skip
 def test_all_reduce(group, name, function):
     """Every replica of a group has the combined values of the group."""
-    found = collective(lambda t, g: ops.collectives.replicated_all_reduce(t, name, g), group)
+    result = collective(lambda t, g: ops.collectives.replicated_all_reduce(t, name, g), group)
     for members in popxl.Ir(replication=N).replica_grouping(*group).members:
         for r in members:
-            np.testing.assert_allclose(found[r], function(DATA[members], 0), rtol=1e-5)
+            np.testing.assert_allclose(result[r], function(DATA[members], 0), rtol=1e-5)
 
 
 def test_all_reduce_in_place_of_booleans():
     """`and` and `or` combine booleans; the in-place form writes its operand."""
     data = np.array([[True, False], [True, True], [False, True], [True, True]])
-    found = collective(
+    result = collective(
         lambda t, g: ops.collectives.replicated_all_reduce_(t, "and", g), (1, 2), data
     )
-    assert found.tolist() == [[True, False]] * 2 + [[False, True]] * 2
+    assert result.tolist() == [[True, False]] * 2 + [[False, True]] * 2
 
 
 @pytest.mark.parametrize("form", ["concat", "new_axis"])
 def test_all_gather(form):
     """Values of a group stand one behind the other, along a dimension or a new one."""
-    found = collective(lambda t, g: ops.collectives.replicated_all_gather(t, 1, g, form), (2, 2))
+    result = collective(lambda t, g: ops.collectives.replicated_all_gather(t, 1, g, form), (2, 2))
     join = np.concatenate if form == "concat" else np.stack
-    np.testing.assert_array_equal(found[1], join([DATA[1], DATA[3]], 1))
+    np.testing.assert_array_equal(result[1], join([DATA[1], DATA[3]], 1))
 
 
 def test_reduce_scatter_and_slices():
     """Parts of the sum, of a replica's own tensor, and along a dimension."""
-    found = collective(lambda t, g: ops.collectives.replicated_reduce_scatter(t, "add", g))
-    np.testing.assert_allclose(found.reshape(2, 6), DATA.sum(0), rtol=1e-5)
+    result = collective(lambda t, g: ops.collectives.replicated_reduce_scatter(t, "add", g))
+    np.testing.assert_allclose(result.reshape(2, 6), DATA.sum(0), rtol=1e-5)
     local = collective(ops.collectives.replica_sharded_slice)
     np.testing.assert_array_equal(local[2], DATA[2].reshape(-1)[6:9])
     part = collective(lambda t, g: ops.collectives.replicated_slice(t, 1, g), (2, 2))
@@ -131,8 +131,8 @@ def test_chips_of_a_replica():
             seeds = [popxl.constant(1.0), popxl.constant(10.0)]
             tensors += info.outputs[:2]
             tensors += ops.call(grad.graph, *seeds, inputs_dict=grad.inputs_dict(info))
-    found = [float(x) for x in run(ir, tensors)]
-    assert found == [7, 7, 11, 11, 2, 5, 11, 11, 7, 7, 1, 10]
+    result = [float(x) for x in run(ir, tensors)]
+    assert result == [7, 7, 11, 11, 2, 5, 11, 11, 7, 7, 1, 10]
 
 
 def test_a_grouping_without_stride_holds_variables_only():
@@ -144,8 +144,8 @@ def test_a_grouping_without_stride_holds_variables_only():
         with pytest.raises(ValueError, match="constant stride"):
             ops.collectives.replicated_all_reduce(v, group=group)
         out = v + 0.0
-    (found,) = run(ir, [out])
-    assert found.tolist() == [1, 2, 2, 1]
+    (result,) = run(ir, [out])
+    assert result.tolist() == [1, 2, 2, 1]
 
 
 @pytest.mark.parametrize("n_runs", [1, 3])

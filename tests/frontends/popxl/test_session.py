@@ -40,7 +40,7 @@ def test_each_transfer_takes_the_next_element(n, replication, n_runs):
 
 def test_long_loops_are_loops_of_the_compiled_program():
     """A loop of many rounds with streams and a variable that it changes: the same both ways."""
-    found = []
+    result = []
     for n_runs in (1, 2):
         ir = popxl.Ir()
         ir.num_host_transfers = 100
@@ -64,12 +64,12 @@ def test_long_loops_are_loops_of_the_compiled_program():
             for _ in range(n_runs):
                 session.write_variable_data(total, np.zeros(2, np.float32))
                 out = session.run({x: data})
-            found.append((out[y], out[end].reshape(-1)[0], session.get_tensor_data(total)))
+            result.append((out[y], out[end].reshape(-1)[0], session.get_tensor_data(total)))
             assert (session._compiled is not None) == (n_runs == 2)
     np.testing.assert_allclose(
-        found[0][0], np.cumsum(data, 0) * np.arange(1, 101)[:, None], 1e-3, 1e-3
+        result[0][0], np.cumsum(data, 0) * np.arange(1, 101)[:, None], 1e-3, 1e-3
     )
-    for a, b in zip(*found, strict=True):
+    for a, b in zip(*result, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
@@ -152,8 +152,8 @@ def test_branches():
         y = popxl.d2h_stream((), popxl.float32, "y")
         ops.host_store(y, out)
     with popxl.Session(ir) as session:
-        found = [float(session.run({x: np.float32(v)})[y]) for v in (3, -3, 3, -3)]
-    assert found == [6, 3, 6, 3]
+        result = [float(session.run({x: np.float32(v)})[y]) for v in (3, -3, 3, -3)]
+    assert result == [6, 3, 6, 3]
 
 
 def test_memory_maps(tmp_path):

@@ -54,7 +54,7 @@ def test_products_of_8_bit_floats(version):
 
 def test_a_graph_called_from_several_places_is_one_function():
     """Four calls of one graph, and of its gradient, are calls of two functions on tiles."""
-    found = []
+    result = []
     for device in ("cpu", small_chip()):
         ir = popxl.Ir()
         with ir.main_graph:
@@ -80,13 +80,13 @@ def test_a_graph_called_from_several_places_is_one_function():
             out = popxl.d2h_stream(t.shape, t.dtype)
             ops.host_store(out, t)
         with popxl.Session(ir, device) as session:
-            found.append((session.run()[out], session.get_tensor_data(count)))
+            result.append((session.run()[out], session.get_tensor_data(count)))
     compiled = session._compiled.compiled.step.graph
     keys = [node.args[1] for node in compiled.nodes if "tremula.call" in str(node.target)]
     assert (len(keys), len(set(keys))) == (6, 3)
-    for host, tiles in zip(*found, strict=True):
+    for host, tiles in zip(*result, strict=True):
         np.testing.assert_allclose(host, tiles, rtol=1e-5)
-    assert found[1][1] == 2
+    assert result[1][1] == 2
 
 
 def test_printing(capfd):

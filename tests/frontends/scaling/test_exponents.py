@@ -47,8 +47,8 @@ class _Loss(nn.Module):
         self.norm, self.linear = nn.BatchNorm1d(4), nn.Linear(4, 3)
 
     def forward(self, x):
-        found = self.linear(self.norm(x))
-        return found, nn.functional.mse_loss(found, torch.zeros(8, 3))
+        result = self.linear(self.norm(x))
+        return result, nn.functional.mse_loss(result, torch.zeros(8, 3))
 
 
 @pytest.mark.slow

@@ -52,8 +52,8 @@ def test_products_keep_the_variance():
 def test_attention_and_losses_keep_the_variance(is_causal):
     """Attention's values, and the gradients of logits and predictions, start near one."""
     query, key, value = (torch.randn(4, 64, 32) for _ in range(3))
-    found = deviations(lambda v: functional.attention(query, key, v, is_causal), value)
-    assert all(0.75 < d < 1.3 for d in found)
+    result = deviations(lambda v: functional.attention(query, key, v, is_causal), value)
+    assert all(0.75 < d < 1.3 for d in result)
     logits = torch.randn(500, 90).requires_grad_()
     target = torch.arange(500) % 90
     (gradient,) = torch.autograd.grad(functional.cross_entropy(logits, target), logits)
@@ -74,7 +74,7 @@ def test_gradients_differ_from_pytorchs_by_one_factor_each():
     ).double()
     x, target = torch.randn(40, 24).double(), torch.arange(40) % 5
     loss = functional.cross_entropy(model(x), target)
-    found = torch.autograd.grad(loss, list(model.parameters()))
+    result = torch.autograd.grad(loss, list(model.parameters()))
 
     def true_loss(at, step):
         with torch.no_grad():
@@ -83,7 +83,7 @@ def test_gradients_differ_from_pytorchs_by_one_factor_each():
             at -= step
         return value
 
-    for parameter, gradient in zip(model.parameters(), found, strict=True):
+    for parameter, gradient in zip(model.parameters(), result, strict=True):
         direction = torch.randn_like(parameter)
         ratios = []
         for step in (gradient / gradient.norm(), direction / direction.norm()):

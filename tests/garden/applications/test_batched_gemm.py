@@ -45,9 +45,9 @@ def test_complex_products(way):
     (ar, br), (ai, bi) = operands(4), operands(4)
     ai, bi = ai[::-1].copy(), bi[::-1].copy()
     engine = complex_gemm_engine(4, SHAPE, 8, way=way).load()
-    found = multiplied(engine, ar=ar, ai=ai, br=br, bi=bi)
+    result = multiplied(engine, ar=ar, ai=ai, br=br, bi=bi)
     expected = (ar + 1j * ai) @ (br + 1j * bi)
-    np.testing.assert_allclose(found["cr"] + 1j * found["ci"], expected, atol=1e-4)
+    np.testing.assert_allclose(result["cr"] + 1j * result["ci"], expected, atol=1e-4)
 
 
 def test_problems_keep_to_their_tiles():
@@ -56,7 +56,7 @@ def test_problems_keep_to_their_tiles():
     shapes = (8, 12, 16), (8, 16, 8)
     out = poplin.create_mat_mul_grouped_output(graph, tr.FLOAT, *shapes, "out")
     owners = [
-        [t for t, found in enumerate(graph.get_tile_mapping(out[i])) if found] for i in range(8)
+        [t for t, result in enumerate(graph.get_tile_mapping(out[i])) if result] for i in range(8)
     ]
     assert all(len(tiles) == 1 for tiles in owners)
     assert len({tiles[0] for tiles in owners}) == 8

@@ -67,13 +67,13 @@ def test_tiles_linearise_as_the_reference_does():
     scene = make_scene(4, 6, 3)
     program = BeliefPropagation(scene, n_inner=1, chip="gc2", n_tiles=8)
     after(program, 1)
-    found = program.engine.read_tensor("linearised")
+    result = program.engine.read_tensor("linearised")
     cameras, points = scene.cameras[scene.seen[:, 0]], scene.points[scene.seen[:, 1]]
     expected = np.concatenate(jacobians(cameras, points), axis=2)
-    derivatives = found[:, : N_PIXEL * N_BOTH].reshape(-1, N_PIXEL, N_BOTH)
+    derivatives = result[:, : N_PIXEL * N_BOTH].reshape(-1, N_PIXEL, N_BOTH)
     assert np.allclose(derivatives, expected, rtol=1e-4, atol=1e-2)
     residual = (scene.pixels - projected(cameras, points)) / NOISE_PIXELS
-    assert np.allclose(found[:, N_PIXEL * N_BOTH :], residual, atol=1e-3)
+    assert np.allclose(result[:, N_PIXEL * N_BOTH :], residual, atol=1e-3)
 
 
 def test_messages_are_exact_on_a_tree():

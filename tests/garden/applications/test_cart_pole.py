@@ -48,8 +48,8 @@ def test_fallen_carts_stay_down_and_where_they_were():
 def test_what_stands_longer_than_others_was_right():
     """Of two carts, the one that falls first was wrong while it stood; a draw teaches nothing."""
     stood = np.array([[1, 1], [1, 0], [1, 0]], np.float32)
-    found = np.asarray(advantage(stood))
-    assert (found[:2, 0] > 0).all()
-    assert (found[:2, 1] < 0).all()
-    assert found[2, 1] == 0
+    result = np.asarray(advantage(stood))
+    assert (result[:2, 0] > 0).all()
+    assert (result[:2, 1] < 0).all()
+    assert result[2, 1] == 0
     assert not np.asarray(advantage(np.ones((3, 2), np.float32))).any()

@@ -70,9 +70,9 @@ def test_tiles_suppress_the_same_boxes():
     for name, values in given.items():
         engine.write_tensor(name, values.numpy())
     engine.run()
-    found = engine.read_tensor("kept")
-    assert found.tolist() == suppressed(boxes, scores, **CHOICE).tolist()
-    assert found[1].tolist() == [-1] * 5
+    result = engine.read_tensor("kept")
+    assert result.tolist() == suppressed(boxes, scores, **CHOICE).tolist()
+    assert result[1].tolist() == [-1] * 5
 
 
 def test_cells_that_know_everything_find_everything():

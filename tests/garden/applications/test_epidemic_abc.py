@@ -34,43 +34,43 @@ def test_people_are_conserved_and_none_comes_back():
 
 def test_tiles_simulate_what_numpy_does(inference):
     """With the parameters given, distances have the mean and spread of the reference's."""
-    found = inference.run(OBSERVED, 1e3, 1900, low=TRUTH, high=TRUTH)
-    assert found.n_simulated == len(found.distances) == 8 * 6 * 40
-    assert found.n_days == found.n_simulated * EPIDEMIC.n_days
+    result = inference.run(OBSERVED, 1e3, 1900, low=TRUTH, high=TRUTH)
+    assert result.n_simulated == len(result.distances) == 8 * 6 * 40
+    assert result.n_days == result.n_simulated * EPIDEMIC.n_days
     random = np.random.default_rng(4)
-    expected = distances(simulated(found.parameters, EPIDEMIC, random), OBSERVED)
-    assert np.array_equal(found.parameters, np.broadcast_to(TRUTH, found.parameters.shape))
-    error = np.hypot(expected.std(), found.distances.std()) / np.sqrt(len(expected))
-    assert abs(found.distances.mean() - expected.mean()) < 4 * error
-    assert found.distances.std() == pytest.approx(expected.std(), rel=0.15)
+    expected = distances(simulated(result.parameters, EPIDEMIC, random), OBSERVED)
+    assert np.array_equal(result.parameters, np.broadcast_to(TRUTH, result.parameters.shape))
+    error = np.hypot(expected.std(), result.distances.std()) / np.sqrt(len(expected))
+    assert abs(result.distances.mean() - expected.mean()) < 4 * error
+    assert result.distances.std() == pytest.approx(expected.std(), rel=0.15)
 
 
 def test_accepted_samples_are_those_that_numpy_accepts(inference):
     """Parameters that pass on tiles are distributed like those that pass in the reference."""
     tolerance = 0.4
-    found = inference.run(OBSERVED, tolerance, 300)
-    assert found.distances.max() <= tolerance * (1 + 1e-6)
+    result = inference.run(OBSERVED, tolerance, 300)
+    assert result.distances.max() <= tolerance * (1 + 1e-6)
     random = np.random.default_rng(5)
     drawn = random.uniform(LOW, HIGH, (6000, len(LOW)))
     kept = drawn[distances(simulated(drawn, EPIDEMIC, random), OBSERVED) <= tolerance]
-    share, expected = len(found.distances) / found.n_simulated, len(kept) / len(drawn)
+    share, expected = len(result.distances) / result.n_simulated, len(kept) / len(drawn)
     assert abs(share - expected) < 4 * np.sqrt(2 * expected / len(drawn))
     error = np.hypot(kept.std(0) / np.sqrt(len(kept)),
-                     found.parameters.std(0) / np.sqrt(len(found.distances)))  # fmt: skip
-    assert (np.abs(found.parameters.mean(0) - kept.mean(0)) < 4.5 * error).all()
+                     result.parameters.std(0) / np.sqrt(len(result.distances)))  # fmt: skip
+    assert (np.abs(result.parameters.mean(0) - kept.mean(0)) < 4.5 * error).all()
 
 
 def test_simulations_that_cannot_pass_are_left(inference):
     """Few days are simulated where the tolerance is small, all where nothing can miss."""
-    found = inference.run(OBSERVED, 0.25, 1)
-    assert found.n_days < 0.7 * found.n_simulated * EPIDEMIC.n_days
+    result = inference.run(OBSERVED, 0.25, 1)
+    assert result.n_days < 0.7 * result.n_simulated * EPIDEMIC.n_days
 
 
 def test_only_chunks_with_samples_go_to_the_host(inference):
     """A small tolerance takes rounds that find nothing, and send nothing."""
-    found = inference.run(OBSERVED, 0.12, 3)
-    assert len(found.distances) >= 3
-    assert found.n_chunks < found.n_rounds
+    result = inference.run(OBSERVED, 0.12, 3)
+    assert len(result.distances) >= 3
+    assert result.n_chunks < result.n_rounds
 
 
 def test_stages_narrow_down_to_the_truth(inference):

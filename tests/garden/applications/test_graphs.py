@@ -70,10 +70,10 @@ def test_fused_messages_have_the_gradient_of_their_parts(monkeypatch):
     slope = torch.randn(6, 3, generator=draw)
     out = fused.gathered_and_summed(x, edges, weights)
     expected = torch.autograd.grad(out, (x, weights), slope)
-    found = fused._gradient([x, edges, weights], [out], [slope], {})
-    assert found[1] is None
-    assert torch.allclose(found[0], expected[0], atol=1e-6)
-    assert torch.allclose(found[2], expected[1], atol=1e-6)
+    result = fused._gradient([x, edges, weights], [out], [slope], {})
+    assert result[1] is None
+    assert torch.allclose(result[0], expected[0], atol=1e-6)
+    assert torch.allclose(result[2], expected[1], atol=1e-6)
 
 
 def test_fused_messages_on_tiles(monkeypatch):

@@ -43,9 +43,9 @@ def test_the_functional_is_libxc_s():
     arrays = jnp.asarray(rho), jnp.asarray(slope**2)
     assert np.allclose(functional.energy_per_volume(*arrays), expected * rho, rtol=1e-12)
     total = jax.grad(lambda r, s: functional.energy_per_volume(r, s).sum(), argnums=(0, 1))
-    found = jax.jit(total)(*arrays)
-    assert np.allclose(found[0], by_rho, rtol=1e-10)
-    assert np.allclose(found[1], by_sigma, rtol=1e-10)
+    result = jax.jit(total)(*arrays)
+    assert np.allclose(result[0], by_rho, rtol=1e-10)
+    assert np.allclose(result[1], by_sigma, rtol=1e-10)
     assert libxc.hybrid_coeff("b3lyp") == functional.EXACT_EXCHANGE
 
 
@@ -111,8 +111,8 @@ def test_a_guess_that_fits_by_symmetry_is_not_the_end():
     """The guess of H2 has no error and yet is no density of two electrons."""
     molecule = integrals_of("H 0 0 0; H 0 0 0.7414", "H2")
     solve = jax.jit(partial(scf.self_consistent, precision=scf.DOUBLE, n_most=20))
-    found = solve(scf.problem(molecule, scf.DOUBLE))
-    assert float(found.energy) == pytest.approx(molecule.reference_energy, abs=1e-5)
+    result = solve(scf.problem(molecule, scf.DOUBLE))
+    assert float(result.energy) == pytest.approx(molecule.reference_energy, abs=1e-5)
 
 
 MOLECULES = [
@@ -127,9 +127,9 @@ def test_energies_are_pyscf_s(name, basis):
     """In float64, within 1e-5 hartree; JAX's own compiler runs the same function."""
     molecule = integrals(name, basis)
     solve = jax.jit(partial(scf.self_consistent, precision=scf.DOUBLE, n_most=20))
-    found = solve(scf.problem(molecule, scf.DOUBLE))
-    assert float(found.energy) == pytest.approx(molecule.reference_energy, abs=1e-5)
-    assert int(found.iteration) < 20
+    result = solve(scf.problem(molecule, scf.DOUBLE))
+    assert float(result.energy) == pytest.approx(molecule.reference_energy, abs=1e-5)
+    assert int(result.iteration) < 20
 
 
 @pytest.mark.wide

@@ -34,12 +34,12 @@ def test_the_posterior_is_a_product():
 def test_chains_sample_the_posterior():
     """Means within a twentieth of a deviation, deviations within 5 %; the loop ends by itself."""
     x, y = observations()
-    found = Chains(len(y), n_tiles=16).run(x, y)
+    result = Chains(len(y), n_tiles=16).run(x, y)
     mean, deviation = exact_moments(x, y)
-    assert np.abs((found.mean - mean) / deviation).max() < 0.08
-    assert found.deviation == pytest.approx(deviation, rel=0.08)
-    assert found.ratio <= 1.01
-    assert 0.1 < found.taken < 0.9
+    assert np.abs((result.mean - mean) / deviation).max() < 0.08
+    assert result.deviation == pytest.approx(deviation, rel=0.08)
+    assert result.ratio <= 1.01
+    assert 0.1 < result.taken < 0.9
 
 
 def test_chains_that_do_not_agree_say_so():

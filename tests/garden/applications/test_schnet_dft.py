@@ -15,10 +15,10 @@ SYMBOLS = {1: "H", 6: "C", 7: "N", 8: "O", 9: "F"}
 
 def test_atoms_explain_the_mean_and_shapes_are_left():
     """Of energies of hundreds of electronvolt, about one is left; a fifth is not learnt from."""
-    found = energies()
-    left = np.concatenate([part.columns["y"].values for part in (found.known, found.new)])
-    assert len(found.known) == 4 * len(found.new)
-    assert abs(found.known.columns["y"].values.mean()) < 1e-3
+    result = energies()
+    left = np.concatenate([part.columns["y"].values for part in (result.known, result.new)])
+    assert len(result.known) == 4 * len(result.new)
+    assert abs(result.known.columns["y"].values.mean()) < 1e-3
     assert 0.1 < left.std() < 3
     with np.load(FILE) as arrays:
         assert arrays["energy"].std() * HARTREE_IN_EV > 100
@@ -42,5 +42,5 @@ def test_the_file_holds_what_density_functional_theory_computes():
     )
     with jax.enable_x64(True):
         solve = jax.jit(partial(scf.self_consistent, precision=scf.DOUBLE, n_most=20))
-        found = solve(scf.problem(integrals_of(text, "HF"), scf.DOUBLE))
-    assert float(found.energy) == pytest.approx(energy[one], abs=1e-6)
+        result = solve(scf.problem(integrals_of(text, "HF"), scf.DOUBLE))
+    assert float(result.energy) == pytest.approx(energy[one], abs=1e-6)

@@ -39,12 +39,12 @@ def x_drop_by_rule(first: np.ndarray, second: np.ndarray, x: int) -> tuple[int, 
         now = {}
         limit, low, high = best - x, min(last), max(last) + 1
         for i in range(max(low, diagonal - len(second)), min(high, diagonal, len(first)) + 1):
-            j, found = diagonal - i, [last[k] - 1 for k in (i - 1, i) if k in last]
+            j, result = diagonal - i, [last[k] - 1 for k in (i - 1, i) if k in last]
             n_cells += 1
             if i > 0 and j > 0 and i - 1 in before:
-                found.append(before[i - 1] + (1 if first[i - 1] == second[j - 1] else -1))
-            if found and max(found) >= limit:
-                now[i] = max(found)
+                result.append(before[i - 1] + (1 if first[i - 1] == second[j - 1] else -1))
+            if result and max(result) >= limit:
+                now[i] = max(result)
                 best = max(best, now[i])
         last, before = now, last
     return best, n_cells
@@ -92,7 +92,7 @@ def test_x_drop_follows_its_rule(x):
     engine.run()
     results = engine.read_tensor("results")
     expected = [x_drop_by_rule(*pair, x) for pair in pairs]
-    assert results[:, [0, 3]].tolist() == [list(found) for found in expected]
+    assert results[:, [0, 3]].tolist() == [list(result) for result in expected]
 
 
 def test_a_large_x_drops_nothing():

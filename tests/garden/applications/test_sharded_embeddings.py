@@ -22,9 +22,9 @@ N_SHARDS = 4
 
 def tails_of(triples, n_entities):
     """[relations, entities]: the tail of each head, -1 where there is none."""
-    found = np.full((N_RELATIONS, n_entities), -1)
-    found[triples.relation, triples.head] = triples.tail
-    return found
+    result = np.full((N_RELATIONS, n_entities), -1)
+    result[triples.relation, triples.head] = triples.tail
+    return result
 
 
 def test_relations_keep_the_rules():
@@ -52,8 +52,8 @@ def test_batches_are_balanced_and_true():
         for other in range(N_SHARDS):
             heads = batch.heads[me, other] * N_SHARDS + me
             tails = batch.tails[other, me] * N_SHARDS + other  # what the other sends to me
-            found = zip(heads, batch.relations[me, other], tails, strict=True)
-            assert {tuple(map(int, one)) for one in found} <= known
+            result = zip(heads, batch.relations[me, other], tails, strict=True)
+            assert {tuple(map(int, one)) for one in result} <= known
     assert batch.negatives.max() < 15
 
 
@@ -140,8 +140,8 @@ def test_a_step_is_that_of_one_table(score):
     expected = single_table_loss(score, table, links, batch)
     expected.backward()
     with small_chips():
-        found = training.step(iter([batch]))
-    assert found * batch.heads.size == pytest.approx(expected.item(), rel=1e-4)
+        result = training.step(iter([batch]))
+    assert result * batch.heads.size == pytest.approx(expected.item(), rel=1e-4)
     sent = training.bytes_sent()
     assert sent.min() == sent.max() > 0  # chips send equal volumes
     training.model.copyWeightsToHost()

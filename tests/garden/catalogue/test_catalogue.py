@@ -8,9 +8,9 @@ from tremula.garden.catalogue.catalogue import all_applications, chosen, find_ap
 
 def test_every_shipped_application_is_whole():
     """All manifests are right, and each folder has a main.py whose package says what it is."""
-    found = all_applications()
-    assert "mnist_poptorch" in [one.name for one in found]
-    for one in found:
+    result = all_applications()
+    assert "mnist_poptorch" in [one.name for one in result]
+    for one in result:
         assert (one.folder / "main.py").is_file(), one.name
         assert (one.folder / "__init__.py").read_text(encoding="utf-8").startswith('"""'), one.name
 
@@ -25,7 +25,7 @@ def test_names_may_have_dashes_and_unknown_ones_are_answered_with_the_nearest():
 def test_filters_and_words_are_all_to_be_met():
     """Domain, framework, technique and every word narrow the list."""
     everything = all_applications()
-    found = chosen(everything, domain="vision", framework="poptorch", words=["Handwritten"])
-    assert "mnist_poptorch" in [one.name for one in found]
-    assert not chosen(found, technique="all-to-all", words=["handwritten"])
+    result = chosen(everything, domain="vision", framework="poptorch", words=["Handwritten"])
+    assert "mnist_poptorch" in [one.name for one in result]
+    assert not chosen(result, technique="all-to-all", words=["handwritten"])
     assert not chosen(everything, words=["handwritten", "no such word"])

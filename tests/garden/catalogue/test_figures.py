@@ -47,10 +47,10 @@ def test_pictures_are_small_whatever_they_show(shape):
     random = np.random.default_rng(0)
     grey, coloured = random.random(shape), random.integers(0, 256, (*shape, 3), np.uint8)
     for picture in (grey, coloured):
-        found = small_png(checked_picture(picture, "noise"))
-        assert found.startswith(b"\x89PNG")
-        assert len(found) <= MOST_BYTES
-        assert base64.b64encode(found)
+        result = small_png(checked_picture(picture, "noise"))
+        assert result.startswith(b"\x89PNG")
+        assert len(result) <= MOST_BYTES
+        assert base64.b64encode(result)
 
 
 @pytest.mark.parametrize(

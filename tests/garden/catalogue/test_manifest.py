@@ -38,11 +38,15 @@ def read(folder, text):
 
 def test_a_manifest_becomes_an_application(folder):
     """All fields arrive with their types; the name is the folder's."""
-    found = read(folder, RIGHT)
-    assert (found.name, found.domain, found.techniques) == ("heat", "physics", ("halo exchange",))
-    assert found.tiny_seconds == 3
-    assert found.published[0].source == "slide 3"
-    assert found.expected["error"].holds(1e-3)
+    result = read(folder, RIGHT)
+    assert (result.name, result.domain, result.techniques) == (
+        "heat",
+        "physics",
+        ("halo exchange",),
+    )
+    assert result.tiny_seconds == 3
+    assert result.published[0].source == "slide 3"
+    assert result.expected["error"].holds(1e-3)
 
 
 @pytest.mark.parametrize(

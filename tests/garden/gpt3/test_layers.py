@@ -59,8 +59,8 @@ def run_both_ways(config, module, weights, inputs, grad):
         args = factories.init()
         call = graph.bind(args).call_with_info(*given)
         seed = own(grad)
-        found = gradient.grad_graph_info.inputs_dict(call)
-        results = [call.outputs[0], *gradient.call(seed, args=found)]
+        result = gradient.grad_graph_info.inputs_dict(call)
+        results = [call.outputs[0], *gradient.call(seed, args=result)]
         streams = []
         for i, t in enumerate(results):
             streams.append(popxl.d2h_stream(t.shape, t.dtype, f"result_{i}"))
@@ -121,8 +121,8 @@ def test_layers_equal_dense_ones(shape, module, name, function):
     assert close(grads.pop("x"), columns(x.grad.numpy(), config))
     for key, value in grads.items():
         full = f"{name}.{key}" if name else key
-        found = one_of_each_group(value, layout[full], config)
-        assert close(dense_of(found, layout[full], config), leaves[full].grad), full
+        result = one_of_each_group(value, layout[full], config)
+        assert close(dense_of(result, layout[full], config), leaves[full].grad), full
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -143,8 +143,8 @@ def test_embeddings_equal_dense_ones(shape):
     assert close(out, columns(expected.detach().numpy(), config))
     for key, value in grads.items():
         weight = layout[f"embeddings.{key}"]
-        found = one_of_each_group(value, weight, config)
-        assert close(dense_of(found, weight, config), leaves[weight.name].grad), key
+        result = one_of_each_group(value, weight, config)
+        assert close(dense_of(result, weight, config), leaves[weight.name].grad), key
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -172,8 +172,8 @@ def test_the_loss_equals_the_dense_one(shape, vocabulary):
     assert close(out, np.full(n, expected.item()))
     assert close(grads.pop("x"), columns(x.grad.numpy(), config))
     grads.pop("padding", None)
-    found = one_of_each_group(grads.pop("word"), word, config)
-    assert close(dense_of(found, word, config), leaves[word.name].grad)
+    result = one_of_each_group(grads.pop("word"), word, config)
+    assert close(dense_of(result, word, config), leaves[word.name].grad)
     for key, value in grads.items():
         weight = layout[f"head.{key}"]
         assert close(

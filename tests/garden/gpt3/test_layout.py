@@ -24,12 +24,12 @@ SHAPES = [(1, 1, 1), (2, 2, 2), (4, 2, 3), (2, 4, 1), (1, 2, 4), (4, 8, 8)]
 
 def members(group: Group, n: int) -> list[list[int]]:
     """Groups of replicas by brute force: fill each from the lowest replica that is left."""
-    left, found = set(range(n)), []
+    left, result = set(range(n)), []
     while left:
         first = min(left)
-        found.append([first + i * group.stride for i in range(group.size)])
-        left -= set(found[-1])
-    return found
+        result.append([first + i * group.stride for i in range(group.size)])
+        left -= set(result[-1])
+    return result
 
 
 @pytest.mark.parametrize("shape", SHAPES)

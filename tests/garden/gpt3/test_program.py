@@ -58,12 +58,12 @@ def test_collectives_of_the_graphs_are_those_of_the_tables(large):
 
 def test_buffers_are_those_of_the_tables(large):
     """Streaming memory of each kind is what the table counts, to 1 %; no weight was made."""
-    found = CompiledGPT(large.config, large, None, 0.0).streaming_rows()  # type: ignore[arg-type]
-    for row, counted in zip(found, streaming_rows(large.config), strict=True):
+    result = CompiledGPT(large.config, large, None, 0.0).streaming_rows()  # type: ignore[arg-type]
+    for row, counted in zip(result, streaming_rows(large.config), strict=True):
         assert row.item == counted.item
         assert row.n_bytes == pytest.approx(counted.n_bytes, rel=0.01)
     total = sum(buffer.n_bytes for buffer in large.ir._remote_buffers)
-    assert total == pytest.approx(sum(row.n_bytes for row in found), rel=0.01)
+    assert total == pytest.approx(sum(row.n_bytes for row in result), rel=0.01)
 
 
 @pytest.mark.slow

@@ -42,8 +42,8 @@ def config():
 )
 def test_tensors_on_the_chip(config, item, mib):
     """Each tensor of a phase has the size that the table gives, within 1 %."""
-    found = {row.item: row.n_bytes for row in chip_rows(config)}
-    assert found[item] / MIB == pytest.approx(mib, rel=0.01)
+    result = {row.item: row.n_bytes for row in chip_rows(config)}
+    assert result[item] / MIB == pytest.approx(mib, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_tensors_on_the_chip(config, item, mib):
 )
 def test_streaming_memory(config, item, gib):
     """Shards of weights, gradients, moments and activations, within 1 %."""
-    found = {row.item: row.n_bytes for row in streaming_rows(config)}
-    assert found[item] / GIB == pytest.approx(gib, rel=0.01)
+    result = {row.item: row.n_bytes for row in streaming_rows(config)}
+    assert result[item] / GIB == pytest.approx(gib, rel=0.01)
 
 
 def test_streaming_memory_of_a_machine(config):

@@ -33,11 +33,11 @@ def worst_error(config, n_steps, drops=None):
     losses = list(trainer.train(batches))
     dense_losses = list(dense.train(expected, batches, config, drops))
     errors = [abs(a - b) / b for a, b in zip(losses, dense_losses, strict=True)]
-    found = trainer.weights()
-    assert set(found) == set(expected)
+    result = trainer.weights()
+    assert set(result) == set(expected)
     for name, w in expected.items():
-        assert not torch.equal(found[name], weights[name]), f"{name} was not trained"
-        errors.append(((found[name] - w).abs().max() / w.abs().max()).item())
+        assert not torch.equal(result[name], weights[name]), f"{name} was not trained"
+        errors.append(((result[name] - w).abs().max() / w.abs().max()).item())
     return max(errors)
 
 
@@ -86,13 +86,13 @@ def dense_dropout(config, seeds):
         )
 
     def part(x, seed, name):
-        found = []
+        result = []
         for rows in x.chunk(config.accumulation):
             own, seed = other_seed(seed, 0), other_seed(seed, 1)
             if name != "embedding":
                 own = other_seed(own, 1 if name.endswith("feed_forward") else 0)
-            found.append(random.dropout.row.compute(rows, own, p))
-        return torch.cat(found)
+            result.append(random.dropout.row.compute(rows, own, p))
+        return torch.cat(result)
 
     return drop
 

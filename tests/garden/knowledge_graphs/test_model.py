@@ -37,8 +37,8 @@ def test_distances_and_their_gradient(on_tiles):
     expected = (torch.cdist(*ours, p=1) * factors).sum()
     expected.backward()
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
-    for found, start in zip((model.a, model.b), ours, strict=True):
-        torch.testing.assert_close(found.detach(), start.detach() - 0.1 * start.grad)
+    for result, start in zip((model.a, model.b), ours, strict=True):
+        torch.testing.assert_close(result.detach(), start.detach() - 0.1 * start.grad)
 
 
 def _shape(score: str, n_shards: int, **more: bool) -> Shape:
@@ -85,10 +85,10 @@ def test_shards_train_as_one_table(score):
     tails, negatives = drawn(N_ROWS, 2, 2, half), drawn(N_ROWS, 2, 2, N_TRIPLES, 1)
     sharded = Embeddings(_shape(score, N_SHARDS))
     sharded.entities.data, sharded.relations.data = table.clone(), links.clone()
-    found = _losses(sharded, [heads, relations, tails, negatives])
+    result = _losses(sharded, [heads, relations, tails, negatives])
     expected = _by_hand(sharded, table, links, (heads, relations, tails, negatives))
-    assert found[0] == pytest.approx(expected, rel=1e-4)
-    assert found[1] < found[0]
+    assert result[0] == pytest.approx(expected, rel=1e-4)
+    assert result[1] < result[0]
 
 
 def _by_hand(model: Embeddings, table, links, inputs) -> float:

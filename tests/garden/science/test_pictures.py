@@ -21,6 +21,6 @@ def test_the_picture_has_the_fields_size():
     """A cell is a pixel of the PNG inside, and n_pixels of the drawing."""
     text = field_svg(np.zeros((4, 5)), n_pixels=2)
     assert 'viewBox="0 0 10 8"' in text
-    found = re.search(r"base64,([^\"]*)", text)
-    assert found
-    assert struct.unpack(">II", base64.b64decode(found[1])[16:24]) == (5, 4)
+    match = re.search(r"base64,([^\"]*)", text)
+    assert match
+    assert struct.unpack(">II", base64.b64decode(match[1])[16:24]) == (5, 4)

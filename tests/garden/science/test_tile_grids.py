@@ -25,7 +25,7 @@ def test_blocks_live_on_their_tiles():
     graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=6).create_device())
     cells = grid.add(graph, "cells")
     for band in grid.bands(2):
-        tiles = [t for t, found in enumerate(graph.get_tile_mapping(band.of(cells))) if found]
+        tiles = [t for t, result in enumerate(graph.get_tile_mapping(band.of(cells))) if result]
         assert tiles == [band.tile]
 
 
@@ -55,10 +55,10 @@ def test_ringed_grids_have_the_opposite_side_around_them_once_closed():
         engine.write_tensor(name, of_field)
     engine.run()
     for name, of_field in zip("ab", values, strict=True):
-        found = engine.read_tensor(f"around {name}")
-        assert np.array_equal(found, np.pad(of_field, 1, mode="wrap"))
+        result = engine.read_tensor(f"around {name}")
+        assert np.array_equal(result, np.pad(of_field, 1, mode="wrap"))
     tiles = graph.get_tile_mapping(fields[0].whole[:1])
-    assert [[(i.begin, i.end) for i in found] for found in tiles] == [[(0, 3)], [(3, 6)]]
+    assert [[(i.begin, i.end) for i in result] for result in tiles] == [[(0, 3)], [(3, 6)]]
 
 
 def test_more_blocks_than_cells_are_refused():

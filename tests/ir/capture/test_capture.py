@@ -56,8 +56,8 @@ def test_transformers_with_masks(name, training):
     torch.manual_seed(1)
     model = _Called(make(), call).train(training)
     wanted = model(*inputs)
-    (found,) = run_host(captured(model, *inputs), *inputs, model=model)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    (result,) = run_host(captured(model, *inputs), *inputs, model=model)
+    torch.testing.assert_close(result, wanted, rtol=1e-4, atol=1e-5)
 
 
 WRONG: dict[str, Callable[[Tensor], object]] = {

@@ -81,8 +81,8 @@ def test_indices_of_32_bits(dtype):
     for calls in (IN_PLACE, NEW_TENSORS):
         for name, call in calls.items():
             function = _through(call, writes=calls is IN_PLACE)
-            found = run_host(captured(function, *operands), *operands)
-            for got, right in zip(found, function(*operands), strict=True):
+            result = run_host(captured(function, *operands), *operands)
+            for got, right in zip(result, function(*operands), strict=True):
                 torch.testing.assert_close(got, right, msg=lambda text, n=name: f"{n}: {text}")
 
 
@@ -121,12 +121,12 @@ def test_writes_by_a_mask():
     """x[mask] = v for one v, or one that broadcasts over what the mask selects, on tiles."""
 
     def function(x):
-        found = []
+        result = []
         for write in MASKED.values():
             y = x.clone()
             write(y, x)
-            found.append(y)
-        return found
+            result.append(y)
+        return result
 
     wanted = function(CUBE)
     for run in (run_on_tiles, lambda f, x: run_host(captured(f, x), x)):
@@ -148,14 +148,14 @@ def test_a_mask_and_as_many_values():
     """One value after another goes to what the mask selects; values and x have gradients."""
 
     def function(x, m):
-        found = []
+        result = []
         for write in ONE_BY_ONE.values():
             y, leaf = x * 2, x.detach().requires_grad_(True)
             write(y, x, m)
             z = leaf * 2
             write(z, leaf, m)
-            found += [y, *torch.autograd.grad((z * z).sum(), leaf)]
-        return found
+            result += [y, *torch.autograd.grad((z * z).sum(), leaf)]
+        return result
 
     wanted = function(CUBE, CUBE)
     for run in (run_on_tiles, lambda f, *xs: run_host(captured(f, *xs), *xs)):
@@ -227,8 +227,8 @@ def test_histogram_of_whole_numbers():
     """What PyTorch has on GPUs only, in the type of the numbers."""
     x = torch.tensor([0, 3, 1, 3, 2, 7], dtype=INT)
     for run in (run_on_tiles, lambda f, x: run_host(captured(f, x), x)):
-        (found,) = run(lambda x: torch.histc(x, 4, 0, 3), x)
-        assert torch.equal(found, torch.tensor([1, 1, 1, 2], dtype=INT))
+        (result,) = run(lambda x: torch.histc(x, 4, 0, 3), x)
+        assert torch.equal(result, torch.tensor([1, 1, 1, 2], dtype=INT))
 
 
 # -- norms -----------------------------------------------------------------------------------------

@@ -24,16 +24,16 @@ def test_every_module_of_torch_has_a_case():
 
 def state_of(module: nn.Module) -> dict[str, object]:
     """Everything that a module and those in it hold, by identity; values of tensors by copies."""
-    found: dict[str, object] = {}
+    result: dict[str, object] = {}
     for path, inner in module.named_modules():
-        found[f"{path}:class"] = type(inner)
+        result[f"{path}:class"] = type(inner)
         for name, value in vars(inner).items():
-            found[f"{path}.{name}"] = value
+            result[f"{path}.{name}"] = value
             if isinstance(value, list | dict):
                 items = value.items() if isinstance(value, dict) else enumerate(value)
                 for key, item in items:
-                    found[f"{path}.{name}[{key}]"] = item
-    return found
+                    result[f"{path}.{name}[{key}]"] = item
+    return result
 
 
 def assert_unchanged(module: nn.Module, before: dict[str, object], values: dict) -> None:

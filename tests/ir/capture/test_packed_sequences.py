@@ -21,10 +21,10 @@ def packed(net, lengths, x, parameters):
     sequence = pack_padded_sequence(leaves[0], lengths, batch_first=True, enforce_sorted=False)
     weights = dict(zip(names, leaves[1:], strict=True))
     output, states = torch.func.functional_call(net, weights, (sequence,))
-    padded, found = pad_packed_sequence(output, batch_first=True, total_length=5)
+    padded, result = pad_packed_sequence(output, batch_first=True, total_length=5)
     states = [states] if isinstance(states, torch.Tensor) else list(states)
     total = sum((y * torch.linspace(0, 1, y.numel()).view_as(y)).sum() for y in (padded, *states))
-    return [padded, found * 1, *states, *torch.autograd.grad(total, leaves)]
+    return [padded, result * 1, *states, *torch.autograd.grad(total, leaves)]
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])

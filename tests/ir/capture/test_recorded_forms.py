@@ -99,15 +99,15 @@ def test_bags_of_embeddings():
     shares = torch.rand(3, 5, generator=generator)
 
     def function(table, rows, shares):
-        found = []
+        result = []
         for mode in ("sum", "mean", "max"):
             for padding in (None, 3):
                 bag = lambda t, m=mode, p=padding: F.embedding_bag(rows, t, mode=m, padding_idx=p)  # noqa: E731
-                found += [bag(table), *gradients(bag, table)]
+                result += [bag(table), *gradients(bag, table)]
             starts = torch.tensor([0, 2, 2, 7])
             some = lambda t, m=mode: F.embedding_bag(rows.flatten(), t, starts, mode=m)  # noqa: B023, E731
-            found += [some(table), *gradients(some, table)]
-        return [*found, F.embedding_bag(rows, table, mode="sum", per_sample_weights=shares)]
+            result += [some(table), *gradients(some, table)]
+        return [*result, F.embedding_bag(rows, table, mode="sum", per_sample_weights=shares)]
 
     assert_like_aten(function, table, rows, shares)
 

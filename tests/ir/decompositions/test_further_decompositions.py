@@ -22,15 +22,15 @@ def test_margin_losses():
 
     def function(x, labels, weights):
         target = labels[:, 0]
-        found = []
+        result = []
         for reduction in ("none", "sum", "mean"):
             several = lambda x, r=reduction: F.multilabel_margin_loss(x, labels, reduction=r)  # noqa: E731
             single = lambda x, r=reduction: F.multi_margin_loss(  # noqa: E731
                 x, target, 2, 0.7, weights, reduction=r
             )
             for loss in (several, single):
-                found += [loss(x), *gradients(loss, x)]
-        return [*found, F.multi_margin_loss(x, target)]
+                result += [loss(x), *gradients(loss, x)]
+        return [*result, F.multi_margin_loss(x, target)]
 
     assert_like_aten(function, random(3, 6), labels, weights, atol=5e-6)
 
@@ -40,17 +40,17 @@ def test_samples_of_images():
     """Images and volumes read at a grid, beyond their borders too, and both gradients."""
 
     def function(image, volume, grid, grid3):
-        found = []
+        result = []
         for mode, padding in (
             ("bilinear", "zeros"), ("bilinear", "reflection"), ("nearest", "border"),
         ):  # fmt: skip
             for x, g in ((image, grid), (volume, grid3)):
                 for align in (False, True):
                     sample = lambda x, g, a=align: F.grid_sample(x, g, mode, padding, a)  # noqa: B023, E731
-                    found.append(sample(x, g))
-                found += gradients(sample, x, g)
+                    result.append(sample(x, g))
+                result += gradients(sample, x, g)
         bicubic = lambda x, g: F.grid_sample(x, g, "bicubic", align_corners=False)  # noqa: E731
-        return [*found, *gradients(bicubic, image, grid)]
+        return [*result, *gradients(bicubic, image, grid)]
 
     inputs = random(2, 3, 5, 6), random(1, 2, 3, 4, 5), random(2, 3, 4, 2), random(1, 2, 2, 3, 3)
     assert_like_aten(function, *inputs, rtol=1e-4, atol=2e-4)
@@ -100,9 +100,9 @@ def test_embedding_with_a_longest_row():
         table = table.clone()
         return [F.embedding(rows, table, max_norm=1.0), table]
 
-    found = run_on_tiles(function, table, rows)
-    assert_close(found[0], wanted, "rows")
-    assert_close(found[1], shortened, "table")
+    result = run_on_tiles(function, table, rows)
+    assert_close(result[0], wanted, "rows")
+    assert_close(result[1], shortened, "table")
 
 
 @pytest.mark.slow

@@ -16,10 +16,12 @@ def test_a_cast_rounds_to_nearest_even():
     """Every float becomes what PyTorch makes of it, bit for bit; NaN stays NaN."""
     random = torch.randint(-(2**31), 2**31, (500,), generator=torch.Generator().manual_seed(0))
     x = torch.cat([torch.tensor(_BITS), random]).to(torch.int32).view(torch.float32)
-    (found,) = run_on_tiles(lambda x: x.bfloat16().float(), x)
+    (result,) = run_on_tiles(lambda x: x.bfloat16().float(), x)
     right = x.bfloat16().float()
-    assert torch.equal(found.isnan(), right.isnan())
-    assert torch.equal(found.nan_to_num(7).view(torch.int32), right.nan_to_num(7).view(torch.int32))
+    assert torch.equal(result.isnan(), right.isnan())
+    assert torch.equal(
+        result.nan_to_num(7).view(torch.int32), right.nan_to_num(7).view(torch.int32)
+    )
 
 
 def test_operations_round_once_each():

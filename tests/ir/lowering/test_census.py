@@ -58,10 +58,10 @@ def test_runs_on_tiles_as_in_aten(family, names, monkeypatch):
     owner = [name for name, count in zip(names, counts, strict=True) for _ in range(count)]
     wanted = function(*given.values())
     met = _recorded_names(monkeypatch)
-    found = run_on_tiles(function, *given.values())
+    result = run_on_tiles(function, *given.values())
     fused = {"_scaled_dot_product_flash_attention_for_cpu_backward"}
     assert set(names) - fused <= met, "a sample does not call its operation"
-    for name, got, right in zip(owner, found, wanted, strict=True):
+    for name, got, right in zip(owner, result, wanted, strict=True):
         assert_close(got, right.detach(), name, rtol=2e-5, atol=1e-5)
 
 

@@ -85,9 +85,9 @@ def check_ranges(found: dict[str, Tensor]) -> None:
 @pytest.mark.slow
 def test_workers_draw_the_distributions(inputs):
     """Each operation has the range, mean and deviation PyTorch's has."""
-    found = dict(zip(NAMES, run_on_tiles(flat, *inputs), strict=True))
-    check_alike(found, drawn(*inputs))
-    check_ranges(found)
+    result = dict(zip(NAMES, run_on_tiles(flat, *inputs), strict=True))
+    check_alike(result, drawn(*inputs))
+    check_ranges(result)
 
 
 def test_whole_numbers_in_place_and_poisson():
@@ -148,8 +148,8 @@ def test_host_and_tiles_draw_the_same(inputs):
     for number in range(2):
         *wanted, state = host(state, *inputs)
         assert state.tolist() == [42, number + 1]
-        found = on_tiles.run()
-        for name, got, right in zip(NAMES, found, wanted, strict=False):
+        result = on_tiles.run()
+        for name, got, right in zip(NAMES, result, wanted, strict=False):
             tolerance = 2e-6 if name in FLOATS else 0
             right = right.numpy().astype(np.float64)
             np.testing.assert_allclose(got.astype(np.float64), right, tolerance, tolerance, name)

@@ -81,9 +81,11 @@ def test_any_layout(data):
 
     def function(x):
         views = [x.permute(order), x[..., ::2], x.unsqueeze(0).expand(3, *shape)[1]]
-        found = [v.sum(tuple(dims)) for v in views] + [v.amax(tuple(dims)) for v in views]
+        result = [v.sum(tuple(dims)) for v in views] + [v.amax(tuple(dims)) for v in views]
         return (
-            found + [v.argmax(min(dims)) for v in views] + [views[0].var(tuple(dims), correction=0)]
+            result
+            + [v.argmax(min(dims)) for v in views]
+            + [views[0].var(tuple(dims), correction=0)]
         )
 
     assert_like_aten(function, x)

@@ -66,7 +66,7 @@ def test_a_join_turns_parts_that_lie_otherwise():
         target = IPUModel("bow", tiles_per_ipu=8).create_device().target
         built = build_tile_program(capture_function(function, [x, y]), target, Schedule())
         names.append([c.name for c in built.graph.state.compute_sets if "turned" in c.name])
-    assert [len(found) for found in names] == [1, 0]
+    assert [len(result) for result in names] == [1, 0]
 
 
 def test_strided_views():

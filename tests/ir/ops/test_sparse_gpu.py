@@ -34,8 +34,8 @@ def interpreted():
     for n_columns in (41, 64):
         given, x, expected = ragged_blocks(n_columns)
         for cut in ((32, 2, 1, 1), (16, 4, 1, 1)):
-            found = sparse_gpu._launched(given, x, sparse_gpu.Launch(*cut))
-            torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+            result = sparse_gpu._launched(given, x, sparse_gpu.Launch(*cut))
+            torch.testing.assert_close(result, expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.slow
@@ -55,8 +55,8 @@ def test_every_launch_on_a_gpu(n_columns):
     given, x, expected = ragged_blocks(n_columns, "cuda", torch.float16)
     fitting = [one for one in sparse_gpu._LAUNCHES if sparse_gpu._fits(one, given, x)]
     assert len(fitting) > 4
-    found = [sparse_gpu._launched(given, x, one) for one in fitting]
-    for out in (*found, sparse_gpu.block_product(given, x)):
+    result = [sparse_gpu._launched(given, x, one) for one in fitting]
+    for out in (*result, sparse_gpu.block_product(given, x)):
         torch.testing.assert_close(out.float().cpu(), expected, atol=0.05, rtol=0.01)
 
 

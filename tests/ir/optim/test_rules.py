@@ -418,8 +418,8 @@ def test_changed_constants():
     ]
     rule = rule_from(torch.optim.Adam(params), named(params))
     for beta, is_other in ((0.9 + 1e-12, False), (0.9 + 1e-6, True)):
-        found = rule.changed_constants(settings_of(torch.optim.Adam(params, betas=(beta, 0.999))))
-        assert found == (["beta1 of group 0: 0.9 -> 0.900001"] if is_other else [])
+        result = rule.changed_constants(settings_of(torch.optim.Adam(params, betas=(beta, 0.999))))
+        assert result == (["beta1 of group 0: 0.9 -> 0.900001"] if is_other else [])
 
 
 def test_bias_correction_keeps_its_digits():

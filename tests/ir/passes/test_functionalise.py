@@ -19,20 +19,20 @@ X = torch.tensor([[1.75, -2.5, 0.5, 3.25], [0.25, 4.5, -1.5, 2.75], [-0.5, 1.25,
 def assert_as_pytorch(function: Callable, *inputs: Tensor) -> None:
     """The same results, types and shapes."""
     wanted = function(*[x.clone() for x in inputs])
-    found = run_host(captured(function, *inputs), *[x.clone() for x in inputs])
-    for number, (got, right) in enumerate(zip(found, wanted, strict=True)):
+    result = run_host(captured(function, *inputs), *[x.clone() for x in inputs])
+    for number, (got, right) in enumerate(zip(result, wanted, strict=True)):
         assert (got.dtype, got.shape) == (right.dtype, right.shape), f"result {number}"
         torch.testing.assert_close(got, right, equal_nan=True, rtol=1e-6, atol=0)
 
 
 def accepted(calls: Iterable[Callable], *inputs: Tensor) -> list[Callable]:
     """The calls that PyTorch itself does not refuse."""
-    found = []
+    result = []
     for call in calls:
         with contextlib.suppress(RuntimeError, NotImplementedError, TypeError):
             call(*[x.clone() for x in inputs])
-            found.append(call)
-    return found
+            result.append(call)
+    return result
 
 
 def all_of(calls: list[Callable]) -> Callable:

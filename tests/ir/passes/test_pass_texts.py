@@ -31,10 +31,10 @@ class Net(nn.Module):
 
 def texts_of(model, *inputs) -> dict[tuple[str, str], str]:
     """The text after each pass of a step that goes to tiles."""
-    found = {}
-    with watch_passes(lambda record, text: found.update({(record.stage, record.name): text()})):
+    result = {}
+    with watch_passes(lambda record, text: result.update({(record.stage, record.name): text()})):
         apply(captured(model, *inputs), TILE_PASSES, "tiles")
-    return found
+    return result
 
 
 def test_every_named_pass_leaves_a_file(tmp_path, monkeypatch):

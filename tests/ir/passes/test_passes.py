@@ -171,10 +171,10 @@ def test_common_subexpressions_are_computed_once():
         return torch.exp(x) + torch.exp(x) + torch.exp(x * 2), x + 1, x + 1.0, noise
 
     step = drop_dead(share_common(recorded(function, torch.ones(3))))
-    found = names(step)
-    assert found.count("aten::exp") == 2
-    assert found.count("aten::rand_like") == 2
-    assert found.count("aten::add") == 5  # 1 and 1.0 are two numbers to integers
+    result = names(step)
+    assert result.count("aten::exp") == 2
+    assert result.count("aten::rand_like") == 2
+    assert result.count("aten::add") == 5  # 1 and 1.0 are two numbers to integers
 
 
 def test_constants_are_folded():

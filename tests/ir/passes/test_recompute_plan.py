@@ -23,16 +23,16 @@ from tremula.ir.passes.recompute_plan import (
 def test_fifteen_layers():
     """The slides' example: intervals of 5, 4, 3, 2, 1; 25 operations, 5 live instead of 15."""
     assert [part.start for part in intervals(15)] == [0, 5, 9, 12, 14]
-    found, all_kept = cost_of_chain(15), cost_of_chain(15, None)
-    assert (found.n_forward, found.n_live) == (25, 5)
+    result, all_kept = cost_of_chain(15), cost_of_chain(15, None)
+    assert (result.n_forward, result.n_live) == (25, 5)
     assert (all_kept.n_forward, all_kept.n_live) == (15, 15)
 
 
 @pytest.mark.parametrize("k", [6, 7, 8, 9, 10, 14])
 def test_triangular_numbers(k):
     """K (K + 1) / 2 values: K² operations and K live."""
-    found = cost_of_chain(k * (k + 1) // 2)
-    assert (found.n_forward, found.n_live) == (k * k, k)
+    result = cost_of_chain(k * (k + 1) // 2)
+    assert (result.n_forward, result.n_live) == (k * k, k)
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_triangular_numbers(k):
 )
 def test_the_damped_plan_of_popart(n, forward, live):
     """K = int(0.75 (⌊√2N⌋ - 1)), and everything behind the intervals is kept."""
-    found = cost_of_chain(n, POPART)
-    assert (found.n_forward, found.n_live) == (forward, live)
+    result = cost_of_chain(n, POPART)
+    assert (result.n_forward, result.n_live) == (forward, live)
 
 
 class Tanhs(nn.Module):
@@ -76,7 +76,7 @@ def test_fewer_values_are_live():
     for mode in (None, IDEAL):
         step, _ = step_of(Tanhs(15), torch.ones(3, 4), mode)
         nodes = list(step.graph.nodes)
-        order = {node: place for place, node in enumerate(nodes)}
+        order = {node: index for index, node in enumerate(nodes)}
         tanhs = [node for node in nodes if schema_name(node) == "aten::tanh"]
         backward = [n for n in nodes if ORIGIN in n.meta and n.meta[ORIGIN].phase == BACKWARD]
         ends = {n: max(order[user] for user in n.users) for n in tanhs}
@@ -106,6 +106,6 @@ def test_every_mode_trains_the_same_weights():
     rule = rule_from(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
     plain = run_on_tiles(model, [x, x], Schedule(), rule=rule)
     for mode in (IDEAL, POPART, "norms", "everything"):
-        found = run_on_tiles(model, [x, x], Schedule(), rule=rule, recomputation=mode)
-        for ours, theirs in zip(plain.weights, found.weights, strict=True):
+        result = run_on_tiles(model, [x, x], Schedule(), rule=rule, recomputation=mode)
+        for ours, theirs in zip(plain.weights, result.weights, strict=True):
             assert torch.equal(ours, theirs), mode

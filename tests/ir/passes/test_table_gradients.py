@@ -86,8 +86,8 @@ def test_weights_are_the_same(model, n_words, share, monkeypatch):
     torch.manual_seed(0)
     ours, theirs = model(n_words), model(n_words)
     theirs.load_state_dict(ours.state_dict())
-    found = train_on_tiles(ours, IDS).weights
+    result = train_on_tiles(ours, IDS).weights
     theirs(IDS).backward()
-    for weight, parameter in zip(found, theirs.parameters(), strict=True):
+    for weight, parameter in zip(result, theirs.parameters(), strict=True):
         wanted = parameter.detach() - 0.1 * parameter.grad
         torch.testing.assert_close(weight, wanted, rtol=1e-4, atol=1e-5)

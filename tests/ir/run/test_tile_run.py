@@ -13,8 +13,8 @@ def scaled(x):
 def test_a_function_runs_on_tiles():
     """`tremula.run_on_tiles` gives what PyTorch gives."""
     x = torch.tensor([-1.0, 0.5, 3.0])
-    (found,) = tremula.run_on_tiles(scaled, x)
-    torch.testing.assert_close(found, scaled(x))
+    (result,) = tremula.run_on_tiles(scaled, x)
+    torch.testing.assert_close(result, scaled(x))
 
 
 def test_a_function_has_a_cost():

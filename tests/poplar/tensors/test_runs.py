@@ -84,10 +84,10 @@ def test_lookup_gives_the_addresses_at_positions(rows, cuts):
     pieces = Pieces(as_runs(rows))
     address = pieces.runs.addresses()
     begin, size = columns([(a, s) for a, s in cuts if a + s <= len(address)])
-    found, owner = pieces.lookup_intervals(begin, begin + size)
+    result, owner = pieces.lookup_intervals(begin, begin + size)
     for i in range(len(begin)):
         expected = address[begin[i] : begin[i] + size[i]]
-        np.testing.assert_array_equal(found.take(owner == i).addresses(), expected)
+        np.testing.assert_array_equal(result.take(owner == i).addresses(), expected)
 
 
 @given(intervals, st.sets(st.integers(0, 70), min_size=2, max_size=12))
@@ -99,7 +99,7 @@ def test_split_finds_the_tile_of_every_byte(rows, cuts):
     tile_of = {b: t for low, high, t in zip(*mapped, strict=True) for b in range(low, high)}
     begin, size = columns(rows)
     owner, low, high, tile = mapped.split(begin, begin + size)
-    found = [
+    result = [
         (int(o), b, int(t))
         for o, a, z, t in zip(owner, low, high, tile, strict=True)
         for b in range(a, z)
@@ -110,7 +110,7 @@ def test_split_finds_the_tile_of_every_byte(rows, cuts):
         for b in range(begin[i], begin[i] + size[i])
         if b in tile_of
     ]
-    assert found == expected
+    assert result == expected
     n_bytes = sum(size.tolist())
     assert mapped.covers(begin, begin + size) == (len(expected) == n_bytes)
 

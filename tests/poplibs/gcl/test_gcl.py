@@ -47,15 +47,15 @@ def test_reductions(n, by_pairs, monkeypatch):
         scattered[operation] = gcl.reduce_scatter(graph, x, operation, sequence)
         results[operation] = gcl.all_reduce(graph, x, operation, sequence)
     results |= {f"{k}/part": v for k, v in scattered.items()}
-    found = run(graph, sequence, values, results)
+    result = run(graph, sequence, values, results)
     size = -(-15 // n)
     for operation, reduce in REDUCE.items():
         expected = reduce(values[operation][1], axis=0)
         for r in range(n):
-            np.testing.assert_allclose(found[r][operation], expected, rtol=1e-5, atol=1e-6)
-            np.testing.assert_array_equal(found[r][operation], found[0][operation])
+            np.testing.assert_allclose(result[r][operation], expected, rtol=1e-5, atol=1e-6)
+            np.testing.assert_array_equal(result[r][operation], result[0][operation])
             part = expected.ravel()[r * size : (r + 1) * size]
-            got = found[r][f"{operation}/part"]
+            got = result[r][f"{operation}/part"]
             np.testing.assert_allclose(got[: len(part)], part, rtol=1e-5, atol=1e-6)
             assert got.shape == (size,)
 
@@ -71,11 +71,11 @@ def test_gather_broadcast_and_types():
         values[str(type)] = (x, random.integers(0, 99, (n, 2, 5)).astype(type.dtype))
         results[f"gather {type}"] = gcl.all_gather(graph, x, sequence)
         results[f"root {type}"] = gcl.broadcast(graph, x, sequence, root=1)
-    found = run(graph, sequence, values, results)
+    result = run(graph, sequence, values, results)
     for name, (_, rows) in values.items():
         for r in range(n):
-            np.testing.assert_array_equal(found[r][f"gather {name}"], rows)
-            np.testing.assert_array_equal(found[r][f"root {name}"], rows[1])
+            np.testing.assert_array_equal(result[r][f"gather {name}"], rows)
+            np.testing.assert_array_equal(result[r][f"root {name}"], rows[1])
 
 
 def test_in_place_in_a_virtual_graph():
@@ -85,8 +85,8 @@ def test_in_place_in_a_virtual_graph():
     x = part.add_variable(tr.FLOAT, [6], "x", mapping="linear")
     gcl.all_reduce_in_place(part, x, sequence)
     rows = np.arange(12, dtype=np.float32).reshape(2, 6)
-    found = run(graph, sequence, {"in": (x, rows)}, {"out": x})
-    np.testing.assert_array_equal(found[1]["out"], rows.sum(axis=0))
+    result = run(graph, sequence, {"in": (x, rows)}, {"out": x})
+    np.testing.assert_array_equal(result[1]["out"], rows.sum(axis=0))
 
 
 @st.composite
@@ -111,16 +111,16 @@ def test_any_grouping(grouping, width, operation):
         "root": gcl.broadcast(graph, x, sequence, root=size - 1, group=group),
     }
     rows = np.random.default_rng(n).integers(-9, 9, (n, size, width)).astype(np.float32)
-    found = run(graph, sequence, {"in": (x, rows)}, results)
+    result = run(graph, sequence, {"in": (x, rows)}, results)
     for r in range(n):
         m = r // group.stride % size
         theirs = rows[[r + (k - m) * group.stride for k in range(size)]]
         reduced = REDUCE[operation](theirs, axis=0)
-        np.testing.assert_array_equal(found[r]["sum"], reduced)
-        np.testing.assert_array_equal(found[r]["all"], theirs)
-        np.testing.assert_array_equal(found[r]["swapped"], theirs[:, m])
-        np.testing.assert_array_equal(found[r]["root"], theirs[-1])
-        np.testing.assert_array_equal(found[r]["part"], reduced[m])
+        np.testing.assert_array_equal(result[r]["sum"], reduced)
+        np.testing.assert_array_equal(result[r]["all"], theirs)
+        np.testing.assert_array_equal(result[r]["swapped"], theirs[:, m])
+        np.testing.assert_array_equal(result[r]["root"], theirs[-1])
+        np.testing.assert_array_equal(result[r]["part"], reduced[m])
 
 
 @pytest.mark.parametrize(("n", "width"), [(1, 3), (2, 5), (4, 7)])
@@ -137,9 +137,9 @@ def test_between_the_chips_of_a_graph(n, width):
     }
     tiles = graph.get_tile_mapping(results["mean"][n - 1]).tile
     assert set((tiles // 2).tolist()) == {n - 1}
-    (found,) = run(graph, sequence, {"in": (x, rows[None])}, results)
-    np.testing.assert_allclose(found["mean"], np.tile(rows.mean(axis=0), (n, 1)), rtol=1e-5)
-    np.testing.assert_array_equal(found["all"], np.tile(rows, (n, 1, 1)))
+    (result,) = run(graph, sequence, {"in": (x, rows[None])}, results)
+    np.testing.assert_allclose(result["mean"], np.tile(rows.mean(axis=0), (n, 1)), rtol=1e-5)
+    np.testing.assert_array_equal(result["all"], np.tile(rows, (n, 1, 1)))
 
 
 def test_both_directions_of_the_links_are_used():
@@ -169,10 +169,10 @@ def test_rings_of_rings(monkeypatch):
     x = graph.add_variable(tr.FLOAT, [7], "x", mapping="linear")
     gcl.all_reduce_in_place(graph, x, sequence, operation="MEAN")
     rows = np.random.default_rng(0).normal(size=(6, 7)).astype(np.float32)
-    found = run(graph, sequence, {"in": (x, rows)}, {"out": x})
+    result = run(graph, sequence, {"in": (x, rows)}, {"out": x})
     for r in range(6):
-        np.testing.assert_allclose(found[r]["out"], rows.mean(axis=0), rtol=1e-5, atol=1e-6)
-        np.testing.assert_array_equal(found[r]["out"], found[0]["out"])
+        np.testing.assert_allclose(result[r]["out"], rows.mean(axis=0), rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(result[r]["out"], result[0]["out"])
 
 
 def test_many_replicas_compile_like_few():

@@ -76,9 +76,9 @@ def test_sums_of_scattered_tensors(n_elems, by_pairs, monkeypatch):
             engine.write_tensor(name, rows[r], replica=r)
     engine.run()
     for name, (_, rows) in values.items():
-        found = [engine.read_tensor(f"{name}/sum", replica=r) for r in range(n)]
-        np.testing.assert_allclose(found[0], rows.sum(axis=0), rtol=1e-5, atol=1e-5)
-        assert all((one == found[0]).all() for one in found)
+        result = [engine.read_tensor(f"{name}/sum", replica=r) for r in range(n)]
+        np.testing.assert_allclose(result[0], rows.sum(axis=0), rtol=1e-5, atol=1e-5)
+        assert all((one == result[0]).all() for one in result)
     buffers = [name for name in graph.state.variables.names if name.endswith("/parts")]
     assert len(buffers) == (0 if by_pairs else 1)
 

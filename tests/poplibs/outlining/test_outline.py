@@ -77,16 +77,16 @@ def test_outlined_programs_compute_the_same(operations, n_layers, n_loops):
 def test_layers_become_calls():
     """Equal layers are one function; its code counts once."""
     made = _Program(["mul", "add", "mul", "add"], 5)
-    program, found = outlined(made.graph, made.program, threshold=-100.0, most_copied=100.0)
-    assert found.n_functions >= 1
-    assert found.n_calls >= 4
+    program, result = outlined(made.graph, made.program, threshold=-100.0, most_copied=100.0)
+    assert result.n_functions >= 1
+    assert result.n_calls >= 4
     functions = {id(s.function) for s in program.steps if isinstance(s, Call)}
-    assert len(functions) == found.n_functions
+    assert len(functions) == result.n_functions
 
 
 def test_what_saves_too_little_stays_as_it_is():
     """A threshold that nothing reaches leaves every step in its place."""
     made = _Program(["mul", "add"], 3)
-    program, found = outlined(made.graph, made.program, threshold=1000.0)
-    assert (found.n_functions, found.n_calls) == (0, 0)
+    program, result = outlined(made.graph, made.program, threshold=1000.0)
+    assert (result.n_functions, result.n_calls) == (0, 0)
     assert [type(s) for s in program.steps] == [type(s) for s in made.sequence.steps]

@@ -198,15 +198,15 @@ def test_pooling_of_either_layout(kind):
     """Channels last or first: the results are equal bit by bit, and channels last cost less."""
     params = popnn.PoolParams(kind, (3, 3), (2, 2), (1, 1), (1, 1))
     x = RNG.normal(size=(2, 8, 9, 9)).astype(np.float32)
-    found = []
+    result = []
     for order in ([0, 1, 2, 3], [0, 3, 1, 2]):
         graph, sequence = small_graph(), tr.Sequence()
         stored = [x.shape[d] for d in np.argsort(order)]
         acts = graph.add_variable(tr.FLOAT, stored, "x", mapping="linear").dim_shuffle(order)
         pooled = popnn.pool(graph, acts, sequence, params=params)
         gradient = popnn.pool_input_gradient(graph, acts, pooled, pooled, sequence, params=params)
-        found.append(run_program(graph, sequence, [(acts, x)], [pooled, gradient]))
-    (first, first_report), (last, last_report) = found
+        result.append(run_program(graph, sequence, [(acts, x)], [pooled, gradient]))
+    (first, first_report), (last, last_report) = result
     for a, b in zip(first, last, strict=True):
         np.testing.assert_array_equal(a, b)
     assert last_report.total_cycles < first_report.total_cycles

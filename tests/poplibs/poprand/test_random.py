@@ -29,11 +29,11 @@ def ran(graph, tensors, sequence, options=None, n_runs=1):
     for i, tensor in enumerate(tensors):
         graph.create_host_read(f"t{i}", tensor)
     engine = tr.Engine(graph, sequence, options or {}).load()
-    found = []
+    result = []
     for _ in range(n_runs):
         engine.run()
-        found.append([engine.read_tensor(f"t{i}") for i in range(len(tensors))])
-    return found[0] if n_runs == 1 else found
+        result.append([engine.read_tensor(f"t{i}") for i in range(len(tensors))])
+    return result[0] if n_runs == 1 else result
 
 
 def a_seed(graph, words=(3, 4)):
@@ -87,15 +87,15 @@ def test_a_seeded_operation_leaves_the_generators_alone():
 @pytest.mark.slow
 def test_values_depend_on_the_layout_and_not_on_threads():
     """One layout gives one result with any number of threads; another layout another."""
-    found = []
+    result = []
     for layout, threads in ((0, 1), (0, 4), (1, 1)):
         graph, sequence = new_graph(), tr.Sequence()
         x = scattered(graph, [60_000], seed=layout)
         out = poprand.uniform(graph, a_seed(graph), 0, x, tr.FLOAT, 0.0, 1.0, sequence)
-        found += ran(graph, [out], sequence, {"tremula.threads": threads})
-    assert np.array_equal(found[0], found[1])
-    assert not np.array_equal(found[0], found[2])
-    assert all(len(np.unique(values)) > 59_000 for values in found)
+        result += ran(graph, [out], sequence, {"tremula.threads": threads})
+    assert np.array_equal(result[0], result[1])
+    assert not np.array_equal(result[0], result[2])
+    assert all(len(np.unique(values)) > 59_000 for values in result)
 
 
 def test_set_seed_starts_all_workers():
@@ -128,11 +128,11 @@ def test_integers_reach_both_bounds():
     x = scattered(graph, [7000], tr.INT)
     few = poprand.uniform(graph, None, 0, x, tr.INT, -3, 3, sequence)
     all_of_them = poprand.uniform(graph, None, 0, x, tr.INT, -(2**31), 2**31 - 1, sequence)
-    found = ran(graph, [few, all_of_them], sequence)
-    values, counts = np.unique(found[0], return_counts=True)
+    result = ran(graph, [few, all_of_them], sequence)
+    values, counts = np.unique(result[0], return_counts=True)
     assert values.tolist() == [-3, -2, -1, 0, 1, 2, 3]
     assert ((counts - 1000) ** 2).sum() / 1000 < 30  # chi square, 6 degrees of freedom
-    assert found[1].min() < -(2**30) < 2**30 < found[1].max()
+    assert result[1].min() < -(2**30) < 2**30 < result[1].max()
 
 
 def test_certain_and_impossible():
@@ -170,9 +170,9 @@ def test_shaped_dropout_drops_whole_groups():
     x, reference = scattered(graph, [40, 30]), scattered(graph, [40, 1], name="rows")
     graph.set_initial_value(x, np.ones((40, 30), np.float32))
     out = poprand.shaped_dropout(graph, None, 0, x, reference, 0.5, 2.0, sequence)
-    (found,) = ran(graph, [out], sequence)
-    assert (found == found[:, :1]).all()
-    assert set(np.unique(found)) == {0, 2}
+    (result,) = ran(graph, [out], sequence)
+    assert (result == result[:, :1]).all()
+    assert set(np.unique(result)) == {0, 2}
 
 
 @pytest.mark.parametrize(

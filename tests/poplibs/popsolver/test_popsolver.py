@@ -17,10 +17,10 @@ def test_bounds():
     assert model.minimize(x)[x] == 5
     y = model.add_variable(2, 5)
     model.less_or_equal(y, 1)
-    found = model.minimize(y)
-    assert not found.valid_solution()
+    result = model.minimize(y)
+    assert not result.valid_solution()
     with pytest.raises(PoplarError, match="no solution"):
-        _ = found[y]
+        _ = result[y]
 
 
 def test_the_first_objective_counts_most():
@@ -77,8 +77,8 @@ def test_what_does_not_matter_is_not_searched():
 def test_empty_lists():
     """No sum is 0, no product 1; no largest."""
     model = Model()
-    found = model.minimize(model.sum([]))
-    assert found[model.sum([])] == 0
+    result = model.minimize(model.sum([]))
+    assert result[model.sum([])] == 0
     assert model.minimize(model.product([]))[model.one()] == 1
     with pytest.raises(PoplarError, match="max needs at least one"):
         model.max([])
@@ -89,8 +89,8 @@ def test_calls_may_forbid():
     model = Model()
     x = model.add_variable(0, 9)
     cost = model.call([x], lambda v: None if v[0] % 2 == 0 else (v[0] - 5) ** 2 + 1)
-    found = model.minimize(cost)
-    assert (found[x], found[cost]) == (5, 1)
+    result = model.minimize(cost)
+    assert (result[x], result[cost]) == (5, 1)
     model.less_or_equal(x, 0)
     assert not model.minimize(cost).valid_solution()
 
@@ -168,13 +168,13 @@ def test_the_best_of_all_assignments_is_found(bounds, steps, constraints, object
         post = {"<": model.less, "<=": model.less_or_equal, "==": model.equal, "|": model.factor_of}
         post[sign](a, b)
     chosen = objective % len(variables)
-    found = model.minimize(variables[chosen])
+    result = model.minimize(variables[chosen])
     values = list(_assignments(ranges, steps, constraints))
     if not values:
-        assert not found.valid_solution()
+        assert not result.valid_solution()
     else:
-        assert found[variables[chosen]] == min(v[chosen] for v in values)
-        assert [found[v] for v in variables] in values
+        assert result[variables[chosen]] == min(v[chosen] for v in values)
+        assert [result[v] for v in variables] in values
 
 
 def _assignments(ranges, steps, constraints):

@@ -51,9 +51,9 @@ def test_a_pattern_known_when_compiling():
     rhs = static.create_dense_sparse_mat_mul_rhs(graph, tr.FLOAT, turned, pattern)
     values = pattern.nz_values
     written = {"l": (lhs.in_row_order(), values), "r": (rhs.in_row_order(), values)}
-    found = products(graph, lhs, rhs, written, dense_operands(graph))
-    np.testing.assert_array_equal(found[0], SPARSE @ RIGHT)
-    np.testing.assert_array_equal(found[1], LEFT @ SPARSE)
+    result = products(graph, lhs, rhs, written, dense_operands(graph))
+    np.testing.assert_array_equal(result[0], SPARSE @ RIGHT)
+    np.testing.assert_array_equal(result[1], LEFT @ SPARSE)
 
 
 def test_a_pattern_given_at_run_time():
@@ -68,9 +68,9 @@ def test_a_pattern_given_at_run_time():
         "meta": (sparse.meta_info, data.meta_info),
         "values": (sparse.nz_values, data.nz_values),
     }
-    found = products(graph, sparse, sparse, written, dense_operands(graph))
-    np.testing.assert_array_equal(found[0], SPARSE @ RIGHT)
-    np.testing.assert_array_equal(found[1], LEFT @ SPARSE)
+    result = products(graph, sparse, sparse, written, dense_operands(graph))
+    np.testing.assert_array_equal(result[0], SPARSE @ RIGHT)
+    np.testing.assert_array_equal(result[1], LEFT @ SPARSE)
 
 
 def test_two_dense_operands_are_refused():

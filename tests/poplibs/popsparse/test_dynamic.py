@@ -49,12 +49,12 @@ def test_each_group_of_columns_begins_anew(element, z, slots):
 
 def test_block_formulae():
     """Eight rows of five blocks on the matrix unit, forward and backward."""
-    found = [
+    result = [
         block_cycles(8, 40, 4, 16, (H, F), Search(), 6),
         block_cycles(8, 40, 4, 16, (H, H), Search(), 6),
         block_cycles(8, 40, 4, 4, (F, F), Search(), 6, is_gradient=True),
     ]
-    assert [int(cycles) for cycles in found] == [21690, 11844, 8420]
+    assert [int(cycles) for cycles in result] == [21690, 11844, 8420]
 
 
 def test_shares_of_workers():
@@ -80,8 +80,8 @@ def test_plans_are_those_of_poplibs(problem, found):
 
 def test_uniform_patterns():
     """Rows with any non-zero, and how many each has."""
-    found = [uniform(0.1, 64, 64), uniform(0.01, 32, 1024), uniform(0.5, 4, 6)]
-    assert [(int(a), int(b)) for a, b in found] == [(64, 7), (32, 11), (4, 3)]
+    result = [uniform(0.1, 64, 64), uniform(0.01, 32, 1024), uniform(0.5, 4, 6)]
+    assert [(int(a), int(b)) for a, b in result] == [(64, 7), (32, 11), (4, 3)]
 
 
 def one_tile() -> tr.Target:
@@ -179,12 +179,12 @@ class Layer:
         )
         change = self.partitioner.to_csr(data.meta_info, self.engine.read_tensor("change"))
         tolerance = 1e-4 if self.element is F else 2e-2
-        for found, wanted in (
+        for result, wanted in (
             (self.engine.read_tensor("out"), x @ dense.T),
             (self.engine.read_tensor("back"), g @ dense),
             (change.nz_values, change.values_of(g.T @ x)),
         ):
-            assert np.allclose(found, wanted, rtol=tolerance, atol=tolerance * np.sqrt(n))
+            assert np.allclose(result, wanted, rtol=tolerance, atol=tolerance * np.sqrt(n))
         back = self.partitioner.to_coo(data.meta_info, data.nz_values)
         assert np.array_equal(back.to_dense(), weights.to_dense())
         return data
@@ -291,10 +291,10 @@ def test_embeddings_with_a_sparse_table():
     engine.run(0)
     assert engine.read_tensor("rows").tolist() == A[[2, 0, 2, 1]].tolist()
     engine.run(1)
-    found = partitioner.to_csr(data.meta_info, engine.read_tensor("values")).to_dense()
-    assert found[0, [1, 4]].tolist() == [5, 7.5]
-    assert found[2, [2, 3, 5]].tolist() == [13, 15, 18]
-    assert found[[1, 3]].tolist() == A[[1, 3]].tolist()
+    result = partitioner.to_csr(data.meta_info, engine.read_tensor("values")).to_dense()
+    assert result[0, [1, 4]].tolist() == [5, 7.5]
+    assert result[2, [2, 3, 5]].tolist() == [13, 15, 18]
+    assert result[[1, 3]].tolist() == A[[1, 3]].tolist()
 
 
 def test_rows_that_a_table_lacks_are_zero():

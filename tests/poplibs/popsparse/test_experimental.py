@@ -79,14 +79,14 @@ def test_dense_by_sparse(dims, block, n_groups, types, n_passes, is_turned):
     lhs = made(rng, n_groups, m, k, dtype=dtype)
     rhs = blocks_of(made(rng, n_groups, *size, dtype=dtype), rhs_block, mask)
     given_lhs = lhs if n_groups > 1 else lhs[0]
-    found = run(
+    result = run(
         lambda g, s, a, b: experimental.bs_mat_mul(g, params, s, a, b, number_of_pass=n_passes),
         given_lhs, rhs,
     )  # fmt: skip
     matrix = dense_of(rhs, (n_groups, *size), rhs_block, mask)
     want = lhs.astype(np.float64) @ (matrix.transpose(0, 2, 1) if is_turned else matrix)
     np.testing.assert_allclose(
-        found.reshape(want.shape), want, atol=2e-2 if dtype is np.float16 else 1e-4
+        result.reshape(want.shape), want, atol=2e-2 if dtype is np.float16 else 1e-4
     )
 
 
@@ -102,10 +102,10 @@ def test_dense_by_dense_at_the_blocks_of_a_mask(triangle, n_groups):
     )
     lhs, rhs = made(rng, n_groups, 16, 8), made(rng, n_groups, 8, 16)
     operands = (lhs, rhs) if n_groups > 1 else (lhs[0], rhs[0])
-    found = run(lambda g, s, a, b: experimental.bs_mat_mul(g, params, s, a, b), *operands)
+    result = run(lambda g, s, a, b: experimental.bs_mat_mul(g, params, s, a, b), *operands)
     product = lhs @ rhs
     product = {NONE: product, UPPER: np.tril(product), LOWER: np.triu(product)}[triangle]
-    np.testing.assert_allclose(found, blocks_of(product, (4, 8), mask), atol=1e-5)
+    np.testing.assert_allclose(result, blocks_of(product, (4, 8), mask), atol=1e-5)
 
 
 def softmax_of(x, mask, triangle):
@@ -127,14 +127,14 @@ def test_softmax_over_rows(data):
     )
     x = made(np.random.default_rng(2), n_groups, 8, 12)
     blocks = blocks_of(x, (2, 4), mask)
-    found = run(
+    result = run(
         lambda g, s, t: experimental.bs_softmax(
             g, t, (8, 12), (2, 4), mask, s, sub_block_mask=triangle, n_groups=n_groups
         ),
         blocks,
     )
     want = blocks_of(softmax_of(x.astype(np.float64), mask, triangle), (2, 4), mask)
-    np.testing.assert_allclose(found, want.reshape(found.shape), atol=1e-6)
+    np.testing.assert_allclose(result, want.reshape(result.shape), atol=1e-6)
 
 
 def test_softmax_in_place_and_its_gradient():
@@ -150,14 +150,14 @@ def test_softmax_in_place_and_its_gradient():
     y = run(in_place, blocks)
     want = softmax_of(x.astype(np.float64), mask, NONE)
     np.testing.assert_allclose(y, blocks_of(want, (2, 4), mask), atol=1e-6)
-    found = run(
+    result = run(
         lambda graph, s, a, b: experimental.bs_softmax_grad(
             graph, a, b, (8, 12), (2, 4), mask, s
         ),
         y.astype(np.float32), gradients,
     )  # fmt: skip
     change = want * (g - (g * want).sum(-1, keepdims=True))
-    np.testing.assert_allclose(found, blocks_of(change, (2, 4), mask), atol=1e-5)
+    np.testing.assert_allclose(result, blocks_of(change, (2, 4), mask), atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -58,10 +58,10 @@ def test_every_way_there_and_back(seed, block, n_rows, n_columns, density):
             assert np.array_equal(again.to_dense(), dense)
             assert again == type(again).from_dense(dense, block)
     if block == (1, 1) and n_rows:
-        expected, found = scipy.sparse.csr_matrix(dense), CSRMatrix.from_dense(dense)
-        assert np.array_equal(found.row_indices, expected.indptr)
-        assert np.array_equal(found.column_indices, expected.indices)
-        assert np.array_equal(found.nz_values, expected.data)
+        expected, result = scipy.sparse.csr_matrix(dense), CSRMatrix.from_dense(dense)
+        assert np.array_equal(result.row_indices, expected.indptr)
+        assert np.array_equal(result.column_indices, expected.indices)
+        assert np.array_equal(result.nz_values, expected.data)
 
 
 def test_block_sizes_change():

@@ -119,8 +119,8 @@ def test_static_dense_operands_are_transposed():
     out = static.sparse_dense_mat_mul(graph, lhs, rhs, sequence, transpose_rhs=True)
     x = RNG.standard_normal((8, 24)).astype(np.float32)
     written = {"values": (lhs.in_row_order(), matrix.nz_values), "x": (rhs, x)}
-    found = _run(graph, sequence, written, out)
-    np.testing.assert_allclose(found, matrix.to_dense() @ x.T, atol=1e-5)
+    result = _run(graph, sequence, written, out)
+    np.testing.assert_allclose(result, matrix.to_dense() @ x.T, atol=1e-5)
     with pytest.raises(SparsityError, match="left operand of a static product cannot"):
         static.sparse_dense_mat_mul(graph, lhs, rhs, sequence, transpose_lhs=True)
 
@@ -134,8 +134,8 @@ def test_dense_by_static_sparse_is_transposed():
     out = static.dense_sparse_mat_mul(graph, lhs, rhs, sequence, transpose_lhs=True)
     x = RNG.standard_normal((16, 8)).astype(np.float32)
     written = {"values": (rhs.in_row_order(), matrix.nz_values), "x": (lhs, x)}
-    found = _run(graph, sequence, written, out)
-    np.testing.assert_allclose(found, x.T @ matrix.to_dense(), atol=1e-5)
+    result = _run(graph, sequence, written, out)
+    np.testing.assert_allclose(result, x.T @ matrix.to_dense(), atol=1e-5)
     with pytest.raises(SparsityError, match="right operand of a static product cannot"):
         static.dense_sparse_mat_mul(graph, lhs, rhs, sequence, transpose_rhs=True)
 

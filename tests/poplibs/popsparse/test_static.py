@@ -45,9 +45,9 @@ def test_block_formulae(element, side, n, cycles):
 
 def test_gather_formulae():
     """Reordering values costs what PopLibs registers for its gather vertex."""
-    found = [gather_cycles(n, tr.FLOAT, 6) for n in (100, 101)]
-    found += [gather_cycles(n, tr.HALF, 6) for n in (100, 3)]
-    assert [int(cycles) for cycles in found] == [330, 342, 324, 240]
+    result = [gather_cycles(n, tr.FLOAT, 6) for n in (100, 101)]
+    result += [gather_cycles(n, tr.HALF, 6) for n in (100, 3)]
+    assert [int(cycles) for cycles in result] == [330, 342, 324, 240]
 
 
 def test_bands_and_their_tiles():

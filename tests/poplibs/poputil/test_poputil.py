@@ -74,10 +74,10 @@ def test_tile_imbalance(graph):
 
 def test_mapping_offset_is_stable():
     """The offset of a shape is a tile, the same each time, and differs between shapes."""
-    found = [poputil.choose_mapping_offset(1472, [n, 7]) for n in range(1, 60)]
-    assert found == [poputil.choose_mapping_offset(1472, [n, 7]) for n in range(1, 60)]
-    assert all(0 <= tile < 1472 for tile in found)
-    assert len(set(found)) > 50
+    result = [poputil.choose_mapping_offset(1472, [n, 7]) for n in range(1, 60)]
+    assert result == [poputil.choose_mapping_offset(1472, [n, 7]) for n in range(1, 60)]
+    assert all(0 <= tile < 1472 for tile in result)
+    assert len(set(result)) > 50
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,11 @@ def verdict(events, share=0.1, **sizes):
 
 def test_device_bound():
     """A device that works longer than the host does between runs is what counts."""
-    found = verdict([], gap_us=50)
-    assert found["verdict"] == "device-bound"
-    assert [round(part["us"]) for part in found["parts"]] == [900, 100, 0, 50]
-    assert found["modelling_us"] == 5_000
-    assert found["total_us"] == pytest.approx(1_050)
+    result = verdict([], gap_us=50)
+    assert result["verdict"] == "device-bound"
+    assert [round(part["us"]) for part in result["parts"]] == [900, 100, 0, 50]
+    assert result["modelling_us"] == 5_000
+    assert result["total_us"] == pytest.approx(1_050)
 
 
 def test_modelling_is_no_host_time():
@@ -50,34 +50,34 @@ def test_modelling_is_no_host_time():
 
 def test_host_bound_names_what_takes_the_time():
     """Code between runs that takes longer than a run; the largest event is named."""
-    found = verdict([(0, "prepare", 5_010, 3_000)], gap_us=4_000)
-    assert found["verdict"] == "host-bound"
-    assert "“prepare”" in found["why"]
-    assert "4 ms" in found["why"]
+    result = verdict([(0, "prepare", 5_010, 3_000)], gap_us=4_000)
+    assert result["verdict"] == "host-bound"
+    assert "“prepare”" in result["why"]
+    assert "4 ms" in result["why"]
     small = [(0, "prepare", 5_010, 300), (0, "load batch", 5_400, 900)]
     assert "mostly" not in verdict(small, gap_us=4_000)["why"]
 
 
 def test_input_bound_by_loading():
     """Loading on the thread that runs counts as input; in another process it does not."""
-    found = verdict([(0, "load batch", 5_000, 3_900)], gap_us=4_000)
-    assert found["verdict"] == "input-bound"
-    assert "DataLoaderMode.Async" in found["why"]
+    result = verdict([(0, "load batch", 5_000, 3_900)], gap_us=4_000)
+    assert result["verdict"] == "input-bound"
+    assert "DataLoaderMode.Async" in result["why"]
     beside = verdict([(1, "load batch", 0, 3_900)], gap_us=40)
     assert beside["verdict"] == "device-bound"
 
 
 def test_input_bound_by_transfers():
     """A device that mostly transfers is bound by its input."""
-    found = verdict([], share=0.8, gap_us=50)
-    assert found["verdict"] == "input-bound"
-    assert "smaller types" in found["why"]
+    result = verdict([], share=0.8, gap_us=50)
+    assert result["verdict"] == "input-bound"
+    assert "smaller types" in result["why"]
 
 
 def test_callbacks_inside_runs_are_input():
     """The device waits for a stream's callback, so its time is input's."""
-    found = verdict([(0, "StreamCallback.fetch", 100, 2_000)], gap_us=50)
-    assert found["verdict"] == "input-bound"
+    result = verdict([(0, "StreamCallback.fetch", 100, 2_000)], gap_us=50)
+    assert result["verdict"] == "input-bound"
 
 
 def test_what_happens_once_is_left_out():

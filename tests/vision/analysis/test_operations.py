@@ -28,24 +28,24 @@ def reader(tmp_path):
 
 def test_flops_against_the_peak(reader):
     """Additions of floats are measured against the vector unit's peak on all tiles."""
-    found = operation_columns(reader)
-    at = int(found["n_flops"].argmax())
-    cycles, n_flops = found["cycles"][at], N_TIMES * N_ROWS * (N_COLUMNS - 1)
-    assert found["n_flops"].sum() == found["n_flops"][at] == n_flops
-    assert found["flops_per_cycle"][at] == pytest.approx(n_flops / cycles)
+    result = operation_columns(reader)
+    at = int(result["n_flops"].argmax())
+    cycles, n_flops = result["cycles"][at], N_TIMES * N_ROWS * (N_COLUMNS - 1)
+    assert result["n_flops"].sum() == result["n_flops"][at] == n_flops
+    assert result["flops_per_cycle"][at] == pytest.approx(n_flops / cycles)
     peak = reader.target["flops_per_cycle_vector_float"] * N_TILES
-    assert found["efficiency"][at] == pytest.approx(n_flops / peak / cycles)
-    assert found["intensity"][at] == pytest.approx(n_flops / found["bytes_moved"][at])
+    assert result["efficiency"][at] == pytest.approx(n_flops / peak / cycles)
+    assert result["intensity"][at] == pytest.approx(n_flops / result["bytes_moved"][at])
 
 
 def test_roofline_is_the_longer_of_both(reader):
     """An operation that only moves data has a share of the roofline, and none of the peak."""
-    found = operation_columns(reader)
-    moves = int(((found["n_flops"] == 0) & (found["bytes_moved"] > 0)).argmax())
+    result = operation_columns(reader)
+    moves = int(((result["n_flops"] == 0) & (result["bytes_moved"] > 0)).argmax())
     rate = reader.target["exchange_bytes_per_cycle"] * N_TILES
-    wanted = found["bytes_moved"][moves] / rate / found["cycles"][moves]
-    assert found["roofline"][moves] == pytest.approx(wanted)
-    assert found["efficiency"][moves] == found["intensity"][moves] == 0
+    wanted = result["bytes_moved"][moves] / rate / result["cycles"][moves]
+    assert result["roofline"][moves] == pytest.approx(wanted)
+    assert result["efficiency"][moves] == result["intensity"][moves] == 0
 
 
 def test_bounds(tmp_path):
@@ -59,9 +59,9 @@ def test_bounds(tmp_path):
     engine.connect_stream("in", np.zeros(4000, np.float32))
     engine.run()
     with open_report(report_of_engine(engine, tmp_path)) as reader:
-        found = operation_columns(reader)
-    assert sorted(found["bound"]) == ["compute", "host"]
-    assert found["n_flops"].tolist()[found["bound"].index("compute")] == 4000
+        result = operation_columns(reader)
+    assert sorted(result["bound"]) == ["compute", "host"]
+    assert result["n_flops"].tolist()[result["bound"].index("compute")] == 4000
 
 
 def test_text(reader):

@@ -52,19 +52,19 @@ def test_one_tile_in_text(report_file, capsys):
 
 def test_liveness_says_what_would_free_the_peak(report):
     """Without the variable that frees most, the largest step needs so much less."""
-    found = VIEWS["liveness"](report)
-    totals = next(v for v in found["live_at_peak"] if v["name"] == "layer1/totals")
+    result = VIEWS["liveness"](report)
+    totals = next(v for v in result["live_at_peak"] if v["name"] == "layer1/totals")
     assert 0 < totals["frees"] <= totals["n_bytes"]
-    assert found["peak_temporary_bytes"] == max(found["temporary"])
+    assert result["peak_temporary_bytes"] == max(result["temporary"])
 
 
 def test_advice_is_ranked_and_linked(report):
     """Each piece has evidence, a view and what it saves; what saves most of the time is first."""
-    found = insights(report)
-    rules = [i["rule"] for i in found]
+    result = insights(report)
+    rules = [i["rule"] for i in result]
     assert "small_steps" in rules
-    assert all(i["text"] and i["view"] and isinstance(i["evidence"], dict) for i in found)
-    saved = [i["saves_cycles"] for i in found if not i["saves_bytes"]]
+    assert all(i["text"] and i["view"] and isinstance(i["evidence"], dict) for i in result)
+    saved = [i["saves_cycles"] for i in result if not i["saves_bytes"]]
     assert saved == sorted(saved, reverse=True)
 
 
@@ -77,8 +77,8 @@ def test_advice_on_uneven_work(tmp_path):
         engine = summing_engine(n_tiles=8, n_rows=n_rows, n_columns=n_columns).load()
         engine.run()
         with open_report(report_of_engine(engine, tmp_path)) as reader:
-            found = {i["rule"]: i for i in insights(reader)}
-        assert found[rule]["evidence"][key] == 0
+            result = {i["rule"]: i for i in insights(reader)}
+        assert result[rule]["evidence"][key] == 0
 
 
 def test_links_and_energy_of_two_chips(report, tmp_path, capsys):
@@ -114,20 +114,20 @@ def test_comparing_says_the_causes(report_file, tmp_path, capsys):
     engine.run()
     other = report_of_engine(engine, tmp_path)
     with open_report(report_file) as before, open_report(other) as after:
-        found = compare(before, after)
+        result = compare(before, after)
         total = after.info["total_cycles"] - before.info["total_cycles"]
         assert compare(before, before)["causes"] == []
-    assert found["totals"]["total_cycles"]["difference"] == total
-    assert sum(row["cycles"]["difference"] for row in found["operations"]) == total
-    assert sum(group["cycles"]["difference"] for group in found["groups"]) == total > 0
-    assert sum(group[name]["difference"] for group in found["groups"] for name in PHASES) == total
-    assert sum(found["totals"][name]["difference"] for name in PARTS) == total
-    assert any("main/layer1/sums" in c and "compute" in c for c in found["causes"])
-    assert any("weights/matrix, on 8 tiles" in c for c in found["causes"])
+    assert result["totals"]["total_cycles"]["difference"] == total
+    assert sum(row["cycles"]["difference"] for row in result["operations"]) == total
+    assert sum(group["cycles"]["difference"] for group in result["groups"]) == total > 0
+    assert sum(group[name]["difference"] for group in result["groups"] for name in PHASES) == total
+    assert sum(result["totals"][name]["difference"] for name in PARTS) == total
+    assert any("main/layer1/sums" in c and "compute" in c for c in result["causes"])
+    assert any("weights/matrix, on 8 tiles" in c for c in result["causes"])
     assert main(["compare", str(report_file), str(other)]) == 0
     assert "Largest causes:" in capsys.readouterr().out
     assert main(["compare", str(report_file), str(other), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["totals"] == found["totals"]
+    assert json.loads(capsys.readouterr().out)["totals"] == result["totals"]
 
 
 def test_budgets(report_file, tmp_path, capsys):

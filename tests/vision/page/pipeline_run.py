@@ -60,10 +60,10 @@ def _program(graph: tr.Graph) -> tr.Sequence:
 
 
 def _totals(graph: tr.Graph, name: str, chip: int) -> tr.Tensor:
-    found = graph.add_variable(tr.FLOAT, [N_ROWS], name)
+    result = graph.add_variable(tr.FLOAT, [N_ROWS], name)
     for row in range(N_ROWS):
-        graph.set_tile_mapping(found[row], chip * N_TILES + row % N_TILES)
-    return found
+        graph.set_tile_mapping(result[row], chip * N_TILES + row % N_TILES)
+    return result
 
 
 def _work(graph: tr.Graph, stage: int, totals: tr.Tensor, name: str = "forward") -> tr.Execute:

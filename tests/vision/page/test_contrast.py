@@ -19,8 +19,8 @@ def themes() -> dict[str, dict[str, str]]:
     """Colours of each block of variables; what a dark one leaves out, it has from the light one."""
     sheet = (PAGE / "style.css").read_text()
     blocks = re.findall(r":root[^{,]*\{([^{}]*--ground[^{}]*)\}", sheet)
-    found = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})\b", block)) for block in blocks]
-    return dict(zip(("light", "system dark", "chosen dark"), found, strict=True))
+    result = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})\b", block)) for block in blocks]
+    return dict(zip(("light", "system dark", "chosen dark"), result, strict=True))
 
 
 THEMES = themes()

@@ -11,14 +11,14 @@ pytestmark = pytest.mark.slow
 
 
 def texts_of_views(browser):
-    found = {}
+    result = {}
     for view in VIEWS:
         browser.show(hash=f"#/{view}?tile=3&step=2")
         # Without a server there are fewer controls, not fewer results.
         cards = ".results .card" if view == "whatif" else ".stage .card"
-        found[view] = browser.texts(selector=cards)
-        assert found[view]
-    return found
+        result[view] = browser.texts(selector=cards)
+        assert result[view]
+    return result
 
 
 def test_export_says_the_same(browser, small_report, small_server, tmp_path):

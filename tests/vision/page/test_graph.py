@@ -78,9 +78,9 @@ def test_graph(page, reader):
 
 def accessed_by(reader, prefix):
     """Variables that steps of a name read or write."""
-    found = set()
+    result = set()
     for step, path in enumerate(reader.table("steps")["path"]):
         if path.startswith(prefix):
             for accessed in accesses_of_step(reader.kept_executable, step):
-                found |= set(accessed.tolist())
-    return found
+                result |= set(accessed.tolist())
+    return result

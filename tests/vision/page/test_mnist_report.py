@@ -69,7 +69,7 @@ def test_sources_are_lines_of_the_example(page, opened):
     assert any("self.layers(x)" in lines[number - 1] for number in used)
     page.show(hash="#/operations?layer=line")
     names = page.texts(selector=".rows .row .cell:nth-child(1)")
-    shown = {int(found[1]) for n in names if (found := re.search(r"mnist_poptorch\.py:(\d+)", n))}
+    shown = {int(match[1]) for n in names if (match := re.search(r"mnist_poptorch\.py:(\d+)", n))}
     assert shown == used
 
 

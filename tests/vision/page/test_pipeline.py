@@ -112,11 +112,11 @@ def test_a_step_in_all_views(page, opened):
         facts = facts_of(page)
         once, _, parts = facts["Cycles, once"].partition(": ")
         assert whole(once) == steps["cycles"][step]
-        found = {
+        result = {
             text.rpartition(" ")[0]: whole(text.rpartition(" ")[2]) for text in parts.split(", ")
         }
         wanted = {n: int(steps[key][step]) for n, key in PHASES.items() if key in steps}
-        assert found == {n: cycles for n, cycles in wanted.items() if cycles}
+        assert result == {n: cycles for n, cycles in wanted.items() if cycles}
         assert whole(facts["Of the total"].split(" cycles")[0]) == steps["total_cycles"][step]
         assert facts.get("Stage", "-1") == str(steps["stage"][step])
 

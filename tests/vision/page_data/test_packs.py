@@ -47,8 +47,8 @@ def data(reader):
 )
 def test_packs_keep_everything(whole, real, facts):
     """Columns of whole numbers and floats, and any facts, come back as they were."""
-    found, columns = unpack_pack(pack_of(facts, {"whole": whole, "real": real}))
-    assert found == facts
+    result, columns = unpack_pack(pack_of(facts, {"whole": whole, "real": real}))
+    assert result == facts
     assert columns["whole"].tolist() == whole.tolist()
     assert columns["real"].tolist() == real.tolist()
 
@@ -72,13 +72,13 @@ def test_totals_are_the_engines(data, reader):
 
 def test_tile_contents_are_the_variables(data, reader):
     """Bytes of variables, added over tiles, are the variables' own; so are vertices."""
-    found = np.zeros(len(reader.table("variables")["id"]), np.int64)
+    result = np.zeros(len(reader.table("variables")["id"]), np.int64)
     n_vertices = 0
     for part in range(-(-reader.n_tiles // 16)):
         _, columns = unpack_pack(data.pack(f"0/tile-contents/{part}"))
-        np.add.at(found, columns["variable"], columns["n_bytes"])
+        np.add.at(result, columns["variable"], columns["n_bytes"])
         n_vertices += columns["vertex_count"].sum()
-    assert (found == reader.table("variables")["n_bytes"]).all()
+    assert (result == reader.table("variables")["n_bytes"]).all()
     assert n_vertices == reader.info["n_vertices"]
 
 

@@ -164,9 +164,9 @@ def test_operations_and_debug_contexts(opened):
 
 def test_the_question_people_ask(opened):
     """The largest variables at a tile's peak, largest first, no more than asked for."""
-    found = opened.compilation.largestLiveAtPeak(0, 2)
-    assert len(found) == 2
-    assert found[0].size >= found[1].size
+    result = opened.compilation.largestLiveAtPeak(0, 2)
+    assert len(result) == 2
+    assert result[0].size >= result[1].size
 
 
 def test_errors(report_file, engine, tmp_path):

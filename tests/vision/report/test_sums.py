@@ -144,11 +144,11 @@ def assert_trace_sums(reader, wanted):
     per_step = np.bincount(trace.step, trace.times, reader.n_steps)
     assert np.array_equal(per_step, wanted.steps.executed)
     for max_rows in (1, 3, 1000):
-        found = reader.phases(0, reader.n_entries, max_rows)
-        assert len(found.edges) <= max_rows + 1
-        assert np.array_equal(found.compute.sum(axis=0), wanted.tiles.compute)
-        together = sum(getattr(found, name) for name in (*PHASES, "idle"))
-        assert found.idle.min(initial=0) >= 0
+        result = reader.phases(0, reader.n_entries, max_rows)
+        assert len(result.edges) <= max_rows + 1
+        assert np.array_equal(result.compute.sum(axis=0), wanted.tiles.compute)
+        together = sum(getattr(result, name) for name in (*PHASES, "idle"))
+        assert result.idle.min(initial=0) >= 0
         cycles = np.repeat(wanted.cycles_of_chip, reader.tiles_per_ipu)
         assert np.array_equal(together.sum(axis=0), cycles)
 
@@ -285,6 +285,6 @@ def test_a_long_report_adds_up(long_report):
     assert long_report.stored_pool == 8
     assert long_report.matrix("trace_compute").levels == (113,)
     for max_rows in (1, 10, 100, 1000):
-        found = long_report.phases(0, 900, max_rows)
-        together = sum(getattr(found, name) for name in (*PHASES, "idle")).sum(axis=0)
+        result = long_report.phases(0, 900, max_rows)
+        together = sum(getattr(result, name) for name in (*PHASES, "idle")).sum(axis=0)
         assert (together == long_report.info["total_cycles"]).all()

@@ -155,9 +155,9 @@ def test_functions_stand_under_each_call(pipelined):
 def test_where_time_goes_is_a_mean_that_adds_up():
     """Means over chips are whole numbers, as near as can be, and add up to the total."""
     chips = np.array([[5, 0, 0, 0, 1, 4], [0, 3, 1, 1, 1, 4], [2, 2, 2, 2, 2, 0]])
-    found = mean_split(chips)
-    assert sum(found.values()) == 10
-    assert (np.abs(np.array(list(found.values())) - chips.mean(axis=0)) < 1).all()
+    result = mean_split(chips)
+    assert sum(result.values()) == 10
+    assert (np.abs(np.array(list(result.values())) - chips.mean(axis=0)) < 1).all()
     assert apportioned(7, np.array([1, 0, 1, 1])).tolist() in ([3, 0, 2, 2], [2, 0, 3, 2])
     assert apportioned(0, np.array([1, 2])).tolist() == [0, 0]
     assert apportioned(5, np.zeros(3)).tolist() == [0, 0, 0]

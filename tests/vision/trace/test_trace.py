@@ -171,15 +171,15 @@ def test_perfetto_tracks(recorded, report, tmp_path):
 
 def packets_of(data):
     """Packets of a Perfetto file as {field: values}; track events (11) are taken apart, too."""
-    found = []
+    result = []
     for packet in fields(data)[1]:
         parts = fields(packet)
-        found.append({k: [fields(v) for v in vs] if k == 11 else vs for k, vs in parts.items()})
-    return found
+        result.append({k: [fields(v) for v in vs] if k == 11 else vs for k, vs in parts.items()})
+    return result
 
 
 def fields(data):
-    found, at = {}, 0
+    result, at = {}, 0
 
     def varint():
         nonlocal at
@@ -201,8 +201,8 @@ def fields(data):
             value, at = data[at : at + 8], at + 8
         else:
             value = varint()
-        found.setdefault(key >> 3, []).append(value)
-    return found
+        result.setdefault(key >> 3, []).append(value)
+    return result
 
 
 def test_parquet_needs_its_library(recorded, tmp_path, monkeypatch):

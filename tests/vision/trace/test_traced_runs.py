@@ -84,13 +84,13 @@ def test_a_training_run(tmp_path):
     model.copyWeightsToHost()
     trace.stop()
     with pva.openTrace(path) as reader:
-        found = events_of(reader)
+        result = events_of(reader)
         series = {one["graph"]: one for one in reader.series}
-    of_model = [label for channel, label in found if channel == "poptorch.trainingModel"]
+    of_model = [label for channel, label in result if channel == "poptorch.trainingModel"]
     assert of_model.count("call") == of_model.count("run") == len(losses) == 4
     assert {"compile", "copyWeightsToDevice", "copyWeightsToHost"} <= set(of_model)
-    assert found.count(("poptorch", "capture")) == 1
-    assert found.count(("poptorch.DataLoader", "load batch")) == 5  # the last finds the end
+    assert result.count(("poptorch", "capture")) == 1
+    assert result.count(("poptorch.DataLoader", "load batch")) == 5  # the last finds the end
     assert series["loss"]["value"] == pytest.approx(losses)
     assert series["loss"]["name"] == "training"
 
@@ -112,8 +112,8 @@ def test_the_loading_process_has_a_trace_of_its_own(tmp_path):
         assert events_of(reader).count((channel, "wait for batch")) >= 4
     (other,) = set(tmp_path.glob("*.pvti")) - {path}
     with pva.openTrace(other) as reader:
-        found = events_of(reader)
-        assert {(channel, "load batch"), (channel, "write batch")} <= set(found)
+        result = events_of(reader)
+        assert {(channel, "load batch"), (channel, "write batch")} <= set(result)
         (thread,) = reader.processes[0].threads
         assert thread.name == "AsynchronousDataAccessor"
         assert reader.processes[0].pid != os.getpid()
@@ -124,7 +124,7 @@ def test_sums_over_processes(tmp_path):
     import torch
     import torch.distributed as dist
 
-    from tremula.ir.host.distributed import sum_over_processes
+    from tremula.ir.host.programs.distributed import sum_over_processes
 
     path = trace.start(tmp_path)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

@@ -108,12 +108,12 @@ def paths() -> Iterator[Figure]:
     engine = path_engine(n_paths, N_DATES, n_tiles).load()
     engine.write_tensor("terms", terms)
     engine.run()
-    found = engine.read_tensor("sums").astype(np.float64)
-    each = -(-n_paths // len(found))
-    states, sums = seeds_of(7, len(found)), np.zeros((len(found), len(SUMS)), np.float32)
+    result = engine.read_tensor("sums").astype(np.float64)
+    each = -(-n_paths // len(result))
+    states, sums = seeds_of(7, len(result)), np.zeros((len(result), len(SUMS)), np.float32)
     by_hand = lambda: paths_by_hand(terms, states, sums, each, N_DATES)  # noqa: E731
     by_hand()
-    np.testing.assert_allclose(found.mean(0), sums.astype(np.float64).mean(0), rtol=0.05)
+    np.testing.assert_allclose(result.mean(0), sums.astype(np.float64).mean(0), rtol=0.05)
     measured = ratio(engine.run, by_hand, rounds=5)
     yield Figure.of("garden-asian-options", measured.value, "× Numba", "<= 1.5")
 

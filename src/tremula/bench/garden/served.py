@@ -71,7 +71,7 @@ def measure_serving() -> Served:
             throughputs.append(full["rate"] / capacity)
             tails.append(half["p99"] / batch_s)
             overloads.append(over["rate"] / capacity)
-            n_lost += sum(int(found["lost"]) for found in (full, half, over))
+            n_lost += sum(int(result["lost"]) for result in (full, half, over))
     median = statistics.median
     return Served(median(throughputs), median(tails), median(overloads), n_lost)
 

@@ -20,14 +20,14 @@ def serving() -> Iterator[Figure]:
     """A served ResNet-18 against the same program called in a loop with full batches."""
     from tremula.bench.garden.served import measure_serving
 
-    found = measure_serving()
+    result = measure_serving()
     yield Figure.of(
-        "serving: requests/s ÷ rows/s of a loop, full batches", found.throughput, "×", ">= 0.9"
+        "serving: requests/s ÷ rows/s of a loop, full batches", result.throughput, "×", ">= 0.9"
     )
-    yield Figure.of("serving: p99 at half load ÷ a batch's time", found.p99, "×", "<= 5")
-    yield Figure.of("serving: requests lost at 10 × its capacity", found.n_lost, "", "== 0")
+    yield Figure.of("serving: p99 at half load ÷ a batch's time", result.p99, "×", "<= 5")
+    yield Figure.of("serving: requests lost at 10 × its capacity", result.n_lost, "", "== 0")
     yield Figure.of(
-        "serving: good answers/s at 10 × its capacity ÷ a loop's", found.overload, "×", ">= 0.5"
+        "serving: good answers/s at 10 × its capacity ÷ a loop's", result.overload, "×", ">= 0.5"
     )
 
 

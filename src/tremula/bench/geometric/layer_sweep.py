@@ -120,8 +120,8 @@ def page(rows: Iterable[Row]) -> str:
     for room, title in ROOMS.items():
         texts.append(f"\n## {title}\n\n| layer | static | host | tiles | why not |\n")
         texts.append("|---|---|---|---|---|\n")
-        found = [case for case in CASES if case.room == room and case.name in by_name]
-        texts += [_line(case, by_name[case.name]) for case in found]
+        result = [case for case in CASES if case.room == room and case.name in by_name]
+        texts += [_line(case, by_name[case.name]) for case in result]
     return "".join(texts)
 
 

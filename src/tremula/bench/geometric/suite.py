@@ -130,12 +130,12 @@ def accuracy() -> Iterator[Figure]:
     ours.copyWeightsToHost()
     errors = []
     for trained in (ours.model, plain.model):
-        found = []
+        result = []
         with torch.no_grad():
             for batch in loader:
                 out, _ = trained(*arguments(batch, FIELDS))
-                found.append((out - batch.y)[batch.graphs_mask].abs())
-        errors.append(float(torch.cat(found).mean()))
+                result.append((out - batch.y)[batch.graphs_mask].abs())
+        errors.append(float(torch.cat(result).mean()))
     difference = 100 * abs(errors[0] - errors[1]) / errors[1]
     yield Figure.of("accuracy-schnet-mae", difference, "% apart", "<= 2")
 

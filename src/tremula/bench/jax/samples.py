@@ -195,13 +195,13 @@ def differences(function: Callable, *operands: Any) -> list[str]:
     """Where our results differ from JAX's, in words; none if all types, shapes and values agree."""
     expected = jax.tree_util.tree_leaves(jax.jit(function)(*operands))
     got = jax.tree_util.tree_leaves(tremula.jax.jit(function)(*operands))
-    found = [f"{len(got)} results, expected {len(expected)}"] * (len(got) != len(expected))
+    result = [f"{len(got)} results, expected {len(expected)}"] * (len(got) != len(expected))
     for i, (ours, theirs) in enumerate(zip(got, expected, strict=False)):
         if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
-            found.append(f"result {i} is {ours.aval}, expected {theirs.aval}")
+            result.append(f"result {i} is {ours.aval}, expected {theirs.aval}")
         elif not np.allclose(_numbers(ours), _numbers(theirs), 2e-4, 2e-4, equal_nan=True):
-            found.append(f"result {i}: {ours}, expected {theirs}")
-    return found
+            result.append(f"result {i}: {ours}, expected {theirs}")
+    return result
 
 
 def _numbers(array: jax.Array) -> np.ndarray:

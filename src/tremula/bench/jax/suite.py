@@ -91,11 +91,11 @@ def _sweep(choices: dict) -> tuple[set[str], set[str]]:
         used = set(primitives_of(jax.make_jaxpr(function)(*operands).jaxpr))
         try:
             with tremula.configured(**choices):
-                found = differences(function, *operands)
+                result = differences(function, *operands)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong, the sample does not pass
-            found = [str(error).splitlines()[0]]
-        print(*(f"{name}: {what}" for what in found), sep="\n", end="\n" if found else "")
-        (wrong if found else right).update(used)
+            result = [str(error).splitlines()[0]]
+        print(*(f"{name}: {what}" for what in result), sep="\n", end="\n" if result else "")
+        (wrong if result else right).update(used)
     return right, wrong
 
 

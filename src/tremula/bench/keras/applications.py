@@ -33,8 +33,8 @@ def names() -> list[str]:
     """The classes of `keras.applications` that Keras itself has on PyTorch: NASNet is not one."""
     from keras import applications
 
-    found = [n for n, v in vars(applications).items() if n[0].isupper() and inspect.isfunction(v)]
-    return [name for name in found if not name.startswith("NASNet")]
+    result = [n for n, v in vars(applications).items() if n[0].isupper() and inspect.isfunction(v)]
+    return [name for name in result if not name.startswith("NASNet")]
 
 
 def train_step(name: str) -> Outcome:

@@ -176,9 +176,9 @@ def failure_of(case: OfficialCase, backend: type[Backend], least_atol: float = 0
         prepared = backend.prepare(case.model, "CPU")
         assert prepared is not None, "the backend prepared nothing"
         for inputs, outputs in case.data_sets:
-            found = prepared.run(inputs)
+            result = prepared.run(inputs)
             atol = max(case.atol, least_atol)
-            Runner.assert_similar_outputs(outputs, found, case.rtol, atol)  # pyright: ignore[reportArgumentType]
+            Runner.assert_similar_outputs(outputs, result, case.rtol, atol)  # pyright: ignore[reportArgumentType]
     except Exception as error:  # noqa: BLE001 - any of them is a failure of this case alone
         return f"{case.name}: {type(error).__name__}: {error}"
     return ""

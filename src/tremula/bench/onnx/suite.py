@@ -88,8 +88,8 @@ def _speed_of(name: str, exported: "Exported") -> Iterator[Figure]:
 
     for other, run in (("onnxruntime", run_theirs), ("PyTorch", run_plain)):
         bar = "<= 1.3" if other == "onnxruntime" else "<= 1.0"
-        found = ratio(run_ours, run, rounds=5, min_time_s=0.0, clock=time.process_time)
-        yield Figure.of(f"{name}, inductor", found.value, f"× {other}", bar)
+        result = ratio(run_ours, run, rounds=5, min_time_s=0.0, clock=time.process_time)
+        yield Figure.of(f"{name}, inductor", result.value, f"× {other}", bar)
 
 
 def _ours(exported: "Exported") -> Callable[[], Any]:

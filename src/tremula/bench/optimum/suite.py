@@ -105,15 +105,15 @@ def fine_tuning() -> Iterator[Figure]:
 
     logging.set_verbosity_error()
     n_iterations = N_ITERATIONS_GPU if _is_on_gpu() else 1
-    found: list[float] = []
+    result: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         for make in (_our_trainer, _their_trainer):
             # accelerate has one device per process: that of the first trainer.
             AcceleratorState._reset_state(reset_partial_state=True)
             trainer = make(folder, n_iterations)
             trainer.remove_callback(PrinterCallback)
-            found.append(_best_time(trainer.train))
-    ours, theirs = found
+            result.append(_best_time(trainer.train))
+    ours, theirs = result
     if _is_on_gpu():
         yield Figure.of("fine-tuning-gpu", theirs / ours, "× Trainer", ">= 4")
     else:

@@ -137,24 +137,24 @@ def mnist_mlp() -> nn.Module:
 def half_cases() -> dict[str, Case]:
     """Those that are trained in float and in half."""
     texts = lambda n: (torch.randint(0, 30522, (n, 128)), torch.randint(0, 2, (n,)))  # noqa: E731
-    found = [
+    result = [
         Case("mlp", lambda: WithLoss(mnist_mlp()), _images(1, 28), 64, _sgd),
         Case("cnn", lambda: WithLoss(cifar_cnn()), _images(3, 32), 64, _sgd),
         Case("bert-tiny", TextClassifier, texts, 8, _adamw),
     ]
-    return {case.name: case for case in found}
+    return {case.name: case for case in result}
 
 
 def large_cases() -> dict[str, Case]:
     """Models that fill a GPU, with the batches of their usual figures."""
     texts = lambda n: (torch.randint(0, 30522, (n, 128)), torch.randint(0, 2, (n,)))  # noqa: E731
     ids = lambda n: (torch.randint(0, 50257, (n, 512)),)  # noqa: E731
-    found = [
+    result = [
         Case("gpt2-small", lambda: LanguageModel(12, 768, 12), ids, 8, _adamw),
         Case("resnet50", lambda: WithLoss(resnet50()), _images(3, 224), 32, _sgd),
         Case("bert-base", lambda: TextClassifier(12, 768, 12), texts, 16, _adamw),
     ]
-    return {case.name: case for case in found}
+    return {case.name: case for case in result}
 
 
 def in_half(case: Case) -> Case:
@@ -171,7 +171,7 @@ def cases(n_batch_scale: int = 1) -> dict[str, Case]:
     vectors = lambda n: (torch.randn(n, 100, 64), torch.randint(0, 10, (n,)))  # noqa: E731
     ids = lambda n: (torch.randint(0, 256, (n, 128)),)  # noqa: E731
     rows = lambda n: (torch.randn(n, 32), torch.randint(0, 10, (n,)))  # noqa: E731
-    found = [
+    result = [
         Case("mnist", lambda: WithLoss(mnist_cnn()), _images(1, 28), 64 // n_batch_scale, _sgd),
         Case("cifar", lambda: WithLoss(cifar_cnn()), _images(3, 32), 64 // n_batch_scale, _sgd),
         # Of bytes; and with GPT-2's own vocabulary, whose output layer is most of the work.
@@ -180,4 +180,4 @@ def cases(n_batch_scale: int = 1) -> dict[str, Case]:
         Case("lstm", lambda: WithLoss(Sequences()), vectors, 64 // n_batch_scale, _adamw),
         Case("gin-mlp", lambda: WithLoss(gin_mlp()), rows, 512, _adamw),
     ]
-    return {case.name: case for case in found}
+    return {case.name: case for case in result}

@@ -35,7 +35,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tremula.base.atomic_file import atomic_file
 from tremula.base.errors import InvalidOption, PoplarError, suggest
-from tremula.ir.host.program import DeviceState, HostProgram
+from tremula.ir.host.programs.program import DeviceState, HostProgram
 from tremula.ir.run.tile_run import record_function, run_step_on_tiles
 from tremula.ir.step import CapturedStep
 
@@ -138,8 +138,8 @@ class Sample:
             if not results:
                 return []
             weights = [_weights(r) for r in results]
-            found = torch.autograd.grad(results, leaves, weights, allow_unused=True)
-        return [g for g in found if g is not None]
+            result = torch.autograd.grad(results, leaves, weights, allow_unused=True)
+        return [g for g in result if g is not None]
 
     @property
     def has_gradients(self) -> bool:
@@ -157,8 +157,8 @@ def flat_tensors(value: object) -> list[Tensor]:
 
 def samples_of(op: Any, *, trained: bool) -> list[Sample]:  # noqa: ANN401 - an OpInfo
     torch.manual_seed(0)
-    found = op.sample_inputs("cpu", torch.float32, requires_grad=trained)
-    return [Sample.of(op, sample) for sample in itertools.islice(found, N_SAMPLES)]
+    result = op.sample_inputs("cpu", torch.float32, requires_grad=trained)
+    return [Sample.of(op, sample) for sample in itertools.islice(result, N_SAMPLES)]
 
 
 # -- which are counted -----------------------------------------------------------------------------
@@ -185,13 +185,13 @@ def _is_random(name: str, sample: Sample) -> bool:
     """Whether seeds make a difference, or nobody says what values the result has."""
     if "empty" in name:
         return True
-    found = []
+    result = []
     for seed in range(4):
         torch.manual_seed(seed)
         with mock.patch.object(torch, "manual_seed"):  # the operator may set its own
-            found.append(sample.forward(*_copies(sample.tensors)))
-    others = itertools.chain.from_iterable(found[1:])
-    return any(_difference(a, b, 0, 0) for a, b in zip(found[0] * 3, others, strict=True))
+            result.append(sample.forward(*_copies(sample.tensors)))
+    others = itertools.chain.from_iterable(result[1:])
+    return any(_difference(a, b, 0, 0) for a, b in zip(result[0] * 3, others, strict=True))
 
 
 def _copies(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -240,7 +240,7 @@ class Comparison:
     def all_outcomes(self) -> dict[str, Outcome]:
         """By execution. A function of all samples first; if that fails, each alone."""
         whole = self._attempt(self.samples, self.wanted, (HOST, TILES))
-        for execution in [e for e, found in whole.items() if isinstance(found, Exception)]:
+        for execution in [e for e, result in whole.items() if isinstance(result, Exception)]:
             if len(self.samples) > 1:
                 parts = [
                     self._attempt([sample], [wanted], (execution,))[execution]
@@ -248,7 +248,7 @@ class Comparison:
                 ]
                 errors = [p for p in parts if isinstance(p, Exception)]
                 whole[execution] = errors + [d for p in parts if isinstance(p, list) for d in p]
-        return {execution: self._outcome(found) for execution, found in whole.items()}
+        return {execution: self._outcome(result) for execution, result in whole.items()}
 
     def _attempt(
         self, samples: list[Sample], wanted: list[list[Tensor]], executions: tuple[str, ...]
@@ -259,17 +259,17 @@ class Comparison:
             step = record_function(function, inputs)
         except Exception as error:  # noqa: BLE001 - a row of the table
             return dict.fromkeys(executions, error)
-        found: dict[str, Exception | list] = {}
+        result: dict[str, Exception | list] = {}
         for execution in executions:
             if self.only_shapes and execution == TILES:
                 continue
             try:
                 results = _run(execution, step, inputs)
             except Exception as error:  # noqa: BLE001 - a row of the table
-                found[execution] = error
+                result[execution] = error
             else:
-                found[execution] = self._differences(samples, wanted, results, execution)
-        return found
+                result[execution] = self._differences(samples, wanted, results, execution)
+        return result
 
     def _joined(self, samples: list[Sample]) -> tuple[Callable[..., list[Tensor]], list[Tensor]]:
         def function(*tensors: Tensor) -> list[Tensor]:
@@ -309,18 +309,18 @@ class Comparison:
             ]
         if self.only_shapes:
             right, got = ([torch.zeros_like(t) for t in side] for side in (right, got))
-        found = _first_difference(got, right, execution)
-        if found and execution == TILES and self._is_as_close(sample, got, right):
+        result = _first_difference(got, right, execution)
+        if result and execution == TILES and self._is_as_close(sample, got, right):
             return ""
-        if not found or self.function != "forward":
-            return found
+        if not result or self.function != "forward":
+            return result
         with contextlib.suppress(Exception):
             spec = tree_flatten(sample.result(*_copies(sample.tensors)))[1]
             got, right = (
                 flat_tensors(sample.freed(tree_unflatten(side, spec))) for side in (got, right)
             )
             return _first_difference(got, right, execution)
-        return found
+        return result
 
     def _is_as_close(self, sample: Sample, got: list[Tensor], right: list[Tensor]) -> bool:
         """Whether results are off the exact ones by no more than PyTorch's are, times four.
@@ -370,8 +370,8 @@ def _largest(difference: Tensor) -> float:
 
 def _first_difference(got: list[Tensor], right: list[Tensor], execution: str) -> str:
     relative, absolute = TOLERANCE[execution]
-    found = (_difference(a, b, relative, absolute) for a, b in zip(got, right, strict=True))
-    return next((text for text in found if text), "")
+    result = (_difference(a, b, relative, absolute) for a, b in zip(got, right, strict=True))
+    return next((text for text in result if text), "")
 
 
 def _blamed(error: Exception) -> tuple[str, str]:
@@ -491,16 +491,16 @@ class Count:
 def counts(rows: Iterable[Row]) -> dict[tuple[str, str], Count]:
     """By (execution, "forward" or "gradient")."""
     rows = list(rows)
-    found = {}
+    result = {}
     for execution, kind in itertools.product((HOST, TILES), ("forward", "gradient")):
         own = [getattr(row, kind)[execution] for row in rows if execution in getattr(row, kind)]
-        found[execution, kind] = Count(
+        result[execution, kind] = Count(
             len(own),
             sum(o.outcome == PASS for o in own),
             sum(o.n_samples for o in own),
             sum(o.n_passed for o in own),
         )
-    return found
+    return result
 
 
 _HEAD = """# PyTorch's database of operators
@@ -577,7 +577,7 @@ def read_rows(path: Path) -> dict[str, Row]:
     rows = [Row(**row) for row in json.loads(path.read_text())] if path.exists() else []
     for row in rows:
         for kind in (row.forward, row.gradient):
-            kind.update({execution: Outcome(**found) for execution, found in kind.items()})  # pyright: ignore[reportCallIssue]
+            kind.update({execution: Outcome(**result) for execution, result in kind.items()})  # pyright: ignore[reportCallIssue]
     return {row.name: row for row in rows}
 
 

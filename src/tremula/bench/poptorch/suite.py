@@ -169,7 +169,7 @@ def _large_figure(case: "Case") -> Figure:
 
     model, batch = _our_model(case, host="auto", device="cuda")
     _call_until_chosen(model, batch)
-    found = []
+    result = []
     for mode in ("default", "reduce-overhead"):
         plain = _plain_step(case, "cuda", mode)
 
@@ -177,13 +177,13 @@ def _large_figure(case: "Case") -> Figure:
             plain(*(tensor.to("cuda", non_blocking=True) for tensor in batch))
             torch.cuda.synchronize()
 
-        found.append(ratio(step, lambda: model(*batch), min_time_s=0.2).value)
-    return Figure.of(f"gpu-large-{case.name}", min(found), "× faster than torch.compile", ">= 1.1")
+        result.append(ratio(step, lambda: model(*batch), min_time_s=0.2).value)
+    return Figure.of(f"gpu-large-{case.name}", min(result), "× faster than torch.compile", ">= 1.1")
 
 
 def _call_until_chosen(model: "poptorch.PoplarExecutor", batch: tuple) -> None:
     """Until the program that compiles in the background has decided."""
-    from tremula.ir.host.fastest import FastestProgram
+    from tremula.ir.host.programs.fastest import FastestProgram
     from tremula.ir.run.session import HostSession
 
     assert model._compiled is not None, "it has run once"
@@ -206,7 +206,7 @@ def tile_step() -> Iterator[Figure]:
     torch.manual_seed(0)
     start = WithLoss(mnist_cnn()).eval()  # without dropout both executions compute the same
     x, y = torch.randn(16, 1, 28, 28), torch.randint(0, 10, (16,))
-    found = {}
+    result = {}
     for tiles in (False, True):
         model = copy.deepcopy(start)
         options = poptorch.Options().useIpuModel(tiles)
@@ -214,10 +214,10 @@ def tile_step() -> Iterator[Figure]:
         wrapped = poptorch.trainingModel(model, options, optimizer)
         _, loss = wrapped(x, y)
         wrapped.copyWeightsToHost()
-        found[tiles] = [loss, *(p.detach().clone() for p in model.parameters())]
+        result[tiles] = [loss, *(p.detach().clone() for p in model.parameters())]
     worst = max(
         float((a - b).abs().max() / b.abs().max().clamp_min(1e-6))
-        for a, b in zip(found[True], found[False], strict=True)
+        for a, b in zip(result[True], result[False], strict=True)
     )
     yield Figure.of("tiles-equal-host", worst, "relative", "<= 1e-4")
     plain_model = copy.deepcopy(start)

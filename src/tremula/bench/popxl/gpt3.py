@@ -29,9 +29,9 @@ def training_error(n_steps: int) -> float:
         pass
     for _ in dense.train(expected, batches, config):
         pass
-    found = trainer.weights()
+    result = trainer.weights()
     return max(
-        ((found[name] - w).abs().max() / w.abs().max()).item() for name, w in expected.items()
+        ((result[name] - w).abs().max() / w.abs().max()).item() for name, w in expected.items()
     )
 
 
@@ -73,6 +73,6 @@ def _n_all_reduces(compiled: CompiledGPT) -> int:
     program = compiled.program
     backward = program.layer_gradient.graph.called_graphs[-1]
     graphs = (program.layer_graph.graph, backward)
-    found = sum(op.kind == "ReplicatedAllReduceTP" for g in graphs for op in g.ops)
+    result = sum(op.kind == "ReplicatedAllReduceTP" for g in graphs for op in g.ops)
     assert len(layer_all_reduces(compiled.config)) == 12, "eight, and four of layer norms"
-    return found
+    return result

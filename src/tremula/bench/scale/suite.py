@@ -57,10 +57,10 @@ def gpt_of_a_pod() -> Iterator[Figure]:
     """A GPT of 1.3 billion parameters over a Pod16, training phase by phase."""
     from tremula.bench.scale.compiling import GIB, GPT_1_3B_PHASED, compiled_script
 
-    found = compiled_script(GPT_1_3B_PHASED)
-    yield Figure.of("compile-gpt-1.3b-training", found.cpu_seconds, "CPU s", "<= 180")
-    yield Figure.of("compile-memory-gpt-1.3b-training", found.n_bytes / GIB, "GiB", "<= 12")
-    yield Figure.of("fullest-tile-gpt-1.3b-training", found.memory_share, "× memory", "<= 1")
+    result = compiled_script(GPT_1_3B_PHASED)
+    yield Figure.of("compile-gpt-1.3b-training", result.cpu_seconds, "CPU s", "<= 180")
+    yield Figure.of("compile-memory-gpt-1.3b-training", result.n_bytes / GIB, "GiB", "<= 12")
+    yield Figure.of("fullest-tile-gpt-1.3b-training", result.memory_share, "× memory", "<= 1")
 
 
 def _compiled(
@@ -74,12 +74,12 @@ def _compiled(
 ) -> Iterator[Figure]:
     from tremula.bench.scale.compiling import GIB, compiled
 
-    found = compiled(make, n_times)
-    yield Figure.of(f"compile-{name}", found.seconds, "s", seconds)
+    result = compiled(make, n_times)
+    yield Figure.of(f"compile-{name}", result.seconds, "s", seconds)
     if gib is not None:
-        yield Figure.of(f"compile-memory-{name}", found.n_bytes / GIB, "GiB", gib)
+        yield Figure.of(f"compile-memory-{name}", result.n_bytes / GIB, "GiB", gib)
     if fits:
-        yield Figure.of(f"fullest-tile-{name}", found.memory_share, "× memory", "<= 1")
+        yield Figure.of(f"fullest-tile-{name}", result.memory_share, "× memory", "<= 1")
 
 
 @SUITE.measurement("shared-code")
@@ -164,10 +164,10 @@ def processes() -> Iterator[Figure]:
         for n in (2, 4, 8):
             launch = [sys.executable, "-m", "tremula", "launch", "--nproc", str(n), str(script)]
             subprocess.run(launch, check=True, capture_output=True)
-            found = [torch.load(f"{script}.{n}.{i}", weights_only=True) for i in range(n)]
+            result = [torch.load(f"{script}.{n}.{i}", weights_only=True) for i in range(n)]
             furthest = max(
                 float((weights[name] - alone[name]).abs().max())
-                for weights in found
+                for weights in result
                 for name in alone
             )
             yield Figure.of(f"weights-of-{n}-processes", furthest, "off", "<= 1e-6")
@@ -184,9 +184,9 @@ def planner() -> Iterator[Figure]:
     task = gpt_task(2, n_layers=3, n_tiles=32)
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        found = plan(task, folder=folder, batch=8)
+        result = plan(task, folder=folder, batch=8)
         yield Figure.of("planner-seconds", time.perf_counter() - began, "s", "<= 300")
-    cuts = [cut for n in (0, 1) for cut in combinations(found.segments.names, n)]
+    cuts = [cut for n in (0, 1) for cut in combinations(result.segments.names, n)]
     every = [
         Candidate(cut, 1, accumulation=8, recomputes=recomputes)
         for cut in cuts
@@ -196,7 +196,7 @@ def planner() -> Iterator[Figure]:
     every += [Candidate((), 2, accumulation=4, merges_sums=merges) for merges in (False, True)]
     outcomes = [o for _, o in results_of(lambda c: try_candidate(task, c), every) if o.fits]
     best = max(outcome.samples_per_s for outcome in outcomes)
-    yield Figure.of("planner-to-best", best / found.best.samples_per_s, "× best", "<= 1.05")
+    yield Figure.of("planner-to-best", best / result.best.samples_per_s, "× best", "<= 1.05")
 
 
 @SUITE.measurement("planner-gpt2")
@@ -226,9 +226,9 @@ def planner_bert_large() -> Iterator[Figure]:
 def _planned(name: str, case: "Case") -> Iterator[Figure]:
     from tremula.bench.scale.planned import planned
 
-    found = planned(case)
-    yield Figure.of(f"planner-{name}-to-public", found.time_to_public, "× public", "<= 1.05")
-    yield Figure.of(f"planner-{name}-minutes", found.minutes, "minutes", "<= 5")
-    yield Figure.of(f"planner-{name}-fullest-tile", found.memory_share, "× memory", "<= 1")
-    any_public = found.time_to_any_public  # told, not demanded: it may not fit
+    result = planned(case)
+    yield Figure.of(f"planner-{name}-to-public", result.time_to_public, "× public", "<= 1.05")
+    yield Figure.of(f"planner-{name}-minutes", result.minutes, "minutes", "<= 5")
+    yield Figure.of(f"planner-{name}-fullest-tile", result.memory_share, "× memory", "<= 1")
+    any_public = result.time_to_any_public  # told, not demanded: it may not fit
     yield Figure.of(f"planner-{name}-to-any-public", any_public, "× public", "> 0")

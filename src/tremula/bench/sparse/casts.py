@@ -7,7 +7,7 @@ import numpy as np
 from tremula.base.floats import QuarterFormat
 from tremula.bench.figures import Figure
 from tremula.bench.measure import ratio
-from tremula.codelets.quarter_casts import decoded, encoded
+from tremula.column_loops.quarter_casts import decoded, encoded
 
 N_VALUES = 10_000_000
 

@@ -95,10 +95,10 @@ def validation_figures() -> Iterator[Figure]:
         yield Figure.of(f"validate-{name}-sparse", median, "% median", bar)
     dense = _dense_rates(validate([row for row in rows if _is_dense(row)]).checked)
     sides = [
-        _wins(one.predicted, one.row, found[0]) == _wins(one.measured, one.row, found[1])
+        _wins(one.predicted, one.row, result[0]) == _wins(one.measured, one.row, result[1])
         for family in (STATIC, DYNAMIC)
         for one in families[family]
-        if (found := dense.get(one.row.number("m"))) is not None
+        if (result := dense.get(one.row.number("m"))) is not None
     ]
     yield Figure.of("validate-crossover", 100 * sum(sides) / len(sides), "% right", ">= 90")
 

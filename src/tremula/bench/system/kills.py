@@ -79,17 +79,17 @@ async def _asked(connection: Connection, books: _Books, name: str, *, is_new: bo
 def _compared(folder: Path, books: _Books) -> list[str]:
     controller = Controller(folder / STATE_FILE)
     try:
-        found = inconsistencies(controller)
+        result = inconsistencies(controller)
         there = {row["name"] for row in controller.store.rows("SELECT name FROM partitions")}
-        found += [f"{name} was confirmed and is gone" for name in sorted(books.there - there)]
+        result += [f"{name} was confirmed and is gone" for name in sorted(books.there - there)]
         known = books.there | books.unsure
-        found += [f"{name} was removed and is there" for name in sorted(there - known)]
+        result += [f"{name} was removed and is there" for name in sorted(there - known)]
         if len(there) > N_IPUS // 2:
             with controller.store.change():  # make room
                 controller.store.run("DELETE FROM partitions")
                 controller.store.run("DELETE FROM audit")
             there = set()
         books.there, books.unsure = there, set()
-        return found
+        return result
     finally:
         controller.close()

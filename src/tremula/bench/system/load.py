@@ -109,21 +109,21 @@ async def churn(port: int, key: str, client: int, until: float, done: list[float
 
 def inconsistencies(controller: Controller) -> list[str]:
     """What must never be: damage, chips that are lost or doubled, changes without a log line."""
-    store, found = controller.store, []
+    store, result = controller.store, []
     if store.value("PRAGMA integrity_check") != "ok":
-        found.append("the file is damaged")
+        result.append("the file is damaged")
     if store.rows("PRAGMA foreign_key_check"):
-        found.append("rows refer to nothing")
+        result.append("rows refer to nothing")
     for row in store.rows("SELECT * FROM partitions"):
         sql = "SELECT ipu FROM partition_ipus WHERE partition = ? ORDER BY ipu"
         ipus = [r["ipu"] for r in store.rows(sql, row["id"])]
         if ipus != list(range(row["first"], row["first"] + row["size"])):
-            found.append(f"partition {row['name']} has {ipus}")
+            result.append(f"partition {row['name']} has {ipus}")
     n_made, n_gone = (
         store.value("SELECT count(*) FROM audit WHERE outcome = 'done' AND action = ?", action)
         for action in ("create partition", "remove partition")
     )
     n_there = store.value("SELECT count(*) FROM partitions")
     if n_made - n_gone != n_there:
-        found.append(f"{n_made} made, {n_gone} removed, {n_there} there")
-    return found
+        result.append(f"{n_made} made, {n_gone} removed, {n_there} there")
+    return result

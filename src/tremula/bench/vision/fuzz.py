@@ -70,19 +70,19 @@ def fuzz(
 
 def damaged(content: bytes, chance: random.Random) -> bytes:
     """A file with something wrong in it: as transfers, disks and full file systems leave them."""
-    found = content
-    while found == content:
+    result = content
+    while result == content:
         harm = chance.choice((_changed, _changed, _changed, _cut, _extended, _blanked, _misplaced))
-        found = harm(content, chance)
-    return found
+        result = harm(content, chance)
+    return result
 
 
 def _changed(content: bytes, chance: random.Random) -> bytes:
     """A few bytes are other ones."""
-    found = bytearray(content)
+    result = bytearray(content)
     for _ in range(chance.choice((1, 1, 2, 4, 16, 64))):
-        found[chance.randrange(len(found))] = chance.randrange(256)
-    return bytes(found)
+        result[chance.randrange(len(result))] = chance.randrange(256)
+    return bytes(result)
 
 
 def _cut(content: bytes, chance: random.Random) -> bytes:

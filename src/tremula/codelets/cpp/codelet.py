@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tremula.base.errors import GraphObjectCreationError, MissingPerfEstimate
+from tremula.base.provenance import Standing
 from tremula.base.source import source_at
-from tremula.base.standing import Standing
 from tremula.base.types import as_type
 from tremula.codelets.cpp.build import Library, library_of, unsupported_field
 from tremula.codelets.cpp.glue import Candidate

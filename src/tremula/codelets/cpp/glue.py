@@ -93,17 +93,17 @@ def _members_of(
     name: str, classes: Sequence[ClassShape], seen: frozenset[str] = frozenset()
 ) -> list[Member]:
     """Members a class of this name may have: its bases' first, then its own, in all versions."""
-    found: dict[str, Member] = {}
+    result: dict[str, Member] = {}
     versions = [c for c in classes if c.name == name]
     for version in versions:
         for base in version.bases:
             if base not in seen and base != name:
                 for member in _members_of(base, classes, seen | {name}):
-                    found.setdefault(member.name, member)
+                    result.setdefault(member.name, member)
     for version in versions:
         for member in version.members:
-            found.setdefault(member.name, member)
-    return list(found.values())
+            result.setdefault(member.name, member)
+    return list(result.values())
 
 
 def _glue_text(

@@ -403,20 +403,20 @@ def _declarators(tokens: list[Token]) -> Iterator[list[Token]]:
 
 def _members(declaration: list[Token]) -> list[Member]:
     """`const T a, b = 2;` → a and b."""
-    found: list[Member] = []
+    result: list[Member] = []
     type_text = ""
     for part in _declarators(declaration):
         texts = [t.text for t in part]
         stop = next((i for i, t in enumerate(texts) if t in ("[", ":") and i), len(texts))
         named = [i for i in range(stop) if texts[i].isidentifier()]
-        if not named or (not found and named[-1] == 0):
+        if not named or (not result and named[-1] == 0):
             continue  # a stray semicolon, or a type without a name
         at = named[-1]
         type_text = type_text or " ".join(texts[:at])
         token = part[at]
         is_plain = "&" not in texts[:at] and ":" not in texts
         array = "".join(texts[at + 1 :])
-        found.append(
+        result.append(
             Member(token.text, type_text + array, source_at(token.file, token.line), is_plain)
         )
-    return found
+    return result

@@ -148,12 +148,12 @@ def compilation_error(stderr: str, what: str) -> PoplarError:
     """The error for a failed compilation: the first message, at the user's line."""
     lines = stderr.splitlines()
     for i, line in enumerate(lines):
-        found = _ERROR.match(line)
-        if found is None:
+        match = _ERROR.match(line)
+        if match is None:
             continue
-        hint = _hint_of_missing_header(found["text"], what)
+        hint = _hint_of_missing_header(match["text"], what)
         return GraphProgramCompilationError(
-            f"{what} does not compile: {found['text']}",
+            f"{what} does not compile: {match['text']}",
             source=_user_place([line, *reversed(lines[:i]), *lines[i + 1 :]]),
             hint=hint
             or "its cause has the compiler's full output; `tremula codelets FILE` prints it",
@@ -180,7 +180,7 @@ def _hint_of_missing_header(text: str, file: str) -> str:
 def _user_place(lines: list[str]) -> Source | None:
     """The first place named in `lines` that is neither ours nor the system's."""
     for line in lines:
-        found = _PLACE.match(line)
-        if found and not found["file"].startswith((str(HEADERS), "/usr/", "<", "tremula ")):
-            return source_at(found["file"], int(found["line"]))
+        match = _PLACE.match(line)
+        if match and not match["file"].startswith((str(HEADERS), "/usr/", "<", "tremula ")):
+            return source_at(match["file"], int(match["line"]))
     return None

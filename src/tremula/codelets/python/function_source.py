@@ -59,18 +59,18 @@ class FunctionSource:
 
     def tree(self) -> ast.FunctionDef:
         """A fresh syntax tree, with line numbers counted from 1 at the first line of the text."""
-        found = ast.parse(self.text).body
-        if len(found) != 1 or not isinstance(found[0], ast.FunctionDef):
+        result = ast.parse(self.text).body
+        if len(result) != 1 or not isinstance(result[0], ast.FunctionDef):
             raise self.error("a plain function was expected", None, "write it with def")
-        found[0].decorator_list = []
-        return found[0]
+        result[0].decorator_list = []
+        return result[0]
 
     @property
     def n_workers(self) -> int:
         """The value of `self.n_workers`; see `for_workers`."""
-        found = self.bindings.get(_N_WORKERS_NAME, N_WORKERS)
-        assert isinstance(found, int), found
-        return found
+        result = self.bindings.get(_N_WORKERS_NAME, N_WORKERS)
+        assert isinstance(result, int), result
+        return result
 
     def is_n_workers(self, node: ast.AST) -> bool:
         return dotted_name(node) == _N_WORKERS_NAME
@@ -118,21 +118,21 @@ def local_names(tree: ast.FunctionDef) -> set[str]:
 def outside_names(tree: ast.FunctionDef) -> dict[str, ast.AST]:
     """Every dotted name that does not start with a local one, and a node where it occurs."""
     local = local_names(tree)
-    found: dict[str, ast.AST] = {}
+    result: dict[str, ast.AST] = {}
 
     def visit(node: ast.AST) -> None:
         if isinstance(node, ast.Attribute | ast.Name):
             name = dotted_name(node)
             if name is not None:
                 if name.split(".")[0] not in local:
-                    found.setdefault(name, node)
+                    result.setdefault(name, node)
                 return
         for child in ast.iter_child_nodes(node):
             visit(child)
 
     for statement in tree.body:
         visit(statement)
-    return found
+    return result
 
 
 def read_function(

@@ -33,16 +33,16 @@ def check_compute(
 
 def helpers_of(function: FunctionSource) -> list[FunctionSource]:
     """Every function it calls, callees before callers, each once."""
-    found: dict[int, FunctionSource] = {}
+    result: dict[int, FunctionSource] = {}
 
     def visit(one: FunctionSource) -> None:
         for binding in one.bindings.values():
-            if isinstance(binding, FunctionSource) and id(binding) not in found:
+            if isinstance(binding, FunctionSource) and id(binding) not in result:
                 visit(binding)
-                found[id(binding)] = binding
+                result[id(binding)] = binding
 
     visit(function)
-    return list(found.values())
+    return list(result.values())
 
 
 def _check_helper(helper: FunctionSource) -> None:

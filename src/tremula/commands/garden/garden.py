@@ -37,10 +37,10 @@ def run(args: argparse.Namespace) -> int:
     parser = argparse.ArgumentParser(prog="tremula garden")
     _add_filters(parser)
     parser.add_argument("words", nargs="*")
-    found = parser.parse_intermixed_args(rest)
+    result = parser.parse_intermixed_args(rest)
     for name in ("domain", "framework", "technique"):
-        setattr(found, name, getattr(found, name) or getattr(args, name))
-    return _list(found)
+        setattr(result, name, getattr(result, name) or getattr(args, name))
+    return _list(result)
 
 
 # -- listing ---------------------------------------------------------------------------------------
@@ -59,17 +59,17 @@ def _list(args: argparse.Namespace) -> int:
     from tremula.garden.catalogue.catalogue import all_applications, chosen
 
     everything = all_applications()
-    found = chosen(
+    result = chosen(
         everything, domain=args.domain, framework=args.framework, technique=args.technique,
         words=args.words,
     )  # fmt: skip
-    if not found:
+    if not result:
         print(f"None of the {len(everything)} applications fits. `tremula garden` lists all.")
         return 1
-    width = max(len(one.name) for one in found)
-    for one in found:
+    width = max(len(one.name) for one in result)
+    for one in result:
         print(f"{one.name:<{width}}  {one.domain:<14} {one.framework:<18} {one.title}")
-    print(f"\n{len(found)} of {len(everything)}. `tremula garden show NAME` tells more.")
+    print(f"\n{len(result)} of {len(everything)}. `tremula garden show NAME` tells more.")
     return 0
 
 

@@ -29,20 +29,20 @@ def run(args: argparse.Namespace) -> int:
     from tremula.serving.load import load_test
 
     inputs = _random_inputs(_metadata(args.url, args.model), args.rows)
-    found = asyncio.run(
+    result = asyncio.run(
         load_test(
             args.url, args.model, inputs, seconds=args.seconds, n_connections=args.connections,
             rate=args.rate, is_binary=not args.json,
         )
     )  # fmt: skip
-    print(f"{found.rate:,.1f} requests/s, {found.rate * args.rows:,.1f} rows/s")
+    print(f"{result.rate:,.1f} requests/s, {result.rate * args.rows:,.1f} rows/s")
     for percent in (50, 90, 99, 100):
-        print(f"  {percent:>3} % within {found.percentile_s(percent) * 1000:,.2f} ms")
-    for status, n in sorted(found.by_status.items()):
+        print(f"  {percent:>3} % within {result.percentile_s(percent) * 1000:,.2f} ms")
+    for status, n in sorted(result.by_status.items()):
         print(f"  status {status}: {n:,}")
-    if found.n_broken:
-        print(f"  no answer: {found.n_broken:,}")
-    return 0 if found.n_good else 1
+    if result.n_broken:
+        print(f"  no answer: {result.n_broken:,}")
+    return 0 if result.n_good else 1
 
 
 def _metadata(url: str, model: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def _random_inputs(metadata: dict[str, Any], n_rows: int) -> dict[str, np.ndarra
 
     types = {name: dtype for dtype, name in DATATYPES.items()}
     random = np.random.default_rng(0)
-    found = {}
+    result = {}
     for tensor in metadata["inputs"]:
         if tensor["datatype"] not in types:
             raise InvalidOption(
@@ -72,5 +72,5 @@ def _random_inputs(metadata: dict[str, Any], n_rows: int) -> dict[str, np.ndarra
         dtype = types[tensor["datatype"]]
         shape = [n_rows if size < 0 else size for size in tensor["shape"]]
         made = random.standard_normal(shape) if dtype.kind == "f" else random.integers(0, 2, shape)
-        found[tensor["name"]] = made.astype(dtype)
-    return found
+        result[tensor["name"]] = made.astype(dtype)
+    return result

@@ -58,10 +58,10 @@ def _without_lowering(nodes: "Iterable[fx.Node]") -> list[tuple[str, str]]:
     from tremula.ir.op_table import lowering_of
     from tremula.ir.origin import ORIGIN
 
-    found: dict[tuple[str, str], None] = {}
+    result: dict[tuple[str, str], None] = {}
     for node in nodes:
         if node.op == "call_function" and lowering_of(node) is None:
             origin = node.meta.get(ORIGIN)
             where = "/".join(origin.scope) if origin else ""
-            found[overload_name(node.target), where] = None
-    return list(found)
+            result[overload_name(node.target), where] = None
+    return list(result)

@@ -45,7 +45,7 @@ def load_inputs(args: argparse.Namespace) -> "tuple[ImportedModel, dict[str, Any
         _refuse_unknown(name, imported)
     rng = np.random.default_rng(args.seed)
     decisive = static_inputs(imported.module.graph)
-    found, lines = {}, []
+    result, lines = {}, []
     for value in imported.inputs:
         if value.name in files:
             array, origin = _read(files[value.name]), str(files[value.name])
@@ -56,9 +56,9 @@ def load_inputs(args: argparse.Namespace) -> "tuple[ImportedModel, dict[str, Any
             )
         else:
             array, origin = _random(value, shapes.get(value.name), rng), "random"
-        found[value.name] = tensor_of(array)
+        result[value.name] = tensor_of(array)
         lines.append(f"{value.name}: {value.dtype}{list(array.shape)}, {origin}")
-    return imported, found, lines
+    return imported, result, lines
 
 
 def _shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:

@@ -29,11 +29,11 @@ def run_model(model: Path, arguments: Sequence[str]) -> int:
     imported, inputs, lines = load_inputs(args)
     print("\n".join(f"input  {line}" for line in lines))
     names = [value.name for value in imported.outputs]
-    found = dict(zip(names, _outputs(imported, inputs, args), strict=True))
-    for name, value in found.items():
+    result = dict(zip(names, _outputs(imported, inputs, args), strict=True))
+    for name, value in result.items():
         print(f"output {name}: {_described(value)}")
     if args.output is not None:
-        arrays = {name: value for name, value in found.items() if isinstance(value, np.ndarray)}
+        arrays = {name: value for name, value in result.items() if isinstance(value, np.ndarray)}
         np.savez(args.output, **arrays)  # pyright: ignore[reportArgumentType] - names of outputs
     return 0
 
@@ -50,14 +50,14 @@ def _outputs(imported: Any, inputs: dict[str, Any], args: argparse.Namespace) ->
     kinds = [value.type for value in imported.outputs]
     with torch.no_grad():
         if args.host == "plain" and not args.tiles:
-            found = imported.module(*(inputs[name] for name in imported.module.input_names))
+            result = imported.module(*(inputs[name] for name in imported.module.input_names))
         else:
             host = replace(host_settings(), host="eager" if args.host == "plain" else args.host)
             compiled = compile_model(
                 imported, inputs, on_tiles=args.tiles, chip=args.chip, host=host
             )
-            found = compiled(*(inputs[name] for name in compiled.input_names))
-    return [arrays_of(value, kind) for value, kind in zip(found, kinds, strict=True)]
+            result = compiled(*(inputs[name] for name in compiled.input_names))
+    return [arrays_of(value, kind) for value, kind in zip(result, kinds, strict=True)]
 
 
 def _described(value: Any) -> str:  # noqa: ANN401

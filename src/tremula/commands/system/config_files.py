@@ -18,17 +18,17 @@ def config_path(partition: str, gcd: int, folder: Path | None = None) -> Path:
 
 def write_config_files(client: Client, partition: str, folder: Path | None = None) -> list[Path]:
     """Ask for the configuration of all domains, and write it where only the user can read it."""
-    found, n_gcds = [], 1
-    while len(found) < n_gcds:
-        gcd = len(found)
+    result, n_gcds = [], 1
+    while len(result) < n_gcds:
+        gcd = len(result)
         table = client.get(f"partitions/{in_path(partition)}/ipuof?gcd={gcd}")
         n_gcds = table["n_gcds"]
         path = config_path(partition, gcd, folder)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         table |= {"host": client.host, "port": client.port}
         write_private(path, json.dumps(table, indent=1))
-        found.append(path)
-    return found
+        result.append(path)
+    return result
 
 
 def remove_config_files(partition: str, folder: Path | None = None) -> None:

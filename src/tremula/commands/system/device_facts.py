@@ -23,14 +23,14 @@ class Facts:
 
     def devices(self) -> list[dict[str, Any]]:
         """Devices of all sizes, numbered as Poplar does: single IPUs first, then pairs, …"""
-        found: list[dict[str, Any]] = []
+        result: list[dict[str, Any]] = []
         size = 1
         while size <= len(self.ipus):
             if self._has_devices_of(size):
                 for first in range(0, len(self.ipus) - size + 1, size):
-                    found.append(self._device(len(found), self.ipus[first : first + size]))
+                    result.append(self._device(len(result), self.ipus[first : first + size]))
             size *= 2
-        return found
+        return result
 
     def _has_devices_of(self, size: int) -> bool:
         """A partition that is not reconfigurable is one device, or one for each domain."""

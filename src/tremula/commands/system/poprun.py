@@ -199,17 +199,17 @@ def _ensure(client: Client, args: argparse.Namespace, topology: Topology) -> boo
     name, path = args.vipu_partition, f"partitions/{in_path(args.vipu_partition)}"
     size = 1 << (topology.n_ipus - 1).bit_length()
     try:
-        found = client.get(path)
+        result = client.get(path)
     except ControllerError as error:
         if error.status != 404:
             raise
-        found = None
-    if found is not None and (found["size"], found["n_gcds"]) == (size, topology.n_instances):
+        result = None
+    if result is not None and (result["size"], result["n_gcds"]) == (size, topology.n_instances):
         return False
-    if found is not None:
+    if result is not None:
         if not args.update_partition:
             raise InvalidOption(
-                f"partition {name!r} has {found['size']} IPUs in {found['n_gcds']} domains; "
+                f"partition {name!r} has {result['size']} IPUs in {result['n_gcds']} domains; "
                 f"{topology.n_instances} instances of {topology.n_ipus} IPUs need {size} in "
                 f"{topology.n_instances}.",
                 hint="--update-partition 1 cuts it anew",

@@ -69,11 +69,11 @@ def _info(args: argparse.Namespace) -> int:
     devices = facts_of(args).devices()
     if args.device_id is None:
         return _list_devices(devices, as_json=args.json)
-    found = {device["id"]: device for device in devices}
-    if args.device_id not in found:
+    result = {device["id"]: device for device in devices}
+    if args.device_id not in result:
         print(f"there is no device {args.device_id}: there are {len(devices)}")
         return 1
-    device = found[args.device_id]
+    device = result[args.device_id]
     asked = {
         "architecture": args.ipu_arch,
         "number of IPUs": args.ipu_count,
@@ -98,8 +98,8 @@ def _list_devices(devices: list[dict], *, as_json: bool) -> int:
             print(f"-+- Id: [{device['id']}], target: [{device['target']}], {at}")
         else:
             print(f"-+- Id: [{device['id']}], target: [Multi IPU]")
-            for place, ipu in enumerate(ipus):
-                print(f" |--- Id: [{ipu}], DNC Id: [{place}]")
+            for index, ipu in enumerate(ipus):
+                print(f" |--- Id: [{ipu}], DNC Id: [{index}]")
     return 0
 
 

@@ -98,12 +98,12 @@ def _thing(
 ) -> dict[str, argparse.ArgumentParser]:
     """A parser for each thing that a verb takes, with its name."""
     things = parser.add_subparsers(dest="thing", required=True, metavar="THING")
-    found = {}
+    result = {}
     for thing, action in actions.items():
-        found[thing] = things.add_parser(thing)
-        found[thing].add_argument("name", help=name_help)
-        found[thing].set_defaults(action=action)
-    return found
+        result[thing] = things.add_parser(thing)
+        result[thing].add_argument("name", help=name_help)
+        result[thing].set_defaults(action=action)
+    return result
 
 
 # -- list and get ----------------------------------------------------------------------------------
@@ -133,17 +133,17 @@ def _add_config_folder(parser: argparse.ArgumentParser) -> None:
 
 
 def _get_partition(client: Client, args: argparse.Namespace) -> None:
-    found = client.get(f"partitions/{in_path(args.name)}")
+    result = client.get(f"partitions/{in_path(args.name)}")
     if args.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(result, indent=2))
         return
-    show([found], _PARTITION_COLUMNS, as_json=False)
-    for domain in found["gcds"]:
+    show([result], _PARTITION_COLUMNS, as_json=False)
+    for domain in result["gcds"]:
         print(f"GCD {domain['gcd']}: IPUs {_span(domain['ipus'])}")
-    groups = (f"{g['name']} {g['first']}+{g['size']}" for g in found["sync_groups"])
+    groups = (f"{g['name']} {g['first']}+{g['size']}" for g in result["sync_groups"])
     print(f"sync groups: {', '.join(groups)}")
-    if found["why"]:
-        print(f"why: {found['why']}")
+    if result["why"]:
+        print(f"why: {result['why']}")
 
 
 def _span(ipus: list[int]) -> str:

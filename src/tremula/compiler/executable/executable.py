@@ -262,10 +262,10 @@ class _Limits:
     def of(self, column: np.ndarray) -> tuple[int, int]:
         if not column.size:
             return 0, 0
-        found = self._known.get(id(column))
-        if found is None:
-            found = self._known[id(column)] = int(column.min()), int(column.max())
-        return found
+        result = self._known.get(id(column))
+        if result is None:
+            result = self._known[id(column)] = int(column.min()), int(column.max())
+        return result
 
     def check_range(self, column: np.ndarray, limit: int, what: str) -> None:
         least, most = self.of(column)

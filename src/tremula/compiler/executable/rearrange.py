@@ -138,9 +138,9 @@ class _Planner:
         for spec in table.codelet.spec.fields:
             if spec.is_edge:
                 edge = table.edges[spec.name]
-                found = self._edge_columns(spec, edge, table, slots.get(spec.name, NOWHERE))
-                columns.extend(np.ascontiguousarray(c, np.int64) for c, _ in found)
-                places.extend(place for _, place in found)
+                result = self._edge_columns(spec, edge, table, slots.get(spec.name, NOWHERE))
+                columns.extend(np.ascontiguousarray(c, np.int64) for c, _ in result)
+                places.extend(place for _, place in result)
             else:
                 state = table.states[spec.name]
                 values = [state.value] if state.start is None else [state.start, state.value]

@@ -168,12 +168,12 @@ def read_record(path: str | os.PathLike, kind: str, cls: type[Record]) -> Record
         )
     n_header = int.from_bytes(data[12:20], "little")
     body = memoryview(data)[_PREFIX_BYTES:]
-    found, value, unreadable = "", None, None
+    result, value, unreadable = "", None, None
     # Hashing runs beside decoding, whose result counts only if the hash is right.
     with ThreadPoolExecutor(1) as pool:
         digest = pool.submit(lambda: hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest())
         try:
-            found, value = _decoded(body, n_header, kind)
+            result, value = _decoded(body, n_header, kind)
         except _UNREADABLE as error:
             unreadable = error
     if n_header > len(body) or digest.result() != data[20:_PREFIX_BYTES]:
@@ -181,8 +181,8 @@ def read_record(path: str | os.PathLike, kind: str, cls: type[Record]) -> Record
     if unreadable is not None:
         what = f"has contents this version cannot read ({unreadable})"
         raise fail(what, "compile again") from unreadable
-    if found != kind:
-        raise fail(f"holds a {found}, expected a {kind}", f"give a {kind} file")
+    if result != kind:
+        raise fail(f"holds a {result}, expected a {kind}", f"give a {kind} file")
     if not isinstance(value, cls):
         raise fail(f"has no {cls.__name__} in it", "compile and save again")
     return value
@@ -192,9 +192,9 @@ def _decoded(body: memoryview, n_header: int, kind: str) -> tuple[str, object]:
     """The kind of a file's contents and, if it is the expected one, the record."""
     with _collecting_no_garbage():
         header = json.loads(bytes(body[:n_header]))
-        found = header["kind"]
+        result = header["kind"]
         columns = UnpackedColumns(header["arrays"], body[n_header:])
-        return found, from_tree(header["tree"], columns) if found == kind else None
+        return result, from_tree(header["tree"], columns) if result == kind else None
 
 
 @contextmanager

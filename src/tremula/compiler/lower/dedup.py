@@ -79,18 +79,18 @@ class _VariableLayouts:
         self._digests: dict[int, bytes] = {}
 
     def of(self, variable: int) -> bytes:
-        found = self._digests.get(variable)
-        if found is None:
-            found = self._digests[variable] = self._digest(variable)
+        result = self._digests.get(variable)
+        if result is None:
+            result = self._digests[variable] = self._digest(variable)
         self.chips |= self._chips_of[variable]
-        return found
+        return result
 
     def chip_of_all(self, tiles: Iterable[np.ndarray]) -> int | None:
         """The chip of all variables asked about since, and of tiles; None if they are several."""
-        found, self.chips = self.chips, set()
+        result, self.chips = self.chips, set()
         for column in tiles:
-            found |= set(np.unique(column // self.per_chip).tolist())
-        return found.pop() if len(found) == 1 else None
+            result |= set(np.unique(column // self.per_chip).tolist())
+        return result.pop() if len(result) == 1 else None
 
     def _digest(self, variable: int) -> bytes:
         variables, tile_map = self.graph.variables, self.graph.tile_map

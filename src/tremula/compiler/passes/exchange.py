@@ -202,8 +202,8 @@ def _of_distinct(
     columns: SharedColumns,
 ) -> list[StepExchange]:
     """Exchanges of some, and of those that do the same on tiles further on."""
-    found = in_parallel(lambda find: columns.of(find()), firsts.values())
-    known = dict(zip(firsts, found, strict=True))
+    result = in_parallel(lambda find: columns.of(find()), firsts.values())
+    known = dict(zip(firsts, result, strict=True))
     return [columns.of(further_on(known[first], n_tiles)) for first, n_tiles in alike]
 
 
@@ -423,9 +423,9 @@ def _taken_by_few(low: Ints, high: Ints, n_enough: int) -> tuple[Ints, Ints]:
 
 def _sweep(low: Ints, high: Ints) -> tuple[Ints, Ints]:
     """Sorted ends of intervals, and how many intervals lie over what follows each of them."""
-    found = np.empty((2, 2 * len(low)), np.int64)
-    count_covering(*sorted_ends(low, high), found)
-    return found[0], found[1]
+    result = np.empty((2, 2 * len(low)), np.int64)
+    count_covering(*sorted_ends(low, high), result)
+    return result[0], result[1]
 
 
 def _covered(low: Ints, high: Ints, begin: Ints, end: Ints) -> Ints:

@@ -68,23 +68,23 @@ class TileUnion(NamedTuple):
 
 def union_on_tiles(tile: Ints, low: Ints, high: Ints, n_tiles: int, span: int) -> TileUnion:
     """The union of intervals within each tile; if they are not sorted, equal ones stay in order."""
-    found, ascend = _joined(tile, low, high, n_tiles)
+    result, ascend = _joined(tile, low, high, n_tiles)
     if not ascend:
         order = np.argsort(tile.astype(np.int64) * span + low, kind="stable")
-        found, _ = _joined(tile[order], low[order], high[order], n_tiles)
-    return found
+        result, _ = _joined(tile[order], low[order], high[order], n_tiles)
+    return result
 
 
 def merge_per_group(group: Ints, begin: Ints, end: Ints, n_groups: int, span: int) -> TileUnion:
     """The union of intervals within each group, whatever their order; `n_new` says nothing."""
-    found, ascend = _joined(group, begin, end, n_groups)
+    result, ascend = _joined(group, begin, end, n_groups)
     if not ascend:
-        shift = found.tile * span
-        low, high = sorted_ends(found.low + shift, found.high + shift)
+        shift = result.tile * span
+        low, high = sorted_ends(result.low + shift, result.high + shift)
         group = low // span
         shift = group * span
-        found, _ = _joined(group, low - shift, high - shift, n_groups)
-    return found
+        result, _ = _joined(group, low - shift, high - shift, n_groups)
+    return result
 
 
 def _joined(tile: Ints, low: Ints, high: Ints, n_tiles: int) -> tuple[TileUnion, int]:

@@ -353,7 +353,7 @@ def _contents(
     n_bytes = liveness.tile_bytes[entry]
     is_live = np.isin(variable, liveness.live_at(int(memory.peak_at[tile])))
     here = is_live | liveness.always_live[variable]
-    found = [
+    result = [
         (b, repr(variables.names[v]), v)
         for b, v in zip(n_bytes[here].tolist(), variable[here].tolist(), strict=True)
     ]
@@ -365,4 +365,4 @@ def _contents(
         if name not in ("Variables", "Constants")
     ]
     others += [(buffers, "exchange buffers", -1), (gaps, "gaps", -1)]
-    return sorted((item for item in (*found, *others) if item[0] > 0), key=lambda i: -i[0])
+    return sorted((item for item in (*result, *others) if item[0] > 0), key=lambda i: -i[0])

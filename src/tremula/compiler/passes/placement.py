@@ -82,9 +82,9 @@ def place_on(chip: Chip, liveness: Liveness, special: SpecialMemory, needs: Need
 def addresses(chip: Chip, liveness: Liveness, special: SpecialMemory, needs: Needs) -> Ints:
     """int64[n_entries]: where on its tile each entry of the liveness CSR lies; -1 for nowhere."""
     items = _Items(chip, liveness, special, needs)
-    found = np.full(len(liveness.tile), -1, np.int64)
+    result = np.full(len(liveness.tile), -1, np.int64)
     entry, address, _ = items.addresses()
-    found[entry] = address
+    result[entry] = address
     for chosen, begin in (
         (items.is_plain, needs.code + needs.fixed),
         (items.is_top, chip.n_bytes_available_per_tile - items.top),
@@ -94,8 +94,8 @@ def addresses(chip: Chip, liveness: Liveness, special: SpecialMemory, needs: Nee
         tile, n_bytes = liveness.tile[mine], liveness.tile_bytes[mine]
         before = np.cumsum(n_bytes) - n_bytes
         first_of_tile = np.searchsorted(tile, tile)
-        found[mine] = begin[tile] + before - before[first_of_tile]
-    return found
+        result[mine] = begin[tile] + before - before[first_of_tile]
+    return result
 
 
 class _Items:
@@ -117,8 +117,8 @@ class _Items:
 
     def bytes_where(self, chosen: Ints) -> Ints:
         weights = self.liveness.tile_bytes * chosen
-        found = np.bincount(self.liveness.tile, weights=weights, minlength=self.n_tiles)
-        return found.astype(np.int64)
+        result = np.bincount(self.liveness.tile, weights=weights, minlength=self.n_tiles)
+        return result.astype(np.int64)
 
     def addresses(self) -> tuple[Ints, Ints, Ints]:
         """Of what is placed one by one: entries, addresses; int64[n_tiles]: the highest byte."""
@@ -172,12 +172,12 @@ def _special_memory(graph: FrozenGraph, liveness: Liveness) -> SpecialMemory:
             variables = np.array(of.variables, np.int64)
             key = (of.template, first)
             if key not in of_template:
-                found = [_by_slot(w, variables) for w in _special_fields(graph, compute_set)]
-                of_template[key] = found
-            found = [w._replace(variable=variables[w.variable]) for w in of_template[key]]
+                result = [_by_slot(w, variables) for w in _special_fields(graph, compute_set)]
+                of_template[key] = result
+            result = [w._replace(variable=variables[w.variable]) for w in of_template[key]]
         else:
-            found = _special_fields(graph, compute_set)
-        for field in found:
+            result = _special_fields(graph, compute_set)
+        for field in result:
             entry = np.searchsorted(entry_of, field.variable * n_tiles + field.tile)
             is_interleaved[entry] |= field.is_interleaved
             is_apart[entry] |= field.is_apart

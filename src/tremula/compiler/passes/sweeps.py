@@ -4,7 +4,7 @@
 
 import numpy as np
 
-from tremula.codelets.sweep import n_elements, sweep
+from tremula.column_loops.sweep import n_elements, sweep
 
 
 @sweep(lambda begin, *_: 4 * len(begin))
@@ -381,7 +381,7 @@ def take_moving(tile, sub, owner, low, high, home, moves, pieces):
 @sweep(n_elements)
 def find_crossing(map_end, begin, end, crossing):
     """Which intervals go beyond the end of an entry of a sorted map: their places, how many."""
-    at, found, n = 0, 0, len(map_end)
+    at, result, n = 0, 0, len(map_end)
     for i in range(len(begin)):
         low = begin[i]
         if at < n and map_end[at] <= low:
@@ -395,6 +395,6 @@ def find_crossing(map_end, begin, end, crossing):
                 else:
                     at = middle + 1
         if end[i] > low and (at == n or end[i] > map_end[at]):
-            crossing[found] = i
-            found += 1
-    return (found,)
+            crossing[result] = i
+            result += 1
+    return (result,)

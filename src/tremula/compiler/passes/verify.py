@@ -323,12 +323,12 @@ def may_race(begin: np.ndarray, end: np.ndarray, owner: np.ndarray, is_written: 
 
 
 def _accesses(compute_set: FrozenComputeSet) -> list[_Access]:
-    found, first_vertex = [], 0
+    result, first_vertex = [], 0
     for table in compute_set.tables:
         edges = (spec for spec in table.codelet.spec.fields if spec.is_edge)
-        found += [_Access(table, s, first_vertex, edge_bytes(table, s)) for s in edges]
+        result += [_Access(table, s, first_vertex, edge_bytes(table, s)) for s in edges]
         first_vertex += table.n_rows
-    return found
+    return result
 
 
 def _columns(

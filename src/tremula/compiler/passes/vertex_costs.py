@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tremula.base.errors import MissingPerfEstimate
-from tremula.base.standing import Standing
+from tremula.base.provenance import Standing
 from tremula.base.types import QUARTER
 from tremula.codelets.spec import (
     CostInput,
@@ -74,19 +74,19 @@ def cost_compute_set(
 ) -> ComputeSetCost:
     """The cost of a compute set, `copy_cycles` int64[n_tiles] being those of inserted copies."""
     chip = graph.target.chip
-    found = [cost_table(table, chip, graph.perf_estimators) for table in compute_set.tables]
-    needs_count = any(cost.total_cycles == COUNTED for cost in found)
+    result = [cost_table(table, chip, graph.perf_estimators) for table in compute_set.tables]
+    needs_count = any(cost.total_cycles == COUNTED for cost in result)
     if needs_count:
-        return ComputeSetCost(tuple(found), copy_cycles, copy_cycles, True)
+        return ComputeSetCost(tuple(result), copy_cycles, copy_cycles, True)
     tile_cycles, busy = tiles_of_vertices(
-        [cost.is_worker for cost in found],
+        [cost.is_worker for cost in result],
         [table.tile for table in compute_set.tables],
-        [cost.cycles for cost in found],
+        [cost.cycles for cost in result],
         chip.n_workers,
         graph.target.n_tiles,
     )
     return ComputeSetCost(
-        tuple(_without_rows(cost) for cost in found),
+        tuple(_without_rows(cost) for cost in result),
         tile_cycles + copy_cycles,
         busy + copy_cycles,
         False,

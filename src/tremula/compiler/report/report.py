@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tremula.base.errors import MissingPerfEstimate, MissingProfileData
-from tremula.base.late import vision
+from tremula.base.lazy import vision
 from tremula.codelets.columns import columns_of
 from tremula.codelets.spec import Codelet
 from tremula.compiler.executable.executable import Executable
@@ -263,10 +263,10 @@ def make_report(executable: Executable, execution: Execution | None = None) -> R
 
 def busy_phases(costs: StepCosts, execution: Execution) -> Ints:
     """int64[n_steps, n_chips, 5]: everything that ran, on the critical path or not."""
-    found = step_phases(costs, execution.compute) * execution.executed[:, None, None]
+    result = step_phases(costs, execution.compute) * execution.executed[:, None, None]
     for step, counted in execution.counted.items():
-        found[step, :, 0] = counted.total_chip_cycles
-    return found
+        result[step, :, 0] = counted.total_chip_cycles
+    return result
 
 
 def _n_edges(executable: Executable) -> int:

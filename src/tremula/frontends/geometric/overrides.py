@@ -18,7 +18,7 @@ from tremula.frontends.geometric.ops import (
     relations,
     self_loops,
 )
-from tremula.frontends.geometric.stand_ins import replace_everywhere
+from tremula.frontends.geometric.pyg_lib_fallbacks import replace_everywhere
 from tremula.frontends.poptorch.executor.entry import (
     registerPostCompileHook,
     registerPreCompileHook,

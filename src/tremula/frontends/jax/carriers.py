@@ -56,13 +56,13 @@ def _is_key_type(dtype: Any) -> bool:  # noqa: ANN401
 
 def carrier(dtype: Any) -> torch.dtype:  # noqa: ANN401
     """The PyTorch type that holds an array of this type."""
-    found = _CARRIERS.get(np.dtype(dtype))
-    if found is None:
+    result = _CARRIERS.get(np.dtype(dtype))
+    if result is None:
         known = ", ".join(dtype.name for dtype in _CARRIERS)
         raise JaxError(
             f"arrays of type {np.dtype(dtype).name} cannot be held.", hint=f"use one of {known}"
         )
-    return found
+    return result
 
 
 def is_wrapped(dtype: Any) -> bool:  # noqa: ANN401

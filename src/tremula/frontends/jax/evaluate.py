@@ -47,10 +47,10 @@ def evaluate_open(
         return [number(a) if is_literal(a) else values[a] for a in line.invars]
 
     last_use = _last_uses(jaxpr)
-    for place, line in enumerate(jaxpr.eqns):
+    for index, line in enumerate(jaxpr.eqns):
         results = _apply(line, operands_of(line))
         values.update(zip(line.outvars, results, strict=True))
-        for variable in last_use.get(place, ()):
+        for variable in last_use.get(index, ()):
             values.pop(variable, None)
     return [read(atom) for atom in jaxpr.outvars]
 
@@ -84,11 +84,11 @@ def _last_uses(jaxpr: Jaxpr) -> dict[int, list[Any]]:
     last: dict[Any, int] = {}
     for place, line in enumerate(jaxpr.eqns):
         last.update({atom: place for atom in line.invars if not is_literal(atom)})
-    found: dict[int, list[Any]] = {}
+    result: dict[int, list[Any]] = {}
     for variable, place in last.items():
         if variable not in kept:
-            found.setdefault(place, []).append(variable)
-    return found
+            result.setdefault(place, []).append(variable)
+    return result
 
 
 def _apply(line: JaxprEqn, operands: list[Any]) -> list[Value]:
@@ -102,10 +102,10 @@ def _apply(line: JaxprEqn, operands: list[Any]) -> list[Value]:
     entry = _entry_of(equation)
     with at_line(equation.source):
         try:
-            found = entry.build(equation, *operands)
+            result = entry.build(equation, *operands)
         except (PoplarError, NotImplementedError, RuntimeError, ValueError, KeyError) as error:
             raise _located(equation, error) from error
-    results = found if isinstance(found, list) else [found]
+    results = result if isinstance(result, list) else [result]
     for value, aval in zip(results, equation.out_avals, strict=True):
         _check(equation, value, aval)
     return results

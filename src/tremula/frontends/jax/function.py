@@ -173,8 +173,8 @@ class PmapFunction(JitFunction):
 
         def of_replica(args: tuple, kwargs: dict) -> Any:  # noqa: ANN401
             own = [_without_axis(arg, axis) for arg, axis in zip(args, in_axes, strict=True)]
-            found = self._function(*own, **_without_axis(kwargs, 0))
-            return _with_axis(found, self._out_axes)
+            result = self._function(*own, **_without_axis(kwargs, 0))
+            return _with_axis(result, self._out_axes)
 
         mapped = jax.shard_map(
             of_replica,

@@ -24,12 +24,12 @@ class MappedFunction:
 
     def held(self, arrays: Sequence[Any], replica: int) -> list[Any]:
         """What a replica gets for the body's operands."""
-        found = []
+        result = []
         for operand, cuts in zip(self.operands, self.ins, strict=True):
             x = arrays[operand] if isinstance(operand, int) else operand
             x = x if hasattr(x, "shape") else np.asarray(x)
-            found.append(x[self.mesh.part(x.shape, cuts, replica)])
-        return found
+            result.append(x[self.mesh.part(x.shape, cuts, replica)])
+        return result
 
 
 def mapped_function(closed: ClosedJaxpr) -> MappedFunction | None:

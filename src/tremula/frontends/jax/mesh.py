@@ -37,20 +37,20 @@ class ReplicaMesh:
 
     def place(self, replica: int, names: Sequence[Hashable]) -> int:
         """Where along some axes, taken together, a replica is."""
-        found = 0
+        result = 0
         for name in names:
             size, stride = self.group(name)
-            found = found * size + replica // stride % size
-        return found
+            result = result * size + replica // stride % size
+        return result
 
     def part(self, shape: Sequence[int], cuts: Cuts, replica: int) -> tuple[slice, ...]:
         """The part of an array that a replica holds."""
-        found = []
+        result = []
         for size, names in zip(shape, cuts, strict=True):
             n_parts = math.prod(self.group(name)[0] for name in names)
             length, place = size // n_parts, self.place(replica, names)
-            found.append(slice(place * length, (place + 1) * length))
-        return tuple(found)
+            result.append(slice(place * length, (place + 1) * length))
+        return tuple(result)
 
     def joined(self, parts: Sequence[np.ndarray], shape: Sequence[int], cuts: Cuts) -> np.ndarray:
         """The array of which each replica holds a part; of equal ones, that of the first."""

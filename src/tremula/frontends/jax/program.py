@@ -142,13 +142,13 @@ def _compiled(
 
 def _run(session: Session, inputs: list[list[Tensor]]) -> list[list[Tensor]]:
     """The results of each replica."""
-    found: list[list[Tensor]] = [[] for _ in inputs]
+    result: list[list[Tensor]] = [[] for _ in inputs]
 
     def give(number: int, outputs: list[Tensor]) -> None:
-        found[number] = outputs
+        result[number] = outputs
 
     session.run(inputs, give)
-    return found
+    return result
 
 
 def _without_dead_parts(jaxpr: ClosedJaxpr) -> ClosedJaxpr:

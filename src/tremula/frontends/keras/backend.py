@@ -14,9 +14,9 @@ def use_torch() -> None:
     if loaded is None:
         os.environ[VARIABLE] = "torch"
         return
-    found = loaded.config.backend()
-    if found != "torch":
+    result = loaded.config.backend()
+    if result != "torch":
         raise refuse(
-            f"Keras is loaded with the backend {found!r}; Tremula needs 'torch'.",
+            f"Keras is loaded with the backend {result!r}; Tremula needs 'torch'.",
             hint="import tremula.keras before keras, or set KERAS_BACKEND=torch",
         )

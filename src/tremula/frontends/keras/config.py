@@ -140,9 +140,9 @@ class IPUConfig(Node):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "IPUConfig":
         """Settings from what `to_dict` gave."""
-        found = cls()
-        found._from_dict(values)
-        return found
+        result = cls()
+        result._from_dict(values)
+        return result
 
     @classmethod
     def from_json(cls, text: str) -> "IPUConfig":

@@ -98,14 +98,14 @@ class Node:
 
     def to_dict(self) -> dict[str, Any]:
         """Names of settings, with those of their groups, and values."""
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for name, member in self._members():
             value = self.__dict__[name]
             if isinstance(member, Node):
-                found.update(value.to_dict())
+                result.update(value.to_dict())
             else:
-                found[f"{self._path}{name}"] = value
-        return found
+                result[f"{self._path}{name}"] = value
+        return result
 
     def _set_path(self, path: str, value: object) -> None:
         first, _, rest = path.partition(".")

@@ -18,7 +18,7 @@ from tremula.frontends.keras.errors import refuse
 from tremula.frontends.keras.machine import checks_floats, tile_settings
 from tremula.frontends.keras.options import LAST, MEAN, PREDICT, RUNNING_MEAN, TRAIN, ModelOptions
 from tremula.frontends.keras.pipelines.pipeline import Pipeline
-from tremula.frontends.keras.pipelines.places import places_of
+from tremula.frontends.keras.pipelines.placement import places_of
 from tremula.frontends.keras.program import KerasProgram, compile_program
 from tremula.frontends.keras.step import StepOfModel
 from tremula.ir.run.compiled_step import StepSettings, on_one_chip

@@ -61,17 +61,17 @@ def _rounds_stochastically(config: IPUConfig) -> bool:
 
 def _products(config: IPUConfig) -> Mapping[str, Any]:
     """Options of matrix products and convolutions, which are planned alike."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for path in ("convolutions", "matmuls"):
         for name, value in getattr(config, path).poplar_options.items():
             if name not in _PRODUCT_OPTIONS:
                 raise refuse(
                     f"{path}.poplar_options has no {name!r}.", hint=suggest(name, _PRODUCT_OPTIONS)
                 )
-            if found.setdefault(name, value) != value:
+            if result.setdefault(name, value) != value:
                 raise refuse(
-                    f"{name} is {found[name]!r} of convolutions and {value!r} of matmuls; here"
+                    f"{name} is {result[name]!r} of convolutions and {value!r} of matmuls; here"
                     " products of both kinds are planned alike.",
                     hint="give both the same value",
                 )
-    return found
+    return result

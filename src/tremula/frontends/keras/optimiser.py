@@ -80,8 +80,8 @@ class KerasRule(UpdateRule):
         variables = [*self.trained, *self.optimizer.variables]
         with functional_updates(), held_as(variables, [*params, *states]) as scope:
             self._apply(list(grads))
-        found = [scope.state_mapping[id(variable)] for variable in variables]
-        return [new.to(old.dtype) for new, old in zip(found, (*params, *states), strict=True)]
+        result = [scope.state_mapping[id(variable)] for variable in variables]
+        return [new.to(old.dtype) for new, old in zip(result, (*params, *states), strict=True)]
 
     def _apply(self, grads: list[Tensor]) -> None:
         """The update; where the loss is scaled, only by finite gradients."""

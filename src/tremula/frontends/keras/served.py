@@ -77,8 +77,8 @@ class _Outputs(nn.Module):
         self.graph, self.places = graph, list(places)
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        found = self.graph(*tensors)
-        return tuple(found[place] for place in self.places)
+        result = self.graph(*tensors)
+        return tuple(result[place] for place in self.places)
 
 
 def write_served(
@@ -182,8 +182,8 @@ class ServedModel:
         if self._module is None:
             self._module = torch.export.load(io.BytesIO(self._host)).module()
         with torch.no_grad():
-            found = self._module(*(torch.from_numpy(np.array(w)) for w in self.weights), *inputs)
-        return _plural([tensor.numpy() for tensor in found])
+            result = self._module(*(torch.from_numpy(np.array(w)) for w in self.weights), *inputs)
+        return _plural([tensor.numpy() for tensor in result])
 
     def run_on_tiles(self, *arrays: Any) -> Any:  # noqa: ANN401
         """The same, vertex by vertex."""
@@ -192,15 +192,15 @@ class ServedModel:
         engine = self._loaded(stored)
         for handle, value in zip(stored.inputs, inputs, strict=True):
             connect(engine, handle, narrow(value))
-        found = []
+        result = []
         handles = {slot.index: handle for slot, handle in stored.outputs if slot.kind == OUTPUT}
         for index, fact in enumerate(self.about.outputs):
             like = torch.empty(fact.shape, dtype=fact.torch_type, device="meta")
             data = np.zeros(tile_shape(like), tile_type(fact.torch_type).dtype)
             connect(engine, handles[index], data)
-            found.append((fact, data))
+            result.append((fact, data))
         engine.run()
-        return _plural([widened(data, fact.torch_type).numpy() for fact, data in found])
+        return _plural([widened(data, fact.torch_type).numpy() for fact, data in result])
 
     def report(self) -> Report:
         """Cycles and memory on tiles."""
@@ -228,7 +228,7 @@ class ServedModel:
         facts = self.about.inputs
         if len(arrays) != len(facts):
             raise refuse(f"{self.about.name!r} takes {len(facts)} inputs; got {len(arrays)}.")
-        found = []
+        result = []
         for fact, array in zip(facts, arrays, strict=True):
             value = torch.as_tensor(np.asarray(array))
             if tuple(value.shape) != fact.shape:
@@ -237,8 +237,8 @@ class ServedModel:
                     f" {tuple(value.shape)}.",
                     hint=f"the batch size is {self.about.batch_size}: fill up a smaller batch",
                 )
-            found.append(value.to(fact.torch_type))
-        return found
+            result.append(value.to(fact.torch_type))
+        return result
 
 
 def _plural(values: list[np.ndarray]) -> Any:  # noqa: ANN401

@@ -31,8 +31,8 @@ class ServedStep(StepOfModel):
         with torch.no_grad():
             if self.before is not None:
                 x = self.before(*x) if isinstance(x, list | tuple) else self.before(x)
-            found = super()._predict(x, None, None)
-            return found if self.after is None else self.after(found)
+            result = super()._predict(x, None, None)
+            return result if self.after is None else self.after(result)
 
 
 def export(
@@ -77,7 +77,7 @@ def _specs(
             f"the inputs of {model.name!r} are not known: its call is Python code.",
             hint="give input_shapes=[…], without the batch",
         )
-    found = []
+    result = []
     for tensor in model.inputs:
         if None in tensor.shape[1:]:
             raise refuse(
@@ -85,5 +85,5 @@ def _specs(
                 " has static shapes.",
                 hint="build the model with whole shapes, or give input_shapes=[…]",
             )
-        found.append((tuple(tensor.shape[1:]), getattr(torch, str(tensor.dtype))))
-    return found
+        result.append((tuple(tensor.shape[1:]), getattr(torch, str(tensor.dtype))))
+    return result

@@ -50,9 +50,9 @@ class Held(nn.Module):
 
     def tensors(self) -> list[Tensor]:
         """Their values: while a step is recorded, those that stand in for them."""
-        found = [*self._parameters.values(), *self._buffers.values()]
-        assert all(tensor is not None for tensor in found), "every variable has a value"
-        return found  # pyright: ignore[reportReturnType]
+        result = [*self._parameters.values(), *self._buffers.values()]
+        assert all(tensor is not None for tensor in result), "every variable has a value"
+        return result  # pyright: ignore[reportReturnType]
 
 
 def write_back(held: Held, scope: keras.StatelessScope, before: Sequence[Tensor]) -> None:
@@ -67,11 +67,11 @@ def write_back(held: Held, scope: keras.StatelessScope, before: Sequence[Tensor]
 def _distinct(names: Sequence[str]) -> list[str]:
     """Names as they are, with a number behind those that were there before."""
     seen: dict[str, int] = {}
-    found = []
+    result = []
     for name in names:
         seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
-    return found
+        result.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return result
 
 
 @dataclass
@@ -185,8 +185,8 @@ def _of_optimizer(model: keras.Model) -> list[Any]:
 
 
 def _wrapped_modules(model: keras.Model) -> list[nn.Module]:
-    found = model._flatten_layers(include_self=False)
-    return [layer.module for layer in found if isinstance(layer, keras.layers.TorchModuleWrapper)]
+    result = model._flatten_layers(include_self=False)
+    return [layer.module for layer in result if isinstance(layer, keras.layers.TorchModuleWrapper)]
 
 
 def _seeds(model: keras.Model) -> list[Any]:

@@ -24,14 +24,14 @@ def callbacks_of_steps(options: ModelOptions) -> Iterator[None]:
         """Keras's, called once for each execution; what it holds is called for each step."""
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ANN401
-            for place, (step, own) in enumerate(_steps(options, batch, logs)):
-                if place:
+            for index, (step, own) in enumerate(_steps(options, batch, logs)):
+                if index:
                     super().on_train_batch_begin(step)
                 super().on_train_batch_end(step, own)
 
         def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ANN401
-            for place, (step, own) in enumerate(_steps(options, batch, logs)):
-                if place:
+            for index, (step, own) in enumerate(_steps(options, batch, logs)):
+                if index:
                     super().on_test_batch_begin(step)
                 super().on_test_batch_end(step, own)
 
@@ -41,7 +41,7 @@ def callbacks_of_steps(options: ModelOptions) -> Iterator[None]:
 
 def _steps(options: ModelOptions, last: int, logs: Any) -> list[tuple[int, Any]]:  # noqa: ANN401
     """Numbers and logs of the steps of the execution that ended."""
-    found = options.step_logs or [logs]
+    result = options.step_logs or [logs]
     stride = options.log_stride
-    numbers = range(last - (len(found) - 1) * stride, last + 1, stride)
-    return list(zip(numbers, found, strict=True))
+    numbers = range(last - (len(result) - 1) * stride, last + 1, stride)
+    return list(zip(numbers, result, strict=True))

@@ -37,9 +37,9 @@ class OnnxRep(BackendRep):
         """Outputs, as arrays, for inputs in order or by name."""
         given = {name: tensors_of(value) for name, value in self._named(inputs).items()}
         with torch.no_grad():
-            found = self._computed(given)
+            result = self._computed(given)
         kinds = [value.type for value in self.imported.outputs]
-        pairs = zip(found, kinds, strict=True)
+        pairs = zip(result, kinds, strict=True)
         return tuple(arrays_of(value, number) for value, number in pairs)
 
     def _named(self, inputs: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -58,8 +58,8 @@ class OnnxRep(BackendRep):
     def _computed(self, given: dict[str, Any]) -> Sequence[Any]:
         outputs = self.imported.module.output_names
         if self.execution == "eager":
-            found = self.imported.run(given, list(dict.fromkeys(outputs)))
-            return [found[name] for name in outputs]
+            result = self.imported.run(given, list(dict.fromkeys(outputs)))
+            return [result[name] for name in outputs]
         compiled = self._compiled_for(given)
         return compiled(*(given[name] for name in compiled.input_names))
 

@@ -49,7 +49,7 @@ def _static_places(node: Node) -> list[int]:
     if function is None:
         return []
     names = _static_names(function.nodes)
-    return [place for place, name in enumerate(function.inputs) if name in names]
+    return [index for index, name in enumerate(function.inputs) if name in names]
 
 
 class _Fixed(nn.Module):
@@ -75,16 +75,16 @@ class CompiledOnnx:
     input_names: list[str]
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        found: list[Tensor] = []
+        result: list[Tensor] = []
 
         def give(_number: int, results: list[Tensor]) -> None:
-            found.extend(results)
+            result.extend(results)
 
         self.step.session.run([list(inputs)], give)
         kinds = [value.type for value in self.imported.outputs]
         return [
             tensor.to(element_type(kind).held) if kind else tensor
-            for tensor, kind in zip(found, kinds, strict=True)
+            for tensor, kind in zip(result, kinds, strict=True)
         ]
 
 

@@ -88,8 +88,8 @@ class Evaluation:
         scope.values.update(graph.initialisers)
         scope.values.update(zip((v.name for v in graph.inputs), operands, strict=False))
         names = [value.name for value in graph.outputs]
-        found = self.main(graph, scope, names)
-        return [found[name] for name in names]
+        result = self.main(graph, scope, names)
+        return [result[name] for name in names]
 
     def function(
         self,
@@ -159,8 +159,8 @@ class Evaluation:
             else:
                 operands = self._live_operands(node, entry, operands, scope)
         with place:
-            found = entry.compute(*map(_widened, operands), **_arguments(attributes))
-        return found if isinstance(found, tuple) else (found,)
+            result = entry.compute(*map(_widened, operands), **_arguments(attributes))
+        return result if isinstance(result, tuple) else (result,)
 
     def _context(self, node: Node, scope: Scope) -> Context:
         declared = scope.graph.types if scope.graph else {}
@@ -202,14 +202,14 @@ class Evaluation:
         self, node: Node, entry: Operator, operands: list[Any], scope: Scope
     ) -> list[Any]:
         static = {entry.operands.index(name) for name in entry.static}
-        found = []
+        result = []
         for index, (name, value) in enumerate(zip(node.inputs, operands, strict=True)):
             if index not in static and node.graphs:  # it may decide by what is known
                 constant = scope.constant(name) if name and is_live(value) else None
-                found.append(value if constant is None else constant)
+                result.append(value if constant is None else constant)
                 continue
             if index not in static:
-                found.append(self.bring_in(value))
+                result.append(self.bring_in(value))
                 continue
             if is_live(value):
                 value = scope.constant(name)
@@ -219,8 +219,8 @@ class Evaluation:
                         " model's inputs: shapes are fixed when a model is compiled.",
                         hint="make it a constant of the model; on the host, run it uncompiled",
                     )
-            found.append(value)
-        return found
+            result.append(value)
+        return result
 
     def bring_in(self, value: Any) -> Any:  # noqa: ANN401
         if isinstance(value, list):

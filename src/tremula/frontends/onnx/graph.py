@@ -123,12 +123,12 @@ def needed_for(
     nodes: Sequence[Node], wanted: Iterable[str], given: Iterable[str] = ()
 ) -> list[Node]:
     """The nodes that values depend on, in order; `given` values need none."""
-    names, known, found = set(wanted), frozenset(given), []
+    names, known, result = set(wanted), frozenset(given), []
     for node in reversed(nodes):
         if not (names - known).isdisjoint(node.outputs):
-            found.append(node)
+            result.append(node)
             names |= node.reads
-    return found[::-1]
+    return result[::-1]
 
 
 @dataclass(frozen=True, eq=False)

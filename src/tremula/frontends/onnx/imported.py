@@ -57,8 +57,8 @@ class OnnxModule(nn.Module):
                 f"The model takes {len(self.input_names)} inputs"
                 f" ({', '.join(self.input_names)}), got {len(inputs)}."
             )
-        found = self.run(dict(zip(self.input_names, inputs, strict=True)), self.output_names)
-        return tuple(found.values())
+        result = self.run(dict(zip(self.input_names, inputs, strict=True)), self.output_names)
+        return tuple(result.values())
 
     def run(self, inputs: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
         """Tensors of the graph by name, whatever node makes them."""

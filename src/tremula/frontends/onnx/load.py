@@ -86,15 +86,15 @@ def with_shapes(proto: ModelProto, shapes: dict[str, tuple[int, ...]]) -> ModelP
     """The model with sizes of inputs fixed."""
     if not shapes:
         return proto
-    found = ModelProto()
-    found.CopyFrom(proto)
-    inputs = {value.name: value for value in found.graph.input}
+    result = ModelProto()
+    result.CopyFrom(proto)
+    inputs = {value.name: value for value in result.graph.input}
     for name, shape in shapes.items():
         if name not in inputs:
             raise OnnxError(f"The model has no input {name!r}: it has {', '.join(inputs)}.")
         tensor = inputs[name].type.tensor_type
         inputs[name].type.CopyFrom(helper.make_tensor_type_proto(tensor.elem_type, shape))
-    return found
+    return result
 
 
 def _with_types(graph: Graph, proto: ModelProto) -> Graph:
@@ -129,13 +129,13 @@ def _annotated(graph: Graph, inferred: onnx.GraphProto) -> Graph:
 
 def _skeleton(proto: ModelProto) -> ModelProto:
     """The model without the data of large initialisers, of which only types and shapes matter."""
-    found = ModelProto()
+    result = ModelProto()
     for name in ("ir_version", "producer_name", "domain"):
-        setattr(found, name, getattr(proto, name))
-    found.ir_version = max(found.ir_version, 4)  # initialisers need not be inputs
-    found.opset_import.extend(proto.opset_import)
-    found.functions.extend(proto.functions)
-    graph, given = found.graph, {value.name for value in proto.graph.input}
+        setattr(result, name, getattr(proto, name))
+    result.ir_version = max(result.ir_version, 4)  # initialisers need not be inputs
+    result.opset_import.extend(proto.opset_import)
+    result.functions.extend(proto.functions)
+    graph, given = result.graph, {value.name for value in proto.graph.input}
     for name in ("node", "input", "output", "value_info"):
         getattr(graph, name).extend(getattr(proto.graph, name))
     graph.name = proto.graph.name
@@ -148,4 +148,4 @@ def _skeleton(proto: ModelProto) -> ModelProto:
             graph.input.append(
                 helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
             )
-    return found
+    return result

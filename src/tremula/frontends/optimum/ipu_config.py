@@ -82,15 +82,15 @@ class IPUConfig:
         """A field as it is in training or inference, whatever the mode."""
         field = field_of(name)
         if field.is_twin and (for_inference or name.startswith("inference_")):
-            found = self._values[f"inference_{field.name}"]
-            if found is not None or name.startswith("inference_"):
-                return found
-        found = self._values[field.name]
-        if field.name == "ipus_per_replica" and found is None:
+            result = self._values[f"inference_{field.name}"]
+            if result is not None or name.startswith("inference_"):
+                return result
+        result = self._values[field.name]
+        if field.name == "ipus_per_replica" and result is None:
             return len(self.value("layers_per_ipu", for_inference=for_inference))
-        if field.name == "parallelize_kwargs" and found is None:
+        if field.name == "parallelize_kwargs" and result is None:
             return {}
-        return found
+        return result
 
     def _check(self, for_inference: bool) -> None:
         """Refuse fields that contradict each other."""

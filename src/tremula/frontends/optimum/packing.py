@@ -40,19 +40,19 @@ def pack_lengths(lengths: Sequence[int], max_length: int, max_sequences: int = 6
 
     Rows are kept by the room they have left, so this takes the same time for any number of them.
     """
-    found = np.asarray(lengths, dtype=np.int64)
-    if len(found) == 0 or found.min() < 1:
+    result = np.asarray(lengths, dtype=np.int64)
+    if len(result) == 0 or result.min() < 1:
         raise IncompatibleIPUConfigError("packing needs sentences of at least one word each")
-    if found.max() > max_length:
-        at = int(found.argmax())
+    if result.max() > max_length:
+        at = int(result.argmax())
         raise IncompatibleIPUConfigError(
-            f"sentence {at} has {found[at]} words, but a row has {max_length}",
+            f"sentence {at} has {result[at]} words, but a row has {max_length}",
             hint="truncate it, or raise max_length",
         )
     rows: list[list[int]] = []
     by_room: list[list[int]] = [[] for _ in range(max_length + 1)]
-    for index in np.argsort(-found, kind="stable"):
-        length = int(found[index])
+    for index in np.argsort(-result, kind="stable"):
+        length = int(result[index])
         room = next((r for r in range(length, max_length + 1) if by_room[r]), None)
         if room is None:
             rows.append([int(index)])
@@ -63,7 +63,7 @@ def pack_lengths(lengths: Sequence[int], max_length: int, max_sequences: int = 6
         if len(rows[row]) < max_sequences:
             by_room[room - length].append(row)
     members = tuple(tuple(row) for row in rows)
-    return Packing(members, max_length, max_sequences, int(found.sum()))
+    return Packing(members, max_length, max_sequences, int(result.sum()))
 
 
 class PackedDataset(Dataset):
@@ -90,13 +90,13 @@ class PackedDataset(Dataset):
         owner, positions = torch.zeros(size).long(), torch.zeros(size).long()
         starts, labels = torch.zeros(n_places).long(), torch.full((n_places,), IGNORED)
         begin = 0
-        for place, member in enumerate(self.packing.members[row]):
+        for index, member in enumerate(self.packing.members[row]):
             words = self.words[member]
             end = begin + len(words)
-            ids[begin:end], owner[begin:end] = words, place + 1
+            ids[begin:end], owner[begin:end] = words, index + 1
             positions[begin:end] = torch.arange(len(words))
-            starts[place] = begin
-            labels[place] = int(self.sentences[member]["labels"])
+            starts[index] = begin
+            labels[index] = int(self.sentences[member]["labels"])
             begin = end
         return {
             "input_ids": ids,

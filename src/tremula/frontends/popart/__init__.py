@@ -1,1 +1,4 @@
-"""What scripts take from PopART before PopART itself is here: option enumerations, and its log."""
+"""The PopART API: ONNX graphs built, run, trained and costed; `popart` names its parts.
+
+Enumerations, options and the log, which PopTorch shares, load without the package onnx.
+"""

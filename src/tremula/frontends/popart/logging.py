@@ -3,7 +3,7 @@
 import logging
 import os
 
-from tremula.frontends.log_lines import LEVELS, make_handler, name_levels
+from tremula.frontends.shared.log_lines import LEVELS, make_handler, name_levels
 
 _LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERR", "CRITICAL", "OFF")
 ROOT = logging.getLogger("popart")
@@ -15,7 +15,7 @@ class Logger:
     def __init__(self, name: str):
         self._log = ROOT if name == "all" else ROOT.getChild(name)
 
-    def setLevel(self, level: str) -> None:  # noqa: N802
+    def setLevel(self, level: str) -> None:
         """Show messages from this level on: TRACE, DEBUG, INFO, WARN, ERR, CRITICAL or OFF."""
         if level not in _LEVELS:
             raise ValueError(f"Unknown log level: {level}. Valid values are {', '.join(_LEVELS)}")
@@ -42,7 +42,7 @@ class Logger:
         self._log.critical("%s", message)
 
 
-def getLogger(name: str = "all") -> Logger:  # noqa: N802
+def getLogger(name: str = "all") -> Logger:
     """The log of one of PopART's modules, or "all" of it."""
     return Logger(name)
 

@@ -117,7 +117,7 @@ def init(timeout: timedelta | None = None) -> None:
     """Connect the processes; does nothing in a single process."""
     import torch.distributed as dist  # here, so that `import popdist` stays fast
 
-    from tremula.ir.host.distributed import meet
+    from tremula.ir.host.programs.distributed import meet
 
     if getNumInstances() == 1 or dist.is_initialized():
         return
@@ -132,7 +132,7 @@ def init(timeout: timedelta | None = None) -> None:
 
 def finalize() -> None:
     """Disconnect from the other processes."""
-    from tremula.ir.host.distributed import part
+    from tremula.ir.host.programs.distributed import part
 
     part()
 

@@ -5,8 +5,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tremula.frontends.log_lines import LEVELS, make_handler, name_levels
 from tremula.frontends.popart.logging import ROOT as POPART_LOGGER
+from tremula.frontends.shared.log_lines import LEVELS, make_handler, name_levels
 
 _LEGACY_NUMBERS = {0: "TRACE", 1: "DEBUG", 2: "INFO", 3: "WARN", 4: "ERR", 6: "OFF"}
 _PUBLIC = ("DEBUG", "ERR", "INFO", "OFF", "TRACE", "WARN")

@@ -72,10 +72,10 @@ class dtype:
 
     def as_torch(self) -> torch.dtype:
         """The type of PyTorch tensors that hold the same numbers."""
-        found = _TORCH.get(self._name)
-        if found is None:
+        result = _TORCH.get(self._name)
+        if result is None:
             raise ValueError(f"`popxl.{self._name}` does not have a `torch.dtype` equivalent.")
-        return found
+        return result
 
     @classmethod
     def as_dtype(cls, type_: Any) -> "dtype":
@@ -117,10 +117,10 @@ def _python_name(type_: Any) -> str:
     if isinstance(type_, type) and type_ in _PYTHON:
         return _PYTHON[type_]
     try:
-        found = np.dtype(type_)
+        result = np.dtype(type_)
     except TypeError:
         return str(type_)
-    return found.names[0] if found.names else found.name
+    return result.names[0] if result.names else result.name
 
 
 def _plain(name: str, carrier: torch.dtype | None = None) -> dtype:
@@ -157,8 +157,8 @@ def to_array(data: Any, type_: dtype | None = None, downcast: Any = True) -> np.
         data = data.detach().cpu().numpy()
     array = data if isinstance(data, np.ndarray) else np.asarray(data)
     if type_ is None:
-        found = dtype.as_dtype(array.dtype)
-        type_ = downcast_of(found) if downcast else found
+        result = dtype.as_dtype(array.dtype)
+        type_ = downcast_of(result) if downcast else result
     if array.dtype == type_.numpy_dtype:
         return array
     if type_.is_float8:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from tremula.base.floats import QuarterFormat
-from tremula.codelets.quarter_casts import decoded, encoded
+from tremula.column_loops.quarter_casts import decoded, encoded
 from tremula.frontends.popxl.dtypes import dtype, float8_143, float8_152, float32
 
 FORMATS = {float8_143.name: QuarterFormat.F143, float8_152.name: QuarterFormat.F152}
@@ -40,8 +40,8 @@ def host_pow2scale_cast_from_fp8(
 ) -> np.ndarray:
     """8-bit floats times 2^log2_scale as ordinary numbers."""
     _check_scale(log2_scale)
-    found = dtype_of_array(src)
-    return decoded(src.view(np.uint8), format_of(found), log2_scale, dtype.numpy_dtype)
+    result = dtype_of_array(src)
+    return decoded(src.view(np.uint8), format_of(result), log2_scale, dtype.numpy_dtype)
 
 
 def host_fp8_mse_scale(src: Any, dtype: dtype = float8_143) -> tuple[float, int]:

@@ -30,21 +30,21 @@ class ReplicaGrouping:
     @classmethod
     def of_assignment(cls, n_replicas: int, assignment: Sequence[int]) -> "ReplicaGrouping":
         """Groups by a number for each replica; groups are numbered by their first member."""
-        found = [int(group) for group in assignment]
-        if len(found) != n_replicas:
+        result = [int(group) for group in assignment]
+        if len(result) != n_replicas:
             raise ValueError(
-                f"The number of group assignments ({len(found)}) must match the number of"
+                f"The number of group assignments ({len(result)}) must match the number of"
                 f" replicas ({n_replicas})."
             )
-        order = list(dict.fromkeys(found))
-        counts = {group: found.count(group) for group in order}
+        order = list(dict.fromkeys(result))
+        counts = {group: result.count(group) for group in order}
         if len(set(counts.values())) > 1:
             raise ValueError(
                 f"Every group must contain the same number of replicas, got sizes"
-                f" {list(counts.values())} in assignment {found}."
+                f" {list(counts.values())} in assignment {result}."
             )
         size = counts[order[0]]
-        numbered = [order.index(group) for group in found]
+        numbered = [order.index(group) for group in result]
         return cls(numbered, _stride_of(n_replicas, numbered, size), size)
 
     @property
@@ -93,9 +93,9 @@ class ReplicaGrouping:
         n = self.num_replicas
         for size in sorted(_divisors(self._group_size), reverse=True):
             for stride in _divisors(n // size):
-                found = ReplicaGrouping.of_stride(n, stride, size)
-                if found._refines(self):
-                    return found
+                result = ReplicaGrouping.of_stride(n, stride, size)
+                if result._refines(self):
+                    return result
         raise AssertionError("groups of one replica refine every partition")
 
     def transpose(self) -> "ReplicaGrouping":

@@ -82,8 +82,8 @@ class LinearFP8(Module):
 
 def _product(a: Scaled, b: Scaled, dtype: popxl.dtype) -> popxl.Tensor:
     """Of 8-bit floats, without their scales."""
-    found = ops.matmul_pow2scaled(a[0], b[0], ops.negate(a[1] + b[1]))
-    return found if found.dtype == dtype else ops.cast(found, dtype)
+    result = ops.matmul_pow2scaled(a[0], b[0], ops.negate(a[1] + b[1]))
+    return result if result.dtype == dtype else ops.cast(result, dtype)
 
 
 def _normal(shape: tuple[int, ...]) -> np.ndarray:

@@ -45,13 +45,13 @@ class Exchange:
 
 def exchanges_of(graph: popxl.Graph) -> list[Exchange]:
     """All exchanges of a graph, in order."""
-    found: dict[tuple[str, object, bool], list[Op]] = {}
+    result: dict[tuple[str, object, bool], list[Op]] = {}
     for number, op in enumerate(graph.ops):
         if op.kind in TRANSFERS:
             together = op.attributes.get("exchange", -1 - number)
             key = (TRANSFERS[op.kind], together, op.tile_set == "io")
-            found.setdefault(key, []).append(op)
-    return [Exchange(kind, on_io, tuple(ops)) for (kind, _, on_io), ops in found.items()]
+            result.setdefault(key, []).append(op)
+    return [Exchange(kind, on_io, tuple(ops)) for (kind, _, on_io), ops in result.items()]
 
 
 def _stored(op: Op) -> popxl.Tensor:
@@ -149,15 +149,15 @@ def _needed(operations: Iterable[Op]) -> dict[Op, set[Op]]:
     writer: dict[popxl.Tensor, Op] = {}
     readers: dict[popxl.Tensor, list[Op]] = {}
     for op in operations:
-        found = {other for other in op.after if other in needed}
-        found.update(writer[t] for t in op.inputs if t in writer)
+        result = {other for other in op.after if other in needed}
+        result.update(writer[t] for t in op.inputs if t in writer)
         for t in _written(op):
-            found.update(readers.get(t, ()))
+            result.update(readers.get(t, ()))
         for t in op.inputs:
             readers.setdefault(t, []).append(op)
         for t in (*op.outputs, *_written(op)):
             writer[t] = op
-        needed[op] = found - {op}
+        needed[op] = result - {op}
     return needed
 
 

@@ -132,8 +132,8 @@ class ProgramCost:
 
     def memory_by_category(self) -> dict[str, int]:
         """Bytes of a chip in the graph that needs the most, by category."""
-        found = self.largest.report.bytes_by_category()
-        return {name: int(column.sum()) for name, column in found.items() if column.any()}
+        result = self.largest.report.bytes_by_category()
+        return {name: int(column.sum()) for name, column in result.items() if column.any()}
 
 
 def cost_of_program(ir: popxl.Ir, options: TileOptions | None = None) -> ProgramCost:
@@ -321,11 +321,11 @@ def _hiding(parts: list[Part], cycles: int) -> Iterator[Part]:
 
 def bytes_by_kind(links: dict[str, int]) -> dict[str, int]:
     """What links of each kind carry together: IPU-Link, PCIe, GW-Link."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for name, n_bytes in links.items():
         kind = name.split()[0]
-        found[kind] = found.get(kind, 0) + n_bytes
-    return found
+        result[kind] = result.get(kind, 0) + n_bytes
+    return result
 
 
 def tile_share(report: Report) -> float:

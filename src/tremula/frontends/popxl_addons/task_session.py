@@ -37,15 +37,15 @@ class TaskSession(popxl.Session):
         """Write the variables of the model to a file of NumPy, by name."""
         path = Path(file_path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        found = _values(self)
-        np.savez(path, **found)
+        result = _values(self)
+        np.savez(path, **result)
 
     def load_checkpoint(
         self, file_path: str | os.PathLike[str], report_missing: Missing = "warn"
     ) -> None:
         """Read variables of the model that a file has."""
-        with np.load(file_path) as found:
-            self._load({name: found[name] for name in found.files}, report_missing)
+        with np.load(file_path) as result:
+            self._load({name: result[name] for name in result.files}, report_missing)
 
     def load_from_session(self, src: "TaskSession", report_missing: Missing = "none") -> None:
         """Take over variables of the same names from another session."""

@@ -166,8 +166,8 @@ class _Evaluation:
                 f"{op.kind} cannot be costed as a part of {op.graph.name}: cost the graphs that it"
                 " runs, and the bytes that it moves"
             )
-        found = op.compute(inputs)
-        return list(found) if isinstance(found, list | tuple) else [found]
+        result = op.compute(inputs)
+        return list(result) if isinstance(result, list | tuple) else [result]
 
     def _called(self, op: Op, inputs: list[Tensor]) -> list[Tensor]:
         graph, state = op.graphs[0], active()
@@ -181,11 +181,11 @@ class _Evaluation:
                 return [*self.of(graph, own), *(own[i] for i in written)]
 
             self.keys[graph, written] = record_function(state, body, inputs)
-        found = torch.ops.tremula.call(inputs, self.keys[graph, written])
+        result = torch.ops.tremula.call(inputs, self.keys[graph, written])
         n = len(graph.outputs)
-        for i, value in zip(written, found[n:], strict=True):
+        for i, value in zip(written, result[n:], strict=True):
             inputs[i].copy_(value)
-        return list(found[:n])
+        return list(result[:n])
 
     def _is_function(self, op: Op) -> bool:
         calls = self.n_calls.get(op.graph)

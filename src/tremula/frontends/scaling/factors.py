@@ -30,9 +30,9 @@ class _Scaled(torch.autograd.Function):
 
 def scaled(x: Tensor, *, forward: float = 1.0, backward: float = 1.0) -> Tensor:
     """A value times one factor, whose gradient is multiplied by another."""
-    found = _Scaled.apply(x, forward, backward)
-    assert isinstance(found, Tensor), "one result"
-    return found
+    result = _Scaled.apply(x, forward, backward)
+    assert isinstance(result, Tensor), "one result"
+    return result
 
 
 # -- factors of functions of one number ------------------------------------------------------------

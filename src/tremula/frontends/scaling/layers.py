@@ -89,8 +89,8 @@ class CausalSelfAttention(nn.Module):
         batch, length, width = x.shape
         heads = self.wanted(x).reshape(batch, length, 3, self.n_heads, width // self.n_heads)
         query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)
-        found = functional.attention(query, key, value, is_causal=True)
-        return self.mixed(found.transpose(1, 2).reshape(batch, length, width))
+        result = functional.attention(query, key, value, is_causal=True)
+        return self.mixed(result.transpose(1, 2).reshape(batch, length, width))
 
 
 class CharacterModel(nn.Module):

@@ -39,11 +39,11 @@ class Expectation:
 
 def misses(expected: Mapping[str, Expectation], results: Mapping[str, float]) -> list[str]:
     """What was expected and not reached, a line each."""
-    found = []
+    result = []
     for name, wanted in expected.items():
         if name not in results:
             has = ", ".join(results) or "nothing"
-            found.append(f"{name}: expected {wanted.text}, but the results hold only: {has}")
+            result.append(f"{name}: expected {wanted.text}, but the results hold only: {has}")
         elif not wanted.holds(results[name]):
-            found.append(f"{name}: expected {wanted.text}, got {results[name]:.6g}")
-    return found
+            result.append(f"{name}: expected {wanted.text}, got {results[name]:.6g}")
+    return result

@@ -33,8 +33,8 @@ def figures_of(application: Application, findings: Findings) -> Figures:
     """Findings as they are kept: thinned, rounded and small."""
     picture = ""
     if findings.picture is not None:
-        found = checked_picture(np.asarray(findings.picture), application.name)
-        picture = base64.b64encode(small_png(found)).decode()
+        result = checked_picture(np.asarray(findings.picture), application.name)
+        picture = base64.b64encode(small_png(result)).decode()
     return Figures(
         results={name: _rounded(value) for name, value in findings.results.items()},
         modelled=findings.modelled,

@@ -125,12 +125,12 @@ def _published(fields: _Fields) -> tuple[Published, ...]:
     tables = fields.values.get("published", [])
     if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
         raise fields.wrong("published", f"must be tables, got {tables!r}.", "write [[published]]")
-    found = []
+    result = []
     for i, table in enumerate(tables):
         inner = _Fields(fields.path, table, f"published[{i}].")
         inner.check_names(("claim", "source"), ("claim", "source"))
-        found.append(Published(inner.text("claim"), inner.text("source")))
-    return tuple(found)
+        result.append(Published(inner.text("claim"), inner.text("source")))
+    return tuple(result)
 
 
 def _expected(fields: _Fields) -> dict[str, Expectation]:
@@ -139,12 +139,12 @@ def _expected(fields: _Fields) -> dict[str, Expectation]:
         raise fields.wrong(
             "expected", f"must be a table of limits, got {table!r}.", 'accuracy = ">= 0.95"'
         )
-    found = {}
+    result = {}
     for name, text in table.items():
         limits = Expectation.parse(text) if isinstance(text, str) else None
         if limits is None:
             raise fields.wrong(
                 f"expected.{name}", f"is no limit: {text!r}.", f"write it as {FORMS}"
             )
-        found[name] = limits
-    return found
+        result[name] = limits
+    return result

@@ -21,12 +21,12 @@ _STOPS = np.array(
 
 def small_png(picture: np.ndarray) -> bytes:
     """A picture float[h, w], or uint8[h, w, 3], as a PNG of at most MOST_BYTES."""
-    found = b""
+    result = b""
     for side in _SIDES:
-        found = png(np.ascontiguousarray(_coloured(_shrunk(picture, side))))
-        if len(found) <= MOST_BYTES:
+        result = png(np.ascontiguousarray(_coloured(_shrunk(picture, side))))
+        if len(result) <= MOST_BYTES:
             break
-    return found
+    return result
 
 
 def checked_picture(picture: np.ndarray, application: str) -> np.ndarray:

@@ -23,9 +23,9 @@ def applications_markdown() -> str:
     everything = all_applications()
     parts = [_HEAD.format(n=len(everything))]
     for domain in DOMAINS:
-        found = [one for one in everything if one.domain == domain]
-        if found:
-            parts += [f"## {domain.capitalize()}\n", _table(found)]
+        result = [one for one in everything if one.domain == domain]
+        if result:
+            parts += [f"## {domain.capitalize()}\n", _table(result)]
     parts += ["## Techniques\n", _techniques(everything)]
     return "\n".join(parts)
 
@@ -52,8 +52,8 @@ def _modelled(one: Application) -> str:
     figures = read_figures(figures_file(one))
     if figures is None or figures.modelled is None:
         return ""
-    found = figures.modelled
-    return f"{found.cycles:,} cycles on {found.machine}, {found.rate:,.4g} {found.unit}"
+    result = figures.modelled
+    return f"{result.cycles:,} cycles on {result.machine}, {result.rate:,.4g} {result.unit}"
 
 
 def _techniques(applications: Sequence[Application]) -> str:

@@ -23,13 +23,13 @@ def nothing_dropped(x: Tensor, name: str) -> Tensor:  # noqa: ARG001
 def random_weights(config: GPTConfig, seed: int = 0, scale: float = 0.05) -> Weights:
     """Weights of the dense model by name, `layers.0.attention.…`; biases are random, too."""
     draw = torch.Generator().manual_seed(seed)
-    found = {}
+    result = {}
     for name in weight_names(config):
         own = name.split(".", 2)[2] if name.startswith("layers.") else name
         shape = shape_of_dense(own, config)
         value = torch.randn(tuple(shape), generator=draw) * scale
-        found[name] = value + 1 if "ln_" in name and name.endswith("weight") else value
-    return found
+        result[name] = value + 1 if "ln_" in name and name.endswith("weight") else value
+    return result
 
 
 def weight_names(config: GPTConfig) -> list[str]:

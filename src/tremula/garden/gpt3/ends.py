@@ -25,9 +25,9 @@ class Embedding(_Part):
         first_place = first_row(self, "first_place", n_places)
         places = np.tile(np.arange(config.model.sequence), config.training.micro_batch)
         places = popxl.constant(places.astype(np.int32), popxl.int32, "places")
-        found = ops.gather(word, words - first_word, axis=0, zero_OOR=True)
-        found = found + ops.gather(position, places - first_place, axis=0, zero_OOR=True)
-        return dropped(whole(found, groups.tp1), seed, config.model.dropout)
+        result = ops.gather(word, words - first_word, axis=0, zero_OOR=True)
+        result = result + ops.gather(position, places - first_place, axis=0, zero_OOR=True)
+        return dropped(whole(result, groups.tp1), seed, config.model.dropout)
 
 
 class Head(_Part):

@@ -22,9 +22,9 @@ from popxl_addons.transforms import (
 from tremula.frontends.popxl.ops.random import modified_seed
 from tremula.garden.gpt3.config import GPTConfig
 from tremula.garden.gpt3.ends import Embedding, Head
-from tremula.garden.gpt3.held import HeldWeights
 from tremula.garden.gpt3.layers import Build, DecoderLayer
 from tremula.garden.gpt3.replicas import Replicas
+from tremula.garden.gpt3.streamed_weights import HeldWeights
 
 
 @dataclass

@@ -27,8 +27,8 @@ def data_from(weights: Weights, config: GPTConfig) -> Callable[[Weight], Iterato
             if weight.name in ends
             else [f"layers.{n}.{weight.name}" for n in range(config.model.n_layers)]
         )
-        found = [weights[name].detach().numpy() for name in names]
-        return chain.from_iterable(parts_of(value, weight, config) for value in found)
+        result = [weights[name].detach().numpy() for name in names]
+        return chain.from_iterable(parts_of(value, weight, config) for value in result)
 
     return data
 
@@ -61,13 +61,13 @@ class Trainer:
                 yield float(self.session.run(given)[program.losses].mean(dtype=np.float64))
 
     def _samples(self, tokens: torch.Tensor) -> np.ndarray:
-        found = samples_for_replicas(tokens.numpy().astype(np.int32), self.config)
+        result = samples_for_replicas(tokens.numpy().astype(np.int32), self.config)
         dims = (self.config.accumulation, self.config.parallel.n_replicas)
-        return found.reshape(*(d for d in dims if d > 1), found.shape[-1])
+        return result.reshape(*(d for d in dims if d > 1), result.shape[-1])
 
     def weights(self) -> Weights:
         """The weights of the dense model, put together from what replicas hold."""
-        found = {}
+        result = {}
         config, program = self.config, self.program
         for prefix, held, layout in (
             ("embeddings.", program.embedding, embedding_weights(config)),
@@ -80,5 +80,5 @@ class Trainer:
                     parts = self.session.get_tensor_data(variable)
                     parts = parts.reshape(-1, *weight.shape)
                     name = weight.name if prefix else f"layers.{n}.{weight.name}"
-                    found[name] = torch.from_numpy(dense_of(parts, weight, config).copy())
-        return found
+                    result[name] = torch.from_numpy(dense_of(parts, weight, config).copy())
+        return result

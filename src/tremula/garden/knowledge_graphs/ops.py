@@ -41,21 +41,21 @@ GRADIENT_SLOTS = 10  # two loads, a difference, a comparison, five for a sign ti
 def l1_distances(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """[m, n]: of all rows of a [m, k] to all rows of b [n, k]."""
     like = a.new_empty((a.shape[0], b.shape[0]))
-    (found,) = poptorch.custom_op([a, b], "L1Distance", DOMAIN, 1, example_outputs=[like])
-    return found
+    (result,) = poptorch.custom_op([a, b], "L1Distance", DOMAIN, 1, example_outputs=[like])
+    return result
 
 
 def swapped(x: torch.Tensor) -> torch.Tensor:
     """Row m goes to replica m, and row m of the result came from there."""
-    (found,) = poptorch.custom_op([x], "AllToAll", DOMAIN, 1, example_outputs=[x])
-    return found
+    (result,) = poptorch.custom_op([x], "AllToAll", DOMAIN, 1, example_outputs=[x])
+    return result
 
 
 def _gradient_of(a: torch.Tensor, b: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    (found,) = poptorch.custom_op(
+    (result,) = poptorch.custom_op(
         [a, b, gradient], "L1DistanceGradient", DOMAIN, 1, example_outputs=[a]
     )
-    return found
+    return result
 
 
 # -- on tiles --------------------------------------------------------------------------------------
@@ -67,8 +67,8 @@ def _distances(tiles: Tiles, inputs: list[Tensor], _attributes: Attributes) -> l
     def fields(rows: slice, columns: slice) -> dict[str, Tensor]:
         return {"a": a[rows], "b": b[columns]}
 
-    found = _on_grid(tiles, (a.shape[0], b.shape[0]), l1_codelet(a.type), fields)
-    return [tiles.cast(found, a.type)]
+    result = _on_grid(tiles, (a.shape[0], b.shape[0]), l1_codelet(a.type), fields)
+    return [tiles.cast(result, a.type)]
 
 
 def _gradient(tiles: Tiles, inputs: list[Tensor], _attributes: Attributes) -> list[Tensor]:
@@ -78,8 +78,8 @@ def _gradient(tiles: Tiles, inputs: list[Tensor], _attributes: Attributes) -> li
     def fields(rows: slice, columns: slice) -> dict[str, Tensor]:
         return {"a": a[rows][:, columns], "b": turned[columns], "factors": gradient[rows]}
 
-    found = _on_grid(tiles, a.shape, l1_gradient_codelet(a.type), fields)
-    return [tiles.cast(found, a.type)]
+    result = _on_grid(tiles, a.shape, l1_gradient_codelet(a.type), fields)
+    return [tiles.cast(result, a.type)]
 
 
 def _on_grid(
@@ -90,18 +90,18 @@ def _on_grid(
 ) -> Tensor:
     """FLOAT: a matrix of results in blocks, one for each tile."""
     graph, name = tiles.graph, tiles.name
-    found = graph.add_variable(FLOAT, list(shape), name)
+    result = graph.add_variable(FLOAT, list(shape), name)
     compute_set = graph.add_compute_set(name)
     for tile, (rows, columns) in enumerate(_blocks(graph, shape)):
         if rows.start < rows.stop and columns.start < columns.stop:
-            part = found[rows][:, columns]
+            part = result[rows][:, columns]
             graph.set_tile_mapping(part, tile)
             edges = {field: edge.flatten() for field, edge in fields(rows, columns).items()}
             states = {"n_columns": part.shape[1]}
             edges["out"] = part.flatten()
             graph.add_vertex(compute_set, codelet, {**edges, **states}, tile=tile)
     tiles.sequence.add(Execute(compute_set))
-    return found
+    return result
 
 
 def _blocks(graph: Graph, shape: tuple[int, ...]) -> list[tuple[slice, slice]]:

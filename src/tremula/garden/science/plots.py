@@ -45,13 +45,13 @@ class _Axis:
         if self.is_log:
             low, high = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             step = max(1, (high - low) // _MOST_TICKS)
-            found = [10.0**k for k in range(low, high + 1, step)]
+            result = [10.0**k for k in range(low, high + 1, step)]
         else:
             step = _round_step((self.high - self.low) / _MOST_TICKS)
             first = math.ceil(self.low / step)
-            found = [k * step for k in range(first, math.floor(self.high / step) + 1)]
+            result = [k * step for k in range(first, math.floor(self.high / step) + 1)]
         slack = 1e-9 * abs(self.high)
-        return [tick for tick in found if self.low - slack <= tick <= self.high + slack]
+        return [tick for tick in result if self.low - slack <= tick <= self.high + slack]
 
 
 def plot_svg(

@@ -61,15 +61,15 @@ class TileGrid:
     def bands(self, n_workers: int) -> list[Band]:
         """Each block in up to `n_workers` bands of whole rows."""
         rows, cols = self.cuts()
-        found = []
+        result = []
         for tile in range(self.n_tiles):
             i, j = divmod(tile, self.blocks[1])
             n = int(rows[i + 1] - rows[i])
             n_bands = min(n, n_workers)
             tops = rows[i] + np.arange(n_bands + 1) * n // n_bands
             for top, bottom in zip(tops[:-1].tolist(), tops[1:].tolist(), strict=True):
-                found.append(Band(tile, top, bottom, int(cols[j]), int(cols[j + 1])))
-        return found
+                result.append(Band(tile, top, bottom, int(cols[j]), int(cols[j + 1])))
+        return result
 
     def add(self, graph: Graph, name: str, type: Type = FLOAT) -> Tensor:
         """A variable of one number for each cell, each block on its tile."""

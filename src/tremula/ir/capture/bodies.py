@@ -16,8 +16,8 @@ from tremula.ir.bodies import Body, HostForm, body_of, enter_body
 from tremula.ir.errors import CaptureError
 from tremula.ir.ops import control as control_ops  # noqa: F401  registers tremula::for_loop
 from tremula.ir.passes import COMMON_PASSES, HOST_PASSES, apply
+from tremula.ir.passes.half_as_float import has_halves, widen_halves
 from tremula.ir.passes.split import on_device
-from tremula.ir.passes.wide_halves import has_halves, widen_halves
 from tremula.ir.recorder import Recorder
 from tremula.ir.recording import Recording
 from tremula.ir.step import INPUT, OUTPUT, CapturedStep, Slot, bytes_of
@@ -28,13 +28,13 @@ def record_loop(
 ) -> list[Tensor]:
     """A loop that runs in the program: each round's results are the next round's inputs."""
     key, captured = capture_body(state, body, inputs)
-    found = body_of(key).results()
-    if len(found) != len(inputs):
+    result = body_of(key).results()
+    if len(result) != len(inputs):
         raise CaptureError(
-            f"The body of a loop gives {len(found)} tensors, but takes {len(inputs)}.",
+            f"The body of a loop gives {len(result)} tensors, but takes {len(inputs)}.",
             hint="return a new value for each input",
         )
-    _check_state(inputs, found)
+    _check_state(inputs, result)
     return torch.ops.tremula.for_loop(inputs, captured, count, key)
 
 
@@ -164,8 +164,8 @@ def capture_body(
     state.recorder = recorder
     try:
         with recorder, torch.no_grad():
-            found = function(*own)
-        results = [found] if isinstance(found, Tensor) else list(found)
+            matches = function(*own)
+        results = [matches] if isinstance(matches, Tensor) else list(matches)
         nodes = [_node_of(recorder, result) for result in results]
     finally:
         state.recorder = around

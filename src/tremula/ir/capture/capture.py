@@ -51,15 +51,15 @@ class ModelTensor:
 
 def held_tensors(model: nn.Module, kind: str) -> list[ModelTensor]:
     """Every distinct parameter (or buffer) with all modules that refer to it: tied ones once."""
-    found: dict[int, tuple[str, Tensor, list]] = {}
+    result: dict[int, tuple[str, Tensor, list]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
         for name, tensor in _table(module, kind).items():
             if tensor is not None and not _is_constant(tensor, kind, name):
                 full = f"{path}.{name}" if path else name
-                entry = found.setdefault(id(tensor), (full, tensor, []))
+                entry = result.setdefault(id(tensor), (full, tensor, []))
                 if (module, name) not in entry[2]:
                     entry[2].append((module, name))
-    return [ModelTensor(name, tensor, tuple(places)) for name, tensor, places in found.values()]
+    return [ModelTensor(name, tensor, tuple(places)) for name, tensor, places in result.values()]
 
 
 def _is_constant(tensor: Tensor, kind: str, name: str) -> bool:
@@ -217,10 +217,10 @@ class _Capture:
         trained = [by_name[name] for name in rule.names]
         _refuse_complex(zip(rule.names, trained, strict=True))
         scaling = rule.loss_scaling_in(hypers)
-        found = self._differentiate(losses[node], trained, scaling)
+        result = self._differentiate(losses[node], trained, scaling)
         loss = [(Slot(LOSS, 0, "loss"), node)] if self.keep_loss else []
         # A weight the loss does not depend on is not updated, as in torch's optimisers.
-        used = {i: gradient for i, gradient in enumerate(found) if gradient is not None}
+        used = {i: gradient for i, gradient in enumerate(result) if gradient is not None}
         self.rule = rule.restricted(list(used))
         self.state.phase = OPTIMISER
         updated = [trained[i] for i in used]
@@ -239,18 +239,18 @@ class _Capture:
                 "The optimizer holds none of the model's parameters.",
                 hint="make it from the parameters of the very model that trains, not of a copy",
             )
-        found: list[Tensor | None] = [None] * (len(trained) + len(wanted))
+        result: list[Tensor | None] = [None] * (len(trained) + len(wanted))
         if total.requires_grad:
-            found = list(torch.autograd.grad(total, [*trained, *wanted], allow_unused=True))
+            result = list(torch.autograd.grad(total, [*trained, *wanted], allow_unused=True))
         with torch.no_grad():
             self.wanted_gradients = [
                 torch.zeros_like(tensor) if gradient is None else gradient
-                for tensor, gradient in zip(wanted, found[len(trained) :], strict=True)
+                for tensor, gradient in zip(wanted, result[len(trained) :], strict=True)
             ]
         places = itertools.count()  # among the weights that are updated, as the rule counts them
         return [
             None if g is None else torch.ops.tremula.gradient(g, next(places))
-            for g in found[: len(trained)]
+            for g in result[: len(trained)]
         ]
 
     def _update(
@@ -308,7 +308,7 @@ def _put(entry: ModelTensor, tensor: Tensor) -> None:
 
 def _rebound(held: list[ModelTensor], stand_ins: list[Tensor]) -> list[str]:
     """What forward did to registered tensors that a static program cannot follow."""
-    found = []
+    result = []
     for entry, fake in zip(held, stand_ins, strict=True):
         word = entry.kind.capitalize()
         for module, name in entry.places:
@@ -316,16 +316,16 @@ def _rebound(held: list[ModelTensor], stand_ins: list[Tensor]) -> list[str]:
                 continue
             now = _table(module, entry.kind).get(name)
             if now is None:
-                found.append(
+                result.append(
                     f"{word} {name} is removed from the model when calling the forward method."
                 )
             elif now is not fake:
-                found.append(
+                result.append(
                     f"{word} {name} is reassigned within the model when calling the forward method."
                     f" This is not supported. Consider using self.{name}.copy_(src) to copy data"
                     " from a source tensor, where src is the name of the source tensor."
                 )
-    return found
+    return result
 
 
 @contextlib.contextmanager

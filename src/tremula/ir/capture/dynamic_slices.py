@@ -181,9 +181,9 @@ def _parts(x: Tensor, index: Index) -> list:
     """The index with its ellipsis written out."""
     parts = list(index) if isinstance(index, tuple) else [index]
     n_named = sum(_n_dims(part) for part in parts)
-    for place, part in enumerate(parts):
+    for position, part in enumerate(parts):
         if part is Ellipsis:
-            return parts[:place] + [slice(None)] * (x.dim() - n_named) + parts[place + 1 :]
+            return parts[:position] + [slice(None)] * (x.dim() - n_named) + parts[position + 1 :]
     return parts
 
 

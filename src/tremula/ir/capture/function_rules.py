@@ -220,18 +220,18 @@ def _embedding_bag(  # noqa: PLR0913, PLR0917 - as PyTorch
     padding_idx: int | None = None,
 ) -> Tensor:  # fmt: skip
     """A lookup, then a reduction over each bag."""
-    found = F.embedding(rows, table, padding_idx, max_norm, norm_type, scale_grad_by_freq)
+    result = F.embedding(rows, table, padding_idx, max_norm, norm_type, scale_grad_by_freq)
     is_counted = torch.ones_like(rows, dtype=torch.bool)
     if padding_idx is not None:
         is_counted = rows != padding_idx % len(table)
     if per_sample_weights is not None:
-        found = found * per_sample_weights.unsqueeze(-1)
+        result = result * per_sample_weights.unsqueeze(-1)
     if offsets is None:
-        return _of_equal_bags(found, is_counted, mode)
+        return _of_equal_bags(result, is_counted, mode)
     offsets = offsets[:-1] if include_last_offset else offsets
     places = torch.arange(len(rows), device=rows.device)
     bags = (offsets.unsqueeze(0) <= places.unsqueeze(1)).sum(1) - 1
-    return _of_bags(found, is_counted, bags, len(offsets), mode)
+    return _of_bags(result, is_counted, bags, len(offsets), mode)
 
 
 def _of_equal_bags(found: Tensor, is_counted: Tensor, mode: str) -> Tensor:
@@ -290,9 +290,9 @@ def _cov(
         count = total - lost
     spread = rows - mean
     weighted = spread if weights is None else spread * weights
-    found = weighted @ spread.mT.conj()
+    result = weighted @ spread.mT.conj()
     least = count.clamp(min=0) if isinstance(count, Tensor) else max(count, 0)
-    return (found / least).squeeze()
+    return (result / least).squeeze()
 
 
 def _histc(

@@ -63,13 +63,13 @@ def _place(node: fx.Node) -> str:
 
 
 def _ancestors(node: fx.Node) -> set[fx.Node]:
-    found, front = set(), list(node.all_input_nodes)
+    result, front = set(), list(node.all_input_nodes)
     while front:
         current = front.pop()
-        if current not in found:
-            found.add(current)
+        if current not in result:
+            result.add(current)
             front += current.all_input_nodes
-    return found
+    return result
 
 
 def scalar_loss(loss: torch.Tensor) -> torch.Tensor:

@@ -32,13 +32,13 @@ def kept(model: nn.Module) -> Iterator[None]:
 
 def unregistered_tensors(model: nn.Module) -> dict[int, Tensor]:
     """By id: tensors that modules hold in attributes, lists and dicts without registering them."""
-    found: dict[int, Tensor] = {}
+    result: dict[int, Tensor] = {}
     for module in model.modules():
         own = [value for name, value in vars(module).items() if name not in _TABLES]
         held = _ModuleState(module).contents.values()
         inner = [item for container, _ in held for item in _items(container)]
-        found |= {id(value): value for value in (*own, *inner) if isinstance(value, Tensor)}
-    return found
+        result |= {id(value): value for value in (*own, *inner) if isinstance(value, Tensor)}
+    return result
 
 
 class _ModuleState:

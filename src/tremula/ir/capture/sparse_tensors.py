@@ -83,16 +83,18 @@ def pattern_of(sparse: Tensor) -> tuple[Pattern, Tensor]:
 
     if sparse.dim() != 2:
         raise CaptureError(f"a sparse tensor of {list(sparse.shape)}: expected a matrix")
-    found, (n_rows, n_columns) = sparse.detach(), sparse.shape
-    side = _side_of(found)
+    result, (n_rows, n_columns) = sparse.detach(), sparse.shape
+    side = _side_of(result)
     if side == 1:
-        found = found.to_dense().to_sparse_csr() if _is_blocked(found) else found.to_sparse_csr()
-    values = found.values().reshape(-1, side, side)
+        result = (
+            result.to_dense().to_sparse_csr() if _is_blocked(result) else result.to_sparse_csr()
+        )
+    values = result.values().reshape(-1, side, side)
     area = side * side
     matrix = CSRMatrix(
         n_rows, n_columns, np.ones(len(values) * area, np.float32),
-        found.col_indices().numpy().astype(np.int64) * side,
-        found.crow_indices().numpy().astype(np.int64) * area, (side, side),
+        result.col_indices().numpy().astype(np.int64) * side,
+        result.crow_indices().numpy().astype(np.int64) * area, (side, side),
     )  # fmt: skip
     return Pattern.of(matrix), values
 

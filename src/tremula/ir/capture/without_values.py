@@ -98,15 +98,15 @@ def lstsq(
     """
     is_vector = b.dim() < input.dim()
     right = b.unsqueeze(-1) if is_vector else b
-    found = torch.linalg.pinv(input, rtol=rcond) @ right
+    result = torch.linalg.pinv(input, rtol=rcond) @ right
     none = input.new_zeros([0])
     is_plain = driver in (None, "gelsy")
     residuals = none
     if not is_plain and input.shape[-2] > input.shape[-1]:
-        residuals = (input @ found - right).square().sum(-2)
+        residuals = (input @ result - right).square().sum(-2)
     rank = none.long() if driver == "gels" else torch.linalg.matrix_rank(input, rtol=rcond)
     values = torch.linalg.svdvals(input) if driver in ("gelsd", "gelss") else none
-    solution = found.squeeze(-1) if is_vector else found
+    solution = result.squeeze(-1) if is_vector else result
     named = torch.return_types.linalg_lstsq  # pyright: ignore[reportAttributeAccessIssue]
     return named((solution, residuals, rank, values))
 

@@ -70,10 +70,10 @@ def batch_norm_with_update(
     momentum: float, epsilon: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Batch norm in training, with nothing kept for cuDNN."""
-    found = aten._native_batch_norm_legit_functional.default(
+    result = aten._native_batch_norm_legit_functional.default(
         x, weight, bias, mean, variance, True, momentum, epsilon
     )
-    return *found[:3], x.new_zeros(0, dtype=torch.uint8), *found[3:]
+    return *result[:3], x.new_zeros(0, dtype=torch.uint8), *result[3:]
 
 
 @decomposes(aten.batch_norm_backward.default)

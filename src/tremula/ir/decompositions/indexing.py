@@ -42,8 +42,8 @@ def nanmedian(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tenso
     n_numbers = (~x.isnan()).sum(dim, keepdim=True)
     middle = ((n_numbers - 1) // 2).clamp(min=0)
     picked = [t.gather(dim, middle) for t in (values, places)]
-    found, place = picked if keepdim else [t.squeeze(dim) for t in picked]
-    return found, place
+    result, place = picked if keepdim else [t.squeeze(dim) for t in picked]
+    return result, place
 
 
 @decomposes(aten.nanmedian.default)
@@ -65,8 +65,8 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tenso
     length = places - begin + 1  # so far; whole at the last of a run, the first of the longest
     is_longest = length == length.amax(-1, keepdim=True)
     last = torch.where(is_longest, places, len(places)).amin(-1, keepdim=True)
-    found, place = (t.gather(-1, last).movedim(-1, dim) for t in (values, order))
-    return (found, place) if keepdim else (found.squeeze(dim), place.squeeze(dim))
+    result, place = (t.gather(-1, last).movedim(-1, dim) for t in (values, order))
+    return (result, place) if keepdim else (result.squeeze(dim), place.squeeze(dim))
 
 
 @decomposes(aten.histc.default)
@@ -398,11 +398,11 @@ def segment_reduce(
         return torch.where(mask, x, 1).prod(at) * (1 if initial is None else initial)
     is_max = reduce == "max"
     nothing = -math.inf if is_max else math.inf
-    found = torch.where(mask, x, nothing)
-    found = found.amax(at) if is_max else found.amin(at)
+    result = torch.where(mask, x, nothing)
+    result = result.amax(at) if is_max else result.amin(at)
     if initial is None:
-        return found
-    return found.clamp(min=initial) if is_max else found.clamp(max=initial)
+        return result
+    return result.clamp(min=initial) if is_max else result.clamp(max=initial)
 
 
 def _segments(

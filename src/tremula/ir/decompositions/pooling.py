@@ -114,8 +114,8 @@ def fractional_max_pool(
     assert isinstance(places, Tensor)
     windows = places.flatten(n_first + n)  # [..., out…, elements of a window]
     values = x.flatten(n_first).gather(-1, windows.flatten(n_first)).reshape(windows.shape)
-    found, which = values.max(-1)
-    return found, windows.gather(-1, which.unsqueeze(-1)).squeeze(-1)
+    result, which = values.max(-1)
+    return result, windows.gather(-1, which.unsqueeze(-1)).squeeze(-1)
 
 
 def _drawn_starts(draw: Tensor, size: int, kernel: int, n_out: int) -> Tensor:

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map_only
 from tremula.base.types import FLOAT, INT
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import is_view, schema_name
-from tremula.ir.passes.wide_halves import MOVES
+from tremula.ir.passes.half_as_float import MOVES
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
 from tremula.poplibs.popops.elementwise.expr import Const, _1, select
@@ -85,7 +85,7 @@ def _rounded(tiles: Tiles, x: Tensor) -> Tensor:
     nan = (_1 | Const(_QUIET, INT)) & Const(_KEPT, INT)
     is_nan = (_1 & Const(_SIZE, INT)) > Const(_INFINITY, INT)
     bits = [x.reinterpret(INT)]
-    found = popops.map(
+    result = popops.map(
         tiles.graph, select(nan, nearest, is_nan), bits, tiles.sequence, f"{tiles.name}/bfloat16"
     )
-    return found.reinterpret(FLOAT)
+    return result.reinterpret(FLOAT)

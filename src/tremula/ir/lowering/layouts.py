@@ -23,10 +23,10 @@ aten = torch.ops.aten
 
 def preferred_layout(placeholder: fx.Node, place: Callable[[fx.Node], Tiles]) -> Tensor | None:
     """A new tensor of the placeholder's shape as a consumer wants it, or None if none cares."""
-    found = _consumer(placeholder)
-    if found is None:
+    result = _consumer(placeholder)
+    if result is None:
         return None
-    chain, consumer, preference = found
+    chain, consumer, preference = result
     tensor = preference.create(place(consumer), consumer)
     if tensor is None:
         return None
@@ -52,8 +52,8 @@ def spread_by_name(graph: Graph, type: Type, shape: list[int], name: str) -> Ten
 
 def overwriters_layout(tiles: Tiles) -> Tensor | None:
     """A new tensor for a node's result as its only reader wants it, which writes over it."""
-    found = _consumer(tiles.node)
-    if found is None or OVERWRITES not in found[1].meta:
+    result = _consumer(tiles.node)
+    if result is None or OVERWRITES not in result[1].meta:
         return None
     return preferred_layout(tiles.node, lambda reader: replace(tiles, node=reader))
 
@@ -65,8 +65,8 @@ def is_laid_out_for_another(reader: fx.Node, argument: int) -> bool:
         node = node.args[0]
     if not isinstance(node, fx.Node) or node.op != "placeholder":
         return False
-    found = _consumer(node)
-    return found is not None and found[1] is not reader
+    result = _consumer(node)
+    return result is not None and result[1] is not reader
 
 
 def is_wanted_otherwise(reader: fx.Node, argument: int) -> bool:

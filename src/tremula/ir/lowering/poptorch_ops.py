@@ -148,9 +148,9 @@ def scan(
         ).squeeze([0])
         for row in rows
     ]
-    found = lowered_body(tiles, body, [*held, *taken, *captured], rounds)
+    matches = lowered_body(tiles, body, [*held, *taken, *captured], rounds)
     made = []
-    for result in found[len(held) :]:
+    for result in matches[len(held) :]:
         target = popops.create_sliceable_tensor(
             tiles.graph, result.type, [count, *result.shape], dims, sizes, tiles.name
         )
@@ -159,7 +159,7 @@ def scan(
             dims=dims, sizes=sizes,
         )  # fmt: skip
         made.append(target)
-    _write_back(tiles, found[: len(held)], held, rounds)
+    _write_back(tiles, matches[: len(held)], held, rounds)
     if rows or made:
         begin = count - 1 if is_reversed else 0
         popops.fill(tiles.graph, counter, begin, tiles.sequence, tiles.name)
@@ -227,11 +227,11 @@ def dynamic_update(tiles: Tiles, x: Tensor, update: Tensor, start: Tensor, dim: 
 def ctc_beam_search(
     tiles: Tiles, log_probs: Tensor, lengths: Tensor, blank: int, beam_width: int, top_paths: int
 ) -> tuple[Tensor, ...]:
-    found = ctc_inference.beam_search_decoder_log_probabilities(
+    result = ctc_inference.beam_search_decoder_log_probabilities(
         tiles.graph, log_probs, tiles.cast(lengths, UNSIGNED_INT), tiles.sequence, tiles.name,
         blank_class=blank, beam_width=beam_width, top_paths=top_paths,
     )  # fmt: skip
-    return tuple(tiles.cast(tensor, tiles.result_type(i)) for i, tensor in enumerate(found))
+    return tuple(tiles.cast(tensor, tiles.result_type(i)) for i, tensor in enumerate(result))
 
 
 # -- the user's code -------------------------------------------------------------------------------
@@ -277,8 +277,8 @@ def _array_function(node: fx.Node, key: str) -> Callable[[list, list], None]:
             for flat, fake in zip(inputs, wanted, strict=True)
         ]
         with torch.no_grad():
-            found = code.run(tensors)
-        for target, result in zip(outputs, found, strict=True):
+            matches = code.run(tensors)
+        for target, result in zip(outputs, matches, strict=True):
             target[:] = narrow(result).reshape(-1)
 
     return run

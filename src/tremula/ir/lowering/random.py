@@ -220,8 +220,8 @@ def poisson(tiles: Tiles, rate: Tensor, *_generator: object, **_o: object) -> Te
     share, wave = _uniform(tiles, rate, FLOAT), _normal(tiles, rate, FLOAT)
     far = floor(_1 + sqrt(_1) * _3 + 0.5)
     drawn = select(poisson_quantile(minimum(_1, _LARGE_RATE), _2), far, _1 <= _LARGE_RATE)
-    found = popops.map(tiles.graph, drawn, [rate, share, wave], tiles.sequence, tiles.name)
-    return tiles.cast(found, tiles.out_type)
+    result = popops.map(tiles.graph, drawn, [rate, share, wave], tiles.sequence, tiles.name)
+    return tiles.cast(result, tiles.out_type)
 
 
 # -- whole numbers, in place -----------------------------------------------------------------------

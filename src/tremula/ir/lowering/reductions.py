@@ -97,22 +97,22 @@ def amin(tiles: Tiles, x: Tensor, dim: Dims = None, keepdim: bool = False) -> Te
 
 def _extreme(tiles: Tiles, x: Tensor, dim: Dims, operation: str) -> Tensor:
     type = x.type if x.type in (*_ORDERED, BOOL) else INT
-    found = _reduce(tiles, x, reduced_dims(x, dim), operation, type)
-    return tiles.cast(found, tiles.out_type).reshape(list(tiles.out_shape))
+    result = _reduce(tiles, x, reduced_dims(x, dim), operation, type)
+    return tiles.cast(result, tiles.out_type).reshape(list(tiles.out_shape))
 
 
 @lowers("any", "any.dim", "any.dims", calls="popops.neq, popops.reduce")
 def any_(tiles: Tiles, x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     del keepdim
-    found = _reduce(tiles, truth(tiles, x), reduced_dims(x, dim), "LOGICAL_OR", BOOL)
-    return tiles.cast(found, tiles.out_type).reshape(list(tiles.out_shape))
+    result = _reduce(tiles, truth(tiles, x), reduced_dims(x, dim), "LOGICAL_OR", BOOL)
+    return tiles.cast(result, tiles.out_type).reshape(list(tiles.out_shape))
 
 
 @lowers("all", "all.dim", "all.dims", calls="popops.neq, popops.reduce")
 def all_(tiles: Tiles, x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     del keepdim
-    found = _reduce(tiles, truth(tiles, x), reduced_dims(x, dim), "LOGICAL_AND", BOOL)
-    return tiles.cast(found, tiles.out_type).reshape(list(tiles.out_shape))
+    result = _reduce(tiles, truth(tiles, x), reduced_dims(x, dim), "LOGICAL_AND", BOOL)
+    return tiles.cast(result, tiles.out_type).reshape(list(tiles.out_shape))
 
 
 def truth(tiles: Tiles, x: Tensor) -> Tensor:
@@ -216,10 +216,10 @@ def _moments(tiles: Tiles, x: Tensor, dim: Dims, correction: float | None) -> tu
 def var(
     tiles: Tiles, x: Tensor, dim: Dims = None, *, correction: float | None = None, **_: object
 ) -> Tensor:
-    found, _mean = _moments(tiles, x, dim, correction)
+    result, _mean = _moments(tiles, x, dim, correction)
     if schema_name(tiles.node) == "aten::std":
-        found = _map(tiles, narrow(sqrt(_1), tiles.out_type), found)
-    return tiles.cast(found, tiles.out_type).reshape(list(tiles.out_shape))
+        result = _map(tiles, narrow(sqrt(_1), tiles.out_type), result)
+    return tiles.cast(result, tiles.out_type).reshape(list(tiles.out_shape))
 
 
 @lowers("var_mean.correction", "std_mean.correction", calls="popops.reduce, popops.map")

@@ -63,10 +63,10 @@ def _part(tiles: Tiles, x: Tensor, n_parts: int, number: Tensor) -> Tensor:
     if x.n_elems < flat.n_elems:
         rest = flat.slice(x.n_elems, flat.n_elems)
         popops.zero(tiles.graph, rest, tiles.sequence, tiles.name)
-    found = dynamic_slice(
+    result = dynamic_slice(
         tiles.graph, parts, number, tiles.sequence, tiles.name, dims=(0,), sizes=(1,)
     )
-    return found.reshape((length,))
+    return result.reshape((length,))
 
 
 @lowers("tremula::gathered", calls="gcl.all_gather")

@@ -36,10 +36,10 @@ def sparse_mm_values(tiles: Tiles, gradient: Tensor, dense: Tensor, pattern: int
     from tremula.poplibs.popsparse import static
 
     matrix = pattern_numbered(pattern).csr()
-    found = static.mat_mul_values_gradient(
+    result = static.mat_mul_values_gradient(
         tiles.graph, dense, gradient, tiles.sequence, pattern=matrix, name=tiles.name
     )
-    return found.reshape(tiles.out_shape)
+    return result.reshape(tiles.out_shape)
 
 
 # -- patterns that are data ------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def dynamic_sparse_values(
 
     params = dynamic.FullyConnectedParams(x.shape[0], x.shape[1], grad.shape[1], n_values, side)
     weights = _weights(tiles, meta, params, x.type)
-    found = dynamic.fully_connected_sparse_grad_w(
+    result = dynamic.fully_connected_sparse_grad_w(
         tiles.graph, weights, grad, x, tiles.sequence, tiles.name
     )
-    return found.reshape(tiles.out_shape)
+    return result.reshape(tiles.out_shape)

@@ -61,8 +61,8 @@ def codelet_operation(  # noqa: PLR0913 - what an operation is
     """
     beside = Path(user_source().file).parent
     listed = [codelets] if isinstance(codelets, str | Path | type) else list(codelets)
-    found = [_found(one, beside) for one in listed]
-    made = _Codelets(found, flags, vertex, tuple(inputs), dict(outputs), dict(state or {}))
+    result = [_found(one, beside) for one in listed]
+    made = _Codelets(result, flags, vertex, tuple(inputs), dict(outputs), dict(state or {}))
     return custom_operation(
         name, domain, version, host=made.on_host, tiles=made.on_tiles, gradient=gradient
     )

@@ -81,9 +81,9 @@ def _run_scan(
     n, given = len(state), list(state)
     made = _new_rows(body_of(body), n, count, [*state, *rows, *captured])
     for i in reversed(range(count)) if is_reversed else range(count):
-        found = function(*state, *(row[i] for row in rows), *captured)
-        state = found[:n]
-        for target, value in zip(made, found[n:], strict=True):
+        result = function(*state, *(row[i] for row in rows), *captured)
+        state = result[:n]
+        for target, value in zip(made, result[n:], strict=True):
             target[i] = value
     return [*owned(state, [*given, *rows, *captured]), *made]
 
@@ -174,5 +174,5 @@ def _fake_scan(
     is_reversed: bool,  # noqa: ARG001
     body: str,
 ) -> list[Tensor]:
-    on, found = [*state, *rows, *captured], body_of(body)
-    return [*_new_like(found, on)[: len(state)], *_new_rows(found, len(state), count, on)]
+    on, result = [*state, *rows, *captured], body_of(body)
+    return [*_new_like(result, on)[: len(state)], *_new_rows(result, len(state), count, on)]

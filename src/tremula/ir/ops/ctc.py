@@ -74,8 +74,8 @@ class _CtcLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple:  # noqa: ANN401
         operands = (*ctx.saved_tensors, *ctx.settings)
-        found = torch.ops.tremula.ctc_loss_backward(*gradients, *operands)
-        return (found, *(None for _ in range(5)))
+        result = torch.ops.tremula.ctc_loss_backward(*gradients, *operands)
+        return (result, *(None for _ in range(5)))
 
 
 CTC_FUNCTIONS = frozenset({F.ctc_loss, torch.ctc_loss})
@@ -176,16 +176,16 @@ def _decode(
     """Paths that do not exist have a log probability of minus infinity and only blanks."""
     n_steps, n_batches, _ = log_probs.shape
     data = log_probs.detach().float().cpu().numpy()
-    found = np.full((n_batches, top_paths), -np.inf, np.float32)
+    result = np.full((n_batches, top_paths), -np.inf, np.float32)
     counts = np.zeros((n_batches, top_paths), np.int32)
     paths = np.full((n_batches, top_paths, n_steps), blank, np.int32)
     for batch, length in enumerate(lengths.tolist()):
         best = search(data[:length, batch], blank, beam_width, top_paths)
-        for place, (labels, probability) in enumerate(best):
-            found[batch, place], counts[batch, place] = probability, len(labels)
-            paths[batch, place, : len(labels)] = labels
+        for index, (labels, probability) in enumerate(best):
+            result[batch, index], counts[batch, index] = probability, len(labels)
+            paths[batch, index, : len(labels)] = labels
     device, type = log_probs.device, log_probs.dtype
-    on_device = [torch.from_numpy(array).to(device) for array in (found, counts, paths)]
+    on_device = [torch.from_numpy(array).to(device) for array in (result, counts, paths)]
     return on_device[0].to(type), on_device[1], on_device[2]
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tremula.base.errors import InvalidOption, suggest
-from tremula.base.library_stand_ins import load_named_operations
+from tremula.base.library_fallbacks import load_named_operations
 from tremula.ir.errors import CaptureError
 from tremula.ir.ops.control import owned
 
@@ -103,15 +103,15 @@ _library.define("custom_op(Tensor[] inputs, str key, str outputs, str attributes
 
 
 def _run(inputs: list[Tensor], key: str, outputs: str, attributes: str) -> list[Tensor]:
-    found = list(registered(key).host(list(inputs), json.loads(attributes)))
+    result = list(registered(key).host(list(inputs), json.loads(attributes)))
     wanted = [(getattr(torch, dtype), tuple(shape)) for dtype, shape in json.loads(outputs)]
-    got = [(tensor.dtype, tuple(tensor.shape)) for tensor in found]
+    got = [(tensor.dtype, tuple(tensor.shape)) for tensor in result]
     if got != wanted:
         raise CaptureError(
             f"Custom operation {key} gave {got}, but its example outputs are {wanted}.",
             hint="let its host function give what example_outputs promise",
         )
-    return owned(found, list(inputs))
+    return owned(result, list(inputs))
 
 
 def _keep(ctx: Context, inputs: tuple, output: list[Tensor]) -> None:
@@ -129,8 +129,8 @@ def _gradients(ctx: Context, gradients: list[Tensor]) -> tuple:
         )
     saved = list(ctx.saved_tensors)
     inputs, outputs = saved[: ctx.n_inputs], saved[ctx.n_inputs :]
-    found = operation.gradient(inputs, outputs, list(gradients), json.loads(ctx.attributes))
-    return list(found), None, None, None
+    result = operation.gradient(inputs, outputs, list(gradients), json.loads(ctx.attributes))
+    return list(result), None, None, None
 
 
 for _device in ("CPU", "CUDA"):

@@ -122,11 +122,11 @@ def _is_placed(graph: Graph, x: TileTensor, rows: Sequence[int]) -> bool:
     if not size or not x.is_contiguous:
         return not size
     wanted = np.repeat(np.asarray(rows, np.int64), size)
-    found = np.full(x.n_elems, -1, np.int64)
+    result = np.full(x.n_elems, -1, np.int64)
     for tile, intervals in enumerate(graph.get_tile_mapping(x.flatten(), False)):
         for interval in intervals:
-            found[interval.begin : interval.end] = tile
-    return bool((found == wanted).all())
+            result[interval.begin : interval.end] = tile
+    return bool((result == wanted).all())
 
 
 def add_vertices(tiles: Place, operands: list[TileTensor], call: VertexCall) -> list:

@@ -46,9 +46,9 @@ def record(code: HostCode, inputs: list[Tensor], outputs: Sequence[Tensor]) -> l
 
 def _run(inputs: list[Tensor], key: str, _outputs: str) -> list[Tensor]:
     with torch.no_grad():
-        found = code_of(key).run([tensor.cpu() for tensor in inputs])
+        result = code_of(key).run([tensor.cpu() for tensor in inputs])
     device = inputs[0].device if inputs else torch.device("cpu")
-    return owned([tensor.detach().to(device) for tensor in found], list(inputs))
+    return owned([tensor.detach().to(device) for tensor in result], list(inputs))
 
 
 for _device in ("CPU", "CUDA"):

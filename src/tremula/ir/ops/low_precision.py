@@ -92,8 +92,8 @@ def _group_decompressed(packed: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     n_rows, n_bytes = packed.shape
     codes = torch.stack([packed % N_LEVELS, packed // N_LEVELS], dim=-1)
     groups = codes.reshape(n_rows, scale.shape[1], -1).to(scale.dtype)
-    found = groups * scale.unsqueeze(-1) + bias.unsqueeze(-1)
-    return found.reshape(n_rows, 2 * n_bytes)
+    result = groups * scale.unsqueeze(-1) + bias.unsqueeze(-1)
+    return result.reshape(n_rows, 2 * n_bytes)
 
 
 for _device in ("CPU", "CUDA"):

@@ -86,10 +86,10 @@ def _run_backward(
     results, leaves = kept_on(tape)
     gradients = (output_gradient, state_gradient, cell_gradient)
     pairs = [(r, g) for r, g in zip(results, gradients, strict=False) if g is not None]
-    found = torch.autograd.grad(
+    result = torch.autograd.grad(
         [r for r, _ in pairs], leaves, [g for _, g in pairs], retain_graph=True, allow_unused=True
     )  # a model may differentiate the same pass twice; the tape frees it all
-    return [_laid_like(v, g) for g, v in zip(found, leaves, strict=True)]
+    return [_laid_like(v, g) for g, v in zip(result, leaves, strict=True)]
 
 
 def _laid_like(value: Tensor, gradient: Tensor | None) -> Tensor:
@@ -149,8 +149,8 @@ class _Recurrent(torch.autograd.Function):
         if all(g is None for g in gradients):
             return (None,) * (2 + len(needs))
         operands = (tape, results, x, states, weights)
-        found = iter(torch.ops.tremula.recurrent_backward(*gradients, *operands, *ctx.how))
-        return (None, None, *(next(found) if need else None for need in needs))
+        result = iter(torch.ops.tremula.recurrent_backward(*gradients, *operands, *ctx.how))
+        return (None, None, *(next(result) if need else None for need in needs))
 
 
 def is_recurrent(func: Callable, args: tuple) -> bool:

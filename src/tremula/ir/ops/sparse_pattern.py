@@ -84,10 +84,10 @@ class Pattern:
 
     @cached_property
     def _hash(self) -> int:
-        found = sha256(repr((self.n_rows, self.n_columns, self.side)).encode())
-        found.update(self.row_start.tobytes())
-        found.update(self.columns.tobytes())
-        return int.from_bytes(found.digest()[:_N_HASHED], "big")
+        result = sha256(repr((self.n_rows, self.n_columns, self.side)).encode())
+        result.update(self.row_start.tobytes())
+        result.update(self.columns.tobytes())
+        return int.from_bytes(result.digest()[:_N_HASHED], "big")
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
         """(row_start, columns, rows) as tensors on a device."""
@@ -127,12 +127,12 @@ _used_last = _UsedLast(_MOST_BLOCKS)
 
 def pattern_numbered(number: int) -> Pattern:
     """The pattern that an operation of this process means."""
-    found = _known.get(number)
-    if found is None:
+    result = _known.get(number)
+    if result is None:
         raise UnsuitableModel(
             f"the sparse pattern {number} that an operation names is gone: nobody holds it, and "
             f"patterns of {_used_last.most_blocks} blocks were used since.",
             hint="keep the layer or the Pattern, or compile the model again",
         )
-    _used_last.keep(number, found)
-    return found
+    _used_last.keep(number, result)
+    return result

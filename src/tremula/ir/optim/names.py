@@ -33,13 +33,13 @@ PREFIXES = {
 
 def ipu_params(rule: UpdateRule, hyper: Sequence[float]) -> dict[str, Tensor]:
     """0-dim tensors by PopART's names: those of each weight, and the loss scaling."""
-    found = {
+    result = {
         f"{prefix}___specific___{name}": torch.tensor(value)
         for i, name in enumerate(rule.names)
         for prefix, value in _entries(rule, i, hyper)
     }
-    found[LOSS_SCALING] = torch.tensor(float(rule.loss_scaling_in(hyper)))
-    return found
+    result[LOSS_SCALING] = torch.tensor(float(rule.loss_scaling_in(hyper)))
+    return result
 
 
 def _entries(rule: UpdateRule, param: int, hyper: Sequence[float]) -> Iterator[tuple[str, float]]:
@@ -128,20 +128,20 @@ def _read_back(
         names = {prefix: name for name, prefix in PREFIXES[rule.kind].items()}
         return {names[prefix]: value for prefix, value in values.items() if prefix in names}
     number = _sgd_number(rule) if has_velocity(rule, param) else 0
-    found = {}
+    result = {}
     if f"scaledLearningRate{number}" in values:
-        found["lr"] = values[f"scaledLearningRate{number}"] * loss_scaling
+        result["lr"] = values[f"scaledLearningRate{number}"] * loss_scaling
     if f"scaledMomentum{number}" in values:
-        found["momentum"] = values[f"scaledMomentum{number}"]
+        result["momentum"] = values[f"scaledMomentum{number}"]
     if f"dampeningScaleFactor{number}" in values:
-        found["dampening"] = 1 - values[f"dampeningScaleFactor{number}"]
-    lr = found.get("lr", numbers["lr"])
-    undamped = 1 - found.get("dampening", numbers["dampening"])
+        result["dampening"] = 1 - values[f"dampeningScaleFactor{number}"]
+    lr = result.get("lr", numbers["lr"])
+    undamped = 1 - result.get("dampening", numbers["dampening"])
     if "weightDecayScaleFactor0" in values and lr != 0:
-        found["weight_decay"] = (1 - values["weightDecayScaleFactor0"]) / lr
+        result["weight_decay"] = (1 - values["weightDecayScaleFactor0"]) / lr
     if "scaledWeightDecay1" in values and undamped != 0:
-        found["weight_decay"] = values["scaledWeightDecay1"] / (undamped * loss_scaling)
-    return found
+        result["weight_decay"] = values["scaledWeightDecay1"] / (undamped * loss_scaling)
+    return result
 
 
 def has_velocity(rule: UpdateRule, param: int) -> bool:

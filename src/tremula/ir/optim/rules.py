@@ -343,23 +343,23 @@ class UpdateRule:
 
     def changed_constants(self, settings: Settings) -> list[str]:
         """Which of this rule's constants `settings` would change, in words; [] if none."""
-        found = []
+        result = []
         if self.loss_scaling not in {None, settings.loss_scaling.value}:
-            found.append(f"loss_scaling: {self.loss_scaling:g} -> {settings.loss_scaling.value:g}")
+            result.append(f"loss_scaling: {self.loss_scaling:g} -> {settings.loss_scaling.value:g}")
         for g, group in enumerate(settings.groups[: self.n_groups]):
             new = {name: hyper.value for name, hyper in group.hypers}
-            found += [
+            result += [
                 f"{name} of group {g}: {old:.8g} -> {new[name]:.8g}"
                 for name, old in self.constants[g]
                 if np.float32(new[name]) != np.float32(old)  # as the device has them
             ]
             switches = {"nesterov": self.nesterov[g], "maximize": self.maximize[g]}
-            found += [
+            result += [
                 f"{name} of group {g}: {old} -> {getattr(group, name)}"
                 for name, old in switches.items()
                 if getattr(group, name) != old
             ]
-        return found
+        return result
 
 
 def rule_from(

@@ -14,8 +14,13 @@ from tremula.ir.passes.clean import drop_dead, drop_identities, fold_constants, 
 from tremula.ir.passes.decompose import decompose
 from tremula.ir.passes.early_gradients import mark_gradients_early
 from tremula.ir.passes.functionalise import functionalise, functionalise_decompositions
-from tremula.ir.passes.leave_chip import by_direction, leave_chip, part_of_phase, part_of_stage
 from tremula.ir.passes.memory_shares import note_available_memory
+from tremula.ir.passes.offload_activations import (
+    by_direction,
+    leave_chip,
+    part_of_phase,
+    part_of_stage,
+)
 from tremula.ir.passes.recompute import (
     recompute_between_checkpoints,
     recompute_by_mode,
@@ -25,7 +30,7 @@ from tremula.ir.passes.recompute import (
 from tremula.ir.passes.shard_update import Shards, shard_update
 from tremula.ir.passes.split import drop_markers, micro_batch_part
 from tremula.ir.passes.table_gradients import add_rows_in_place
-from tremula.ir.passes.turn_gradients import turn_gradients
+from tremula.ir.passes.transpose_gradients import turn_gradients
 from tremula.ir.step import CapturedStep
 from tremula.ir.text import step_text
 

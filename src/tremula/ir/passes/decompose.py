@@ -75,8 +75,8 @@ class _Decomposer(Recorder):
             self._keep_call(node, args)
             return
         with self:
-            found = expand(*_plain(args), **kwargs)
-        self.values[node] = self._as_recorded(found, node.meta["val"])
+            result = expand(*_plain(args), **kwargs)
+        self.values[node] = self._as_recorded(result, node.meta["val"])
 
     def _as_recorded(self, found: Any, recorded: Any) -> Any:  # noqa: ANN401
         """A result with the strides the recording saw: gradients of determinants depend on them."""

@@ -196,11 +196,11 @@ class _Functionaliser:
 
     def _write(self, node: fx.Node, targets: list[fx.Node]) -> None:
         """target.op_(…), op(…, out=target): the functional operation, then its values stored."""
-        found = self._functional_value(node, targets[0])
-        values = [found]
+        result = self._functional_value(node, targets[0])
+        values = [result]
         if len(targets) > 1:
-            items = enumerate(found.meta["val"])
-            values = [self.emit(_GETITEM, (found, i), val=fake) for i, fake in items]
+            items = enumerate(result.meta["val"])
+            values = [self.emit(_GETITEM, (result, i), val=fake) for i, fake in items]
         for target, value in zip(targets, values, strict=True):
             self._store(target, self._in_type_of(target, value))
         now = [_seen_alike(self.tensors[target]) for target in targets]

@@ -269,15 +269,15 @@ def _multinomial(
 
 def _drawer(node: fx.Node) -> Callable:
     """The function that draws what a node draws."""
-    found = _DRAWERS.get(node.target)
-    if found is None:
+    result = _DRAWERS.get(node.target)
+    if result is None:
         origin = node.meta.get(ORIGIN)
         raise UnsupportedOperations(
             f"{overload_name(node.target)} cannot be drawn reproducibly.",
             source=origin.source if origin is not None else None,
             hint="draw with rand, randn, randint, bernoulli or dropout, or leave the option off",
         )
-    return found
+    return result
 
 
 def _device_of(node: fx.Node) -> torch.device:
@@ -294,7 +294,7 @@ class _Reproducer(_Decomposer):
     def __init__(self, step: CapturedStep):
         super().__init__(step)
         kept = [slot.kind in (PARAMETER, BUFFER) for slot in step.inputs]
-        self.n_before = max((place + 1 for place, is_kept in enumerate(kept) if is_kept), default=0)
+        self.n_before = max((index + 1 for index, is_kept in enumerate(kept) if is_kept), default=0)
         self.n_seen = 0
         self.state: Tensor | None = None
         self.draws: Draws | None = None

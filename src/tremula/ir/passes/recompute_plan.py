@@ -32,13 +32,13 @@ def first_interval(n: int, mode: str = IDEAL) -> int:
 
 def intervals(n: int, mode: str = IDEAL) -> list[range]:
     """Places 0 … n - 1 cut into intervals of K, K - 1, … and, what remains, of one each."""
-    found: list[range] = []
+    result: list[range] = []
     begin, length = 0, first_interval(n, mode)
     while begin < n:
         end = min(n, begin + max(1, length))
-        found.append(range(begin, end))
+        result.append(range(begin, end))
         begin, length = end, length - 1
-    return found
+    return result
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,13 @@ def kept_values(values: list[fx.Node], mode: str) -> set[fx.Node]:
 
 
 def _last_forward_use(node: fx.Node, place: dict[fx.Node, int]) -> int:
-    found = -1
+    result = -1
     for user in node.users:
         if base_value(user) is user:
-            found = max(found, place.get(user, -1))
+            result = max(result, place.get(user, -1))
         else:
-            found = max(found, _last_forward_use(user, place))
-    return found
+            result = max(result, _last_forward_use(user, place))
+    return result
 
 
 def _n_bytes(node: fx.Node) -> int:

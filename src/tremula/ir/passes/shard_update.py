@@ -20,7 +20,7 @@ import tremula.ir.ops.shards  # noqa: F401  registers tremula::own_shard
 from tremula.ir.errors import UnsupportedOperations
 from tremula.ir.origin import OPTIMISER, ORIGIN, Origin
 from tremula.ir.passes.clean import drop_dead
-from tremula.ir.passes.leave_chip import PartReads, base_of
+from tremula.ir.passes.offload_activations import PartReads, base_of
 from tremula.ir.step import OUTPUT, PARAMETER, STATE, CapturedStep
 
 _GRADIENT = torch.ops.tremula.gradient.default
@@ -123,9 +123,9 @@ class _ShardedWeight:
         node.replace_all_uses_with(whole, delete_user_cb=lambda user: user is not whole)
 
     def _gathered(self, shard: fx.Node) -> fx.Node:
-        found = self.step.graph.call_function(GATHERED, (shard, list(self.shape), self.n_replicas))
-        found.meta = {"val": self.whole, N_SHARDS: 1}
-        return found
+        result = self.step.graph.call_function(GATHERED, (shard, list(self.shape), self.n_replicas))
+        result.meta = {"val": self.whole, N_SHARDS: 1}
+        return result
 
     def _gather_reads(self) -> None:
         """Each block of each pass gathers the weight for itself, and lets it go afterwards."""

@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 
 from tremula.base.tracing import POPTORCH, span
 from tremula.ir.capture.capture import capture, held_tensors
-from tremula.ir.host.cuda_graph import CudaGraphProgram
+from tremula.ir.host.programs.cuda_graph import CudaGraphProgram
 from tremula.ir.locations import Phases
 from tremula.ir.optim.rules import UpdateRule
 from tremula.ir.passes import COMMON_PASSES, apply

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves
 from tremula.ir.errors import FloatingPointException
 from tremula.ir.nodes import schema_name
 from tremula.ir.origin import ORIGIN
-from tremula.ir.passes.wide_halves import ROUNDS
+from tremula.ir.passes.half_as_float import ROUNDS
 from tremula.ir.run.session import HostSession
 
 _COMPARISONS = frozenset(

@@ -32,12 +32,12 @@ class CallTiming:
 
     def of_streams(self, prefix: str) -> list[list[tuple[float, float]]]:
         """The transfers of all streams `prefix:0`, `prefix:1`, …, in the order of their numbers."""
-        found = {
+        result = {
             int(handle.rpartition(":")[2]): times
             for handle, times in self.transfers.items()
             if handle.rpartition(":")[0] == prefix
         }
-        return [found[number] for number in sorted(found)]
+        return [result[number] for number in sorted(result)]
 
 
 def time_call(executable: "Executable", clock: "Clock") -> CallTiming:
@@ -45,12 +45,12 @@ def time_call(executable: "Executable", clock: "Clock") -> CallTiming:
     from tremula.runtime.forecast import foretell_transfers  # loads slowly
 
     clock_hz = executable.target.chip.clock_hz
-    found = foretell_transfers(executable, clock)
-    times = zip((found.begin / clock_hz).tolist(), (found.end / clock_hz).tolist(), strict=True)
+    result = foretell_transfers(executable, clock)
+    times = zip((result.begin / clock_hz).tolist(), (result.end / clock_hz).tolist(), strict=True)
     transfers: dict[str, list[tuple[float, float]]] = {}
-    for step, pair in zip(found.steps.tolist(), times, strict=True):
+    for step, pair in zip(result.steps.tolist(), times, strict=True):
         transfers.setdefault(str(executable.steps[step].detail["handle"]), []).append(pair)
-    return CallTiming(found.total_cycles, clock_hz, transfers)
+    return CallTiming(result.total_cycles, clock_hz, transfers)
 
 
 def no_counters(n_inputs: int = 1, n_outputs: int = 1) -> Counters:

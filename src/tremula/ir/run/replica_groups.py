@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tremula.ir.capture.capture import ModelTensor
 from tremula.ir.errors import UnsuitableModel
-from tremula.ir.host.program import DeviceState, Gradients
+from tremula.ir.host.programs.program import DeviceState, Gradients
 from tremula.ir.run.session import Give, Handles, HostSession, Repetition, TileSession
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, PARAMETER, STATE, CapturedStep
@@ -230,15 +230,15 @@ class GroupedSession(HostSession):
         with torch.no_grad():
             number = 0
             for _ in range(program.n_iterations):
-                found = [program.no_gradients() for _ in self.replicas]
+                result = [program.no_gradients() for _ in self.replicas]
                 for _ in range(program.n_accumulation):
                     for r, own in enumerate(self.replicas):
                         outputs, gradients = program.run_micro(own, r, inputs[number])
                         give(number, outputs)
-                        found[r].add(gradients)
+                        result[r].add(gradients)
                         number += 1
                 if program.rule is not None:
-                    self._update(found)
+                    self._update(result)
 
     def _update(self, found: list[Gradients]) -> None:
         """Shared weights have the same gradient everywhere, so they stay the same."""

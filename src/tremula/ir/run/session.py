@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.host.backend_choice import backend_for
-from tremula.ir.host.blame import note_operation
-from tremula.ir.host.cuda_graph import CudaGraphProgram, InductorCudaGraphProgram
-from tremula.ir.host.fastest import FastestProgram
-from tremula.ir.host.inductor import InductorProgram
-from tremula.ir.host.layout import by_columns, on_device
-from tremula.ir.host.program import DeviceState, HostProgram
+from tremula.ir.host.passes.strides import by_columns, on_device
+from tremula.ir.host.programs.backend_choice import backend_for
+from tremula.ir.host.programs.cuda_graph import CudaGraphProgram, InductorCudaGraphProgram
+from tremula.ir.host.programs.error_origin import note_operation
+from tremula.ir.host.programs.fastest import FastestProgram
+from tremula.ir.host.programs.inductor import InductorProgram
+from tremula.ir.host.programs.program import DeviceState, HostProgram
 from tremula.ir.locations import HeldPlace
 from tremula.ir.lowering.types import narrow, tile_shape, tile_type, widened
 from tremula.ir.settings import HostSettings
@@ -187,20 +187,20 @@ class TileSession:
         n_replicas = self.repetition.n_replicas
         for replica in range(n_replicas):
             own = inputs[replica::n_replicas]
-            for place, handle in enumerate(self.built.inputs):
-                data = np.stack([narrow(micro[place]).reshape(-1) for micro in own])
+            for index, handle in enumerate(self.built.inputs):
+                data = np.stack([narrow(micro[index]).reshape(-1) for micro in own])
                 connect(self.engine, handle, data, replica)
         results = [self._connect_outputs(replica) for replica in range(n_replicas)]
         self.engine.run()
         for number in range(self.repetition.n_micro_batches):
             micro, replica = divmod(number, n_replicas)
-            found = [
+            result = [
                 (slot, widened(values[micro], dtype)) for slot, values, dtype in results[replica]
             ]
-            for slot, value in found:
+            for slot, value in result:
                 if slot.kind == INPUT:  # written by the model: so is the caller's tensor
                     inputs[number][slot.index].copy_(value)
-            give(number, [value for slot, value in found if slot.kind == OUTPUT])
+            give(number, [value for slot, value in result if slot.kind == OUTPUT])
 
     def _connect_outputs(self, replica: int) -> list:
         n_micro = self.repetition.n_micro_batches // self.repetition.n_replicas

@@ -8,7 +8,7 @@ it was found.
 
 import numpy as np
 
-from tremula.codelets.sweep import Sweep, n_elements, sweep
+from tremula.column_loops.sweep import Sweep, n_elements, sweep
 
 
 def filled(fill: Sweep, n_columns: int, n_expected: int, *columns: np.ndarray | int) -> np.ndarray:
@@ -16,12 +16,12 @@ def filled(fill: Sweep, n_columns: int, n_expected: int, *columns: np.ndarray | 
 
     Many short columns are looked at: each argument of native code takes longer than a row.
     """
-    found = np.empty((n_columns, n_expected), np.int64)
-    (n,) = fill(*columns, found)
+    result = np.empty((n_columns, n_expected), np.int64)
+    (n,) = fill(*columns, result)
     if n > n_expected:
-        found = np.empty((n_columns, n), np.int64)
-        fill(*columns, found)
-    return found[:, :n]
+        result = np.empty((n_columns, n), np.int64)
+        fill(*columns, result)
+    return result[:, :n]
 
 
 @sweep(n_elements)

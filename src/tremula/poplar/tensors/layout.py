@@ -114,10 +114,10 @@ def slots_of(runs: Runs, n_bytes: int, variables: VariableTable, ids: dict[int, 
         low, high = (variables.id_at(int(s) * n_bytes) for s in (start.min(), start.max()))
         if low == high:
             return ids.setdefault(low, len(ids))
-    found = variables.ids_at(start * n_bytes)
+    result = variables.ids_at(start * n_bytes)
     if has_empty:
-        found = np.where(is_empty, -1, found)
-    met, first, inverse = np.unique(found, return_index=True, return_inverse=True)
+        result = np.where(is_empty, -1, result)
+    met, first, inverse = np.unique(result, return_index=True, return_inverse=True)
     local = np.full(len(met), -1, np.int64)
     for i in np.argsort(first).tolist():  # in the order they are met
         if met[i] >= 0:

@@ -222,9 +222,9 @@ class Pieces:
 
     def _lookup_strided(self, virtual: Runs) -> Runs:
         """The same, element by element."""
-        found = np.empty((2, virtual.n_elems), np.int64)
-        (n,) = look_up_strided(self.start, self.runs.start, self.runs.stride, *virtual, found)
-        start, count = found[:, :n].copy()
+        result = np.empty((2, virtual.n_elems), np.int64)
+        (n,) = look_up_strided(self.start, self.runs.start, self.runs.stride, *virtual, result)
+        start, count = result[:, :n].copy()
         return Runs(start, count, ones(n))
 
     def lookup_intervals(self, begin: Ints, end: Ints) -> tuple[Runs, Ints]:

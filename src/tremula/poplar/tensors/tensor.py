@@ -391,8 +391,8 @@ class Tensor:
         if not self.type.requires_metadata:
             return None
         ids = {self.variables.metadata_of.get(v) for v in self.variable_ids()}
-        found = next(iter(ids), None)
-        return None if found is None or len(ids) > 1 else variable_tensor(self.variables, found)
+        result = next(iter(ids), None)
+        return None if result is None or len(ids) > 1 else variable_tensor(self.variables, result)
 
     def contiguous_regions(self) -> list[Interval]:
         """Intervals of the flattened view that are contiguous in memory."""

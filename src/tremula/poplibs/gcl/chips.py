@@ -23,9 +23,9 @@ def all_reduce_between_chips(
     """A new tensor [chips, …]: each row, on its own chip, is the reduction of all rows."""
     name = name or "allReduce"
     own = reduce_scatter_between_chips(graph, tensor, operation, sequence, name)
-    found = all_gather_between_chips(graph, own, sequence, name)
+    result = all_gather_between_chips(graph, own, sequence, name)
     n, n_row = tensor.shape[0], tensor.n_elems // max(1, tensor.shape[0])
-    return found.reshape((n, found.n_elems // n)).slice(0, n_row, 1).reshape(tensor.shape)
+    return result.reshape((n, result.n_elems // n)).slice(0, n_row, 1).reshape(tensor.shape)
 
 
 def reduce_scatter_between_chips(
@@ -59,19 +59,19 @@ def all_gather_between_chips(
     name = name or "allGather"
     order = _checked_rows(graph, tensor, "all_gather_between_chips")
     n, n_row = len(order), tensor.n_elems // len(order)
-    found = _on_chips(graph, tensor, (n, n, n_row), f"{name}/found")
+    result = _on_chips(graph, tensor, (n, n, n_row), f"{name}/found")
     rows = tensor.reshape((n, n_row))
-    sequence.add(Copy(rows, concat([found[c, c].expand([0]) for c in range(n)])))
+    sequence.add(Copy(rows, concat([result[c, c].expand([0]) for c in range(n)])))
     rings = list(zip((order, order[::-1]), _halves(n_row), strict=True))
     for step in range(n - 1):
         sent, received = [], []
         for ring, (begin, end) in rings:
-            for place, chip in enumerate(ring):
-                part, goal = ring[(place - step) % n], ring[(place + 1) % n]
-                sent.append(found[chip, part].slice(begin, end))
-                received.append(found[goal, part].slice(begin, end))
+            for index, chip in enumerate(ring):
+                part, goal = ring[(index - step) % n], ring[(index + 1) % n]
+                sent.append(result[chip, part].slice(begin, end))
+                received.append(result[goal, part].slice(begin, end))
         sequence.add(Copy(concat(sent), concat(received)))
-    return found.reshape((n, *tensor.shape))
+    return result.reshape((n, *tensor.shape))
 
 
 # -- inside ----------------------------------------------------------------------------------------
@@ -89,8 +89,8 @@ def _send_on(
     sent, own = [], []
     for ring, parts in halves:
         n = len(ring)
-        for place, chip in enumerate(ring):
-            goal, part = ring[(place + 1) % n], ring[(place - step) % n]
+        for index, chip in enumerate(ring):
+            goal, part = ring[(index + 1) % n], ring[(index - step) % n]
             sent.append(parts[chip, part])
             own.append(parts[goal, part])
     target = concat(own)

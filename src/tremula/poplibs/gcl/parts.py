@@ -79,10 +79,10 @@ def cut_where_it_lies(graph: Graph, ring: Ring, order: TileOrder) -> Cuts:
         return round_cycles(graph, to, n_bytes, len(cuts.tile)) + on_tile
 
     grains = (grain << i for i in range(MAX_DOUBLINGS + 1))
-    found = [_cuts(graph, order, ring.group.size, g) for g in grains]
-    each = [cycles(one) for one in found]
+    result = [_cuts(graph, order, ring.group.size, g) for g in grains]
+    each = [cycles(one) for one in result]
     # The more tiles keep their own, the less is exchanged on the chip: a tenth is worth that.
-    return next(one for one, takes in zip(found, each, strict=True) if takes <= 1.1 * min(each))
+    return next(one for one, takes in zip(result, each, strict=True) if takes <= 1.1 * min(each))
 
 
 def _cuts(graph: Graph, order: TileOrder, n: int, grain: int) -> Cuts:

@@ -217,16 +217,16 @@ class _Outliner:
 
     def _arguments(self, roles: _Roles) -> dict[int, int]:
         """A new variable for each argument: laid out like the first repetition's own."""
-        found = {}
+        result = {}
         table, tile_map = self.state.variables, self.state.tile_map
         for variable in roles.variables[0][roles.is_argument].tolist():
             type, shape = table.types[variable], table.shapes[variable]
             begin, end, tile = self.steps.layouts.tile_map_of(variable, variable)
             name, source = f"outlined/{table.names[variable]}", table.sources[variable]
-            new = found[variable] = table.add(name, type, shape, source, False)
+            new = result[variable] = table.add(name, type, shape, source, False)
             shift = table.base_bytes[new] - table.base_bytes[variable]
             tile_map.add_many(begin + shift, end + shift, tile)
-        return found
+        return result
 
     def _call(
         self,
@@ -369,14 +369,14 @@ def _inside(program: Program) -> SequenceOf[Program] | None:
 
 def _places_of_sequences(program: Program) -> Counter[int]:
     """How often each sequence is part of another, of a loop or of a function, by its id."""
-    found: Counter[int] = Counter()
+    result: Counter[int] = Counter()
     waiting = [program]
     while waiting:
         for step in _inside(waiting.pop()) or ():
-            found[id(step)] += 1
-            if found[id(step)] == 1:
+            result[id(step)] += 1
+            if result[id(step)] == 1:
                 waiting.append(step)
-    return found
+    return result
 
 
 def _name(program: Program) -> str:

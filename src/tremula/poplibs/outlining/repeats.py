@@ -76,10 +76,10 @@ def _shared(numbers: list[int], order: np.ndarray) -> list[int]:
 def _common_prefixes(shared: list[int]) -> Iterator[tuple[int, int, int]]:
     """(length, first, last) of ranges of suffixes with a common prefix as long as it can be."""
     stack: list[tuple[int, int]] = []  # length, first
-    for place, length in enumerate([*shared[1:], 0], 1):
-        first = place - 1
+    for index, length in enumerate([*shared[1:], 0], 1):
+        first = index - 1
         while stack and stack[-1][0] > length:
             longest, first = stack.pop()
-            yield longest, first, place - 1
+            yield longest, first, index - 1
         if length and (not stack or stack[-1][0] < length):
             stack.append((length, first))

@@ -62,12 +62,12 @@ class Steps:
 
     def _key(self, program: Program) -> tuple[object, tuple[int, ...]]:
         """What alike steps have in common, None if nothing can be like this one; its variables."""
-        found = None
+        result = None
         if isinstance(program, Execute) and program.result is None:
-            found = self._key_of_execute(program)
+            result = self._key_of_execute(program)
         elif isinstance(program, Copy):
-            found = self._key_of_copy(program)
-        return found or (None, tuple(variables_in(program, self.state.variables)))
+            result = self._key_of_copy(program)
+        return result or (None, tuple(variables_in(program, self.state.variables)))
 
     def _key_of_execute(self, program: Execute) -> tuple[object, tuple[int, ...]] | None:
         of, types = program.compute_set.instance, self.state.variables.types

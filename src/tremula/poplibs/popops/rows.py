@@ -50,20 +50,20 @@ def select_scalar_from_rows(
         zero(graph, out, sequence, name)
         return out
     parts = row_parts(graph, params)
-    found = one_each(graph, params.type, parts.tile, f"{name}/found")
+    result = one_each(graph, params.type, parts.tile, f"{name}/found")
     fields = {
-        "params": Slices(params, parts.begin, parts.end), "out": found,
+        "params": Slices(params, parts.begin, parts.end), "out": result,
         "index": Slices(indices, parts.row, parts.row + 1),
         "first": parts.begin - parts.row * params.shape[1],
     }  # fmt: skip
     _add_rows(graph, select_codelet(params.type, indices.type), fields, parts.tile, sequence, name)
     if len(parts.row) == params.shape[0]:
-        return found
+        return result
     begin = np.searchsorted(parts.row, np.arange(params.shape[0] + 1))
     n_parts = np.maximum(np.diff(begin), 1)
     tiles = parts.tile[begin[:-1] + np.arange(len(n_parts)) % n_parts]
     out = one_each(graph, params.type, tiles, name)
-    fields = {"found": Slices(found, begin[:-1], begin[1:]), "out": out}
+    fields = {"found": Slices(result, begin[:-1], begin[1:]), "out": out}
     _add_rows(graph, join_codelet(params.type), fields, tiles, sequence, f"{name}/join")
     return out
 
@@ -150,7 +150,7 @@ def join_codelet(element: Type) -> type:
 
         name = f"popops::JoinFinds<{element}>"
         standing = "derived"
-        found: Input[Vector[element]]
+        result: Input[Vector[element]]
         out: Output[element]
 
         def compute(self: Any) -> None:

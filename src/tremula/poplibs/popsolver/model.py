@@ -116,9 +116,9 @@ class Model:
     def _result(
         self, kind: Kind, *operands: Operand, name: str = "", max: int = MAX_VALUE
     ) -> Variable:
-        found = self.add_variable(0, max, name)
-        self._post(kind, found, *operands)
-        return found
+        result = self.add_variable(0, max, name)
+        self._post(kind, result, *operands)
+        return result
 
     # -- arithmetic --------------------------------------------------------------------------------
 
@@ -148,16 +148,16 @@ class Model:
 
     @staticmethod
     def _some(variables: Sequence[Operand], what: str) -> list[Operand]:
-        found = list(variables)
-        if not found:
+        result = list(variables)
+        if not result:
             raise PoplarError(f"{what} needs at least one variable")
-        return found
+        return result
 
     def sub(self, left: Operand, right: Operand, name: str = "") -> Variable:
         """The difference; that it is not negative becomes a constraint."""
-        found = self.add_variable(name=name)
-        self._post(Kind.SUM, left, found, right)
-        return found
+        result = self.add_variable(name=name)
+        self._post(Kind.SUM, left, result, right)
+        return result
 
     def floordiv(self, left: Operand, right: Operand, name: str = "") -> Variable:
         """The quotient, rounded down; that `right` is not 0 becomes a constraint."""
@@ -226,9 +226,9 @@ class Model:
 
         It gets a list of whole numbers and gives one, or None where no value is allowed.
         """
-        found = self.add_variable(name=name)
-        self._calls[self._post(Kind.CALL, found, *variables)] = function
-        return found
+        result = self.add_variable(name=name)
+        self._calls[self._post(Kind.CALL, result, *variables)] = function
+        return result
 
     # -- order of branching ------------------------------------------------------------------------
 
@@ -252,12 +252,12 @@ class Model:
         self._before[second.id].add(first.id)
 
     def _all_before(self, group: int) -> set[int]:
-        found, left = set(), [group]
+        result, left = set(), [group]
         while left:
-            new = self._before[left.pop()] - found
-            found |= new
+            new = self._before[left.pop()] - result
+            result |= new
             left += new
-        return found
+        return result
 
     def _ranks(self) -> np.ndarray:
         """Groups in an order that keeps every wish, as a number for each variable."""

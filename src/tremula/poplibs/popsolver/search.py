@@ -87,9 +87,9 @@ class Search:
         """
         if self.best is None:
             return True
-        for place, v in enumerate(self.objectives):
+        for index, v in enumerate(self.objectives):
             best = self.best[v]
-            is_last = place == len(self.objectives) - 1
+            is_last = index == len(self.objectives) - 1
             if is_last and best == 0:
                 return False
             bound = best - ONE if is_last else best
@@ -128,12 +128,12 @@ class Search:
             waiting = np.unique(told)
             self._queue[: len(waiting)] = waiting
             self._waiting[waiting] = True
-            found = propagate(
+            result = propagate(
                 low, high, problem.kinds, problem.starts, problem.members, problem.watch_starts,
                 problem.watchers, self._queue, self._waiting, len(waiting),
             )  # fmt: skip
-            self.n_applied += found if found >= 0 else -1 - found
-            if found < 0:
+            self.n_applied += result if result >= 0 else -1 - result
+            if result < 0:
                 return False
             changed = self._call(low, high)
             if changed is None:

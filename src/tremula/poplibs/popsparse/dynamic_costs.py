@@ -83,10 +83,10 @@ def element_worker(kind: str, n_rows: Count, n_values: Count, z: Count, element:
         inner = np.where(z >= 8, vector * rows + 3 * (z // 8) * values, 0)
         inner = inner + np.where(z & 4 > 0, pair * rows + 2 * values, 0)
         inner = inner + np.where(z & 3 > 0, single * rows + 2 * (z & 3) * values, 0)
-    found = once + rows * row + inner
+    result = once + rows * row + inner
     for special, (s_once, s_row, s_value) in _WIDTHS[key].items():
-        found = np.where(z == special, s_once + rows * s_row + values * s_value, found)
-    return found
+        result = np.where(z == special, s_once + rows * s_row + values * s_value, result)
+    return result
 
 
 # Columns of a group; slots once, of a row, of a row's group, of the half group that is left over.
@@ -100,11 +100,11 @@ def element_slots(n_rows: Count, n_values: Count, z: Count, element: Type) -> In
     rows, values = np.asarray(n_rows, np.int64), np.asarray(n_values, np.int64)
     z = np.asarray(z, np.int64)
     width, once, row, group, half = _GROUPS[element.name.lower()]
-    found = once + rows * row + (z // width) * (group * rows + 3 * values)
-    found = found + np.where(z % width > 0, half * rows + 2 * values, 0)
+    result = once + rows * row + (z // width) * (group * rows + 3 * values)
+    result = result + np.where(z % width > 0, half * rows + 2 * values, 0)
     for special, (s_once, s_row, s_value) in _WIDTHS["forward", element.name.lower()].items():
-        found = np.where(z == special, s_once + rows * s_row + values * s_value, found)
-    return np.where(rows > 0, found, 0)
+        result = np.where(z == special, s_once + rows * s_row + values * s_value, result)
+    return np.where(rows > 0, result, 0)
 
 
 def transpose_worker(n_columns: Count, per_column: Count, z: Count, element: Type) -> Ints:
@@ -116,9 +116,9 @@ def transpose_worker(n_columns: Count, per_column: Count, z: Count, element: Typ
         return 23 + columns * (24 + inner)
     inner = 8 + np.where(z >= 4, (2 + 5 * (z // 4)) * y, 0)
     inner = inner + np.where(z & 3 > 0, (5 + 3 * (z & 3)) * y, 0)
-    found = 26 + columns * (22 + inner)
-    found = np.where(z == 8, 20 + columns * (18 + 10 * y), found)
-    return np.where(z == 4, 20 + columns * (21 + 7 * y), found)
+    result = 26 + columns * (22 + inner)
+    result = np.where(z == 8, 20 + columns * (18 + 10 * y), result)
+    return np.where(z == 4, 20 + columns * (21 + 7 * y), result)
 
 
 # -- blocks on the matrix unit --------------------------------------------------------------------

@@ -31,8 +31,8 @@ class _Matrix:
 
     def __post_init__(self) -> None:
         for name in ("column_indices", "row_indices"):
-            found = np.asarray(getattr(self, name), dtype=np.int64)
-            object.__setattr__(self, name, found)
+            result = np.asarray(getattr(self, name), dtype=np.int64)
+            object.__setattr__(self, name, result)
         object.__setattr__(self, "nz_values", np.asarray(self.nz_values))
         rows, columns = self.block
         if rows < 1 or columns < 1:
@@ -240,10 +240,10 @@ class COOMatrix(_Matrix):
         (rows, columns), (r, c) = block, self.block
         whole = (self.row_indices // rows, self.column_indices // columns)
         keys = whole[0] * (self.num_columns // columns) + whole[1]
-        found, number, counts = np.unique(keys, return_inverse=True, return_counts=True)
+        result, number, counts = np.unique(keys, return_inverse=True, return_counts=True)
         n_parts = (rows // r) * (columns // c)
         if bool((counts != n_parts).any()):
-            at = int(found[np.flatnonzero(counts != n_parts)[0]])
+            at = int(result[np.flatnonzero(counts != n_parts)[0]])
             row, column = divmod(at, self.num_columns // columns)
             raise SparsityError(
                 f"the block of {rows} × {columns} at row {row * rows}, column {column * columns} "
@@ -251,10 +251,10 @@ class COOMatrix(_Matrix):
                 source=user_source(),
                 hint="from_dense(matrix.to_dense(), block) fills up with zeros",
             )
-        values = np.zeros((len(found), rows // r, columns // c, r, c), self.nz_values.dtype)
+        values = np.zeros((len(result), rows // r, columns // c, r, c), self.nz_values.dtype)
         inside = (self.row_indices % rows // r, self.column_indices % columns // c)
         values[number, inside[0], inside[1]] = self.nz_values.reshape(-1, r, c)
-        at_row, at_column = np.divmod(found, self.num_columns // columns)
+        at_row, at_column = np.divmod(result, self.num_columns // columns)
         return COOMatrix(
             self.num_rows, self.num_columns, values.transpose(0, 1, 3, 2, 4).reshape(-1),
             at_column * columns, at_row * rows, block,

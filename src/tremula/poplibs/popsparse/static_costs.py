@@ -80,12 +80,12 @@ def _slots_of_block(side: int, n: Ints, element: Type) -> Ints:
     """Slots of a worker for one block and its `n` columns."""
     name = element.name.lower()
     slots = _BLOCK_SLOTS[name, side]
-    found = slots.first + slots.each * (np.maximum(n, 1) - 1)
+    result = slots.first + slots.each * (np.maximum(n, 1) - 1)
     if (name, side) == ("half", 4):  # up to two columns do without the pipeline
-        return np.where(n <= 2, 7 + n, found)
+        return np.where(n <= 2, 7 + n, result)
     if (name, side) == ("float", 16):
-        return np.where(n <= 1, 58, found)
-    return found
+        return np.where(n <= 1, 58, result)
+    return result
 
 
 def block_cycles(
@@ -167,13 +167,13 @@ def element_grad_w_slots(n_rows: Count, n_values: Count, n: Count, element: Type
     rows, values = np.asarray(n_rows, np.int64), np.asarray(n_values, np.int64)
     width = np.asarray(n, np.int64)
     if element is FLOAT:
-        found = 34 + rows * 9 + values * (9 + width // 2 + (width & 1))
+        result = 34 + rows * 9 + values * (9 + width // 2 + (width & 1))
     else:
         rest = 3 * (width & 2 > 0) + 4 * (width & 1)
-        found = 35 + rows * 8 + values * (11 + width // 4 + rest)
+        result = 35 + rows * 8 + values * (11 + width // 4 + rest)
     for special, (once, row, value) in _GRAD_W_WIDTHS[element.name.lower()].items():
-        found = np.where(width == special, once + rows * row + values * value, found)
-    return found
+        result = np.where(width == special, once + rows * row + values * value, result)
+    return result
 
 
 # Blocks by vectors: slots once, for a row, for a block, and for each of its columns.

@@ -33,10 +33,10 @@ def detect_dim_groupings(tensor: Tensor) -> list[tuple[int, int]]:
     groups: list[tuple[int, int]] = []
     step = 1
     while True:
-        found = _next_group(address, sizes, done, step)
-        if found is None:
+        result = _next_group(address, sizes, done, step)
+        if result is None:
             return groups
-        dim, n = found
+        dim, n = result
         groups.append((dim, n))
         done[dim] *= n
         step *= n

@@ -179,10 +179,10 @@ class Controller:
     def beat(self, caller: Caller, id: str, told: dict[str, float]) -> list[dict]:
         """A program lives and has done so much; returns the faults it has met."""
         row = leases.find_lease(self.store, id, caller)
-        found = leases.renew_lease(self.store, row)
+        result = leases.renew_lease(self.store, row)
         ipus = self._ipus(id)
         self.telemetry.told(self.columns(row["cluster"]), id, ipus, told)
-        return found
+        return result
 
     def remove_lease(self, caller: Caller, id: str) -> None:
         row = leases.find_lease(self.store, id, caller)

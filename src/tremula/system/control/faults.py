@@ -98,8 +98,8 @@ def _chip_fault(store: Store, row: Row, n_ipus_per_machine: int) -> str:
         SELECT what FROM faults WHERE cluster = ? AND (
             (kind = 'parity' AND a >= ? AND a < ?) OR (kind = 'agent' AND a BETWEEN ? AND ?))"""
     first, end, per = row["first"], row["first"] + row["size"], n_ipus_per_machine
-    found = store.value(sql, row["cluster"], first, end, first // per, (end - 1) // per)
-    return found or ""
+    result = store.value(sql, row["cluster"], first, end, first // per, (end - 1) // per)
+    return result or ""
 
 
 def clear_fault(store: Store, number: int) -> None:

@@ -171,7 +171,7 @@ def remove_allocation(store: Store, name: str) -> None:
 
 
 def list_allocations(store: Store, caller: Caller) -> list[dict]:
-    found = []
+    result = []
     for row in store.rows("SELECT name, cluster FROM allocations ORDER BY name"):
         if not caller.may("operate") and not may_use(store, row["name"], caller):
             continue
@@ -182,8 +182,8 @@ def list_allocations(store: Store, caller: Caller) -> list[dict]:
         users = [r["user"] for r in store.rows(sql, row["name"])]
         per = store.value("SELECT n_ipus_per_machine FROM clusters WHERE name = ?", row["cluster"])
         sizes = {"n_ipus": len(agents) * per, "n_ipus_free": int(free.sum())}
-        found.append({**dict(row), "agents": agents, "users": users, **sizes})
-    return found
+        result.append({**dict(row), "agents": agents, "users": users, **sizes})
+    return result
 
 
 def may_use(store: Store, allocation: str, caller: Caller) -> bool:
@@ -254,11 +254,11 @@ def devices_json(store: Store, caller: Caller, cluster: str | None = None) -> st
     """
     where = " WHERE name = ?" if cluster is not None else ""
     of = [cluster] if cluster is not None else []
-    found = store.rows(f"SELECT * FROM clusters{where} ORDER BY name", *of)
-    if cluster is not None and not found:
+    result = store.rows(f"SELECT * FROM clusters{where} ORDER BY name", *of)
+    if cluster is not None and not result:
         raise not_found("cluster", cluster)
     parts = []
-    for row in found:
+    for row in result:
         fixed = _fixed_parts(row["name"], row["n_ipus"], row["n_ipus_per_machine"])
         parts += map(str.__add__, fixed, _changing_parts(store, caller, row))
     return f"[{','.join(parts)}]"
@@ -304,13 +304,13 @@ def _changing(partition: str | None, lease: str | None, fault: str | None) -> st
 
 
 def _faults_by_chip(store: Store, cluster: str, n_ipus: int, per: int) -> dict[int, str]:
-    found: dict[int, list[str]] = {}
+    result: dict[int, list[str]] = {}
     for kind, a, b in store.rows("SELECT kind, a, b FROM faults WHERE cluster = ?", cluster):
         is_agent = kind == "agent"
         ipus = range(a * per, min(n_ipus, (a + 1) * per)) if is_agent else {a, b}
         for ipu in ipus:
-            found.setdefault(ipu, []).append(kind)
-    return {ipu: ",".join(kinds) for ipu, kinds in found.items()}
+            result.setdefault(ipu, []).append(kind)
+    return {ipu: ",".join(kinds) for ipu, kinds in result.items()}
 
 
 def devices(store: Store, caller: Caller, cluster: str | None = None) -> list[dict]:

@@ -120,8 +120,8 @@ def routing_of(
     """How the chips of every domain are joined: the block is (first chip, chips, chips of each)."""
     first, size, n_each = block
     starts = range(first, first + size, n_each)
-    found = {route(system, start, n_each, topology, broken) for start in starts}
-    return found.pop() if len(found) == 1 else "detour"
+    result = {route(system, start, n_each, topology, broken) for start in starts}
+    return result.pop() if len(result) == 1 else "detour"
 
 
 def _no_room(wish: Wish, why: str) -> Refusal:

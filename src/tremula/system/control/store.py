@@ -111,13 +111,13 @@ class Store:
         # NORMAL: a killed process loses nothing; a power cut may lose the last changes, whole ones.
         for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
-        found = connection.execute("PRAGMA user_version").fetchone()[0]
-        if found == 0:
+        result = connection.execute("PRAGMA user_version").fetchone()[0]
+        if result == 0:
             script = f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={VERSION}; COMMIT;"
             connection.executescript(script)
-        elif found != VERSION:
+        elif result != VERSION:
             raise FileLoadError(
-                f"{str(self.path)!r} is the state of another version ({found}, not {VERSION}).",
+                f"{str(self.path)!r} is the state of another version ({result}, not {VERSION}).",
                 hint="use the Tremula that wrote it, or another folder with --state",
             )
 
@@ -145,8 +145,8 @@ class Store:
             return self._connection.execute(sql, values).fetchone()
 
     def value(self, sql: str, *values: Value) -> Any:  # noqa: ANN401 - whatever the column holds
-        found = self.row(sql, *values)
-        return None if found is None else found[0]
+        result = self.row(sql, *values)
+        return None if result is None else result[0]
 
     def run(self, sql: str, *values: Value) -> int:
         """Run a statement inside `change`; returns how many rows it touched."""

@@ -65,10 +65,10 @@ class Telemetry:
         self._last: dict[str, _LastTold] = {}
 
     def columns(self, cluster: str, chip: Chip, n: int) -> ChipColumns:
-        found = self._columns.get(cluster)
-        if found is None or found.n != n:
-            found = self._columns[cluster] = ChipColumns(chip, n)
-        return found
+        result = self._columns.get(cluster)
+        if result is None or result.n != n:
+            result = self._columns[cluster] = ChipColumns(chip, n)
+        return result
 
     def attached(self, lease: str, now: float | None = None) -> None:
         now = time.monotonic() if now is None else now

@@ -88,29 +88,29 @@ def _divides(many: int, few: int, of_many: str, of_few: str) -> None:
 
 def expand_hosts(text: str) -> tuple[str, ...]:
     """`node[0-2,4],other` → node0, node1, node2, node4, other."""
-    found: list[str] = []
+    result: list[str] = []
     for part in re.findall(r"[^,\[\]]*\[[^\]]*\][^,\[\]]*|[^,]+", text):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
-            found.append(_checked_host(part.strip()))
+            result.append(_checked_host(part.strip()))
             continue
         before, after = match["before"], match["after"]
-        found += [_checked_host(f"{before}{n}{after}") for n in _numbers(match["numbers"])]
-    if not found:
+        result += [_checked_host(f"{before}{n}{after}") for n in _numbers(match["numbers"])]
+    if not result:
         raise InvalidOption("there is no host.", hint="-H node[0-3], say")
-    return tuple(found)
+    return tuple(result)
 
 
 def _numbers(text: str) -> list[str]:
     """`0-2,4` → 0, 1, 2, 4; leading zeros stay."""
-    found: list[str] = []
+    result: list[str] = []
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
         last = last or first
         if not (first.isdecimal() and last.isdecimal()) or int(last) < int(first):
             raise InvalidOption(f"{part!r} is no range of hosts.", hint="node[0-3,8], say")
-        found += [f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1)]
-    return found
+        result += [f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1)]
+    return result
 
 
 def _checked_host(name: str) -> str:

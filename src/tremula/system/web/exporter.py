@@ -144,9 +144,9 @@ def _vipu_metrics(controller: Controller) -> Iterator[Metric]:
         up.add_metric([row["cluster"] or "", row["name"]], float(row["is_up"]))
     yield up
     down = GaugeMetricFamily("vipu_faults", "Faults that last", labels=["kind"])
-    found = [row["kind"] for row in faults.list_faults(store)]
+    result = [row["kind"] for row in faults.list_faults(store)]
     for kind in ("link", "parity", "agent"):
-        down.add_metric([kind], found.count(kind))
+        down.add_metric([kind], result.count(kind))
     yield down
     yield _processes(controller)
 

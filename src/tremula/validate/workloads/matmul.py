@@ -74,11 +74,11 @@ def best_product(row: Row, chip_name: str) -> Modelled:
 
 def best_dense_rate(chip_name: str, m: int, k: int, element: Type, density: float) -> Modelled:
     """The best of some widths; only a share of the products counts."""
-    found = []
+    result = []
     for n in _WIDTHS:
         timing = time_product(chip_name, (m, k, n), (element, element), 0.6)
-        found.append(Modelled.of(timing, n_flops=density * 2.0 * m * k * n))
-    return max(found, key=lambda one: one.n_flops / one.cycles)
+        result.append(Modelled.of(timing, n_flops=density * 2.0 * m * k * n))
+    return max(result, key=lambda one: one.n_flops / one.cycles)
 
 
 @workload("(?<!sparse-)dense matmul|poplin.*matmul|largest square matmul", MATMUL)

@@ -38,10 +38,10 @@ def random_pattern(m: int, k: int, side: int, density: float) -> CSRMatrix:
 
 
 def _best_width(widths: tuple[int, ...], cycles: Callable[[int], int | None]) -> int:
-    found = {n: planned / n for n in widths if (planned := cycles(n)) is not None}
-    if not found:
+    result = {n: planned / n for n in widths if (planned := cycles(n)) is not None}
+    if not result:
         raise NoWorkload("no width of it fits the tiles", hint="")
-    return min(found, key=lambda n: found[n])
+    return min(result, key=lambda n: result[n])
 
 
 def static_rate(
@@ -112,12 +112,12 @@ def _predicted(row: Row, chip: str, rate: Rate) -> Modelled:
     side = row.number("block", int(row.text("mode", "b=1").partition("b=")[2]))
     element = type_of(row, "dtype", "fp16")
     density = density_of(row)
-    found = rate(chip, (m, k), side, density, element)
+    result = rate(chip, (m, k), side, density, element)
     if row.unit != "x":
-        return found
+        return result
     dense = best_dense_rate(chip, m, k, element, density)
-    ratio = (found.n_flops / found.cycles) / (dense.n_flops / dense.cycles)
-    return Modelled(found.cycles, found.clock_hz, value=ratio)
+    ratio = (result.n_flops / result.cycles) / (dense.n_flops / dense.cycles)
+    return Modelled(result.cycles, result.clock_hz, value=ratio)
 
 
 @workload("static sparse|^sparse-dense matmul", STATIC, mode="static")

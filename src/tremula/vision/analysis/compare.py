@@ -173,9 +173,9 @@ def cause_groups(
         for key in _SUMMED:
             sums = group[key] or dict.fromkeys(row[key], 0)
             group[key] = {side: sums[side] + n for side, n in row[key].items()}
-    found = [group for group in groups.values() if group["cycles"]["difference"]]
-    found.sort(key=lambda group: -abs(group["cycles"]["difference"]))
-    return found
+    result = [group for group in groups.values() if group["cycles"]["difference"]]
+    result.sort(key=lambda group: -abs(group["cycles"]["difference"]))
+    return result
 
 
 def _n_shared(paths: Sequence[Sequence[str]]) -> int:

@@ -39,7 +39,7 @@ def rule(function: Rule) -> Rule:
 
 def insights(reader: ReportReader) -> list[dict[str, object]]:
     """All advice, the largest saving first; running out of memory comes before everything."""
-    found = [insight for each in RULES for insight in each(reader)]
+    result = [insight for each in RULES for insight in each(reader)]
     total = max(1, total_cycles(reader))
     available = max(1, int(reader.info["available_bytes"]))
 
@@ -47,7 +47,7 @@ def insights(reader: ReportReader) -> list[dict[str, object]]:
         urgency = 10.0 if insight.rule == "out_of_memory" else 0.0
         return urgency + insight.saves_cycles / total + 0.5 * insight.saves_bytes / available
 
-    return [asdict(insight) for insight in sorted(found, key=weight, reverse=True)]
+    return [asdict(insight) for insight in sorted(result, key=weight, reverse=True)]
 
 
 def _percent(part: float, whole: float) -> str:

@@ -18,11 +18,11 @@ def operation_of_step(reader: ReportReader) -> tuple[list[str], Ints]:
     above = {path: path.rpartition("/")[0] for path in paths}
     is_group = set(above.values())
     number_of: dict[str, int] = {}
-    found = []
+    result = []
     for path in paths:
         name = path if path in is_group else above[path] or path
-        found.append(number_of.setdefault(name, len(number_of)))
-    return list(number_of), np.array(found, np.int64)
+        result.append(number_of.setdefault(name, len(number_of)))
+    return list(number_of), np.array(result, np.int64)
 
 
 def makers_of_variables(reader: ReportReader) -> Ints:
@@ -36,12 +36,12 @@ def makers_of_variables(reader: ReportReader) -> Ints:
         while name and name not in step_of:
             step_of[name] = step
             name = name.rpartition("/")[0]
-    found = []
+    result = []
     for name in reader.table("variables")["name"]:
         while name and name not in step_of:
             name = name.rpartition("/")[0]
-        found.append(step_of.get(name, -1))
-    return np.array(found, np.int64)
+        result.append(step_of.get(name, -1))
+    return np.array(result, np.int64)
 
 
 def _per_operation(operation: Ints, n: int, values: Ints) -> Ints:

@@ -60,7 +60,7 @@ def _passes(
     visits: dict[str, Ints], waits: dict[str, Ints], n_stages: int, n_ipus: int
 ) -> list[Facts]:
     """When each pass fills, is full and flushes, and how long chips wait in it."""
-    found: list[Facts] = []
+    result: list[Facts] = []
     for number in np.unique(visits["pass"])[:_MOST_PASSES].tolist():
         mine = visits["pass"] == number
         stage, begin, end = (visits[name][mine] for name in ("stage", "begin", "end"))
@@ -72,7 +72,7 @@ def _passes(
         bubbles = _waiting_in(
             waits["begin"][waiting], waits["end"][waiting], (begins, fill_end, flush_begin, ends)
         )
-        found.append(
+        result.append(
             {
                 "begin": begins,
                 "fill_end": fill_end,
@@ -83,7 +83,7 @@ def _passes(
                 "bubble_share": sum(bubbles) / max(1, n_ipus * (ends - begins)),
             }
         )
-    return found
+    return result
 
 
 def _waiting_in(begin: Ints, end: Ints, edges: tuple[int, ...]) -> list[int]:

@@ -25,7 +25,7 @@ from tremula.compiler.report.energy import energy_of
 from tremula.compiler.report.phases import step_phases
 from tremula.compiler.report.recost import recost_steps, steps_of
 from tremula.hardware import Chip, chip_from_toml, single
-from tremula.hardware.facts import quantities
+from tremula.hardware.constant_records import quantities
 from tremula.poplar.target import Target, machine_changed
 from tremula.vision.analysis.scripts import reporting_to, run_script
 from tremula.vision.report.reader import ReportReader, open_report
@@ -98,7 +98,7 @@ class Point:
 def parse_sweep(texts: Sequence[str]) -> dict[str, list[Number]]:
     """`tiles=736,1472 sram=…` as constants of a chip and their values."""
     known = [*ALIASES, *quantities(Chip)]
-    found: dict[str, list[Number]] = {}
+    result: dict[str, list[Number]] = {}
     for text in (part for given in texts for part in given.split()):
         name, sign, values = text.partition("=")
         if not sign or name not in known:
@@ -106,8 +106,8 @@ def parse_sweep(texts: Sequence[str]) -> dict[str, list[Number]]:
                 f"cannot read the sweep {text!r}.",
                 hint=f"write tiles=736,1472; {suggest(name, known)}",
             )
-        found[ALIASES.get(name, name)] = [_number(name, value) for value in values.split(",")]
-    return found
+        result[ALIASES.get(name, name)] = [_number(name, value) for value in values.split(",")]
+    return result
 
 
 def _number(name: str, text: str) -> Number:

@@ -27,17 +27,17 @@ _ROWS_AT_ONCE = 512
 
 def partners(before: Sequence[str], after: Sequence[str]) -> Ints:
     """int64[len(before)]: the place of each name's partner, -1 for none."""
-    places = {name: place for place, name in enumerate(_numbered(after))}
+    places = {name: index for index, name in enumerate(_numbered(after))}
     return np.array([places.get(name, -1) for name in _numbered(before)], np.int64)
 
 
 def _numbered(names: Sequence[str]) -> list[tuple[str, int]]:
     seen: dict[str, int] = {}
-    found = []
+    result = []
     for name in names:
         seen[name] = seen.get(name, -1) + 1
-        found.append((name, seen[name]))
-    return found
+        result.append((name, seen[name]))
+    return result
 
 
 class DifferenceBlocks(HeatBlocks):
@@ -90,14 +90,14 @@ class DifferenceBlocks(HeatBlocks):
                                self.reader.n_tiles)  # fmt: skip
         pool, n = 2**level, self.reader.n_steps
         per_turn = max(1, _ROWS_AT_ONCE // pool)
-        found = []
+        result = []
         for column in range(columns[0], columns[1], per_turn):
             last = min(columns[1], column + per_turn)
             rows = self._rows(name, column * pool, min(n, last * pool))
             for _ in range(level):
                 rows = pooled_by(2, rows, _farther, axis=0)
-            found.append(rows)
-        return np.concatenate(found)
+            result.append(rows)
+        return np.concatenate(result)
 
     def _phase_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
         """Compute and exchange, as shares of the time that A's chips take."""

@@ -70,10 +70,10 @@ def _titles(readers: Sequence[ReportReader]) -> list[str]:
 def stamp(path: Path) -> Stamp | None:
     """What changes when a file is written again; None if there is none."""
     try:
-        found = (report_path(path) if path.is_dir() else path).stat()
+        result = (report_path(path) if path.is_dir() else path).stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return result.st_ino, result.st_mtime_ns, result.st_size
 
 
 # Packs of one report: single ones, and those that come in parts.
@@ -128,8 +128,8 @@ class PageData:
 
     def newer(self) -> list[str]:
         """Titles of reports whose files were written again since they were opened."""
-        found = zip(_titles(self.readers), self.stamps_now(), self.stamps, strict=True)
-        return [title for title, now, then in found if now is not None and now != then]
+        result = zip(_titles(self.readers), self.stamps_now(), self.stamps, strict=True)
+        return [title for title, now, then in result if now is not None and now != then]
 
     def stamps_now(self) -> list[Stamp | None]:
         return [stamp(reader.path) for reader in self.readers]

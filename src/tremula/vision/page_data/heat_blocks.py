@@ -205,11 +205,11 @@ def pooled_by(n: int, cells: Ints, combine: Callable[..., Ints], axis: int) -> I
     Whole slices are combined, which is several times as fast as `reduceat`.
     """
     cells = np.moveaxis(cells, axis, 0)
-    found = cells[::n].copy()
+    result = cells[::n].copy()
     for place in range(1, n):
         part = cells[place::n]
-        combine(found[: len(part)], part, out=found[: len(part)])
-    return np.moveaxis(found, 0, axis)
+        combine(result[: len(part)], part, out=result[: len(part)])
+    return np.moveaxis(result, 0, axis)
 
 
 def chip_sums(ran: Pooled) -> dict[str, Ints]:

@@ -147,22 +147,22 @@ def _live_at_peaks(reader: ReportReader, tiles: range, held: list[Ints]) -> list
     first, last = reader.column("live.first"), reader.column("live.last")
     always = reader.column("variable.always_live").astype(bool)
     live_at: dict[int, Ints] = {}
-    found = []
+    result = []
     peaks = reader.table("tiles")["peak_instruction"][tiles.start : tiles.stop].tolist()
     for variable, instruction in zip(held, peaks, strict=True):
         if instruction not in live_at:
             live_at[instruction] = always.copy()
             is_live = (first <= instruction) & (last >= instruction)
             live_at[instruction][reader.column("live.variable")[is_live]] = True
-        found.append(live_at[instruction][variable])
-    return found
+        result.append(live_at[instruction][variable])
+    return result
 
 
 def _addresses(reader: ReportReader, tiles: range) -> dict[str, Ints]:
     """The address of each variable, -1 for none; no column in reports that do not say."""
-    found = [reader.tile_addresses(tile) for tile in tiles]
-    known = [address for address in found if address is not None]
-    return {"address": np.concatenate(known)} if len(known) == len(found) else {}
+    result = [reader.tile_addresses(tile) for tile in tiles]
+    known = [address for address in result if address is not None]
+    return {"address": np.concatenate(known)} if len(known) == len(result) else {}
 
 
 def step_live_pack(reader: ReportReader, part: int) -> bytes | None:
@@ -232,7 +232,7 @@ def _freeing(reader: ReportReader, tile: int | None) -> list[dict[str, int]]:
     peak = int(curve.argmax())
     live = reader.live_at(peak, tile)
     temporary = ~live.always_live
-    found = []
+    result = []
     pairs = zip(live.variable[temporary].tolist(), live.n_bytes[temporary].tolist(), strict=True)
     at = reader.table("steps")["instruction"]
     for variable, n_bytes in list(pairs)[:_MOST_FREEING]:
@@ -240,8 +240,8 @@ def _freeing(reader: ReportReader, tile: int | None) -> list[dict[str, int]]:
         for first, last in reader.lifetimes(variable).tolist():
             without[np.searchsorted(at, first) : np.searchsorted(at, last, side="right")] -= n_bytes
         saves = int(curve[peak] - without.max())
-        found.append({"variable": variable, "n_bytes": n_bytes, "saves": saves})
-    return sorted(found, key=lambda row: -row["saves"])
+        result.append({"variable": variable, "n_bytes": n_bytes, "saves": saves})
+    return sorted(result, key=lambda row: -row["saves"])
 
 
 def _curve(reader: ReportReader, tile: int | None) -> Ints:

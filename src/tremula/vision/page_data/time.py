@@ -58,11 +58,11 @@ def _peaks(reader: ReportReader) -> list[tuple[str, int]]:
         "half": "matrix, half", "half_float": "matrix, half to float", "float": "matrix, float",
         "vector_half": "vector, half", "vector_float": "vector, float",
     }  # fmt: skip
-    found = [
+    result = [
         (text, reader.target[f"flops_per_cycle_{name}"] * reader.tiles_per_ipu)
         for name, text in units.items()
     ]
-    return sorted(found, key=lambda peak: -peak[1])
+    return sorted(result, key=lambda peak: -peak[1])
 
 
 def _vertices_of(reader: ReportReader, compute_set: Ints) -> Ints:
@@ -96,11 +96,11 @@ def tree_pack(reader: ReportReader) -> bytes:
 
 def _n_steps(step: Ints, parent: Ints, depth: Ints) -> Ints:
     """Steps at or below each node."""
-    found = (step >= 0).astype(np.int64)
+    result = (step >= 0).astype(np.int64)
     for level in range(int(depth.max(initial=0)), 0, -1):
         mine = np.flatnonzero(depth == level)
-        np.add.at(found, parent[mine], found[mine])
-    return found
+        np.add.at(result, parent[mine], result[mine])
+    return result
 
 
 def trace_facts(reader: ReportReader) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import Any
 from tremula.base.errors import InvalidOption, suggest
 from tremula.base.version import VERSION
 from tremula.hardware import Chip, chip_from_toml
-from tremula.hardware.facts import quantities
+from tremula.hardware.constant_records import quantities
 from tremula.vision.analysis.whatif import (
     RECOSTED,
     Number,
@@ -76,8 +76,8 @@ def ready_sweeps(chip: Chip, n_steps: int = 0) -> list[dict[str, list[Number]]]:
 
 def _around(chip: Chip, name: str, factors: Sequence[float]) -> list[Number]:
     value, grain = getattr(chip, name), _grain(chip, name)
-    found = [value * f if not grain else max(1, round(value * f / grain)) * grain for f in factors]
-    return sorted({int(v) if float(v).is_integer() else v for v in found})
+    result = [value * f if not grain else max(1, round(value * f / grain)) * grain for f in factors]
+    return sorted({int(v) if float(v).is_integer() else v for v in result})
 
 
 def name_of(sweep: Sweep) -> str:

@@ -140,12 +140,12 @@ class NotAlwaysLiveMemory:
         temporary = ~self._live.always_live
         sizes = self._live.n_bytes[temporary]
         names = self._reader.table("variables")["name"]
-        found = [
+        result = [
             Variable(names[v], n)
             for v, n in zip(self._live.variable[temporary].tolist(), sizes.tolist(), strict=True)
         ]
         buffers = self.bytes - int(sizes.sum())
-        return [*found, Variable("message", buffers)] if buffers else found
+        return [*result, Variable("message", buffers)] if buffers else result
 
     def columns(self) -> dict[str, Ints]:
         """Ids and bytes of variables at once."""

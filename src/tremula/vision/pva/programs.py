@@ -52,11 +52,11 @@ class VertexInstances:
         """int64[n_tiles]."""
         start = self._reader.column("vertices.start")
         mine = slice(start[self._row], start[self._row + 1])
-        found = np.zeros(self._reader.n_tiles, np.int64)
-        found[self._reader.column("vertices.tile")[mine]] = self._reader.column("vertices.count")[
+        result = np.zeros(self._reader.n_tiles, np.int64)
+        result[self._reader.column("vertices.tile")[mine]] = self._reader.column("vertices.count")[
             mine
         ]
-        return found
+        return result
 
 
 @dataclass(frozen=True)

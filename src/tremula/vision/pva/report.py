@@ -208,12 +208,12 @@ class Compilation:
         """Programs of functions, as trees: each as its first call runs it."""
         table = self._reader.table("programs")
         parent, kind = table["parent"].tolist(), table["kind"]
-        found: dict[str, int] = {}
+        result: dict[str, int] = {}
         for row, above in enumerate(parent):
             is_called = above >= 0 and kind[above] == "Call"
             if is_called or (above < 0 and table["root"][row].startswith("function:")):
-                found.setdefault(table["name"][row], row)
-        return [Program(self._reader, row) for row in found.values()]
+                result.setdefault(table["name"][row], row)
+        return [Program(self._reader, row) for row in result.values()]
 
     @property
     def livenessProgramSteps(self) -> LazyList[LivenessProgramStep]:
@@ -225,22 +225,22 @@ class Compilation:
         """Of all tiles: variables, and code and other categories under pva's names."""
         variables, categories = self._reader.table("variables"), self._reader.table("categories")
         mine = np.flatnonzero(variables["always_live"])
-        found = [(variables["name"][v], int(variables["n_bytes"][v])) for v in mine.tolist()]
+        result = [(variables["name"][v], int(variables["n_bytes"][v])) for v in mine.tolist()]
         sizes = zip(categories["name"], categories["always_live"].tolist(), strict=True)
-        return _with_categories(found, dict(sizes))
+        return _with_categories(result, dict(sizes))
 
     def alwaysLiveVariablesForTile(self, tile: int) -> list[Variable]:
         """Variables that are always live on a tile."""
         variable, n_bytes = self._reader.tile_variables(tile)
         always = self._reader.table("variables")["always_live"][variable] > 0
         names = self._reader.table("variables")["name"]
-        found = [
+        result = [
             (names[v], n)
             for v, n in zip(variable[always].tolist(), n_bytes[always].tolist(), strict=True)
         ]
         category = self._reader.table("categories")["name"]
         sizes = self._reader.matrix("always_live").rows(0, len(category))[:, tile].tolist()
-        return _with_categories(found, dict(zip(category, sizes, strict=True)))
+        return _with_categories(result, dict(zip(category, sizes, strict=True)))
 
     @property
     def loweredVariables(self) -> LoweredVariables:

@@ -64,11 +64,11 @@ def _compute_set_bytes(executable: Executable, number: int) -> tuple[list[Ints],
 def exchange_code_of_step(executable: Executable, step: int) -> Ints:
     """int64[n_tiles]: bytes of a step's exchange code, as the memory pass counts them."""
     moved = executable.analysis.exchanges.of_step(step)
-    found = np.zeros(executable.target.n_tiles, np.int64)
+    result = np.zeros(executable.target.n_tiles, np.int64)
     for phase in (moved.before, moved.after):
         if phase is not None:
-            found += exchange_code_bytes(phase, executable.target.chip)
-    return found
+            result += exchange_code_bytes(phase, executable.target.chip)
+    return result
 
 
 def control_code_bytes(chip_toml: str) -> int:

@@ -178,13 +178,13 @@ def _make_classes(reader: ReportReader) -> list[EquivalenceClass]:
     for variable, a, b in zip(reader.column("live.variable").tolist(), first, last, strict=True):
         ranges.setdefault(variable, []).append((a, b))
     always = reader.table("variables")["always_live"]
-    found: dict[tuple, EquivalenceClass] = {}
+    result: dict[tuple, EquivalenceClass] = {}
     classes = []
     for variable in range(len(always)):
         key = ((0, reader.n_steps),) if always[variable] else tuple(ranges.get(variable, ()))
-        if key not in found:
-            found[key] = EquivalenceClass(len(found), tuple(StepInterval(a, b) for a, b in key))
-        classes.append(found[key])
+        if key not in result:
+            result[key] = EquivalenceClass(len(result), tuple(StepInterval(a, b) for a, b in key))
+        classes.append(result[key])
     return classes
 
 

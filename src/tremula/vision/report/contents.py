@@ -119,11 +119,11 @@ class Contents:
     def chip_of_stage(self) -> Ints:
         """int64[n_stages]: the chip that does most of each."""
         busy, columns = self.measured.busy.sum(axis=2), self.routes.columns
-        found = np.zeros((self.routes.n_stages, self.n_chips), np.int64)
+        result = np.zeros((self.routes.n_stages, self.n_chips), np.int64)
         for context in np.flatnonzero(columns["stage_of_context"] >= 0).tolist():
             steps = slice(*self.steps_of_context(context))
-            found[columns["stage_of_context"][context]] += busy[steps].sum(axis=0)
-        return found.argmax(axis=1)
+            result[columns["stage_of_context"][context]] += busy[steps].sum(axis=0)
+        return result.argmax(axis=1)
 
     @cached_property
     def programs(self) -> Columns:
@@ -152,10 +152,10 @@ class Contents:
 
     @cached_property
     def instruction_of_step(self) -> Ints:
-        found = np.full(len(self.executable.steps), -1, np.int64)
+        result = np.full(len(self.executable.steps), -1, np.int64)
         has_step = self.executable.step_of >= 0
-        found[self.executable.step_of[has_step]] = np.flatnonzero(has_step)
-        return found
+        result[self.executable.step_of[has_step]] = np.flatnonzero(has_step)
+        return result
 
     # -- facts -------------------------------------------------------------------------------------
 
@@ -317,13 +317,13 @@ def _tiles_of(tables: Sequence[TableRecord]) -> Ints:
 def _table_cycles(contents: Contents) -> list[list[int]]:
     """Vertex cycles of one execution of each table of each compute set."""
     costs = contents.analysis.costs
-    found = [[max(0, table.total_cycles) for table in s.tables] for s in costs.compute_sets]
+    result = [[max(0, table.total_cycles) for table in s.tables] for s in costs.compute_sets]
     for step, counted in contents.execution.counted.items():
         number = int(costs.compute_set_of_step[step])
         for i, cycles in enumerate(counted.table_cycles):
             if cycles >= 0:
-                found[number][i] = int(cycles)
-    return found
+                result[number][i] = int(cycles)
+    return result
 
 
 def vertex_types(contents: Contents) -> Columns:

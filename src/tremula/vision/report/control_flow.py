@@ -101,8 +101,8 @@ class ProgramRows:
     def columns(self, of_place: Ints) -> dict[str, Sequence | Ints]:
         """All columns; `of_place` int64[n_places, 5] is what lies on the critical path."""
         names = ("id", "parent", "place", "kind", "name", "n_times", "step", "source", "root")
-        found = dict(zip(names, zip(*self.rows, strict=True), strict=True))
-        place, parent = np.array(self.place), np.array(found["parent"], np.int64)
+        result = dict(zip(names, zip(*self.rows, strict=True), strict=True))
+        place, parent = np.array(self.place), np.array(result["parent"], np.int64)
         cycles = np.zeros((len(place), len(PHASES)), np.int64)
         cycles[place >= 0] = of_place[place[place >= 0]]
         depth = np.array(self.depth, np.int64)
@@ -110,16 +110,16 @@ class ProgramRows:
             mine = np.flatnonzero(depth == level)
             np.add.at(cycles, parent[mine], cycles[mine])
         phases = {f"path_{name}": cycles[:, i] for i, name in enumerate(PHASES)}
-        return {**found, "depth": depth, "total_cycles": cycles.sum(axis=1), **phases}
+        return {**result, "depth": depth, "total_cycles": cycles.sum(axis=1), **phases}
 
 
 def program_of_step(programs: Mapping[str, Sequence | Ints], n_steps: int) -> np.ndarray:
     """int64[n_steps]: each step's first row of `programs`, or -1."""
-    found = np.full(n_steps, -1, np.int64)
+    result = np.full(n_steps, -1, np.int64)
     step = np.array(programs["step"], np.int64)
     rows = np.flatnonzero(step >= 0)[::-1]
-    found[step[rows]] = rows  # the first is written last
-    return found
+    result[step[rows]] = rows  # the first is written last
+    return result
 
 
 class _Builder:

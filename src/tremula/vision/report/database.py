@@ -98,10 +98,10 @@ class DatabaseReader:
 
     def _is_sealed(self) -> bool:
         """Whether it has a checksum, as all but old files do; raises if that is wrong."""
-        found = seal_of(self.path)
-        if found is not None and found != checksum_of(self.path):
+        result = seal_of(self.path)
+        if result is not None and result != checksum_of(self.path):
             raise self.damaged("was changed or cut since it was written: its checksum is wrong")
-        return found is not None
+        return result is not None
 
     def _require_seal(self, is_sealed: bool) -> None:
         if not is_sealed:

@@ -112,13 +112,13 @@ class ReportFile:
         bounds = start.tolist()
 
         def rows(first: int) -> list[tuple]:
-            found = []
+            result = []
             for tile in range(first, min(len(bounds) - 1, first + _TILES_AT_ONCE)):
                 begin, end = bounds[tile], bounds[tile + 1]
                 columns = (variable[begin:end], n_bytes[begin:end], address[begin:end])
                 packed = (part for column in columns for part in _packed_once(column, kept))
-                found.append((tile, end - begin, *packed))
-            return found
+                result.append((tile, end - begin, *packed))
+            return result
 
         parts = self._in_order(rows, range(0, len(bounds) - 1, _TILES_AT_ONCE))
         self._database.executemany(
@@ -194,12 +194,12 @@ class ReportFile:
 def _packed_once(column: Ints, kept: dict[bytes, tuple[str, bytes]]) -> tuple[str, bytes]:
     """A packed column of whole numbers, from `kept` if there was one like it."""
     key = column.tobytes()
-    found = kept.get(key)
-    if found is None:
+    result = kept.get(key)
+    if result is None:
         if len(kept) >= _MOST_KEPT:
             kept.clear()
-        found = kept[key] = pack(column)
-    return found
+        result = kept[key] = pack(column)
+    return result
 
 
 def _seal_unless_failed(path: Path, kind: type[BaseException] | None, *_: object) -> None:

@@ -51,8 +51,8 @@ class Matrix:
         if last <= first:
             return np.zeros((0, self.n_columns), np.int64)
         blocks = range(first // ROWS_PER_BLOCK, -(-last // ROWS_PER_BLOCK))
-        found = [self._block(level, number) for number in blocks]
-        joined = found[0] if len(found) == 1 else np.concatenate(found)
+        result = [self._block(level, number) for number in blocks]
+        joined = result[0] if len(result) == 1 else np.concatenate(result)
         begin = blocks[0] * ROWS_PER_BLOCK
         return joined[first - begin : last - begin]
 
@@ -62,12 +62,12 @@ class Matrix:
 
     def take(self, numbers: Ints) -> Ints:
         """int64[len(numbers), n_columns]: any rows, in any order."""
-        found = np.zeros((len(numbers), self.n_columns), np.int64)
+        result = np.zeros((len(numbers), self.n_columns), np.int64)
         of_block = numbers // ROWS_PER_BLOCK
         for block in np.unique(of_block).tolist():
             mine = of_block == block
-            found[mine] = self._block(0, block)[numbers[mine] - block * ROWS_PER_BLOCK]
-        return found
+            result[mine] = self._block(0, block)[numbers[mine] - block * ROWS_PER_BLOCK]
+        return result
 
     def _block(self, level: int, number: int) -> Ints:
         key = (level, number)

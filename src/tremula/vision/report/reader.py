@@ -211,11 +211,11 @@ class ReportReader(DatabaseReader):
         declared = self.execute(f"PRAGMA table_info({name})")
         rows = self.execute(f"SELECT * FROM {name} ORDER BY rowid")
         listed = zip(*rows, strict=True) if rows else ((),) * len(declared)
-        found = {}
+        result = {}
         for (_, column, kind, *_), values in zip(declared, listed, strict=False):
-            found[column] = self._as_column(name, column, kind, values)
-        self._require_sound(wrong_in_table(name, found, self._sizes))
-        return found
+            result[column] = self._as_column(name, column, kind, values)
+        self._require_sound(wrong_in_table(name, result, self._sizes))
+        return result
 
     def _require_sound(self, wrong: str) -> None:
         if wrong:
@@ -476,9 +476,9 @@ class ReportReader(DatabaseReader):
         """int64[n_tiles]: a variable's bytes on each tile."""
         start = self.column("variable.tile_start")
         mine = slice(start[variable], start[variable + 1])
-        found = np.zeros(self.n_tiles, np.int64)
-        found[self.column("variable.tile")[mine]] = self.column("variable.tile_bytes")[mine]
-        return found
+        result = np.zeros(self.n_tiles, np.int64)
+        result[self.column("variable.tile")[mine]] = self.column("variable.tile_bytes")[mine]
+        return result
 
     def variable_names(self, variables: Ints) -> list[str]:
         """Names of a few variables, without reading the whole table."""

@@ -94,7 +94,7 @@ def report_path(path: str | os.PathLike[str]) -> Path:
 
 def reports_instead(path: Path) -> str:
     """The hint for a missing report: models and further engines have folders of their own."""
-    deeper = sorted(str(found.parent) for found in path.parent.glob(f"*/{FILE_NAME}"))
+    deeper = sorted(str(result.parent) for result in path.parent.glob(f"*/{FILE_NAME}"))
     if path.name != FILE_NAME or not deeper:
         return "give a profile.pop, or the folder it is in"
     rest = ", …" if len(deeper) > _MOST_NAMED else ""

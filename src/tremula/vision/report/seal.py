@@ -27,8 +27,8 @@ def seal(path: str | os.PathLike[str]) -> None:
 def seal_of(path: str | os.PathLike[str]) -> bytes | None:
     """The seal that a file carries; None if it has none."""
     with Path(path).open("rb") as file:
-        found = file.read(_AT + _N_BYTES)[_AT:]
-    return found if found != _UNSEALED else None
+        result = file.read(_AT + _N_BYTES)[_AT:]
+    return result if result != _UNSEALED else None
 
 
 def checksum_of(path: str | os.PathLike[str]) -> bytes:

@@ -90,11 +90,11 @@ def step_columns(
 
 def _stages(contents: Contents) -> Ints:
     """int64[n_steps]: the stage of a pipeline that runs each step; -1 for none."""
-    columns, found = contents.routes.columns, np.full(len(contents.executable.steps), -1, np.int64)
+    columns, result = contents.routes.columns, np.full(len(contents.executable.steps), -1, np.int64)
     for context in np.flatnonzero(columns["stage_of_context"] >= 0).tolist():
         first, last = contents.steps_of_context(context)
-        found[first:last] = columns["stage_of_context"][context]
-    return found
+        result[first:last] = columns["stage_of_context"][context]
+    return result
 
 
 def chip_columns(contents: Contents, measures: StepMeasures) -> Columns:

@@ -26,15 +26,15 @@ def apportioned(total: int, weights: Ints) -> Ints:
     if not everything > 0:
         return np.zeros(np.shape(weights), np.int64)
     exact = flat * (total / everything)
-    found = np.floor(exact).astype(np.int64)
-    missing = total - int(found.sum())
+    result = np.floor(exact).astype(np.int64)
+    missing = total - int(result.sum())
     # Rounding may leave a little more than one for each, or (of huge totals) too much.
-    order = np.argsort(found - exact, kind="stable")
+    order = np.argsort(result - exact, kind="stable")
     order = order[flat[order] > 0]
     each, more = divmod(missing, len(order))
-    found[order] += each
-    found[order[:more]] += 1
-    return found.reshape(np.shape(weights))
+    result[order] += each
+    result[order[:more]] += 1
+    return result.reshape(np.shape(weights))
 
 
 def mean_split(of_chips: Ints) -> dict[str, int]:
@@ -44,10 +44,10 @@ def mean_split(of_chips: Ints) -> dict[str, int]:
     """
     n_chips = len(of_chips)
     sums = of_chips.sum(axis=0)
-    found, rest = sums // n_chips, sums % n_chips
+    result, rest = sums // n_chips, sums % n_chips
     order = np.argsort(-rest, kind="stable")
-    found[order[: int(rest.sum()) // n_chips]] += 1
-    return dict(zip(PARTS, found.tolist(), strict=True))
+    result[order[: int(rest.sum()) // n_chips]] += 1
+    return dict(zip(PARTS, result.tolist(), strict=True))
 
 
 def chip_split(reader: "ReportReader") -> Ints:
@@ -74,8 +74,8 @@ def path_of_steps(reader: "ReportReader") -> Ints:
 
 def path_of_types(reader: "ReportReader") -> dict[str, int]:
     """Cycles on the critical path by type of program; they add up to the total."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     steps: dict[str, Any] = reader.table("steps")
     for name, cycles in zip(steps["type"], steps["total_cycles"].tolist(), strict=True):
-        found[name] = found.get(name, 0) + cycles
-    return found
+        result[name] = result.get(name, 0) + cycles
+    return result

@@ -109,9 +109,9 @@ def _of_entries(reader: Timed, edges: Ints) -> Pooled:
 
 def tile_rows(reader: Timed, name: str, rows: Pooled) -> Ints:
     """int64[n, n_tiles]: compute or exchange of tiles in each row, all executions together."""
-    found = _stored(reader, name, rows.edges)
-    if found is not None:
-        return found
+    result = _stored(reader, name, rows.edges)
+    if result is not None:
+        return result
     return summed_rows(rows, reader.matrix(name).rows, reader.n_steps, reader.n_tiles)
 
 
@@ -120,7 +120,7 @@ def summed_rows(
 ) -> Ints:
     """int64[n, n_tiles]: sums of steps' rows as often as they ran; `rows_of(first, last)`."""
     n = len(rows.edges) - 1
-    found = np.zeros((n, n_tiles), np.int64)
+    result = np.zeros((n, n_tiles), np.int64)
     row = np.repeat(np.arange(n), np.diff(rows.start))
     order = np.argsort(rows.step, kind="stable")
     step, row, times = rows.step[order], row[order], rows.times[order]
@@ -132,8 +132,8 @@ def summed_rows(
         mine, at = np.unique(row[first:last], return_inverse=True)
         often = np.zeros((len(mine), len(cells)))
         np.add.at(often, (at, steps - begin), times[first:last])
-        found[mine] += (often @ cells.astype(np.float64)).astype(np.int64)
-    return found
+        result[mine] += (often @ cells.astype(np.float64)).astype(np.int64)
+    return result
 
 
 def _runs_of(values: Ints) -> list[tuple[int, int]]:

@@ -97,9 +97,9 @@ def write_page(path: str | Path, packs: dict[str, bytes]) -> None:
 
 def page_html(packs: dict[str, str]) -> str:
     """The page with its style, script and data inside."""
-    found = page_files()
+    result = page_files()
     return one_file(
-        found["index.html"].decode(), found["style.css"].decode(), bundled(found), packs
+        result["index.html"].decode(), result["style.css"].decode(), bundled(result), packs
     )
 
 

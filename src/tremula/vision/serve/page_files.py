@@ -24,8 +24,8 @@ def page_files() -> dict[str, bytes]:
 
 def served_files() -> dict[str, bytes]:
     """Only these are served, so no path can leave the folder; the first script holds all others."""
-    found = page_files()
-    return {**found, ENTRY: bundled(found).encode()}
+    result = page_files()
+    return {**result, ENTRY: bundled(result).encode()}
 
 
 def _files_in(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:

@@ -19,14 +19,14 @@ PROGRAM_NAMES = ("dataflow",)  # beside sweeps
 
 def program_packs(data: PageData) -> dict[str, bytes]:
     """The packs of all reports, by name; one report after the other."""
-    found: dict[str, bytes] = {}
+    result: dict[str, bytes] = {}
     for number, reader in enumerate(data.readers):
         if reader.n_steps > _MANY_STEPS:
             packs = _from_another_process(reader.path)
-            found |= {f"{number}/{name.partition('/')[2]}": pack for name, pack in packs.items()}
+            result |= {f"{number}/{name.partition('/')[2]}": pack for name, pack in packs.items()}
         else:
-            found |= _made(data, number)
-    return found
+            result |= _made(data, number)
+    return result
 
 
 def _made(data: PageData, number: int) -> dict[str, bytes]:

@@ -85,15 +85,15 @@ def _runs_of_model(
     reader: ReportReader, traces: list[dict[str, Any]], origin_ns: int
 ) -> list[dict[str, object]]:
     """Calls of a model that ran on the host: each stands for one run of the report."""
-    model, found = model_of(reader), []
+    model, result = model_of(reader), []
     for trace in traces:
         for event, details in trace["details"].items():
             if model is not None and report_in(details) == model:
                 start_ns = int(trace["start_ns"][event]) - origin_ns
                 end_ns = start_ns + int(trace["duration_ns"][event])
-                found.append({"name": model, "from": start_ns / 1e3, "to": end_ns / 1e3})
+                result.append({"name": model, "from": start_ns / 1e3, "to": end_ns / 1e3})
     cycles = {"cycles_from": 0, "cycles_to": int(reader.info.get("total_cycles") or 0)}
-    return [{**run, **cycles} for run in found]
+    return [{**run, **cycles} for run in result]
 
 
 def report_in(details: str) -> object:
@@ -146,12 +146,12 @@ def _series(
     traces: list[dict[str, Any]], origin_ns: int
 ) -> tuple[list[dict[str, object]], dict[str, Ints]]:
     """Graphs, and two columns for each of their series: series_N_us and series_N."""
-    found: list[dict[str, object]] = []
+    result: list[dict[str, object]] = []
     columns: dict[str, Ints] = {}
     for trace in traces:
         for one in trace["series"]:
             step = max(1, -(-len(one["value"]) // MOST_SAMPLES))
-            columns[f"series_{len(found)}_us"] = (one["time_ns"][::step] - origin_ns) / 1e3
-            columns[f"series_{len(found)}"] = one["value"][::step]
-            found.append({name: str(one[name]) for name in ("graph", "name", "unit")})
-    return found, columns
+            columns[f"series_{len(result)}_us"] = (one["time_ns"][::step] - origin_ns) / 1e3
+            columns[f"series_{len(result)}"] = one["value"][::step]
+            result.append({name: str(one[name]) for name in ("graph", "name", "unit")})
+    return result, columns

@@ -39,8 +39,8 @@ def listTraceChannel() -> list[list[object]]:
 
 def createJsonMetadata(text: str) -> dict[str, object]:
     """Details of a tracepoint from JSON text."""
-    found = json.loads(text)
-    return found if isinstance(found, dict) else {"value": found}
+    result = json.loads(text)
+    return result if isinstance(result, dict) else {"value": result}
 
 
 class Tracepoint:

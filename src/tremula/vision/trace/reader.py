@@ -80,14 +80,14 @@ class TraceReader(DatabaseReader):
     def details(self) -> dict[int, str]:
         """JSON objects, as text, by event number, of the events that have details."""
         sql = f"SELECT details FROM events {_ORDER}"
-        found = {i: str(d) for i, (d,) in enumerate(self.execute(sql)) if d}
+        result = {i: str(d) for i, (d,) in enumerate(self.execute(sql)) if d}
         try:
-            is_whole = all(isinstance(json.loads(text), dict) for text in found.values())
+            is_whole = all(isinstance(json.loads(text), dict) for text in result.values())
         except (ValueError, RecursionError):
             is_whole = False
         if not is_whole:
             raise self.damaged("has an event whose details are not a JSON object")
-        return found
+        return result
 
     @cached_property
     def events(self) -> EventColumns:
@@ -104,31 +104,31 @@ class TraceReader(DatabaseReader):
     @cached_property
     def series(self) -> list[dict[str, object]]:
         """Graphs: name, unit, and columns of time and value for each series."""
-        found = []
+        result = []
         sql = "SELECT time_ns, value FROM samples WHERE series = ? ORDER BY time_ns"
         for number, *names in self.execute("SELECT id, graph, name, unit FROM series"):
             rows = self.execute(sql, (number,))
             times = self._times([t for t, _ in rows])
             values = self._numbers([v for _, v in rows], "f")
             named = zip(("graph", "name", "unit"), map(str, names), strict=True)
-            found.append({**dict(named), "time_ns": times, "value": values})
-        return found
+            result.append({**dict(named), "time_ns": times, "value": values})
+        return result
 
     @cached_property
     def heatmaps(self) -> list[dict[str, object]]:
         """Heat maps: edges, times, and counts as uint64[n_times, n_bins]."""
-        found = []
+        result = []
         sql = "SELECT time_ns, bin_quantities FROM heatmap_data WHERE heatmap = ? ORDER BY 1"
         for number, name, unit, edges in self.execute("SELECT id, name, unit, edges FROM heatmaps"):
             rows = self.execute(sql, (number,))
             listed, counts = self._counts(str(name), edges, [data for _, data in rows])
-            found.append(
+            result.append(
                 {
                     "name": str(name), "unit": str(unit), "edges": listed,
                     "time_ns": self._times([t for t, _ in rows]), "counts": counts,
                 }
             )  # fmt: skip
-        return found
+        return result
 
     def _counts(self, name: str, edges: str, blobs: list[bytes]) -> tuple[list[float], Ints]:
         """The edges of a heat map, and its counts: uint64[n_times, n_bins]."""
@@ -269,13 +269,13 @@ class Process:
         ]
 
     def thread(self, tid: int) -> Thread:
-        found = [t for t in self.threads if t.tid == tid]
-        if not found:
+        result = [t for t in self.threads if t.tid == tid]
+        if not result:
             raise MissingProfileData(
                 f"process {self.pid} has no thread {tid}.",
                 hint=f"it has {[t.tid for t in self.threads]}",
             )
-        return found[0]
+        return result[0]
 
 
 def openTrace(path: str | os.PathLike[str]) -> TraceReader:

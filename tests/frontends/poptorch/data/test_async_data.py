@@ -230,9 +230,9 @@ def test_types_are_those_of_the_first_batch(first, accessor):
     """Batches of other types are converted when they are written; a loss is an error."""
     types = [first, *(other for other in TYPES if other is not first)]
     small = accessor(Mapped(len(types), lambda i: torch.tensor([0, 1]).to(types[i])))
-    found = [batch.clone() for batch in small]
-    assert [batch.dtype for batch in found] == [first] * len(types)
-    assert all(batch.tolist() == [0, 1] for batch in found)
+    result = [batch.clone() for batch in small]
+    assert [batch.dtype for batch in result] == [first] * len(types)
+    assert all(batch.tolist() == [0, 1] for batch in result)
     # 0.1 changes even as a half, which may be: floats are rounded anyway.
     other = accessor([torch.tensor([0]).to(first), torch.tensor([0.1])])
     if first.is_floating_point:

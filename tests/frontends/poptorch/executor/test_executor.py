@@ -450,10 +450,10 @@ def test_numbers_of_each_weight(kind, is_compiled_first, on_tiles, monkeypatch):
         wrapped(X, Y)
     for name, weight in reference.named_parameters():
         torch.testing.assert_close(model.get_parameter(name), weight, rtol=1e-5, atol=1e-6)
-    found = optimizer.state_dict()
-    torch.testing.assert_close(found["ipu_param"], loaded["ipu_param"], rtol=1e-5, atol=1e-6)
+    result = optimizer.state_dict()
+    torch.testing.assert_close(result["ipu_param"], loaded["ipu_param"], rtol=1e-5, atol=1e-6)
     same = expected._optimizer.state_dict()["ipu_state"]
-    torch.testing.assert_close(found["ipu_state"], same, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(result["ipu_state"], same, rtol=1e-4, atol=1e-6)
     for group in optimizer.param_groups:
         group["lr"] = 0.0
     wrapped.setOptimizer(optimizer)  # sets those of all weights again
@@ -755,7 +755,7 @@ def test_a_recurrent_net_that_is_the_model(make):
     weights = list(net._flat_weights)
     with pytest.raises(RuntimeError):
         poptorch.inferenceModel(net)(x[..., :2])
-    found, _ = poptorch.inferenceModel(net)(x)
-    torch.testing.assert_close(found, wanted)
+    result, _ = poptorch.inferenceModel(net)(x)
+    torch.testing.assert_close(result, wanted)
     assert torch.equal(net(x)[0], wanted)
     assert all(a is b for a, b in zip(net._flat_weights, weights, strict=True))

@@ -139,8 +139,8 @@ def test_the_precision_of_products_is_the_scripts_choice(backend: str):
         for precision in ("highest", "high"):
             torch.set_float32_matmul_precision(precision)
             with configured(device="cuda", host=backend):
-                found, _ = poptorch.inferenceModel(copy.deepcopy(model))(x)
-            errors[precision] = float((found.double() - right).norm() / right.norm())
+                result, _ = poptorch.inferenceModel(copy.deepcopy(model))(x)
+            errors[precision] = float((result.double() - right).norm() / right.norm())
     finally:
         torch.set_float32_matmul_precision(before)
     assert errors["highest"] < 2e-6
@@ -168,7 +168,7 @@ def test_a_model_of_bfloat16_stays_one(backend: str):
         step.copyWeightsToHost()
     assert ours.linear.weight.dtype is torch.bfloat16
     assert losses[-1][0] < losses[0][0]
-    found, right = zip(*losses, strict=True)
-    torch.testing.assert_close(found, right, rtol=2e-2, atol=1e-3)
+    result, right = zip(*losses, strict=True)
+    torch.testing.assert_close(result, right, rtol=2e-2, atol=1e-3)
     weights = ours.linear.weight.float(), plain.linear.weight.detach().cpu().float()
     torch.testing.assert_close(*weights, rtol=2e-2, atol=2e-3)

@@ -149,9 +149,9 @@ def test_types(given, returned):
 def test_models_of_bfloat16_stay_models_of_bfloat16():
     """Inputs and results keep the type of the weights."""
     model, x = nn.Linear(4, 2).bfloat16(), torch.randn(3, 4).bfloat16()
-    found = run(x, model=model)
-    assert found.dtype is torch.bfloat16
-    torch.testing.assert_close(found, model(x))
+    result = run(x, model=model)
+    assert result.dtype is torch.bfloat16
+    torch.testing.assert_close(result, model(x))
 
 
 def test_constants_are_not_repeated():

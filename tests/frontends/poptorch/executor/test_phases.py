@@ -67,21 +67,21 @@ def sharded() -> Trained:
 def test_values_leave_between_phases(liveness, n_rows):
     """The same weights to the bit, whatever leaves; each phase fetches the weights it reads."""
     strategy = poptorch.SerialPhasedExecution("a", "b", "c").setTensorsLiveness(liveness)
-    found = Trained(strategy, weights_leave=True)
-    for ours, theirs in zip(sharded().weights, found.weights, strict=True):
+    result = Trained(strategy, weights_leave=True)
+    for ours, theirs in zip(sharded().weights, result.weights, strict=True):
         assert torch.equal(ours, theirs)
-    assert found.n_rows("activation") == n_rows
-    assert found.n_rows("parameter") == 6
+    assert result.n_rows("activation") == n_rows
+    assert result.n_rows("parameter") == 6
 
 
 @SMALL
 @pytest.mark.slow
 def test_parallel_phases_hide_what_they_fetch():
     """Chips of even and odd phases wait for their own transfers alone, so that these overlap."""
-    found = Trained(poptorch.ParallelPhasedExecution("a", "b", "c"), weights_leave=True)
-    for ours, theirs in zip(sharded().weights, found.weights, strict=True):
+    result = Trained(poptorch.ParallelPhasedExecution("a", "b", "c"), weights_leave=True)
+    for ours, theirs in zip(sharded().weights, result.weights, strict=True):
         assert torch.equal(ours, theirs)
-    assert found.cycles < sharded().cycles
+    assert result.cycles < sharded().cycles
 
 
 @pytest.mark.parametrize("strategy", ["SerialPhasedExecution", "PipelinedExecution"])

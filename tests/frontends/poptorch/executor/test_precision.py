@@ -134,7 +134,7 @@ def test_half_weights_are_trained(momentum):
         def forward(self, x):
             return poptorch.identity_loss(self.layer(x).float().square(), "mean")
 
-    found = []
+    result = []
     for dtype in (torch.float32, torch.float16):
         model = Wide(dtype)
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=momentum)
@@ -143,9 +143,9 @@ def test_half_weights_are_trained(momentum):
             for _ in range(3):
                 compiled(X.to(dtype))
             compiled.copyWeightsToHost()
-        found.append(model.layer.weight.detach().float())
-    torch.testing.assert_close(found[1], found[0], rtol=2e-2, atol=2e-3)
-    assert (found[0] - Wide(torch.float32).layer.weight).abs().max() > 0.01
+        result.append(model.layer.weight.detach().float())
+    torch.testing.assert_close(result[1], result[0], rtol=2e-2, atol=2e-3)
+    assert (result[0] - Wide(torch.float32).layer.weight).abs().max() > 0.01
 
 
 OPTIMIZERS = {
@@ -177,7 +177,7 @@ def test_half_weights_are_equal_on_host_and_tiles(name):
             y = self.last(F.relu(self.layer(x)))
             return poptorch.identity_loss(y.square(), "mean")
 
-    found = {}
+    result = {}
     for tiles in ("lazy", "run"):
         model, options = Half(), quiet()
         options.Training.gradientAccumulation(2)
@@ -186,8 +186,8 @@ def test_half_weights_are_equal_on_host_and_tiles(name):
             for _ in range(3):
                 compiled(X.half())
             compiled.copyWeightsToHost()
-        found[tiles] = [p.detach() for p in model.parameters()]
-    for host, tile in zip(found["lazy"], found["run"], strict=True):
+        result[tiles] = [p.detach() for p in model.parameters()]
+    for host, tile in zip(result["lazy"], result["run"], strict=True):
         assert host.dtype is torch.float16
         torch.testing.assert_close(host, tile, rtol=2.0**-10, atol=2.0**-14)
 
@@ -200,11 +200,11 @@ def test_stochastic_rounding_of_the_tiles():
             return x + 2.0**-12  # a quarter of the step between halves above one
 
     x = torch.ones(4096, dtype=torch.half)
-    found = {}
+    result = {}
     for by_chance in (False, True):
         options = poptorch.Options().randomSeed(1)
         options.Precision.enableStochasticRounding(by_chance)
         with configured(tiles="run"):
-            found[by_chance] = poptorch.inferenceModel(Add(), options)(x).float()
-    assert torch.equal(found[False], torch.ones(4096))
-    assert abs(float((found[True] - 1).mean()) - 2.0**-12) < 2.0**-15
+            result[by_chance] = poptorch.inferenceModel(Add(), options)(x).float()
+    assert torch.equal(result[False], torch.ones(4096))
+    assert abs(float((result[True] - 1).mean()) - 2.0**-12) < 2.0**-15

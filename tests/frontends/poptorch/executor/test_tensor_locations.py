@@ -104,11 +104,11 @@ def test_weights_are_fetched_by_every_part_that_reads_them():
 
     Equal layers are rows of one remote buffer; what is smaller than the least size stays.
     """
-    found = Trained(["Weight"], location=off_chip(least=41))
+    result = Trained(["Weight"], location=off_chip(least=41))
     # The first layer's weight has no reader in the backward pass: its input needs no gradient.
-    assert found.count(StepKind.REMOTE_READ) == 2 + 1 + 2
-    assert found.count(StepKind.REMOTE_WRITE) == 2
-    (buffer,) = found.executable.host.buffers.values()
+    assert result.count(StepKind.REMOTE_READ) == 2 + 1 + 2
+    assert result.count(StepKind.REMOTE_WRITE) == 2
+    (buffer,) = result.executable.host.buffers.values()
     assert (buffer.n_elements, buffer.repeats) == (1600, 2)
 
 

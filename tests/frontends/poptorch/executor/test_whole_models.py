@@ -131,7 +131,7 @@ def test_a_training_step_on_tiles_equals_the_host(kind: str):
     make, batch = CASES[kind]
     torch.manual_seed(0)
     start, inputs = make(), batch()
-    found = []
+    result = []
     for tiles in ("lazy", "run"):
         model = copy.deepcopy(start)
         with configured(tiles=tiles, device="cpu"):
@@ -141,8 +141,8 @@ def test_a_training_step_on_tiles_equals_the_host(kind: str):
             losses = [step(*inputs) for _ in range(2)]
         assert isinstance(step._compiled.core.session, TileSession) == (tiles == "run")
         step.copyWeightsToHost()
-        found.append((losses, dict(model.state_dict())))
-    (host_losses, host), (tile_losses, on_tiles) = found
+        result.append((losses, dict(model.state_dict())))
+    (host_losses, host), (tile_losses, on_tiles) = result
     torch.testing.assert_close(tile_losses, host_losses, rtol=1e-4, atol=1e-5)
     for name, value in host.items():
         torch.testing.assert_close(

@@ -76,8 +76,8 @@ def test_static_forms():
 
 def test_bins_beyond_the_length():
     """The smallest length is also the largest: the result never grows."""
-    found = on_host(lambda i: torch.bincount(i, minlength=6), torch.tensor([1, 1, 5]))
-    assert found.tolist() == [0, 2, 0, 0, 0, 1]
+    result = on_host(lambda i: torch.bincount(i, minlength=6), torch.tensor([1, 1, 5]))
+    assert result.tolist() == [0, 2, 0, 0, 0, 1]
 
 
 def test_writes_by_a_mask():

@@ -109,9 +109,9 @@ def test_several_outputs_and_no_tiles():
 
 def test_outside_of_a_model():
     """On the CPU it gives zeros like the examples."""
-    (found,) = poptorch.custom_op([X], "AAB", "test.ops", 1, [X], {"scale": 2.0})
-    assert found.shape == X.shape
-    assert not found.any()
+    (result,) = poptorch.custom_op([X], "AAB", "test.ops", 1, [X], {"scale": 2.0})
+    assert result.shape == X.shape
+    assert not result.any()
 
 
 def test_unregistered_operation():

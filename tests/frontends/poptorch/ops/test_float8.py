@@ -105,8 +105,8 @@ def test_layers_train():
             self.model = model
 
         def forward(self, x, y):
-            found = self.model(x)
-            return found, nn.functional.mse_loss(found, y)
+            result = self.model(x)
+            return result, nn.functional.mse_loss(result, y)
 
     with configured(host="eager", tiles="lazy"):
         optimizer = poptorch.optim.SGD(model.parameters(), lr=0.5)

@@ -430,8 +430,8 @@ def test_overlap_errors(function, options, text, has_all_options):
 
 def test_a_marked_output_can_be_used_as_well():
     """What is marked for output may go into other operations, before and after the mark."""
-    found = on_host(reused, X, options=overlap_options())
-    torch.testing.assert_close(found, (X + 1, 2 * X + 2))
+    result = on_host(reused, X, options=overlap_options())
+    torch.testing.assert_close(result, (X + 1, 2 * X + 2))
 
 
 def test_overlap_needs_an_output_mode():
@@ -460,8 +460,8 @@ def test_ctc_beam_search():
     certain = torch.full((4, 1, 3), -20.0)
     for step, label in enumerate([1, 1, 0, 1]):  # 1 1 _ 1 reads 1 1
         certain[step, 0, label] = 0.0
-    found = poptorch.ctc_beam_search_decoder(certain, torch.tensor([4], dtype=torch.int32))
-    assert found[2][0, 0, : found[1][0, 0]].tolist() == [1, 1]
+    result = poptorch.ctc_beam_search_decoder(certain, torch.tensor([4], dtype=torch.int32))
+    assert result[2][0, 0, : result[1][0, 0]].tolist() == [1, 1]
     with pytest.raises(poptorch.Error, match=re.escape("needs probs [T, N, C] and lengths [N]")):
         poptorch.ctc_beam_search_decoder(X, lengths)
 
@@ -627,10 +627,10 @@ def test_loops_and_prints_with_inductor(capfd):
         model = poptorch.inferenceModel(
             Model(lambda x: poptorch.ipu_print_tensor(poptorch.for_loop(2, body, [x])[0], "out"))
         )
-        found = model(X)
-    torch.testing.assert_close(found, (X * 2 + 1) * 2 + 1)
+        result = model(X)
+    torch.testing.assert_close(result, (X * 2 + 1) * 2 + 1)
     assert "out: (" in capfd.readouterr().err
-    assert len(flat(found)) == 1
+    assert len(flat(result)) == 1
 
 
 # -- recomputation in a pipeline -------------------------------------------------------------------
@@ -654,7 +654,7 @@ class Pipeline(nn.Module):
 def test_pipelines_compute_their_stages_again():
     """A pipeline trained on tiles recomputes its first stage and gives what the host gives."""
     x = torch.randn(12, 6, generator=torch.Generator().manual_seed(2))
-    found = []
+    result = []
     for tiles in ("lazy", "run"):
         model = Pipeline()
         options = quiet()
@@ -665,8 +665,8 @@ def test_pipelines_compute_their_stages_again():
             compiled(x)
             compiled.copyWeightsToHost()
         assert compiled._compiled.core.tiles.recomputed_stages == (0, 1)
-        found.append([p.detach().clone() for p in model.parameters()])
-    for on_the_host, by_tiles in zip(*found, strict=True):
+        result.append([p.detach().clone() for p in model.parameters()])
+    for on_the_host, by_tiles in zip(*result, strict=True):
         torch.testing.assert_close(by_tiles, on_the_host, rtol=1e-4, atol=1e-6)
     options = quiet()
     options._Popart.set("autoRecomputation", 0)

@@ -49,11 +49,11 @@ def test_kernels_for_gpus_without_triton(side):
     x, gradient = torch.randn(48, 9), torch.randn(32, 9)
     values = ours.values.detach()
     expected = sparse_mm(values, x, ours.pattern)
-    found = sparse_gpu._gathered_product(values, row_start, columns, x)
-    torch.testing.assert_close(found, expected)
-    found = sparse_gpu.sampled_product(gradient, x, rows, columns, side)
+    result = sparse_gpu._gathered_product(values, row_start, columns, x)
+    torch.testing.assert_close(result, expected)
+    result = sparse_gpu.sampled_product(gradient, x, rows, columns, side)
     expected = torch.ops.tremula.sparse_mm_values(gradient, x, ours.pattern.number)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(result, expected)
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_kernels_for_gpus_without_triton(side):
 def test_training_on_tiles_equals_the_host(side):
     """Three steps of a layer in a model: the same losses and weights."""
     x, target = torch.randn(6, 48), torch.randint(0, 32, (6,))
-    found = {}
+    result = {}
     for tiles in ("lazy", "run"):
         model = nn.Sequential(layer(side), nn.ReLU(), nn.Linear(32, 32))
         with torch.no_grad():
@@ -74,11 +74,11 @@ def test_training_on_tiles_equals_the_host(side):
                 _WithLoss(model, loss), options, torch.optim.SGD(model.parameters(), lr=0.1)
             )
             losses = [float(wrapped(x, target)[1]) for _ in range(3)]
-        found[tiles] = losses, model[0].values.detach().clone()
+        result[tiles] = losses, model[0].values.detach().clone()
         wrapped.destroy()
-    torch.testing.assert_close(found["run"][0], found["lazy"][0], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(found["run"][1], found["lazy"][1], rtol=1e-4, atol=1e-5)
-    assert found["lazy"][0][2] < found["lazy"][0][0]
+    torch.testing.assert_close(result["run"][0], result["lazy"][0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(result["run"][1], result["lazy"][1], rtol=1e-4, atol=1e-5)
+    assert result["lazy"][0][2] < result["lazy"][0][0]
 
 
 class _WithLoss(nn.Module):
@@ -267,8 +267,8 @@ def test_one_program_runs_many_patterns_on_tiles():
                 step.copyNamedBuffersToDevice()
             with torch.no_grad():
                 expected = nn.functional.linear(x, layer.to_dense(), layer.bias)
-            found, _ = step(x, target)
-            torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+            result, _ = step(x, target)
+            torch.testing.assert_close(result, expected, atol=1e-4, rtol=1e-4)
         step.destroy()
 
 

@@ -289,8 +289,8 @@ def test_half_accumulators_keep_a_running_mean(opts, accum_type, combined, chose
     is_running = is_training and accum_type is torch.float16 and not combined
     strategies = poptorch.MeanReductionStrategy
     expected = chosen if chosen is not None else strategies.Running if is_running else None
-    found = wrapped.options.Training.meanAccumulationAndReplicationReductionStrategy
-    assert found is (strategies.Post if expected is None else expected)
+    result = wrapped.options.Training.meanAccumulationAndReplicationReductionStrategy
+    assert result is (strategies.Post if expected is None else expected)
     untouched = strategies.Post if chosen is None else chosen
     assert opts.Training.meanAccumulationAndReplicationReductionStrategy is untouched
 

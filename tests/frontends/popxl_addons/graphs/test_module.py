@@ -45,8 +45,8 @@ def test_modules_in_modules_have_names():
         args = factories.init()
         (y,) = graph.bind(args).call(t)
         values = [args.first.weight, args.first.bias, args.a.weight, args.b.weight]
-    w, b, first, second, found = run(ir, *values, y)
-    np.testing.assert_allclose(found, (x @ w + b) @ first @ second, rtol=1e-5)
+    w, b, first, second, result = run(ir, *values, y)
+    np.testing.assert_allclose(result, (x @ w + b) @ first @ second, rtol=1e-5)
 
 
 class Cube(addons.Module):

@@ -44,8 +44,8 @@ def turned(x: torch.Tensor, rotary_dim: int) -> torch.Tensor:
     rates = 10000.0 ** (-torch.arange(0, rotary_dim, 2) / rotary_dim)
     angles = torch.outer(torch.arange(n), rates)[:, None]
     pairs = torch.view_as_complex(x[..., :rotary_dim].unflatten(-1, (-1, 2)).contiguous())
-    found = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
-    return torch.cat([found, x[..., rotary_dim:]], -1)
+    result = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
+    return torch.cat([result, x[..., rotary_dim:]], -1)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -111,10 +111,10 @@ def test_weights_of_4_bits(device):
     ir = popxl.Ir()
     with ir.main_graph:
         out = group_quantize_decompress(*(popxl.variable(part) for part in packed))
-    (found,) = run(ir, [out], device_of(device))
-    np.testing.assert_array_equal(found, group_quantize_decompress_numpy(*packed))
+    (result,) = run(ir, [out], device_of(device))
+    np.testing.assert_array_equal(result, group_quantize_decompress_numpy(*packed))
     half_step = packed[1].astype(np.float32).repeat(8, axis=1).reshape(6, 16) / 2
-    assert (np.abs(found - weight) <= half_step + 5e-3).all()
+    assert (np.abs(result - weight) <= half_step + 5e-3).all()
 
 
 def test_a_layer_with_weights_of_4_bits():
@@ -133,9 +133,9 @@ def test_a_layer_with_weights_of_4_bits():
         for name, data in zip(names, packed, strict=True):
             kind = np.uint16 if data.dtype == np.uint16 else np.float32
             session.write_variable_data(variables.get(name), data.astype(kind))
-        found = session.run()[stream]
+        result = session.run()[stream]
     expected = x @ group_quantize_decompress_numpy(*packed).astype(np.float32)
-    np.testing.assert_allclose(found, expected, atol=2e-2)
+    np.testing.assert_allclose(result, expected, atol=2e-2)
     with pytest.raises(ValueError, match="multiple of 4 that divides out_features, 16, got 6"):
         LinearGQ(16, group_size=6)
 
@@ -154,12 +154,12 @@ def test_scales_fill_the_range(dtype, factor):
         scale = fp8_amax_scale(t, dtype)
         fits = ops.pow2scale_cast_to_fp8(t, scale, dtype)
         back = ops.pow2scale_cast_from_fp8(fits, ops.negate(scale), popxl.float32)
-    found, numbers = run(ir, [scale, back])
+    result, numbers = run(ir, [scale, back])
     np.testing.assert_allclose(numbers, values, rtol=0.13, atol=np.abs(values).max() * 2e-3)
     cast = popxl.fp8_utils.host_pow2scale_cast_to_fp8
     back_again = popxl.fp8_utils.host_pow2scale_cast_from_fp8
-    if found < 31:
-        over = back_again(cast(values, dtype, int(found) + 1), popxl.float32)
+    if result < 31:
+        over = back_again(cast(values, dtype, int(result) + 1), popxl.float32)
         assert np.isnan(over[np.abs(values).argmax()])
 
 
@@ -190,9 +190,9 @@ def test_the_scale_that_loses_least(dtype, values):
         codes = there(values, dtype, scale, nan_on_overflow=False)
         return float(np.mean((back(codes, popxl.float32, -scale).astype(float) - values) ** 2))
 
-    found, scale = popxl.fp8_utils.host_fp8_mse_scale(values, dtype)
-    assert found == error(scale)
-    assert found <= min(error(s) for s in range(-31, 32)) * (1 + 1e-6)
+    result, scale = popxl.fp8_utils.host_fp8_mse_scale(values, dtype)
+    assert result == error(scale)
+    assert result <= min(error(s) for s in range(-31, 32)) * (1 + 1e-6)
     ir = popxl.Ir()
     with ir.main_graph:
         on_device = fp8_mse_scale(popxl.variable(values), dtype)
@@ -214,8 +214,8 @@ def test_a_layer_in_8_bit_floats(device, metric):
         given = grad.grad_graph_info.inputs_dict(info)
         gradients = grad.call(popxl.constant(dy), args=given)
         tensors = [info.outputs[0], *gradients, variables.weight]
-    found, dx, dw, db, weight = run(ir, tensors, device_of(device))
-    for got, want in ((found, x @ weight), (dx, dy @ weight.T), (dw, x.T @ dy)):
+    result, dx, dw, db, weight = run(ir, tensors, device_of(device))
+    for got, want in ((result, x @ weight), (dx, dy @ weight.T), (dw, x.T @ dy)):
         assert np.linalg.norm(got - want) < 0.1 * np.linalg.norm(want)
     np.testing.assert_allclose(db, dy.sum(0), rtol=1e-5, atol=1e-6)
 

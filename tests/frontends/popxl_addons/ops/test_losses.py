@@ -27,12 +27,12 @@ def test_ignored_labels_do_not_count(reduction):
         stream = popxl.d2h_stream(loss.shape, loss.dtype)
         ops.host_store(stream, loss)
     with popxl.Session(ir, "cpu") as session:
-        found = session.run()[stream]
+        result = session.run()[stream]
     expected = torch.nn.functional.cross_entropy(
         torch.from_numpy(logits), torch.from_numpy(labels).long(), ignore_index=2,
         reduction=reduction,
     )  # fmt: skip
-    for row in found:
+    for row in result:
         np.testing.assert_allclose(row, expected, rtol=1e-5, atol=1e-6)
 
 

@@ -50,9 +50,9 @@ def test_two_steps(step, sharded):
         state = factories.init()
         for _ in range(2):
             graph.bind(state).call(own, grad, popxl.constant(norm, popxl.float32))
-        found = gather_replica_sharded_tensor(own) if sharded else own
-        stream = popxl.d2h_stream(found.shape, found.dtype)
-        ops.host_store(stream, found)
+        result = gather_replica_sharded_tensor(own) if sharded else own
+        stream = popxl.d2h_stream(result.shape, result.dtype)
+        ops.host_store(stream, result)
         assert state.first_order.shape == ((4,) if sharded else (8,))
     with popxl.Session(ir, "cpu") as session:
         rows = session.run()[stream]

@@ -36,10 +36,10 @@ def test_running_means_of_gradients():
             call = graph.bind(args).call_with_info(popxl.constant(x))
             bound.call(one, args=gradient.grad_graph_info.inputs_dict(call))
         w, b = args.linear.weight, args.linear.bias
-        found = means.accum.linear.weight
-    w, b, found, n = run(ir, w, b, found, means.mean_accum_counter)
+        result = means.accum.linear.weight
+    w, b, result, n = run(ir, w, b, result, means.mean_accum_counter)
     expected = sum(x.T @ (1 - np.tanh(x @ w + b) ** 2) for x in (x1, x2)) / 2
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-6)
     assert n == 2
 
 

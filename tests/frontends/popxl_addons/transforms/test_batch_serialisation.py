@@ -34,9 +34,9 @@ def test_micro_batches_are_loaded_and_stored(io_mode):
         first.graph.bind(args).call(0)
         second.graph.bind(args).call(0)
     with popxl.Session(ir, "cpu") as session:
-        found = session.run({given: data})[taken]
+        result = session.run({given: data})[taken]
         w, b = (session.get_tensor_data(t) for t in (args.weight, args.bias))
-    np.testing.assert_allclose(found, (data @ w + b) @ w + b, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(result, (data @ w + b) @ w + b, rtol=1e-4, atol=1e-6)
 
 
 def test_gradients_of_micro_batches():
@@ -70,9 +70,9 @@ def test_gradients_of_micro_batches():
     with popxl.Session(ir, "cpu") as session:
         session.run({given: data, dy: np.ones_like(data)})
         w, b = (session.get_tensor_data(t) for t in (args.linear.weight, args.linear.bias))
-        found = session.get_tensor_data(means.accum.linear.bias)
+        result = session.get_tensor_data(means.accum.linear.bias)
     expected = (1 - np.tanh(data @ w + b) ** 2).sum(axis=1).mean(axis=0)
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    np.testing.assert_allclose(result, expected, rtol=1e-4)
 
 
 def test_what_loops_refuse():

@@ -31,9 +31,9 @@ def test_stages_pass_values_on():
                 ops.var_updates.accumulate_(total, result)
                 ops.host_store(taken, result)
     with popxl.Session(ir, "cpu") as session:
-        found = session.run({given: data})[taken]
+        matches = session.run({given: data})[taken]
         expected = (data * 2 + 1) * data
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(matches, expected)
         np.testing.assert_array_equal(session.get_tensor_data(total), expected.sum(0))
 
 

@@ -96,9 +96,9 @@ def test_inputs_and_results_are_complex(shape, is_conjugate):
     """A complex input is read, and a complex result given, in PyTorch's own form."""
     z = numbers(*shape)
     z = z.conj() if is_conjugate else z
-    (found,) = run_on_tiles(lambda z: z * 2, z)
-    assert found.dtype == torch.complex64
-    torch.testing.assert_close(found, z * 2)
+    (result,) = run_on_tiles(lambda z: z * 2, z)
+    assert result.dtype == torch.complex64
+    torch.testing.assert_close(result, z * 2)
 
 
 def test_what_has_no_rule_is_refused_by_name():

@@ -49,9 +49,9 @@ def test_lengths(n, is_inverse):
     """Products of small factors, primes, and lengths with a large prime factor."""
     z = draws(2, n, dtype=torch.complex64)
     transform = torch.fft.ifft if is_inverse else torch.fft.fft
-    (found,) = run_on_tiles(transform, z)
+    (result,) = run_on_tiles(transform, z)
     right = transform(z.to(torch.complex128))
-    assert (found - right).abs().max() <= 1e-6 * right.abs().max()
+    assert (result - right).abs().max() <= 1e-6 * right.abs().max()
 
 
 def test_sizes_that_cut_and_pad():
@@ -91,8 +91,8 @@ def test_short_time_transforms():
 @given(st.integers(1, 5000))
 def test_radices_are_factors(n):
     """They multiply to the length; one that is too large for a product is a prime."""
-    found = radices(n)
-    assert np.prod(found) == n
-    for factor in found:
+    result = radices(n)
+    assert np.prod(result) == n
+    for factor in result:
         is_prime = all(factor % d for d in range(2, int(factor**0.5) + 1))
         assert factor <= 64 or is_prime

@@ -40,8 +40,8 @@ def test_systems_and_determinants(step):
             (lambda a, b: torch.cholesky_solve(b, linalg.cholesky(positive(a))), a, b),
             (lambda a: torch.cholesky_inverse(linalg.cholesky(positive(a))), a),
         )  # fmt: skip
-        found = [part for case in cases[::step] for part in with_gradients(*case)]
-        return [*found, *linalg.slogdet(a), *linalg.lu_factor(a[..., :3])]
+        result = [part for case in cases[::step] for part in with_gradients(*case)]
+        return [*result, *linalg.slogdet(a), *linalg.lu_factor(a[..., :3])]
 
     assert_like_aten(function, draws(2, 5, 5), draws(2, 5, 3), rtol=1e-3, atol=1e-3)
 
@@ -65,9 +65,9 @@ def test_functions_of_spectra(step):
             (lambda m, b: linalg.lstsq(m, b).solution, m, b), (linalg.cond, a),
             (lambda m: linalg.matrix_norm(m, "nuc"), m), (lambda m: linalg.matrix_norm(m, 2), m),
         )  # fmt: skip
-        found = [part for case in cases[::step] for part in with_gradients(*case)]
+        result = [part for case in cases[::step] for part in with_gradients(*case)]
         residuals = linalg.lstsq(m, b, driver="gelsd")
-        return [*found, linalg.matrix_rank(a), *residuals]
+        return [*result, linalg.matrix_rank(a), *residuals]
 
     operands = draws(2, 4, 4), draws(2, 6, 3), draws(2, 6, 2)
     assert_like_aten(function, *operands, rtol=1e-3, atol=1e-3)
@@ -121,5 +121,5 @@ def test_singular_values_of_any_shape_and_rank(n_rows, n_columns, rank):
 
 def test_a_matrix_too_large_for_the_exponential_gives_nan():
     """Beyond the squarings of the program the result is NaN, never a wrong number."""
-    (found,) = run_on_tiles(torch.matrix_exp, torch.tensor([[-1e6, 0.0], [0.0, -1.0]]))
-    assert found.isnan().all()
+    (result,) = run_on_tiles(torch.matrix_exp, torch.tensor([[-1e6, 0.0], [0.0, -1.0]]))
+    assert result.isnan().all()

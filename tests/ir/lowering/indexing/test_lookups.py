@@ -247,8 +247,8 @@ def test_strict_mode_stops_at_an_index_out_of_range(name):
     """Strict mode names operation, module, range and line; without it such an index has no row."""
     function, wanted = OUT_OF_RANGE[name]
     table, indices = torch.randn(5, 3), torch.tensor([1, 7])
-    (found,) = run_on_tiles(function, table, indices)
-    assert found.isfinite().all()
+    (result,) = run_on_tiles(function, table, indices)
+    assert result.isfinite().all()
     with pytest.raises(ApplicationRuntimeError) as error:
         run_on_tiles(function, table, indices, engine_options={"debug.strict": True})
     assert f"aten::{name} in the model: an index is out of range, expected {wanted};" in str(
@@ -264,5 +264,5 @@ def test_strict_mode_lets_good_indices_pass():
         return [t[i - 2], F.nll_loss(t[:2], i, ignore_index=1)]
 
     table, indices = torch.randn(5, 3), torch.tensor([1, 0])
-    found = run_on_tiles(function, table, indices, engine_options={"debug.strict": True})
-    assert_close(found[0], table[indices - 2], "rows")
+    result = run_on_tiles(function, table, indices, engine_options={"debug.strict": True})
+    assert_close(result[0], table[indices - 2], "rows")

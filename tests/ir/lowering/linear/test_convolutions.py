@@ -46,12 +46,12 @@ def convolve(x, weight, bias, transposed, options):
 
 def tensors(cases, transposed, dtype):
     random = torch.Generator().manual_seed(5)
-    found = []
+    result = []
     for x, weight, options in cases:
         n_out = weight[1] * options.get("groups", 1) if transposed else weight[0]
         for shape in (x, weight, (n_out,)):
-            found.append(torch.randn(shape, generator=random).to(dtype))
-    return found
+            result.append(torch.randn(shape, generator=random).to(dtype))
+    return result
 
 
 @pytest.mark.slow

@@ -179,18 +179,18 @@ def test_what_is_multiplied_by_zero_is_not_read(bad):
     good = torch.arange(16.0).reshape(4, 4)
 
     def function(good, bad):
-        found = []
+        result = []
         for alpha, beta in FACTORS:
             x, bias = bad if alpha == 0 else good, bad if beta == 0 else good
             how = {"alpha": alpha, "beta": beta}
-            found += [
+            result += [
                 torch.addmm(bias, x, good, **how), torch.addmm(bias[0], x, good, **how),
                 torch.addmv(bias[0], x, good[0], **how),
                 torch.addbmm(bias, x[None], good[None], **how),
             ]  # fmt: skip
             if alpha:  # PyTorch's kernel for small matrices reads what alpha makes zero
-                found.append(torch.baddbmm(bias[None], x[None], good[None], **how))
-                found.append(torch.addr(bias, x[0], good[0], **how))
-        return found
+                result.append(torch.baddbmm(bias[None], x[None], good[None], **how))
+                result.append(torch.addr(bias, x[0], good[0], **how))
+        return result
 
     assert_like_aten(function, good, torch.full((4, 4), bad))

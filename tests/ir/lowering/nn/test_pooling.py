@@ -43,16 +43,16 @@ def test_maxima(dtype):
 
     def function(x):
         x = x.detach().requires_grad_()
-        found = []
+        result = []
         for window in (*WINDOWS, {"kernel_size": 2, "dilation": 3}):
             y, places = places_of(x, **window)
-            found += [y, places, gradient(y, x)]
+            result += [y, places, gradient(y, x)]
         results = (
             F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x[0], 2), F.max_pool1d(x[0], 3, 2),
             F.max_pool3d(x, (1, 2, 2)), F.max_pool2d(x.transpose(2, 3), 2),
         )  # fmt: skip
         return (
-            found
+            result
             + with_gradients(results, x)
             + list(torch.ops.aten.max_pool3d_with_indices(x, [2, 2, 2], [2, 2, 2]))
         )

@@ -5,7 +5,7 @@ import torch
 from torch import fx
 
 from tests.ir.like_aten import assert_like_aten
-from tremula.ir.host.in_place import write_over_dead_operands
+from tremula.ir.host.passes.in_place import write_over_dead_operands
 from tremula.ir.run.tile_run import capture_function
 
 pytestmark = pytest.mark.slow
@@ -67,12 +67,12 @@ def test_half_inference_and_partial_gradients():
         lstm_w, gru_w = weights[:4], weights[4:]
         zeros = x.new_zeros(1, 3, 6)
         settings = (True, 1, 0.0, True, False, False)
-        found = list(torch.lstm(x, [zeros, zeros], list(lstm_w), *settings))
-        found += torch.gru(x, zeros, list(gru_w), *settings)
+        result = list(torch.lstm(x, [zeros, zeros], list(lstm_w), *settings))
+        result += torch.gru(x, zeros, list(gru_w), *settings)
         x = x.detach().requires_grad_()
         _, h, c = torch.lstm(x, [zeros, zeros], list(lstm_w), *settings)
         return [
-            *found,
+            *result,
             torch.autograd.grad(h.sum(), x, retain_graph=True)[0],
             torch.autograd.grad(c.sum(), x)[0],
         ]

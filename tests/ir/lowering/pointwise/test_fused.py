@@ -108,7 +108,7 @@ def test_a_weight_has_three_expressions(optimizer: str):
 def test_folded_nodes_read_when_their_root_is_computed():
     """A node that is folded reads its operands later: nothing may write over them before."""
     folded, step = _step("adamw")
-    order = {node: place for place, node in enumerate(step.graph.nodes)}
+    order = {node: index for index, node in enumerate(step.graph.nodes)}
     places = folded.places(order)
     assert all(places[n] == max(order[r] for r in roots) for n, roots in folded.nodes.items())
     assert all(places[n] == order[n] for n in order if n not in folded.nodes)

@@ -62,9 +62,9 @@ def run_on_tiles(
     if rule is not None:
         session.write_states(rule.initial_state(trained(model)))
     session.set_hyper([0.1] * sum(slot.kind == "hyper" for slot in step.inputs))
-    found: list[Tensor] = []
-    session.run(list(zip(*inputs, strict=True)), lambda _, outputs: found.extend(outputs))
-    return TileRun(found, session.read_weights()[0], engine.clock.total_cycles, engine)
+    result: list[Tensor] = []
+    session.run(list(zip(*inputs, strict=True)), lambda _, outputs: result.extend(outputs))
+    return TileRun(result, session.read_weights()[0], engine.clock.total_cycles, engine)
 
 
 def trained(model: nn.Module) -> list[Tensor]:

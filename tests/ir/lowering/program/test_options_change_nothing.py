@@ -150,7 +150,7 @@ def check(schedule, kinds, mode, recomputation, recomputes_stages, how, n_io_til
     held = [n for n, size in sizes.items() if locations.weight.shards(size)]
     updated = [n for n, size in sizes.items() if n in held or locations.state.shards(size)]
     is_sharded = schedule.n_replicas > 1
-    found = run_on_tiles(
+    result = run_on_tiles(
         model,
         inputs,
         schedule,
@@ -161,7 +161,7 @@ def check(schedule, kinds, mode, recomputation, recomputes_stages, how, n_io_til
         recomputation=None if is_pipeline else recomputation,
     )
     weights, outputs = weights_on_host(model, inputs, rule, schedule)
-    for ours, theirs in zip(found.outputs, outputs, strict=True):
+    for ours, theirs in zip(result.outputs, outputs, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
-    for ours, theirs in zip(found.weights, weights, strict=True):
+    for ours, theirs in zip(result.weights, weights, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)

@@ -72,10 +72,10 @@ def run(
     session = TileSession(step, built, engine, repetition)
     session.write_weights(list(model.parameters()), list(model.buffers()))
     session.set_hyper([0.1] * sum(slot.kind == "hyper" for slot in step.inputs))
-    found: list[Tensor] = []
-    session.run(list(zip(*inputs, strict=True)), lambda _, outputs: found.extend(outputs))
+    result: list[Tensor] = []
+    session.run(list(zip(*inputs, strict=True)), lambda _, outputs: result.extend(outputs))
     weights, buffers = session.read_weights()
-    return Run(found, weights, buffers, engine.clock.total_cycles, engine)
+    return Run(result, weights, buffers, engine.clock.total_cycles, engine)
 
 
 class Chain(nn.Module):
@@ -107,8 +107,8 @@ def sgd(model: nn.Module):
 
 def test_iterations_ramp_up_and_down():
     """Stage s works on micro-batch t - s; a full pipeline is one loop."""
-    found = [(active, n) for (active,), n in iterations(3, 5)]
-    assert found == [((0,), 1), ((0, 1), 1), ((0, 1, 2), 3), ((1, 2), 1), ((2,), 1)]
+    result = [(active, n) for (active,), n in iterations(3, 5)]
+    assert result == [((0,), 1), ((0, 1), 1), ((0, 1, 2), 3), ((1, 2), 1), ((2,), 1)]
     assert [(active, n) for (active,), n in iterations(3, 1)] == [((0,), 1), ((1,), 1), ((2,), 1)]
 
 
@@ -189,9 +189,9 @@ def test_tied_weights(model, chips):
         model, [tokens, targets], chips, pipelined=True, rule=sgd(model), n_iterations=2,
         has_running_mean=True,
     )  # fmt: skip
-    for found in (many, mean):
-        torch.testing.assert_close(found.outputs, one.outputs)
-        torch.testing.assert_close(found.weights, one.weights)
+    for result in (many, mean):
+        torch.testing.assert_close(result.outputs, one.outputs)
+        torch.testing.assert_close(result.weights, one.weights)
 
 
 class Normed(nn.Module):
@@ -281,11 +281,11 @@ def test_a_full_pipeline_is_as_fast_as_its_slowest_stage():
 def test_stages_wait_for_transfers_only():
     """Between shifts and streams, no step of a training pipeline waits for another chip."""
     model, data = Apart(), [torch.randint(8, (6, 3)), torch.randint(8, (6, 3))]
-    found = run(model, data, (0, 1, 2), pipelined=True, rule=sgd(model)).engine
-    steps = zip(found.executable.steps, found.clock.joins, found.clock.executed, strict=True)
+    result = run(model, data, (0, 1, 2), pipelined=True, rule=sgd(model)).engine
+    steps = zip(result.executable.steps, result.clock.joins, result.clock.executed, strict=True)
     waiting = {step.name for step, joins, n in steps if joins and n > 1}
     assert waiting == {"shift", "Copy"}  # Copy: the streams
-    kinds = {step.kind.name for step in found.executable.steps if step.name == "shift"}
+    kinds = {step.kind.name for step in result.executable.steps if step.name == "shift"}
     assert kinds == {"COPY"}
 
 
@@ -295,8 +295,8 @@ def test_what_is_kept_takes_its_slots():
     model = Chain(3, 8, skips=False)
     data = [values(5, 4, 8), values(5, 4, 8, seed=1)]
     for recomputes, n_values in ((False, 2), (True, 1)):
-        found = run(model, data, (0, 1, 2), pipelined=True, rule=sgd(model), recomputes=recomputes)
-        table = found.engine.executable.variables
+        result = run(model, data, (0, 1, 2), pipelined=True, rule=sgd(model), recomputes=recomputes)
+        table = result.engine.executable.variables
         shapes = dict(zip(table.names, table.shapes, strict=True))
         assert shapes["ring0-4"] == (4 * 8 * n_values * 4,)
         assert shapes["ring1-3"] == (4 * 8 * n_values * 2,)

@@ -123,14 +123,14 @@ def test_interleaved_on_tiles():
     x = torch.randn(n, 2, 6, generator=torch.Generator().manual_seed(1))
     one_by_one = Schedule(1, n, 1, 1 / n, (0, 1, 2))
     grouped = replace(one_by_one, stage_of_block=(0, 1, 2))
-    found = [
+    result = [
         run_on_tiles(model, [x, x.flip(0)], schedule, rule=rule)
         for schedule in (one_by_one, grouped, replace(grouped, stride=2))
     ]
-    for other in found[1:]:
-        for ours, theirs in zip(found[0].outputs, other.outputs, strict=True):
+    for other in result[1:]:
+        for ours, theirs in zip(result[0].outputs, other.outputs, strict=True):
             assert torch.equal(ours, theirs)
-        for ours, theirs in zip(found[0].weights, other.weights, strict=True):
+        for ours, theirs in zip(result[0].weights, other.weights, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
-    memory = [r.engine.executable.analysis.memory.category("Variables").sum() for r in found]
+    memory = [r.engine.executable.analysis.memory.category("Variables").sum() for r in result]
     assert memory[0] < memory[2] < memory[1]

@@ -57,26 +57,26 @@ def test_transfers_run_beside_computing():
 def test_one_and_two_micro_batches_overlap_too():
     """Nothing to load behind the last micro-batch, nothing to store before the first."""
     for n in (1, 2):
-        found, plain = inferred(OVER_ACCUMULATION, 2, n=n), inferred("no_overlap", 2, n=n)
-        assert len(found.outputs) == n
-        for ours, theirs in zip(plain.outputs, found.outputs, strict=True):
+        result, plain = inferred(OVER_ACCUMULATION, 2, n=n), inferred("no_overlap", 2, n=n)
+        assert len(result.outputs) == n
+        for ours, theirs in zip(plain.outputs, result.outputs, strict=True):
             assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize("mode", [OVER_ACCUMULATION, OVER_ITERATIONS])
 def test_training_overlaps_within_and_across_iterations(mode):
     """Micro-batches of three iterations of two come in their order, whatever runs beside them."""
-    found = []
+    result = []
     for way in ("no_overlap", mode):
         model = Marked(way)
         rule = rule_from(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
         x = torch.randn(6, 4, 32, generator=torch.Generator().manual_seed(1))
         options, schedule = LoweringOptions(n_io_tiles=2), Schedule(3, 2, 1, 0.5)
         inputs = [x, x.flip(0)]
-        found.append(run_on_tiles(model, inputs, schedule, options, rule=rule, n_tiles=6))
-    for ours, theirs in zip(found[0].weights, found[1].weights, strict=True):
+        result.append(run_on_tiles(model, inputs, schedule, options, rule=rule, n_tiles=6))
+    for ours, theirs in zip(result[0].weights, result[1].weights, strict=True):
         assert torch.equal(ours, theirs)
-    assert found[1].cycles < found[0].cycles
+    assert result[1].cycles < result[0].cycles
 
 
 def test_a_prefetching_host_is_waited_for_once():

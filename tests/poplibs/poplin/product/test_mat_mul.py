@@ -206,8 +206,8 @@ def test_the_plan_foresees_the_cost(chip):
     poplin.mat_mul(graph, a, b, sequence)
     analysis: Any = tr.compile_graph(graph, sequence).analysis
     costs = analysis.costs
-    found = int((costs.exchange + costs.compute).sum())
-    assert found == pytest.approx(poplin.mat_mul_plan(graph, tr.FLOAT, *shapes).cycles, rel=0.1)
+    result = int((costs.exchange + costs.compute).sum())
+    assert result == pytest.approx(poplin.mat_mul_plan(graph, tr.FLOAT, *shapes).cycles, rel=0.1)
 
 
 def test_measured_products():

@@ -23,12 +23,12 @@ def labels_of_path(path, blank):
 
 def all_labels(data, blank):
     """The probability of every label sequence, from every path."""
-    found = {}
+    result = {}
     for path in product(range(data.shape[1]), repeat=len(data)):
         probability = np.exp(sum(float(data[t, c]) for t, c in enumerate(path)))
         key = labels_of_path(path, blank)
-        found[key] = found.get(key, 0.0) + probability
-    return found
+        result[key] = result.get(key, 0.0) + probability
+    return result
 
 
 def lengths(*values):
@@ -98,11 +98,11 @@ def test_a_wide_beam_finds_the_best_labels():
     """With a beam that drops nothing, inference ranks label sequences as all paths do."""
     data = log_probabilities(4, 1, 3, seed=2)
     options = {"beam_width": 40, "top_paths": 5}
-    found = run_op(
+    result = run_op(
         ctc_inference.beam_search_decoder_log_probabilities, [data, lengths(4)], options=options
     )
     ranked = sorted(all_labels(data[:, 0], 0).items(), key=lambda item: -item[1])[:5]
-    probabilities, counts, labels = (part[0] for part in found)
+    probabilities, counts, labels = (part[0] for part in result)
     for path, (expected, probability) in enumerate(ranked):
         assert tuple(labels[path, : counts[path]].tolist()) == expected
         assert np.isclose(np.exp(probabilities[path]), probability, rtol=1e-4)
@@ -116,5 +116,5 @@ def test_created_inputs_need_no_rearranging():
     assert (data.shape, labels.shape) == ((64, 2, 5), (2, 3))
     assert (data.type, labels.type) == (tr.FLOAT, tr.UNSIGNED_INT)
     tiles = [set(graph.get_tile_mapping(data[t, 0]).tile.tolist()) for t in range(64)]
-    assert all(len(found) == 1 for found in tiles)
+    assert all(len(result) == 1 for result in tiles)
     assert set.union(*tiles) == {0, 1}

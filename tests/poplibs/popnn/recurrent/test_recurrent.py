@@ -30,9 +30,9 @@ def test_reference_gradients_are_slopes(net):
         results = results if isinstance(results, tuple) else (results,)
         return sum((r * g).sum() for r, g in zip(results, gradients, strict=True))
 
-    found = training.reference(*operands, **sample.options)[1:]
-    assert len(found) == len(values)
-    for index, slope in enumerate(found):
+    result = training.reference(*operands, **sample.options)[1:]
+    assert len(result) == len(values)
+    for index, slope in enumerate(result):
         assert slope.shape == values[index].shape
         for at in (0, slope.size // 2, slope.size - 1):
             high, low = ([v.copy() for v in values] for _ in range(2))

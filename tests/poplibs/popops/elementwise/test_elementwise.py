@@ -113,23 +113,23 @@ def test_broadcasting_on_random_layouts(seed, data):
     ]
     random = np.random.default_rng(seed)
     arrays = [random.standard_normal(s).astype(np.float32) for s in (shape, *shapes)]
-    (found,) = run_op(on(_1 * _2 + _3), arrays, seed=seed)
-    assert (found == arrays[0] * arrays[1] + arrays[2]).all()
+    (result,) = run_op(on(_1 * _2 + _3), arrays, seed=seed)
+    assert (result == arrays[0] * arrays[1] + arrays[2]).all()
 
 
 def test_half_rounds_after_each_operation():
     """Half arithmetic rounds every result, as a half does."""
     a = RANDOM.uniform(1, 2, 64).astype(np.float16)
     b = RANDOM.uniform(1, 2, 64).astype(np.float16)
-    (found,) = run_op(on(_1 * _2 + _1), [a, b], HALF)
-    assert (found == a * b + a).all()
+    (result,) = run_op(on(_1 * _2 + _1), [a, b], HALF)
+    assert (result == a * b + a).all()
 
 
 def test_integers_wrap_inside_expressions():
     """An integer that overflows wraps before it is compared, as its type does."""
     big = np.array([2**31 - 1, 5], np.int32)
-    (found,) = run_op(on((_1 + 1) > _1), [big], INT)
-    assert found.tolist() == [False, True]
+    (result,) = run_op(on((_1 + 1) > _1), [big], INT)
+    assert result.tolist() == [False, True]
 
 
 def test_output_is_mapped_like_the_operand_that_is_spread_best():
@@ -262,8 +262,8 @@ def test_ring():
     engine = tr.Engine(graph, sequence).load()
     engine.write_tensor("x", np.zeros(4, np.float32))
     engine.run()
-    found = [engine.read_tensor(f"back-{d}").tolist() for d in range(3)]
-    assert found == [[3.0] * 4, [2.0] * 4, [1.0] * 4]
+    result = [engine.read_tensor(f"back-{d}").tolist() for d in range(3)]
+    assert result == [[3.0] * 4, [2.0] * 4, [1.0] * 4]
 
 
 def test_constant_texts():
@@ -298,5 +298,5 @@ def test_select_scalar_condition():
         return popops.select(graph, a, b, c, sequence)
 
     for value in (True, False):
-        (found,) = run_op(function, [X, Y, np.array([value])], FLOAT)
-        assert (found == (X if value else Y)).all()
+        (result,) = run_op(function, [X, Y, np.array([value])], FLOAT)
+        assert (result == (X if value else Y)).all()

@@ -28,9 +28,9 @@ def attribute_levels(samples: Iterable[BaseData], known: Levels | None = None) -
         for key, store in stores_of(data):
             for name, value in store.items():
                 if isinstance(value, Tensor) and name != "ptr":
-                    found = _fitting(data, store, name, value)
+                    result = _fitting(data, store, name, value)
                     place = (key, name)
-                    possible[place] = possible.get(place, {NODE, EDGE, GRAPH, ONE_ROW}) & found
+                    possible[place] = possible.get(place, {NODE, EDGE, GRAPH, ONE_ROW}) & result
     known = known or {}
     return {
         place: _choose(place[1], fitting, known.get(place)) for place, fitting in possible.items()

@@ -19,11 +19,11 @@ def voxel_grid(
     steps = _each(size, pos)
     counts = ((high - low) / steps).to(torch.int64) + 1
     places = ((pos - low) / steps).to(torch.int64)
-    found, n_voxels = torch.zeros_like(places[:, 0]), torch.ones_like(counts[0])
+    result, n_voxels = torch.zeros_like(places[:, 0]), torch.ones_like(counts[0])
     for d in range(pos.shape[1]):
-        found = found + places[:, d] * n_voxels
+        result = result + places[:, d] * n_voxels
         n_voxels = n_voxels * counts[d]
-    return found if batch is None else found + batch.to(torch.int64) * n_voxels
+    return result if batch is None else result + batch.to(torch.int64) * n_voxels
 
 
 def _each(value: Sizes, pos: Tensor) -> Tensor:

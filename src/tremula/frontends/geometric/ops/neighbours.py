@@ -88,11 +88,11 @@ def knn_interpolate(
     """Features at pos_y: means of those of the k nearest pos_x, weighted by 1 / distance²."""
     with torch.no_grad():
         distance = _distance(pos_x, pos_y, batch_x, batch_y)
-        places, found = _nearest(distance, k)
+        places, result = _nearest(distance, k)
         places = places.clamp(min=0)
         offset = pos_x[places] - pos_y.unsqueeze(1)
         weight = 1.0 / (offset * offset).sum(-1).clamp(min=1e-16)
-        weight = weight.masked_fill(~found, 0.0).unsqueeze(-1)
+        weight = weight.masked_fill(~result, 0.0).unsqueeze(-1)
     return (x[places] * weight).sum(1) / weight.sum(1).clamp(min=1e-16)
 
 

@@ -24,9 +24,9 @@ def sizes_of(dataset: Sequence[BaseData]) -> GraphSizes:
     known = getattr(dataset, "graph_sizes", None)
     if isinstance(known, GraphSizes):
         return known
-    found = _from_slices(dataset) if isinstance(dataset, InMemoryDataset) else None
-    if found is not None:
-        return found
+    result = _from_slices(dataset) if isinstance(dataset, InMemoryDataset) else None
+    if result is not None:
+        return result
     n_graphs = len(dataset)
     nodes, edges = np.empty(n_graphs, np.int64), np.empty(n_graphs, np.int64)
     for i in range(n_graphs):

@@ -44,11 +44,11 @@ def sample_neighbours(
     nodes = {kind: seeds.get(kind, none) for kind in kinds}
     begin = dict.fromkeys(kinds, 0)
     parts: dict[EdgeType, list[tuple[Tensor, Tensor, Tensor]]] = {kind: [] for kind in graph}
-    n_nodes = {kind: [len(found)] for kind, found in nodes.items()}
+    n_nodes = {kind: [len(result)] for kind, result in nodes.items()}
     n_edges: dict[EdgeType, list[int]] = {kind: [] for kind in graph}
     n_hops = max((len(counts) for counts in n_neighbours.values()), default=0)
     for hop in range(n_hops):
-        end = {kind: len(found) for kind, found in nodes.items()}
+        end = {kind: len(result) for kind, result in nodes.items()}
         for kind, incoming in graph.items():
             counts = n_neighbours[kind]
             count = counts[hop] if hop < len(counts) else 0
@@ -58,11 +58,11 @@ def sample_neighbours(
             parts[kind].append((row, col, edge))
             n_edges[kind].append(len(edge))
         begin = end
-        for kind, found in nodes.items():
-            n_nodes[kind].append(len(found) - end[kind])
+        for kind, result in nodes.items():
+            n_nodes[kind].append(len(result) - end[kind])
     joined = {
-        kind: [torch.cat([part[i] for part in found]) if found else none for i in range(3)]
-        for kind, found in parts.items()
+        kind: [torch.cat([part[i] for part in result]) if result else none for i in range(3)]
+        for kind, result in parts.items()
     }
     rows, cols, edges = ({kind: three[i] for kind, three in joined.items()} for i in range(3))
     return Sample(nodes, rows, cols, edges, n_nodes, n_edges)

@@ -68,13 +68,13 @@ def reduced(eqn: Equation, *values: Tensor) -> list[Value]:
     axes = _names(eqn)
     dims, names = [a for a in axes if isinstance(a, int)], [a for a in axes if type(a) is not int]
     groups = [_mesh(eqn, names).group(name) for name in names]
-    found: list[Value] = []
+    result: list[Value] = []
     for value in values:
         x = along(value, dims) if dims else value
         for size, stride in groups:
             x = torch.ops.tremula.group_all_reduce(x, operation, size, stride)
-        found.append(x)
-    return found
+        result.append(x)
+    return result
 
 
 @rule("axis_index")
@@ -118,8 +118,8 @@ def ppermute(eqn: Equation, x: Tensor) -> Tensor:
         source[end] = begin
     rows = torch.ops.tremula.group_all_gather(x, size, stride)
     chosen = torch.tensor(source, dtype=torch.int32)[_place(size, stride).reshape(1)]
-    found = rows.index_select(0, chosen.clamp(min=0))[0]
-    return torch.where(chosen >= 0, found, torch.zeros_like(found))
+    result = rows.index_select(0, chosen.clamp(min=0))[0]
+    return torch.where(chosen >= 0, result, torch.zeros_like(result))
 
 
 @rule("all_to_all")
@@ -149,8 +149,8 @@ def shard_map(eqn: Equation, *operands: Value) -> list[Value]:
 
     def mapped(*arrays: Any) -> list[Any]:  # noqa: ANN401
         cut = [_parts(x, cuts, mesh) for x, cuts in zip(arrays, ins, strict=True)]
-        found = _over_axes(body, mesh, ins)(*cut)
-        return [_whole(x, cuts, mesh) for x, cuts in zip(found, outs, strict=True)]
+        result = _over_axes(body, mesh, ins)(*cut)
+        return [_whole(x, cuts, mesh) for x, cuts in zip(result, outs, strict=True)]
 
     return by_definition(mapped, eqn.in_avals, operands)
 
@@ -164,13 +164,13 @@ def _over_axes(body: Callable, mesh: ReplicaMesh, ins: Sequence[Cuts]) -> Callab
 
 def _parts(x: Any, cuts: Cuts, mesh: ReplicaMesh) -> Any:  # noqa: ANN401
     """An array with a dimension in front for each axis that cuts it, in the mesh's order."""
-    shape, found = [], []
+    shape, result = [], []
     for size, names in zip(x.shape, cuts, strict=True):
         lengths = [mesh.group(name)[0] for name in names]
-        found += [(name, len(shape) + i) for i, name in enumerate(names)]
+        result += [(name, len(shape) + i) for i, name in enumerate(names)]
         shape += [*lengths, size // math.prod(lengths)]
     order = [name for name, _ in mesh.axes]
-    front = [place for _, place in sorted(found, key=lambda one: order.index(one[0]))]
+    front = [place for _, place in sorted(result, key=lambda one: order.index(one[0]))]
     rest = [i for i in range(len(shape)) if i not in front]
     return jnp.transpose(x.reshape(shape), (*front, *rest))
 
@@ -233,11 +233,11 @@ def _to_some(line: JaxprEqn, mesh: ReplicaMesh) -> list[JaxprEqn]:
     idle = [sorted(set(range(size)) - {pair[side] for pair in sent}) for side in (0, 1)]
 
     def passed(x: Any) -> Any:  # noqa: ANN401
-        found = lax.ppermute(x, name, [*sent, *zip(*idle, strict=True)])
+        result = lax.ppermute(x, name, [*sent, *zip(*idle, strict=True)])
         place = lax.axis_index(name)
         for end in idle[1]:
-            found = lax.select(place == end, lax.full_like(found, 0), found)
-        return found
+            result = lax.select(place == end, lax.full_like(result, 0), result)
+        return result
 
     x: Any = line.invars[0]
     plain = jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype)

@@ -89,8 +89,8 @@ def while_loop(eqn: Equation, *operands: Value) -> list[Value]:
     carried, avals = list(operands[n_cond + n_body :]), list(eqn.out_avals)
 
     def goes_on(*parts: Tensor) -> Tensor:
-        found = evaluate(eqn.params["cond_jaxpr"], [*first, *of_parts(list(parts), avals)])
-        (value,) = found
+        result = evaluate(eqn.params["cond_jaxpr"], [*first, *of_parts(list(parts), avals)])
+        (value,) = result
         assert isinstance(value, Tensor), "a condition is a boolean"
         return value
 
@@ -134,13 +134,13 @@ def scan(eqn: Equation, *operands: Value) -> list[Value]:
     state = active()
     n_parts = len(parts_of(carried))
     if state is None or length * len(body.jaxpr.eqns) <= MAX_UNROLLED:
-        found = _unrolled(step, parts_of(carried), parts_of(rows), length, is_reversed)
+        result = _unrolled(step, parts_of(carried), parts_of(rows), length, is_reversed)
     else:
-        found = record_scan(
+        result = record_scan(
             state, step, parts_of(carried), parts_of(rows), length, is_reversed=is_reversed
         )
-    last = of_parts(found[:n_parts], carried_avals)
-    return last + of_parts(found[n_parts:], list(eqn.out_avals[n_carried:]))
+    last = of_parts(result[:n_parts], carried_avals)
+    return last + of_parts(result[n_parts:], list(eqn.out_avals[n_carried:]))
 
 
 def _counts(eqn: Equation) -> tuple[int, int]:
@@ -157,8 +157,8 @@ def _unrolled(
     n = len(carried)
     made: list[list[Tensor]] = []
     for i in reversed(range(length)) if is_reversed else range(length):
-        found = step(*carried, *(row[i] for row in rows))
-        carried, others = found[:n], found[n:]
+        result = step(*carried, *(row[i] for row in rows))
+        carried, others = result[:n], result[n:]
         made.append(others)
     if is_reversed:
         made.reverse()

@@ -163,8 +163,8 @@ def top_k(eqn: Equation, x: Tensor) -> list[Value]:
         ordered(x, eqn.in_dtype), dim=axis, stable=True, descending=eqn.params.get("is_max_k", True)
     )
     k = eqn.params["k"]
-    found = ordered(values.narrow(axis, 0, k), eqn.in_dtype)
-    return [found, places.narrow(axis, 0, k).to(torch.int32)]
+    result = ordered(values.narrow(axis, 0, k), eqn.in_dtype)
+    return [result, places.narrow(axis, 0, k).to(torch.int32)]
 
 
 # -- running reductions ----------------------------------------------------------------------------
@@ -191,14 +191,14 @@ def cumprod(eqn: Equation, x: Tensor) -> Tensor:
 
 @rule("cummax")
 def cummax(eqn: Equation, x: Tensor) -> Tensor:
-    found = _running(eqn, ordered(x, eqn.dtype), lambda x, d: torch.cummax(x, d)[0])
-    return ordered(found, eqn.dtype)
+    result = _running(eqn, ordered(x, eqn.dtype), lambda x, d: torch.cummax(x, d)[0])
+    return ordered(result, eqn.dtype)
 
 
 @rule("cummin")
 def cummin(eqn: Equation, x: Tensor) -> Tensor:
-    found = _running(eqn, ordered(x, eqn.dtype), lambda x, d: torch.cummin(x, d)[0])
-    return ordered(found, eqn.dtype)
+    result = _running(eqn, ordered(x, eqn.dtype), lambda x, d: torch.cummin(x, d)[0])
+    return ordered(result, eqn.dtype)
 
 
 @rule("cumlogsumexp")

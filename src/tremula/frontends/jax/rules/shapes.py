@@ -172,14 +172,14 @@ def slices(eqn: Equation, x: Value) -> Value:
 
 def clamped_starts(starts: Sequence[Tensor], shape: Sequence[int], sizes: Sequence[int]) -> list:
     """Where a slice begins in each dimension, moved so that it ends inside; numbers if known."""
-    found = []
+    result = []
     for start, size, taken in zip(starts, shape, sizes, strict=True):
         number = 0 if size == taken else known_number(start)
         if number is None:
-            found.append(torch.clamp(start, 0, size - taken).to(torch.int32))
+            result.append(torch.clamp(start, 0, size - taken).to(torch.int32))
         else:
-            found.append(min(max(int(number), 0), size - taken))
-    return found
+            result.append(min(max(int(number), 0), size - taken))
+    return result
 
 
 @rule("dynamic_slice")

@@ -81,9 +81,9 @@ def tile_map(eqn: Equation, *rows: Tensor) -> list[Value]:
         return defined(primitive, *values, **attributes)
 
     mapped = jax.vmap(one, axis_size=len(eqn.params["tiles"]))
-    found = by_definition(mapped, eqn.in_avals, rows)
+    result = by_definition(mapped, eqn.in_avals, rows)
     tiles = list(eqn.params["tiles"])
-    return [torch.ops.tremula.on_tiles(x, tiles) for x in found]
+    return [torch.ops.tremula.on_tiles(x, tiles) for x in result]
 
 
 def _call(eqn: Equation, vertex: Any, attributes: dict[str, Any]) -> VertexCall:  # noqa: ANN401
@@ -119,11 +119,11 @@ def _translated(
     """The vertex that a registered function describes."""
     tiles = tuple(eqn.params["tiles"])
     avals = [ShapedArray(aval.shape[1:], aval.dtype) for aval in eqn.in_avals]
-    found: IpuTileMapEquation = primitive.ipu_translation(primitive, tiles, avals, attributes)
-    operands = found.operands
+    result: IpuTileMapEquation = primitive.ipu_translation(primitive, tiles, avals, attributes)
+    operands = result.operands
     if len(operands) != len(rows):
         raise JaxError(
-            f"the vertex {found.vname!r} of {found.pname!r} takes {len(operands)} operands, got"
+            f"the vertex {result.vname!r} of {result.pname!r} takes {len(operands)} operands, got"
             f" {len(rows)}."
         )
     shaped = [
@@ -131,19 +131,19 @@ def _translated(
         for row, info in zip(rows, operands, strict=True)
     ]
     temporary = {}
-    if found.tmp_space_name:
-        space = found.tmp_space_aval
-        temporary[found.tmp_space_name] = (tuple(space.shape), carrier(space.dtype))
-    fields = [*found.inputs_info, *found.outputs_info]
+    if result.tmp_space_name:
+        space = result.tmp_space_aval
+        temporary[result.tmp_space_name] = (tuple(space.shape), carrier(space.dtype))
+    fields = [*result.inputs_info, *result.outputs_info]
     call = VertexCall(
-        found.gp_filename,
-        found.vname,
+        result.gp_filename,
+        result.vname,
         tiles,
         tuple(info.name for info in operands),
-        {info.name: (tuple(info.shape), carrier(info.aval.dtype)) for info in found.outputs_info},
-        {i.name: i.constant_data for i in found.inputs_info if i.constant_data is not None},
+        {info.name: (tuple(info.shape), carrier(info.aval.dtype)) for info in result.outputs_info},
+        {i.name: i.constant_data for i in result.inputs_info if i.constant_data is not None},
         temporary,
-        {one.name: one.value for one in (*found.attributes_i32, *found.attributes_f32)},
+        {one.name: one.value for one in (*result.attributes_i32, *result.attributes_f32)},
         {info.name: info.dtype.value[0] for info in fields if is_wrapped(info.aval.dtype)},
     )
     return list(vertices(shaped, call))

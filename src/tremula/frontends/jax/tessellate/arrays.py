@@ -45,10 +45,10 @@ class TileShardedArray:
 
     @classmethod
     def tree_unflatten(cls, tiles: tuple, children: tuple) -> "TileShardedArray":
-        found = object.__new__(cls)  # JAX also builds trees of things that have no shape
-        object.__setattr__(found, "array", children[0])
-        object.__setattr__(found, "tiles", tiles)
-        return found
+        result = object.__new__(cls)  # JAX also builds trees of things that have no shape
+        object.__setattr__(result, "array", children[0])
+        object.__setattr__(result, "tiles", tiles)
+        return result
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -188,15 +188,15 @@ def tile_data_barrier(*arrays: TileShardedArray) -> Any:
         raise TypeError("Tile barrier inputs must be `TileShardedArray` instances.")
     if len(arrays) == 1:
         return arrays[0]
-    found = barrier_p.bind(*(one.array for one in arrays), tiles=tuple(a.tiles for a in arrays))
-    return tuple(TileShardedArray(x, one.tiles) for x, one in zip(found, arrays, strict=True))
+    result = barrier_p.bind(*(one.array for one in arrays), tiles=tuple(a.tiles for a in arrays))
+    return tuple(TileShardedArray(x, one.tiles) for x, one in zip(result, arrays, strict=True))
 
 
 tile_barrier = tile_data_barrier
 
 
 def _tiles(tiles: Sequence[int]) -> tuple[int, ...]:
-    found = tuple(int(tile) for tile in tiles)
-    if any(tile < 0 for tile in found):
-        raise ValueError(f"tiles are numbered from 0, got {found}.")
-    return found
+    result = tuple(int(tile) for tile in tiles)
+    if any(tile < 0 for tile in result):
+        raise ValueError(f"tiles are numbered from 0, got {result}.")
+    return result

@@ -263,10 +263,10 @@ def make_ipu_vector1d_worker_offsets_and_sizes(
 ) -> np.ndarray:
     """(first vector, number of vectors) of each worker; the last may overlap the one before."""
     grain, share, n_full, left = _shares(size, vector_size, num_workers, allow_overlap, grain_size)
-    found = np.zeros((num_workers, 2), np.int64)
-    found[:n_full, 0] = share * np.arange(n_full)
-    found[:n_full, 1] = share
+    result = np.zeros((num_workers, 2), np.int64)
+    result[:n_full, 0] = share * np.arange(n_full)
+    result[:n_full, 1] = share
     if n_full < num_workers:
         last = -(-left // (grain * vector_size)) * grain
-        found[n_full] = size // vector_size - last, last
-    return found.astype(wdtype)
+        result[n_full] = size // vector_size - last, last
+    return result.astype(wdtype)

@@ -53,14 +53,14 @@ def tile_map(primitive: Primitive | None, *args: TileShardedArray, **attributes:
     tiles = tuple(int(tile) for tile in tiles) if tiles else args[0].tiles
     if not is_vertex(primitive):  # attributes for the hardware choose what the compiler chooses
         attributes = {n: value for n, value in attributes.items() if not n.startswith("ipu_")}
-    found = map_p.bind(
+    result = map_p.bind(
         *(one.array for one in args),
         mapped=primitive,
         attributes=tuple(sorted(attributes.items())),
         tiles=tiles,
         sync=sync,
     )
-    results = tuple(TileShardedArray(x, tiles) for x in found)
+    results = tuple(TileShardedArray(x, tiles) for x in result)
     return results if primitive.multiple_results else results[0]
 
 

@@ -31,11 +31,11 @@ def adopt(primitive: Primitive, function: Callable) -> None:
 
 
 def _shapes(function: Callable, *avals: ShapedArray, **params: Any) -> Any:
-    found = jax.eval_shape(
+    result = jax.eval_shape(
         lambda *xs: function(*xs, **params),
         *(jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals),
     )
-    return jax.tree_util.tree_map(lambda one: ShapedArray(one.shape, one.dtype), found)
+    return jax.tree_util.tree_map(lambda one: ShapedArray(one.shape, one.dtype), result)
 
 
 def _replicated(x: Any, *, tiles: tuple[int, ...]) -> Any:
@@ -46,8 +46,8 @@ def _mapped(*rows: Any, mapped: Primitive, attributes: tuple, tiles: tuple, sync
     """What a tile computes for each row: `vmap` over tiles."""
 
     def one(*values: Any) -> list[Any]:
-        found = defined(mapped, *values, **dict(attributes))
-        return list(found) if isinstance(found, tuple | list) else [found]
+        result = defined(mapped, *values, **dict(attributes))
+        return list(result) if isinstance(result, tuple | list) else [result]
 
     return jax.vmap(one, axis_size=len(tiles))(*rows)
 

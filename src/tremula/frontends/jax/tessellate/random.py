@@ -89,8 +89,8 @@ def tile_get_hw_seeds(tiles: Sequence[int]) -> TileShardedArray:
     On the host, those that were set last; zeros before.
     """
     places = tuple(int(tile) for tile in tiles)
-    found = get_hw_seeds_p.bind(tiles=places, n_workers=get_ipu_num_worker_contexts())
-    return TileShardedArray(found, places)
+    result = get_hw_seeds_p.bind(tiles=places, n_workers=get_ipu_num_worker_contexts())
+    return TileShardedArray(result, places)
 
 
 def tile_set_hw_seeds(seeds: TileShardedArray) -> TileShardedArray:

@@ -41,13 +41,13 @@ class IPUInfeedQueue:
 
     def take(self, n_batches: int) -> list[Any]:
         """The next batches; an error if there are fewer."""
-        found = []
+        result = []
         for batch in self._batches:
-            found.append(batch)
-            if len(found) == n_batches:
-                return found
+            result.append(batch)
+            if len(result) == n_batches:
+                return result
         raise refuse(
-            f"a loop of {n_batches} rounds met the end of its data set after {len(found)} batches.",
+            f"a loop of {n_batches} rounds met the end of its data set after {len(result)} batches.",
             hint="repeat() the data set, or run fewer rounds",
         )
 

@@ -124,14 +124,14 @@ def run_loop(function: Callable[..., Any], args: Sequence[Any], n_replicas: int)
     more = repetition.n_micro_batches - 1
     batches = [*first, *(infeed.take(more) if infeed is not None and more else [])]
     flat = [_flat(batches[i] if infeed is not None else None, given) for i in range(more + 1)]
-    found = [
+    result = [
         keras.tree.pack_sequence_as(compiled.loop.result, results)
         for results in compiled.program.run(flat)
     ]
     if outfeed is not None:
-        for enqueued, _ in found:
+        for enqueued, _ in result:
             outfeed.enqueue(*enqueued)
-    returned = found[-1][1]
+    returned = result[-1][1]
     return returned[0] if returned else None
 
 
@@ -199,10 +199,10 @@ def _iterator(arg: Any) -> Any:  # noqa: ANN401
 
 
 def _only(objects: Sequence[Any], kind: type, what: str) -> Any:  # noqa: ANN401
-    found = [o for o in objects if isinstance(o, kind)]
-    if len(found) > 1:
-        raise refuse(f"a compiled loop has one {what}; this one reads {len(found)}.")
-    return found[0] if found else None
+    result = [o for o in objects if isinstance(o, kind)]
+    if len(result) > 1:
+        raise refuse(f"a compiled loop has one {what}; this one reads {len(result)}.")
+    return result[0] if result else None
 
 
 def _reachable(function: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
@@ -212,17 +212,17 @@ def _reachable(function: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
     names = code.co_names if code is not None else ()
     module = getattr(inner, "__globals__", {})
     cells = [cell.cell_contents for cell in getattr(inner, "__closure__", None) or ()]
-    found = [*args, *cells, *(module[name] for name in names if name in module)]
+    result = [*args, *cells, *(module[name] for name in names if name in module)]
     owner = getattr(inner, "__self__", None)
-    unique = {id(value): value for value in (*found, owner, inner) if value is not None}
+    unique = {id(value): value for value in (*result, owner, inner) if value is not None}
     return list(unique.values())
 
 
 def _variables(objects: Sequence[Any]) -> list[Any]:
-    found: dict[int, Any] = {}
+    result: dict[int, Any] = {}
     for each in objects:
         if isinstance(each, keras.Variable):
-            found[id(each)] = each
+            result[id(each)] = each
         elif isinstance(each, keras.layers.Layer | keras.metrics.Metric | keras.Optimizer):
-            found.update({id(v): v for v in each.variables})
-    return list(found.values())
+            result.update({id(v): v for v in each.variables})
+    return list(result.values())

@@ -66,19 +66,19 @@ def assignments_of(
 ) -> list[Any]:
     """An assignment for every call of a layer, in order."""
     of_layer, of_model = _kinds(model)
-    found, numbers = [], {}
+    result, numbers = [], {}
     for layer, node in invocations(model):
         number = numbers.get(id(layer), 0)
         numbers[id(layer)] = number + 1
         path = (*prefix, (id(layer), number))
         stage = (assigned or {}).get(path, stage_of(layer, node))
         if isinstance(layer, keras.Model) and stage is None:
-            found.append(of_model(layer, node, assignments_of(layer, assigned, path)))
+            result.append(of_model(layer, node, assignments_of(layer, assigned, path)))
         elif isinstance(model, keras.Sequential):
-            found.append(of_layer(layer, pipeline_stage=stage))
+            result.append(of_layer(layer, pipeline_stage=stage))
         else:
-            found.append(of_layer(layer, node_index=node, pipeline_stage=stage))
-    return found
+            result.append(of_layer(layer, node_index=node, pipeline_stage=stage))
+    return result
 
 
 def _kinds(model: keras.Model) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -102,7 +102,7 @@ def assigned_stages(
                 f" {kinds[0].__name__} or {kinds[1].__name__}.",
                 hint="change what model.get_pipeline_stage_assignment() gives",
             )
-    found: dict[Path, int] = {}
+    result: dict[Path, int] = {}
     numbers: dict[int, int] = {}
     for layer, node in expected:
         number = numbers.get(id(layer), 0)
@@ -110,20 +110,20 @@ def assigned_stages(
         each = _matching(model, given, layer, node)
         path = (*prefix, (id(layer), number))
         if isinstance(each, _NestedModel):
-            found.update(assigned_stages(layer, each.pipeline_stage_assignments, path))
+            result.update(assigned_stages(layer, each.pipeline_stage_assignments, path))
             continue
         if not isinstance(each.pipeline_stage, int) or each.pipeline_stage < 0:
             raise refuse(
                 f"layer {layer.name!r} of {model.name!r} is assigned to the pipeline stage"
                 f" {each.pipeline_stage!r}; a stage is a whole number from 0 on."
             )
-        found[path] = each.pipeline_stage
+        result[path] = each.pipeline_stage
     if len(given) != len(expected):
         raise refuse(
             f"{len(given)} assignments for {len(expected)} calls of layers of {model.name!r}.",
             hint="change what model.get_pipeline_stage_assignment() gives",
         )
-    return found
+    return result
 
 
 def _matching(model: keras.Model, given: list[Any], layer: Any, node: int) -> Any:  # noqa: ANN401
@@ -146,12 +146,12 @@ def summary(model: keras.Model, assigned: dict[Path, int] | None) -> str:
 
 
 def _rows(assignments: Sequence[Any], prefix: str = "") -> list[tuple[str, str, str, str]]:
-    found = []
+    result = []
     for each in assignments:
         if isinstance(each, _NestedModel):
-            found += _rows(each.pipeline_stage_assignments, f"{prefix}{each.nested_model.name}/")
+            result += _rows(each.pipeline_stage_assignments, f"{prefix}{each.nested_model.name}/")
             continue
         stage = "none" if each.pipeline_stage is None else str(each.pipeline_stage)
         layer, node = each.layer, getattr(each, "node_index", 0)
-        found.append((f"{prefix}{layer.name}", type(layer).__name__, str(node), stage))
-    return found
+        result.append((f"{prefix}{layer.name}", type(layer).__name__, str(node), stage))
+    return result

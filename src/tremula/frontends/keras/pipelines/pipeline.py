@@ -75,9 +75,9 @@ def pipeline_of(
     model: keras.Model, options: PipelineOptions | None, assigned: dict[Path, int] | None
 ) -> Pipeline | None:
     """The pipeline of a model; None if none of its layers has a stage."""
-    found: dict[Path, int | None] = dict(stages_of(model))
-    found.update(assigned or {})
-    stages = sorted({stage for stage in found.values() if stage is not None})
+    result: dict[Path, int | None] = dict(stages_of(model))
+    result.update(assigned or {})
+    stages = sorted({stage for stage in result.values() if stage is not None})
     if options is None and not stages:
         return None
     if options is None:
@@ -102,7 +102,7 @@ def pipeline_of(
         raise refuse(
             f"device_mapping has {len(options.device_mapping)} entries for {n_stages} stages."
         )
-    return Pipeline(model, found, n_stages, options)
+    return Pipeline(model, result, n_stages, options)
 
 
 def n_replicas(pipeline: Pipeline | None, n_chips: int) -> int:

@@ -71,11 +71,11 @@ def _noting_stage(plain: Callable) -> Callable:
 def _noting_node(plain: Callable) -> Callable:
     def __call__(self: Layer, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, N807
         before = len(self._inbound_nodes)
-        found = plain(self, *args, **kwargs)
+        result = plain(self, *args, **kwargs)
         if len(self._inbound_nodes) > before:
             notes = self.__dict__.setdefault(_CALLED_IN, {})
             notes[len(self._inbound_nodes) - 1] = _entered[-1]
-        return found
+        return result
 
     return __call__
 
@@ -94,28 +94,28 @@ def invocations(model: keras.Model) -> list[tuple[Layer, int]]:
     if isinstance(model, keras.Sequential) or not hasattr(model, "_nodes_by_depth"):
         own = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
         return [(layer, 0) for layer in own]
-    found = []
+    result = []
     for depth in sorted(model._nodes_by_depth, reverse=True):
         for node in model._nodes_by_depth[depth]:
             layer = node.operation
             if isinstance(layer, Layer) and not node.is_input:
-                found.append((layer, layer._inbound_nodes.index(node)))
-    return found
+                result.append((layer, layer._inbound_nodes.index(node)))
+    return result
 
 
 def stages_of(model: keras.Model, prefix: Path = ()) -> dict[Path, int | None]:
     """The stage of every call of a layer that is no model itself."""
-    found: dict[Path, int | None] = {}
+    result: dict[Path, int | None] = {}
     numbers: dict[int, int] = {}
     for layer, node in invocations(model):
         number = numbers.get(id(layer), 0)
         numbers[id(layer)] = number + 1
         path, stage = (*prefix, (id(layer), number)), stage_of(layer, node)
         if isinstance(layer, keras.Model) and stage is None:
-            found.update(stages_of(layer, path))
+            result.update(stages_of(layer, path))
         else:
-            found[path] = stage
-    return found
+            result[path] = stage
+    return result
 
 
 # -- while a step is recorded ----------------------------------------------------------------------

@@ -57,9 +57,9 @@ OTHER_FRAMEWORK = "runs another framework's code"
 @cache
 def layer_cases() -> dict[str, LayerCase]:
     """All layers by name; aliases are rows of what they name."""
-    found = [*_core(), *_convolutions(), *_pooling(), *_shapes(), *_recurrent()]
-    found += [*_norms(), *_merging(), *_attention(), *_preprocessing(), *_augmentation()]
-    return {case.name: case for case in found}
+    result = [*_core(), *_convolutions(), *_pooling(), *_shapes(), *_recurrent()]
+    result += [*_norms(), *_merging(), *_attention(), *_preprocessing(), *_augmentation()]
+    return {case.name: case for case in result}
 
 
 def names_of_keras() -> dict[str, str]:
@@ -75,11 +75,11 @@ def names_of_keras() -> dict[str, str]:
 
 def _of(family: str, *inputs: Input, **rows: Any) -> list[LayerCase]:  # noqa: ANN401
     """Cases of one family over the same inputs: a layer's arguments, or how to make it."""
-    found = []
+    result = []
     for name, given in rows.items():
         make = given if callable(given) else _maker(name, given)
-        found.append(LayerCase(name, family, make, inputs))
-    return found
+        result.append(LayerCase(name, family, make, inputs))
+    return result
 
 
 def _maker(name: str, arguments: dict[str, Any] | tuple[Any, ...]) -> Callable[[], Any]:
@@ -177,7 +177,7 @@ def _convolutions() -> list[LayerCase]:
 
 
 def _pooling() -> list[LayerCase]:
-    found = []
+    result = []
     for rank, source in ((1, SEQUENCE), (2, IMAGE), (3, VOLUME)):
         for kind in ("Average", "Max"):
             rows = {
@@ -185,8 +185,8 @@ def _pooling() -> list[LayerCase]:
                 f"Global{kind}Pooling{rank}D": (),
                 f"Adaptive{kind}Pooling{rank}D": (2,),
             }
-            found += _of("pooling", source, **rows)
-    return found
+            result += _of("pooling", source, **rows)
+    return result
 
 
 def _shapes() -> list[LayerCase]:

@@ -36,9 +36,9 @@ def generated(name: str, n_samples: int) -> Callable[..., Arrays]:
 
 def generated_datasets(n_samples: int) -> ModuleType:
     """The module `keras.datasets` with images that are generated."""
-    found = ModuleType("tensorflow.keras.datasets", "Images, generated.")
+    result = ModuleType("tensorflow.keras.datasets", "Images, generated.")
     for name in _KINDS:
         own = ModuleType(f"tensorflow.keras.datasets.{name}", "Images, generated.")
         own.load_data = generated(name, n_samples)  # pyright: ignore[reportAttributeAccessIssue]
-        setattr(found, name, own)
-    return found
+        setattr(result, name, own)
+    return result

@@ -93,20 +93,20 @@ def as_tensorflow(synthetic_samples: int | None = None) -> ModuleType:
 def _modules(synthetic_samples: int | None) -> dict[str, ModuleType]:
     """All modules by their full names."""
     own_keras = _like("tensorflow.keras", keras)
-    found = {"tensorflow.keras": own_keras}
+    result = {"tensorflow.keras": own_keras}
     for name in _OF_KERAS:
         part = getattr(keras, name, None)
         if part is not None:
-            found[f"tensorflow.keras.{name}"] = part
+            result[f"tensorflow.keras.{name}"] = part
     if synthetic_samples is not None:
-        found["tensorflow.keras.datasets"] = generated_datasets(synthetic_samples)
-    for path, part in list(found.items())[1:]:
+        result["tensorflow.keras.datasets"] = generated_datasets(synthetic_samples)
+    for path, part in list(result.items())[1:]:
         setattr(own_keras, path.rpartition(".")[2], part)
     own_keras.__dict__["ipu"] = ipu
     python = _StandIn("tensorflow.python")
     python.__dict__.update(ipu=ipu, __path__=[])
-    found["tensorflow.python"] = python
-    found["tensorflow.python.ipu"] = ipu
+    result["tensorflow.python"] = python
+    result["tensorflow.python.ipu"] = ipu
     for name, part in (
         ("config", config),
         ("ipu_strategy", strategy),
@@ -116,17 +116,17 @@ def _modules(synthetic_samples: int | None) -> dict[str, ModuleType]:
         ("ipu_outfeed_queue", ipu.ipu_outfeed_queue),
         ("pipelining_ops", ipu.pipelining_ops),
     ):
-        found[f"tensorflow.python.ipu.{name}"] = part  # pyright: ignore[reportArgumentType]
-    found["tensorflow"] = _top(own_keras, python)
-    return found
+        result[f"tensorflow.python.ipu.{name}"] = part  # pyright: ignore[reportArgumentType]
+    result["tensorflow"] = _top(own_keras, python)
+    return result
 
 
 def _like(name: str, module: ModuleType) -> ModuleType:
     """A module with everything public of another."""
-    found = _StandIn(name)
+    result = _StandIn(name)
     public = {n: value for n, value in vars(module).items() if not n.startswith("_")}
-    found.__dict__.update(public, __path__=[])
-    return found
+    result.__dict__.update(public, __path__=[])
+    return result
 
 
 def _top(own_keras: ModuleType, python: ModuleType) -> ModuleType:

@@ -74,10 +74,10 @@ class _Rounds:
     def run(self, number: int, is_open: object, values: list[Any]) -> tuple[Any, list[Any]]:
         step = known(np.array(number, np.int64))
         entered = is_open if isinstance(is_open, Tensor) else known(np.array(True))
-        found = self.context.run_body(self.body, [step, entered, *values])
-        for scan, value in zip(self.scans, found[self.n_state + 1 :], strict=True):
+        result = self.context.run_body(self.body, [step, entered, *values])
+        for scan, value in zip(self.scans, result[self.n_state + 1 :], strict=True):
             scan.append(value)
-        return found[0], found[1 : self.n_state + 1]
+        return result[0], result[1 : self.n_state + 1]
 
     def refuse_many(self, number: int) -> None:
         if self.context.device is not None and number >= MAX_ROUNDS:
@@ -96,10 +96,10 @@ class _Rounds:
         bring_in, values = self.context.bring_in, [self.context.bring_in(v) for v in values]
         for step in range(number, limit):
             self.refuse_many(step)
-            again, found = self.run(step, is_open, values)
+            again, result = self.run(step, is_open, values)
             values = [
                 torch.where(is_open, bring_in(new), old)
-                for new, old in zip(found, values, strict=True)
+                for new, old in zip(result, values, strict=True)
             ]
             is_open = torch.logical_and(is_open, bring_in(again))
         return values
@@ -158,15 +158,15 @@ def scan(
     out_axes = scan_output_axes or [0] * n_outputs
     out_flips = scan_output_directions or [0] * n_outputs
     joined = [
-        _stack(context, found[::-1] if flip else found, axis)
-        for found, axis, flip in zip(outputs, out_axes, out_flips, strict=True)
+        _stack(context, result[::-1] if flip else result, axis)
+        for result, axis, flip in zip(outputs, out_axes, out_flips, strict=True)
     ]
     return (*values, *joined)
 
 
 def _slices(x: Tensor, axis: int, reverse: bool) -> Callable[[int], Tensor] | list[Tensor]:
-    found = list(torch.unbind(x, axis))
-    return found[::-1] if reverse else found
+    result = list(torch.unbind(x, axis))
+    return result[::-1] if reverse else result
 
 
 def _scanned(
@@ -175,9 +175,9 @@ def _scanned(
     n_state = len(values)
     outputs: list[list[Tensor]] = [[] for _ in body.outputs[n_state:]]
     for slices in zip(*inputs, strict=True):
-        found = context.run_body(body, [*values, *slices])
-        values = found[:n_state]
-        for output, value in zip(outputs, found[n_state:], strict=True):
+        result = context.run_body(body, [*values, *slices])
+        values = result[:n_state]
+        for output, value in zip(outputs, result[n_state:], strict=True):
             output.append(value)
     return values, outputs
 
@@ -203,7 +203,7 @@ def scan_8(
             for x, flip in zip(operands[n_state:], flips, strict=True)
         ]
         values, outputs = _scanned(context, body, [x[i] for x in operands[:n_state]], inputs)
-        joined = [_filled(_stack(context, found), n_steps) for found in outputs]
+        joined = [_filled(_stack(context, matches), n_steps) for matches in outputs]
         for result, value in zip(results, (*values, *joined), strict=True):
             result.append(value)
     return tuple(_stack(context, result) for result in results)

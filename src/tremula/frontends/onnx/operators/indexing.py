@@ -21,8 +21,8 @@ def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
         return np.take(x, indices.numpy(), axis)
     axis = axis % x.dim()
     places = _wrapped(indices, x.shape[axis])
-    found = x.index_select(axis, places.reshape(-1))
-    return found.reshape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
+    result = x.index_select(axis, places.reshape(-1))
+    return result.reshape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
 
 @operator("GatherElements", since=11)
@@ -41,8 +41,8 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     n_index = indices.shape[-1]
     columns = [_wrapped(tuples[..., i], inner.shape[1 + i]) for i in range(n_index)]
     rows = torch.arange(n_batch, device=x.device).unsqueeze(1).expand(tuples.shape[:2])
-    found = inner[(rows, *columns)]
-    return found.reshape((*indices.shape[:-1], *x.shape[batch_dims + n_index :]))
+    result = inner[(rows, *columns)]
+    return result.reshape((*indices.shape[:-1], *x.shape[batch_dims + n_index :]))
 
 
 _REDUCE = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
@@ -83,10 +83,10 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
     table = x.reshape(int(np.prod(rows)), row_size)
     values = updates.reshape(-1, row_size)
     if reduction == "none":
-        found = table.scatter(0, places, values)
+        result = table.scatter(0, places, values)
     else:
-        found = table.scatter_reduce(0, places, values, _REDUCE[reduction])
-    return found.reshape(x.shape)
+        result = table.scatter_reduce(0, places, values, _REDUCE[reduction])
+    return result.reshape(x.shape)
 
 
 @operator("TensorScatter", since=24)
@@ -143,8 +143,8 @@ def compress(x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor
 def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tensor, ...]:
     """Distinct elements or slices, first places, places in the result, and counts."""
     array = (x.float() if x.dtype is torch.bfloat16 else x).numpy()
-    found = np.unique(array, True, True, True, axis=axis)
-    values, first, inverse, counts = found
+    result = np.unique(array, True, True, True, axis=axis)
+    values, first, inverse, counts = result
     inverse = inverse.reshape(-1)
     if not sorted:
         order = np.argsort(first)

@@ -89,10 +89,10 @@ def bit_shift(a: Tensor, b: Tensor, *, direction: str) -> Tensor:
 @operator("IsInf", since=10)
 def is_infinite(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
     """Infinite in one of the directions asked for."""
-    found = torch.zeros_like(x, dtype=torch.bool)
+    result = torch.zeros_like(x, dtype=torch.bool)
     if detect_positive:
-        found = found | (x == torch.inf)
-    return found | (x == -torch.inf) if detect_negative else found
+        result = result | (x == torch.inf)
+    return result | (x == -torch.inf) if detect_negative else result
 
 
 @operator("Where", since=9)

@@ -239,8 +239,8 @@ def _running(
     if exclusive:
         before = torch.full_like(x.narrow(axis, 0, 1), first)
         x = torch.cat([before, x.narrow(axis, 0, x.shape[axis] - 1)], axis)
-    found = function(x, axis, dtype=x.dtype)
-    return found.flip(axis) if reverse else found
+    result = function(x, axis, dtype=x.dtype)
+    return result.flip(axis) if reverse else result
 
 
 @operator("Affine")
@@ -359,8 +359,8 @@ def softsign(x: Tensor) -> Tensor:
 def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
     """Towards zero by bias; 0 between -lambd and lambd."""
     zero = torch.zeros_like(x)
-    found = torch.where(x > lambd, x - bias, torch.where(x < -lambd, x + bias, zero))
-    return found.to(x.dtype)
+    result = torch.where(x > lambd, x - bias, torch.where(x < -lambd, x + bias, zero))
+    return result.to(x.dtype)
 
 
 def rows_and_columns(x: Tensor, axis: int) -> Tensor:

@@ -78,10 +78,10 @@ def conv_transpose(
     if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         wanted = output_shape or [s * t for s, t in zip(x.shape[2:], strides, strict=True)]
         pads = _transposed_pads(full, wanted[-n:], upper=auto_pad == "SAME_UPPER")
-    found = _CONV_TRANSPOSE[n](x, weight, bias, strides, [0] * n, [0] * n, group, dilations)
+    result = _CONV_TRANSPOSE[n](x, weight, bias, strides, [0] * n, [0] * n, group, dilations)
     pads = pads or [0] * (2 * n)
     ends = [p - e for p, e in zip(pads[n:], more, strict=True)]
-    return with_pads(found, [-p for p in (*pads[:n], *ends)])
+    return with_pads(result, [-p for p in (*pads[:n], *ends)])
 
 
 def _transposed_pads(full: list[int], wanted: list[int], *, upper: bool) -> list[int]:
@@ -198,8 +198,8 @@ def max_pool(
         pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[n - 1]
         return (pool(wide, kernel_shape, steps, even, spread).to(x.dtype),)
     pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[n - 1]
-    found, places = pool(wide, kernel_shape, steps, even, spread, False, True)
-    return found.to(x.dtype), _flat_places(places, wide, x, offsets, storage_order)
+    result, places = pool(wide, kernel_shape, steps, even, spread, False, True)
+    return result.to(x.dtype), _flat_places(places, wide, x, offsets, storage_order)
 
 
 def _least(dtype: torch.dtype) -> float:
@@ -316,9 +316,9 @@ def max_unpool(
 def _unpooled_larger(x: Tensor, places: Tensor, small: list[int], shape: list[int]) -> Tensor:
     """Into a shape larger than a pooling without padding had: places count in the smaller one."""
     zeros = torch.zeros(_n(small), dtype=x.dtype, device=x.device)
-    found = zeros.scatter(0, places.reshape(-1), x.reshape(-1)).reshape(small)
+    result = zeros.scatter(0, places.reshape(-1), x.reshape(-1)).reshape(small)
     pads = [0] * len(shape) + [want - have for want, have in zip(shape, small, strict=True)]
-    return padded(found, pads, "constant", 0)
+    return padded(result, pads, "constant", 0)
 
 
 def _n(shape: list[int]) -> int:

@@ -61,8 +61,8 @@ def batch_norm(
     """With the statistics given, or in training with the batch's, and running ones as results."""
     if not training_mode:
         return (_normalised(x, scale, bias, mean, var, epsilon),)
-    found = _of_batch(x, scale, bias, mean, var, epsilon, momentum)
-    return found[:3]
+    result = _of_batch(x, scale, bias, mean, var, epsilon, momentum)
+    return result[:3]
 
 
 def _batch_norm(
@@ -107,9 +107,9 @@ def _of_batch(
     axes = [axis for axis in range(x.dim()) if axis != 1]
     own_mean = x.mean(axes)
     own_var = x.var(axes, correction=0)
-    found = _normalised(x, scale, bias, own_mean, own_var, epsilon)
+    result = _normalised(x, scale, bias, own_mean, own_var, epsilon)
     kept = mean * momentum + own_mean * (1 - momentum)
-    return found, kept, var * momentum + own_var * (1 - momentum), own_mean, own_var
+    return result, kept, var * momentum + own_var * (1 - momentum), own_mean, own_var
 
 
 @operator("InstanceNormalization")
@@ -132,18 +132,18 @@ def layer_norm(
     wide = x.to(element_type(stash_type).held)
     shape = list(x.shape[axis:]) if axis else list(x.shape)
     fits = list(scale.shape) == shape and (bias is None or list(bias.shape) == shape)
-    found, mean, inverse = torch.native_layer_norm(
+    result, mean, inverse = torch.native_layer_norm(
         wide,
         shape,
         scale.to(wide.dtype) if fits else None,
         bias.to(wide.dtype) if fits and bias is not None else None,
         epsilon,
     )
-    found = found.to(x.dtype)
+    result = result.to(x.dtype)
     if not fits:
-        found = found * scale
-        found = found if bias is None else found + bias
-    return found, mean, inverse
+        result = result * scale
+        result = result if bias is None else result + bias
+    return result, mean, inverse
 
 
 @operator("RMSNormalization", since=23)
@@ -179,9 +179,9 @@ def group_norm(
 ) -> Tensor:
     """Scale and bias are one for each channel."""
     wide = x.to(element_type(stash_type).held)
-    found = F.group_norm(wide, num_groups, eps=epsilon).to(x.dtype)
+    result = F.group_norm(wide, num_groups, eps=epsilon).to(x.dtype)
     shape = (-1, *[1] * (x.dim() - 2))
-    return found * scale.reshape(shape) + bias.reshape(shape)
+    return result * scale.reshape(shape) + bias.reshape(shape)
 
 
 @operator("LRN")

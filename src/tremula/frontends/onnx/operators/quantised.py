@@ -80,9 +80,9 @@ def dequantize_linear(
     wide = x.to(torch.float32) if x.dtype is not torch.int32 else x
     if zero_point is not None:
         wide = wide - _spread(zero_point, x, axis, block_size).to(wide.dtype)
-    found = wide.to(torch.float32) * _spread(scale, x, axis, block_size).to(torch.float32)
+    result = wide.to(torch.float32) * _spread(scale, x, axis, block_size).to(torch.float32)
     number = output_dtype or context.input_types[1]
-    return cast_to(found, number)
+    return cast_to(result, number)
 
 
 @operator("DynamicQuantizeLinear", since=11)
@@ -91,8 +91,8 @@ def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     high, low = x.amax().clamp(min=0), x.amin().clamp(max=0)
     scale = (high - low) / 255
     zero_point = torch.round(-low / scale).clamp(0, 255)
-    found = (torch.round(x / scale) + zero_point).clamp(0, 255)
-    return found.to(torch.uint8), scale, zero_point.to(torch.uint8)
+    result = (torch.round(x / scale) + zero_point).clamp(0, 255)
+    return result.to(torch.uint8), scale, zero_point.to(torch.uint8)
 
 
 def _centred(x: Tensor, zero_point: Tensor | None, axis: int) -> Tensor:
@@ -146,8 +146,8 @@ def conv_integer(
     if weight[0].numel() * 255 * 255 >= 1 << 24:
         wide = (wide[0].to(torch.float64), wide[1].to(torch.float64))
     sizes = {"dilations": dilations, "kernel_shape": kernel_shape, "pads": pads}
-    found = conv(*wide, auto_pad=auto_pad, group=group, strides=strides, **sizes)
-    return found.to(torch.int32)
+    result = conv(*wide, auto_pad=auto_pad, group=group, strides=strides, **sizes)
+    return result.to(torch.int32)
 
 
 def _requantised(found: Tensor, scale: Tensor, zero_point: Tensor, number: int) -> Tensor:
@@ -171,10 +171,10 @@ def qlinear_matmul(
 ) -> Tensor:
     """A product of bytes with scales, as bytes."""
     wide = _centred(a, a_zero_point, a.dim() - 2), _centred(b, b_zero_point, b.dim() - 1)
-    found = _exact_product(*wide).to(torch.float32)
+    result = _exact_product(*wide).to(torch.float32)
     scales = [_row(a_scale, a.dim() - 2, a.dim()), _row(b_scale, b.dim() - 1, b.dim()), y_scale]
     a_size, b_size, y_size = (s.to(torch.float32) for s in scales)
-    return _requantised(found, a_size * b_size / y_size, y_zero_point, context.input_types[7])
+    return _requantised(result, a_size * b_size / y_size, y_zero_point, context.input_types[7])
 
 
 def _row(value: Tensor, axis: int, n_axes: int) -> Tensor:

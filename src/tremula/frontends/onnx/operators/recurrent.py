@@ -86,7 +86,7 @@ def _run(
     outputs, finals = [], []
     for index, (x, step, state) in enumerate(zip(projected, steps, states, strict=True)):
         is_reverse = direction == "reverse" or index == 1
-        found: list[Tensor] = []
+        result: list[Tensor] = []
         values = tuple(state)
         times = range(x.shape[0])
         for time in reversed(times) if is_reverse else times:
@@ -94,11 +94,11 @@ def _run(
             if lengths is not None:
                 is_inside = (lengths > time).unsqueeze(1)
                 new = tuple(torch.where(is_inside, a, b) for a, b in zip(new, values, strict=True))
-                found.append(torch.where(is_inside, new[0], torch.zeros_like(new[0])))
+                result.append(torch.where(is_inside, new[0], torch.zeros_like(new[0])))
             else:
-                found.append(new[0])
+                result.append(new[0])
             values = new
-        outputs.append(torch.stack(found[::-1] if is_reverse else found))
+        outputs.append(torch.stack(result[::-1] if is_reverse else result))
         finals.append(list(values))
     return torch.stack(outputs, 1), [list(column) for column in zip(*finals, strict=True)]
 

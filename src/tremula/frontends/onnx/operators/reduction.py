@@ -135,10 +135,10 @@ def argmin(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: in
 
 def _place(function: Callable, x: Tensor, axis: int, keepdims: int, last: int) -> Tensor:
     if last:
-        found = x.shape[axis] - 1 - function(x.flip(axis), axis, keepdim=bool(keepdims))
+        result = x.shape[axis] - 1 - function(x.flip(axis), axis, keepdim=bool(keepdims))
     else:
-        found = function(x, axis, keepdim=bool(keepdims))
-    return found.to(torch.int64)
+        result = function(x, axis, keepdim=bool(keepdims))
+    return result.to(torch.int64)
 
 
 @operator("TopK", until=9)

@@ -78,8 +78,8 @@ def sequence_map(
     results: list[list[Tensor]] = [[] for _ in body.outputs]
     for i, item in enumerate(items):
         more = [other[i] if isinstance(other, list) else other for other in others]
-        found = context.run_body(body, [item, *more])
-        for result, value in zip(results, found, strict=True):
+        matches = context.run_body(body, [item, *more])
+        for result, value in zip(results, matches, strict=True):
             result.append(value)
     return tuple(results)
 

@@ -47,10 +47,10 @@ def _dft(x: Tensor, length: int | None, axis: int, inverse: bool, onesided: bool
     if x.shape[-1] == 1 and onesided:
         return torch.view_as_real(torch.fft.rfft(x[..., 0], length, axis).resolve_conj())
     transform = torch.fft.ifft if inverse else torch.fft.fft
-    found = transform(_as_complex(x), length, axis)
+    result = transform(_as_complex(x), length, axis)
     if onesided:
-        found = found.narrow(axis, 0, found.shape[axis] // 2 + 1)
-    return torch.view_as_real(found.resolve_conj())
+        result = result.narrow(axis, 0, result.shape[axis] // 2 + 1)
+    return torch.view_as_real(result.resolve_conj())
 
 
 def _as_complex(x: Tensor) -> Tensor:
@@ -103,13 +103,15 @@ def mel_weight_matrix(
     mels = np.arange(count + 2) * (edges[1] - edges[0]) / (count + 2) + edges[0]
     hertz = 700 * (10 ** (mels / 2595) - 1)
     places = ((n_fft + 1) * hertz // float(rate)).astype(int)
-    found = np.zeros((n_fft // 2 + 1, count), np.float32)
+    result = np.zeros((n_fft // 2 + 1, count), np.float32)
     for i in range(count):
         begin, middle, end = places[i : i + 3]
         if middle == begin:
-            found[middle, i] = 1
+            result[middle, i] = 1
         else:
-            found[begin : middle + 1, i] = (np.arange(begin, middle + 1) - begin) / (middle - begin)
+            result[begin : middle + 1, i] = (np.arange(begin, middle + 1) - begin) / (
+                middle - begin
+            )
         if end > middle:
-            found[middle:end, i] = (end - np.arange(middle, end)) / (end - middle)
-    return known(found).to(element_type(output_datatype).held)
+            result[middle:end, i] = (end - np.arange(middle, end)) / (end - middle)
+    return known(result).to(element_type(output_datatype).held)

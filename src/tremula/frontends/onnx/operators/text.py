@@ -22,8 +22,8 @@ def string_concat(a: Strings, b: Strings) -> Strings:
 def regex_full_match(x: Strings, *, pattern: str) -> Tensor:
     """Whether all of a text matches."""
     rule = re.compile(pattern)
-    found = [rule.fullmatch(text) is not None for text in x.reshape(-1)]
-    return known(np.array(found, bool).reshape(x.shape))
+    result = [rule.fullmatch(text) is not None for text in x.reshape(-1)]
+    return known(np.array(result, bool).reshape(x.shape))
 
 
 @operator("StringSplit", since=20)
@@ -56,8 +56,8 @@ def string_normalizer(
     rows = x.reshape(-1) if x.ndim == 1 else x[0]
     kept = [t for t in rows if (t if is_case_sensitive else t.lower()) not in words]
     change = {"LOWER": str.lower, "UPPER": str.upper}.get(case_change_action, str)
-    found = np.array([change(text) for text in kept] or [""], object)
-    return found if x.ndim == 1 else found.reshape(1, -1)
+    result = np.array([change(text) for text in kept] or [""], object)
+    return result if x.ndim == 1 else result.reshape(1, -1)
 
 
 @operator("TfIdfVectorizer", since=9, static=("x",))
@@ -79,16 +79,16 @@ def tf_idf_vectorizer(
     grams = _grams_of_pool(pool, ngram_counts)
     array = x.numpy() if isinstance(x, torch.Tensor) else x
     rows = array.reshape(1, -1) if array.ndim == 1 else array
-    found = np.zeros((len(rows), max(ngram_indexes) + 1), np.float32)
-    for row, items in zip(found, rows, strict=True):
+    result = np.zeros((len(rows), max(ngram_indexes) + 1), np.float32)
+    for row, items in zip(result, rows, strict=True):
         for gram in _grams_of_row(items.tolist(), min_gram_length, max_gram_length, max_skip_count):
             if gram in grams:
                 row[ngram_indexes[grams[gram]]] += 1
     if mode != "TF":
-        scale = np.ones(found.shape[1], np.float32)
+        scale = np.ones(result.shape[1], np.float32)
         scale[ngram_indexes] = weights if weights is not None else 1
-        found = (found > 0 if mode == "IDF" else found) * scale
-    return known(found.astype(np.float32).reshape(*array.shape[:-1], -1))
+        result = (result > 0 if mode == "IDF" else result) * scale
+    return known(result.astype(np.float32).reshape(*array.shape[:-1], -1))
 
 
 def _grams_of_pool(pool: list, starts: list[int]) -> dict[tuple, int]:
@@ -102,10 +102,10 @@ def _grams_of_pool(pool: list, starts: list[int]) -> dict[tuple, int]:
 
 
 def _grams_of_row(items: list, least: int, most: int, max_skip: int) -> list[tuple]:
-    found = []
+    result = []
     for n in range(least, most + 1):
         for skip in range(max_skip + 1 if n > 1 else 1):
             step = skip + 1
             last = len(items) - (n - 1) * step
-            found += [tuple(items[i : i + n * step : step]) for i in range(max(last, 0))]
-    return found
+            result += [tuple(items[i : i + n * step : step]) for i in range(max(last, 0))]
+    return result

@@ -91,7 +91,7 @@ def gradient(
     with torch.enable_grad():
         variables = [x.detach().requires_grad_() for x in operands[: len(xs)]]
         others = zip(zs or [], operands[len(xs) :], strict=True)
-        found = context.recompute({**dict(zip(xs, variables, strict=True)), **dict(others)}, [y])
-        gradients = torch.autograd.grad(found[y].sum(), variables, allow_unused=True)
+        result = context.recompute({**dict(zip(xs, variables, strict=True)), **dict(others)}, [y])
+        gradients = torch.autograd.grad(result[y].sum(), variables, allow_unused=True)
     pairs = zip(gradients, variables, strict=True)
     return tuple(torch.zeros_like(v) if g is None else g for g, v in pairs)

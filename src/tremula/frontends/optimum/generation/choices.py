@@ -18,10 +18,10 @@ def best_words(scores: Tensor, draws: Tensor | None) -> Tensor:
 
 def is_end(words: Tensor, ends: tuple[int, ...]) -> Tensor:
     """Which words end a sentence."""
-    found = torch.zeros_like(words, dtype=torch.bool)
+    result = torch.zeros_like(words, dtype=torch.bool)
     for end in ends:
-        found = found | (words == end)
-    return found
+        result = result | (words == end)
+    return result
 
 
 @dataclass(frozen=True)

@@ -98,9 +98,9 @@ class DeviceSearch:
             states = []
             if search.draws:
                 given["draws"], states = _draws(n_steps, len(rows), _n_words_known(self._model))
-            found = executor(**given).long().view(n_steps, -1)
+            result = executor(**given).long().view(n_steps, -1)
             n_used = 0
-            for column in found[: search.n_most - rows.shape[1]]:
+            for column in result[: search.n_most - rows.shape[1]]:
                 rows = torch.cat((rows, column[:, None]), dim=1)
                 over, n_used = over | is_end(column, search.ends), n_used + 1
                 if bool(over.all()):

@@ -59,7 +59,7 @@ class StepInputs:
         visible = torch.ones(len(words), room, dtype=torch.bool)
         if seen is not None:
             visible[:, : seen.shape[1]] = seen.bool()
-        found = StepInputs(
+        result = StepInputs(
             ids=f"{prefix}input_ids",
             mask=f"{prefix}attention_mask",
             positions=None if positions is None else f"{prefix}position_ids",
@@ -71,7 +71,7 @@ class StepInputs:
         )
         if not torch.equal(mask_at(visible, torch.tensor([place]), mask.dtype), mask):
             raise OnHostOnly("the model has an attention mask of its own kind")
-        return found
+        return result
 
     def form(self) -> tuple:
         """What a program depends on."""
@@ -150,12 +150,12 @@ class WordStep(SearchStep):
     def forward(self, places: Tensor, draws: Tensor | None = None) -> Tensor:
         newest = self.words.index_select(1, places)[:, 0]
         scores = self.processed(newest, self.words, places, log=False)
-        found = best_words(scores, draws).to(self.words.dtype)
+        result = best_words(scores, draws).to(self.words.dtype)
         if self._ends:
-            found = torch.where(self.is_over, self._pad, found)
-            self.is_over.copy_(self.is_over | is_end(found, self._ends))
-        self.words.index_copy_(1, places + 1, found[:, None])
-        return found
+            result = torch.where(self.is_over, self._pad, result)
+            self.is_over.copy_(self.is_over | is_end(result, self._ends))
+        self.words.index_copy_(1, places + 1, result[:, None])
+        return result
 
 
 class BeamStep(SearchStep):

@@ -90,8 +90,8 @@ class IPUGenerationMixin:
 
     def _prefill(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """The outputs of a prompt, if they are not there already."""
-        found, self._prefilled = self._prefilled, None
-        return found or super()._prefill(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+        result, self._prefilled = self._prefilled, None
+        return result or super()._prefill(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
 
     def _searched(
         self,

@@ -39,8 +39,8 @@ def known_words(sequences: Tensor, n_known: Tensor) -> Tensor:
 
 def on_device(processors: Iterable[Any], n_prompt: int) -> list[Processor]:
     """The same processors for words after the first, which the host chooses."""
-    found = (_form_of(processor, n_prompt) for processor in processors)
-    return [form for form in found if form is not None]
+    result = (_form_of(processor, n_prompt) for processor in processors)
+    return [form for form in result if form is not None]
 
 
 def identity_of(processors: Iterable[Any]) -> tuple:

@@ -52,10 +52,10 @@ def _layers_of(cache: Cache) -> Iterator[tuple[str, Any]]:
 
 def tensors_of(cache: Cache) -> dict[str, Tensor]:
     """All tensors of a cache that has seen a prompt, by name."""
-    found = {}
+    result = {}
     for name, layer in _layers_of(cache):
-        found[f"{name}_keys"], found[f"{name}_values"] = layer.keys, layer.values
-    return found
+        result[f"{name}_keys"], result[f"{name}_values"] = layer.keys, layer.values
+    return result
 
 
 def advance(cache: Cache, n_words: int) -> None:
@@ -107,9 +107,9 @@ def _held(layer: Any, name: str, tensors: dict[str, Tensor], positions: Tensor) 
 
 def empty_like(cache: Cache) -> Cache:
     """A cache of the same form that has seen nothing."""
-    found = copy.copy(cache)
-    found.layers = [type(layer)(max_cache_len=layer.max_cache_len) for layer in cache.layers]  # pyright: ignore[reportAttributeAccessIssue]
-    return found
+    result = copy.copy(cache)
+    result.layers = [type(layer)(max_cache_len=layer.max_cache_len) for layer in cache.layers]  # pyright: ignore[reportAttributeAccessIssue]
+    return result
 
 
 def room_of(cache: Cache) -> int:

@@ -78,9 +78,9 @@ class SerializedEmbedding(nn.Module):
                 poptorch.Block.start(f"embedding part {i}", ipu_id=self.ipus[i])
             first, end = self.cuts[i], self.cuts[i + 1]
             is_here = (indices >= first) & (indices < end)
-            found = part(torch.where(is_here, indices - first, 0))
-            found = found * is_here.unsqueeze(-1).to(found.dtype)
-            total = found if total is None else total + found
+            result = part(torch.where(is_here, indices - first, 0))
+            result = result * is_here.unsqueeze(-1).to(result.dtype)
+            total = result if total is None else total + result
         assert total is not None
         return total
 
@@ -106,8 +106,8 @@ class SerializedLinear(nn.Linear):
         self.factor, self.mode = factor, mode
 
     def forward(self, input: Tensor) -> Tensor:
-        found = poptorch.serializedMatMul(input, self.weight.t(), self.mode, self.factor)
-        return found if self.bias is None else found + self.bias
+        result = poptorch.serializedMatMul(input, self.weight.t(), self.mode, self.factor)
+        return result if self.bias is None else result + self.bias
 
     @classmethod
     def from_model(
@@ -170,8 +170,8 @@ class SplitProjection(nn.Module):
         for i, layer in enumerate(self.split_linear_layers):
             poptorch.Block.start(f"projection part {i}", ipu_id=self.ipus[i])
             parts.append(layer(x[..., self.cuts[i] : self.cuts[i + 1]] if self.reduces else x))
-        found = torch.stack(parts).sum(0) if self.reduces else torch.cat(parts, dim=-1)
-        return found if self.bias is None else found + self.bias
+        result = torch.stack(parts).sum(0) if self.reduces else torch.cat(parts, dim=-1)
+        return result if self.bias is None else result + self.bias
 
     def deserialize(self) -> nn.Linear:
         """The whole layer again."""
@@ -193,8 +193,8 @@ class SharedEmbedding(nn.Module):
 
     def forward(self, input_ids: Tensor, decoder_input_ids: Tensor) -> tuple[Tensor, Tensor]:
         n_words = input_ids.shape[1]
-        found = self.shared(torch.cat([input_ids, decoder_input_ids], dim=1))
-        return found[:, :n_words], found[:, n_words:]
+        result = self.shared(torch.cat([input_ids, decoder_input_ids], dim=1))
+        return result[:, :n_words], result[:, n_words:]
 
 
 class OnehotGather(nn.Module):

@@ -140,11 +140,11 @@ def _place(model: nn.Module, layers: list[nn.Module], ipus: list[int]) -> None:
 
 def _embedding_norms(model: nn.Module) -> list[nn.Module]:
     """Norms of embeddings: shaped like those of layers, but they run elsewhere."""
-    found = []
+    result = []
     for name, module in model.named_modules():
         if isinstance(module, nn.LayerNorm) and "embed" in name:
-            found.append(module)
-    return found
+            result.append(module)
+    return result
 
 
 # -- tables in parts -------------------------------------------------------------------------------

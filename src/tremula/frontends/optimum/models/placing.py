@@ -13,23 +13,23 @@ _LISTS = ("layer", "layers", "h", "block", "blocks", "r_layers", "x_layers")
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
     """The layers of a model in the order in which they run: encoder, then decoder."""
-    found: list[tuple[int, int, nn.ModuleList]] = []
+    result: list[tuple[int, int, nn.ModuleList]] = []
     inside: tuple[str, ...] = ()
     for position, (name, module) in enumerate(model.named_modules()):
         last = name.rpartition(".")[2]
         if last not in _LISTS or name.startswith(inside or ("\0",)):
             continue
         if isinstance(module, nn.ModuleList) and len({type(item) for item in module}) == 1:
-            found.append(
+            result.append(
                 (last in ("r_layers", "x_layers") and _LISTS.index(last), position, module)
             )
             inside = (*inside, f"{name}.")
-    if not found:
+    if not result:
         raise NotPipelinable(
             f"{type(model).__name__} has no list of equal layers that IPUs could share",
             hint="call poptorch.BeginBlock for its parts, or use one IPU",
         )
-    return [layer for *_, modules in sorted(found, key=lambda item: item[:2]) for layer in modules]
+    return [layer for *_, modules in sorted(result, key=lambda item: item[:2]) for layer in modules]
 
 
 def heads_of(model: nn.Module) -> list[nn.Module]:

@@ -198,13 +198,13 @@ def _contrast_speech(
     features = self.dropout_features(outputs[1])
     quantised, perplexity = self.quantizer(features, mask_time_indices=is_masked)
     quantised = self.project_q(quantised.to(self.project_q.weight.dtype))
-    found = Wav2Vec2ForPreTrainingOutput(
+    result = Wav2Vec2ForPreTrainingOutput(
         projected_states=predicted,
         projected_quantized_states=quantised,
         codevector_perplexity=perplexity,
     )
     if sampled_negative_indices is None or is_masked is None:
-        return found
+        return result
     n_batch, n_steps, width = quantised.shape
     rows = quantised.reshape(-1, width)[sampled_negative_indices.long().reshape(-1)]
     negatives = rows.view(n_batch, n_steps, -1, width).permute(2, 0, 1, 3)
@@ -220,9 +220,9 @@ def _contrast_speech(
     contrast = nn.functional.cross_entropy(rows_of_logits, target, reduction="sum")
     n_codes = self.config.num_codevectors_per_group * self.config.num_codevector_groups
     diversity = (n_codes - perplexity) / n_codes * is_masked.sum()
-    found.loss = contrast + self.config.diversity_loss_weight * diversity
-    found.contrastive_loss, found.diversity_loss = contrast, diversity  # pyright: ignore[reportAttributeAccessIssue]
-    return found
+    result.loss = contrast + self.config.diversity_loss_weight * diversity
+    result.contrastive_loss, result.diversity_loss = contrast, diversity  # pyright: ignore[reportAttributeAccessIssue]
+    return result
 
 
 # What is replaced, by the class (of transformers) that has it.

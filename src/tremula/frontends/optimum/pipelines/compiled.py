@@ -45,14 +45,14 @@ class CompiledForward:
 
     def _filled(self, given: dict[str, Tensor], n_words: int) -> dict[str, Tensor]:
         n_wanted = -(-n_words // self._max_length) * self._max_length
-        found = dict(given)
-        found.setdefault("attention_mask", torch.ones_like(given["input_ids"]))
+        result = dict(given)
+        result.setdefault("attention_mask", torch.ones_like(given["input_ids"]))
         for name in _WORDS:
-            tensor = found.get(name)
+            tensor = result.get(name)
             if tensor is not None and tensor.shape[1] == n_words:
                 value = self._pad if name.endswith("input_ids") else 0
-                found[name] = nn.functional.pad(tensor, (0, n_wanted - n_words), value=value)
-        return found
+                result[name] = nn.functional.pad(tensor, (0, n_wanted - n_words), value=value)
+        return result
 
     def release(self) -> None:
         """Give the devices back."""

@@ -115,14 +115,14 @@ def pipeline(
     `model` is a folder, a name, or a model; `ipu_config` says how it is spread (one IPU, if nobody
     says so). Rows of words are filled up to `max_length`. `fp16` computes in half, as IPUs do.
     """
-    usual, found = task_named(task)
+    usual, result = task_named(task)
     name = model if isinstance(model, str) else None
     if model is None:
-        name, ipu_config = found.default_model, ipu_config or found.default_ipu_config
-    loaded = model if isinstance(model, nn.Module) else _loaded(found, name or "")
+        name, ipu_config = result.default_model, ipu_config or result.default_ipu_config
+    loaded = model if isinstance(model, nn.Module) else _loaded(result, name or "")
     config = _config(ipu_config)
     ready: Any = _compiled(
-        loaded, config, found, fp16=fp16, max_length=max_length, pad=_pad(tokenizer)
+        loaded, config, result, fp16=fp16, max_length=max_length, pad=_pad(tokenizer)
     )
     readers = {
         "tokenizer": tokenizer,
@@ -130,10 +130,10 @@ def pipeline(
         "image_processor": image_processor,
     }
     if name is not None:
-        readers |= _readers(found, name, readers)
+        readers |= _readers(result, name, readers)
     given = {key: value for key, value in readers.items() if value is not None}
-    if found.own_pipeline is not None:
-        made = found.own_pipeline(model=ready, task=task, device=-1, **given, **kwargs)
+    if result.own_pipeline is not None:
+        made = result.own_pipeline(model=ready, task=task, device=-1, **given, **kwargs)
     else:
         made = transformers.pipeline(usual, model=ready, device=-1, **given, **kwargs)  # pyright: ignore[reportCallIssue, reportArgumentType]
     return made

@@ -61,14 +61,14 @@ class IPUQuestionAnsweringPipeline(Pipeline):
         end = model_outputs["end"][0].float().masked_fill(~is_text, -1e4).softmax(-1)
         scores = torch.outer(start, end).triu().tril(max_answer_len - 1)
         best = scores.flatten().topk(min(top_k, scores.numel()))
-        found = []
+        result = []
         for score, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
             first, last = divmod(place, scores.shape[1])
             begin = int(model_outputs["places"][first][0])
             stop = int(model_outputs["places"][last][1])
             answer = model_outputs["text"][begin:stop]
-            found.append({"score": score, "start": begin, "end": stop, "answer": answer})
-        return found[0] if top_k == 1 else found
+            result.append({"score": score, "start": begin, "end": stop, "answer": answer})
+        return result[0] if top_k == 1 else result
 
 
 class IPUText2TextGenerationPipeline(Pipeline):

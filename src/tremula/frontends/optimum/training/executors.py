@@ -82,10 +82,10 @@ class Predictor:
         if form not in self._compiled:
             self._compiled[form] = poptorch.inferenceModel(self._model, self._options())
         with torch.no_grad():
-            found = self._compiled[form](**batch)
-        if isinstance(found, dict) and found.get("loss") is not None:
-            found["loss"] = found["loss"].float().mean()
-        return found
+            result = self._compiled[form](**batch)
+        if isinstance(result, dict) and result.get("loss") is not None:
+            result["loss"] = result["loss"].float().mean()
+        return result
 
     def release(self) -> None:
         """Give the devices back; the next call compiles again."""

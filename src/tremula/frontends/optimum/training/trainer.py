@@ -375,10 +375,10 @@ def padded(batch: dict[str, Tensor], n_rows: int) -> dict[str, Tensor]:
     n_missing = n_rows - len(next(iter(batch.values())))
     if n_missing <= 0:
         return batch
-    found = {}
+    result = {}
     for name, tensor in batch.items():
         rest = tensor[-1:].expand(n_missing, *tensor.shape[1:])
         if name == "labels" and not tensor.is_floating_point():
             rest = torch.full_like(rest, -100)
-        found[name] = torch.cat([tensor, rest])
-    return found
+        result[name] = torch.cat([tensor, rest])
+    return result

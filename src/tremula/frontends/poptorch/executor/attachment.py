@@ -4,11 +4,11 @@ import weakref
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from tremula.frontends.held_devices import HeldDevice, hold
 from tremula.frontends.poptorch.enums import ConnectionType
 from tremula.frontends.poptorch.exceptions import createPoptorchError, poptorch_errors
 from tremula.frontends.poptorch.executor.placement import uses_ipu_model
 from tremula.frontends.poptorch.options.options import Options
+from tremula.frontends.shared.device_lease import HeldDevice, hold
 
 if TYPE_CHECKING:  # loads slowly
     from tremula.ir.run.tile_program import TileProgram

@@ -192,8 +192,8 @@ def _output_groups(
     """The outputs of forward, and each anchored tensor with a mode of its own."""
     facts, n = core.output_facts(), core.n_outputs
     groups = [OutputGroup(selection, 0, facts[:n], narrower)]
-    for place, anchor in enumerate((a for a in anchors if a.is_output), start=n):
+    for index, anchor in enumerate((a for a in anchors if a.is_output), start=n):
         mode, period = anchor.anchored.output_mode, anchor.anchored.output_return_period
         own = Selection.of(options, mode, period)
-        groups.append(OutputGroup(own, place, [facts[place]], narrower))
+        groups.append(OutputGroup(own, index, [facts[index]], narrower))
     return groups

@@ -123,11 +123,11 @@ class OutputCollector:
 
     def give(self, number: int, outputs: list[Tensor]) -> None:
         """Take the outputs of micro-batch `number`, counted [iteration][accumulation][replica]."""
-        for place, group in enumerate(self.groups):
+        for index, group in enumerate(self.groups):
             if group.selection.mode is OutputMode.Sum:
-                self._add(place, number, outputs[group.begin : group.end])
+                self._add(index, number, outputs[group.begin : group.end])
             elif group.wants(number):
-                self._kept[place].append(outputs[group.begin : group.end])
+                self._kept[index].append(outputs[group.begin : group.end])
 
     def _add(self, place: int, number: int, outputs: list[Tensor]) -> None:
         replica = number % self.groups[place].selection.n_replicas
@@ -144,7 +144,7 @@ class OutputCollector:
 
     def results(self) -> list[list[Tensor]]:
         """The joined outputs of each group on the host, each a tensor of its own."""
-        return [self._joined_group(place, group) for place, group in enumerate(self.groups)]
+        return [self._joined_group(index, group) for index, group in enumerate(self.groups)]
 
     def _joined_group(self, place: int, group: OutputGroup) -> list[Tensor]:
         kept = self._kept[place]

@@ -565,10 +565,10 @@ def _as_device_has_them(tensors: list[Tensor], compiled: CompiledModel) -> list[
     device = compiled.core.input_device
     if not compiled.wide_inputs and device is None:
         return tensors
-    found = list(tensors)
+    result = list(tensors)
     for i, dtype in compiled.wide_inputs.items():
-        found[i] = found[i].to(dtype)
-    return found if device is None else [tensor.to(device) for tensor in found]
+        result[i] = result[i].to(dtype)
+    return result if device is None else [tensor.to(device) for tensor in result]
 
 
 def _n_ipus_of(compiled: CompiledModel) -> int:

@@ -127,9 +127,9 @@ def _not_modelled(options: Options) -> list[str]:
 
     Results are the same either way; memory and cycles of a report are not.
     """
-    found = []
+    result = []
     locations = vars(options.TensorLocations.chosen).values()
     uses_io = any(one.uses_io_tiles or one.stores_on_io_tiles for one in locations)
     if uses_io and not _n_io_tiles(options):
-        found.append("useIOTilesToLoad and useIOTilesToStore (no tiles are set aside: numIOTiles)")
-    return found
+        result.append("useIOTilesToLoad and useIOTilesToStore (no tiles are set aside: numIOTiles)")
+    return result

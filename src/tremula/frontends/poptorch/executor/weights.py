@@ -220,7 +220,7 @@ def _set_class(thing: Any, cls: type) -> None:  # noqa: ANN401
 def _check_classes(model: nn.Module, owner: Owner) -> None:
     for word, kind, cls in (("parameter", PARAMETER, nn.Parameter), ("buffer", BUFFER, Tensor)):
         for held in held_tensors(model, kind):
-            found = type(held.tensor)
+            result = type(held.tensor)
             if isinstance(held.tensor, _FetchesFirst):
                 if held.tensor._owner is owner:
                     continue
@@ -229,9 +229,9 @@ def _check_classes(model: nn.Module, owner: Owner) -> None:
                     f"with a part of another ({word} {held.name} is shared). Call model.destroy() "
                     "on that one first."
                 )
-            if found is not cls:
+            if result is not cls:
                 raise createPoptorchError(
-                    f"The {word} {held.name} is a {found.__module__}.{found.__qualname__}: a model "
+                    f"The {word} {held.name} is a {result.__module__}.{result.__qualname__}: a model "
                     f"to be trained must hold plain {cls.__module__}.{cls.__qualname__}s"
                 )
 
@@ -268,8 +268,8 @@ class Sources:
             self._generation = _generation[0]
             kinds = (PARAMETER, BUFFER)
             tensors = [h.tensor for kind in kinds for h in held_tensors(self.model, kind)]
-            found = {id(o): o for t in tensors if (o := getattr(t, "_owner", None))}
-            self._owners = list(found.values())
+            result = {id(o): o for t in tensors if (o := getattr(t, "_owner", None))}
+            self._owners = list(result.values())
         return self._owners
 
     def fetch(self) -> bool:

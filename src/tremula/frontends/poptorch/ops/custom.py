@@ -49,10 +49,10 @@ def custom_op(
 def accessAttributes(attribute_id_str: str) -> dict[str, Any]:  # noqa: N802
     """The attributes of a custom operation from the text its node holds."""
     try:
-        found = json.loads(attribute_id_str)
+        result = json.loads(attribute_id_str)
     except json.JSONDecodeError as error:
         raise createPoptorchError(f"{attribute_id_str!r} does not name any attributes.") from error
-    return found
+    return result
 
 
 def _checked(attributes: dict[str, Value]) -> dict[str, Value]:

@@ -165,9 +165,9 @@ def linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, formats: Float8Formats | None = None
 ) -> Tensor:
     """torch.nn.functional.linear with operands, and gradients, cast to 8 bits."""
-    found = _Product.apply(x, weight, formats or Float8Formats())
-    assert isinstance(found, Tensor), "one result"
-    return found if bias is None else found + bias
+    result = _Product.apply(x, weight, formats or Float8Formats())
+    assert isinstance(result, Tensor), "one result"
+    return result if bias is None else result + bias
 
 
 class Linear(nn.Linear):
@@ -196,8 +196,8 @@ class FrozenLinear(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         x = cast(input, self.format, self.input_scale, saturates=True)
         weight = Float8Tensor(self.codes, self.format, self.weight_scale)
-        found = matmul(x, weight.mT).to(input.dtype)
-        return found if self.bias is None else found + self.bias
+        result = matmul(x, weight.mT).to(input.dtype)
+        return result if self.bias is None else result + self.bias
 
 
 class Conv2d(nn.Conv2d):
@@ -214,9 +214,9 @@ class Conv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         sizes = (self.stride, self.padding, self.dilation, self.groups)
-        found = _Convolution.apply(input, self.weight, self.formats, sizes)
-        assert isinstance(found, Tensor), "one result"
-        return found if self.bias is None else found + self.bias.reshape(1, -1, 1, 1)
+        result = _Convolution.apply(input, self.weight, self.formats, sizes)
+        assert isinstance(result, Tensor), "one result"
+        return result if self.bias is None else result + self.bias.reshape(1, -1, 1, 1)
 
 
 class _Convolution(torch.autograd.Function):

@@ -92,16 +92,16 @@ class MultiConv:
 
     def _note(self, nodes: list[fx.Node]) -> None:
         """Write the settings to the convolutions that were recorded."""
-        found = [node for node in nodes if schema_name(node) == _CONVOLUTION]
-        if not found:
+        result = [node for node in nodes if schema_name(node) == _CONVOLUTION]
+        if not result:
             raise createPoptorchError("Unexpected end_multi_conv")
         for name, value in self._settings.items():
-            if isinstance(value, list) and len(value) != len(found):
+            if isinstance(value, list) and len(value) != len(result):
                 raise createPoptorchError(
-                    f"MultiConv has {len(value)} {name}, but {len(found)} convolutions."
+                    f"MultiConv has {len(value)} {name}, but {len(result)} convolutions."
                 )
-        for place, node in enumerate(found):
-            node.meta[ORIGIN] = self._noted(node.meta[ORIGIN], place)
+        for index, node in enumerate(result):
+            node.meta[ORIGIN] = self._noted(node.meta[ORIGIN], index)
 
     def _noted(self, origin: Any, place: int) -> Any:  # noqa: ANN401
         chosen = {

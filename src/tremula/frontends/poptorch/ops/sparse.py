@@ -57,25 +57,25 @@ class SparseLinear(nn.Module):
     @classmethod
     def from_linear(cls, linear: nn.Linear, density: float, block: int = 1) -> "SparseLinear":
         """The layer with the blocks of largest norm of a dense one."""
-        found = cls(
+        result = cls(
             linear.in_features, linear.out_features, density, block, linear.bias is not None
         )
         norms = _blocks_of(linear.weight.detach(), block).square().sum((-1, -2))
-        chosen = norms.flatten().topk(len(found.values)).indices
+        chosen = norms.flatten().topk(len(result.values)).indices
         n_rows, n_columns = norms.shape
-        found.pattern = _pattern_of_places(chosen.numpy(), n_rows, n_columns, block)
-        found._take(linear.weight, linear.bias)
-        return found
+        result.pattern = _pattern_of_places(chosen.numpy(), n_rows, n_columns, block)
+        result._take(linear.weight, linear.bias)
+        return result
 
     @classmethod
     def from_sparse(cls, weight: Tensor, bias: Tensor | None = None) -> "SparseLinear":
         """The layer of a sparse tensor [out_features, in_features] of PyTorch."""
         pattern, values = pattern_of(weight)
-        found = cls(weight.shape[1], weight.shape[0], 1.0, pattern.side, bias is not None)
-        found.pattern, found.values = pattern, nn.Parameter(values.clone())
+        result = cls(weight.shape[1], weight.shape[0], 1.0, pattern.side, bias is not None)
+        result.pattern, result.values = pattern, nn.Parameter(values.clone())
         if bias is not None:
-            found.bias = nn.Parameter(bias.detach().clone())
-        return found
+            result.bias = nn.Parameter(bias.detach().clone())
+        return result
 
     @property
     def pattern(self) -> Pattern:

@@ -108,15 +108,15 @@ def apply_json(options: OptionsDict, text: str) -> None:
 
 
 def _setter(options: OptionsDict, accessor: str) -> Callable:
-    found: Any = options
+    result: Any = options
     for name in accessor.split("."):
-        owner, found = found, getattr(found, name, None)
-        if found is None:
+        owner, result = result, getattr(result, name, None)
+        if result is None:
             known = [known for known in dir(type(owner)) if not known.startswith("__")]
             raise AttributeError(
                 f"Invalid attribute {name!r} in option {accessor!r}: {suggest(name, known)}"
             )
-    return found
+    return result
 
 
 def _from_json(value: Any) -> Any:  # noqa: ANN401

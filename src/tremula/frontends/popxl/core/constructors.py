@@ -52,10 +52,10 @@ def _array(
         return host_pow2scale_cast_to_fp8(np.asarray(data), type_, scale, is_nan)
     if data is None or isinstance(data, str):
         raise TypeError("it holds no numbers")
-    found = to_array(data, type_, downcast)
-    if found.dtype == object:
+    result = to_array(data, type_, downcast)
+    if result.dtype == object:
         raise TypeError("it holds no numbers")
-    return found
+    return result
 
 
 def _type_of(array: np.ndarray) -> dtype:

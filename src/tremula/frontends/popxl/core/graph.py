@@ -180,11 +180,11 @@ class Graph:
             return name
         while True:
             count += 1
-            found = f"{name}__t{count}"
-            if found not in self._name_counts:
+            result = f"{name}__t{count}"
+            if result not in self._name_counts:
                 self._name_counts[name] = count
-                self._name_counts[found] = 0
-                return found
+                self._name_counts[result] = 0
+                return result
 
     # -- hooks and contexts --
 

@@ -29,10 +29,10 @@ class LazyArray:
         """The array: zeros, or what `make` gives."""
         if self._make is None:
             return np.zeros(self.shape, self.dtype)
-        found = np.asarray(self._make(), self.dtype)
-        if found.shape != self.shape:
-            raise ValueError(f"A lazy array of shape {self.shape} was made with {found.shape}")
-        return found
+        result = np.asarray(self._make(), self.dtype)
+        if result.shape != self.shape:
+            raise ValueError(f"A lazy array of shape {self.shape} was made with {result.shape}")
+        return result
 
     def __repr__(self) -> str:
         return f"LazyArray({self.shape}, {self.popxl_dtype.name})"
@@ -54,20 +54,20 @@ def as_host_data(data: Any, type_: dtype | None, downcast: bool) -> tuple[HostDa
     if isinstance(data, np.ndarray) and data.dtype.kind in "OSU":
         raise TypeError(f"Data of a variable must be numbers, got {data!r}")
     if type_ is None:
-        found = dtype.as_dtype(data.dtype)
-        type_ = downcast_of(found) if downcast else found
+        result = dtype.as_dtype(data.dtype)
+        type_ = downcast_of(result) if downcast else result
     return to_array(data, type_), type_
 
 
 def _mapped(data: np.memmap, type_: dtype | None) -> np.memmap:
-    found = dtype.as_dtype(data.dtype)
-    if type_ is not None and found != type_:
+    result = dtype.as_dtype(data.dtype)
+    if type_ is not None and result != type_:
         raise TypeError(
-            f"A memory map of {found.name} cannot become {type_.name} without a copy:"
+            f"A memory map of {result.name} cannot become {type_.name} without a copy:"
             f" map it as {type_.name}, or pass np.array(map)"
         )
-    if downcast_of(found) is not found:
-        raise TypeError(f"A memory map of {found.name} cannot be used: map 32-bit numbers")
+    if downcast_of(result) is not result:
+        raise TypeError(f"A memory map of {result.name} cannot be used: map 32-bit numbers")
     if not data.flags.c_contiguous or not data.flags.aligned:
         raise ValueError("A memory map must be contiguous and aligned, in C order")
     return data

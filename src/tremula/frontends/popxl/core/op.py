@@ -43,11 +43,11 @@ class Op:
 
     def arguments(self, values: list[Any]) -> dict[str, Any]:
         """Arguments of the row's function, given a value for each input."""
-        found = dict(self.attributes)
+        result = dict(self.attributes)
         for name, place in self.layout:
             is_list = isinstance(place, list)
-            found[name] = [values[i] for i in place] if is_list else values[place]
-        return found
+            result[name] = [values[i] for i in place] if is_list else values[place]
+        return result
 
     def compute(self, values: list[Any]) -> Any:
         """The row's function, with a value for each input."""

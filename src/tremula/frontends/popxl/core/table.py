@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import torch
 
-from tremula.frontends.popart_api.exceptions import popart_exception
+from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popxl.core.context import (
     CONTEXT,
     current_ipu,
@@ -60,9 +60,9 @@ def operation(kind: str, **facts: Any) -> Callable[[Callable], Callable]:
 def _published(row: Operation, compute: Callable) -> Callable:
     signature = inspect.signature(compute)
     kinds = {
-        name: "many" if p.kind is p.VAR_POSITIONAL else found
+        name: "many" if p.kind is p.VAR_POSITIONAL else result
         for name, p in signature.parameters.items()
-        if (found := _KINDS.get(p.annotation)) is not None
+        if (result := _KINDS.get(p.annotation)) is not None
     }
     ROWS[row.name] = row
 
@@ -167,10 +167,10 @@ def _output_name(row: Operation, attributes: Mapping[str, Any]) -> str:
 
 def _check_types(op: Op) -> None:
     """Operands that are computed together have one type."""
-    found = {name: op.operand(name) for name in op.row.same}
-    types = {t.dtype for t in found.values() if t is not None}
+    result = {name: op.operand(name) for name in op.row.same}
+    types = {t.dtype for t in result.values() if t is not None}
     if len(types) > 1:
-        got = ", ".join(f"{name}: {t.dtype.name}" for name, t in found.items())
+        got = ", ".join(f"{name}: {t.dtype.name}" for name, t in result.items())
         raise popart_exception(
             f"popxl.ops.{op.row.name}: operands must have the same dtype, got {got}",
             hint="convert one of them with popxl.ops.cast",
@@ -202,12 +202,12 @@ def infer(op: Op) -> list[Spec]:
             op.row.name, str(op.layout), tuple((t.shape, t.dtype) for t in op.inputs),
             tuple(_frozen(v) for v in op.attributes.values()),
         )  # fmt: skip
-        found = _inferred.get(key)
+        result = _inferred.get(key)
     except TypeError:  # an attribute without a hash
         return _infer(op)
-    if found is None:
-        found = _inferred[key] = _infer(op)
-    return found
+    if result is None:
+        result = _inferred[key] = _infer(op)
+    return result
 
 
 def _frozen(value: Any) -> Any:

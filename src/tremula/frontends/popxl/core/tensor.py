@@ -323,11 +323,11 @@ class Tensor:
         return apply("logical_not", self)
 
     def __getitem__(self, key: Any) -> "Tensor":
-        found = _as_index_tensor(key)
-        if found is not None:
-            if found.dtype.name == "bool":
-                return apply("where", found, self, self._ensure_tensor(0))
-            return apply("gather", self, found, axis=0)
+        result = _as_index_tensor(key)
+        if result is not None:
+            if result.dtype.name == "bool":
+                return apply("where", result, self, self._ensure_tensor(0))
+            return apply("gather", self, result, axis=0)
         return _sliced(self, key if isinstance(key, tuple) else (key,))
 
 

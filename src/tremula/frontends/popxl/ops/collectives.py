@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import torch
 
-from tremula.frontends.popart_api.enums import CommGroupType
-from tremula.frontends.popart_api.groups import CommGroup
+from tremula.frontends.popart.graph_enums import CommGroupType
+from tremula.frontends.popart.groups import CommGroup
 from tremula.frontends.popxl.core.context import gir
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.registry import FUNCTIONS, Operation
@@ -125,12 +125,12 @@ def _gather_gradient(
     (grad,), (t,), a = given, op.inputs, op.attributes
     assert grad is not None, "a gather without a gradient is not visited"
     if a["form"] == "meta_shape":
-        found = replica_sharded_slice(grad, a["group"])
+        result = replica_sharded_slice(grad, a["group"])
     elif a["form"] == "concat":
-        found = replicated_slice(grad, a["axis"], a["group"])
+        result = replicated_slice(grad, a["axis"], a["group"])
     else:
-        found = replicated_slice(grad, a["axis"], a["group"])
-    return [found if found.shape == t.shape else found.reshape(t.shape)]
+        result = replicated_slice(grad, a["axis"], a["group"])
+    return [result if result.shape == t.shape else result.reshape(t.shape)]
 
 
 @_row("replicated_all_gather", "ReplicatedAllGather", gradient=_gather_gradient)
@@ -280,12 +280,12 @@ def _identical_grad_inputs(ts: Operands, ipus: Any, op: str) -> list[torch.Tenso
 
 
 def _chips(ts: Sequence[Tensor], ipus: Sequence[int] | None) -> tuple[int, ...]:
-    found = [t.ipu for t in ts] if ipus is None else list(ipus)
-    if len(found) != len(ts):
-        raise ValueError(f"{len(ts)} tensors, but {len(found)} chips: {found}")
-    if len(set(found)) != len(found):
-        raise ValueError(f"Each tensor must be on a chip of its own, got chips {found}")
-    return tuple(found)
+    result = [t.ipu for t in ts] if ipus is None else list(ipus)
+    if len(result) != len(ts):
+        raise ValueError(f"{len(ts)} tensors, but {len(result)} chips: {result}")
+    if len(set(result)) != len(result):
+        raise ValueError(f"Each tensor must be on a chip of its own, got chips {result}")
+    return tuple(result)
 
 
 def all_reduce(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tremula.frontends.popart_api.exceptions import popart_exception
+from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popxl.core.call_site import CallSiteInfo, ConditionalSiteInfo
 from tremula.frontends.popxl.core.context import get_current_graph
 from tremula.frontends.popxl.core.graph import Graph

@@ -31,11 +31,13 @@ def interpolate(
             raise ValueError(f"{name} must be one of {known}, got {value!r}")
     if len(scale_factor) != t.dim():
         raise ValueError(f"{t.dim()} dimensions need as many scales, got {len(scale_factor)}")
-    found = t
+    result = t
     for axis, scale in enumerate(scale_factor):
         if scale != 1.0:
-            found = _resized(found, axis, scale, mode, nearest_mode, coordinate_transformation_mode)
-    return found.clone() if found is t else found
+            result = _resized(
+                result, axis, scale, mode, nearest_mode, coordinate_transformation_mode
+            )
+    return result.clone() if result is t else result
 
 
 def _places(n: int, size: int, scale: float, transform: str) -> Tensor:
@@ -64,14 +66,14 @@ def _resized(t: Tensor, axis: int, scale: float, mode: str, nearest: str, transf
 
 
 def _nearest(places: Tensor, how: str, n: int) -> Tensor:
-    found = {
+    result = {
         "round_prefer_floor": torch.ceil(places - 0.5),
         "round_prefer_ceil": torch.floor(places + 0.5),
         "floor": torch.floor(places),
         "ceil": torch.ceil(places),
         "pytorch": torch.floor(places),
     }[how]
-    return found.clamp(0, n - 1).long()
+    return result.clamp(0, n - 1).long()
 
 
 def _linear(places: Tensor, n: int) -> Tensor:
@@ -120,9 +122,9 @@ def roi_align(
     image = torch.index_select(t, 0, batch_index.reshape(-1).long())
     rows = _weights(ys, t.shape[2])
     columns = _weights(xs, t.shape[3])
-    found = torch.einsum("rchw,rph,rqw->rcpq", image, rows, columns)
-    shape = (found.shape[0], found.shape[1], height, n_samples, width, n_samples)
-    return found.reshape(shape).mean((3, 5))
+    result = torch.einsum("rchw,rph,rqw->rcpq", image, rows, columns)
+    shape = (result.shape[0], result.shape[1], height, n_samples, width, n_samples)
+    return result.reshape(shape).mean((3, 5))
 
 
 def _samples(start: Tensor, size: Tensor, n_bins: int, n_samples: int) -> Tensor:

@@ -15,11 +15,11 @@ def _gathered(t: Tensor, indices: Tensor, axis: int, zero_OOR: bool) -> Tensor:
     axis = axis % t.dim()
     n = t.shape[axis]
     flat = indices.reshape(-1).long()
-    found = torch.index_select(t, axis, flat.clamp(0, n - 1))
+    result = torch.index_select(t, axis, flat.clamp(0, n - 1))
     if zero_OOR:
         is_inside = ((flat >= 0) & (flat < n)).to(t.dtype)
-        found = found * is_inside.reshape([-1 if d == axis else 1 for d in range(t.dim())])
-    return found.reshape([*t.shape[:axis], *indices.shape, *t.shape[axis + 1 :]])
+        result = result * is_inside.reshape([-1 if d == axis else 1 for d in range(t.dim())])
+    return result.reshape([*t.shape[:axis], *indices.shape, *t.shape[axis + 1 :]])
 
 
 @operation("Gather")
@@ -145,10 +145,10 @@ def dynamic_slice(
     no_overlap: bool,  # noqa: ARG001
 ) -> Tensor:
     """A part that begins at a computed place."""
-    found = t
+    result = t
     for start, axis, size in zip(_starts(index, axes), axes, sizes, strict=True):
-        found = torch.index_select(found, axis, _range(start, size, t.shape[axis]))
-    return found.clone() if found is t else found
+        result = torch.index_select(result, axis, _range(start, size, t.shape[axis]))
+    return result.clone() if result is t else result
 
 
 def _updated(

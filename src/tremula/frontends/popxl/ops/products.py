@@ -24,8 +24,8 @@ def matmul(
     partials_type: dtype | None = None,  # noqa: ARG001
 ) -> Tensor:
     """The matrix product, as NumPy's `@`."""
-    found = torch.matmul(lhs, rhs)
-    return found if output_type is None else found.to(output_type.carrier)
+    result = torch.matmul(lhs, rhs)
+    return result if output_type is None else result.to(output_type.carrier)
 
 
 # -- convolutions ----------------------------------------------------------------------------------

@@ -86,8 +86,8 @@ def random_normal(
     flat = _uniform(seed_tensor, [2 * n])
     radius = torch.sqrt(-2.0 * torch.log(1.0 - flat[:n]))
     angle = flat[n:] * (2.0 * math.pi)
-    found = (radius * torch.cos(angle)).reshape(tuple(shape))
-    return (found * std + mean).to(dtype.carrier)
+    result = (radius * torch.cos(angle)).reshape(tuple(shape))
+    return (result * std + mean).to(dtype.carrier)
 
 
 @operation("ModifyRandomSeed", name="_modified_seed")

@@ -74,10 +74,10 @@ def min_(t: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 @operation("ReduceProd", name="prod")
 def prod(t: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    found = t
+    result = t
     for dim in sorted((d % max(t.dim(), 1) for d in _dims(t, axis)), reverse=True):
-        found = torch.prod(found, dim, keepdim=True)
-    return _kept_type(t, _dropped(t, found, axis, keepdims))
+        result = torch.prod(result, dim, keepdim=True)
+    return _kept_type(t, _dropped(t, result, axis, keepdims))
 
 
 @operation("ReduceMedian", name="median")
@@ -88,9 +88,9 @@ def median(t: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
         return t.clone()
     others = [d for d in range(t.dim()) if d not in dims]
     flat = t.permute([*others, *dims]).reshape([*(t.shape[d] for d in others), -1])
-    found = torch.median(flat, -1).values
+    result = torch.median(flat, -1).values
     shape = [1 if d in dims else n for d, n in enumerate(t.shape)]
-    return found.reshape(shape) if keepdims else found
+    return result.reshape(shape) if keepdims else result
 
 
 def _dropped(t: Tensor, found: Tensor, axis: Axes, keepdims: bool) -> Tensor:

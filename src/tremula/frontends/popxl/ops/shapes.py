@@ -11,12 +11,12 @@ from tremula.frontends.popxl.core.table import Operand, Operands, operation
 
 
 def _checked(shape: Sequence[int]) -> tuple[int, ...]:
-    found = tuple(shape)
-    if any(n == 0 or n < -1 for n in found):
-        raise ValueError(f"Invalid shape value in reshape: {found}. Sizes are positive, or one -1")
-    if found.count(-1) > 1:
-        raise ValueError(f"Reshape shape can contain at most one '-1' value, got {found}")
-    return found
+    result = tuple(shape)
+    if any(n == 0 or n < -1 for n in result):
+        raise ValueError(f"Invalid shape value in reshape: {result}. Sizes are positive, or one -1")
+    if result.count(-1) > 1:
+        raise ValueError(f"Reshape shape can contain at most one '-1' value, got {result}")
+    return result
 
 
 @operation("Reshape")
@@ -100,13 +100,13 @@ def _slices(t: Tensor, start: object, stop: object, step: object, axis: object) 
         raise ValueError(
             f"start {start}, stop {stop}, step {step} and axis {axis} must be of one length"
         )
-    found = [slice(None)] * t.dim()
+    result = [slice(None)] * t.dim()
     starts, stops, steps = (_listed(v, len(axes)) for v in (start, stop, step))
     for i, a in enumerate(axes):
         if not -t.dim() <= a < t.dim():
             raise IndexError(f"there is no dimension {a} in {tuple(t.shape)}")
-        found[a] = slice(starts[i], stops[i], steps[i] or 1)
-    return found
+        result[a] = slice(starts[i], stops[i], steps[i] or 1)
+    return result
 
 
 def _listed(value: object, n: int = 1) -> list:
@@ -121,8 +121,8 @@ def _sliced(t: Tensor, slices: list[slice]) -> Tensor:
     forwards = [
         _reversed(s, t.shape[axis]) if axis in backwards else s for axis, s in enumerate(slices)
     ]
-    found = t[tuple(forwards)]
-    return torch.flip(found, backwards) if backwards else found
+    result = t[tuple(forwards)]
+    return torch.flip(result, backwards) if backwards else result
 
 
 def _reversed(s: slice, n: int) -> slice:

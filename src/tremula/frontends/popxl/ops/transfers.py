@@ -47,10 +47,10 @@ def init(
     """A new tensor: of zeros, or of anything."""
     if init_type not in {"zero", "undef"}:
         raise ValueError(f"Unknown init_type: {init_type}. It must be 'zero' or 'undef'")
-    found = tuple(int(n) for n in shape)
-    attributes = {"shape": found, "dtype": dtype, "init_type": init_type}
+    result = tuple(int(n) for n in shape)
+    attributes = {"shape": result, "dtype": dtype, "init_type": init_type}
     attributes["meta_shape"] = tuple(meta_shape or ())
-    (t,) = record(INIT, [], (), attributes, [(found, dtype)], names=[name or "t"])
+    (t,) = record(INIT, [], (), attributes, [(result, dtype)], names=[name or "t"])
     return t
 
 

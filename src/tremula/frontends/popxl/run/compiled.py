@@ -197,13 +197,13 @@ class CompiledProgram:
             to_carrier(inputs[s].reshape(-1, self.n_replicas, *s.shape)[:k], s.dtype)
             for s, k in self.loads.items()
         ]
-        found: list[list[torch.Tensor]] = []
+        result: list[list[torch.Tensor]] = []
         by_program = [given]
         if not self.has_rows:
             by_program = [[value[:, r] for value in given] for r in range(self.n_replicas)]
-        self.compiled.session.run(by_program, lambda _number, results: found.append(list(results)))
+        self.compiled.session.run(by_program, lambda _number, results: result.append(list(results)))
         for i, stream in enumerate(self.stores):
-            value = found[0][i] if self.has_rows else _joined([own[i] for own in found], 1)
+            value = result[0][i] if self.has_rows else _joined([own[i] for own in result], 1)
             array = outputs[stream].reshape(-1, self.n_replicas, *stream.shape)
             array[: len(value)] = from_carrier(value.to(stream.dtype.carrier), stream.dtype)
         self._read()

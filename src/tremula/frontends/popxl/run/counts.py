@@ -20,17 +20,17 @@ def executions(ir: Ir) -> dict[Graph, int]:
 
 def called_order(ir: Ir) -> list[Graph]:
     """Graphs that the main graph needs, each before those it calls."""
-    found: dict[Graph, None] = {}
+    result: dict[Graph, None] = {}
 
     def visit(graph: Graph) -> None:
-        if graph in found:
+        if graph in result:
             return
         for called in graph.called_graphs:
             visit(called)
-        found[graph] = None
+        result[graph] = None
 
     visit(ir.main_graph)
-    return list(reversed(found))
+    return list(reversed(result))
 
 
 def n_operations(ir: Ir) -> int:
@@ -40,9 +40,9 @@ def n_operations(ir: Ir) -> int:
 
 def transfers(ir: Ir) -> Counter:
     """How many elements each stream moves in a run, for one replica."""
-    found: Counter = Counter()
+    result: Counter = Counter()
     for graph, n in executions(ir).items():
         for op in graph._ops:
             if op.kind in {"HostLoad", "HostStore"}:
-                found[op.attributes["stream"]] += n
-    return found
+                result[op.attributes["stream"]] += n
+    return result

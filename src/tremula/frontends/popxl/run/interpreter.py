@@ -49,11 +49,11 @@ def _last_uses(graph: Graph) -> list[list[Tensor]]:
         last.update(dict.fromkeys(op.inputs, i))
         last.update({t: i for t in op.outputs if t not in last})
     kept = set(graph._outputs)
-    found: list[list[Tensor]] = [[] for _ in graph._ops]
+    result: list[list[Tensor]] = [[] for _ in graph._ops]
     for t, i in last.items():
         if t not in kept:
-            found[i].append(t)
-    return found
+            result[i].append(t)
+    return result
 
 
 def _keep_joined(plan: _Plan, op: Op, frame: Frame) -> None:
@@ -143,8 +143,8 @@ class Interpreter:
             )
         assert op.row.compute is not None, "collectives are computed"
         own = self.memory.own
-        found = op.row.compute(op, own.gathered(torch.stack(value)))
-        return list(found[own.rows].unbind())
+        result = op.row.compute(op, own.gathered(torch.stack(value)))
+        return list(result[own.rows].unbind())
 
     def printed(self, value: Value, title: str, form: str) -> Value:
         """What is printed to standard error, as tiles print."""
@@ -191,8 +191,8 @@ class Interpreter:
             if not chosen:
                 continue
             arguments = [[values[p][i] for i in chosen] for p in places[name]]
-            found = self.call_some(graph, arguments, chosen)
-            for result, value in zip(results, found, strict=True):
+            matches = self.call_some(graph, arguments, chosen)
+            for result, value in zip(results, matches, strict=True):
                 for i, v in zip(chosen, value, strict=True):
                     result[i] = v
         return results
@@ -216,12 +216,12 @@ class Interpreter:
 
     def _entries(self, buffer: RemoteBuffer, offsets: Value) -> list[tuple[int, torch.Tensor]]:
         """For each replica, its number and the entry that its offset chooses."""
-        found = []
+        result = []
         for r, offset in zip(self.replicas, offsets, strict=True):
             index = int(offset.reshape(()).item())
             buffer.check_offset(index)
-            found.append((r, self.memory.entry(buffer, index)))
-        return found
+            result.append((r, self.memory.entry(buffer, index)))
+        return result
 
 
 Step = Callable[[Interpreter, Op, list[Value]], list[Value]]
@@ -241,8 +241,8 @@ def step(*kinds: str) -> Callable[[Step], Step]:
 def _compute(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
     """A function of tensors, lane by lane; a collective, of all of them."""
     if op.row.is_collective:
-        found = machine.collective(op, values[0])
-        return [_written(values[0], found) if op.row.modifies else found]
+        result = machine.collective(op, values[0])
+        return [_written(values[0], result) if op.row.modifies else result]
     lanes = [machine.compute(op, [v[i] for v in values]) for i in range(machine.n_lanes)]
     return [list(value) for value in zip(*lanes, strict=True)]
 

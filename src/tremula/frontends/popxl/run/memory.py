@@ -115,10 +115,10 @@ def _key(variable: Variable) -> tuple[int, int]:
 
 def _shard_groups(variable: Variable, n_shards: int) -> list[list[int]]:
     """Replicas that hold the parts of one copy of a sharded variable, in order."""
-    found = []
+    result = []
     for group in variable.replica_grouping.members:
-        found += [group[i : i + n_shards] for i in range(0, len(group), n_shards)]
-    return found
+        result += [group[i : i + n_shards] for i in range(0, len(group), n_shards)]
+    return result
 
 
 def _shards(variable: Variable, values: torch.Tensor, n_shards: int, size: int) -> torch.Tensor:

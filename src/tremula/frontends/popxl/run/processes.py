@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from tremula.frontends.popxl.core.ir import Ir
-from tremula.ir.host.distributed import join_processes
+from tremula.ir.host.programs.distributed import join_processes
 
 
 @dataclass(frozen=True)

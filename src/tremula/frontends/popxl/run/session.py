@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from tremula.compiler.report.report import Report
-from tremula.frontends.popart_api.devices import DeviceInfo, DeviceManager
-from tremula.frontends.popart_api.enums import DeviceType
-from tremula.frontends.popart_api.exceptions import popart_exception
+from tremula.frontends.popart.devices import DeviceInfo, DeviceManager
+from tremula.frontends.popart.exceptions import popart_exception
+from tremula.frontends.popart.graph_enums import DeviceType
 from tremula.frontends.popxl.core.ir import Ir
 from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDeviceStream
 from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
@@ -181,13 +181,13 @@ class Session:
         array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
         array = np.asarray(array)
         if array.dtype != stream.dtype.numpy_dtype:
-            found = to_array(array)
-            if dtype.as_dtype(found.dtype) != stream.dtype:
+            result = to_array(array)
+            if dtype.as_dtype(result.dtype) != stream.dtype:
                 raise ValueError(
                     f"Stream {stream.tensor_id} has dtype {stream.dtype!r}, the array given for it"
                     f" {array.dtype}"
                 )
-            array = found
+            array = result
         self._check_array(stream, array)
         return array
 
@@ -228,12 +228,12 @@ class Session:
         if variable.synced or variable.is_read_only:
             return
         if self._memory.was_touched(variable):
-            found = self._memory.read(variable)
+            result = self._memory.read(variable)
             if isinstance(variable.data, np.memmap):
-                variable.data[...] = found
+                variable.data[...] = result
                 variable.data.flush()
             else:
-                variable.data = found
+                variable.data = result
         variable.synced = True
 
     def get_tensor_data(self, tensor: Variable | Constant) -> np.ndarray:

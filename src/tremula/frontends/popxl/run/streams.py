@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from tremula.frontends.popart_api.exceptions import popart_runtime_error
+from tremula.frontends.popart.exceptions import popart_runtime_error
 from tremula.frontends.popxl.core.ir import Ir
 from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDeviceStream
 from tremula.frontends.popxl.dtypes import from_carrier, to_carrier

@@ -40,8 +40,8 @@ def _reduced(x: Tensor, group: ReplicaGrouping, name: str, what: str) -> Tensor:
     if name == "mean" and sent.is_floating_point():
         return collective(sent, "MEAN", group.group_size, group.stride)
     operation = "ADD" if name == "mean" else {**_OPERATIONS, **_OF_BOOLEANS}[name]
-    found = collective(sent, operation, group.group_size, group.stride)
-    return (found / group.group_size if name == "mean" else found).to(x.dtype)
+    result = collective(sent, operation, group.group_size, group.stride)
+    return (result / group.group_size if name == "mean" else result).to(x.dtype)
 
 
 def _gathered(

@@ -97,11 +97,11 @@ class Tracer(Interpreter):
             return super().call(graph, arguments, by_reference)
         written = sorted(plan_of(graph).aliases.written_inputs & by_reference)
         inputs = [value[0] for value in arguments]
-        found = torch.ops.tremula.call(inputs, self._key(state, graph, inputs, written))
+        result = torch.ops.tremula.call(inputs, self._key(state, graph, inputs, written))
         n = len(graph._outputs)
-        for i, value in zip(written, found[n:], strict=True):
+        for i, value in zip(written, result[n:], strict=True):
             inputs[i].copy_(value)
-        return [[value] for value in found[:n]]
+        return [[value] for value in result[:n]]
 
     def _key(self, state: Any, graph: Graph, inputs: list[torch.Tensor], written: list[int]) -> str:
         """The function that a graph is: recorded once, called from everywhere."""
@@ -110,8 +110,8 @@ class Tracer(Interpreter):
 
             def body(*parts: torch.Tensor) -> list[torch.Tensor]:
                 values = [[p.clone() if i in written else p] for i, p in enumerate(parts)]
-                found = Interpreter.call(self, graph, values, set(written))
-                return [value[0] for value in [*found, *(values[i] for i in written)]]
+                result = Interpreter.call(self, graph, values, set(written))
+                return [value[0] for value in [*result, *(values[i] for i in written)]]
 
             self._keys[key] = record_function(state, body, inputs)
         return self._keys[key]
@@ -145,16 +145,16 @@ class Tracer(Interpreter):
             made = zip(first(*arguments[0]), second(*arguments[1]), strict=True)
             return [[self.chosen(condition, a, b)] for a, b in made]
         is_true = condition.reshape(()).bool()
-        found = record_cond(state, is_true, first, arguments[0], second, arguments[1])
-        return [[value] for value in found]
+        result = record_cond(state, is_true, first, arguments[0], second, arguments[1])
+        return [[value] for value in result]
 
     def chosen(self, condition: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return torch.where(condition.reshape(()).bool(), a, b)
 
     def _body(self, graph: Graph) -> Callable[..., list[torch.Tensor]]:
         def run(*parts: torch.Tensor) -> list[torch.Tensor]:
-            found = self.call(graph, [[part] for part in parts], set())
-            return [value[0] for value in found]
+            result = self.call(graph, [[part] for part in parts], set())
+            return [value[0] for value in result]
 
         return run
 
@@ -181,13 +181,13 @@ class _Rounds:
             streams.take(s, k * self.count).unflatten(0, (self.count, k))
             for s, k in self.loads.items()
         ]
-        found = record_scan(state, self._body, [*carried, *memory], rows, self.count)
-        left = found[self.n_carried :]
+        result = record_scan(state, self._body, [*carried, *memory], rows, self.count)
+        left = result[self.n_carried :]
         for target, value in zip(memory, left, strict=False):
             target.copy_(value)
         for stream, made in zip(self.stores, left[len(memory) :], strict=True):
             streams.stored.setdefault(stream, []).append(made.flatten(0, 1))
-        return [[value] for value in found[: self.n_carried]]
+        return [[value] for value in result[: self.n_carried]]
 
     def _body(self, *parts: torch.Tensor) -> list[torch.Tensor]:
         tracer = self.tracer
@@ -202,11 +202,11 @@ class _Rounds:
         inner = TracedStreams(dict(zip(self.loads, parts[n_state:], strict=True)))
         tracer.streams, tracer.remote = inner, {**tracer.remote, **remote}
         try:
-            found = tracer.call(self.graph, values, self.by_reference)
+            result = tracer.call(self.graph, values, self.by_reference)
         finally:
             tracer.streams, tracer.remote = before
         stored = [inner.outputs(stream) for stream in self.stores]
-        return [*(value[0] for value in found), *memory, *stored]
+        return [*(value[0] for value in result), *memory, *stored]
 
 
 def size_of(graph: Graph) -> int:
@@ -220,12 +220,12 @@ def size_of(graph: Graph) -> int:
 
 def _stored_buffers(graph: Graph) -> set[int]:
     """Numbers of remote buffers that a graph, or one it calls, stores to."""
-    found = {
+    result = {
         op.attributes["buffer"].remote_buffer_id for op in graph._ops if op.kind == "RemoteStore"
     }
     for called in graph.called_graphs:
-        found |= _stored_buffers(called)
-    return found
+        result |= _stored_buffers(called)
+    return result
 
 
 def _streams(graph: Graph) -> tuple[dict[Any, int], dict[Any, int]]:
@@ -237,8 +237,8 @@ def _streams(graph: Graph) -> tuple[dict[Any, int], dict[Any, int]]:
             into = loads if op.kind == "HostLoad" else stores
             into[op.attributes["stream"]] = into.get(op.attributes["stream"], 0) + 1
         for called in op.graphs:
-            for into, found in zip((loads, stores), _streams(called), strict=True):
-                for stream, n in found.items():
+            for into, result in zip((loads, stores), _streams(called), strict=True):
+                for stream, n in result.items():
                     times = n * op.attributes.get("repeat_count", 1)
                     into[stream] = into.get(stream, 0) + times
     return loads, stores

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tremula.frontends.popart_api.exceptions import popart_exception
+from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popxl.core.call_site import CallSiteInfo
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
@@ -97,11 +97,11 @@ class _Differentiation:
 
     def _dependent(self) -> set[Tensor]:
         """Tensors that change with a required one."""
-        found = set(self.required)
+        result = set(self.required)
         for op in self.graph._ops:
-            if any(t in found for t in op.inputs) and op.kind not in {"Detach", "DetachInplace"}:
-                found.update(t for t in op.outputs if t.dtype.is_float or t.dtype.is_complex)
-        return found
+            if any(t in result for t in op.inputs) and op.kind not in {"Detach", "DetachInplace"}:
+                result.update(t for t in op.outputs if t.dtype.is_float or t.dtype.is_complex)
+        return result
 
     def _total(self, t: Tensor) -> Tensor | None:
         """The gradient by a tensor: the sum of what its uses gave."""
@@ -117,8 +117,8 @@ class _Differentiation:
         given = [self._total(t) for t in op.outputs]
         if not wanted or all(grad is None for grad in given):
             return
-        found = self._gradients(op, given, wanted)
-        for i, grad in zip(wanted, found, strict=True):
+        result = self._gradients(op, given, wanted)
+        for i, grad in zip(wanted, result, strict=True):
             if grad is not None:
                 self.grads.setdefault(op.inputs[i], []).append(grad)
 
@@ -259,9 +259,9 @@ def _padded(info: GradGraphInfo, op: Op, mine: list[int], wanted: tuple[int, ...
         for t in info.graph.inputs:
             own.append(wrapper.new_tensor(t.name, t.shape, t.dtype, t.meta_shape))
             wrapper.mark_input(own[-1])
-        found = dict(zip(mine, apply("call", info.graph, *own), strict=True))
+        result = dict(zip(mine, apply("call", info.graph, *own), strict=True))
         for i in wanted:
-            wrapper.mark_as_output(_or_zeros(found.get(i), op.inputs[i]))
+            wrapper.mark_as_output(_or_zeros(result.get(i), op.inputs[i]))
     return wrapper
 
 

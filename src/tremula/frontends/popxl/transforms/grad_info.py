@@ -70,8 +70,8 @@ class GradGraphInfo:
         self, fwd_call_info: CallSiteInfo, grad_call_info: CallSiteInfo
     ) -> dict[Tensor, Tensor]:
         """For tensors given to a forward call, the tensors that a gradient call makes."""
-        found = self.fwd_graph_ins_to_grad_parent_outs(grad_call_info)
-        return {fwd_call_info.graph_to_parent(t): grad for t, grad in found.items()}
+        result = self.fwd_graph_ins_to_grad_parent_outs(grad_call_info)
+        return {fwd_call_info.graph_to_parent(t): grad for t, grad in result.items()}
 
     def __repr__(self) -> str:
         return (

@@ -12,7 +12,7 @@ The original refuses to differentiate loops.
 from collections.abc import Sequence
 from typing import Protocol
 
-from tremula.frontends.popart_api.exceptions import popart_exception
+from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.registry import apply
@@ -65,8 +65,8 @@ class _Backwards:
         first += [_zeros(self.op.inputs[i]) for i in self.read]
         last = apply("constant", self.count, int32)
         graph = self._backward_round(first, last, kept)
-        found = apply("repeat", graph, self.count, *first, last, *kept, *self.inputs[self.n :])
-        by_input = dict(zip([*self.carried, *self.read], found, strict=False))
+        result = apply("repeat", graph, self.count, *first, last, *kept, *self.inputs[self.n :])
+        by_input = dict(zip([*self.carried, *self.read], result, strict=False))
         return [by_input[i] for i in self.wanted]
 
     def _keep_rounds(self) -> list[Tensor]:

@@ -57,11 +57,11 @@ def _trace_saved(op: Op, wanted: tuple[int, ...]) -> tuple[int, ...]:
     with torch.enable_grad(), saved_tensors_hooks(keep, lambda t: t):
         op.compute(values)
     owner = {value.untyped_storage()._cdata: i for i, value in enumerate(values)}
-    found = {owner.get(t.untyped_storage()._cdata) for t in kept if t.dim() or t.numel()}
+    result = {owner.get(t.untyped_storage()._cdata) for t in kept if t.dim() or t.numel()}
     return (
         tuple(range(len(values)))
-        if None in found
-        else tuple(sorted(i for i in found if i is not None))
+        if None in result
+        else tuple(sorted(i for i in result if i is not None))
     )
 
 
@@ -82,8 +82,8 @@ def gradients(
     with torch.enable_grad():
         for i in forward.wanted:
             values[i] = values[i].detach().requires_grad_()
-        found = forward.op.compute(values)
-        results = list(found) if isinstance(found, list | tuple) else [found]
+        result = forward.op.compute(values)
+        results = list(result) if isinstance(result, list | tuple) else [result]
         chosen = [results[i] for i in forward.given]
         by = [values[i] for i in forward.wanted]
         made = torch.autograd.grad(chosen, by, grads, allow_unused=True)
@@ -102,12 +102,12 @@ def _pulled(
         operands = list(values)
         for i, value in zip(forward.wanted, by, strict=True):
             operands[i] = value
-        found = forward.op.compute(operands)
-        results = list(found) if isinstance(found, list | tuple) else [found]
+        result = forward.op.compute(operands)
+        results = list(result) if isinstance(result, list | tuple) else [result]
         return tuple(results[i] for i in forward.given)
 
-    found = torch.func.vjp(chosen, *(values[i] for i in forward.wanted))
-    return list(found[1](tuple(grads)))
+    result = torch.func.vjp(chosen, *(values[i] for i in forward.wanted))
+    return list(result[1](tuple(grads)))
 
 
 def gradient_row(op: Op) -> Operation:

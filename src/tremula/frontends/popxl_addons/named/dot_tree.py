@@ -37,8 +37,8 @@ class DotTree(Generic[Leaf]):
         if first not in self._map:
             known = ", ".join(self._map) or "none"
             raise KeyError(f"No entry {first!r}: {suggest(first, self._map)} Available: {known}")
-        found = self._map[first]
-        return found.get(rest) if rest else found
+        result = self._map[first]
+        return result.get(rest) if rest else result
 
     def __getitem__(self, key: Key) -> Any:
         return self.get(key)
@@ -105,13 +105,13 @@ class DotTree(Generic[Leaf]):
 
     def to_dict(self) -> dict[str, Leaf]:
         """All leaves by dotted names."""
-        found: dict[str, Leaf] = {}
+        result: dict[str, Leaf] = {}
         for key, value in self._map.items():
             if isinstance(value, DotTree):
-                found.update({f"{key}.{name}": leaf for name, leaf in value.to_dict().items()})
+                result.update({f"{key}.{name}": leaf for name, leaf in value.to_dict().items()})
             else:
-                found[key] = value
-        return found
+                result[key] = value
+        return result
 
     @classmethod
     def from_dict(cls: type[Tree], leaves: Mapping[Any, Any]) -> Tree:

@@ -164,13 +164,13 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         read_only_if_exists: bool = False,
     ) -> NamedTensors:
         """A remote variable for each, in the buffer of its name."""
-        found, made = buffers.to_dict(), {}
+        result, made = buffers.to_dict(), {}
         names, factories = self.unpack()
         for name, factory in zip(names, factories, strict=True):
             full = _prefixed(prefix, name)
             file = None if memmap_dir is None else Path(memmap_dir) / f"{full}.bin"
             made[name] = factory.create_remote_tensor(
-                found[name], entry, full, empty, file, read_only_if_exists
+                result[name], entry, full, empty, file, read_only_if_exists
             )
         return NamedTensors.from_dict(made)
 

@@ -23,8 +23,8 @@ class NamedTensors(DotTree[popxl.Tensor]):
 
     def remap(self, mapping: Mapping[popxl.Tensor, popxl.Tensor]) -> "NamedTensors":
         """What tensors become under a mapping; those that it does not have are left out."""
-        found = {name: mapping[t] for name, t in self.to_dict().items() if t in mapping}
-        return NamedTensors.from_dict(found)
+        result = {name: mapping[t] for name, t in self.to_dict().items() if t in mapping}
+        return NamedTensors.from_dict(result)
 
 
 class NamedTensorData(DotTree[np.ndarray]):

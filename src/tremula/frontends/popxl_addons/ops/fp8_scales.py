@@ -32,9 +32,9 @@ def fp8_mse_scale(src: popxl.Tensor, dtype: popxl.dtype = popxl.float8_143) -> p
     low = ops.negate(ops.floor(ops.log2(smallest / format_of(dtype).least_normal)))
     low = ops.clip(low, -MAX_SCALE, MAX_SCALE)
     n_alike = ops.relu(high - low + 1.0)
-    found = high - ops.floor(n_alike * 0.5)
-    found = ops.where(ops.equal(ops.max(sizes), zero), zero, found)
-    return ops.cast(found, popxl.int32)
+    result = high - ops.floor(n_alike * 0.5)
+    result = ops.where(ops.equal(ops.max(sizes), zero), zero, result)
+    return ops.cast(result, popxl.int32)
 
 
 def _sizes(src: popxl.Tensor) -> popxl.Tensor:
@@ -45,5 +45,5 @@ def _sizes(src: popxl.Tensor) -> popxl.Tensor:
 
 def _highest(sizes: popxl.Tensor, dtype: popxl.dtype) -> popxl.Tensor:
     """The largest scale with which the largest element is in range, as a float."""
-    found = ops.floor(ops.log2(format_of(dtype).largest / ops.max(sizes)))
-    return ops.clip(found, -MAX_SCALE, MAX_SCALE)
+    result = ops.floor(ops.log2(format_of(dtype).largest / ops.max(sizes)))
+    return ops.clip(result, -MAX_SCALE, MAX_SCALE)

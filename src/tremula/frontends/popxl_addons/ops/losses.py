@@ -58,13 +58,13 @@ def cross_entropy_sharded_loss(
     losses = ops.log(total) - picked
     losses, count = _without_ignored(losses, indices, ignore_index)
     if reduction == "none":
-        found = losses
+        result = losses
     elif reduction == "sum" or count is not None:
-        found = ops.sum(losses)
-        found = found / count if reduction == "mean" and count is not None else found
+        result = ops.sum(losses)
+        result = result / count if reduction == "mean" and count is not None else result
     else:
-        found = ops.mean(losses)
-    return found if found.dtype == logits.dtype else ops.cast(found, logits.dtype)
+        result = ops.mean(losses)
+    return result if result.dtype == logits.dtype else ops.cast(result, logits.dtype)
 
 
 def _whole(t: popxl.Tensor, group: popxl.ReplicaGrouping) -> popxl.Tensor:

@@ -64,5 +64,5 @@ def _ordered(rhs: CSR, n_columns: int) -> tuple[Pattern, np.ndarray]:
 @operation("DenseSparseMatMul", name="_sparse_matmul", same=("lhs", "values"))
 def _sparse_matmul(lhs: Operand, values: Operand, pattern: int) -> torch.Tensor:
     rows = lhs.flatten(0, -2) if lhs.dim() > 1 else lhs.unsqueeze(0)
-    found = torch.ops.tremula.sparse_mm(values, rows.mT, pattern, True).mT
-    return found.reshape(*lhs.shape[:-1], found.shape[-1])
+    result = torch.ops.tremula.sparse_mm(values, rows.mT, pattern, True).mT
+    return result.reshape(*lhs.shape[:-1], result.shape[-1])

@@ -50,27 +50,27 @@ def _differentiated(
     own = own_gradient(graph)
     if own is not None:
         return own
-    found = {**_called_infos(graph), **(known or {})}
-    return popxl_autodiff(graph, provided, required, found)
+    result = {**_called_infos(graph), **(known or {})}
+    return popxl_autodiff(graph, provided, required, result)
 
 
 def _called_infos(graph: popxl.Graph) -> dict[popxl.Graph, GradGraphInfo]:
     """Gradients of graphs called, directly or not, that are not to be taken apart."""
-    found: dict[popxl.Graph, GradGraphInfo] = {}
+    result: dict[popxl.Graph, GradGraphInfo] = {}
     marked = notes_of(graph.ir).get("recomputed", {})
     for called in graph.called_graphs:
         own = own_gradient(called)
         if own is not None:
-            found[called] = own
+            result[called] = own
             continue
-        found.update(_called_infos(called))
+        result.update(_called_infos(called))
         if called in marked:
             if marked[called] is None:
-                info = popxl_autodiff(called, None, _varying_inputs(called), found)
+                info = popxl_autodiff(called, None, _varying_inputs(called), result)
                 graph_of = recompute_graph(GraphWithNamedArgs.from_grad_graph(info))
                 marked[called] = graph_of.grad_graph_info
-            found[called] = marked[called]
-    return found
+            result[called] = marked[called]
+    return result
 
 
 def _varying_inputs(graph: popxl.Graph) -> list[popxl.Tensor]:
@@ -115,10 +115,10 @@ def _build_grad(
             if t not in graph.inputs and t not in graph.outputs:
                 graph.mark_as_output(t)
         module.var_grad = {}
-        found = module.build_grad(*grads)
+        result = module.build_grad(*grads)
         named = variables.to_dict()
         arguments = [t for t in graph.inputs if t not in named.values() and t.dtype.is_float]
-        given = [found] if isinstance(found, popxl.Tensor) else list(found or ())
+        given = [result] if isinstance(result, popxl.Tensor) else list(result or ())
         if len(given) != len(arguments):
             raise ValueError(
                 f"build_grad of {type(module).__name__} must return a gradient for each of its"

@@ -191,13 +191,13 @@ class _Loop:
     def _load(self, index: popxl.Tensor) -> Tensors:
         entries = [self._entry(self.loads[t], index) for t in self.loaded]
         with self._transfers():
-            found = [
+            result = [
                 _loaded(self.loads[t], entry, t.name)
                 for t, entry in zip(self.loaded, entries, strict=True)
             ]
         if self.io_mode != "compute":
-            found = [ops.io_tile_copy(t) for t in found]
-        return [self._gathered(t, value) for t, value in zip(self.loaded, found, strict=True)]
+            result = [ops.io_tile_copy(t) for t in result]
+        return [self._gathered(t, value) for t, value in zip(self.loaded, result, strict=True)]
 
     def _gathered(self, t: popxl.Tensor, value: popxl.Tensor) -> popxl.Tensor:
         handle = self.loads[t]

@@ -232,5 +232,5 @@ def _check_distance(t: popxl.Tensor, made_in: int, read_in: int) -> None:
 def pipeline_shape(n_stages: int, n_steps: int) -> np.ndarray:
     """int64[stages, cycles]: the micro-batch that a stage works on in a cycle, -1 for none."""
     cycles = np.arange(n_steps + n_stages - 1)
-    found = cycles[None, :] - np.arange(n_stages)[:, None]
-    return np.where((found >= 0) & (found < n_steps), found, -1)
+    result = cycles[None, :] - np.arange(n_stages)[:, None]
+    return np.where((result >= 0) & (result < n_steps), result, -1)

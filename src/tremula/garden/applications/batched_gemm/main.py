@@ -53,8 +53,8 @@ def complex_cycles(a: np.ndarray, b: np.ndarray, n_tiles: int, way: str) -> tupl
     shape = a.shape[1], a.shape[2], b.shape[2]
     engine = complex_gemm_engine(len(a), shape, n_tiles, way=way).load()  # pyright: ignore[reportArgumentType]
     parts = {"ar": np.real(a), "ai": np.imag(a), "br": np.real(b), "bi": np.imag(b)}
-    found = multiplied(engine, **{k: np.ascontiguousarray(v) for k, v in parts.items()})
-    return engine.report().total_cycles, relative(found["cr"] + 1j * found["ci"], a @ b)
+    result = multiplied(engine, **{k: np.ascontiguousarray(v) for k, v in parts.items()})
+    return engine.report().total_cycles, relative(result["cr"] + 1j * result["ci"], a @ b)
 
 
 def relative(found: np.ndarray, expected: np.ndarray) -> float:

@@ -40,9 +40,9 @@ def jacobians(cameras: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.n
 
 def cross_matrices(v: np.ndarray) -> np.ndarray:
     """[k, 3, 3]: the matrix of each cross product v × …"""
-    found = np.zeros((len(v), 3, 3))
-    found[:, 0, 1], found[:, 0, 2], found[:, 1, 2] = -v[:, 2], v[:, 1], -v[:, 0]
-    return found - found.transpose(0, 2, 1)
+    result = np.zeros((len(v), 3, 3))
+    result[:, 0, 1], result[:, 0, 2], result[:, 1, 2] = -v[:, 2], v[:, 1], -v[:, 0]
+    return result - result.transpose(0, 2, 1)
 
 
 def left_jacobians(vectors: np.ndarray) -> np.ndarray:

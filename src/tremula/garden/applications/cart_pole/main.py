@@ -22,8 +22,8 @@ def run(settings: Settings) -> Findings:
     learn = jit(lambda state, key: learnt(state, key, n_carts, n_times, n_updates))
     state, stood = first_state(), []
     for call in range(n_calls):
-        state, found = learn(state, jax.random.key(call))
-        stood += np.asarray(found).tolist()
+        state, result = learn(state, jax.random.key(call))
+        stood += np.asarray(result).tolist()
         settings.show(f"  {len(stood)} updates: poles stand {stood[-1]:.0f} of {n_times} times")
     report = learn.report(state, jax.random.key(0))
     n_items = n_carts * n_times * n_updates
@@ -68,8 +68,8 @@ def played(weights: dict, start: jax.Array, chances: jax.Array) -> tuple:
         after = jnp.where(is_up[:, None], after, carts)  # a fallen one stays where it was
         return (after, is_up), (carts, is_right.astype(jnp.float32), is_up.astype(jnp.float32))
 
-    _, found = jax.lax.scan(push, (start, stands(start)), chances)
-    return found
+    _, result = jax.lax.scan(push, (start, stands(start)), chances)
+    return result
 
 
 def leaning(weights: dict, carts: jax.Array) -> jax.Array:

@@ -44,8 +44,8 @@ def run(settings: Settings) -> Findings:
 def error_rate(letters: torch.Tensor, lengths: torch.Tensor, truth: Words) -> float:
     """Letters to insert, delete or replace, of all letters."""
     n_wrong = sum(
-        edit_distance(found[:n].tolist(), wanted[:m].tolist())
-        for found, n, wanted, m in zip(
+        edit_distance(result[:n].tolist(), wanted[:m].tolist())
+        for result, n, wanted, m in zip(
             letters, lengths.tolist(), truth.letters, truth.lengths.tolist(), strict=True
         )
     )

@@ -63,13 +63,13 @@ def infer(
     """What passed each stage."""
     low, high, stages = LOW, HIGH, []
     for tolerance in tolerances:
-        found = inference.run(observed, tolerance, wanted, low=low, high=high)
+        result = inference.run(observed, tolerance, wanted, low=low, high=high)
         settings.show(
-            f"within {tolerance:g}: {len(found.distances):,} of {found.n_simulated:,} simulations,"
-            f" left after {found.n_days / found.n_simulated:.0f} of {len(observed)} days on average"
+            f"within {tolerance:g}: {len(result.distances):,} of {result.n_simulated:,} simulations,"
+            f" left after {result.n_days / result.n_simulated:.0f} of {len(observed)} days on average"
         )
-        stages.append(found)
-        low, high = box(found.parameters)
+        stages.append(result)
+        low, high = box(result.parameters)
     return stages
 
 

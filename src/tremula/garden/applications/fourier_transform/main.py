@@ -18,9 +18,9 @@ def run(settings: Settings) -> Findings:
     best = None
     for direct_below in (16, 32, 64, 128, 256):
         engine = transform_engine(n_signals, length, n_tiles, direct_below).load()
-        found = transformed(engine, signals)
-        error = max(error, float(np.abs(found - expected).max() / np.abs(expected).max()))
-        ratio = (np.abs(found) ** 2).sum() / (length * (np.abs(signals) ** 2).sum())
+        result = transformed(engine, signals)
+        error = max(error, float(np.abs(result - expected).max() / np.abs(expected).max()))
+        ratio = (np.abs(result) ** 2).sum() / (length * (np.abs(signals) ** 2).sum())
         energy = max(energy, abs(float(ratio) - 1))
         cycles[direct_below] = engine.report().total_cycles
         settings.show(f"  products below {direct_below}: {cycles[direct_below]:,} cycles")

@@ -28,8 +28,8 @@ def gather_scatter(x: Tensor, edges: Tensor, weights: Tensor) -> Tensor:
 
     x is [n, width]; edges `int32[2, m]` lead from nodes to nodes, and weights [m] are theirs.
     """
-    (found,) = poptorch.custom_op([x, edges, weights], NAME, DOMAIN, 1, example_outputs=[x])
-    return found
+    (result,) = poptorch.custom_op([x, edges, weights], NAME, DOMAIN, 1, example_outputs=[x])
+    return result
 
 
 def gathered_and_summed(x: Tensor, edges: Tensor, weights: Tensor) -> Tensor:

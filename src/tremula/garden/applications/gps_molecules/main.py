@@ -70,5 +70,5 @@ def difference_on_tiles() -> float:
     x, weights = torch.randn(20, 4, generator=draw), torch.rand(50, generator=draw)
     edges = torch.randint(20, (2, 50), generator=draw).int()
     options = poptorch.Options().useIpuModel(True)
-    found = poptorch.inferenceModel(Fused(), options)(x, edges, weights)
-    return float((found - gathered_and_summed(x, edges, weights)).abs().max())
+    result = poptorch.inferenceModel(Fused(), options)(x, edges, weights)
+    return float((result - gathered_and_summed(x, edges, weights)).abs().max())

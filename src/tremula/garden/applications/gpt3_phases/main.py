@@ -27,8 +27,8 @@ def run(settings: Settings) -> Findings:
         settings.show(f"  loss {ours:.4f}, of the dense model {theirs:.4f}")
         losses.append(float(ours))
         off = max(off, abs(ours - theirs))
-    found = trainer.weights()
-    error = max(((found[k] - w).abs().max() / w.abs().max()).item() for k, w in plain.items())
+    result = trainer.weights()
+    error = max(((result[k] - w).abs().max() / w.abs().max()).item() for k, w in plain.items())
     settings.show(f"weights differ by {error:.1g} of the largest")
     return Findings(
         results={"difference_of_weights": error, "difference_of_loss": off},

@@ -19,8 +19,8 @@ def run(settings: Settings) -> Findings:
     train = jit(lambda state, picture, key: trained(state, picture, key, n_steps))
     state, losses = first_state(), []
     for call in range(n_calls):
-        state, found = train(state, picture, jax.random.key(call))
-        losses += np.asarray(found).tolist()
+        state, result = train(state, picture, jax.random.key(call))
+        losses += np.asarray(result).tolist()
         settings.show(f"  after {n_steps * (call + 1)} steps: error {np.mean(losses[-50:]):.4f}")
     height, width = picture.shape
     places = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), -1)

@@ -34,7 +34,7 @@ class Errors:
 
 
 def run(settings: Settings) -> Findings:
-    found, modelled = [], None
+    result, modelled = [], None
     for name, basis in MOLECULES_TINY if settings.tiny else MOLECULES:
         molecule = integrals(name, basis)
         settings.show(
@@ -42,14 +42,14 @@ def run(settings: Settings) -> Findings:
             f" PySCF: {molecule.reference_energy:.6f} hartree"
         )
         errors, modelled = compared(molecule, settings)
-        found.append(errors)
+        result.append(errors)
     return Findings(
         results={
-            "largest_error_hartree_float64": max(abs(one.of_host) for one in found),
-            "largest_error_hartree_float32": max(abs(one.of_tiles) for one in found),
+            "largest_error_hartree_float64": max(abs(one.of_host) for one in result),
+            "largest_error_hartree_float32": max(abs(one.of_tiles) for one in result),
         },
         modelled=modelled,
-        curves={"distance from the energy found": np.abs(found[-1].energies[:-1]).tolist()},
+        curves={"distance from the energy found": np.abs(result[-1].energies[:-1]).tolist()},
     )
 
 

@@ -73,13 +73,13 @@ def follow(mean: MaskedAutoencoder, model: MaskedAutoencoder, share: float) -> N
 def drawn(model: MaskedAutoencoder, test: Mnist, mean: Tensor) -> tuple[float, np.ndarray]:
     """Error of hidden patches over that of the mean digit; some digits, masked and drawn."""
     patches, (order, back) = patches_of(test.images), shuffled(len(test))
-    found = model.drawn(patches, order, back)
+    result = model.drawn(patches, order, back)
     is_hidden = (back >= N_SHOWN).unsqueeze(2)
-    error = (((found - patches) ** 2) * is_hidden).sum() / (
+    error = (((result - patches) ** 2) * is_hidden).sum() / (
         ((mean - patches) ** 2) * is_hidden
     ).sum()
     shown = torch.where(is_hidden, patches.min(), patches)
-    filled = torch.where(is_hidden, found, patches)
+    filled = torch.where(is_hidden, result, patches)
     rows = [torch.cat(list(images_of(part[:8]).squeeze(1)), 1) for part in (shown, filled, patches)]
     return float(error), torch.cat(rows).numpy()
 
@@ -91,8 +91,8 @@ def nearest_digit(model: MaskedAutoencoder, known: Mnist, test: Mnist) -> float:
 
     def seen(data: Mnist) -> Tensor:
         patches = patches_of(data.images[:2000])
-        found = model.seen(patches, all_of.expand(len(patches), -1), N_PATCHES).flatten(1)
-        return found / found.norm(dim=1, keepdim=True)
+        result = model.seen(patches, all_of.expand(len(patches), -1), N_PATCHES).flatten(1)
+        return result / result.norm(dim=1, keepdim=True)
 
     nearest = (seen(test) @ seen(known).t()).argmax(1)
     return float((known.labels[nearest] == test.labels).float().mean())

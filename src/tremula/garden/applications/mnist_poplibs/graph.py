@@ -68,9 +68,9 @@ def _layer(graph: Graph, n_in: int, n_out: int, name: str) -> Layer:
 
 
 def _through(graph: Graph, x: Tensor, layer: Layer, sequence: Sequence, name: str) -> Tensor:
-    found = poplin.mat_mul(graph, x, layer.weights, sequence, name)
-    popops.add_in_place(graph, found, layer.bias, sequence, f"{name} bias")
-    return found
+    result = poplin.mat_mul(graph, x, layer.weights, sequence, name)
+    popops.add_in_place(graph, result, layer.bias, sequence, f"{name} bias")
+    return result
 
 
 def _update(graph: Graph, layer: Layer, x: Tensor, errors: Tensor, sequence: Sequence) -> None:

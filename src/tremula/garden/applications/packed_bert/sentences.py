@@ -22,18 +22,18 @@ class Sentences:
 
 def sentences_of(names: list[str], longest: int, n_vocabulary: int = 600) -> Sentences:
     """Sentences of 3 to `longest` words, the first of which stands for the whole."""
-    found = [
+    result = [
         (words, label)
         for label, texts in enumerate(documentation(names).values())
         for text in texts
         for sentence in _SENTENCE.split(text)
         if 3 <= len(words := _WORD.findall(sentence.lower())) < longest
     ]
-    counts = Counter(word for words, _ in found for word in words)
+    counts = Counter(word for words, _ in result for word in words)
     common = sorted(counts, key=lambda word: (-counts[word], word))[: n_vocabulary - FIRST]
     number_of = {word: FIRST + i for i, word in enumerate(common)}
     rows = [
         {"input_ids": [1, *(number_of.get(word, 2) for word in words)], "labels": label}
-        for words, label in found
+        for words, label in result
     ]
     return Sentences(rows, n_vocabulary, len(names))

@@ -15,25 +15,25 @@ def run(settings: Settings) -> Findings:
     chains = Chains(len(y), n_tiles=n_tiles)
     n_chains = n_tiles * chains.n_workers
     settings.show(f"{n_chains:,} chains on {n_tiles} tiles, {len(y)} observations")
-    found = chains.run(x, y)
+    result = chains.run(x, y)
     settings.show(
-        f"  they agree after {found.n_steps} steps each (ratio {found.ratio:.4f}),"
-        f" {found.taken:.0%} of the steps were taken"
+        f"  they agree after {result.n_steps} steps each (ratio {result.ratio:.4f}),"
+        f" {result.taken:.0%} of the steps were taken"
     )
-    for k in range(len(found.mean)):
+    for k in range(len(result.mean)):
         settings.show(
-            f"  coefficient {k}: {found.mean[k]:.3f} ± {found.deviation[k]:.3f},"
+            f"  coefficient {k}: {result.mean[k]:.3f} ± {result.deviation[k]:.3f},"
             f" by quadrature {expected_mean[k]:.3f} ± {expected_deviation[k]:.3f}"
         )
     return Findings(
         results={
             "mean_error_in_deviations": float(
-                np.abs((found.mean - expected_mean) / expected_deviation).max()
+                np.abs((result.mean - expected_mean) / expected_deviation).max()
             ),
-            "deviation_error": float(np.abs(found.deviation / expected_deviation - 1).max()),
-            "steps_of_a_chain": float(found.n_steps),
+            "deviation_error": float(np.abs(result.deviation / expected_deviation - 1).max()),
+            "steps_of_a_chain": float(result.n_steps),
         },
         modelled=modelled_engine(
-            chains.engine, settings, n_items=n_chains * found.n_steps, unit="steps/s"
+            chains.engine, settings, n_items=n_chains * result.n_steps, unit="steps/s"
         ),
     )

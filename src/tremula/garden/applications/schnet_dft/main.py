@@ -58,10 +58,10 @@ def batches(graphs: GraphColumns, *, shuffle: bool) -> pg.FixedSizeDataLoader:
 def tested(model: SchNetOnEdges, new: GraphColumns) -> tuple[float, float]:
     """Mean absolute errors of predictions, and of always saying the mean."""
     predict = poptorch.inferenceModel(model.eval())
-    found, truth = [], []
+    result, truth = [], []
     for batch in batches(new, shuffle=False):
-        found.append(predict(*(batch[f] for f in FIELDS))[0][batch.graphs_mask])
+        result.append(predict(*(batch[f] for f in FIELDS))[0][batch.graphs_mask])
         truth.append(batch.y[batch.graphs_mask])
     expected = torch.cat(truth)
-    error = (torch.cat(found) - expected).abs().mean()
+    error = (torch.cat(result) - expected).abs().mean()
     return float(error), float((expected - expected.mean()).abs().mean())

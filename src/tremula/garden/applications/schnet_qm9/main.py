@@ -36,8 +36,8 @@ def run(settings: Settings) -> Findings:
     training = poptorch.trainingModel(model, loader.options, optimizer)
     errors = []
     for epoch in range(n_epochs):
-        found = [error_of(training(*(data[f] for f in FIELDS))[0], data) for data in loader]
-        errors.append(float(torch.cat(found).mean()))
+        result = [error_of(training(*(data[f] for f in FIELDS))[0], data) for data in loader]
+        errors.append(float(torch.cat(result).mean()))
         settings.show(f"  epoch {epoch + 1}: error {errors[-1]:.3f} eV")
     share = np.mean([float(data.nodes_mask.float().mean()) for data in loader])
     gain = molecules_per_call(loader) / padded_molecules_per_call(graphs)

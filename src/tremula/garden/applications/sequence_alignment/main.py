@@ -35,7 +35,7 @@ def run(settings: Settings) -> Findings:
     engine = x_drop_engine(pairs, 20, n_tiles).load()
     engine.run()
     results = engine.read_tensor("results")
-    found = results[:, 0] > length // 4
+    result = results[:, 0] > length // 4
     share = results[:, 3].sum() / sum(len(a) * len(b) for a, b in pairs)
     modelled = modelled_engine(engine, settings, n_items=n_pairs, unit="pairs/s")
     settings.show(f"  X-drop: {n_pairs:,} pairs, {share:.1%} of all cells looked at")
@@ -43,7 +43,7 @@ def run(settings: Settings) -> Findings:
         results={
             "wavefront_score": float(score),
             "score_of_alignment_less_score": float(score_of(above, below) - score),
-            "relatives_told_apart": float((found == is_related).mean()),
+            "relatives_told_apart": float((result == is_related).mean()),
             "share_of_cells": float(share),
         },
         modelled=modelled,

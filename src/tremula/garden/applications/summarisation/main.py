@@ -61,8 +61,8 @@ def written(model: BartForConditionalGeneration, settings: Settings) -> tuple[fl
     plain.load_state_dict(model.state_dict())
     writer = generating(copy.deepcopy(plain))
     ways = ({"do_sample": False}, {"num_beams": 2})
-    found = [writer.generate(words, max_new_tokens=N_SUMMARY + 1, **way) for way in ways]
+    result = [writer.generate(words, max_new_tokens=N_SUMMARY + 1, **way) for way in ways]
     theirs = [plain.generate(words, max_new_tokens=N_SUMMARY + 1, **way) for way in ways]
-    right = (found[0][:, 1 : 1 + N_SUMMARY] == words[:, :N_SUMMARY]).float().mean()
+    right = (result[0][:, 1 : 1 + N_SUMMARY] == words[:, :N_SUMMARY]).float().mean()
     settings.show(f"words right: {right:.0%}")
-    return float(right), all(torch.equal(a, b) for a, b in zip(found, theirs, strict=True))
+    return float(right), all(torch.equal(a, b) for a, b in zip(result, theirs, strict=True))

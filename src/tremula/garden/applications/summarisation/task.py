@@ -10,12 +10,12 @@ PAD, START, END, FIRST = 0, 1, 2, 3
 def rows_of(n: int, seed: int, n_words: int, n_summary: int) -> list[dict]:
     """Texts of random words, with summaries that end."""
     draw = torch.Generator().manual_seed(seed)
-    found = []
+    result = []
     for _ in range(n):
         words = torch.randint(FIRST, VOCABULARY, (n_words,), generator=draw)
         summary = torch.cat([words[:n_summary], torch.tensor([END])])
-        found.append({"input_ids": words, "labels": summary})
-    return found
+        result.append({"input_ids": words, "labels": summary})
+    return result
 
 
 def bart_config(width: int, n_layers: int) -> BartConfig:

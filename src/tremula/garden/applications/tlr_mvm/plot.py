@@ -22,8 +22,8 @@ def svg() -> str:
         engine = tlr_engine(matrix, N_TILES).load()
         engine.write_tensor("x", x)
         engine.run()
-        found = engine.read_tensor("y")
-        errors.append(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+        result = engine.read_tensor("y")
+        errors.append(np.linalg.norm(result - expected) / np.linalg.norm(expected))
         times.append(engine.report().total_cycles / dense_cycles)
         sizes.append(1 / matrix.compression)
     return plot_svg(

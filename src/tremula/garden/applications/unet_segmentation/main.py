@@ -40,8 +40,8 @@ def run(settings: Settings) -> Findings:
         history = model.fit(*pictures(n_pictures), batch_size=N_BATCH, epochs=n_epochs, verbose=0)
         report = model.ipu_report()
         seen, masks = pictures(N_BATCH * N_IN_FLIGHT, seed=1)
-        found = model.predict(seen, batch_size=N_BATCH, verbose=0)
-    overlap = overlap_of(found > 0.5, masks > 0.5)
+        result = model.predict(seen, batch_size=N_BATCH, verbose=0)
+    overlap = overlap_of(result > 0.5, masks > 0.5)
     settings.show(f"overlap with the true discs, in new pictures: {overlap:.2f}")
     return Findings(
         results={"overlap": overlap},
@@ -49,5 +49,5 @@ def run(settings: Settings) -> Findings:
             report, settings, n_items=N_BATCH * N_IN_FLIGHT, unit="pictures/s"
         ),
         curves={"loss": history.history["loss"]},
-        picture=np.concatenate([seen[0], found[0], masks[0]], 1).reshape(SIZE, 3 * SIZE),
+        picture=np.concatenate([seen[0], result[0], masks[0]], 1).reshape(SIZE, 3 * SIZE),
     )

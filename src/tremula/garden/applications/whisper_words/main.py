@@ -24,8 +24,8 @@ def run(settings: Settings) -> Findings:
     plain.generation_config.eos_token_id = None
     compiled = generating(copy.deepcopy(plain))
     sound, given = tones(), {"max_new_tokens": n_written, "do_sample": False}
-    found, expected = (model.generate(sound, **given) for model in (compiled, plain))
-    is_same = torch.equal(found, expected)
+    result, expected = (model.generate(sound, **given) for model in (compiled, plain))
+    is_same = torch.equal(result, expected)
     settings.show(f"{n_written} words from {N_FRAMES} frames; as transformers writes: {is_same}")
     start = torch.full((1, 1), START, dtype=torch.int32)
     step = {"input_features": sound, "decoder_input_ids": start}

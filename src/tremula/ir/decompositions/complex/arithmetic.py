@@ -243,16 +243,16 @@ def power(base: Operand, exponent: Operand) -> Operand:
         angle = complex(math.log(abs(base)), math.atan2(base.imag, base.real)) if base else None
         return exp(as_pair(mul(exponent, angle))) if angle else _zero_power(exponent)  # pyright: ignore[reportArgumentType]
     pair = as_pair(base)
-    found = exp(as_pair(mul(exponent, log(pair))))  # pyright: ignore[reportArgumentType]
+    result = exp(as_pair(mul(exponent, log(pair))))  # pyright: ignore[reportArgumentType]
     is_zero = (pair.re == 0) & (pair.im == 0)
     if isinstance(exponent, Tensor | Pair):
         e_re, e_im = parts(exponent)
         one = is_zero & (e_re == 0) & (e_im == 0)
         return Pair(
-            torch.where(one, 1.0, torch.where(is_zero, 0.0, found.re)),
-            torch.where(is_zero, 0.0, found.im),
+            torch.where(one, 1.0, torch.where(is_zero, 0.0, result.re)),
+            torch.where(is_zero, 0.0, result.im),
         )
-    return Pair(torch.where(is_zero, 0.0, found.re), torch.where(is_zero, 0.0, found.im))
+    return Pair(torch.where(is_zero, 0.0, result.re), torch.where(is_zero, 0.0, result.im))
 
 
 def _zero_power(exponent: Operand) -> Pair:
@@ -268,10 +268,10 @@ def _power_by_products(base: Pair, exponent: complex) -> Operand | None:
     if exponent.imag == 0 and exponent.real in _WHOLE_POWERS:
         return _WHOLE_POWERS[exponent.real](base)
     if exponent.imag == 0 and 2 < exponent.real <= _LARGEST_PRODUCT and exponent.real % 1 == 0:
-        found: Operand = base
+        result: Operand = base
         for _ in range(int(exponent.real) - 1):
-            found = mul(found, base)
-        return found
+            result = mul(result, base)
+        return result
     return None
 
 
@@ -386,5 +386,5 @@ def sinc(x: Pair) -> Pair:
     turned = _scaled(x, math.pi)
     is_zero = (x.re == 0) & (x.im == 0)
     divisor = Pair(torch.where(is_zero, 1.0, turned.re), turned.im)
-    found = div(sin(turned), divisor)
-    return Pair(torch.where(is_zero, 1.0, found.re), torch.where(is_zero, 0.0, found.im))
+    result = div(sin(turned), divisor)
+    return Pair(torch.where(is_zero, 1.0, result.re), torch.where(is_zero, 0.0, result.im))

@@ -41,9 +41,9 @@ def fft_r2c(x: Tensor, dims: list[int], normalization: int, onesided: bool) -> P
     sizes = [x.shape[d] for d in dims]
     *others, last = dims
     kept = x.shape[last] // 2 + 1 if onesided else x.shape[last]
-    found = _along(x, last, lambda row: _transform(row, forward=True))
-    found = Pair(found.re.narrow(last, 0, kept), found.im.narrow(last, 0, kept))
-    return _normalised(fft_c2c(found, others, 0, True), sizes, normalization)
+    result = _along(x, last, lambda row: _transform(row, forward=True))
+    result = Pair(result.re.narrow(last, 0, kept), result.im.narrow(last, 0, kept))
+    return _normalised(fft_c2c(result, others, 0, True), sizes, normalization)
 
 
 @decomposes_complex(aten._fft_c2r.default)
@@ -51,9 +51,9 @@ def fft_c2r(x: Pair, dims: list[int], normalization: int, last_dim_size: int) ->
     """The other dimensions first; then the last, whose second half is the first one mirrored."""
     *others, last = dims
     x = fft_c2c(x, others, 0, False)
-    found = _along(x, last, lambda row: _transform(_mirrored(row, last_dim_size), forward=False))
-    sizes = [found.shape[d] for d in dims]
-    return _normalised(found, sizes, normalization).re
+    result = _along(x, last, lambda row: _transform(_mirrored(row, last_dim_size), forward=False))
+    sizes = [result.shape[d] for d in dims]
+    return _normalised(result, sizes, normalization).re
 
 
 def _along(x: Pair | Tensor, dim: int, transform: Callable) -> Pair:
@@ -109,15 +109,15 @@ def _transform(x: Pair | Tensor, *, forward: bool) -> Pair:
 
 def radices(n: int) -> list[int]:
     """Factors of a length, each at most `_LARGEST_PRODUCT` unless it is a larger prime."""
-    found, rest, divisor = [], n, 2
+    result, rest, divisor = [], n, 2
     while rest > 1 and divisor * divisor <= rest:
         while rest % divisor == 0:
-            found.append(divisor)
+            result.append(divisor)
             rest //= divisor
         divisor += 1
     if rest > 1:
-        found.append(rest)
-    return _joined(found)
+        result.append(rest)
+    return _joined(result)
 
 
 def _joined(primes: list[int]) -> list[int]:
@@ -142,8 +142,8 @@ def _by_factors(x: Pair | Tensor, factors: list[int], sign: int) -> Pair:
     # [..., j1, j2] -> [..., j2, j1]: the transform over j1 gives [..., j2, k1].
     columns = _shaped(x, (first, m))
     columns = columns.mT if isinstance(columns, Tensor) else Pair(columns.re.mT, columns.im.mT)
-    found = _by_matrix(columns, sign)
-    turned = mul(found, _constant(_turns(m, first, n, sign)))
+    result = _by_matrix(columns, sign)
+    turned = mul(result, _constant(_turns(m, first, n, sign)))
     assert isinstance(turned, Pair), "turns are complex"
     rows = Pair(turned.re.mT, turned.im.mT)  # [..., k1, j2]
     done = _by_factors(rows, others, sign)  # [..., k1, k2], and place k1 + first · k2
@@ -169,8 +169,8 @@ def _by_matrix(x: Pair | Tensor, sign: int) -> Pair:
     if isinstance(x, Pair):
         below = np.concatenate([-np.imag(roots), np.real(roots)], 1)
         matrix = np.concatenate([matrix, below], 0)
-    found = torch.matmul(rows, torch.tensor(matrix.tolist(), dtype=rows.dtype))
-    return Pair(found[..., :n], found[..., n:])
+    result = torch.matmul(rows, torch.tensor(matrix.tolist(), dtype=rows.dtype))
+    return Pair(result[..., :n], result[..., n:])
 
 
 def _turns(n_rows: int, n_columns: int, n: int, sign: int) -> np.ndarray:
@@ -203,7 +203,7 @@ def _by_convolution(x: Pair, sign: int) -> Pair:
     factors = radices(length)
     spectrum = mul(_by_factors(padded, factors, -1), _constant(np.fft.fft(kernel) / length))
     assert isinstance(spectrum, Pair), "the kernel is complex"
-    found = _by_factors(spectrum, factors, 1)
-    result = mul(Pair(found.re[..., :n], found.im[..., :n]), _constant(chirp))
+    matches = _by_factors(spectrum, factors, 1)
+    result = mul(Pair(matches.re[..., :n], matches.im[..., :n]), _constant(chirp))
     assert isinstance(result, Pair), "chirps are complex"
     return result

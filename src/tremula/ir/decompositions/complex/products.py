@@ -32,9 +32,9 @@ def mm(a: Pair | Tensor, b: Pair | Tensor) -> Pair:
         return _product(torch.matmul, a, b)
     left = torch.cat([a.re, a.im], -1)
     right = torch.cat([torch.cat([b.re, b.im], -1), torch.cat([-b.im, b.re], -1)], -2)
-    found = torch.matmul(left, right)
+    result = torch.matmul(left, right)
     n = b.shape[-1]
-    return Pair(found[..., :n], found[..., n:])
+    return Pair(result[..., :n], result[..., n:])
 
 
 @decomposes_complex(aten.mv.default)
@@ -61,10 +61,10 @@ def addmm(
     bias: Operand, a: Pair | Tensor, b: Pair | Tensor, *, beta: complex = 1, alpha: complex = 1
 ) -> Operand:
     """The product, then the bias; a factor of 0 leaves out what it multiplies."""
-    found = mul(mm(a, b), alpha) if alpha != 1 else mm(a, b)
+    result = mul(mm(a, b), alpha) if alpha != 1 else mm(a, b)
     if beta == 0:
-        return found
-    return add(found, bias if beta == 1 else mul(bias, beta))
+        return result
+    return add(result, bias if beta == 1 else mul(bias, beta))
 
 
 @decomposes_complex(aten.addmv.default)
@@ -72,18 +72,18 @@ def addmv(
     bias: Operand, a: Pair | Tensor, x: Pair | Tensor, *, beta: complex = 1, alpha: complex = 1
 ) -> Operand:
     """The product, then the bias; a factor of 0 leaves out what it multiplies."""
-    found = mul(mv(a, x), alpha) if alpha != 1 else mv(a, x)
+    result = mul(mv(a, x), alpha) if alpha != 1 else mv(a, x)
     if beta == 0:
-        return found
-    return add(found, bias if beta == 1 else mul(bias, beta))
+        return result
+    return add(result, bias if beta == 1 else mul(bias, beta))
 
 
 @decomposes_complex(aten.linalg_inv_ex.default)
 def inverse(matrix: Pair, *, check_errors: bool = False) -> tuple[Pair, Tensor]:
     """The inverse of the real matrix [[re, -im], [im, re]] has the same form."""
-    found, error = aten.linalg_inv_ex.default(_as_real(matrix), check_errors=check_errors)
+    result, error = aten.linalg_inv_ex.default(_as_real(matrix), check_errors=check_errors)
     n = matrix.shape[-1]
-    return Pair(found[..., :n, :n], found[..., n:, :n]), error
+    return Pair(result[..., :n, :n], result[..., n:, :n]), error
 
 
 def _as_real(matrix: Pair | Tensor) -> Tensor:

@@ -76,8 +76,8 @@ def _enter_alike() -> None:
 def _alike(function: Callable) -> Callable:
     def of_both_parts(*args: object, **kwargs: object) -> object:
         """Itself, of either part."""
-        found = (_of_part(function, place, args, kwargs) for place in (0, 1))
-        return _joined(*found)
+        result = (_of_part(function, place, args, kwargs) for place in (0, 1))
+        return _joined(*result)
 
     return of_both_parts
 

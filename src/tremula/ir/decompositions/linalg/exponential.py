@@ -25,11 +25,11 @@ def matrix_exp(matrix: Tensor) -> Tensor:
     norm = matrix.abs().sum(-2).amax(-1)[..., None, None]
     n_squarings = sum((norm > _NORM * 2.0**i).to(matrix.dtype) for i in range(_MOST_SQUARINGS))
     assert isinstance(n_squarings, Tensor), "there are squarings"
-    found = _polynomial(matrix * torch.exp2(-n_squarings))
+    result = _polynomial(matrix * torch.exp2(-n_squarings))
     for i in range(_MOST_SQUARINGS):
-        found = torch.where(n_squarings > i, found @ found, found)
+        result = torch.where(n_squarings > i, result @ result, result)
     return torch.where(
-        norm > _NORM * 2.0**_MOST_SQUARINGS, torch.full_like(found, torch.nan), found
+        norm > _NORM * 2.0**_MOST_SQUARINGS, torch.full_like(result, torch.nan), result
     )
 
 
@@ -45,7 +45,7 @@ def _polynomial(x: Tensor) -> Tensor:
         return sum((powers[i - first] / factorial(i) for i in kept), torch.zeros_like(x))
 
     firsts = range(0, _DEGREE + 1, 4)
-    found = terms(firsts[-1])
+    result = terms(firsts[-1])
     for first in reversed(firsts[:-1]):
-        found = terms(first) + fourth @ found
-    return found
+        result = terms(first) + fourth @ result
+    return result

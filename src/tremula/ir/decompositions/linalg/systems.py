@@ -52,8 +52,8 @@ def solve(
     factors, pivots, error = aten.linalg_lu_factor_ex.default(a)
     is_vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
     right = b.unsqueeze(-1) if is_vector else b
-    found = lu_solve(factors, pivots, right, left=left)
-    return (found.squeeze(-1) if is_vector else found), factors, pivots, error
+    result = lu_solve(factors, pivots, right, left=left)
+    return (result.squeeze(-1) if is_vector else result), factors, pivots, error
 
 
 @decomposes(aten.linalg_lu_solve.default)
@@ -67,8 +67,8 @@ def lu_solve(
     order = torch.ops.tremula.row_order(pivots, factors.shape[-1])
     if adjoint:
         below = solve(factors.mT, b, upper=False)
-        found = solve(factors.mT, below, upper=True, unitriangular=True)
-        return _with_rows(found, _inverse(order))
+        result = solve(factors.mT, below, upper=True, unitriangular=True)
+        return _with_rows(result, _inverse(order))
     below = solve(factors, _with_rows(b, order), upper=False, unitriangular=True)
     return solve(factors, below, upper=True)
 
@@ -150,5 +150,5 @@ def triangular_solve(
 ) -> tuple[Tensor, Tensor]:
     """linalg.solve_triangular."""
     triangle, is_upper = (a.mT, not upper) if transpose else (a, upper)
-    found = torch.linalg.solve_triangular(triangle, b, upper=is_upper, unitriangular=unitriangular)
-    return found, a.clone()
+    result = torch.linalg.solve_triangular(triangle, b, upper=is_upper, unitriangular=unitriangular)
+    return result, a.clone()

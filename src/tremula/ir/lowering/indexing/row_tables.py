@@ -77,10 +77,10 @@ def take_rows(tiles: Tiles, table: Tensor, indices: Tensor) -> Tensor:
         return tiles.new((table.shape[0], indices.shape[1], table.shape[2]), table.type)
     plan = sizes.plan(tiles, table.type, None)
     indices = tiles.cast(indices, INT)
-    found = popops.grouped_multi_slice(
+    result = popops.grouped_multi_slice(
         tiles.graph, table, indices, tiles.sequence, tiles.name, plan=plan
     )
-    return found.squeeze([2])
+    return result.squeeze([2])
 
 
 def put_rows(
@@ -219,8 +219,8 @@ class Indexed:
             rows.append(select(index + n, index, index < 0) * step)
             step *= n
         total = sum(rows[1:], rows[0])
-        found = popops.map(tiles.graph, total, tensors, tiles.sequence, f"{tiles.name}/rows")
-        return found.reshape((1, self.sizes.n_lookups))
+        result = popops.map(tiles.graph, total, tensors, tiles.sequence, f"{tiles.name}/rows")
+        return result.reshape((1, self.sizes.n_lookups))
 
 
 # -- gather and scatter along one dimension --------------------------------------------------------
@@ -295,8 +295,8 @@ def check_indices(
         is_outside = is_outside & (_1 != ignored)
     name = f"{tiles.name}/check"
     outside = popops.map(tiles.graph, is_outside, [indices], tiles.sequence, name)
-    found = popops.reduce(tiles.graph, outside.flatten(), [0], "LOGICAL_OR", tiles.sequence, name)
-    tiles.sequence.add(AbortOnCondition(found, _message(tiles, first, n_entries)))
+    result = popops.reduce(tiles.graph, outside.flatten(), [0], "LOGICAL_OR", tiles.sequence, name)
+    tiles.sequence.add(AbortOnCondition(result, _message(tiles, first, n_entries)))
 
 
 def _message(tiles: Tiles, first: int, n_entries: int) -> str:

@@ -55,8 +55,8 @@ def topk(
 ) -> tuple[Tensor, Tensor]:
     del sorted  # sorted, asked for or not
     if not x.rank:
-        found = [t.reshape([1]).slice(0, k) for t in sort(tiles, x)]
-        return found[0].reshape(tiles.result_shape(0)), found[1].reshape(tiles.result_shape(1))
+        result = [t.reshape([1]).slice(0, k) for t in sort(tiles, x)]
+        return result[0].reshape(tiles.result_shape(0)), result[1].reshape(tiles.result_shape(1))
     dim %= x.rank
     rows = _sortable(tiles, x).dim_roll(dim, x.rank - 1)
     values, places = popops.top_k_with_permutation(

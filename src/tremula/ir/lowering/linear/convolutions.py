@@ -137,11 +137,11 @@ def convolution_backward(
 
 
 def _weight_gradient(tiles: Tiles, conv: _Convolution, acts: Tensor, deltas: Tensor) -> Tensor:
-    found = poplin.calculate_weight_deltas(
+    result = poplin.calculate_weight_deltas(
         tiles.graph, deltas, acts, conv.plain, tiles.sequence, f"{tiles.name}/weights",
         **tiles.product_options(),
     )  # fmt: skip
-    return conv.from_weights(found)
+    return conv.from_weights(result)
 
 
 # -- preferred layouts of operands -----------------------------------------------------------------

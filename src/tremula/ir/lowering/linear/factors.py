@@ -54,8 +54,8 @@ def inverse(tiles: Tiles, matrix: Tensor, *, check_errors: bool = False) -> tupl
     below = poplin.triangular_solve(
         graph, lower, rows, sequence, f"{name}/lower", unit_diagonal=True
     )
-    found = poplin.triangular_solve(graph, upper, below, sequence, f"{name}/upper", lower=False)
-    return found, _no_error(tiles, matrix)
+    result = poplin.triangular_solve(graph, upper, below, sequence, f"{name}/upper", lower=False)
+    return result, _no_error(tiles, matrix)
 
 
 @lowers("linalg_lu_factor_ex", calls="poplin.lu_packed")

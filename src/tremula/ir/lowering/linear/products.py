@@ -151,8 +151,8 @@ def serialized_mm(
     if mode == "reducing_dim" and n_parts > 1:
         result = _summed(tiles, pairs, a.type, keep_precision)
     else:
-        found = [product(tiles, left, right) for left, right in pairs]
-        result = found[0] if len(found) == 1 else concat(found, a.rank + (cuts[0] or cuts[1]))
+        matches = [product(tiles, left, right) for left, right in pairs]
+        result = matches[0] if len(matches) == 1 else concat(matches, a.rank + (cuts[0] or cuts[1]))
     return result.reshape(list(tiles.out_shape))
 
 
@@ -176,11 +176,11 @@ def _summed(
     inner = FLOAT if keep_precision and type == HALF else type
     total: Tensor | None = None
     for left, right in pairs:
-        found = product(tiles, left, right, out_type=inner)
+        result = product(tiles, left, right, out_type=inner)
         if total is None:
-            total = found
+            total = result
         else:
-            popops.add_in_place(tiles.graph, total, found, tiles.sequence, f"{tiles.name}/sum")
+            popops.add_in_place(tiles.graph, total, result, tiles.sequence, f"{tiles.name}/sum")
     assert total is not None, "a product has at least one part"
     return tiles.cast(total, type)
 

@@ -43,11 +43,11 @@ class _Rows:
         tiles = self.tiles
         table = tiles.cast(weight, FLOAT).reshape([n_classes, 1])
         places = self.map(select(0, _1, _1 < 0), self.labels).reinterpret(INT)
-        found = popops.multi_slice(
+        result = popops.multi_slice(
             tiles.graph, table, places.reshape([places.n_elems, 1]), tiles.sequence,
             f"{tiles.name}/weights",
         )  # fmt: skip
-        return self.map(select(0.0, _1, _2 < 0), found.flatten(), self.labels)
+        return self.map(select(0.0, _1, _2 < 0), result.flatten(), self.labels)
 
 
 @lowers(
@@ -154,11 +154,11 @@ def ctc_loss_backward(
 
     Labels that no path can give have a gradient of 0.
     """
-    found = tiles.shared["ctc", operand(operand(tiles.node, 1)).name]
+    result = tiles.shared["ctc", operand(operand(tiles.node, 1)).name]
     total = popops.reduce(
-        tiles.graph, found, [2], "ADD", tiles.sequence, f"{tiles.name}/total", out_type=FLOAT
+        tiles.graph, result, [2], "ADD", tiles.sequence, f"{tiles.name}/total", out_type=FLOAT
     )
     own = wide(_1, x.type) - exp(wide(_2, x.type)) * _3
     expr = narrow(own * wide(PlaceHolder(4), gradient.type), x.type)
-    operands = [found, x, total.expand([2]), gradient.reshape([1, gradient.n_elems, 1])]
+    operands = [result, x, total.expand([2]), gradient.reshape([1, gradient.n_elems, 1])]
     return popops.map(tiles.graph, expr, operands, tiles.sequence, tiles.name)

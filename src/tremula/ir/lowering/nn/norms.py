@@ -95,8 +95,8 @@ class Norm:
             sums.append(Reduction(products, dims, "ADD"))
         if mask[1]:
             sums.append(Reduction(gradient, dims, "ADD", out_type=FLOAT))
-        found = iter(self.reduce(*sums) if sums else ())
-        return [next(found) if wanted else None for wanted in mask[:2]]
+        result = iter(self.reduce(*sums) if sums else ())
+        return [next(result) if wanted else None for wanted in mask[:2]]
 
     def input_gradient(
         self, whitened: Tensor, gradient: Tensor, inverse: Tensor, gamma: Tensor | None

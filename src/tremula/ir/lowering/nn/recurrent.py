@@ -87,9 +87,9 @@ class Cell:
         name = f"{self.name}/bwd"
         operands = (graph, self.x, self.weights, self.forward, gradient, sequence, name)
         if kind == "gru":
-            found = gru_reset_after.gru_after_bwd_with_wu(*operands)
-            self.gradients = self._gru_gradients(found.weights)
-            return found.input, [found.state]
+            result = gru_reset_after.gru_after_bwd_with_wu(*operands)
+            self.gradients = self._gru_gradients(result.weights)
+            return result.input, [result.state]
         if kind == "lstm":
             backward, update = lstm.lstm_bwd_with_wu(
                 *operands, last_cell_gradient=of_cell, cell_order=_LSTM_ORDER
@@ -238,7 +238,7 @@ def _wanted(
 ) -> list[Tensor]:
     """Gradients in the order of the operands, those that are asked for."""
     by_kind = zip(*(of_states[k] for k in sorted(of_states)), strict=True)
-    found = [_steps_first(net, of_x), *(concat([t.expand([0]) for t in kind]) for kind in by_kind)]
+    result = [_steps_first(net, of_x), *(concat([t.expand([0]) for t in kind]) for kind in by_kind)]
     for place in net.cells():
-        found += cells[place].gradients[: 4 if net.has_biases else 2]
-    return [g for g, need in zip(found, net.needs, strict=True) if need]
+        result += cells[place].gradients[: 4 if net.has_biases else 2]
+    return [g for g, need in zip(result, net.needs, strict=True) if need]

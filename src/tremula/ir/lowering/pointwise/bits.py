@@ -31,8 +31,8 @@ def nextafter(tiles: Tiles, x: Tensor, y: Tensor) -> Tensor:
     stepped = expr.select(expr.select(above, below, _2 > 0), stepped, _1 == 0)
     beside = _map(tiles, stepped, x, y, whole).reinterpret(type)
     is_number = (_1 == _1) & (_2 == _2)  # noqa: PLR0124 - only NaN differs from itself
-    found = expr.select(expr.select(_2, _3, _1 == _2), _1 + _2, is_number)
-    return _map(tiles, found, x, y, beside)
+    result = expr.select(expr.select(_2, _3, _1 == _2), _1 + _2, is_number)
+    return _map(tiles, result, x, y, beside)
 
 
 @lowers("frexp.Tensor", calls="popops.map")
@@ -48,5 +48,5 @@ def frexp(tiles: Tiles, x: Tensor) -> tuple[Tensor, Tensor]:
     exponent = _map(tiles, expr.select(power, expr.Const(0, INT), has_parts), x, whole)
     kept = (_1 & (-(2**31) + 2**_FRACTION_BITS - 1)) | (_BIAS << _FRACTION_BITS)
     mantissa = _map(tiles, kept, whole).reinterpret(FLOAT)
-    found = _map(tiles, expr.select(_2, _1, has_parts), x, mantissa)
-    return tiles.cast(found, tiles.result_type(0)), exponent
+    result = _map(tiles, expr.select(_2, _1, has_parts), x, mantissa)
+    return tiles.cast(result, tiles.result_type(0)), exponent

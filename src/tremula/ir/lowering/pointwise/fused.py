@@ -129,8 +129,8 @@ class Folded:
             return tensor
         if tensor.shape != target.shape:
             return tensor
-        wanted, found = (_place_of(tiles.graph, t) for t in (target, tensor))
-        if wanted is None or found == wanted:
+        wanted, result = (_place_of(tiles.graph, t) for t in (target, tensor))
+        if wanted is None or result == wanted:
             return tensor
         key = ("placed", leaf, wanted)
         if key not in tiles.shared:

@@ -39,13 +39,13 @@ def _lgamma(x: Expr) -> Expr:
     is_low = x < 0.5
     z = expr.select(1 - x, x, is_low) - 1
     total: Expr | float = 1.000000000190015
-    for place, coefficient in enumerate(_LANCZOS, start=1):
-        total = total + coefficient / (z + place)
+    for index, coefficient in enumerate(_LANCZOS, start=1):
+        total = total + coefficient / (z + index)
     t = z + _LANCZOS_OFFSET
     high = (z + 0.5) * (expr.log(t) - 1) - 5 + expr.log(total * math.sqrt(2 * math.pi))
     _, sine = _sine_of_turns(x)
-    found = expr.select(expr.log(math.pi / sine) - high, high, is_low)
-    return expr.select(math.inf, found, abs(x) == math.inf)
+    result = expr.select(expr.log(math.pi / sine) - high, high, is_low)
+    return expr.select(math.inf, result, abs(x) == math.inf)
 
 
 def _digamma(x: Expr) -> Expr:
@@ -202,8 +202,8 @@ def _bessel_y(order: int, x: Expr) -> Expr:
     near = (2 / math.pi) * expr.log(x * 0.5) * _near_j(order, x)
     rest = polynomial((_Y0_NEAR, _Y1_NEAR)[order], x * x * (1 / 9))
     near = near + (rest / x if order else rest)
-    found = expr.select(near, size * expr.sin(angle), x <= 3)
-    return expr.select(expr.select(-math.inf, found, x == 0), math.nan, x >= 0)
+    result = expr.select(near, size * expr.sin(angle), x <= 3)
+    return expr.select(expr.select(-math.inf, result, x == 0), math.nan, x >= 0)
 
 
 def _bessel_k(order: int, is_scaled: bool, x: Expr) -> Expr:
@@ -217,15 +217,15 @@ def _bessel_k(order: int, is_scaled: bool, x: Expr) -> Expr:
         near = near * expr.exp(x)
     else:
         far = far * expr.exp(-x)
-    found = expr.select(near, far, x <= 2)
-    return expr.select(expr.select(math.inf, found, x == 0), math.nan, x >= 0)
+    result = expr.select(near, far, x <= 2)
+    return expr.select(expr.select(math.inf, result, x == 0), math.nan, x >= 0)
 
 
 def _spherical_bessel_j0(x: Expr) -> Expr:
     """Its series near 0, where the quotient has no value."""
     near = polynomial((-1 / 5040, 1 / 120, -1 / 6, 1.0), x * x)
-    found = expr.select(near, expr.sin(x) / x, abs(x) < 0.5)
-    return expr.select(0.0, found, abs(x) == math.inf)
+    result = expr.select(near, expr.sin(x) / x, abs(x) < 0.5)
+    return expr.select(0.0, result, abs(x) == math.inf)
 
 
 # -- Airy's function and the normal distribution's quantiles: fits of Cephes, as PyTorch has them --
@@ -284,8 +284,8 @@ def _airy(x: Expr) -> Expr:
     sine = expr.sin(zeta + math.pi / 4) * (1 + z * z * _quotient(_AIRY_SINE, z * z))
     cosine = expr.cos(zeta + math.pi / 4) * z * _quotient(_AIRY_COSINE, z * z)
     far = expr.select(high, sine - cosine, x > 0) * (1 / math.sqrt(math.pi)) / root
-    found = expr.select(_airy_near(x), far, size < _AIRY_BORDER)
-    return expr.select(math.nan, found, size == math.inf)
+    result = expr.select(_airy_near(x), far, size < _AIRY_BORDER)
+    return expr.select(math.nan, result, size == math.inf)
 
 
 _QUANTILE_MIDDLE = (
@@ -325,9 +325,9 @@ def _ndtri(p: Expr) -> Expr:
     z = 1 / x
     fit = expr.select(_quotient(_QUANTILE_TAIL, z), _quotient(_QUANTILE_FAR_TAIL, z), x < 8)
     tail = x - expr.log(x) * z - z * fit
-    found = expr.select(near, expr.select(tail, -tail, is_high), low > _TAIL)
-    found = expr.select(-math.inf, expr.select(math.inf, found, p == 1), p == 0)
-    return expr.select(found, math.nan, (p >= 0) & (p <= 1))
+    result = expr.select(near, expr.select(tail, -tail, is_high), low > _TAIL)
+    result = expr.select(-math.inf, expr.select(math.inf, result, p == 1), p == 0)
+    return expr.select(result, math.nan, (p >= 0) & (p <= 1))
 
 
 _FORMULAS: dict[str, Formula] = {
@@ -383,12 +383,12 @@ _FIRST: dict[str, Callable[[Expr], Expr]] = {
 
 def _zeta(s: Expr, q: Expr) -> Expr:
     """No value below 1 and where a power of a negative number has none; poles at 1 and at -n."""
-    found = expr.hurwitz_zeta(s, q)
+    result = expr.hurwitz_zeta(s, q)
     low = expr.select(
-        math.inf, expr.select(found, math.nan, expr.floor(s) == s), expr.floor(q) == q
+        math.inf, expr.select(result, math.nan, expr.floor(s) == s), expr.floor(q) == q
     )
-    found = expr.select(found, low, q > 0)
-    return expr.select(expr.select(math.inf, found, s == 1), math.nan, s >= 1)
+    result = expr.select(result, low, q > 0)
+    return expr.select(expr.select(math.inf, result, s == 1), math.nan, s >= 1)
 
 
 def _gamma_parts(is_upper: bool, a: Expr, x: Expr) -> Expr:
@@ -398,14 +398,14 @@ def _gamma_parts(is_upper: bool, a: Expr, x: Expr) -> Expr:
     lower = power * expr.gamma_series(a, x) / a
     upper = power * expr.gamma_fraction(a, x)
     if is_upper:
-        found = expr.select(upper, 1 - lower, is_far)
+        result = expr.select(upper, 1 - lower, is_far)
     else:
-        found = expr.select(1 - upper, lower, is_far)
+        result = expr.select(1 - upper, lower, is_far)
     nothing, all_of_it = (1.0, 0.0) if is_upper else (0.0, 1.0)
-    found = expr.select(nothing, found, (x == 0) | (a == math.inf))
-    found = expr.select(all_of_it, found, (a == 0) | (x == math.inf))
+    result = expr.select(nothing, result, (x == 0) | (a == math.inf))
+    result = expr.select(all_of_it, result, (a == 0) | (x == math.inf))
     is_none = ((a == 0) & (x == 0)) | ((a == math.inf) & (x == math.inf))
-    return expr.select(found, math.nan, (a >= 0) & (x >= 0) & expr.logical_not(is_none))
+    return expr.select(result, math.nan, (a >= 0) & (x >= 0) & expr.logical_not(is_none))
 
 
 def _enter_of_two(name: str, formula: Formula) -> None:

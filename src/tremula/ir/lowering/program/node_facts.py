@@ -37,10 +37,10 @@ def is_of_update(node: fx.Node) -> bool:
 
 def consumers(node: fx.Node) -> list[fx.Node]:
     """Nodes that compute with a value or with a view of it."""
-    found = []
+    result = []
     for user in node.users:
-        found += consumers(user) if follows_operand(user) else [user]
-    return found
+        result += consumers(user) if follows_operand(user) else [user]
+    return result
 
 
 def source_of_user(node: fx.Node) -> Source | None:
@@ -66,26 +66,26 @@ def held_nodes(step: CapturedStep) -> dict[tuple[str, int], fx.Node]:
 
 def overwrites(step: CapturedStep, folded: Folded) -> dict[fx.Node, fx.Node]:
     """Nodes that may write their value over the held tensor it becomes: node → placeholder."""
-    order = folded.places({node: place for place, node in enumerate(step.graph.nodes)})
+    order = folded.places({node: index for index, node in enumerate(step.graph.nodes)})
     held = held_nodes(step)
-    found = {}
+    result = {}
     for slot, node in zip(step.outputs, step.results(), strict=True):
         old = held.get((slot.kind, slot.index))
         if slot.kind not in (PARAMETER, STATE) or old is None or node.op != "call_function":
             continue
         if _last_read(old, order) <= order[node]:
-            found[node] = old
-    return found
+            result[node] = old
+    return result
 
 
 def held_by_result(step: CapturedStep) -> dict[fx.Node, list[fx.Node]]:
     """For a node: the weights and states that become its value."""
-    found: dict[fx.Node, list[fx.Node]] = {}
+    result: dict[fx.Node, list[fx.Node]] = {}
     held = held_nodes(step)
     for slot, node in zip(step.outputs, step.results(), strict=True):
         if slot.kind in (PARAMETER, STATE) and (slot.kind, slot.index) in held:
-            found.setdefault(node, []).append(held[slot.kind, slot.index])
-    return found
+            result.setdefault(node, []).append(held[slot.kind, slot.index])
+    return result
 
 
 def base_of(node: fx.Node) -> fx.Node:

@@ -49,16 +49,16 @@ class StepParts:
 
 def overlap_modes(step: CapturedStep) -> dict[fx.Node, str]:
     """How inputs and outputs overlap, those that do: poptorch.set_overlap_for_input and _output."""
-    found = {}
+    result = {}
     inputs = [n for s, n in zip(step.inputs, step.placeholders(), strict=True) if s.kind == INPUT]
     for node in inputs:
         marks = [user for user in node.users if _overlaps(user)]
         if marks and len(node.users) == len(marks):
-            found[node] = str(marks[0].args[1])
+            result[node] = str(marks[0].args[1])
     for slot, node in zip(step.outputs, step.results(), strict=True):
         if slot.kind == OUTPUT and _overlaps(node):
-            found[node] = str(node.args[1])
-    return found
+            result[node] = str(node.args[1])
+    return result
 
 
 def _overlaps(node: fx.Node) -> bool:
@@ -99,8 +99,8 @@ def _repeated(
     flags: list[tuple[bool, bool]], make: Callable[[bool, bool], Program]
 ) -> list[Program]:
     """Runs of equal flags as loops."""
-    found: list[Program] = []
+    result: list[Program] = []
     for flag, same in groupby(flags):
         count = len(list(same))
-        found.append(Repeat(count, make(*flag)) if count > 1 else make(*flag))
-    return found
+        result.append(Repeat(count, make(*flag)) if count > 1 else make(*flag))
+    return result

@@ -30,8 +30,8 @@ class Schedule:
 
     def group_of(self, parameter: str) -> tuple[int, int]:
         """Size and stride of the groups of replicas that share a parameter."""
-        found = {name: (size, stride) for name, size, stride in self.groups}
-        return found.get(parameter, (self.n_replicas, 1))
+        result = {name: (size, stride) for name, size, stride in self.groups}
+        return result.get(parameter, (self.n_replicas, 1))
 
     @property
     def n_chips(self) -> int:

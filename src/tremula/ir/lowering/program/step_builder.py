@@ -41,7 +41,7 @@ from tremula.ir.lowering.types import tile_type
 from tremula.ir.nodes import is_view
 from tremula.ir.op_table import lowering_of
 from tremula.ir.origin import BACKWARD, FORWARD, OPTIMISER, ORIGIN
-from tremula.ir.passes.leave_chip import FETCHED
+from tremula.ir.passes.offload_activations import FETCHED
 from tremula.ir.passes.shard_update import N_SHARDS
 from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
 from tremula.poplar.graph import Graph
@@ -306,8 +306,8 @@ class StepBuilder:
         for slot, parameter in zip(self.step.inputs, self.step.placeholders(), strict=True):
             if slot.kind == PARAMETER and slot.name == owner:
                 same = shape == parameter.meta["val"].shape
-                found = self.values.get(parameter) if same else None
-                return found if isinstance(found, Tensor) else None
+                result = self.values.get(parameter) if same else None
+                return result if isinstance(result, Tensor) else None
         return None
 
     def _reads_of(self, node: fx.Node) -> Sequence:  # noqa: ARG002
@@ -500,12 +500,12 @@ class StepBuilder:
 
         Those given together are alike but for their types.
         """
-        found = {}
+        result = {}
         for type in dict.fromkeys(total.type for _, total, _ in sums):
             alike = [one for one in sums if one[1].type == type]
             for (node, _, tiles), total in zip(alike, self._summed(alike), strict=True):
-                found[node] = self._scaled(total, tiles)
-        return found
+                result[node] = self._scaled(total, tiles)
+        return result
 
     def _summed(self, alike: list[tuple[fx.Node, Tensor, Tiles]]) -> list[Tensor]:
         """The sum of a weight that differs between groups of replicas is that of its group."""

@@ -70,8 +70,8 @@ def convolution_weight_update(  # noqa: PLR0917 - what PopLibs takes
             source=user_source(),
             hint="give weights as the parameters describe them",
         )
-    found = calculate_weight_deltas(graph, deltas, acts, params, sequence, name, **options)
-    scaled_add_to(graph, weights, found, scale, sequence, f"{name}/apply")
+    result = calculate_weight_deltas(graph, deltas, acts, params, sequence, name, **options)
+    scaled_add_to(graph, weights, result, scale, sequence, f"{name}/apply")
 
 
 def weights_transpose_chans_flip_xy(
@@ -158,8 +158,8 @@ def _weight_update(
 def _reference_weight_update(
     weights: np.ndarray, deltas: np.ndarray, acts: np.ndarray, params: ConvParams
 ) -> np.ndarray:
-    found = reference_weight_deltas(deltas.astype(np.float64), acts.astype(np.float64), params)
-    return (weights.astype(np.float64) - 0.5 * found).astype(weights.dtype)
+    result = reference_weight_deltas(deltas.astype(np.float64), acts.astype(np.float64), params)
+    return (weights.astype(np.float64) - 0.5 * result).astype(weights.dtype)
 
 
 def _register_biases() -> None:

@@ -209,15 +209,15 @@ class _Maker:
         s, users = self.plan.splits, self.users(dims)
         start, size = blocks.starts().ravel(), blocks.sizes().ravel()
         c_part = np.unravel_index(np.arange(len(users)), blocks.n_blocks)[dims.index("c")]
-        found = []
+        result = []
         for step in range(s.c_serial):
             rows = slice(step * s.n_tiles, (step + 1) * s.n_tiles)
             begin, end = partials[0][rows], partials[0][rows] + partials[1][rows]
             chosen = np.flatnonzero(c_part // s.c == step)
             adder = _Adder(self.plan, users[chosen], start[chosen], size[chosen])
             stages, maps = adder.stages(begin[users[chosen]])
-            found.append(Reduction(Spread(begin, end, np.arange(s.n_tiles)), stages, maps))
-        return tuple(found)
+            result.append(Reduction(Spread(begin, end, np.arange(s.n_tiles)), stages, maps))
+        return tuple(result)
 
     # -- what each vertex does
 
@@ -263,12 +263,12 @@ class _Maker:
         sizes = [int(c.max()) + 1 for c in columns]
         key = np.ravel_multi_index(columns, sizes)
         distinct, which = np.unique(key, return_inverse=True)
-        found = []
+        result = []
         for row in zip(*np.unravel_index(distinct, sizes), strict=True):
             g, b, *pairs, i, c = (int(v) for v in row)
             pairings = tuple(t[p] for t, p in zip(tables, pairs, strict=True))
-            found.append(Shape(g, b, pairings, i, c))
-        return which, found
+            result.append(Shape(g, b, pairings, i, c))
+        return which, result
 
 
 def _radix(sizes: list[int]) -> list[int]:

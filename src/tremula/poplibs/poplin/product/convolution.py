@@ -395,7 +395,7 @@ def reference_convolution(
 def reference_weight_deltas(deltas: np.ndarray, acts: np.ndarray, params: ConvParams) -> np.ndarray:
     """The gradient of each weight: the result of that weight alone, times deltas."""
     shape = weights_shape(params)
-    found = np.zeros(shape)
+    result = np.zeros(shape)
     wide, n = deltas.astype(np.float64), params.n_out_chans
     one = replace(params, n_out_chans=1)
     for i, *tap in product(*(range(s) for s in shape[2:])):
@@ -404,8 +404,8 @@ def reference_weight_deltas(deltas: np.ndarray, acts: np.ndarray, params: ConvPa
         seen = reference_convolution(acts, weights, one, np.dtype(np.float64))
         grouped = wide.reshape(params.n_batch, params.n_groups, n, -1)
         seen = seen.reshape(params.n_batch, params.n_groups, -1)
-        found[(slice(None), slice(None), i, *tap)] = np.einsum("bgcp,bgp->gc", grouped, seen)
-    return found.astype(acts.dtype)
+        result[(slice(None), slice(None), i, *tap)] = np.einsum("bgcp,bgp->gc", grouped, seen)
+    return result.astype(acts.dtype)
 
 
 def _input_gradient(
@@ -420,14 +420,14 @@ def _reference_input_gradient(
 ) -> np.ndarray:
     """The transpose of the linear map that the convolution is, column by column."""
     shape = acts_shape(params)
-    found = np.zeros(shape)
+    result = np.zeros(shape)
     wide = deltas.astype(np.float64)
     for index in product(*(range(s) for s in shape[1:])):
         acts = np.zeros(shape)
         acts[(slice(None), *index)] = 1
         seen = reference_convolution(acts, weights, params)
-        found[(slice(None), *index)] = (seen * wide).reshape(shape[0], -1).sum(1)
-    return found.astype(deltas.dtype)
+        result[(slice(None), *index)] = (seen * wide).reshape(shape[0], -1).sum(1)
+    return result.astype(deltas.dtype)
 
 
 _CONV_ERRORS = (

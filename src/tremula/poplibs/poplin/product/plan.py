@@ -149,12 +149,12 @@ class Partition:
         names = ["c_serial", *self.tile_order]
         sizes = [self.n_parts(name) for name in names]
         index = np.unravel_index(np.arange(prod(sizes)), sizes)
-        found = dict(zip(names, index, strict=True))
+        result = dict(zip(names, index, strict=True))
         n_tiles = s.n_tiles
-        found["tile"] = np.arange(prod(sizes)) % n_tiles
-        found["step"] = np.arange(prod(sizes)) // n_tiles
-        found["c"] = found["c_serial"] * s.c + found["c"]
-        return found
+        result["tile"] = np.arange(prod(sizes)) % n_tiles
+        result["step"] = np.arange(prod(sizes)) // n_tiles
+        result["c"] = result["c_serial"] * s.c + result["c"]
+        return result
 
     @property
     def tile_order(self) -> list[str]:

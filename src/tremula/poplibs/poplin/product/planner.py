@@ -235,18 +235,18 @@ def _planned(problem: Problem, chip: Chip, n_tiles: int, options: PlanOptions) -
     parallel = _estimates(problem, chip, variants, n_tiles, (1,))
     unbound = _best(parallel, None)
     assert unbound is not None, "one candidate is to use one tile"
-    found = _best(parallel, bound) if bound else _best(parallel, _least_memory(parallel))
-    if found is None or (bound and found[0].cycles > unbound[0].cycles):
+    result = _best(parallel, bound) if bound else _best(parallel, _least_memory(parallel))
+    if result is None or (bound and result[0].cycles > unbound[0].cycles):
         serial = _estimates(problem, chip, variants, n_tiles, SERIAL_SPLITS)
         limit = bound
-        found = _best(serial, limit)
-        if found is None or found[0].cycles > SLOW * unbound[0].cycles:
+        result = _best(serial, limit)
+        if result is None or result[0].cycles > SLOW * unbound[0].cycles:
             serial = _estimates(problem, chip, variants, n_tiles, FINE_SERIAL_SPLITS)
-            found = _best(serial, limit)
-        while found is None and limit < 2 * memory:
+            result = _best(serial, limit)
+        while result is None and limit < 2 * memory:
             limit *= 2
-            found = _best(serial, limit)
-    choice, variant = found or unbound
+            result = _best(serial, limit)
+    choice, variant = result or unbound
     return Plan(
         problem, chip, n_tiles, variant.method, variant.partials, choice.splits,
         variant.in_grain, variant.out_grain, choice.costs, choice.temp_bytes,

@@ -172,11 +172,11 @@ def _turning(blocks: Blocks, users: Users, dim: int) -> _Turning:
 
 def _refined(cuts: tuple[int, ...], n_parts: int) -> tuple[tuple[int, ...], Ints, Ints]:
     """Every part cut again: new boundaries, each new part's parent and its place in it."""
-    found, parent, chunk = [0], [], []
+    result, parent, chunk = [0], [], []
     for j, (low, high) in enumerate(pairwise(cuts)):
         n = max(1, min(n_parts, high - low))
         ends = [low + (high - low) * (p + 1) // n for p in range(n)]
-        found += ends
+        result += ends
         parent += [j] * n
         chunk += range(n)
-    return tuple(found), np.array(parent), np.array(chunk)
+    return tuple(result), np.array(parent), np.array(chunk)

@@ -63,17 +63,17 @@ def pair(dim: FieldDim, out_begin: int, out_end: int, tap_begin: int, tap_end: i
     shared = np.gcd(dim.stride, dim.dilation)
     output_step, input_step = int(dim.dilation // shared), int(dim.stride // shared)
     outputs = np.arange(out_begin, out_end)
-    found = []
+    result = []
     for tap in range(tap_begin, tap_end):
         place = outputs * dim.stride + tap * dim.step - dim.pad
         is_met = (place % dim.dilation == 0) & (place >= 0) & (place < dim.n_in * dim.dilation)
         met = np.flatnonzero(is_met)
         if len(met):
             first = int(place[met[0]] // dim.dilation)
-            found.append((tap - tap_begin, int(met[0]), len(met), first))
-    low = min((first for _, _, _, first in found), default=0)
-    high = max((first + (n - 1) * input_step + 1 for _, _, n, first in found), default=0)
-    taps = tuple((tap, out, n, first - low) for tap, out, n, first in found)
+            result.append((tap - tap_begin, int(met[0]), len(met), first))
+    low = min((first for _, _, _, first in result), default=0)
+    high = max((first + (n - 1) * input_step + 1 for _, _, n, first in result), default=0)
+    taps = tuple((tap, out, n, first - low) for tap, out, n, first in result)
     return Pairing(
         out_end - out_begin, tap_end - tap_begin, low, high, output_step, input_step, taps
     )
@@ -119,14 +119,14 @@ def _segments(pairing: Pairing) -> list[_Segment]:
     if not is_plain or not pairing.taps:
         return [_Segment(out, n, tap, 1, at) for tap, out, n, at in pairing.taps]
     cuts = sorted({out for _, out, _, _ in pairing.taps} | {o + n for _, o, n, _ in pairing.taps})
-    found = []
+    result = []
     for begin, end in pairwise(cuts):
         met = [t for t in pairing.taps if t[1] <= begin and end <= t[1] + t[2]]
         if met:
             tap, out, _, at = met[0]
             start = at + (begin - out) * pairing.input_step
-            found.append(_Segment(begin, end - begin, tap, len(met), start))
-    return found
+            result.append(_Segment(begin, end - begin, tap, len(met), start))
+    return result
 
 
 def _outer_pairs(pairings: tuple[Pairing, ...]) -> tuple[np.ndarray, ...]:
@@ -233,7 +233,7 @@ class _Units:
 
     def finish(self, out_step: int, left_stride: int, steps: tuple[int, int, int, int]) -> Worklist:
         """Cut rows into chunks where there are few units; zero each chunk first."""
-        found = np.concatenate([np.empty((0, ITEM), np.int64), *self.columns])
+        result = np.concatenate([np.empty((0, ITEM), np.int64), *self.columns])
         has_enough = self.n_units >= 2 * self.n_workers
         n_chunks = 1 if has_enough else -(-self.n_workers // max(self.n_units, 1))
         size = -(-self.n_rows // n_chunks)
@@ -246,7 +246,7 @@ class _Units:
             key, zeroing = self._zeroing(chunk, len(cuts), low, high)
             items.append(zeroing)
             keys.append(key)
-            key, work = self._cut(found, chunk, len(cuts), low, high, out_step, left_stride)
+            key, work = self._cut(result, chunk, len(cuts), low, high, out_step, left_stride)
             items.append(work)
             keys.append(key)
         return self._dealt(np.concatenate(items), np.concatenate(keys), len(cuts), steps)

@@ -53,8 +53,8 @@ def orthogonal_columns(
     now = _columns(graph, batch, sequence, name)
     rotated = _paired_variable(graph, now.shape, f"{name}/rotated")
     _add_rounds(graph, now, rotated, n_rows, sequence, name)
-    found = now.slice(0, n, 1).dim_shuffle([0, 2, 1])  # [batch, rows of both, columns]
-    left, right = found.slice(0, n_rows, 1), found.slice(n_rows, n_rows + n, 1)
+    result = now.slice(0, n, 1).dim_shuffle([0, 2, 1])  # [batch, rows of both, columns]
+    left, right = result.slice(0, n_rows, 1), result.slice(n_rows, n_rows + n, 1)
     return left.reshape(matrix.shape), right.reshape((*matrix.shape[:-2], n, n))
 
 

@@ -220,10 +220,10 @@ Scores = dict[tuple[int, ...], list[float]]  # prefix -> log of paths with and w
 
 
 def _step_reference(beam: Scores, row: np.ndarray, blank: int, width: int) -> Scores:
-    found: Scores = {}
+    result: Scores = {}
 
     def add(prefix: tuple[int, ...], which: int, score: float) -> None:
-        scores = found.setdefault(prefix, [-np.inf, -np.inf])
+        scores = result.setdefault(prefix, [-np.inf, -np.inf])
         scores[which] = float(np.logaddexp(scores[which], score))
 
     for prefix, (with_blank, without) in beam.items():
@@ -235,8 +235,8 @@ def _step_reference(beam: Scores, row: np.ndarray, blank: int, width: int) -> Sc
             if c != blank:
                 is_again = bool(prefix) and prefix[-1] == c
                 add((*prefix, c), 1, (with_blank if is_again else total) + row[c])
-    best = sorted(found, key=lambda p: -float(np.logaddexp.reduce(found[p])))[:width]
-    return {prefix: found[prefix] for prefix in best}
+    best = sorted(result, key=lambda p: -float(np.logaddexp.reduce(result[p])))[:width]
+    return {prefix: result[prefix] for prefix in best}
 
 
 def _reference(

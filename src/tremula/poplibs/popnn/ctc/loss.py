@@ -198,8 +198,8 @@ def _sequence_reference(
     gradient = np.zeros(data.shape)
     if np.isfinite(loss):
         share = np.exp(alpha[1:] + beta[:-1] - data[:, places] + loss)
-        for place, column in enumerate(places.tolist()):
-            gradient[:, column] -= share[:, place]
+        for index, column in enumerate(places.tolist()):
+            gradient[:, column] -= share[:, index]
     return float(loss), gradient
 
 

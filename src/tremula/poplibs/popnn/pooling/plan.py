@@ -176,9 +176,9 @@ class _Planner:
         cuts = self._join_cuts()
         part = np.repeat(np.arange(len(cuts) - 1), np.diff(cuts))
         n_src = int(self.src_row.max(initial=0)) + 1
-        found, local = np.unique(part * n_src + self.src_row, return_inverse=True)
-        start = np.searchsorted(found, np.arange(len(cuts)) * n_src)
-        return start, found % n_src, local - start[part]
+        result, local = np.unique(part * n_src + self.src_row, return_inverse=True)
+        start = np.searchsorted(result, np.arange(len(cuts)) * n_src)
+        return start, result % n_src, local - start[part]
 
     def _src_rows(
         self, start: np.ndarray, rows: np.ndarray, low: np.ndarray, high: np.ndarray
@@ -192,12 +192,12 @@ class _Planner:
 
     def _taps(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Taps of each box, and the src columns [low, high) of each column part."""
-        found = [_clipped_taps(self.inner, int(a), int(b)) for a, b in pairwise(self.col_cuts)]
-        low = np.array([t[:, 1].min(initial=self.inner.n_src) for t in found])
-        reach = [t[:, 1] + (t[:, 2] - 1) * self.inner.src_stride + 1 for t in found]
+        result = [_clipped_taps(self.inner, int(a), int(b)) for a, b in pairwise(self.col_cuts)]
+        low = np.array([t[:, 1].min(initial=self.inner.n_src) for t in result])
+        reach = [t[:, 1] + (t[:, 2] - 1) * self.inner.src_stride + 1 for t in result]
         high = np.array([r.max(initial=0) for r in reach])
         low = np.minimum(low, high)
-        local = [(t - [0, first, 0]).ravel() for t, first in zip(found, low, strict=True)]
+        local = [(t - [0, first, 0]).ravel() for t, first in zip(result, low, strict=True)]
         sizes = np.array([len(t) for t in local])
         start, table = _starts(sizes), np.concatenate(local)
         owner, within = expand(sizes[self.col_part])
@@ -265,11 +265,11 @@ def _distinct_parts(n: int, most: int) -> np.ndarray:
 
 def _clipped_taps(axis: Axis, low: int, high: int) -> np.ndarray:
     """int64[n, 3]: the axis' taps within dst columns [low, high), which count from low."""
-    found = []
+    result = []
     for dst, src, n in axis.taps:
         begin = max(0, -((dst - low) // axis.dst_stride))
         end = min(n, -((dst - high) // axis.dst_stride))
         if end > begin:
             step = begin * axis.dst_stride
-            found.append((dst + step - low, src + begin * axis.src_stride, end - begin))
-    return np.array(found, np.int64).reshape(-1, 3)
+            result.append((dst + step - low, src + begin * axis.src_stride, end - begin))
+    return np.array(result, np.int64).reshape(-1, 3)

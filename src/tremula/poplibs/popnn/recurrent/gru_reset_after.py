@@ -172,8 +172,8 @@ def training_of_tensors(
     *weights, gradient = rest
     given = GruAfterWeights(*weights)
     forward = gru_after_fwd(graph, x, state, given, sequence)
-    found = gru_after_bwd_with_wu(graph, x, given, forward, gradient, sequence)
-    return forward.output, found.input, found.state, *found.weights
+    result = gru_after_bwd_with_wu(graph, x, given, forward, gradient, sequence)
+    return forward.output, result.input, result.state, *result.weights
 
 
 def _steps(x: np.ndarray, state: np.ndarray, *weights: np.ndarray) -> tuple[np.ndarray, list]:

@@ -281,10 +281,10 @@ def forward_of_tensors(
     **options: object,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """lstm_fwd with all operands in a row: (output, cell)."""
-    found = lstm_fwd(
+    result = lstm_fwd(
         graph, x, LstmState(output, cell), LstmWeights(*weights), sequence, **options  # pyright: ignore[reportArgumentType]
     )  # fmt: skip
-    return found.output, found.cell
+    return result.output, result.cell
 
 
 def training_of_tensors(  # noqa: PLR0913, PLR0917 - all operands in a row

@@ -14,8 +14,8 @@ from tremula.poplibs.families import family
 from tremula.poplibs.popops.elementwise.costs import LoopCost
 from tremula.poplibs.popops.elementwise.flat_codelets import FlatCodelet, make_flat
 from tremula.poplibs.popops.elementwise.operations import ANY
+from tremula.poplibs.popops.raw_words import as_words, word_type
 from tremula.poplibs.popops.vertex_layout import aligned, spread_vertices
-from tremula.poplibs.popops.words import as_words, word_type
 from tremula.poplibs.poputil import is_writeable, replayed
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 

@@ -109,15 +109,15 @@ class _Writer:
         return self._line(source_of(op, element, operands)), BOOL if op.gives_bool else element
 
     def _common_type(self, op: ElementOp, operands: tuple[Expr, ...], wanted: Type | None) -> Type:
-        found = [t for t in (self._known_type(o) for o in operands) if t is not None]
-        if len(set(found)) > 1:
+        result = [t for t in (self._known_type(o) for o in operands) if t is not None]
+        if len(set(result)) > 1:
             raise type_error(
                 f"operands of {op.name} must have the same type, got "
-                + " and ".join(str(t) for t in dict.fromkeys(found)) + ".",
+                + " and ".join(str(t) for t in dict.fromkeys(result)) + ".",
                 "cast one of them: popops.cast(graph, tensor, type, sequence), or Cast(_1, type)",
             )  # fmt: skip
         default = None if op.gives_bool else wanted
-        element = found[0] if found else default or _default_type(operands)
+        element = result[0] if result else default or _default_type(operands)
         if element not in op.types:
             raise type_error(
                 f"{op.name} does not work on {element}.",
@@ -135,8 +135,8 @@ class _Writer:
         op = ELEMENT_OPS[expr.op]
         if op.gives_bool:
             return BOOL
-        found = (self._known_type(o) for o in expr.operands[: op.n_alike])
-        return next((t for t in found if t is not None), None)
+        result = (self._known_type(o) for o in expr.operands[: op.n_alike])
+        return next((t for t in result if t is not None), None)
 
     def _line(self, source: str) -> str:
         name = f"t{len(self.lines)}"

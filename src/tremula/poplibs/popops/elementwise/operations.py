@@ -33,7 +33,7 @@ from tremula.base.types import (
     uint64,
 )
 from tremula.poplibs.popops.elementwise.element_op import CostTable, ElementOp, VectorCost, costs
-from tremula.poplibs.popops.elementwise.turns import REPEATED
+from tremula.poplibs.popops.elementwise.iterative import REPEATED
 
 FLOATS = (FLOAT, HALF)
 INTS = (INT, UNSIGNED_INT)

@@ -23,10 +23,10 @@ def values(
     if type is BOOL or (op.has_condition and index == op.n_operands - 1):
         return random.random(shape) < 0.5
     if type.is_floating:
-        found = random.uniform(*op.domain, shape)
-        edges = np.roll(op.edges, index)[: found.size]
-        found.reshape(-1)[: len(edges)] = edges
-        return found.astype(type.dtype)
+        result = random.uniform(*op.domain, shape)
+        edges = np.roll(op.edges, index)[: result.size]
+        result.reshape(-1)[: len(edges)] = edges
+        return result.astype(type.dtype)
     limits = np.iinfo(type.dtype)
     low, high = op.integers(type, index) or (limits.min, int(limits.max) + 1)
     return random.integers(low, high - 1, shape, dtype=type.dtype, endpoint=True)
@@ -56,8 +56,8 @@ def _reference(op: ElementOp) -> Callable[..., np.ndarray]:
 
     def reference(*operands: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
-            found = np.asarray(op.numpy(*operands))
-        return found if op.gives_bool else found.astype(operands[0].dtype)
+            result = np.asarray(op.numpy(*operands))
+        return result if op.gives_bool else result.astype(operands[0].dtype)
 
     return reference
 

@@ -50,5 +50,5 @@ class CircBuf:
         place = map_expr(
             self.graph, (_1 + back) % self.size, [self.index], sequence, f"{self.name}/place"
         )
-        found = dynamic_slice(self.graph, self.buffer, place, sequence)
-        return found[0]
+        result = dynamic_slice(self.graph, self.buffer, place, sequence)
+        return result[0]

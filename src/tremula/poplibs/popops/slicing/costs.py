@@ -57,8 +57,8 @@ def multi_slice_cycles(
     """Tile cycles: the workers share the lookups, of which `share` are expected to be in range."""
     per_worker = ceil_div(n_lookups, chip.n_workers)
     in_range = most_hits(per_worker, share, max(1, n_vertices * chip.n_workers))
-    found = in_range * (SLICE_IN_RANGE + copy_slots(n_columns, n_bytes))
-    return chip.n_workers * (SLICE_START + found + (per_worker - in_range) * SLICE_OUT_OF_RANGE)
+    result = in_range * (SLICE_IN_RANGE + copy_slots(n_columns, n_bytes))
+    return chip.n_workers * (SLICE_START + result + (per_worker - in_range) * SLICE_OUT_OF_RANGE)
 
 
 def multi_update_cycles(  # noqa: PLR0917 - one column each

@@ -12,6 +12,7 @@ from tremula.poplar.programs import Sequence as ProgramSequence
 from tremula.poplar.tensors.blocks import BlockCuts
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
+from tremula.poplibs.popops.raw_words import as_words
 from tremula.poplibs.popops.slicing.codelets import dynamic_slice_codelet, dynamic_update_codelet
 from tremula.poplibs.popops.slicing.layout import (
     check_copyable,
@@ -22,7 +23,6 @@ from tremula.poplibs.popops.slicing.layout import (
     to_matrix,
 )
 from tremula.poplibs.popops.slicing.row_blocks import add_blocked_matrix, in_blocks, map_flat
-from tremula.poplibs.popops.words import as_words
 from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
@@ -80,10 +80,10 @@ def dynamic_slice_with_output(
     if not dims:
         sequence.add(Copy(tensor, output))
     order = _best_order(tensor.shape, dims, sizes)
-    for place, which in enumerate(order):
+    for index, which in enumerate(order):
         tensor = _slice_dim(
             graph, tensor, offsets[which], dims[which], sizes[which], sequence,
-            name or "dynamicSlice", False, output if place == len(order) - 1 else None,
+            name or "dynamicSlice", False, output if index == len(order) - 1 else None,
         )  # fmt: skip
 
 

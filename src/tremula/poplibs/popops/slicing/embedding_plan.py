@@ -108,16 +108,16 @@ def plan(
             )
     given = _parsed_options(as_type(type), dict(options or {}))
     n_tiles = target.tiles_per_ipu
-    found = _plan(target.chip, n_tiles, as_type(type), n_groups, *sizes.values(), given)
+    result = _plan(target.chip, n_tiles, as_type(type), n_groups, *sizes.values(), given)
     limit = int(given.available_memory_proportion * target.chip.n_bytes_per_tile)
-    if found.n_temporary_bytes > limit:
+    if result.n_temporary_bytes > limit:
         warnings.warn(
             f"no plan for {n_lookups} lookups in {n_entries} x {row_size} {type} fits "
             f"available_memory_proportion {given.available_memory_proportion} ({limit} bytes a "
-            f"tile); the cheapest needs {found.n_temporary_bytes} bytes.",
+            f"tile); the cheapest needs {result.n_temporary_bytes} bytes.",
             stacklevel=2,
         )
-    return found
+    return result
 
 
 def _parsed_options(type: Type, options: dict[str, object]) -> SliceOptions:
@@ -171,10 +171,10 @@ def _plan(  # noqa: PLR0917 - the key of the cache
     limit = options.available_memory_proportion * chip.n_bytes_per_tile
     best = None
     for n_serial in _serial_splits(n_lookups):
-        found = _best_of(_Candidates(chip, n_tiles, whole, n_lookups // n_serial), n_serial, limit)
-        if found.n_temporary_bytes <= limit:
-            return found
-        best = best or found
+        result = _best_of(_Candidates(chip, n_tiles, whole, n_lookups // n_serial), n_serial, limit)
+        if result.n_temporary_bytes <= limit:
+            return result
+        best = best or result
     assert best is not None, "one at a time is always a candidate"
     return best
 
@@ -297,11 +297,11 @@ class _Candidates:
 
     def _slice_bytes(self) -> Ints:
         row_bytes = self.n_tile_columns * self.n_bytes
-        found = self.n_tile_lookups * row_bytes * self.n_tile_groups * (self.rows > 1)
+        result = self.n_tile_lookups * row_bytes * self.n_tile_groups * (self.rows > 1)
         index_bytes = self.n_tile_lookups * INDEX_BYTES * self.n_tile_groups
         return np.maximum(
-            self._table_arriving() + found + index_bytes,
-            found + self._collected_bytes() + self.n_collected * INDEX_BYTES * self.n_tile_groups,
+            self._table_arriving() + result + index_bytes,
+            result + self._collected_bytes() + self.n_collected * INDEX_BYTES * self.n_tile_groups,
         )
 
     # -- updates -----------------------------------------------------------------------------------

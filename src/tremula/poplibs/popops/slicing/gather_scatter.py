@@ -78,9 +78,9 @@ def gather(  # noqa: PLR0913 - XLA's own options
     window = tuple(sizes[d] for d in dims)
     corners = _reordered(corners, order)
     rows = window_rows(graph, corners, shape, window, sequence, name)
-    found = multi_slice(graph, to_matrix(operand, dims), rows, sequence, name, plan=plan)
+    result = multi_slice(graph, to_matrix(operand, dims), rows, sequence, name, plan=plan)
     batch = _without(indices.shape, index_vector_dim)
-    spread = _windows_in_order(found, batch, sizes, dims)
+    spread = _windows_in_order(result, batch, sizes, dims)
     return _placed(spread, len(batch), offset_dims, collapsed_slice_dims)
 
 

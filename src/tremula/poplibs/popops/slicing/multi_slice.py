@@ -16,6 +16,7 @@ from tremula.poplar.programs import Abort, Execute, If
 from tremula.poplar.programs import Sequence as ProgramSequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
+from tremula.poplibs.popops.raw_words import as_words
 from tremula.poplibs.popops.slicing.codelets import (
     check_indices_codelet,
     collect_codelet,
@@ -46,7 +47,6 @@ from tremula.poplibs.popops.slicing.layout import (
 )
 from tremula.poplibs.popops.slicing.row_blocks import in_blocks, map_flat
 from tremula.poplibs.popops.slicing.window_rows import window_rows
-from tremula.poplibs.popops.words import as_words
 from tremula.poplibs.poputil import tile_regions
 from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import PoplibsError
@@ -166,11 +166,11 @@ def _slice_windows(
     """Slices of several rows or dimensions: one lookup for each of their rows."""
     shape = tuple(table.shape[d] for d in dims)
     rows = window_rows(graph, offsets, shape, sizes, sequence, name)
-    found = _unplanned(graph, to_matrix(table, dims), rows, sequence, name)
+    result = _unplanned(graph, to_matrix(table, dims), rows, sequence, name)
     others = [d for d in range(table.rank) if d not in dims]
     order = [*dims, *others]
     one = [sizes[dims.index(d)] if d in dims else table.shape[d] for d in order]
-    spread = found.reshape((offsets.shape[0], *one))
+    spread = result.reshape((offsets.shape[0], *one))
     return spread.dim_shuffle([0, *(1 + order.index(d) for d in range(table.rank))])
 
 

@@ -8,6 +8,7 @@ from tremula.poplar.programs import Copy
 from tremula.poplar.programs import Sequence as ProgramSequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
+from tremula.poplibs.popops.raw_words import as_words
 from tremula.poplibs.popops.slicing.embedding_plan import SlicePlan
 from tremula.poplibs.popops.slicing.layout import (
     Parts,
@@ -24,7 +25,6 @@ from tremula.poplibs.popops.slicing.update_codelets import (
     multi_update_codelet,
     scaled_update_codelet,
 )
-from tremula.poplibs.popops.words import as_words
 from tremula.poplibs.poputil.steps import run_vertices
 
 Ints = np.ndarray

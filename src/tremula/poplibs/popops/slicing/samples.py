@@ -58,12 +58,12 @@ def _slice_reference(
 ) -> np.ndarray:
     offsets = indices.reshape(len(indices), len(dims)).astype(np.int64)
     result = np.zeros((len(offsets), *slice_shape(table.shape, tuple(dims), tuple(sizes))))
-    for place, offset in enumerate(offsets):
+    for index, offset in enumerate(offsets):
         window = [slice(None)] * table.ndim
         for d, size, first in zip(dims, sizes, offset.tolist(), strict=True):
             window[d] = slice(first, first + size)
-        found = table[tuple(window)]
-        result[place] = found if found.size else 0
+        matches = table[tuple(window)]
+        result[index] = matches if matches.size else 0
     return result.astype(table.dtype)
 
 
@@ -124,17 +124,17 @@ def _update_reference_of(operation: str) -> Callable[..., np.ndarray]:
     ) -> np.ndarray:
         result = np.moveaxis(table.copy(), dims[0], 0)
         new = np.moveaxis(updates, dims[0] + 1, 1)[:, 0] * np.asarray(scale, table.dtype)
-        for place, row in enumerate(indices.reshape(-1).tolist()):
+        for index, row in enumerate(indices.reshape(-1).tolist()):
             if row >= len(result):
                 continue
             if operation == "set":
-                result[row] = new[place]
+                result[row] = new[index]
             elif operation == "add":
-                result[row] += new[place]
+                result[row] += new[index]
             elif operation == "max":
-                result[row] = np.maximum(result[row], new[place])
+                result[row] = np.maximum(result[row], new[index])
             else:
-                result[row] *= new[place]
+                result[row] *= new[index]
         return np.moveaxis(result, 0, dims[0])
 
     return reference

@@ -51,13 +51,13 @@ def extreme_vertex(T: Type) -> type:  # noqa: N803
         finds_smallest: BOOL
 
         def compute(self: Any) -> None:
-            best, found = self.values[0], 0
+            best, result = self.values[0], 0
             for i in range(1, len(self.values)):
                 value = self.values[i]
                 if (value < best) if self.finds_smallest else (best < value):
-                    best, found = value, i
+                    best, result = value, i
             self.best = best
-            self.place = uint32(self.first_place + found)
+            self.place = uint32(self.first_place + result)
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
@@ -82,13 +82,13 @@ def best_vertex(T: Type) -> type:  # noqa: N803
         finds_smallest: BOOL
 
         def compute(self: Any) -> None:
-            best, found = self.values[0], 0
+            best, result = self.values[0], 0
             for i in range(1, len(self.values)):
                 value = self.values[i]
                 if (value < best) if self.finds_smallest else (best < value):
-                    best, found = value, i
+                    best, result = value, i
             self.best = best
-            self.place = self.places[found]
+            self.place = self.places[result]
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004

@@ -52,11 +52,11 @@ def top_k_key_value(
     """The k largest (or smallest) keys of the last dimension, and their values."""
     check_sortable("top_k_key_value", values, values.rank - 1)
     check_pair("top_k_key_value", keys, values)
-    found, with_them = _top_k(
+    result, with_them = _top_k(
         graph, keys, values, k, sequence, name, largest=largest, sort_order=sort_order
     )
     assert with_them is not None
-    return found, with_them
+    return result, with_them
 
 
 def top_k_with_permutation(
@@ -69,11 +69,11 @@ def top_k_with_permutation(
     places = graph.add_constant(UNSIGNED_INT, [n], np.arange(n), f"{name}/places", mapping="linear")
     for size in reversed(tensor.shape[:-1]):
         places = places.expand([0]).broadcast(size)
-    found, indices = _top_k(
+    result, indices = _top_k(
         graph, tensor, places, k, sequence, name, largest=largest, sort_order=sort_order
     )
     assert indices is not None
-    return found, indices
+    return result, indices
 
 
 def create_top_k_input(graph: Graph, type: Type, shape: tuple[int, ...], name: str = "") -> Tensor:
@@ -110,9 +110,9 @@ def _top_k(
         step += 1
     is_reversed = sort_order == ("ASCENDING" if largest else "DESCENDING")
     results = [_first_k(t, blocks, shape, is_reversed) for t in (blocks.keys, blocks.values)]
-    found = results[0]
-    assert found is not None
-    return found, results[1]
+    result = results[0]
+    assert result is not None
+    return result, results[1]
 
 
 def _first_of_each(blocks: Blocks, k: int) -> Blocks:
@@ -141,8 +141,8 @@ def _first_k(
     if flat is None:
         return None
     n_rows, k = len(blocks.begin), shape[-1]
-    found = flat.reshape((n_rows, flat.n_elems // n_rows))[:, :k]
-    return (found.reverse(1) if is_reversed else found).reshape(shape)
+    result = flat.reshape((n_rows, flat.n_elems // n_rows))[:, :k]
+    return (result.reverse(1) if is_reversed else result).reshape(shape)
 
 
 def _check(keys: Tensor, k: int, sort_order: str) -> None:

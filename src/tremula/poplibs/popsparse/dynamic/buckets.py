@@ -69,12 +69,12 @@ def _moved(tensor: Tensor, dim: int, step: int) -> Tensor:
 
 def on_tiles(graph: Graph, type: Type, plan: DynamicPlan, size: int, name: str) -> Tensor:
     """A new [x, y, z, size], each entry on its tile."""
-    found = graph.add_variable(type, [plan.x, plan.y, plan.z, size], name)
+    result = graph.add_variable(type, [plan.x, plan.y, plan.z, size], name)
     begin = np.arange(plan.n_tiles) * size
     if size:
         mapping = TileMapping(begin, begin + size, Places.of(plan).tile, graph.target.n_tiles)
-        graph.set_tile_mapping(found, mapping)
-    return found
+        graph.set_tile_mapping(result, mapping)
+    return result
 
 
 def buffer_like(graph: Graph, like: Tensor, plan: DynamicPlan, name: str) -> Tensor:

@@ -192,9 +192,9 @@ class _Rows:
             )
             self.graph.set_tile_mapping(rest, 0)
             indices = concat([indices, rest])
-        found = on_tiles(self.graph, UNSIGNED_INT, plan, self.n_share, f"{self.name}/offsets")
-        sequence.add(Copy(indices.reshape(shape).broadcast(plan.y, 1), found))
-        return found
+        result = on_tiles(self.graph, UNSIGNED_INT, plan, self.n_share, f"{self.name}/offsets")
+        sequence.add(Copy(indices.reshape(shape).broadcast(plan.y, 1), result))
+        return result
 
     def _view(self, rows: Tensor) -> Tensor:
         """[x, y, z, share · width] as [number of indices, columns]."""

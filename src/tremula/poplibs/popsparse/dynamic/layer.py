@@ -306,15 +306,15 @@ class _Product:
         if p.side > 1:
             z = ceil_div(plan.tile_z, n_workers)
             types = p.element, p.partials
-            found = costs.block_cycles(
+            result = costs.block_cycles(
                 rows.sum(1), blocks.sum(1), z, p.side, types, search, n_workers
             )
         else:  # of each bucket, all wait for the worker that has most to do
             n_rows, n_values, n_columns = np.moveaxis(self.known.loads, -1, 0)
             slots = costs.element_slots(n_rows, n_values, n_columns, p.element)
             worker = slots.max(axis=2).sum(axis=1)
-            found = costs.element_supervisor("forward", search) + n_workers * worker
-        return np.repeat(found, plan.z)
+            result = costs.element_supervisor("forward", search) + n_workers * worker
+        return np.repeat(result, plan.z)
 
     def _planned_cycles(self, n_own: int) -> int:
         """What PopLibs' planner expects of a uniform pattern; 0 own buckets: looking alone."""
@@ -396,7 +396,7 @@ class _GradW:
         """[x, y, z, …]: rows of both operands for each place, and the place's sub-group."""
         plan, p = self.weights.plan, self.weights.plan.problem
         shape, row = (plan.x, plan.y, plan.z), p.n_batch * p.side
-        found = []
+        result = []
         for flat, part, size, n in (
             (dense, Places.of(plan).y, plan.tile_y, p.n_y),
             (gradient, Places.of(plan).x, plan.tile_x, p.n_x),
@@ -415,13 +415,13 @@ class _GradW:
             whole = like.flatten()
             target = pieces_of(whole, Runs(begin + whole.offset, count, ones))
             sequence.add(Copy(source, target))
-            found.append(like)
+            result.append(like)
         numbers = np.arange(plan.n_tiles) // plan.z + 1
         group = self.graph.add_constant(INT, [*shape, 1], numbers, f"{self.name}/group")
         at = np.arange(plan.n_tiles)
         mapping = TileMapping(at, at + 1, Places.of(plan).tile, self.graph.target.n_tiles)
         self.graph.set_tile_mapping(group, mapping)
-        return [*found, group]
+        return [*result, group]
 
     def _compute(self, operands: list[Tensor], total: Tensor, sequence: Sequence) -> None:
         plan, p = self.weights.plan, self.weights.plan.problem

@@ -50,9 +50,9 @@ def _grids(z_grains: int, n_workers: int, z_grain: int) -> tuple[Ints, Ints]:
     most = 2 * n_workers
     counts, parts = np.zeros(most + 1, np.int64), np.zeros((most + 1, n_workers, 4), np.int64)
     for n_rows in range(1, most + 1):
-        found = sorted(split_between_workers(n_rows, z_grains, n_workers))
-        counts[n_rows] = len(found)
-        for w, (r0, r1, c0, c1) in enumerate(found):
+        result = sorted(split_between_workers(n_rows, z_grains, n_workers))
+        counts[n_rows] = len(result)
+        for w, (r0, r1, c0, c1) in enumerate(result):
             parts[n_rows, w] = r0, r1 - r0, c0 * z_grain, (c1 - c0) * z_grain
     return counts, parts
 
@@ -224,19 +224,19 @@ def worker_loads(words, n_z, n_workers):  # noqa: ANN201
 
     Of single elements; `words` are [buckets, words].
     """
-    found = np.zeros((len(words), n_workers, 3), np.int64)
+    result = np.zeros((len(words), n_workers, 3), np.int64)
     for b in range(len(words)):
         entry = words[b]
         if entry[0] != b // n_z + 1:
             continue
         for w in range(entry[8]):
             at = 9 + 5 * w
-            found[b, w, 0], found[b, w, 2] = entry[at + 3] + 1, entry[at + 1]
+            result[b, w, 0], result[b, w, 2] = entry[at + 3] + 1, entry[at + 1]
             place = at + entry[at + 4]
             for _ in range(entry[at + 3] + 1):
-                found[b, w, 1] += entry[place + 1]
+                result[b, w, 1] += entry[place + 1]
                 place += 2 + entry[place + 1]
-    return found
+    return result
 
 
 def overflow_words(plan: DynamicPlan, pieces: Pieces) -> Ints:
@@ -260,7 +260,7 @@ def n_overflow_words(plan: DynamicPlan) -> int:
 
 def decode(plan: DynamicPlan, words: Ints) -> tuple[Ints, Ints, Ints]:
     """(row, column, place of the value) of every block that the buckets' words name."""
-    p, found = plan.problem, []
+    p, result = plan.problem, []
     is_element = p.side == 1
     step = plan.tile_z * p.element.n_bytes if is_element else 1
     for number, bucket in enumerate(words.reshape(plan.n_tiles, plan.n_meta).astype(np.int64)):
@@ -279,12 +279,12 @@ def decode(plan: DynamicPlan, words: Ints) -> tuple[Ints, Ints, Ints]:
                 n = int(bucket[place + 1]) + (not is_element)
                 columns = bucket[place + 2 : place + 2 + n] // step + y * plan.tile_y
                 rows = np.full(n, bucket[place] + x * plan.tile_x)
-                found.append((rows, columns, np.arange(value, value + n)))
+                result.append((rows, columns, np.arange(value, value + n)))
                 value, place = value + n, place + 2 + n
             at += n_next
-    if not found:
+    if not result:
         return tuple(np.empty(0, np.int64) for _ in range(3))  # pyright: ignore[reportReturnType]
-    return tuple(np.concatenate(c) for c in zip(*found, strict=True))  # pyright: ignore[reportReturnType]
+    return tuple(np.concatenate(c) for c in zip(*result, strict=True))  # pyright: ignore[reportReturnType]
 
 
 def _first_row(plan: DynamicPlan, bucket: Ints, at: int) -> int:

@@ -88,8 +88,8 @@ def mat_mul(
     """The matrix with a pattern and these values, by a dense [k, n]: a new tensor [m, n]."""
     fixed = _Fixed(graph, values.type, pattern, _n_columns(dense), n_non_zeros, name, **options)
     fixed.write(graph, values, sequence, name)
-    found = fully_connected_fwd(graph, fixed.weights, dense.transpose(), sequence, name)
-    return found.transpose()
+    result = fully_connected_fwd(graph, fixed.weights, dense.transpose(), sequence, name)
+    return result.transpose()
 
 
 def mat_mul_dense_gradient(
@@ -100,8 +100,8 @@ def mat_mul_dense_gradient(
     passes: DynamicOptions = {"do_grad_a_pass": True, **options}
     fixed = _Fixed(graph, values.type, pattern, _n_columns(gradient), n_non_zeros, name, **passes)
     fixed.write(graph, values, sequence, name)
-    found = fully_connected_grad_a(graph, fixed.weights, gradient.transpose(), sequence, name)
-    return found.transpose()
+    result = fully_connected_grad_a(graph, fixed.weights, gradient.transpose(), sequence, name)
+    return result.transpose()
 
 
 def mat_mul_values_gradient(
@@ -111,10 +111,10 @@ def mat_mul_values_gradient(
     """The gradient of `mat_mul`'s values, in CSR order, from its result's [m, n]."""
     passes: DynamicOptions = {**_PASSES, **options}
     fixed = _Fixed(graph, dense.type, pattern, _n_columns(dense), n_non_zeros, name, **passes)
-    found = fully_connected_sparse_grad_w(
+    result = fully_connected_sparse_grad_w(
         graph, fixed.weights, gradient.transpose(), dense.transpose(), sequence, name
     )
-    return fixed.in_row_order(found)
+    return fixed.in_row_order(result)
 
 
 def slice_rows(

@@ -74,14 +74,14 @@ class FullyConnectedParams:
 
 def _side_of(block: int) -> int:
     """Blocks larger than 16 are cut into the largest that divide them."""
-    found = [side for side in BLOCK_SIDES if side <= block and block % side == 0]
-    if block not in BLOCK_SIDES and (block < 16 or found[-1] == 1):
+    result = [side for side in BLOCK_SIDES if side <= block and block % side == 0]
+    if block not in BLOCK_SIDES and (block < 16 or result[-1] == 1):
         raise SparsityError(
             f"blocks of {block}, expected {', '.join(map(str, BLOCK_SIDES))} or a multiple.",
             source=user_source(),
             hint="use blocks of 16",
         )
-    return found[-1]
+    return result[-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,8 +97,8 @@ class Partitioner:
         ends = int(data.meta_info[0]), int(data.meta_info[1])
         loads = np.zeros((plan.x * plan.y, plan.z, 0, 3), np.int64)
         if plan.problem.side == 1:
-            found = worker_loads(words.reshape(-1, plan.n_meta), plan.z, self.n_workers)
-            loads = found.reshape(plan.x * plan.y, plan.z, self.n_workers, 3)
+            result = worker_loads(words.reshape(-1, plan.n_meta), plan.z, self.n_workers)
+            loads = result.reshape(plan.x * plan.y, plan.z, self.n_workers, 3)
         rows, blocks = np.where(is_own, rows, 0), np.where(is_own, first[:, :, 3], 0)
         return KnownPattern(ends, rows, blocks, loads)
 

@@ -161,14 +161,14 @@ def _all_candidates(problem: DynamicProblem, chip: Chip, n_tiles: int) -> _Candi
     z = np.array([p for p in range(1, min(problem.n_z, n_tiles) + 1) if problem.n_z % p == 0])
     columns = [c.reshape(-1) for c in np.meshgrid(x, y, z, indexing="ij")]
     fits = np.prod(columns, axis=0) <= n_tiles
-    found = _Candidates(problem, chip, *(c[fits] for c in columns))
+    result = _Candidates(problem, chip, *(c[fits] for c in columns))
     if problem.side > 1:
-        return found
+        return result
     size = 4 if problem.element is FLOAT else 2
-    tile_x, tile_y = ceil_div(problem.n_x, found.x), ceil_div(problem.n_y, found.y)
-    tile_z = ceil_div(problem.n_z, found.z) * problem.z_grain
+    tile_x, tile_y = ceil_div(problem.n_x, result.x), ceil_div(problem.n_y, result.y)
+    tile_z = ceil_div(problem.n_z, result.z) * problem.z_grain
     in_words = np.maximum((tile_y - 1) * tile_z * size, tile_x - 1) <= MAX_WORD
-    return found.take(np.flatnonzero(in_words))
+    return result.take(np.flatnonzero(in_words))
 
 
 @dataclass(frozen=True)
@@ -289,8 +289,8 @@ class _Costs:
         pairs, number = np.unique(
             np.stack([self.rows, z_grains, self.per_row]), axis=1, return_inverse=True
         )
-        found = [self._worker_slots(*column) for column in pairs.T.tolist()]
-        return np.array(found, np.int64)[number.reshape(-1)]
+        result = [self._worker_slots(*column) for column in pairs.T.tolist()]
+        return np.array(result, np.int64)[number.reshape(-1)]
 
     def _worker_slots(self, rows: int, z_grains: int, per_row: int) -> int:
         p = self.c.problem
@@ -334,8 +334,8 @@ def plan_dynamic(
             source=user_source(),
             hint="take a smaller batch, or blocks instead of elements",
         )
-    found = _Costs(candidates)
-    cycles, n_bytes = found.total()
+    result = _Costs(candidates)
+    cycles, n_bytes = result.total()
     bound = max(proportion * chip.n_bytes_per_tile, 1.0)
     while bound < 2 * chip.n_bytes_per_tile and not bool((n_bytes <= bound).any()):
         bound *= 2
@@ -347,5 +347,5 @@ def plan_dynamic(
     at = lambda column: int(np.asarray(column)[best])  # noqa: E731
     return DynamicPlan(
         problem, at(cycles), at(n_bytes), at(candidates.x), at(candidates.y), at(candidates.z),
-        at(found.n_values), at(found.n_meta), at(found.rows), at(found.per_row),
+        at(result.n_values), at(result.n_meta), at(result.rows), at(result.per_row),
     )  # fmt: skip

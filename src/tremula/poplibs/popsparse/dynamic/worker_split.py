@@ -44,9 +44,9 @@ def split_by_weight(weights: np.ndarray, n_workers: int) -> list[tuple[int, int]
         int(np.searchsorted(running, (w + 1) * average, side="right")) for w in range(n_workers)
     ]
     cuts[-1] = len(weights)
-    found, begin = [], 0
+    result, begin = [], 0
     for end in cuts:
         if end > begin:
-            found.append((begin, end))
+            result.append((begin, end))
         begin = max(begin, end)
-    return found
+    return result

@@ -128,8 +128,8 @@ class BlockMask:
         count = last - first
         row = row + group[:, None] * self.n_rows
         there = count.reshape(-1) > 0
-        found = (column.reshape(-1)[there] for column in (row, begin, count))
-        return KeptElements(*found)
+        result = (column.reshape(-1)[there] for column in (row, begin, count))
+        return KeptElements(*result)
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def _dense_result(
     m, k, n = params.dims
     mask, size = params.mask, m // n_passes
     blocks = stored(graph, rhs, sequence, f"{name}/rhs")
-    found = []
+    result = []
     for group in range(params.n_groups):
         pattern, place = mask.squares(group)
         begin, end = mask.first_block[group : group + 2] * mask.area
@@ -127,10 +127,10 @@ def _dense_result(
             sequence.add(Copy(values, sparse.in_row_order()))
         own = _of_group(lhs, group)
         parts = [own.slice(p * size, (p + 1) * size, 0) for p in range(n_passes)]
-        found.append(concat([_product(graph, sparse, part, sequence, name) for part in parts]))
+        result.append(concat([_product(graph, sparse, part, sequence, name) for part in parts]))
     if params.n_groups == 1:
-        return found[0]
-    return concat([one.expand([0]) for one in found])
+        return result[0]
+    return concat([one.expand([0]) for one in result])
 
 
 def _product(

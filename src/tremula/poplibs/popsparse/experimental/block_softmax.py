@@ -44,11 +44,11 @@ def bs_softmax_in_place(
     sub_block_mask: SubBlockMask = SubBlockMask.NONE, n_groups: int = 1,
 ) -> None:  # fmt: skip
     """The same, over the blocks themselves."""
-    found = bs_softmax(
+    result = bs_softmax(
         graph, t, dims, block, sparsity, sequence, name,
         sub_block_mask=sub_block_mask, n_groups=n_groups,
     )  # fmt: skip
-    sequence.add(Copy(found, t))
+    sequence.add(Copy(result, t))
 
 
 def bs_softmax_grad(  # noqa: PLR0917 - as bs_softmax, and a gradient
@@ -61,8 +61,8 @@ def bs_softmax_grad(  # noqa: PLR0917 - as bs_softmax, and a gradient
     _check(mask, out_grad)
     rows = _Rows(graph, mask.kept(SubBlockMask.NONE).by_rows(), out.type, name)
     y, gradient = (rows.gathered(t, 0.0, sequence) for t in (out, out_grad))
-    found = softmax_input_gradient(graph, y, gradient, sequence, name)
-    return rows.scattered(found, mask, sequence)
+    result = softmax_input_gradient(graph, y, gradient, sequence, name)
+    return rows.scattered(result, mask, sequence)
 
 
 def _least(type: Type) -> float:

@@ -136,9 +136,9 @@ def sparse_dense_blocks(element: Type) -> type:
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             rows, blocks, side = v.sizes["row_start"] - 1, v.sizes["offsets"], _side(v)
             width = ceil_div(_count(v, "n_columns"), chip.n_workers)
-            found = block_cycles(rows, blocks, width, side, element, chip.n_workers)
+            result = block_cycles(rows, blocks, width, side, element, chip.n_workers)
             n_bytes = v.sizes["out"] * element.n_bytes
-            return found + zeroing_cycles(n_bytes, side, element, chip.n_workers)
+            return result + zeroing_cycles(n_bytes, side, element, chip.n_workers)
 
         @staticmethod
         def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004

@@ -108,9 +108,9 @@ class StaticProduct:
         """The reverse of `to_device`."""
         blocks = np.asarray(values).reshape(-1, self.side, self.side)
         blocks = blocks if self.params.is_transposed else blocks.transpose(0, 2, 1)
-        found = np.empty_like(blocks)
-        found[self.source] = blocks
-        return found.reshape(-1)
+        result = np.empty_like(blocks)
+        result[self.source] = blocks
+        return result.reshape(-1)
 
 
 def planned_cycles(
@@ -159,12 +159,12 @@ def _plan(
 
 
 def _check_pattern(params: MatMulParams, element: Type, pattern: CSRMatrix) -> int:
-    side, found = pattern.block[0], [pattern.num_rows, pattern.num_columns]
+    side, result = pattern.block[0], [pattern.num_rows, pattern.num_columns]
     wrong = ""
     if pattern.block[1] != side or side not in BLOCK_SIDES:
         wrong = f"blocks of {side} × {pattern.block[1]}, expected squares of {BLOCK_SIDES}"
-    elif found != list(params.sparse_shape):
-        wrong = f"a matrix of {found}, expected {list(params.sparse_shape)}"
+    elif result != list(params.sparse_shape):
+        wrong = f"a matrix of {result}, expected {list(params.sparse_shape)}"
     elif element not in (FLOAT, HALF):
         wrong = f"values of {element}, expected float or half"
     elif params.n < 1:

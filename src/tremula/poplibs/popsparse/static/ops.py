@@ -78,8 +78,8 @@ def mat_mul_values_gradient(
     sparse = create_sparse_dense_mat_mul_lhs(
         graph, dense.type, params, pattern, f"{name}/sparse", **options
     )
-    found = values_gradient(graph, sparse, dense, gradient, sequence, name)
-    return sparse.in_row_order(found)
+    result = values_gradient(graph, sparse, dense, gradient, sequence, name)
+    return sparse.in_row_order(result)
 
 
 def _n_columns(dense: Tensor) -> int:

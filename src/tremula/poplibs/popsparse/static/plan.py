@@ -88,11 +88,11 @@ def n_intervals(n: int, grain: int, n_splits: int) -> list[int]:
 def tiles_of_intervals(cuts: list[int], n_tiles: int, n_splits: int) -> list[int]:
     """Cuts of the tiles: each interval's share, in grains; the last has the rest."""
     n_grains, total = n_tiles // TILE_GRAIN, cuts[-1]
-    found = [0]
+    result = [0]
     for begin, end in pairwise(cuts[:-1]):
         share = max(ceil(n_grains * (end - begin) / (1 + total)) - 1, ceil(n_grains / n_splits))
-        found.append(min(found[-1] + share * TILE_GRAIN, n_tiles))
-    return [*found, n_tiles]
+        result.append(min(result[-1] + share * TILE_GRAIN, n_tiles))
+    return [*result, n_tiles]
 
 
 def band_cuts(counts: Ints, n_bands: int) -> list[int]:
@@ -110,16 +110,16 @@ def band_cuts(counts: Ints, n_bands: int) -> list[int]:
 
 def tiles_of_bands(n_values: Ints, n_tiles: int) -> list[int]:
     """Tiles of each band, by its share of the non-zeros; the last has the rest."""
-    total, found, left = int(n_values.sum()), [], n_tiles
+    total, result, left = int(n_values.sum()), [], n_tiles
     for number, n_band in enumerate(n_values[:-1].tolist()):
         share = n_band * n_tiles // max(total, 1) or TILE_GRAIN
         useful = -(-n_band // -(-max(n_band, 1) // share)) if n_band else TILE_GRAIN
         useful = -(-useful // TILE_GRAIN) * TILE_GRAIN
         share = min(share, useful) // TILE_GRAIN * TILE_GRAIN or TILE_GRAIN
         share = min(share, left - TILE_GRAIN * (len(n_values) - 1 - number))
-        found.append(max(share, 1))
-        left -= found[-1]
-    return [*found, left]
+        result.append(max(share, 1))
+        left -= result[-1]
+    return [*result, left]
 
 
 def _kept(counts: Ints, n_values: int) -> tuple[Ints, Ints]:
@@ -202,15 +202,15 @@ class _Search:
         units = 8 * p.side if p.side > 1 else 1  # of the offsets of dense rows
         if bands.widest * p.side * n_cuts[1] * p.element.n_bytes > MAX_OFFSET * units:
             return None
-        found = []
+        result = []
         for n, n_tiles in pairs:
             if n_tiles < TILE_GRAIN * len(bands.n_values):
                 return None
             tiles = np.array(bands.tiles(n_tiles))
             at = int(np.argmax(-(-bands.n_values // tiles)))
             band = int(bands.n_values[at]), int(tiles[at]), int(bands.widths[at])
-            found.append(self.estimate(n, len(tiles), *band, n_splits))
-        return _Estimate(max(e.cycles for e in found), max(e.n_bytes for e in found))
+            result.append(self.estimate(n, len(tiles), *band, n_splits))
+        return _Estimate(max(e.cycles for e in result), max(e.n_bytes for e in result))
 
 
 @dataclass(frozen=True)
@@ -269,11 +269,11 @@ def plan_static(
         for k, bands in all_bands.items():
             if splits * k > max(problem.n_tiles // TILE_GRAIN, 1):
                 break
-            found = search.cost(splits, n_cuts, bands)
-            if found is None or found.n_bytes > limit:
+            result = search.cost(splits, n_cuts, bands)
+            if result is None or result.n_bytes > limit:
                 continue
-            if best is None or found.cycles < best[0]:
-                best, chosen = (found.cycles, splits, k), (found, n_cuts, bands)
+            if best is None or result.cycles < best[0]:
+                best, chosen = (result.cycles, splits, k), (result, n_cuts, bands)
     if best is None or chosen is None:
         raise SparsityError(
             f"Could not find valid partition: a product of [{problem.n_rows * problem.side}, "

@@ -33,8 +33,8 @@ class Overview:
 def counted_steps(step: Ints, times: Ints) -> tuple[Ints, Ints]:
     """Steps that ran, in order of their numbers, and how often."""
     often = np.bincount(step, times)
-    found = np.flatnonzero(often)
-    return found, often[found].astype(np.int64)
+    result = np.flatnonzero(often)
+    return result, often[result].astype(np.int64)
 
 
 def pool_of(n_entries: int) -> int:
@@ -50,22 +50,22 @@ def overview_of(timeline: Timeline, phases: Ints) -> Overview:
     pool, n_chips = pool_of(timeline.n_entries), timeline.n_chips
     n_buckets = -(-timeline.n_entries // pool)
     begin, end = np.zeros((2, n_buckets, n_chips), np.int64)
-    found = np.zeros((n_buckets, n_chips, phases.shape[2]), np.int64)
+    result = np.zeros((n_buckets, n_chips, phases.shape[2]), np.int64)
     counted, steps, times = [], [], []
     for number in range(n_buckets):
         entries = timeline.entries(number * pool, (number + 1) * pool)
         begin[number], end[number] = entries.start[0], entries.end[-1]
         step, often = counted_steps(entries.step, entries.times)
-        found[number] = np.tensordot(often, phases[step], axes=1)
+        result[number] = np.tensordot(often, phases[step], axes=1)
         # What steps took that depend on data: their durations, less the other phases.
         took = (entries.end - entries.start).sum(axis=0)
-        found[number, :, 0] += took - found[number].sum(axis=1)
+        result[number, :, 0] += took - result[number].sum(axis=1)
         steps.append(step)
         times.append(often)
         counted.append(len(step))
     nothing = np.zeros(0, np.int64)
     return Overview(
-        pool, begin, end, found, np.cumsum([0, *counted]),
+        pool, begin, end, result, np.cumsum([0, *counted]),
         np.concatenate([nothing, *steps]), np.concatenate([nothing, *times]),
     )  # fmt: skip
 

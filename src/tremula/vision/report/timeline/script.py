@@ -86,7 +86,7 @@ def routes_of(executable: Executable) -> tuple[Routes, "Regions", list[Context]]
     contexts, columns, n_places = _contexts(regions, len(executable.entries))
     stages = _stages(executable, regions, contexts)
     code, costs = executable.code, executable.analysis.costs
-    found = {
+    result = {
         "code": np.array(code, np.int64, order="C"),
         "step_of": np.array(executable.step_of, np.int64),
         "entries": np.array(executable.entries, np.int64),
@@ -99,12 +99,12 @@ def routes_of(executable: Executable) -> tuple[Routes, "Regions", list[Context]]
     slots = code[code[:, 0] == Op.LOOP_BEGIN, 1]
     n_slots = int(slots.max(initial=-1)) + 1
     n_stages = int(stages.max(initial=-1)) + 1
-    assert tuple(found) == ROUTE_COLUMNS, "a script's columns are in this order"
+    assert tuple(result) == ROUTE_COLUMNS, "a script's columns are in this order"
     first_place = np.zeros(len(executable.steps), np.int64)
-    for context, base in reversed(list(zip(contexts, found["base"].tolist(), strict=True))):
+    for context, base in reversed(list(zip(contexts, result["base"].tolist(), strict=True))):
         steps = np.arange(*regions.steps[context.region])
         first_place[steps] = base + steps
-    routes = Routes(found, n_slots, n_stages, n_places, first_place)
+    routes = Routes(result, n_slots, n_stages, n_places, first_place)
     return routes, regions, contexts
 
 
@@ -146,8 +146,8 @@ def _contexts(regions: Regions, n_programs: int) -> tuple[list[Context], dict[st
             if is_own or region not in shared:
                 parent = (number, caller) if is_own else (-1, -1)
                 contexts.append(Context(region, *parent))
-            found = len(contexts) - 1 if is_own else shared.setdefault(region, len(contexts) - 1)
-            child.append(found)
+            result = len(contexts) - 1 if is_own else shared.setdefault(region, len(contexts) - 1)
+            child.append(result)
         number += 1
     columns = {
         name: np.array(values, np.int64)
@@ -179,10 +179,10 @@ def _plain_loops(executable: Executable, costs: StepCosts) -> Ints:
             known[entry] = is_plain(entry, last)
         return known[entry]
 
-    found = np.zeros(len(code), bool)
+    result = np.zeros(len(code), bool)
     for begin in np.flatnonzero(code[:, 0] == Op.LOOP_BEGIN).tolist():
-        found[begin] = is_plain(begin + 1, int(code[begin, 3]))
-    return found
+        result[begin] = is_plain(begin + 1, int(code[begin, 3]))
+    return result
 
 
 def _stages(executable: Executable, regions: Regions, contexts: Sequence[Context]) -> Ints:
@@ -190,16 +190,16 @@ def _stages(executable: Executable, regions: Regions, contexts: Sequence[Context
 
     What a stage calls belongs to it, too.
     """
-    found = np.full(len(contexts), -1, np.int64)
+    result = np.full(len(contexts), -1, np.int64)
     paths = [step.path for step in executable.steps]
     if not any(PIPELINE in path for path in paths):
-        return found
+        return result
     of_region = []
     for number, (first, last) in enumerate(regions.steps):
         is_function = number >= len(executable.entries) and last > first
         name = _STAGE.fullmatch(paths[first][0]) if is_function and paths[first] else None
         of_region.append(-1 if name is None else int(name[1]))
     for number, context in enumerate(contexts):
-        above = found[context.parent] if context.parent >= 0 else -1
-        found[number] = above if above >= 0 else of_region[context.region]
-    return found
+        above = result[context.parent] if context.parent >= 0 else -1
+        result[number] = above if above >= 0 else of_region[context.region]
+    return result

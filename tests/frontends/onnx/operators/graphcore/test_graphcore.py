@@ -25,9 +25,9 @@ def t(array):
 
 
 def moved(x, value):
-    found = x.copy()
-    found[1:3] = value
-    return found
+    result = x.copy()
+    result[1:3] = value
+    return result
 
 
 CASES = {
@@ -93,10 +93,10 @@ def test_operators(name):
     first = made if isinstance(made, str) else made[0]
     imported = import_model(builder.getModelProto())
     inputs = dict(zip(ids, arrays, strict=True))
-    found = np.asarray(imported.run(inputs, [first])[first])
+    result = np.asarray(imported.run(inputs, [first])[first])
     wanted = np.asarray(expected())
-    assert list(found.shape) == list(wanted.shape) == builder.getTensorShape(first)
-    np.testing.assert_allclose(found, wanted, 1e-5, 1e-6)
+    assert list(result.shape) == list(wanted.shape) == builder.getTensorShape(first)
+    np.testing.assert_allclose(result, wanted, 1e-5, 1e-6)
 
 
 def test_lstm():
@@ -109,7 +109,7 @@ def test_lstm():
     ids = [builder.addInputTensor(popart.TensorInfo(a)) for a in (x, weights, bias)]
     out, cell = builder.aiGraphcore.lstm(ids)
     given = dict(zip(ids, (x, weights, bias), strict=True))
-    found = import_model(builder.getModelProto()).run(given, [out, cell])
+    result = import_model(builder.getModelProto()).run(given, [out, cell])
     net = torch.nn.LSTM(n_in, hidden)
     order = [1, 0, 2, 3]  # torch: input, forget, candidate, output
     with torch.no_grad():
@@ -118,8 +118,8 @@ def test_lstm():
         net.bias_ih_l0.copy_(t(np.concatenate(bias[order])))
         net.bias_hh_l0.zero_()
         expected, (_, state) = net(t(x))
-    np.testing.assert_allclose(found[out], expected, 1e-4, 1e-5)
-    np.testing.assert_allclose(found[cell], state[0], 1e-4, 1e-5)
+    np.testing.assert_allclose(result[out], expected, 1e-4, 1e-5)
+    np.testing.assert_allclose(result[cell], state[0], 1e-4, 1e-5)
 
 
 def test_ctc_loss_and_calls():
@@ -134,7 +134,7 @@ def test_ctc_loss_and_calls():
     callee.addOutputTensor(callee.aiOnnx.exp([callee.addInputTensor("FLOAT", [])]))
     (y,) = builder.aiGraphcore.call([loss], 1, callee)
     given = dict(zip(ids, (logs, targets, *lengths), strict=True))
-    found = import_model(builder.getModelProto()).run(given, [loss, y])
+    result = import_model(builder.getModelProto()).run(given, [loss, y])
     expected = F.ctc_loss(t(logs), t(targets), *(t(n) for n in lengths), reduction="sum")
-    np.testing.assert_allclose(found[loss], expected, 1e-5)
-    np.testing.assert_allclose(found[y], torch.exp(expected), 1e-4)
+    np.testing.assert_allclose(result[loss], expected, 1e-5)
+    np.testing.assert_allclose(result[y], torch.exp(expected), 1e-4)

@@ -140,8 +140,8 @@ def increment_mod(x: Tensor, *, increment: float, modulus: float) -> Tensor:
 @operator("Bucketize", domain=DOMAIN)
 def bucketize(x: Tensor, boundaries: Tensor, *, right: int = 0) -> Tensor:
     """The number of the bucket that each value falls into."""
-    found = x.unsqueeze(-1) >= boundaries if right else x.unsqueeze(-1) > boundaries
-    return found.sum(-1).to(torch.int32)
+    result = x.unsqueeze(-1) >= boundaries if right else x.unsqueeze(-1) > boundaries
+    return result.sum(-1).to(torch.int32)
 
 
 # -- marks -----------------------------------------------------------------------------------------
@@ -234,13 +234,13 @@ def nll_loss(
         tiny = torch.finfo(probabilities.dtype).tiny
         logs = torch.log(probabilities.clamp(min=tiny))
     if ignoreIndex is None:
-        found = -torch.gather(logs, -1, labels.unsqueeze(-1)).squeeze(-1)
-        return _reduced(found, reduction)
+        result = -torch.gather(logs, -1, labels.unsqueeze(-1)).squeeze(-1)
+        return _reduced(result, reduction)
     counts = labels != ignoreIndex
     safe = torch.where(counts, labels, torch.zeros_like(labels))
-    found = -torch.gather(logs, -1, safe.unsqueeze(-1)).squeeze(-1)
-    found = torch.where(counts, found, torch.zeros_like(found))
-    return _reduced(found, reduction, counts.sum().clamp(min=1).to(found.dtype))
+    result = -torch.gather(logs, -1, safe.unsqueeze(-1)).squeeze(-1)
+    result = torch.where(counts, result, torch.zeros_like(result))
+    return _reduced(result, reduction, counts.sum().clamp(min=1).to(result.dtype))
 
 
 @operator("Ctc", domain=DOMAIN)
@@ -417,8 +417,8 @@ def reduce_median(
     middle = (flat.shape[-1] - 1) // 2
     shape = [1 if axis in chosen else x.shape[axis] for axis in range(rank)]
     shape = shape if keepdims else [x.shape[axis] for axis in others]
-    found = ordered.select(-1, middle), places.select(-1, middle).to(torch.int32)
-    return found[0].reshape(shape), found[1].reshape(shape)
+    result = ordered.select(-1, middle), places.select(-1, middle).to(torch.int32)
+    return result[0].reshape(shape), result[1].reshape(shape)
 
 
 _SCATTERS = {"sum": "sum", "max": "amax", "min": "amin", "mul": "prod"}

@@ -8,7 +8,7 @@ from tremula.frontends.onnx.operators.graphcore.maths import DOMAIN
 from tremula.frontends.onnx.operators.nn import conv
 from tremula.frontends.onnx.operators.norms import batch_norm_before_14
 from tremula.frontends.onnx.table import operator
-from tremula.frontends.poptorch.ops import splines
+from tremula.frontends.shared import splines
 from tremula.ir.ops import ctc  # noqa: F401 - registers tremula::ctc_beam_search
 
 
@@ -23,8 +23,8 @@ def group_norm(
     centred = groups - mean
     inverse = torch.rsqrt((centred * centred).mean(-1, keepdim=True) + epsilon)
     shape = (1, c, *([1] * (x.dim() - 2)))
-    found = (centred * inverse).reshape(x.shape) * scale.reshape(shape) + bias.reshape(shape)
-    return found, mean.reshape(-1), inverse.reshape(-1)
+    result = (centred * inverse).reshape(x.shape) * scale.reshape(shape) + bias.reshape(shape)
+    return result, mean.reshape(-1), inverse.reshape(-1)
 
 
 @operator("BatchNormalization", domain=DOMAIN)
@@ -48,8 +48,8 @@ def batch_norm(
 @operator("NormalizeImage", domain=DOMAIN)
 def normalize_image(image: Tensor, offsets: Tensor, scales: Tensor, *, scale: float) -> Tensor:
     """(image · scale - offsets) · scales, with a fourth channel of zeros."""
-    found = (image.to(offsets.dtype) * scale - offsets) * scales
-    return torch.cat([found, torch.zeros_like(found[..., :1])], -1)
+    result = (image.to(offsets.dtype) * scale - offsets) * scales
+    return torch.cat([result, torch.zeros_like(result[..., :1])], -1)
 
 
 @operator("LSTM", domain=DOMAIN)
@@ -95,11 +95,11 @@ def multi_conv(
     """Several convolutions; attributes of all of them are joined in order."""
     del inDilations, outPads, availableMemoryProportions, partialsTypes
     del planType, perConvReservedTiles, cycleBackOff
-    found = []
+    result = []
     for i in range(0, len(operands), 2):
         data, weight = operands[i : i + 2]
         n, place = data.dim() - 2, i // 2
-        found.append(
+        result.append(
             conv(
                 data,
                 weight,
@@ -108,7 +108,7 @@ def multi_conv(
                 strides=strides[place * n : (place + 1) * n] if strides else None,
             )
         )
-    return tuple(found)
+    return tuple(result)
 
 
 @operator("ShapedDropout", domain=DOMAIN, folds=False)
@@ -123,8 +123,8 @@ def beam_search(
     logs: Tensor, lengths: Tensor, *, blank: int = 0, beam_width: int = 100, top_paths: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The likeliest label sequences: probability, length, labels."""
-    found = torch.ops.tremula.ctc_beam_search(logs, lengths, blank, beam_width, top_paths)
-    return found[0], found[1].to(torch.int32), found[2].to(torch.int32)
+    result = torch.ops.tremula.ctc_beam_search(logs, lengths, blank, beam_width, top_paths)
+    return result[0], result[1].to(torch.int32), result[2].to(torch.int32)
 
 
 @operator("SplineBasis", domain=DOMAIN)

@@ -86,15 +86,15 @@ def resize(
     """By factors or to sizes: nearest, linear or cubic, in each axis by itself."""
     places = axes_of(axes, x.dim())
     if sizes is not None and sizes.numel():
-        found = _by_sizes(x, sizes.tolist(), places, keep_aspect_ratio_policy)
+        result = _by_sizes(x, sizes.tolist(), places, keep_aspect_ratio_policy)
     else:
         assert scales is not None, "a Resize has scales or sizes"
-        found = _by_scales(x, scales.tolist(), places)
+        result = _by_scales(x, scales.tolist(), places)
     if roi is not None and roi.numel() and coordinate_transformation_mode == "tf_crop_and_resize":
         region, half = roi.tolist(), len(places)
-        found = [
+        result = [
             _Axis(a.axis, a.n_in, a.n_out, a.scale, region[i], region[i + half])
-            for i, a in enumerate(found)
+            for i, a in enumerate(result)
         ]
     how = _How(
         mode,
@@ -105,7 +105,7 @@ def resize(
         bool(antialias),
         extrapolation_value,
     )
-    return _resized(x, found, how)
+    return _resized(x, result, how)
 
 
 def _by_scales(x: Tensor, scales: list[float], axes: list[int] | None = None) -> list[_Axis]:
@@ -144,7 +144,7 @@ def _along(x: Tensor, axis: _Axis, how: _How) -> Tensor:
     places = _coordinates(axis, how.transformation)
     indices, weights = _taps(axis, places, how)
     is_sum = how.mode != "nearest"
-    found = None
+    result = None
     shape = [1] * x.dim()
     shape[axis.axis] = -1
     for tap in range(indices.shape[1]):
@@ -152,12 +152,12 @@ def _along(x: Tensor, axis: _Axis, how: _How) -> Tensor:
         if is_sum:
             column = known(weights[:, tap].astype(np.float32)).to(x.device)
             picked = picked * column.reshape(shape).to(x.dtype)
-        found = picked if found is None else found + picked
-    assert found is not None, "every output has an input"
+        result = picked if result is None else result + picked
+    assert result is not None, "every output has an input"
     if how.transformation == "tf_crop_and_resize":
         is_outside = known((places < 0) | (places > axis.n_in - 1)).to(x.device)
-        found = torch.where(is_outside.reshape(shape), how.outside, found).to(x.dtype)
-    return found
+        result = torch.where(is_outside.reshape(shape), how.outside, result).to(x.dtype)
+    return result
 
 
 def _coordinates(axis: _Axis, transformation: str) -> np.ndarray:

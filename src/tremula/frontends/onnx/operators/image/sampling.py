@@ -184,14 +184,14 @@ def non_max_suppression(
     most = 0 if limit is None else int(limit.reshape(()))
     allowed = 0.0 if overlap is None else float(overlap.reshape(()))
     bound = -math.inf if least is None else float(least.reshape(()))
-    found = []
+    result = []
     for batch in range(boxes.shape[0]):
         corners = _corners(boxes[batch].double().numpy(), is_centre=bool(center_point_box))
         for label in range(scores.shape[1]):
             values = scores[batch, label].numpy()
             kept = _kept(corners, values, most, allowed, bound)
-            found += [(batch, label, index) for index in kept]
-    return known(np.array(found, np.int64).reshape(-1, 3))
+            result += [(batch, label, index) for index in kept]
+    return known(np.array(result, np.int64).reshape(-1, 3))
 
 
 def _corners(boxes: np.ndarray, *, is_centre: bool) -> np.ndarray:
@@ -249,8 +249,8 @@ def col2im(
     n_channels = x.shape[1] // math.prod(block)
     values = x.reshape(x.shape[0], n_channels, -1)
     target = x.new_zeros(x.shape[0], n_channels, math.prod(wide))
-    found = target.index_add(2, known(flat.reshape(-1)).to(x.device), values)
-    return with_pads(found.reshape(x.shape[0], n_channels, *wide), [-p for p in pads])
+    result = target.index_add(2, known(flat.reshape(-1)).to(x.device), values)
+    return with_pads(result.reshape(x.shape[0], n_channels, *wide), [-p for p in pads])
 
 
 @operator("DeformConv", since=19)
@@ -288,9 +288,9 @@ def deform_conv(
         pixels = pixels * mask.reshape(n_batch, offset_group, 1, *kernel, *counts)
     columns = pixels.reshape(n_batch, group, n_channels // group * math.prod(kernel), -1)
     rows = weight.reshape(group, weight.shape[0] // group, -1)
-    found = torch.einsum("gok,bgkp->bgop", rows, columns)
-    found = found.reshape(n_batch, weight.shape[0], *counts)
-    return found if bias is None else found + bias.reshape(-1, 1, 1)
+    result = torch.einsum("gok,bgkp->bgop", rows, columns)
+    result = result.reshape(n_batch, weight.shape[0], *counts)
+    return result if bias is None else result + bias.reshape(-1, 1, 1)
 
 
 def _bilinear(x: Tensor, at: list[Tensor]) -> Tensor:

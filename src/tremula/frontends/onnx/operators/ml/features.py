@@ -16,8 +16,8 @@ ML = "ai.onnx.ml"
 @operator("ArrayFeatureExtractor", domain=ML)
 def array_feature_extractor(x: Tensor, indices: Tensor) -> Tensor:
     """Columns by their numbers."""
-    found = x.index_select(-1, indices.reshape(-1).to(torch.int64))
-    return found.reshape(1, -1) if x.dim() == 1 else found
+    result = x.index_select(-1, indices.reshape(-1).to(torch.int64))
+    return result.reshape(1, -1) if x.dim() == 1 else result
 
 
 @operator("Binarizer", domain=ML)
@@ -94,8 +94,8 @@ def one_hot_encoder(
     """1 at the category, along a new axis."""
     del zeros  # an unknown category is always zeros
     if not isinstance(x, Tensor):
-        found = x[..., None] == np.array(cats_strings, object)
-        return known(found.astype(np.float32))
+        result = x[..., None] == np.array(cats_strings, object)
+        return known(result.astype(np.float32))
     categories = known(np.array(cats_int64s, np.int64)).to(x.device)
     return (x.unsqueeze(-1).to(torch.int64) == categories).to(torch.float32)
 
@@ -131,8 +131,8 @@ def label_encoder(
         default = default_float
     table = {_key(k): v for k, v in zip(keys, values, strict=True)}
     array = array_of(x)
-    found = [table.get(_key(k), default) for k in array.reshape(-1)]
-    result = np.array(found, values.dtype).reshape(array.shape)
+    matches = [table.get(_key(k), default) for k in array.reshape(-1)]
+    result = np.array(matches, values.dtype).reshape(array.shape)
     return result if result.dtype == object else known(result)
 
 
@@ -161,11 +161,11 @@ def category_mapper(
     """Strings as numbers, or numbers as strings."""
     if isinstance(x, Tensor):
         names = dict(zip(cats_int64s, cats_strings, strict=True))
-        found = [names.get(int(v), default_string) for v in x.reshape(-1)]
-        return np.array(found, object).reshape(tuple(x.shape))
+        result = [names.get(int(v), default_string) for v in x.reshape(-1)]
+        return np.array(result, object).reshape(tuple(x.shape))
     numbers = dict(zip(cats_strings, cats_int64s, strict=True))
-    found = [numbers.get(v, default_int64) for v in x.reshape(-1)]
-    return known(np.array(found, np.int64).reshape(x.shape))
+    result = [numbers.get(v, default_int64) for v in x.reshape(-1)]
+    return known(np.array(result, np.int64).reshape(x.shape))
 
 
 def transformed(scores: Tensor, kind: str) -> Tensor:
@@ -193,10 +193,10 @@ def linear_regressor(
 ) -> Tensor:
     """A product and a bias."""
     weight = _row(coefficients, x).reshape(targets, -1)
-    found = x.to(torch.float32) @ weight.t()
+    result = x.to(torch.float32) @ weight.t()
     if intercepts:
-        found = found + _row(intercepts, x)
-    return transformed(found, post_transform)
+        result = result + _row(intercepts, x)
+    return transformed(result, post_transform)
 
 
 @operator("LinearClassifier", domain=ML)

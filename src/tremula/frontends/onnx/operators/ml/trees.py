@@ -65,10 +65,10 @@ class Forest:
             sets = known(self.members).to(value.device).to(value.dtype)[at]
             tests.append((sets == value.unsqueeze(-1)).any(-1))
         used = sorted(set(self.mode.tolist()))
-        found = tests[used[0]]
+        result = tests[used[0]]
         for number in used[1:]:
-            found = torch.where(mode == number, tests[number], found)
-        return found
+            result = torch.where(mode == number, tests[number], result)
+        return result
 
     def scores(self, x: Tensor, aggregate: str) -> Tensor:
         table = known(self.weights).to(x.device).to(x.dtype)
@@ -137,10 +137,10 @@ def _sets(modes: np.ndarray, values: Tensor | None, n: int) -> np.ndarray | None
     ends = np.flatnonzero(np.isnan(array))
     parts = np.split(array, ends + 1)[: len(ends)]
     width = max(len(part) for part in parts)
-    found = np.full((n, width), np.nan)
+    result = np.full((n, width), np.nan)
     for node, part in zip(np.flatnonzero(modes == _MEMBER), parts, strict=True):
-        found[node, : len(part) - 1] = part[:-1]
-    return found
+        result[node, : len(part) - 1] = part[:-1]
+    return result
 
 
 def _classic(attributes: dict[str, Any], prefix: str, n_targets: int) -> Forest:

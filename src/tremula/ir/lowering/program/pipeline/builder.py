@@ -92,8 +92,8 @@ class PipelineBuilder(StepBuilder):
 
     def _overwrites(self) -> dict[fx.Node, fx.Node]:
         """Only the update writes in place: no micro-batch is under way then."""
-        found = super()._overwrites()
-        return {node: old for node, old in found.items() if is_of_update(node)}
+        result = super()._overwrites()
+        return {node: old for node, old in result.items() if is_of_update(node)}
 
     # -- values on the way -------------------------------------------------------------------------
 
@@ -233,11 +233,11 @@ class PipelineBuilder(StepBuilder):
 
         No stage has to wait for another: each accumulates its own part.
         """
-        found = {}
+        result = {}
         for node in self.step.graph.nodes:
             if node.target is GRADIENT_MARK:
-                found[node] = self._terms(node.all_input_nodes[0], found)
-        return found
+                result[node] = self._terms(node.all_input_nodes[0], result)
+        return result
 
     def _terms(self, node: fx.Node, found: dict[fx.Node, list[fx.Node]]) -> list[fx.Node]:
         of_node, operands = self.stages.of_node, node.all_input_nodes

@@ -1,0 +1,1 @@
+"""Loops over columns that NumPy cannot express, as native code."""

@@ -1,0 +1,53 @@
+"""Sequential sweeps over columns: Python for a few short ones, native code beyond.
+
+A sweep is a loop whose iterations depend on earlier ones, which NumPy cannot express, or one that
+NumPy expresses only in many passes over the columns. Small programs need no native code at all.
+Native code runs beside other threads.
+"""
+
+from collections.abc import Callable
+from functools import cached_property, update_wrapper
+from typing import Any
+
+import numpy as np
+
+from tremula.column_loops.native import NativeSweep
+
+# So many turns of its innermost loop a sweep takes in Python, in all calls together: about 10 ms.
+TURNS_IN_PYTHON = 20_000
+
+
+class Sweep:
+    """A loop over columns, and about how many turns it takes for given ones."""
+
+    def __init__(self, function: Callable[..., Any], n_turns: Callable[..., int]):
+        update_wrapper(self, function)
+        self.function, self._n_turns, self._n_spent = function, n_turns, 0
+
+    def __call__(self, *columns: Any) -> Any:  # noqa: ANN401 - as the function says
+        if self._n_spent <= TURNS_IN_PYTHON:
+            self._n_spent += self._n_turns(*columns)
+        is_short = self._n_spent <= TURNS_IN_PYTHON
+        return (self.function if is_short else self.native)(*columns)
+
+    @cached_property
+    def native(self) -> NativeSweep:
+        """The same, compiled, or taken from a cache."""
+        return NativeSweep(self.function, lambda: self.by_numba)
+
+    @cached_property
+    def by_numba(self) -> Callable[..., Any]:
+        """The same where no C compiler is."""
+        from numba import njit  # slow to load
+
+        return njit(cache=True, nogil=True)(self.function)
+
+
+def n_elements(*columns: np.ndarray | int) -> int:
+    """Of all columns together: about the turns of a sweep that looks at each a few times."""
+    return sum(column.size for column in columns if not isinstance(column, int))
+
+
+def sweep(n_turns: Callable[..., int]) -> Callable[[Callable[..., Any]], Sweep]:
+    """A function as a sweep: `n_turns` says how many turns given columns take."""
+    return lambda function: Sweep(function, n_turns)

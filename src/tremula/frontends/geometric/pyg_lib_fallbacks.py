@@ -1,0 +1,214 @@
+"""Stand-ins for what PyG leaves to `pyg_lib`: installed only where that is missing.
+
+Without them, PyG raises an ImportError on every machine that `pyg_lib` has no wheel for.
+"""
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from functools import wraps
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch_geometric.nn
+import torch_geometric.typing
+from torch import Tensor
+from torch_geometric.loader import ClusterData
+from torch_geometric.nn.conv import spline_conv
+from torch_geometric.sampler import HeteroSamplerOutput, NeighborSampler, SamplerOutput
+from torch_geometric.sampler.base import SubgraphType
+from torch_geometric.utils import sort_edge_index
+from torch_geometric.utils.sparse import index2ptr
+
+from tremula.frontends.geometric.common import call_once
+from tremula.frontends.geometric.ops import clusters, dynamic_graphs, neighbours
+from tremula.frontends.geometric.ops.missing import MISSING
+from tremula.frontends.geometric.sampling.neighbours import Incoming, sample_neighbours
+from tremula.frontends.geometric.sampling.partition import partition
+from tremula.frontends.poptorch.ops import points
+from tremula.frontends.shared import splines
+
+_ONLY = ("", "to", "")  # the type of edges of a graph without types
+
+
+def _without_missing(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The operation with static shapes, and then only the neighbours that exist."""
+
+    def found(*args: Any, **kwargs: Any) -> Tensor:  # noqa: ANN401
+        pairs = function(*args, **kwargs)
+        return pairs[:, (pairs != MISSING).all(0)]
+
+    return found
+
+
+def _fps(
+    x: Tensor,
+    batch: Tensor | None = None,
+    ratio: float = 0.5,
+    random_start: bool = True,
+    batch_size: int | None = None,
+) -> Tensor:
+    """Farthest points, a share of each example."""
+    if batch is None:
+        starts = [0, x.size(0)]
+    else:
+        size = int(batch.max()) + 1 if batch_size is None else batch_size
+        starts = index2ptr(batch, size).tolist()
+    return points.fps(x, starts, ratio, random_start)
+
+
+def _sample(
+    sampler: Any,  # noqa: ANN401 — PyG's NeighborSampler
+    seed: Tensor | dict[str, Tensor],
+    seed_time: object = None,
+    **_kwargs: object,
+) -> SamplerOutput | HeteroSamplerOutput:
+    """Uniform sampling of neighbours for PyG's NeighborSampler."""
+    for is_asked, what in (
+        (sampler.is_temporal or seed_time is not None, "temporal sampling"),
+        (sampler.edge_weight is not None, "weighted sampling"),
+        (sampler.disjoint, "disjoint subgraphs"),
+        (sampler.subgraph_type == SubgraphType.induced, "induced subgraphs"),
+        (sampler.sample_direction == "backward", "sampling backwards"),
+    ):
+        if is_asked:
+            raise ImportError(
+                f"'NeighborSampler' does {what} only with 'pyg-lib', which is not installed: "
+                "without it, there is uniform sampling of directional subgraphs."
+            )
+    if isinstance(seed, dict):
+        return _hetero_output(sampler, seed)
+    result = sample_neighbours(
+        {_ONLY: Incoming(sampler.colptr, sampler.row)},
+        {"": seed},
+        {_ONLY: sampler.num_neighbors.get_mapped_values()},
+        sampler.replace,
+    )
+    return SamplerOutput(
+        node=result.nodes[""],
+        row=result.rows[_ONLY],
+        col=result.cols[_ONLY],
+        edge=result.edges[_ONLY],
+        num_sampled_nodes=result.n_nodes[""],
+        num_sampled_edges=result.n_edges[_ONLY],
+    )
+
+
+def _without_advice(method: Callable, advice: str) -> Callable:
+    """A method that does not ask for `pyg_lib` or a GPU, as there is a stand-in for it."""
+
+    @wraps(method)
+    def quiet(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", advice)
+            return method(*args, **kwargs)
+
+    return quiet
+
+
+def _hetero_output(sampler: Any, seed: dict[str, Tensor]) -> HeteroSamplerOutput:  # noqa: ANN401
+    names = {kind: sampler.to_rel_type[kind] for kind in sampler.edge_types}
+    counts = sampler.num_neighbors.get_mapped_values(sampler.edge_types)
+    result = sample_neighbours(
+        {k: Incoming(sampler.colptr_dict[n], sampler.row_dict[n]) for k, n in names.items()},
+        seed,
+        {kind: counts[name] for kind, name in names.items()},
+        sampler.replace,
+    )
+    return HeteroSamplerOutput(
+        node=result.nodes,
+        row=result.rows,
+        col=result.cols,
+        edge=dict(result.edges),
+        num_sampled_nodes=result.n_nodes,
+        num_sampled_edges=result.n_edges,
+    )
+
+
+def _clusters(data: Any, edge_index: Tensor, num_nodes: int) -> Tensor:  # noqa: ANN401
+    """The cluster of each node, for PyG's ClusterData."""
+    both = torch.cat([edge_index, edge_index.flip(0)], 1)
+    row, column = sort_edge_index(both, num_nodes=num_nodes)
+    return partition(index2ptr(row, size=num_nodes), column, data.num_parts)
+
+
+# Layers that call `pyg_lib` without a function between.
+_FORWARDS: dict[type, Callable] = {
+    torch_geometric.nn.DynamicEdgeConv: dynamic_graphs.dynamic_edge_forward,
+    torch_geometric.nn.GravNetConv: dynamic_graphs.gravnet_forward,
+    torch_geometric.nn.XConv: dynamic_graphs.x_conv_forward,
+}
+
+# What PyG looks at to know whether there is a function, and the functions of torch_geometric.nn.
+_BY_FLAG: dict[str, dict[str, Callable]] = {
+    "WITH_KNN": {
+        "knn": _without_missing(neighbours.knn),
+        "knn_graph": _without_missing(neighbours.knn_graph),
+    },
+    "WITH_RADIUS": {
+        "radius": _without_missing(neighbours.radius),
+        "radius_graph": _without_missing(neighbours.radius_graph),
+    },
+    "WITH_NEAREST": {"nearest": points.nearest},
+    "WITH_FPS": {"fps": _fps},
+    "WITH_GRID_CLUSTER": {"voxel_grid": clusters.voxel_grid},
+    "WITH_GRACLUS": {"graclus": clusters.graclus},
+}
+
+
+# How many names a module had when it held none of some functions: it need not be searched again.
+_sizes_without: dict[tuple[str, ...], dict[str, int]] = {}
+
+
+def replace_everywhere(functions: Mapping[str, Callable]) -> list[tuple[ModuleType, str, Callable]]:
+    """Put functions in the place of those of torch_geometric.nn, in every module that holds them.
+
+    Gives where that was, and what was there. A process has thousands of modules, and every model
+    that is compiled asks: those without a new name since the last time are left out.
+    """
+    old = {name: getattr(torch_geometric.nn, name) for name in functions}
+    new_of = {id(old[name]): new for name, new in functions.items()}
+    known = _sizes_without.setdefault(tuple(functions), {})
+    result = []
+    for name, module in list(sys.modules.items()):
+        if not isinstance(module, ModuleType) or known.get(name) == len(vars(module)):
+            continue
+        held = [item for item in list(vars(module).items()) if id(item[1]) in new_of]
+        if not held and name != "__main__":
+            known[name] = len(vars(module))
+        result += [(module, used, function) for used, function in held]
+    for module, used, function in result:
+        setattr(module, used, new_of[id(function)])
+    return result
+
+
+@call_once
+def install_stand_ins() -> None:
+    """Give PyG what `pyg_lib` would have given it, where it is missing."""
+    has = torch_geometric.typing
+    if not has.WITH_KNN:
+        for layer, forward in _FORWARDS.items():
+            _replace_method(layer, "forward", forward)
+    for flag, stand_ins in _BY_FLAG.items():
+        if not getattr(has, flag):
+            setattr(has, flag, True)  # layers look at it when they are made
+            replace_everywhere(stand_ins)
+    if not has.WITH_SPLINE:
+        has.WITH_SPLINE = True
+        spline_conv.spline_basis = splines.spline_basis
+        spline_conv.spline_weighting = splines.spline_weighting
+        layer, advice = spline_conv.SplineConv, "We do not recommend using the non-optimized CPU"
+        _replace_method(layer, "forward", _without_advice(layer.forward, advice))
+    if not (has.WITH_PYG_LIB or has.WITH_TORCH_SPARSE):
+        _replace_method(NeighborSampler, "_sample", _sample)
+        made = _without_advice(
+            NeighborSampler.__init__, "Using 'NeighborSampler' without a 'pyg-lib'"
+        )
+        _replace_method(NeighborSampler, "__init__", made)
+    if not (has.WITH_METIS or has.WITH_TORCH_SPARSE):
+        _replace_method(ClusterData, "_metis", _clusters)
+
+
+def _replace_method(owner: type, name: str, method: Callable) -> None:
+    setattr(owner, name, method)

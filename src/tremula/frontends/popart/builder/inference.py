@@ -1,0 +1,95 @@
+"""Types of an operation's results, found while a graph is built: one node at a time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+from onnx import TensorProto, TypeProto, checker, helper, shape_inference
+
+MAX_KNOWN_ELEMENTS = 4096  # constants that shapes are read from are small
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """An element type of ONNX's, 0 if it is open, and a shape, None if it is open."""
+
+    element: int = 0
+    shape: tuple[int | None, ...] | None = None
+
+    @property
+    def is_static(self) -> bool:
+        return self.shape is not None and None not in self.shape
+
+    def sizes(self) -> tuple[int, ...]:
+        """The shape of a static type."""
+        assert self.shape is not None, "the shape is open"
+        return tuple(int(n) for n in self.shape if n is not None)
+
+    def with_shape(self, shape: Sequence[int | None]) -> "TensorType":
+        return TensorType(self.element, tuple(shape))
+
+    def proto(self) -> TypeProto:
+        return helper.make_tensor_type_proto(self.element, self.shape)
+
+
+def type_of(proto: TypeProto) -> TensorType:
+    """What a graph says about a tensor; open for sequences and optionals."""
+    tensor = proto.tensor_type
+    if not proto.HasField("tensor_type"):
+        return TensorType()
+    if not tensor.HasField("shape"):
+        return TensorType(tensor.elem_type)
+    sizes = tuple(d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim)
+    return TensorType(tensor.elem_type, sizes)
+
+
+def infer(
+    schema: Any,
+    node: onnx.NodeProto,
+    types: Mapping[str, TypeProto],
+    constants: Mapping[str, TensorProto],
+    opsets: Sequence[onnx.OperatorSetIdProto],
+) -> dict[str, TypeProto]:
+    """The types of a node's outputs, those that ONNX's inference finds.
+
+    Raises what the inference raises for operands that do not fit.
+    """
+    known = {name: types[name] for name in node.input if name in types}
+    values = {name: constants[name] for name in node.input if name in constants}
+
+    def run(known: Mapping[str, TypeProto]) -> dict[str, TypeProto]:
+        return shape_inference.infer_node_outputs(
+            schema,
+            node,
+            dict(known),
+            values,
+            opset_imports=list(opsets),
+            ir_version=onnx.IR_VERSION,
+        )
+
+    try:
+        return run(known)
+    except checker.ValidationError:
+        # This version of the operator does not list the element type: shapes are those of floats.
+        element = next(iter(known.values())).tensor_type.elem_type
+        floats = {name: _with_element(t, element, TensorProto.FLOAT) for name, t in known.items()}
+        result = run(floats)
+        return {name: _with_element(t, TensorProto.FLOAT, element) for name, t in result.items()}
+
+
+def _with_element(type: TypeProto, source: int, target: int) -> TypeProto:
+    copy = TypeProto()
+    copy.CopyFrom(type)
+    if copy.tensor_type.elem_type == source:
+        copy.tensor_type.elem_type = target
+    return copy
+
+
+def infer_whole(model: onnx.ModelProto) -> dict[str, TypeProto]:
+    """Types found by looking at a model as a whole, values of shapes included."""
+    try:
+        inferred = shape_inference.infer_shapes(model, data_prop=True)
+    except (shape_inference.InferenceError, RuntimeError):
+        return {}
+    return {value.name: value.type for value in inferred.graph.value_info}

@@ -1,0 +1,329 @@
+"""Op-sets: objects that have every operator of a domain and version as a method."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx
+from onnx import AttributeProto, TypeProto, helper
+
+from tremula.frontends.popart.builder.graph import GraphInProgress
+from tremula.frontends.popart.builder.graphcore_ops import (
+    OPERATORS,
+    attribute_kind,
+    stored_value,
+)
+from tremula.frontends.popart.builder.inference import TensorType, type_of
+from tremula.frontends.popart.builder.signatures import (
+    COUNT,
+    GRAPHCORE_DOMAIN,
+    ML_DOMAIN,
+    ONNX_DOMAIN,
+    Attribute,
+    Operator,
+    check_inputs,
+    make_attribute,
+    operators,
+    unknown_operator,
+)
+from tremula.frontends.popart.exceptions import popart_exception
+from tremula.frontends.popart.groups import CommGroup
+from tremula.frontends.popart.tensor_info import DebugContext, text_of
+
+Results = str | list[str]
+Emit = Callable[..., list[str]]  # (operator, inputs, attributes, n_outputs, debug name) -> ids
+
+
+class OpSet:
+    """The operators of a domain in one version: `opset.add([a, b])` appends a node, gives its id.
+
+    `dir(opset)` lists the methods; each has a signature and a docstring.
+    """
+
+    domain = ONNX_DOMAIN
+
+    def __init__(self, graph: GraphInProgress, emit: Emit, version: int):
+        self._graph = graph
+        self._emit = emit
+        self.version = version
+
+    def _operators(self) -> dict[str, Operator]:
+        return operators(self.domain, self.version)
+
+    def __getattr__(self, name: str) -> Callable[..., Results]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        operator = self._operators().get(name)
+        if operator is None:
+            raise unknown_operator(name, self._operators(), str(self))
+        return self._method(operator)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._operators()})
+
+    def __repr__(self) -> str:
+        return f"{self.domain or 'ai.onnx'} opset {self.version}"
+
+    def _method(self, operator: Operator) -> Callable[..., Results]:
+        signature = operator.signature()
+
+        def method(*args, **kwargs) -> Results:
+            return self._call(operator, signature, args, kwargs)
+
+        method.__name__ = operator.method
+        method.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+        method.__doc__ = _described(operator)
+        return method
+
+    def _call(
+        self, operator: Operator, signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]
+    ) -> Results:
+        renamed = {"debugPrefix": "debugContext", "lambda": "lambda_"}
+        kwargs = {renamed.get(key, key): value for key, value in kwargs.items()}
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{operator.method}{signature}: {error}") from None
+        bound.apply_defaults()
+        given = bound.arguments
+        inputs = _as_list(given.pop("args", []))
+        check_inputs(operator, inputs)
+        least, most = operator.n_outputs
+        n_outputs = int(given.pop(COUNT, most))
+        if not least <= n_outputs <= most:
+            raise popart_exception(
+                f"{operator.type} makes {least} to {most} tensors, num_outputs is {n_outputs}"
+            )
+        name = text_of(given.pop("debugContext"))
+        made = (self._stored(a, given[a.parameter]) for a in operator.attributes)
+        attributes = [attribute for attribute in made if attribute is not None]
+        if operator.counts_outputs and len(inputs) == 1:
+            attributes.append(helper.make_attribute(COUNT, n_outputs))
+        ids = self._emit(operator, inputs, attributes, n_outputs, name)
+        return ids[0] if most == 1 else ids
+
+    def _stored(self, attribute: Attribute, value: Any) -> AttributeProto | None:
+        return make_attribute(attribute, value)
+
+
+class AiOnnx(OpSet):
+    """ONNX's own operators."""
+
+    def logical_if(
+        self,
+        args: Sequence[str],
+        num_outputs: int,
+        else_branch: Any,
+        then_branch: Any,
+        debugContext: str | DebugContext = "",
+    ) -> list[str]:
+        """One of two graphs, as a boolean scalar says; both give `num_outputs` tensors."""
+        graphs = {"then_branch": then_branch, "else_branch": else_branch}
+        for name, branch in graphs.items():
+            n_made = len(branch._graph.proto.output)
+            if n_made != num_outputs:
+                raise popart_exception(
+                    f"{name} of If makes {n_made} outputs, num_outputs is {num_outputs}"
+                )
+        ids = self._with_graphs("If", args, num_outputs, graphs, {}, debugContext)
+        self._note(ids, _output_types(then_branch))
+        return ids
+
+    def loop(
+        self,
+        args: Sequence[str],
+        num_outputs: int,
+        body: Any,
+        debugContext: str | DebugContext = "",
+    ) -> list[str]:
+        """A graph again and again: `args` are the trip count, a condition and what it carries.
+
+        The body takes the iteration, the condition and what is carried; it gives a condition, what
+        is carried and what is to be stacked.
+        """
+        ids = self._with_graphs("Loop", args, num_outputs, {"body": body}, {}, debugContext)
+        types = _output_types(body)[1:]
+        n_carried = len(args) - 2
+        known = self._graph.find_constant(args[0]) if args[0] else None
+        n_trips = (
+            int(onnx.numpy_helper.to_array(known).reshape(-1)[0]) if known is not None else None
+        )
+        stacked = [
+            t.with_shape((n_trips, *t.shape)) if t.shape is not None else t
+            for t in types[n_carried:]
+        ]
+        self._note(ids, [*types[:n_carried], *stacked])
+        return ids
+
+    def scan(
+        self,
+        args: Sequence[str],
+        num_outputs: int,
+        body: Any,
+        num_scan_inputs: int,
+        scan_input_axes: Sequence[int] = (),
+        scan_input_directions: Sequence[int] = (),
+        scan_output_axes: Sequence[int] = (),
+        scan_output_directions: Sequence[int] = (),
+        debugContext: str | DebugContext = "",
+    ) -> list[str]:
+        """A graph for each slice of some inputs; other inputs are carried from slice to slice."""
+        attributes = {
+            "num_scan_inputs": int(num_scan_inputs),
+            "scan_input_axes": list(scan_input_axes),
+            "scan_input_directions": list(scan_input_directions),
+            "scan_output_axes": list(scan_output_axes),
+            "scan_output_directions": list(scan_output_directions),
+        }
+        ids = self._with_graphs("Scan", args, num_outputs, {"body": body}, attributes, debugContext)
+        n_carried = len(args) - num_scan_inputs
+        types = _output_types(body)
+        first = type_of(self._graph.find_type(args[n_carried]) or TypeProto())
+        axis = scan_input_axes[0] if scan_input_axes else 0
+        n_steps = first.shape[axis] if first.shape is not None else None
+        stacked = []
+        for i, result in enumerate(types[n_carried:]):
+            shape = list(result.shape) if result.shape is not None else None
+            if shape is not None:
+                at = scan_output_axes[i] if scan_output_axes else 0
+                shape.insert(at if at >= 0 else len(shape) + 1 + at, n_steps)
+            stacked.append(result.with_shape(shape) if shape is not None else result)
+        self._note(ids, [*types[:n_carried], *stacked])
+        return ids
+
+    def _with_graphs(
+        self,
+        type: str,
+        args: Sequence[str],
+        n_outputs: int,
+        graphs: dict[str, Any],
+        attributes: dict[str, Any],
+        debug: str | DebugContext,
+    ) -> list[str]:
+        operator = self._operators()[{"If": "logical_if"}.get(type, type.lower())]
+        made = [
+            helper.make_attribute(name, builder._graph.finished())
+            for name, builder in graphs.items()
+        ]
+        made += [
+            helper.make_attribute(name, value)
+            for name, value in attributes.items()
+            if not isinstance(value, list) or value
+        ]
+        return self._emit(operator, _as_list(args), made, n_outputs, text_of(debug))
+
+    def _note(self, ids: Sequence[str], types: Sequence[TensorType]) -> None:
+        for id, result in zip(ids, types, strict=False):
+            if result.element:
+                self._graph.types[id] = result.proto()
+
+
+class AiOnnxMl(OpSet):
+    """ONNX's operators of classical machine learning."""
+
+    domain = ML_DOMAIN
+
+
+class AiGraphcore(OpSet):
+    """PopART's own operators."""
+
+    domain = GRAPHCORE_DOMAIN
+
+    def _operators(self) -> dict[str, Operator]:
+        return {name: row.operator for name, row in OPERATORS.items()}
+
+    def _stored(self, attribute: Attribute, value: Any) -> AttributeProto | None:
+        if value is None or (isinstance(value, tuple | list) and not len(value)):
+            return None
+        value = value.numbers() if isinstance(value, CommGroup) else value
+        plain = stored_value(attribute.name, value)
+        kind = attribute_kind(attribute.name) or None
+        plain = float(plain) if kind == AttributeProto.FLOAT else plain
+        return helper.make_attribute(attribute.name, plain, attr_type=kind)
+
+    def call(
+        self,
+        args: Sequence[str],
+        num_outputs: int,
+        callee: Any,
+        debugContext: str | DebugContext = "",
+    ) -> list[str]:
+        """A graph of its own, called: its inputs in order are `args`."""
+        takes = len(callee._graph.proto.input)
+        if takes != len(args):
+            raise popart_exception(
+                f"For CallOp, number of inputs ({len(args)}) does not match that"
+                f" of the callee subgraph ({takes})"
+            )
+        operator = Operator(GRAPHCORE_DOMAIN, "Call", (0, 2**31), (1, 2**31), ())
+        graph = helper.make_attribute("callee", callee._graph.finished())
+        ids = self._emit(operator, _as_list(args), [graph], num_outputs, text_of(debugContext))
+        for id, result in zip(ids, _output_types(callee), strict=False):
+            if result.element:
+                self._graph.types[id] = result.proto()
+        return ids
+
+    def multiconv(self, args: Sequence[Sequence[str]], *rest: Any, **kwargs: Any) -> list[str]:
+        """Convolutions that run at the same time: `args` has the [data, weights] of each.
+
+        Attributes are lists with an entry for each convolution.
+        """
+        operator = OPERATORS["multiconv"].operator
+        names = [attribute.name for attribute in operator.attributes]
+        given = {**dict(zip(names, rest, strict=False)), **kwargs}
+        flat = {
+            key: [n for part in value for n in (part if isinstance(part, list | tuple) else [part])]
+            if isinstance(value, list | tuple)
+            else value
+            for key, value in given.items()
+        }
+        if any(len(group) > 2 for group in args):
+            raise popart_exception(
+                "multiconv takes [data, weights] of each convolution: add biases to its results"
+            )
+        inputs = [id for group in args for id in group]
+        result = self._method(operator)(inputs, len(args), **flat)
+        assert isinstance(result, list), "several convolutions have several results"
+        return result
+
+    def packedDataBlock(
+        self,
+        args: Sequence[str],
+        maxSequenceLengths: Sequence[int],
+        resultSize: int,
+        callbackBatchSize: int,
+        callback: Any,
+        debugContext: str | DebugContext = "",
+    ) -> str:
+        """A graph over sequences that are packed in one tensor."""
+        operator = Operator(GRAPHCORE_DOMAIN, "PackedDataBlock", (1, 2**31), (1, 1), ())
+        attributes = [
+            helper.make_attribute("maxSequenceLengths", list(maxSequenceLengths)),
+            helper.make_attribute("resultSize", int(resultSize)),
+            helper.make_attribute("callbackBatchSize", int(callbackBatchSize)),
+            helper.make_attribute("callback", callback._graph.finished()),
+        ]
+        id = self._emit(operator, _as_list(args), attributes, 1, text_of(debugContext))[0]
+        result = _output_types(callback)[0]
+        if result.shape is not None:
+            shape = (resultSize, *result.shape[2:])
+            self._graph.types[id] = result.with_shape(shape).proto()
+        return id
+
+
+def _as_list(args: str | Sequence[str]) -> list[str]:
+    if isinstance(args, str):
+        raise popart_exception(f"Inputs are a list of ids, got the text {args!r}: write [{args!r}]")
+    return [str(id) for id in args]
+
+
+def _output_types(builder: Any) -> list[TensorType]:
+    graph: GraphInProgress = builder._graph
+    return [type_of(graph.find_type(v.name) or TypeProto()) for v in graph.proto.output]
+
+
+def _described(operator: Operator) -> str:
+    """A docstring from what is known of an operator."""
+    domain = operator.domain or "ai.onnx"
+    takes = f"\n\nInputs: {', '.join(operator.inputs)}." if operator.inputs else ""
+    return f"Append {operator.type} of {domain}; gives the ids of its results.{takes}"

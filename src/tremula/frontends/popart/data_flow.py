@@ -1,0 +1,128 @@
+"""What a step returns: anchored tensors, and which of their values."""
+
+from collections.abc import Iterable, Mapping
+
+from tremula.frontends.popart.enums import TileSet
+from tremula.frontends.popart.exceptions import popart_exception
+from tremula.frontends.popart.graph_enums import AnchorReturnTypeId, ExchangeStrategy
+
+_KINDS = {kind.name.upper(): kind for kind in AnchorReturnTypeId}
+
+
+class AnchorReturnType:
+    """`AnchorReturnType("All")`, "Final", "Sum", or `AnchorReturnType("EveryN", 4)`."""
+
+    def __init__(
+        self,
+        anchorReturnTypeString: str,
+        returnPeriod: int | TileSet | None = None,
+        tileSet: TileSet = TileSet.Compute,
+        exchangeStrategy: ExchangeStrategy = ExchangeStrategy.JustInTime,
+    ):
+        if isinstance(returnPeriod, TileSet):
+            returnPeriod, tileSet = None, returnPeriod
+        self._text = str(anchorReturnTypeString)
+        kind = _KINDS.get(self._text.upper())
+        if kind is None:
+            raise popart_exception(f"Invalid anchor return type ID supplied: {self._text}")
+        if kind is not AnchorReturnTypeId.EveryN and returnPeriod is not None:
+            raise popart_exception(
+                "A return period should not be supplied for this anchor return type"
+            )
+        if kind is AnchorReturnTypeId.EveryN and (returnPeriod is None or int(returnPeriod) <= 0):
+            raise popart_exception(
+                "Must specify return period with option 'EVERYN'"
+                if returnPeriod is None
+                else "Anchor return period must be greater than zero"
+            )
+        self._kind, self._period = kind, returnPeriod
+        self._tiles, self._strategy = tileSet, exchangeStrategy
+
+    def id(self) -> AnchorReturnTypeId:
+        """Which values."""
+        return self._kind
+
+    def rp(self) -> int:
+        """Every how many batches a value is returned."""
+        if self._period is None:
+            raise popart_exception(
+                "A return period should not be supplied for this anchor return type"
+            )
+        return int(self._period)
+
+    def tileSet(self) -> TileSet:
+        """The tiles that send values."""
+        return self._tiles
+
+    def exchangeStrategy(self) -> ExchangeStrategy:
+        """When values are sent."""
+        return self._strategy
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AnchorReturnType) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        period = "" if self._period is None else f", {self._period}"
+        return f'AnchorReturnType("{self._kind.name}"{period})'
+
+
+class DataFlow:
+    """How many batches a step takes, and which tensors it returns.
+
+    `DataFlow(4, {id: AnchorReturnType("All")})` or `DataFlow(4, [ids], AnchorReturnType("Sum"))`.
+    """
+
+    def __init__(
+        self,
+        batchesPerStep: int = 0,
+        anchorTensors: Mapping[str, AnchorReturnType] | Iterable[str] = (),
+        anchorReturnType: AnchorReturnType | None = None,
+    ):
+        self._n_batches = int(batchesPerStep)
+        if self._n_batches < 1:
+            raise popart_exception(f"batchesPerStep must be at least 1, got {batchesPerStep}")
+        if not isinstance(anchorTensors, Mapping):
+            kind = anchorReturnType or AnchorReturnType("All")
+            anchorTensors = {str(id): kind for id in anchorTensors}
+        self._anchors = {str(id): kind for id, kind in anchorTensors.items()}
+        for id, kind in self._anchors.items():
+            if not isinstance(kind, AnchorReturnType):
+                raise popart_exception(f"The anchor {id!r} needs an AnchorReturnType, got {kind!r}")
+            self._check_period(id, kind)
+
+    def _check_period(self, id: str, kind: AnchorReturnType) -> None:
+        if kind.id() is not AnchorReturnTypeId.EveryN:
+            return
+        if kind.rp() > self._n_batches:
+            raise popart_exception(
+                "Return period must be <= to the number of batches per step: it is"
+                f" {kind.rp()} for {id!r}, of {self._n_batches}"
+            )
+        if self._n_batches % kind.rp():
+            raise popart_exception(
+                "Return period must be a factor of the number of batches per step: it is"
+                f" {kind.rp()} for {id!r}, of {self._n_batches}"
+            )
+
+    def isAnchored(self, id: str) -> bool:
+        """Whether a tensor is returned."""
+        return id in self._anchors
+
+    def anchors(self) -> list[str]:
+        """The tensors that are returned."""
+        return list(self._anchors)
+
+    def nAnchors(self) -> int:
+        """How many tensors are returned."""
+        return len(self._anchors)
+
+    def batchesPerStep(self) -> int:
+        """How many batches a step takes."""
+        return self._n_batches
+
+    def art(self, id: str) -> AnchorReturnType:
+        """Which values of a tensor are returned."""
+        return self._anchors[id]

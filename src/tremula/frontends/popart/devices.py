@@ -1,0 +1,238 @@
+"""Devices: this computer, and chips that are modelled on it."""
+
+import itertools
+import random
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from tremula.base.errors import suggest
+from tremula.frontends.popart.enums import DeviceConnectionType, SyncPattern
+from tremula.frontends.popart.exceptions import popart_errors, popart_exception
+from tremula.frontends.popart.graph_enums import DeviceSelectionCriterion, DeviceType
+from tremula.frontends.shared.device_lease import HeldDevice, hold
+from tremula.ir.settings import host_settings
+from tremula.poplar.target import IPUModel
+
+if TYPE_CHECKING:  # loads slowly
+    from tremula.ir.run.tile_program import TileProgram
+
+MAX_IPUS = 1024  # more than any machine had
+# What `ipuVersion` says, and the chip it means.
+_CHIPS = {"ipu1": "ipu1", "ipu2": "ipu2", "ipu21": "ipu21"}
+_OPTIONS = """
+    numIPUs tilesPerIPU ipuVersion compileIPUCode numWorkerContexts syncPattern topology
+    memoryBytes virtualGraph hostCallbacks
+""".split()
+
+
+class DeviceInfo:
+    """A device: what computes, and how many chips and tiles it has."""
+
+    def __init__(
+        self,
+        type: DeviceType,
+        n_ipus: int = 1,
+        tiles_per_ipu: int = 0,
+        *,
+        chip: str = "",
+        id: int = 0,
+        connection: DeviceConnectionType = DeviceConnectionType.Always,
+    ):
+        if not 1 <= n_ipus <= MAX_IPUS:
+            raise popart_exception(f"A device has 1 to {MAX_IPUS} IPUs, got numIPUs = {n_ipus}")
+        self._type, self._n_ipus, self._id, self._connection = type, n_ipus, id, connection
+        self.chip = chip or host_settings().chip
+        self._tiles = tiles_per_ipu
+        self._held: HeldDevice | None = None
+        self._is_attached = connection is DeviceConnectionType.Always
+
+    @property
+    def type(self) -> DeviceType:
+        """What computes."""
+        return self._type
+
+    @property
+    def connectionType(self) -> DeviceConnectionType:
+        """When the device is attached."""
+        return self._connection
+
+    @property
+    def id(self) -> int:
+        """The number of the device."""
+        return self._id
+
+    @property
+    def numIpus(self) -> int:
+        """How many chips."""
+        return self._n_ipus
+
+    @property
+    def tilesPerIPU(self) -> int:
+        """How many tiles a chip has."""
+        return self._tiles or IPUModel(self.chip, 1).create_device().target.tiles_per_ipu
+
+    @property
+    def tilesPerIpu(self) -> int:
+        """The same under another name."""
+        return self.tilesPerIPU
+
+    @property
+    def n_tiles(self) -> int:
+        """How many tiles of a chip were asked for; 0: all."""
+        return self._tiles
+
+    @property
+    def numWorkerContexts(self) -> int:
+        """How many workers a tile has."""
+        return 6
+
+    @property
+    def version(self) -> str:
+        """The kind of chip."""
+        return self.chip
+
+    @property
+    def driverIds(self) -> list[int]:
+        """Numbers of the chips."""
+        return list(range(self._n_ipus))
+
+    @property
+    def isAttached(self) -> bool:
+        """Whether somebody holds the device."""
+        return self._is_attached
+
+    def attach(self) -> bool:
+        """Take the device."""
+        if self._connection is DeviceConnectionType.Never:
+            raise popart_exception("An offline device cannot be attached: it only compiles")
+        if self._type is DeviceType.Ipu and self._held is None:
+            with popart_errors():
+                self._held = hold(self._n_ipus)
+        self._is_attached = True
+        return True
+
+    def running(self, tiles: "TileProgram | None") -> AbstractContextManager[None]:
+        """Around a step of a session."""
+        return nullcontext() if self._held is None else self._held.running(tiles)
+
+    def tryAttachUntilTimeout(self) -> bool:
+        """The same, once: nobody waits for a device that others hold."""
+        return self.attach()
+
+    def detach(self) -> None:
+        """Leave the device."""
+        self._is_attached = False
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+    def __enter__(self) -> "DeviceInfo":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.detach()
+
+    def __repr__(self) -> str:
+        tiles = f", {self._tiles} tiles each" if self._tiles else ""
+        return f"DeviceInfo({self._type.name}, {self._n_ipus} × {self.chip}{tiles}, id {self._id})"
+
+
+def _taken(device: DeviceInfo) -> DeviceInfo:
+    """A device that is attached from the start, if it is one of those."""
+    if device.connectionType is DeviceConnectionType.Always:
+        device.attach()
+    return device
+
+
+class DeviceManager:
+    """Makes devices. All exist everywhere: chips are modelled, and CPU and IPU run on the host."""
+
+    _ids = itertools.count()
+
+    def createCpuDevice(self) -> DeviceInfo:
+        """This computer."""
+        return DeviceInfo(DeviceType.Cpu)
+
+    def createIpuModelDevice(self, options: Mapping[str, Any] | None = None) -> DeviceInfo:
+        """Chips that compute every vertex: `{"numIPUs": 2, "tilesPerIPU": 16}`."""
+        return self._modelled(DeviceType.IpuModel, options)
+
+    def createSimDevice(self, options: Mapping[str, Any] | None = None) -> DeviceInfo:
+        """The same as the IPU model."""
+        return self._modelled(DeviceType.Sim, options)
+
+    def createOfflineIPUDevice(self, opts: Mapping[str, Any] | None = None) -> DeviceInfo:
+        """Chips to compile for, which run nothing."""
+        result = self._modelled(DeviceType.OfflineIpu, opts)
+        result._connection, result._is_attached = DeviceConnectionType.Never, False
+        return result
+
+    def createOfflineIpuFromDeviceInfo(self, deviceInfo: DeviceInfo) -> DeviceInfo:
+        """Chips like another device's, to compile for."""
+        options = {"numIPUs": deviceInfo.numIpus, "tilesPerIPU": deviceInfo.n_tiles}
+        result = self.createOfflineIPUDevice(options)
+        result.chip = deviceInfo.chip
+        return result
+
+    def acquireAvailableDevice(
+        self,
+        numIpus: int = 1,
+        tilesPerIpu: int = 0,
+        pattern: SyncPattern = SyncPattern.Full,  # noqa: ARG002
+        connectionType: DeviceConnectionType = DeviceConnectionType.Always,
+        selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
+    ) -> DeviceInfo:
+        """Chips as a machine has them: the host computes, the tile program is costed."""
+        is_random = selectionCriterion is DeviceSelectionCriterion.Random
+        id = random.randrange(MAX_IPUS) if is_random else next(self._ids)
+        return _taken(
+            DeviceInfo(DeviceType.Ipu, numIpus, tilesPerIpu, id=id, connection=connectionType)
+        )
+
+    def tryAcquireAvailableDevice(self, *args, **kwargs) -> DeviceInfo | None:
+        """The same; None if there were none."""
+        return self.acquireAvailableDevice(*args, **kwargs)
+
+    def acquireDeviceById(
+        self,
+        id: int,
+        pattern: SyncPattern = SyncPattern.Full,  # noqa: ARG002
+        connectionType: DeviceConnectionType = DeviceConnectionType.Always,
+    ) -> DeviceInfo:
+        """The chip with a number."""
+        return _taken(DeviceInfo(DeviceType.Ipu, 1, id=id, connection=connectionType))
+
+    def tryAcquireDeviceById(self, *args, **kwargs) -> DeviceInfo | None:
+        """The same; None if there were none."""
+        return self.acquireDeviceById(*args, **kwargs)
+
+    def enumerateDevices(
+        self,
+        pattern: SyncPattern = SyncPattern.Full,  # noqa: ARG002
+        numIpus: int = 1,
+        deviceType: DeviceType = DeviceType.Ipu,
+        connectionType: DeviceConnectionType = DeviceConnectionType.Always,
+        tilesPerIPU: int = 0,
+    ) -> list[DeviceInfo]:
+        """Devices of a kind that could be taken: one."""
+        return [DeviceInfo(deviceType, numIpus, tilesPerIPU, connection=connectionType)]
+
+    def setOnDemandAttachTimeout(self, attachTimeout: int) -> None:
+        """How long to wait for a device that others hold; here nobody does."""
+
+    def _modelled(self, kind: DeviceType, options: Mapping[str, Any] | None) -> DeviceInfo:
+        given = dict(options or {})
+        for name in given:
+            if name not in _OPTIONS:
+                raise popart_exception(f"Unknown device option {name!r}: {suggest(name, _OPTIONS)}")
+        version = str(given.get("ipuVersion", ""))
+        if version and version not in _CHIPS:
+            raise popart_exception(f"ipuVersion {version!r}: {suggest(version, _CHIPS)}")
+        return DeviceInfo(
+            kind,
+            int(given.get("numIPUs", 1)),
+            int(given.get("tilesPerIPU", 0)),
+            chip=_CHIPS.get(version, ""),
+            id=next(self._ids),
+        )

@@ -1,0 +1,80 @@
+"""Which replicas share a weight, and which of them give it back."""
+
+from dataclasses import dataclass
+
+from tremula.frontends.popart.enums import VariableRetrievalMode
+from tremula.frontends.popart.exceptions import popart_exception
+from tremula.frontends.popart.graph_enums import CommGroupType
+from tremula.ir.run.replica_groups import Grouping
+
+
+@dataclass(frozen=True)
+class CommGroup:
+    """A partition of replicas: all of them, neighbours, every n-th, or each its own."""
+
+    type: CommGroupType = CommGroupType.All
+    replicaGroupSize: int = 0
+
+    def numbers(self) -> list[int]:
+        """As a node's attribute holds it."""
+        return [int(self.type), self.replicaGroupSize]
+
+
+class VariableSettings:
+    """How a weight differs between groups of replicas: `VariableSettings(group, mode)`.
+
+    The array of such a weight has one more dimension, the first, with an entry for each group.
+    """
+
+    def __init__(
+        self,
+        group: CommGroup | VariableRetrievalMode | int | None = None,
+        mode: VariableRetrievalMode | int = VariableRetrievalMode.OnePerGroup,
+        retrievalMode: VariableRetrievalMode | int | None = None,
+    ):
+        if isinstance(group, VariableRetrievalMode):
+            group, mode = None, group
+        self._stride = 0
+        if isinstance(group, int):  # a stride, and the size of a group
+            self._stride, size = group, int(mode)
+            kind = CommGroupType.Consecutive if group == 1 else CommGroupType.Orthogonal
+            group, mode = CommGroup(kind, size), VariableRetrievalMode.OnePerGroup
+        self._group = group or CommGroup()
+        self._mode = VariableRetrievalMode(mode if retrievalMode is None else retrievalMode)
+
+    def getSharedVariableDomain(self) -> CommGroup:
+        """The replicas that share a value."""
+        return self._group
+
+    def getRetrievalMode(self) -> VariableRetrievalMode:
+        """Which replicas give their value back."""
+        return self._mode
+
+    def groupCount(self, numReplicas: int) -> int:
+        """How many different values there are."""
+        grouping = self.grouping(numReplicas)
+        return 1 if grouping is None else grouping.n_groups(numReplicas)
+
+    def grouping(self, n_replicas: int) -> Grouping | None:
+        """The partition, or None if all replicas share one value."""
+        kind, size = self._group.type, self._group.replicaGroupSize
+        size = 1 if kind is CommGroupType.NoGrouping else size
+        if kind is CommGroupType.All or (size == n_replicas and n_replicas > 1):
+            return None
+        if size < 1 or n_replicas % size:
+            raise popart_exception(
+                f"Groups of {size} replicas do not divide {n_replicas} replicas into equal parts"
+            )
+        if self._stride > 1 and self._stride != n_replicas // size:
+            raise popart_exception(
+                f"A stride of {self._stride} between {size} members of a group of {n_replicas}"
+                f" replicas is not supported: it must be 1 or {n_replicas // size}"
+            )
+        return Grouping(
+            size,
+            is_orthogonal=kind is CommGroupType.Orthogonal,
+            returns_all=self._mode is VariableRetrievalMode.AllReplicas,
+        )
+
+    def __repr__(self) -> str:
+        return f"VariableSettings({self._group}, {self._mode})"

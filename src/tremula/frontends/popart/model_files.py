@@ -1,0 +1,25 @@
+"""An ONNX model from whatever a script has: bytes, a file, or the model itself."""
+
+import os
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from tremula.frontends.popart.exceptions import popart_exception
+
+
+def read_model(source: "str | bytes | os.PathLike | onnx.ModelProto") -> onnx.ModelProto:
+    """The model, with weights that lie in other files read, too."""
+    if isinstance(source, onnx.ModelProto):
+        return source
+    try:
+        if isinstance(source, bytes):
+            return onnx.load_model_from_string(source)
+        path = Path(source)
+        if not path.is_file():
+            raise popart_exception(f"Failed to load the model: there is no file {path}")
+        return onnx.load(str(path))
+    except DecodeError as error:
+        what = "these bytes are" if isinstance(source, bytes) else f"{source} is"
+        raise popart_exception(f"Failed to load the model: {what} no ONNX model") from error

@@ -1,0 +1,96 @@
+"""Numbers of an optimiser: constant or variable, for all weights or for one."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tremula.base.errors import suggest
+from tremula.frontends.popart.exceptions import popart_exception
+
+
+class OptimizerValue:
+    """A number, and whether it is part of the program or may change between steps."""
+
+    def __init__(
+        self, val: "float | tuple[float, bool] | OptimizerValue" = 0.0, isConst: bool = True
+    ):
+        if isinstance(val, OptimizerValue):
+            val, isConst = val.val(), val.isConst()
+        elif isinstance(val, tuple | list):
+            val, isConst = val
+        self._value, self._is_constant = float(val), bool(isConst)
+
+    def val(self) -> float:
+        """The number."""
+        return self._value
+
+    def isConst(self) -> bool:
+        """Whether it stays what it is."""
+        return self._is_constant
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OptimizerValue) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        return f"OptimizerValue({self._value:g}, isConst={self._is_constant})"
+
+
+class OptimizerValueMap:
+    """One number of an optimiser: that of all weights, and those of single ones."""
+
+    def __init__(self, default: OptimizerValue, specific: Mapping[str, OptimizerValue]):
+        self._default, self._specific = default, dict(specific)
+
+    def get(self, id: str) -> OptimizerValue:
+        """The number for a weight."""
+        return self._specific.get(id, self._default)
+
+    def getDefault(self) -> OptimizerValue:
+        """The number for weights that have none of their own."""
+        return self._default
+
+    def hasSpecific(self, id: str | None = None) -> bool:
+        """Whether a weight, or any, has its own number."""
+        return bool(self._specific) if id is None else id in self._specific
+
+
+@dataclass
+class ClipNormSettings:
+    """Gradients of some weights together have at most this length; no ids: those of all weights."""
+
+    weightIds: list[str] = field(default_factory=list)
+    maxNorm: float = 1.0
+
+    @staticmethod
+    def clipWeights(weightIds: Iterable[str], maxNorm: float) -> "ClipNormSettings":
+        """Clip the gradients of these weights."""
+        return ClipNormSettings(list(weightIds), float(maxNorm))
+
+    @staticmethod
+    def clipAllWeights(maxNorm: float) -> "ClipNormSettings":
+        """Clip the gradients of all weights."""
+        return ClipNormSettings([], float(maxNorm))
+
+
+def read_values(
+    given: Mapping[str, Any], known: Mapping[str, float], prefix: str, owner: str
+) -> dict[str, OptimizerValue]:
+    """Values by their plain names; `prefix` is "default" for those of all weights."""
+    names = {_with_prefix(name, prefix): name for name in known}
+    result = {}
+    for key, value in given.items():
+        if key not in names:
+            raise popart_exception(
+                f"{owner} does not have a value {key!r}: {suggest(str(key), names)}"
+            )
+        result[names[key]] = OptimizerValue(value)
+    return result
+
+
+def _with_prefix(name: str, prefix: str) -> str:
+    if name == "lossScaling" or not prefix:
+        return name
+    return prefix + name[0].upper() + name[1:]

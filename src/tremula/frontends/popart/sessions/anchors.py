@@ -1,0 +1,62 @@
+"""Anchored tensors: which are results of a step, which gradients, which are held by the device."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tremula.base.errors import suggest
+from tremula.frontends.popart import names
+from tremula.frontends.popart.exceptions import popart_exception
+from tremula.frontends.popart.sessions.weights import STATE_PREFIXES
+
+
+@dataclass(frozen=True)
+class AnchorKinds:
+    """Ids of anchors by where their values come from."""
+
+    forward: tuple[str, ...] = ()  # tensors that the graph computes, and inputs
+    gradients: tuple[str, ...] = ()  # Gradient___x, without the prefix
+    weights: tuple[str, ...] = ()  # as they are after the update of their batch
+    held: tuple[str, ...] = ()  # states and numbers of the optimiser, after the step
+
+
+def sort_anchors(
+    anchors: Iterable[str], computed: Sequence[str], held: Sequence[str], *, is_training: bool
+) -> AnchorKinds:
+    """Sort ids by kind; raises for one that names nothing."""
+    kinds: dict[str, list[str]] = {"forward": [], "gradients": [], "weights": [], "held": []}
+    known = {*computed, *held}
+    for id in anchors:
+        kinds[_kind(id, known, set(held), is_training)].append(id)
+    gradients = (id.removeprefix(names.GRADIENT) for id in kinds["gradients"])
+    return AnchorKinds(
+        tuple(kinds["forward"]),
+        tuple(dict.fromkeys(gradients)),
+        tuple(kinds["weights"]),
+        tuple(kinds["held"]),
+    )
+
+
+def _kind(id: str, known: set[str], held: set[str], is_training: bool) -> str:
+    if id in held:
+        return "weights"
+    if id in known:
+        return "forward"
+    if is_training:
+        if id.startswith(names.GRADIENT) and id.removeprefix(names.GRADIENT) in known:
+            return "gradients"
+        if id.startswith(names.UPDATED) and id.removeprefix(names.UPDATED) in held:
+            return "weights"
+        if is_of_optimiser(id):
+            return "held"
+    raise popart_exception(f"Anchor tensor '{id}' not in Ir Tensors: {suggest(id, known)}")
+
+
+def weight_of(id: str) -> str:
+    """The weight that an anchor of kind `weights` shows."""
+    return id.removeprefix(names.UPDATED)
+
+
+def is_of_optimiser(id: str) -> bool:
+    """Whether a name is that of a state, or of a number of an optimiser."""
+    is_number = id.startswith(names.LOSS_SCALING) or "___default___" in id or "___specific___" in id
+    return is_number or id.startswith(STATE_PREFIXES)

@@ -1,0 +1,122 @@
+"""Anchors gathered while a step runs, and what the optimiser holds when it is over."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from torch import Tensor
+
+from tremula.base.errors import suggest
+from tremula.frontends.popart import names
+from tremula.frontends.popart.data_flow import DataFlow
+from tremula.frontends.popart.exceptions import popart_exception
+from tremula.frontends.popart.sessions.anchors import AnchorKinds, weight_of
+from tremula.frontends.popart.sessions.buffers import Anchor, Extent, array_of
+from tremula.frontends.popart.sessions.program import SessionProgram
+from tremula.frontends.popart.sessions.step import StepPlan
+from tremula.frontends.popart.step_io import PyStepIO, PyStepIOCallback
+from tremula.frontends.popart.tensor_info import TensorInfo
+
+
+class Collector:
+    """Gathers anchors while a step runs."""
+
+    def __init__(
+        self,
+        flow: DataFlow,
+        kinds: AnchorKinds,
+        extent: Extent,
+        info: Callable[[str], TensorInfo],
+    ):
+        self.kinds, self.extent = kinds, extent
+        self.anchors = {id: Anchor(id, flow.art(id), info(id), extent) for id in flow.anchors()}
+
+    def take(self, plan: StepPlan) -> Callable[[int, list[Tensor]], None]:
+        """What a session calls with the results of each micro-batch."""
+        forward = [(i, id) for i, id in enumerate(plan.wanted) if id in self.kinds.forward]
+        n = len(plan.wanted)
+        gradients = [(n + i, names.GRADIENT + id) for i, id in enumerate(plan.gradients)]
+        of_weight = {id: i for i, id in enumerate(plan.wanted)}
+        weights = [(of_weight[weight_of(id)], id) for id in self.kinds.weights if plan.is_training]
+
+        def give(number: int, outputs: list[Tensor]) -> None:
+            for place, id in (*forward, *gradients):
+                self.anchors[id].put(number, array_of(outputs[place]))
+            batch, step, replica = self.extent.place(number)
+            if batch and not step:  # before this batch is after the one before it
+                for place, id in weights:
+                    self._put_all(id, batch - 1, replica, array_of(outputs[place]))
+
+        return give
+
+    def finish(self, program: SessionProgram) -> None:
+        """What the device holds when the step is over."""
+        last, n_replicas = self.extent.n_batches - 1, self.extent.n_replicas
+        if self.kinds.weights:
+            self._finish_weights(program)
+        for id in self.kinds.held:
+            value = value_of_optimiser(id, program)
+            for batch in range(last + 1):
+                for replica in range(n_replicas):
+                    self._put_all(id, batch, replica, value)
+
+    def _finish_weights(self, program: SessionProgram) -> None:
+        values = program.weights_on_device()
+        n_replicas, n_batches = self.extent.n_replicas, self.extent.n_batches
+        first = n_batches - 1 if program.rule is not None else 0
+        for id in self.kinds.weights:
+            grouping = program.model.groupings.get(weight_of(id))
+            value = values[weight_of(id)]
+            for replica in range(n_replicas):
+                own = value if grouping is None else grouping.slice_of(value, replica, n_replicas)
+                for batch in range(first, n_batches):
+                    self._put_all(id, batch, replica, array_of(own))
+
+    def _put_all(self, id: str, batch: int, replica: int, value: np.ndarray) -> None:
+        """One value for all micro-batches of a batch on a replica."""
+        n_steps, n_replicas = self.extent.n_accumulation, self.extent.n_replicas
+        for step in range(n_steps):
+            number = (batch * n_steps + step) * n_replicas + replica
+            self.anchors[id].put(number, value)
+
+    def give(self, stepio: PyStepIO | PyStepIOCallback) -> None:
+        """Hand all anchors to the script."""
+        for anchor in self.anchors.values():
+            anchor.give(stepio)
+
+
+def value_of_optimiser(id: str, program: SessionProgram) -> np.ndarray:
+    """A state of the optimiser, or one of its numbers, by name."""
+    states = program.states()
+    if id in states:
+        return states[id]
+    numbers = optimiser_numbers(program)
+    if id in numbers:
+        return np.float32(numbers[id]) * np.ones((), np.float32)
+    known = [*states, *numbers]
+    raise popart_exception(f"Anchor tensor '{id}' not in Ir Tensors: {suggest(id, known)}")
+
+
+def optimiser_numbers(program: SessionProgram) -> Mapping[str, float]:
+    """The variable numbers of an optimiser by the names that PopART gives them."""
+    rule, optimizer = program.rule, program.optimizer
+    assert rule is not None, "only training has a rule"
+    assert optimizer is not None, "and an optimiser"
+    values = program.compiled.session.read_hyper()
+    scaling = values[-1] if rule.loss_scaling is None else rule.loss_scaling
+    result = {f"{names.LOSS_SCALING}FLOAT": float(scaling)}
+    groups = ["", *(id for id in program.trained if id in optimizer.specific)]
+    for group, id in enumerate(groups):
+        suffix = f"___specific___{id}" if id else "___default___FLOAT"
+        for name, value in rule.numbers_of(group, values).items():
+            result[f"{_NUMBER_NAMES.get(name, name)}{suffix}"] = float(value)
+    return result
+
+
+_NUMBER_NAMES = {"beta1": "adamBeta1", "beta2": "adamBeta2", "eps": "adamEps"}
+
+
+def info_of_tensor(value: Tensor) -> TensorInfo:
+    """Type and shape of a tensor."""
+    kind = str(value.dtype).removeprefix("torch.")
+    named = {"bfloat16": "BFLOAT16"}.get(kind)
+    return TensorInfo(named or kind, [int(n) for n in value.shape])

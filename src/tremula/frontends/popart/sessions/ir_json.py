@@ -1,0 +1,106 @@
+"""`_serializeIr`: the graph of a session as JSON, operations by ONNX's types."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import onnx
+from onnx import AttributeProto, helper
+
+from tremula.frontends.popart.builder.inference import TensorType
+from tremula.frontends.popart.sessions.placement import NodePlace
+from tremula.frontends.popart.tensor_info import type_name
+from tremula.ir.origin import FORWARD, ORIGIN
+from tremula.ir.run.tensor_names import graph_as_json
+from tremula.ir.step import CapturedStep
+
+# Operations that write over their first input where nothing else reads it.
+IN_PLACE = frozenset(
+    """
+    Relu Sigmoid Tanh Exp Softmax LogSoftmax Scale Elu Selu Softplus Softsign LeakyRelu
+    ThresholdedRelu Reshape Transpose Squeeze Unsqueeze Flatten Identity Slice Concat Add Mul Abs
+    Neg Sqrt Gelu
+""".split()
+)
+
+
+def serialised(
+    graph: onnx.GraphProto,
+    types: Mapping[str, TensorType],
+    places: Mapping[str, NodePlace],
+    step: CapturedStep | None,
+    *,
+    is_in_place: bool,
+) -> str:
+    """{"maingraph": [operation, …]} with type, inputs, outputs and attributes of each.
+
+    Forward operations are those of the ONNX graph, after its patterns; those that differentiate and
+    update, of a step that is compiled, follow with types of the captured graph.
+    """
+    n_readers: dict[str, int] = {}
+    for node in graph.node:
+        for name in node.input:
+            n_readers[name] = n_readers.get(name, 0) + 1
+    kept = {v.name for v in graph.output} | {t.name for t in graph.initializer}
+    kept |= {v.name for v in graph.input}
+    result: dict[str, list[dict[str, Any]]] = {"maingraph": []}
+    for node in graph.node:
+        own = node.input[0] if node.input else ""
+        overwrites = is_in_place and node.op_type in IN_PLACE
+        overwrites = overwrites and n_readers.get(own, 0) == 1 and own not in kept
+        result["maingraph"].append(_operation(node, types, places, "Inplace" * overwrites))
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                name = f"{node.name or node.op_type}/{attribute.name}"
+                result[name] = [_operation(n, types, {}, "") for n in attribute.g.node]
+    if step is not None and step.training:
+        result["maingraph"] += _other_phases(step)
+    return json.dumps(result)
+
+
+def _operation(
+    node: onnx.NodeProto,
+    types: Mapping[str, TensorType],
+    places: Mapping[str, NodePlace],
+    suffix: str,
+) -> dict[str, Any]:
+    attributes = {
+        attribute.name: _plain(helper.get_attribute_value(attribute))
+        for attribute in node.attribute
+        if attribute.type not in (AttributeProto.GRAPH, AttributeProto.TENSOR)
+    }
+    place = places.get(node.output[0]) if node.output else None
+    if place is not None:
+        attributes["__ipu_number"] = str(place.chip)
+    return {
+        "type": node.op_type + suffix,
+        "name": node.name,
+        "domain": node.domain or "ai.onnx",
+        "inputs": [_tensor(name, types, i) for i, name in enumerate(node.input) if name],
+        "outputs": [_tensor(name, types, i) for i, name in enumerate(node.output) if name],
+        "attributes": attributes,
+    }
+
+
+def _tensor(name: str, types: Mapping[str, TensorType], index: int) -> dict[str, Any]:
+    result = types.get(name)
+    if result is None or result.shape is None or not result.element:
+        return {"name": name, "index": index}
+    shape = " ".join("?" if n is None else str(n) for n in result.shape)
+    kind = type_name(result.element).lower()
+    return {"name": name, "index": index, "shape": f"[{shape}]", "type": kind}
+
+
+def _plain(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _other_phases(step: CapturedStep) -> list[dict[str, Any]]:
+    """Operations of the backward pass and the update."""
+    later = {
+        node.name
+        for node in step.graph.nodes
+        if node.op == "call_function" and ORIGIN in node.meta and node.meta[ORIGIN].phase != FORWARD
+    }
+    every = json.loads(graph_as_json(step))["maingraph"]
+    return [row for row in every if row["outputs"] and row["outputs"][0]["name"] in later]

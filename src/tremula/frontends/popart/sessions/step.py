@@ -1,0 +1,150 @@
+"""The module that a session compiles: an imported model with marks for placing and training."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tremula.frontends.onnx.evaluate import Evaluation, Scope, is_live
+from tremula.frontends.onnx.graph import Node
+from tremula.frontends.onnx.imported import ImportedModel
+from tremula.frontends.popart.builder.annotations import (
+    MEMORY,
+    SERIALIZE_FACTOR,
+    SERIALIZE_MODE,
+    SERIALIZE_PRECISION,
+)
+from tremula.frontends.popart.sessions.placement import NodePlace
+from tremula.ir.ops import composite, markers  # noqa: F401 - register tremula::*
+from tremula.ir.recording import active
+
+_OLD_DROPOUT = 12  # before it, a dropout drops whenever the session trains
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What a step computes, and where."""
+
+    wanted: tuple[str, ...]  # tensors it returns, by id
+    loss: str | None = None  # of a step that trains
+    gradients: tuple[str, ...] = ()  # tensors whose gradients it returns, behind the others
+    places: Mapping[str, NodePlace] = field(default_factory=dict)  # by first output
+    checkpoints: frozenset[str] = frozenset()  # tensors the backward pass finds kept
+    updates: Mapping[str, str] = field(default_factory=dict)  # statistics: held -> new value
+
+    @property
+    def is_training(self) -> bool:
+        return self.loss is not None
+
+    def needed(self) -> list[str]:
+        """Everything that must be computed."""
+        first = (self.loss,) if self.loss is not None else ()
+        return list(dict.fromkeys([*self.wanted, *first, *self.gradients, *self.updates.values()]))
+
+
+class StepModule(nn.Module):
+    """forward takes the session's inputs in order, and returns what the plan wants."""
+
+    def __init__(self, imported: ImportedModel, inputs: list[str], plan: StepPlan):
+        super().__init__()
+        self.onnx = imported.module
+        self.inputs, self.plan = inputs, plan
+        for name in plan.updates:
+            self._hold_as_buffer(name)
+
+    def _hold_as_buffer(self, name: str) -> None:
+        """Statistics are written by forward, not by the optimiser."""
+        place = self.onnx._places[name]
+        value = self.onnx._parameters.pop(place, None)
+        if value is not None:
+            self.onnx.register_buffer(place, value.data)
+
+    def forward(self, *inputs: Tensor) -> list[Tensor]:
+        """Compute, mark the loss, and say which gradients are wanted."""
+        plan, module = self.plan, self.onnx
+        given = dict(zip(self.inputs, inputs, strict=True))
+        for name in plan.gradients:
+            if name in given:
+                given[name] = given[name].detach().requires_grad_()
+        values = self._run(given)
+        recording = active()
+        if recording is not None and plan.loss is not None:
+            recording.losses[:] = [values[plan.loss]]
+            for name in plan.gradients:
+                recording.want_gradient(values[name])
+        with torch.no_grad():
+            for held, new in plan.updates.items():
+                module.initialiser(held).copy_(values[new].detach())
+        return [values[name] for name in plan.wanted]
+
+    def _run(self, given: Mapping[str, Tensor]) -> dict[str, Any]:
+        module, plan = self.onnx, self.plan
+        scope = Scope(module.graph, constants=module.graph.initialisers)
+        scope.values.update(module._others)
+        scope.values.update({n: getattr(module, place) for n, place in module._places.items()})
+        scope.values.update(given)
+        fakes = [v for v in scope.values.values() if isinstance(v, Tensor) and is_live(v)]
+        evaluation = _PlacedEvaluation(plan, scope, fakes[0].device if fakes else None)
+        return evaluation.main(module.graph, scope, plan.needed())
+
+
+class _PlacedEvaluation(Evaluation):
+    """Each node of the main graph in the block its annotations name."""
+
+    def __init__(self, plan: StepPlan, main: Scope, device: torch.device | None):
+        super().__init__(device)
+        self.plan, self.main_scope = plan, main
+
+    def node(self, node: Node, scope: Scope) -> None:
+        """One node, then the marks on its results."""
+        is_main = scope is self.main_scope
+        with self._block(node) if is_main else nullcontext():
+            if not self._replaced(node, scope):
+                super().node(node, scope)
+            if is_main:
+                self._mark(node, scope)
+
+    @contextmanager
+    def _block(self, node: Node) -> Iterator[None]:
+        recording = active()
+        place = self.plan.places.get(node.outputs[0] if node.outputs else node.name)
+        if recording is None or place is None:
+            yield
+            return
+        recording.begin_block(place.block, place.chip)
+        try:
+            yield
+        finally:
+            recording.end_block()
+
+    def _replaced(self, node: Node, scope: Scope) -> bool:
+        """Nodes that training or annotations compute in another way."""
+        if node.op_type == "Dropout" and node.version < _OLD_DROPOUT and self.plan.is_training:
+            x = scope.value(node.inputs[0])
+            share = float(node.attributes.get("ratio", 0.5))
+            mask = torch.rand_like(x) >= share
+            results = torch.where(mask, x / (1 - share), torch.zeros_like(x)), mask
+        elif node.op_type == "MatMul" and SERIALIZE_MODE in node.attributes:
+            a, b = (self.bring_in(scope.value(name)) for name in node.inputs)
+            how = (node.attributes[name] for name in (SERIALIZE_MODE, SERIALIZE_FACTOR))
+            keeps = bool(node.attributes.get(SERIALIZE_PRECISION, 0))
+            results = (torch.ops.tremula.serialized_mm(a, b, *how, keeps),)
+        else:
+            return False
+        scope.values.update(zip(node.outputs, results, strict=False))
+        return True
+
+    def _mark(self, node: Node, scope: Scope) -> None:
+        if active() is None or not node.outputs:
+            return
+        first = node.outputs[0]
+        share = node.attributes.get(MEMORY)
+        if share is not None and is_live(scope.values[first]):
+            marked = torch.ops.tremula.set_available_memory(scope.values[first], float(share))
+            scope.values[first] = marked
+        for name in node.outputs:
+            if name in self.plan.checkpoints and is_live(scope.values[name]):
+                scope.values[name] = torch.ops.tremula.checkpoint(scope.values[name])

@@ -1,0 +1,1 @@
+"""What all front ends share, each idea once."""

@@ -1,0 +1,331 @@
+"""Kernels over rows: one operation of PyTorch for all, run by Triton or, without it, by ATen."""
+
+import importlib.util
+import json
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, dataclass, field, fields
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from tremula.base.cache_dir import cache_dir
+from tremula.ir.cuda_capture import capturing
+from tremula.ir.host.graph_kernels.gluon_standing import N_ROWS, N_WARPS
+
+_WINDOW = 16  # segments that one product sums into
+_N_TIMED = 10  # launches of each candidate
+_HOPPER = 9  # compute capability
+# How a kernel is written: tiles of rows in Triton, in Gluon, standing in Gluon; or by segments.
+TILES, GLUON, STANDING, SEGMENTS = "tiles", "gluon", "standing", "segments"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a kernel is cut: rows of a tile, warps of a program, programs of a multiprocessor."""
+
+    block: int
+    n_warps: int
+    hoists: bool  # matrices are read once for each program, not for each tile
+    per_processor: int = 1
+    max_registers: int = 0  # of a thread, so that programs fit beside each other; 0: no limit
+    form: str = TILES
+
+
+# The first is taken where nothing can be timed.
+_CANDIDATES = (Launch(32, 4, False, 8), Launch(16, 4, False, 8), Launch(64, 4, False, 4))
+_WITH_PRODUCTS = (
+    Launch(64, 8, False, 2),
+    Launch(32, 4, False, 4),
+    Launch(32, 8, True, 2, 128),
+    Launch(64, 8, True, 1),
+    Launch(128, 8, False, 1),
+)
+# With several matrices, or a sum of outer products, there is no room to read them for each tile.
+_WITH_CHAINS = (
+    Launch(32, 8, True, 1),
+    Launch(32, 8, True, 2, 128),
+    Launch(32, 4, True, 2),
+    Launch(16, 4, True, 2),
+)
+# Few rows are a tile for each program: small ones, so that many multiprocessors have one.
+_FEW_ROWS = 1 << 14
+_WITH_FEW_ROWS = (Launch(16, 4, False, 4), Launch(16, 8, False, 4), Launch(32, 8, False, 2))
+_IN_GLUON = (  # a warp has 16 rows, and four of them work together
+    Launch(64, 4, True, 2, form=GLUON),
+    Launch(64, 8, True, 1, form=GLUON),
+    Launch(128, 8, True, 1, form=GLUON),
+    Launch(128, 8, True, 2, 128, form=GLUON),
+)
+_STANDING = (Launch(N_ROWS, N_WARPS, True, 1, form=STANDING),)
+# A block is the rows of a segment that are read together. One warp: sums stay within threads.
+_BY_SEGMENTS = (
+    Launch(4, 1, False, form=SEGMENTS),
+    Launch(8, 1, False, form=SEGMENTS),
+    Launch(2, 1, False, form=SEGMENTS),
+)
+_KEPT = [part.name for part in fields(Launch)]  # so that no file with other fields is read
+_LONG = 64  # rows of a segment beyond which it is shared
+
+
+@dataclass
+class RowKernel:
+    """A kernel: its text, its results, and the same as a graph of ATen operations."""
+
+    text: str
+    n_rows: int
+    results: tuple[tuple[tuple[int, ...], torch.dtype], ...]
+    is_summed: tuple[bool, ...]
+    sums_over_rows: bool
+    graph: fx.GraphModule
+    others: dict[str, str] = field(default_factory=dict)  # the same in the other forms it has
+    launch: Launch | None = field(default=None)
+
+    @property
+    def texts(self) -> str:
+        """All forms: what a choice between them depends on."""
+        return self.text + "".join(self.others.values())
+
+    def text_for(self, launch: Launch) -> str:
+        return self.text if launch.form == TILES else self.others[launch.form]
+
+    @property
+    def digest(self) -> str:
+        facts = (self.texts, self.n_rows, self.results, self.is_summed)
+        return sha256(repr(facts).encode()).hexdigest()[:32]
+
+
+_kernels: dict[str, RowKernel] = {}
+
+
+def register(kernel: RowKernel) -> str:
+    """Make a kernel known to `tremula::row_kernel`; equal ones are one."""
+    return _kernels.setdefault(kernel.digest, kernel).digest
+
+
+# -- the operation ---------------------------------------------------------------------------------
+
+_library = torch.library.Library("tremula", "FRAGMENT")
+_library.define("row_kernel(str digest, Tensor[] inputs) -> Tensor[]")
+
+
+def _by_aten(digest: str, inputs: list[Tensor]) -> list[Tensor]:
+    return list(_kernels[digest].graph(*inputs))
+
+
+def _on_gpu(digest: str, inputs: list[Tensor]) -> list[Tensor]:
+    if not has_triton():
+        return _by_aten(digest, inputs)
+    kernel = _kernels[digest]
+    return run(kernel, [tensor.contiguous() for tensor in inputs])
+
+
+def _fake(digest: str, inputs: list[Tensor]) -> list[Tensor]:
+    results = _kernels[digest].results
+    return [inputs[0].new_empty(shape, dtype=dtype) for shape, dtype in results]
+
+
+_library.impl("row_kernel", _by_aten, "CPU")
+_library.impl("row_kernel", _on_gpu, "CUDA")
+torch.library.register_fake("tremula::row_kernel", _fake, lib=_library)
+
+
+@cache
+def has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+# -- launching -------------------------------------------------------------------------------------
+
+
+def run(kernel: RowKernel, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Launch a kernel; its first launch chooses how it is cut."""
+    if kernel.launch is None:
+        kernel.launch = _chosen(kernel, inputs)
+    results = _started(kernel, kernel.launch, inputs)
+    result = zip(results, kernel.results, strict=True)
+    return [t if t.dtype == dtype else t.to(dtype) for t, (_, dtype) in result]
+
+
+def _new_results(kernel: RowKernel, device: torch.device) -> list[Tensor]:
+    """Memory for results: those that are added to are float32, and cleared by one launch.
+
+    Each has memory of its own, since results of an operation may not share any.
+    """
+    made = [
+        torch.empty(shape, dtype=torch.float32 if is_summed else dtype, device=device)
+        for (shape, dtype), is_summed in zip(kernel.results, kernel.is_summed, strict=True)
+    ]
+    to_clear = [t for t, is_summed in zip(made, kernel.is_summed, strict=True) if is_summed]
+    if len(to_clear) == 1:
+        to_clear[0].zero_()  # 5 MB take an H200 2.4 µs so, and 6.1 the other way
+    elif to_clear:
+        torch._foreach_zero_(to_clear)  # pyright: ignore[reportPrivateImportUsage]
+    return made
+
+
+def _started(kernel: RowKernel, launch: Launch, inputs: Sequence[Tensor]) -> list[Tensor]:
+    results = _new_results(kernel, inputs[0].device)
+    _start(kernel, launch, inputs, results)
+    return results
+
+
+def _start(
+    kernel: RowKernel, launch: Launch, inputs: Sequence[Tensor], results: Sequence[Tensor]
+) -> None:
+    n_programs = -(-kernel.n_rows // launch.block)
+    if launch.form == SEGMENTS:
+        n_programs = results[0].shape[0] - (-kernel.n_rows // _LONG)
+    elif kernel.sums_over_rows or has_products(kernel):
+        n_processors = _n_processors(inputs[0].device.index or 0)
+        n_programs = min(n_programs, n_processors * launch.per_processor)
+    function = _compiled(kernel.text_for(launch))
+    function[n_programs,](*inputs, *results, **_choices(launch))
+
+
+def _choices(launch: Launch) -> dict[str, int]:
+    if launch.form == SEGMENTS:
+        return {"BLOCK": launch.block, "LONG": _LONG, "num_warps": launch.n_warps}
+    limited = {"maxnreg": launch.max_registers} if launch.max_registers else {}
+    sizes = {"BLOCK": launch.block, "WINDOW": _WINDOW, "num_warps": launch.n_warps, **limited}
+    return sizes if launch.form != TILES else {**sizes, "HOIST": launch.hoists, "num_stages": 1}
+
+
+def _compiles(kernel: RowKernel, launch: Launch, arguments: Sequence[Tensor]) -> bool:
+    """Compile a candidate. Gluon is young: where it fails, Triton's form is left."""
+    function = _compiled(kernel.text_for(launch))
+    try:
+        function.warmup(*arguments, grid=(1,), **_choices(launch))
+    except Exception as error:
+        if launch.form not in {GLUON, STANDING}:
+            raise
+        warnings.warn(f"a kernel is not used as it is written in Gluon: {error}", stacklevel=1)
+        return False
+    return True
+
+
+def has_products(kernel: RowKernel) -> bool:
+    """Whether matrices are read, which few programs do seldom."""
+    return "if HOIST:" in kernel.text
+
+
+@cache
+def _n_processors(device: int) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@cache
+def _compiled(text: str) -> Any:  # noqa: ANN401 - Triton's own type, which loads it
+    """The function in a text. Triton reads functions from files, and keeps what it compiled."""
+    path = _stored(text, ".py")
+    name = path.stem  # what profilers show
+    _write(path, text.replace("def kernel(", f"def {name}("))
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None, f"{path} is a module"
+    assert spec.loader is not None, f"{path} is a module"
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name)
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: other processes may read it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def _stored(text: str, suffix: str) -> Path:
+    digest = sha256(f"{_KEPT}{text}".encode()).hexdigest()[:32]
+    return cache_dir() / "rows" / f"rows_{digest}{suffix}"
+
+
+# -- choosing --------------------------------------------------------------------------------------
+
+
+def _chosen(kernel: RowKernel, inputs: Sequence[Tensor]) -> Launch:
+    """The fastest candidate on this GPU: known from an earlier run, or timed now."""
+    if torch.cuda.is_current_stream_capturing():
+        return _candidates(kernel, inputs[0].device)[0]
+    path = _stored(kernel.texts, ".json")
+    name = torch.cuda.get_device_name(inputs[0].device)
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if name not in known:
+        known[name] = _timed(kernel, inputs)
+        _write(path, json.dumps(known))
+    return Launch(*known[name])
+
+
+def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
+    from triton.runtime.errors import (  # pyright: ignore[reportMissingImports]
+        OutOfResources,
+    )
+
+    device = inputs[0].device
+    candidates = _candidates(kernel, device)
+    arguments = [*inputs, *_new_results(kernel, device)]
+    for launch in candidates:
+        _compiled(kernel.text_for(launch))
+    with ThreadPoolExecutor() as pool:  # the compiler works outside Python
+        compiled = list(pool.map(lambda launch: _compiles(kernel, launch, arguments), candidates))
+    candidates = [launch for launch, is_fine in zip(candidates, compiled, strict=True) if is_fine]
+    times: dict[Launch, float] = {}
+    for launch in candidates:
+        try:
+            times[launch] = _time_of(lambda: _started(kernel, launch, inputs))  # noqa: B023
+        except OutOfResources:
+            continue
+    best = min(times, key=times.__getitem__, default=candidates[0])
+    return list(astuple(best))
+
+
+def _candidates(kernel: RowKernel, device: torch.device) -> tuple[Launch, ...]:
+    if not has_products(kernel):
+        return (*_CANDIDATES, *_BY_SEGMENTS) if SEGMENTS in kernel.others else _CANDIDATES
+    has_outer = "tl.trans(" in kernel.text
+    n_matrices = kernel.text.count("if HOIST:")
+    plain = _WITH_CHAINS if n_matrices > 1 or has_outer else _WITH_PRODUCTS
+    if kernel.n_rows <= _FEW_ROWS:
+        plain = (*_WITH_FEW_ROWS, *plain)
+    if not has_units(device):
+        return plain
+    return (
+        *plain,
+        *(_IN_GLUON if GLUON in kernel.others else ()),
+        *(_STANDING if STANDING in kernel.others else ()),
+    )
+
+
+def has_units(device: torch.device) -> bool:
+    """Whether a device has the units that kernels in Gluon are written for, and Gluon is there."""
+    if device.type != "cuda" or not _has_gluon():
+        return False
+    return torch.cuda.get_device_capability(device)[0] == _HOPPER
+
+
+@cache
+def _has_gluon() -> bool:
+    return has_triton() and importlib.util.find_spec("triton.experimental.gluon") is not None
+
+
+def _time_of(start: Callable[[], object]) -> float:
+    """Launches from a CUDA graph, which takes no time between them."""
+    start()
+    graph = torch.cuda.CUDAGraph()
+    with capturing(graph):
+        for _ in range(_N_TIMED):
+            start()
+    graph.replay()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end)

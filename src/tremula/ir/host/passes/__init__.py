@@ -1,0 +1,1 @@
+"""Passes that only the host needs: strides, memory formats, halves, in-place writes."""

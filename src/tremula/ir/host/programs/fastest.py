@@ -1,0 +1,222 @@
+"""Host execution on a GPU by whichever backend is fastest, found out while the model already runs.
+
+Calls begin with ATen's kernels in a CUDA graph. A thread compiles the same step with Inductor; when
+it is done, one call is run by both. If they agree within rounding, the next calls are timed in
+turn, and the faster one stays. Both draw the same random numbers.
+"""
+
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from tremula.ir.host.passes.random_masks import can_draw_first, draw_first, is_mask, without_draws
+from tremula.ir.host.programs.compile_isolation import others_undisturbed
+from tremula.ir.host.programs.cuda_graph import (
+    CudaGraphProgram,
+    Give,
+    InductorCudaGraphProgram,
+    MicroBatches,
+    restore,
+    snapshot,
+)
+from tremula.ir.host.programs.program import DeviceState, MicroBatch
+from tremula.ir.passes import apply
+from tremula.ir.step import CapturedStep
+
+_N_TIMED = 3  # calls of each
+_PATIENCE_S = 2.0  # of calls: a script that is shorter would not gain by a compilation
+_SWITCH_S = 1e-4  # how long the compiler may keep calls from Python while it works beside them
+_MAX_ERROR = 2e-2  # of the norm of a result: products of TF32 and sums in another order
+
+
+class _DrawingFirst(CudaGraphProgram):
+    """ATen's kernels; masks are drawn before anything else."""
+
+    def compile(self, part: CapturedStep) -> MicroBatch:
+        first = partial(draw_first, device=self.device)
+        return super().compile(apply(part, (("draw first", first),), "host"))
+
+
+class _Rival(InductorCudaGraphProgram):
+    """Inductor's kernels, with masks that PyTorch draws."""
+
+    def compile(self, part: CapturedStep) -> MicroBatch:
+        first = partial(draw_first, device=self.device)
+        part, drawing = without_draws(apply(part, (("draw first", first),), "host"))
+        self._compiled = self.compiled(part)
+        self._masks = [node.meta["val"] for node in part.placeholders() if is_mask(node)]
+
+        def run(*inputs: Tensor) -> list[Tensor]:
+            with torch.no_grad():
+                return self._compiled(*inputs, *drawing())
+
+        return run
+
+    def compile_for(self, held: DeviceState, inputs: MicroBatches) -> None:
+        """Compile for the first micro-batch, without running it."""
+        masks = [torch.empty(m.shape, dtype=m.dtype, device=self.device) for m in self._masks]
+        self._compiled.prepare([*self.arguments(held, 0, inputs[0]), *masks])
+
+
+class FastestProgram(_DrawingFirst):
+    """Itself until a faster program is known."""
+
+    def __init__(self, step: CapturedStep, **options):
+        super().__init__(step, **options)
+        self._make_rival = partial(_Rival, step, **options)
+        self._rival: _Rival | None = None
+        self._thread: threading.Thread | None = None
+        self._began: float | None = None  # when the first call had been made
+        self._times: dict[CudaGraphProgram, list[float]] = {}
+        self._chosen: CudaGraphProgram | None = None
+        if not can_draw_first(self.step) or self.n_processes > 1:
+            self._chosen = self  # processes must agree, and other draws have an order of their own
+
+    @property
+    def backend(self) -> str:
+        """What runs the calls; empty while that is not decided."""
+        if self._chosen is None:
+            return ""
+        return "cuda-graph" if self._chosen is self else "inductor-cuda-graph"
+
+    def run(self, held: DeviceState, inputs: MicroBatches, give: Give) -> None:
+        if self._chosen is not None:
+            self._run_by(self._chosen, held, inputs, give)
+        elif self._rival is None:
+            self._run_by(self, held, inputs, give)
+            self._compile_meanwhile(held, inputs)
+        elif not self._times:
+            self._run_both(self._rival, held, inputs, give)
+        else:
+            self._run_timed(held, inputs, give)
+
+    def _run_by(
+        self, program: CudaGraphProgram, held: DeviceState, inputs: MicroBatches, give: Give
+    ) -> None:
+        run = super().run if program is self else program.run
+        run(held, inputs, give)
+
+    # -- the other program -----------------------------------------------------------------------
+
+    def _compile_meanwhile(self, held: DeviceState, inputs: MicroBatches) -> None:
+        """Start the thread once; it works on copies, so that calls go on."""
+        now = time.monotonic()
+        self._began = now if self._began is None else self._began
+        if self._thread is not None or now - self._began < _PATIENCE_S:
+            return
+        inputs = [[tensor.to(self.device, copy=True) for tensor in micro] for micro in inputs]
+        copies = _copy_of(held)
+        torch.cuda.current_stream(self.device).synchronize()
+        self._thread = threading.Thread(
+            target=self._compile_rival, args=(copies, inputs), name="tremula-compile"
+        )
+        self._thread.start()
+
+    def _compile_rival(self, held: DeviceState, inputs: MicroBatches) -> None:
+        try:
+            quietly = others_undisturbed()
+            with torch.cuda.device(self.device), _frequent_switches(), quietly:
+                rival = self._make_rival()
+                if self.is_random:  # running would draw from the generator that calls draw from
+                    rival.compile_for(held, inputs)
+                else:
+                    rival.warm_up(held, inputs)
+                    torch.cuda.current_stream(self.device).synchronize()
+            self._rival = rival
+        except Exception as error:  # noqa: BLE001 - whatever the compiler raises, calls go on
+            if threading.main_thread().is_alive():  # else the script has ended meanwhile
+                warnings.warn(f"Inductor does not compile this model: {error}", stacklevel=1)
+            self._chosen = self
+
+    # -- which is faster -------------------------------------------------------------------------
+
+    def _run_both(
+        self, rival: "_Rival", held: DeviceState, inputs: MicroBatches, give: Give
+    ) -> None:
+        """One call by both from the same state; it is the first one's that counts."""
+        kept, drawn = snapshot(held), torch.cuda.get_rng_state(self.device)
+        rival.capture(held, inputs)
+        torch.cuda.set_rng_state(drawn, self.device)
+        result: list[Tensor] = []
+        rival.run(held, inputs, lambda _number, outputs: result.extend(t.clone() for t in outputs))
+        other = [*result, *snapshot(held)]
+        restore(held, kept)
+        torch.cuda.set_rng_state(drawn, self.device)
+        own: list[Tensor] = []
+
+        def give_both(number: int, outputs: list[Tensor]) -> None:
+            own.extend(outputs)
+            give(number, outputs)
+
+        self._run_by(self, held, inputs, give_both)
+        if _agree([*own, *snapshot(held)], other):
+            self._times = {self: [], rival: []}
+        else:
+            self._choose(self)
+
+    def _run_timed(self, held: DeviceState, inputs: MicroBatches, give: Give) -> None:
+        program = min(self._times, key=lambda p: len(self._times[p]))
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        if program.must_capture(held):
+            program.capture(held, inputs)
+        program.copy_in(inputs)
+        begin.record()
+        program.replay()
+        end.record()
+        program.hand_out(inputs, give)
+        end.synchronize()
+        self._times[program].append(begin.elapsed_time(end))
+        if all(len(times) == _N_TIMED for times in self._times.values()):
+            self._choose(min(self._times, key=lambda p: min(self._times[p])))
+
+    def _choose(self, program: CudaGraphProgram) -> None:
+        """Keep one; the memory of the other goes."""
+        self._chosen = program
+        self._times = {}
+        if program is self:
+            self._rival = None
+        else:
+            self.forget()
+
+
+@contextmanager
+def _frequent_switches() -> Iterator[None]:
+    """Let other threads have Python soon when they ask for it."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, _SWITCH_S))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def _copy_of(held: DeviceState) -> DeviceState:
+    return DeviceState(
+        [t.clone() for t in held.parameters],
+        [[t.clone() for t in replica] for replica in held.buffers],
+        [t.clone() for t in held.states],
+        [t.clone() for t in held.hyper_tensors],
+        list(held.hyper_floats),
+    )
+
+
+def _agree(own: list[Tensor], other: list[Tensor]) -> bool:
+    """Whether two programs computed the same, but for rounding. One wait for all of it."""
+    pairs = zip(own, other, strict=True)
+    errors = [_error(a, b) for a, b in pairs if a.is_floating_point() and a.numel()]
+    return not errors or bool(torch.stack(errors).max() <= _MAX_ERROR)
+
+
+def _error(a: Tensor, b: Tensor) -> Tensor:
+    """Of a norm; infinite where one of two is not a number and the other is."""
+    a, b = a.float(), b.float()
+    differs = torch.where(a.isfinite() | b.isfinite(), a - b, 0.0)
+    size = torch.linalg.vector_norm(torch.nan_to_num(a)).clamp_min(1e-6)
+    return torch.nan_to_num(torch.linalg.vector_norm(differs) / size, nan=float("inf"))

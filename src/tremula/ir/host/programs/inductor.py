@@ -1,0 +1,150 @@
+"""Host execution through TorchInductor: the micro-batch part compiled to fused native code."""
+
+import operator
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, fx
+
+from tremula.ir.host.passes.fast_tanh import use_fast_tanh
+from tremula.ir.host.passes.strides import let_strides_be_free
+from tremula.ir.host.programs.compiled_loops import compile_scans
+from tremula.ir.host.programs.program import HostProgram, MicroBatch
+from tremula.ir.passes import Passes, apply
+from tremula.ir.step import CapturedStep
+
+aten = torch.ops.aten
+_IMAGE_RANK = 4
+
+
+class InductorProgram(HostProgram):
+    """The step with its micro-batch part compiled by PyTorch's own compiler."""
+
+    def compile(self, part: CapturedStep) -> MicroBatch:
+        return self.compiled(part)
+
+    def compiled(self, part: CapturedStep) -> "Compiled":
+        """Inductor takes the functional graph as it is: no second tracing, static shapes."""
+        part = apply(part, _PASSES, "host")
+        if not self.is_wide:
+            compile_scans(part)
+        n_results = len(part.results())
+        choices = {}
+        if self.device.type == "cpu":
+            part = apply(part, _CPU_PASSES, "host")
+            choices["layout_optimization"] = False  # the graph itself says how images are laid out
+        if self.is_wide:
+            choices["emulate_precision_casts"] = True  # a rounding to half is meant
+        return Compiled(part.module(), n_results, choices)
+
+
+class Compiled:
+    """A graph that is compiled for its first arguments: strides and devices are theirs."""
+
+    def __init__(self, module: fx.GraphModule, n_results: int, choices: dict[str, bool]):
+        self._module = module
+        self._n_results = n_results
+        self._choices = choices
+        self._run: Callable | None = None
+
+    def prepare(self, args: Sequence[Tensor]) -> None:
+        """Compile without running."""
+        from torch._inductor import config
+        from torch._inductor.compile_fx import compile_fx
+
+        with torch.no_grad(), config.patch(self._choices):
+            made = compile_fx(self._module, list(args))
+        assert callable(made), "a graph without other graphs in it is one function"
+        self._run = made
+
+    def __call__(self, *args: Tensor) -> list[Tensor]:
+        if self._run is None:
+            self.prepare(args)
+        assert self._run is not None, "compiled above"
+        with torch.no_grad():
+            return list(self._run(*args))[: self._n_results]
+
+
+def _with_own_random(part: CapturedStep) -> CapturedStep:
+    """Bernoulli numbers by comparison: Inductor fuses `rand`, and calls ATen for the others."""
+    for node in part.graph.nodes:
+        if node.target is not aten.bernoulli.p:
+            continue
+        like = node.meta["val"]
+        probability = node.args[1] if len(node.args) > 1 else node.kwargs.get("p", 0.5)
+        with part.graph.inserting_before(node):
+            drawn = part.graph.call_function(aten.rand_like.default, (node.args[0],))
+            is_one = part.graph.call_function(aten.lt.Scalar, (drawn, probability))
+            kept = part.graph.call_function(aten._to_copy.default, (is_one,), {"dtype": like.dtype})
+        kept.meta["val"] = like
+        node.replace_all_uses_with(kept)
+        part.graph.erase_node(node)
+    return part
+
+
+def _with_kept_places(part: CapturedStep) -> CapturedStep:
+    """Return where each pool found its maximum: Inductor keeps what is returned.
+
+    Gradients need it, and Inductor would search for the maxima a second time.
+    """
+    results = list(part.results())
+    for node in part.graph.nodes:
+        is_part = node.target is operator.getitem and node.args[1] == 1
+        if is_part and node.args[0].target is aten.max_pool2d_with_indices.default:
+            results.append(node)
+    part.graph.output_node().args = (results,)
+    return part
+
+
+def _with_channels_last(part: CapturedStep) -> CapturedStep:
+    """Lay images out with channels last, as Inductor's convolutions want them on a CPU.
+
+    It knows that by itself, but a gradient would ask for the order of memory that was recorded:
+    forward and backward are one graph here, and all images would be converted back for it.
+    """
+    turned: dict[fx.Node, fx.Node] = {}
+    for node in list(part.graph.nodes):
+        is_backward = node.target is aten.convolution_backward.default
+        if not is_backward and node.target is not aten.convolution.default:
+            continue
+        for operand in node.args[1:3] if is_backward else node.args[:2]:
+            value = operand.meta["val"]
+            # A single channel needs no conversion; its gradient then takes everything as it is.
+            if value.dim() == _IMAGE_RANK and (value.shape[1] > 1 or not is_backward):
+                node.replace_input_with(operand, _turned(part.graph, operand, turned))
+    return part
+
+
+def _turned(graph: fx.Graph, operand: fx.Node, turned: dict[fx.Node, fx.Node]) -> fx.Node:
+    if operand not in turned:
+        value = operand.meta["val"]
+        if value.shape[1] == 1:
+            last = _called_last(graph, operand)
+        else:
+            with graph.inserting_after(operand):
+                last = graph.call_function(
+                    aten.contiguous.default, (operand,), {"memory_format": torch.channels_last}
+                )
+        last.meta["val"] = value
+        turned[operand] = last
+    return turned[operand]
+
+
+def _called_last(graph: fx.Graph, operand: fx.Node) -> fx.Node:
+    """One channel is last and first at once: a view whose strides say "last"."""
+    n, _, *size = operand.meta["val"].shape
+    with graph.inserting_after(operand):
+        flat = graph.call_function(aten.reshape.default, (operand, [n, *size, 1]))
+    with graph.inserting_after(flat):
+        return graph.call_function(aten.permute.default, (flat, [0, 3, 1, 2]))
+
+
+_PASSES: Passes = (
+    ("let strides be free", let_strides_be_free),
+    ("draw by comparison", _with_own_random),
+)
+_CPU_PASSES: Passes = (
+    ("put channels last", _with_channels_last),
+    ("keep places of maxima", _with_kept_places),
+    ("take a fast tanh", use_fast_tanh),
+)

@@ -1,0 +1,268 @@
+"""A host program: device copies of weights, the function of a micro-batch, the update."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from tremula.ir.host.graph_kernels.fuse import fuse_rows
+from tremula.ir.host.passes.attention import attend_anywhere
+from tremula.ir.host.passes.halves import WideCopies, convert_natively, round_
+from tremula.ir.host.passes.in_place import write_over_dead_operands
+from tremula.ir.host.passes.memory_format import (
+    differentiate_by_forward_kernels,
+    leave_images_as_they_lie,
+)
+from tremula.ir.host.passes.strides import held_by_columns, image_format, let_strides_be_free
+from tremula.ir.host.programs.distributed import join_processes, sum_over_processes
+from tremula.ir.nodes import is_random, schema_name
+from tremula.ir.optim.host import update_in_place
+from tremula.ir.passes import HOST_PASSES, Passes, apply
+from tremula.ir.passes.clean import drop_dead
+from tremula.ir.passes.half_as_float import has_halves, widen_halves
+from tremula.ir.passes.split import on_device
+from tremula.ir.step import BUFFER, GRADIENT, HYPER, INPUT, OUTPUT, PARAMETER, CapturedStep
+
+MicroBatch = Callable[..., list[Tensor]]
+
+
+@dataclass
+class DeviceState:
+    """What lives on the device from call to call."""
+
+    parameters: list[Tensor]
+    buffers: list[list[Tensor]]  # per replica: those that are written; shared otherwise
+    states: list[Tensor]
+    hyper_tensors: list[Tensor]
+    hyper_floats: list[float]
+
+    def set_loss_scale(self, scale: Tensor) -> None:
+        """The scale of the next step: updates on a CPU read the number, on a GPU the tensor."""
+        self.hyper_tensors[-1].copy_(scale)
+        if scale.device.type == "cpu":
+            self.hyper_floats[-1] = float(scale)
+
+
+class HostProgram:
+    """Runs the step. Subclasses say how the micro-batch function is made and launched."""
+
+    def __init__(
+        self,
+        step: CapturedStep,
+        *,
+        device: torch.device,
+        n_iterations: int = 1,
+        n_accumulation: int = 1,
+        n_replicas: int = 1,
+        gradient_scale: float = 1.0,
+        n_processes: int = 1,
+        has_running_mean: bool = False,
+    ):
+        part = apply(step, HOST_PASSES, "host")
+        self.step = part
+        self.rule = step.rule
+        self.device = device
+        self.n_iterations = n_iterations
+        self.n_accumulation = n_accumulation
+        self.n_replicas = n_replicas
+        self.gradient_scale = gradient_scale
+        self.n_processes = n_processes
+        self.has_running_mean = has_running_mean
+        join_processes(n_processes, device)
+        self.is_random = has_random(part)
+        self.image_format = image_format(part, device)
+        self.held_by_columns = held_by_columns(part, device)
+        move = partial(on_device, device=device)
+        passes: Passes = (("move to the device", move),)
+        if device.type == "cuda":
+            passes += (
+                ("attend anywhere", attend_anywhere),
+                ("let strides be free", let_strides_be_free),
+                ("fuse rows", partial(fuse_rows, device=device)),
+            )
+        self.is_wide = device.type == "cpu" and has_halves(part)  # halves are computed as floats
+        if self.is_wide:
+            passes += (("compute halves as floats", widen_halves), ("drop dead nodes", drop_dead))
+        self.micro = self.compile(apply(part, passes, "host"))
+        self._wide = WideCopies()
+        self._places = {
+            kind: [place for place, _ in part.results_of_kind(kind)]
+            for kind in (OUTPUT, GRADIENT, BUFFER, INPUT)
+        }
+        self._half_gradients = [  # those that are halves in float32
+            self.is_wide and part.results()[place].meta["val"].dtype is torch.float16
+            for place in self._places[GRADIENT]
+        ]
+        self._written = [slot.index for _, slot in part.results_of_kind(BUFFER)]
+        parameters = [slot.name for slot in step.inputs if slot.kind == PARAMETER]
+        names = step.rule.names if step.rule is not None else ()
+        self.trained = [parameters.index(name) for name in names]  # places of the rule's weights
+        self._takes_hyper = [slot.index for _, slot in part.of_kind(HYPER)]
+
+    def compile(self, part: CapturedStep) -> MicroBatch:
+        """The function of one micro-batch: (parameters, buffers, inputs, hypers) flat, in order."""
+        overwrite = partial(write_over_dead_operands, owns_buffers=self.device.type == "cpu")
+        passes: Passes = (
+            ("leave images as they lie", leave_images_as_they_lie),
+            ("write over dead operands", overwrite),
+        )
+        if self.device.type == "cpu":
+            passes += (("differentiate by forward kernels", differentiate_by_forward_kernels),)
+        if self.is_wide:
+            passes = (("convert halves natively", convert_natively), *passes)
+        return self.executed(apply(part, passes, "host"))
+
+    def executed(self, part: CapturedStep) -> MicroBatch:
+        """The graph as a function, one ATen operation after another."""
+        return part.module().forward
+
+    def run(
+        self,
+        held: DeviceState,
+        inputs: Sequence[Sequence[Tensor]],
+        give: Callable[[int, list[Tensor]], None],
+    ) -> None:
+        """All micro-batches of a call, in order [iteration][accumulation][replica].
+
+        `give(number, outputs)` receives what forward returned for micro-batch `number`.
+        """
+        with torch.no_grad():
+            number = 0
+            for _ in range(self.n_iterations):
+                gradients = self.no_gradients()
+                for _ in range(self.n_accumulation):
+                    for replica in range(self.n_replicas):
+                        outputs, result = self.run_micro(held, replica, inputs[number])
+                        give(number, outputs)
+                        gradients.add(result)
+                        number += 1
+                if self.rule is not None:
+                    self.update(held, gradients)
+
+    def run_micro(
+        self, held: DeviceState, replica: int, inputs: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        buffers = held.buffers[replica]
+        results = self.micro(*self.arguments(held, replica, inputs))
+        self.store_buffers(buffers, self._written, [results[i] for i in self._places[BUFFER]])
+        for place, (_, slot) in zip(
+            self._places[INPUT], self.step.results_of_kind(INPUT), strict=True
+        ):
+            inputs[slot.index].copy_(results[place])
+        return (
+            [results[place] for place in self._places[OUTPUT]],
+            [results[place] for place in self._places[GRADIENT]],
+        )
+
+    def arguments(self, held: DeviceState, replica: int, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """What the function of a micro-batch takes."""
+        hypers = [held.hyper_tensors[i] for i in self._takes_hyper]
+        parameters = self._wide.of(held.parameters) if self.is_wide else held.parameters
+        return [*parameters, *held.buffers[replica], *inputs, *hypers]
+
+    def no_gradients(self) -> "Gradients":
+        """The sum, or mean, before the first micro-batch."""
+        if self.has_running_mean and self.rule is not None:
+            return RunningMean(self.rule.facts.accum_dtype, self._half_gradients)
+        return Gradients(self._half_gradients)
+
+    def store_buffers(
+        self, buffers: list[Tensor], written: Sequence[int], values: list[Tensor]
+    ) -> None:
+        """The new values of buffers; a program with fixed addresses copies them instead."""
+        for index, value in zip(written, values, strict=True):
+            buffers[index] = value
+
+    def update(self, held: DeviceState, found: "Gradients") -> None:
+        rule = self.rule
+        assert rule is not None, "only training updates"
+        if self.n_processes > 1:
+            found.replace(sum_over_processes(found.total))
+        gradients = found.scaled(self.gradient_scale * found.n_averaged)
+        trained, states = [held.parameters[i] for i in self.trained], held.states
+        next_scale = rule.next_loss_scale(gradients, held.hyper_tensors, states)
+        own = (trained, states)
+        if self.is_wide:
+            trained, states = self._wide.of(trained), self._wide.of(states)
+        update_in_place(rule, trained, gradients, states, held.hyper_tensors, held.hyper_floats)
+        if self.is_wide:
+            self._wide.store(own[0], trained)
+            self._wide.store(own[1], states)
+        if next_scale is not None:  # found before the update, which may overwrite gradients
+            held.set_loss_scale(next_scale)
+
+
+class Gradients:
+    """The sum over micro-batches. Those of one may be views, so they are not written.
+
+    Operations on lists of tensors are what torch's own optimisers use; its stubs hide them.
+    """
+
+    def __init__(self, are_halves: Sequence[bool] = ()) -> None:
+        self.total: list[Tensor] = []
+        self.n_averaged = 1  # by how many the total is divided already
+        self.is_own = False
+        self.are_halves = are_halves  # held as float32: every sum is rounded
+
+    def add(self, found: list[Tensor]) -> None:
+        if not self.total:
+            self.total = found
+        elif self.is_own:
+            torch._foreach_add_(self.total, found)  # pyright: ignore[reportPrivateImportUsage]
+            self._round(self.total)
+        elif found:
+            added = torch._foreach_add(self.total, found)  # pyright: ignore[reportPrivateImportUsage]
+            self.replace(list(added))
+
+    def replace(self, total: list[Tensor]) -> None:
+        """Another total, in memory of its own."""
+        self.total, self.is_own = total, True
+        self._round(total)
+
+    def scaled(self, factor: float) -> list[Tensor]:
+        if factor == 1 or not self.total:
+            return self.total
+        scaled = list(torch._foreach_mul(self.total, factor))  # pyright: ignore[reportPrivateImportUsage]
+        self._round(scaled)
+        return scaled
+
+    def _round(self, tensors: list[Tensor]) -> None:
+        for tensor, is_half in zip(tensors, self.are_halves, strict=False):
+            if is_half:
+                round_(tensor)
+
+
+class RunningMean(Gradients):
+    """mean + (gradient - mean) / n after each micro-batch, rounded to the accumulators' type."""
+
+    def __init__(self, dtype: torch.dtype, are_halves: Sequence[bool] = ()) -> None:
+        super().__init__(are_halves)
+        self.dtype, self.n, self.types = dtype, 0, []
+
+    def add(self, found: list[Tensor]) -> None:
+        self.n += 1
+        self.n_averaged = self.n
+        self.types = [gradient.dtype for gradient in found]
+        wide = [gradient.float() for gradient in found]
+        if self.n > 1:
+            pairs = zip(self.total, wide, strict=True)
+            wide = [mean + (gradient - mean) / self.n for mean, gradient in pairs]
+        self.total, self.is_own = [mean.to(self.dtype).float() for mean in wide], True
+
+    def scaled(self, factor: float) -> list[Tensor]:
+        """The mean in the types that the gradients have."""
+        means = [(mean * factor).to(self.dtype) for mean in self.total]
+        means = [mean.to(dtype) for mean, dtype in zip(means, self.types, strict=True)]
+        self._round(means)
+        return means
+
+
+def has_random(step: CapturedStep) -> bool:
+    """Whether the step draws random numbers."""
+    return any(
+        is_random(node) and not schema_name(node).startswith("aten::empty")
+        for node in step.graph.nodes
+        if node.op == "call_function"
+    )

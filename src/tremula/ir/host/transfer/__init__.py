@@ -1,0 +1,1 @@
+"""How inputs get from ordinary memory to a GPU while it computes."""

@@ -1,0 +1,76 @@
+"""SessionOptions and Patterns: every option exists, wrong names are errors, effects are said."""
+
+import pytest
+
+import popart
+from tremula.frontends.popart.options.options import NAMES
+from tremula.frontends.poptorch.options.popart import _POPART_NAMES
+
+
+def test_every_option_that_poptorch_passes_on():
+    """Each option that PopTorch hands to PopART by name is one of a session."""
+    given = {name.split(".")[0] for names in _POPART_NAMES.values() for name in names.split()}
+    methods = {"enableExplicitIR"}
+    assert given - methods <= set(NAMES)
+
+
+def test_defaults_and_names():
+    """Options have PopART's defaults; a misspelt one is an error that names the nearest."""
+    options = popart.SessionOptions()
+    assert options.accumulationFactor == 1
+    assert options.enableOutlining is True
+    assert options.virtualGraphMode == popart.VirtualGraphMode.Off
+    assert options.weightTensorLocationSettings.minElementsForReplicatedTensorSharding == 8192
+    with pytest.raises(AttributeError, match="did you mean 'enablePipelining'"):
+        options.enablePiplining = True
+    with pytest.raises(AttributeError, match="did you mean 'enablePipelining'"):
+        options.enablePiplining  # noqa: B018
+    with pytest.raises(popart.popart_exception, match="engineOptions is a dict"):
+        options.engineOptions = 3
+    assert repr(options) == "SessionOptions()"
+
+
+def test_options_write_through():
+    """Dicts and groups inside options are changed in place, for each object its own."""
+    options, other = popart.SessionOptions(), popart.SessionOptions()
+    options.engineOptions["debug.strict"] = "true"
+    options.automaticLossScalingSettings.enabled = True
+    options.enableExplicitIR(True)
+    assert other.engineOptions == {}
+    assert not other.automaticLossScalingSettings.enabled
+    assert options.useHostCopyOps
+    changed = {"engineOptions", "automaticLossScalingSettings", "useHostCopyOps",
+               "enableExplicitMainLoops", "explicitRecomputation"}  # fmt: skip
+    assert set(options.changed()) == changed
+
+
+def test_effects():
+    """Each option says what it changes, or that it is only kept."""
+    options = popart.SessionOptions()
+    kinds = {options.effect_of(name).partition(":")[0] for name in NAMES}
+    assert kinds == {
+        "results",
+        "the tile program",
+        "the session",
+        "kept; it changes neither results nor the tile program",
+    }
+    options.enableReplicatedGraphs, options.replicatedGraphCount = True, 4
+    assert options.getGlobalReplicationFactor() == 4
+
+
+def test_patterns():
+    """Patterns come by level, list, name and attribute; unknown ones are errors."""
+    assert popart.Patterns(popart.PatternsLevel.NoPatterns).enabled() == []
+    minimal, usual = popart.Patterns(popart.PatternsLevel.Minimal), popart.Patterns()
+    assert minimal.isPatternEnabled("MatMulOp")
+    assert not minimal.isPatternEnabled("OpToIdentity")
+    assert usual.OpToIdentity
+    assert not usual.isPatternEnabled("TiedGather")
+    assert popart.Patterns(["SplitOp"]).enabled() == ["SplitOp"]
+    usual.OpToIdentity = False
+    assert not usual.isPatternEnabled("OpToIdentity")
+    assert usual.enablePattern("TiedGather", True).TiedGather
+    with pytest.raises(popart.popart_exception, match="Unknown pattern 'Inplace'"):
+        usual.Inplace = False
+    with pytest.raises(popart.popart_exception, match="did you mean 'SplitOp'"):
+        popart.Patterns(["SplitOps"])

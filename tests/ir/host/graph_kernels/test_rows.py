@@ -1,0 +1,588 @@
+"""Graph networks by kernels over rows: the same numbers as PyTorch's, by ATen and as generated."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.ir.host.graph_kernels import triton_in_numpy
+from tests.ir.steps import captured
+from tremula.ir.host.graph_kernels import fuse, gluon_standing, kernels
+from tremula.ir.host.graph_kernels.fuse import fuse_rows
+from tremula.ir.host.graph_kernels.regions import EXACT, ROUNDED, STANDING_TILES, Limits
+from tremula.ir.host.graph_kernels.segments import segment_order
+from tremula.ir.optim.rules import rule_from
+from tremula.ir.passes import HOST_PASSES, apply
+from tremula.ir.passes.split import on_device
+from tremula.ir.step import GRADIENT, OUTPUT, CapturedStep
+
+N_NODES, N_EDGES, N_IN, N_GRAPHS = 24, 90, 16, 3
+row_kernel = torch.ops.tremula.row_kernel.default
+# No products in kernels, one of them, as many as fit over edges, and over nodes too.
+LIMITS = {
+    "no-products": EXACT,
+    "products": replace(EXACT, many_edges=1),
+    "chains": replace(ROUNDED, many_edges=1, few_nodes=0),
+    "chains-of-nodes": replace(ROUNDED, many_edges=1, few_nodes=1 << 20),
+}
+all_limits = pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
+
+
+def sum_into(index: Tensor, values: Tensor, n: int = N_NODES) -> Tensor:
+    """As PyG's `scatter` does."""
+    shape = (-1, *[1] * (values.dim() - 1))
+    zeros = values.new_zeros(n, *values.shape[1:])
+    return zeros.scatter_add_(0, index.view(shape).expand_as(values), values)
+
+
+def largest_of(index: Tensor, values: Tensor) -> Tensor:
+    zeros = values.new_zeros(N_NODES, *values.shape[1:])
+    index = index.view(-1, *[1] * (values.dim() - 1)).expand_as(values)
+    return zeros.scatter_reduce_(0, index, values, "amax", include_self=False)
+
+
+class Gin(nn.Module):
+    """A sum of neighbours, then a dense net."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(N_IN, 24), nn.ReLU(), nn.Linear(24, N_IN))
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, _d: Tensor) -> Tensor:
+        return self.net(x + sum_into(target, x.index_select(0, source)))
+
+
+class Gcn(nn.Module):
+    """Neighbours weighted by degrees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(N_IN, 20)
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        degree = sum_into(target, torch.ones_like(d)).clamp(min=1)
+        weight = degree[source].rsqrt() * degree[target].rsqrt()
+        return sum_into(target, self.linear(x)[source] * weight.view(-1, 1))
+
+
+class Sage(nn.Module):
+    """The mean of neighbours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(N_IN, N_IN)
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        n = sum_into(target, torch.ones_like(d)).clamp(min=1)
+        return self.linear(sum_into(target, x.index_select(0, source)) / n.view(-1, 1)).tanh()
+
+
+class Gat(nn.Module):
+    """Attention of four heads, a softmax over each node's edges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(N_IN, 32, bias=False)
+        self.from_source, self.from_target = (nn.Parameter(torch.randn(1, 4, 8)) for _ in range(2))
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, _d: Tensor) -> Tensor:
+        x = self.linear(x).view(-1, 4, 8)
+        score = (x * self.from_source).sum(-1)[source] + (x * self.from_target).sum(-1)[target]
+        score = nn.functional.leaky_relu(score, 0.2)
+        score = (score - largest_of(target, score.detach())[target]).exp()
+        score = score / (sum_into(target, score)[target] + 1e-16)
+        return sum_into(target, x[source] * score.unsqueeze(-1)).reshape(-1, 32)
+
+
+class Pna(nn.Module):
+    """Mean and deviation of messages from a dense layer over each edge."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(N_IN, 20)
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        message = self.linear(x[source] * x[target]).relu()
+        n = sum_into(target, torch.ones_like(d)).clamp(min=1).view(-1, 1)
+        mean = sum_into(target, message) / n
+        square = sum_into(target, message**2) / n
+        return torch.cat([mean, (square - mean**2).relu().add(1e-5).sqrt()], 1)
+
+
+class Filter(nn.Module):
+    """SchNet's: weights of messages are a net of the distance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(25, 32), nn.Softplus(), nn.Linear(32, N_IN))
+        self.register_buffer("offset", torch.linspace(0, 3, 25))
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        rays = torch.exp(-2.0 * (d.view(-1, 1) - self.offset.view(1, -1)) ** 2)
+        cut = 0.5 * (torch.cos(d) + 1)
+        return sum_into(target, x.index_select(0, source) * self.net(rays) * cut.view(-1, 1))
+
+
+class WideFilter(nn.Module):
+    """A filter of distances between places, with a layer whose gradient takes Hopper's units."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(25, 64), nn.Softplus(), nn.Linear(64, N_IN))
+        self.scale = nn.Linear(N_IN, 1)
+        self.register_buffer("offset", torch.linspace(0, 3, 25))
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        place = x[:, :3].contiguous()
+        apart = place.index_select(0, source) - place.index_select(0, target)
+        d = d + (apart * apart).sum(-1)
+        rays = torch.exp(-2.0 * (d.view(-1, 1) - self.offset.view(1, -1)) ** 2)
+        weights = self.net(rays) * torch.sigmoid(self.scale(x[source]))
+        return sum_into(target, x.index_select(0, source) * weights)
+
+
+class TallFilter(nn.Module):
+    """A filter of distances with two matrices whose gradients are summed where they are used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.widen = nn.Linear(N_IN, 64)
+        self.net = nn.Sequential(nn.Linear(25, 128), nn.Softplus(), nn.Linear(128, 64))
+        self.scale = nn.Linear(64, 1)
+        self.few = nn.Parameter(torch.randn(1, 8))
+        self.register_buffer("offset", torch.linspace(0, 3, 25))
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        x = self.widen(x)
+        rays = torch.exp(-2.0 * (d.view(-1, 1) - self.offset.view(1, -1)) ** 2)
+        few = (d.view(-1, 1) * self.few).exp().sum(-1, keepdim=True)
+        weights = self.net(rays) * torch.sigmoid(self.scale(x[source])) * few + d.view(-1, 1)
+        return sum_into(target, x.index_select(0, source) * weights * d.view(-1, 1)) / 16
+
+
+class CutFilter(nn.Module):
+    """As in SchNet: one kernel sums the gradients of both matrices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.widen = nn.Linear(N_IN, 64)
+        self.net = nn.Sequential(nn.Linear(25, 128), nn.Softplus(), nn.Linear(128, 64))
+        self.register_buffer("offset", torch.linspace(0, 3, 25))
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        x = self.widen(x)
+        rays = torch.exp(-2.0 * (d.view(-1, 1) - self.offset.view(1, -1)) ** 2)
+        cut = 0.5 * (torch.cos(d) + 1)
+        return sum_into(target, x.index_select(0, source) * self.net(rays) * cut.view(-1, 1)) / 16
+
+
+class TallGate(nn.Module):
+    """A net of both ends of an edge, whose norm and mean scale what it sends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.widen = nn.Linear(N_IN, 64)
+        self.first, self.second = nn.Linear(64, 100), nn.Linear(100, 64)
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        x = self.widen(x).tanh()
+        hidden = nn.functional.silu(self.first(x[source] * x[target]))
+        sent = self.second(hidden) * x[source]
+        scale = sent.norm(dim=-1, keepdim=True) + sent.mean(-1, keepdim=True) + d.view(-1, 1)
+        return sum_into(target, sent * scale) / 16
+
+
+class Gate(nn.Module):
+    """A message passed through a sigmoid of its edge's state, which goes on to the next layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.edge, self.node = nn.Linear(N_IN, N_IN), nn.Linear(N_IN, N_IN)
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        state = d.view(-1, 1) * x[source]
+        for _ in range(2):
+            state = state + nn.functional.silu(self.edge(state)) * x[target]
+            zeros = torch.zeros_like(x)
+            x = x + self.node(zeros.index_add(0, target, torch.sigmoid(state) * x[source]))
+        return x
+
+
+class WithLoss(nn.Module):
+    """A layer twice, a sum over each graph, a loss."""
+
+    def __init__(self, layer: type[nn.Module]):
+        super().__init__()
+        self.embed = nn.Embedding(5, N_IN, padding_idx=0)
+        self.layer = layer()
+        n_out = self.layer(*(example()[i] for i in (1, 2, 3, 4))).shape[1]
+        self.back = nn.Linear(n_out, N_IN)
+        self.readout = nn.Linear(n_out, 1)
+
+    def forward(
+        self, z: Tensor, x: Tensor, source: Tensor, target: Tensor, d: Tensor, graph: Tensor
+    ) -> Tensor:
+        x = self.embed(z) + x
+        x = self.back(self.layer(x, source, target, d)).tanh()
+        each = self.readout(self.layer(x, source, target, d))
+        sums = sum_into(graph, each, N_GRAPHS)
+        return nn.functional.mse_loss(sums, torch.ones_like(sums))
+
+
+def example(n_edges: int = N_EDGES) -> tuple[Tensor, ...]:
+    """Edges sorted by target, as loaders give them."""
+    random = torch.Generator().manual_seed(3)
+    target = torch.randint(0, N_NODES, (n_edges,), generator=random).sort().values
+    source = torch.randint(0, N_NODES, (n_edges,), generator=random)
+    return (
+        torch.randint(0, 5, (N_NODES,), generator=random),
+        torch.randn(N_NODES, N_IN, generator=random),
+        source,
+        target,
+        torch.rand(n_edges, generator=random) * 3 + 0.1,
+        torch.arange(N_NODES) * N_GRAPHS // N_NODES,
+    )
+
+
+LAYERS = (Gin, Gcn, Sage, Gat, Pna, Filter, Gate)
+
+
+def step_of(model: nn.Module, inputs: tuple[Tensor, ...]) -> CapturedStep:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = captured(model, *inputs, rule=rule_from(optimizer, model.named_parameters()))
+    return apply(step, HOST_PASSES, "host")
+
+
+def run(step: CapturedStep, model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    """The loss and the gradients."""
+    held = [*(p.detach() for p in model.parameters()), *model.buffers()]
+    rate = torch.tensor(0.1, device=inputs[0].device)
+    results = step.module().forward(*held, *inputs, rate)
+    kinds = (OUTPUT, GRADIENT)
+    return [r for slot, r in zip(step.outputs, results, strict=True) if slot.kind in kinds]
+
+
+def in_float64(model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        wide = model.double()
+        loss = wide(*(t.double() if t.is_floating_point() else t for t in inputs))
+        return [loss, *torch.autograd.grad(loss, list(wide.parameters()))]
+    finally:
+        torch.set_default_dtype(before)
+        model.float()
+
+
+def in_numpy(digest: str, inputs: list[Tensor], form: str = kernels.TILES) -> list[Tensor]:
+    """A kernel as it is written, for Triton with tiles of 32 rows; what it adds to is float32."""
+    kernel = kernels._kernels[digest]
+    results = [
+        np.zeros(shape, np.float32) if is_summed else torch.empty(shape, dtype=dtype).numpy()
+        for (shape, dtype), is_summed in zip(kernel.results, kernel.is_summed, strict=True)
+    ]
+    arguments = [*(tensor.contiguous().numpy() for tensor in inputs), *results]
+    if form in kernel.others:
+        sizes = {"BLOCK": 64, "WINDOW": 16, "num_warps": 4}
+        triton_in_numpy.run(kernel.others[form], arguments, 1, **sizes)
+    else:
+        n_programs = 2 if kernel.sums_over_rows else -(-kernel.n_rows // 32)
+        sizes = {"BLOCK": 32, "WINDOW": 16, "HOIST": False}
+        triton_in_numpy.run(kernel.text, arguments, n_programs, **sizes)
+    matches = zip(results, kernel.results, strict=True)
+    return [torch.from_numpy(result).to(dtype) for result, (_, dtype) in matches]
+
+
+def in_numpy_by_segments(digest: str, inputs: list[Tensor]) -> list[Tensor]:
+    """The same segment by segment, where there is such a text; five rows are many for one."""
+    kernel = kernels._kernels[digest]
+    if kernels.SEGMENTS not in kernel.others:
+        return in_numpy(digest, inputs)
+    results = [torch.zeros(shape) for shape, _ in kernel.results]
+    arguments = [tensor.contiguous().numpy() for tensor in (*inputs, *results)]
+    n_programs = results[0].shape[0] - (-kernel.n_rows // 5)
+    triton_in_numpy.run(kernel.others[kernels.SEGMENTS], arguments, n_programs, BLOCK=2, LONG=5)
+    return results
+
+
+@pytest.fixture(scope="module", params=LAYERS, ids=lambda layer: layer.__name__)
+def case(request: pytest.FixtureRequest) -> tuple[nn.Module, tuple[Tensor, ...], list[Tensor]]:
+    """A model, its inputs, and what PyTorch computes in float64."""
+    torch.manual_seed(0)
+    model, inputs = WithLoss(request.param), example()
+    return model, inputs, in_float64(model, inputs)
+
+
+@pytest.mark.slow
+@all_limits
+def test_kernels_compute_what_pytorch_computes(case: tuple, limits: Limits):
+    """Loss and all gradients, by ATen and by the text of each kernel, against float64."""
+    model, inputs, expected = case
+    fused = fuse_rows(step_of(model, inputs), torch.device("cpu"), limits)
+    calls = [node for node in fused.graph.nodes if node.target is row_kernel]
+    assert calls, "the sums of a graph network are kernels"
+    for result in (run(fused, model, inputs), run(_written(fused, calls), model, inputs)):
+        for value, right in zip(result, expected, strict=True):
+            torch.testing.assert_close(value.double(), right, rtol=1e-4, atol=1e-5)
+
+
+BY_SEGMENTS = replace(LIMITS["chains"], many_summed=1)
+# Layers whose sums are alone in their kernels.
+alone = pytest.mark.parametrize("layer", [Gin, Gcn, Sage], ids=lambda x: x.__name__)
+
+
+@pytest.mark.slow
+@alone
+def test_sums_segment_by_segment_are_the_same(layer: type[nn.Module]):
+    """Loss and all gradients with rows in the order of where they go, against float64."""
+    torch.manual_seed(0)
+    model, inputs = WithLoss(layer), example()
+    expected = in_float64(model, inputs)
+    fused = fuse_rows(step_of(model, inputs), torch.device("cpu"), BY_SEGMENTS)
+    calls = [node for node in fused.graph.nodes if node.target is row_kernel]
+    texts = [kernels._kernels[node.args[0]].others.get(kernels.SEGMENTS) for node in calls]
+    assert any(texts), "two layers sum by the same index"
+    result = run(_written(fused, calls, in_numpy_by_segments), model, inputs)
+    for value, right in zip(result, expected, strict=True):
+        torch.testing.assert_close(value.double(), right, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_in_the_order_of_where_they_go():
+    """Those that go nowhere are last, and equal ones stay in order."""
+    index = torch.tensor([3, 0, -1, 7, 3, 1, 0])
+    order, goes, starts = segment_order(index, 4, skipped=1, wraps=False)
+    assert order[: starts[-1]].tolist() == [1, 6, 0, 4]
+    assert goes.tolist() == [0, 0, 3, 3, 4, 4, 4]
+    assert starts.tolist() == [0, 2, 2, 2, 4]
+    order, _, starts = segment_order(index, 4, skipped=-1, wraps=True)
+    assert order[: starts[-1]].tolist() == [1, 6, 5, 0, 2, 4]
+
+
+@pytest.fixture
+def rounds_products() -> Iterator[None]:
+    """TF32, as scripts ask for it."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+GLUON_LAYERS = ((kernels.GLUON, Pna), (kernels.GLUON, WideFilter), (kernels.GLUON, Gate))
+STANDING_LAYERS = tuple((kernels.STANDING, x) for x in (TallFilter, CutFilter, TallGate))
+in_gluon = pytest.mark.parametrize(
+    ("form", "layer"), [*GLUON_LAYERS, *STANDING_LAYERS], ids=lambda x: getattr(x, "__name__", x)
+)
+STANDING = replace(STANDING_TILES, many_edges=1, few_nodes=0)
+# Edges: more than a matrix that a kernel multiplies by has rows, where that makes a difference.
+MANY = 300
+EDGES = {TallFilter: MANY, CutFilter: MANY}
+
+
+@pytest.mark.usefixtures("rounds_products")
+@in_gluon
+def test_kernels_in_gluon_compute_what_pytorch_computes(form: str, layer: type[nn.Module]):
+    """Loss and all gradients by the text in Gluon of each kernel that has one."""
+    torch.manual_seed(0)
+    model, inputs = WithLoss(layer), example(EDGES.get(layer, N_EDGES))
+    expected = in_float64(model, inputs)
+    limits = STANDING if form == kernels.STANDING else LIMITS["chains"]
+    fused = fuse_rows(step_of(model, inputs), torch.device("cpu"), limits)
+    calls = [node for node in fused.graph.nodes if node.target is row_kernel]
+    texts = [kernels._kernels[node.args[0]].others.get(form) for node in calls]
+    assert any(texts), "kernels with products have such a text"
+    if layer is WideFilter:
+        assert any("d_r" in text for text in texts if text), "a gradient of a matrix, too"
+    for node in calls:
+        node.kwargs = {"form": form}
+    result = run(_written(fused, calls), model, inputs)
+    for value, right in zip(result, expected, strict=True):
+        torch.testing.assert_close(value.double(), right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("rounds_products")
+@pytest.mark.parametrize("can_stand", [True, False])
+def test_kernels_hold_all_gradients_only_where_they_can_stand(
+    can_stand: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """With the units of Hopper; a step with a kernel that cannot stand leaves some to cuBLAS."""
+    every = replace(STANDING_TILES, many_edges=1)
+    monkeypatch.setattr(fuse, "has_units", lambda _device: True)
+    monkeypatch.setattr(fuse, "STANDING_TILES", every)
+    if not can_stand:  # its tiles do not fit shared memory
+        monkeypatch.setattr(gluon_standing, "_MOST_SHARED", 0)
+    step = step_of(WithLoss(CutFilter), example(MANY))
+    result = fuse._limits(step, "tf32", torch.device("cpu"))
+    assert result == (every if can_stand else ROUNDED)
+
+
+def _written(fused: CapturedStep, calls: list, target: Callable = in_numpy) -> CapturedStep:
+    for node in calls:
+        node.target = target
+    return fused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layer", [Filter, Gat], ids=lambda layer: layer.__name__)
+def test_halves_are_rounded_when_they_are_stored(layer: type[nn.Module]):
+    """Models of halves: sums and intermediate values are float32, results are halves."""
+    torch.manual_seed(0)
+    model, inputs = WithLoss(layer), example()
+    expected = in_float64(model, inputs)
+    model = model.half()
+    halves = tuple(t.half() if t.is_floating_point() else t for t in inputs)
+    fused = fuse_rows(step_of(model, halves), torch.device("cpu"), LIMITS["chains"])
+    calls = [node for node in fused.graph.nodes if node.target is row_kernel]
+    _, *gradients = run(_written(fused, calls), model, halves)
+    for value, right in zip(gradients, expected[1:], strict=True):
+        assert value.dtype is torch.float16
+        scale = float(right.abs().max()) + 1e-2
+        torch.testing.assert_close(value.double(), right, rtol=0, atol=3e-2 * scale)
+
+
+@pytest.mark.slow
+def test_no_sum_into_segments_is_left_to_aten(case: tuple):
+    """Every scatter_add, index_add and accumulating index_put is part of a kernel."""
+    model, inputs, _ = case
+    fused = fuse_rows(step_of(model, inputs), torch.device("cpu"))
+    names = {str(node.target) for node in fused.graph.nodes}
+    left = {"aten.scatter_add.default", "aten.index_add.default", "aten.index_put.default"}
+    assert not names & left
+
+
+def test_equal_layers_are_one_kernel():
+    """Two layers of a model have the same text, so that it is compiled and timed once."""
+    torch.manual_seed(0)
+    model = WithLoss(Filter)
+    fused = fuse_rows(step_of(model, example()), torch.device("cpu"))
+    digests = [node.args[0] for node in fused.graph.nodes if node.target is row_kernel]
+    assert len(set(digests)) < len(digests)
+
+
+def test_other_steps_are_left_alone():
+    """A model without sums into segments has no kernels of ours."""
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return nn.functional.mse_loss(self.model(x), y)
+
+    step = step_of(Loss(), (torch.randn(64, 8), torch.randn(64, 4)))
+    before = str(step.graph)
+    assert str(fuse_rows(step, torch.device("cpu")).graph) == before
+
+
+def test_a_row_outside_its_table_is_not_a_number():
+    """A wrong index shows in the loss instead of reading other memory."""
+    model, inputs = WithLoss(Gin), list(example())
+    inputs[2] = inputs[2].clone()
+    inputs[2][0] = N_NODES + 5
+    fused = fuse_rows(step_of(model, tuple(inputs)), torch.device("cpu"))
+    calls = [node for node in fused.graph.nodes if node.target is row_kernel]
+    loss = run(_written(fused, calls), model, tuple(inputs))[0]
+    assert torch.isnan(loss)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@all_limits
+def test_triton_computes_what_pytorch_computes(case: tuple, limits: Limits):
+    """Loss and all gradients on a GPU in full float32, against float64."""
+    torch.set_float32_matmul_precision("highest")
+    model, inputs, expected = case
+    device = torch.device("cuda")
+    step = on_device(step_of(model, inputs), device)
+    fused = fuse_rows(step, device, limits)
+    on_gpu = tuple(tensor.to(device) for tensor in inputs)
+    result = run(fused, model.to(device), on_gpu)
+    model.cpu()
+    for value, right in zip(result, expected, strict=True):
+        torch.testing.assert_close(value.cpu().double(), right, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("skipped", "wraps"), [(-1, False), (3, False), (-1, True)])
+def test_rows_are_ordered_by_counting(skipped: int, wraps: bool):
+    """On a GPU rows go where sorting puts them; within a segment in any order."""
+    index = torch.randint(-4, 70, (5000,), generator=torch.Generator().manual_seed(1))
+    order, goes, starts = segment_order(index, 64, skipped, wraps)
+    ordered = torch.ops.tremula.segment_order.default(index.cuda(), 64, skipped, wraps)
+    result, found_goes, found_starts = (tensor.cpu() for tensor in ordered)
+    torch.testing.assert_close((found_goes, found_starts), (goes, starts))
+    for begin, end in itertools.pairwise(starts):
+        assert sorted(result[begin:end].tolist()) == sorted(order[begin:end].tolist())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("launch", kernels._BY_SEGMENTS, ids=lambda x: f"rows-{x.block}")
+@alone
+def test_triton_sums_segment_by_segment(
+    layer: type[nn.Module], launch: kernels.Launch, monkeypatch: pytest.MonkeyPatch
+):
+    """Every way to cut such a kernel, on a GPU, against float64."""
+    torch.set_float32_matmul_precision("highest")
+    torch.manual_seed(0)
+    model, inputs = WithLoss(layer), example()
+    expected = in_float64(model, inputs)
+    device = torch.device("cuda")
+    fused = fuse_rows(on_device(step_of(model, inputs), device), device, BY_SEGMENTS)
+    digests = {node.args[0] for node in fused.graph.nodes if node.target is row_kernel}
+    result = [kernels._kernels[digest] for digest in digests]
+    cut = [kernel for kernel in result if kernels.SEGMENTS in kernel.others]
+    assert cut, "two layers sum by the same index"
+    monkeypatch.setattr(kernels, "_LONG", 4)  # most segments have more rows
+    for kernel in cut:
+        kernel.launch = launch
+    on_gpu = tuple(tensor.to(device) for tensor in inputs)
+    result = run(fused, model.to(device), on_gpu)
+    for kernel in cut:
+        kernel.launch = None
+    model.cpu()
+    for value, right in zip(result, expected, strict=True):
+        torch.testing.assert_close(value.cpu().double(), right, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.usefixtures("rounds_products")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["tf32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("launch", "layer"),
+    [
+        *itertools.product(kernels._IN_GLUON, (Pna, WideFilter, Gate)),
+        *itertools.product(kernels._STANDING, (TallFilter, CutFilter, TallGate)),
+    ],
+    ids=lambda x: getattr(x, "__name__", None) or f"{x.form}-{x.block}-{x.n_warps}",
+)
+def test_gluon_computes_what_pytorch_computes(
+    layer: type[nn.Module], launch: kernels.Launch, dtype: torch.dtype
+):
+    """Every way to cut a kernel of Gluon's, in TF32 and in bfloat16, against float64."""
+    if torch.cuda.get_device_capability()[0] != kernels._HOPPER:
+        pytest.skip("needs a GPU of Hopper's kind")
+    torch.manual_seed(0)
+    model, inputs = WithLoss(layer), example(EDGES.get(layer, N_EDGES))
+    expected = in_float64(model, inputs)
+    device = torch.device("cuda")
+    model = model.to(dtype)
+    given = tuple(t.to(dtype) if t.is_floating_point() else t for t in inputs)
+    step = on_device(step_of(model, given), device)
+    limits = STANDING if launch.form == kernels.STANDING else LIMITS["chains"]
+    fused = fuse_rows(step, device, limits)
+    digests = {node.args[0] for node in fused.graph.nodes if node.target is row_kernel}
+    cut = [kernels._kernels[d] for d in digests if launch.form in kernels._kernels[d].others]
+    assert cut, "kernels with products have such a text"
+    for kernel in cut:
+        kernel.launch = launch
+    result = run(fused, model.to(device), tuple(tensor.to(device) for tensor in given))
+    for kernel in cut:
+        kernel.launch = None
+    most = 5e-3 if dtype is torch.float32 else 0.25  # a root in Pna makes small errors large
+    for value, right in zip(result, expected, strict=True):
+        size = right.detach().norm() + 1e-3
+        assert float((value.cpu().double() - right.detach()).norm() / size) < most

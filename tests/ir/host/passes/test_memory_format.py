@@ -1,0 +1,59 @@
+"""Images lie in memory as they come, and gradients of convolutions are what PyTorch computes."""
+
+import pytest
+import torch
+from torch import fx
+
+from tremula.ir.host.passes.memory_format import (
+    leave_images_as_they_lie,
+    plain_convolution_gradients,
+)
+from tremula.ir.step import INPUT, OUTPUT, CapturedStep, Slot
+
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize(
+    ("kernel", "padding"), [((3, 3), [1, 1]), ((2, 3), [0, 2]), ((1, 1), [0] * 2)]
+)
+def test_gradients_are_those_of_the_backward_kernel(kernel, padding):
+    """Of the image and of the weight, for kernels with and without padding."""
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randn(2, 3, 6, 5, generator=generator)
+    weight = torch.randn(4, 3, *kernel, generator=generator)
+    gradient = torch.randn_like(torch.conv2d(image, weight, padding=padding))
+    rest = ([0], [1, 1], padding, [1, 1], False, [0, 0], 1, [True, True, False])
+    theirs = aten.convolution_backward.default(gradient, image, weight, *rest)
+    ours = plain_convolution_gradients(gradient, image, weight, *rest)
+    torch.testing.assert_close(ours[0], theirs[0])
+    torch.testing.assert_close(ours[1], theirs[1])
+
+
+def test_copies_that_only_change_the_order_are_dropped():
+    """Keras's copies around a pooling and a convolution go; values stay."""
+
+    def pooled(pixels, weight):
+        image = aten.clone.default(
+            aten.permute.default(pixels, [0, 3, 1, 2]), memory_format=torch.contiguous_format
+        )
+        small = aten.max_pool2d_with_indices.default(image, [2, 2], [2, 2])[0]
+        again = aten.clone.default(small, memory_format=torch.channels_last)
+        matches = aten.convolution.default(
+            again, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1
+        )
+        flat = aten.clone.default(
+            aten.permute.default(matches, [0, 2, 3, 1]), memory_format=torch.contiguous_format
+        )
+        return aten._unsafe_view.default(flat, [2, 8])
+
+    pixels, weight = torch.randn(2, 6, 6, 3), torch.randn(2, 3, 2, 2)
+    graph = fx.experimental.proxy_tensor.make_fx(pooled)(pixels, weight).graph
+    result = graph.output_node().args[0]
+    graph.output_node().args = ([result],)
+    slots = tuple(Slot(INPUT, i, f"input{i}") for i in range(2))
+    step = CapturedStep(graph, {}, slots, (Slot(OUTPUT, 0, "out"),), ())
+    before = step.module()(pixels, weight)[0]
+    step = leave_images_as_they_lie(step)
+    step.graph.lint()
+    assert not [node for node in step.graph.nodes if node.target is aten.clone.default]
+    torch.testing.assert_close(step.module()(pixels, weight)[0], before)

@@ -1,0 +1,235 @@
+"""What programs on a GPU are made of: streams, draws, layouts, transfers; and the choice of one."""
+
+import copy
+import gc
+import threading
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import poptorch
+from tests.ir.steps import captured, training_step
+from tremula.ir.host.passes.random_masks import can_draw_first, draw_first, draws, without_draws
+from tremula.ir.host.passes.strides import image_format, let_strides_be_free
+from tremula.ir.host.programs import fastest
+from tremula.ir.host.programs.compile_isolation import others_undisturbed
+from tremula.ir.host.programs.cuda_graph import side_by_side
+from tremula.ir.host.programs.streams import stream_of_nodes
+from tremula.ir.host.transfer.input_prefetch import announce, follower
+from tremula.ir.host.transfer.staging import Staging
+from tremula.ir.passes import HOST_PASSES, apply
+from tremula.ir.settings import configured
+from tremula.ir.step import CapturedStep
+
+CPU = torch.device("cpu")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+class Dropping(nn.Module):
+    """Two layers that drop some of their values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Linear(8, 16), nn.Dropout(0.3), nn.Tanh(), nn.Linear(16, 4), nn.Dropout(0.2)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.mse_loss(self.net(x), torch.zeros_like(x[:, :4]))
+
+
+def dropping() -> tuple[Dropping, CapturedStep, list[Tensor]]:
+    torch.manual_seed(0)
+    model, x = Dropping(), torch.randn(6, 8)
+    step = apply(training_step(model, x), HOST_PASSES, "host")
+    return model, step, [*(p.detach() for p in model.parameters()), x, torch.tensor(0.1)]
+
+
+def test_masks_drawn_first_are_drawn_in_the_same_order():
+    """Moved to the front, and as inputs of the rest, masks are those of the step as it was."""
+    _, step, arguments = dropping()
+    torch.manual_seed(5)
+    expected = step.module().forward(*arguments)
+    assert can_draw_first(step)
+    first = draw_first(step, CPU)
+    torch.manual_seed(5)
+    torch.testing.assert_close(first.module().forward(*arguments), expected, rtol=0, atol=0)
+    rest, drawing = without_draws(first)
+    assert not draws(rest)
+    torch.manual_seed(5)
+    result = rest.module().forward(*arguments, *drawing())
+    torch.testing.assert_close(result, expected, rtol=0, atol=0)
+
+
+def test_a_step_that_draws_normal_numbers_keeps_its_order():
+    """Only masks depend on nothing but a shape."""
+    step = apply(captured(lambda x: x + torch.randn_like(x), torch.ones(4)), HOST_PASSES, "host")
+    assert not can_draw_first(step)
+
+
+def test_every_operation_has_a_stream_and_gradients_of_weights_have_their_own():
+    """A stream for each launch; what nothing waits for does not delay what follows."""
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(4)))
+
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.mse_loss(self.model(x), x)
+
+    step = apply(training_step(Loss(), torch.randn(6, 8)), HOST_PASSES, "host")
+    streams = stream_of_nodes(step.graph)
+    products = [n for n in step.graph.nodes if n.target is torch.ops.aten.mm.default]
+    assert len({streams[node] for node in products}) > 1
+    assert set(stream_of_nodes(step.graph, 1).values()) == {0}
+
+
+def test_slices_of_one_tensor_are_one_transfer():
+    """Micro-batches side by side are seen as one tensor; others are not."""
+    whole = torch.arange(24.0).reshape(6, 4)
+    together = side_by_side(list(whole.split(2)))
+    assert together is not None
+    assert torch.equal(together, whole.reshape(3, 2, 4))
+    assert together.data_ptr() == whole.data_ptr()
+    first, second, third = whole.split(2)
+    assert side_by_side([first, third, second]) is None
+    assert side_by_side([first, second.clone(), third]) is None
+    assert side_by_side([whole.t()[:2], whole.t()[2:]]) is None
+
+
+def test_images_have_channels_last_on_a_gpu_only():
+    """Steps with convolutions of images; other steps and other devices stay as they are."""
+    conv, x = nn.Conv2d(3, 4, 3), torch.randn(2, 3, 8, 8)
+    step = apply(captured(conv, x), HOST_PASSES, "host")
+    assert image_format(step, torch.device("cuda")) is torch.channels_last
+    assert image_format(step, CPU) is torch.preserve_format
+    dense = apply(captured(nn.Linear(3, 2), torch.randn(4, 3)), HOST_PASSES, "host")
+    assert image_format(dense, torch.device("cuda")) is torch.preserve_format
+
+
+def test_views_become_reshapes():
+    """A channels-last tensor cannot be viewed as a list of rows, but reshaped."""
+    conv, x = nn.Conv2d(3, 4, 3), torch.randn(2, 3, 8, 8)
+    step = captured(lambda x, w: torch.conv2d(x, w).view(2, -1), x, conv.weight.detach())
+    run = let_strides_be_free(apply(step, HOST_PASSES, "host")).module().forward
+    weight = conv.weight.detach().to(memory_format=torch.channels_last)
+    (result,) = run(x.to(memory_format=torch.channels_last), weight)
+    expected = torch.conv2d(x, conv.weight).reshape(2, -1)
+    torch.testing.assert_close(result, expected.detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_two_programs_agree_within_rounding_only():
+    """NaN agrees with NaN, and with nothing else."""
+    a, nan = torch.tensor([1.0, 2.0]), torch.tensor([1.0, float("nan")])
+    assert fastest._agree([a, torch.arange(3)], [a * 1.001, torch.arange(3)])
+    assert fastest._agree([nan], [nan.clone()])
+    assert not fastest._agree([a], [a * 1.1])
+    assert not fastest._agree([a], [nan])
+    assert not fastest._agree([nan], [a])
+
+
+def test_what_follows_a_tensor_is_known_while_both_live():
+    """By where it lies: slices find it, too; other shapes and types, and dead tensors, do not."""
+    first, second = torch.arange(6.0), torch.arange(6.0) + 6
+    assert follower(first) is None
+    announce([(first, second)])
+    result = follower(first.view(2, 3))
+    assert result is not None
+    assert torch.equal(result, second.view(2, 3))
+    assert follower(first[:4]) is None
+    announce([(first, second.int())])
+    assert follower(first) is None
+    announce([(first, second)])
+    del second, result
+    gc.collect()
+    assert follower(first) is None
+
+
+@needs_gpu
+def test_the_inputs_of_the_next_call_are_fetched_while_one_runs():
+    """What was announced is not transferred again, unless it changed; results are the same."""
+
+    class Twice(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * x
+
+    batches = [torch.full((4, 3), float(i)).pin_memory() for i in range(4)]
+    options = poptorch.Options().deviceIterations(2)
+    with configured(host="cuda-graph", device="cuda"):
+        model = poptorch.inferenceModel(Twice(), options)
+        for number, batch in enumerate(batches):
+            announce(zip(batches[number : number + 1], batches[number + 1 :], strict=False))
+            if number == 3:
+                batch.add_(1)  # after it was fetched
+            assert torch.equal(model(batch), 2 * batch)
+    assert model._compiled.core.session.program._ahead.n_taken == 2
+
+
+def test_a_thread_that_compiles_does_not_set_generators_back():
+    """What another thread draws meanwhile stays drawn; afterwards PyTorch is as it was."""
+    before = torch.random.set_rng_state
+    drawn, may_end = threading.Event(), threading.Event()
+
+    def compile_meanwhile() -> None:
+        with others_undisturbed():
+            kept = torch.random.get_rng_state()
+            drawn.set()
+            may_end.wait()
+            torch.random.set_rng_state(kept)
+
+    torch.manual_seed(1)
+    expected = torch.rand(4)
+    torch.manual_seed(1)
+    thread = threading.Thread(target=compile_meanwhile)
+    thread.start()
+    drawn.wait()
+    result = [torch.rand(2)]
+    torch.random.set_rng_state(torch.random.get_rng_state())  # others may
+    may_end.set()
+    thread.join()
+    result.append(torch.rand(2))
+    torch.testing.assert_close(torch.cat(result), expected, rtol=0, atol=0)
+    assert torch.random.set_rng_state is before
+
+
+@needs_gpu
+@pytest.mark.filterwarnings("default")  # Inductor's own imports warn
+def test_auto_settles_on_a_backend_without_changing_results(monkeypatch: pytest.MonkeyPatch):
+    """Losses of a model with dropout are the same whether or not it is compiled on the way."""
+    torch.manual_seed(0)
+    start, x = Dropping(), torch.randn(64, 8)
+
+    def trained(patience_s: float, n_calls: int = 0) -> list[float]:
+        monkeypatch.setattr(fastest, "_PATIENCE_S", patience_s)
+        model = copy.deepcopy(start)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        options = poptorch.Options().randomSeed(3)
+        with configured(host="auto", device="cuda"):
+            training = poptorch.trainingModel(model, options, optimizer)
+            losses = [training(x).item()]
+        program = training._compiled.core.session.program
+        while len(losses) < n_calls or not (n_calls or program.backend):
+            losses.append(training(x).item())
+        return losses + [training(x).item() for _ in range(5)]
+
+    compiled = trained(0.0)
+    plain = trained(float("inf"), len(compiled) - 5)
+    torch.testing.assert_close(compiled, plain, rtol=1e-3, atol=1e-5)
+
+
+@needs_gpu
+def test_inputs_travel_by_pieces():
+    """What is copied is what was there at the time of the call, call after call."""
+    staging = Staging()
+    source = torch.arange(3_000_001, dtype=torch.float32)
+    for turn in range(3):
+        target = torch.empty(3_000_001, device="cuda")
+        source += turn
+        expected = source.clone()
+        staging.copy(0, source, target)
+        source.zero_()
+        torch.testing.assert_close(target.cpu(), expected, rtol=0, atol=0)
+        source.copy_(expected)
