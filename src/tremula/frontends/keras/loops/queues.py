@@ -47,7 +47,8 @@ class IPUInfeedQueue:
             if len(result) == n_batches:
                 return result
         raise refuse(
-            f"a loop of {n_batches} rounds met the end of its data set after {len(result)} batches.",
+            f"a loop of {n_batches} rounds met the end of its data set after {len(result)}"
+            " batches.",
             hint="repeat() the data set, or run fewer rounds",
         )
 

@@ -231,8 +231,8 @@ def _check_classes(model: nn.Module, owner: Owner) -> None:
                 )
             if result is not cls:
                 raise createPoptorchError(
-                    f"The {word} {held.name} is a {result.__module__}.{result.__qualname__}: a model "
-                    f"to be trained must hold plain {cls.__module__}.{cls.__qualname__}s"
+                    f"The {word} {held.name} is a {result.__module__}.{result.__qualname__}: a "
+                    f"model to be trained must hold plain {cls.__module__}.{cls.__qualname__}s"
                 )
 
 

@@ -65,8 +65,10 @@ def infer(
     for tolerance in tolerances:
         result = inference.run(observed, tolerance, wanted, low=low, high=high)
         settings.show(
-            f"within {tolerance:g}: {len(result.distances):,} of {result.n_simulated:,} simulations,"
-            f" left after {result.n_days / result.n_simulated:.0f} of {len(observed)} days on average"
+            f"within {tolerance:g}: {len(result.distances):,} of {result.n_simulated:,}"
+            " simulations,"
+            f" left after {result.n_days / result.n_simulated:.0f} of {len(observed)} days"
+            " on average"
         )
         stages.append(result)
         low, high = box(result.parameters)
