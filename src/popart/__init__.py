@@ -1,40 +1,16 @@
 """popart: ONNX graphs built, run, trained and costed. Names only; the code is in tremula.frontends.
 
-Choices that PopTorch's options share are here at once; all others load when they are first used,
-since they need the package onnx (`pip install tremula[onnx]`).
+Enumerations and the log are here at once. All other names load when they are first used: graphs and
+sessions need the package onnx (`pip install 'tremula[onnx]'`), options and devices do not.
 """
 
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from tremula.base.errors import suggest as _suggest
-from tremula.frontends.popart.enums import (
-    AccumulateOuterFragmentSchedule,
-    AutodiffStitchStrategy,
-    BatchSerializationBatchSchedule,
-    BatchSerializationMethod,
-    BatchSerializationTransformContext,
-    DeviceConnectionType,
-    DotCheck,
-    ExecutionPhaseIOSchedule,
-    ExecutionPhaseSchedule,
-    GradientTensorTrackingMethod,
-    Instrumentation,
-    MeanReductionStrategy,
-    MergeVarUpdateType,
-    PatternsLevel,
-    RecomputationType,
-    RecomputeType,
-    ReductionType,
-    ReplicatedTensorSharding,
-    SubgraphCopyingStrategy,
-    SyncPattern,
-    SyntheticDataMode,
-    TensorStorage,
-    TileSet,
-    VariableRetrievalMode,
-    VirtualGraphMode,
-)
+from tremula.base.requirements import require as _require
+from tremula.frontends.popart import enums as _enums
+from tremula.frontends.popart.enums import *  # noqa: F403 - all its names are public
 from tremula.frontends.popart.logging import Logger, getLogger
 
 if _TYPE_CHECKING:
@@ -44,7 +20,6 @@ if _TYPE_CHECKING:
     from tremula.frontends.popart.data_settings import InputSettings as InputSettings
     from tremula.frontends.popart.devices import DeviceInfo as DeviceInfo
     from tremula.frontends.popart.devices import DeviceManager as DeviceManager
-    from tremula.frontends.popart.graph_enums import *  # noqa: F403 - all its names are ours
     from tremula.frontends.popart.groups import CommGroup as CommGroup
     from tremula.frontends.popart.groups import VariableSettings as VariableSettings
     from tremula.frontends.popart.locations import TensorLocation as TensorLocation
@@ -75,11 +50,6 @@ _LATER = {
     "data_flow": "AnchorReturnType DataFlow",
     "data_settings": "InputSettings",
     "devices": "DeviceInfo DeviceManager",
-    "graph_enums": """
-        AdamMode AdaptiveMode AnchorReturnTypeId CollectiveOperator CommGroupType DataType
-        DeviceSelectionCriterion DeviceType ExchangeStrategy InitType IrSerializationFormat
-        ReplicatedStreamMode ScatterReduction SGDAccumulatorAndMomentum WeightDecayMode
-    """,
     "exceptions": """
         OutOfMemoryException poplar_exception poplar_runtime_error poplibs_exception
         popart_exception popart_internal_exception popart_runtime_error
@@ -129,49 +99,16 @@ _LATER = {
 _MODULE_OF = {name: module for module, names in _LATER.items() for name in names.split()}
 
 
-__all__ = [  # noqa: PLE0604 - the names of a table
-    "AccumulateOuterFragmentSchedule",
-    "AutodiffStitchStrategy",
-    "BatchSerializationBatchSchedule",
-    "BatchSerializationMethod",
-    "BatchSerializationTransformContext",
-    "DeviceConnectionType",
-    "DotCheck",
-    "ExecutionPhaseIOSchedule",
-    "ExecutionPhaseSchedule",
-    "GradientTensorTrackingMethod",
-    "Instrumentation",
-    "Logger",
-    "MeanReductionStrategy",
-    "MergeVarUpdateType",
-    "PatternsLevel",
-    "RecomputationType",
-    "RecomputeType",
-    "ReductionType",
-    "ReplicatedTensorSharding",
-    "SubgraphCopyingStrategy",
-    "SyncPattern",
-    "SyntheticDataMode",
-    "TensorStorage",
-    "TileSet",
-    "VariableRetrievalMode",
-    "VirtualGraphMode",
-    "getLogger",
-    *_MODULE_OF,
-]
+__all__ = [*_enums.__all__, "Logger", "getLogger", *_MODULE_OF]  # noqa: PLE0604 - a table's names
 
 
 def __getattr__(name: str) -> object:
     if name in _MODULE_OF:
         try:
             return getattr(_import_module(_API + _MODULE_OF[name]), name)
-        except ModuleNotFoundError as error:
-            if error.name != "onnx":
-                raise
-            raise ModuleNotFoundError(
-                "PopART builds and reads ONNX models, and the package onnx is not installed:"
-                " pip install tremula[onnx]"
-            ) from error
+        except ModuleNotFoundError:
+            _require("PopART", "onnx")
+            raise
     advice = "" if name.startswith("_") else f": {_suggest(name, __all__)}"
     raise AttributeError(f"module 'popart' has no attribute {name!r}{advice}")
 

@@ -1,37 +1,6 @@
 """poptorch.enums: the enumerations."""
 
-from tremula.frontends.poptorch.enums import (
-    AutoStage,
-    CommGroupType,
-    ConnectionType,
-    DataLoaderMode,
-    HalfFloatCastingBehavior,
-    Liveness,
-    MatMulSerializationMode,
-    MeanReductionStrategy,
-    MultiConvPlanType,
-    OutputMode,
-    OverlapMode,
-    ReductionType,
-    SharingStrategy,
-    SyncPattern,
-    VariableRetrievalMode,
-)
+from tremula.frontends.poptorch import enums as _enums
+from tremula.frontends.poptorch.enums import *  # noqa: F403 - all its names are public
 
-__all__ = [
-    "AutoStage",
-    "CommGroupType",
-    "ConnectionType",
-    "DataLoaderMode",
-    "HalfFloatCastingBehavior",
-    "Liveness",
-    "MatMulSerializationMode",
-    "MeanReductionStrategy",
-    "MultiConvPlanType",
-    "OutputMode",
-    "OverlapMode",
-    "ReductionType",
-    "SharingStrategy",
-    "SyncPattern",
-    "VariableRetrievalMode",
-]
+__all__ = _enums.__all__

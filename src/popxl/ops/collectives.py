@@ -1,6 +1,6 @@
 """popxl.ops.collectives: operations over replicas."""
 
-from tremula.frontends.popart.graph_enums import CommGroupType
+from tremula.frontends.popart.enums import CommGroupType
 from tremula.frontends.popart.groups import CommGroup
 from tremula.frontends.popxl.ops.collectives import (
     all_reduce,

@@ -1,9 +1,5 @@
 """PopTorch Geometric: graphs of PyTorch Geometric in batches of one size, as static programs."""
 
-from importlib.util import find_spec
+from tremula.base.requirements import require
 
-if find_spec("torch_geometric") is None:
-    raise ImportError(
-        "PopTorch Geometric needs PyTorch Geometric, which is not installed: "
-        "pip install 'tremula[geometric]'"
-    )
+require("PopTorch Geometric", "geometric")

@@ -1,9 +1,5 @@
 """Optimum Graphcore: transformers' trainers, pipelines and generation, on PopTorch."""
 
-from importlib.util import find_spec
+from tremula.base.requirements import require
 
-if find_spec("transformers") is None or find_spec("accelerate") is None:
-    raise ImportError(
-        "optimum.graphcore needs transformers and accelerate, which are not installed: "
-        "pip install 'tremula[optimum]'"
-    )
+require("optimum.graphcore", "optimum")

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from tremula.frontends.popart.enums import TileSet
+from tremula.frontends.popart.enums import AnchorReturnTypeId, ExchangeStrategy, TileSet
 from tremula.frontends.popart.exceptions import popart_exception
-from tremula.frontends.popart.graph_enums import AnchorReturnTypeId, ExchangeStrategy
 
 _KINDS = {kind.name.upper(): kind for kind in AnchorReturnTypeId}
 

@@ -1,7 +1,6 @@
 """How an input moves: to which tiles, when, and whether replicas share it."""
 
-from tremula.frontends.popart.enums import TileSet
-from tremula.frontends.popart.graph_enums import ExchangeStrategy, ReplicatedStreamMode
+from tremula.frontends.popart.enums import ExchangeStrategy, ReplicatedStreamMode, TileSet
 
 
 class InputSettings:

@@ -7,9 +7,13 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from tremula.base.errors import suggest
-from tremula.frontends.popart.enums import DeviceConnectionType, SyncPattern
+from tremula.frontends.popart.enums import (
+    DeviceConnectionType,
+    DeviceSelectionCriterion,
+    DeviceType,
+    SyncPattern,
+)
 from tremula.frontends.popart.exceptions import popart_errors, popart_exception
-from tremula.frontends.popart.graph_enums import DeviceSelectionCriterion, DeviceType
 from tremula.frontends.shared.device_lease import HeldDevice, hold
 from tremula.ir.settings import host_settings
 from tremula.poplar.target import IPUModel

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from tremula.frontends.popart.enums import VariableRetrievalMode
+from tremula.frontends.popart.enums import CommGroupType, VariableRetrievalMode
 from tremula.frontends.popart.exceptions import popart_exception
-from tremula.frontends.popart.graph_enums import CommGroupType
 from tremula.ir.run.replica_groups import Grouping
 
 

@@ -7,8 +7,8 @@ import onnx
 from onnx import TensorProto
 
 from tremula.base.errors import suggest
+from tremula.frontends.popart.enums import DataType
 from tremula.frontends.popart.exceptions import popart_exception
-from tremula.frontends.popart.graph_enums import DataType
 
 # PopART's name of a type -> NumPy's; those that scripts can hold in arrays.
 NUMPY_TYPES: dict[str, np.dtype] = {

@@ -1,8 +1,5 @@
 """The PopTorch API: options, data, blocks, optimisers and the executor of wrapped models."""
 
-from importlib.util import find_spec
+from tremula.base.requirements import require
 
-if find_spec("torch") is None:
-    raise ImportError(
-        "PopTorch needs PyTorch, which is not installed: pip install 'tremula[torch]'"
-    )
+require("PopTorch", "torch")

@@ -1,6 +1,35 @@
-"""The enumerations of PopTorch. Values are part of the API: scripts and files store them."""
+"""The enumerations of PopTorch; those that PopART has, too, are PopART's.
+
+Values are part of the API: scripts and files store them.
+"""
 
 from enum import Enum, IntEnum
+
+from tremula.frontends.popart import enums as popart
+from tremula.frontends.popart.enums import (
+    CommGroupType,
+    MeanReductionStrategy,
+    ReductionType,
+    SyncPattern,
+)
+
+__all__ = [
+    "AutoStage",
+    "CommGroupType",
+    "ConnectionType",
+    "DataLoaderMode",
+    "HalfFloatCastingBehavior",
+    "Liveness",
+    "MatMulSerializationMode",
+    "MeanReductionStrategy",
+    "MultiConvPlanType",
+    "OutputMode",
+    "OverlapMode",
+    "ReductionType",
+    "SharingStrategy",
+    "SyncPattern",
+    "VariableRetrievalMode",
+]
 
 
 class DataLoaderMode(IntEnum):
@@ -46,30 +75,6 @@ class HalfFloatCastingBehavior(IntEnum):
     Default = 2
 
 
-class ReductionType(IntEnum):
-    """How gradients of accumulation steps and replicas are combined."""
-
-    Sum = 0
-    Mean = 1
-    NoReduction = 2
-
-
-class MeanReductionStrategy(IntEnum):
-    """When a mean of gradients is divided by their number."""
-
-    Running = 0
-    Post = 1
-    PostAndLoss = 2
-
-
-class SyncPattern(IntEnum):
-    """How chips synchronise."""
-
-    Full = 0
-    SinglePipeline = 1
-    ReplicaAndLadder = 2
-
-
 class MatMulSerializationMode(Enum):
     """The dimension along which a serialised matrix product is cut."""
 
@@ -110,17 +115,8 @@ class MultiConvPlanType(IntEnum):
     Serial = 1
 
 
-class CommGroupType(IntEnum):
-    """Which replicas form a group."""
-
-    All = 0
-    Consecutive = 1
-    Orthogonal = 2
-    NoGrouping = 3
-
-
 class VariableRetrievalMode(IntEnum):
-    """Whether one replica of a group or all of them return a variable."""
+    """Whether one replica of a group or all of them return a variable: two of PopART's choices."""
 
-    OnePerGroup = 0
-    AllReplicas = 2
+    OnePerGroup = popart.VariableRetrievalMode.OnePerGroup.value
+    AllReplicas = popart.VariableRetrievalMode.AllReplicas.value

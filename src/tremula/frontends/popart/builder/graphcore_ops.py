@@ -12,12 +12,12 @@ from tremula.frontends.popart.builder.signatures import (
     Attribute,
     Operator,
 )
-from tremula.frontends.popart.enums import ReductionType
-from tremula.frontends.popart.graph_enums import (
+from tremula.frontends.popart.enums import (
     CollectiveOperator,
     CommGroupType,
     DataType,
     InitType,
+    ReductionType,
     ScatterReduction,
 )
 from tremula.frontends.popart.tensor_info import onnx_type

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tremula.frontends.popart.graph_enums import AdamMode, AdaptiveMode, WeightDecayMode
+from tremula.frontends.popart.enums import AdamMode, AdaptiveMode, WeightDecayMode
 from tremula.ir.optim.math import Number, Updated, Weight, bias_corrections, is_zero
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from tremula.frontends.popart.exceptions import popart_exception
-from tremula.frontends.popart.graph_enums import (
+from tremula.frontends.popart.enums import (
     AdamMode,
     AdaptiveMode,
     DataType,
     SGDAccumulatorAndMomentum,
     WeightDecayMode,
 )
+from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.optimisers.values import (
     ClipNormSettings,
     OptimizerValue,

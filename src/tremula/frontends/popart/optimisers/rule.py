@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from tremula.base.errors import suggest
-from tremula.frontends.popart.exceptions import popart_exception
-from tremula.frontends.popart.graph_enums import (
+from tremula.frontends.popart.enums import (
     AdamMode,
     AdaptiveMode,
     DataType,
     SGDAccumulatorAndMomentum,
 )
+from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.optimisers import formulas
 from tremula.frontends.popart.optimisers.formulas import Formula, State
 from tremula.frontends.popart.optimisers.optimisers import (

@@ -20,9 +20,13 @@ from tremula.frontends.popart import names
 from tremula.frontends.popart.builder.inference import TensorType, infer_whole, type_of
 from tremula.frontends.popart.data_flow import DataFlow
 from tremula.frontends.popart.devices import DeviceInfo
-from tremula.frontends.popart.enums import RecomputationType, SyntheticDataMode
+from tremula.frontends.popart.enums import (
+    DeviceType,
+    IrSerializationFormat,
+    RecomputationType,
+    SyntheticDataMode,
+)
 from tremula.frontends.popart.exceptions import popart_errors, popart_exception
-from tremula.frontends.popart.graph_enums import DeviceType, IrSerializationFormat
 from tremula.frontends.popart.model_files import read_model
 from tremula.frontends.popart.optimisers.optimisers import Optimizer
 from tremula.frontends.popart.options.options import SessionOptions, check

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tremula.frontends.popart.devices import DeviceInfo
 from tremula.frontends.popart.enums import (
+    DeviceType,
     MeanReductionStrategy,
     RecomputationType,
     ReductionType,
@@ -15,7 +16,6 @@ from tremula.frontends.popart.enums import (
     TensorStorage,
     TileSet,
 )
-from tremula.frontends.popart.graph_enums import DeviceType
 from tremula.frontends.popart.locations import TensorLocationSettings
 from tremula.frontends.popart.logging import getLogger
 from tremula.frontends.popart.options.options import SessionOptions

@@ -11,8 +11,8 @@ from torch import Tensor
 from tremula.base.errors import suggest
 from tremula.frontends.onnx.element_types import tensors_of
 from tremula.frontends.popart.builder.builder import BROADCAST_KEY, VARIABLE_KEY
+from tremula.frontends.popart.enums import CommGroupType
 from tremula.frontends.popart.exceptions import popart_exception
-from tremula.frontends.popart.graph_enums import CommGroupType
 from tremula.frontends.popart.groups import CommGroup, VariableSettings
 from tremula.frontends.popart.sessions.buffers import array_of
 from tremula.frontends.popart.step_io import PyWeightsIO

@@ -18,7 +18,7 @@ from tremula.frontends.poptorch.options.base import OptionsDict
 
 # What a line may name besides options: everything here only holds values.
 _POPTORCH_NAMES: dict[str, Any] = {
-    **{name: value for name, value in vars(enums).items() if isinstance(value, type)},
+    **{name: getattr(enums, name) for name in enums.__all__},
     "Stage": strategies.Stage,
     "Phase": strategies.Phase,
     "PipelinedExecution": strategies.PipelinedExecution,

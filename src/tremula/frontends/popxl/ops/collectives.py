@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from tremula.frontends.popart.graph_enums import CommGroupType
+from tremula.frontends.popart.enums import CommGroupType
 from tremula.frontends.popart.groups import CommGroup
 from tremula.frontends.popxl.core.context import gir
 from tremula.frontends.popxl.core.op import Op

@@ -8,8 +8,8 @@ import torch
 
 from tremula.compiler.report.report import Report
 from tremula.frontends.popart.devices import DeviceInfo, DeviceManager
+from tremula.frontends.popart.enums import DeviceType
 from tremula.frontends.popart.exceptions import popart_exception
-from tremula.frontends.popart.graph_enums import DeviceType
 from tremula.frontends.popxl.core.ir import Ir
 from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDeviceStream
 from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
