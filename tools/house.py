@@ -1,0 +1,479 @@
+"""Prints how the source reads: python tools/house.py [FIGURE]
+
+Without an argument, one line per figure; with the beginning of a figure's name, the places that
+make it up. Everything is counted from the syntax trees of src, nothing is imported or run.
+"""
+
+import ast
+import gc
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src"
+SHORT_FILE, LONG_FILE = 60, 600
+# Element types as the libraries spell them, and options that every table of PopART's has.
+ELEMENT_TYPES = set("bool float16 float32 float64 bfloat16 int8 int16 int32 int64".split())
+ELEMENT_TYPES |= {"uint8", "uint16", "uint32", "uint64"}
+OPTIONS = set(
+    "enableOutlining enableStochasticRounding constantWeights enableFloatingPointChecks "
+    "enableGradientAccumulation delayVarUpdates enablePrefetchDatastreams groupHostSync "
+    "explicitRecomputation outlineThreshold virtualGraphMode rearrangeAnchorsOnHost".split()
+)
+# Words of the house idiom: see "How we write" in CONTRIBUTING.md.
+BANNED = re.compile(
+    r"\b(nought|anew|so many|shared out|of its own|of their own|nobody|somebody|are such|once more|"
+    r"mend|mends|mended|in no time|brings Numba|unluckiest)\b"
+)
+BANNED_NAMES = set("found given held kept asked".split())
+THE_SAME = re.compile(r'"""The same\b')
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+COUNTED = (
+    *FUNCTIONS, ast.ClassDef, ast.Call, ast.Name, ast.Attribute, ast.Assign, ast.AnnAssign,
+    ast.Import, ast.ImportFrom,
+)  # fmt: skip
+# Public in spite of their underscore: named tuples', and the schema of a PyTorch operator.
+PUBLIC_UNDERSCORE = {"_replace", "_asdict", "_fields", "_make", "_schema"}
+
+
+@dataclass
+class Module:
+    """What one file says of itself."""
+
+    name: str
+    path: Path
+    n_lines: int
+    tree: ast.Module
+    text: str
+    imports: set[str] = field(default_factory=set)  # at run time, inside functions too
+    typing_imports: set[str] = field(default_factory=set)
+
+    @property
+    def where(self) -> str:
+        return str(self.path.relative_to(ROOT))
+
+    @property
+    def is_frontend(self) -> bool:
+        return self.name.startswith("tremula.frontends.")
+
+
+def dotted_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def modules() -> dict[str, Module]:
+    """Every module of src by its dotted name, with what it imports of the others."""
+    result = {}
+    gc.disable()  # the trees stay until the end, and looking for garbage in them takes seconds
+    for path in sorted(SOURCE.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        name = dotted_name(path)
+        result[name] = Module(name, path, text.count("\n"), ast.parse(text), text)
+    for module in result.values():
+        _collect_imports(module, module.tree, result, for_typing=False)
+    return result
+
+
+def _collect_imports(
+    module: Module, node: ast.AST, known: dict[str, Module], *, for_typing: bool
+) -> None:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            continue
+        names = set(_imported(module, child, known))
+        (module.typing_imports if for_typing else module.imports).update(names)
+        is_typing = isinstance(child, ast.If) and getattr(child.test, "id", "") == "TYPE_CHECKING"
+        _collect_imports(module, child, known, for_typing=for_typing or is_typing)
+
+
+def _imported(module: Module, node: ast.AST, known: dict[str, Module]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name in known)
+    elif isinstance(node, ast.ImportFrom):
+        base = node.module or ""
+        if node.level:
+            parts = module.name.split(".")
+            is_package = module.path.name == "__init__.py"
+            parts = parts[: len(parts) - node.level + is_package]
+            base = ".".join([*parts, *([base] if base else [])])
+        for alias in node.names:
+            full = f"{base}.{alias.name}"
+            if full in known:
+                yield full
+            elif base in known:
+                yield base
+
+
+@cache
+def nodes(name: str) -> dict[type[ast.AST], list[ast.AST]]:
+    """The nodes of a module's tree that figures look at, by their kind."""
+    result: dict[type[ast.AST], list[ast.AST]] = {kind: [] for kind in COUNTED}
+    for node in ast.walk(modules()[name].tree):
+        if type(node) in result:
+            result[type(node)].append(node)
+    return result
+
+
+def every(*kinds: type[ast.AST]) -> Iterator[tuple[Module, ast.AST]]:
+    for name, module in modules().items():
+        for kind in kinds:
+            for node in nodes(name)[kind]:
+                yield module, node
+
+
+def at(module: Module, node: ast.AST, text: str = "") -> str:
+    return f"{module.where}:{getattr(node, 'lineno', 1)} {text}".rstrip()
+
+
+# -- ideas that should be in one place -------------------------------------------------------------
+
+
+def run_loops() -> list[str]:
+    """Calls of `….session.run(…)` in front ends: each is a way to call a compiled step."""
+    return [
+        at(module, node)
+        for module, node in every(ast.Call)
+        if module.is_frontend and ast.unparse(node.func).endswith("session.run")
+    ]
+
+
+def report_writers() -> list[str]:
+    """Calls of `forecast(…)` in front ends: each is a way to a compiled step's report."""
+    return [
+        at(module, node)
+        for module, node in every(ast.Call)
+        if module.is_frontend and ast.unparse(node.func).split(".")[-1] == "forecast"
+    ]
+
+
+def _spelled(node: ast.AST) -> set[str]:
+    """Names and strings in an expression."""
+    result = set()
+    for child in ast.walk(node):
+        if isinstance(child, ast.Constant) and isinstance(child.value, str):
+            result.update(child.value.split())
+        elif isinstance(child, ast.Name):
+            result.add(child.id)
+        elif isinstance(child, ast.Attribute):
+            result.add(child.attr)
+        elif isinstance(child, ast.keyword) and child.arg:
+            result.add(child.arg)
+    return result
+
+
+def _tables(vocabulary: set[str], at_least: int) -> list[str]:
+    """Modules of front ends whose tables name at least that many words of a vocabulary."""
+    result = []
+    for module in modules().values():
+        if not module.is_frontend:
+            continue
+        spelled = set()
+        for statement in module.tree.body:
+            if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value:
+                spelled |= {word.lower() for word in _spelled(statement.value)}
+        if len(spelled & {word.lower() for word in vocabulary}) >= at_least:
+            result.append(module.where)
+    return result
+
+
+def option_tables() -> list[str]:
+    """Modules of front ends whose tables name at least four of twelve well-known options."""
+    return _tables(OPTIONS, 4)
+
+
+def element_type_tables() -> list[str]:
+    """Modules of front ends whose tables name at least six element types."""
+    return _tables(ELEMENT_TYPES, 6)
+
+
+def replica_group_classes() -> list[str]:
+    """Classes with a stride and a size that is a group's, or named a grouping of replicas."""
+    result = []
+    for module, node in every(ast.ClassDef):
+        fields = {
+            statement.target.id
+            for statement in node.body
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+        }
+        sizes = fields & {"size", "group_size", "replica_group_size", "replicaGroupSize"}
+        named = re.fullmatch(r"Grouping|ReplicaGroup(ing)?|CommGroup|ReplicaMesh", node.name)
+        named = named and "replica" in ast.unparse(node)
+        if named or (sizes and "stride" in fields):
+            result.append(at(module, node, node.name))
+    return result
+
+
+# -- size ------------------------------------------------------------------------------------------
+
+
+def lines_that_ship() -> int:
+    return sum(module.n_lines for module in modules().values())
+
+
+def long_files() -> list[str]:
+    return [
+        f"{module.where} {module.n_lines}"
+        for module in modules().values()
+        if module.n_lines > LONG_FILE
+    ]
+
+
+def _is_public_name(module: Module) -> bool:
+    """A package's door, a top-level name of a re-created API, or only re-exports."""
+    if module.path.name in {"__init__.py", "__main__.py"}:
+        return True
+    if not module.name.startswith("tremula.") or module.name.count(".") == 1:
+        return True
+    return ".applications." in module.name  # found by their names
+
+
+def short_files() -> list[str]:
+    """Files under 60 lines that are neither a package's door nor a public name."""
+    return [
+        f"{module.where} {module.n_lines}"
+        for module in modules().values()
+        if module.n_lines < SHORT_FILE and not _is_public_name(module)
+    ]
+
+
+@cache
+def function_lengths() -> list[tuple[int, str]]:
+    return sorted(
+        (node.end_lineno - node.lineno + 1, at(module, node, node.name))
+        for module, node in every(*FUNCTIONS)
+    )
+
+
+def function_quantiles() -> str:
+    lengths = [n for n, _ in function_lengths()]
+    points = [lengths[min(int(q * len(lengths)), len(lengths) - 1)] for q in (0.5, 0.9, 0.99)]
+    return " / ".join(map(str, [*points, lengths[-1]]))
+
+
+# -- names and types -------------------------------------------------------------------------------
+
+
+def repeated_class_names() -> list[str]:
+    """Class names that are defined in two or more files."""
+    files = defaultdict(set)
+    for module, node in every(ast.ClassDef):
+        files[node.name].add(module.where)
+    return [
+        f"{name} ×{len(files[name])}: {' '.join(sorted(files[name]))}"
+        for name in sorted(files, key=lambda name: (-len(files[name]), name))
+        if len(files[name]) > 1
+    ]
+
+
+def uses_of_any() -> Counter[str]:
+    """How often each file names `Any` beyond importing it."""
+    counts: Counter[str] = Counter()
+    for module, node in every(ast.Name):
+        if node.id == "Any":
+            counts[module.where] += 1
+    return counts
+
+
+def private_reads() -> list[str]:
+    """Reads of `x._name` where x is neither self, cls, super() nor an imported module.
+
+    A name that the same file defines does not count: there both sides are one idea.
+    """
+    result = []
+    for name, module in modules().items():
+        defined, libraries = _private_names_of(name)
+        defined |= PUBLIC_UNDERSCORE
+        for node in nodes(name)[ast.Attribute]:
+            attribute = node.attr
+            if not attribute.startswith("_") or attribute.endswith("__") or attribute in defined:
+                continue
+            if not isinstance(node.ctx, ast.Load):
+                continue
+            root = node.value
+            while isinstance(root, ast.Attribute):
+                root = root.value
+            if isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}:
+                continue
+            if isinstance(root, ast.Name) and root.id in libraries:
+                continue
+            if isinstance(root, ast.Call) and getattr(root.func, "id", "") == "super":
+                continue
+            result.append(at(module, node, ast.unparse(node)))
+    return result
+
+
+def _private_names_of(name: str) -> tuple[set[str], set[str]]:
+    """Private names that a file defines, and the modules it imports from other projects."""
+    of = nodes(name)
+    defined = {node.name for kind in (*FUNCTIONS, ast.ClassDef) for node in of[kind]}
+    defined |= {node.attr for node in of[ast.Attribute] if isinstance(node.ctx, ast.Store)}
+    targets = [node.target for node in of[ast.AnnAssign]]
+    targets += [target for node in of[ast.Assign] for target in node.targets]
+    defined |= {target.id for target in targets if isinstance(target, ast.Name)}
+    imports = of[ast.Import]
+    imports += [n for n in of[ast.ImportFrom] if (n.module or "tremula").split(".")[0] != "tremula"]
+    aliases = [alias for node in imports for alias in node.names]
+    libraries = {"aten"} | {(alias.asname or alias.name).split(".")[0] for alias in aliases}
+    return defined, libraries
+
+
+def banned_words() -> list[str]:
+    """Words of the house idiom in src, tests and docs: phrases, names, docstrings "The same …"."""
+    result = []
+    for path in _texts():
+        where = path.relative_to(ROOT)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            result += [f"{where}:{number} {match[0]}" for match in BANNED.finditer(line)]
+            if THE_SAME.search(line):
+                result.append(f"{where}:{number} The same …")
+    for module, node in every(ast.Name):
+        if isinstance(node.ctx, ast.Store) and node.id in BANNED_NAMES:
+            result.append(at(module, node, node.id))
+    return result
+
+
+def _texts() -> Iterator[Path]:
+    for folder, suffixes in (
+        ("src", {".py", ".js", ".html"}),
+        ("tests", {".py", ".js", ".mjs"}),
+        ("docs", {".md"}),
+        ("examples", {".py", ".md"}),
+        ("benchmarks", {".py"}),
+    ):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in suffixes and "node_modules" not in path.parts:
+                yield path
+
+
+# -- imports ---------------------------------------------------------------------------------------
+
+
+def single_importer() -> list[str]:
+    """Modules of tremula that exactly one other module imports, with that module."""
+    importers = defaultdict(set)
+    for module in modules().values():
+        for other in module.imports | module.typing_imports:
+            importers[other].add(module.name)
+    return [
+        f"{modules()[name].where} ← {next(iter(importers[name]))}"
+        for name in sorted(importers)
+        if len(importers[name]) == 1 and modules()[name].path.name != "__init__.py"
+    ]
+
+
+def share_with_single_importer() -> str:
+    n_modules = sum(module.path.name != "__init__.py" for module in modules().values())
+    n_single = len(single_importer())
+    return f"{n_single} of {n_modules} ({100 * n_single / n_modules:.0f} %)"
+
+
+def circles() -> list[str]:
+    """Groups of modules that import each other, annotations included."""
+    graph = {
+        name: (module.imports | module.typing_imports) - {name}
+        for name, module in modules().items()
+        if module.path.parent != SOURCE / "tremula"
+    }
+    graph = {name: others & graph.keys() for name, others in graph.items()}
+    return [" ↔ ".join(sorted(group)) for group in _components(graph) if len(group) > 1]
+
+
+def _components(graph: dict[str, set[str]]) -> Iterator[list[str]]:
+    """Strongly connected components (Tarjan)."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+
+    def visit(name: str) -> Iterator[list[str]]:
+        order[name] = low[name] = len(order)
+        stack.append(name)
+        for other in graph[name]:
+            if other not in order:
+                yield from visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], order[other])
+        if low[name] == order[name]:
+            group = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            yield group
+
+    for name in graph:
+        if name not in order:
+            yield from visit(name)
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def _any_per_thousand() -> str:
+    return f"{1000 * sum(uses_of_any().values()) / lines_that_ship():.1f}"
+
+
+def _private_summary() -> str:
+    places = private_reads()
+    return f"{len(places)} in {len({place.split(':')[0] for place in places})} files"
+
+
+def _counts(places: Callable[[], list[str]]) -> Callable[[], str]:
+    return lambda: str(len(places()))
+
+
+def _largest_folders() -> list[str]:
+    counts = Counter(str(module.path.parent.relative_to(ROOT)) for module in modules().values())
+    return [f"{folder} {n}" for folder, n in counts.most_common(10)]
+
+
+FIGURES: dict[str, tuple[Callable[[], str], Callable[[], list[str]], str]] = {
+    # figure: (its value, the places it counts, what it moves towards)
+    "run loops": (_counts(run_loops), run_loops, "1"),
+    "report writers": (_counts(report_writers), report_writers, "1"),
+    "option tables": (_counts(option_tables), option_tables, "1"),
+    "element-type tables": (_counts(element_type_tables), element_type_tables, "1"),
+    "replica-group classes": (_counts(replica_group_classes), replica_group_classes, "1"),
+    "lines of src that ship": (lambda: f"{lines_that_ship():,}", _largest_folders, "165,000"),
+    "class names in two or more files": (_counts(repeated_class_names), repeated_class_names, "40"),
+    "Any per 1,000 lines": (
+        _any_per_thousand,
+        lambda: [f"{where} {n}" for where, n in uses_of_any().most_common(40)],
+        "5",
+    ),
+    "private attributes of other objects": (_private_summary, private_reads, "60"),
+    "modules with a single importer": (share_with_single_importer, single_importer, "fewer"),
+    "files under 60 lines": (_counts(short_files), short_files, "fewer"),
+    "files over 600 lines": (_counts(long_files), long_files, "0"),
+    "circles of imports, typing included": (_counts(circles), circles, "0"),
+    "functions p50 / p90 / p99 / max": (
+        function_quantiles,
+        lambda: [f"{where} {n}" for n, where in reversed(function_lengths()[-40:])],
+        "",
+    ),
+    "banned words": (_counts(banned_words), banned_words, "0"),
+}
+
+
+def main(arguments: list[str]) -> int:
+    if not arguments:
+        for name, (value, _, goal) in FIGURES.items():
+            print(f"{name:38} {value():>22}   {'→ ' + goal if goal else ''}".rstrip())
+        return 0
+    start = " ".join(arguments).lower()
+    chosen = [name for name in FIGURES if name.lower().startswith(start)]
+    if not chosen:
+        print(f"no figure begins with '{start}'; there are: {', '.join(FIGURES)}", file=sys.stderr)
+        return 2
+    for name in chosen:
+        value, places, _ = FIGURES[name]
+        print(f"{name}: {value()}", *places(), sep="\n  ")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
