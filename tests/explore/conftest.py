@@ -40,6 +40,6 @@ def small_plan(small_task, tmp_path_factory):
     folder = tmp_path_factory.mktemp("plans")
     told = []
     result = plan(
-        small_task, folder=folder, n_workers=1, tell=told.append, batch=24, max_candidates=3
+        small_task, folder=folder, n_workers=1, progress=told.append, batch=24, max_candidates=3
     )
     return result, folder, told

@@ -13,7 +13,7 @@ from torch import nn
 from tremula.explore.candidates import Candidate
 from tremula.explore.cut_points import cheapest_cuts, segments_of
 from tremula.explore.estimates import Estimates
-from tremula.explore.trial import Outcome
+from tremula.explore.trial import TrialOutcome
 from tremula.hardware import system
 
 
@@ -24,7 +24,7 @@ def estimates(small_task):
 
 def outcome_of(candidate, *, seconds=1e-3, n_bytes=100_000, busy=None):
     n = candidate.n_stages
-    return Outcome(
+    return TrialOutcome(
         candidate,
         fits=n_bytes <= 200_000,
         seconds=seconds,
@@ -113,7 +113,7 @@ def test_memory_of_products_is_learnt_from_a_pair(estimates):
 def test_a_candidate_that_failed_teaches_nothing(estimates):
     """An error has no times."""
     before = estimates.of(PIPELINE)
-    estimates.learn(Outcome(PIPELINE, error="no"))
+    estimates.learn(TrialOutcome(PIPELINE, error="no"))
     assert estimates.of(PIPELINE) == before
 
 

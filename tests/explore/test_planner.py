@@ -13,11 +13,20 @@ from tremula.explore import planner
 from tremula.explore.candidates import MERGES, Candidate
 from tremula.explore.explain import explain, plan_table, stage_table
 from tremula.explore.picture import plan_svg
-from tremula.explore.planner import plan
+from tremula.explore.planner import TrialRunner, plan
 from tremula.explore.script import task_of_script
-from tremula.explore.trial import Outcome, try_candidate
+from tremula.explore.trial import TrialOutcome, try_candidate
 from tremula.explore.workers import Stopped, WorkerKilled
-from tremula.hardware import single
+from tremula.hardware import single, system
+
+
+def in_this_process(try_candidate, **named) -> TrialRunner:
+    """Trials one after another, without workers."""
+    return TrialRunner(
+        try_candidate=try_candidate,
+        results_of=lambda run, jobs, *_: ((job, run(job)) for job in jobs),
+        **named,
+    )
 
 
 @pytest.mark.slow
@@ -56,7 +65,7 @@ def test_each_stage_has_a_chip_of_its_own(small_task):
     assert min(outcome.busy_share) > 0.3
 
 
-def test_nothing_is_begun_that_would_end_too_late(small_task, tmp_path, monkeypatch):
+def test_nothing_is_begun_that_would_end_too_late(small_task, tmp_path):
     """A search that may take a minute stops before a second trial of forty seconds."""
 
     now = [0.0]
@@ -64,14 +73,13 @@ def test_nothing_is_begun_that_would_end_too_late(small_task, tmp_path, monkeypa
     def slow(_, candidate):
         n = candidate.n_stages
         now[0] += 40
-        return Outcome(
+        return TrialOutcome(
             candidate, True, n * 1e-3, 4, 0.1, (9,) * n, 200, (1.0,) * n, (9,) * n, "", "", 40.0
         )
 
-    monkeypatch.setattr(planner, "try_candidate", slow)
-    monkeypatch.setattr(planner, "results_of", lambda run, jobs, *_: ((j, run(j)) for j in jobs))
-    monkeypatch.setattr(planner.time, "monotonic", lambda: now[0])
-    assert len(plan(small_task, folder=tmp_path, n_workers=1, max_minutes=1).outcomes) == 1
+    runner = in_this_process(slow, clock=lambda: now[0])
+    result = plan(small_task, folder=tmp_path, n_workers=1, max_minutes=1, runner=runner)
+    assert len(result.outcomes) == 1
 
 
 def test_recomputation_is_an_option_of_one_stage():
@@ -84,15 +92,21 @@ def test_recomputation_is_an_option_of_one_stage():
     assert '"autoRecomputation", 1' in planner.code_of(again)
 
 
-def test_results_are_kept_as_they_come(small_task, small_plan, monkeypatch):
-    """A second search compiles nothing; one that was interrupted has kept what it had."""
+def test_results_are_saved_as_they_come(small_task, small_plan):
+    """A second search compiles nothing."""
     result, folder, _ = small_plan
-    monkeypatch.setattr(planner, "try_candidate", None)  # would fail if it were called
-    again = plan(small_task, folder=folder, n_workers=1, batch=24, max_candidates=3)
+
+    def fail(*_):
+        raise AssertionError("a stored candidate was compiled again")
+
+    again = plan(
+        small_task, folder=folder, n_workers=1, batch=24, max_candidates=3,
+        runner=in_this_process(fail),
+    )  # fmt: skip
     assert again.outcomes == result.outcomes
 
 
-def test_an_interrupt_keeps_what_is_done(small_task, tmp_path, monkeypatch):
+def test_an_interrupt_keeps_what_is_done(small_task, tmp_path):
     """Outcomes that came before Ctrl-C are in the folder."""
     done = []
 
@@ -101,15 +115,15 @@ def test_an_interrupt_keeps_what_is_done(small_task, tmp_path, monkeypatch):
             if done:
                 raise KeyboardInterrupt
             done.append(job)
-            yield job, Outcome(job, error="not compiled")
+            yield job, TrialOutcome(job, error="not compiled")
 
-    monkeypatch.setattr(planner, "results_of", stops_at_second)
+    runner = TrialRunner(results_of=stops_at_second)
     with pytest.raises(KeyboardInterrupt):
-        plan(small_task, folder=tmp_path, n_workers=1)
+        plan(small_task, folder=tmp_path, n_workers=1, runner=runner)
     assert len(list(tmp_path.glob("*.json"))) == 1
 
 
-def test_a_killed_trial_is_tried_again_alone(small_task, tmp_path, monkeypatch):
+def test_a_killed_trial_is_tried_again_alone(small_task, tmp_path):
     """Where two processes were too many for the memory, the search goes on with one."""
     tried = []
 
@@ -118,40 +132,39 @@ def test_a_killed_trial_is_tried_again_alone(small_task, tmp_path, monkeypatch):
         if n_workers > 1:
             raise WorkerKilled("killed", hint="use fewer workers")
         for job in jobs:
-            yield job, Outcome(job, error="not compiled")
+            yield job, TrialOutcome(job, error="not compiled")
 
-    monkeypatch.setattr(planner, "results_of", killed_beside_another)
-    result = plan(small_task, folder=tmp_path, n_workers=2, max_candidates=2)
+    runner = TrialRunner(results_of=killed_beside_another)
+    result = plan(small_task, folder=tmp_path, n_workers=2, max_candidates=2, runner=runner)
     assert len(result.outcomes) == 2
     assert tried[:2] == [2, 1]
     assert set(tried[1:]) == {1}
 
 
-def test_options_of_a_task_need_no_model(small_task, tmp_path, monkeypatch):
+def test_options_of_a_task_need_no_model(small_task, tmp_path):
     """Options that no model has used yet are planned with; others have other results."""
 
     def failing(_, candidate):
-        return Outcome(candidate, error="not compiled")
+        return TrialOutcome(candidate, error="not compiled")
 
-    monkeypatch.setattr(planner, "try_candidate", failing)
-    monkeypatch.setattr(planner, "results_of", lambda run, jobs, *_: ((j, run(j)) for j in jobs))
+    runner = in_this_process(failing)
     for seed in (1, 2, 2):
         task = replace(small_task, options=poptorch.Options().randomSeed(seed))
-        plan(task, folder=tmp_path, max_candidates=1)
+        plan(task, folder=tmp_path, max_candidates=1, runner=runner)
     assert len(list(tmp_path.glob("*.json"))) == 2
 
 
-def test_what_is_killed_alone_is_left_out(small_task, tmp_path, monkeypatch):
+def test_what_is_killed_alone_is_left_out(small_task, tmp_path):
     """The search goes on without it, says why, and keeps nothing of it."""
 
     def killed(run, jobs, n_workers, limits):
         for job in jobs:
             if not job.cuts:
                 raise WorkerKilled("killed", hint="use fewer workers")
-            yield job, Outcome(job, error="not compiled")
+            yield job, TrialOutcome(job, error="not compiled")
 
-    monkeypatch.setattr(planner, "results_of", killed)
-    result = plan(small_task, folder=tmp_path, n_workers=2, max_candidates=4)
+    runner = TrialRunner(results_of=killed)
+    result = plan(small_task, folder=tmp_path, n_workers=2, max_candidates=4, runner=runner)
     errors = {bool(o.candidate.cuts): o.error for o in result.outcomes}
     assert "more memory than is free" in errors[False]
     assert errors[True] == "not compiled"
@@ -160,37 +173,37 @@ def test_what_is_killed_alone_is_left_out(small_task, tmp_path, monkeypatch):
     assert not any("memory than is free" in text for text in kept)
 
 
-def test_what_is_stopped_rules_out_what_is_as_large(small_task, tmp_path, monkeypatch):
+def test_what_is_stopped_rules_out_what_is_as_large(small_task, tmp_path):
     """After a trial for which memory did not suffice, none with as many stages is begun."""
 
     def stopped(run, jobs, n_workers, limits):
         assert limits.n_bytes > 0
         assert 0 < limits.seconds <= 300
         for job in jobs:
-            yield job, Outcome(job, error="no") if job.cuts else Stopped("stopped: too large")
+            yield job, TrialOutcome(job, error="no") if job.cuts else Stopped("stopped: too large")
 
-    monkeypatch.setattr(planner, "results_of", stopped)
-    result = plan(small_task, folder=tmp_path, n_workers=2, max_candidates=4)
+    runner = TrialRunner(results_of=stopped)
+    result = plan(small_task, folder=tmp_path, n_workers=2, max_candidates=4, runner=runner)
     one_stage = [o for o in result.outcomes if not o.candidate.cuts]
     assert [o.error for o in one_stage] == ["stopped: too large"]
     assert len(list(tmp_path.glob("*.json"))) == len(result.outcomes) - 1
 
 
-def test_what_is_too_large_to_compile_here_is_not_begun(small_task, tmp_path, monkeypatch):
+def test_what_is_too_large_to_compile_here_is_not_begun(small_task, tmp_path):
     """With little memory free, optimiser states are not shared out over replicas."""
-    kept = []
+    candidates = []
 
     def tried(run, jobs, *_):
         for job in jobs:
-            kept.append(job)
-            yield job, Outcome(job, error="not compiled")
+            candidates.append(job)
+            yield job, TrialOutcome(job, error="not compiled")
 
-    monkeypatch.setattr(planner, "results_of", tried)
     for n_bytes in (2**30, 2**20):
-        monkeypatch.setattr(planner, "available_bytes", lambda n=n_bytes: n)
-        kept.clear()
-        plan(small_task, folder=tmp_path / str(n_bytes), n_workers=1, max_candidates=100)
-        assert any(c.shards_states for c in kept) == (n_bytes == 2**30)
+        candidates.clear()
+        runner = TrialRunner(results_of=tried, available_bytes=lambda n=n_bytes: n)
+        folder = tmp_path / str(n_bytes)
+        plan(small_task, folder=folder, n_workers=1, max_candidates=100, runner=runner)
+        assert any(c.shards_states for c in candidates) == (n_bytes == 2**30)
 
 
 def test_table_words_and_picture(small_plan):
@@ -217,19 +230,18 @@ def test_the_settings_are_code(small_plan, tmp_path):
     assert module["STAGES_BEGIN_AT"] == list(cut.candidate.cuts)
 
 
-def test_states_leave_where_nothing_fits(small_task, tmp_path, monkeypatch):
+def test_states_leave_where_nothing_fits(small_task, tmp_path):
     """What nearly fits is tried with less memory, with states shared out, and with them away."""
 
     def full(_, candidate):
         size = 250 - 60 * candidate.shards_states - 60 * candidate.states_off_chip
         n = candidate.n_stages
-        return Outcome(
+        return TrialOutcome(
             candidate, size <= 200, n * 1e-3, 4, 0.1, (size,) * n, 200, (1.0,) * n, (9,) * n
         )
 
-    monkeypatch.setattr(planner, "try_candidate", full)
-    monkeypatch.setattr(planner, "results_of", lambda run, jobs, *_: ((j, run(j)) for j in jobs))
-    result = plan(small_task, folder=tmp_path, max_candidates=40)
+    runner = in_this_process(full)
+    result = plan(small_task, folder=tmp_path, max_candidates=40, runner=runner)
     one_stage = [o.candidate for o in result.outcomes if not o.candidate.cuts]
     assert {c.memory_proportion for c in one_stage} == {None, 0.3, 0.15}
     assert {(c.shards_states, c.states_off_chip) for c in one_stage} >= {
@@ -243,17 +255,16 @@ def test_states_leave_where_nothing_fits(small_task, tmp_path, monkeypatch):
     assert options.TensorLocations.location_optimizer["useReplicatedTensorSharding"] == 1
 
 
-def test_sums_of_the_fastest_are_merged(small_task, tmp_path, monkeypatch):
+def test_sums_of_the_fastest_are_merged(small_task, tmp_path):
     """Replicas whose gradients are summed in one go are tried last, and chosen if faster."""
 
     def timed(_, candidate):
         seconds = candidate.n_stages * 1e-3 - 1e-4 * candidate.merges_sums
         n = candidate.n_stages
-        return Outcome(candidate, True, seconds, 4, 0.1, (9,) * n, 200, (1.0,) * n, (9,) * n)
+        return TrialOutcome(candidate, True, seconds, 4, 0.1, (9,) * n, 200, (1.0,) * n, (9,) * n)
 
-    monkeypatch.setattr(planner, "try_candidate", timed)
-    monkeypatch.setattr(planner, "results_of", lambda run, jobs, *_: ((j, run(j)) for j in jobs))
-    result = plan(small_task, folder=tmp_path, max_candidates=40)
+    runner = in_this_process(timed)
+    result = plan(small_task, folder=tmp_path, max_candidates=40, runner=runner)
     assert result.best.candidate.merges_sums
     assert result.best.candidate.n_replicas == 2
     assert "sums merged" in result.best.candidate.label
@@ -263,7 +274,7 @@ def test_sums_of_the_fastest_are_merged(small_task, tmp_path, monkeypatch):
 
 def test_what_does_not_fit_is_said():
     """Without a candidate that fits, the nearest is named, with what would help."""
-    near = Outcome(Candidate(), n_bytes=(300,), available_bytes=200, seconds=1.0, n_samples=1)
+    near = TrialOutcome(Candidate(), n_bytes=(300,), available_bytes=200, seconds=1.0, n_samples=1)
     result = planner.Plan((near,), None, single("bow"))
     assert "needs 150% of its memory" in explain(result)
 
@@ -291,20 +302,19 @@ raise SystemExit("the planner should have stopped here")
 """
 
 
-def test_a_script_is_planned_up_to_its_first_call(tmp_path, monkeypatch, capsys):
+def test_a_script_is_planned_up_to_its_first_call(tmp_path, capsys):
     """`tremula plan` takes the model, options and micro-batch of a script's first call."""
     script = tmp_path / "train.py"
     script.write_text(SCRIPT, encoding="utf-8")
     task = task_of_script(script, [], single("bow", 2))
     assert (task.n_samples, task.is_training) == (5, True)
     assert task.options.device_iterations == 2
-    tried = Outcome(Candidate(), True, 1e-3, 60, 0.5, (100,), 200, (0.9,), (10,), "a link")
-    monkeypatch.setattr(
-        planner, "try_candidate", lambda _, c: replace(tried, candidate=c, fits=not c.cuts)
-    )
+    tried = TrialOutcome(Candidate(), True, 1e-3, 60, 0.5, (100,), 200, (0.9,), (10,), "a link")
+    runner = in_this_process(lambda _, c: replace(tried, candidate=c, fits=not c.cuts))
+    plan(replace(task, system=system("pod4")), n_chips=2, folder=tmp_path / "stored", runner=runner)
     written = [str(tmp_path / name) for name in ("settings.py", "plan.svg")]
     arguments = ["plan", str(script), "--system", "pod4", "--chips", "2", "--explain"]
-    arguments += ["--folder", str(tmp_path / "kept"), "--output", written[0], "--svg", written[1]]
+    arguments += ["--folder", str(tmp_path / "stored"), "--output", written[0], "--svg", written[1]]
     assert main(arguments) == 0
     said = capsys.readouterr().out
     assert "60,000" in said

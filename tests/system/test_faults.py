@@ -1,5 +1,6 @@
 """Faults: what programs are told, where partitions go, and how they are mended."""
 
+import numpy as np
 import pytest
 
 import tremula as tr
@@ -45,10 +46,12 @@ def test_a_chip_that_is_not_ours_may_break(admin, monkeypatch, tmp_path):
     with attached_to(admin, "p1", monkeypatch, tmp_path, size=4, is_reconfigurable=True):
         device = tr.DeviceManager().acquire_available_device(2)
         engine = doubling(device)
+        engine.write_tensor("x", np.arange(64))
         for fault in (("parity", 9, None), ("link", 0, 2), ("agent", 3, None)):
             admin.post("faults", kind=fault[0], cluster="cl0", a=fault[1], b=fault[2])
         device.lease.beat()
         engine.run()
+        np.testing.assert_array_equal(engine.read_tensor("x"), 2 * np.arange(64))
         device.detach()
 
 

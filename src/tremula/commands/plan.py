@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
             max_minutes=args.minutes,
             n_workers=args.workers,
             folder=args.folder,
-            tell=tell,
+            progress=tell,
         )
     _print(args, result)
     if args.output is not None:

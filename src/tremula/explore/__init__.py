@@ -4,8 +4,8 @@ from tremula.explore.candidates import Candidate
 from tremula.explore.planner import Plan, plan
 from tremula.explore.space import Space, load_space
 from tremula.explore.sweeps import Swept, sweep
-from tremula.explore.trial import Outcome, Task
+from tremula.explore.trial import Task, TrialOutcome
 
 __all__ = [
-    "Candidate", "Outcome", "Plan", "Space", "Swept", "Task", "load_space", "plan", "sweep",
+    "Candidate", "TrialOutcome", "Plan", "Space", "Swept", "Task", "load_space", "plan", "sweep",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ import numpy as np
 
 from tremula.explore.candidates import Candidate
 from tremula.explore.cut_points import Segments, cheapest_cuts
-from tremula.explore.trial import Outcome, Task
+from tremula.explore.trial import Task, TrialOutcome
 from tremula.hardware import System
 from tremula.ir.optim.rules import rule_from
 
@@ -52,13 +52,13 @@ class Estimates:
         self.task, self.segments, self.system = task, segments, task.system
         self.n_bytes_of_state, self.n_bytes_of_gradient = _bytes_of_training(task)
         self.n_kinds = _unions(segments.kinds)
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[TrialOutcome] = []
         self.seconds = self._guessed_seconds()
         self.used_of_proportion = USED_OF_PROPORTION
 
     # -- learning ----------------------------------------------------------------------------------
 
-    def learn(self, outcome: Outcome) -> None:
+    def learn(self, outcome: TrialOutcome) -> None:
         if outcome.error or not outcome.seconds:
             return
         self._learn_proportion(outcome)
@@ -68,7 +68,7 @@ class Estimates:
             for known in self.outcomes:
                 self._fit(known)
 
-    def _fit(self, outcome: Outcome) -> None:
+    def _fit(self, outcome: TrialOutcome) -> None:
         """Scale the segments of each stage so that they add up to what it took."""
         candidate = outcome.candidate
         busy = np.array(outcome.busy_share) * outcome.seconds
@@ -78,7 +78,7 @@ class Estimates:
         for stage, (begin, end) in enumerate(pairwise(self._bounds(candidate.cuts))):
             self.seconds[begin:end] *= took[stage] / expected[stage]
 
-    def _learn_proportion(self, outcome: Outcome) -> None:
+    def _learn_proportion(self, outcome: TrialOutcome) -> None:
         """What products make of their memory: from two outcomes that differ in that alone."""
         for other in self.outcomes:
             own, theirs = (_proportion(o.candidate) for o in (outcome, other))
@@ -175,7 +175,7 @@ class Estimates:
         pairs = [self._real_and_guessed(outcome) for outcome in known]
         return tables * _median([float((real / guessed).max()) for real, guessed in pairs])
 
-    def _real_and_guessed(self, outcome: Outcome) -> tuple[Floats, Floats]:
+    def _real_and_guessed(self, outcome: TrialOutcome) -> tuple[Floats, Floats]:
         """Shares of memory, of each stage."""
         candidate = outcome.candidate
         begins, ends = np.array(list(pairwise(self._bounds(candidate.cuts)))).T
@@ -239,14 +239,14 @@ class Estimates:
             costs = np.where(shares <= most, costs, shares * self.seconds.sum() * len(names))
         return tuple(names[row - 1] for row in cheapest_cuts(costs))
 
-    def _like(self, candidate: Candidate) -> list[Outcome]:
+    def _like(self, candidate: Candidate) -> list[TrialOutcome]:
         """Outcomes, the most similar first: those with as many stages, if there are any."""
         fields = (
             "n_stages", "recomputes", "memory_proportion", "states_off_chip", "shards_states",
             "least_off_chip", "cuts",
         )  # fmt: skip
 
-        def n_equal(outcome: Outcome) -> list[bool]:
+        def n_equal(outcome: TrialOutcome) -> list[bool]:
             return [getattr(outcome.candidate, f) == getattr(candidate, f) for f in fields]
 
         same = [o for o in self.outcomes if o.candidate.n_stages == candidate.n_stages]

@@ -1,7 +1,7 @@
 """A plan as a table, and in words: what was chosen, and why."""
 
 from tremula.explore.planner import Plan
-from tremula.explore.trial import Outcome
+from tremula.explore.trial import TrialOutcome
 from tremula.vision.analysis.text_views import table
 
 
@@ -111,7 +111,7 @@ def _why_recompute(plan: Plan) -> list[str]:
     return [f"Activations are {does} for the backward pass: {share:.1%} faster than the reverse."]
 
 
-def _where_time_goes(best: Outcome) -> list[str]:
+def _where_time_goes(best: TrialOutcome) -> list[str]:
     lines = []
     if best.candidate.cuts:
         slowest = max(range(len(best.compute_cycles)), key=best.compute_cycles.__getitem__)
@@ -138,5 +138,5 @@ def _stages(n: int) -> str:
     return "1 stage" if n == 1 else f"{n} stages"
 
 
-def _memory_share(outcome: Outcome) -> float:
+def _memory_share(outcome: TrialOutcome) -> float:
     return max(outcome.n_bytes, default=0) / max(1, outcome.available_bytes)

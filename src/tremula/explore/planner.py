@@ -16,7 +16,7 @@ from tremula.explore.candidates import Candidate, code_of, options_of, place
 from tremula.explore.cut_points import Segments, segments_of
 from tremula.explore.estimates import Estimates
 from tremula.explore.store import Store, key_of
-from tremula.explore.trial import Outcome, Task, try_candidate
+from tremula.explore.trial import Task, TrialOutcome, try_candidate
 from tremula.explore.workers import (
     Limits,
     Stopped,
@@ -34,24 +34,39 @@ if TYPE_CHECKING:
 
 # Times the memory there is, by estimate: what may fit after all, once the estimate is better.
 NEARLY_FITS = 1.5
-# What is tried in turn: up to this share of memory, up to so many times the seconds of the best so
-# far, and whether with a number of stages that was tried already; all by estimate.
+# What is tried in turn, all by estimate: up to this share of memory, up to this many times the
+# seconds of the best so far, and whether a number of stages may be tried twice. 0.995: a gain below
+# the noise of estimates is not worth a trial; 0.9 and 2.0 are guesses that trials correct.
 _TIERS = ((1.0, 0.995, True), (NEARLY_FITS, 0.9, True), (NEARLY_FITS, 2.0, False))
 MEMORY_PROPORTIONS = (0.3, 0.15)
 SHARE_OF_FREE = 0.9  # of the memory that is free, for trials: the rest is this process's
-Tell = Callable[[float], None]
+Progress = Callable[[float], None]
+
+
+def _no_progress(_share: float) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True)
+class TrialRunner:
+    """How candidates are compiled: the function, its processes, the clock and the free memory."""
+
+    try_candidate: Callable[[Task, Candidate], TrialOutcome] = try_candidate
+    results_of: Callable[..., Iterable[tuple[Candidate, TrialOutcome | Stopped]]] = results_of
+    clock: Callable[[], float] = time.monotonic
+    available_bytes: Callable[[], int] = available_bytes
 
 
 @dataclass(frozen=True)
 class Plan:
     """Everything that was tried, the best first; what fits is better than what does not."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[TrialOutcome, ...]
     segments: Segments
     system: System
 
     @property
-    def best(self) -> Outcome:
+    def best(self) -> TrialOutcome:
         return self.outcomes[0]
 
     @property
@@ -78,7 +93,8 @@ def plan(
     max_minutes: float = 5.0,
     n_workers: int | None = None,
     folder: str | Path | None = None,
-    tell: Tell = lambda _: None,
+    progress: Progress = _no_progress,
+    runner: TrialRunner | None = None,
 ) -> Plan:
     """Find the fastest way to run a model on a system, by the cost model.
 
@@ -86,10 +102,12 @@ def plan(
     without it, the script's own, and four micro-batches for each chip at least, so that all
     candidates do the same work and pipelines can fill. No candidate is begun that would, as long as
     the longest took, end after `max_minutes`, and one that does so all the same is stopped; so is
-    one that needs more than its share of the memory that is free. Results are kept in `folder` as
-    they come, so an interrupted search goes on where it was.
+    one that needs more than its share of the memory that is free. Results are saved in `folder` as
+    they come, so an interrupted search continues where it was. `progress` is called with the
+    share that is done; `runner` replaces the way candidates are compiled.
     """
-    search = _Search(task, n_chips, batch, n_workers, folder, tell)
+    runner = runner or TrialRunner()
+    search = _Search(task, n_chips, batch, n_workers, folder, progress, runner)
     return search.run(max_candidates, 60 * max_minutes)
 
 
@@ -103,9 +121,10 @@ class _Search:
         batch: int | None,
         n_workers: int | None,
         folder: str | Path | None,
-        tell: Tell,
+        progress: Progress,
+        runner: TrialRunner,
     ):
-        self.task, self.tell = task, tell
+        self.task, self.progress, self.runner = task, progress, runner
         self.n_workers = n_workers or default_workers()
         self.n_chips = n_chips or task.system.n_ipus
         self.batch = batch or task.n_samples * max(_n_micro_batches(task), 4 * self.n_chips)
@@ -118,30 +137,30 @@ class _Search:
         self.store = Store(folder or cache_dir() / "plans")
         self.segments = segments_of(task.model, task.args, task.kwargs)
         self.estimates = Estimates(task, self.segments)
-        self.found: dict[Candidate, Outcome] = {}
+        self.outcomes: dict[Candidate, TrialOutcome] = {}
         self.under_way: list[Candidate] = []
         self.stopped: list[Candidate] = []  # for want of this computer's memory
         self.end, self.max_candidates = 0.0, 0
         self.n_bytes_each = 0  # that a trial may take here
 
     def run(self, max_candidates: int, max_seconds: float) -> Plan:
-        began = time.monotonic()
+        began = self.runner.clock()
         self.end, self.max_candidates = began + max_seconds, max_candidates
 
-        def tell() -> None:
-            spent = (time.monotonic() - began) / max_seconds
-            self.tell(min(1.0, max(spent, len(self.found) / max_candidates)))
+        def report_progress() -> None:
+            spent = (self.runner.clock() - began) / max_seconds
+            self.progress(min(1.0, max(spent, len(self.outcomes) / max_candidates)))
 
-        while self._keep_workers_busy(tell):
+        while self._keep_workers_busy(report_progress):
             pass
-        self.tell(1.0)
-        outcomes = sorted(self.found.values(), key=_rank)
+        self.progress(1.0)
+        outcomes = sorted(self.outcomes.values(), key=_rank)
         return Plan(tuple(outcomes), self.segments, self.task.system)
 
     def _is_late(self) -> bool:
         """Whether a trial would, as long as the longest took, end too late."""
-        longest = max((o.compile_seconds for o in self.found.values()), default=0.0)
-        return time.monotonic() + longest > self.end
+        longest = max((o.compile_seconds for o in self.outcomes.values()), default=0.0)
+        return self.runner.clock() + longest > self.end
 
     # -- candidates --------------------------------------------------------------------------------
 
@@ -159,7 +178,7 @@ class _Search:
             return self._first(sorted(new, key=lambda c: estimates[c].memory_share))
         most = 1 / best.samples_per_s if best is not None else np.inf
         ranked = sorted(new, key=lambda c: estimates[c].seconds)
-        tried = {candidate.n_stages for candidate in self.found}
+        tried = {candidate.n_stages for candidate in self.outcomes}
         for limit, gain, can_repeat in _TIERS:
             worth = [
                 candidate
@@ -181,7 +200,7 @@ class _Search:
 
         That follows from the number of stages and from sharding, hardly from other settings.
         """
-        if candidate in self.found or self.estimates.host_bytes(candidate) > self.n_bytes_each:
+        if candidate in self.outcomes or self.estimates.host_bytes(candidate) > self.n_bytes_each:
             return False
         return not any(
             stopped.n_stages == candidate.n_stages
@@ -222,7 +241,7 @@ class _Search:
             yield from self._with_states_elsewhere(plain)
 
     def _with_states_elsewhere(self, candidate: Candidate) -> Iterator[Candidate]:
-        """Optimiser states shared out over replicas, and off the chip, where that is possible."""
+        """Optimiser states sharded over replicas, and off the chip, where that is possible."""
         shards = candidate.n_replicas > 1
         elsewhere = [replace(candidate, shards_states=True)] if shards else []
         if self.task.system.dram_gbytes_per_s_per_machine > 0:
@@ -234,9 +253,9 @@ class _Search:
             yield moved
             yield replace(moved, memory_proportion=MEMORY_PROPORTIONS[-1])
 
-    def _best(self) -> Outcome | None:
+    def _best(self) -> TrialOutcome | None:
         """The fastest that fits."""
-        return min((o for o in self.found.values() if o.fits), key=_rank, default=None)
+        return min((o for o in self.outcomes.values() if o.fits), key=_rank, default=None)
 
     def _merged(self) -> list[Candidate]:
         """The fastest that fits, with its sums over replicas in one go."""
@@ -244,42 +263,45 @@ class _Search:
         if best is None or best.candidate.n_replicas == 1 or not self.task.is_training:
             return []
         merged = replace(best.candidate, merges_sums=True)
-        return [merged] if merged not in self.found else []
+        return [merged] if merged not in self.outcomes else []
 
     # -- trials ------------------------------------------------------------------------------------
 
-    def _keep_workers_busy(self, tell: Callable[[], None]) -> bool:
+    def _keep_workers_busy(self, report_progress: Callable[[], None]) -> bool:
         """Try what is worth it, until nothing is; whether anything was tried."""
-        n_found = len(self.found)
+        n_before = len(self.outcomes)
         try:
             for candidate, outcome in self._tried(self._worth(), self.n_workers):
                 self._finish(candidate, outcome)
-                tell()
+                report_progress()
         except WorkerKilled:  # most often for want of memory: one at a time needs the least
             was_alone, self.n_workers = self.n_workers == 1, 1
             for candidate in tuple(self.under_way):
                 self._give_up(candidate) if was_alone else self._try_alone(candidate)
             return True
-        return len(self.found) > n_found
+        return len(self.outcomes) > n_before
 
     def _worth(self) -> Iterator[Candidate]:
         """What to compile, one after another; what is known already is only noted."""
-        while len(self.found) + len(self.under_way) < self.max_candidates:
+        while len(self.outcomes) + len(self.under_way) < self.max_candidates:
             candidate = self._next()
             if candidate is None or self._is_late():
                 return
-            kept = self.store.find(self._key(candidate))
-            if kept is None:
+            stored = self.store.find(self._key(candidate))
+            if stored is None:
                 self.under_way.append(candidate)
                 yield candidate
             else:
-                self._note(candidate, Outcome.from_dict(kept))
+                self._note(candidate, TrialOutcome.from_dict(stored))
 
-    def _tried(self, candidates: Iterable[Candidate], n_workers: int) -> Iterator[tuple]:
+    def _tried(self, candidates: Iterable[Candidate], n_workers: int) -> Iterable[tuple]:
         """With the outcome of each; what would take too much memory or time is stopped."""
-        self.n_bytes_each = int(SHARE_OF_FREE * available_bytes()) // n_workers
-        limits = Limits(self.n_bytes_each, max(0.0, self.end - time.monotonic()))
-        return results_of(lambda c: try_candidate(self.task, c), candidates, n_workers, limits)
+        self.n_bytes_each = int(SHARE_OF_FREE * self.runner.available_bytes()) // n_workers
+        limits = Limits(self.n_bytes_each, max(0.0, self.end - self.runner.clock()))
+        try_candidate = self.runner.try_candidate
+        return self.runner.results_of(
+            lambda c: try_candidate(self.task, c), candidates, n_workers, limits
+        )
 
     def _try_alone(self, candidate: Candidate) -> None:
         try:
@@ -288,13 +310,13 @@ class _Search:
         except WorkerKilled:
             self._give_up(candidate)
 
-    def _finish(self, candidate: Candidate, outcome: Outcome | Stopped) -> None:
+    def _finish(self, candidate: Candidate, outcome: TrialOutcome | Stopped) -> None:
         """What was stopped is not kept: more memory and time may be free another time."""
         if candidate in self.under_way:
             self.under_way.remove(candidate)
         if isinstance(outcome, Stopped):
             self.stopped += [] if outcome.was_late else [candidate]
-            self._note(candidate, Outcome(candidate, error=outcome.why))
+            self._note(candidate, TrialOutcome(candidate, error=outcome.why))
             return
         self.store.keep(self._key(candidate), outcome.as_dict())
         self._note(candidate, outcome)
@@ -303,8 +325,8 @@ class _Search:
         why = "its process was killed: compiling it needs more memory than is free"
         self._finish(candidate, Stopped(why))
 
-    def _note(self, candidate: Candidate, outcome: Outcome) -> None:
-        self.found[candidate] = outcome
+    def _note(self, candidate: Candidate, outcome: TrialOutcome) -> None:
+        self.outcomes[candidate] = outcome
         self.estimates.learn(outcome)
 
     def _key(self, candidate: Candidate) -> str:
@@ -343,7 +365,7 @@ def _plain(options: "Options") -> list[tuple[str, str]]:
     return sorted((name, str(value)) for name, value in options.toDict().items())
 
 
-def _rank(outcome: Outcome) -> tuple[bool, bool, float, str]:
+def _rank(outcome: TrialOutcome) -> tuple[bool, bool, float, str]:
     """What fits first, then by samples a second; what does not by how little is missing."""
     if outcome.error:
         return True, True, 0.0, repr(outcome.candidate)

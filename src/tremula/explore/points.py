@@ -12,7 +12,7 @@ from tremula.explore.candidates import Candidate
 from tremula.explore.cut_points import Segments, balanced_cuts, segments_of
 from tremula.explore.script import task_of_script
 from tremula.explore.space import Job
-from tremula.explore.trial import Outcome, Task, try_candidate
+from tremula.explore.trial import Task, TrialOutcome, try_candidate
 from tremula.hardware import Chip, System, chip, single
 
 
@@ -24,7 +24,7 @@ def run_point(job: Job) -> dict[str, Any]:
         machine = _system_of(job, candidate.n_chips)
         task = _task_of(job, machine, given.get("batch"))
     except Exception as error:  # noqa: BLE001 - a point that cannot be made is an outcome, too
-        return Outcome(candidate, error=str(error).splitlines()[0]).as_dict()
+        return TrialOutcome(candidate, error=str(error).splitlines()[0]).as_dict()
     return try_candidate(task, candidate).as_dict()
 
 

@@ -14,7 +14,7 @@ from tremula.explore.picture import front_svg, page
 from tremula.explore.points import run_point
 from tremula.explore.space import CHIP_ALIASES, Job, Space
 from tremula.explore.store import Store, key_of
-from tremula.explore.trial import Outcome
+from tremula.explore.trial import TrialOutcome
 from tremula.explore.workers import results_of
 from tremula.vision.analysis.text_views import table
 
@@ -27,7 +27,7 @@ class Point:
     """One point of a space and what it takes."""
 
     job: Job
-    outcome: Outcome
+    outcome: TrialOutcome
 
     @property
     def label(self) -> str:
@@ -65,15 +65,16 @@ def sweep(
     """Compute what is not known yet, here or on a Dask cluster at `address`."""
     store, jobs = Store(folder or cache_dir() / "sweeps"), space.jobs
     keys = [_key(job) for job in jobs]
-    matches = {key: kept for key in keys if (kept := store.find(key)) is not None}
-    missing = [number for number, key in enumerate(keys) if key not in matches]
-    tell(len(matches) / max(1, len(jobs)))
+    results = {key: stored for key in keys if (stored := store.find(key)) is not None}
+    missing = [number for number, key in enumerate(keys) if key not in results]
+    tell(len(results) / max(1, len(jobs)))
     for number, result in _results(jobs, missing, n_workers, address):
         store.keep(keys[number], result)
-        matches[keys[number]] = result
-        tell(len(matches) / len(jobs))
+        results[keys[number]] = result
+        tell(len(results) / len(jobs))
     points = tuple(
-        Point(job, Outcome.from_dict(matches[key])) for job, key in zip(jobs, keys, strict=True)
+        Point(job, TrialOutcome.from_dict(results[key]))
+        for job, key in zip(jobs, keys, strict=True)
     )
     return Swept(space.name, points, fronts_of(points))
 

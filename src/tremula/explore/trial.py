@@ -50,7 +50,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """What a candidate takes; lists have an entry per chip of a replica."""
 
     candidate: Candidate
@@ -83,7 +83,7 @@ class Outcome:
         return {**asdict(self), "candidate": self.candidate.as_dict()}
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> "Outcome":
+    def from_dict(cls, given: Mapping[str, Any]) -> "TrialOutcome":
         candidate = dict(given["candidate"])
         candidate["cuts"] = tuple(candidate["cuts"])
         lists = {k: tuple(v) for k, v in given.items() if isinstance(v, list)}
@@ -93,7 +93,7 @@ class Outcome:
 Arrange = Callable[[nn.Module], None]
 
 
-def try_candidate(task: Task, candidate: Candidate, arrange: Arrange | None = None) -> Outcome:
+def try_candidate(task: Task, candidate: Candidate, arrange: Arrange | None = None) -> TrialOutcome:
     """Compile and forecast a candidate; what cannot be compiled is an outcome, too.
 
     `arrange` begins blocks of its own choice in place of the candidate's cuts.
@@ -104,14 +104,14 @@ def try_candidate(task: Task, candidate: Candidate, arrange: Arrange | None = No
     except (PoplarError, AssertionError, poptorch.Error) as error:
         if is_out_of_memory(error):  # of this computer
             raise
-        return Outcome(candidate, error=str(error).splitlines()[0])
+        return TrialOutcome(candidate, error=str(error).splitlines()[0])
     report = foretold(executable)
     n_chips = executable.target.n_ipus
     total = max(1, report.total_cycles)
     busy = report.phases_of_chip.sum(axis=1)
     fullest = _needed_bytes(report.memory).reshape(n_chips, -1).max(axis=1)
     n_calls = candidate.n_replicas * candidate.accumulation * candidate.device_iterations
-    return Outcome(
+    return TrialOutcome(
         candidate,
         fits=not bool(report.memory.is_full.any()),
         seconds=report.total_seconds,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import poptorch
-from tremula.explore import Candidate, Outcome, Task, plan
+from tremula.explore import Candidate, Task, TrialOutcome, plan
 from tremula.explore.trial import try_candidate
 from tremula.garden.classifiers import WithLoss
 from tremula.garden.large_transformers import GPT_117M, BertForQuestions, GptWithLoss, place
@@ -56,7 +56,7 @@ def planned(case: Case) -> Planned:
     return Planned(_time_to(fastest, best), _time_to(fastest_of_any, best), minutes, share)
 
 
-def _time_to(public: Outcome, best: Outcome) -> float:
+def _time_to(public: TrialOutcome, best: TrialOutcome) -> float:
     """What does not fit is no match for what does."""
     if public.fits and not best.fits:
         return float("inf")

@@ -576,11 +576,16 @@ def test_subclasses_are_told_when_they_are_set(capsys):
 
 
 def test_optimizer_whose_step_is_no_function():
-    """An optimiser's step() is never called: it may be anything."""
-    _, wrapped = training(optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
-    wrapped._optimizer.step = 0
-    wrapped(X, Y)
-    wrapped.setOptimizer(wrapped._optimizer)
+    """An optimiser's step() is never called: whatever it is, the model trains alike."""
+    losses = []
+    for step in (None, 0):
+        _, wrapped = training(optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
+        if step is not None:
+            wrapped._optimizer.step = step
+        wrapped(X, Y)
+        wrapped.setOptimizer(wrapped._optimizer)
+        losses.append(wrapped(X, Y)[1])
+    assert losses[0].equal(losses[1])
 
 
 # -- names and anchors -----------------------------------------------------------------------------
