@@ -15,12 +15,13 @@ OUTPUT, GRADIENT, LOSS = "output", "gradient", "loss"
 
 
 @dataclass(frozen=True)
-class Slot:
-    """One input or output of the graph: what it is, and its name or number within its kind."""
+class StepSlot:
+    """One input or output of the graph: its kind, and its index and name within the kind."""
 
     kind: str
     index: int
     name: str
+    owner: str | None = None  # of an optimiser's state: the name of the weight it belongs to
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ class CapturedStep:
 
     graph: fx.Graph
     constants: dict[str, Tensor]
-    inputs: tuple[Slot, ...]
-    outputs: tuple[Slot, ...]
+    inputs: tuple[StepSlot, ...]
+    outputs: tuple[StepSlot, ...]
     blocks: tuple[BlockOfOps, ...]
     rule: UpdateRule | None = None  # of a training step, for the weights it updates
     rebuild_outputs: Any = None  # flat tensors -> the structure forward returned
@@ -65,11 +66,11 @@ class CapturedStep:
         """The nodes the graph gives back, in the order of `outputs`."""
         return list(cast("Sequence[fx.Node]", self.graph.output_node().args[0]))
 
-    def of_kind(self, kind: str) -> list[tuple[int, Slot]]:
+    def of_kind(self, kind: str) -> list[tuple[int, StepSlot]]:
         """Positions and slots of the inputs of one kind."""
         return [(index, slot) for index, slot in enumerate(self.inputs) if slot.kind == kind]
 
-    def results_of_kind(self, kind: str) -> list[tuple[int, Slot]]:
+    def results_of_kind(self, kind: str) -> list[tuple[int, StepSlot]]:
         return [(index, slot) for index, slot in enumerate(self.outputs) if slot.kind == kind]
 
     def with_graph(self, graph: fx.Graph, **changes: object) -> "CapturedStep":

@@ -4,7 +4,7 @@ The step holds the optimiser's own formulas, recorded once. On this computer the
 more, as a function of real tensors, so that a step does not run Keras's Python code.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from tremula.frontends.keras.scaling import Scaling, are_finite, scaling_of
 from tremula.frontends.keras.tracing import both_branches, functional_updates, held_as
 from tremula.ir.optim.math import Number
-from tremula.ir.optim.rules import Slot, UpdateRule
+from tremula.ir.optim.rules import StateSlot, UpdateRule
 from tremula.ir.optim.settings import FixedFacts
 from tremula.ir.recording import active
 
@@ -29,6 +29,7 @@ class KerasRule(UpdateRule):
     trained: tuple[Any, ...] = field(default=(), compare=False, repr=False)
     scaling: Scaling | None = None  # of the loss, and what it counts
     counters: tuple[Any, ...] = field(default=(), compare=False, repr=False)  # variables of it
+    owners: tuple[str | None, ...] = ()  # of each state: the name of its weight, if it has one
 
     @property
     def held(self) -> list[Any]:
@@ -36,8 +37,8 @@ class KerasRule(UpdateRule):
         return [*self.optimizer.variables, *self.counters]
 
     @cached_property
-    def slots(self) -> tuple[Slot, ...]:
-        """None by weight: which state belongs to which weight is the optimiser's own affair."""
+    def slots(self) -> tuple[StateSlot, ...]:
+        """None: the variables of the optimiser are the states; `state_owners` has their weights."""
         return ()
 
     def initial_state(self, params: Sequence[Tensor]) -> list[Tensor]:
@@ -49,6 +50,10 @@ class KerasRule(UpdateRule):
         """The paths of the optimiser's variables."""
         del param_names
         return tuple(variable.path for variable in self.held)
+
+    def state_owners(self) -> tuple[str | None, ...]:
+        """The weight that each of the optimiser's variables belongs to; None for counters."""
+        return self.owners
 
     def restricted(self, kept: Sequence[int]) -> "KerasRule":
         """The same rule for the weights that have a gradient."""
@@ -119,6 +124,7 @@ def rule_of(optimizer: Any, trained: Sequence[Any], names: Sequence[str]) -> Ker
     """The rule of an optimiser that is built, for variables known to the step by these names."""
     scaling, counters = scaling_of(optimizer)
     inner = optimizer if scaling is None else optimizer.inner_optimizer
+    name_of = {id(variable): name for variable, name in zip(trained, names, strict=True)}
     return KerasRule(
         facts=FixedFacts(
             kind="keras",
@@ -143,4 +149,26 @@ def rule_of(optimizer: Any, trained: Sequence[Any], names: Sequence[str]) -> Ker
         trained=tuple(trained),
         scaling=scaling,
         counters=counters,
+        owners=_owners([*inner.variables, *counters], inner, name_of),
     )
+
+
+def _owners(
+    states: Sequence[Any],
+    optimizer: Any,  # noqa: ANN401
+    name_of: Mapping[int, str],
+) -> tuple[str | None, ...]:
+    """The weight of each state; `name_of` has the names of trained variables by their `id`.
+
+    An optimiser of Keras has a list for each kind of state, in the order of the variables that it
+    was built for. Optimisers may hold others, each for some of the variables.
+    """
+    owner_of: dict[int, str] = {}
+    for part in (optimizer, *getattr(optimizer, "optimizers", ())):
+        weights = part._trainable_variables
+        for attribute, of_kind in vars(part).items():
+            is_list = isinstance(of_kind, list) and attribute != "_variables"  # those of all kinds
+            if is_list and len(of_kind) == len(weights):
+                pairs = zip(of_kind, weights, strict=True)
+                owner_of.update({id(s): name_of[id(w)] for s, w in pairs if id(w) in name_of})
+    return tuple(owner_of.get(id(state)) for state in states)

@@ -20,7 +20,7 @@ from tremula.ir.passes.half_as_float import has_halves, widen_halves
 from tremula.ir.passes.split import on_device
 from tremula.ir.recorder import Recorder
 from tremula.ir.recording import Recording
-from tremula.ir.step import INPUT, OUTPUT, CapturedStep, Slot, bytes_of
+from tremula.ir.step import INPUT, OUTPUT, CapturedStep, StepSlot, bytes_of
 
 
 def record_loop(
@@ -198,8 +198,8 @@ def _step_of(recorder: _BodyRecorder, results: list[fx.Node], n_inputs: int) -> 
     inputs = [n for n in recorder.graph.nodes if n.op == "placeholder"]
     captured = inputs[n_inputs:]
     recorder.graph.output([*results, *(recorder.node_of(t) for t in recorder.captured)])
-    slots = tuple(Slot(INPUT, i, n.name) for i, n in enumerate(inputs))
-    outputs = [Slot(OUTPUT, i, f"output_{i}") for i in range(len(results))]
+    slots = tuple(StepSlot(INPUT, i, n.name) for i, n in enumerate(inputs))
+    outputs = [StepSlot(OUTPUT, i, f"output_{i}") for i in range(len(results))]
     outputs += slots[n_inputs:]  # functionalisation leaves only those that were written
     step = CapturedStep(recorder.graph, recorder.constants, slots, tuple(outputs), ())
     step = apply(step, COMMON_PASSES)

@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import logging
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ from tremula.ir.step import (
     PARAMETER,
     STATE,
     CapturedStep,
-    Slot,
+    StepSlot,
 )
 
 
@@ -122,7 +122,7 @@ class _Capture:
         self.recorder = Recorder(self.state, self.fakes)
         self.recorder.known_constants = unregistered_tensors(model)
         self.state.recorder = self.recorder
-        self.slots: list[Slot] = []
+        self.slots: list[StepSlot] = []
         self.wanted_gradients: list[Tensor] = []
 
     def run(self, run_forward: Callable, input_names: list[str]) -> CapturedStep:
@@ -144,7 +144,7 @@ class _Capture:
                 outputs, rebuild = run_forward(inputs)
             updates = self._train(parameters) if self.rule is not None else []
         results = [
-            (Slot(OUTPUT, i, f"output_{i}"), self._value(tensor))
+            (StepSlot(OUTPUT, i, f"output_{i}"), self._value(tensor))
             for i, tensor in enumerate([*outputs, *self.wanted_gradients])
         ]
         results += updates
@@ -161,8 +161,14 @@ class _Capture:
         )
 
     def _placeholders(
-        self, kind: str, named: list[tuple[str, Tensor]], *, requires_grad: bool | None = None
+        self,
+        kind: str,
+        named: list[tuple[str, Tensor]],
+        *,
+        requires_grad: bool | None = None,
+        owners: Sequence[str | None] | None = None,
     ) -> list[Tensor]:
+        """Inputs of one kind; `owners` are the weights that an optimiser's states belong to."""
         fakes = []
         for index, (name, tensor) in enumerate(named):
             with _outside_the_recording():
@@ -175,7 +181,8 @@ class _Capture:
                 fake = fake.detach()
             self.recorder.placeholder(f"{kind}_{index}", fake)
             self.state.stand_ins[id(fake)] = tensor
-            self.slots.append(Slot(kind, index, name))
+            owner = None if owners is None else owners[index]
+            self.slots.append(StepSlot(kind, index, name, owner))
             fakes.append(fake)
         return fakes
 
@@ -193,7 +200,7 @@ class _Capture:
             return self.recorder.constant(tensor.detach().clone(), self.fakes.from_tensor(tensor))
         return self.recorder.node_of(tensor)
 
-    def _held_results(self, *groups: list[Tensor]) -> list[tuple[Slot, fx.Node]]:
+    def _held_results(self, *groups: list[Tensor]) -> list[tuple[StepSlot, fx.Node]]:
         """Parameters, buffers and inputs once more: functionalisation finds which were written."""
         results = []
         for kind, tensors in zip((PARAMETER, BUFFER, INPUT), groups, strict=True):
@@ -204,7 +211,7 @@ class _Capture:
             ]
         return results
 
-    def _train(self, parameters: list[Tensor]) -> list[tuple[Slot, fx.Node]]:
+    def _train(self, parameters: list[Tensor]) -> list[tuple[StepSlot, fx.Node]]:
         """Differentiate the loss, reduce, update: the new weights, states and the gradients."""
         rule = self.rule
         assert rule is not None, "only training has a rule"
@@ -218,7 +225,7 @@ class _Capture:
         _refuse_complex(zip(rule.names, trained, strict=True))
         scaling = rule.loss_scaling_in(hypers)
         result = self._differentiate(losses[node], trained, scaling)
-        loss = [(Slot(LOSS, 0, "loss"), node)] if self.keep_loss else []
+        loss = [(StepSlot(LOSS, 0, "loss"), node)] if self.keep_loss else []
         # A weight the loss does not depend on is not updated, as in torch's optimisers.
         used = {i: gradient for i, gradient in enumerate(result) if gradient is not None}
         self.rule = rule.restricted(list(used))
@@ -259,13 +266,10 @@ class _Capture:
         trained: list[Tensor],
         gradients: list[Tensor],
         hypers: list[Tensor],
-    ) -> list[tuple[Slot, fx.Node]]:
+    ) -> list[tuple[StepSlot, fx.Node]]:
         slot_of = {slot.name: slot for slot in self.slots if slot.kind == PARAMETER}
-        real = {held.name: held.tensor for held in self.parameters}
-        names = rule.state_names()
-        with _outside_the_recording(), self.fakes:  # sizes will do: they have no memory
-            initial = rule.initial_state([real[name] for name in rule.names])
-        states = self._placeholders(STATE, list(zip(names, initial, strict=True)))
+        named_states = zip(rule.state_names(), self._initial_states(rule), strict=True)
+        states = self._placeholders(STATE, list(named_states), owners=rule.state_owners())
         with torch.no_grad():
             new_parameters, new_states = rule.update(trained, gradients, states, hypers)
         node_of = self.recorder.node_of
@@ -273,19 +277,23 @@ class _Capture:
             (slot_of[name], node_of(new))
             for name, new in zip(rule.names, new_parameters, strict=True)
         ]
+        of_states = [slot for slot in self.slots if slot.kind == STATE]
+        results += [(slot, node_of(new)) for slot, new in zip(of_states, new_states, strict=True)]
         results += [
-            (Slot(STATE, i, name), node_of(new))
-            for i, (name, new) in enumerate(zip(names, new_states, strict=True))
-        ]
-        results += [
-            (Slot(GRADIENT, i, name), node_of(gradient))
+            (StepSlot(GRADIENT, i, name), node_of(gradient))
             for i, (name, gradient) in enumerate(zip(rule.names, gradients, strict=True))
         ]
         with torch.no_grad():
             scale = rule.next_loss_scale(gradients, hypers, states)
         if scale is not None:
-            results.append((Slot(HYPER, len(hypers) - 1, "loss_scaling"), node_of(scale)))
+            results.append((StepSlot(HYPER, len(hypers) - 1, "loss_scaling"), node_of(scale)))
         return results
+
+    def _initial_states(self, rule: UpdateRule) -> list[Tensor]:
+        """The optimiser's states before the first step, as tensors without memory."""
+        real = {held.name: held.tensor for held in self.parameters}
+        with _outside_the_recording(), self.fakes:
+            return rule.initial_state([real[name] for name in rule.names])
 
 
 @contextlib.contextmanager

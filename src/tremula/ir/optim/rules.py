@@ -26,7 +26,7 @@ from tremula.ir.optim.settings import AutomaticLossScaling, FixedFacts, Settings
 
 
 @dataclass(frozen=True)
-class Slot:
+class StateSlot:
     """One state tensor: PopART's prefix of its name, the weight it belongs to, how it starts."""
 
     prefix: str
@@ -129,7 +129,7 @@ class UpdateRule:
     # --- states ---
 
     @cached_property
-    def slots(self) -> tuple[Slot, ...]:
+    def slots(self) -> tuple[StateSlot, ...]:
         """The state tensors: all of one prefix, in the order of `names`, then all of the next."""
         dtype1, dtype2 = self.facts.first_order_dtype, self.facts.second_order_dtype
         if self.kind == "sgd":
@@ -156,9 +156,9 @@ class UpdateRule:
         dtype: torch.dtype,
         groups: set[int] | None = None,
         initial_value: float = 0.0,
-    ) -> list[Slot]:
+    ) -> list[StateSlot]:
         return [
-            Slot(prefix, i, dtype, initial_value)
+            StateSlot(prefix, i, dtype, initial_value)
             for i, group in enumerate(self.group_of)
             if groups is None or group in groups
         ]
@@ -201,6 +201,10 @@ class UpdateRule:
         """PopART's names of the states, `Accl1___<weight>`, …; the weights may have other names."""
         names = self.names if param_names is None else param_names
         return tuple(f"{slot.prefix}___{names[slot.param]}" for slot in self.slots)
+
+    def state_owners(self) -> tuple[str | None, ...]:
+        """The weight that each state belongs to, by its name in the captured step."""
+        return tuple(self.names[slot.param] for slot in self.slots)
 
     # --- updates ---
 

@@ -18,7 +18,7 @@ from tremula.ir.nodes import is_random, overload_name, schema_name
 from tremula.ir.origin import ORIGIN
 from tremula.ir.passes.decompose import _Decomposer
 from tremula.ir.recorder import Recorder
-from tremula.ir.step import BUFFER, PARAMETER, CapturedStep, Slot
+from tremula.ir.step import BUFFER, PARAMETER, CapturedStep, StepSlot
 
 STATE_NAME = "rng"  # of the buffer that holds (seed, number of the step): int32[2]
 _aten = torch.ops.aten
@@ -302,7 +302,7 @@ class _Reproducer(_Decomposer):
     def run(self) -> CapturedStep:
         result = super().run()
         index = sum(slot.kind == BUFFER for slot in self.step.inputs)
-        slot = Slot(BUFFER, index, STATE_NAME)
+        slot = StepSlot(BUFFER, index, STATE_NAME)
         inputs = (*self.step.inputs[: self.n_before], slot, *self.step.inputs[self.n_before :])
         return result.with_graph(self.graph, inputs=inputs, outputs=(*self.step.outputs, slot))
 

@@ -65,7 +65,7 @@ class _ShardedWeight:
             node
             for slot, node in held.items()
             if slot.kind == STATE
-            and slot.name.rpartition("___")[2] == name
+            and slot.owner == name
             and tuple(node.meta["val"].shape) == self.shape
         ]
         self.sharded: set[fx.Node] = set()

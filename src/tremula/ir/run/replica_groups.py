@@ -118,8 +118,8 @@ class _Slices:
             for slot in step.inputs
             if slot.kind == PARAMETER and slot.name in groupings
         }
-        states = [slot.name for slot in step.inputs if slot.kind == STATE]
-        self._state_is_grouped = [name.partition("___")[2] in groupings for name in states]
+        states = [slot for slot in step.inputs if slot.kind == STATE]
+        self._state_is_grouped = [slot.owner in groupings for slot in states]
         placeholders = zip(step.inputs, step.placeholders(), strict=True)
         self._state_dims = [n.meta["val"].dim() for slot, n in placeholders if slot.kind == STATE]
 

@@ -19,7 +19,7 @@ from tremula.ir.host.programs.program import DeviceState, HostProgram
 from tremula.ir.locations import HeldPlace
 from tremula.ir.lowering.types import narrow, tile_shape, tile_type, widened
 from tremula.ir.settings import HostSettings
-from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
+from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, StepSlot
 
 if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
     from tremula.runtime.engine import Engine
@@ -51,7 +51,7 @@ class Handles(Protocol):
     @property
     def inputs(self) -> Sequence[str]: ...
     @property
-    def outputs(self) -> Sequence[tuple[Slot, str]]: ...
+    def outputs(self) -> Sequence[tuple[StepSlot, str]]: ...
     @property
     def host_functions(self) -> Mapping[str, Callable]: ...  # by handle
 
@@ -242,7 +242,7 @@ class TileSession:
         nodes = zip(self.step.inputs, self.step.placeholders(), strict=True)
         return [self._read_one(slot, node, replica) for slot, node in nodes if slot.kind == kind]
 
-    def _read_one(self, slot: Slot, node: fx.Node, replica: int) -> Tensor:
+    def _read_one(self, slot: StepSlot, node: fx.Node, replica: int) -> Tensor:
         place, fake = self.built.held[slot.kind, slot.index], node.meta["val"]
         replicas = range(place.n_shards) if place.n_shards > 1 else [replica]
         parts = [np.ravel(self._values_at(place, each)) for each in replicas]

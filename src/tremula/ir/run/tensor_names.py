@@ -19,7 +19,7 @@ from tremula.ir.step import (
     OUTPUT,
     PARAMETER,
     CapturedStep,
-    Slot,
+    StepSlot,
 )
 
 UPDATED = "UpdatedVar___"
@@ -109,7 +109,7 @@ def with_tensors(
         names.nodes[LOSS_SCALE] = _scale_in_use(step)
     added = [name for name in wanted if name in names.nodes]
     pairs += [
-        (Slot(OUTPUT, n_outputs + i, name), names.nodes[name]) for i, name in enumerate(added)
+        (StepSlot(OUTPUT, n_outputs + i, name), names.nodes[name]) for i, name in enumerate(added)
     ]
     return (_with_results(step, pairs) if added else step), added
 
@@ -124,7 +124,7 @@ def _scale_in_use(step: CapturedStep) -> fx.Node:
     return copied
 
 
-def _with_results(step: CapturedStep, pairs: list[tuple[Slot, fx.Node]]) -> CapturedStep:
+def _with_results(step: CapturedStep, pairs: list[tuple[StepSlot, fx.Node]]) -> CapturedStep:
     graph = step.graph
     output = graph.output_node()
     output.args = ([node for _, node in pairs],)

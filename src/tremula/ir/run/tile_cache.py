@@ -22,7 +22,7 @@ from tremula.ir.nodes import schema_name
 from tremula.ir.op_table import code_of_users
 from tremula.ir.origin import ORIGIN
 from tremula.ir.run.session import Handles
-from tremula.ir.step import CapturedStep, Slot, bytes_of
+from tremula.ir.step import CapturedStep, StepSlot, bytes_of
 
 FILE_KIND = "poptorch model"
 SUFFIX = ".tremula"
@@ -69,8 +69,8 @@ class StoredTileProgram:
         return list(self.input_handles)
 
     @property
-    def outputs(self) -> list[tuple[Slot, str]]:
-        return [(Slot(kind, index, name), h) for kind, index, name, h in self.output_handles]
+    def outputs(self) -> list[tuple[StepSlot, str]]:
+        return [(StepSlot(kind, index, name), h) for kind, index, name, h in self.output_handles]
 
 
 def read_program(path: str | os.PathLike) -> StoredTileProgram:

@@ -21,7 +21,7 @@ from tremula.ir.run.progress import ProgressBar
 from tremula.ir.run.replica_groups import GroupedTileSession, Grouping
 from tremula.ir.run.session import Repetition, TileSession
 from tremula.ir.run.tile_cache import ProgramCache, StoredTileProgram, can_be_kept, program_key
-from tremula.ir.step import INPUT, PARAMETER, CapturedStep
+from tremula.ir.step import INPUT, PARAMETER, STATE, CapturedStep
 from tremula.poplar.control import set_stochastic_rounding
 from tremula.poplar.programs import Sequence
 from tremula.poplar.target import Device, IPUModel
@@ -192,22 +192,20 @@ class TileProgram:
         rule = step.rule
         if rule is None or schedule.n_replicas == 1 or rule.automatic is not None:
             return Shards()
-        sizes = {
-            slot.name: node.meta["val"].numel()
+        held_values = [
+            (slot, node.meta["val"])
             for slot, node in zip(step.inputs, step.placeholders(), strict=True)
-            if slot.kind == PARAMETER
-        }
-        has_states = {slot.param for slot in rule.slots if not slot.is_step}
-        shared = [
-            (number, name)
-            for number, name in enumerate(rule.names)
-            if schedule.group_of(name)[0] == schedule.n_replicas
         ]
-        held = [name for _, name in shared if locations.weight.shards(sizes[name])]
+        sizes = {slot.name: value.numel() for slot, value in held_values if slot.kind == PARAMETER}
+        has_states = {
+            slot.owner for slot, value in held_values if slot.kind == STATE and value.numel() > 1
+        }
+        shared = [name for name in rule.names if schedule.group_of(name)[0] == schedule.n_replicas]
+        held = [name for name in shared if locations.weight.shards(sizes[name])]
         updated = [
             name
-            for number, name in shared
-            if name in held or (number in has_states and locations.state.shards(sizes[name]))
+            for name in shared
+            if name in held or (name in has_states and locations.state.shards(sizes[name]))
         ]
         return Shards(schedule.n_replicas, tuple(updated), tuple(held))
 

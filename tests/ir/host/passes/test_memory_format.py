@@ -8,7 +8,7 @@ from tremula.ir.host.passes.memory_format import (
     leave_images_as_they_lie,
     plain_convolution_gradients,
 )
-from tremula.ir.step import INPUT, OUTPUT, CapturedStep, Slot
+from tremula.ir.step import INPUT, OUTPUT, CapturedStep, StepSlot
 
 aten = torch.ops.aten
 
@@ -50,8 +50,8 @@ def test_copies_that_only_change_the_order_are_dropped():
     graph = fx.experimental.proxy_tensor.make_fx(pooled)(pixels, weight).graph
     result = graph.output_node().args[0]
     graph.output_node().args = ([result],)
-    slots = tuple(Slot(INPUT, i, f"input{i}") for i in range(2))
-    step = CapturedStep(graph, {}, slots, (Slot(OUTPUT, 0, "out"),), ())
+    slots = tuple(StepSlot(INPUT, i, f"input{i}") for i in range(2))
+    step = CapturedStep(graph, {}, slots, (StepSlot(OUTPUT, 0, "out"),), ())
     before = step.module()(pixels, weight)[0]
     step = leave_images_as_they_lie(step)
     step.graph.lint()

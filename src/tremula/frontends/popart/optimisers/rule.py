@@ -25,7 +25,7 @@ from tremula.frontends.popart.optimisers.optimisers import (
     Optimizer,
 )
 from tremula.ir.optim.math import Number, Updated, Weight, norm_of_all
-from tremula.ir.optim.rules import Slot, UpdateRule
+from tremula.ir.optim.rules import StateSlot, UpdateRule
 from tremula.ir.optim.settings import FixedFacts
 
 _TYPES = {DataType.FLOAT: torch.float32, DataType.FLOAT16: torch.float16}
@@ -47,16 +47,16 @@ class PopartRule(UpdateRule):
         return self.formula.compute
 
     @cached_property
-    def slots(self) -> tuple[Slot, ...]:
+    def slots(self) -> tuple[StateSlot, ...]:
         """The state tensors: all of one prefix, then all of the next; steps last."""
         places = range(len(self.names))
         states = [
-            Slot(state.prefix, i, state.dtype or self.dtypes[i], state.initial)
+            StateSlot(state.prefix, i, state.dtype or self.dtypes[i], state.initial)
             for state in self.formula.states
             for i in places
         ]
         steps = places if self.formula.counts_steps else ()
-        return (*states, *(Slot("Step", i, torch.float32, 0.0) for i in steps))
+        return (*states, *(StateSlot("Step", i, torch.float32, 0.0) for i in steps))
 
     def _scalar_vectors(self, numbers: Mapping[str, Number], steps: Tensor) -> tuple[Tensor, ...]:
         return formulas.step_scalars(dict(numbers), steps)

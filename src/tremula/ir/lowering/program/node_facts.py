@@ -114,7 +114,7 @@ def chips_of_nodes(
 
 
 def _place_held(step: CapturedStep, chip_of: dict[fx.Node, int]) -> None:
-    """A held tensor is on the chip that first uses it, a state on its parameter's.
+    """Place each held tensor on the chip that first uses it, and a state with its weight.
 
     Scalars, which count the steps of each weight, stay together: the update reads them as one.
     """
@@ -125,8 +125,8 @@ def _place_held(step: CapturedStep, chip_of: dict[fx.Node, int]) -> None:
             chip_of[node] = chip_of[user]
         if slot.kind == PARAMETER:
             chip_of_parameter[slot.name] = chip_of.get(node, 0)
-        elif slot.kind == STATE and n_elements(node) > 1:
-            chip_of[node] = chip_of_parameter.get(slot.name.rpartition("___")[2], 0)
+        elif slot.owner is not None and n_elements(node) > 1:
+            chip_of[node] = chip_of_parameter.get(slot.owner, 0)
 
 
 def check_result(node: fx.Node, value: object) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tremula.ir.locations import HeldPlace, Phases
-from tremula.ir.step import Slot
+from tremula.ir.step import StepSlot
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Program
 
@@ -51,5 +51,5 @@ class BuiltProgram:
     program: Program
     held: dict[tuple[str, int], HeldPlace] = field(default_factory=dict)  # by kind and index
     inputs: list[str] = field(default_factory=list)  # stream handles
-    outputs: list[tuple[Slot, str]] = field(default_factory=list)
+    outputs: list[tuple[StepSlot, str]] = field(default_factory=list)
     host_functions: dict[str, Callable] = field(default_factory=dict)  # by handle

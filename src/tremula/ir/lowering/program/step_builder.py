@@ -43,7 +43,7 @@ from tremula.ir.op_table import lowering_of
 from tremula.ir.origin import BACKWARD, FORWARD, OPTIMISER, ORIGIN
 from tremula.ir.passes.offload_activations import FETCHED
 from tremula.ir.passes.shard_update import N_SHARDS
-from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, Slot
+from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, StepSlot
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Program, Repeat, Sequence, Sync, SyncType, Waits
 from tremula.poplar.target import Target
@@ -196,7 +196,7 @@ class StepBuilder:
             else:
                 self.built.held[slot.kind, slot.index] = self._held_at(slot, node, tensor)
 
-    def _held_at(self, slot: Slot, node: fx.Node, tensor: Tensor) -> HeldPlace:
+    def _held_at(self, slot: StepSlot, node: fx.Node, tensor: Tensor) -> HeldPlace:
         """Where the host finds a held tensor: on the tiles, or in a row of a remote buffer."""
         n_shards = node.meta.get(N_SHARDS, 1)
         location, chip = self._location_of(slot), self.chip_of[node]
@@ -209,7 +209,7 @@ class StepBuilder:
         self.graph.create_host_read(handle, tensor)
         return HeldPlace(handle, n_shards=n_shards)
 
-    def _location_of(self, slot: Slot) -> Location:
+    def _location_of(self, slot: StepSlot) -> Location:
         locations = self.options.locations
         return {PARAMETER: locations.weight, STATE: locations.state}.get(slot.kind, Location())
 
@@ -279,7 +279,7 @@ class StepBuilder:
 
     # -- variables ---------------------------------------------------------------------------------
 
-    def _variable(self, slot: Slot, node: fx.Node) -> Tensor:
+    def _variable(self, slot: StepSlot, node: fx.Node) -> Tensor:
         chip = self.chip_of[node]
         if N_SHARDS in node.meta:
             value = node.meta["val"]
@@ -300,11 +300,11 @@ class StepBuilder:
         mapping = 0 if slot.kind == HYPER else "linear"
         return graph.add_variable(type, shape, slot.name, mapping=mapping)
 
-    def _parameter_of(self, state: Slot, node: fx.Node) -> Tensor | None:
-        """An optimiser's state is laid out like its parameter, whatever their types."""
-        owner, shape = state.name.rpartition("___")[2], node.meta["val"].shape
+    def _parameter_of(self, state: StepSlot, node: fx.Node) -> Tensor | None:
+        """The weight that an optimiser's state is laid out like, whatever their types."""
+        shape = node.meta["val"].shape
         for slot, parameter in zip(self.step.inputs, self.step.placeholders(), strict=True):
-            if slot.kind == PARAMETER and slot.name == owner:
+            if slot.kind == PARAMETER and slot.name == state.owner:
                 same = shape == parameter.meta["val"].shape
                 result = self.values.get(parameter) if same else None
                 return result if isinstance(result, Tensor) else None
@@ -314,7 +314,7 @@ class StepBuilder:
         """Where an input is read from its stream."""
         return self.micro
 
-    def _input_stream(self, slot: Slot, node: fx.Node, tensor: Tensor) -> None:
+    def _input_stream(self, slot: StepSlot, node: fx.Node, tensor: Tensor) -> None:
         if self.options.has_synthetic_data:
             self.graph.set_initial_value(tensor, 0)
             return
@@ -566,7 +566,7 @@ class StepBuilder:
         """Where an output is written to its stream."""
         return self.micro
 
-    def _writes_of(self, slot: Slot) -> Sequence:
+    def _writes_of(self, slot: StepSlot) -> Sequence:
         """Where a held tensor gets its new value."""
         return self.micro if slot.kind == BUFFER else self.update
 
@@ -581,7 +581,7 @@ class StepBuilder:
         for value, target in safe:
             sequence.add(Copy(value.flatten(), target.flatten()))
 
-    def _output_stream(self, slot: Slot, node: fx.Node, value: Tensor) -> None:
+    def _output_stream(self, slot: StepSlot, node: fx.Node, value: Tensor) -> None:
         if self.options.has_synthetic_data:
             return
         handle = f"{slot.kind}-out:{slot.index}"

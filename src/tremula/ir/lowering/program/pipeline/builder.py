@@ -40,7 +40,7 @@ from tremula.ir.lowering.program.schedule import Schedule
 from tremula.ir.lowering.program.step_builder import StepBuilder
 from tremula.ir.lowering.tiles import LoweringOptions, Tiles
 from tremula.ir.nodes import is_view
-from tremula.ir.step import INPUT, CapturedStep, Slot
+from tremula.ir.step import INPUT, CapturedStep, StepSlot
 from tremula.poplar.programs import Copy, Program, Repeat, Sequence
 from tremula.poplar.target import Target
 from tremula.poplar.tensors.tensor import Tensor, concat
@@ -307,7 +307,7 @@ class PipelineBuilder(StepBuilder):
     def _gives_of(self, node: fx.Node) -> Sequence:
         return self.parts[self.stages.of_node.get(node, 0)].gives
 
-    def _writes_of(self, slot: Slot) -> Sequence:
+    def _writes_of(self, slot: StepSlot) -> Sequence:
         held = held_nodes(self.step)[slot.kind, slot.index]
         stage = self.stages.of_node.get(held)
         return self.update if stage is None else self.parts[stage].writes
