@@ -83,13 +83,13 @@ docs: $(DEV)
 	$(BIN)/python -c 'from tremula.poplibs.popops.elementwise.stubs import write_stubs; write_stubs()'
 	$(BIN)/python -c 'from tremula.ir.op_table import aten_markdown as page; print(page(), end="")' \
 	  > docs/aten.md
-	$(BIN)/python -c 'from tremula.frontends.jax.page import primitives_markdown as page; print(page(), end="")' \
+	$(BIN)/python -c 'from tremula.frontends.jax.table import primitives_markdown as page; print(page(), end="")' \
 	  > docs/jax-primitives.md
-	$(BIN)/python -c 'from tremula.frontends.keras.tables.page import layers_markdown as page; print(page(), end="")' \
+	$(BIN)/python -c 'from tremula.frontends.keras.layer_table import layers_markdown as page; print(page(), end="")' \
 	  > docs/keras-layers.md
 	$(BIN)/python -c 'from tremula.frontends.popxl.page import ops_markdown as page; print(page(), end="")' \
 	  > docs/popxl-ops.md
-	$(BIN)/python -c 'from tremula.frontends.onnx.page import onnx_markdown as page; print(page(), end="")' \
+	$(BIN)/python -c 'from tremula.frontends.onnx.operator_page import onnx_markdown as page; print(page(), end="")' \
 	  > docs/onnx.md
 	$(BIN)/python -c 'from tremula.garden.catalogue.table import applications_markdown as page; print(page(), end="")' \
 	  > docs/garden-applications.md

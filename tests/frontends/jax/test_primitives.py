@@ -5,8 +5,7 @@ import pytest
 
 import tremula
 from tremula.bench.jax.samples import SAMPLES, differences, primitives_of
-from tremula.frontends.jax.page import primitives_markdown
-from tremula.frontends.jax.table import entries
+from tremula.frontends.jax.table import entries, primitives_markdown
 
 # The rest of the samples runs on tiles with `make test-wide`.
 ON_TILES = (

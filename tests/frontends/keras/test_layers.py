@@ -7,8 +7,7 @@ import pytest
 
 import tremula
 from tremula.frontends.keras.config import reset_ipu_configuration
-from tremula.frontends.keras.tables.layer_table import layer_cases, names_of_keras
-from tremula.frontends.keras.tables.page import layers_markdown
+from tremula.frontends.keras.layer_table import layer_cases, layers_markdown, names_of_keras
 from tremula.keras import ipu
 
 import keras  # isort: skip - after tremula.keras, which chooses its backend

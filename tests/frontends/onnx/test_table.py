@@ -8,7 +8,7 @@ from onnx import defs
 
 from tremula.frontends.onnx.functions import schema_attributes
 from tremula.frontends.onnx.graph import Node
-from tremula.frontends.onnx.page import onnx_markdown
+from tremula.frontends.onnx.operator_page import onnx_markdown
 from tremula.frontends.onnx.table import NEWEST, all_operators, find_operator, operator
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "onnx.md"

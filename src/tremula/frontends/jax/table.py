@@ -9,13 +9,11 @@ families; docs/jax-primitives.md is made from the table.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any, TypeVar
 
 from tremula.base.source import Source
 from tremula.frontends.jax.carriers import Value
+from tremula.frontends.shared.table import Table, by_family, markdown_table
 
 Result = Value | list[Value]
 
@@ -56,7 +54,7 @@ class Entry:
     takes_numbers: bool  # a scalar that is known may come as a number of Python's
 
 
-_entries: dict[str, Entry] = {}
+_RULES: Table[str, Entry] = Table("tremula.frontends.jax.rules")
 _Rule = TypeVar("_Rule", bound=Callable[..., Result])
 
 
@@ -65,18 +63,34 @@ def rule(*names: str, takes_numbers: bool = False) -> Callable[[_Rule], _Rule]:
 
     def enter(build: _Rule) -> _Rule:
         for name in names:
-            assert name not in _entries, f"two rules for {name}"
-            family = build.__module__.rpartition(".")[2]
-            _entries[name] = Entry(name, build, family, takes_numbers)
+            _RULES.enter(name, Entry(name, build, _RULES.family_of(build), takes_numbers))
         return build
 
     return enter
 
 
-@cache
 def entries() -> Mapping[str, Entry]:
     """Every rule, by the name of its primitive."""
-    rules = import_module("tremula.frontends.jax.rules")  # stands below; its files enter themselves
-    for module in iter_modules(rules.__path__):
-        import_module(f"{rules.__name__}.{module.name}")
-    return _entries
+    return _RULES.rows()
+
+
+_PAGE_HEAD = """# Primitives of JAX
+
+What `tremula.jax.jit` translates. A primitive that is not here is an error: it names the primitive
+and your line.
+[jax.md](jax.md) says how a function of JAX becomes a program.
+
+This page is made by `make docs`.
+
+"""
+
+
+def primitives_markdown() -> str:
+    """The page docs/jax-primitives.md: all primitives by family."""
+    families = by_family(entries().values(), lambda entry: entry.family)
+    rows = [
+        (family, " ".join(sorted(f"`{entry.name}`" for entry in rules)))
+        for family, rules in families.items()
+    ]
+    table = markdown_table(("family", "primitives"), rows)
+    return f"{_PAGE_HEAD}{table}\n{len(entries())} primitives.\n"

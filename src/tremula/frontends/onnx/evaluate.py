@@ -159,7 +159,7 @@ class Evaluation:
             else:
                 operands = self._live_operands(node, entry, operands, scope)
         with place:
-            result = entry.compute(*map(_widened, operands), **_arguments(attributes))
+            result = entry.compute(*map(widened, operands), **_arguments(attributes))
         return result if isinstance(result, tuple) else (result,)
 
     def _context(self, node: Node, scope: Scope) -> Context:
@@ -269,7 +269,8 @@ def _arguments(attributes: dict[str, Any]) -> dict[str, Any]:
     return {f"{name}_" if iskeyword(name) else name: v for name, v in attributes.items()}
 
 
-def _widened(value: Any) -> Any:  # noqa: ANN401
+def widened(value: Any) -> Any:  # noqa: ANN401
+    """Unsigned integers that PyTorch cannot compute with, as 64-bit ones."""
     is_wide = isinstance(value, Tensor) and value.dtype in _UNSIGNED
     return value.to(torch.int64) if is_wide else value
 

@@ -35,8 +35,13 @@ _UNARY: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+_IN_PLACE = ("Exp", "Neg", "Sqrt", "Tanh", "Add", "Mul")  # of this table and of _BINARY
+
+
 def _enter_unary(name: str, function: Callable[[Tensor], Tensor]) -> None:
-    @operator(name)
+    role = "activation" if name == "Tanh" else ""
+
+    @operator(name, in_place=name in _IN_PLACE, role=role)
     def compute(x: Tensor) -> Tensor:
         return function(x)
 
@@ -47,7 +52,7 @@ for _name, _function in _UNARY.items():
     _enter_unary(_name, _function)
 
 
-@operator("Abs")
+@operator("Abs", in_place=True)
 def absolute(x: Tensor) -> Tensor:
     """The size of each element; unsigned numbers are theirs."""
     return x if x.dtype is torch.uint8 else torch.abs(x)
@@ -82,12 +87,12 @@ _BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def _enter_binary(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
-    @operator(name, until=6)
+    @operator(name, until=6, in_place=name in _IN_PLACE)
     def before_7(a: Tensor, b: Tensor, *, axis: int | None = None, broadcast: int = 0) -> Tensor:
         """The second operand is broadcast only if the node says so, from an axis on."""
         return function(a, aligned(a, b, axis, broadcast))
 
-    @operator(name, since=7)
+    @operator(name, since=7, in_place=name in _IN_PLACE)
     def compute(a: Tensor, b: Tensor) -> Tensor:
         """Of elements; shapes are broadcast."""
         return function(a, b)
@@ -249,19 +254,19 @@ def affine(x: Tensor, *, alpha: float = 1.0, beta: float = 0.0) -> Tensor:
     return x * alpha + beta
 
 
-@operator("Scale")
+@operator("Scale", in_place=True)
 def scale(x: Tensor, *, scale: float = 1.0) -> Tensor:
     """X · scale; an experiment of the first operator sets."""
     return x * scale
 
 
-@operator("Gelu", since=20)
+@operator("Gelu", since=20, in_place=True, role="activation")
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
     """With the error function, or with tanh."""
     return torch.nn.functional.gelu(x, approximate=approximate)
 
 
-@operator("Selu")
+@operator("Selu", in_place=True)
 def selu(
     x: Tensor, *, alpha: float = 1.6732632423543772848, gamma: float = 1.0507009873554804934
 ) -> Tensor:
@@ -275,19 +280,19 @@ def celu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     return torch.celu(x, alpha)
 
 
-@operator("Elu")
+@operator("Elu", in_place=True, role="activation")
 def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """x, or below zero alpha · (exp(x) - 1)."""
     return torch.nn.functional.elu(x, alpha)
 
 
-@operator("Relu")
+@operator("Relu", in_place=True, role="activation")
 def relu(x: Tensor) -> Tensor:
     """x, or 0 below zero."""
     return torch.relu(x)
 
 
-@operator("LeakyRelu")
+@operator("LeakyRelu", in_place=True, role="activation")
 def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
     """x, or below zero alpha · x."""
     return torch.nn.functional.leaky_relu(x, alpha)
@@ -307,13 +312,13 @@ def prelu(x: Tensor, slope: Tensor) -> Tensor:
     return torch.where(x < 0, x * slope, x)
 
 
-@operator("ThresholdedRelu")
+@operator("ThresholdedRelu", in_place=True)
 def thresholded_relu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """X where it is above alpha, else 0."""
     return torch.where(x > alpha, x, torch.zeros_like(x))
 
 
-@operator("Sigmoid")
+@operator("Sigmoid", in_place=True, role="activation")
 def sigmoid(x: Tensor) -> Tensor:
     """torch.sigmoid."""
     return torch.sigmoid(x)
@@ -343,13 +348,13 @@ def mish(x: Tensor) -> Tensor:
     return torch.nn.functional.mish(x)
 
 
-@operator("Softplus")
+@operator("Softplus", in_place=True)
 def softplus(x: Tensor) -> Tensor:
     """log(1 + exp(x))."""
     return torch.nn.functional.softplus(x)
 
 
-@operator("Softsign")
+@operator("Softsign", in_place=True)
 def softsign(x: Tensor) -> Tensor:
     """X / (1 + |x|)."""
     return x / (1 + x.abs())
@@ -369,25 +374,25 @@ def rows_and_columns(x: Tensor, axis: int) -> Tensor:
     return x.reshape(math.prod(x.shape[:axis]), -1)
 
 
-@operator("Softmax", until=12)
+@operator("Softmax", until=12, in_place=True)
 def softmax_before_13(x: Tensor, *, axis: int = 1) -> Tensor:
     """Over all axes from one on."""
     return torch.softmax(rows_and_columns(x, axis), 1).reshape(x.shape)
 
 
-@operator("Softmax", since=13)
+@operator("Softmax", since=13, in_place=True)
 def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     """Along one axis."""
     return torch.softmax(x, axis)
 
 
-@operator("LogSoftmax", until=12)
+@operator("LogSoftmax", until=12, in_place=True)
 def log_softmax_before_13(x: Tensor, *, axis: int = 1) -> Tensor:
     """Over all axes from one on."""
     return torch.log_softmax(rows_and_columns(x, axis), 1).reshape(x.shape)
 
 
-@operator("LogSoftmax", since=13)
+@operator("LogSoftmax", since=13, in_place=True)
 def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     """Along one axis."""
     return torch.log_softmax(x, axis)

@@ -10,7 +10,7 @@ from tremula.frontends.onnx.operators.shape import axes_of
 from tremula.frontends.onnx.table import operator
 
 
-@operator("BatchNormalization", until=6)
+@operator("BatchNormalization", until=6, role="norm")
 def batch_norm_before_7(
     x: Tensor,
     scale: Tensor,
@@ -29,7 +29,7 @@ def batch_norm_before_7(
     return _batch_norm(x, scale, bias, mean, var, epsilon, momentum, spatial, context)
 
 
-@operator("BatchNormalization", since=7, until=13)
+@operator("BatchNormalization", since=7, until=13, role="norm")
 def batch_norm_before_14(
     x: Tensor,
     scale: Tensor,
@@ -46,7 +46,7 @@ def batch_norm_before_14(
     return _batch_norm(x, scale, bias, mean, var, epsilon, momentum, spatial, context)
 
 
-@operator("BatchNormalization", since=14)
+@operator("BatchNormalization", since=14, role="norm")
 def batch_norm(
     x: Tensor,
     scale: Tensor,
@@ -112,13 +112,13 @@ def _of_batch(
     return result, kept, var * momentum + own_var * (1 - momentum), own_mean, own_var
 
 
-@operator("InstanceNormalization")
+@operator("InstanceNormalization", role="norm")
 def instance_norm(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5) -> Tensor:
     """Each channel of each sample by itself."""
     return F.instance_norm(x, weight=scale, bias=bias, eps=epsilon)
 
 
-@operator("LayerNormalization", since=17)
+@operator("LayerNormalization", since=17, role="norm")
 def layer_norm(
     x: Tensor,
     scale: Tensor,
@@ -157,7 +157,7 @@ def rms_norm(
     return (wide * size).to(x.dtype) * scale
 
 
-@operator("GroupNormalization", since=18, until=20)
+@operator("GroupNormalization", since=18, until=20, role="norm")
 def group_norm_before_21(
     x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, num_groups: int
 ) -> Tensor:
@@ -167,7 +167,7 @@ def group_norm_before_21(
     return F.group_norm(x, num_groups, wide[0], wide[1], epsilon)
 
 
-@operator("GroupNormalization", since=21)
+@operator("GroupNormalization", since=21, role="norm")
 def group_norm(
     x: Tensor,
     scale: Tensor,

@@ -32,7 +32,7 @@ def checked_sizes(sizes: list[int]) -> list[int]:
     return sizes
 
 
-@operator("Identity")
+@operator("Identity", in_place=True)
 def identity(x: Any) -> Any:  # noqa: ANN401 - sequences, too
     """Its operand."""
     return x
@@ -89,13 +89,13 @@ def constant_of_shape(sizes: Tensor, *, value: Tensor | None = None) -> Tensor:
     return one.expand(checked_sizes(sizes.tolist()))
 
 
-@operator("Reshape", until=4)
+@operator("Reshape", until=4, in_place=True)
 def reshape_before_5(x: Tensor, *, shape: list[int]) -> Tensor:
     """The shape is an attribute."""
     return x.reshape(_target(x, shape, allowzero=0))
 
 
-@operator("Reshape", since=5, static=("shape",))
+@operator("Reshape", since=5, static=("shape",), in_place=True)
 def reshape(x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Tensor:
     """0 keeps a size, -1 is what is left."""
     return x.reshape(_target(x, shape.tolist(), allowzero))
@@ -107,20 +107,20 @@ def _target(x: Tensor, shape: list[int], allowzero: int) -> list[int]:
     return [x.shape[i] if size == 0 else size for i, size in enumerate(shape)]
 
 
-@operator("Flatten")
+@operator("Flatten", in_place=True)
 def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
     """A matrix, cut before an axis."""
     axis = axis + x.dim() if axis < 0 else axis
     return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
-@operator("Squeeze", until=12)
+@operator("Squeeze", until=12, in_place=True)
 def squeeze_before_13(x: Tensor, *, axes: list[int] | None = None) -> Tensor:
     """The axes are an attribute."""
     return squeeze(x, axes)
 
 
-@operator("Squeeze", since=13, static=("axes",))
+@operator("Squeeze", since=13, static=("axes",), in_place=True)
 def squeeze(x: Tensor, axes: Tensor | list[int] | None = None) -> Tensor:
     """Without some axes of size 1, or all of them."""
     if axes is None:
@@ -131,13 +131,13 @@ def squeeze(x: Tensor, axes: Tensor | list[int] | None = None) -> Tensor:
     return x.reshape([size for axis, size in enumerate(x.shape) if axis not in gone])
 
 
-@operator("Unsqueeze", until=12)
+@operator("Unsqueeze", until=12, in_place=True)
 def unsqueeze_before_13(x: Tensor, *, axes: list[int]) -> Tensor:
     """The axes are an attribute."""
     return unsqueeze(x, axes)
 
 
-@operator("Unsqueeze", since=13, static=("axes",))
+@operator("Unsqueeze", since=13, static=("axes",), in_place=True)
 def unsqueeze(x: Tensor, axes: Tensor | list[int]) -> Tensor:
     """With new axes of size 1, where the result has them."""
     n_new = axes.numel() if isinstance(axes, Tensor) else len(axes)
@@ -146,19 +146,19 @@ def unsqueeze(x: Tensor, axes: Tensor | list[int]) -> Tensor:
     return x
 
 
-@operator("Transpose")
+@operator("Transpose", in_place=True)
 def transpose(x: Tensor, *, perm: list[int] | None = None) -> Tensor:
     """The axes in another order, by default reversed."""
     return x.permute(perm if perm is not None else list(range(x.dim()))[::-1])
 
 
-@operator("Concat", until=3)
+@operator("Concat", until=3, in_place=True)
 def concat_before_4(*operands: Tensor, axis: int = 1) -> Tensor:
     """Along axis 1 unless the node says another."""
     return concat(*operands, axis=axis)
 
 
-@operator("Concat", since=4)
+@operator("Concat", since=4, in_place=True)
 def concat(*operands: Tensor, axis: int) -> Tensor:
     """Joined along an axis."""
     return torch.cat(operands, axis)
@@ -226,7 +226,7 @@ def _parts(x: Tensor, axis: int, sizes: list[int] | None, n_parts: int) -> tuple
     return tuple(torch.split(x, sizes, axis))
 
 
-@operator("Slice", until=9)
+@operator("Slice", until=9, in_place=True)
 def slice_before_10(
     x: Tensor, *, starts: list[int], ends: list[int], axes: list[int] | None = None
 ) -> Tensor:
@@ -234,7 +234,7 @@ def slice_before_10(
     return _sliced(x, starts, ends, axes, None)
 
 
-@operator("Slice", since=10, static=("starts", "ends", "axes", "steps"))
+@operator("Slice", since=10, static=("starts", "ends", "axes", "steps"), in_place=True)
 def slice_(
     x: Tensor,
     starts: Tensor,

@@ -8,8 +8,9 @@ import onnx
 from onnx import AttributeProto, TensorProto, TypeProto, checker, helper, shape_inference
 
 from tremula.base.errors import suggest
+from tremula.frontends.onnx.table import Operator as Entry
 from tremula.frontends.popart.builder.folding import folded
-from tremula.frontends.popart.builder.graphcore_ops import OPERATORS as GRAPHCORE_OPERATORS
+from tremula.frontends.popart.builder.graphcore_ops import result_types
 from tremula.frontends.popart.builder.ids import IdMaker
 from tremula.frontends.popart.builder.inference import (
     MAX_KNOWN_ELEMENTS,
@@ -18,7 +19,7 @@ from tremula.frontends.popart.builder.inference import (
     infer_whole,
     type_of,
 )
-from tremula.frontends.popart.builder.signatures import GRAPHCORE_DOMAIN, Operator
+from tremula.frontends.popart.builder.signatures import Operator
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.tensor_info import FLOATING, type_name
 
@@ -122,8 +123,8 @@ class GraphInProgress:
             self.note_constant(node.output[0], value)
 
     def _result_types(self, operator: Operator, node: onnx.NodeProto) -> dict[str, TypeProto]:
-        if operator.domain == GRAPHCORE_DOMAIN and operator.method in GRAPHCORE_OPERATORS:
-            return self._graphcore_types(operator, node)
+        if operator.entry is not None:
+            return self._entry_types(operator.entry, node)
         if operator.schema is None or any(a.type == AttributeProto.GRAPH for a in node.attribute):
             return {}  # the caller knows more
         result = {id: self.find_type(id) for id in node.input}
@@ -142,14 +143,13 @@ class GraphInProgress:
                 f"{operator.type}{self._shown(node)} does not fit its inputs: {reason}"
             ) from error
 
-    def _graphcore_types(self, operator: Operator, node: onnx.NodeProto) -> dict[str, TypeProto]:
+    def _entry_types(self, entry: Entry, node: onnx.NodeProto) -> dict[str, TypeProto]:
         types = [type_of(self.find_type(id) or TypeProto()) for id in node.input]
-        values = {a.name: _value(a) for a in node.attribute}
         try:
-            result = GRAPHCORE_OPERATORS[operator.method].infer(types, values, len(node.output))
-        except (ValueError, IndexError, AssertionError) as error:
+            result = result_types(entry, types, values_of(node), len(node.output))
+        except ValueError as error:
             raise popart_exception(
-                f"{operator.type}{self._shown(node)} does not fit its inputs: {error}"
+                f"{entry.name}{self._shown(node)} does not fit its inputs: {error}"
             ) from error
         return {id: t.proto() for id, t in zip(node.output, result, strict=False) if t.element}
 

@@ -1,17 +1,28 @@
-"""The operators of ai.graphcore: a row each, with inputs, attributes, results and their types."""
+"""The operators of ai.graphcore as methods: signatures and types of results, from ONNX's table.
 
-from dataclasses import dataclass
-from typing import Any
+An operator is one function in `onnx/operators/graphcore`. Its parameters are the method's inputs
+and attributes. Types of results come from running the function on tensors without memory; where an
+input has an open dimension, it runs for two sizes, and dimensions of results that differ are open.
+"""
 
+from collections.abc import Mapping, Sequence
+from functools import cache
+from inspect import Parameter
+from keyword import iskeyword
+from typing import Any, get_args
+
+import torch
 from onnx import AttributeProto
+from torch import Tensor
 
-from tremula.frontends.popart.builder import graphcore_shapes as shapes
-from tremula.frontends.popart.builder.signatures import (
-    GRAPHCORE_DOMAIN,
-    MANY,
-    Attribute,
-    Operator,
-)
+from tremula.base.errors import PoplarError
+from tremula.frontends.onnx.context import BodyGraph, Context
+from tremula.frontends.onnx.element_types import element_type, number_of
+from tremula.frontends.onnx.evaluate import widened
+from tremula.frontends.onnx.table import Operator as Entry
+from tremula.frontends.onnx.table import all_operators
+from tremula.frontends.popart.builder.inference import TensorType
+from tremula.frontends.popart.builder.signatures import GRAPHCORE_DOMAIN, Attribute, Operator
 from tremula.frontends.popart.enums import (
     CollectiveOperator,
     CommGroupType,
@@ -22,192 +33,124 @@ from tremula.frontends.popart.enums import (
 )
 from tremula.frontends.popart.tensor_info import onnx_type
 
-_REQUIRED = object()
-_MEAN = ReductionType.Mean
+# Attributes that scripts give, and see, as members of enumerations.
+_ENUM_DEFAULTS = {"Mean": ReductionType.Mean, "sum": ScatterReduction.Sum}
+_OPEN_SIZES = (60, 120)  # with many divisors, so that reshapes and groups fit
 
 
-@dataclass(frozen=True)
-class GraphcoreOp:
-    """A row: the operator, and how types follow from types."""
+@cache
+def graphcore_operators() -> dict[str, Operator]:
+    """Operators that take no graphs, by the names of their methods."""
+    entries = (e for e in all_operators() if e.domain == GRAPHCORE_DOMAIN)
+    made = [_operator(entry) for entry in entries if not _takes_graphs(entry)]
+    return {operator.method: operator for operator in made}
 
-    operator: Operator
-    infer: shapes.Infer
+
+def _takes_graphs(entry: Entry) -> bool:
+    return any(p.annotation is BodyGraph for p in entry.attribute_parameters.values())
 
 
-def _row(
-    type: str,
-    n_inputs: int | tuple[int, int],
-    infer: shapes.Infer,
-    attributes: dict[str, Any] | None = None,
-    n_outputs: int | tuple[int, int] = 1,
-    name: str = "",
-) -> GraphcoreOp:
-    operator = Operator(
+def _operator(entry: Entry) -> Operator:
+    return Operator(
         GRAPHCORE_DOMAIN,
-        type,
-        (n_inputs, n_inputs) if isinstance(n_inputs, int) else n_inputs,
-        (n_outputs, n_outputs) if isinstance(n_outputs, int) else n_outputs,
-        tuple(_attribute(key, value) for key, value in (attributes or {}).items()),
-        name=name,
+        entry.name,
+        entry.n_inputs,
+        entry.n_outputs,
+        tuple(_attribute(name, p) for name, p in entry.attribute_parameters.items()),
+        tuple(name.strip("_") for name in entry.operands),
+        name=entry.method,
+        entry=entry,
     )
-    return GraphcoreOp(operator, infer)
 
 
-def _attribute(name: str, default: object) -> Attribute:
-    is_required = default is _REQUIRED
-    return Attribute(name, 0, is_required, None if is_required else default)
+def _attribute(name: str, parameter: Parameter) -> Attribute:
+    annotation = parameter.annotation
+    is_float = annotation is float or float in get_args(annotation)
+    kind = int(AttributeProto.FLOAT) if is_float else 0
+    if parameter.default is Parameter.empty:
+        return Attribute(name, kind, is_required=True)
+    default = parameter.default
+    if name == "reduction":
+        default = _ENUM_DEFAULTS.get(default, default)
+    return Attribute(name, kind, default=default)
 
 
-_SAME, _TOGETHER = shapes.like(0), shapes.broadcast
-_AT_AXES = {"axes": _REQUIRED, "sizes": _REQUIRED}
-_CONVOLUTIONS: dict[str, Any] = dict.fromkeys(
-    "dilations inDilations pads outPads strides availableMemoryProportions partialsTypes".split(),
-    (),
-) | {"planType": None, "perConvReservedTiles": None, "cycleBackOff": None}
-_GROUP = {"collectiveOperator": None, "commGroup": None}
+# -- types of results ------------------------------------------------------------------------------
 
-OPERATORS: dict[str, GraphcoreOp] = {
-    row.operator.method: row
-    for row in (
-        # element by element
-        _row("Gelu", 1, _SAME),
-        _row("GeluErf", 1, _SAME),
-        _row("Swish", 1, _SAME),
-        _row("Scale", 1, _SAME, {"scale": _REQUIRED}),
-        _row("ScaledAdd", (2, 4), _SAME, {"scale0": 1.0, "scale1": 1.0}),
-        _row("Round", 1, _SAME),
-        _row("NearbyInt", 1, _SAME),
-        _row("Expm1", 1, _SAME),
-        _row("Log1p", 1, _SAME),
-        _row("Atan2", 2, _TOGETHER),
-        _row("Fmod", 2, _TOGETHER),
-        _row("Remainder", 2, _TOGETHER),
-        _row("BitwiseAnd", 2, _TOGETHER),
-        _row("BitwiseOr", 2, _TOGETHER),
-        _row("BitwiseXor", 2, _TOGETHER),
-        _row("BitwiseXnor", 2, _TOGETHER),
-        _row("BitwiseNot", 1, _SAME),
-        _row("IncrementMod", 1, _SAME, {"increment": _REQUIRED, "modulus": _REQUIRED}),
-        _row("Bucketize", 2, shapes.integers_like_input, {"right": 0}),
-        # marks
-        _row("Nop", 1, _SAME),
-        _row("Detach", 1, _SAME),
-        _row("PrintTensor", 1, _SAME, {"print_gradient": 1, "title": ""}),
-        _row("TensorRemap", 1, _SAME, {"remap_type": 0}),
-        _row("CopyVarUpdate", 2, _SAME),
-        _row("Abort", (0, 1), shapes.nothing, n_outputs=0),
-        # losses
-        _row("L1", 1, shapes.loss, {"lambda": _REQUIRED, "reduction": _MEAN}, name="l1loss"),
-        _row(
-            "Nll",
-            2,
-            shapes.nll,
-            {"reduction": _MEAN, "ignoreIndex": None, "inputIsLogProbability": False},
-            name="nllloss",
-        ),
-        _row("IdentityLoss", 1, shapes.loss, {"reduction": _MEAN}),
-        _row(
-            "Ctc",
-            4,
-            shapes.ctc,
-            {"reduction": _MEAN, "blank": 0, "outDataType": "UNDEFINED", "zeroInfinity": False},
-            n_outputs=2,
-            name="ctcloss",
-        ),
-        # norms and nets
-        _row(
-            "GroupNormalization",
-            3,
-            shapes.group_norm,
-            {"num_groups": _REQUIRED, "epsilon": 1e-5},
-            n_outputs=3,
-        ),
-        _row(
-            "BatchNormalization",
-            5,
-            shapes.batch_norm,
-            {"epsilon": 1e-5, "momentum": 0.9},
-            n_outputs=(1, 5),
-        ),
-        _row(
-            "NormalizeImage",
-            3,
-            shapes.normalised_image,
-            {"scale": _REQUIRED},
-            name="normalize_image",
-        ),
-        _row("LSTM", (2, 4), shapes.lstm, {"outputFullSequence": 1}, n_outputs=2),
-        _row("MultiConv", (2, MANY), shapes.convolutions, _CONVOLUTIONS, n_outputs=(1, MANY)),
-        _row("ShapedDropout", 1, _SAME, {"shape": _REQUIRED, "ratio": 0.5}),
-        _row(
-            "CtcBeamSearchDecoder",
-            2,
-            shapes.beam_search,
-            {"blank": 0, "beam_width": 100, "top_paths": 1},
-            n_outputs=3,
-        ),
-        # shapes and slices
-        _row("Reshape", 1, shapes.reshaped, {"shape": _REQUIRED}),
-        _row("Reverse", 1, _SAME, {"dimensions": _REQUIRED}),
-        _row("Slice", 1, shapes.sliced, {"ends": _REQUIRED, "starts": _REQUIRED, "axes": ()}),
-        _row("Subsample", 1, shapes.subsampled, {"strides": _REQUIRED}),
-        _row("DepthToSpace", 1, shapes.depth_to_space, {"blocksize": _REQUIRED, "mode": "DCR"}),
-        _row(
-            "Init",
-            0,
-            shapes.new_tensor,
-            {
-                "shape": _REQUIRED,
-                "data_type": _REQUIRED,
-                "init_type": _REQUIRED,
-                "batch_axis": None,
-            },
-        ),
-        _row("DynamicSlice", (2, 3), shapes.with_sizes_at_axes, {**_AT_AXES, "noOverlap": 0}),
-        _row("DynamicUpdate", 3, _SAME, {**_AT_AXES, "noOverlap": 0}),
-        _row("DynamicZero", 2, _SAME, _AT_AXES),
-        _row("DynamicAdd", 3, _SAME, _AT_AXES),
-        _row("SequenceSlice", 5, shapes.like(1), {"zeroUnused": 0}),
-        # sorting, scattering
-        _row("Sort", 1, shapes.sort, {"axis": -1, "descending": 0, "stable": 0}, n_outputs=2),
-        _row("ReduceMedian", 1, shapes.reduced, {"axes": None, "keepdims": 1}, n_outputs=2),
-        _row(
-            "ScatterReduce",
-            (2, 3),
-            shapes.scattered,
-            {
-                "axis_size": _REQUIRED,
-                "axis": -1,
-                "reduction": ScatterReduction.Sum,
-                "enable_index_broadcast": 1,
-            },
-        ),
-        _row(
-            "GroupedScatterReduce",
-            (2, 3),
-            shapes.scattered,
-            {
-                "axis_size": _REQUIRED,
-                "axis": -1,
-                "reduction": ScatterReduction.Sum,
-                "group_size": 1,
-                "enable_index_broadcast": 1,
-            },
-        ),
-        _row("GroupedGather", 2, shapes.gathered_in_groups, {"axis": 0, "group_size": 1}),
-        _row(
-            "SplineBasis",
-            3,
-            shapes.spline_basis,
-            {"degree": 1},
-            n_outputs=2,
-        ),
-        _row("SplineWeighting", 4, shapes.spline_weighting),
-        # between replicas
-        _row("ReplicatedAllReduce", 1, _SAME, _GROUP),
-        _row("ReplicatedReduceScatter", 1, shapes.reduce_scattered, _GROUP),
-    )
-}
+
+def result_types(
+    entry: Entry, types: Sequence[TensorType], attributes: Mapping[str, Any], n_outputs: int
+) -> list[TensorType]:
+    """The types of an operator's results; open where those of its inputs do not tell.
+
+    Raises ValueError for inputs that do not fit.
+    """
+    first = types[0].element if types else 0
+    if any(t.shape is None or not t.element for t in types):
+        return [TensorType(first)] * n_outputs
+    if all(t.is_static for t in types):
+        return _computed_types(entry, types, attributes, n_outputs)
+    try:
+        small, large = (
+            _computed_types(entry, [_closed(t, n) for t in types], attributes, n_outputs)
+            for n in _OPEN_SIZES
+        )
+    except ValueError:  # of these sizes; others may fit
+        return [TensorType(first)] * n_outputs
+    return [_where_equal(a, b) for a, b in zip(small, large, strict=True)]
+
+
+def _closed(t: TensorType, n: int) -> TensorType:
+    return t.with_shape([n if size is None else size for size in t.shape or ()])
+
+
+def _where_equal(a: TensorType, b: TensorType) -> TensorType:
+    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+        return TensorType(a.element)
+    return a.with_shape([m if m == n else None for m, n in zip(a.shape, b.shape, strict=True)])
+
+
+def _computed_types(
+    entry: Entry, types: Sequence[TensorType], attributes: Mapping[str, Any], n_outputs: int
+) -> list[TensorType]:
+    held = [element_type(t.element).held for t in types]
+    operands = [
+        widened(torch.empty(t.sizes(), dtype=dtype, device="meta"))
+        for t, dtype in zip(types, held, strict=True)
+    ]
+    known = {name: value for name, value in attributes.items() if name in entry.attributes}
+    arguments = {f"{name}_" if iskeyword(name) else name: value for name, value in known.items()}
+    if entry.takes_context:
+        arguments["context"] = _meta_context(types, n_outputs)
+    try:
+        values = (entry.outline or entry.compute)(*operands, **arguments)
+    except (RuntimeError, IndexError, TypeError, PoplarError) as error:
+        raise ValueError(str(error).splitlines()[0]) from error
+    flat = values if isinstance(values, tuple) else (values,)
+    elements = {operand.dtype: t.element for operand, t in zip(operands, types, strict=True)}
+    return [_type_of(value, elements, types) for value in flat[:n_outputs]]
+
+
+def _type_of(
+    value: Tensor | None, elements: Mapping[torch.dtype, int], types: Sequence[TensorType]
+) -> TensorType:
+    """Of the type of an input that is computed alike, else PyTorch's; None: of an open shape."""
+    if value is None:
+        return TensorType(types[0].element)
+    return TensorType(elements.get(value.dtype) or number_of(value), tuple(value.shape))
+
+
+def _meta_context(types: Sequence[TensorType], n_outputs: int) -> Context:
+    def unavailable(*_args: Any) -> Any:
+        raise RuntimeError("the operator runs another graph")
+
+    names = tuple(f"output {i}" for i in range(n_outputs))
+    elements = tuple(t.element for t in types)
+    device = torch.device("meta")
+    return Context(1, names, elements, (0,) * n_outputs, device, *[unavailable] * 3)
+
+
+# -- attributes ------------------------------------------------------------------------------------
 
 
 def stored_value(name: str, value: Any) -> Any:
@@ -223,15 +166,3 @@ def stored_value(name: str, value: Any) -> Any:
     if name == "outDataType" and isinstance(value, DataType):
         return value.name
     return value
-
-
-FLOAT_ATTRIBUTES = frozenset(
-    {"scale", "scale0", "scale1", "lambda", "epsilon", "momentum", "ratio", "increment", "modulus"}
-)
-
-
-def attribute_kind(name: str) -> int:
-    """The kind of an attribute, where the value alone does not tell: whole numbers for floats."""
-    if name in FLOAT_ATTRIBUTES:
-        return int(AttributeProto.FLOAT)
-    return 0

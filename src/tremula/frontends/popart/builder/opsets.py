@@ -8,11 +8,7 @@ import onnx
 from onnx import AttributeProto, TypeProto, helper
 
 from tremula.frontends.popart.builder.graph import GraphInProgress
-from tremula.frontends.popart.builder.graphcore_ops import (
-    OPERATORS,
-    attribute_kind,
-    stored_value,
-)
+from tremula.frontends.popart.builder.graphcore_ops import graphcore_operators, stored_value
 from tremula.frontends.popart.builder.inference import TensorType, type_of
 from tremula.frontends.popart.builder.signatures import (
     COUNT,
@@ -230,16 +226,15 @@ class AiGraphcore(OpSet):
     domain = GRAPHCORE_DOMAIN
 
     def _operators(self) -> dict[str, Operator]:
-        return {name: row.operator for name, row in OPERATORS.items()}
+        return graphcore_operators()
 
     def _stored(self, attribute: Attribute, value: Any) -> AttributeProto | None:
         if value is None or (isinstance(value, tuple | list) and not len(value)):
             return None
         value = value.numbers() if isinstance(value, CommGroup) else value
         plain = stored_value(attribute.name, value)
-        kind = attribute_kind(attribute.name) or None
-        plain = float(plain) if kind == AttributeProto.FLOAT else plain
-        return helper.make_attribute(attribute.name, plain, attr_type=kind)
+        plain = float(plain) if attribute.kind == AttributeProto.FLOAT else plain
+        return helper.make_attribute(attribute.name, plain, attr_type=attribute.kind or None)
 
     def call(
         self,
@@ -268,7 +263,7 @@ class AiGraphcore(OpSet):
 
         Attributes are lists with an entry for each convolution.
         """
-        operator = OPERATORS["multiconv"].operator
+        operator = graphcore_operators()["multiconv"]
         names = [attribute.name for attribute in operator.attributes]
         given = {**dict(zip(names, rest, strict=False)), **kwargs}
         flat = {
@@ -326,4 +321,5 @@ def _described(operator: Operator) -> str:
     """A docstring from what is known of an operator."""
     domain = operator.domain or "ai.onnx"
     takes = f"\n\nInputs: {', '.join(operator.inputs)}." if operator.inputs else ""
-    return f"Append {operator.type} of {domain}; gives the ids of its results.{takes}"
+    about = f"\n\n{operator.entry.about}" if operator.entry is not None else ""
+    return f"Append {operator.type} of {domain}; gives the ids of its results.{about}{takes}"

@@ -11,6 +11,8 @@ import onnx
 from onnx import AttributeProto, defs, helper, numpy_helper
 
 from tremula.base.errors import suggest
+from tremula.frontends.onnx.table import UNLIMITED
+from tremula.frontends.onnx.table import Operator as Entry
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.tensor_info import onnx_type
 
@@ -24,7 +26,6 @@ METHODS = {
 }
 ONNX_DOMAIN, ML_DOMAIN, GRAPHCORE_DOMAIN = "", "ai.onnx.ml", "ai.graphcore"
 NEWEST_OPSET = defs.onnx_opset_version()
-MANY = 2**31 - 1
 COUNT = "num_outputs"
 _LAST = "auto_pad"  # a choice that came late: it stands behind those that scripts give by position
 # Attributes that hold an element type, which scripts write as text: "FLOAT16".
@@ -58,6 +59,7 @@ class Operator:
     schema: Any = None  # of onnx.defs, if it has one
     name: str = ""  # of the method, where it is not the type's
     counts_outputs: bool = False  # a node with one input says how many outputs it has
+    entry: Entry | None = None  # of ONNX's table, for one that onnx.defs does not have
 
     @property
     def method(self) -> str:
@@ -169,7 +171,7 @@ def check_inputs(operator: Operator, given: Sequence[str]) -> None:
     if least <= len(given) <= most:
         return
     takes = f"{least}" if least == most else f"{least} or more"
-    takes = f"{least} to {most}" if least < most < MANY else takes
+    takes = f"{least} to {most}" if least < most < UNLIMITED else takes
     named = f" ({', '.join(operator.inputs)})" if operator.inputs else ""
     raise popart_exception(
         f"{operator.type} takes {takes} inputs{named}, got {len(given)}: {list(given)}"

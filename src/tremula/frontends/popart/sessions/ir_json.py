@@ -7,21 +7,13 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, helper
 
+from tremula.frontends.onnx.table import newest_operator
 from tremula.frontends.popart.builder.inference import TensorType
 from tremula.frontends.popart.sessions.placement import NodePlace
 from tremula.frontends.popart.tensor_info import type_name
 from tremula.ir.origin import FORWARD, ORIGIN
 from tremula.ir.run.tensor_names import graph_as_json
 from tremula.ir.step import CapturedStep
-
-# Operations that write over their first input where nothing else reads it.
-IN_PLACE = frozenset(
-    """
-    Relu Sigmoid Tanh Exp Softmax LogSoftmax Scale Elu Selu Softplus Softsign LeakyRelu
-    ThresholdedRelu Reshape Transpose Squeeze Unsqueeze Flatten Identity Slice Concat Add Mul Abs
-    Neg Sqrt Gelu
-""".split()
-)
 
 
 def serialised(
@@ -46,7 +38,8 @@ def serialised(
     result: dict[str, list[dict[str, Any]]] = {"maingraph": []}
     for node in graph.node:
         own = node.input[0] if node.input else ""
-        overwrites = is_in_place and node.op_type in IN_PLACE
+        entry = newest_operator(node.domain, node.op_type)
+        overwrites = is_in_place and entry is not None and entry.in_place
         overwrites = overwrites and n_readers.get(own, 0) == 1 and own not in kept
         result["maingraph"].append(_operation(node, types, places, "Inplace" * overwrites))
         for attribute in node.attribute:

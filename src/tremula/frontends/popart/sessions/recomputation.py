@@ -5,12 +5,11 @@ from math import isqrt
 
 import onnx
 
+from tremula.frontends.onnx.table import newest_operator
 from tremula.frontends.popart.builder.annotations import RECOMPUTE
 from tremula.frontends.popart.builder.graph import values_of
 from tremula.frontends.popart.enums import RecomputationType, RecomputeType
 
-_NORMS = ("BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization")
-_NON_LINEAR = ("Relu", "Gelu", "Sigmoid", "Tanh", "Elu", "LeakyRelu")
 _DAMPING = 0.75  # PopART takes somewhat shorter intervals than are best for a chain
 
 
@@ -89,8 +88,10 @@ def _outside_norms(graph: onnx.GraphProto) -> set[str]:
     """Everything but norms and the non-linearities right behind them."""
     gone: set[str] = set()
     for node in graph.node:
-        follows = node.op_type in _NON_LINEAR and any(name in gone for name in node.input)
-        if node.op_type in _NORMS or follows:
+        entry = newest_operator(node.domain, node.op_type)
+        role = entry.role if entry is not None else ""
+        follows = role == "activation" and any(name in gone for name in node.input)
+        if role == "norm" or follows:
             gone |= set(node.output)
     if not gone:
         return set()

@@ -2,6 +2,7 @@
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+from onnx import TensorProto
 from torch import Tensor
 
 from tremula.frontends.onnx.context import BodyGraph, Context
@@ -17,7 +18,7 @@ _ops = torch.ops.tremula
 # -- element by element ----------------------------------------------------------------------------
 
 
-@operator("Gelu", domain=DOMAIN)
+@operator("Gelu", domain=DOMAIN, in_place=True, role="activation")
 def gelu(x: Tensor) -> Tensor:
     """The product x Φ(x), with the tanh that approximates it."""
     return F.gelu(x, approximate="tanh")
@@ -35,7 +36,7 @@ def swish(x: Tensor) -> Tensor:
     return F.silu(x)
 
 
-@operator("Scale", domain=DOMAIN)
+@operator("Scale", domain=DOMAIN, in_place=True)
 def scale(x: Tensor, *, scale: float) -> Tensor:
     """A multiple."""
     return x * scale
@@ -178,9 +179,10 @@ def copy_var_update(_variable: Tensor, value: Tensor) -> Tensor:
     return value.clone()
 
 
-@operator("ReplicatedAllReduce", "ReplicatedReduceScatter", domain=DOMAIN)
+@operator("ReplicatedAllReduce", domain=DOMAIN)
+@operator("ReplicatedReduceScatter", domain=DOMAIN, outline=lambda _x, **_attributes: None)
 def replicated_reduce(
-    x: Tensor, *, collectiveOperator: int = 0, commGroup: list[int] | None = None
+    x: Tensor, *, collectiveOperator: int | None = None, commGroup: list[int] | None = None
 ) -> Tensor:
     """The value itself: that of all replicas where there is one."""
     del collectiveOperator, commGroup
@@ -206,7 +208,7 @@ def _reduced(values: Tensor, reduction: str, count: Tensor | int | None = None) 
     raise OnnxError(f"The reduction is Sum, Mean or NoReduction, got {reduction!r}.")
 
 
-@operator("L1", domain=DOMAIN)
+@operator("L1", domain=DOMAIN, method="l1loss")
 def l1_loss(x: Tensor, *, lambda_: float, reduction: str = "Mean") -> Tensor:
     """λ Σ|x|, or its mean."""
     return _reduced(x.abs() * lambda_, reduction)
@@ -218,7 +220,7 @@ def identity_loss(x: Tensor, *, reduction: str = "Mean") -> Tensor:
     return _reduced(x, reduction)
 
 
-@operator("Nll", domain=DOMAIN)
+@operator("Nll", domain=DOMAIN, method="nllloss")
 def nll_loss(
     probabilities: Tensor,
     labels: Tensor,
@@ -243,7 +245,21 @@ def nll_loss(
     return _reduced(result, reduction, counts.sum().clamp(min=1).to(result.dtype))
 
 
-@operator("Ctc", domain=DOMAIN)
+def _ctc_outline(
+    logs: Tensor,
+    *_others: Tensor,
+    reduction: str = "Mean",
+    outDataType: str = "UNDEFINED",
+    **_attributes: int,
+) -> tuple[Tensor, Tensor]:
+    """PyTorch's loss reads the values of the lengths."""
+    shape = logs.shape[1:2] if reduction == "NoReduction" else ()
+    number = TensorProto.DataType.Value(outDataType)
+    dtype = element_type(number).held if number else logs.dtype
+    return logs.new_empty(shape, dtype=dtype), logs
+
+
+@operator("Ctc", domain=DOMAIN, method="ctcloss", outline=_ctc_outline)
 def ctc_loss(
     logs: Tensor,
     targets: Tensor,
@@ -269,7 +285,7 @@ def ctc_loss(
 # -- shapes and slices -----------------------------------------------------------------------------
 
 
-@operator("Reshape", domain=DOMAIN)
+@operator("Reshape", domain=DOMAIN, in_place=True)
 def reshape(x: Tensor, *, shape: list[int]) -> Tensor:
     """The same elements in another shape."""
     return x.reshape([x.shape[i] if n == 0 else n for i, n in enumerate(shape)])
@@ -281,7 +297,7 @@ def reverse(x: Tensor, *, dimensions: list[int]) -> Tensor:
     return torch.flip(x, dimensions)
 
 
-@operator("Slice", domain=DOMAIN)
+@operator("Slice", domain=DOMAIN, in_place=True)
 def slice_constant(
     x: Tensor, *, ends: list[int], starts: list[int], axes: list[int] | None = None
 ) -> Tensor:
@@ -312,7 +328,12 @@ def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
 
 @operator("Init", domain=DOMAIN)
 def init(
-    *, shape: list[int], data_type: int, init_type: int, batch_axis: int = -1, context: Context
+    *,
+    shape: list[int],
+    data_type: int,
+    init_type: int,
+    batch_axis: int | None = None,
+    context: Context,
 ) -> Tensor:
     """A new tensor of zeros."""
     del init_type, batch_axis
@@ -372,7 +393,12 @@ def dynamic_add(
     return dynamic_update(x, index, part + value, axes=axes, sizes=sizes)
 
 
-@operator("SequenceSlice", domain=DOMAIN, static=("counts", "starts", "places"))
+@operator(
+    "SequenceSlice",
+    domain=DOMAIN,
+    static=("counts", "starts", "places"),
+    outline=lambda _source, into, *_numbers, **_attributes: into,
+)
 def sequence_slice(
     source: Tensor,
     into: Tensor,
@@ -424,7 +450,7 @@ def reduce_median(
 _SCATTERS = {"sum": "sum", "max": "amax", "min": "amin", "mul": "prod"}
 
 
-@operator("ScatterReduce", "GroupedScatterReduce", domain=DOMAIN)
+@operator("ScatterReduce", domain=DOMAIN)
 def scatter_reduce(
     source: Tensor,
     index: Tensor,
@@ -433,14 +459,11 @@ def scatter_reduce(
     axis_size: int,
     axis: int = -1,
     reduction: str = "sum",
-    group_size: int = 1,
     enable_index_broadcast: int = 1,
 ) -> Tensor:
     """Elements added up, or otherwise joined, at the places that indices say."""
     del enable_index_broadcast
     axis %= source.dim()
-    if group_size > 1 and axis == 0:
-        axis = 1
     index = _like_source(index.to(torch.int64), source, axis)
     shape = [axis_size if d == axis else n for d, n in enumerate(source.shape)]
     base = (
@@ -452,6 +475,31 @@ def scatter_reduce(
         return base.scatter_add(axis, index, source)
     return base.scatter_reduce(
         axis, index, source, _SCATTERS[reduction], include_self=initial is not None
+    )
+
+
+@operator("GroupedScatterReduce", domain=DOMAIN)
+def grouped_scatter_reduce(
+    source: Tensor,
+    index: Tensor,
+    initial: Tensor | None = None,
+    *,
+    axis_size: int,
+    axis: int = -1,
+    reduction: str = "sum",
+    group_size: int = 1,
+    enable_index_broadcast: int = 1,
+) -> Tensor:
+    """Elements of each group, the first dimension, joined at the indices of that group."""
+    axis %= source.dim()
+    return scatter_reduce(
+        source,
+        index,
+        initial,
+        axis_size=axis_size,
+        axis=1 if group_size > 1 and axis == 0 else axis,
+        reduction=reduction,
+        enable_index_broadcast=enable_index_broadcast,
     )
 
 
@@ -478,7 +526,7 @@ def grouped_gather(data: Tensor, indices: Tensor, *, axis: int = 0, group_size: 
     return torch.stack(groups)
 
 
-@operator("Abort", domain=DOMAIN)
-def abort(*_condition: Tensor) -> tuple[()]:
+@operator("Abort", domain=DOMAIN, outline=lambda *_condition: ())
+def abort(_condition: Tensor | None = None) -> tuple[()]:
     """Stops the program, which a step on the host cannot."""
     raise UnsupportedOnnx("Abort stops a program between operations: steps run to their end.")

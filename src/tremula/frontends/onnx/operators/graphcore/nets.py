@@ -12,7 +12,7 @@ from tremula.frontends.shared import splines
 from tremula.ir.ops import ctc  # noqa: F401 - registers tremula::ctc_beam_search
 
 
-@operator("GroupNormalization", domain=DOMAIN)
+@operator("GroupNormalization", domain=DOMAIN, role="norm")
 def group_norm(
     x: Tensor, scale: Tensor, bias: Tensor, *, num_groups: int, epsilon: float = 1e-5
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -27,7 +27,7 @@ def group_norm(
     return result, mean.reshape(-1), inverse.reshape(-1)
 
 
-@operator("BatchNormalization", domain=DOMAIN)
+@operator("BatchNormalization", domain=DOMAIN, role="norm", max_outputs=5)
 def batch_norm(
     x: Tensor,
     scale: Tensor,
@@ -45,14 +45,22 @@ def batch_norm(
     )
 
 
-@operator("NormalizeImage", domain=DOMAIN)
+@operator("NormalizeImage", domain=DOMAIN, method="normalize_image")
 def normalize_image(image: Tensor, offsets: Tensor, scales: Tensor, *, scale: float) -> Tensor:
     """(image · scale - offsets) · scales, with a fourth channel of zeros."""
     result = (image.to(offsets.dtype) * scale - offsets) * scales
     return torch.cat([result, torch.zeros_like(result[..., :1])], -1)
 
 
-@operator("LSTM", domain=DOMAIN)
+def _lstm_outline(
+    x: Tensor, weights: Tensor, *_others: Tensor, outputFullSequence: int = 1
+) -> tuple[Tensor, Tensor]:
+    """Without a round for each step."""
+    cell = x.new_empty(x.shape[1], weights.shape[-1])
+    return cell.expand(x.shape[0], *cell.shape) if outputFullSequence else cell, cell
+
+
+@operator("LSTM", domain=DOMAIN, outline=_lstm_outline)
 def lstm(
     x: Tensor,
     weights: Tensor,

@@ -1,11 +1,10 @@
 """The page docs/onnx.md: which operators there are, in which versions."""
 
-from collections import defaultdict
-
 from onnx import defs
 
 from tremula.frontends.onnx.graph import has_body
 from tremula.frontends.onnx.table import NEWEST, Operator, all_operators
+from tremula.frontends.shared.table import by_family, markdown_table
 
 _HEAD = """# ONNX operators
 
@@ -23,16 +22,13 @@ This page is made by `make docs`.
 
 def onnx_markdown() -> str:
     """All entries by family, then operators that are expanded, then those that are missing."""
-    families: dict[str, list[Operator]] = defaultdict(list)
-    for entry in all_operators():
-        families[entry.family].append(entry)
+    families = by_family(all_operators(), lambda entry: entry.family)
     names = {(entry.domain, entry.name) for entry in all_operators()}
     parts = [_HEAD, f"{len(names)} operators in {len(families)} families.\n"]
-    for family in sorted(families):
-        rows = [_row(entry) for entry in families[family]]
-        head = ["| operator | versions | static operands | |", "|---|---|---|---|"]
+    for family, entries in families.items():
         title = family.replace(".", ": ").replace("_", " ").capitalize()
-        parts.append("\n".join([f"## {title}", "", *head, *rows, ""]))
+        head = ("operator", "versions", "static operands", "")
+        parts.append(f"## {title}\n\n" + markdown_table(head, map(_row, entries)))
     expanded, missing = _others(names)
     parts.append(_paragraph("Expanded", "Their definitions are used:", expanded))
     parts.append(
@@ -41,12 +37,12 @@ def onnx_markdown() -> str:
     return "\n".join(parts)
 
 
-def _row(entry: Operator) -> str:
+def _row(entry: Operator) -> tuple[str, ...]:
     name = f"{entry.domain}.{entry.name}" if entry.domain else entry.name
     until = "" if entry.until == NEWEST else str(entry.until)
     versions = until if until == str(entry.since) else f"{entry.since}–{until}"
     static = ", ".join(f"`{operand}`" for operand in entry.static)
-    return f"| `{name}` | {versions} | {static} | {entry.about.replace('|', chr(92) + '|')} |"
+    return f"`{name}`", versions, static, entry.about.replace("|", "\\|")
 
 
 def _others(names: set[tuple[str, str]]) -> tuple[list[str], list[str]]:

@@ -11,6 +11,8 @@ from typing import Any
 import keras
 from keras import layers
 
+from tremula.frontends.shared.table import markdown_table
+
 
 @dataclass(frozen=True)
 class Input:
@@ -362,3 +364,37 @@ def _augmentation() -> list[LayerCase]:
         *_refused(family, READS_DRAWS, *drawn),
         *_refused(family, NO_FUNCTIONAL, "Equalization"),
     ]
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+_PAGE_HEAD = """# Layers of Keras
+
+Every class of `keras.layers`, on this computer (three steps of `fit`, and `predict`, equal to eager
+Keras) and on tiles (the same, vertex by vertex). Shapes are static. [keras.md](keras.md) says how a
+model is run.
+
+This page is made by `make docs`; `make test-wide` tries every row.
+
+"""
+
+
+def layers_markdown() -> str:
+    """The page docs/keras-layers.md: all layers by family."""
+    cases = layer_cases()
+    rows, family = [], ""
+    for case in sorted(cases.values(), key=lambda case: (case.family, case.name)):
+        if case.family != family:
+            family = case.family
+            rows.append((f"**{family}**", "", ""))
+        rows.append((_names(case), case.host or "yes", case.tiles or "yes"))
+    table = markdown_table(("layer", "this computer", "tiles"), rows)
+    n_host = sum(not case.host for case in cases.values())
+    n_tiles = sum(not case.tiles for case in cases.values())
+    tail = f"{len(cases)} layers: {n_host} run on this computer, {n_tiles} on tiles."
+    return f"{_PAGE_HEAD}{table}\n{tail}\n"
+
+
+def _names(case: LayerCase) -> str:
+    others = [n for n, row in names_of_keras().items() if row == case.name and n != case.name]
+    return ", ".join(f"`{name}`" for name in [case.name, *others])

@@ -1,1 +1,0 @@
-"""What of Keras runs, as a table and as a page."""
