@@ -31,9 +31,9 @@ def test_a_second_analysis_reads_the_first(entries, monkeypatch):
     assert len(entries()) == 1
     monkeypatch.setattr(analysis_cache, "_analyse", None)
     second = codelet_of(_doubling())
-    assert (second.spec.fields, second.spec.n_code_bytes) == (
+    assert (second.spec.fields, second.spec.n_instructions) == (
         first.spec.fields,
-        first.spec.n_code_bytes,
+        first.spec.n_instructions,
     )
     assert second.kernel_text() == first.kernel_text()
 
@@ -66,4 +66,4 @@ def test_a_folder_that_cannot_be_written_costs_time_only(monkeypatch, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setenv("TREMULA_CACHE_DIR", str(blocked))
-    assert codelet_of(_doubling()).spec.n_code_bytes > 0
+    assert codelet_of(_doubling()).spec.n_instructions > 0

@@ -28,8 +28,8 @@ class CodeletAnalysis:
     """Facts of a codelet that passed all checks."""
 
     returns_bool: bool
-    n_code_bytes: int
-    routines: dict[str, int]  # it calls, and their bytes
+    n_instructions: int
+    routines: dict[str, int]  # it calls, and their instructions
     draws_random: bool
     rounds_to_half: bool
     kernel_text: str  # of the plain kernel
@@ -51,10 +51,10 @@ def _analyse(
     name: str, compute: FunctionSource, fields: tuple[FieldSpec, ...], base: VertexBase
 ) -> CodeletAnalysis:
     check_compute(compute, fields, base)
-    n_code_bytes, routines = CostModel(compute, fields, base).code()
+    n_instructions, routines = CostModel(compute, fields, base).code()
     return CodeletAnalysis(
         returns_bool=_returns_value(compute),
-        n_code_bytes=n_code_bytes,
+        n_instructions=n_instructions,
         routines=routines,
         draws_random=draws_random(compute),
         rounds_to_half=_rounds_to_half(compute, fields),

@@ -207,7 +207,7 @@ def make_codelet(
     result = analysis_of(name, compute, fields, base)
     spec = CodeletSpec(
         name=name, fields=fields, base=base, returns_bool=result.returns_bool, language="python",
-        n_code_bytes=result.n_code_bytes, routines=tuple(result.routines.items()),
+        n_instructions=result.n_instructions, routines=tuple(result.routines.items()),
         source=compute.source, draws_random=result.draws_random,
         rounds_to_half=result.rounds_to_half,
     )  # fmt: skip

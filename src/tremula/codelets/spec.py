@@ -80,8 +80,8 @@ class CodeletSpec:
     base: VertexBase
     returns_bool: bool
     language: str  # "python" or "c++"
-    n_code_bytes: int  # estimate of the vertex code on a tile
-    routines: tuple[tuple[str, int], ...] = ()  # it calls, and their bytes
+    n_instructions: int  # estimate of the vertex code on a tile
+    routines: tuple[tuple[str, int], ...] = ()  # it calls, and their instructions
     constraints: tuple[str, ...] = ()  # "elem(*a) != elem(*b)", …
     source: Source | None = None
     draws_random: bool = False  # it uses python/random.py

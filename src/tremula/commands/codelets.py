@@ -122,7 +122,7 @@ def _record(spec: CodeletSpec) -> dict[str, object]:
         "base": spec.base.value,
         "returns_bool": spec.returns_bool,
         "language": spec.language,
-        "n_code_bytes": spec.n_code_bytes,
+        "n_instructions": spec.n_instructions,
         "constraints": list(spec.constraints),
         "source": str(spec.source) if spec.source else None,
         "fields": fields,

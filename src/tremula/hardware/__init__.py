@@ -1,7 +1,7 @@
 """Chips, machines, pods and their links: constants, each with its source."""
 
 from tremula.hardware.chip_files import chip_from_toml, chip_to_toml, load_chip, save_chip
-from tremula.hardware.chip_model import Chip
+from tremula.hardware.chip_model import PUBLISHED_DATA_PATH_BYTES, Chip
 from tremula.hardware.constant_records import Fact
 from tremula.hardware.floor_plan import (
     exchange_latency_cycles,
@@ -26,6 +26,7 @@ __all__ = [
     "Fact",
     "LinkLoads",
     "Links",
+    "PUBLISHED_DATA_PATH_BYTES",
     "SYSTEMS",
     "System",
     "Traffic",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tremula.base.errors import InvalidMachineModel
-from tremula.base.types import Type
+from tremula.base.types import FLOAT, HALF, QUARTER, Type
 from tremula.hardware.constant_records import (
     Fact,
     Value,
@@ -13,11 +13,12 @@ from tremula.hardware.constant_records import (
     check_provenance,
     facts_of,
     make_record,
-    quantities,
     quantity,
 )
 
 ARCHITECTURES = ("ipu1", "ipu2", "ipu21")
+# The data path of the chips that PopLibs' estimators, tables of slots per vector, were made for.
+PUBLISHED_DATA_PATH_BYTES = 8
 
 _tile = partial(quantity, group="tile processor")
 _memory = partial(quantity, group="tile memory")
@@ -161,15 +162,32 @@ class Chip:
 
     def flops_per_cycle(self, inputs: Type, partials: Type) -> int:
         """Matrix-unit flops per cycle and tile; 0 if the chip has no such unit."""
-        return self._of_types("flops_per_cycle", inputs, partials)
+        rates = {
+            (HALF, HALF): self.flops_per_cycle_half_half,
+            (HALF, FLOAT): self.flops_per_cycle_half_float,
+            (FLOAT, FLOAT): self.flops_per_cycle_float_float,
+            (QUARTER, HALF): self.flops_per_cycle_quarter_half,
+        }
+        return self._of_types("flops_per_cycle", rates, inputs, partials)
 
     def n_conv_units(self, inputs: Type, partials: Type) -> int:
         """Output channels the matrix unit computes at once; 0 if the chip has no such unit."""
-        return self._of_types("n_conv_units", inputs, partials)
+        units = {
+            (HALF, HALF): self.n_conv_units_half_half,
+            (HALF, FLOAT): self.n_conv_units_half_float,
+            (FLOAT, FLOAT): self.n_conv_units_float_float,
+            (QUARTER, HALF): self.n_conv_units_quarter_half,
+        }
+        return self._of_types("n_conv_units", units, inputs, partials)
 
     def weights_per_conv_unit(self, inputs: Type) -> int:
         """Input channels of one unit; 0 if the chip has no such unit."""
-        return self._of_types("weights_per_conv_unit", inputs)
+        weights = {
+            (HALF,): self.weights_per_conv_unit_half,
+            (FLOAT,): self.weights_per_conv_unit_float,
+            (QUARTER,): self.weights_per_conv_unit_quarter,
+        }
+        return self._of_types("weights_per_conv_unit", weights, inputs)
 
     @property
     def has_quarter_units(self) -> bool:
@@ -179,6 +197,15 @@ class Chip:
     def vector_width(self, element: Type) -> int:
         """Elements in one vector operation."""
         return max(1, self.data_path_bytes // element.n_bytes)
+
+    def published_width(self, n_elems: int) -> int:
+        """Elements of a vector, where a published estimator handles `n_elems` at once.
+
+        A wider data path takes more at once; a loop over single elements stays one.
+        """
+        if n_elems == 1:
+            return 1
+        return max(1, n_elems * self.data_path_bytes // PUBLISHED_DATA_PATH_BYTES)
 
     def peak_flops(self, inputs: Type, partials: Type) -> float:
         """Flops per second of the whole chip."""
@@ -207,16 +234,17 @@ class Chip:
         """The first memory element of region 1."""
         return self.n_bytes_region0 // self.n_bytes_memory_element
 
-    def _of_types(self, prefix: str, *types: Type) -> int:
-        key = "_".join((prefix, *(t.spelling for t in types)))
-        known = [k for k in quantities(Chip) if k.startswith(prefix) and "vector" not in k]
-        if key not in known:
-            pairs = ", ".join(k.removeprefix(prefix + "_").replace("_", " → ") for k in known)
-            asked = " → ".join(t.spelling for t in types)
+    def _of_types(self, what: str, known: Mapping[tuple[Type, ...], int], *types: Type) -> int:
+        if types not in known:
             raise InvalidMachineModel(
-                f"{self.name!r} has no {prefix} for {asked}.", hint=f"its matrix unit knows {pairs}"
+                f"{self.name!r} has no {what} for {_spelled(types)}.",
+                hint=f"its matrix unit knows {', '.join(map(_spelled, known))}",
             )
-        return getattr(self, key)
+        return known[types]
+
+
+def _spelled(types: tuple[Type, ...]) -> str:
+    return " → ".join(t.spelling for t in types)
 
 
 def make_chip(name: str, facts: Mapping[str, Fact]) -> Chip:

@@ -101,6 +101,16 @@ class System:
         return self.n_machines * self.n_gateways_per_machine
 
     @property
+    def has_gateway(self) -> bool:
+        """Whether machines have gateways, which hold data of streams ahead of its use."""
+        return self.n_gateways_per_machine > 0
+
+    @property
+    def watts_per_ipu(self) -> float:
+        """The power limit of a chip: its own, or its part of the machine's."""
+        return min(self.chip.tdp_watts, self.machine_watts / self.n_ipus_per_machine)
+
+    @property
     def n_tiles(self) -> int:
         return self.n_ipus * self.chip.n_tiles
 

@@ -307,11 +307,11 @@ def test_wrong_cycles_are_refused(make_table):
         make_table(codelet_of(Negative), 3).costed()
 
 
-def test_code_bytes_grow_with_the_code():
-    """The code size estimate counts every operation once, 4 bytes each, over the entry's."""
+def test_instructions_grow_with_the_code():
+    """The estimate of instructions counts every operation once, beside those of the entry."""
     # 13 entry; 2 loads, add; loop: 2 setup, load, 1 iteration, add; store
-    assert codelet_of(Adder).spec.n_code_bytes == 4 * (13 + 3 + 5 + 1)
-    assert codelet_of(Stencil).spec.n_code_bytes > codelet_of(Adder).spec.n_code_bytes
+    assert codelet_of(Adder).spec.n_instructions == 13 + 3 + 5 + 1
+    assert codelet_of(Stencil).spec.n_instructions > codelet_of(Adder).spec.n_instructions
 
 
 def test_code_of_routines_is_called():
@@ -327,5 +327,5 @@ def test_code_of_routines_is_called():
 
     spec = codelet_of(Calls).spec
     # 13 entry; 3 loads, sin 3, exp 1, 2 divisions of 3, 2 sums, 2 for the conversion, store
-    assert spec.n_code_bytes == 4 * (13 + 3 + 3 + 1 + 6 + 2 + 2 + 1)
-    assert dict(spec.routines) == {"integer_divide": 256, "sin_float": 256}
+    assert spec.n_instructions == 13 + 3 + 3 + 1 + 6 + 2 + 2 + 1
+    assert dict(spec.routines) == {"integer_divide": 64, "sin_float": 64}

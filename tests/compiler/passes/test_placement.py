@@ -164,7 +164,8 @@ def test_routines_lie_once_on_a_tile(small_graph, analysed):
     result = analysed(graph, p.Execute(cs))
     specs = [table.codelet.spec for table in result.low.graph.compute_sets[0].tables]
     n_routine = dict(specs[0].routines)["integer_divide"]
-    n_code = specs[0].n_code_bytes + specs[1].n_code_bytes + n_routine
+    n_instructions = specs[0].n_instructions + specs[1].n_instructions + n_routine
+    n_code = n_instructions * chip("gc200").instruction_bytes
     assert result.memory.category("Vertex Code").tolist() == [n_code, 0, 0, 0]
 
 
@@ -181,7 +182,8 @@ def test_categories(small_graph, analysed):
     program = p.Sequence([p.Copy(constant, data[0:4]), p.Execute(cs)])
     result = analysed(graph, program)
     memory, machine = result.memory, chip("gc200")
-    n_code = result.low.graph.compute_sets[0].tables[0].codelet.spec.n_code_bytes
+    spec = result.low.graph.compute_sets[0].tables[0].codelet.spec
+    n_code = spec.n_instructions * machine.instruction_bytes
     assert memory.category("Vertex Code").tolist() == [n_code, n_code, 0, 0]
     assert memory.category("Vertex Instances").tolist() == [40, 20, 0, 0]  # two spans and a float
     assert memory.category("Constants").tolist() == [16, 0, 0, 0]
@@ -260,7 +262,7 @@ def test_code_must_fit_region_0(small_graph, analysed, monkeypatch):
     graph.add_vertex(cs, Move, {"x": data, "y": out, "scale": 1.0}, tile=0)
     codelet = graph.state.codelets["Move"]
     fields = {f: getattr(codelet.spec, f) for f in CodeletSpec.__dataclass_fields__}
-    grown = CodeletSpec(**{**fields, "n_code_bytes": 250 * KIB})
+    grown = CodeletSpec(**{**fields, "n_instructions": 250 * KIB // 4})
     monkeypatch.setattr(codelet, "spec", grown)
     result = analysed(graph, p.Execute(cs))
     assert result.memory.is_full.tolist() == [True, False, False, False]

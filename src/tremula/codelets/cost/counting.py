@@ -116,15 +116,16 @@ class CostModel:
         return target
 
     def code(self) -> tuple[int, dict[str, int]]:
-        """Bytes of code, and of each routine that is called.
+        """Instructions of the code, and of each routine that is called.
 
         Every operation is written once: loops are not unrolled.
         """
         total = Slots()
         for key, tree in self.trees.items():
             total += _static_total(tree.body, self.pricers[key])
-        n_bytes = slots.VERTEX_OVERHEAD_BYTES + total.n_instructions * slots.INSTRUCTION_BYTES
-        return n_bytes, {name: slots.n_routine_bytes(name) for name in sorted(total.routines)}
+        n_instructions = slots.VERTEX_OVERHEAD_SLOTS + total.n_instructions
+        routines = {name: slots.n_routine_instructions(name) for name in sorted(total.routines)}
+        return n_instructions, routines
 
     # -- the two ways of counting
 

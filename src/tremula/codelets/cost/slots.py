@@ -55,8 +55,8 @@ def routine(name: str, *, main: int = 0, aux: int = 0) -> Slots:
 _routine_slots: dict[str, int] = {}
 
 
-def n_routine_bytes(name: str) -> int:
-    return min(_routine_slots[name], MOST_ROUTINE_INSTRUCTIONS) * INSTRUCTION_BYTES
+def n_routine_instructions(name: str) -> int:
+    return min(_routine_slots[name], MOST_ROUTINE_INSTRUCTIONS)
 
 
 NOTHING = Slots()
@@ -109,6 +109,3 @@ LAYOUT_SLOTS = {
     "SPAN": 0, "ONE_PTR": 0, "SHORT_SPAN": 2, "SCALED_PTR32": 2, "SCALED_PTR64": 1,
     "SCALED_PTR128": 1, "COMPACT_PTR": 2, "DELTAN": 2, "COMPACT_DELTAN": 2, "DELTANELEMENTS": 5,
 }  # fmt: skip
-
-INSTRUCTION_BYTES = 4  # ISA: 32-bit instructions; a bundle is two of them
-VERTEX_OVERHEAD_BYTES = VERTEX_OVERHEAD_SLOTS * INSTRUCTION_BYTES

@@ -130,7 +130,7 @@ def _spec_to_dict(spec: CodeletSpec) -> dict[str, object]:
         "fields": [field_to_dict(f) for f in spec.fields],
         "base": spec.base.name,
         "returns_bool": spec.returns_bool,
-        "n_code_bytes": spec.n_code_bytes,
+        "n_instructions": spec.n_instructions,
         "constraints": list(spec.constraints),
         "source": [spec.source.file, spec.source.line] if spec.source else None,
     }
@@ -143,10 +143,15 @@ def _spec_from_dict(data: dict[str, Any]) -> CodeletSpec:
         base=VertexBase[data["base"]],
         returns_bool=data["returns_bool"],
         language="c++",
-        n_code_bytes=data["n_code_bytes"],
+        n_instructions=_n_instructions(data),
         constraints=tuple(data["constraints"]),
         source=source_at(*data["source"]) if data["source"] else None,
     )
+
+
+def _n_instructions(data: dict[str, Any]) -> int:
+    """Instructions of a stored codelet; files before 0.2 gave bytes, four for each."""
+    return data["n_instructions"] if "n_instructions" in data else data["n_code_bytes"] // 4
 
 
 def prepare_kernels(codelets: Iterable[Codelet], *, is_counted: bool, n_workers: int) -> None:
@@ -162,8 +167,8 @@ def prepare_kernels(codelets: Iterable[Codelet], *, is_counted: bool, n_workers:
 # -- Codelet files or source text → codelets, by name ----------------------------------------------
 
 
-N_BYTES_PER_TOKEN = 4  # of code on a tile: about one instruction per token of C++
-N_BYTES_ENTRY = 16  # to enter and leave a vertex
+INSTRUCTIONS_PER_TOKEN = 1  # of code on a tile, about, for each token of C++
+ENTRY_INSTRUCTIONS = 4  # to enter and leave a vertex
 
 
 def load_cpp_codelets(
@@ -206,7 +211,7 @@ def _codelet(library: Library, entry: dict[str, Any]) -> CppCodelet:
         base=VertexBase[entry["base"]],
         returns_bool=entry["returns_bool"],
         language="c++",
-        n_code_bytes=N_BYTES_ENTRY + N_BYTES_PER_TOKEN * candidate.shape.n_code_tokens,
+        n_instructions=ENTRY_INSTRUCTIONS + INSTRUCTIONS_PER_TOKEN * candidate.shape.n_code_tokens,
         constraints=candidate.shape.constraints,
         source=candidate.shape.source,
     )

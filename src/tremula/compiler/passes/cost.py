@@ -333,8 +333,8 @@ class Coster:
     def _stream_latency_s(self, step: Step) -> float:
         """That of the host, or of the gateway if it has the data already; a card has none."""
         is_ahead = isinstance(step.detail, dict) and step.detail.get("is_ahead", False)
-        has_gateway = self.system.dram_gbytes_per_s_per_machine > 0
-        least = self.system.gateway_latency_s if is_ahead and has_gateway else np.inf
+        is_at_gateway = is_ahead and self.system.has_gateway
+        least = self.system.gateway_latency_s if is_at_gateway else np.inf
         return min(self.chip.host_latency_s, least)
 
     def cost_remote(self, number: int, step: Step) -> None:

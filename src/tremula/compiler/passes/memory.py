@@ -53,7 +53,7 @@ class VertexMemory:
 
 def vertex_memory(graph: FrozenGraph, n_copies: Ints, copy_bytes: int) -> VertexMemory:
     """Memory of all vertices. `n_copies` int64[n_tiles] inserted copies have `copy_bytes` each."""
-    n_tiles = graph.target.n_tiles
+    n_tiles, chip = graph.target.n_tiles, graph.target.chip
     instances, field_data, descriptors, table_bytes = np.zeros((4, n_tiles), np.int64)
     parts = np.zeros(len(PARTS), np.int64)
     parts[2] = int(n_copies.sum()) * copy_bytes
@@ -74,11 +74,11 @@ def vertex_memory(graph: FrozenGraph, n_copies: Ints, copy_bytes: int) -> Vertex
             sums = [n * int(c.sum()) for c in (state, pointers + outside, padding, listed)]
             parts[[0, 1, 3, 4]] += sums
             of_type[spec.name] = of_type.get(spec.name, 0) + sum(sums)
-            for name, n_bytes in ((spec.name, spec.n_code_bytes), *spec.routines):
+            for name, n_instructions in ((spec.name, spec.n_instructions), *spec.routines):
                 here = uses_code.setdefault(name, np.zeros(n_tiles, bool))
                 is_new = np.zeros(n_tiles, bool)
                 is_new[table.tile] = True
-                code += n_bytes * (is_new & ~here)
+                code += n_instructions * chip.instruction_bytes * (is_new & ~here)
                 here |= is_new
     return VertexMemory(instances, field_data, descriptors, code, table_bytes, parts, of_type)
 

@@ -369,7 +369,7 @@ def _vertex_types(
             n_vertices[name],
             int(ran[name].sum()),
             _standing_of_most(ran[name] if ran[name].any() else once[name], codelet),
-            codelet.spec.n_code_bytes,
+            codelet.spec.n_instructions * executable.target.chip.instruction_bytes,
         )
         for name, codelet in sorted(codelets.items())
     )

@@ -27,8 +27,6 @@ from tremula.poplibs.poputil import (
     tile_regions,
 )
 
-ATOMIC_STORE_BYTES = 4  # a tile stores at least this much at once; workers must not share it
-
 
 class Form(Enum):
     """How an operand lies beside the output."""
@@ -146,7 +144,9 @@ def worker_pieces(
     graph: Graph, regions: TileRegions, patterns: list[Pattern], type: Type
 ) -> WorkerSlices:
     """Regions dealt to workers, and cut at the ends of rows."""
-    grain = max(graph.target.vector_width(type), ATOMIC_STORE_BYTES // type.n_bytes)
+    chip = graph.target.chip
+    # Two workers must not write to one store of the memory.
+    grain = max(chip.vector_width(type), chip.atomic_store_bytes // type.n_bytes)
     work = split_between_workers(regions, graph.target.n_worker_contexts, grain)
     piece, begin, end = cut_rows(work.begin, work.end, patterns)
     vertex = np.repeat(np.arange(len(work.tile)), np.diff(work.start))[piece]

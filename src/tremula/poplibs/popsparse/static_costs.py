@@ -108,11 +108,12 @@ def block_cycles(
 ZEROING = 12  # slots of a worker before it zeroes
 
 
-def zeroing_cycles(n_bytes: Count, side: int, element: Type, n_workers: int) -> Ints:
+def zeroing_cycles(n_bytes: Count, side: int, element: Type, chip: Chip) -> Ints:
     """Partial sums of floats in blocks of 8 and 16 start from zeros that workers write."""
     if element is not FLOAT or side < 8:
         return np.zeros_like(np.asarray(n_bytes, np.int64))
-    return n_workers * (ZEROING + ceil_div(ceil_div(n_bytes, 8), n_workers))
+    n_stores = ceil_div(n_bytes, chip.store_bytes_per_cycle)
+    return chip.n_workers * (ZEROING + ceil_div(n_stores, chip.n_workers))
 
 
 # -- adding up partial results ---------------------------------------------------------------------

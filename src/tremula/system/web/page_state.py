@@ -34,5 +34,5 @@ def _cluster(controller: Controller, caller: Caller, cluster: dict) -> dict:
         "watts": columns.watts.round(1).tolist(),
         "die_celsius": columns.die_celsius.round(1).tolist(),
         "utilisation": columns.utilisation.round(4).tolist(),
-        "tdp_watts": system.chip.tdp_watts,
+        "tdp_watts": system.watts_per_ipu,
     }

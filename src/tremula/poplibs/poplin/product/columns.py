@@ -34,6 +34,7 @@ from math import prod
 
 import numpy as np
 
+from tremula.base.types import Type
 from tremula.poplar.tensors.runs import Runs
 from tremula.poplibs.poplin.product.blocks import Blocks, Spread, box_runs, spread_over_users
 from tremula.poplibs.poplin.product.methods import Work, seen_by_method
@@ -42,7 +43,6 @@ from tremula.poplibs.poplin.product.transpose_operand import Users
 from tremula.poplibs.poplin.product.worklists import Shape, forward_worklist, update_worklist
 
 Ints = np.ndarray
-DATA_PATH_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class _Maker:
         if plan.problem.is_update:
             right, result = result, right
         (right_blocks, right_dims), (result_blocks, result_dims) = right, result
-        element, n_result_bytes = plan.problem.type.n_bytes, plan.problem.out_type.n_bytes
+        element, vector_width = plan.problem.type, plan.chip.vector_width
         users = self.users(result_dims)
         result_start, result_size = result_blocks.starts().ravel(), result_blocks.sizes().ravel()
         partials = self._partials(result_blocks, result_dims)
@@ -138,7 +138,7 @@ class _Maker:
             left_users=Users(self.users(self.acts_dims)),
             right_users=Users(self.users(right_dims)),
             result_map=spread_over_users(
-                result_start, result_size, users, DATA_PATH_BYTES // n_result_bytes
+                result_start, result_size, users, vector_width(plan.problem.out_type)
             ),
             reductions=self._reductions(partials, result_blocks, result_dims),
         )
@@ -157,8 +157,8 @@ class _Maker:
         base = _sums(axes)
         return base[:, None] + _sums(others)[None, :]
 
-    def _spread(self, blocks: Blocks, dims: list[str], n_bytes: int) -> Spread:
-        grain = DATA_PATH_BYTES // n_bytes
+    def _spread(self, blocks: Blocks, dims: list[str], element: Type) -> Spread:
+        grain = self.plan.chip.vector_width(element)
         start, size = blocks.starts().ravel(), blocks.sizes().ravel()
         return spread_over_users(start, size, self.users(dims), grain)
 
@@ -300,7 +300,7 @@ class _Adder:
             begin, tiles, stage, spread = self._narrowed(begin, tiles, n_next)
             stages.append(stage)
             maps.append(spread)
-        grain = DATA_PATH_BYTES // self.plan.problem.out_type.n_bytes
+        grain = self.plan.chip.vector_width(self.plan.problem.out_type)
         stages.append(_stage(begin, self.users, self.size, self.result_start, grain))
         return tuple(stages), tuple(maps)
 
@@ -311,7 +311,7 @@ class _Adder:
         out = (np.cumsum(np.repeat(self.size, n_next)) - np.repeat(self.size, n_next)).reshape(
             n_blocks, n_next
         )
-        grain = DATA_PATH_BYTES // self.plan.partials.n_bytes
+        grain = self.plan.chip.vector_width(self.plan.partials)
         parts = [
             _stage(begin[:, a:b], tiles[:, a:b], self.size, out[:, j], grain)
             for j, (a, b) in enumerate(pairwise(cuts.tolist()))

@@ -80,44 +80,60 @@ ONE_TAP_FIRST = {"FLOAT": 46, "HALF": 31, "QUARTER": 17 + 27}
 TAPS_VERTEX = 109
 TAPS_PASS = 12 + 3 + 15
 TAPS_WORKER, TAPS_FIRST_FLOAT, TAPS_FIRST_HALF = 18, 39, 28
+# Results in flight in the units of the chips these estimators are for: a worker's slots up to its
+# first position fill that pipeline.
+PUBLISHED_PIPELINE_DEPTH = 4
 ZEROING_WORKER, ZEROING_SLOTS = 5, 8  # partial sums start from zero: a worker, each position
+
+
+class AmpPasses(NamedTuple):
+    """The passes of the matrix unit over one tap, and what each takes."""
+
+    in_groups: Ints
+    out_groups: Ints
+    load: Ints  # cycles to load the weights
+    slots: float  # of a worker for each position
+    filling: float  # slots of a worker to fill the units, beyond the published ones
+
+    def row_slots(self, first: int, n_positions: Ints) -> Ints:
+        """Slots of a worker for a row, where the first position takes `first`."""
+        further = np.maximum(n_positions - N_POSITIONS_IN_START, 0)
+        return first + self.filling + self.slots * further
 
 
 def amp_cycles(work: Work, chip: Chip, inputs: Type, partials: Type) -> Ints:
     """Weights are loaded, then all positions pass by: once per tap, input and output group."""
     n_in, n_out = amp_units(chip, inputs, partials)
-    in_groups, out_groups = ceil_div(work.n_in, n_in), ceil_div(work.n_out, n_out)
-    load = ceil_div(n_in * n_out * inputs.n_bytes, chip.conv_unit_coeff_load_bytes_per_cycle)
     slots = amp_slots(chip, inputs, partials)
-    one = _one_tap(work, in_groups, out_groups, load, slots, inputs, chip)
-    many = _several_taps(work, in_groups, out_groups, load, slots, inputs, chip)
+    passes = AmpPasses(
+        in_groups=ceil_div(work.n_in, n_in),
+        out_groups=ceil_div(work.n_out, n_out),
+        load=ceil_div(n_in * n_out * inputs.n_bytes, chip.conv_unit_coeff_load_bytes_per_cycle),
+        slots=slots,
+        filling=slots * (chip.conv_unit_pipeline_depth - PUBLISHED_PIPELINE_DEPTH),
+    )
+    one = _one_tap(work, passes, inputs, chip)
+    many = _several_taps(work, passes, inputs, chip)
     each = np.where(np.asarray(work.n_taps) == 1, one, many)
     return np.ceil(AMP_VERTEX + work.n_groups * (AMP_GROUP + each)).astype(np.int64)
 
 
-def _one_tap(
-    work: Work, in_groups: Ints, out_groups: Ints, load: Ints, slots: float, inputs: Type,
-    chip: Chip,
-) -> Ints:  # fmt: skip
-    first = ONE_TAP_FIRST[inputs.name]
+def _one_tap(work: Work, passes: AmpPasses, inputs: Type, chip: Chip) -> Ints:
     positions = ceil_div(work.n_positions, chip.n_workers)
-    worker = first + slots * np.maximum(positions - N_POSITIONS_IN_START, 0)
-    one_pass = ONE_TAP_PASS + load + chip.n_workers * worker
-    return in_groups * (ONE_TAP_INPUT_GROUP + out_groups * one_pass)
+    worker = passes.row_slots(ONE_TAP_FIRST[inputs.name], positions)
+    one_pass = ONE_TAP_PASS + passes.load + chip.n_workers * worker
+    return passes.in_groups * (ONE_TAP_INPUT_GROUP + passes.out_groups * one_pass)
 
 
-def _several_taps(
-    work: Work, in_groups: Ints, out_groups: Ints, load: Ints, slots: float, inputs: Type,
-    chip: Chip,
-) -> Ints:  # fmt: skip
+def _several_taps(work: Work, passes: AmpPasses, inputs: Type, chip: Chip) -> Ints:
     """Per tap: weights are loaded, and each worker has its rows as work items; zeroing first."""
     first = TAPS_FIRST_FLOAT if inputs is FLOAT else TAPS_FIRST_HALF
     rows, length = _rows(work, chip)
-    row = first + slots * np.maximum(length - N_POSITIONS_IN_START, 0)
-    one_pass = TAPS_PASS + load + chip.n_workers * (TAPS_WORKER + rows * row)
-    n_passes = work.n_taps * in_groups * out_groups
+    row = passes.row_slots(first, length)
+    one_pass = TAPS_PASS + passes.load + chip.n_workers * (TAPS_WORKER + rows * row)
+    n_passes = work.n_taps * passes.in_groups * passes.out_groups
     zeroed = ceil_div(work.n_positions * ZEROING_SLOTS, chip.n_workers)
-    zeroing = out_groups * chip.n_workers * (ZEROING_WORKER + zeroed)
+    zeroing = passes.out_groups * chip.n_workers * (ZEROING_WORKER + zeroed)
     return TAPS_VERTEX - AMP_VERTEX + n_passes * one_pass + zeroing
 
 
@@ -131,7 +147,8 @@ VMAC_VERTEX, VMAC_WORKER, VMAC_ROW = 100, 25, 22
 
 def outer_product_cycles(work: Work, chip: Chip, inputs: Type, partials: Type) -> Ints:  # noqa: ARG001
     """One input channel: each output channel of a position is one multiplication."""
-    width, lead = (2, 6) if inputs is FLOAT else (4, 12)  # `lead` channels are in the position
+    width = chip.vector_width(inputs)
+    lead = 3 * width  # channels that the slots of a position include
     position = OUTER_POSITION + np.maximum(ceil_div(np.asarray(work.n_out) - lead, width), 0)
     share = ceil_div(np.asarray(work.n_positions) * work.n_groups, chip.n_workers)
     return chip.n_workers * (OUTER_WORKER + share * position * work.n_in * work.n_taps)
@@ -139,7 +156,7 @@ def outer_product_cycles(work: Work, chip: Chip, inputs: Type, partials: Type) -
 
 def hmac_cycles(work: Work, chip: Chip, inputs: Type, partials: Type) -> Ints:  # noqa: ARG001
     """Vector multiply-accumulate along the input channels."""
-    width = 2 if inputs is FLOAT else 4
+    width = chip.vector_width(inputs)
     rows, length = _rows(work, chip)
     position = HMAC_POSITION + work.n_out * (HMAC_OUTPUT + ceil_div(work.n_in, width))
     worker = HMAC_WORKER + work.n_taps * rows * (HMAC_ROW + length * position)
@@ -148,7 +165,7 @@ def hmac_cycles(work: Work, chip: Chip, inputs: Type, partials: Type) -> Ints:  
 
 def vmac_cycles(work: Work, chip: Chip, inputs: Type, partials: Type) -> Ints:  # noqa: ARG001
     """Vector multiply-accumulate along the groups, for one channel in and out."""
-    width, slots = (4, 2) if inputs is FLOAT else (8, 3)
+    width, slots = 2 * chip.vector_width(inputs), 2 if inputs is FLOAT else 3
     rows, length = _rows(work, chip)
     row = VMAC_ROW + length * slots * ceil_div(work.n_groups, width)
     worker = VMAC_WORKER + work.n_taps * rows * row * work.n_in * work.n_out
@@ -174,9 +191,19 @@ class Method:
 
 def _amp_grains(problem: Problem, chip: Chip, partials: Type) -> Grains | None:
     n_in, n_out = amp_units(chip, problem.type, partials)
-    if not (n_in and n_out):
+    if not (n_in and n_out) or not _strides_fit(problem, chip, n_in):
         return None
     return (1 if problem.is_update else n_in), n_out
+
+
+def _strides_fit(problem: Problem, chip: Chip, n_in: int) -> bool:
+    """Whether a worker can step from one position's inputs to the next as it loads them.
+
+    Inputs of a position are as wide as the unit; strides count in data paths and are signed.
+    """
+    n_paths = ceil_div(n_in * problem.type.n_bytes, chip.data_path_bytes)
+    strides = (n_paths * field.stride for field in problem.fields)
+    return all(stride < 1 << (chip.n_stride_bits - 1) for stride in strides)
 
 
 # Only the matrix unit multiplies 8-bit floats.

@@ -115,7 +115,9 @@ class Estimate:
         local = self.left_bytes // left_users * (left_users > 1)
         local = local + self.right_bytes // right_users * (right_users > 1)
         self.terms["rearrange on tile"] = np.where(
-            local > 0, chip.on_tile_copy_setup_cycles + ceil_div(local, 8), 0
+            local > 0,
+            chip.on_tile_copy_setup_cycles + ceil_div(local, chip.memcpy_bytes_per_cycle),
+            0,
         )
 
     def _exchange(self, n_bytes: Ints) -> Ints:

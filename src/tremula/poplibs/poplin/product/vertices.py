@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tremula.base.types import FLOAT, Type, float32, int32
+from tremula.base.types import Type, float32, int32
 from tremula.codelets import Input, MultiVertex, Output, Vector
 from tremula.codelets.python.machine import multiply_accumulate
 from tremula.codelets.spec import CostView
@@ -127,7 +127,7 @@ CAST_LAUNCH, CAST_START = 12, 37
 
 def reduce_cycles(n_outputs: Count, n_partials: Count, chip: Chip, partials: Type) -> np.ndarray:
     """Adding up partial results: n_outputs from n_partials each; of one it is a cast."""
-    width = 4 if partials is FLOAT else 8
+    width = 2 * chip.vector_width(partials)
     vectors = ceil_div(ceil_div(n_outputs, width), chip.n_workers)
     adding = ADD_LAUNCH + chip.n_workers * (ADD_START + vectors * (2 * np.asarray(n_partials) + 8))
     casting = CAST_LAUNCH + chip.n_workers * (CAST_START + vectors * 2)

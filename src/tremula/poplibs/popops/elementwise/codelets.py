@@ -197,12 +197,11 @@ def _cycles_text(plan: CodeletPlan) -> str:
     cost = repr(plan.cost())
     size = f"v.sizes[{plan.out!r}]"
     subs = "" if plan.is_multi else f", v.n_subs[{plan.out!r}]"
-    workers = ", chip.n_workers" if plan.is_multi else ""
     if plan.rows_by is None:
         name = "flat_multi_cycles" if plan.is_multi else "flat_cycles"
-        return f"{name}({size}{subs}, {cost}{workers})"
+        return f"{name}({size}{subs}, {cost}, chip)"
     index, form = plan.rows_by
     is_inner = form is Form.INNER
     rows = f"n_rows_of(v, {plan.out!r}, 'in{index}', {is_inner})"
     name = "row_multi_cycles" if plan.is_multi else "row_cycles"
-    return f"{name}({size}, {rows}{subs}, {cost}, {is_inner}{workers})"
+    return f"{name}({size}, {rows}{subs}, {cost}, {is_inner}, chip)"

@@ -6,11 +6,11 @@ import numpy as np
 
 from tremula.base.types import Type
 from tremula.codelets.spec import CostView
+from tremula.hardware import PUBLISHED_DATA_PATH_BYTES, Chip
 from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.popops.elementwise.element_op import VectorCost
 from tremula.poplibs.popops.elementwise.operations import ELEMENT_OPS
 
-DATA_PATH_BYTES = 8
 # Supervisor cycles to start the workers. Published; unary and binary vertices differ.
 LAUNCH_CYCLES = {1: 20, 2: 11, 3: 11}
 ROW_LAUNCH_CYCLES = 13
@@ -28,12 +28,40 @@ SUB_VECTOR_SLOTS = 11  # derived: a 2D vertex fetches pointers and restarts its 
 
 @dataclass(frozen=True, slots=True)
 class LoopCost:
-    """Launch cycles, slots before the loop, and slots per vector of `width` elements."""
+    """Launch cycles, slots before the loop, and slots per vector of `width` elements.
+
+    Slots and widths are those of the published chips; the methods give them for another chip.
+    """
 
     launch: int
     start: int
     slots: int
-    width: int
+    width: int = 1
+    n_accesses: int = 0  # loads and stores of a vector that `slots` leaves out
+    stored_bytes: int = 0  # of an element, in a loop of nothing but stores: these set its width
+    is_vector: bool = True  # else the elements are handled one by one in an unrolled loop
+
+    def width_on(self, chip: Chip) -> int:
+        """Elements of a vector on a chip."""
+        if self.stored_bytes:
+            return max(1, chip.store_bytes_per_cycle // self.stored_bytes)
+        return chip.published_width(self.width) if self.is_vector else self.width
+
+    def slots_on(self, chip: Chip) -> int:
+        """Slots of a vector on a chip, whose loads may be wider than its data path."""
+        n_at_once = max(1, chip.load_bytes_per_cycle // chip.data_path_bytes)
+        return self.slots + -(-self.n_accesses // n_at_once)
+
+    def loop_slots(
+        self, n_vectors: np.ndarray, n_loops: np.ndarray | int, chip: Chip
+    ) -> np.ndarray:
+        """Slots of all vectors of several equal loops.
+
+        A loop longer than the hardware can repeat is restarted.
+        """
+        per_loop = ceil_div(n_vectors, np.maximum(n_loops, 1))
+        n_restarts = n_loops * (np.maximum(per_loop - 1, 0) // chip.rpt_count_max)
+        return n_vectors * self.slots_on(chip) + n_restarts * SUB_VECTOR_SLOTS
 
 
 def single_cost(op: str, element: Type, form: str, is_in_place: bool, is_multi: bool) -> LoopCost:
@@ -59,15 +87,15 @@ def _plain_start(n_operands: int, element: Type, is_in_place: bool) -> int:
 def fused_cost(
     ops: tuple[tuple[str, Type], ...], types: tuple[Type, ...], n_vectors: int, is_multi: bool
 ) -> LoopCost:
-    """The cost of a generated vertex: all operations without loads and stores, then these.
+    """The cost of a generated vertex: its operations, then a load per vector and a store.
 
     Two loads and a store, or a load and a store, share the slots that single vertices show.
     """
-    width = max(1, DATA_PATH_BYTES // max(t.n_bytes for t in types))
+    width = max(1, PUBLISHED_DATA_PATH_BYTES // max(t.n_bytes for t in types))
     slots = sum(_arithmetic_slots(op, element, width) for op, element in ops)
-    slots += (n_vectors + 2) // 2
     start = FUSED_MULTI_SLOTS if is_multi else FUSED_SLOTS
-    return LoopCost(LAUNCH_CYCLES[2] if is_multi else 0, start, max(slots, 1), width)
+    launch = LAUNCH_CYCLES[2] if is_multi else 0
+    return LoopCost(launch, start, slots, width, n_accesses=n_vectors + 1)
 
 
 def _arithmetic_slots(op: str, element: Type, width: int) -> int:
@@ -76,45 +104,48 @@ def _arithmetic_slots(op: str, element: Type, width: int) -> int:
     return max(1, -(-(vector.slots - memory) * width // vector.width))
 
 
-def flat_multi_cycles(n_elems: np.ndarray, cost: LoopCost, n_workers: int) -> np.ndarray:
+def flat_multi_cycles(n_elems: np.ndarray, cost: LoopCost, chip: Chip) -> np.ndarray:
     """Tile cycles of a MultiVertex over one region."""
-    n_vectors = ceil_div(ceil_div(n_elems, n_workers), cost.width)
-    return cost.launch + n_workers * (cost.start + n_vectors * cost.slots)
+    n_vectors = ceil_div(ceil_div(n_elems, chip.n_workers), cost.width_on(chip))
+    return cost.launch + chip.n_workers * (cost.start + cost.loop_slots(n_vectors, 1, chip))
 
 
-def flat_cycles(n_elems: np.ndarray, n_subs: np.ndarray, cost: LoopCost) -> np.ndarray:
+def flat_cycles(n_elems: np.ndarray, n_subs: np.ndarray, cost: LoopCost, chip: Chip) -> np.ndarray:
     """Worker cycles over several regions; each may end with a partial vector."""
-    n_vectors = (n_elems + n_subs * (cost.width - 1)) // cost.width
-    return cost.start + n_subs * SUB_VECTOR_SLOTS + n_vectors * cost.slots
+    width = cost.width_on(chip)
+    n_vectors = (n_elems + n_subs * (width - 1)) // width
+    return cost.start + n_subs * SUB_VECTOR_SLOTS + cost.loop_slots(n_vectors, n_subs, chip)
 
 
 def row_slots(
-    n_rows: np.ndarray, n_cols: np.ndarray, cost: LoopCost, has_inner: bool
+    n_rows: np.ndarray, n_cols: np.ndarray, cost: LoopCost, has_inner: bool, chip: Chip
 ) -> np.ndarray:
     """Slots for rows × columns; an inner broadcast loops over columns outside, as PopLibs does."""
-    n_vectors = ceil_div(n_cols, cost.width)
+    n_vectors = ceil_div(n_cols, cost.width_on(chip))
     if has_inner:
-        return n_vectors * (INNER_COLUMN_SLOTS + n_rows * cost.slots)
-    return n_rows * (OUTER_ROW_SLOTS + n_vectors * cost.slots)
+        return n_vectors * (INNER_COLUMN_SLOTS + cost.loop_slots(n_rows, 1, chip))
+    return n_rows * (OUTER_ROW_SLOTS + cost.loop_slots(n_vectors, 1, chip))
 
 
 def row_multi_cycles(
-    n_elems: np.ndarray, n_rows: np.ndarray, cost: LoopCost, has_inner: bool, n_workers: int
+    n_elems: np.ndarray, n_rows: np.ndarray, cost: LoopCost, has_inner: bool, chip: Chip
 ) -> np.ndarray:
     """Tile cycles over rows × columns: workers share the longer side."""
     n_cols = n_elems // np.maximum(n_rows, 1)
     is_by_rows = n_rows >= n_cols
-    rows = np.where(is_by_rows, ceil_div(n_rows, n_workers), n_rows)
-    cols = np.where(is_by_rows, n_cols, ceil_div(n_cols, n_workers))
-    return cost.launch + n_workers * (cost.start + row_slots(rows, cols, cost, has_inner))
+    rows = np.where(is_by_rows, ceil_div(n_rows, chip.n_workers), n_rows)
+    cols = np.where(is_by_rows, n_cols, ceil_div(n_cols, chip.n_workers))
+    slots = row_slots(rows, cols, cost, has_inner, chip)
+    return cost.launch + chip.n_workers * (cost.start + slots)
 
 
 def row_cycles(
-    n_elems: np.ndarray, n_rows: np.ndarray, n_subs: np.ndarray, cost: LoopCost, has_inner: bool
-) -> np.ndarray:
+    n_elems: np.ndarray, n_rows: np.ndarray, n_subs: np.ndarray, cost: LoopCost, has_inner: bool,
+    chip: Chip,
+) -> np.ndarray:  # fmt: skip
     """Worker cycles over several regions of n_rows rows in all."""
     n_cols = ceil_div(n_elems, np.maximum(n_rows, 1))
-    slots = row_slots(n_rows, n_cols, cost, has_inner)
+    slots = row_slots(n_rows, n_cols, cost, has_inner, chip)
     return cost.start + n_subs * SUB_VECTOR_SLOTS + slots
 
 

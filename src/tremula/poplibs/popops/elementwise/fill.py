@@ -88,7 +88,9 @@ def fill_codelet(type: Type, is_multi: bool) -> type:
             state=(("value", type),),
             lines=("out[i] = value",),
             sized_by="out",
-            cost=LoopCost(LAUNCH_CYCLES if is_multi else 0, START_SLOTS, 1, 8 // type.n_bytes),
+            cost=LoopCost(
+                LAUNCH_CYCLES if is_multi else 0, START_SLOTS, 1, stored_bytes=type.n_bytes
+            ),
             flops=0,
         ),
         is_multi,

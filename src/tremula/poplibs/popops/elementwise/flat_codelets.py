@@ -96,5 +96,5 @@ def _codelet_name(name: str, is_multi: bool) -> str:
 def _cycles(form: FlatCodelet, is_multi: bool) -> str:
     size = f"v.sizes[{form.sized_by!r}]"
     if is_multi:
-        return f"flat_multi_cycles({size}, {form.cost!r}, chip.n_workers)"
-    return f"flat_cycles({size}, v.n_subs[{form.sized_by!r}], {form.cost!r})"
+        return f"flat_multi_cycles({size}, {form.cost!r}, chip)"
+    return f"flat_cycles({size}, v.n_subs[{form.sized_by!r}], {form.cost!r}, chip)"

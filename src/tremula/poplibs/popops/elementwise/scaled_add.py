@@ -7,6 +7,7 @@ import numpy as np
 
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT, Type
+from tremula.hardware import PUBLISHED_DATA_PATH_BYTES
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensors.tensor import Tensor
@@ -140,9 +141,9 @@ def scaled_codelet(
 
 def _cost(a_type: Type, b_type: Type, kind: str, is_multi: bool) -> LoopCost:
     if not a_type.is_floating:  # published: 26 slots for three elements
-        return LoopCost(INT_LAUNCH_CYCLES if is_multi else 0, 0, 26, 3)
+        return LoopCost(INT_LAUNCH_CYCLES if is_multi else 0, 0, 26, 3, is_vector=False)
     more = {"add": 0, "sum": TWO_SCALES_CYCLES, "subtract": SUBTRACT_CYCLES}[kind]
-    slots, width = (3, 8 // a_type.n_bytes) if a_type is b_type else (5, 4)
+    slots, width = (3, PUBLISHED_DATA_PATH_BYTES // a_type.n_bytes) if a_type is b_type else (5, 4)
     return LoopCost(LAUNCH_CYCLES + more if is_multi else 0, START_SLOTS, slots, width)
 
 

@@ -25,7 +25,7 @@ DYNAMIC_START_BYTES, DYNAMIC_PER_SLICE_BYTES = 76, 72  # of 8-bit types
 
 
 def most_hits(n_lookups: Number, share: Number | float, n_workers: int = 1) -> Ints:
-    """Indices in range that the unluckiest of so many workers is expected to have.
+    """Expected number of indices in range of the busiest of n workers.
 
     Indices are taken to be uniformly distributed, so a worker's hits are binomial; a step waits for
     the worker with the most. One worker: the mean, which is what the planner counts with.
@@ -39,11 +39,12 @@ def most_hits(n_lookups: Number, share: Number | float, n_workers: int = 1) -> I
     return np.minimum(np.ceil(mean).astype(np.int64), n_lookups)
 
 
-def copy_slots(n_elems: Number, n_bytes: int) -> Ints:
-    """Slots to copy a row: 2 per 64 bits of words, 2 per word of halves, 3 per word of bytes."""
+def copy_slots(n_elems: Number, n_bytes: int, chip: Chip) -> Ints:
+    """Slots to copy a row: 2 per data path of words, 2 per store of halves, 3 of bytes."""
+    row_bytes = np.asarray(n_elems) * n_bytes
     if n_bytes >= 4:
-        return 2 * ceil_div(np.asarray(n_elems) * n_bytes, 8)
-    return (2 if n_bytes == 2 else 3) * ceil_div(np.asarray(n_elems) * n_bytes, 4)
+        return 2 * ceil_div(row_bytes, chip.data_path_bytes)
+    return (2 if n_bytes == 2 else 3) * ceil_div(row_bytes, chip.atomic_store_bytes)
 
 
 def multi_slice_cycles(
@@ -57,7 +58,7 @@ def multi_slice_cycles(
     """Tile cycles: the workers share the lookups, of which `share` are expected to be in range."""
     per_worker = ceil_div(n_lookups, chip.n_workers)
     in_range = most_hits(per_worker, share, max(1, n_vertices * chip.n_workers))
-    result = in_range * (SLICE_IN_RANGE + copy_slots(n_columns, n_bytes))
+    result = in_range * (SLICE_IN_RANGE + copy_slots(n_columns, n_bytes, chip))
     return chip.n_workers * (SLICE_START + result + (per_worker - in_range) * SLICE_OUT_OF_RANGE)
 
 
@@ -78,16 +79,18 @@ def multi_update_cycles(  # noqa: PLR0917 - one column each
     missed = (n_lookups - in_range) * UPDATE_OUT_OF_RANGE
     steps = np.ceil(np.log2(np.maximum(n_lookups, 2))).astype(np.int64)
     missed = np.where(is_sorted, SEARCH_STEP * steps + SEARCH_END, missed)
-    per_hit = update_slots(n_columns, n_bytes) if is_op else copy_slots(n_columns, n_bytes)
+    per_hit = (
+        update_slots(n_columns, n_bytes, chip) if is_op else copy_slots(n_columns, n_bytes, chip)
+    )
     worker = UPDATE_START + in_range * (UPDATE_IN_RANGE + per_hit) + missed
     return UPDATE_SUPERVISOR + chip.n_workers * worker
 
 
-def update_slots(n_columns: Number, n_bytes: int) -> Ints:
-    """Slots to combine a row: 3 per further 32-bit atom; an odd number of halves, one by one."""
-    row_bytes = np.asarray(n_columns) * n_bytes
-    whole = UPDATE_PER_ATOM * np.maximum(row_bytes // 4 - 1, 0)
-    return np.where(row_bytes % 4 == 0, whole, np.asarray(n_columns) * SUBWORD_ELEMENT)
+def update_slots(n_columns: Number, n_bytes: int, chip: Chip) -> Ints:
+    """Slots to combine a row: 3 per further atomic store; an odd number of halves, one by one."""
+    row_bytes, atom = np.asarray(n_columns) * n_bytes, chip.atomic_store_bytes
+    whole = UPDATE_PER_ATOM * np.maximum(row_bytes // atom - 1, 0)
+    return np.where(row_bytes % atom == 0, whole, np.asarray(n_columns) * SUBWORD_ELEMENT)
 
 
 def fill_cycles(n_elems: Number, type: Type, chip: Chip) -> Ints:
@@ -114,5 +117,6 @@ def dynamic_slice_cycles(n_slices: Number, n_columns: Number, n_bytes: int, chip
     start, per_slice = DYNAMIC_START, DYNAMIC_PER_SLICE
     if n_bytes == 1:
         start, per_slice = DYNAMIC_START_BYTES, DYNAMIC_PER_SLICE_BYTES
-    vectors = ceil_div(ceil_div(np.asarray(n_columns) * n_bytes, 8), chip.n_workers)
+    vectors = ceil_div(np.asarray(n_columns) * n_bytes, chip.data_path_bytes)
+    vectors = ceil_div(vectors, chip.n_workers)
     return DYNAMIC_SUPERVISOR + chip.n_workers * (start + n_slices * (per_slice + 2 * vectors))

@@ -62,6 +62,7 @@ class SlicePlan:
     n_entries: int
     row_size: int
     n_lookups: int
+    data_path_bytes: int  # of the chip; blocks of the table are cut into whole ones
     options: SliceOptions
     sliced_dim_split: int = 1  # parts of the table's rows
     unsliced_dim_split: int = 1  # parts of its columns
@@ -76,6 +77,10 @@ class SlicePlan:
     def partial_type(self) -> Type:
         """What updates are summed in."""
         return self.options.partial_type or self.type
+
+    def vector_width(self, type: Type) -> int:
+        """Elements in one data path."""
+        return max(1, self.data_path_bytes // type.n_bytes)
 
     def __str__(self) -> str:
         splits = (
@@ -166,7 +171,7 @@ def _plan(  # noqa: PLR0917 - the key of the cache
     """The cheapest plan that fits; without one, the cheapest with the fewest lookups at a time."""
     whole = SlicePlan(
         type=type, n_groups=n_groups, n_entries=n_entries, row_size=row_size,
-        n_lookups=n_lookups, options=options,
+        n_lookups=n_lookups, options=options, data_path_bytes=chip.data_path_bytes,
     )  # fmt: skip
     limit = options.available_memory_proportion * chip.n_bytes_per_tile
     best = None
@@ -218,7 +223,7 @@ class _Candidates:
     def __init__(self, chip: Chip, n_tiles: int, whole: SlicePlan, n_lookups: int) -> None:
         self.chip, self.plan = chip, whole
         self.n_bytes = whole.type.n_bytes
-        self.grain = min(whole.row_size, max(1, chip.data_path_bytes // self.n_bytes))
+        self.grain = min(whole.row_size, whole.vector_width(whole.type))
         self.n_grains = -(-whole.row_size // self.grain)
         # A table part of fewer than two rows costs more than it saves.
         most_rows = min(n_tiles, -(-whole.n_entries // 2))

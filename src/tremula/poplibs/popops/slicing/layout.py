@@ -50,7 +50,7 @@ def tile_of_parts(plan: SlicePlan, parts: Parts) -> Ints:
 
 
 def column_cuts(plan: SlicePlan) -> Ints:
-    grain = min(plan.row_size, max(1, 8 // plan.type.n_bytes))
+    grain = min(plan.row_size, plan.vector_width(plan.type))
     return np.minimum(
         even_cuts(-(-plan.row_size // grain), plan.unsliced_dim_split) * grain, plan.row_size
     )
@@ -140,8 +140,8 @@ def table_shares(plan: SlicePlan, cuts: BlockCuts, type: Type) -> tuple[Parts, I
     parts = parts_of(plan)
     p = parts.group * plan.sliced_dim_split + parts.row
     first, size = cuts.begin(p, parts.column), cuts.height(p) * cuts.width(parts.column)
-    # Whole 64 bits, so that two tiles on one exchange bus can receive together.
-    grain = max(1, 8 // type.n_bytes)
+    # Whole data paths, so that two tiles on one exchange bus can receive together.
+    grain = plan.vector_width(type)
     share = ceil_div(ceil_div(size, grain), plan.lookup_split) * grain
     begin = first + np.minimum(size, parts.lookup * share)
     return parts, begin, first + np.minimum(size, (parts.lookup + 1) * share)

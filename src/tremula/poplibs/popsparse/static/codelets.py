@@ -45,7 +45,6 @@ def _side(v: CostView) -> int:
 @family
 def sparse_dense_elements(element: Type) -> type:
     """Rows of single values times dense rows; workers share the rows, or also the columns."""
-    grain = 8 // element.n_bytes
 
     class SparseDenseElements(MultiVertex):
         """Output row r sums values row_start[r] … row_start[r + 1], each times a dense row."""
@@ -75,6 +74,7 @@ def sparse_dense_elements(element: Type) -> type:
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             rows, values = _busiest(v)
+            grain = chip.vector_width(element)
             width = ceil_div(_count(v, "n_columns") // _count(v, "n_column_parts"), grain) * grain
             return chip.n_workers * element_worker_slots(rows, values, width, element)
 
@@ -138,7 +138,7 @@ def sparse_dense_blocks(element: Type) -> type:
             width = ceil_div(_count(v, "n_columns"), chip.n_workers)
             result = block_cycles(rows, blocks, width, side, element, chip.n_workers)
             n_bytes = v.sizes["out"] * element.n_bytes
-            return result + zeroing_cycles(n_bytes, side, element, chip.n_workers)
+            return result + zeroing_cycles(n_bytes, side, element, chip)
 
         @staticmethod
         def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004

@@ -28,7 +28,6 @@ from tremula.poplibs.popsparse.static_costs import (
 Ints = np.ndarray
 MAX_SPLITS, MAX_BANDS = 32, 128
 TILE_GRAIN = 2  # tiles that share an exchange bus
-SHARED_BYTES_PER_CYCLE = 8  # tiles of a bus receive the dense operand together
 MAX_OFFSET = 65535  # of the words of a work list
 RARE = 0.1  # rows and columns with less than this share of the mean do not count in the estimate
 
@@ -172,12 +171,14 @@ class _Search:
         n_rows, n_columns = max(n_rows, 1), max(n_columns, 1)
         dense_bytes = n * n_columns * b * s
         values_bytes = each * b * b * s if n_splits > 1 else 0
-        gathered = ceil(-(-dense_bytes // SHARED_BYTES_PER_CYCLE) * columns / n_columns)
         rate = self.chip.exchange_bytes_per_cycle
+        # Tiles of a bus receive the dense operand together.
+        shared_rate = rate * self.chip.n_tiles_per_exchange_bus
+        gathered = ceil(ceil(dense_bytes / shared_rate) * columns / n_columns)
         exchanged = gathered + ceil(values_bytes / rate)
         compute = int(vertex_cycles(n_rows, each, n, b, p.element, self.chip))
         out_bytes = n_rows * n * s * b
-        compute += int(zeroing_cycles(out_bytes, b, p.element, self.chip.n_workers))
+        compute += int(zeroing_cycles(out_bytes, b, p.element, self.chip))
         depth = ceil(
             (row_share * n_bands + _deviation(row_share, n_bands)) * n_band_columns / columns
         )
