@@ -88,7 +88,7 @@ def test_recomputation_is_an_option_of_one_stage():
     assert Candidate(("a",)).recomputes
     again = Candidate(recomputes=True)
     assert again.label == "1 stage, recomputed"
-    assert planner.options_of(again)._Popart.options["autoRecomputation"] == 1
+    assert planner.options_of(again).Popart.get("autoRecomputation") == 1
     assert '"autoRecomputation", 1' in planner.code_of(again)
 
 
@@ -269,7 +269,7 @@ def test_sums_of_the_fastest_are_merged(small_task, tmp_path):
     assert result.best.candidate.n_replicas == 2
     assert "sums merged" in result.best.candidate.label
     assert "mergeAllReduceCollectives', True" in planner.code_of(result.best.candidate)
-    assert result.options._Popart.options[MERGES[0]] is True
+    assert result.options.Popart.get(MERGES[0]) is True
 
 
 def test_what_does_not_fit_is_said():

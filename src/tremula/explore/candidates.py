@@ -88,7 +88,7 @@ def options_of(candidate: Candidate, base: "Options | None" = None) -> "Options"
     if candidate.cuts:
         options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu))
     if candidate.cuts or candidate.recomputes:
-        options._Popart.set("autoRecomputation", _recomputation(candidate))
+        options.Popart.set("autoRecomputation", _recomputation(candidate))
     if candidate.memory_proportion is not None:
         share = dict.fromkeys((f"IPU{i}" for i in range(candidate.n_stages)), 0.0)
         options.setAvailableMemoryProportion(dict.fromkeys(share, candidate.memory_proportion))
@@ -100,7 +100,7 @@ def options_of(candidate: Candidate, base: "Options | None" = None) -> "Options"
         options.TensorLocations.setOptimizerLocation(where)
     if candidate.merges_sums:
         for name in MERGES:
-            options._Popart.set(name, True)
+            options.Popart.set(name, True)
     return options
 
 

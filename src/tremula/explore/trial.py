@@ -148,8 +148,8 @@ def compile_candidate(
     options = options_of(candidate, task.options)
     options.connectionType(poptorch.ConnectionType.Never)  # any number of chips
     options.showCompilationProgressBar(False)
-    given = options._Popart.options.get("engineOptions", {})
-    options._Popart.set("engineOptions", {**given, "debug.allowOutOfMemory": "true"})
+    engine_options = options.Popart.get("engineOptions")
+    options.Popart.set("engineOptions", {**engine_options, "debug.allowOutOfMemory": "true"})
     poptorch.removeBlocks(task.model)
     if arrange is None:
         place(task.model, candidate)

@@ -110,8 +110,8 @@ def test_options():
     assert training.TensorLocations.location_optimizer["useReplicatedTensorSharding"] == 1
     assert inference.output_mode is poptorch.OutputMode.All
     assert inference.device_iterations == 3
-    assert training._Popart.options["enableStochasticRounding"]
-    assert not inference._Popart.options["enableStochasticRounding"]
+    assert training.Popart.get("enableStochasticRounding")
+    assert not inference.Popart.get("enableStochasticRounding")
     assert config.batch_size_factor() == 16
     assert config.batch_size_factor(for_inference=True) == 3
 

@@ -10,10 +10,13 @@ import pytest
 import popart
 import poptorch
 from poptorch import poptorch_core
-from tremula.frontends.popart.enums import ENUM_OF_OPTION
+from tremula.frontends.popart.options.table import OPTIONS
 from tremula.frontends.poptorch.options.popart import KNOWN_OPTIONS
 
 ENUMS = [value for value in vars(popart).values() if isinstance(value, enum.EnumMeta)]
+ENUM_OF_OPTION = {
+    name: row.choices for name, row in OPTIONS.items() if row.choices and row.is_set_by_name
+}
 CHOICES = [(option, choice) for option, kind in ENUM_OF_OPTION.items() for choice in kind]
 
 
@@ -29,7 +32,7 @@ def checked(option, value):
 def test_options_take_choices_and_their_numbers(option, choice):
     """A choice of PopART and its number are the same option, in value, text and file."""
     by_name, by_number = checked(option, choice), checked(option, int(choice))
-    assert type(by_name._Popart.options[option]) is int
+    assert type(by_name.Popart.get(option)) is int
     assert repr(by_name) == repr(by_number)
     assert pickle.dumps(by_name.toDict()) == pickle.dumps(by_number.toDict())
 
@@ -54,7 +57,7 @@ def test_choices_count_from_zero(kind):
 def test_choices_in_containers_and_levels():
     """Choices in sets and levels of patterns are numbers, too."""
     options = checked("hardwareInstrumentations", {popart.Instrumentation.Inner})
-    assert repr(options._Popart.options["hardwareInstrumentations"]) == "{1}"
+    assert repr(options.Popart.get("hardwareInstrumentations")) == "{1}"
     options._Popart.setPatterns({"PadSum": True}, popart.PatternsLevel.All)
     assert type(options._Popart.patterns_level) is int
 

@@ -13,7 +13,7 @@ from tremula.garden.classifiers import WithLoss, mnist_cnn
 from tremula.garden.resnet import resnet50
 torch.manual_seed(0)
 options = poptorch.Options().useIpuModel(False)
-options._Popart.set("engineOptions", {{"debug.allowOutOfMemory": "true"}})
+options.Popart.set("engineOptions", {{"debug.allowOutOfMemory": "true"}})
 words = (torch.randint(0, 50257, (1, 128)),)
 {make}
 wrapped.compile(*batch)
@@ -154,7 +154,7 @@ def encoder(n_layers: int, is_outlined: bool) -> Shared:
     layers = (nn.TransformerEncoderLayer(256, 4, **sizes) for _ in range(n_layers))
     model = nn.Sequential(*layers).half().eval()
     options = poptorch.Options().useIpuModel(False)
-    options._Popart.set("enableOutlining", is_outlined)
+    options.Popart.set("enableOutlining", is_outlined)
     wrapped = poptorch.inferenceModel(model, options)
     wrapped.compile(torch.zeros(1, 128, 256, dtype=torch.float16))
     assert wrapped._compiled is not None, "it was compiled"

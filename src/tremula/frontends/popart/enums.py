@@ -403,21 +403,3 @@ class WeightDecayMode(OptionEnum):
 
     Decay = 0
     L2Regularization = 1
-
-
-# The options of `poptorch.Options()._Popart.set` that hold one of these choices.
-ENUM_OF_OPTION: dict[str, type[OptionEnum]] = {
-    "accumulateOuterFragmentSettings.schedule": AccumulateOuterFragmentSchedule,
-    "accumulationAndReplicationReductionType": ReductionType,
-    "autoRecomputation": RecomputationType,
-    "autodiffSettings.stitchStrategy": AutodiffStitchStrategy,
-    "automaticLossScalingSettings.gradientTensorTrackingMethod": GradientTensorTrackingMethod,
-    "batchSerializationSettings.batchSchedule": BatchSerializationBatchSchedule,
-    "batchSerializationSettings.method": BatchSerializationMethod,
-    "batchSerializationSettings.transformContext": BatchSerializationTransformContext,
-    "meanAccumulationAndReplicationReductionStrategy": MeanReductionStrategy,
-    "mergeVarUpdate": MergeVarUpdateType,
-    "subgraphCopyingStrategy": SubgraphCopyingStrategy,
-    "syntheticDataMode": SyntheticDataMode,
-    "virtualGraphMode": VirtualGraphMode,
-}

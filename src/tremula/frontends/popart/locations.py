@@ -1,14 +1,15 @@
-"""Where tensors are kept: in the memory of tiles or outside, whole or shared out over replicas."""
+"""Where tensors are stored: in the memory of tiles or outside, whole or sharded over replicas."""
 
 from dataclasses import dataclass, field
 
 from tremula.frontends.popart.enums import ReplicatedTensorSharding, TensorStorage, TileSet
 from tremula.frontends.popart.groups import CommGroup
+from tremula.ir.locations import Location
 
 
 @dataclass
 class TensorLocation:
-    """A place for a tensor."""
+    """Where one tensor is stored, and which tiles load and store it."""
 
     storage: TensorStorage = TensorStorage.OnChip
     loadTileSet: TileSet = TileSet.Compute
@@ -22,7 +23,7 @@ class TensorLocation:
             self.replicatedTensorSharding, self.loadTileSet = self.loadTileSet, TileSet.Compute
 
     def numbers(self) -> list[int]:
-        """As a node's attribute holds it."""
+        """The choices as integers, the form of a node's attribute."""
         choices = (
             self.storage,
             self.loadTileSet,
@@ -34,7 +35,7 @@ class TensorLocation:
 
 @dataclass
 class TensorLocationSettings:
-    """The place of all tensors of a kind that are not too small for it."""
+    """The location of all tensors of a kind; smaller ones stay whole and on the chip."""
 
     location: TensorLocation = field(default_factory=TensorLocation)
     minElementsForOffChip: int = 2
@@ -43,3 +44,16 @@ class TensorLocationSettings:
     def __post_init__(self) -> None:
         if isinstance(self.location, TensorStorage):
             self.location = TensorLocation(self.location)
+
+    @property
+    def resolved(self) -> Location:
+        """The location as a compiled step takes it."""
+        where = self.location
+        return Location(
+            is_off_chip=where.storage == TensorStorage.OffChip,
+            least_off_chip=self.minElementsForOffChip,
+            is_sharded=where.replicatedTensorSharding == ReplicatedTensorSharding.On,
+            least_sharded=self.minElementsForReplicatedTensorSharding,
+            uses_io_tiles=where.loadTileSet == TileSet.IO,
+            stores_on_io_tiles=where.storageTileSet == TileSet.IO,
+        )

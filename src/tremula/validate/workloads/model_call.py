@@ -119,7 +119,7 @@ def _compiled(call: Call, chip_name: str) -> "TileProgram":
     options.Training.gradientAccumulation(call.gradient_accumulation)
     options.enableSyntheticData(call.uses_made_up_data)
     options.connectionType(poptorch.ConnectionType.Never)  # any number of chips
-    options._Popart.set("engineOptions", {"debug.allowOutOfMemory": "true"})
+    options.Popart.set("engineOptions", {"debug.allowOutOfMemory": "true"})
     if call.is_pipelined:
         stages = poptorch.AutoStage.AutoIncrement
         options.setExecutionStrategy(poptorch.PipelinedExecution(stages))

@@ -111,4 +111,4 @@ def _call(batch: Batch, *, writes_out_softplus: bool, **how: Any) -> Call:  # no
 
 def _merge_sums(options: "Options") -> None:
     """The measured program asked for this."""
-    options._Popart.set("replicatedCollectivesSettings.mergeAllReduceCollectives", True)
+    options.Popart.set("replicatedCollectivesSettings.mergeAllReduceCollectives", True)

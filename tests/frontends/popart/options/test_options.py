@@ -3,15 +3,36 @@
 import pytest
 
 import popart
+from tests.frontends.popart.options.values import other_value
 from tremula.frontends.popart.options.options import NAMES
-from tremula.frontends.poptorch.options.popart import _POPART_NAMES
+from tremula.frontends.popart.options.table import OPTIONS, set_option
 
 
-def test_every_option_that_poptorch_passes_on():
-    """Each option that PopTorch hands to PopART by name is one of a session."""
-    given = {name.split(".")[0] for names in _POPART_NAMES.values() for name in names.split()}
-    methods = {"enableExplicitIR"}
-    assert given - methods <= set(NAMES)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_by_name(name):
+    """Each name of the table sets the field it names, of the kind it says, and nothing else."""
+    options, row = popart.SessionOptions(), OPTIONS[name]
+    set_option(options, name, other_value(row))
+    changed = set(options.changed())
+    if name == "enableExplicitIR":
+        assert changed == {"useHostCopyOps", "enableExplicitMainLoops", "explicitRecomputation"}
+    else:
+        assert changed == {name.partition(".")[0]}
+        value = options
+        for part in name.split("."):
+            value = getattr(value, part)
+        assert value == other_value(row)
+
+
+def test_unknown_names_and_choices():
+    """A name or a choice that does not exist is an error that says what does."""
+    options = popart.SessionOptions()
+    with pytest.raises(popart.popart_exception, match="did you mean 'enableOutlining'"):
+        set_option(options, "enableOutlinin", True)
+    with pytest.raises(popart.popart_exception, match=r"one of VirtualGraphMode.Off, .* got 9"):
+        options.virtualGraphMode = 9
+    options.virtualGraphMode = 2
+    assert options.virtualGraphMode is popart.VirtualGraphMode.Auto
 
 
 def test_defaults_and_names():
@@ -45,14 +66,14 @@ def test_options_write_through():
 
 
 def test_effects():
-    """Each option says what it changes, or that it is only kept."""
+    """Each option says what it changes, or that it changes nothing."""
     options = popart.SessionOptions()
     kinds = {options.effect_of(name).partition(":")[0] for name in NAMES}
     assert kinds == {
         "results",
         "the tile program",
         "the session",
-        "kept; it changes neither results nor the tile program",
+        "none",
     }
     options.enableReplicatedGraphs, options.replicatedGraphCount = True, 4
     assert options.getGlobalReplicationFactor() == 4

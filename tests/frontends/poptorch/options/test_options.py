@@ -35,7 +35,7 @@ def test_defaults(opts):
     assert opts.sync_pattern == poptorch.SyncPattern.Full
     assert opts.log_dir == "."
     assert opts.max_repeat_logs == 4
-    assert isinstance(opts._execution_strategy, poptorch.PipelinedExecution)
+    assert isinstance(opts.execution_strategy, poptorch.PipelinedExecution)
     assert opts.Training.gradient_accumulation == 1
     training = opts.Training
     assert training.accumulation_and_replication_reduction_type == poptorch.ReductionType.Mean
@@ -77,8 +77,8 @@ def test_every_setter_returns_the_options(opts):
     assert (opts.use_model, opts.ipu_id, opts.model_name) == (True, 3, "net")
     assert opts.max_repeat_logs == 2**64 - 1
     assert opts.source_location_excludes == ["x", "y", "z"]
-    assert opts._Popart.options["updatableNamedBuffers"] == ["a"]
-    assert isinstance(opts._execution_strategy, poptorch.ShardedExecution)
+    assert opts.Popart.get("updatableNamedBuffers") == ["a"]
+    assert isinstance(opts.execution_strategy, poptorch.ShardedExecution)
     poptorch_core._validateOptions(opts.toDict())
 
 
@@ -323,10 +323,10 @@ def test_copies_are_independent(opts):
     opts.Precision.enableStochasticRounding(True)
     assert copied.device_iterations == 5
     assert list(copied.anchored_tensors) == ["t1"]
-    assert copied._Popart.options["autoRecomputation"] == 3
+    assert copied.Popart.get("autoRecomputation") == 3
     copied.Precision.enableStochasticRounding(False)
-    assert copied._Popart.options["enableStochasticRounding"] is False
-    assert opts._Popart.options["enableStochasticRounding"] is True
+    assert copied.Popart.get("enableStochasticRounding") is False
+    assert opts.Popart.get("enableStochasticRounding") is True
 
 
 def test_options_survive_pickling(opts):
@@ -442,11 +442,11 @@ def test_json(opts):
         "setAvailableMemoryProportion": {"IPU0": 0.5}}"""
     assert opts.from_json(text) is opts
     assert opts.device_iterations == 2
-    assert opts._Popart.options["saveInitializersToFile"] == "f.onnx"
+    assert opts.Popart.get("saveInitializersToFile") == "f.onnx"
     assert opts.connection_type is poptorch.ConnectionType.OnDemand
     assert opts.Training.gradient_accumulation == 4
     assert (opts.output_mode, opts.output_return_period) == (poptorch.OutputMode.EveryN, 3)
-    assert opts._Popart.options["partialsTypeMatMuls"] == "half"
+    assert opts.Popart.get("partialsTypeMatMuls") == "half"
     assert opts.available_memory_proportion == {0: 0.5}
     with pytest.raises(AttributeError, match=r"'deviceIteration'.*did you mean 'deviceIterations'"):
         opts.from_json('{"deviceIteration": 2}')
@@ -457,7 +457,7 @@ def test_environment(opts, monkeypatch):
     monkeypatch.setenv("POPTORCH_CACHE_DIR", "cache")
     monkeypatch.setenv("POPTORCH_DEFAULT_OPTIONS", '{"deviceIterations": 2, "logDir": "d"}')
     fresh = poptorch.Options()
-    assert fresh._Popart.options["cachePath"] == "cache"
+    assert fresh.Popart.get("cachePath") == "cache"
     opts.enableExecutableCaching("cache").deviceIterations(2).logDir("d")
     assert repr(fresh) == repr(opts)
 
@@ -479,10 +479,10 @@ def test_file(opts, tmp_path):
     )
     assert opts.loadFromFile(path) is opts
     assert opts.replication_factor == 2
-    assert opts._execution_strategy.stage("b")._ipu == 2
-    assert opts._execution_strategy.stage("c").blocks == ["c"]
-    assert opts._Popart.options["syntheticDataMode"] == 2
-    assert opts._Popart.options["hardwareInstrumentations"] == {0, 1}
+    assert opts.execution_strategy.stage("b")._ipu == 2
+    assert opts.execution_strategy.stage("c").blocks == ["c"]
+    assert opts.Popart.get("syntheticDataMode") == 2
+    assert opts.Popart.get("hardwareInstrumentations") == {0, 1}
     assert opts.Training.gradient_accumulation == 4
     assert opts.output_return_period == 2
 

@@ -1,14 +1,20 @@
-"""SessionOptions: a row for each option, with its default and what it does here."""
+"""SessionOptions: every option of a session, with its type, default and effect.
 
-import copy
+This class is the one table of PopART's options: PopART's scripts set its attributes, PopTorch's
+scripts set the same options by name (`table.py` lists them), and `popart/step_settings.py`
+translates an object of it into the settings of a compiled step.
+"""
+
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tremula.base.errors import suggest
 from tremula.frontends.popart.enums import (
+    Instrumentation,
     MeanReductionStrategy,
     MergeVarUpdateType,
+    OptionEnum,
     RecomputationType,
     ReductionType,
     SubgraphCopyingStrategy,
@@ -16,7 +22,15 @@ from tremula.frontends.popart.enums import (
     VirtualGraphMode,
 )
 from tremula.frontends.popart.exceptions import popart_exception
-from tremula.frontends.popart.locations import TensorLocationSettings
+from tremula.frontends.popart.locations import TensorLocation, TensorLocationSettings
+from tremula.frontends.popart.options.fields import (
+    RESULTS,
+    SESSION,
+    TILES,
+    default_of,
+    effect_of,
+    option,
+)
 from tremula.frontends.popart.options.groups import (
     AccumulateOuterFragmentSettings,
     AutodiffSettings,
@@ -26,180 +40,243 @@ from tremula.frontends.popart.options.groups import (
     ReplicatedCollectivesSettings,
 )
 
-
-@dataclass(frozen=True)
-class OptionRow:
-    """An option: what it is unless it is set, and what it does."""
-
-    default: Any
-    effect: str = ""  # "": kept, and nothing more
+_PREFETCH = "tiles.lowering.prefetch_depth"
+_OUTLINE = "tiles.lowering.outline_threshold"
 
 
-_TILES = "the tile program: "
-_RESULTS = "results: "
-_SESSION = "the session: "
-_ROWS: dict[str, OptionRow] = {
-    # batches and replicas
-    "enableGradientAccumulation": OptionRow(False, _RESULTS + "gradients of several micro-batches"),
-    "accumulationFactor": OptionRow(1, _RESULTS + "how many micro-batches make an update"),
-    "accumulationAndReplicationReductionType": OptionRow(
-        ReductionType.Sum, _RESULTS + "gradients are summed or averaged"
-    ),
-    "meanAccumulationAndReplicationReductionStrategy": OptionRow(
-        MeanReductionStrategy.Post, _RESULTS + "when a mean of gradients is divided"
-    ),
-    "enableReplicatedGraphs": OptionRow(False, _RESULTS + "several replicas"),
-    "replicatedGraphCount": OptionRow(1, _RESULTS + "how many replicas"),
-    "enableDistributedReplicatedGraphs": OptionRow(False, _SESSION + "replicas of all processes"),
-    "globalReplicationFactor": OptionRow(1, _RESULTS + "what means are divided by"),
-    "globalReplicaOffset": OptionRow(0),
-    # chips
-    "virtualGraphMode": OptionRow(VirtualGraphMode.Off, _TILES + "which chip computes what"),
-    "virtualGraphSplitRatios": OptionRow([], _TILES + "shares of chips in VirtualGraphMode.Auto"),
-    "enablePipelining": OptionRow(False, _TILES + "chips work on different micro-batches"),
-    "executionPhaseSettings": OptionRow(
-        ExecutionPhaseSettings(), _TILES + "parts that run one after another"
-    ),
-    "numIOTiles": OptionRow(0, _TILES + "tiles that only load and store"),
-    # recomputation
-    "autoRecomputation": OptionRow(
-        RecomputationType.NoRecompute, _TILES + "what the backward pass computes again"
-    ),
-    "explicitRecomputation": OptionRow(False),
-    "enableExplicitMainLoops": OptionRow(False),
-    "useHostCopyOps": OptionRow(False),
-    # memory
-    "weightTensorLocationSettings": OptionRow(
-        TensorLocationSettings(), _TILES + "weights outside the chips, or in shards"
-    ),
-    "optimizerStateTensorLocationSettings": OptionRow(
-        TensorLocationSettings(), _TILES + "states of optimisers outside, or in shards"
-    ),
-    "accumulatorTensorLocationSettings": OptionRow(
-        TensorLocationSettings(), _TILES + "sums of gradients outside the chips"
-    ),
-    "activationTensorLocationSettings": OptionRow(
-        TensorLocationSettings(), _TILES + "what the backward pass needs, outside the chips"
-    ),
-    "tensorLocationSettingsOverride": OptionRow({}),
-    # outlining
-    "enableOutlining": OptionRow(True, _TILES + "repeated parts become one function"),
-    "enableOutliningCopyCostPruning": OptionRow(True),
-    "outlineThreshold": OptionRow(1.0, _TILES + "how much a function must save"),
-    "outlineSequenceBreakCost": OptionRow(10000.0),
-    "subgraphCopyingStrategy": OptionRow(SubgraphCopyingStrategy.OnEnterAndExit),
-    # gradients and numbers
-    "autodiffSettings": OptionRow(AutodiffSettings()),
-    "partialsTypeMatMuls": OptionRow("", _TILES + "the type in which products are summed"),
-    "enableStochasticRounding": OptionRow(False, _TILES + "halves round at random"),
-    "enableFloatingPointChecks": OptionRow(False, _RESULTS + "stops at a NaN or an overflow"),
-    "enableNonStableSoftmax": OptionRow(False),
-    "automaticLossScalingSettings": OptionRow(
-        AutomaticLossScalingSettings(), _RESULTS + "loss scaling follows gradients"
-    ),
-    "ensureFp32LossScaleTensor": OptionRow(False),
-    "enableStableNorm": OptionRow(False),
-    "groupNormStridedChannelGrouping": OptionRow(False),
-    "enableSupportedDataTypeCasting": OptionRow(True),
-    # the rest
-    "constantWeights": OptionRow(True),
-    "syntheticDataMode": OptionRow(
-        SyntheticDataMode.Off, _RESULTS + "inputs are made on the device"
-    ),
-    "strictOpVersions": OptionRow(True),
-    "batchSerializationSettings": OptionRow(BatchSerializationSettings()),
-    "mergeVarUpdate": OptionRow(MergeVarUpdateType.Off),
-    "mergeVarUpdateMemThreshold": OptionRow(1000000),
-    "looseThresholdAtPeak": OptionRow(8000),
-    "decomposeGradSum": OptionRow(False),
-    "delayVarUpdates": OptionRow(True),
-    "enableMergeExchange": OptionRow(True),
-    "replicatedCollectivesSettings": OptionRow(ReplicatedCollectivesSettings()),
-    "accumulateOuterFragmentSettings": OptionRow(AccumulateOuterFragmentSettings()),
-    "aliasZeroCopy": OptionRow(False),
-    "enableEngineCaching": OptionRow(False, _SESSION + "keeps tile programs in cachePath"),
-    "enableVariablesCaching": OptionRow(True),
-    "cachePath": OptionRow("session_cache", _SESSION + "where tile programs are kept"),
-    "engineOptions": OptionRow({}, _TILES + "options of the engine"),
-    "convolutionOptions": OptionRow({}),
-    "matmulOptions": OptionRow({}),
-    "lstmOptions": OptionRow({}),
-    "reportOptions": OptionRow({}),
-    "gclOptions": OptionRow({}),
-    "experimentalSettings": OptionRow({}),
-    "instrumentWithHardwareCycleCounter": OptionRow(False, _SESSION + "allows getCycleCount"),
-    "hardwareInstrumentations": OptionRow({0}),
-    "compileEngine": OptionRow(True, _SESSION + "off: prepareDevice compiles no tile program"),
-    "compilationProgressTotal": OptionRow(100),
-    "logDir": OptionRow(""),
-    "dotChecks": OptionRow(set()),
-    "dotOpNames": OptionRow(True),
-    "firstDotOp": OptionRow(0),
-    "finalDotOp": OptionRow(10000),
-    "separateCallOpPdfs": OptionRow(True),
-    "exportPoplarComputationGraph": OptionRow(False),
-    "exportPoplarVertexGraph": OptionRow(False),
-    "disableGradAccumulationTensorStreams": OptionRow(False),
-    "disableOptimizerStateTensorStreams": OptionRow(
-        False, _SESSION + "modelToHost writes no states"
-    ),
-    "rearrangeAnchorsOnHost": OptionRow(True),
-    "rearrangeStreamsOnHost": OptionRow(False),
-    "enablePrefetchDatastreams": OptionRow(True, _TILES + "the host is ahead of the chip"),
-    "defaultPrefetchBufferingDepth": OptionRow(1, _TILES + "by how many transfers"),
-    "defaultBufferingDepth": OptionRow(1, _TILES + "the newer name of the same"),
-    "prefetchBufferingDepthMap": OptionRow({}),
-    "bufferingDepthMap": OptionRow({}),
-    "enableFullyConnectedPass": OptionRow(True),
-    "enableSerializedMatmuls": OptionRow(True),
-    "customCodelets": OptionRow([]),
-    "customCodeletCompileFlags": OptionRow(""),
-    "customTransformApplierSettings": OptionRow({}),
-    "kahnTieBreaker": OptionRow("greedy"),
-    "timeLimitScheduler": OptionRow(1e9),
-    "swapLimitScheduler": OptionRow(1000000000),
-    "transitiveClosureOptimizationThreshold": OptionRow(100000),
-    "serializedPoprithmsShiftGraphsDir": OptionRow(""),
-    "scheduleNonWeightUpdateGradientConsumersEarly": OptionRow(False),
-    "groupHostSync": OptionRow(False),
-    "opxAliasChecking": OptionRow(False),
-    "opxModifyChecking": OptionRow(False),
-    "enableInplaceAmbiguityChecking": OptionRow(False),
-    "enableLoadAndOffloadRNGState": OptionRow(False, _SESSION + "getRNGState and setRNGState"),
-    "createImplicitPipeliningFwdOnlyProgram": OptionRow(False),
-    "useLoopCandidateCreator": OptionRow(False),
-    "updatableNamedBuffers": OptionRow([]),
-    "saveInitializersToFile": OptionRow(""),
-}
-_OLD_NAMES = {
-    "serializedPoprithmsAnnealGraphsDir": "serializedPoprithmsShiftGraphsDir",
-    "explicitPipelining": "enableExplicitMainLoops",
-    **{f"_{name}": name for name in _ROWS if name.endswith("Options")},
-}
-
-
+@dataclass(init=False, repr=False, eq=False)
 class SessionOptions:
     """Choices of a session; setting one that does not exist is an error that names the nearest."""
 
+    # batches and replicas
+    enableGradientAccumulation: bool = option(
+        False,
+        RESULTS + "gradients of several micro-batches make an update",
+        "repetition.n_accumulation repetition.gradient_scale repetition.has_running_mean",
+    )
+    accumulationFactor: int = option(
+        1,
+        RESULTS + "how many micro-batches make an update",
+        "repetition.n_accumulation repetition.gradient_scale",
+    )
+    accumulationAndReplicationReductionType: ReductionType = option(
+        ReductionType.Sum,
+        RESULTS + "gradients are summed or averaged",
+        "repetition.gradient_scale repetition.has_running_mean",
+    )
+    meanAccumulationAndReplicationReductionStrategy: MeanReductionStrategy = option(
+        MeanReductionStrategy.Post,
+        RESULTS + "when a mean of gradients is divided",
+        "repetition.has_running_mean",
+    )
+    enableReplicatedGraphs: bool = option(
+        False, RESULTS + "several replicas", "repetition.n_replicas repetition.gradient_scale"
+    )
+    replicatedGraphCount: int = option(
+        1,
+        RESULTS + "how many replicas",
+        "repetition.n_replicas repetition.gradient_scale",
+        by_name=False,
+    )
+    enableDistributedReplicatedGraphs: bool = option(
+        False, SESSION + "replicas of all processes", "repetition.gradient_scale"
+    )
+    globalReplicationFactor: int = option(
+        1, RESULTS + "what means are divided by", "repetition.gradient_scale"
+    )
+    globalReplicaOffset: int = option(0)
+    # chips
+    virtualGraphMode: VirtualGraphMode = option(
+        VirtualGraphMode.Off, TILES + "which chip computes what"
+    )
+    virtualGraphSplitRatios: list[float] = option(
+        [], TILES + "shares of chips in VirtualGraphMode.Auto", by_name=False
+    )
+    enablePipelining: bool = option(False, TILES + "chips work on different micro-batches")
+    executionPhaseSettings: ExecutionPhaseSettings = option(
+        ExecutionPhaseSettings(), TILES + "parts that run one after another"
+    )
+    numIOTiles: int = option(
+        0,
+        TILES + "tiles that only load and store",
+        "tiles.lowering.n_io_tiles tiles.not_modelled",
+    )
+    # recomputation
+    autoRecomputation: RecomputationType = option(
+        RecomputationType.NoRecompute,
+        TILES + "what the backward pass computes again",
+        "tiles.recomputes_stages",
+    )
+    explicitRecomputation: bool = option(False)
+    enableExplicitMainLoops: bool = option(False)
+    useHostCopyOps: bool = option(False)
+    # memory
+    weightTensorLocationSettings: TensorLocationSettings = option(
+        TensorLocationSettings(),
+        TILES + "weights outside the chips, or in shards",
+        "tiles.lowering.locations.weight tiles.not_modelled",
+        by_name=False,
+    )
+    optimizerStateTensorLocationSettings: TensorLocationSettings = option(
+        TensorLocationSettings(),
+        TILES + "states of optimisers outside the chips, or in shards",
+        "tiles.lowering.locations.state tiles.not_modelled",
+        by_name=False,
+    )
+    accumulatorTensorLocationSettings: TensorLocationSettings = option(
+        TensorLocationSettings(),
+        TILES + "sums of gradients outside the chips",
+        "tiles.lowering.locations.accumulator tiles.not_modelled",
+        by_name=False,
+    )
+    activationTensorLocationSettings: TensorLocationSettings = option(
+        TensorLocationSettings(),
+        TILES + "what the backward pass needs, outside the chips",
+        "tiles.lowering.locations.activation tiles.not_modelled",
+        by_name=False,
+    )
+    tensorLocationSettingsOverride: dict[str, TensorLocation] = option({}, by_name=False)
+    # outlining
+    enableOutlining: bool = option(True, TILES + "repeated parts become one function", _OUTLINE)
+    enableOutliningCopyCostPruning: bool = option(True)
+    outlineThreshold: float = option(1.0, TILES + "how much a function must save", _OUTLINE)
+    outlineSequenceBreakCost: float = option(10000.0)
+    subgraphCopyingStrategy: SubgraphCopyingStrategy = option(
+        SubgraphCopyingStrategy.OnEnterAndExit
+    )
+    # gradients and arithmetic
+    autodiffSettings: AutodiffSettings = option(AutodiffSettings())
+    partialsTypeMatMuls: str = option(
+        "", TILES + "the type in which products are summed", "tiles.lowering.partials_type"
+    )
+    enableStochasticRounding: bool = option(
+        False, TILES + "halves round at random", "tiles.lowering.rounds_stochastically"
+    )
+    enableFloatingPointChecks: bool = option(
+        False,
+        RESULTS + "stops at a NaN or an overflow",
+        "checks_floats tiles.engine_options",
+    )
+    enableNonStableSoftmax: bool = option(False)
+    automaticLossScalingSettings: AutomaticLossScalingSettings = option(
+        AutomaticLossScalingSettings(), RESULTS + "loss scaling follows gradients"
+    )
+    ensureFp32LossScaleTensor: bool = option(False)
+    enableStableNorm: bool = option(False)
+    groupNormStridedChannelGrouping: bool = option(False)
+    enableSupportedDataTypeCasting: bool = option(True)
+    # updates and collectives
+    constantWeights: bool = option(True)
+    syntheticDataMode: SyntheticDataMode = option(
+        SyntheticDataMode.Off,
+        RESULTS + "inputs are made on the device",
+        "tiles.lowering.has_synthetic_data",
+    )
+    strictOpVersions: bool = option(True)
+    batchSerializationSettings: BatchSerializationSettings = option(BatchSerializationSettings())
+    mergeVarUpdate: MergeVarUpdateType = option(MergeVarUpdateType.Off)
+    mergeVarUpdateMemThreshold: int = option(1000000)
+    looseThresholdAtPeak: int = option(8000)
+    decomposeGradSum: bool = option(False)
+    delayVarUpdates: bool = option(True)
+    enableMergeExchange: bool = option(True)
+    replicatedCollectivesSettings: ReplicatedCollectivesSettings = option(
+        ReplicatedCollectivesSettings(), TILES + "which collectives are joined"
+    )
+    accumulateOuterFragmentSettings: AccumulateOuterFragmentSettings = option(
+        AccumulateOuterFragmentSettings()
+    )
+    aliasZeroCopy: bool = option(False)
+    # compiled programs
+    enableEngineCaching: bool = option(
+        False, SESSION + "saves tile programs in cachePath", "tiles.cache_folder"
+    )
+    enableVariablesCaching: bool = option(True)
+    cachePath: str = option(
+        "session_cache", SESSION + "where tile programs are saved", "tiles.cache_folder"
+    )
+    engineOptions: dict[str, str] = option(
+        {}, TILES + "options of the engine", "tiles.engine_options"
+    )
+    convolutionOptions: dict[str, str] = option({})
+    matmulOptions: dict[str, str] = option({})
+    lstmOptions: dict[str, str] = option({})
+    reportOptions: dict[str, str] = option({})
+    gclOptions: dict[str, str] = option({})
+    experimentalSettings: dict[str, Any] = option({}, by_name=False)
+    compileEngine: bool = option(True, SESSION + "off: prepareDevice compiles no tile program")
+    compilationProgressTotal: int = option(100)
+    customCodelets: list[str] = option([])
+    customCodeletCompileFlags: str = option("")
+    customTransformApplierSettings: dict[str, Any] = option({}, by_name=False)
+    # instruments and logs
+    instrumentWithHardwareCycleCounter: bool = option(False, SESSION + "allows getCycleCount")
+    hardwareInstrumentations: set[Instrumentation] = option({Instrumentation.Outer})
+    logDir: str = option("")
+    dotChecks: set[str] = option(set())
+    dotOpNames: bool = option(True)
+    firstDotOp: int = option(0)
+    finalDotOp: int = option(10000)
+    separateCallOpPdfs: bool = option(True)
+    exportPoplarComputationGraph: bool = option(False)
+    exportPoplarVertexGraph: bool = option(False)
+    # streams
+    disableGradAccumulationTensorStreams: bool = option(False)
+    disableOptimizerStateTensorStreams: bool = option(
+        False, SESSION + "modelToHost writes no states"
+    )
+    rearrangeAnchorsOnHost: bool = option(True)
+    rearrangeStreamsOnHost: bool = option(False)
+    enablePrefetchDatastreams: bool = option(
+        True, TILES + "the host sends data before the chip needs it", _PREFETCH
+    )
+    defaultPrefetchBufferingDepth: int = option(
+        1, TILES + "how many transfers the host is ahead", _PREFETCH
+    )
+    defaultBufferingDepth: int = option(
+        1, TILES + "the newer name of defaultPrefetchBufferingDepth", _PREFETCH
+    )
+    prefetchBufferingDepthMap: dict[str, int] = option({}, by_name=False)
+    bufferingDepthMap: dict[str, int] = option({}, by_name=False)
+    # transforms and the scheduler
+    enableFullyConnectedPass: bool = option(True)
+    enableSerializedMatmuls: bool = option(True)
+    kahnTieBreaker: str = option("greedy")
+    timeLimitScheduler: float = option(1e9)
+    swapLimitScheduler: int = option(1000000000)
+    transitiveClosureOptimizationThreshold: int = option(100000)
+    serializedPoprithmsShiftGraphsDir: str = option("")
+    scheduleNonWeightUpdateGradientConsumersEarly: bool = option(False)
+    groupHostSync: bool = option(False)
+    opxAliasChecking: bool = option(False)
+    opxModifyChecking: bool = option(False)
+    enableInplaceAmbiguityChecking: bool = option(False)
+    enableLoadAndOffloadRNGState: bool = option(False, SESSION + "getRNGState and setRNGState")
+    createImplicitPipeliningFwdOnlyProgram: bool = option(False)
+    useLoopCandidateCreator: bool = option(False)
+    updatableNamedBuffers: list[str] = option([])
+    saveInitializersToFile: str = option("")
+
     def __init__(self) -> None:
-        for name, row in _ROWS.items():
-            object.__setattr__(self, name, copy.deepcopy(row.default))
+        for name, item in _FIELDS.items():
+            object.__setattr__(self, name, default_of(item))
 
     def __setattr__(self, name: str, value: Any) -> None:
         name = _OLD_NAMES.get(name, name)
-        if name not in _ROWS:
-            raise AttributeError(f"SessionOptions has no option {name!r}: {suggest(name, _ROWS)}")
+        _check_exists(name)
         object.__setattr__(self, name, self._checked(name, value))
 
     def __getattr__(self, name: str) -> Any:
         if name in _OLD_NAMES:
             return getattr(self, _OLD_NAMES[name])
-        advice = "" if name.startswith("__") else f": {suggest(name, _ROWS)}"
+        advice = "" if name.startswith("__") else f": {suggest(name, _FIELDS)}"
         raise AttributeError(f"SessionOptions has no option {name!r}{advice}")
 
     @staticmethod
     def _checked(name: str, value: Any) -> Any:
-        default = _ROWS[name].default
+        default = default_of(_FIELDS[name])
+        if isinstance(default, OptionEnum):
+            return _choice(type(default), name, value)
         if isinstance(default, dict) and not isinstance(value, Mapping):
             raise popart_exception(f"SessionOptions.{name} is a dict, got {value!r}")
         if isinstance(default, bool) and not isinstance(value, bool | int):
@@ -217,10 +294,10 @@ class SessionOptions:
         self.useHostCopyOps = self.enableExplicitMainLoops = self.explicitRecomputation = enable
 
     def effect_of(self, name: str) -> str:
-        """What an option changes here, or that it is only kept."""
-        if name not in _ROWS:
-            raise AttributeError(f"SessionOptions has no option {name!r}: {suggest(name, _ROWS)}")
-        return _ROWS[name].effect or "kept; it changes neither results nor the tile program"
+        """What an option changes here, or that it changes nothing."""
+        _check_exists(name)
+        effect = effect_of(_FIELDS[name])
+        return effect or "none: it changes neither results nor the tile program"
 
     @property
     def n_replicas(self) -> int:
@@ -233,11 +310,11 @@ class SessionOptions:
         return int(self.accumulationFactor) if self.enableGradientAccumulation else 1
 
     def changed(self) -> dict[str, Any]:
-        """The options that are not as they were made, by name."""
+        """The options that do not have their default, by name."""
         return {
             name: getattr(self, name)
-            for name, row in _ROWS.items()
-            if getattr(self, name) != row.default
+            for name, item in _FIELDS.items()
+            if getattr(self, name) != default_of(item)
         }
 
     def __repr__(self) -> str:
@@ -245,7 +322,27 @@ class SessionOptions:
         return f"SessionOptions({shown})"
 
 
-NAMES = tuple(_ROWS)
+_FIELDS = {item.name: item for item in fields(SessionOptions)}
+NAMES = tuple(_FIELDS)
+_OLD_NAMES = {
+    "serializedPoprithmsAnnealGraphsDir": "serializedPoprithmsShiftGraphsDir",
+    "explicitPipelining": "enableExplicitMainLoops",
+    **{f"_{name}": name for name in NAMES if name.endswith("Options")},
+}
+
+
+def _check_exists(name: str) -> None:
+    if name not in _FIELDS:
+        raise AttributeError(f"SessionOptions has no option {name!r}: {suggest(name, NAMES)}")
+
+
+def _choice(kind: type[OptionEnum], name: str, value: object) -> OptionEnum:
+    """A member of an enumeration, which may be written as its number."""
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(map(str, kind))
+        raise popart_exception(f"SessionOptions.{name} is one of {known}, got {value!r}") from None
 
 
 def check(options: SessionOptions) -> None:

@@ -116,7 +116,7 @@ def compile_model(
     asked = _step_to_compile(model, first, options, rule, narrower)
     with plain(model):
         weights = HostWeights(model)
-        weights.buffer_indices(options._Popart.options.get("updatableNamedBuffers", []))
+        weights.buffer_indices(options.Popart.get("updatableNamedBuffers"))
         with poptorch_errors(), _compile_hooks():
             core = compile_step(asked, settings, stored)
     anchors = _anchors(core, options)

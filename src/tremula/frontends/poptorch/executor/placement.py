@@ -40,15 +40,15 @@ def place_step(step: CapturedStep, options: Options, *, is_training: bool) -> Pl
     check_overlap(step, options)
     _check_all_in_blocks(step)
     ids = [(block.user_id, block.ipu_id) for block in step.blocks]
-    placement = resolve_blocks(options._execution_strategy, ids)
-    _check_order(step, options._execution_strategy, placement)
+    placement = resolve_blocks(options.execution_strategy, ids)
+    _check_order(step, options.execution_strategy, placement)
     _check_buffers(step, options)
-    if _pipeline_schedule(options._execution_strategy) not in (None, "sequential"):
+    if _pipeline_schedule(options.execution_strategy) not in (None, "sequential"):
         placement = _with_unnamed_block(step, placement)
     last = _begin_of_last_stage(step, placement.pipeline_stages)
     check_pipeline_depth(options, placement.n_pipeline_stages, is_training, last)
     n_ipus_needed(placement.ipus, options.replication_factor, options)
-    strategy = options._execution_strategy
+    strategy = options.execution_strategy
     waits_for_all = options.sync_pattern == SyncPattern.Full
     if isinstance(strategy, PhasedExecution):
         phases = strategy.phases_of(placement.phases)
@@ -241,7 +241,7 @@ def check_pipeline_depth(
     options: Options, n_stages: int, training: bool, last_stage: str = ""
 ) -> None:
     """Raise if a pipeline of `n_stages` forward stages can never be filled."""
-    schedule = _pipeline_schedule(options._execution_strategy)
+    schedule = _pipeline_schedule(options.execution_strategy)
     if schedule in (None, "sequential") or n_stages <= 1:
         return
     if training and schedule == "interleaved":
@@ -277,7 +277,7 @@ def check_inference_accumulation(options: Options) -> None:
         "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its "
         "default value (1) when running a poptorch.inferenceModel()."
     )
-    if isinstance(options._execution_strategy, PipelinedExecution):
+    if isinstance(options.execution_strategy, PipelinedExecution):
         text += (
             " Use poptorch.Options().deviceIterations to process a sufficient number of batches "
             "each run for pipelined execution instead."
@@ -370,7 +370,7 @@ def check_overlap(step: CapturedStep, options: Options) -> None:
 
 
 def _check_overlap_options(options: Options) -> None:
-    if isinstance(options._execution_strategy, PipelinedExecution):
+    if isinstance(options.execution_strategy, PipelinedExecution):
         raise createPoptorchError(
             "Overlapped IO is not supported with poptorch.PipelinedExecution. If you are using only"
             " one IPU, please switch to poptorch.ShardedExecution."

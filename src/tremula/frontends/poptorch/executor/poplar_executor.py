@@ -416,7 +416,7 @@ class PoplarExecutor:
     def copyNamedBuffersToDevice(self) -> None:  # noqa: N802
         """Host → device for the buffers named by `Options.updatableNamedBuffers`."""
         compiled = self._needs_compiled()
-        names = self._options._Popart.options.get("updatableNamedBuffers", [])
+        names = self._options.Popart.get("updatableNamedBuffers")
         if not names:
             raise createPoptorchError(
                 "No named buffers marked as updatable via updatableNamedBuffers option"
@@ -489,7 +489,7 @@ class PoplarExecutor:
 
     def cycleCount(self) -> int:  # noqa: N802
         """Cycles the machine takes for one call, from the tile program."""
-        if not self._options._Popart.options["instrumentWithHardwareCycleCounter"]:
+        if not self._options.Popart.get("instrumentWithHardwareCycleCounter"):
             raise createPoptorchError(
                 "Cycle count logging is disabled. Please set option logCycleCount to True to "
                 "enable."
@@ -524,7 +524,7 @@ class PoplarExecutor:
     def getPerfCounters(self) -> performance.Counters:  # noqa: N802
         """When inputs and outputs of a call move, modelled: seconds per tensor and micro-batch."""
         compiled = self._compiled
-        is_synthetic = self._options._Popart.options.get("syntheticDataMode", 0) != 0
+        is_synthetic = self._options.Popart.get("syntheticDataMode") != 0
         if compiled is None or self._n_runs == 0:
             return performance.no_counters()
         if is_synthetic:  # nothing moves

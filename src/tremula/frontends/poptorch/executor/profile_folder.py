@@ -18,8 +18,8 @@ def profile_folder(options: Options) -> Path | None:
 
     Reads the options of reports only: the others are checked when a model is compiled.
     """
-    given = options._Popart.options.get("engineOptions", {})
-    wanted = {name: value for name, value in given.items() if name.startswith("autoReport.")}
+    chosen = options.Popart.get("engineOptions")
+    wanted = {name: value for name, value in chosen.items() if name.startswith("autoReport.")}
     with poptorch_errors():
         return report_folder(parse_options(wanted))
 

@@ -47,22 +47,21 @@ KNOWN_ATTRIBUTES = {
 
 
 _PREFIX = "automaticLossScalingSettings."
+_LOSS_SCALING = "enabled updatePeriod binEdgeLocation thresholdUpperCountProportion".split()
 
 
 def automatic_loss_scaling(options: Options) -> AutomaticLossScaling | None:
     """How the loss is scaled, or None if the optimiser's own number stays."""
-    values = options._Popart.options
-    if not values.get(f"{_PREFIX}enabled", False):
+    values = {name: options.Popart.get(f"{_PREFIX}{name}") for name in _LOSS_SCALING}
+    if not values["enabled"]:
         return None
-    if values.get(f"{_PREFIX}updatePeriod", 1) != 1:
+    if values["updatePeriod"] != 1:
         raise createPoptorchError(
             "automaticLossScalingSettings.updatePeriod can only be 1: the loss scale is"
             " updated in each step."
         )
-    default = AutomaticLossScaling()
     return AutomaticLossScaling(
-        float(values.get(f"{_PREFIX}binEdgeLocation", default.bin_edge)),
-        float(values.get(f"{_PREFIX}thresholdUpperCountProportion", default.threshold)),
+        float(values["binEdgeLocation"]), float(values["thresholdUpperCountProportion"])
     )
 
 

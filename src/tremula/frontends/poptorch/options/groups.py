@@ -5,6 +5,9 @@ from typing import Any, Self
 
 import torch
 
+from tremula.frontends.popart import locations as popart
+from tremula.frontends.popart.enums import ReplicatedTensorSharding, TensorStorage, TileSet
+from tremula.frontends.popart.options.options import SessionOptions
 from tremula.frontends.poptorch.enums import (
     HalfFloatCastingBehavior,
     MeanReductionStrategy,
@@ -13,7 +16,6 @@ from tremula.frontends.poptorch.enums import (
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.base import OptionsDict
 from tremula.frontends.poptorch.options.popart import _PopartOptions
-from tremula.ir.locations import Location, Locations
 
 
 class _JitOptions(OptionsDict):
@@ -107,6 +109,17 @@ class _TrainingOptions(OptionsDict):
         if not self._has_chosen_strategy:
             strategy = MeanReductionStrategy.Running if are_half else MeanReductionStrategy.Post
             self._values[_STRATEGY] = strategy
+
+    def apply_to(self, session: SessionOptions) -> None:
+        """Write these choices into PopART's session options."""
+        session.enableGradientAccumulation = self.gradient_accumulation > 1
+        session.accumulationFactor = self.gradient_accumulation
+        session.accumulationAndReplicationReductionType = (
+            self.accumulation_and_replication_reduction_type
+        )
+        session.meanAccumulationAndReplicationReductionStrategy = (
+            self.meanAccumulationAndReplicationReductionStrategy
+        )
 
     def gradientAccumulation(self, gradient_accumulation: int) -> Self:  # noqa: N802
         """The number of micro-batches whose gradients make one update."""
@@ -262,15 +275,14 @@ class _TensorLocationOptions(OptionsDict):
         """Where accumulated gradients live."""
         return self._set_location("location_accumulator", location)
 
-    @property
-    def chosen(self) -> Locations:
-        """Where tensors live, as plain settings; what was not said has PopART's defaults."""
-        return Locations(
-            weight=_location(self.location_weight),
-            state=_location(self.location_optimizer),
-            accumulator=_location(self.location_accumulator),
-            activation=_location(self.location_activation),
-        )
+    def apply_to(self, session: SessionOptions) -> None:
+        """Write these choices into PopART's session options; others have PopART's defaults."""
+        session.weightTensorLocationSettings = _popart_settings(self.location_weight)
+        session.optimizerStateTensorLocationSettings = _popart_settings(self.location_optimizer)
+        session.accumulatorTensorLocationSettings = _popart_settings(self.location_accumulator)
+        session.activationTensorLocationSettings = _popart_settings(self.location_activation)
+        if self.exists("numIOTiles"):
+            session.numIOTiles = self("numIOTiles")
 
     def _set_location(self, name: str, location: TensorLocationSettings) -> Self:
         assert isinstance(location, TensorLocationSettings), (
@@ -280,13 +292,16 @@ class _TensorLocationOptions(OptionsDict):
         return self.set(**{name: values})
 
 
-def _location(given: dict[str, int]) -> Location:
-    usual = Location()
-    return Location(
-        is_off_chip=given.get("onChip", 1) == 0,
-        least_off_chip=given.get("minElementsForOffChip", usual.least_off_chip),
-        is_sharded=given.get("useReplicatedTensorSharding", 0) == 1,
-        least_sharded=given.get("minElementsForReplicatedTensorSharding", usual.least_sharded),
-        uses_io_tiles=given.get("useIOTilesToLoad", 0) == 1,
-        stores_on_io_tiles=given.get("useIOTilesToStore", 0) == 1,
+def _popart_settings(values: dict[str, int]) -> popart.TensorLocationSettings:
+    """PopART's form of a location; what was not set has PopART's default."""
+    sizes = {name: values[name] for name in _MIN_ELEMENTS if name in values}
+    location = popart.TensorLocation(
+        TensorStorage.OnChip if values.get("onChip", 1) else TensorStorage.OffChip,
+        TileSet(values.get("useIOTilesToLoad", 0)),
+        TileSet(values.get("useIOTilesToStore", 0)),
+        ReplicatedTensorSharding(values.get("useReplicatedTensorSharding", 0)),
     )
+    return popart.TensorLocationSettings(location, **sizes)
+
+
+_MIN_ELEMENTS = ("minElementsForOffChip", "minElementsForReplicatedTensorSharding")

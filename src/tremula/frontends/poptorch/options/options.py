@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
+from tremula.frontends.popart.enums import RecomputationType
+from tremula.frontends.popart.options.options import SessionOptions
 from tremula.frontends.poptorch.enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
 from tremula.frontends.poptorch.logging import LOGGER, MAX_REPEATS
 from tremula.frontends.poptorch.options import file as options_file
@@ -94,6 +96,30 @@ class Options(OptionsDict):
     def Precision(self) -> _PrecisionOptions:  # noqa: N802
         """Types of partial sums, rounding, exceptions."""
         return self._precision
+
+    @property
+    def Popart(self) -> _PopartOptions:  # noqa: N802
+        """Options of PopART by name; PopTorch calls this `_Popart`."""
+        return self._Popart
+
+    @property
+    def execution_strategy(self) -> ExecutionStrategy:
+        """How blocks become stages and phases, as `setExecutionStrategy` chose it."""
+        return self._execution_strategy
+
+    def session_options(self) -> SessionOptions:
+        """These choices as PopART's session options."""
+        session = self._Popart.session_options()
+        self._training.apply_to(session)
+        self._tensor_locations.apply_to(session)
+        session.enableReplicatedGraphs = self.replication_factor > 1
+        session.replicatedGraphCount = self.replication_factor
+        n_processes = self._distributed.numProcesses
+        session.enableDistributedReplicatedGraphs = n_processes > 1
+        session.globalReplicationFactor = self.replication_factor * n_processes
+        if "autoRecomputation" not in self._Popart.options:
+            session.autoRecomputation = RecomputationType.Pipeline  # unless the script says no
+        return session
 
     def deviceIterations(self, device_iterations: int) -> Self:  # noqa: N802
         """The number of iterations a call runs before it returns to the host."""

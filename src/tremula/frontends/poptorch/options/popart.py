@@ -1,4 +1,4 @@
-"""Options that PopTorch hands to the compiler by name: the table of names, and their check."""
+"""Options that PopTorch hands to PopART by name, and the check of all names and values."""
 
 import copy
 from collections.abc import Iterable, Mapping
@@ -7,68 +7,12 @@ from typing import Any, Self
 
 from tremula.base.errors import suggest
 from tremula.base.options import parse_options
-from tremula.frontends.popart.enums import ENUM_OF_OPTION
+from tremula.frontends.popart.options.options import SessionOptions
+from tremula.frontends.popart.options.table import OPTIONS, set_option
 from tremula.frontends.poptorch.exceptions import createPoptorchError, poptorch_errors
 from tremula.frontends.poptorch.logging import LOGGER
 
-# Names by the kind of their value; kinds have the names that error messages use.
-_POPART_NAMES = {
-    "bool": """
-        aliasZeroCopy automaticLossScalingSettings.enabled
-        batchSerializationSettings.concatOnExecutionPhaseChange
-        batchSerializationSettings.concatOnPipelineStageChange
-        batchSerializationSettings.concatOnVirtualGraphChange compileEngine constantWeights
-        createImplicitPipeliningFwdOnlyProgram decomposeGradSum delayVarUpdates
-        disableGradAccumulationTensorStreams disableOptimizerStateTensorStreams dotOpNames
-        enableDistributedReplicatedGraphs
-        enableEngineCaching enableExplicitIR enableExplicitMainLoops enableFloatingPointChecks
-        enableFullyConnectedPass enableGradientAccumulation enableInplaceAmbiguityChecking
-        enableLoadAndOffloadRNGState enableMergeExchange enableNonStableSoftmax enableOutlining
-        enableOutliningCopyCostPruning enablePipelining enablePrefetchDatastreams
-        enableReplicatedGraphs enableSerializedMatmuls enableStableNorm enableStochasticRounding
-        enableSupportedDataTypeCasting enableVariablesCaching ensureFp32LossScaleTensor
-        explicitRecomputation exportPoplarComputationGraph exportPoplarVertexGraph groupHostSync
-        groupNormStridedChannelGrouping instrumentWithHardwareCycleCounter opxAliasChecking
-        opxModifyChecking rearrangeAnchorsOnHost rearrangeStreamsOnHost
-        replicatedCollectivesSettings.mergeAllGatherCollectives
-        replicatedCollectivesSettings.mergeAllReduceCollectives
-        replicatedCollectivesSettings.mergeReduceScatterCollectives
-        replicatedCollectivesSettings.prepareScheduleForMergingCollectives
-        scheduleNonWeightUpdateGradientConsumersEarly separateCallOpPdfs strictOpVersions
-        useHostCopyOps useLoopCandidateCreator
-    """,
-    "uint64": """
-        accumulateOuterFragmentSettings.schedule accumulationAndReplicationReductionType
-        accumulationFactor autoRecomputation autodiffSettings.stitchStrategy
-        automaticLossScalingSettings.gradientTensorTrackingMethod
-        automaticLossScalingSettings.updatePeriod batchSerializationSettings.batchSchedule
-        batchSerializationSettings.factor batchSerializationSettings.method
-        batchSerializationSettings.transformContext compilationProgressTotal defaultBufferingDepth
-        defaultPrefetchBufferingDepth executionPhaseSettings.phases executionPhaseSettings.stages
-        finalDotOp firstDotOp globalReplicaOffset globalReplicationFactor looseThresholdAtPeak
-        meanAccumulationAndReplicationReductionStrategy mergeVarUpdate mergeVarUpdateMemThreshold
-        numIOTiles subgraphCopyingStrategy swapLimitScheduler syntheticDataMode
-        transitiveClosureOptimizationThreshold virtualGraphMode
-    """,
-    "floating point": """
-        automaticLossScalingSettings.binEdgeLocation
-        automaticLossScalingSettings.thresholdUpperCountProportion outlineSequenceBreakCost
-        outlineThreshold timeLimitScheduler
-    """,
-    "string": """
-        cachePath customCodeletCompileFlags kahnTieBreaker logDir partialsTypeMatMuls
-        saveInitializersToFile serializedPoprithmsShiftGraphsDir
-    """,
-    "set / vector": """
-        accumulateOuterFragmentSettings.excludedVirtualGraphs
-        automaticLossScalingSettings.toTrackTensors customCodelets dotChecks
-        hardwareInstrumentations updatableNamedBuffers
-    """,
-    "map": """
-        convolutionOptions engineOptions gclOptions lstmOptions matmulOptions reportOptions
-    """,
-}
-# What the other options are called in `Options.toDict`.
+# The names of PopTorch's own options in `Options.toDict`, by the kind of their value.
 _POPTORCH_NAMES = {
     "bool": """
         auto_round_num_ipus broadcast_buffers module_namescope_enabled
@@ -89,14 +33,22 @@ _POPTORCH_NAMES = {
         location_optimizer location_weight patterns
     """,
 }
-KNOWN_OPTIONS = {
-    kind: frozenset((names + " " + _POPTORCH_NAMES.get(kind, "")).split())
-    for kind, names in _POPART_NAMES.items()
-}
+
+
+def _known_options() -> dict[str, frozenset[str]]:
+    """All names by the kind of their value; kinds have the names that error messages use."""
+    result = {kind: set(names.split()) for kind, names in _POPTORCH_NAMES.items()}
+    for option in OPTIONS.values():
+        if option.is_set_by_name:
+            result.setdefault(option.kind, set()).add(option.name)
+    return {kind: frozenset(names) for kind, names in result.items()}
+
+
+KNOWN_OPTIONS = _known_options()
 
 
 class _PopartOptions:
-    """Values for the compiler, by name. Names are checked when a model is compiled."""
+    """Session options by name, `options.Popart`. Names are checked when a model is compiled."""
 
     def __init__(self) -> None:
         self._is_frozen = False
@@ -111,6 +63,17 @@ class _PopartOptions:
         self.checkIsFrozen()
         self.options[key] = _plain(value)
         return self
+
+    def get(self, key: str) -> Any:  # noqa: ANN401
+        """The value of an option; PopART's default unless it was set."""
+        return self.options[key] if key in self.options else copy.copy(OPTIONS[key].default)
+
+    def session_options(self) -> SessionOptions:
+        """PopART's session options, with the values that were set by name."""
+        result = SessionOptions()
+        for name, value in self.options.items():
+            set_option(result, name, value)
+        return result
 
     def setEngineOptions(self, engine_options: dict[str, str]) -> Self:  # noqa: N802
         """Options of the engine that runs the program."""
@@ -151,7 +114,7 @@ class _PopartOptions:
 
 
 def validate_options(options: Mapping[str, object]) -> None:
-    """Raise for an option that neither compiler nor engine knows; log the others."""
+    """Raise for an option that neither PopART nor the engine knows; log the others."""
     for name, value in options.items():
         kind = _kind_of(name, value)
         if name not in KNOWN_OPTIONS[kind]:
@@ -165,7 +128,7 @@ def validate_options(options: Mapping[str, object]) -> None:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
-    """Choices as their numbers, also inside a container."""
+    """Enumeration members as integers, also inside a container."""
     if isinstance(value, IntEnum):
         return int(value)
     if isinstance(value, list | tuple | set | frozenset):
@@ -174,7 +137,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
 
 
 def _check_choice(name: str, value: object) -> None:
-    choices = ENUM_OF_OPTION.get(name)
+    choices = OPTIONS[name].choices if name in OPTIONS else None
     if choices is not None and value not in set(choices):
         known = ", ".join(f"{choice} = {int(choice)}" for choice in choices)
         raise createPoptorchError(

@@ -79,6 +79,6 @@ def compiled(*, overlaps: bool) -> tuple[Classifier, poptorch.PoplarExecutor]:
     if overlaps:
         options.TensorLocations.numIOTiles(N_IO_TILES)
     else:
-        options._Popart.set("enablePrefetchDatastreams", False)
+        options.Popart.set("enablePrefetchDatastreams", False)
     optimizer = poptorch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5)
     return model, poptorch.trainingModel(model, options, optimizer)

@@ -58,7 +58,7 @@ def options_of() -> poptorch.Options:
     options.Training.gradientAccumulation(N_ACCUMULATED)
     options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Mean)
     options.Precision.enableStochasticRounding(True)
-    options._Popart.set("autoRecomputation", 2)  # NormOnly: norms and what follows them
+    options.Popart.set("autoRecomputation", 2)  # NormOnly: norms and what follows them
     return options.outputMode(poptorch.OutputMode.All)
 
 
