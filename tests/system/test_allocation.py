@@ -10,8 +10,8 @@ from tests.system.test_placement import best_by_search
 from tremula.hardware import system
 from tremula.system.control.access import Caller
 from tremula.system.control.controller import Controller
-from tremula.system.control.partitions import Wish
-from tremula.system.control.refusals import Refusal
+from tremula.system.control.errors import ControlError
+from tremula.system.control.partitions import PartitionRequest
 
 USERS = {"ann": (None, None), "bob": (6, None), "cid": (None, 2)}  # quotas: IPUs, partitions
 NAMES = [f"p{i}" for i in range(6)]
@@ -41,12 +41,12 @@ class Partitions(RuleBasedStateMachine):
     )
     def create(self, name, user, size, where):
         expected = self._expected(name, user, size, where)
-        caller, wish = Caller(user, "user"), Wish(name, size, where)
+        caller, request = Caller(user, "user"), PartitionRequest(name, size, where)
         if expected is None:
-            with pytest.raises(Refusal):
-                self.controller.add_partition(caller, wish)
+            with pytest.raises(ControlError):
+                self.controller.add_partition(caller, request)
             return
-        made = self.controller.add_partition(caller, wish)
+        made = self.controller.add_partition(caller, request)
         assert made["first"] == expected
         self.of[made["first"] : made["first"] + size] = [name] * size
         self.owner[name] = user
@@ -73,7 +73,7 @@ class Partitions(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), user=st.sampled_from(sorted(USERS)))
     def remove(self, name, user):
         if self.owner.get(name) != user:
-            with pytest.raises(Refusal):
+            with pytest.raises(ControlError):
                 self.controller.remove_partition(Caller(user, "user"), name)
             return
         self.controller.remove_partition(Caller(user, "user"), name)

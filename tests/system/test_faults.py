@@ -11,8 +11,8 @@ from tremula.base.errors import (
     SystemRuntimeError,
     UnrecoverableRuntimeError,
 )
-from tremula.system.control.partitions import Wish
-from tremula.system.control.refusals import Refusal
+from tremula.system.control.errors import ControlError
+from tremula.system.control.partitions import PartitionRequest
 
 poptorch = pytest.importorskip("poptorch")
 torch = pytest.importorskip("torch")
@@ -111,7 +111,7 @@ def test_a_broken_partition_gives_no_devices_until_it_is_reset(admin, monkeypatc
 
 def test_links_that_break_are_gone_round(rack):
     """A torus loses its shape and stays usable; a pair whose only link breaks does not."""
-    assert rack.add_partition(ADMIN, Wish("all", 64))["routing"] == "torus"
+    assert rack.add_partition(ADMIN, PartitionRequest("all", 64))["routing"] == "torus"
     fault = rack.add_fault(ADMIN, "link", "cl0", 0, 62)
     assert rack.partition(ADMIN, "all")["routing"] == "mesh"
     inner = rack.add_fault(ADMIN, "link", "cl0", 30, 31)
@@ -121,26 +121,26 @@ def test_links_that_break_are_gone_round(rack):
         rack.clear_fault(ADMIN, broken["id"])
     assert rack.partition(ADMIN, "all")["routing"] == "torus"
     rack.remove_partition(ADMIN, "all")
-    rack.add_partition(ADMIN, Wish("pair", 2))
+    rack.add_partition(ADMIN, PartitionRequest("pair", 2))
     rack.add_fault(ADMIN, "link", "cl0", 1, 0)
     shown = rack.partition(ADMIN, "pair")
     assert shown["state"] == "PS_ERROR"
     assert "cannot be joined" in shown["why"]
     rack.remove_partition(ADMIN, "pair")
-    assert rack.add_partition(ADMIN, Wish("other", 2))["first"] == 2
+    assert rack.add_partition(ADMIN, PartitionRequest("other", 2))["first"] == 2
 
 
 def test_topologies_are_checked_against_the_wires(controller, rack):
     """The ladder of a Pod16 has no torus; a rack has, as a whole; a ring fits any block."""
     for name, size in (("a", 2), ("b", 4), ("c", 8)):
-        made = controller.add_partition(ADMIN, Wish(name, size, topology="ring"))
+        made = controller.add_partition(ADMIN, PartitionRequest(name, size, topology="ring"))
         assert made["routing"] == "ring"
-    with pytest.raises(Refusal, match="cannot be joined as a torus"):
-        rack.add_partition(ADMIN, Wish("t", 16, topology="torus"))
+    with pytest.raises(ControlError, match="cannot be joined as a torus"):
+        rack.add_partition(ADMIN, PartitionRequest("t", 16, topology="torus"))
     rack.add_cluster(ADMIN, "two", tr.system("pod128"))
-    with pytest.raises(Refusal, match="larger than an IPU-Link domain"):
-        rack.add_partition(ADMIN, Wish("u", 128, allocation="two"))
-    made = rack.add_partition(ADMIN, Wish("u", 128, allocation="two", n_gcds=2))
+    with pytest.raises(ControlError, match="exceeds an IPU-Link domain"):
+        rack.add_partition(ADMIN, PartitionRequest("u", 128, allocation="two"))
+    made = rack.add_partition(ADMIN, PartitionRequest("u", 128, allocation="two", n_gcds=2))
     assert [g["ipus"][0] for g in made["gcds"]] == [0, 64]
     assert [(g["name"], g["size"]) for g in made["sync_groups"]] == [
         ("GS1.0", 64), ("GS1.1", 64), ("GS2", 128)
@@ -150,5 +150,5 @@ def test_topologies_are_checked_against_the_wires(controller, rack):
 def test_what_is_not_there_cannot_break(controller):
     """A link that joins nothing, or a chip that does not exist, is refused."""
     for fault in (("link", 0, 9), ("parity", 16, None), ("agent", 4, None), ("fire", 0, None)):
-        with pytest.raises(Refusal):
+        with pytest.raises(ControlError):
             controller.add_fault(ADMIN, fault[0], "cl0", *fault[1:])

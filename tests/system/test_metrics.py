@@ -6,14 +6,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.system.conftest import ADMIN, measured
 from tremula.hardware import chip
-from tremula.system.control.partitions import Wish
+from tremula.system.control.partitions import PartitionRequest
 from tremula.system.control.telemetry import CELSIUS_PER_WATT, INLET_CELSIUS, ChipColumns, Telemetry
 from tremula.system.web.exporter import scrape
 
 
 def test_every_line_can_be_read_and_is_right(controller):
     """Each chip has every metric; values and labels are those of the controller."""
-    controller.add_partition(ADMIN, Wish("p1", 4))
+    controller.add_partition(ADMIN, PartitionRequest("p1", 4))
     columns = controller.columns("cl0")
     columns.watts[:] = np.arange(16)
     columns.counters["cycles"][5] = 2**40

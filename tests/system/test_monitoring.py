@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.system.conftest import ADMIN
-from tremula.system.control.partitions import Wish
+from tremula.system.control.partitions import PartitionRequest
 from tremula.system.web.exporter import scrape
 from tremula.system.web.server import listening_socket
 
@@ -34,7 +34,7 @@ def expressions():
 
 def test_dashboards_and_rules_ask_for_metrics_that_exist(controller):
     """Each metric of a query is exported, with the labels the query names."""
-    controller.add_partition(ADMIN, Wish("p1", 4))
+    controller.add_partition(ADMIN, PartitionRequest("p1", 4))
     about = {"gcd": 0, "pid": 1, "host": "elsewhere", "user": "u", "command": "c"}
     controller.add_lease(ADMIN, {"partition": "p1", "ipus": [0, 1, 2, 3], **about})
     samples = [

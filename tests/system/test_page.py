@@ -6,7 +6,7 @@ import pytest
 
 from tests.system.conftest import ADMIN
 from tremula.bench.vision.browser import Browser, missing
-from tremula.system.control.partitions import Wish
+from tremula.system.control.partitions import PartitionRequest
 
 pytestmark = pytest.mark.slow
 
@@ -30,8 +30,8 @@ def wait_for(condition, seconds=120):
 
 def test_the_page_shows_the_fleet_and_follows_it(browser, controller, admin):
     """Chips stand in racks, coloured by partition; figures, tables and faults follow."""
-    controller.add_partition(ADMIN, Wish("red", 4))
-    controller.add_partition(ADMIN, Wish("blue", 2))
+    controller.add_partition(ADMIN, PartitionRequest("red", 4))
+    controller.add_partition(ADMIN, PartitionRequest("blue", 2))
     about = {"gcd": 0, "pid": 4711, "host": "elsewhere", "user": "ann", "command": "<b>train</b>"}
     controller.add_lease(ADMIN, {"partition": "red", "ipus": [0, 1, 2, 3], **about})
     browser.open(url=f"http://127.0.0.1:{admin.port}/?key={admin.key}", fresh=True)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tremula.serving.errors import unavailable
 from tremula.serving.metrics import Metrics
 from tremula.serving.program import ServedProgram
-from tremula.serving.refusals import unavailable
 from tremula.serving.tensors import rows_of
 
 _MOST_IN_FLIGHT = 2  # one runs, one waits for the thread
@@ -33,7 +33,7 @@ class Ticket:
     outputs: list[np.ndarray] = field(default_factory=list)
     n_taken: int = 0
     n_finished: int = 0
-    is_over: bool = False  # answered, or nobody waits any more
+    is_over: bool = False  # answered, or the client has gone
 
     @property
     def n_rows(self) -> int:
@@ -65,10 +65,10 @@ class Batcher:
         self._timer: asyncio.TimerHandle | None = None
         self.loop = asyncio.get_running_loop()
 
-    def refuse_if_full(self, n_rows: int = 1) -> None:
-        """Back-pressure: raises if so many rows more do not fit the queue."""
+    def raise_if_full(self, n_rows: int = 1) -> None:
+        """Back-pressure: raises if `n_rows` more rows do not fit the queue."""
         if self.n_waiting_rows + n_rows > self.max_queue_rows:
-            self.metrics.n_refused += 1
+            self.metrics.n_rejected += 1
             raise unavailable(
                 f"the queue is full: {self.n_waiting_rows} of {self.max_queue_rows} rows wait, and "
                 f"{n_rows} more do not fit; try again later"
@@ -77,7 +77,7 @@ class Batcher:
     def submit(self, inputs: list[np.ndarray], done: Done) -> Ticket:
         """Queue a request; `done` gets its outputs, or what went wrong, on the loop's thread."""
         n_rows = rows_of(inputs)
-        self.refuse_if_full(n_rows)
+        self.raise_if_full(n_rows)
         ticket = Ticket(inputs, done, time.perf_counter())
         ticket.outputs = [
             np.empty((n_rows, *spec.shape), spec.dtype) for spec in self.program.outputs
@@ -88,7 +88,7 @@ class Batcher:
         return ticket
 
     def give_up(self, ticket: Ticket) -> None:
-        """Nobody waits for a ticket any more: rows that have not started never will."""
+        """The client of a ticket has gone: rows that have not started never will."""
         if not ticket.is_over:
             ticket.is_over = True
             self.n_waiting_rows -= ticket.n_rows - ticket.n_taken

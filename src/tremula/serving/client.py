@@ -64,7 +64,7 @@ class InferenceClient:
         return json.loads(self._ask("GET", f"/v2/models/{model}", b"", {})[0])
 
     def infer(self, model: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs by name, for inputs by name; a refusal is an error with the server's reason."""
+        """Outputs by name, for inputs by name; a rejected request raises its reason."""
         body, headers = infer_body(inputs)
         answer, json_length = self._ask("POST", f"/v2/models/{model}/infer", body, headers)
         message, at, result = json.loads(answer[:json_length]), json_length, {}

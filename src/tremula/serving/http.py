@@ -13,9 +13,9 @@ from typing import cast
 import httptools
 
 from tremula.serving.batching import Ticket
+from tremula.serving.errors import RequestError
 from tremula.serving.messages import JSON_LENGTH
-from tremula.serving.refusals import Refusal
-from tremula.serving.service import Answer, Request, Service, refused
+from tremula.serving.service import Answer, Request, Service, error_answer
 
 _KEPT_HEADERS = {JSON_LENGTH, "content-encoding", "transfer-encoding"}
 _MOST_HEAD_BYTES = 16 << 10
@@ -84,7 +84,7 @@ class Connection(asyncio.Protocol):
         shared = self._shared
         if len(shared.connections) >= shared.limits.max_connections:
             reason = f"{shared.limits.max_connections} connections are open; try again later"
-            self._refuse_and_close(HTTPStatus.SERVICE_UNAVAILABLE, reason)
+            self._reject_and_close(HTTPStatus.SERVICE_UNAVAILABLE, reason)
             return
         shared.connections.add(self)
         self._service.metrics.n_connections += 1
@@ -122,13 +122,13 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._refuse_and_close(HTTPStatus.BAD_REQUEST, "this server speaks HTTP/1.1 only")
+            self._reject_and_close(HTTPStatus.BAD_REQUEST, "this server speaks HTTP/1.1 only")
         except httptools.HttpParserCallbackError as error:
             context = {"message": "a request failed", "exception": error.__context__ or error}
             asyncio.get_running_loop().call_exception_handler(context)
         except httptools.HttpParserError as error:
             if not self._closes:
-                self._refuse_and_close(HTTPStatus.BAD_REQUEST, f"the request is not HTTP: {error}")
+                self._reject_and_close(HTTPStatus.BAD_REQUEST, f"the request is not HTTP: {error}")
 
     def pause_writing(self) -> None:
         self._is_writing_paused = True
@@ -169,12 +169,12 @@ class Connection(asyncio.Protocol):
         if reading is None:
             return
         if reading.headers.get("content-encoding", "identity") != "identity":
-            self._refuse_and_close(
+            self._reject_and_close(
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send the body without a content encoding"
             )
             return
         method = self._parser.get_method().decode("latin-1")
-        reading.early = self._service.refuse_early(method, _path_of(reading.path))
+        reading.early = self._service.reject_early(method, _path_of(reading.path))
         if reading.waits and reading.early is not None:
             self._answer_and_close(reading.early)  # its body may never come
         elif reading.waits and self._transport is not None:
@@ -189,10 +189,10 @@ class Connection(asyncio.Protocol):
         reading.body.append(data)
         limits = self._shared.limits
         if reading.n_bytes > limits.max_body_bytes:
-            self._refuse_size()
+            self._reject_size()
         elif self._shared.n_held_bytes > limits.max_held_bytes:
             reason = "the bodies of all requests together are too large; try again later"
-            self._refuse_and_close(HTTPStatus.SERVICE_UNAVAILABLE, reason)
+            self._reject_and_close(HTTPStatus.SERVICE_UNAVAILABLE, reason)
 
     def on_message_complete(self) -> None:
         reading, self._reading = self._reading, None
@@ -203,7 +203,7 @@ class Connection(asyncio.Protocol):
         early = reading.early
         if reading.has_begun_late:
             reason = "the server is about to stop"
-            early = refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, reason))
+            early = error_answer(RequestError(HTTPStatus.SERVICE_UNAVAILABLE, reason))
         self._complete.append((request, early, self._parser.should_keep_alive()))
         self._go_on()
 
@@ -245,7 +245,7 @@ class Connection(asyncio.Protocol):
         try:
             ticket = self._service.handle(request, reply)
         except Exception:  # a mistake of ours: this client is told, others go on
-            reply(refused(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed")))
+            reply(error_answer(RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed")))
             raise
         self._ticket = None if has_answered else ticket
 
@@ -269,24 +269,24 @@ class Connection(asyncio.Protocol):
         assert self._reading is not None
         self._reading.n_head_bytes += n_bytes
         if self._reading.n_head_bytes > _MOST_HEAD_BYTES:
-            self._refuse_and_close(
+            self._reject_and_close(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
                 f"path and headers together may have {_MOST_HEAD_BYTES:,} bytes",
             )
 
     def _check_length(self, value: bytes) -> None:
         if value.isdigit() and int(value) > self._shared.limits.max_body_bytes:
-            self._refuse_size()
+            self._reject_size()
 
-    def _refuse_size(self) -> None:
+    def _reject_size(self) -> None:
         most = self._shared.limits.max_body_bytes
-        self._refuse_and_close(
+        self._reject_and_close(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body may have {most:,} bytes"
         )
 
-    def _refuse_and_close(self, status: HTTPStatus, reason: str) -> None:
+    def _reject_and_close(self, status: HTTPStatus, reason: str) -> None:
         """Answer what cannot be read to its end, and hang up."""
-        self._answer_and_close(refused(Refusal(status, reason)))
+        self._answer_and_close(error_answer(RequestError(status, reason)))
 
     def _answer_and_close(self, answer: Answer) -> None:
         if self._reading is not None:
@@ -315,7 +315,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         if self._reading is not None and not self._closes and not self._is_writing_paused:
-            self._refuse_and_close(
+            self._reject_and_close(
                 HTTPStatus.REQUEST_TIMEOUT,
                 f"the request did not arrive in {self._shared.limits.request_seconds:g} s",
             )

@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tremula.base.errors import suggest
+from tremula.serving.errors import RequestError, bad_request
 from tremula.serving.program import ServedProgram
-from tremula.serving.refusals import Refusal, bad_request
 from tremula.serving.tensors import TensorSpec, to_json
 
 JSON_LENGTH = "inference-header-content-length"
@@ -24,7 +24,7 @@ JSON_LENGTH = "inference-header-content-length"
 class WantedOutput:
     """An output that a request asks for."""
 
-    place: int  # among the program's outputs
+    index: int  # among the program's outputs
     is_binary: bool
 
 
@@ -42,13 +42,13 @@ def read_request(body: bytes, json_length: str | None, program: ServedProgram) -
     """A request whose names, types and shapes are the program's."""
     head, tail = _split(body, json_length)
     message = _object(_parsed(head), "the request")
-    given = _named(message.get("inputs"), "inputs", program.inputs)
-    if len(given) != len(program.inputs):
-        missing = [repr(s.name) for s in program.inputs if s.name not in given]
+    tensors = _named(message.get("inputs"), "inputs", program.inputs)
+    if len(tensors) != len(program.inputs):
+        missing = [repr(s.name) for s in program.inputs if s.name not in tensors]
         raise bad_request(f"the request lacks input {', '.join(missing)}")
-    arrays = _arrays(given, tail, program.inputs)
+    arrays = _arrays(tensors, tail, program.inputs)
     if len({len(array) for array in arrays}) != 1:
-        counts = ", ".join(f"{n!r} {len(a)}" for n, a in zip(given, arrays, strict=True))
+        counts = ", ".join(f"{n!r} {len(a)}" for n, a in zip(tensors, arrays, strict=True))
         raise bad_request(f"the inputs differ in their number of rows: {counts}")
     identity = message.get("id")
     if identity is not None and not isinstance(identity, str):
@@ -71,11 +71,11 @@ def _split(body: bytes, json_length: str | None) -> tuple[memoryview, memoryview
 
 
 def _parsed(text: memoryview) -> object:
-    def refuse(word: str) -> NoReturn:
-        raise ValueError(f"{word} is no JSON")
+    def reject(word: str) -> NoReturn:
+        raise ValueError(f"{word} is not JSON")
 
     try:
-        return json.loads(bytes(text), parse_constant=refuse)
+        return json.loads(bytes(text), parse_constant=reject)
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the request is not JSON: {error}") from None
 
@@ -104,13 +104,13 @@ def _named(tensors: object, field: str, specs: Sequence[TensorSpec]) -> dict[str
 
 
 def _arrays(
-    given: dict[str, dict[str, Any]], tail: memoryview, specs: Sequence[TensorSpec]
+    tensors: dict[str, dict[str, Any]], tail: memoryview, specs: Sequence[TensorSpec]
 ) -> list[np.ndarray]:
     """Bytes follow each other in the order of the request, arrays come in the program's."""
     by_name = {spec.name: spec for spec in specs}
     result = {}
     at = 0
-    for name, tensor in given.items():
+    for name, tensor in tensors.items():
         spec = by_name[name]
         n_rows = spec.check(tensor.get("datatype"), tensor.get("shape"))
         size = _parameters(tensor).get("binary_data_size")
@@ -135,12 +135,12 @@ def _parameters(message: dict[str, Any]) -> dict[str, Any]:
 
 def _wanted(message: dict[str, Any], program: ServedProgram) -> tuple[WantedOutput, ...]:
     default = _parameters(message).get("binary_data_output", False)
-    places = {spec.name: i for i, spec in enumerate(program.outputs)}
+    index_of_output = {spec.name: i for i, spec in enumerate(program.outputs)}
     if "outputs" not in message:
-        return tuple(WantedOutput(i, _flag(default)) for i in places.values())
+        return tuple(WantedOutput(i, _flag(default)) for i in index_of_output.values())
     chosen = _named(message["outputs"], "outputs", program.outputs)
     return tuple(
-        WantedOutput(places[name], _flag(_parameters(tensor).get("binary_data", default)))
+        WantedOutput(index_of_output[name], _flag(_parameters(tensor).get("binary_data", default)))
         for name, tensor in chosen.items()
     )
 
@@ -160,7 +160,7 @@ def infer_answer(
     """The body, and the length of its JSON if bytes follow it."""
     described, tail = [], []
     for wanted in request.outputs:
-        spec, array = program.outputs[wanted.place], outputs[wanted.place]
+        spec, array = program.outputs[wanted.index], outputs[wanted.index]
         tensor: dict[str, Any] = {
             "name": spec.name, "datatype": spec.datatype, "shape": list(array.shape),
         }  # fmt: skip
@@ -176,9 +176,9 @@ def infer_answer(
     try:
         head = json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
     except ValueError:
-        raise Refusal(
+        raise RequestError(
             HTTPStatus.INTERNAL_SERVER_ERROR,
-            "an output is infinite or no number, which JSON cannot say: ask for binary_data",
+            "an output is infinite or not a number, which JSON cannot say: ask for binary_data",
         ) from None
     return (b"".join((head, *tail)), len(head)) if tail else (head, None)
 

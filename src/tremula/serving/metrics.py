@@ -41,7 +41,7 @@ class Metrics:
     batch_size: int
     by_status: Counter[int] = field(default_factory=Counter)
     n_rows: int = 0
-    n_refused: int = 0
+    n_rejected: int = 0
     n_batches: int = 0
     n_failed_batches: int = 0
     n_connections: int = 0
@@ -61,7 +61,7 @@ class Metrics:
         lines = []
         for name, help, value in (
             ("rows_total", "Rows that were computed", self.n_rows),
-            ("refused_total", "Requests refused because the queue was full", self.n_refused),
+            ("refused_total", "Requests refused because the queue was full", self.n_rejected),
             ("batches_total", "Batches that ran", self.n_batches),
             ("failed_batches_total", "Batches that ended with an error", self.n_failed_batches),
         ):

@@ -91,8 +91,8 @@ def program_from_call(
 
 
 def _specs(arrays: Sequence[np.ndarray], names: Sequence[str], word: str) -> tuple[TensorSpec, ...]:
-    given = names or [f"{word}{i}" for i in range(len(arrays))]
+    names = names or [f"{word}{i}" for i in range(len(arrays))]
     return tuple(
         TensorSpec(name, array.dtype, array.shape[1:])
-        for name, array in zip(given, arrays, strict=True)
+        for name, array in zip(names, arrays, strict=True)
     )

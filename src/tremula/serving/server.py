@@ -25,7 +25,7 @@ class ServeSettings:
     """How requests become batches, and how the server stops."""
 
     max_delay_s: float = 0.002  # how long a row waits for others before a batch starts with gaps
-    max_queue_batches: int = 8  # more is refused; each adds the time of a batch to the wait
+    max_queue_batches: int = 8  # more is rejected; each adds the time of a batch to the wait
     drain_seconds: float = 30.0  # for requests that are on their way when it stops
     limits: Limits = field(default_factory=Limits)
 

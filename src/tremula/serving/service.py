@@ -13,6 +13,7 @@ import numpy as np
 from tremula.base.errors import suggest
 from tremula.base.version import VERSION
 from tremula.serving.batching import Batcher, Ticket
+from tremula.serving.errors import RequestError
 from tremula.serving.messages import (
     JSON_LENGTH,
     InferRequest,
@@ -22,7 +23,6 @@ from tremula.serving.messages import (
 )  # fmt: skip
 from tremula.serving.metrics import CONTENT_TYPE, Metrics
 from tremula.serving.program import ServedProgram
-from tremula.serving.refusals import Refusal
 
 # Requests above this size are read on another thread: the loop answers others meanwhile.
 _LARGE_BYTES = 256 << 10
@@ -51,10 +51,10 @@ class Answer:
 Reply = Callable[[Answer], None]
 
 
-def refused(refusal: Refusal) -> Answer:
-    """A refusal as the protocol says it."""
-    later = (("Retry-After", "1"),) if refusal.status == HTTPStatus.SERVICE_UNAVAILABLE else ()
-    return _json({"error": refusal.reason}, refusal.status, later)
+def error_answer(error: RequestError) -> Answer:
+    """An error in the form of the protocol."""
+    later = (("Retry-After", "1"),) if error.status == HTTPStatus.SERVICE_UNAVAILABLE else ()
+    return _json({"error": error.reason}, error.status, later)
 
 
 def _json(
@@ -73,13 +73,13 @@ class Service:
     is_ready: bool = True
     _reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
-    def refuse_early(self, method: str, path: str) -> Answer | None:
-        """What can be refused before the body is read: that costs nearly nothing."""
+    def reject_early(self, method: str, path: str) -> Answer | None:
+        """What can be rejected before the body is read: that costs nearly nothing."""
         if method == "POST" and path.endswith("/infer"):
             try:
-                self.batcher.refuse_if_full()
-            except Refusal as refusal:
-                return refused(refusal)
+                self.batcher.raise_if_full()
+            except RequestError as error:
+                return error_answer(error)
         return None
 
     def handle(self, request: Request, reply: Reply) -> "Ticket | None":
@@ -95,8 +95,8 @@ class Service:
                 return None
             _need_method(request, "POST")
             return self._infer(request, reply)
-        except Refusal as refusal:
-            reply(refused(refusal))
+        except RequestError as error:
+            reply(error_answer(error))
             return None
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class Service:
         }
         make = answers.get(request.path.rstrip("/"))
         if make is None:
-            raise Refusal(
+            raise RequestError(
                 HTTPStatus.NOT_FOUND,
                 f"there is nothing at {request.path[:200]!r}; this server speaks the V2 inference "
                 f"protocol: POST /v2/models/{self.program.name}/infer",
@@ -133,9 +133,9 @@ class Service:
     def _check_model(self, name: str, version: str | None) -> None:
         if name != self.program.name:
             advice = suggest(name, [self.program.name])
-            raise Refusal(HTTPStatus.NOT_FOUND, f"there is no model {name[:200]!r}; {advice}")
+            raise RequestError(HTTPStatus.NOT_FOUND, f"there is no model {name[:200]!r}; {advice}")
         if version not in {None, "1"}:
-            raise Refusal(HTTPStatus.NOT_FOUND, f"model {name!r} has version '1' only")
+            raise RequestError(HTTPStatus.NOT_FOUND, f"model {name!r} has version '1' only")
 
     def _of_model(self, request: Request, what: str | None) -> Answer:
         _need_method(request, "GET")
@@ -147,8 +147,8 @@ class Service:
         began = time.perf_counter()
         length = request.headers.get(JSON_LENGTH)
         if len(request.body) <= _LARGE_BYTES:
-            asked = read_request(request.body, length, self.program)
-            return self._submit(asked, reply, began)
+            infer_request = read_request(request.body, length, self.program)
+            return self._submit(infer_request, reply, began)
         loop = self.batcher.loop
         reading: Future[InferRequest] = self._reader.submit(
             read_request, request.body, length, self.program
@@ -163,24 +163,24 @@ class Service:
     def _after_reading(self, read: "Future[InferRequest]", reply: Reply, began: float) -> None:
         try:
             self._submit(read.result(), reply, began)
-        except Refusal as refusal:
-            reply(refused(refusal))
+        except RequestError as error:
+            reply(error_answer(error))
 
-    def _submit(self, asked: InferRequest, reply: Reply, began: float) -> Ticket:
-        def done(found: list[np.ndarray] | Exception) -> None:
+    def _submit(self, infer_request: InferRequest, reply: Reply, began: float) -> Ticket:
+        def done(outputs: list[np.ndarray] | Exception) -> None:
             self.metrics.latency.add(time.perf_counter() - began)
-            reply(self._answer(asked, found))
+            reply(self._answer(infer_request, outputs))
 
-        return self.batcher.submit(asked.inputs, done)
+        return self.batcher.submit(infer_request.inputs, done)
 
-    def _answer(self, asked: InferRequest, found: list[np.ndarray] | Exception) -> Answer:
-        if isinstance(found, Exception):
-            reason = f"{self.program.name} failed: {found}"
-            return refused(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, reason))
+    def _answer(self, infer_request: InferRequest, outputs: list[np.ndarray] | Exception) -> Answer:
+        if isinstance(outputs, Exception):
+            reason = f"{self.program.name} failed: {outputs}"
+            return error_answer(RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, reason))
         try:
-            body, json_length = infer_answer(self.program, asked, found)
-        except Refusal as refusal:
-            return refused(refusal)
+            body, json_length = infer_answer(self.program, infer_request, outputs)
+        except RequestError as error:
+            return error_answer(error)
         if json_length is None:
             return Answer(HTTPStatus.OK, body)
         length = (("Inference-Header-Content-Length", str(json_length)),)
@@ -189,6 +189,6 @@ class Service:
 
 def _need_method(request: Request, method: str) -> None:
     if request.method != method:
-        raise Refusal(
+        raise RequestError(
             HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} takes {method}, not {request.method}"
         )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tremula.base.errors import TypeMismatch
-from tremula.serving.refusals import Refusal, bad_request
+from tremula.serving.errors import RequestError, bad_request
 
 # The protocol's name of each NumPy type.
 DATATYPES = {
@@ -105,7 +105,7 @@ class TensorSpec:
         with np.errstate(over="ignore"):  # a float too large for its type is infinite
             return found.astype(self.dtype, copy=False)
 
-    def _no_numbers(self) -> Refusal:
+    def _no_numbers(self) -> RequestError:
         words = {"b": "booleans", "i": "whole numbers", "u": "whole numbers", "f": "numbers"}
         return bad_request(
             f"`data` of input {self.name!r} must be {words[self.dtype.kind]}, in lists of equal "

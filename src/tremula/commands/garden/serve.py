@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--queue", type=whole(1, 10_000), default=8, metavar="BATCHES",
-        help="how many batches may wait; more is refused with status 503 (8)",
+        help="how many batches may wait; more is rejected with status 503 (8)",
     )  # fmt: skip
     parser.add_argument("--tiles", action="store_true", help="compute on tiles, vertex by vertex")
     parser.add_argument(

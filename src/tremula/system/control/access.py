@@ -6,8 +6,8 @@ import secrets
 from dataclasses import dataclass
 
 from tremula.base.errors import suggest
-from tremula.system.control.refusals import (
-    Refusal,
+from tremula.system.control.errors import (
+    ControlError,
     checked_name,
     forbidden,
     not_found,
@@ -90,12 +90,14 @@ def new_key(store: Store, name: str) -> str:
 def remove_user(store: Store, name: str) -> None:
     with store.change():
         if store.row("SELECT 1 FROM partitions WHERE owner = ?", name):
-            raise Refusal(409, "in-use", f"user {name!r} has partitions.", "remove them first")
+            raise ControlError(409, "in-use", f"user {name!r} has partitions.", "remove them first")
         n_admins = store.value(
             "SELECT count(*) FROM users WHERE role = 'admin' AND name != ?", name
         )
         if not n_admins:
-            raise Refusal(409, "in-use", "the last administrator stays.", "add another one first")
+            raise ControlError(
+                409, "in-use", "the last administrator stays.", "add another one first"
+            )
         if not store.run("DELETE FROM users WHERE name = ?", name):
             raise not_found("user", name)
 
@@ -113,7 +115,7 @@ def authenticate(store: Store, key: str | None) -> Caller:
     if key:
         row = store.row("SELECT name, role FROM users WHERE key_hash = ?", _hash(key))
     if row is None:
-        raise Refusal(
+        raise ControlError(
             401,
             "no-key" if not key else "wrong-key",
             "the request has no access key." if not key else "the access key is not known.",
@@ -136,7 +138,9 @@ def _program(store: Store, key: str) -> Caller:
         row = store.row("SELECT owner FROM partitions WHERE id = ?", int(number))
         if row is not None and hmac.compare_digest(known.encode(), key.encode()):
             return Caller(row["owner"], "program", int(number))
-    raise Refusal(401, "wrong-key", "the key is of no partition.", "`vipu get config` writes it")
+    raise ControlError(
+        401, "wrong-key", "the key is of no partition.", "`vipu get config` writes it"
+    )
 
 
 def _hash(key: str) -> str:

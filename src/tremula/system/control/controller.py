@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tremula.system.control import access, audit, faults, inventory, leases, partitions
 from tremula.system.control.access import Caller
-from tremula.system.control.refusals import Refusal
+from tremula.system.control.errors import ControlError
 from tremula.system.control.store import Store
 from tremula.system.control.telemetry import ChipColumns, Telemetry
 
@@ -46,17 +46,17 @@ class Controller:
 
     @contextmanager
     def logged(self, caller: Caller, action: str, subject: str) -> Iterator[None]:
-        """A change and its line in the log, both or neither; a refusal has its line, too."""
+        """A change and its line in the log, both or neither; a rejected one has its line, too."""
         try:
             with self.store.change():
                 yield
                 audit.log(self.store, caller.name, action, subject)
-        except Refusal as refusal:
-            self.refused(caller.name, action, subject, refusal)
+        except ControlError as error:
+            self.refused(caller.name, action, subject, error)
             raise
 
-    def refused(self, user: str, action: str, subject: str, refusal: Refusal) -> None:
-        audit.log(self.store, user, action, subject, f"refused: {refusal.code}")
+    def refused(self, user: str, action: str, subject: str, error: ControlError) -> None:
+        audit.log(self.store, user, action, subject, f"refused: {error.code}")
 
     # -- clusters, allocations, users --------------------------------------------------------------
 
@@ -138,10 +138,10 @@ class Controller:
 
     # -- partitions --------------------------------------------------------------------------------
 
-    def add_partition(self, caller: Caller, wish: partitions.Wish) -> dict:
-        with self.logged(caller, "create partition", wish.name):
+    def add_partition(self, caller: Caller, request: partitions.PartitionRequest) -> dict:
+        with self.logged(caller, "create partition", request.name):
             caller.need("partition")
-            return partitions.add_partition(self.store, wish, caller)
+            return partitions.add_partition(self.store, request, caller)
 
     def remove_partition(self, caller: Caller, name: str, *, is_forced: bool = False) -> None:
         with self.logged(caller, "remove partition", name):
@@ -155,7 +155,7 @@ class Controller:
             faults.reset_partition(self.store, row)
 
     def partition(self, caller: Caller, name: str) -> dict:
-        with self._refusals_logged(caller, "get partition", name):
+        with self._errors_logged(caller, "get partition", name):
             row = partitions.find_partition(self.store, name, caller, "read")
             return partitions.as_table(row)
 
@@ -164,7 +164,7 @@ class Controller:
         return partitions.list_partitions(self.store, caller)
 
     def ipuof(self, caller: Caller, name: str, gcd: int) -> dict:
-        with self._refusals_logged(caller, "get config", name):
+        with self._errors_logged(caller, "get config", name):
             row = partitions.find_partition(self.store, name, caller, "attach")
             return partitions.ipuof_table(self.store, row, gcd)
 
@@ -236,7 +236,7 @@ class Controller:
 
     def monitor(self, caller: Caller, partition: str | None) -> dict:
         """What the device tools show of one partition, or of all that a caller may see."""
-        with self._refusals_logged(caller, "monitor", partition or ""):
+        with self._errors_logged(caller, "monitor", partition or ""):
             if partition is None:
                 caller.need("read")
                 return monitor_tables(self, partitions.list_partitions(self.store, caller))
@@ -252,16 +252,16 @@ class Controller:
     def close(self) -> None:
         self.store.close()
 
-    # -- refusals ----------------------------------------------------------------------------------
+    # -- errors ------------------------------------------------------------------------------------
 
     def _check(self, caller: Caller, action: str, what: str) -> None:
-        with self._refusals_logged(caller, what, ""):
+        with self._errors_logged(caller, what, ""):
             caller.need(action)
 
     @contextmanager
-    def _refusals_logged(self, caller: Caller, action: str, subject: str) -> Iterator[None]:
+    def _errors_logged(self, caller: Caller, action: str, subject: str) -> Iterator[None]:
         try:
             yield
-        except Refusal as refusal:
-            self.refused(caller.name, action, subject, refusal)
+        except ControlError as error:
+            self.refused(caller.name, action, subject, error)
             raise

@@ -7,9 +7,9 @@ become unusable, and new partitions keep away, until the fault is cleared or the
 import time
 
 from tremula.hardware import System
+from tremula.system.control.errors import ControlError, not_found, wrong
 from tremula.system.control.inventory import system_of
 from tremula.system.control.partitions import ACTIVE, ERROR, broken_links, routing_of
-from tremula.system.control.refusals import Refusal, not_found, wrong
 from tremula.system.control.routing import is_link
 from tremula.system.control.store import Row, Store
 
@@ -86,7 +86,7 @@ def settle_partitions(store: Store, cluster: str) -> None:
         block = row["first"], row["size"], row["size"] // row["n_gcds"]
         try:
             routing = routing_of(system, block, row["topology"], broken)
-        except Refusal as error:
+        except ControlError as error:
             why = why or error.what
         state = ERROR if why else ACTIVE
         sql = "UPDATE partitions SET state = ?, why = ?, routing = ? WHERE id = ?"

@@ -9,8 +9,8 @@ import numpy as np
 from tremula.base.errors import PoplarError, suggest
 from tremula.hardware import System, single, system, system_from_toml, system_to_toml
 from tremula.system.control.access import Caller
-from tremula.system.control.refusals import (
-    Refusal,
+from tremula.system.control.errors import (
+    ControlError,
     checked_name,
     forbidden,
     not_found,
@@ -59,7 +59,9 @@ def remove_cluster(store: Store, name: str) -> None:
     with store.change():
         system_of(store, name)
         if store.row("SELECT 1 FROM partitions WHERE cluster = ?", name):
-            raise Refusal(409, "in-use", f"cluster {name!r} has partitions.", "remove them first")
+            raise ControlError(
+                409, "in-use", f"cluster {name!r} has partitions.", "remove them first"
+            )
         store.run("DELETE FROM allocations WHERE cluster = ?", name)
         store.run("DELETE FROM agents WHERE cluster = ?", name)
         store.run("DELETE FROM clusters WHERE name = ?", name)
@@ -130,7 +132,7 @@ def _move_agent(store: Store, agent: str, cluster: str, allocation: str) -> None
         raise wrong(f"cluster {cluster!r} has no agent {agent[:80]!r}.", suggest(agent[:80], known))
     held = store.value("SELECT allocation FROM allocation_agents WHERE agent = ?", agent)
     if held not in (None, cluster):
-        raise Refusal(409, "in-use", f"agent {agent!r} belongs to allocation {held!r}.")
+        raise ControlError(409, "in-use", f"agent {agent!r} belongs to allocation {held!r}.")
     per = store.value("SELECT n_ipus_per_machine FROM clusters WHERE name = ?", cluster)
     used = store.value(
         "SELECT count(*) FROM partition_ipus WHERE cluster = ? AND ipu >= ? AND ipu < ?",
@@ -139,7 +141,7 @@ def _move_agent(store: Store, agent: str, cluster: str, allocation: str) -> None
         (row["place"] + 1) * per,
     )
     if used:
-        raise Refusal(409, "in-use", f"partitions use agent {agent!r}.", "remove them first")
+        raise ControlError(409, "in-use", f"partitions use agent {agent!r}.", "remove them first")
     sql = "INSERT OR REPLACE INTO allocation_agents VALUES (?, ?)"
     store.run(sql, agent, allocation)
 
@@ -160,9 +162,9 @@ def remove_allocation(store: Store, name: str) -> None:
         if cluster is None:
             raise not_found("allocation", name)
         if name == cluster:
-            raise Refusal(409, "in-use", "a cluster keeps its own allocation.")
+            raise ControlError(409, "in-use", "a cluster keeps its own allocation.")
         if store.row("SELECT 1 FROM partitions WHERE allocation = ?", name):
-            raise Refusal(
+            raise ControlError(
                 409, "in-use", f"allocation {name!r} has partitions.", "remove them first"
             )
         sql = "UPDATE allocation_agents SET allocation = ? WHERE allocation = ?"

@@ -10,8 +10,8 @@ import socket
 import time
 
 from tremula.system.control.access import Caller
+from tremula.system.control.errors import ControlError, forbidden, not_found, wrong
 from tremula.system.control.partitions import ACTIVE, find_partition
-from tremula.system.control.refusals import Refusal, forbidden, not_found, wrong
 from tremula.system.control.store import Row, Store
 
 TTL_S, HEARTBEAT_S = 15.0, 1.0
@@ -24,7 +24,7 @@ def add_lease(store: Store, caller: Caller, wanted: dict) -> dict:
         ipus = _checked_ipus(row, wanted)
         if row["state"] != ACTIVE:
             what = f"partition {row['name']!r} is in state {row['state']}: {row['why']}"
-            raise Refusal(409, "broken", what, f"`vipu reset partition {row['name']}`")
+            raise ControlError(409, "broken", what, f"`vipu reset partition {row['name']}`")
         _free_of_the_dead(store, row, ipus)
         id, now = secrets.token_hex(12), time.time()
         texts = wanted["user"][:60], wanted["pid"], wanted["host"][:255], wanted["command"][:200]
@@ -56,7 +56,7 @@ def _free_of_the_dead(store: Store, row: Row, ipus: list[int]) -> None:
     for held in store.rows(sql, row["cluster"], *ipus):
         if _is_alive(held, time.time()):
             what = f"process {held['pid']} on {held['host']} holds some of IPUs {ipus[:8]}."
-            raise Refusal(409, "held", what, "wait, or ask for other devices")
+            raise ControlError(409, "held", what, "wait, or ask for other devices")
         store.run("DELETE FROM leases WHERE id = ?", held["id"])
 
 

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 
 from tremula.hardware import System, system_to_toml
 from tremula.system.control.access import Caller, partition_key
-from tremula.system.control.inventory import free_ipus, system_of, usable_allocation
-from tremula.system.control.placement import checked_size, largest_free, place
-from tremula.system.control.refusals import (
-    Refusal,
+from tremula.system.control.errors import (
+    ControlError,
     checked_name,
     forbidden,
     not_found,
     taken,
     wrong,
 )
+from tremula.system.control.inventory import free_ipus, system_of, usable_allocation
+from tremula.system.control.placement import checked_size, largest_free, place
 from tremula.system.control.routing import TOPOLOGIES, Pair, part_of, route
 from tremula.system.control.store import Row, Store
 
@@ -23,7 +23,7 @@ SYNC_TYPES = ("c2-compatible", "ipu-pod")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PartitionRequest:
     """What `vipu create partition` asks for."""
 
     name: str
@@ -35,46 +35,47 @@ class Wish:
     first: int | None = None  # the chip to begin at; None: wherever it fits best
 
 
-def add_partition(store: Store, wish: Wish, caller: Caller) -> dict:
-    """Cut a partition; raises a `Refusal` if it cannot be."""
-    checked_name("partition", wish.name)
-    checked_size(wish.size)
+def add_partition(store: Store, request: PartitionRequest, caller: Caller) -> dict:
+    """Cut a partition; raises a `ControlError` if it cannot be."""
+    checked_name("partition", request.name)
+    checked_size(request.size)
     with store.change():
-        if store.row("SELECT 1 FROM partitions WHERE name = ?", wish.name):
-            raise taken("partition", wish.name)
-        allocation, cluster = usable_allocation(store, wish.allocation, caller)
-        _check_domains(store, wish, cluster)
-        _check_quota(store, wish, caller)
-        first, routing = _placed(store, wish, cluster, allocation)
-        return _insert(store, wish, caller, allocation, cluster, first, routing)
+        if store.row("SELECT 1 FROM partitions WHERE name = ?", request.name):
+            raise taken("partition", request.name)
+        allocation, cluster = usable_allocation(store, request.allocation, caller)
+        _check_domains(store, request, cluster)
+        _check_quota(store, request, caller)
+        first, routing = _placed(store, request, cluster, allocation)
+        return _insert(store, request, caller, allocation, cluster, first, routing)
 
 
-def _check_domains(store: Store, wish: Wish, cluster: str) -> None:
+def _check_domains(store: Store, request: PartitionRequest, cluster: str) -> None:
     """Domains are equal powers of two; each lies within one IPU-Link domain, a rack."""
-    n = wish.n_gcds
-    if not 1 <= n <= wish.size or n & (n - 1):
+    n = request.n_gcds
+    if not 1 <= n <= request.size or n & (n - 1):
         raise wrong(
-            f"{wish.size} IPUs cannot be split into {n} domains.",
-            f"use a power of two up to {wish.size}",
+            f"{request.size} IPUs cannot be split into {n} domains.",
+            f"use a power of two up to {request.size}",
         )
-    if wish.is_reconfigurable and n > 1:
+    if request.is_reconfigurable and n > 1:
         raise wrong("a reconfigurable partition has one domain.", "leave out one of the two")
-    if wish.topology not in TOPOLOGIES:
+    if request.topology not in TOPOLOGIES:
         raise wrong(
-            f"there is no topology {wish.topology[:40]!r}.", f"use one of {', '.join(TOPOLOGIES)}"
+            f"there is no topology {request.topology[:40]!r}.",
+            f"use one of {', '.join(TOPOLOGIES)}",
         )
     system = system_of(store, cluster)
     n_rack = min(system.n_machines_per_rack * system.n_ipus_per_machine, system.n_ipus)
-    if wish.size > system.n_ipus:
-        raise _no_room(wish, f"cluster {cluster!r} has {system.n_ipus} IPUs")
-    if wish.size // n > n_rack:
+    if request.size > system.n_ipus:
+        raise _no_room(request, f"cluster {cluster!r} has {system.n_ipus} IPUs")
+    if request.size // n > n_rack:
         raise wrong(
-            f"a domain of {wish.size // n} IPUs is larger than an IPU-Link domain, {n_rack} IPUs.",
-            f"use {wish.size // n_rack} domains or more",
+            f"a domain of {request.size // n} IPUs exceeds an IPU-Link domain of {n_rack} IPUs.",
+            f"use {request.size // n_rack} domains or more",
         )
 
 
-def _check_quota(store: Store, wish: Wish, caller: Caller) -> None:
+def _check_quota(store: Store, request: PartitionRequest, caller: Caller) -> None:
     limits = store.row("SELECT max_ipus, max_partitions FROM users WHERE name = ?", caller.name)
     sql = "SELECT count(*), coalesce(sum(size), 0) FROM partitions WHERE owner = ?"
     used = store.row(sql, caller.name)
@@ -83,35 +84,41 @@ def _check_quota(store: Store, wish: Wish, caller: Caller) -> None:
     max_ipus, max_partitions = limits
     if max_partitions is not None and used[0] + 1 > max_partitions:
         what = f"{caller.name!r} may have {max_partitions} partitions, and has {used[0]}."
-        raise Refusal(409, "quota", what, "remove one, or ask for a larger quota")
-    if max_ipus is not None and used[1] + wish.size > max_ipus:
-        what = f"{caller.name!r} may have {max_ipus} IPUs, has {used[1]}, and asks for {wish.size}."
-        raise Refusal(409, "quota", what, "remove a partition, or ask for a larger quota")
+        raise ControlError(409, "quota", what, "remove one, or ask for a larger quota")
+    if max_ipus is not None and used[1] + request.size > max_ipus:
+        what = (
+            f"{caller.name!r} may have {max_ipus} IPUs, has {used[1]}, and asks for {request.size}."
+        )
+        raise ControlError(409, "quota", what, "remove a partition, or ask for a larger quota")
 
 
-def _placed(store: Store, wish: Wish, cluster: str, allocation: str) -> tuple[int, str]:
+def _placed(
+    store: Store, request: PartitionRequest, cluster: str, allocation: str
+) -> tuple[int, str]:
     """The first chip, and how the chips are joined; blocks that cannot be are passed over."""
     system, is_free = system_of(store, cluster), free_ipus(store, cluster, allocation)
     broken = broken_links(store, cluster)
-    n_each = wish.size // wish.n_gcds
-    if wish.first is not None:
-        inside = is_free[wish.first : wish.first + wish.size]
-        if wish.first % wish.size or len(inside) < wish.size or not inside.all():
-            raise _no_room(wish, f"{wish.size} IPUs from {wish.first} on are not free")
+    n_each = request.size // request.n_gcds
+    if request.first is not None:
+        inside = is_free[request.first : request.first + request.size]
+        if request.first % request.size or len(inside) < request.size or not inside.all():
+            raise _no_room(request, f"{request.size} IPUs from {request.first} on are not free")
         is_free[:] = False
-        is_free[wish.first : wish.first + wish.size] = True
-    refusal = None
-    while (first := place(is_free, wish.size)) is not None:
+        is_free[request.first : request.first + request.size] = True
+    failure = None
+    while (first := place(is_free, request.size)) is not None:
         try:
-            return first, routing_of(system, (first, wish.size, n_each), wish.topology, broken)
-        except Refusal as error:
-            refusal = error
-            is_free[first : first + wish.size] = False
+            return first, routing_of(
+                system, (first, request.size, n_each), request.topology, broken
+            )
+        except ControlError as error:
+            failure = error
+            is_free[first : first + request.size] = False
             if not broken:
                 break  # all blocks are wired alike, or nearly: one answer is enough
-    if refusal is not None:
-        raise refusal
-    raise _no_room(wish, f"the largest free block of {allocation!r} has {largest_free(is_free)}")
+    if failure is not None:
+        raise failure
+    raise _no_room(request, f"the largest free block of {allocation!r} has {largest_free(is_free)}")
 
 
 def routing_of(
@@ -124,14 +131,14 @@ def routing_of(
     return result.pop() if len(result) == 1 else "detour"
 
 
-def _no_room(wish: Wish, why: str) -> Refusal:
-    what = f"there is no room for {wish.size} IPUs: {why}."
-    return Refusal(409, "no-room", what, "remove a partition, or ask for fewer")
+def _no_room(request: PartitionRequest, why: str) -> ControlError:
+    what = f"there is no room for {request.size} IPUs: {why}."
+    return ControlError(409, "no-room", what, "remove a partition, or ask for fewer")
 
 
 def _insert(
     store: Store,
-    wish: Wish,
+    request: PartitionRequest,
     caller: Caller,
     allocation: str,
     cluster: str,
@@ -142,21 +149,21 @@ def _insert(
         """INSERT INTO partitions (name, cluster, allocation, owner, first, size, n_gcds,
             is_reconfigurable, sync_type, topology, routing, state, created_at)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-        wish.name,
+        request.name,
         cluster,
         allocation,
         caller.name,
         first,
-        wish.size,
-        wish.n_gcds,
-        wish.is_reconfigurable,
-        SYNC_TYPES[0 if wish.is_reconfigurable else 1],
-        wish.topology,
+        request.size,
+        request.n_gcds,
+        request.is_reconfigurable,
+        SYNC_TYPES[0 if request.is_reconfigurable else 1],
+        request.topology,
         routing,
         ACTIVE,
         time.time(),
     )
-    rows = [(cluster, ipu, number) for ipu in range(first, first + wish.size)]
+    rows = [(cluster, ipu, number) for ipu in range(first, first + request.size)]
     store.run_many("INSERT INTO partition_ipus VALUES (?, ?, ?)", rows)
     row = store.row("SELECT * FROM partitions WHERE id = ?", number)
     assert row is not None, "it was just inserted"
@@ -194,7 +201,7 @@ def remove_partition(store: Store, name: str, caller: Caller, *, is_forced: bool
         n_leases = store.value("SELECT count(*) FROM leases WHERE partition = ?", row["id"])
         if n_leases and not is_forced:
             what = f"{n_leases} programs hold devices of partition {name!r}."
-            raise Refusal(409, "in-use", what, "end them, or use --force")
+            raise ControlError(409, "in-use", what, "end them, or use --force")
         store.run("DELETE FROM partitions WHERE id = ?", row["id"])
 
 

@@ -6,7 +6,7 @@ always form whole rows, machines or racks, and freed blocks join up again (a bud
 
 import numpy as np
 
-from tremula.system.control.refusals import wrong
+from tremula.system.control.errors import wrong
 
 Bools = np.ndarray
 MAX_SIZE = 1 << 20

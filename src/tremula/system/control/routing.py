@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from tremula.hardware import System
-from tremula.system.control.refusals import Refusal, wrong
+from tremula.system.control.errors import ControlError, wrong
 
 TOPOLOGIES = ("auto", "ring", "mesh", "torus")
 Pair = tuple[int, int]
@@ -18,7 +18,7 @@ Pair = tuple[int, int]
 def route(system: System, first: int, size: int, topology: str, broken: frozenset[Pair]) -> str:
     """How the chips [first, first + size) are joined: a topology, "detour", or "none" for one chip.
 
-    Raises a `Refusal` if they cannot be joined as asked, or at all.
+    Raises a `ControlError` if they cannot be joined as asked, or at all.
     """
     if topology not in TOPOLOGIES:
         raise wrong(f"there is no topology {topology!r}.", f"use one of {', '.join(TOPOLOGIES)}")
@@ -35,7 +35,7 @@ def route(system: System, first: int, size: int, topology: str, broken: frozense
     is_wired = topology == "auto" or edges(topology, first, size) <= links
     if is_wired and is_joined(range(first, first + size), _inside(links, first, size) - broken):
         return "detour"
-    raise Refusal(
+    raise ControlError(
         409,
         "no-route",
         f"IPUs {first} to {first + size - 1} of {system.name} cannot be joined as a "

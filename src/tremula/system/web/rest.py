@@ -17,9 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tremula.base.version import VERSION
 from tremula.system.control.access import Caller
 from tremula.system.control.controller import Controller
+from tremula.system.control.errors import ControlError
 from tremula.system.control.inventory import asked_system
-from tremula.system.control.partitions import Wish
-from tremula.system.control.refusals import Refusal
+from tremula.system.control.partitions import PartitionRequest
 from tremula.system.web import exporter
 from tremula.system.web.page_files import CONTENT_TYPES, POLICY, page_file
 from tremula.system.web.page_state import state_json
@@ -164,9 +164,9 @@ async def _caller(request: Request) -> Caller:
         key = request.cookies.get(COOKIE, "")
     try:
         return controller.authenticate(key)
-    except Refusal as refusal:
+    except ControlError as error:
         what = f"{request.method} {request.url.path}"
-        controller.refused(_address(request), what, "", refusal)
+        controller.refused(_address(request), what, "", error)
         raise
 
 
@@ -191,11 +191,11 @@ class Guard:
         length = headers.get(b"content-length", b"0")
         is_long = not length.isdigit() or int(length) > MAX_BODY_BYTES
         if is_long or b"transfer-encoding" in headers:
-            refusal = Refusal(413, "too-large", f"a body may have {MAX_BODY_BYTES} bytes.")
+            error = ControlError(413, "too-large", f"a body may have {MAX_BODY_BYTES} bytes.")
             who = scope["client"][0] if scope.get("client") else "unknown"
             what = f"{scope['method']} {scope['path']}"
-            self._controller.refused(who, what, "", refusal)
-            await _answer_of(refusal)(scope, receive, send)
+            self._controller.refused(who, what, "", error)
+            await _answer_of(error)(scope, receive, send)
             return
 
         async def send_guarded(message: Message) -> None:
@@ -209,34 +209,34 @@ class Guard:
 _GUARD_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
 
-def _answer_of(refusal: Refusal) -> JSONResponse:
-    table = {"error": refusal.what, "code": refusal.code, "hint": refusal.hint}
-    headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
-    return JSONResponse(table, refusal.status, headers)
+def _answer_of(error: ControlError) -> JSONResponse:
+    table = {"error": error.what, "code": error.code, "hint": error.hint}
+    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
+    return JSONResponse(table, error.status, headers)
 
 
 def _add_error_pages(app: FastAPI, controller: Controller) -> None:
-    """Refusals, values of wrong types and unknown addresses: all have one form of answer."""
+    """Rejected requests, values of wrong types, unknown addresses: one form of answer for all."""
 
-    @app.exception_handler(Refusal)
-    async def on_refusal(_request: Request, refusal: Refusal) -> Response:
-        return _answer_of(refusal)
+    @app.exception_handler(ControlError)
+    async def on_refusal(_request: Request, error: ControlError) -> Response:
+        return _answer_of(error)
 
     @app.exception_handler(RequestValidationError)
     async def on_wrong_value(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        refusal = Refusal(422, "wrong", f"{where}: {first['msg']}", "see /docs")
+        error = ControlError(422, "wrong", f"{where}: {first['msg']}", "see /docs")
         what = f"{request.method} {request.url.path}"
-        controller.refused(_address(request), what, where, refusal)
-        return _answer_of(refusal)
+        controller.refused(_address(request), what, where, error)
+        return _answer_of(error)
 
     @app.exception_handler(HTTPException)
     async def on_http_error(request: Request, error: HTTPException) -> Response:
-        refusal = Refusal(error.status_code, "http", str(error.detail), "see /docs")
+        error = ControlError(error.status_code, "http", str(error.detail), "see /docs")
         what = f"{request.method} {request.url.path}"
-        controller.refused(_address(request), what, "", refusal)
-        answer = _answer_of(refusal)
+        controller.refused(_address(request), what, "", error)
+        answer = _answer_of(error)
         answer.headers.update(error.headers or {})
         return answer
 
@@ -334,7 +334,7 @@ def _add_partitions(app: FastAPI, controller: Controller) -> None:
 
     @app.post("/api/v1/partitions")
     async def add_partition(who: Who, new: NewPartition) -> Response:
-        return JSONResponse(controller.add_partition(who, Wish(**new.model_dump())))
+        return JSONResponse(controller.add_partition(who, PartitionRequest(**new.model_dump())))
 
     @app.get("/api/v1/partitions/{name}")
     async def partition(who: Who, name: NameInPath) -> Response:
@@ -433,6 +433,6 @@ def _add_views(app: FastAPI, controller: Controller) -> None:
 def _page_answer(name: str) -> Response:
     content = page_file(name)
     if content is None:
-        raise Refusal(404, "not-found", "there is no such page.")
+        raise ControlError(404, "not-found", "there is no such page.")
     kind = CONTENT_TYPES[name.rpartition(".")[2]]
     return Response(content, media_type=kind, headers={"Content-Security-Policy": POLICY})

@@ -1,9 +1,9 @@
-"""What a server answers when it does not do what it was asked: a status of HTTP and a reason."""
+"""Errors that a server answers with: an HTTP status and a reason."""
 
 from http import HTTPStatus
 
 
-class Refusal(Exception):
+class RequestError(Exception):
     """Ends a request; the reason goes to the client as `{"error": reason}`."""
 
     def __init__(self, status: HTTPStatus, reason: str):
@@ -11,11 +11,11 @@ class Refusal(Exception):
         super().__init__(reason)
 
 
-def bad_request(reason: str) -> Refusal:
+def bad_request(reason: str) -> RequestError:
     """The client must change its request."""
-    return Refusal(HTTPStatus.BAD_REQUEST, reason)
+    return RequestError(HTTPStatus.BAD_REQUEST, reason)
 
 
-def unavailable(reason: str) -> Refusal:
+def unavailable(reason: str) -> RequestError:
     """The same request may succeed later."""
-    return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, reason)
+    return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, reason)
