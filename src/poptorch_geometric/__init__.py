@@ -10,7 +10,7 @@ from tremula.frontends.geometric.fixed_size.options import (
 )
 from tremula.frontends.geometric.loaders.poptorch import FixedSizeDataLoader
 from tremula.frontends.geometric.overrides import register_overrides
-from tremula.frontends.geometric.pyg_lib_fallbacks import install_stand_ins
+from tremula.frontends.geometric.pyg_lib_fallbacks import install_fallbacks
 from tremula.frontends.geometric.training import TrainingStepper, set_aggregation_dim_size
 
 __version__ = f"3.4.0-tremula{_version.VERSION}"
@@ -28,5 +28,5 @@ __all__ = [
 ]
 
 register_args_parsers()
-install_stand_ins()
+install_fallbacks()
 register_overrides()

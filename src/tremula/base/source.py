@@ -6,9 +6,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from tremula.base.context_values import set_inside
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Applications in Tremula count as user programs.
@@ -20,7 +23,7 @@ _INSTALLED = (
 )  # in its folder, but not part of it
 # Frozen modules (runpy, importlib) and what torch.fx and NumPy generate.
 _GENERATED = ("<frozen ", "<eval_with_key>", "<__array_function__")
-_stated: "Source | None" = None
+_stated: ContextVar["Source | None"] = ContextVar("stated_source", default=None)
 _interned: dict[tuple[str, int], "Source"] = {}
 
 
@@ -39,9 +42,7 @@ def source_at(file: str, line: int) -> Source:
     """The Source of a line. Always use this, so that equal sources are identical."""
     key = (file, line)
     source = _interned.get(key)
-    if source is None:
-        source = _interned[key] = Source(*key)
-    return source
+    return _interned.setdefault(key, Source(*key)) if source is None else source
 
 
 def lines_of_function(function: Callable[..., object]) -> tuple[list[str], int]:
@@ -73,8 +74,9 @@ def is_framework_code(file: str) -> bool:
 
 def user_source() -> Source:
     """The line of the nearest caller outside Tremula, PyTorch and Python, or of `at_source`."""
-    if _stated is not None:
-        return _stated
+    stated = _stated.get()
+    if stated is not None:
+        return stated
     frame = sys._getframe(1)
     while is_framework_code(file := frame.f_code.co_filename) or (
         file == "<string>" and frame.f_code.co_name == "__init__"  # made by dataclasses
@@ -87,10 +89,6 @@ def user_source() -> Source:
 
 @contextmanager
 def at_source(source: Source | None) -> Iterator[None]:
-    """Attribute what the block makes to `source`: a line of a model, not of our caller."""
-    global _stated  # noqa: PLW0603  one program is built at a time
-    before, _stated = _stated, source or _stated
-    try:
+    """Attribute what this thread makes in the block to a line of a model, not of our caller."""
+    with set_inside(_stated, source or _stated.get()):
         yield
-    finally:
-        _stated = before

@@ -1,12 +1,14 @@
-"""The active recording of a model: its block, its names, its losses. At most one."""
+"""The active recording of a model: its block, its names, its losses. At most one per thread."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from tremula.base.context_values import set_inside
 from tremula.base.source import Source
 from tremula.ir.origin import FORWARD, Origin, model_line
 from tremula.ir.step import BlockOfOps
@@ -92,20 +94,16 @@ class Recording:
         return self.blocks.index(block)
 
 
-_active: Recording | None = None
+_active: ContextVar[Recording | None] = ContextVar("recording", default=None)
 
 
 def active() -> Recording | None:
-    """The active recording of this process, or None."""
-    return _active
+    """The active recording of this thread, or None."""
+    return _active.get()
 
 
 @contextmanager
 def recording(state: Recording) -> Iterator[Recording]:
-    """Make `state` the active recording inside the block."""
-    global _active  # noqa: PLW0603  one model is recorded at a time
-    before, _active = _active, state
-    try:
+    """Make `state` the active recording of this thread inside the block."""
+    with set_inside(_active, state):
         yield state
-    finally:
-        _active = before

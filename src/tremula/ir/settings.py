@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from tremula.base.context_values import ContextSetting
 from tremula.base.errors import InvalidOption, suggest
 
 if TYPE_CHECKING:  # settings can be chosen before PyTorch is loaded
@@ -75,12 +76,12 @@ def _from_environment() -> HostSettings:
     return HostSettings(**given)
 
 
-_chosen: dict[str, object] = {}
+_chosen: ContextSetting[dict[str, object]] = ContextSetting("host_settings", {})
 
 
 def host_settings() -> HostSettings:
     """The settings in force: what `configure` chose over what the environment says."""
-    return replace(_from_environment(), **_chosen)
+    return replace(_from_environment(), **_chosen.get())
 
 
 def configure(**choices: object) -> HostSettings:
@@ -90,16 +91,12 @@ def configure(**choices: object) -> HostSettings:
         if name not in known:
             raise InvalidOption(f"unknown setting {name!r}.", hint=suggest(name, known))
     replace(host_settings(), **choices)  # refuses wrong values before anything changes
-    _chosen.update(choices)
+    _chosen.set(_chosen.get() | choices)
     return host_settings()
 
 
 @contextmanager
 def configured(**choices: object) -> Iterator[HostSettings]:
-    """`configure` for a block."""
-    before = dict(_chosen)
-    try:
+    """`configure` for a block of this thread."""
+    with _chosen.set_inside(_chosen.get()):
         yield configure(**choices)
-    finally:
-        _chosen.clear()
-        _chosen.update(before)

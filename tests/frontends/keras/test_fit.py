@@ -204,5 +204,20 @@ def test_what_is_not_static_is_refused():
         own.compile(loss="mse", optimizer="sgd")
         with pytest.raises(KerasError, match="Own has a train_step of its own"):
             own.train_on_batch(ROWS, TARGETS)
-    with pytest.raises(KerasError, match="outside IPUStrategy"):
-        linear().set_gradient_accumulation_options(2)
+    plain = linear()
+    with scope(), pytest.raises(KerasError, match="outside IPUStrategy"):
+        plain.set_gradient_accumulation_options(2)
+
+
+def test_keras_is_as_it_was_outside_a_scope():
+    """A scope changes Keras's classes for its time and thread; its models keep their methods."""
+    trainer = keras.src.backend.torch.trainer.TorchTrainer
+    before = {name: vars(trainer)[name] for name in ("__init__", "fit", "make_train_function")}
+    with scope():
+        model = linear()
+        assert all(vars(trainer)[name] is not plain for name, plain in before.items())
+    assert {name: vars(trainer)[name] for name in before} == before
+    assert not hasattr(keras.Model, "ipu_report")
+    assert not hasattr(linear(), "ipu_report")
+    model.fit(ROWS, TARGETS, batch_size=2, verbose=0)
+    assert model.ipu_report().total_cycles > 0

@@ -85,5 +85,7 @@ def test_what_cannot_be_served_is_refused(exported, tmp_path):
         tremula.load_served(tmp_path / "other.served")
     with pytest.raises(KerasError, match="needs a batch size"):
         model.export_for_ipu_serving(tmp_path)
-    with pytest.raises(KerasError, match="outside IPUStrategy"):
-        keras.Sequential([keras.Input((2,))]).export_for_ipu_serving(tmp_path, 1)
+    plain = keras.Sequential([keras.Input((2,))])
+    scope = ipu.ipu_strategy.IPUStrategy().scope()
+    with scope, pytest.raises(KerasError, match="outside IPUStrategy"):
+        plain.export_for_ipu_serving(tmp_path, 1)

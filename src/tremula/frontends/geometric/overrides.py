@@ -1,13 +1,15 @@
 """What of PyG is replaced while a model is recorded, so that no shape depends on values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from importlib import import_module
-from typing import Any
 
 import torch_geometric.nn
 from torch_geometric import experimental
 from torch_geometric.nn.models import schnet
 
+from tremula.base.patching import replaced, replaced_for_all, replaced_in_all_modules
 from tremula.frontends.geometric.common import call_once
 from tremula.frontends.geometric.ops import (
     attention,
@@ -18,7 +20,6 @@ from tremula.frontends.geometric.ops import (
     relations,
     self_loops,
 )
-from tremula.frontends.geometric.pyg_lib_fallbacks import replace_everywhere
 from tremula.frontends.poptorch.executor.entry import (
     registerPostCompileHook,
     registerPreCompileHook,
@@ -78,37 +79,41 @@ FUNCTIONS: dict[str, Callable] = {
 _FLAG = "disable_dynamic_shapes"
 
 
+@contextmanager
+def static_shapes() -> Iterator[None]:
+    """Inside, layers of PyG that this thread runs have shapes that do not depend on values."""
+    flags = experimental.__experimental_flag__
+    label = "torch_geometric.experimental.__experimental_flag__"
+    with ExitStack() as stack:
+        stack.enter_context(replaced_for_all(flags, _FLAG, True, label))
+        for (owner, name), replacement in METHODS.items():
+            stack.enter_context(replaced(owner, name, replacement))
+        for (module, name), replacement in _IN_MODULES.items():
+            owner = import_module(f"torch_geometric.{module}")
+            stack.enter_context(replaced(owner, name, replacement))
+        stack.enter_context(replaced_in_all_modules(torch_geometric.nn, FUNCTIONS))
+        yield
+
+
 class Overrides:
-    """Replaces and restores; both may be called again without harm."""
+    """`static_shapes` as two calls, of one thread; each may be repeated without harm."""
 
     def __init__(self) -> None:
-        self._before: list[tuple[Any, str, Any]] = []
+        self._block: ContextVar[ExitStack | None] = ContextVar("overrides", default=None)
 
     def replace(self) -> None:
-        """Put the replacements in place."""
-        if self._before:
-            return
-        flags = experimental.__experimental_flag__
-        self._before.append((flags, _FLAG, flags[_FLAG]))
-        flags[_FLAG] = True
-        for (owner, name), replacement in METHODS.items():
-            self._set(owner, name, replacement)
-        for (module, name), replacement in _IN_MODULES.items():
-            self._set(import_module(f"torch_geometric.{module}"), name, replacement)
-        self._before += replace_everywhere(FUNCTIONS)
+        """Enter the block."""
+        if self._block.get() is None:
+            stack = ExitStack()
+            stack.enter_context(static_shapes())
+            self._block.set(stack)
 
     def restore(self) -> None:
-        """Put back what was there."""
-        while self._before:
-            owner, name, value = self._before.pop()
-            if isinstance(owner, dict):
-                owner[name] = value
-            else:
-                setattr(owner, name, value)
-
-    def _set(self, owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
-        self._before.append((owner, name, vars(owner)[name]))
-        setattr(owner, name, value)
+        """Leave the block."""
+        stack = self._block.get()
+        if stack is not None:
+            self._block.set(None)
+            stack.close()
 
 
 @call_once

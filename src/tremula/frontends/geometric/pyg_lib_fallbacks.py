@@ -1,13 +1,11 @@
-"""Stand-ins for what PyG leaves to `pyg_lib`: installed only where that is missing.
+"""Fallbacks for what PyG leaves to `pyg_lib`: installed only where that is missing.
 
 Without them, PyG raises an ImportError on every machine that `pyg_lib` has no wheel for.
 """
 
-import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -21,6 +19,7 @@ from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.utils import sort_edge_index
 from torch_geometric.utils.sparse import index2ptr
 
+from tremula.base.patching import install, install_in_all_modules
 from tremula.frontends.geometric.common import call_once
 from tremula.frontends.geometric.ops import clusters, dynamic_graphs, neighbours
 from tremula.frontends.geometric.ops.missing import MISSING
@@ -35,11 +34,11 @@ _ONLY = ("", "to", "")  # the type of edges of a graph without types
 def _without_missing(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The operation with static shapes, and then only the neighbours that exist."""
 
-    def found(*args: Any, **kwargs: Any) -> Tensor:  # noqa: ANN401
+    def existing(*args: Any, **kwargs: Any) -> Tensor:  # noqa: ANN401
         pairs = function(*args, **kwargs)
         return pairs[:, (pairs != MISSING).all(0)]
 
-    return found
+    return existing
 
 
 def _fps(
@@ -96,7 +95,7 @@ def _sample(
 
 
 def _without_advice(method: Callable, advice: str) -> Callable:
-    """A method that does not ask for `pyg_lib` or a GPU, as there is a stand-in for it."""
+    """A method that does not ask for `pyg_lib` or a GPU, as there is a fallback for it."""
 
     @wraps(method)
     def quiet(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -157,58 +156,26 @@ _BY_FLAG: dict[str, dict[str, Callable]] = {
 }
 
 
-# How many names a module had when it held none of some functions: it need not be searched again.
-_sizes_without: dict[tuple[str, ...], dict[str, int]] = {}
-
-
-def replace_everywhere(functions: Mapping[str, Callable]) -> list[tuple[ModuleType, str, Callable]]:
-    """Put functions in the place of those of torch_geometric.nn, in every module that holds them.
-
-    Gives where that was, and what was there. A process has thousands of modules, and every model
-    that is compiled asks: those without a new name since the last time are left out.
-    """
-    old = {name: getattr(torch_geometric.nn, name) for name in functions}
-    new_of = {id(old[name]): new for name, new in functions.items()}
-    known = _sizes_without.setdefault(tuple(functions), {})
-    result = []
-    for name, module in list(sys.modules.items()):
-        if not isinstance(module, ModuleType) or known.get(name) == len(vars(module)):
-            continue
-        held = [item for item in list(vars(module).items()) if id(item[1]) in new_of]
-        if not held and name != "__main__":
-            known[name] = len(vars(module))
-        result += [(module, used, function) for used, function in held]
-    for module, used, function in result:
-        setattr(module, used, new_of[id(function)])
-    return result
-
-
 @call_once
-def install_stand_ins() -> None:
+def install_fallbacks() -> None:
     """Give PyG what `pyg_lib` would have given it, where it is missing."""
     has = torch_geometric.typing
     if not has.WITH_KNN:
         for layer, forward in _FORWARDS.items():
-            _replace_method(layer, "forward", forward)
-    for flag, stand_ins in _BY_FLAG.items():
+            install(layer, "forward", forward)
+    for flag, fallbacks in _BY_FLAG.items():
         if not getattr(has, flag):
-            setattr(has, flag, True)  # layers look at it when they are made
-            replace_everywhere(stand_ins)
+            install(has, flag, True)  # layers look at it when they are made
+            install_in_all_modules(torch_geometric.nn, fallbacks)
     if not has.WITH_SPLINE:
-        has.WITH_SPLINE = True
-        spline_conv.spline_basis = splines.spline_basis
-        spline_conv.spline_weighting = splines.spline_weighting
+        install(has, "WITH_SPLINE", True)
+        install(spline_conv, "spline_basis", splines.spline_basis)
+        install(spline_conv, "spline_weighting", splines.spline_weighting)
         layer, advice = spline_conv.SplineConv, "We do not recommend using the non-optimized CPU"
-        _replace_method(layer, "forward", _without_advice(layer.forward, advice))
+        install(layer, "forward", _without_advice(layer.forward, advice))
     if not (has.WITH_PYG_LIB or has.WITH_TORCH_SPARSE):
-        _replace_method(NeighborSampler, "_sample", _sample)
-        made = _without_advice(
-            NeighborSampler.__init__, "Using 'NeighborSampler' without a 'pyg-lib'"
-        )
-        _replace_method(NeighborSampler, "__init__", made)
+        install(NeighborSampler, "_sample", _sample)
+        advice = "Using 'NeighborSampler' without a 'pyg-lib'"
+        install(NeighborSampler, "__init__", _without_advice(NeighborSampler.__init__, advice))
     if not (has.WITH_METIS or has.WITH_TORCH_SPARSE):
-        _replace_method(ClusterData, "_metis", _clusters)
-
-
-def _replace_method(owner: type, name: str, method: Callable) -> None:
-    setattr(owner, name, method)
+        install(ClusterData, "_metis", _clusters)

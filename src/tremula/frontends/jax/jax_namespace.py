@@ -3,12 +3,15 @@
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import jax
 
+from tremula.base.context_values import set_inside
+from tremula.base.patching import replaced_for_all
 from tremula.frontends.jax.function import jit, pmap
 from tremula.hardware.known_chips import chip
 from tremula.ir.settings import host_settings
@@ -51,27 +54,16 @@ def ipu_backend(n_devices: int = 1) -> Iterator[None]:
         with tremula.jax.ipu_backend():
             import my_program     # jax.jit(f, backend="ipu"), jax.devices("ipu")
 
-    Everything else, other backends included, stays as it is.
+    Everything else, other backends included, stays as it is. The functions are replaced for all
+    threads: what a program has imported from `jax` inside the block it may use after it.
     """
-    originals = {name: getattr(jax, name) for name in ("jit", "pmap", "devices")}
-
-    def devices(backend: str | None = None) -> list[Any]:
-        if backend == "ipu":
-            return [IpuDevice(i) for i in range(n_devices)]
-        return originals["devices"](backend)
-
-    replaced = {
-        "jit": _by_backend(originals["jit"], jit),
-        "pmap": _by_backend(originals["pmap"], pmap),
-        "devices": devices,
-    }
-    for name, value in replaced.items():
-        setattr(jax, name, value)
-    try:
+    with (
+        set_inside(_n_devices, n_devices),
+        replaced_for_all(jax, "jit", _jit),
+        replaced_for_all(jax, "pmap", _pmap),
+        replaced_for_all(jax, "devices", _devices),
+    ):
         yield
-    finally:
-        for name, value in originals.items():
-            setattr(jax, name, value)
 
 
 def _by_backend(original: Callable, ours: Callable) -> Callable:
@@ -87,3 +79,15 @@ def _by_backend(original: Callable, ours: Callable) -> Callable:
         return original(function, *args, **kwargs) if function is not None else original(**kwargs)
 
     return chosen
+
+
+_n_devices: ContextVar[int] = ContextVar("n_ipu_devices", default=1)
+_plain_devices = jax.devices
+_jit, _pmap = _by_backend(jax.jit, jit), _by_backend(jax.pmap, pmap)
+
+
+@functools.wraps(_plain_devices)
+def _devices(backend: str | None = None) -> list[Any]:
+    if backend == "ipu":
+        return [IpuDevice(i) for i in range(_n_devices.get())]
+    return _plain_devices(backend)

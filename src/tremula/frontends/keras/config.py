@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tremula.base.context_values import ContextSetting
 from tremula.frontends.keras.config_node import Node, field
 from tremula.frontends.keras.enums import (
     DeviceConnectionType,
@@ -160,11 +161,11 @@ class IPUConfig(Node):
         return chosen[0] if chosen else 1
 
 
-_in_force: list[IPUConfig] = []  # none or one
+_in_force: ContextSetting[IPUConfig | None] = ContextSetting("ipu_config", None)
 
 
 def configure_ipu_system(config: IPUConfig, device: str = "cpu") -> None:
-    """Make settings those in force."""
+    """Make settings those in force: for this thread or, in the main thread, for all."""
     del device
     if not isinstance(config, IPUConfig):
         raise refuse(
@@ -175,26 +176,27 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu") -> None:
         raise refuse(
             f"auto_select_ipus = {config.auto_select_ipus!r} selects no IPU.", hint="at least 1"
         )
-    _in_force[:] = [copy.deepcopy(config)]
+    _in_force.set(copy.deepcopy(config))
 
 
 def reset_ipu_configuration() -> None:
     """Forget the settings in force."""
-    _in_force.clear()
+    _in_force.reset()
 
 
 def get_ipu_config() -> IPUConfig:
     """A copy of the settings in force; an error before the first `configure_ipu_system`."""
-    if not _in_force:
+    config = _in_force.get()
+    if config is None:
         raise refuse(
             "no IPU system is configured.", hint="call IPUConfig().configure_ipu_system() first"
         )
-    return copy.deepcopy(_in_force[0])
+    return copy.deepcopy(config)
 
 
 def config_in_force() -> IPUConfig:
     """The settings in force; without any, those of a machine with one chip."""
-    return _in_force[0] if _in_force else IPUConfig()
+    return _in_force.get() or IPUConfig()
 
 
 def n_chips_in_force() -> int:

@@ -250,9 +250,3 @@ METHODS = (
     export_for_ipu_serving,
     ipu_report,
 )
-
-
-def inject() -> None:
-    """Give all Keras models these methods; those of plain models say what is missing."""
-    for method in METHODS:
-        setattr(keras.Model, method.__name__, method)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
 
 from keras.src import callbacks as callbacks_module
 
+from tremula.base.patching import in_force, replaced
 from tremula.frontends.keras.options import ModelOptions
 
 _Plain = callbacks_module.CallbackList
@@ -15,7 +15,7 @@ _Plain = callbacks_module.CallbackList
 @contextmanager
 def callbacks_of_steps(options: ModelOptions) -> Iterator[None]:
     """Inside, trainers make lists that go through the steps of an execution after it."""
-    is_inside = callbacks_module.CallbackList is not _Plain  # an evaluation of fit's
+    is_inside = in_force(callbacks_module, "CallbackList") is not _Plain  # an evaluation in fit
     if is_inside or not options.asynchronous_callbacks:
         yield
         return
@@ -35,7 +35,7 @@ def callbacks_of_steps(options: ModelOptions) -> Iterator[None]:
                     super().on_test_batch_begin(step)
                 super().on_test_batch_end(step, own)
 
-    with patch.object(callbacks_module, "CallbackList", CallbackList):
+    with replaced(callbacks_module, "CallbackList", CallbackList):
         yield
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 import keras
 import torch
@@ -16,6 +16,7 @@ from keras.src.backend.torch.optimizers.torch_parallel_optimizer import TorchPar
 from keras.src.random.seed_generator import SeedGenerator
 from torch import Tensor
 
+from tremula.base.patching import replaced, wrapped
 from tremula.frontends.keras.pipelines.stages import StagesOfCalls
 from tremula.ir.recorder import DEVICE
 from tremula.ir.recording import active
@@ -29,11 +30,11 @@ def recorded_keras(stages: StagesOfCalls | None = None) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(_device(DEVICE))
         stack.enter_context(functional_updates())
-        stack.enter_context(patch.object(torch_random, "torch_seed_generator", _no_generator))
-        stack.enter_context(patch.object(torch_core, "scatter", _scattered))
+        stack.enter_context(replaced(torch_random, "torch_seed_generator", _no_generator))
+        stack.enter_context(replaced(torch_core, "scatter", _scattered))
         for name in ("rand", "randint"):
-            stack.enter_context(patch.object(torch, name, _without_generator(getattr(torch, name))))
-        stack.enter_context(patch.object(keras.layers.Layer, "__call__", _named_call(stages)))
+            stack.enter_context(wrapped(torch, name, _without_generator))
+        stack.enter_context(wrapped(keras.layers.Layer, "__call__", partial(_named_call, stages)))
         yield
 
 
@@ -48,8 +49,8 @@ def functional_updates() -> Iterator[None]:
     )
     with ExitStack() as stack:
         for owner, name in own:
-            stack.enter_context(patch.object(owner, name, _next_method(owner, name)))
-        stack.enter_context(patch.object(torch_core, "cond", both_branches))
+            stack.enter_context(replaced(owner, name, _next_method(owner, name)))
+        stack.enter_context(replaced(torch_core, "cond", both_branches))
         yield
 
 
@@ -134,9 +135,8 @@ def _without_generator(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return draw
 
 
-def _named_call(stages: StagesOfCalls | None) -> Any:  # noqa: ANN401 - a method of Keras
+def _named_call(stages: StagesOfCalls | None, plain: Callable[..., Any]) -> Callable[..., Any]:
     """`Layer.__call__` that tells the recording which layer runs."""
-    plain = keras.layers.Layer.__call__
 
     def call(self: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         recording = active()

@@ -1,20 +1,25 @@
 """Keras's trainer with compiled steps: its data adapters, callbacks, metrics and history stay.
 
-Models built (or trained) inside `IPUStrategy.scope()` get their `train_function`, `test_function`
-and `predict_function` from here. Everything else of `fit`, `evaluate` and `predict` is Keras's.
+A model built inside `IPUStrategy.scope()`, or used there for the first time, is *bound*: it gets
+options and, as attributes of its own, the methods below, so it also runs compiled after the scope.
+Inside a scope the classes of Keras are patched to bind models; plain models, and other threads, see
+Keras as it is. Everything else of `fit`, `evaluate` and `predict` is Keras's.
 """
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from types import MethodType
 from typing import Any
-from unittest.mock import patch
 
 import keras
 from keras.src.backend.torch import trainer as torch_trainer
 
+from tremula.base.context_values import pushed
+from tremula.base.patching import replaced, replaced_for_all, wrapped
 from tremula.frontends.keras.errors import refuse
-from tremula.frontends.keras.extensions import inject
+from tremula.frontends.keras.extensions import METHODS
 from tremula.frontends.keras.options import (
     PREDICT,
     TEST,
@@ -27,18 +32,86 @@ from tremula.frontends.keras.step_callbacks import callbacks_of_steps
 
 Trainer = torch_trainer.TorchTrainer
 _PlainIterator = torch_trainer.TorchEpochIterator
-_new_options: list[Callable[[], ModelOptions]] = []  # of the scopes entered, the innermost last
+_RUNS = ("fit", "evaluate", "predict")
+NewOptions = Callable[[], ModelOptions]
+# What makes the options of new models, for the scopes of this thread, the innermost last.
+_new_options: ContextVar[tuple[NewOptions, ...]] = ContextVar("new_options", default=())
 
 
 @contextmanager
-def scope_of(new_options: Callable[[], ModelOptions]) -> Iterator[None]:
-    """Models that are built inside the block run as compiled steps."""
-    install()
-    _new_options.append(new_options)
-    try:
+def scope_of(new_options: NewOptions) -> Iterator[None]:
+    """Models that are built inside the block, or first used there, run as compiled steps."""
+    with ExitStack() as stack:
+        stack.enter_context(pushed(_new_options, new_options))
+        stack.enter_context(wrapped(Trainer, "__init__", _binding_init))
+        for name in (*(f"make_{kind}_function" for kind in (TRAIN, TEST, PREDICT)), *_RUNS):
+            stack.enter_context(wrapped(Trainer, name, functools.partial(_binding, name)))
+        for method in METHODS:  # those of a plain model say what is missing
+            stack.enter_context(replaced_for_all(keras.Model, method.__name__, method))
         yield
-    finally:
-        _new_options.pop()
+
+
+def _binding_init(plain: Callable) -> Callable:
+    """`Trainer.__init__` that binds the new model."""
+
+    def __init__(self: keras.Model, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, N807
+        plain(self, *args, **kwargs)
+        _bind(self)
+
+    return __init__
+
+
+def _binding(name: str, plain: Callable) -> Callable:
+    """A method of `Trainer` that binds a model which was built outside of any scope."""
+
+    def call(self: keras.Model, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        if options_of(self) is not None:
+            return plain(self, *args, **kwargs)
+        _bind(self)
+        return getattr(self, name)(*args, **kwargs)
+
+    return call
+
+
+def _bind(model: keras.Model) -> None:
+    """Make a model one that compiles; `__dict__`, since Keras tracks what is set by attribute."""
+    scopes = _new_options.get()
+    if not scopes:  # Trainer.__init__ is called for this model after the scope has ended
+        return
+    bind(model, scopes[-1]())
+    for kind in (TRAIN, TEST, PREDICT):
+        make = functools.partial(_make_function, kind)
+        model.__dict__[f"make_{kind}_function"] = MethodType(make, model)
+    for name in _RUNS:
+        model.__dict__[name] = MethodType(functools.partial(_run_static, name), model)
+    for method in METHODS:
+        model.__dict__[method.__name__] = MethodType(method, model)
+
+
+def _bound_options(model: keras.Model) -> ModelOptions:
+    options = options_of(model)
+    assert options is not None, "its methods are those of a bound model"
+    return options
+
+
+def _make_function(kind: str, model: keras.Model, force: bool = False) -> Callable:
+    """`model.make_train_function` and the like: the function that runs a compiled step."""
+    name = f"{kind}_function"
+    known = getattr(model, name)
+    if known is None or force or not getattr(known, "is_compiled", False):
+        setattr(model, name, _function(model, _bound_options(model), kind))
+    return getattr(model, name)
+
+
+def _run_static(name: str, model: keras.Model, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    """`model.fit`, `evaluate` or `predict`: Keras's, on batches of one shape."""
+    options = _bound_options(model)
+    with (
+        replaced(torch_trainer, "TorchEpochIterator", StaticEpochIterator),
+        _batches_of_replicas(model, options.n_replicas(model)),
+        callbacks_of_steps(options),
+    ):
+        return getattr(type(model), name)(model, *args, **kwargs)
 
 
 class StaticEpochIterator(_PlainIterator):
@@ -81,53 +154,6 @@ def _alike(batches: Iterable[Any]) -> Iterator[Any]:
         yield batch
 
 
-@functools.cache
-def install() -> None:
-    """Teach Keras's trainer about models with options; others run as before."""
-    Trainer.__init__ = _remembering(Trainer.__init__)
-    for kind in (TRAIN, TEST, PREDICT):
-        name = f"make_{kind}_function"
-        setattr(Trainer, name, _making(getattr(Trainer, name), kind))
-    for name in ("fit", "evaluate", "predict"):
-        setattr(Trainer, name, _static(getattr(Trainer, name)))
-    inject()
-
-
-def _remembering(plain: Callable) -> Callable:
-    @functools.wraps(plain)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, N807
-        plain(self, *args, **kwargs)
-        if _new_options:
-            bind(self, _new_options[-1]())
-
-    return __init__
-
-
-def _making(plain: Callable, kind: str) -> Callable:
-    name = f"{kind}_function"
-
-    @functools.wraps(plain)
-    def make(self: keras.Model, force: bool = False) -> Callable:
-        options = _options(self)
-        if options is None:
-            return plain(self, force)
-        known = getattr(self, name)
-        if known is None or force or not getattr(known, "is_compiled", False):
-            setattr(self, name, _function(self, options, kind))
-        return getattr(self, name)
-
-    return make
-
-
-def _options(model: keras.Model) -> ModelOptions | None:
-    """Those of a model; one that is built outside a scope and used inside gets new ones."""
-    options = options_of(model)
-    if options is None and _new_options:
-        options = _new_options[-1]()
-        bind(model, options)
-    return options
-
-
 def _function(model: keras.Model, options: ModelOptions, kind: str) -> Callable:
     def run(data: list[Any]) -> Any:  # noqa: ANN401
         from tremula.frontends.keras.execution import execute  # loads the compiler
@@ -147,22 +173,6 @@ def _joined(results: list[Any]) -> Any:  # noqa: ANN401
     if len(results) == 1:
         return results[0]
     return keras.tree.map_structure(lambda *parts: keras.ops.concatenate(parts), *results)
-
-
-def _static(plain: Callable) -> Callable:
-    @functools.wraps(plain)
-    def call(self: keras.Model, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        options = _options(self)
-        if options is None:
-            return plain(self, *args, **kwargs)
-        with (
-            patch.object(torch_trainer, "TorchEpochIterator", StaticEpochIterator),
-            _batches_of_replicas(self, options.n_replicas(self)),
-            callbacks_of_steps(options),
-        ):
-            return plain(self, *args, **kwargs)
-
-    return call
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.modules import transformer
 from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
 
+from tremula.base.patching import replaced, replaced_for_all, wrapped
 from tremula.ir.capture import function_rules
 from tremula.ir.capture.losses import scalar_loss, surviving_loss
 from tremula.ir.capture.module_state import kept, unregistered_tensors
@@ -21,7 +22,7 @@ from tremula.ir.errors import CaptureError
 from tremula.ir.optim.rules import UpdateRule
 from tremula.ir.origin import BACKWARD, OPTIMISER
 from tremula.ir.recorder import DEVICE, Recorder
-from tremula.ir.recording import Recording, recording
+from tremula.ir.recording import Recording, active, recording
 from tremula.ir.step import (
     BUFFER,
     GRADIENT,
@@ -342,11 +343,14 @@ def _module_paths(model: nn.Module, state: Recording) -> Iterator[None]:
     paths = {id(module): path for path, module in model.named_modules()}
 
     def enter(module: nn.Module, _inputs: object) -> None:
+        if active() is not state:  # hooks are of the process: another thread runs a module
+            return
         around = state.module_path[-1] if state.module_path else type(module).__name__
         state.module_path.append(paths.get(id(module), around))  # a layer of Keras has put its own
 
     def leave(_module: nn.Module, _inputs: object, _output: object) -> None:
-        state.module_path.pop()
+        if active() is state:
+            state.module_path.pop()
 
     hooks = nn.modules.module
     handles = [
@@ -386,44 +390,33 @@ def _plain_names() -> Iterator[None]:
 @contextlib.contextmanager
 def _on_the_device() -> Iterator[None]:
     """Code of the model sees the device of the program; PyTorch below it, that of the fakes."""
-    of_fakes: Any = vars(FakeTensor)["device"]
 
-    def device(fake: FakeTensor) -> torch.device:
-        modes = torch.overrides._get_current_function_mode_stack()
-        is_asked_by_model = any(isinstance(m, function_rules.FunctionRules) for m in modes)
-        return DEVICE if is_asked_by_model else of_fakes.fget(fake)
+    def seen_by_model(device_of_fake: Any) -> property:  # noqa: ANN401 - a property
+        def device(fake: FakeTensor) -> torch.device:
+            modes = torch.overrides._get_current_function_mode_stack()
+            is_asked_by_model = any(isinstance(m, function_rules.FunctionRules) for m in modes)
+            return DEVICE if is_asked_by_model else device_of_fake.fget(fake)
 
-    for holder, name, value in (
-        (FakeTensor, "device", property(device)),
-        (torch, DEVICE.type, _DEVICE_MODULE),  # checkpoint() and fork_rng() ask it for generators
+        return property(device)
+
+    with (
+        wrapped(FakeTensor, "device", seen_by_model),
+        replaced_for_all(torch, DEVICE.type, _DEVICE_MODULE),  # for checkpoint() and fork_rng()
     ):
-        setattr(holder, name, value)
-    try:
         yield
-    finally:
-        delattr(torch, DEVICE.type)
-        setattr(FakeTensor, "device", of_fakes)  # noqa: B010 - not an attribute of an instance
 
 
 @contextlib.contextmanager
 def _quiet_settings() -> Iterator[None]:
     """Tell libraries that read values, unless they are traced, that they are being traced."""
-    before = torch.compiler._is_compiling_flag
-    torch.compiler._is_compiling_flag = True
-    validate = torch.distributions.Distribution._validate_args
-    torch.distributions.Distribution.set_default_validate_args(False)
     complaints = logging.getLogger("torch._subclasses.fake_tensor")  # their errors are raised too
-    level = complaints.level
-    complaints.setLevel(logging.CRITICAL)
-    detect = transformer._detect_is_causal_mask
-    transformer._detect_is_causal_mask = _is_said_to_be_causal
-    try:
+    with (
+        replaced_for_all(torch.compiler, "_is_compiling_flag", True),
+        replaced_for_all(torch.distributions.Distribution, "_validate_args", False),
+        replaced_for_all(complaints, "disabled", True, "torch._subclasses.fake_tensor.log"),
+        replaced(transformer, "_detect_is_causal_mask", _is_said_to_be_causal),
+    ):
         yield
-    finally:
-        transformer._detect_is_causal_mask = detect
-        complaints.setLevel(level)
-        torch.compiler._is_compiling_flag = before
-        torch.distributions.Distribution.set_default_validate_args(validate)
 
 
 def _is_said_to_be_causal(

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.fx import symbolic_trace
 
-from tremula.ir.host.programs.compile_isolation import others_undisturbed
+from tremula.ir.host.programs.compile_isolation import isolate_compiling_thread
 
 
 class Slow(nn.Module):
@@ -30,7 +30,7 @@ def test_modules_run_while_another_thread_traces():
     traced = []
 
     def trace():
-        with others_undisturbed():
+        with isolate_compiling_thread():
             traced.append(symbolic_trace(Slow(began, may_end)))
 
     thread = threading.Thread(target=trace)
@@ -47,7 +47,7 @@ def test_modules_run_while_another_thread_traces():
 def test_nothing_stays_replaced():
     """After the last compiling thread, tracing and generators are as before."""
     before = (torch.random.set_rng_state, torch.cuda.set_rng_state)
-    with others_undisturbed():
+    with isolate_compiling_thread():
         assert torch.random.set_rng_state is not before[0]
     assert (torch.random.set_rng_state, torch.cuda.set_rng_state) == before
     assert len(symbolic_trace(nn.Sequential(nn.ReLU())).graph.nodes) == 3

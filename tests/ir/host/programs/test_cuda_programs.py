@@ -13,7 +13,7 @@ from tests.ir.steps import captured, training_step
 from tremula.ir.host.passes.random_masks import can_draw_first, draw_first, draws, without_draws
 from tremula.ir.host.passes.strides import image_format, let_strides_be_free
 from tremula.ir.host.programs import fastest
-from tremula.ir.host.programs.compile_isolation import others_undisturbed
+from tremula.ir.host.programs.compile_isolation import isolate_compiling_thread
 from tremula.ir.host.programs.cuda_graph import side_by_side
 from tremula.ir.host.programs.streams import stream_of_nodes
 from tremula.ir.host.transfer.input_prefetch import announce, follower
@@ -174,7 +174,7 @@ def test_a_thread_that_compiles_does_not_set_generators_back():
     drawn, may_end = threading.Event(), threading.Event()
 
     def compile_meanwhile() -> None:
-        with others_undisturbed():
+        with isolate_compiling_thread():
             kept = torch.random.get_rng_state()
             drawn.set()
             may_end.wait()

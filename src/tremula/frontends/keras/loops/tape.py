@@ -6,15 +6,17 @@ an optimiser takes; otherwise everything computes as Keras does.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
-from unittest.mock import patch
 
 import keras
 import torch
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
+from tremula.base.context_values import set_inside
+from tremula.base.patching import replaced
 from tremula.frontends.keras.errors import refuse
 from tremula.ir.recording import active
 
@@ -29,7 +31,7 @@ class Round:
     optimizer: Any = None
 
 
-_open: list[Round] = []  # none or one
+_recorded: ContextVar[Round | None] = ContextVar("recorded_round", default=None)
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,9 @@ class Gradient:
 def loop_range(*limits: Any) -> Iterable[Any]:  # noqa: ANN401
     """`tf.range`: the rounds of a loop that is compiled; whole numbers elsewhere."""
     rounds = range(*(int(limit) for limit in limits))
-    if not _open:
+    state = _recorded.get()
+    if state is None:
         return rounds
-    state = _open[0]
     if state.n_rounds:
         raise refuse(
             "a compiled function has one loop over tf.range.", hint="use range(…) for inner loops"
@@ -89,9 +91,10 @@ class GradientTape:
     def gradient(self, target: Any, sources: Sequence[Any]) -> list[Any]:  # noqa: ANN401
         """Gradients of a loss by variables."""
         loss: Any = keras.ops.sum(target) if target.ndim else target
-        if not _open:
+        state = _recorded.get()
+        if state is None:
             return list(torch.autograd.grad(loss, [v.value for v in sources], allow_unused=True))
-        _open[0].loss = loss
+        state.loss = loss
         recording = active()
         if recording is not None:
             recording.losses[:] = [loss]
@@ -100,18 +103,19 @@ class GradientTape:
 
 @contextmanager
 def recorded_round() -> Iterator[Round]:
-    """Inside, a function runs one round, and optimisers note what they are given."""
+    """Inside, a function runs one round, and optimisers record the gradients they get."""
     state = Round()
-    _open.append(state)
-    try:
-        with patch.object(BaseOptimizer, "apply", _noting):
-            yield state
-    finally:
-        _open.pop()
+    with set_inside(_recorded, state), replaced(BaseOptimizer, "apply", _recording_apply):
+        yield state
 
 
-def _noting(self: BaseOptimizer, grads: Sequence[Any], variables: Any = None) -> None:  # noqa: ANN401
-    state = _open[0]
+def _recording_apply(
+    self: BaseOptimizer,
+    grads: Sequence[Any],
+    variables: Any = None,  # noqa: ANN401
+) -> None:
+    state = _recorded.get()
+    assert state is not None, "replaced inside recorded_round only"
     if state.optimizer is not None:
         raise refuse("a compiled loop updates weights once in each round.")
     if not all(isinstance(grad, Gradient) for grad in grads):

@@ -8,21 +8,24 @@ that it was built in. Notes are kept in a layer's `__dict__`: Keras tracks what 
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
-from unittest.mock import patch
 
 import keras
 
+from tremula.base.context_values import pushed
+from tremula.base.patching import wrapped
 from tremula.frontends.keras.errors import refuse
 from tremula.ir.recording import active
 
 Layer = keras.layers.Layer
 Path = tuple[tuple[int, int], ...]  # id of a layer and number of its call, from the outermost on
 _BUILT_IN, _CALLED_IN = "_tremula_stage", "_tremula_stage_of_node"
-_entered: list[int] = []  # the stages of the contexts that are open, the innermost last
+# Stages of the contexts that this thread has open, the innermost last.
+_entered: ContextVar[tuple[int, ...]] = ContextVar("keras_pipeline_stages", default=())
 
 
 class PipelineStage:
@@ -35,17 +38,13 @@ class PipelineStage:
                 hint="with ipu.PipelineStage(0): …",
             )
         self.stage = stage
-        self._patches: list[Any] = []
+        self._blocks = ExitStack()
 
     def __enter__(self) -> Self:
-        _entered.append(self.stage)
+        self._blocks.enter_context(pushed(_entered, self.stage))
         if active() is None:  # a model is being built
-            self._patches = [
-                patch.object(Layer, "__init__", _noting_stage(Layer.__init__)),
-                patch.object(Layer, "__call__", _noting_node(Layer.__call__)),
-            ]
-            for each in self._patches:
-                each.start()
+            self._blocks.enter_context(wrapped(Layer, "__init__", _noting_stage))
+            self._blocks.enter_context(wrapped(Layer, "__call__", _noting_node))
         return self
 
     def __exit__(
@@ -54,16 +53,13 @@ class PipelineStage:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for each in reversed(self._patches):
-            each.stop()
-        self._patches = []
-        _entered.pop()
+        self._blocks.close()
 
 
 def _noting_stage(plain: Callable) -> Callable:
     def __init__(self: Layer, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, N807
         plain(self, *args, **kwargs)
-        self.__dict__[_BUILT_IN] = _entered[-1]
+        self.__dict__[_BUILT_IN] = _innermost_stage()
 
     return __init__
 
@@ -74,10 +70,15 @@ def _noting_node(plain: Callable) -> Callable:
         result = plain(self, *args, **kwargs)
         if len(self._inbound_nodes) > before:
             notes = self.__dict__.setdefault(_CALLED_IN, {})
-            notes[len(self._inbound_nodes) - 1] = _entered[-1]
+            notes[len(self._inbound_nodes) - 1] = _innermost_stage()
         return result
 
     return __call__
+
+
+def _innermost_stage() -> int | None:
+    entered = _entered.get()
+    return entered[-1] if entered else None
 
 
 def stage_of(layer: Layer, node_index: int = 0) -> int | None:
@@ -151,7 +152,9 @@ class StagesOfCalls:
 
     def _start(self, layer: Layer) -> bool:
         """Whether the layer has a stage; one without must be a model, whose layers have."""
-        stage = _entered[-1] if _entered else self.stages.get(tuple(self._path))
+        stage = _innermost_stage()
+        if stage is None:
+            stage = self.stages.get(tuple(self._path))
         if stage is None:
             stage = stage_of(layer)
         recording = active()

@@ -13,50 +13,40 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutput, Seq2SeqSequenceClassifierOutput
 
+from tremula.base.patching import AttributeChanges
 from tremula.frontends.optimum.models.placing import layers_of
 from tremula.frontends.poptorch.logging import LOGGER
 
-Undo = Callable[[], object]
-_UNDO = "_undo_static_forms"
+_CHANGES = "_static_forms"
 
 
 def make_static(model: nn.Module) -> None:
     """Replace code that looks at values; without any, nothing changes."""
-    undo: list[Undo] = []
-    _static_layer_drop(model, undo)
+    changes = AttributeChanges()
+    _static_layer_drop(model, changes)
     for module in list(model.modules()):
         for kind in type(module).__mro__:
             if kind.__name__ in _FORWARD:
                 name, function = _FORWARD[kind.__name__]
-                _replace(module, name, MethodType(function, module), undo)
+                changes.set(module, name, MethodType(function, module))
                 break
     config: Any = getattr(model, "config", None)
     is_deberta = getattr(config, "model_type", "").startswith("deberta")
     if is_deberta and config.problem_type is None and config.num_labels > 1:
         # Without it, DeBERTa selects the examples that have labels.
-        _replace(config, "problem_type", "single_label_classification", undo)
-    vars(model)[_UNDO] = undo
+        changes.set(config, "problem_type", "single_label_classification")
+    vars(model)[_CHANGES] = changes
 
 
 def undo_static(model: nn.Module) -> None:
     """Give a model its own code back."""
-    for step in reversed(vars(model).pop(_UNDO, [])):
-        step()
-
-
-def _replace(owner: Any, name: str, value: Any, undo: list[Undo]) -> None:  # noqa: ANN401
-    if name in vars(owner):
-        before = vars(owner)[name]
-        undo.append(lambda: setattr(owner, name, before))
-    else:
-        undo.append(lambda: delattr(owner, name))
-    setattr(owner, name, value)
+    vars(model).pop(_CHANGES, AttributeChanges()).undo()
 
 
 # -- layers skipped at random ----------------------------------------------------------------------
 
 
-def _static_layer_drop(model: nn.Module, undo: list[Undo]) -> None:
+def _static_layer_drop(model: nn.Module, changes: AttributeChanges) -> None:
     """Compute every layer, and let a random number decide whether its result counts."""
     chosen: dict[int, float] = {}
     layers = {id(layer): layer for layer in layers_of(model)}
@@ -70,10 +60,10 @@ def _static_layer_drop(model: nn.Module, undo: list[Undo]) -> None:
             continue
         inner = [id(m) for m in module.modules() if id(m) in layers]
         chosen |= dict.fromkeys(inner, share)
-        _replace(owner, "layerdrop", 0.0, undo)
+        changes.set(owner, "layerdrop", 0.0)
     for key, share in chosen.items():
         handle = layers[key].register_forward_hook(_dropping(share), with_kwargs=True)
-        undo.append(handle.remove)
+        changes.on_undo(handle.remove)
 
 
 def _dropping(share: float) -> Callable[..., Any]:

@@ -2,34 +2,32 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextvars import ContextVar
 from typing import Any
+
+from tremula.base.context_values import pushed
 
 COMPUTE, IO = "compute", "io"
 
 
-@dataclass
-class Context:
-    """Stacks of what is open; the last entry holds."""
-
-    graphs: list[Any] = field(default_factory=list)
-    ipus: list[int] = field(default_factory=list)
-    tile_sets: list[str] = field(default_factory=list)
-    names: list[tuple[Any, str]] = field(default_factory=list)  # with the graph they were opened in
-    sequences: list[Any] = field(default_factory=list)
-    stages: list[int] = field(default_factory=list)  # of pipelines
-
-
-CONTEXT = Context()
+# Stacks of what this thread has opened; the last entry counts.
+GRAPHS: ContextVar[tuple[Any, ...]] = ContextVar("graphs", default=())
+IPUS: ContextVar[tuple[int, ...]] = ContextVar("ipus", default=())
+TILE_SETS: ContextVar[tuple[str, ...]] = ContextVar("tile_sets", default=())
+# Names, with the graph they were opened in.
+NAMES: ContextVar[tuple[tuple[Any, str], ...]] = ContextVar("names", default=())
+SEQUENCES: ContextVar[tuple[Any, ...]] = ContextVar("sequences", default=())
+STAGES: ContextVar[tuple[int, ...]] = ContextVar("pipeline_stages", default=())
 
 
 def get_current_graph() -> Any:
     """The graph that operations are added to."""
-    if not CONTEXT.graphs:
+    graphs = GRAPHS.get()
+    if not graphs:
         raise RuntimeError(
             "There is no current graph. Use a graph as a context: `with ir.main_graph:`"
         )
-    return CONTEXT.graphs[-1]
+    return graphs[-1]
 
 
 def get_main_graph() -> Any:
@@ -58,51 +56,47 @@ get_ir = gir
 @contextmanager
 def ipu(ipu: int) -> Iterator[None]:
     """Operations made inside run on this chip of their replica."""
-    CONTEXT.ipus.append(int(ipu))
-    try:
+    with pushed(IPUS, int(ipu)):
         yield
-    finally:
-        CONTEXT.ipus.pop()
 
 
 @contextmanager
 def io_tiles() -> Iterator[None]:
     """Operations made inside run on tiles that are set apart for transfers."""
-    CONTEXT.tile_sets.append(IO)
-    try:
+    with pushed(TILE_SETS, IO):
         yield
-    finally:
-        CONTEXT.tile_sets.pop()
 
 
 @contextmanager
 def name_scope(name: str) -> Iterator[None]:
     """Names of tensors made inside begin with `name/`."""
-    CONTEXT.names.append((get_current_graph(), name))
-    try:
+    with pushed(NAMES, (get_current_graph(), name)):
         yield
-    finally:
-        CONTEXT.names.pop()
 
 
 @contextmanager
 def pipeline_stage(stage: int) -> Iterator[None]:
     """Operations made inside belong to a stage of a pipeline."""
-    CONTEXT.stages.append(int(stage))
-    try:
+    with pushed(STAGES, int(stage)):
         yield
-    finally:
-        CONTEXT.stages.pop()
 
 
 def current_ipu() -> int:
-    return CONTEXT.ipus[-1] if CONTEXT.ipus else 0
+    ipus = IPUS.get()
+    return ipus[-1] if ipus else 0
 
 
 def current_tile_set() -> str:
-    return CONTEXT.tile_sets[-1] if CONTEXT.tile_sets else COMPUTE
+    tile_sets = TILE_SETS.get()
+    return tile_sets[-1] if tile_sets else COMPUTE
+
+
+def current_stage() -> int | None:
+    """The stage of a pipeline that is open."""
+    stages = STAGES.get()
+    return stages[-1] if stages else None
 
 
 def current_scope(graph: Any) -> str:
     """The names open in a graph, joined."""
-    return "/".join(name for owner, name in CONTEXT.names if owner is graph)
+    return "/".join(name for owner, name in NAMES.get() if owner is graph)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tremula.base.errors import suggest
-from tremula.frontends.popxl.core.context import CONTEXT
+from tremula.frontends.popxl.core.context import GRAPHS, NAMES
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.registry import VIEWS
 from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
@@ -171,7 +171,7 @@ class Graph:
 
     def _unique_name(self, name: str) -> str:
         """A name that no tensor of the graph has, the open scopes before it."""
-        for owner, scope in reversed(CONTEXT.names):
+        for owner, scope in reversed(NAMES.get()):
             if owner is self:
                 name = f"{scope}/{name}"
         count = self._name_counts.get(name)
@@ -200,15 +200,16 @@ class Graph:
         del self._hooks[handle]
 
     def __enter__(self) -> "Graph":
-        if CONTEXT.graphs and CONTEXT.graphs[-1].ir is not self.ir:
+        graphs = GRAPHS.get()
+        if graphs and graphs[-1].ir is not self.ir:
             raise RuntimeError(
                 f"Graph {self._id or 'main'} belongs to another Ir than the graph that is open"
             )
-        CONTEXT.graphs.append(self)
+        GRAPHS.set((*graphs, self))
         return self
 
     def __exit__(self, *_error: object) -> None:
-        CONTEXT.graphs.pop()
+        GRAPHS.set(GRAPHS.get()[:-1])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):

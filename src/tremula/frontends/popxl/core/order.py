@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from tremula.frontends.popxl.core.context import CONTEXT
+from tremula.base.context_values import pushed
+from tremula.frontends.popxl.core.context import SEQUENCES
 from tremula.frontends.popxl.core.op import Op
 
 
@@ -36,17 +37,17 @@ def in_sequence(enabled: bool | Literal["pass"] = True) -> Iterator[None]:
     around = _enclosing()
     if around is not None and around.mode is True:
         block.last = {graph: list(ops) for graph, ops in around.last.items()}
-    CONTEXT.sequences.append(block)
     try:
-        yield
+        with pushed(SEQUENCES, block):
+            yield
     finally:
-        CONTEXT.sequences.pop()
         if around is not None:
             _close(block, around)
 
 
 def _enclosing() -> _Sequence | None:
-    return CONTEXT.sequences[-1] if CONTEXT.sequences else None
+    sequences = SEQUENCES.get()
+    return sequences[-1] if sequences else None
 
 
 def _close(block: _Sequence, around: _Sequence) -> None:

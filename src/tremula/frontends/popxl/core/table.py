@@ -16,8 +16,8 @@ import torch
 
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popxl.core.context import (
-    CONTEXT,
     current_ipu,
+    current_stage,
     current_tile_set,
     get_current_graph,
 )
@@ -146,7 +146,7 @@ def record(
     check_in_graph(graph, row.name or row.kind, inputs)
     op = Op(graph, row, inputs, layout, attributes, graphs)
     op.ipu, op.tile_set = current_ipu(), current_tile_set()
-    op.stage = CONTEXT.stages[-1] if CONTEXT.stages else None
+    op.stage = current_stage()
     if specs is None:
         specs = infer(op)
     if row.same:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tremula.ir.host.passes.random_masks import can_draw_first, draw_first, is_mask, without_draws
-from tremula.ir.host.programs.compile_isolation import others_undisturbed
+from tremula.ir.host.programs.compile_isolation import isolate_compiling_thread
 from tremula.ir.host.programs.cuda_graph import (
     CudaGraphProgram,
     Give,
@@ -121,7 +121,7 @@ class FastestProgram(_DrawingFirst):
 
     def _compile_rival(self, held: DeviceState, inputs: MicroBatches) -> None:
         try:
-            quietly = others_undisturbed()
+            quietly = isolate_compiling_thread()
             with torch.cuda.device(self.device), _frequent_switches(), quietly:
                 rival = self._make_rival()
                 if self.is_random:  # running would draw from the generator that calls draw from
