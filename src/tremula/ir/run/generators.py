@@ -1,6 +1,7 @@
 """The random numbers of a compiled model: drawn from its own generators, not the script's."""
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
@@ -58,6 +59,9 @@ def restore(random: DeviceRandom, state: list[int]) -> None:
     random.set_words(state[1:])
 
 
+_GENERATORS = threading.RLock()  # PyTorch's are of the process: one model draws at a time
+
+
 class HostRandom:
     """PyTorch's generators of the host and, if the model runs there, of the GPU."""
 
@@ -78,13 +82,14 @@ class HostRandom:
         if not self._is_used:
             yield
             return
-        before = [_get(device) for device in self._devices]
-        self._set_all(self._states)
-        try:
-            yield
-        finally:
-            self._states = [_get(device) for device in self._devices]
-            self._set_all(before)
+        with _GENERATORS:
+            before = [_get(device) for device in self._devices]
+            self._set_all(self._states)
+            try:
+                yield
+            finally:
+                self._states = [_get(device) for device in self._devices]
+                self._set_all(before)
 
     def words(self) -> list[int]:
         return [int(word) for state in self._states for word in state.view(torch.int64)]
