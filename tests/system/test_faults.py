@@ -70,7 +70,7 @@ def test_poptorch_raises_its_own(admin, monkeypatch, tmp_path):
         ):
             other(x)
         admin.post("faults", kind="parity", cluster="cl0", a=0)
-        model._attachment._held._device.lease.beat()
+        model._attachment._lease._device.lease.beat()
         with pytest.raises(poptorch.RecoverableError) as raised:
             model(x)
         assert raised.value.recovery_action == "IPU_RESET"
@@ -80,7 +80,7 @@ def test_poptorch_raises_its_own(admin, monkeypatch, tmp_path):
         model.attachToDevice()
         model(x)
         admin.post("faults", kind="agent", cluster="cl0", a=0)
-        model._attachment._held._device.lease.beat()
+        model._attachment._lease._device.lease.beat()
         with pytest.raises(poptorch.UnrecoverableError):
             model(x)
         model.detachFromDevice()

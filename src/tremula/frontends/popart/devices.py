@@ -3,8 +3,8 @@
 import itertools
 import random
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from tremula.base.errors import suggest
 from tremula.frontends.popart.enums import (
@@ -14,15 +14,15 @@ from tremula.frontends.popart.enums import (
     SyncPattern,
 )
 from tremula.frontends.popart.exceptions import popart_errors, popart_exception
-from tremula.frontends.shared.device_lease import HeldDevice, hold
+from tremula.frontends.shared.device_lease import LeasedDevice
 from tremula.ir.settings import host_settings
 from tremula.poplar.target import IPUModel
 
-if TYPE_CHECKING:  # loads slowly
+if TYPE_CHECKING:  # importing the tile compiler is slow
     from tremula.ir.run.tile_program import TileProgram
 
 MAX_IPUS = 1024  # more than any machine had
-# What `ipuVersion` says, and the chip it means.
+# The chip that a value of `ipuVersion` means.
 _CHIPS = {"ipu1": "ipu1", "ipu2": "ipu2", "ipu21": "ipu21"}
 _OPTIONS = """
     numIPUs tilesPerIPU ipuVersion compileIPUCode numWorkerContexts syncPattern topology
@@ -48,7 +48,7 @@ class DeviceInfo:
         self._type, self._n_ipus, self._id, self._connection = type, n_ipus, id, connection
         self.chip = chip or host_settings().chip
         self._tiles = tiles_per_ipu
-        self._held: HeldDevice | None = None
+        self._lease = LeasedDevice()
         self._is_attached = connection is DeviceConnectionType.Always
 
     @property
@@ -78,12 +78,12 @@ class DeviceInfo:
 
     @property
     def tilesPerIpu(self) -> int:
-        """The same under another name."""
+        """Another spelling of `tilesPerIPU`."""
         return self.tilesPerIPU
 
     @property
     def n_tiles(self) -> int:
-        """How many tiles of a chip were asked for; 0: all."""
+        """The requested tiles of a chip; 0: all."""
         return self._tiles
 
     @property
@@ -103,33 +103,31 @@ class DeviceInfo:
 
     @property
     def isAttached(self) -> bool:
-        """Whether somebody holds the device."""
+        """Whether a program uses the device."""
         return self._is_attached
 
     def attach(self) -> bool:
         """Take the device."""
         if self._connection is DeviceConnectionType.Never:
             raise popart_exception("An offline device cannot be attached: it only compiles")
-        if self._type is DeviceType.Ipu and self._held is None:
+        if self._type is DeviceType.Ipu:
             with popart_errors():
-                self._held = hold(self._n_ipus)
+                self._lease.acquire(self._n_ipus)
         self._is_attached = True
         return True
 
     def running(self, tiles: "TileProgram | None") -> AbstractContextManager[None]:
         """Around a step of a session."""
-        return nullcontext() if self._held is None else self._held.running(tiles)
+        return self._lease.running(tiles)
 
     def tryAttachUntilTimeout(self) -> bool:
-        """The same, once: nobody waits for a device that others hold."""
+        """Take the device at once; a device in use is not waited for."""
         return self.attach()
 
     def detach(self) -> None:
-        """Leave the device."""
+        """Return the device."""
         self._is_attached = False
-        if self._held is not None:
-            self._held.release()
-            self._held = None
+        self._lease.release()
 
     def __enter__(self) -> "DeviceInfo":
         return self
@@ -142,15 +140,15 @@ class DeviceInfo:
         return f"DeviceInfo({self._type.name}, {self._n_ipus} × {self.chip}{tiles}, id {self._id})"
 
 
-def _taken(device: DeviceInfo) -> DeviceInfo:
-    """A device that is attached from the start, if it is one of those."""
+def _attached(device: DeviceInfo) -> DeviceInfo:
+    """The device, attached at once unless its connection type says otherwise."""
     if device.connectionType is DeviceConnectionType.Always:
         device.attach()
     return device
 
 
 class DeviceManager:
-    """Makes devices. All exist everywhere: chips are modelled, and CPU and IPU run on the host."""
+    """Makes devices. Each is always available: chips are modelled, CPU and IPU run on the host."""
 
     _ids = itertools.count()
 
@@ -158,22 +156,22 @@ class DeviceManager:
         """This computer."""
         return DeviceInfo(DeviceType.Cpu)
 
-    def createIpuModelDevice(self, options: Mapping[str, Any] | None = None) -> DeviceInfo:
+    def createIpuModelDevice(self, options: Mapping[str, object] | None = None) -> DeviceInfo:
         """Chips that compute every vertex: `{"numIPUs": 2, "tilesPerIPU": 16}`."""
         return self._modelled(DeviceType.IpuModel, options)
 
-    def createSimDevice(self, options: Mapping[str, Any] | None = None) -> DeviceInfo:
-        """The same as the IPU model."""
+    def createSimDevice(self, options: Mapping[str, object] | None = None) -> DeviceInfo:
+        """Another name for an IPU model."""
         return self._modelled(DeviceType.Sim, options)
 
-    def createOfflineIPUDevice(self, opts: Mapping[str, Any] | None = None) -> DeviceInfo:
+    def createOfflineIPUDevice(self, opts: Mapping[str, object] | None = None) -> DeviceInfo:
         """Chips to compile for, which run nothing."""
         result = self._modelled(DeviceType.OfflineIpu, opts)
         result._connection, result._is_attached = DeviceConnectionType.Never, False
         return result
 
     def createOfflineIpuFromDeviceInfo(self, deviceInfo: DeviceInfo) -> DeviceInfo:
-        """Chips like another device's, to compile for."""
+        """Chips like those of another device, to compile for."""
         options = {"numIPUs": deviceInfo.numIpus, "tilesPerIPU": deviceInfo.n_tiles}
         result = self.createOfflineIPUDevice(options)
         result.chip = deviceInfo.chip
@@ -187,15 +185,15 @@ class DeviceManager:
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
         selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
     ) -> DeviceInfo:
-        """Chips as a machine has them: the host computes, the tile program is costed."""
+        """Chips of a machine: the host computes, and the tile program is costed."""
         is_random = selectionCriterion is DeviceSelectionCriterion.Random
         id = random.randrange(MAX_IPUS) if is_random else next(self._ids)
-        return _taken(
+        return _attached(
             DeviceInfo(DeviceType.Ipu, numIpus, tilesPerIpu, id=id, connection=connectionType)
         )
 
     def tryAcquireAvailableDevice(self, *args, **kwargs) -> DeviceInfo | None:
-        """The same; None if there were none."""
+        """Like `acquireAvailableDevice`; there is always a device, so never None."""
         return self.acquireAvailableDevice(*args, **kwargs)
 
     def acquireDeviceById(
@@ -205,10 +203,10 @@ class DeviceManager:
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
     ) -> DeviceInfo:
         """The chip with a number."""
-        return _taken(DeviceInfo(DeviceType.Ipu, 1, id=id, connection=connectionType))
+        return _attached(DeviceInfo(DeviceType.Ipu, 1, id=id, connection=connectionType))
 
     def tryAcquireDeviceById(self, *args, **kwargs) -> DeviceInfo | None:
-        """The same; None if there were none."""
+        """Like `acquireDeviceById`; there is always a device, so never None."""
         return self.acquireDeviceById(*args, **kwargs)
 
     def enumerateDevices(
@@ -219,24 +217,31 @@ class DeviceManager:
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
         tilesPerIPU: int = 0,
     ) -> list[DeviceInfo]:
-        """Devices of a kind that could be taken: one."""
+        """Devices of a kind that are available: one."""
         return [DeviceInfo(deviceType, numIpus, tilesPerIPU, connection=connectionType)]
 
     def setOnDemandAttachTimeout(self, attachTimeout: int) -> None:
-        """How long to wait for a device that others hold; here nobody does."""
+        """Has no effect: a device in use is not waited for."""
 
-    def _modelled(self, kind: DeviceType, options: Mapping[str, Any] | None) -> DeviceInfo:
-        given = dict(options or {})
-        for name in given:
+    def _modelled(self, kind: DeviceType, options: Mapping[str, object] | None) -> DeviceInfo:
+        chosen = dict(options or {})
+        for name in chosen:
             if name not in _OPTIONS:
                 raise popart_exception(f"Unknown device option {name!r}: {suggest(name, _OPTIONS)}")
-        version = str(given.get("ipuVersion", ""))
+        version = str(chosen.get("ipuVersion", ""))
         if version and version not in _CHIPS:
             raise popart_exception(f"ipuVersion {version!r}: {suggest(version, _CHIPS)}")
         return DeviceInfo(
             kind,
-            int(given.get("numIPUs", 1)),
-            int(given.get("tilesPerIPU", 0)),
+            _whole(chosen, "numIPUs", 1),
+            _whole(chosen, "tilesPerIPU", 0),
             chip=_CHIPS.get(version, ""),
             id=next(self._ids),
         )
+
+
+def _whole(options: Mapping[str, object], name: str, default: int) -> int:
+    value = options.get(name, default)
+    if not isinstance(value, int | str):
+        raise popart_exception(f"{name} is a whole number, got {value!r}")
+    return int(value)

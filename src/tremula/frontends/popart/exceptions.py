@@ -1,9 +1,9 @@
-"""The exceptions of PopART, and what becomes of errors of the compiler and the machine."""
+"""The exceptions of PopART, and how errors of the compiler and the machine become them."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from tremula.base.errors import GraphMemoryAllocationError, PoplarError
+from tremula.frontends.shared.errors import translated_errors
 
 
 class popart_exception(PoplarError):
@@ -11,7 +11,7 @@ class popart_exception(PoplarError):
 
 
 class popart_internal_exception(popart_exception):
-    """A mistake of PopART's own."""
+    """A defect of PopART itself."""
 
 
 class popart_runtime_error(popart_exception):
@@ -19,11 +19,11 @@ class popart_runtime_error(popart_exception):
 
 
 class poplibs_exception(PoplarError):
-    """An operation of PopLibs refused its operands."""
+    """An operation of PopLibs rejected its operands."""
 
 
 class poplar_exception(PoplarError):
-    """The compiler of tile programs refused a graph."""
+    """The compiler of tile programs rejected a graph."""
 
 
 class poplar_runtime_error(poplar_exception):
@@ -36,24 +36,22 @@ class OutOfMemoryException(popart_exception):
     error: GraphMemoryAllocationError | None = None
 
     def getSummaryReport(self) -> str:
-        """Which memory is needed, tile by tile."""
+        """The memory that each tile needs."""
         return str(self.error.report or self.error) if self.error is not None else str(self)
 
     def getProfilePath(self) -> str:
-        """The file of the report, or "" if none was asked for."""
+        """The file of the report, or "" if none was requested."""
         return ""
 
 
-@contextmanager
-def popart_errors() -> Iterator[None]:
-    """Inside, errors of layers above become PopART's, caused by them."""
-    try:
-        yield
-    except popart_exception:
-        raise
-    except GraphMemoryAllocationError as error:
-        raised = OutOfMemoryException(error.what, source=error.source, hint=error.hint)
-        raised.error = error
-        raise raised from error
-    except PoplarError as error:
-        raise popart_exception(error.what, source=error.source, hint=error.hint) from error
+def popart_errors() -> AbstractContextManager[None]:
+    """Inside, errors of the compiler and the machine become PopART's, caused by them."""
+    return translated_errors(popart_exception, _translate)
+
+
+def _translate(error: PoplarError) -> popart_exception:
+    if not isinstance(error, GraphMemoryAllocationError):
+        return popart_exception(error.what, source=error.source, hint=error.hint)
+    result = OutOfMemoryException(error.what, source=error.source, hint=error.hint)
+    result.error = error
+    return result

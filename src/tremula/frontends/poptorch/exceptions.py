@@ -1,7 +1,6 @@
 """The exceptions of PopTorch: one for what a user can fix, two for a machine that failed."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import NoReturn
 
@@ -12,6 +11,7 @@ from tremula.base.errors import (
     UnrecoverableRuntimeError,
     poplar_name,
 )
+from tremula.frontends.shared.errors import translated_errors
 
 PYTHON_ERROR = "poptorch_py_error"
 
@@ -64,26 +64,24 @@ _HINTS: dict[type[PoplarError], str] = {
 }
 
 
-@contextmanager
-def poptorch_errors() -> Iterator[None]:
+def poptorch_errors() -> AbstractContextManager[None]:
     """Inside, errors of the compiler or the machine become PopTorch's `Error`, caused by them.
 
     Its type is Poplar's name for it: 'poplar_graph_memory_allocation_error'. A machine that failed
     is a `RecoverableError` or an `UnrecoverableError`.
     """
-    try:
-        yield
-    except Error:
-        raise
-    except PoplarError as error:
-        is_poplars = type(error).__module__ == PoplarError.__module__
-        kind = f"poplar_{poplar_name(type(error))}" if is_poplars else PYTHON_ERROR
-        message = str(PoplarError(error.what, source=error.source))
-        if isinstance(error, RecoverableRuntimeError):
-            raise RecoverableError(kind, message, "", error.recovery_action) from error
-        if isinstance(error, UnrecoverableRuntimeError):
-            raise UnrecoverableError(kind, message, hint=error.hint) from error
-        raise Error(kind, message, hint=_HINTS.get(type(error), error.hint)) from error
+    return translated_errors(Error, _translate)
+
+
+def _translate(error: PoplarError) -> Error:
+    is_poplars = type(error).__module__ == PoplarError.__module__
+    kind = f"poplar_{poplar_name(type(error))}" if is_poplars else PYTHON_ERROR
+    message = str(PoplarError(error.what, source=error.source))
+    if isinstance(error, RecoverableRuntimeError):
+        return RecoverableError(kind, message, "", error.recovery_action)
+    if isinstance(error, UnrecoverableRuntimeError):
+        return UnrecoverableError(kind, message, hint=error.hint)
+    return Error(kind, message, hint=_HINTS.get(type(error), error.hint))
 
 
 class TestErrorType(Enum):
@@ -114,7 +112,7 @@ _TEST_ERRORS = {
 
 
 def throw_test_error(kind: TestErrorType) -> NoReturn:
-    """Raise an error of the kind asked for, as a failing machine would."""
+    """Raise an error of a kind, as a failing machine would."""
     type, message = _TEST_ERRORS[kind]
     location = "  [0] throwTestError::bottomLevel\n  [1] throwTestError::topLevel"
     if kind is TestErrorType.PoplarRecoverableFullReset:

@@ -1,14 +1,14 @@
-"""Devices of a partition for models: taken when a model attaches, given back when it leaves.
+"""Devices of a partition for models: leased when a model attaches, returned when it detaches.
 
-Without a partition in the environment nothing is held, and nothing is loaded.
+Without a partition in the environment nothing is leased, and nothing is imported.
 """
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the tile side loads slowly, and models on this computer need none of it
+if TYPE_CHECKING:  # importing the tile compiler is slow, and models on this computer do not need it
     from tremula.ir.run.tile_program import TileProgram
     from tremula.poplar.partition import DeviceLoad
     from tremula.poplar.target import Device
@@ -16,32 +16,56 @@ if TYPE_CHECKING:  # the tile side loads slowly, and models on this computer nee
 _VARIABLES = ("IPUOF_CONFIG_PATH", "IPUOF_VIPU_API_PARTITION_ID")
 
 
-class HeldDevice:
-    """A device of a partition that a model holds."""
+class LeasedDevice:
+    """The device of a partition that a model uses; without a partition, no device."""
 
-    def __init__(self, device: "Device"):
-        self._device, self._n_calls = device, 0
-        self._of_call: DeviceLoad | None = None
+    def __init__(self) -> None:
+        self._device: Device | None = None
+        self._n_calls = 0
+        self._load_of_call: DeviceLoad | None = None
+
+    def acquire(self, n_ipus: int, id: int | None = None) -> None:
+        """Lease a device of the partition that the environment names, unless one is leased."""
+        if self._device is None and any(map(os.environ.get, _VARIABLES)):
+            self._device, self._n_calls, self._load_of_call = _acquired(n_ipus, id), 0, None
+
+    def running(self, tiles: "TileProgram | None") -> AbstractContextManager[None]:
+        """Around a call of the model: the device is busy, and faults of the machine are raised."""
+        return nullcontext() if self._device is None else self._reported_call(self._device, tiles)
 
     @contextmanager
-    def running(self, tiles: "TileProgram | None") -> Iterator[None]:
-        """Around a call of the model: the device is busy, and faults of the machine are raised."""
-        lease = self._device.lease
-        assert lease is not None, "devices of partitions are held by leases"
+    def _reported_call(self, device: "Device", tiles: "TileProgram | None") -> Iterator[None]:
+        lease = device.lease
+        assert lease is not None, "devices of partitions have leases"
         with lease.running():
             yield
         self._n_calls += 1
-        if self._of_call is None:
-            self._of_call = load_of_call(tiles)
-        if self._of_call is not None:
-            lease.report(self, self._of_call.times(self._n_calls))
+        if self._load_of_call is None:
+            self._load_of_call = load_of_call(tiles)
+        if self._load_of_call is not None:
+            lease.report(self, self._load_of_call.times(self._n_calls))
 
     def release(self) -> None:
-        self._device.detach()
+        """Return the device, if one is leased."""
+        if self._device is not None:
+            self._device.detach()
+            self._device = None
+
+
+def _acquired(n_ipus: int, id: int | None) -> "Device":
+    from tremula.poplar.target import DeviceManager
+
+    manager = DeviceManager()
+    if id is None:
+        return manager.acquire_available_device(n_ipus)
+    device = manager.get_device(id)
+    if not device.attach():
+        raise manager.held_by_others([device])
+    return device
 
 
 def load_of_call(tiles: "TileProgram | None") -> "DeviceLoad | None":
-    """What a call takes by the model's tile program; None until something has compiled that."""
+    """The load of one call by the model's tile program; None until that is compiled."""
     if tiles is None or tiles.stored is None:
         return None
     from tremula.base.errors import PoplarError
@@ -49,20 +73,5 @@ def load_of_call(tiles: "TileProgram | None") -> "DeviceLoad | None":
 
     try:
         return forecast_load(tiles.stored.executable)
-    except PoplarError:  # its path depends on data: no forecast
+    except PoplarError:  # cycles depend on data: no forecast
         return None
-
-
-def hold(n_ipus: int, id: int | None = None) -> HeldDevice | None:
-    """Take a device of the partition that the environment names; None if it names none."""
-    if not any(map(os.environ.get, _VARIABLES)):
-        return None
-    from tremula.poplar.target import DeviceManager
-
-    manager = DeviceManager()
-    if id is None:
-        return HeldDevice(manager.acquire_available_device(n_ipus))
-    device = manager.get_device(id)
-    if not device.attach():
-        raise manager.held_by_others([device])
-    return HeldDevice(device)

@@ -1,14 +1,14 @@
 """Whether a compiled model holds its device, and which model holds which device."""
 
 import weakref
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from tremula.frontends.poptorch.enums import ConnectionType
 from tremula.frontends.poptorch.exceptions import createPoptorchError, poptorch_errors
 from tremula.frontends.poptorch.executor.placement import uses_ipu_model
 from tremula.frontends.poptorch.options.options import Options
-from tremula.frontends.shared.device_lease import HeldDevice, hold
+from tremula.frontends.shared.device_lease import LeasedDevice
 
 if TYPE_CHECKING:  # loads slowly
     from tremula.ir.run.tile_program import TileProgram
@@ -22,7 +22,7 @@ class Attachment:
 
     def __init__(self, options: Options):
         self.is_modelled = uses_ipu_model(options)
-        self._held: HeldDevice | None = None
+        self._lease = LeasedDevice()
         self.kind = ConnectionType(options.connection_type)
         self._ipu_id: int | None = options.ipu_id if options.exists("ipu_id") else None
         self.is_attached = False
@@ -45,7 +45,7 @@ class Attachment:
         )
 
     def attach(self, n_ipus: int = 1) -> None:
-        """Take the device; on a partition, one of so many chips that no other program holds."""
+        """Attach to the device; on a partition, to `n_ipus` chips that no other program uses."""
         self.check_online()
         if self.is_attached:
             raise createPoptorchError("Device is already attached")
@@ -59,12 +59,12 @@ class Attachment:
             _holders[self._ipu_id] = self
         if not self.is_modelled:
             with poptorch_errors():
-                self._held = hold(n_ipus, self._ipu_id)
+                self._lease.acquire(n_ipus, self._ipu_id)
         self.is_attached = True
 
     def running(self, tiles: "TileProgram | None") -> AbstractContextManager[None]:
         """Around a call of the model."""
-        return nullcontext() if self._held is None else self._held.running(tiles)
+        return self._lease.running(tiles)
 
     def detach(self) -> None:
         """Leave the device to others."""
@@ -74,9 +74,7 @@ class Attachment:
 
     def release(self) -> None:
         self.is_attached = False
-        if self._held is not None:
-            self._held.release()
-            self._held = None
+        self._lease.release()
         if self._ipu_id is not None and _holders.get(self._ipu_id) is self:
             del _holders[self._ipu_id]
 
