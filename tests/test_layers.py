@@ -92,22 +92,7 @@ def test_an_upward_import_is_caught():
 
 # -- rooms inside packages -------------------------------------------------------------------------
 
-# Imports that go down the order on purpose: (importer, imported), with the reason.
-DOWNWARDS = {
-    # A report shows itself in notebooks; nothing else of reading needs the analysis.
-    ("tremula.vision.report.reader", "tremula.vision.analysis.notebook"),
-}
-# Modules that name each other's types in annotations: parts of one idea, each in a file.
-TYPING_CIRCLES = {
-    frozenset(f"tremula.{name}" for name in group.split())
-    for group in (
-        "poplar.tensors.tensor poplar.tensors.checks",
-        "poplar.programs poplar.streams",
-    )
-}
-
-
-# Folders whose rooms stand side by side: no row lists them, and none imports another.
+# Folders whose sub-folders are independent: no row lists them, and none imports another.
 SIDE_BY_SIDE = ("tremula.garden.applications",)
 
 
@@ -155,13 +140,6 @@ def import_graph(*, typing: bool) -> dict[str, frozenset[str]]:
     return {
         name: frozenset(imports_of(tree_of(path), modules, typing=typing))
         for name, path in modules.items()
-    }
-
-
-def without_exceptions(graph: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:
-    return {
-        name: frozenset(other for other in others if (name, other) not in DOWNWARDS)
-        for name, others in graph.items()
     }
 
 
@@ -217,7 +195,7 @@ def test_rooms_import_from_rooms_before_them():
                 if not (name.startswith(prefix) and other.startswith(prefix)):
                     continue
                 own, used = (n[len(prefix) :].split(".")[0] for n in (name, other))
-                if own not in position or used not in position or (name, other) in DOWNWARDS:
+                if own not in position or used not in position:
                     continue
                 if position[used] > position[own]:
                     broken.append(f"{name} imports {other}: `{used}` comes after `{own}`")
@@ -237,14 +215,13 @@ def test_rooms_side_by_side_know_nothing_of_each_other():
 
 def test_no_two_modules_import_each_other():
     """There is no circle of imports, those inside functions included."""
-    assert not circles(without_exceptions(import_graph(typing=False)))
+    assert not circles(import_graph(typing=False))
 
 
-def test_circles_of_types_are_few_and_listed():
-    """Modules that need each other only for annotations stand in the list above."""
-    runtime, typing = without_exceptions(import_graph(typing=False)), import_graph(typing=True)
-    both = {name: runtime[name] | typing[name] for name in runtime}
-    assert {frozenset(group) for group in circles(both)} <= TYPING_CIRCLES
+def test_no_two_modules_name_each_other_in_annotations():
+    """There is no circle of imports either if those for type checkers are counted."""
+    runtime, typing = import_graph(typing=False), import_graph(typing=True)
+    assert not circles({name: runtime[name] | typing[name] for name in runtime})
 
 
 def test_folders_are_small():

@@ -60,6 +60,7 @@ from tremula.poplar.programs import (
     CrossReplicaCopy,
     ErrorProgram,
     Execute,
+    Function,
     If,
     Loop,
     PrintTensor,
@@ -74,13 +75,7 @@ from tremula.poplar.programs import (
     Waits,
     WriteUndef,
 )
-from tremula.poplar.streams import (
-    DataStream,
-    Function,
-    HostFunction,
-    RemoteBuffer,
-    ReplicatedStreamMode,
-)
+from tremula.poplar.streams import DataStream, HostFunction, RemoteBuffer, ReplicatedStreamMode
 from tremula.poplar.target import Device, DeviceManager, IPUModel, Target, TargetType
 from tremula.poplar.tensors.structure import (
     TensorRearranger,

@@ -9,8 +9,7 @@ from typing import TextIO
 import numpy as np
 
 from tremula.codelets.spec import Direction
-from tremula.poplar.programs import Execute, Program, Switch
-from tremula.poplar.streams import Function
+from tremula.poplar.programs import Execute, Function, Program, Switch
 from tremula.poplar.tensors.variables import VariableTable
 from tremula.poplar.vertices.columns import EdgeColumn, FrozenTable
 from tremula.poplar.vertices.compute_set import ComputeSet

@@ -13,16 +13,12 @@ from tremula.base.errors import (
     GraphConnectionError,
     GraphReplicationError,
     InvalidTileMapping,
-    OverflowInField,
     StreamConnectionError,
-    TensorCreationError,
-    TensorMetadataError,
-    TypeMismatch,
     UnknownVertexType,
     suggest,
 )
 from tremula.base.source import user_source
-from tremula.base.types import QUARTER, QUARTER_METADATA, UNSIGNED_INT, Type, as_type
+from tremula.base.types import UNSIGNED_INT, Type, as_type
 from tremula.codelets import codelet_of
 from tremula.codelets.spec import Codelet, FieldKind
 from tremula.hardware import Chip
@@ -39,26 +35,24 @@ from tremula.poplar.mapping import (
     mapping_of,
     target_of_tiles,
 )
-from tremula.poplar.programs import Program
+from tremula.poplar.programs import Function, FunctionBuffer, Program
 from tremula.poplar.streams import (
     DataStream,
-    Function,
-    FunctionBuffer,
     HostFunction,
     HostHandles,
     RemoteBuffer,
     ReplicatedStreamMode,
+    claim,
 )
 from tremula.poplar.target import Device, Target
+from tremula.poplar.tensors.initial_values import check_metadata, checked_shape, initial_values
 from tremula.poplar.tensors.tensor import Tensor, variable_tensor
 from tremula.poplar.tensors.tile_map import TileLists, TileMapLog, TileMapping, linear_intervals
 from tremula.poplar.tensors.variables import VariableTable
-from tremula.poplar.vertices.bulk import Ragged, bulk_edge
+from tremula.poplar.vertices.bulk import bulk_edge
 from tremula.poplar.vertices.compute_set import ComputeSet, FieldRef, VertexRef
 from tremula.poplar.vertices.table import (
     VertexTableBuilder,
-    checked_ragged_state,
-    checked_state,
 )
 
 GraphLike = Target | Device
@@ -119,16 +113,16 @@ class Graph:
         self,
         type: Type | str,
         shape: Sequence[int],
-        *given: "str | VariableMappingMethod | Tensor",
+        *args: "str | VariableMappingMethod | Tensor",
         name: str = "",
         mapping: "str | int | VariableMappingMethod | None" = None,
         metadata: Tensor | None = None,
     ) -> Tensor:
         """A new variable, row-major. `mapping`: None, "linear", or the tile that holds it all.
 
-        `given`: its name, and as in Poplar before that a mapping method or a metadata tensor.
+        `args`: its name, and as in Poplar before that a mapping method or a metadata tensor.
         """
-        for one in given:
+        for one in args:
             if isinstance(one, VariableMappingMethod):
                 mapping = one
             elif isinstance(one, Tensor):
@@ -164,7 +158,7 @@ class Graph:
         mapping: "str | int | None" = 0,
         metadata: Tensor | None = None,
     ) -> Tensor:
-        """A constant; one scalar fills the shape. Mapped to tile 0 unless told otherwise."""
+        """A constant; one scalar fills the shape. Mapped to tile 0 by default."""
         type = as_type(type)
         tensor = self._add(type, shape, name or "constant", metadata, is_constant=True)
         self._set_tensor_values(tensor, value)
@@ -179,35 +173,16 @@ class Graph:
         metadata: Tensor | None,
         is_constant: bool,
     ) -> Tensor:
-        is_shape = isinstance(shape, Iterable)
-        shape = tuple(int(s) for s in shape) if is_shape else (shape,)
-        if not is_shape or any(s < 0 for s in shape):
-            raise TensorCreationError(
-                f"variable {name!r} cannot have shape {list(shape) if is_shape else shape[0]}.",
-                source=user_source(),
-                hint="use a list of sizes of 0 or more",
-            )
-        self._check_metadata(type, name, metadata)
+        shape = checked_shape(name, shape)
+        check_metadata(type, name, metadata)
         variables = self.state.variables
         variable = variables.add(name, type, shape, user_source(), is_constant)
         if metadata is not None:
             variables.metadata_of[variable] = metadata.variable_ids()[0]
         return variable_tensor(variables, variable)
 
-    def _check_metadata(self, type: Type, name: str, metadata: Tensor | None) -> None:
-        is_scalar = metadata is None or metadata.n_elems == 1
-        is_metadata = metadata is None or metadata.type == QUARTER_METADATA
-        if (type == QUARTER) == (metadata is not None) and is_scalar and is_metadata:
-            return
-        raise TensorMetadataError(
-            f"variable {name!r} of type {type} "
-            + ("needs a metadata tensor." if type == QUARTER else "cannot have metadata."),
-            source=user_source(),
-            hint="give metadata=, a QUARTER_METADATA scalar, to QUARTER variables only",
-        )
-
     def clone(
-        self, tensor: Tensor | Type, *given: Tensor | str, name: str = "",
+        self, tensor: Tensor | Type, *args: Tensor | str, name: str = "",
         type: Type | str | None = None,
     ) -> Tensor:  # fmt: skip
         """A new variable with the same shape and the same tile mapping, element by element.
@@ -215,9 +190,9 @@ class Graph:
         `clone(tensor, name)`, or in Poplar's order `clone(type, tensor, name)`.
         """
         if isinstance(tensor, Type):
-            (tensor, *given), type = given, tensor  # pyright: ignore[reportAssignmentType]
-        if given:
-            (name,) = given  # pyright: ignore[reportAssignmentType]
+            (tensor, *args), type = args, tensor  # pyright: ignore[reportAssignmentType]
+        if args:
+            (name,) = args  # pyright: ignore[reportAssignmentType]
         assert isinstance(tensor, Tensor), "what is cloned is a tensor"
         type = tensor.type if type is None else as_type(type)
         copy = self._add(type, tensor.shape, name or "clone", tensor.metadata, is_constant=False)
@@ -241,22 +216,7 @@ class Graph:
             self._set_tensor_values(where, value)
 
     def _set_tensor_values(self, tensor: Tensor, value: object) -> None:
-        values = np.asarray(value)
-        if (
-            values.dtype.kind == "f"
-            and tensor.type.dtype.kind == "u"
-            and not tensor.type.is_floating
-        ):
-            values = np.asarray(values, np.int64)
-        if values.size not in (1, tensor.n_elems):
-            raise TensorCreationError(
-                f"{values.size} values do not fill a tensor of shape {list(tensor.shape)}.",
-                source=user_source(),
-                hint=f"give one value or {tensor.n_elems}",
-            )
-        _check_values(tensor.type, values)
-        flat = np.broadcast_to(values.ravel(), (tensor.n_elems,)).astype(tensor.type.dtype)
-        self.state.initial_parts.append((tensor, flat))
+        self.state.initial_parts.append((tensor, initial_values(tensor, value)))
 
     def add_replication_index_constant(self, name: str = "replicationIndex") -> Tensor:
         """A constant with the index of the replica that reads it."""
@@ -271,10 +231,10 @@ class Graph:
         self, what: str | Path | type | Iterable[str | Path | type], flags: str = ""
     ) -> list[str]:
         """Add C++ codelets (a path, several, or source text) or Vertex classes; their names."""
-        given = [what] if isinstance(what, str | Path | type) else list(what)
-        classes = [w for w in given if isinstance(w, type)]
+        items = [what] if isinstance(what, str | Path | type) else list(what)
+        classes = [w for w in items if isinstance(w, type)]
         added: dict[str, Codelet] = {c.spec.name: c for c in map(codelet_of, classes)}
-        files = [w for w in given if not isinstance(w, type)]
+        files = [w for w in items if not isinstance(w, type)]
         if files:
             from tremula.codelets.cpp import load_cpp_codelets  # few graphs have any
 
@@ -361,9 +321,7 @@ class Graph:
             for field, value in fields.items()
             if field in table.edges
         }  # fmt: skip
-        states = {
-            f: self._bulk_state(table, f, v, n_rows) for f, v in fields.items() if f not in columns
-        }
+        states = {f: table.bulk_state(f, v, n_rows) for f, v in fields.items() if f not in columns}
         first = table.add_rows(self.tiles.to_top(tiles), user_source())
         for field, column in columns.items():
             table.edges[field].blocks.append((first, column))
@@ -386,30 +344,6 @@ class Graph:
         at = np.arange(len(tiles))
         self._map_intervals(constant, at, at + 1, tiles)
         return constant
-
-    def _bulk_state(
-        self, table: VertexTableBuilder, name: str, value: object, n_rows: int
-    ) -> np.ndarray | Ragged:
-        spec = table.field(name)
-        if isinstance(value, Ragged) and spec.kind is FieldKind.STATE_VECTOR:
-            return checked_ragged_state(table.codelet.spec.name, spec, value, n_rows)
-        values = np.asarray(value)
-        per_row = values.ndim - (0 if spec.kind.value == "state" else 1)
-        if per_row not in (0, 1) or (per_row == 1 and len(values) != n_rows):
-            raise TensorCreationError(
-                f"state {table.codelet.spec.name}.{name} of {n_rows} vertices got shape "
-                f"{list(values.shape)}.",
-                source=user_source(),
-                hint="give one value for all, or one per vertex",
-            )
-        flat = values.reshape(-1)
-        is_single = spec.kind is FieldKind.STATE
-        for part in (
-            (flat.min(), flat.max()) if is_single and flat.size else (flat,) * (not is_single)
-        ):
-            checked_state(table.codelet.spec.name, spec, part)
-        shape = (n_rows, *values.shape[per_row:])
-        return np.broadcast_to(values.astype(spec.type.dtype), shape)
 
     def _table(self, compute_set: ComputeSet, codelet: "str | type") -> VertexTableBuilder:
         if isinstance(codelet, str):
@@ -511,11 +445,11 @@ class Graph:
         `create_virtual_graph(n)`: the first n tiles of each IPU; `(lower, upper)`: a range of
         tiles; `([ids])`: these tiles.
         """
-        own = chosen_tiles(self.target, self.tiles, tiles, upper)
+        chosen = chosen_tiles(self.target, self.tiles, tiles, upper)
         view = Graph.__new__(Graph)
         view.__dict__.update(self.__dict__)
-        view.target = target_of_tiles(self.target, own)
-        view.tiles = TileNumbers(view.target.n_tiles, self.tiles.to_top(own))
+        view.target = target_of_tiles(self.target, chosen)
+        view.tiles = TileNumbers(view.target.n_tiles, self.tiles.to_top(chosen))
         view._top = self.top
         return view
 
@@ -525,15 +459,15 @@ class Graph:
 
     def from_top_level_tile(self, tile: int) -> int:
         """This graph's number of a top-level tile; an error if it is not part of it."""
-        own = int(self.tiles.to_own(np.array([tile]))[0])
-        if own < 0:
+        number = int(self.tiles.to_own(np.array([tile]))[0])
+        if number < 0:
             mine = self.tiles.to_top(np.arange(self.tiles.n_tiles))
             raise InvalidTileMapping(
                 f"tile {tile} is not part of this virtual graph.",
                 source=user_source(),
                 hint=f"its {len(mine)} tiles are {few(mine)} of the top level",
             )
-        return own
+        return number
 
     # -- the host ----------------------------------------------------------------------------------
 
@@ -550,7 +484,7 @@ class Graph:
                 source=user_source(),
                 hint="make the handle for the variable itself",
             )
-        _claim(self.state.handles.writes, handle, tensor)
+        claim(self.state.handles.writes, handle, tensor)
 
     def create_host_read(
         self,
@@ -559,7 +493,7 @@ class Graph:
         rearrange_on_host: bool = False,  # noqa: ARG002 (Poplar's; the model rearranges nothing)
     ) -> None:
         """Let the host read a tensor with `engine.read_tensor(handle)`."""
-        _claim(self.state.handles.reads, handle, tensor)
+        claim(self.state.handles.reads, handle, tensor)
 
     def add_host_to_device_fifo(
         self,
@@ -579,7 +513,7 @@ class Graph:
         """
         buffering_depth = int(str((options or {}).get("bufferingDepth", buffering_depth)))
         stream = DataStream(handle, as_type(type), n_elements, True, mode, buffering_depth)
-        return _claim(self.state.handles.streams, handle, stream)
+        return claim(self.state.handles.streams, handle, stream)
 
     def add_device_to_host_fifo(
         self,
@@ -594,7 +528,7 @@ class Graph:
         buffering_depth = int(str((options or {}).get("bufferingDepth", buffering_depth)))
         mode = ReplicatedStreamMode.REPLICATE
         stream = DataStream(handle, as_type(type), n_elements, False, mode, buffering_depth)
-        return _claim(self.state.handles.streams, handle, stream)
+        return claim(self.state.handles.streams, handle, stream)
 
     def add_remote_buffer(
         self,
@@ -607,7 +541,7 @@ class Graph:
     ) -> RemoteBuffer:
         """Off-chip memory of `repeats` rows of `n_elements`."""
         buffer = RemoteBuffer(handle, as_type(type), n_elements, repeats)
-        return _claim(self.state.handles.remote_buffers, handle, buffer)
+        return claim(self.state.handles.remote_buffers, handle, buffer)
 
     def resize_remote_buffer(self, handle: str, repeats: int) -> RemoteBuffer:
         """Give a remote buffer another number of rows; copies made before go on using it."""
@@ -627,7 +561,7 @@ class Graph:
             tuple((as_type(t), n) for t, n in inputs),
             tuple((as_type(t), n) for t, n in outputs),
         )
-        return _claim(self.state.handles.host_functions, handle, function)
+        return claim(self.state.handles.host_functions, handle, function)
 
     def add_function(self, program: Program, name: str = "") -> Function:
         """Code that all `Call`s of it share; it has no arguments."""
@@ -650,9 +584,9 @@ class Graph:
 
         With programs, only what they execute, joined in the order they execute it.
         """
-        given = [programs] if isinstance(programs, Program) else list(programs)
-        sets = executed_sets(given) if given else self.state.compute_sets
-        write_text(file, compute_graph(self.state.variables, sets, is_ordered=bool(given)))
+        executed = [programs] if isinstance(programs, Program) else list(programs)
+        sets = executed_sets(executed) if executed else self.state.compute_sets
+        write_text(file, compute_graph(self.state.variables, sets, is_ordered=bool(executed)))
 
     @property
     def n_vertices(self) -> int:
@@ -663,39 +597,3 @@ class Graph:
     def top(self) -> "Graph":
         """The graph that this virtual graph is part of; itself if it is not virtual."""
         return self if self._top is None else self._top
-
-
-def _check_values(type: Type, values: np.ndarray) -> None:
-    """Raise unless values are numbers that fit a type."""
-    if values.dtype.kind not in "biuf":
-        raise TypeMismatch(
-            f"values of {values.dtype} cannot fill a tensor of {type}.",
-            source=user_source(),
-            hint="give numbers",
-        )
-    if type.dtype.kind in "iu" and values.size:
-        limits = np.iinfo(type.dtype)
-        low, high = values.min(), values.max()
-        if low < limits.min or high > limits.max:
-            raise OverflowInField(
-                f"value {low if low < limits.min else high} does not fit a tensor of {type}.",
-                source=user_source(),
-                hint=f"use {limits.min} to {limits.max}, or a wider type",
-            )
-
-
-def _claim(table: dict[str, Claimed], handle: str, value: Claimed) -> Claimed:
-    if getattr(value, "n_elements", 1) < 1 or getattr(value, "repeats", 1) < 1:
-        raise StreamConnectionError(
-            f"{handle!r} moves nothing: it has no elements or no rows.",
-            source=user_source(),
-            hint="use n_elements and repeats of 1 or more",
-        )
-    if handle in table:
-        raise StreamConnectionError(
-            f"handle {handle!r} is taken.",
-            source=user_source(),
-            hint="give each a name of its own",
-        )
-    table[handle] = value
-    return value

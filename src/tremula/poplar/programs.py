@@ -14,8 +14,6 @@ from tremula.base.source import Source, user_source
 from tremula.base.types import BOOL, FLOAT, HALF, INT, QUARTER, UNSIGNED_INT
 from tremula.poplar.streams import (
     DataStream,
-    Function,
-    FunctionBuffer,
     HostFunction,
     RemoteBuffer,
 )
@@ -89,6 +87,21 @@ def check_writeable(owner: Program, tensor: Tensor) -> None:
 
 
 # -- programs: each class checks its arguments when it is built, so errors have the user's line ----
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """A program whose code all its `Call`s share."""
+
+    program: "Program"
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionBuffer:
+    """Remote memory that holds a function's code; copying it in only costs time."""
+
+    function: Function
 
 
 CopySource = Tensor | DataStream | RemoteBuffer | FunctionBuffer

@@ -1,18 +1,21 @@
-"""What connects a graph with the host: streams, remote buffers, host functions, functions."""
+"""What connects a graph with the host: streams, remote buffers, host functions."""
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from tremula.base.errors import StreamConnectionError
+from tremula.base.source import user_source
 from tremula.base.types import Type
 
 if TYPE_CHECKING:
-    from tremula.poplar.programs import Program
     from tremula.poplar.tensors.tensor import Tensor
+
+Claimed = TypeVar("Claimed")
 
 
 class ReplicatedStreamMode(Enum):
-    """REPLICATE: each replica has data of its own. BROADCAST: one copy for all."""
+    """REPLICATE: each replica has its own data. BROADCAST: one copy for all."""
 
     REPLICATE = "replicate"
     BROADCAST = "broadcast"
@@ -49,21 +52,6 @@ class HostFunction:
     outputs: tuple[tuple[Type, int], ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Function:
-    """A program whose code all its `Call`s share."""
-
-    program: "Program"
-    name: str = ""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FunctionBuffer:
-    """Remote memory that holds a function's code; copying it in only costs time."""
-
-    function: Function
-
-
 @dataclass(slots=True)
 class HostHandles:
     """Every name the host can use, by kind."""
@@ -73,3 +61,21 @@ class HostHandles:
     streams: dict[str, DataStream] = field(default_factory=dict)
     remote_buffers: dict[str, RemoteBuffer] = field(default_factory=dict)
     host_functions: dict[str, HostFunction] = field(default_factory=dict)
+
+
+def claim(table: dict[str, Claimed], handle: str, value: Claimed) -> Claimed:
+    """Enter something by its handle; a handle that is taken is an error."""
+    if getattr(value, "n_elements", 1) < 1 or getattr(value, "repeats", 1) < 1:
+        raise StreamConnectionError(
+            f"{handle!r} moves nothing: it has no elements or no rows.",
+            source=user_source(),
+            hint="use n_elements and repeats of 1 or more",
+        )
+    if handle in table:
+        raise StreamConnectionError(
+            f"handle {handle!r} is taken.",
+            source=user_source(),
+            hint="give each its own name",
+        )
+    table[handle] = value
+    return value

@@ -5,6 +5,9 @@ addresses: a function whose arguments are integers compiles several times faster
 arrays. Everything it reads is found through the *record* of a machine, a column of addresses and
 numbers (`runtime/machine.py` fills it). What not every program needs compiles when one does:
 threads for large tables and copies, counting, the helpers of steps that Python drives.
+
+It is one file, although a long one: Numba's cache on disk looks at the file of a function only, so
+a change of a helper in another file would leave compiled code that still has the old helper in it.
 """
 
 # An intrinsic is called without its first argument, which pyright cannot know.

@@ -16,9 +16,8 @@ from tremula.codelets.spec import Direction, FieldKind, FieldSpec
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.worker_states import n_states_bytes
 from tremula.poplar.tensors.runs import expand
-from tremula.runtime import native_rows
+from tremula.runtime import interpreter
 from tremula.runtime.loaded import LoadedProgram
-from tremula.runtime.python_steps import run_counted, store_result
 
 POISONS = (0xFF, 0x3F)  # as bytes of floats and halves: NaN, and a number of ordinary size
 
@@ -37,11 +36,11 @@ def run_checked(loaded: LoadedProgram, step: int, pc: int) -> None:
         for replica in range(loaded.n_replicas):
             _check_twice(loaded, number, replica)
     if loaded.clock.counted_steps.slot_of_step[step] >= 0:
-        run_counted(loaded, step, pc)
+        _run_counted(loaded, step, pc)
     else:
         for replica in range(loaded.n_replicas):
             result = _run_once(loaded, number, replica, _orders(loaded, number))
-            store_result(loaded, pc, replica, result)
+            _store_result(loaded, pc, replica, result)
         loaded.clock.advance(step)
     if loaded.machine_state.checks_results:
         _check_results(loaded, number)
@@ -89,11 +88,11 @@ def _draws_random(loaded: LoadedProgram, number: int) -> bool:
 def _run_once(
     loaded: LoadedProgram, number: int, replica: int, orders: list[tuple[int, np.ndarray]]
 ) -> int:
-    native_rows.run_copies(loaded, number, replica, is_gather=True)
+    _run_copies(loaded, number, replica, is_gather=True)
     result = 1
     for table, rows in orders:
-        result &= native_rows.run_rows(loaded, table, replica, rows)
-    native_rows.run_copies(loaded, number, replica, is_gather=False)
+        result &= _run_rows(loaded, table, replica, rows)
+    _run_copies(loaded, number, replica, is_gather=False)
     return result
 
 
@@ -257,3 +256,43 @@ def _check_results(loaded: LoadedProgram, number: int) -> None:
                     f"{values[bad[0]]} to {where} in compute set {name!r}.",
                     hint="check the inputs, or turn the exception off",
                 )
+
+
+# -- steps that Python drives ----------------------------------------------------------------------
+
+
+def _run_counted(loaded: LoadedProgram, step: int, pc: int) -> None:
+    """Run a compute step with its counting kernels, and advance the clock by what they counted."""
+    clock = loaded.clock
+    clock.counted_steps.prepare(step, has_modes=loaded.machine_state.rounding_mode != 0)
+    loaded.machine.count_step(clock, pc)
+    clock.advance(step)
+
+
+def _store_result(loaded: LoadedProgram, pc: int, replica: int, result: int) -> None:
+    """Write the AND of what vertices returned to the flag of Execute(cs, flag)."""
+    address, n_bytes = loaded.executable.code[pc, 2], loaded.executable.code[pc, 3]
+    if address >= 0:
+        arena = loaded.storage.arenas[replica]
+        arena[address : address + n_bytes] = 0
+        arena[address] = result
+
+
+def _run_copies(loaded: LoadedProgram, compute_set: int, replica: int, *, is_gather: bool) -> None:
+    """The gathers before a compute set's kernels, or the scatters after them."""
+    begin = 2 if is_gather else 4
+    first, last = loaded.tables.sets[compute_set, begin : begin + 2]
+    arena = loaded.storage.addresses[replica]
+    interpreter.run_copies(loaded.machine.address, arena, first, last)
+
+
+def _run_rows(loaded: LoadedProgram, table: int, replica: int, rows: np.ndarray) -> int:
+    """Run rows of a table one after another in the given order."""
+    tables, rows = loaded.tables, np.ascontiguousarray(rows, np.int64)
+    return interpreter.run_in_order(
+        tables.kernel[table],
+        loaded.storage.addresses[replica],
+        tables.columns[replica, table],
+        rows.ctypes.data,
+        len(rows),
+    )

@@ -22,7 +22,8 @@ from tremula.compiler.program_ir import (
 )
 from tremula.poplar import programs as p
 from tremula.poplar.graph import Graph
-from tremula.poplar.streams import DataStream, Function, FunctionBuffer, HostFunction, RemoteBuffer
+from tremula.poplar.programs import Function, FunctionBuffer
+from tremula.poplar.streams import DataStream, HostFunction, RemoteBuffer
 from tremula.poplar.tensors.layout import variables_met
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.compute_set import ComputeSet

@@ -19,8 +19,16 @@ from tremula.ir.ops.custom import registered
 from tremula.ir.ops.host_calls import code_of
 from tremula.ir.ops.markers import MARKERS
 from tremula.ir.passes import TILE_PASSES, apply
-from tremula.poplar.programs import Call, Copy, If, PrintTensor, Repeat, RepeatWhileTrue, Sequence
-from tremula.poplar.streams import Function
+from tremula.poplar.programs import (
+    Call,
+    Copy,
+    Function,
+    If,
+    PrintTensor,
+    Repeat,
+    RepeatWhileTrue,
+    Sequence,
+)
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops, poputil
 from tremula.poplibs.popnn.ctc import inference as ctc_inference

@@ -3,14 +3,10 @@
 import math
 import operator
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from tremula.base.errors import TensorCreationError, TensorIndexError, TypeMismatch
 from tremula.base.source import user_source
-
-if TYPE_CHECKING:
-    from tremula.base.types import Type
-    from tremula.poplar.tensors.tensor import Tensor
+from tremula.base.types import Type
 
 Shape = tuple[int, ...]
 
@@ -125,37 +121,10 @@ def check_squeeze(shape: Shape, dims: Iterable[int]) -> None:
             )
 
 
-def check_reinterpret(old: "Type", new: "Type") -> None:
+def check_reinterpret(old: Type, new: Type) -> None:
     if new.n_bytes != old.n_bytes:
         raise TypeMismatch(
             f"cannot reinterpret {old} ({old.n_bytes} bytes) as {new} ({new.n_bytes} bytes).",
             source=user_source(),
             hint="both types must have the same size",
         )
-
-
-def check_concat(tensors: list["Tensor"], dim: int) -> None:
-    """Raise unless tensors differ in one dimension at most."""
-    first = tensors[0]
-    if not 0 <= dim < first.rank:
-        raise no_dimension(first.shape, dim)
-    for t in tensors[1:]:
-        if t.variables is not first.variables:
-            raise TensorCreationError(
-                "cannot concat tensors of different graphs.",
-                source=user_source(),
-                hint="use one graph",
-            )
-        if t.type != first.type:
-            raise TypeMismatch(
-                f"cannot concat {first.type} and {t.type}.",
-                source=user_source(),
-                hint="cast one of them first",
-            )
-        others = [d for d in range(first.rank) if d != dim]
-        if t.rank != first.rank or any(t.shape[d] != first.shape[d] for d in others):
-            raise TensorCreationError(
-                f"cannot concat {list(first.shape)} and {list(t.shape)} along dimension {dim}.",
-                source=user_source(),
-                hint="all other dimensions must agree",
-            )

@@ -5,13 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from tremula.base.errors import TensorCreationError, TensorIndexError
+from tremula.base.errors import TensorCreationError, TensorIndexError, TypeMismatch
 from tremula.base.source import user_source
 from tremula.base.types import Type, as_type
 from tremula.poplar.tensors.blocks import BlockPieces
 from tremula.poplar.tensors.checks import (
     bad_slice,
-    check_concat,
     check_moves,
     check_permutation,
     check_reinterpret,
@@ -457,7 +456,7 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
             )
     if len(tensors) == 1:
         return tensors[0]
-    check_concat(tensors, dim)
+    _check_concat(tensors, dim)
     rolled = [t if dim == 0 else t.dim_roll(dim, 0) for t in tensors]
     shape = (sum(t.shape[0] for t in rolled), *rolled[0].shape[1:])
     pieces = Pieces(concat_runs([t.runs() for t in rolled]))
@@ -472,3 +471,30 @@ def append(tensor: Tensor, part: Tensor, dim: int = 0) -> Tensor:
 
 
 __all__ = ["Interval", "Tensor", "append", "concat", "variable_tensor"]
+
+
+def _check_concat(tensors: list[Tensor], dim: int) -> None:
+    """Raise unless tensors differ in one dimension at most."""
+    first = tensors[0]
+    if not 0 <= dim < first.rank:
+        raise no_dimension(first.shape, dim)
+    for t in tensors[1:]:
+        if t.variables is not first.variables:
+            raise TensorCreationError(
+                "cannot concat tensors of different graphs.",
+                source=user_source(),
+                hint="use one graph",
+            )
+        if t.type != first.type:
+            raise TypeMismatch(
+                f"cannot concat {first.type} and {t.type}.",
+                source=user_source(),
+                hint="cast one of them first",
+            )
+        others = [d for d in range(first.rank) if d != dim]
+        if t.rank != first.rank or any(t.shape[d] != first.shape[d] for d in others):
+            raise TensorCreationError(
+                f"cannot concat {list(first.shape)} and {list(t.shape)} along dimension {dim}.",
+                source=user_source(),
+                hint="all other dimensions must agree",
+            )

@@ -170,6 +170,29 @@ class VertexTableBuilder:
             (is_scalar or is_vector) and value.ndim == wanted_rank
         )
 
+    def bulk_state(self, name: str, value: object, n_rows: int) -> np.ndarray | Ragged:
+        """The values of a state field for many vertices: one for all, or one for each."""
+        spec = self.field(name)
+        if isinstance(value, Ragged) and spec.kind is FieldKind.STATE_VECTOR:
+            return checked_ragged_state(self.codelet.spec.name, spec, value, n_rows)
+        values = np.asarray(value)
+        per_row = values.ndim - (0 if spec.kind.value == "state" else 1)
+        if per_row not in (0, 1) or (per_row == 1 and len(values) != n_rows):
+            raise TensorCreationError(
+                f"state {self.codelet.spec.name}.{name} of {n_rows} vertices got shape "
+                f"{list(values.shape)}.",
+                source=user_source(),
+                hint="give one value for all, or one per vertex",
+            )
+        flat = values.reshape(-1)
+        is_single = spec.kind is FieldKind.STATE
+        for part in (
+            (flat.min(), flat.max()) if is_single and flat.size else (flat,) * (not is_single)
+        ):
+            checked_state(self.codelet.spec.name, spec, part)
+        shape = (n_rows, *values.shape[per_row:])
+        return np.broadcast_to(values.astype(spec.type.dtype), shape)
+
     def freeze(self) -> FrozenTable:
         """Columns sorted by tile; raises on the first unconnected or doubly connected field."""
         error_at = self._row_error

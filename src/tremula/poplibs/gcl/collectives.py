@@ -11,8 +11,7 @@ from tremula.base.errors import suggest
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT, Type
 from tremula.poplar.graph import Graph, GraphState
-from tremula.poplar.programs import Call, Copy, Sequence, WriteUndef
-from tremula.poplar.streams import Function
+from tremula.poplar.programs import Call, Copy, Function, Sequence, WriteUndef
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.gcl.groups import (
     ReplicaGroup,

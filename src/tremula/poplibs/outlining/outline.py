@@ -21,8 +21,7 @@ from itertools import pairwise
 import numpy as np
 
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Call, Copy, Execute, Program, Repeat, Sequence
-from tremula.poplar.streams import Function
+from tremula.poplar.programs import Call, Copy, Execute, Function, Program, Repeat, Sequence
 from tremula.poplar.tensors.layout import moved_pieces
 from tremula.poplar.tensors.tensor import Tensor, concat, variable_tensor
 from tremula.poplar.vertices.compute_set import ComputeSet

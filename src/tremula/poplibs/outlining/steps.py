@@ -8,8 +8,7 @@ import numpy as np
 
 from tremula.base.types import QUARTER
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, Execute, Program
-from tremula.poplar.streams import Function
+from tremula.poplar.programs import Copy, Execute, Function, Program
 from tremula.poplar.tensors.layout import variables_met
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.variables import VariableTable

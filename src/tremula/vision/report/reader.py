@@ -14,6 +14,7 @@ import numpy as np
 
 from tremula.base.columns import inflate, unpack
 from tremula.base.errors import FileLoadError, MissingProfileData, suggest
+from tremula.base.lazy import vision
 from tremula.compiler.report.phases import PHASES
 from tremula.vision.report.database import DatabaseKind, DatabaseReader
 from tremula.vision.report.matrices import Matrix
@@ -137,10 +138,7 @@ class ReportReader(DatabaseReader):
         return f"ReportReader({self.path.name}: {chip}, {self.n_steps:,} steps, {ran})"
 
     def _repr_html_(self) -> str:
-        # The one import upwards: notebooks look for this method on the object they show.
-        from tremula.vision.analysis.notebook import report_html
-
-        return report_html(self)
+        return vision("analysis.notebook").report_html(self)
 
     # -- sizes -------------------------------------------------------------------------------------
 

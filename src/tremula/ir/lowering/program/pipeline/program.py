@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Call, Copy, Program, Repeat, Sequence
-from tremula.poplar.streams import Function
+from tremula.poplar.programs import Call, Copy, Function, Program, Repeat, Sequence
 from tremula.poplar.tensors.tensor import Tensor, concat
 
 
