@@ -10,7 +10,7 @@ among those known.
 import numpy as np
 
 import tremula as tr
-from tremula.garden.mnist_subset import MNIST_SUBSET
+from tremula.garden.models.datasets.mnist_subset import MNIST_SUBSET
 from tremula.poplibs import poplin, popops
 from tremula.poplibs.popops.elementwise.expr import _1, _2
 

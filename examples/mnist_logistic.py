@@ -17,7 +17,7 @@ import sys
 import numpy as np
 
 import tremula as tr
-from tremula.garden.mnist_subset import MNIST_SUBSET
+from tremula.garden.models.datasets.mnist_subset import MNIST_SUBSET
 
 N_ROWS, N_COLS, N_CLASSES = 28, 28, 10
 N_BATCH = 50

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 
 import tremula as tr
-from tremula.garden.mnist_subset import MNIST_SUBSET
+from tremula.garden.models.datasets.mnist_subset import MNIST_SUBSET
 from tremula.poplibs import poplin, popnn, popops
 
 N_PIXELS, N_CLASSES, N_BATCH = 28 * 28, 10, 50

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-HEAVY = ("numba", "llvmlite", "torch", "scipy", "tremula.bench", "tremula.commands")
+HEAVY = ("numba", "llvmlite", "torch", "scipy", "benchmarks", "tremula.commands")
 
 
 def loaded_after(code: str) -> set[str]:

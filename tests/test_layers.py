@@ -9,9 +9,10 @@ from pathlib import Path
 from tests.sources import ROOT, statements, tree_of
 
 SOURCE = ROOT / "src" / "tremula"
+BENCHMARKS = ROOT / "benchmarks"
 TABLE_ROW = re.compile(r"^\| `tremula\.(\w+)` \|")
 # `import tremula` re-exports every layer, so only those who use it as a user would may import it.
-MAY_IMPORT_FACADE = {"bench", "commands", "garden"}
+MAY_IMPORT_FACADE = {"commands", "garden"}
 MAX_FILES_IN_FOLDER = 22
 
 
@@ -74,6 +75,17 @@ def test_imports_follow_the_table():
     assert not broken, "\n".join(broken)
 
 
+def test_the_package_does_not_import_tests_or_benchmarks():
+    """Only the command `tremula bench` imports what is not installed with the package."""
+    importers = {
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        for _, name in imported_modules(path, tree_of(path))
+        if name.split(".")[0] in {"benchmarks", "tests"}
+    }
+    assert importers <= {"commands/bench.py"}
+
+
 def test_an_upward_import_is_caught():
     """The check sees plain, relative, nested and facade imports of a lower layer."""
     path = SOURCE / "base" / "errors.py"
@@ -103,11 +115,12 @@ def rooms_in_order() -> dict[str, list[str]]:
 
 
 def module_files() -> dict[str, Path]:
-    """Every module of the package by its dotted name."""
+    """Every module of the package and of the benchmarks by its dotted name."""
     result = {}
-    for path in sorted(SOURCE.rglob("*.py")):
-        parts = ("tremula", *path.relative_to(SOURCE).with_suffix("").parts)
-        result[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    for folder in (SOURCE, BENCHMARKS):
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder.parent).with_suffix("").parts
+            result[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return result
 
 
@@ -176,7 +189,7 @@ def test_the_rooms_list_every_folder():
     rooms, modules = rooms_in_order(), module_files()
     packages = {name for name, path in modules.items() if path.name == "__init__.py"}
     folders: dict[str, set[str]] = {}
-    for name in packages - {"tremula"}:
+    for name in packages - {"tremula", "benchmarks"}:
         parent, _, folder = name.rpartition(".")
         folders.setdefault(parent, set()).add(folder)
     for package in sorted(folders.keys() - {"tremula", *SIDE_BY_SIDE}):

@@ -34,7 +34,7 @@ def published_texts() -> Iterator[Path]:
         for path in ROOT.iterdir()
         if path.is_file() and path.suffix in TEXT_SUFFIXES and path.name != ".git"
     )
-    for folder in ("src", "tests", "docs", "examples", ".ci"):
+    for folder in ("src", "tests", "docs", "examples", "benchmarks", "tools", ".ci"):
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and path.suffix in TEXT_SUFFIXES and ".egg-info" not in str(path):
                 yield path
@@ -77,9 +77,10 @@ def test_functions_are_short():
 
 
 def test_tests_stand_where_their_source_stands():
-    """Each folder of tests is named after a folder of the source, and lies at the same place."""
+    """Each folder of tests has the path of a folder of the package or of the repository."""
     folders = {path.parent.relative_to(TESTS) for path in files_of_tests()}
-    astray = [str(folder) for folder in folders if not (SOURCE / "tremula" / folder).is_dir()]
+    homes = (SOURCE / "tremula", ROOT)
+    astray = [str(f) for f in folders if not any((home / f).is_dir() for home in homes)]
     assert not astray, "\n".join(sorted(astray))
 
 

@@ -1,4 +1,4 @@
-"""Makes src/tremula/garden/data/dft_energies.npz: energies of distorted molecules, by our own DFT.
+"""Makes dft_energies.npz of the garden: energies of distorted molecules, by our own DFT.
 
 python tools/make_dft_energies.py 40     # forty of each molecule; about two seconds each
 
@@ -23,7 +23,8 @@ from tremula.garden.applications.kohn_sham.main import solver
 from tremula.garden.applications.kohn_sham.molecules import integrals_of
 from tremula.garden.applications.kohn_sham.scf import DOUBLE, problem
 
-TARGET = Path(__file__).resolve().parent.parent / "src/tremula/garden/data/dft_energies.npz"
+DATA = Path(__file__).resolve().parent.parent / "src/tremula/garden/models/datasets/data"
+TARGET = DATA / "dft_energies.npz"
 NUMBER = {"H": 1, "C": 6, "N": 7, "O": 8, "F": 9}
 # Experimental geometries in ångström, from the CCCBDB (computational chemistry comparison).
 MOLECULES = {

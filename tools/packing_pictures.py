@@ -11,7 +11,7 @@ import torch
 
 import poptorch_geometric as pg
 from poptorch_geometric.columns import with_radius_graph
-from tremula.garden.qm9 import qm9
+from tremula.garden.models.datasets.qm9 import qm9
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 COLOURS = "#4878a8", "#5b9a68", "#c98b4a", "#8a6fae", "#c44e52", "#6aa6b8", "#a8935c", "#7d8a97"

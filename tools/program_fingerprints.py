@@ -130,7 +130,10 @@ def of_operations(share: int = 0, n_shares: int = 1) -> dict[str, list[str]]:
 
 def of_figure(kind: str) -> list[str]:
     """The tile program of a model of `tremula bench poptorch`."""
-    from tremula.bench.poptorch import suite
+    try:
+        from benchmarks.poptorch import suite
+    except ModuleNotFoundError:  # a tree of before benchmarks left the package
+        from tremula.bench.poptorch import suite  # pyright: ignore[reportMissingImports]
 
     with recorded() as result:
         exec(suite._COMPILE.format(kind=kind, cache=""), {"__name__": "__main__"})
@@ -167,7 +170,7 @@ def record(path: Path) -> None:
 
 def _in_process(*what: str) -> dict | list:
     """Each source in a process of its own, so that nothing is shared or cached between them."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
         done = subprocess.run(

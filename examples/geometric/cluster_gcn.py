@@ -17,7 +17,7 @@ import poptorch
 import poptorch_geometric as pg
 from poptorch_geometric.cluster_loader import FixedSizeClusterLoader
 from tremula.garden.applications.cluster_gcn.model import ClusterNetwork
-from tremula.garden.graphs import communities
+from tremula.garden.models.datasets.graphs import communities
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

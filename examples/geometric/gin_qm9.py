@@ -16,8 +16,8 @@ import torch
 import poptorch
 import poptorch_geometric as pg
 from poptorch_geometric.columns import with_radius_graph
-from tremula.garden.molecules import gin
-from tremula.garden.qm9 import TARGETS, qm9
+from tremula.garden.models.datasets.qm9 import TARGETS, qm9
+from tremula.garden.models.molecules import gin
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -17,7 +17,7 @@ import poptorch
 import poptorch_geometric as pg
 from poptorch_geometric.neighbor_loader import FixedSizeNeighborLoader
 from tremula.garden.applications.fraud_rgcn.model import FraudNetwork
-from tremula.garden.graphs import transactions
+from tremula.garden.models.datasets.graphs import transactions
 
 
 def arguments(batch, n_seeds, is_train):

@@ -26,8 +26,8 @@ import poptorch
 import poptorch_geometric as pg
 import tremula as tr
 from poptorch_geometric.columns import with_radius_graph
-from tremula.garden.molecules import SchNetOnEdges
-from tremula.garden.qm9 import GAP, qm9
+from tremula.garden.models.datasets.qm9 import GAP, qm9
+from tremula.garden.models.molecules import SchNetOnEdges
 
 MAX_ATOMS = 29
 

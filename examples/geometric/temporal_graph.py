@@ -16,7 +16,7 @@ import torch
 
 import poptorch
 from tremula.garden.applications.temporal_graph.model import TemporalGraph
-from tremula.garden.graphs import events
+from tremula.garden.models.datasets.graphs import events
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

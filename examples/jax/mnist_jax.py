@@ -14,7 +14,7 @@ import numpy as np
 
 import tremula
 import tremula.jax
-from tremula.garden.mnist import load_mnist
+from tremula.garden.models.datasets.mnist import load_mnist
 
 SIZES = (784, 128, 10)
 BATCH = 100

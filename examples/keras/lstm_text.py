@@ -9,7 +9,7 @@ import argparse
 
 import numpy as np
 
-from tremula.garden.text import python_text
+from tremula.garden.models.datasets.text import python_text
 from tremula.keras import ipu
 
 import keras  # isort: skip - after tremula.keras, which chooses its backend

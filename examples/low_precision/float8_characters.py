@@ -20,8 +20,8 @@ from torch import nn
 
 from poptorch import float8
 from tremula import scaling
-from tremula.garden.science.plots import Series, plot_svg
-from tremula.garden.text import characters
+from tremula.garden.models.datasets.text import characters
+from tremula.garden.models.science.plots import Series, plot_svg
 
 LENGTH, WIDTH, BATCH = 32, 64, 16
 

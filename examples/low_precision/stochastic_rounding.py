@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import tremula as tr
-from tremula.garden.science.plots import Series, plot_svg
+from tremula.garden.models.science.plots import Series, plot_svg
 from tremula.poplibs import poplin, popops
 
 N_SAMPLES, N_WEIGHTS, RATE = 128, 16, 5e-3

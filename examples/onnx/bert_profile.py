@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 import tremula
-from tremula.garden.onnx_exports import export_bert
+from tremula.garden.models.onnx_exports import export_bert
 from tremula.onnx import compile_model, import_model
 
 if __name__ == "__main__":

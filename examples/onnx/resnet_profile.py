@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from tremula.garden.onnx_exports import export_resnet
+from tremula.garden.models.onnx_exports import export_resnet
 from tremula.onnx import compile_model, import_model
 
 if __name__ == "__main__":

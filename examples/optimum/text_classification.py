@@ -20,7 +20,7 @@ from transformers.trainer_callback import PrinterCallback
 import poptorch
 from _speed import print_pod4
 from optimum.graphcore import IPUConfig, IPUTrainer, IPUTrainingArguments
-from tremula.garden.text import Excerpts
+from tremula.garden.models.datasets.text import Excerpts
 
 MODULES = ["argparse", "decimal", "difflib", "logging", "statistics", "threading"]
 

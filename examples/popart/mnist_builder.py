@@ -10,7 +10,7 @@ import argparse
 import numpy as np
 
 import popart
-from tremula.garden.mnist import Mnist
+from tremula.garden.models.datasets.mnist import Mnist
 
 N_PIXELS, N_HIDDEN, N_CLASSES = 784, 64, 10
 

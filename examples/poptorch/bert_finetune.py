@@ -17,7 +17,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import poptorch
 from _throughput import print_throughput
-from tremula.garden.text import Excerpts
+from tremula.garden.models.datasets.text import Excerpts
 
 MODULES = ["argparse", "decimal", "difflib", "logging", "statistics", "threading"]
 

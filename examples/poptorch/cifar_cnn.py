@@ -2,9 +2,9 @@
 
     python cifar_cnn.py [--epochs N] [--images N]
 
-The images are generated (shapes and textures, tremula.garden.shapes): they have CIFAR-10's sizes
-and nothing else of it. What to see here: a weight update uses several micro-batches, the learning
-rate falls from epoch to epoch, statistics of batch norm come back with the weights.
+The images are generated (shapes and textures, tremula.garden.models.datasets.shapes): they have the
+size of CIFAR-10's, and that is all. What to see here: a weight update uses several micro-batches,
+the learning rate falls from epoch to epoch, statistics of batch norm come back with the weights.
 """
 
 # Arguments when run as a test: --images 128 --epochs 2 --batch-size 8 --width 8
@@ -17,7 +17,7 @@ from torch import nn
 
 import poptorch
 from _throughput import print_throughput
-from tremula.garden.shapes import Shapes
+from tremula.garden.models.datasets.shapes import Shapes
 
 
 def convolution(n_in, n_out):

@@ -24,7 +24,7 @@ from transformers import GPT2Config
 import poptorch
 from _throughput import print_throughput
 from tremula.garden.applications.gpt2_text.model import PipelinedGPT2
-from tremula.garden.text import characters
+from tremula.garden.models.datasets.text import characters
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

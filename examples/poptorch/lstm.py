@@ -14,7 +14,7 @@ from torch import nn
 
 import poptorch
 from _throughput import print_throughput
-from tremula.garden.text import characters
+from tremula.garden.models.datasets.text import characters
 
 
 class Speller(nn.Module):

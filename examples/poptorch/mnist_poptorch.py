@@ -12,7 +12,7 @@ from torch import nn
 
 import poptorch
 from _throughput import print_throughput
-from tremula.garden.mnist import Mnist
+from tremula.garden.models.datasets.mnist import Mnist
 
 
 class Block(nn.Module):

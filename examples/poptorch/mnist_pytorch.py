@@ -10,7 +10,7 @@ import argparse
 import torch
 from torch import nn
 
-from tremula.garden.mnist import Mnist
+from tremula.garden.models.datasets.mnist import Mnist
 
 
 class Block(nn.Module):

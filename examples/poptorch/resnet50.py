@@ -18,7 +18,7 @@ from torch import nn
 
 import poptorch
 from _throughput import print_throughput
-from tremula.garden.resnet import Bottleneck, ResNet, resnet50
+from tremula.garden.models.resnet import Bottleneck, ResNet, resnet50
 
 
 class WithLoss(nn.Module):

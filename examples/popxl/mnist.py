@@ -14,7 +14,7 @@ import popxl_addons as addons
 from popxl import ops
 from popxl_addons.layers import Linear
 from popxl_addons.optimizers import AdamOptimizerStep
-from tremula.garden.mnist import load_mnist
+from tremula.garden.models.datasets.mnist import load_mnist
 
 BATCH = 100
 

@@ -2,7 +2,8 @@
 
     python tut6_matrix_vector_opt.py [ROWS COLUMNS] [--chip ipu1]
 
-The planner and the graph are in tremula/bench/core/tut6.py, where the bench uses them, too.
+The planner and the graph are in tremula/garden/models/matrix_vector.py, where a benchmark uses
+them, too.
 """
 
 import argparse
@@ -10,7 +11,7 @@ import argparse
 import numpy as np
 
 import tremula as tr
-from tremula.bench.core.tut6 import build, plan
+from tremula.garden.models.matrix_vector import build, plan
 
 parser = argparse.ArgumentParser(description="matrix times vector, split by a cost model")
 parser.add_argument("n_rows", type=int, nargs="?", default=10000)

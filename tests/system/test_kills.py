@@ -9,7 +9,7 @@ import pytest
 CODE = """
 import sys
 from pathlib import Path
-from tremula.bench.system.kills import killed_often
+from tests.system.kills import killed_often
 
 print(list(killed_often(Path(sys.argv[1]), 20)) == [[]] * 20)
 """

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from tests.system.conftest import ADMIN
-from tremula.bench.vision.browser import Browser, missing
+from tests.vision.browser import Browser, missing
 from tremula.system.control.partitions import PartitionRequest
 
 pytestmark = pytest.mark.slow

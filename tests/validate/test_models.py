@@ -13,8 +13,8 @@ from torch.nn import functional
 from torch_geometric.nn import SchNet
 
 import poptorch
-from tremula.garden import large_transformers as large
-from tremula.garden.nearest_schnet import NearestSchNet
+from tremula.garden.models import large_transformers as large
+from tremula.garden.models.nearest_schnet import NearestSchNet
 from tremula.validate import PUBLISHED, NoWorkload, read_rows
 from tremula.validate.workloads import model_call as calls
 from tremula.validate.workloads import model_kge as kge
@@ -88,7 +88,7 @@ def test_other_steps_and_missing_packages(monkeypatch):
     other = replace(row, parameters={**row.parameters, "step": "async loader"})
     with pytest.raises(NoWorkload, match="only the padded baseline"):
         schnet.water_clusters(other, "bow")
-    monkeypatch.setitem(sys.modules, "tremula.garden.nearest_schnet", None)
+    monkeypatch.setitem(sys.modules, "tremula.garden.models.nearest_schnet", None)
     with pytest.raises(NoWorkload, match=r"tremula\[geometric\]"):
         schnet.water_clusters(row, "bow")
 

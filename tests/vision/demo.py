@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import tremula as tr
-from tremula.bench.vision.programs import long_executable
+from tests.vision.sample_reports import long_executable
 from tremula.poplibs import poplin, popnn, popops
 from tremula.runtime.forecast import forecast
 from tremula.vision.report.write import write_report

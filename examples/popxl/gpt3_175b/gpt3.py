@@ -5,7 +5,7 @@
     python gpt3.py --config 1.3b_pod16.toml --compile-only
     python gpt3.py --config 2.7b_pod64.toml --compile-only --report report
 
-The model is in tremula.garden.gpt3. `--compile-only` builds the training step without a single
+The model is in tremula.garden.models.gpt3. `--compile-only` builds the training step without any
 weight, compiles each of its graphs for the tiles of one chip, and sums what a step takes.
 """
 # Arguments when run as a test: --steps 1
@@ -16,10 +16,10 @@ from pathlib import Path
 
 import torch
 
-from tremula.garden.gpt3 import dense
-from tremula.garden.gpt3.config import load_config
-from tremula.garden.gpt3.costing import compile_gpt, lines_of
-from tremula.garden.gpt3.training import Trainer
+from tremula.garden.models.gpt3 import dense
+from tremula.garden.models.gpt3.config import load_config
+from tremula.garden.models.gpt3.costing import compile_gpt, lines_of
+from tremula.garden.models.gpt3.training import Trainer
 
 HERE = Path(__file__).resolve().parent
 

@@ -1,14 +1,26 @@
-"""`tremula bench SUITE`: measure figures, print them as they come, fail if one misses its bar."""
+"""`tremula bench SUITE`: measure figures, print them as they come, fail if one misses its bar.
+
+The suites are no part of the installed package: they are in the folder `benchmarks` of a checkout,
+and measure the package that is installed from it (`pip install --editable`).
+"""
 
 import argparse
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-from tremula.bench import SUITES, Figure, load_suite, print_figures, write_json
+import tremula
+from tremula.base.errors import InvalidOption
 from tremula.commands.arguments import output_file
+
+if TYPE_CHECKING:
+    from benchmarks import Figure
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    suites = ", ".join(SUITES)
-    parser.add_argument("suite", nargs="?", default="core", help=f"one of: {suites} (core)")
+    parser.add_argument("suite", nargs="?", default="core", help=_suites_help())
     parser.add_argument(
         "--json", type=output_file, metavar="FILE", help="also write the figures here"
     )
@@ -16,11 +28,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    benchmarks = load_benchmarks(checkout())
     figures: list[Figure] = []
     try:
-        print_figures(load_suite(args.suite).measure(args.only), figures)
+        benchmarks.print_figures(benchmarks.load_suite(args.suite).measure(args.only), figures)
     finally:
-        # Keep what was measured before a failure or an interrupt.
+        # What was measured before a failure or an interrupt is still written.
         if args.json is not None and figures:
-            write_json(figures, args.json)
+            benchmarks.write_json(figures, args.json)
     return 0 if all(figure.holds for figure in figures) else 1
+
+
+def checkout() -> Path:
+    """The folder of the checkout that this package runs from: `src/tremula` is inside it."""
+    return Path(tremula.__file__).resolve().parents[2]
+
+
+def load_benchmarks(root: Path) -> ModuleType:
+    """The package `benchmarks` of a checkout, importable from child processes too."""
+    if not (root / "benchmarks" / "__init__.py").is_file():
+        raise InvalidOption(
+            "`tremula bench` needs the folder `benchmarks` of a checkout, and this Tremula is "
+            f"installed without one (in {Path(tremula.__file__).parent}).",
+            hint="git clone the repository, then `pip install --editable .` in it",
+        )
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if str(root) not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(root), *paths])
+    import benchmarks
+
+    return benchmarks
+
+
+def _suites_help() -> str:
+    """The names of the suites, where there are any: `--help` works from a wheel, too."""
+    try:
+        suites = load_benchmarks(checkout()).SUITES
+    except InvalidOption:
+        return "the suite to measure (core); needs a checkout"
+    return f"one of: {', '.join(suites)} (core)"

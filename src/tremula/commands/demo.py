@@ -11,7 +11,7 @@ from tremula.commands.arguments import chip_name, output_folder, whole
 from tremula.hardware import CHIPS
 
 if TYPE_CHECKING:
-    from tremula.garden.mnist import Mnist
+    from tremula.garden.models.datasets.mnist import Mnist
 
 N_BATCH, N_ITERATIONS = 16, 50
 N_TEST_BATCH = 500
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _data(subset: bool, n_images: int | None) -> "tuple[Mnist, Mnist]":
     """All of MNIST, or the small set if it cannot be fetched."""
-    from tremula.garden.mnist import Mnist
+    from tremula.garden.models.datasets.mnist import Mnist
 
     if not subset:
         try:
@@ -75,7 +75,7 @@ def _train_and_test(args: argparse.Namespace, training: "Mnist", test: "Mnist") 
     import torch
 
     import poptorch
-    from tremula.garden.classifiers import WithLoss, mnist_cnn
+    from tremula.garden.models.classifiers import WithLoss, mnist_cnn
 
     network = mnist_cnn()
     options = poptorch.Options().deviceIterations(N_ITERATIONS).logCycleCount(True).randomSeed(1)

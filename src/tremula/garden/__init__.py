@@ -1,1 +1,1 @@
-"""Applications: models and data that examples, figures and users share."""
+"""The garden: models and data sets, applications made of them, and their catalogue."""

@@ -12,7 +12,7 @@ MAIN = '''"""Warms a plate."""
 import numpy as np
 
 from tremula.garden.applications.heat.plate import ERROR
-from tremula.garden.findings import Findings, Modelled
+from tremula.garden.application import Findings, Modelled
 
 
 def run(settings):

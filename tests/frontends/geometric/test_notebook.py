@@ -9,8 +9,8 @@ import torch_geometric.nn
 from torch import nn
 from torch.nn import functional
 
-from tremula.garden.nearest_schnet import NearestAtoms
-from tremula.garden.qm9_dataset import QM9
+from tremula.garden.models.datasets.qm9_dataset import QM9
+from tremula.garden.models.nearest_schnet import NearestAtoms
 from tremula.ir.settings import configured
 
 # What the notebook takes from a module of its own.

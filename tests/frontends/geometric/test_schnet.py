@@ -14,7 +14,7 @@ import poptorch_geometric as pg
 from poptorch_geometric.columns import GraphColumns, with_radius_graph
 from tremula.frontends.geometric.feeding.assemble import ColumnCollater
 from tremula.frontends.geometric.ops.neighbours import radius_interactions
-from tremula.garden.molecules import SchNetOnEdges
+from tremula.garden.models.molecules import SchNetOnEdges
 from tremula.ir.settings import configured
 
 

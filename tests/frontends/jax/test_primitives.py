@@ -4,7 +4,7 @@ import jax
 import pytest
 
 import tremula
-from tremula.bench.jax.samples import SAMPLES, differences, primitives_of
+from tests.frontends.jax.samples import SAMPLES, differences, primitives_of
 from tremula.frontends.jax.table import entries, primitives_markdown
 
 # The rest of the samples runs on tiles with `make test-wide`.

@@ -8,7 +8,7 @@ from jax import lax
 
 import tremula
 import tremula.jax
-from tremula.bench.jax.samples import SAMPLES
+from tests.frontends.jax.samples import SAMPLES
 
 REAL = "float32 float16 bfloat16".split()
 UNARY = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tremula.bench.onnx.official import (
+from tests.frontends.onnx.official import (
     MODEL_KINDS,
     failure_of,
     model_cases,

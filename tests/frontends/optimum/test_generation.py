@@ -10,8 +10,8 @@ import poptorch
 from tremula.base.errors import PoplarError
 from tremula.frontends.optimum.generation.mixin import generating
 from tremula.frontends.optimum.generation.static_cache import tensors_of, view_of
-from tremula.garden.tiny_families import tiny_family_model
-from tremula.garden.tiny_transformers import tiny_config
+from tremula.garden.models.tiny_families import tiny_family_model
+from tremula.garden.models.tiny_transformers import tiny_config
 from tremula.ir.settings import configured
 
 WAYS = {

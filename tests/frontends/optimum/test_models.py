@@ -21,7 +21,7 @@ from optimum.graphcore.modeling_utils import (
 from tremula.frontends.optimum.errors import NotPipelinable
 from tremula.frontends.optimum.models.placing import layers_of
 from tremula.frontends.optimum.training.executors import ComputedLoss
-from tremula.garden.tiny_families import CLASSES, FAMILIES, tiny_family_model
+from tremula.garden.models.tiny_families import CLASSES, FAMILIES, tiny_family_model
 from tremula.ir.settings import configured
 
 ONE_EACH = [names[-1] for names in FAMILIES.values()]

@@ -21,7 +21,7 @@ from optimum.graphcore.quantization import (
     group_quantize_model,
 )
 from tremula.frontends.optimum.errors import NotPipelinable
-from tremula.garden.tiny_transformers import tiny_config
+from tremula.garden.models.tiny_transformers import tiny_config
 from tremula.ir.settings import configured
 
 

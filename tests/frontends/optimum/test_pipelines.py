@@ -11,8 +11,8 @@ from transformers.models.vit import image_processing_pil_vit as vit_images
 from optimum.graphcore import IPUConfig, pipeline
 from tremula.base.errors import PoplarError
 from tremula.frontends.optimum.pipelines.pipeline import TASKS
-from tremula.garden.tiny_families import tiny_family_model
-from tremula.garden.tiny_transformers import tiny_config
+from tremula.garden.models.tiny_families import tiny_family_model
+from tremula.garden.models.tiny_transformers import tiny_config
 
 SPECIAL = "[PAD] [BOS] [EOS] [UNK] [MASK] [SEP] [CLS]".split()
 WORDS = "the cat sat on a mat dog ran far very fast who where is it good bad film".split()

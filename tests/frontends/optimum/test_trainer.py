@@ -20,8 +20,8 @@ from optimum.graphcore import (
     IPUTrainer,
     IPUTrainingArguments,
 )
-from tremula.garden.tiny_families import tiny_family_model
-from tremula.garden.tiny_transformers import tiny_config
+from tremula.garden.models.tiny_families import tiny_family_model
+from tremula.garden.models.tiny_transformers import tiny_config
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 N_STEPS = 20

@@ -5,7 +5,7 @@ import pytest
 
 from tremula.garden.applications.asian_options.main import TERMS, Means
 from tremula.garden.applications.asian_options.program import SUMS, path_engine
-from tremula.garden.science.black_scholes import european, geometric_asian_call
+from tremula.garden.models.science.black_scholes import european, geometric_asian_call
 
 N_DATES = 12
 

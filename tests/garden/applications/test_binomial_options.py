@@ -6,7 +6,7 @@ import pytest
 import tremula as tr
 from tremula.garden.applications.binomial_options.main import book
 from tremula.garden.applications.binomial_options.program import Options, option_engine
-from tremula.garden.science.black_scholes import european
+from tremula.garden.models.science.black_scholes import european
 
 
 def tree_by_numpy(terms, sign, is_american, n) -> float:

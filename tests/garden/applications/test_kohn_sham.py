@@ -10,10 +10,10 @@ pytest.importorskip("pyscf")
 import jax.numpy as jnp  # noqa: E402 - after the check
 from pyscf.dft import libxc  # noqa: E402
 
+from tremula.garden.application import Settings  # noqa: E402
 from tremula.garden.applications.kohn_sham import functional, scf  # noqa: E402
 from tremula.garden.applications.kohn_sham.main import compared  # noqa: E402
 from tremula.garden.applications.kohn_sham.molecules import integrals, integrals_of  # noqa: E402
-from tremula.garden.findings import Settings  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

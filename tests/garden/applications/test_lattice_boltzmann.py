@@ -11,7 +11,7 @@ from tremula.garden.applications.lattice_boltzmann.program import (
     fluid_engine,
     velocity,
 )
-from tremula.garden.science.tile_grids import TileGrid
+from tremula.garden.models.science.tile_grids import TileGrid
 
 
 def step_by_numpy(populations, solid, viscosity, force) -> np.ndarray:

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch_geometric")
 
 from tremula.garden.applications.schnet_dft.energies import FILE, energies
-from tremula.garden.qm9 import HARTREE_IN_EV
+from tremula.garden.models.datasets.qm9 import HARTREE_IN_EV
 
 SYMBOLS = {1: "H", 6: "C", 7: "N", 8: "O", 9: "F"}
 

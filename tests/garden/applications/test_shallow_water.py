@@ -5,7 +5,7 @@ import pytest
 
 from tremula.garden.applications.shallow_water.main import CORIOLIS, jets
 from tremula.garden.applications.shallow_water.program import FILTER, water_engine
-from tremula.garden.science.tile_grids import TileGrid
+from tremula.garden.models.science.tile_grids import TileGrid
 
 State = tuple[np.ndarray, np.ndarray, np.ndarray]
 

@@ -15,7 +15,7 @@ from tremula.garden.applications.sharded_embeddings.data import (
     rule_graph,
 )
 from tremula.garden.applications.sharded_embeddings.training import Training, small_chips
-from tremula.garden.knowledge_graphs.model import MARGIN, Shape
+from tremula.garden.models.knowledge_graphs.model import MARGIN, Shape
 
 N_SHARDS = 4
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tremula.garden.catalogue.catalogue import all_applications
-from tremula.garden.techniques import TECHNIQUES
+from tremula.garden.catalogue.techniques import TECHNIQUES
 
 APPLICATIONS = all_applications()
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tremula.base.errors import FileLoadError, TensorCreationError
+from tremula.garden.application import Findings, Modelled
 from tremula.garden.catalogue.catalogue import find_application
 from tremula.garden.catalogue.figures import figures_of, read_figures, write_figures
 from tremula.garden.catalogue.pictures import MOST_BYTES, checked_picture, small_png
-from tremula.garden.findings import Findings, Modelled
 
 MODELLED = Modelled(machine="4 × bow", cycles=5, bytes_on_fullest_tile=6, rate=7.5, unit="images/s")
 

@@ -7,12 +7,11 @@ import pytest
 
 from tests.garden.catalogue.test_manifest import RIGHT
 from tremula.base.errors import RuntimeFailure
+from tremula.garden.application import Settings
 from tremula.garden.catalogue import runner
 from tremula.garden.catalogue.catalogue import find_application
-from tremula.garden.findings import Settings
 
 GOOD = """
-from tremula.garden.findings import Findings
 def run(settings):
     settings.show("warm")
     return Findings(results={"error": 1e-4}, modelled=None)

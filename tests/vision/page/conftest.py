@@ -2,10 +2,10 @@
 
 import pytest
 
+from tests.vision.browser import Browser, missing
 from tests.vision.page.mnist_run import run_mnist
 from tests.vision.page.pipeline_run import run_pipeline
 from tests.vision.serving import serving
-from tremula.bench.vision.browser import Browser, missing
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
+from tests.vision.browser import Browser
 from tests.vision.serving import serving
-from tremula.bench.vision.browser import Browser
 
 IMAGES = Path(__file__).resolve().parents[3] / "docs" / "images"
 SHOTS = {

@@ -7,8 +7,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from tests.vision.report.fuzz import fuzz, read_report, read_trace
 from tremula.base.errors import FileLoadError
-from tremula.bench.vision.fuzz import fuzz, read_report, read_trace
 from tremula.vision.report.file import ReportFile
 from tremula.vision.report.reader import open_report
 from tremula.vision.report.references import wrong_in_column

@@ -255,7 +255,7 @@ def test_windows_pool_many_steps(tmp_path):
 @pytest.fixture(scope="module")
 def long_report(tmp_path_factory):
     """900 steps on 8 tiles, all of them different: a report with three levels."""
-    from tremula.bench.vision.programs import long_executable
+    from tests.vision.sample_reports import long_executable
 
     path = report_of_forecast(long_executable(900, 8), tmp_path_factory.mktemp("long"))
     with open_report(path) as reader:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tremula.commands.arguments import one_of, output_file, output_folder, whole
 from tremula.commands.garden.together import make_figures, run_together
-from tremula.garden.techniques import DOMAINS, FRAMEWORKS, TECHNIQUES
+from tremula.garden.catalogue.techniques import DOMAINS, FRAMEWORKS, TECHNIQUES
 
 WIDTH = 100
 _ACTIONS_HELP = """\
@@ -103,7 +103,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _machine_words(modelled: object) -> str:
-    from tremula.garden.findings import Modelled
+    from tremula.garden.application import Modelled
 
     assert isinstance(modelled, Modelled)
     kilobytes = modelled.bytes_on_fullest_tile / 1024
@@ -136,10 +136,10 @@ def _describe_run(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from tremula.garden.application import Settings
     from tremula.garden.catalogue.catalogue import find_application
     from tremula.garden.catalogue.figures import figures_of, write_figures
     from tremula.garden.catalogue.runner import run_application
-    from tremula.garden.findings import Settings
 
     if args.name == "all":
         return run_together(args.jobs)

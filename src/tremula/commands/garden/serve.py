@@ -70,9 +70,9 @@ def _program(args: argparse.Namespace) -> "ServedProgram":
         return program_of_file(
             path, name=args.name, batch_size=args.batch, trusts_file=args.trust, on_tiles=args.tiles
         )
+    from tremula.garden.application import Settings
     from tremula.garden.catalogue.catalogue import find_application
     from tremula.garden.catalogue.runner import served_application
-    from tremula.garden.findings import Settings
 
     name = str(path.resolve()) if is_application else args.program
     return served_application(find_application(name), Settings(tiny=True))

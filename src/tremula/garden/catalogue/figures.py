@@ -11,9 +11,9 @@ import numpy as np
 
 from tremula.base.atomic_file import atomic_file
 from tremula.base.errors import FileLoadError
+from tremula.garden.application import Findings, Modelled
 from tremula.garden.catalogue.manifest import Application
 from tremula.garden.catalogue.pictures import checked_picture, small_png
-from tremula.garden.findings import Findings, Modelled
 
 FIGURES = "figures.json"
 _MOST_POINTS = 60  # of a curve: a card is about 300 pixels wide

@@ -8,7 +8,7 @@ from typing import Any
 
 from tremula.base.errors import FileLoadError, suggest
 from tremula.garden.catalogue.expected import FORMS, Expectation
-from tremula.garden.techniques import DOMAINS, FRAMEWORKS, TECHNIQUES
+from tremula.garden.catalogue.techniques import DOMAINS, FRAMEWORKS, TECHNIQUES
 
 MANIFEST = "manifest.toml"
 _TEXTS = ("title", "summary", "domain", "framework", "data", "licence")

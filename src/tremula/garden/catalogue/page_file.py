@@ -9,7 +9,7 @@ from tremula.base.atomic_file import atomic_file
 from tremula.garden.catalogue.catalogue import searched_text
 from tremula.garden.catalogue.figures import figures_file, read_figures
 from tremula.garden.catalogue.manifest import Application
-from tremula.garden.techniques import TECHNIQUES
+from tremula.garden.catalogue.techniques import TECHNIQUES
 from tremula.vision.serve.export import one_file
 from tremula.vision.serve.page_files import bundle, page_files
 

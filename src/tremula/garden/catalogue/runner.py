@@ -6,10 +6,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tremula.base.errors import InvalidOption, PoplarError, RuntimeFailure
+from tremula.garden.application import Findings, Settings
 from tremula.garden.catalogue.catalogue import SHIPPED
 from tremula.garden.catalogue.expected import misses
 from tremula.garden.catalogue.manifest import Application
-from tremula.garden.findings import Findings, Settings
 
 if TYPE_CHECKING:
     from tremula.serving.program import ServedProgram
@@ -32,7 +32,7 @@ def run_application(application: Application, settings: Settings) -> Findings:
     if not isinstance(findings, Findings):
         raise RuntimeFailure(
             f"run() of {application.name} gave {type(findings).__name__}, not Findings.",
-            hint="return tremula.garden.findings.Findings(results=…, modelled=…)",
+            hint="return tremula.garden.application.Findings(results=…, modelled=…)",
         )
     missed = misses(application.expected, findings.results) if settings.tiny else []
     if missed:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tremula.garden.catalogue.catalogue import all_applications
 from tremula.garden.catalogue.figures import figures_file, read_figures
 from tremula.garden.catalogue.manifest import Application
-from tremula.garden.techniques import DOMAINS, TECHNIQUES
+from tremula.garden.catalogue.techniques import DOMAINS, TECHNIQUES
 
 _HEAD = """\
 # Applications

@@ -34,7 +34,7 @@ def _call(row: Row) -> Call:
 
     import poptorch
     from poptorch.optim import SGD, AdamW
-    from tremula.garden.knowledge_graphs.model import Embeddings, Shape
+    from tremula.garden.models.knowledge_graphs.model import Embeddings, Shape
 
     score = row.workload.partition(" ")[0]
     if score not in ("TransE", "RotatE", "ComplEx"):

@@ -85,7 +85,7 @@ def _call(batch: Batch, *, writes_out_softplus: bool, **how: Any) -> Call:  # no
         import torch
 
         from poptorch.optim import Adam
-        from tremula.garden.nearest_schnet import NearestSchNet
+        from tremula.garden.models.nearest_schnet import NearestSchNet
     except ImportError:
         raise NoWorkload(
             "it needs PyTorch Geometric: pip install 'tremula[geometric]'", hint=""

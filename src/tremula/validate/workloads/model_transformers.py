@@ -29,7 +29,7 @@ def bert_inference(row: Row, chip_name: str) -> Modelled:
 def _bert(n_samples: int) -> Call:
     import torch
 
-    from tremula.garden.large_transformers import BertForQuestions, place
+    from tremula.garden.models.large_transformers import BertForQuestions, place
 
     model = BertForQuestions().half().eval()
     place(model, BERT_LAYERS)
@@ -56,7 +56,7 @@ def _gpt(n_sequences: int) -> Call:
     import torch
 
     from poptorch.optim import AdamW
-    from tremula.garden.large_transformers import GptWithLoss, place
+    from tremula.garden.models.large_transformers import GptWithLoss, place
 
     model = GptWithLoss().half().train()
     place(model, GPT_LAYERS)

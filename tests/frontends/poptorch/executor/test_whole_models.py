@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import poptorch
-from tremula.garden.resnet import BasicBlock
+from tremula.garden.models.resnet import BasicBlock
 from tremula.ir.run.session import TileSession
 from tremula.ir.settings import configured
 

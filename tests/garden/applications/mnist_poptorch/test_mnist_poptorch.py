@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tremula.garden.applications.mnist_poptorch.main import accuracy_of, some_digits
-from tremula.garden.mnist import Mnist
+from tremula.garden.models.datasets.mnist import Mnist
 
 
 class AlwaysThree(torch.nn.Module):

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from tremula.bench.vision.browser import Browser
+from tests.vision.browser import Browser
 from tremula.garden.catalogue.catalogue import all_applications
 from tremula.garden.catalogue.page_file import write_page
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tremula.bench.vision.browser import Browser, missing
+from tests.vision.browser import Browser, missing
+from tremula.garden.application import Modelled
 from tremula.garden.catalogue import page_file
 from tremula.garden.catalogue.catalogue import find_application
 from tremula.garden.catalogue.figures import Figures
 from tremula.garden.catalogue.manifest import Published
 from tremula.garden.catalogue.pictures import small_png
-from tremula.garden.findings import Modelled
 
 MOST_BYTES = 600_000
 N = 40

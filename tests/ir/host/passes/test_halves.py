@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.frontends.poptorch import op_db
 from tests.ir.steps import captured, run_host, training_step
-from tremula.bench.poptorch import op_db
 from tremula.ir.capture.bodies import record_loop
 from tremula.ir.errors import FloatingPointException
 from tremula.ir.host.passes.halves import WideCopies, add_bias_, narrowed, round_, rounded, widened

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tremula.garden.application import Findings, Settings, modelled_engine
 from tremula.garden.applications.asian_options.program import SUMS, path_engine
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_engine
-from tremula.garden.science.black_scholes import european, geometric_asian_call
+from tremula.garden.models.science.black_scholes import european, geometric_asian_call
 
 TERMS = (100.0, 105.0, 0.03, 0.25, 1.0)  # spot, strike, interest, volatility, years
 N_DATES = 12

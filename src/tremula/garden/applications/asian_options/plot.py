@@ -4,8 +4,8 @@ import numpy as np
 
 from tremula.garden.applications.asian_options.main import N_DATES, TERMS, Means
 from tremula.garden.applications.asian_options.program import path_engine
-from tremula.garden.science.black_scholes import geometric_asian_call
-from tremula.garden.science.plots import Series, plot_svg
+from tremula.garden.models.science.black_scholes import geometric_asian_call
+from tremula.garden.models.science.plots import Series, plot_svg
 
 
 def svg() -> str:

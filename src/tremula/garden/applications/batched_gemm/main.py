@@ -3,13 +3,12 @@
 import numpy as np
 
 import tremula as tr
+from tremula.garden.application import Findings, Settings, modelled_engine
 from tremula.garden.applications.batched_gemm.program import (
     complex_gemm_engine,
     gemm_engine,
     multiplied,
 )
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_engine
 
 
 def run(settings: Settings) -> Findings:

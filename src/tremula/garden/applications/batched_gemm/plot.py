@@ -3,7 +3,7 @@
 import numpy as np
 
 from tremula.garden.applications.batched_gemm.program import gemm_engine, multiplied
-from tremula.garden.science.plots import Series, plot_svg
+from tremula.garden.models.science.plots import Series, plot_svg
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 SHAPE, N_TILES = (32, 32, 32), 64

@@ -6,9 +6,8 @@ from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM
 
 import poptorch
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_poptorch
-from tremula.garden.serialised import SerializedLinear
+from tremula.garden.application import Findings, Settings, modelled_poptorch
+from tremula.garden.models.serialised import SerializedLinear
 
 N_WORDS, LENGTH, MASK = 32, 16, 0  # words of the vocabulary, of a row; the word that hides others
 N_REPLICAS, N_BATCH, N_ACCUMULATED = 2, 16, 4

@@ -2,10 +2,9 @@
 
 import numpy as np
 
+from tremula.garden.application import Findings, Settings, modelled_engine
 from tremula.garden.applications.binomial_options.program import Options, option_engine
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_engine
-from tremula.garden.science.black_scholes import european
+from tremula.garden.models.science.black_scholes import european
 
 
 def run(settings: Settings) -> Findings:

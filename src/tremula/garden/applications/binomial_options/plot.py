@@ -3,8 +3,8 @@
 import numpy as np
 
 from tremula.garden.applications.binomial_options.program import Options, option_engine
-from tremula.garden.science.black_scholes import european
-from tremula.garden.science.plots import Series, plot_svg
+from tremula.garden.models.science.black_scholes import european
+from tremula.garden.models.science.plots import Series, plot_svg
 
 SIZES = np.unique(np.geomspace(8, 1024, 22).astype(int)) // 2 * 2  # even, so that errors line up
 

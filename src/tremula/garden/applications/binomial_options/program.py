@@ -18,7 +18,7 @@ import numpy as np
 import tremula as tr
 from tremula import InOut, Input, Output, Vector, Vertex, float32, int32
 from tremula.base.errors import InvalidOption
-from tremula.garden.science.balance import balanced_tiles
+from tremula.garden.models.science.balance import balanced_tiles
 
 N_TERMS = 5  # spot, strike, interest, volatility, years
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tremula.garden.application import Findings, Settings, modelled_engine
 from tremula.garden.applications.bundle_adjustment.direct import solve
 from tremula.garden.applications.bundle_adjustment.propagation import BeliefPropagation
 from tremula.garden.applications.bundle_adjustment.scene import (
@@ -11,8 +12,6 @@ from tremula.garden.applications.bundle_adjustment.scene import (
     projected,
     reprojection_pixels,
 )
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_engine
 
 CHIP = "gc2"  # the published figure is of this one, with 1216 tiles
 N_ROUNDS = 20  # of messages between two linearisations

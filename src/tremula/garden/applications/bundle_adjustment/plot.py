@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from tremula.garden.application import Settings
 from tremula.garden.applications.bundle_adjustment.main import N_ROUNDS, run
-from tremula.garden.findings import Settings
-from tremula.garden.science.plots import Series, plot_svg
+from tremula.garden.models.science.plots import Series, plot_svg
 
 
 def svg() -> str:

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tremula.frontends.jax.function import jit
+from tremula.garden.application import Findings, Settings, modelled_report
 from tremula.garden.applications.cart_pole.world import moved, stands
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_report
 
 WIDTH, RATE = 16, 0.02
 FIRST_SIZE = 0.05  # of the numbers that carts start with

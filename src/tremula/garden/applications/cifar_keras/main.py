@@ -6,9 +6,8 @@
 import numpy as np
 
 from tremula.frontends.keras import ipu
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_report
-from tremula.garden.shapes import Shapes
+from tremula.garden.application import Findings, Settings, modelled_report
+from tremula.garden.models.datasets.shapes import Shapes
 
 import keras  # isort: skip - after Tremula's Keras, which chooses its backend
 from keras import layers  # isort: skip

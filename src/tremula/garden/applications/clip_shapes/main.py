@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tremula.frontends.jax.function import jit, pmap
+from tremula.garden.application import Findings, Settings, modelled_report
 from tremula.garden.applications.clip_shapes.pairs import CAPTIONS, SIZE, WORDS, Pairs, pairs
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_report
 
 N_REPLICAS, N_OWN = 2, 16  # pairs of a replica
 WIDTH, HIDDEN = 16, 64

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 
-from tremula.garden.shapes import is_inside
+from tremula.garden.models.datasets.shapes import is_inside
 
 SIZE = 16
 COLOURS = {"red": (1, -1, -1), "green": (-1, 1, -1), "blue": (-1, -1, 1), "yellow": (1, 1, -1)}

@@ -8,10 +8,9 @@ from torch_geometric.loader import ClusterData
 import poptorch
 import poptorch_geometric as pg
 from poptorch_geometric.cluster_loader import FixedSizeClusterLoader
+from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.garden.applications.cluster_gcn.model import ClusterNetwork
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.graphs import communities
-from tremula.garden.modelled import modelled_poptorch
+from tremula.garden.models.datasets.graphs import communities
 
 PER_BATCH = 2  # clusters
 

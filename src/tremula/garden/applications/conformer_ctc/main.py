@@ -3,10 +3,9 @@
 import torch
 
 import poptorch
+from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.garden.applications.conformer_ctc.model import Reader, Recogniser
 from tremula.garden.applications.conformer_ctc.tones import Words, edit_distance, words_of_tones
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_poptorch
 
 N_BATCH, N_ACCUMULATED, N_TEST = 16, 4, 48
 

@@ -6,7 +6,7 @@ from torch.nn import functional
 
 import poptorch
 from tremula.garden.applications.conformer_ctc.tones import BLANK, N_BINS, N_FRAMES, N_LETTERS
-from tremula.garden.vision_zoo import Attention
+from tremula.garden.models.vision_zoo import Attention
 
 
 class Convolution(nn.Module):

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 import poptorch
+from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.garden.applications.detection_nms.model import Detector, Found
 from tremula.garden.applications.detection_nms.scenes import (
     N_CELLS,
@@ -13,8 +14,6 @@ from tremula.garden.applications.detection_nms.scenes import (
     scenes,
     targets_of,
 )
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_poptorch
 
 N_BATCH, N_TEST = 32, 32
 MOST = 6  # boxes that leave the chip

@@ -5,15 +5,14 @@ import torch
 from torch import Tensor
 
 import poptorch
+from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.garden.applications.diffusion_shapes.model import (
     N_LEVELS,
     NoiseLoss,
     Painter,
     TinyUNet,
 )
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_poptorch
-from tremula.garden.shapes import is_inside
+from tremula.garden.models.datasets.shapes import is_inside
 
 SIZE, NAMES = 16, ("disc", "cross", "rows", "columns")
 N_BATCH, N_DRAWN = 32, 8  # pictures of a step, of each name

@@ -8,12 +8,11 @@ import torch
 import poptorch
 from tremula.frontends.onnx import import_model
 from tremula.frontends.onnx.compiled import compile_model
-from tremula.garden.classifiers import WithLoss
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_report
-from tremula.garden.onnx_exports import exported
-from tremula.garden.shapes import Shapes
-from tremula.garden.vision_zoo import efficientnet
+from tremula.garden.application import Findings, Settings, modelled_report
+from tremula.garden.models.classifiers import WithLoss
+from tremula.garden.models.datasets.shapes import Shapes
+from tremula.garden.models.onnx_exports import exported
+from tremula.garden.models.vision_zoo import efficientnet
 from tremula.runtime.forecast import forecast
 
 N_BATCH, N_ITERATIONS, N_TEST = 16, 8, 64

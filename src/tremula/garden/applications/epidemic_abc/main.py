@@ -6,6 +6,7 @@ so each stage draws from the box around what the one before it kept, and little 
 
 import numpy as np
 
+from tremula.garden.application import Findings, Settings, modelled_engine
 from tremula.garden.applications.epidemic_abc.inference import Accepted, Inference
 from tremula.garden.applications.epidemic_abc.model import (
     HIGH,
@@ -15,8 +16,6 @@ from tremula.garden.applications.epidemic_abc.model import (
     Epidemic,
     observations,
 )
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_engine
 
 N_TILES = 1472  # all of a Bow
 TOLERANCES_TINY = (0.25, 0.12, 0.08)

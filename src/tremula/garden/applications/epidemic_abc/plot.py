@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from tremula.garden.application import Settings
 from tremula.garden.applications.epidemic_abc.inference import Inference
 from tremula.garden.applications.epidemic_abc.main import N_TILES, TOLERANCES_TINY, infer
 from tremula.garden.applications.epidemic_abc.model import Epidemic, observations, simulated
-from tremula.garden.findings import Settings
-from tremula.garden.science.plots import Series, plot_svg
+from tremula.garden.models.science.plots import Series, plot_svg
 
 
 def svg() -> str:

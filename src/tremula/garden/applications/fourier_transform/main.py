@@ -2,9 +2,8 @@
 
 import numpy as np
 
+from tremula.garden.application import Findings, Settings, modelled_engine
 from tremula.garden.applications.fourier_transform.program import transform_engine, transformed
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_engine
 
 
 def run(settings: Settings) -> Findings:

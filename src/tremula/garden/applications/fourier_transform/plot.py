@@ -1,7 +1,7 @@
 """The plot of docs/science-fft.md: cycles over the length, by where products take over."""
 
 from tremula.garden.applications.fourier_transform.program import transform_engine
-from tremula.garden.science.plots import Series, plot_svg
+from tremula.garden.models.science.plots import Series, plot_svg
 
 LENGTHS = (128, 256, 512)
 N_SIGNALS, N_TILES = 64, 64

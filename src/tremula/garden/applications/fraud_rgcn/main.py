@@ -7,10 +7,9 @@ from torch_geometric.data import Data
 import poptorch
 import poptorch_geometric as pg
 from poptorch_geometric.neighbor_loader import FixedSizeNeighborLoader
+from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.garden.applications.fraud_rgcn.model import FraudNetwork
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.graphs import transactions
-from tremula.garden.modelled import modelled_poptorch
+from tremula.garden.models.datasets.graphs import transactions
 
 N_SEEDS = 50  # accounts of a batch whose labels count
 

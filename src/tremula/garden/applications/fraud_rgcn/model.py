@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import RGCNConv
 
-from tremula.garden.graphs import RELATIONS
+from tremula.garden.models.datasets.graphs import RELATIONS
 
 
 class FraudNetwork(nn.Module):

@@ -7,11 +7,10 @@ import poptorch
 import poptorch_geometric as pg
 from poptorch_geometric.columns import with_radius_graph
 from tremula.frontends.geometric.feeding.columns import GraphColumns
+from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.garden.applications.gps_molecules.fused import gather_scatter, gathered_and_summed
 from tremula.garden.applications.gps_molecules.model import BOND, Hybrid
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_poptorch
-from tremula.garden.qm9 import TARGETS, qm9
+from tremula.garden.models.datasets.qm9 import TARGETS, qm9
 
 N_GRAPHS, N_ATOMS = 12, 128  # of a pack
 FIELDS = ("z", "pos", "edge_index", "batch", "y", "graphs_mask")

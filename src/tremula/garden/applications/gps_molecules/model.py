@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import global_add_pool
 
 from tremula.garden.applications.gps_molecules.fused import gather_scatter
-from tremula.garden.molecules import masked_loss
+from tremula.garden.models.molecules import masked_loss
 
 BOND = 1.7  # Å: atoms nearer than this are joined
 

@@ -12,10 +12,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import poptorch
 from optimum.graphcore.generation import generating
+from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.garden.applications.gpt2_text.model import PipelinedGPT2
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_poptorch
-from tremula.garden.text import characters
+from tremula.garden.models.datasets.text import characters
 
 N_BATCH, N_SLICES = 8, 4  # rows; slices of the output layer
 BEGINNING = "Return the "

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import poptorch
-from tremula.garden.serialised import SerializedLinear
+from tremula.garden.models.serialised import SerializedLinear
 
 
 class Checkpointed(nn.Module):

@@ -5,11 +5,11 @@ import warnings
 import torch
 from torch import Tensor
 
-from tremula.garden.findings import Findings, Modelled, Settings
-from tremula.garden.gpt3 import dense
-from tremula.garden.gpt3.config import GPTConfig, Machine, ModelSizes, Parallelism, Training
-from tremula.garden.gpt3.costing import CompiledGPT, compile_gpt
-from tremula.garden.gpt3.training import Trainer
+from tremula.garden.application import Findings, Modelled, Settings
+from tremula.garden.models.gpt3 import dense
+from tremula.garden.models.gpt3.config import GPTConfig, Machine, ModelSizes, Parallelism, Training
+from tremula.garden.models.gpt3.costing import CompiledGPT, compile_gpt
+from tremula.garden.models.gpt3.training import Trainer
 
 
 def run(settings: Settings) -> Findings:

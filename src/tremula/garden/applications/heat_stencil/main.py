@@ -2,9 +2,8 @@
 
 import numpy as np
 
+from tremula.garden.application import Findings, Settings, modelled_engine
 from tremula.garden.applications.heat_stencil.program import heat_engine
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_engine
 
 RATE = 0.2  # conductivity × time step ÷ cell²; above 0.25 an explicit step is unstable
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import tremula as tr
 from tremula import Input, Output, Vector, Vertex, float32
-from tremula.garden.science.tile_grids import TileGrid
+from tremula.garden.models.science.tile_grids import TileGrid
 
 
 class Heat(Vertex):

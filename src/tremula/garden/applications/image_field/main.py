@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tremula.frontends.jax.function import jit
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.mnist import load_mnist
-from tremula.garden.modelled import modelled_report
+from tremula.garden.application import Findings, Settings, modelled_report
+from tremula.garden.models.datasets.mnist import load_mnist
 
 N_BATCH, N_WAVES, WIDTH = 256, 32, 64
 RATE = 5e-3

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from tremula.frontends.jax.function import JitFunction, jit
+from tremula.garden.application import Findings, Modelled, Settings, modelled_report
 from tremula.garden.applications.kohn_sham.molecules import Integrals, integrals
 from tremula.garden.applications.kohn_sham.scf import (
     DOUBLE,
@@ -15,8 +16,6 @@ from tremula.garden.applications.kohn_sham.scf import (
     problem,
     self_consistent,
 )
-from tremula.garden.findings import Findings, Modelled, Settings
-from tremula.garden.modelled import modelled_report
 from tremula.ir.settings import configured
 
 N_MOST = 20  # iterations

@@ -6,7 +6,7 @@ import numpy as np
 from tremula.garden.applications.kohn_sham.main import solver
 from tremula.garden.applications.kohn_sham.molecules import integrals
 from tremula.garden.applications.kohn_sham.scf import DOUBLE, SINGLE, problem
-from tremula.garden.science.plots import Series, plot_svg
+from tremula.garden.models.science.plots import Series, plot_svg
 from tremula.ir.settings import configured
 
 

@@ -2,14 +2,13 @@
 
 import numpy as np
 
+from tremula.garden.application import Findings, Settings, modelled_engine
 from tremula.garden.applications.lattice_boltzmann.program import (
     equilibrium,
     fluid_engine,
     velocity,
 )
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_engine
-from tremula.garden.science.tile_grids import TileGrid
+from tremula.garden.models.science.tile_grids import TileGrid
 
 SPEED = 0.1  # of the stream; of sound it is 0.577
 

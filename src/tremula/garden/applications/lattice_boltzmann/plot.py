@@ -1,8 +1,8 @@
 """The picture of docs/science-stencils.md: vorticity behind a cylinder."""
 
+from tremula.garden.application import Settings
 from tremula.garden.applications.lattice_boltzmann.main import run
-from tremula.garden.findings import Settings
-from tremula.garden.science.pictures import field_svg
+from tremula.garden.models.science.pictures import field_svg
 
 
 def svg() -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 import tremula as tr
 from tremula import Input, Output, Vector, Vertex, float32
-from tremula.garden.science.tile_grids import Band, TileGrid, wrapped
+from tremula.garden.models.science.tile_grids import Band, TileGrid, wrapped
 
 # Velocities (down, right): rest, four neighbours, four diagonals; OPPOSITE[k] is -E[k].
 E = np.array([(0, 0), (0, 1), (1, 0), (0, -1), (-1, 0), (1, 1), (1, -1), (-1, -1), (-1, 1)])

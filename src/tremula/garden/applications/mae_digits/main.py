@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import poptorch
+from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.garden.applications.mae_digits.model import (
     N_PATCHES,
     N_SHOWN,
@@ -14,9 +15,7 @@ from tremula.garden.applications.mae_digits.model import (
     images_of,
     patches_of,
 )
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.mnist import Mnist
-from tremula.garden.modelled import modelled_poptorch
+from tremula.garden.models.datasets.mnist import Mnist
 
 N_BATCH, N_ACCUMULATED = 32, 4
 KEPT = 0.3  # of the mean, at each update of it

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 import poptorch
-from tremula.garden.vision_zoo import Attention, TransformerBlock
+from tremula.garden.models.vision_zoo import Attention, TransformerBlock
 
 SIDE, PATCH = 28, 7
 N_PATCHES = (SIDE // PATCH) ** 2

@@ -5,9 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import poptorch
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.mnist import DEVIATION, MEAN, load_mnist
-from tremula.garden.modelled import modelled_poptorch
+from tremula.garden.application import Findings, Settings, modelled_poptorch
+from tremula.garden.models.datasets.mnist import DEVIATION, MEAN, load_mnist
 
 N_BATCH, N_ITERATIONS, N_IO_TILES = 32, 8, 32
 

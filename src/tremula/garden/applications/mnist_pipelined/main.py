@@ -4,14 +4,13 @@
 # pyright: reportArgumentType=false
 
 from tremula.frontends.keras import ipu
+from tremula.garden.application import Findings, Settings, modelled_report
 from tremula.garden.applications.mnist_pipelined.model import (
     N_BATCH,
     N_IN_FLIGHT,
     digits,
     two_stages,
 )
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_report
 
 import keras  # isort: skip - after Tremula's Keras, which chooses its backend
 

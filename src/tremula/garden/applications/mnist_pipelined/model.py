@@ -3,7 +3,7 @@
 import numpy as np
 
 from tremula.frontends.keras import ipu
-from tremula.garden.mnist import load_mnist
+from tremula.garden.models.datasets.mnist import load_mnist
 
 import keras  # isort: skip - after Tremula's Keras, which chooses its backend
 from keras import layers  # isort: skip

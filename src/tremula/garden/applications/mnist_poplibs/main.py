@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tremula.garden.application import Findings, Settings, modelled_engine
 from tremula.garden.applications.mnist_poplibs.graph import (
     N_BATCH,
     N_CLASSES,
@@ -10,9 +11,7 @@ from tremula.garden.applications.mnist_poplibs.graph import (
     RATE,
     build,
 )
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.mnist_subset import MNIST_SUBSET
-from tremula.garden.modelled import modelled_engine
+from tremula.garden.models.datasets.mnist_subset import MNIST_SUBSET
 from tremula.poplar.programs import Repeat
 from tremula.poplar.target import IPUModel
 from tremula.runtime.engine import Engine

@@ -4,10 +4,9 @@ import numpy as np
 import torch
 
 import poptorch
-from tremula.garden.classifiers import WithLoss, mnist_cnn
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.mnist import Mnist
-from tremula.garden.modelled import modelled_poptorch
+from tremula.garden.application import Findings, Settings, modelled_poptorch
+from tremula.garden.models.classifiers import WithLoss, mnist_cnn
+from tremula.garden.models.datasets.mnist import Mnist
 
 N_BATCH, N_ITERATIONS, N_TEST_BATCH = 16, 25, 250
 RATE, MOMENTUM = 0.03, 0.9

@@ -5,10 +5,9 @@ from torch import Tensor
 
 import poptorch
 import poptorch_geometric  # noqa: F401 — static shapes of gathers and sums
+from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.garden.applications.nbfnet_links.facts import RELATIONS, facts
 from tremula.garden.applications.nbfnet_links.model import LinkPredictor
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_poptorch
 
 N_REPLICAS, N_BATCH = 2, 8
 

@@ -6,14 +6,13 @@
 import numpy as np
 
 from tremula.frontends.keras import ipu
+from tremula.garden.application import Findings, Settings, modelled_report
 from tremula.garden.applications.order_book.book import (
     LABELS,
     N_LEVELS,
     N_TIMES,
     order_book,
 )
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_report
 
 import keras  # isort: skip - after Tremula's Keras, which chooses its backend
 from keras import layers  # isort: skip

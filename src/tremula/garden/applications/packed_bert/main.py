@@ -10,9 +10,8 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import poptorch
 from tremula.frontends.optimum.packing import PackedBertForSequenceClassification, PackedDataset
+from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.garden.applications.packed_bert.sentences import sentences_of
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_poptorch
 
 MODULES = ["argparse", "decimal", "statistics", "threading"]
 LENGTH, N_PER_ROW, N_BATCH, N_ACCUMULATED = 64, 6, 4, 2

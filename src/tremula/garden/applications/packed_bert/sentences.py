@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from tremula.garden.text import documentation
+from tremula.garden.models.datasets.text import documentation
 
 _SENTENCE = re.compile(r"(?<=[.:!?])\s+")
 _WORD = re.compile(r"\w+|[^\w\s]")

@@ -2,10 +2,9 @@
 
 import numpy as np
 
+from tremula.garden.application import Findings, Settings, modelled_engine
 from tremula.garden.applications.parallel_chains.chains import Chains
 from tremula.garden.applications.parallel_chains.model import exact_moments, observations
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_engine
 
 
 def run(settings: Settings) -> Findings:

@@ -3,8 +3,8 @@
 import numpy as np
 
 import popart
+from tremula.garden.application import Findings, Modelled, Settings
 from tremula.garden.applications.recommender.clicks import Clicks, area_under_roc, clicks
-from tremula.garden.findings import Findings, Modelled, Settings
 from tremula.hardware import CHIPS
 
 N_BATCH, N_REPLICAS, N_ACCUMULATED, WIDTH = 64, 2, 2, 4

@@ -4,11 +4,10 @@ import torch
 from torch import Tensor, nn
 
 import poptorch
-from tremula.garden.classifiers import WithLoss
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.mnist import Mnist
-from tremula.garden.modelled import modelled_poptorch
-from tremula.garden.resnet import BasicBlock, ResNet
+from tremula.garden.application import Findings, Settings, modelled_poptorch
+from tremula.garden.models.classifiers import WithLoss
+from tremula.garden.models.datasets.mnist import Mnist
+from tremula.garden.models.resnet import BasicBlock, ResNet
 
 N_REPLICAS, N_ACCUMULATED, N_BATCH = 2, 2, 8
 LOSS_SCALE = 128.0

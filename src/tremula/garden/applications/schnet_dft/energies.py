@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-import tremula.garden
 from tremula.frontends.geometric.feeding.columns import Column, GraphColumns
 from tremula.frontends.geometric.fixed_size.levels import GRAPH, NODE
-from tremula.garden.qm9 import HARTREE_IN_EV
+from tremula.garden.models import datasets
+from tremula.garden.models.datasets.qm9 import HARTREE_IN_EV
 
-FILE = Path(tremula.garden.__file__).parent / "data" / "dft_energies.npz"
+FILE = Path(datasets.__file__).parent / "data" / "dft_energies.npz"
 TEST_EVERY = 5  # of these molecules one is not learnt from
 
 

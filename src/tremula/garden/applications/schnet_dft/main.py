@@ -7,10 +7,9 @@ import poptorch
 import poptorch_geometric as pg
 from poptorch_geometric.columns import with_radius_graph
 from tremula.frontends.geometric.feeding.columns import GraphColumns
+from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.garden.applications.schnet_dft.energies import energies
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_poptorch
-from tremula.garden.molecules import SchNetOnEdges
+from tremula.garden.models.molecules import SchNetOnEdges
 
 CUTOFF = 3.0  # Å: more than any of these molecules measures, so all atoms see each other
 N_GRAPHS, N_ATOMS = 16, 56  # of a batch, one of them a place for padding

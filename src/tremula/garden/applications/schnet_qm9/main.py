@@ -8,10 +8,9 @@ import poptorch_geometric as pg
 from poptorch_geometric.columns import with_radius_graph
 from tremula.frontends.geometric.common import GraphBatch
 from tremula.frontends.geometric.feeding.columns import GraphColumns
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_poptorch
-from tremula.garden.molecules import SchNetOnEdges
-from tremula.garden.qm9 import GAP, qm9
+from tremula.garden.application import Findings, Settings, modelled_poptorch
+from tremula.garden.models.datasets.qm9 import GAP, qm9
+from tremula.garden.models.molecules import SchNetOnEdges
 
 CUTOFF = 4.0  # Å
 N_ATOMS = 128  # of a pack

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tremula.garden.application import Findings, Settings, modelled_engine
 from tremula.garden.applications.sequence_alignment.sequences import (
     mutated,
     of_length,
@@ -13,8 +14,6 @@ from tremula.garden.applications.sequence_alignment.wavefront import (
     wavefront_engine,
 )
 from tremula.garden.applications.sequence_alignment.x_drop import x_drop_engine
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_engine
 
 Pair = tuple[np.ndarray, np.ndarray]
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from tremula.garden.applications.sequence_alignment.sequences import mutated, random_sequence
 from tremula.garden.applications.sequence_alignment.x_drop import x_drop_engine
-from tremula.garden.science.plots import Series, plot_svg
+from tremula.garden.models.science.plots import Series, plot_svg
 
 RATES = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
 N_LETTERS, N_EACH = 300, 12

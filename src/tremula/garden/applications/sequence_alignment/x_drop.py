@@ -15,7 +15,7 @@ import numpy as np
 import tremula as tr
 from tremula import InOut, Input, Output, Vector, Vertex, int32
 from tremula.base.errors import InvalidOption
-from tremula.garden.science.balance import balanced_tiles
+from tremula.garden.models.science.balance import balanced_tiles
 
 MATCH, MISMATCH, GAP = 1, -1, -1
 NOTHING = -(2**28)  # a score that no gap or match makes good

@@ -7,10 +7,9 @@ import torch
 from torch import nn
 
 import poptorch
-from tremula.garden.classifiers import WithLoss
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.mnist import Mnist
-from tremula.garden.modelled import modelled_poptorch
+from tremula.garden.application import Findings, Settings, modelled_poptorch
+from tremula.garden.models.classifiers import WithLoss
+from tremula.garden.models.datasets.mnist import Mnist
 from tremula.serving.client import InferenceClient
 from tremula.serving.program import ServedProgram
 from tremula.serving.server import serving

@@ -2,10 +2,9 @@
 
 import numpy as np
 
+from tremula.garden.application import Findings, Settings, modelled_engine
 from tremula.garden.applications.shallow_water.program import water_engine
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_engine
-from tremula.garden.science.tile_grids import TileGrid
+from tremula.garden.models.science.tile_grids import TileGrid
 
 DT = 0.25  # the fastest waves of this scheme, at depth 1, allow 0.35
 CORIOLIS = 0.05  # so that rotation is felt over 20 cells

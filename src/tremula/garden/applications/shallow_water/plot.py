@@ -1,8 +1,8 @@
 """The picture of docs/science-stencils.md: potential vorticity of two jets."""
 
+from tremula.garden.application import Settings
 from tremula.garden.applications.shallow_water.main import run
-from tremula.garden.findings import Settings
-from tremula.garden.science.pictures import field_svg
+from tremula.garden.models.science.pictures import field_svg
 
 
 def svg() -> str:

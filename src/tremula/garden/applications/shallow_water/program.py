@@ -13,7 +13,7 @@ from typing import Any
 
 import tremula as tr
 from tremula import InOut, Input, Output, Vector, Vertex, float32
-from tremula.garden.science.tile_grids import RingedGrid, TileGrid, close_rings
+from tremula.garden.models.science.tile_grids import RingedGrid, TileGrid, close_rings
 
 STATE = ("u", "v", "p")
 FLUXES = ("across", "down", "spin", "head")

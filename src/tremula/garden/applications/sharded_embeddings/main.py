@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from tremula.garden.application import Findings, Settings, modelled_report
 from tremula.garden.applications.sharded_embeddings.data import (
     N_RELATIONS,
     batches,
@@ -12,9 +13,7 @@ from tremula.garden.applications.sharded_embeddings.data import (
     rule_graph,
 )
 from tremula.garden.applications.sharded_embeddings.training import Training, small_chips
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.knowledge_graphs.model import Score, Shape
-from tremula.garden.modelled import modelled_report
+from tremula.garden.models.knowledge_graphs.model import Score, Shape
 
 N_SHARDS, N_OF_BUCKET, N_NEGATIVES = 4, 8, 4
 N_ITERATIONS = 10  # steps a call

@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from tremula.garden.application import Settings
 from tremula.garden.applications.sharded_embeddings.main import N_ITERATIONS, trained
-from tremula.garden.findings import Settings
-from tremula.garden.knowledge_graphs.model import Score
-from tremula.garden.science.plots import Series, plot_svg
+from tremula.garden.models.knowledge_graphs.model import Score
+from tremula.garden.models.science.plots import Series, plot_svg
 
 N_CALLS = 60
 SCORES: tuple[Score, ...] = ("RotatE", "TransE")

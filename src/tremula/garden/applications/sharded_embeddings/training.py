@@ -11,7 +11,7 @@ import poptorch
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.report.report import Report
 from tremula.garden.applications.sharded_embeddings.data import Batch, Triples
-from tremula.garden.knowledge_graphs.model import Embeddings, Shape
+from tremula.garden.models.knowledge_graphs.model import Embeddings, Shape
 from tremula.runtime.forecast import forecast
 
 

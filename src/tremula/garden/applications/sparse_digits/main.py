@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 import poptorch
 from poptorch.sparse import DynamicSparseLinear
-from tremula.garden.classifiers import WithLoss
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.mnist import Mnist
-from tremula.garden.modelled import modelled_poptorch
+from tremula.garden.application import Findings, Settings, modelled_poptorch
+from tremula.garden.models.classifiers import WithLoss
+from tremula.garden.models.datasets.mnist import Mnist
 
 WIDTH = 28  # of a picture
 N_HIDDEN, N_BATCH, SIDE, DENSITY = 64, 64, 4, 1 / 32

@@ -12,9 +12,8 @@ from transformers.trainer_callback import PrinterCallback
 
 from optimum.graphcore import IPUConfig, IPUSeq2SeqTrainer, IPUSeq2SeqTrainingArguments
 from optimum.graphcore.generation import generating
+from tremula.garden.application import Findings, Settings, modelled_optimum
 from tremula.garden.applications.summarisation.task import bart_config, rows_of
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_optimum
 
 N_WORDS, N_SUMMARY = 6, 2
 

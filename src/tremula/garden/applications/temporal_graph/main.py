@@ -3,10 +3,9 @@
 import torch
 
 import poptorch
+from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.garden.applications.temporal_graph.model import TemporalGraph
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.graphs import events
-from tremula.garden.modelled import modelled_poptorch
+from tremula.garden.models.datasets.graphs import events
 
 N_BATCH = 50  # events
 

@@ -19,9 +19,8 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 
 from optimum.graphcore import IPUConfig, IPUTrainer, IPUTrainingArguments, pipeline
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_optimum
-from tremula.garden.text import PADDING, UNKNOWN, Excerpts
+from tremula.garden.application import Findings, Settings, modelled_optimum
+from tremula.garden.models.datasets.text import PADDING, UNKNOWN, Excerpts
 
 MODULES = ["argparse", "decimal", "statistics", "threading"]
 LENGTH, N_BATCH, N_ASKED = 32, 8, 8

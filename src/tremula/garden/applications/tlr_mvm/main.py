@@ -3,10 +3,9 @@
 import numpy as np
 
 import tremula as tr
+from tremula.garden.application import Findings, Settings, modelled_engine
 from tremula.garden.applications.tlr_mvm.compression import TlrMatrix, compressed, covariance
 from tremula.garden.applications.tlr_mvm.program import BYTES_PER_PRODUCT, tlr_engine
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_engine
 from tremula.poplibs import poplin
 
 TOLERANCE = 1e-4

@@ -5,7 +5,7 @@ import numpy as np
 from tremula.garden.applications.tlr_mvm.compression import compressed, covariance
 from tremula.garden.applications.tlr_mvm.main import dense_product_cycles
 from tremula.garden.applications.tlr_mvm.program import tlr_engine
-from tremula.garden.science.plots import Series, plot_svg
+from tremula.garden.models.science.plots import Series, plot_svg
 
 TOLERANCES = 10.0 ** -np.arange(1, 7)
 N_BLOCK, N_TILES = 128, 16

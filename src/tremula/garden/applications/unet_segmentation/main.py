@@ -6,10 +6,9 @@
 import numpy as np
 
 from tremula.frontends.keras import ipu
+from tremula.garden.application import Findings, Settings, modelled_report
 from tremula.garden.applications.unet_segmentation.model import SIZE, pictures, unet
 from tremula.garden.applications.unet_segmentation.overlap import overlap_of
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_report
 
 import keras  # isort: skip - after Tremula's Keras, which chooses its backend
 

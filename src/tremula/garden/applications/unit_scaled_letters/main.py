@@ -8,9 +8,8 @@ from torch import Tensor, nn
 import poptorch
 from tremula.frontends.poptorch.ops.float8 import Float8Formats
 from tremula.frontends.scaling.layers import CharacterModel
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_poptorch
-from tremula.garden.text import characters
+from tremula.garden.application import Findings, Settings, modelled_poptorch
+from tremula.garden.models.datasets.text import characters
 from tremula.ir.settings import configured
 
 N_BATCH, LENGTH = 16, 16

@@ -6,10 +6,9 @@ from torch import Tensor
 from torch.nn import functional
 
 import poptorch
+from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.garden.applications.vae_digits.model import Autoencoder, bits_of_independent_pixels
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.mnist import load_mnist
-from tremula.garden.modelled import modelled_poptorch
+from tremula.garden.models.datasets.mnist import load_mnist
 
 SIDE = 14  # pixels: half of the original's
 N_BATCH, N_ITERATIONS, N_LATENT = 50, 20, 8

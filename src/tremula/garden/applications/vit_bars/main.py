@@ -10,9 +10,8 @@ from transformers import ViTConfig, ViTForImageClassification, logging
 from transformers.trainer_callback import PrinterCallback
 
 from optimum.graphcore import IPUConfig, IPUTrainer, IPUTrainingArguments
+from tremula.garden.application import Findings, Settings, modelled_optimum
 from tremula.garden.applications.vit_bars.bars import SIZE, bars
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_optimum
 
 N_BATCH, N_TEST = 16, 64
 

@@ -10,8 +10,7 @@ import torch
 from transformers import WhisperConfig, WhisperForConditionalGeneration, logging
 
 from optimum.graphcore.generation import generating
-from tremula.garden.findings import Findings, Settings
-from tremula.garden.modelled import modelled_optimum
+from tremula.garden.application import Findings, Settings, modelled_optimum
 
 N_BINS, N_FRAMES, START, END = 80, 64, 1, 2
 

@@ -1,0 +1,1 @@
+"""Models and data sets that applications, examples, tests and benchmarks share."""

@@ -1,0 +1,1 @@
+"""Data sets without a licence question: shipped, generated, or fetched once."""

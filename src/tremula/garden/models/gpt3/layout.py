@@ -1,0 +1,125 @@
+"""Which replica holds which part of which tensor: groups of replicas, shapes of shards.
+
+A weight is split over tp1 and tp2 ("both"), over one of them, or over none. Replicas that hold the
+same part form its value group; the weight's bytes in streaming memory are shared out over them.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tremula.garden.models.gpt3.config import GPTConfig, Parallelism
+
+SPLITS = ("both", "tp1", "tp2", "none")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Groups of `size` replicas, each `stride` from the next, as collectives want them."""
+
+    stride: int
+    size: int
+
+
+def communication_groups(parallel: Parallelism) -> dict[str, Group]:
+    """Replicas that differ in one place only: in tp1, in tp2, in both, in dp."""
+    return {
+        "tp1": Group(parallel.tensor_2, parallel.tensor_1),
+        "tp2": Group(1, parallel.tensor_2),
+        "tp_all": Group(1, parallel.tensor),
+        "dp": Group(parallel.tensor, parallel.data),
+    }
+
+
+def places(parallel: Parallelism) -> np.ndarray:
+    """int64[replicas, 3]: the place of each replica in dp, tp1 and tp2."""
+    shape = parallel.data, parallel.tensor_1, parallel.tensor_2
+    return np.stack(np.unravel_index(np.arange(prod(shape)), shape), axis=1)
+
+
+def value_assignment(parallel: Parallelism, split: str) -> list[int]:
+    """For each replica the number of the part that it holds of a weight split so."""
+    _, tp1, tp2 = places(parallel).T
+    parts = {
+        "both": tp1 * parallel.tensor_2 + tp2,
+        "tp1": tp1,
+        "tp2": tp2,
+        "none": np.zeros_like(tp1),
+    }
+    return parts[split].tolist()
+
+
+def sharing_group(parallel: Parallelism, split: str) -> Group:
+    """The largest groups of equal distance among replicas that hold the same part.
+
+    A weight split over tp1 is the same on all of tp2 and dp, but those are not equally far apart:
+    only its copies along tp2 share it out.
+    """
+    groups = communication_groups(parallel)
+    return {
+        "both": groups["dp"],
+        "tp1": groups["tp2"] if parallel.tensor_1 > 1 else Group(1, parallel.n_replicas),
+        "tp2": Group(parallel.tensor_2, parallel.data * parallel.tensor_1),
+        "none": Group(1, parallel.n_replicas),
+    }[split]
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight as one replica holds it."""
+
+    name: str
+    shape: tuple[int, ...]
+    split: str
+
+    @property
+    def n_elements(self) -> int:
+        return prod(self.shape)
+
+
+def layer_weights(config: GPTConfig) -> list[Weight]:
+    """Of one decoder layer, in two-dimensional tensor parallelism."""
+    h, tp1, tp2 = config.model.hidden, config.parallel.tensor_1, config.parallel.tensor_2
+    return [
+        Weight("attention.ln_1.weight", (h // tp2,), "tp2"),
+        Weight("attention.ln_1.bias", (h // tp2,), "tp2"),
+        Weight("attention.qkv.weight", (h // tp2, 3 * h // tp1), "both"),
+        # Split like what it is added to: upstream's example splits it over tp2, which is wrong.
+        Weight("attention.qkv.bias", (3 * h // tp1,), "tp1"),
+        Weight("attention.output.weight", (h // tp1, h // tp2), "both"),
+        Weight("attention.output.bias", (h // tp2,), "tp2"),
+        Weight("feed_forward.ln_2.weight", (h // tp2,), "tp2"),
+        Weight("feed_forward.ln_2.bias", (h // tp2,), "tp2"),
+        Weight("feed_forward.intermediate.weight", (h // tp2, 4 * h // tp1), "both"),
+        Weight("feed_forward.intermediate.bias", (4 * h // tp1,), "tp1"),
+        Weight("feed_forward.output.weight", (4 * h // tp1, h // tp2), "both"),
+        Weight("feed_forward.output.bias", (h // tp2,), "tp2"),
+    ]
+
+
+def embedding_weights(config: GPTConfig) -> list[Weight]:
+    """Word and position tables; both have their rows over tp1 and their columns over tp2."""
+    h, parallel = config.model.hidden, config.parallel
+    columns = h // parallel.tensor_2
+    return [
+        Weight("embeddings.word", (config.word_rows, columns), "both"),
+        Weight(
+            "embeddings.position", (config.model.sequence // parallel.tensor_1, columns), "both"
+        ),
+    ]
+
+
+def head_weights(config: GPTConfig) -> list[Weight]:
+    """The last layer norm; logits use the word table of the embedding."""
+    columns = config.model.hidden // config.parallel.tensor_2
+    return [
+        Weight("head.ln_f.weight", (columns,), "tp2"),
+        Weight("head.ln_f.bias", (columns,), "tp2"),
+    ]
+
+
+def shard_elements(weight: Weight, parallel: Parallelism) -> int:
+    """Elements of a weight's shard in streaming memory; all of it, if it cannot be shared out."""
+    size = sharing_group(parallel, weight.split).size
+    return weight.n_elements if weight.n_elements % size else weight.n_elements // size
