@@ -12,6 +12,7 @@ from tremula.garden.catalogue import runner
 from tremula.garden.catalogue.catalogue import find_application
 
 GOOD = """
+from tremula.garden.application import Findings
 def run(settings):
     settings.show("warm")
     return Findings(results={"error": 1e-4}, modelled=None)
