@@ -68,7 +68,7 @@ def test_ctrl_c_is_how_the_page_ends(files):
 
 
 def test_a_closed_pipe(files):
-    """`tremula … | head -1` says nothing about the lines that nobody reads."""
+    """`tremula … | head -1` does not complain about lines that are not read."""
     (files / "prints.py").write_text("for i in range(200_000):\n    print(i)\n")
     with started(files, "run", "prints.py") as process:
         assert process.stdout.readline() == "0\n"

@@ -190,7 +190,7 @@ def test_what_is_stopped_rules_out_what_is_as_large(small_task, tmp_path):
 
 
 def test_what_is_too_large_to_compile_here_is_not_begun(small_task, tmp_path):
-    """With little memory free, optimiser states are not shared out over replicas."""
+    """With little memory free, optimiser states are not sharded over replicas."""
     candidates = []
 
     def tried(run, jobs, *_):
@@ -231,7 +231,7 @@ def test_the_settings_are_code(small_plan, tmp_path):
 
 
 def test_states_leave_where_nothing_fits(small_task, tmp_path):
-    """What nearly fits is tried with less memory, with states shared out, and with them away."""
+    """What nearly fits is tried with less memory, sharded states, and states off the chip."""
 
     def full(_, candidate):
         size = 250 - 60 * candidate.shards_states - 60 * candidate.states_off_chip

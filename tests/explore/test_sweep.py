@@ -151,7 +151,7 @@ def test_a_cluster_that_loses_a_worker(tmp_path):
 
 @pytest.mark.slow
 def test_a_cluster_that_does_not_answer():
-    """An address where nobody listens is an error that says how to start a cluster."""
+    """An address without a listener is an error that says how to start a cluster."""
     pytest.importorskip("distributed")
     with pytest.raises(ClusterFailed, match=r"no cluster answers at 'tcp://127.0.0.1:1'"):
         list(results_on_cluster("tcp://127.0.0.1:1", abs, [1], timeout_s=0.2))

@@ -1,4 +1,4 @@
-"""Jobs in processes of their own: results, errors, and a process that dies."""
+"""Jobs in separate processes: results, errors, and a process that dies."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from tremula.explore.workers import (
 
 
 def test_every_job_has_its_result():
-    """Results come with their jobs, whatever the number of workers, in processes of their own."""
+    """Results come with their jobs, whatever the number of workers, in separate processes."""
     result = dict(results_of(lambda n: (n * n, os.getpid()), range(5), 2))
     assert {n: square for n, (square, _) in result.items()} == {n: n * n for n in range(5)}
     if can_fork():

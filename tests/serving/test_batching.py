@@ -18,7 +18,7 @@ def metrics(client):
 
 
 def together(port, n, n_rows=1):
-    """n requests at once, each of its own client; the answers when they are there."""
+    """n requests at once, each from another client; their answers."""
     answers, threads = [None] * n, []
 
     def ask(i):

@@ -41,7 +41,7 @@ def test_refusals_are_errors(url):
 
 @pytest.mark.parametrize("is_binary", [True, False])
 def test_a_load_test_counts_and_times(url, is_binary):
-    """At a given rate at most so many answers come, all of them good, with sensible times."""
+    """No more answers come than the rate allows, all of them good, with sensible times."""
     result = asyncio.run(
         load_test(url, "rows", ROWS, seconds=0.5, n_connections=4, rate=40, is_binary=is_binary)
     )

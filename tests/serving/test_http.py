@@ -95,7 +95,7 @@ def test_expect_continue(client):
 
 
 def test_too_large_bodies_and_heads(serve):
-    """413 by the header alone, or once more came than allowed; 431 for endless headers."""
+    """413 by the header alone, or as soon as more came than allowed; 431 for endless headers."""
     client = serve(limits=Limits(max_body_bytes=1000))
     declared = INFER + b"Content-Length: 1001\r\n\r\n"
     assert raw(client.port, declared).startswith(b"HTTP/1.1 413 ")
@@ -151,7 +151,7 @@ def for_ever(connection, data):
 
 
 def test_a_client_that_does_not_read_is_cut_off(serve):
-    """Answers that nobody takes are held for a while only, and nothing more is read meanwhile."""
+    """Answers that are not taken are kept for a while only; nothing more is read meanwhile."""
     client = serve(limits=Limits(write_seconds=0.3))
     ask = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
     with socket.socket() as connection:

@@ -103,7 +103,7 @@ def test_programs_on_one_device_add_up(admin, on_partition):
 
 
 def test_a_device_must_be_attached_to_load(on_partition):
-    """Loading on a partition's device that nobody attached says what to do."""
+    """Loading on a partition's device that is not attached says what to do."""
     device = tr.DeviceManager().get_device(0)
     with pytest.raises(SystemRuntimeError, match="is not attached"):
         doubling(device)

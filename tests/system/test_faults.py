@@ -1,4 +1,4 @@
-"""Faults: what programs are told, where partitions go, and how they are mended."""
+"""Faults: what programs see, where partitions move, and how they are repaired."""
 
 import numpy as np
 import pytest
@@ -98,7 +98,7 @@ def test_popart_attaches(admin, monkeypatch, tmp_path):
 
 
 def test_a_broken_partition_gives_no_devices_until_it_is_reset(admin, monkeypatch, tmp_path):
-    """A parity error puts it in error; a reset mends it."""
+    """A parity error puts it in error; a reset clears it."""
     with attached_to(admin, "p1", monkeypatch, tmp_path, size=4):
         admin.post("faults", kind="parity", cluster="cl0", a=3)
         assert admin.get("partitions/p1")["state"] == "PS_ERROR"

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-# In a process of its own, since it forks.
+# In a separate process, since it forks.
 CODE = """
 import sys
 from pathlib import Path

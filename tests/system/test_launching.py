@@ -38,7 +38,7 @@ def test_a_topology_shares_out_evenly():
     assert third["POPDIST_REPLICA_INDEX_OFFSET"] == "6"
     assert topology.table().splitlines()[3].split() == ["b", "1", "2", "4–5", "8–11"]
     for wrong in ((("a",), 3, 8, 1), (("a", "b"), 3, 3, 1), (("a",), 4, 2, 1)):
-        with pytest.raises(InvalidOption, match="cannot be shared out"):
+        with pytest.raises(InvalidOption, match="cannot be split across"):
             Topology(*wrong)
 
 
@@ -107,7 +107,7 @@ def test_instances_get_domains_of_a_partition(admin, tmp_path, capfd, monkeypatc
     assert admin.get("partitions") == []
     admin.post("partitions", name="job", size=8)
     assert poprun(words, script, tmp_path) == 1
-    assert "--update-partition 1 cuts it anew" in capfd.readouterr().err
+    assert "--update-partition 1 creates it again" in capfd.readouterr().err
 
 
 def test_options_in_a_file(tmp_path, capfd):
@@ -130,7 +130,7 @@ def test_other_hosts_are_reached_by_ssh():
 
 
 def test_cores_can_be_shared_out():
-    """With --numa-aware each instance has cores of its own, as far as there are enough."""
+    """With --numa-aware each instance has dedicated cores, as far as there are enough."""
     script = "import os; print(sorted(os.sched_getaffinity(0)))"
     wanted = Launch(
         Topology(("localhost",), 2, 2, 1), [sys.executable, "-c", script], is_numa_aware=True

@@ -134,7 +134,7 @@ def test_names_that_go_astray_are_refused(ask, shared, name):
 
 
 def test_large_and_strange_bodies_are_refused(ask, shared):
-    """Too long, of unknown length, not JSON, of a wrong type, with names nobody knows."""
+    """Too long, of unknown length, not JSON, of a wrong type, with unknown names."""
     long = json.dumps({"name": "p", "size": 1, "topology": "x" * MAX_BODY_BYTES})
     assert ask("ann", "POST", "partitions", content=long).status_code == 413
     assert last_entry(shared[2])["outcome"] == "refused: too-large"

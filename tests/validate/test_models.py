@@ -153,7 +153,7 @@ def test_triples_of_a_call(name, monkeypatch):
 
 
 def test_tables_too_large_and_other_scores():
-    """A row that nobody here can compile, or that was not written, says so."""
+    """A row that cannot be compiled here, or that was not written, says so."""
     row = ALL["bess-wikikg2-4"]
     with pytest.raises(NoWorkload, match="625,151 rows"):
         kge.training_step(row, "gc200")

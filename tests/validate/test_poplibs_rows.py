@@ -32,7 +32,7 @@ def test_a_row_of_each_family(name):
 
 
 def fp8_row(workload, parameters, dtype, chip="C600"):
-    """A row that somebody might have measured."""
+    """A row that could have been measured."""
     split = dict(pair.split("=") for pair in f"{parameters};dtype={dtype}".split(";"))
     return Row(f"mine-{dtype}", chip, 1, workload, split, "rate", "TFLOP/s", 300.0)
 

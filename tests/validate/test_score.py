@@ -100,7 +100,7 @@ def test_a_row_that_cannot_be_built_is_named():
 
 
 def test_large_models_are_asked_for(monkeypatch):
-    """What takes minutes is left out, with a reason, unless somebody wants it."""
+    """What takes minutes is left out, with a reason, unless it is requested."""
     large = row("gpt", 11.0, "s", "GPT 117M training", "GC200")
     one = replace(find_workload(large), predict=lambda *_: Modelled(2.0, 1.0))
     monkeypatch.setattr("tremula.validate.score.find_workload", lambda _: one)

@@ -59,7 +59,7 @@ def _run_processes(n_processes: int, command: list[str]) -> int:
     # Left alone, torchrun would give each process a single thread.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _n_cores() // n_processes)))
     own = ["--standalone", f"--nproc-per-node={n_processes}", "-m", __name__]
-    # torchrun leaves handlers behind that raise an exception of its own.
+    # torchrun leaves handlers behind that raise its own exception.
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
         run_torchrun(parse_args([*own, *command]))
@@ -79,7 +79,7 @@ def _run_processes(n_processes: int, command: list[str]) -> int:
 def _silence_torchrun() -> None:
     """It would report a failed or interrupted process over a page; a line of ours says the same.
 
-    Its modules have loggers with levels of their own.
+    Its modules have loggers, each with its own level.
     """
     for name in [*logging.root.manager.loggerDict, _TORCHRUN]:
         if name.startswith(_TORCHRUN):

@@ -15,10 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--system", default="pod16", help="a system (pod16) or one of your own (hall.toml)"
     )
-    parser.add_argument("--chips", type=whole(1), help="use so many of its chips; without it, all")
+    parser.add_argument("--chips", type=whole(1), help="number of chips to use (all)")
     parser.add_argument("--batch", type=whole(1), help="samples between two weight updates")
     parser.add_argument(
-        "--candidates", type=whole(1), default=16, help="compile at most so many (16)"
+        "--candidates", type=whole(1), default=16, help="compile at most this many (16)"
     )
     parser.add_argument(
         "--minutes", type=positive, default=5.0, help="begin nothing that would end later (5)"

@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
             notes.append(f"{path.name}: {len(chosen)} of {len(result)} rows, evenly spread.")
             print(notes[-1])
         rows += chosen
-    kept = None if args.resume is None else KeptResults(args.resume)
-    outcome = validate(rows, args.family, _tell, with_large=args.large, kept=kept)
+    saved = None if args.resume is None else KeptResults(args.resume)
+    outcome = validate(rows, args.family, _tell, with_large=args.large, kept=saved)
     if args.rows:
         _print_rows(outcome.checked)
     _print_scores(outcome)

@@ -25,7 +25,7 @@ class Candidate:
     recomputes: bool | None = None  # None: as PopTorch does, in pipelines alone
     memory_proportion: float | None = None
     states_off_chip: bool = False
-    least_off_chip: int | None = None  # elements: only states of weights with so many leave
+    least_off_chip: int | None = None  # elements: only states of weights this large leave
     shards_states: bool = False  # each replica keeps and updates its share of optimiser states
     merges_sums: bool = False  # of gradients over replicas: all weights of a chip in one go
     home: str | None = None  # a module that goes back to chip 0, where its weights are
@@ -67,7 +67,7 @@ class Candidate:
 
 
 def place(model: nn.Module, candidate: Candidate) -> None:
-    """Begin a block, on a chip of its own, at each cut; chip 0 has what comes before."""
+    """Begin a block on the next chip at each cut; chip 0 has what comes before."""
     import poptorch  # loads slowly
 
     for chip, name in enumerate(candidate.cuts, start=1):
@@ -77,7 +77,7 @@ def place(model: nn.Module, candidate: Candidate) -> None:
 
 
 def options_of(candidate: Candidate, base: "Options | None" = None) -> "Options":
-    """The script's options with the candidate's choices in place of its own."""
+    """The script's options changed to the candidate's choices."""
     import poptorch  # loads slowly
 
     options = poptorch.Options() if base is None else base.clone()

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 _LISTS = (nn.ModuleList, nn.Sequential)
-# A weight with more than so many times the elements of each other one is a table.
+# A weight with more than this many times the elements of each other one is a table.
 _TABLE_TO_OTHERS = 2
 Ints = np.ndarray
 
@@ -109,12 +109,12 @@ class _Made(TorchDispatchMode):
         self.operations: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
-        given = func(*args, **(kwargs or {}))
-        if not getattr(func, "is_view", False) and (n_bytes := _n_bytes(given)):
+        result = func(*args, **(kwargs or {}))
+        if not getattr(func, "is_view", False) and (n_bytes := _n_bytes(result)):
             self.n_bytes += n_bytes
             shapes = [tuple(t.shape) for t in tree_leaves(args) if isinstance(t, Tensor)]
             self.operations.append(f"{func} {shapes}")
-        return given
+        return result
 
 
 def _n_bytes(value: object) -> int:
@@ -148,12 +148,12 @@ class _Walk:
     def segments(self) -> Segments:
         names, least = tuple(self.begun), least_of_tables(self.model)
         rows = [(0, 0.0, 0, 0), *self.begun.values(), (0, *self._count())]
-        given, flops, made, n_operations = zip(*rows, strict=True)
+        n_bytes_in, flops, made, n_operations = zip(*rows, strict=True)
         tables = self._weight_bytes(names, least) if least else np.zeros(len(rows) - 1, np.int64)
         columns = (
             np.diff(np.array(flops)),
             self._weight_bytes(names),
-            np.array(given[:-1], np.int64),
+            np.array(n_bytes_in[:-1], np.int64),
             np.diff(np.array(made, np.int64)),
             tables,
             _kinds(self.made.operations, n_operations),
@@ -225,7 +225,7 @@ def balanced_cuts(weights: np.ndarray, n_stages: int) -> tuple[int, ...]:
 
 
 def cheapest_cuts(costs: np.ndarray) -> tuple[int, ...]:
-    """The same where segments begin … end - 1 cost costs[stage, begin, end] as this stage."""
+    """Cheapest cuts where segments begin … end - 1 cost costs[stage, begin, end] as a stage."""
     n_stages, n = costs.shape[0], costs.shape[1] - 1
     best = np.full((n_stages + 1, n + 1), np.inf)
     best[0, 0] = 0.0

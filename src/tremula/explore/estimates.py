@@ -24,13 +24,13 @@ BACKWARD_TO_FORWARD = 2.0  # a product has two gradients of its size
 # From trials of GPT-2 small, ResNet-50 and BERT-Large over four chips.
 BYTES_PER_BYTE = 1.05  # gaps and uneven tiles, to the bytes of tensors
 CODE_OF_A_KIND = 8_000  # bytes of a tile, for operations of a name and shapes, and their gradients
-KEPT_OF_MADE = 0.5  # values that wait for the backward pass, of all that are computed
+SAVED_OF_MADE = 0.5  # values that wait for the backward pass, of all that are computed
 COPIES_OF_TABLES = 3  # values of an update, which is computed in float
 COPIES_IN_PRODUCTS = 3  # where a table is an output layer, too: rearranged, and its gradients
 USED_OF_PROPORTION = 0.1  # of the memory that products may use for themselves
 DEFAULT_PROPORTION = 0.6  # Poplar's
 SLOWER_WITH = {None: 1.0, 0.3: 1.02, 0.15: 1.06}  # products with less memory
-# Bytes of this computer for each element of the largest weight whose states are shared out. A guess
+# Bytes of this computer for each element of the largest weight whose states are sharded. A guess
 # from one model: GPT-2's table of 38.6 million once took more than 14 GiB to compile so, and was
 # stopped at 6.8 GiB last.
 HOST_BYTES_PER_SHARDED = 400
@@ -203,19 +203,21 @@ class Estimates:
 
     def _waiting_bytes(self, candidate: Candidate, stages: Floats) -> Floats:
         """Values for the backward pass, of all micro-batches under way; the largest at least."""
-        made, given = self.segments.n_bytes_made, self.segments.n_bytes_in
+        made, entering_bytes = self.segments.n_bytes_made, self.segments.n_bytes_in
         if not self.task.is_training:
             return _maxima(made)
         n_under_way = 2 * (candidate.n_pipeline_stages - 1 - stages) + 1
         if not candidate.recomputes:
-            kept = KEPT_OF_MADE * made
+            saved = SAVED_OF_MADE * made
             if candidate.home is None or not candidate.cuts:
-                return n_under_way * _sums(kept)
-            first = np.where(np.arange(len(made)) == 0, kept, 0)  # of it, most is the last stage's
-            return n_under_way * _sums(kept - first) + _sums(first)
-        entering = np.broadcast_to(given[:, None], (len(given), len(given) + 1))
-        entering = np.concatenate((entering, np.zeros((1, len(given) + 1))))
-        return n_under_way * entering + _sums(given) + _maxima(made)
+                return n_under_way * _sums(saved)
+            first = np.where(np.arange(len(made)) == 0, saved, 0)  # of it, most is the last stage's
+            return n_under_way * _sums(saved - first) + _sums(first)
+        entering = np.broadcast_to(
+            entering_bytes[:, None], (len(entering_bytes), len(entering_bytes) + 1)
+        )
+        entering = np.concatenate((entering, np.zeros((1, len(entering_bytes) + 1))))
+        return n_under_way * entering + _sums(entering_bytes) + _maxima(made)
 
     def host_bytes(self, candidate: Candidate) -> float:
         """Memory of this computer that compiling it takes at least, as far as that is known."""

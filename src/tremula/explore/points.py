@@ -18,11 +18,11 @@ from tremula.hardware import Chip, System, chip, single
 
 def run_point(job: Job) -> dict[str, Any]:
     """Compile and forecast one point; the outcome as plain values."""
-    given = dict(job["options"])
-    candidate, machine = _candidate_of(job, given), None
+    options = dict(job["options"])
+    candidate, machine = _candidate_of(job, options), None
     try:
         machine = _system_of(job, candidate.n_chips)
-        task = _task_of(job, machine, given.get("batch"))
+        task = _task_of(job, machine, options.get("batch"))
     except Exception as error:  # noqa: BLE001 - a point that cannot be made is an outcome, too
         return TrialOutcome(candidate, error=str(error).splitlines()[0]).as_dict()
     return try_candidate(task, candidate).as_dict()

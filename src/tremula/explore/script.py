@@ -41,7 +41,7 @@ def task_of_script(script: Path, arguments: Sequence[str], system: System) -> Ta
 
 @contextmanager
 def _catching() -> Iterator[None]:
-    kept = PoplarExecutor.__call__, PoplarExecutor.compile
+    originals = PoplarExecutor.__call__, PoplarExecutor.compile
 
     def caught(self: PoplarExecutor, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         raise _Caught(self, args, kwargs)
@@ -50,7 +50,7 @@ def _catching() -> Iterator[None]:
     try:
         yield
     finally:
-        PoplarExecutor.__call__, PoplarExecutor.compile = kept
+        PoplarExecutor.__call__, PoplarExecutor.compile = originals
 
 
 def _task(caught: _Caught, system: System) -> Task:

@@ -71,7 +71,7 @@ def load_space(path: str | os.PathLike[str]) -> Space:
     _check_names(options, OPTIONS, "option", str(path))
     _check_values(chip, options, str(path))
     models = {
-        name: _model(name, given, Path(path)) for name, given in table.get("models", {}).items()
+        name: _model(name, model, Path(path)) for name, model in table.get("models", {}).items()
     }
     if not models:
         raise InvalidOption(

@@ -96,7 +96,7 @@ Arrange = Callable[[nn.Module], None]
 def try_candidate(task: Task, candidate: Candidate, arrange: Arrange | None = None) -> TrialOutcome:
     """Compile and forecast a candidate; what cannot be compiled is an outcome, too.
 
-    `arrange` begins blocks of its own choice in place of the candidate's cuts.
+    `arrange` begins blocks where it chooses instead of at the candidate's cuts.
     """
     began = time.monotonic()
     try:
@@ -134,7 +134,7 @@ def _needed_bytes(memory: TileMemory) -> np.ndarray:
 
 
 def foretold(executable: Executable) -> Report:
-    """The report of one run; steps whose cycles depend on data count as done in no time."""
+    """The report of one run; steps whose cycles depend on data count as zero cycles."""
     clock = Clock(executable)
     with clock.run(0, is_foretold=True):
         Walk(executable, clock, passes_branches=True).run(executable.entries[0])

@@ -1,4 +1,4 @@
-"""Jobs in processes of their own: as many at a time as asked, results as they come."""
+"""Jobs in separate processes, a number of them at a time, with results as they come."""
 
 import multiprocessing as mp
 import os
@@ -32,7 +32,7 @@ class WorkerKilled(WorkerFailed):
 
 @dataclass(frozen=True)
 class Limits:
-    """What jobs in processes of their own may take: bytes each of them, seconds all together."""
+    """What jobs in separate processes may take: bytes each, seconds all together."""
 
     n_bytes: int | None = None
     seconds: float | None = None
@@ -147,7 +147,7 @@ def default_workers() -> int:
 
 
 def can_fork() -> bool:
-    """Whether jobs run in processes of their own.
+    """Whether jobs run in separate processes.
 
     Where PyTorch has used threads for gradients, as it does with GPUs, it refuses to compute any
     in a forked process: a first one tries.

@@ -17,5 +17,5 @@ def bad_request(reason: str) -> RequestError:
 
 
 def unavailable(reason: str) -> RequestError:
-    """The same request may succeed later."""
+    """A request that may succeed later, unchanged."""
     return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, reason)

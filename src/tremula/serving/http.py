@@ -1,4 +1,4 @@
-"""HTTP/1.1 on asyncio: one connection. Slow, silent and malformed clients cost nobody else.
+"""HTTP/1.1 on asyncio: one connection. Slow, silent and malformed clients cost no others.
 
 A connection handles one request after another. What arrives while one is handled is kept as it is,
 and then nothing more is read, so that a client can make the server hold one body and one answer.

@@ -124,7 +124,7 @@ async def load_test(
     rate: float | None = None,
     is_binary: bool = True,
 ) -> LoadResult:
-    """Ask for so many seconds: with `rate`, so many requests per second over all connections."""
+    """Send requests for some seconds, at `rate` requests per second over all connections."""
     parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname:
         raise InvalidOption(f"{url!r} is no address of a server.", hint="http://127.0.0.1:8000")

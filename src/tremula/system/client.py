@@ -89,13 +89,13 @@ def in_path(name: str) -> str:
 
 def client_from(host: str | None, port: int | None, key: str | None, config: str | None) -> Client:
     """From options, or the environment, or a configuration file, in this order."""
-    given = _read_config(config or os.environ.get(CONFIG))
+    config_values = _read_config(config or os.environ.get(CONFIG))
     environment = {name: os.environ.get(f"{_API}{name.upper()}") for name in ("host", "port")}
-    chosen_port = port or environment["port"] or given.get("api-port") or DEFAULT_PORT
+    chosen_port = port or environment["port"] or config_values.get("api-port") or DEFAULT_PORT
     return Client(
-        str(host or environment["host"] or given.get("api-host") or "127.0.0.1"),
+        str(host or environment["host"] or config_values.get("api-host") or "127.0.0.1"),
         int(chosen_port),
-        str(key or os.environ.get(ACCESS_KEY) or given.get("api-access-key") or ""),
+        str(key or os.environ.get(ACCESS_KEY) or config_values.get("api-access-key") or ""),
     )
 
 

@@ -49,12 +49,12 @@ class Row:
         return default
 
     def number(self, name: str, default: int | None = None) -> int:
-        given = self.text(name, None if default is None else str(default))
+        text = self.text(name, None if default is None else str(default))
         try:
-            return int(float(given))
+            return int(float(text))
         except ValueError:
             raise RowError(
-                f"parameter {name!r} of row {self.id!r} is {given!r}, expected a number.",
+                f"parameter {name!r} of row {self.id!r} is {text!r}, expected a number.",
                 hint="correct the row",
             ) from None
 

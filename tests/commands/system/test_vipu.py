@@ -13,7 +13,7 @@ from tremula.commands.system import scripts
 
 @pytest.fixture
 def run(admin, monkeypatch, tmp_path, capsys):  # noqa: F811
-    """Runs a command line as the administrator, in a home of its own."""
+    """Runs a command line as the administrator, in a separate home folder."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("VIPU_CLI_API_PORT", str(admin.port))
     monkeypatch.setenv("VIPU_CLI_API_ACCESS_KEY", admin.key)

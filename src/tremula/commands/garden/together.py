@@ -26,7 +26,7 @@ def make_figures(names: Sequence[str], n_at_once: int) -> int:
 
 
 def _kept(outcomes: Iterable[Outcome], folder: Path) -> Iterator[Outcome]:
-    """The same; figures are kept as they come, so that an interrupt loses only what runs."""
+    """Figures as they come, saved at once, so that an interrupt loses only what runs."""
     for outcome in outcomes:
         one = outcome.application
         figures = read_figures(folder / f"{one.name}.json")

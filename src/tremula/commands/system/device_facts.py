@@ -69,7 +69,7 @@ def _names_controller(args: argparse.Namespace) -> bool:
 
 
 def _of_machine(machine: System) -> Facts:
-    """A modelled machine that nobody shares: it idles."""
+    """A modelled machine that is not shared: it idles."""
     columns = ChipColumns(machine.chip, machine.n_ipus)
     about = {
         "chip": machine.chip.name,

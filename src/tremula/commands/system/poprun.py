@@ -34,7 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--ipus-per-replica", type=whole(1, 4096), default=1, metavar="N", help="(1)")
     run.add_argument("--num-ilds", type=whole(1, 4096), default=1, metavar="N", help="(1)")
     run.add_argument(
-        "--numa-aware", type=_yes, default=False, metavar="0|1", help="cores of its own"
+        "--numa-aware",
+        type=_yes,
+        default=False,
+        metavar="0|1",
+        help="dedicated cores for each instance",
     )
     run.add_argument("--max-restarts", type=whole(0, 1000), default=0, metavar="N", help="(0)")
     run.add_argument("--executable-cache-path", metavar="FOLDER", help="compiled programs")
@@ -57,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     vipu.add_argument("--vipu-partition", metavar="NAME", help="made if it is not there")
     vipu.add_argument("--vipu-allocation", metavar="NAME", help="where to cut it from")
     vipu.add_argument(
-        "--update-partition", type=_yes, default=False, metavar="0|1", help="cut it anew"
+        "--update-partition", type=_yes, default=False, metavar="0|1", help="create it again"
     )
     vipu.add_argument(
         "--reset-partition", type=_yes, default=False, metavar="0|1", help="reset first"
@@ -65,11 +69,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     vipu.add_argument(
         "--remove-partition", type=_yes, default=True, metavar="0|1", help="the one it made (1)"
     )
-    kept = parser.add_argument_group("options in files")
-    kept.add_argument(
+    files = parser.add_argument_group("options in files")
+    files.add_argument(
         "--import-config", type=Path, metavar="FILE", help="options that were exported"
     )
-    kept.add_argument("--export-config", type=Path, metavar="FILE", help="write these options")
+    files.add_argument("--export-config", type=Path, metavar="FILE", help="write these options")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="a program, or a Python file")
 
 
@@ -212,7 +216,7 @@ def _ensure(client: Client, args: argparse.Namespace, topology: Topology) -> boo
                 f"partition {name!r} has {result['size']} IPUs in {result['n_gcds']} domains; "
                 f"{topology.n_instances} instances of {topology.n_ipus} IPUs need {size} in "
                 f"{topology.n_instances}.",
-                hint="--update-partition 1 cuts it anew",
+                hint="--update-partition 1 creates it again",
             )
         client.delete(path)
     client.post(

@@ -22,7 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|FILE",
         help=f"machine of a new state: {', '.join(SYSTEMS)}, or a TOML file (pod16)",
     )
-    parser.add_argument("--n-ipus", type=int, metavar="N", help="so many Bow chips instead")
+    parser.add_argument(
+        "--n-ipus", type=int, metavar="N", help="number of Bow chips, without --system"
+    )
     parser.add_argument("--cluster", default="cl0", metavar="NAME", help="its cluster (cl0)")
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (127.0.0.1: this computer alone)"

@@ -74,12 +74,12 @@ def _info(args: argparse.Namespace) -> int:
         print(f"there is no device {args.device_id}: there are {len(devices)}")
         return 1
     device = result[args.device_id]
-    asked = {
+    requested = {
         "architecture": args.ipu_arch,
         "number of IPUs": args.ipu_count,
         "clock": args.tile_clock_speed,
     }
-    chosen = {key: device[key] for key, is_asked in asked.items() if is_asked} or device
+    chosen = {key: device[key] for key, is_asked in requested.items() if is_asked} or device
     if args.json:
         print(json.dumps(chosen, indent=2))
     else:
@@ -197,7 +197,7 @@ def _reset(args: argparse.Namespace) -> int:
     mine = partition_of_environment() if args.partition is None else None
     name = args.partition or (mine.name if mine is not None else None)
     if name is None:
-        print("nothing to reset: without a partition, every load of a program starts anew")
+        print("nothing to reset: without a partition, every load of a program starts from scratch")
         return 0
     client_of(args).post(f"partitions/{name}/reset")
     print(f"the devices of partition {name} are reset; programs on it have lost them")

@@ -178,7 +178,7 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
     one = things["cluster"]
     one.add_argument("--system", help="pod16, pod64, …")
     one.add_argument("--chip", help="bow, gc200, …")
-    one.add_argument("--n-ipus", type=int, help="so many chips, without --system")
+    one.add_argument("--n-ipus", type=int, help="number of chips, without --system")
     one = things["allocation"]
     one.add_argument("--cluster", required=True)
     one.add_argument("--agents", required=True, type=_names, help="names, with commas")
@@ -286,7 +286,7 @@ def _add_faults(verbs: Any) -> None:  # noqa: ANN401 - argparse's own class is p
     inject.add_argument("numbers", type=int, nargs="+", help="IPU; both ends of a link; machine")
     inject.add_argument("--cluster", default="cl0", help="(cl0)")
     inject.set_defaults(action=_inject)
-    clear = verbs.add_parser("clear", help="mend what was broken")
+    clear = verbs.add_parser("clear", help="repair what was broken")
     clear.add_argument("number", type=int, help="as `vipu list faults` shows it")
     clear.set_defaults(action=_clear)
 

@@ -197,14 +197,14 @@ class Controller:
 
     def take_back(self) -> None:
         """Free what dead programs hold; runs every second."""
-        held = {
+        leased = {
             row["id"]: (row["cluster"], self._ipus(row["id"]))
             for row in self.store.rows(
                 "SELECT leases.id, cluster FROM leases JOIN partitions ON partitions.id = partition"
             )
         }
         for id in leases.remove_dead_leases(self.store):
-            cluster, ipus = held[id]
+            cluster, ipus = leased[id]
             self.telemetry.gone(self.columns(cluster), id, ipus)
             audit.log(self.store, "controller", "take devices back", f"lease {id} of {cluster}")
 

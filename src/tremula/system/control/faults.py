@@ -112,7 +112,7 @@ def clear_fault(store: Store, number: int) -> None:
 
 
 def reset_partition(store: Store, row: Row) -> None:
-    """Resets mend parity errors of its chips; programs on it are told, and lose their devices."""
+    """Reset its chips: parity errors are cleared, programs on it are notified and lose them."""
     with store.change():
         sql = "DELETE FROM faults WHERE kind = 'parity' AND cluster = ? AND a >= ? AND a < ?"
         store.run(sql, row["cluster"], row["first"], row["first"] + row["size"])

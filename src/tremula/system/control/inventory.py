@@ -46,7 +46,7 @@ def add_cluster(store: Store, name: str, system: System) -> None:
 
 
 def asked_system(name: str | None, chip: str | None, n_ipus: int | None) -> System:
-    """A system by name, or so many chips joined as Graphcore did."""
+    """A system by name, or a number of chips joined as Graphcore did."""
     try:
         if name is not None:
             return system(name, chip)
@@ -130,9 +130,9 @@ def _move_agent(store: Store, agent: str, cluster: str, allocation: str) -> None
             r["name"] for r in store.rows("SELECT name FROM agents WHERE cluster = ?", cluster)
         ]
         raise wrong(f"cluster {cluster!r} has no agent {agent[:80]!r}.", suggest(agent[:80], known))
-    held = store.value("SELECT allocation FROM allocation_agents WHERE agent = ?", agent)
-    if held not in (None, cluster):
-        raise ControlError(409, "in-use", f"agent {agent!r} belongs to allocation {held!r}.")
+    leased_by = store.value("SELECT allocation FROM allocation_agents WHERE agent = ?", agent)
+    if leased_by not in (None, cluster):
+        raise ControlError(409, "in-use", f"agent {agent!r} belongs to allocation {leased_by!r}.")
     per = store.value("SELECT n_ipus_per_machine FROM clusters WHERE name = ?", cluster)
     used = store.value(
         "SELECT count(*) FROM partition_ipus WHERE cluster = ? AND ipu >= ? AND ipu < ?",
@@ -284,7 +284,7 @@ def _changing_parts(store: Store, caller: Caller, cluster: Row) -> list[str]:
     name, n_ipus, per = cluster["name"], cluster["n_ipus"], cluster["n_ipus_per_machine"]
     sees_all = caller.may("operate") or caller.role == "viewer"
     leased = store.rows("SELECT ipu, lease FROM lease_ipus WHERE cluster = ?", name)
-    held: dict[int, str] = {row["ipu"]: row["lease"] for row in leased}
+    leased_by: dict[int, str] = {row["ipu"]: row["lease"] for row in leased}
     broken = _faults_by_chip(store, name, n_ipus, per)
     parts = [_changing(None, None, None)] * n_ipus
     shown: dict[int, tuple[str, bool]] = {}
@@ -293,11 +293,11 @@ def _changing_parts(store: Store, caller: Caller, cluster: Row) -> list[str]:
         label = row["name"] if is_seen else "·"
         first, end = row["first"], row["first"] + row["size"]
         parts[first:end] = [_changing(label, None, None)] * row["size"]
-        if held or broken:
+        if leased_by or broken:
             shown |= dict.fromkeys(range(first, end), (label, is_seen))
-    for ipu in held.keys() | broken.keys():
+    for ipu in leased_by.keys() | broken.keys():
         label, is_seen = shown.get(ipu, (None, False))
-        parts[ipu] = _changing(label, held.get(ipu) if is_seen else None, broken.get(ipu))
+        parts[ipu] = _changing(label, leased_by.get(ipu) if is_seen else None, broken.get(ipu))
     return parts
 
 

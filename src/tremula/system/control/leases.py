@@ -48,16 +48,16 @@ def _checked_ipus(row: Row, wanted: dict) -> list[int]:
 
 
 def _free_of_the_dead(store: Store, row: Row, ipus: list[int]) -> None:
-    """Refuse if somebody alive holds one of the chips; take them back from the dead."""
+    """Raise if a live program holds one of the chips; take them back from dead ones."""
     marks = ",".join("?" * len(ipus))
     sql = f"""
         SELECT DISTINCT leases.* FROM lease_ipus JOIN leases ON id = lease
         WHERE cluster = ? AND ipu IN ({marks})"""
-    for held in store.rows(sql, row["cluster"], *ipus):
-        if _is_alive(held, time.time()):
-            what = f"process {held['pid']} on {held['host']} holds some of IPUs {ipus[:8]}."
+    for lease in store.rows(sql, row["cluster"], *ipus):
+        if _is_alive(lease, time.time()):
+            what = f"process {lease['pid']} on {lease['host']} holds some of IPUs {ipus[:8]}."
             raise ControlError(409, "held", what, "wait, or ask for other devices")
-        store.run("DELETE FROM leases WHERE id = ?", held["id"])
+        store.run("DELETE FROM leases WHERE id = ?", lease["id"])
 
 
 def _is_alive(lease: Row, now: float) -> bool:
@@ -114,7 +114,7 @@ def remove_dead_leases(store: Store) -> list[str]:
 
 
 def renew_all_leases(store: Store) -> None:
-    """A controller that was away could hear nobody: all programs get their time again."""
+    """After a restart of the controller, which heard no program, all get their time again."""
     with store.change():
         store.run("UPDATE leases SET ends_at = max(ends_at, ?)", time.time() + TTL_S)
 

@@ -40,7 +40,7 @@ def route(system: System, first: int, size: int, topology: str, broken: frozense
         "no-route",
         f"IPUs {first} to {first + size - 1} of {system.name} cannot be joined as a "
         f"{'mesh' if topology == 'auto' else topology}.",
-        "ask for another topology, or mend the links: `vipu list faults`",
+        "ask for another topology, or repair the links: `vipu list faults`",
     )
 
 
@@ -87,7 +87,7 @@ def is_joined(chips: Iterable[int], links: Iterable[Pair]) -> bool:
 
 
 def part_of(system: System, n_ipus: int, routing: str) -> System:
-    """So many chips of a system as a machine of their own, for programs."""
+    """Some chips of a system as a separate machine, for programs."""
     n_machines = -(-n_ipus // system.n_ipus_per_machine)
     along = "torus" if routing == "torus" else "ladder"
     return system.replace(

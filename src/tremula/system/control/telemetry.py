@@ -58,7 +58,7 @@ class ChipColumns:
 
 
 class Telemetry:
-    """Columns of every cluster, in memory: a controller that starts anew counts from zero."""
+    """Columns of every cluster, in memory: a controller that restarts counts from zero."""
 
     def __init__(self) -> None:
         self._columns: dict[str, ChipColumns] = {}
@@ -82,7 +82,7 @@ class Telemetry:
         told: Told,
         now: float | None = None,
     ) -> None:
-        """A program's sums since it attached; what is new since the last time is shared out."""
+        """A program's sums since it attached; what is new since then is split over its chips."""
         now = time.monotonic() if now is None else now
         if lease not in self._last:
             self.attached(lease, now)

@@ -17,7 +17,7 @@ from typing import IO, TextIO
 from tremula.system.launch.topology import Topology
 
 _COLOURS = (36, 33, 35, 32, 34, 31)
-_N_KEPT = 40  # lines of a failed instance that are shown again if nobody saw them
+_N_KEPT = 40  # lines of a failed instance that are shown again if they were not shown
 _SECONDS_TO_END = 5.0
 _HERE = ("localhost", "127.0.0.1", "::1")
 
@@ -33,7 +33,7 @@ class Launch:
     log_folder: Path | None = None  # a file of each instance's output
     n_restarts: int = 0
     is_numa_aware: bool = False
-    is_partition: bool = False  # each instance has a graph compilation domain of its own
+    is_partition: bool = False  # each instance has its own graph compilation domain
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ def _start(wanted: Launch, number: int, shared: Mapping[str, str]) -> _Instance:
 
 
 def remote_command(host: str, command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """The same command on another host, in the same folder. Keys go with it, over ssh."""
+    """This command on another host, in the same folder. Keys go with it, over ssh."""
     assignments = [f"{name}={value}" for name, value in environment.items()]
     line = shlex.join(["env", *assignments, *command])
     text = f"cd {shlex.quote(os.getcwd())} && exec {line}"

@@ -81,7 +81,7 @@ class Topology:
 def _divides(many: int, few: int, of_many: str, of_few: str) -> None:
     if few < 1 or many < few or many % few:
         raise InvalidOption(
-            f"{many} {of_many} cannot be shared out over {few} {of_few}.",
+            f"{many} {of_many} cannot be split across {few} {of_few}.",
             hint=f"the number of {of_many} must be a multiple of that of {of_few}",
         )
 

@@ -59,7 +59,7 @@ def scatter_add(row: Row, chip_name: str) -> Modelled:
 
 
 def fill_with_zeros(graph: Graph, table: Tensor, once: Sequence) -> None:
-    """As PopTorch does: the zeros that rows are added to are a tensor of their own, and copied."""
+    """As PopTorch does: the zeros that rows are added to are a separate tensor, and copied."""
     initial = graph.add_variable(table.type, table.shape, "initial", mapping="linear")
     zero(graph, initial, once)
     once.add(Copy(initial, table))

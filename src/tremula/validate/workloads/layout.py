@@ -26,7 +26,7 @@ def map_rows(graph: Graph, tensor: Tensor, tiles: Ints | Iterable[int] | None = 
 def copy_to_tiles(
     graph: Graph, sequence: Sequence, source: int, n_targets: int, n_words: int
 ) -> None:
-    """The same words from one tile to the first tiles of the machine."""
+    """Equal words from one tile to the first tiles of the machine."""
     one = graph.add_variable(FLOAT, [1, n_words], "one", mapping=source)
     many = graph.add_variable(FLOAT, [n_targets, n_words], "many")
     map_rows(graph, many)

@@ -42,7 +42,7 @@ def _n_chips_for(here: int, there: int) -> int:
 
 
 def _time_messages(chip_name: str, n_ipus: int, source: Ints, target: Ints, n_words: int) -> Timing:
-    """Words of their own from each source tile to its target tile, all at once."""
+    """Different words from each source tile to its target tile, all at once."""
 
     def build(graph: Graph, sequence: Sequence) -> None:
         ours, theirs = (graph.add_variable(FLOAT, [len(source), n_words], name) for name in "ab")
@@ -137,7 +137,7 @@ def broadcast_to_chips(row: Row, chip_name: str) -> Modelled:
 
 @workload("^(gather|scatter) (one word|bandwidth)", LINKS, "several")
 def gather_or_scatter(row: Row, chip_name: str) -> Modelled:
-    """A message of its own from every tile to one, or from one to every tile."""
+    """A different message from every tile to one, or from one to every tile."""
     n_ipus, one, many = _one_and_many(row, chip_name)
     n_words = row.number("bytes", 4) // FLOAT.n_bytes
     ones = np.full(len(many), one)

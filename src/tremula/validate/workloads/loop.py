@@ -29,8 +29,8 @@ Body = Callable[[Graph, Sequence], Tensor]
 
 def proportion_of(row: Row) -> float:
     """The share of a tile's memory a plan may use for temporaries."""
-    given = row.text("amp", "default")
-    return DEFAULT_PROPORTION if given == "default" else float(given)
+    text = row.text("amp", "default")
+    return DEFAULT_PROPORTION if text == "default" else float(text)
 
 
 def time_in_loop(row: Row, chip_name: str, body: Body) -> Modelled:
@@ -40,13 +40,13 @@ def time_in_loop(row: Row, chip_name: str, body: Body) -> Modelled:
         once = Sequence()
         counter = graph.add_variable(UNSIGNED_INT, [], "iterator", mapping=0)
         result = body(graph, once)
-        kept = graph.clone(result, "kept")
-        given = graph.add_variable(result.type, result.shape, "given", mapping="linear")
-        once.add(Copy(result, kept))
+        saved = graph.clone(result, "kept")
+        copied = graph.add_variable(result.type, result.shape, "given", mapping="linear")
+        once.add(Copy(result, saved))
         popops.add_in_place(graph, counter, 1, once, "iterator")
-        once.add(Copy(kept, given))
+        once.add(Copy(saved, copied))
         sequence.add(Repeat(N_REPEATS, once))
-        total = popops.reduce(graph, kept, list(range(kept.rank)), "ADD", sequence, "sum")
+        total = popops.reduce(graph, saved, list(range(saved.rank)), "ADD", sequence, "sum")
         sequence.add(Copy(total, graph.add_device_to_host_fifo("out", total.type, 1)))
 
     timing = time_program(chip_name, 1, build)

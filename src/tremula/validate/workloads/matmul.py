@@ -26,10 +26,10 @@ _WIDTHS = (256, 1024, 4096, 16384)
 
 
 def type_of(row: Row, name: str, default: str) -> Type:
-    given = row.text(name, default)
-    if given not in _TYPES:
-        raise NoWorkload(f"{name} {given!r} has no product", hint="")
-    return _TYPES[given]
+    text = row.text(name, default)
+    if text not in _TYPES:
+        raise NoWorkload(f"{name} {text!r} has no product", hint="")
+    return _TYPES[text]
 
 
 def _metadata(graph: Graph, element: Type) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""Embeddings of knowledge graphs, trained with entities shared out over replicas (BESS-KGE).
+"""Embeddings of knowledge graphs, trained with entities sharded over replicas (BESS-KGE).
 
 What rows do not state is that of the measured notebooks (graphcore-research/bess-kge, notebooks 1
 to 3): which entities are made false, the loss, the negatives that triples share.
