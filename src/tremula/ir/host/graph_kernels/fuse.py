@@ -5,28 +5,30 @@ import operator
 import torch
 from torch import fx
 
-from tremula.ir.host.graph_kernels import facts
-from tremula.ir.host.graph_kernels.gluon import gluon_source
-from tremula.ir.host.graph_kernels.gluon_standing import standing_source
+from tremula.ir.host.graph_kernels import roles
 from tremula.ir.host.graph_kernels.kernels import (
+    FEATURE_MAJOR_TILES,
     GLUON,
     SEGMENTS,
-    STANDING,
     RowKernel,
-    has_units,
+    has_matrix_units,
     register,
 )
+from tremula.ir.host.graph_kernels.printers.gluon_features import feature_major_source
+from tremula.ir.host.graph_kernels.printers.gluon_rows import gluon_source
+from tremula.ir.host.graph_kernels.printers.triton_rows import triton_source
+from tremula.ir.host.graph_kernels.printers.triton_segments import segment_source
 from tremula.ir.host.graph_kernels.regions import (
-    EXACT,
-    ROUNDED,
-    STANDING_TILES,
-    Limits,
+    FEATURE_MAJOR,
+    FLOAT32,
+    TF32,
+    FusionLimits,
     Region,
     find_regions,
     outer_size,
 )
-from tremula.ir.host.graph_kernels.segments import Orders, segment_source
-from tremula.ir.host.graph_kernels.source import kernel_source
+from tremula.ir.host.graph_kernels.segment_order import SegmentOrders
+from tremula.ir.host.graph_kernels.statements import TileKernel, describe
 from tremula.ir.passes.clean import drop_dead
 from tremula.ir.step import CapturedStep
 
@@ -39,18 +41,18 @@ _LIKE = {
 }
 
 
-def fuse_rows(
-    step: CapturedStep, device: torch.device, limits: Limits | None = None
+def fuse_graph_kernels(
+    step: CapturedStep, device: torch.device, limits: FusionLimits | None = None
 ) -> CapturedStep:
     """Replace what `find_regions` finds by calls of kernels; limits follow the precision."""
-    if not any(facts.segment_of(node) for node in step.graph.nodes):
+    if not any(roles.segment_sum_of(node) for node in step.graph.nodes):
         return step
     _without_examples(step, device)
     precision = product_precision()
     if limits is None:
         limits = _limits(step, precision, device)
     regions = find_regions(step, limits)
-    orders = Orders.of(step, regions, limits.many_summed)
+    orders = SegmentOrders.of(step, regions, limits.many_summed)
     for region in regions:
         _replace(step, region, precision, orders.inputs(region))
     if regions:
@@ -58,17 +60,19 @@ def fuse_rows(
     return drop_dead(step)
 
 
-def _limits(step: CapturedStep, precision: str, device: torch.device) -> Limits:
-    """How much a kernel holds: most where all that sum large outer products can do it standing."""
+def _limits(step: CapturedStep, precision: str, device: torch.device) -> FusionLimits:
+    """The largest where all kernels with large sums of outer products can be feature-major."""
     if precision != "tf32":
-        return EXACT
-    if not has_units(device):
-        return ROUNDED
-    large = [r for r in find_regions(step, STANDING_TILES) if outer_size(r) > ROUNDED.edges.outer]
-    can_stand = all(
-        standing_source(r, precision, kernel_source(r, precision).inputs) is not None for r in large
+        return FLOAT32
+    if not has_matrix_units(device):
+        return TF32
+    regions = find_regions(step, FEATURE_MAJOR)
+    large = [describe(r) for r in regions if outer_size(r) > TF32.edges.outer_sums]
+    can_all = all(
+        feature_major_source(kernel, precision, triton_source(kernel, precision).inputs) is not None
+        for kernel in large
     )
-    return STANDING_TILES if can_stand else ROUNDED
+    return FEATURE_MAJOR if can_all else TF32
 
 
 def product_precision() -> str:
@@ -81,7 +85,7 @@ def _without_examples(step: CapturedStep, device: torch.device) -> None:
     for node in list(step.graph.nodes):
         if node.target not in _LIKE:
             continue
-        value = facts.tensor_of(node)
+        value = roles.tensor_of(node)
         with step.graph.inserting_before(node):
             made = step.graph.call_function(
                 aten.full.default,
@@ -94,8 +98,9 @@ def _without_examples(step: CapturedStep, device: torch.device) -> None:
 
 
 def _replace(step: CapturedStep, region: Region, precision: str, order: list[fx.Node]) -> None:
-    source = kernel_source(region, precision, order)
-    values = [facts.tensor_of(node) for node in region.results]
+    kernel = describe(region)
+    source = triton_source(kernel, precision, order)
+    values = [roles.tensor_of(node) for node in region.results]
     digest = register(
         RowKernel(
             source.text,
@@ -103,8 +108,10 @@ def _replace(step: CapturedStep, region: Region, precision: str, order: list[fx.
             tuple((tuple(value.shape), value.dtype) for value in values),
             source.is_summed,
             source.sums_over_rows,
+            source.n_matrices,
+            source.has_outer_sums,
             _as_graph(region, source.inputs),
-            _other_forms(region, precision, source.inputs, is_ordered=bool(order)),
+            _other_forms(kernel, precision, source.inputs, is_ordered=bool(order)),
         )
     )
     last = max(region.results, key=list(step.graph.nodes).index)
@@ -121,13 +128,13 @@ def _replace(step: CapturedStep, region: Region, precision: str, order: list[fx.
 
 
 def _other_forms(
-    region: Region, precision: str, inputs: tuple[fx.Node, ...], is_ordered: bool
+    kernel: TileKernel, precision: str, inputs: tuple[fx.Node, ...], is_ordered: bool
 ) -> dict[str, str]:
-    """The texts of a kernel beside that in Triton, as far as there are some."""
+    """The texts of a kernel besides that over tiles in Triton, as far as it has others."""
     result = {
-        GLUON: gluon_source(region, precision, inputs),
-        STANDING: standing_source(region, precision, inputs),
-        SEGMENTS: segment_source(region, precision, inputs) if is_ordered else None,
+        GLUON: gluon_source(kernel, precision, inputs),
+        FEATURE_MAJOR_TILES: feature_major_source(kernel, precision, inputs),
+        SEGMENTS: segment_source(kernel, precision, inputs) if is_ordered else None,
     }
     return {form: text for form, text in result.items() if text is not None}
 

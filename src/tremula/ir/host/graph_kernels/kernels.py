@@ -17,13 +17,13 @@ from torch import Tensor, fx
 
 from tremula.base.cache_dir import cache_dir
 from tremula.ir.cuda_capture import capturing
-from tremula.ir.host.graph_kernels.gluon_standing import N_ROWS, N_WARPS
+from tremula.ir.host.graph_kernels.printers.gluon_features import N_ROWS, N_WARPS
 
 _WINDOW = 16  # segments that one product sums into
 _N_TIMED = 10  # launches of each candidate
 _HOPPER = 9  # compute capability
-# How a kernel is written: tiles of rows in Triton, in Gluon, standing in Gluon; or by segments.
-TILES, GLUON, STANDING, SEGMENTS = "tiles", "gluon", "standing", "segments"
+# Forms of a kernel: tiles of rows in Triton, in Gluon, feature-major in Gluon; or by segments.
+TILES, GLUON, FEATURE_MAJOR_TILES, SEGMENTS = "tiles", "gluon", "feature-major", "segments"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ _IN_GLUON = (  # a warp has 16 rows, and four of them work together
     Launch(128, 8, True, 1, form=GLUON),
     Launch(128, 8, True, 2, 128, form=GLUON),
 )
-_STANDING = (Launch(N_ROWS, N_WARPS, True, 1, form=STANDING),)
+_FEATURE_MAJOR = (Launch(N_ROWS, N_WARPS, True, 1, form=FEATURE_MAJOR_TILES),)
 # A block is the rows of a segment that are read together. One warp: sums stay within threads.
 _BY_SEGMENTS = (
     Launch(4, 1, False, form=SEGMENTS),
@@ -83,6 +83,8 @@ class RowKernel:
     results: tuple[tuple[tuple[int, ...], torch.dtype], ...]
     is_summed: tuple[bool, ...]
     sums_over_rows: bool
+    n_matrices: int  # that rows are multiplied by
+    has_outer_sums: bool  # by tensor cores
     graph: fx.GraphModule
     others: dict[str, str] = field(default_factory=dict)  # the same in the other forms it has
     launch: Launch | None = field(default=None)
@@ -182,7 +184,7 @@ def _start(
     n_programs = -(-kernel.n_rows // launch.block)
     if launch.form == SEGMENTS:
         n_programs = results[0].shape[0] - (-kernel.n_rows // _LONG)
-    elif kernel.sums_over_rows or has_products(kernel):
+    elif kernel.sums_over_rows or kernel.n_matrices:
         n_processors = _n_processors(inputs[0].device.index or 0)
         n_programs = min(n_programs, n_processors * launch.per_processor)
     function = _compiled(kernel.text_for(launch))
@@ -203,16 +205,11 @@ def _compiles(kernel: RowKernel, launch: Launch, arguments: Sequence[Tensor]) ->
     try:
         function.warmup(*arguments, grid=(1,), **_choices(launch))
     except Exception as error:
-        if launch.form not in {GLUON, STANDING}:
+        if launch.form not in {GLUON, FEATURE_MAJOR_TILES}:
             raise
         warnings.warn(f"a kernel is not used as it is written in Gluon: {error}", stacklevel=1)
         return False
     return True
-
-
-def has_products(kernel: RowKernel) -> bool:
-    """Whether matrices are read, which few programs do seldom."""
-    return "if HOIST:" in kernel.text
 
 
 @cache
@@ -287,23 +284,22 @@ def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
 
 
 def _candidates(kernel: RowKernel, device: torch.device) -> tuple[Launch, ...]:
-    if not has_products(kernel):
+    if not kernel.n_matrices:
         return (*_CANDIDATES, *_BY_SEGMENTS) if SEGMENTS in kernel.others else _CANDIDATES
-    has_outer = "tl.trans(" in kernel.text
-    n_matrices = kernel.text.count("if HOIST:")
-    plain = _WITH_CHAINS if n_matrices > 1 or has_outer else _WITH_PRODUCTS
+    is_full = kernel.n_matrices > 1 or kernel.has_outer_sums
+    plain = _WITH_CHAINS if is_full else _WITH_PRODUCTS
     if kernel.n_rows <= _FEW_ROWS:
         plain = (*_WITH_FEW_ROWS, *plain)
-    if not has_units(device):
+    if not has_matrix_units(device):
         return plain
     return (
         *plain,
         *(_IN_GLUON if GLUON in kernel.others else ()),
-        *(_STANDING if STANDING in kernel.others else ()),
+        *(_FEATURE_MAJOR if FEATURE_MAJOR_TILES in kernel.others else ()),
     )
 
 
-def has_units(device: torch.device) -> bool:
+def has_matrix_units(device: torch.device) -> bool:
     """Whether a device has the units that kernels in Gluon are written for, and Gluon is there."""
     if device.type != "cuda" or not _has_gluon():
         return False

@@ -4,13 +4,13 @@ Everything that is computed row by row and everything that sums rows is put on a
 one level above whatever must be complete before it, such as the table that a gather reads. The
 operations of one level over the same rows make a kernel. A value per edge that another level
 needs is computed again there, unless it takes a large product or is a few numbers wide; a value
-per node is kept.
+per node is stored.
 
-Sums into segments are kernels of their own, unless they take a product that nothing else reads.
+Sums into segments are separate kernels, unless they take a product that nothing else reads.
 
-A kernel multiplies by as many matrices as a multiprocessor can hold (`Limits`): over many edges to
-save memory, over few nodes to save launches. A product that is too much beside those before it is a
-level above them, and products beside each other that are too much together are in different
+A kernel multiplies by as many matrices as a multiprocessor has room for (`FusionLimits`): over many
+edges to save memory traffic, over few nodes to save launches. A product that does not fit next to
+those before it is a level above them, and products that do not fit together are in different
 kernels.
 """
 
@@ -18,68 +18,77 @@ from dataclasses import dataclass, field, replace
 
 from torch import fx
 
-from tremula.ir.host.graph_kernels import facts
+from tremula.ir.host.graph_kernels import roles
+from tremula.ir.host.graph_kernels.roles import RowRole, SumRole
 from tremula.ir.step import CapturedStep
 
-_NARROW = 8  # features: such values cost less to read than to compute again
-_MIN_OPERATIONS = 2  # of a kernel without sums into segments
+_NARROW = 8  # features: 32 bytes, the least that memory transfers, cost less than computing again
+_MIN_OPERATIONS = 2  # of a kernel without sums into segments: ATen has a kernel for one operation
 _LAST = 1 << 30  # a level above all
 
 
 @dataclass(frozen=True)
-class Held:
-    """What a kernel holds, in elements of matrices; the rest is left to cuBLAS."""
+class WeightBudget:
+    """How many elements of matrices fit into a kernel; other products are left to cuBLAS."""
 
-    weight: int  # one matrix that rows are multiplied by
-    weights: int  # all of a kernel
-    outer: int  # all sums of outer products of a kernel: the gradients of matrices
-    again: int  # products by no more than this are computed again rather than kept
+    matrix: int  # the largest that rows are multiplied by
+    matrices: int  # all of a kernel together
+    outer_sums: int  # all sums of outer products of a kernel: the gradients of matrices
+    recomputed: int  # products by no more than this are computed again rather than stored
 
 
-_NO_PRODUCTS = Held(0, 0, 0, 0)
+_NO_PRODUCTS = WeightBudget(0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Where products are fused with what is around them, and how many a kernel holds."""
+class FusionLimits:
+    """Where products are fused with what is around them, and how many fit into a kernel."""
 
-    many_edges: int  # from here on products are bound by memory
-    edges: Held
-    few_nodes: int  # up to here they are bound by launches, and chains of them are one
-    nodes: Held
+    many_edges: int  # from here on products over edges are bound by memory
+    edges: WeightBudget
+    few_nodes: int  # up to here products over nodes are bound by launches, and chains are fused
+    nodes: WeightBudget
     many_summed: int = 1 << 14  # from here on rows are ordered once to be summed by segments
 
-    def held_by(self, n_rows: int, is_edges: bool) -> Held:
+    def budget_for(self, n_rows: int, is_edges: bool) -> WeightBudget:
         if is_edges:
             return self.edges if n_rows >= self.many_edges else _NO_PRODUCTS
         return self.nodes if n_rows <= self.few_nodes else _NO_PRODUCTS
 
 
+# Counts of rows are measured on an H200 with SchNet (docs/gpu.md, "What binds a step"). Sizes
+# follow from a multiprocessor of Hopper, which has 227 KB of shared memory for matrices and up to
+# 255 registers for each thread: SchNet's filter network has a matrix of 50 (padded to 64) × 128 and
+# one of 128 × 128, in float32 96 KB together, so that two programs fit. A sum of 64 × 128 takes 32
+# registers of each of the 256 threads of a program, sums of both matrices 96.
+_LARGE, _FILTER = 128 * 128, 64 * 128
 # Full float32 is three products of tensor cores, which costs more than the bytes it saves.
-EXACT = Limits(
+FLOAT32 = FusionLimits(
     many_edges=1 << 16,
-    edges=Held(weight=64 * 128, weights=64 * 128, outer=0, again=0),
+    edges=WeightBudget(matrix=_FILTER, matrices=_FILTER, outer_sums=0, recomputed=0),
     few_nodes=0,
     nodes=_NO_PRODUCTS,
 )
-ROUNDED = Limits(
+TF32 = FusionLimits(
     many_edges=1 << 10,
-    edges=Held(weight=128 * 128, weights=(64 + 128) * 128, outer=64 * 128, again=64 * 128),
+    edges=WeightBudget(
+        matrix=_LARGE, matrices=_FILTER + _LARGE, outer_sums=_FILTER, recomputed=_FILTER
+    ),
     few_nodes=1 << 14,
-    nodes=Held(weight=128 * 128, weights=3 * 128 * 128, outer=0, again=0),
+    nodes=WeightBudget(matrix=_LARGE, matrices=3 * _LARGE, outer_sums=0, recomputed=0),  # 192 KB
 )
-# Where tiles stand a kernel holds the gradients of all its matrices: no row is kept for cuBLAS.
-STANDING_TILES = replace(ROUNDED, edges=replace(ROUNDED.edges, outer=(64 + 128) * 128))
+# A feature-major kernel has room for the gradients of all its matrices: cuBLAS needs no rows.
+FEATURE_MAJOR = replace(TF32, edges=replace(TF32.edges, outer_sums=_FILTER + _LARGE))
 
 
 @dataclass(frozen=True)
 class Region:
-    """A kernel: rows of one count, the nodes it computes in order, and those it leaves."""
+    """A kernel: rows of one count, the nodes it computes in order, and its results."""
 
     n_rows: int
     level: int
     nodes: tuple[fx.Node, ...]
-    results: tuple[fx.Node, ...]  # sums and kept rows, in the order of the graph
+    results: tuple[fx.Node, ...]  # sums and stored rows, in the order of the graph
 
 
 @dataclass
@@ -88,15 +97,17 @@ class Space:
 
     n_rows: int
     is_edges: bool
-    held: Held
-    operands: dict[fx.Node, list[fx.Node]] = field(default_factory=dict)  # of row-wise nodes
-    sums: dict[fx.Node, list[fx.Node]] = field(default_factory=dict)  # their row-wise operands
+    budget: WeightBudget
+    row_wise: dict[fx.Node, RowRole] = field(default_factory=dict)
+    sums: dict[fx.Node, SumRole] = field(default_factory=dict)
 
-    def operands_of(self, node: fx.Node) -> list[fx.Node]:
-        return self.operands.get(node) or self.sums.get(node) or []
+    def operands_of(self, node: fx.Node) -> tuple[fx.Node, ...]:
+        """The operands of which a node takes rows."""
+        role = self.row_wise.get(node) or self.sums.get(node)
+        return role.rows if role is not None else ()
 
     def __contains__(self, node: fx.Node) -> bool:
-        return node in self.operands or node in self.sums
+        return node in self.row_wise or node in self.sums
 
 
 @dataclass
@@ -108,7 +119,7 @@ class Levels:
     read: set[fx.Node] = field(default_factory=set)  # by a level above, from memory
 
 
-def find_regions(step: CapturedStep, limits: Limits) -> list[Region]:
+def find_regions(step: CapturedStep, limits: FusionLimits) -> list[Region]:
     """The kernels of a step that sums rows into segments; none for another step."""
     nodes = list(step.graph.nodes)
     spaces = _spaces(nodes, limits)
@@ -117,56 +128,40 @@ def find_regions(step: CapturedStep, limits: Limits) -> list[Region]:
     return sorted(regions, key=lambda region: region.level)
 
 
-def _spaces(nodes: list[fx.Node], limits: Limits) -> dict[int, Space]:
+def _spaces(nodes: list[fx.Node], limits: FusionLimits) -> dict[int, Space]:
     """Counts of rows that a gather makes or a sum takes."""
-    segments = [s for node in nodes if (s := facts.segment_of(node)) is not None]
-    counts = {facts.n_rows_of(s.source) for s in segments}
-    gathers = [g for node in nodes if (g := facts.gather_of(node)) is not None]
-    tables = {facts.n_rows_of(g.table) for g in gathers}
+    segments = [s for node in nodes if (s := roles.segment_sum_of(node)) is not None]
+    counts = {roles.n_rows_of(s.source) for s in segments}
+    gathers = [g for node in nodes if (g := roles.gather_of(node)) is not None]
+    tables = {roles.n_rows_of(g.table) for g in gathers}
     spaces: dict[int, Space] = {}
     taken: set[fx.Node] = set()
     for n in sorted(counts, reverse=True):
-        if n >= facts.MIN_ROWS:
+        if n >= roles.MIN_ROWS:
             is_edges = n not in tables
             free = [node for node in nodes if node not in taken]
-            spaces[n] = _space(free, n, is_edges, limits.held_by(n, is_edges))
-            taken |= spaces[n].operands.keys() | spaces[n].sums.keys()
+            spaces[n] = _space(free, n, is_edges, limits.budget_for(n, is_edges))
+            taken |= spaces[n].row_wise.keys() | spaces[n].sums.keys()
     return spaces
 
 
-def _space(nodes: list[fx.Node], n_rows: int, is_edges: bool, held: Held) -> Space:
-    space = Space(n_rows, is_edges, held)
+def _space(nodes: list[fx.Node], n_rows: int, is_edges: bool, budget: WeightBudget) -> Space:
+    space = Space(n_rows, is_edges, budget)
     for node in nodes:
-        if facts.is_wide_product(node) and not _is_held(node, held):
+        if roles.is_wide_product(node) and not _fits(node, budget):
             continue
-        operands = facts.row_operands(node, n_rows)
-        sums = _summed(node, n_rows)
-        if operands is not None:
-            space.operands[node] = operands
-        elif sums:
-            space.sums[node] = sums
+        row_role, sum_role = roles.row_role_of(node, n_rows), roles.sum_role_of(node)
+        if row_role is not None:
+            space.row_wise[node] = row_role
+        elif sum_role is not None and roles.n_rows_of(sum_role.rows[0]) == n_rows:
+            space.sums[node] = sum_role
     return space
 
 
-def _is_held(product: fx.Node, held: Held) -> bool:
+def _fits(product: fx.Node, budget: WeightBudget) -> bool:
     """Whether a kernel can hold the matrix of a product."""
-    weight, outer = facts.weight_of(product), facts.outer_size_of(product)
-    return 0 < weight <= held.weight or 0 < outer <= held.outer
-
-
-def _summed(node: fx.Node, n_rows: int) -> list[fx.Node]:
-    """What a node sums over rows of this count, if it does."""
-    segment, column_sum = facts.segment_of(node), facts.column_sum_of(node)
-    outer = facts.outer_of(node)
-    if segment is not None:
-        result = [segment.source, segment.index]
-    elif column_sum is not None:
-        result = [column_sum]
-    elif outer is not None:
-        result = [outer.left, outer.right]
-    else:
-        return []
-    return result if facts.n_rows_of(result[0]) == n_rows else []
+    weight, outer = roles.weight_of(product), roles.outer_size_of(product)
+    return 0 < weight <= budget.matrix or 0 < outer <= budget.outer_sums
 
 
 # -- levels ----------------------------------------------------------------------------------------
@@ -174,7 +169,7 @@ def _summed(node: fx.Node, n_rows: int) -> list[fx.Node]:
 
 def _levels(nodes: list[fx.Node], spaces: dict[int, Space]) -> Levels:
     """The level of each node; that of a sum is the level of the kernel that computes it."""
-    owner = {node: space for space in spaces.values() for node in (*space.operands, *space.sums)}
+    owner = {node: space for space in spaces.values() for node in (*space.row_wise, *space.sums)}
     levels = Levels()
     for node in nodes:
         own = owner.get(node)
@@ -187,30 +182,32 @@ def _levels(nodes: list[fx.Node], spaces: dict[int, Space]) -> Levels:
 
 
 def _put_on_level(node: fx.Node, space: Space, owner: dict[fx.Node, Space], levels: Levels) -> None:
-    beside = space.operands_of(node)
-    whole = facts.whole_operands(node, beside) if node in space.operands else []
+    rows, role = space.operands_of(node), space.row_wise.get(node)
+    whole = roles.whole_operands(node, role) if role is not None else []
     at = [levels.of[x] + (x in owner) for x in whole]
-    at += [levels.of[x] + (x in owner and x not in space.operands) for x in beside]
+    at += [levels.of[x] + (x in owner and x not in space.row_wise) for x in rows]
     level = max(at, default=0)
-    before = {x: _products_at(level, x, levels, space.held) for x in beside}
+    before = {x: _products_at(level, x, levels, space.budget) for x in rows}
     products = frozenset().union(*before.values())
-    own = frozenset([node]) if facts.weight_of(node) else frozenset()
-    if _total_weight(products | own) > space.held.weights:
+    own = frozenset([node]) if roles.weight_of(node) else frozenset()
+    if _total_weight(products | own) > space.budget.matrices:
         levels.read.update(x for x, result in before.items() if result)
         level, products = level + 1, frozenset()
     levels.of[node] = level
     levels.products[node] = products | own
 
 
-def _products_at(level: int, x: fx.Node, levels: Levels, held: Held) -> frozenset[fx.Node]:
-    """The products that a kernel of a level does for an operand; values kept below are read."""
+def _products_at(
+    level: int, x: fx.Node, levels: Levels, budget: WeightBudget
+) -> frozenset[fx.Node]:
+    """The products of an operand that a kernel of a level does; what is stored below is read."""
     products = levels.products.get(x, frozenset())
-    is_here = levels.of[x] == level or _total_weight(products) <= held.again
+    is_here = levels.of[x] == level or _total_weight(products) <= budget.recomputed
     return products if is_here else frozenset()
 
 
 def _total_weight(products: frozenset[fx.Node]) -> int:
-    return sum(facts.weight_of(product) for product in products)
+    return sum(roles.weight_of(product) for product in products)
 
 
 # -- kernels ---------------------------------------------------------------------------------------
@@ -229,7 +226,7 @@ def _regions_of(space: Space, nodes: list[fx.Node], levels: Levels) -> list[Regi
         cones = {result: _cone(space, [result], kept, levels, level) for result in results}
         apart = [r for r in results if _is_apart(r, cones[r], space, kept, levels)]
         together = [r for r in results if r not in apart]
-        groups = [(group, level) for group in _groups(together, cones, space.held)]
+        groups = [(group, level) for group in _groups(together, cones, space.budget)]
         groups += [(apart, level + 1)] if apart else []
         for group, reading in groups:
             computed = _cone(space, group, kept, levels, reading)
@@ -245,7 +242,7 @@ def _is_apart(
 
     Then it reads them: a kernel without products has room for more rows at a time.
     """
-    if facts.segment_of(result) is None or not _products_in(cone):
+    if roles.segment_sum_of(result) is None or not _products_in(cone):
         return False
     reading = _cone(space, [result], kept, levels, levels.of[result] + 1)
     return not _products_in(reading)
@@ -265,7 +262,7 @@ def _kept(space: Space, own: list[fx.Node], levels: Levels) -> set[fx.Node]:
         at = {level for user in inside for level in needed.get(user, ())}
         is_read = len(inside) < len(users) or _is_also_whole(node) or node in levels.read
         is_read = is_read or node in seen
-        if is_read and facts.is_view_of_rows(node):
+        if is_read and roles.is_view_of_rows(node):
             seen.update(space.operands_of(node))
         elif is_read or _is_worth_keeping(space, node, at, levels):
             kept.add(node)
@@ -290,7 +287,7 @@ def _users(node: fx.Node) -> list[fx.Node]:
     return [
         reader
         for user in node.users
-        for reader in (_users(user) if facts.is_transposition(user) else [user])
+        for reader in (_users(user) if roles.is_transposition(user) else [user])
     ]
 
 
@@ -299,18 +296,18 @@ def _is_also_whole(node: fx.Node) -> bool:
 
 
 def _is_table(node: fx.Node, user: fx.Node) -> bool:
-    gather = facts.gather_of(user)
+    gather = roles.gather_of(user)
     return gather is not None and gather.table is node
 
 
 def _is_worth_keeping(space: Space, node: fx.Node, at: set[int], levels: Levels) -> bool:
     """Whether a value that several levels need is read rather than computed again."""
-    if facts.is_view_of_rows(node) or len(at) < 2:
+    if roles.is_view_of_rows(node) or len(at) < 2:
         return False
-    if _total_weight(levels.products[node]) > space.held.again:
+    if _total_weight(levels.products[node]) > space.budget.recomputed:
         return True
-    is_gathered = facts.gather_of(node) is not None
-    n_features = facts.tensor_of(node).numel() // space.n_rows
+    is_gathered = roles.gather_of(node) is not None
+    n_features = roles.tensor_of(node).numel() // space.n_rows
     return not space.is_edges or (n_features <= _NARROW and not is_gathered)
 
 
@@ -325,7 +322,7 @@ def _cone(
     waiting = [(node, False) for node in reversed(results)]
     while waiting:
         node, has_operands = waiting.pop()
-        if node in order or not (node in space.operands or node in results):
+        if node in order or not (node in space.row_wise or node in results):
             continue
         if node in kept and levels.of[node] < level:
             continue
@@ -351,17 +348,17 @@ class _Group:
         self.results.append(result)
         self.nodes.update(cone)
         self.products |= _products_in(cone)
-        self.n_outer += facts.outer_size_of(result)
+        self.n_outer += roles.outer_size_of(result)
 
-    def takes(self, result: fx.Node, products: frozenset[fx.Node], held: Held) -> bool:
+    def takes(self, result: fx.Node, products: frozenset[fx.Node], budget: WeightBudget) -> bool:
         """Whether a result that shares a product fits beside the others."""
-        n_outer = self.n_outer + facts.outer_size_of(result)
-        fits = _total_weight(self.products | products) <= held.weights
-        return bool(self.products & products) and fits and n_outer <= held.outer
+        n_outer = self.n_outer + roles.outer_size_of(result)
+        fits = _total_weight(self.products | products) <= budget.matrices
+        return bool(self.products & products) and fits and n_outer <= budget.outer_sums
 
 
 def _groups(
-    results: list[fx.Node], cones: dict[fx.Node, tuple[fx.Node, ...]], held: Held
+    results: list[fx.Node], cones: dict[fx.Node, tuple[fx.Node, ...]], budget: WeightBudget
 ) -> list[list[fx.Node]]:
     """Results by the products they take; those without one go where most of them is computed.
 
@@ -370,11 +367,11 @@ def _groups(
     groups: list[_Group] = []
     without = _Group()
     products = {result: _products_in(cones[result]) for result in results}
-    is_heavy = {r: bool(products[r]) or facts.outer_size_of(r) > 0 for r in results}
+    is_heavy = {r: bool(products[r]) or roles.outer_size_of(r) > 0 for r in results}
     for result in sorted(results, key=lambda r: -len(products[r])):
         if not is_heavy[result]:
             continue
-        group = next((g for g in groups if g.takes(result, products[result], held)), None)
+        group = next((g for g in groups if g.takes(result, products[result], budget)), None)
         if group is None:
             groups.append(group := _Group())
         group.add(result, cones[result])
@@ -383,7 +380,7 @@ def _groups(
             continue
         cone = set(cones[result])
         best = max(groups, key=lambda g: len(g.nodes & cone), default=None)
-        is_alone = facts.segment_of(result) is not None or best is None or not best.nodes & cone
+        is_alone = roles.segment_sum_of(result) is not None or best is None or not best.nodes & cone
         (without if is_alone or best is None else best).results.append(result)
     matches = [*groups, without] if without.results else groups
     return [[r for r in results if r in group.results] for group in matches]
@@ -391,14 +388,14 @@ def _groups(
 
 def outer_size(region: Region) -> int:
     """Elements of the sums of outer products that a kernel holds."""
-    return sum(facts.outer_size_of(result) for result in region.results)
+    return sum(roles.outer_size_of(result) for result in region.results)
 
 
 def _products_in(cone: tuple[fx.Node, ...]) -> frozenset[fx.Node]:
-    return frozenset(node for node in cone if facts.weight_of(node))
+    return frozenset(node for node in cone if roles.weight_of(node))
 
 
 def _is_worthwhile(computed: tuple[fx.Node, ...], results: list[fx.Node]) -> bool:
-    has_segments = any(facts.segment_of(node) is not None for node in results)
-    n_operations = sum(not facts.is_view_of_rows(node) for node in computed)
+    has_segments = any(roles.segment_sum_of(node) is not None for node in results)
+    n_operations = sum(not roles.is_view_of_rows(node) for node in computed)
     return has_segments or n_operations >= _MIN_OPERATIONS

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tremula.ir.host.graph_kernels.fuse import fuse_rows
+from tremula.ir.host.graph_kernels.fuse import fuse_graph_kernels
 from tremula.ir.host.passes.attention import attend_anywhere
 from tremula.ir.host.passes.halves import WideCopies, convert_natively, round_
 from tremula.ir.host.passes.in_place import write_over_dead_operands
@@ -80,7 +80,7 @@ class HostProgram:
             passes += (
                 ("attend anywhere", attend_anywhere),
                 ("let strides be free", let_strides_be_free),
-                ("fuse rows", partial(fuse_rows, device=device)),
+                ("fuse graph kernels", partial(fuse_graph_kernels, device=device)),
             )
         self.is_wide = device.type == "cpu" and has_halves(part)  # halves are computed as floats
         if self.is_wide:

@@ -12,16 +12,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.host.graph_kernels import facts
+from tremula.ir.host.graph_kernels import roles
 from tremula.ir.host.graph_kernels.kernels import has_triton
 from tremula.ir.host.graph_kernels.regions import Region
-from tremula.ir.host.graph_kernels.source import HEADER, Writer, as_float
 from tremula.ir.step import CapturedStep
 
 _COUNTED = 256  # rows that a program counts
@@ -42,16 +40,16 @@ def goal_of(region: Region) -> Goal | None:
     """Where all sums of a kernel go, if sums to one place are all that it does."""
     goals = set()
     for result in region.results:
-        matches = facts.segment_of(result)
+        matches = roles.segment_sum_of(result)
         if matches is None or matches.index in region.nodes:
             return None
-        goals.add(Goal(matches.index, facts.n_rows_of(result), matches.skipped, matches.wraps))
-    has_products = any(facts.weight_of(node) for node in region.nodes)
+        goals.add(Goal(matches.index, roles.n_rows_of(result), matches.skipped, matches.wraps))
+    has_products = any(roles.weight_of(node) for node in region.nodes)
     return goals.pop() if len(goals) == 1 and not has_products else None
 
 
 @dataclass
-class Orders:
+class SegmentOrders:
     """The orders of rows that kernels of a step share."""
 
     step: CapturedStep
@@ -59,7 +57,7 @@ class Orders:
     made: dict[Goal, list[fx.Node]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, step: CapturedStep, regions: Sequence[Region], fewest_rows: int) -> "Orders":
+    def of(cls, step: CapturedStep, regions: Sequence[Region], fewest_rows: int) -> "SegmentOrders":
         result = {r: goal_of(r) for r in regions if r.n_rows >= fewest_rows}
         goals = {region: goal for region, goal in result.items() if goal is not None}
         uses = Counter(goals.values())
@@ -76,7 +74,7 @@ class Orders:
 
     def _make(self, goal: Goal, n_rows: int) -> list[fx.Node]:
         graph = self.step.graph
-        value = facts.tensor_of(goal.index)
+        value = roles.tensor_of(goal.index)
         shapes = (n_rows, n_rows, goal.n_segments + 1)
         values = [value.new_empty(n, dtype=torch.int32) for n in shapes]
         with graph.inserting_after(goal.index):
@@ -172,95 +170,3 @@ def _fake(index: Tensor, n_segments: int, _skipped: int, _wraps: bool) -> list[T
 _library.impl("segment_order", segment_order, "CPU")
 _library.impl("segment_order", _counted_order, "CUDA")
 torch.library.register_fake("tremula::segment_order", _fake, lib=_library)
-
-
-# -- the kernel ------------------------------------------------------------------------------------
-
-
-def segment_source(region: Region, precision: str, inputs: Sequence[fx.Node]) -> str:
-    """The text of a kernel; its inputs, of which the order of rows is first, are known."""
-    writer = _SegmentWriter(region, precision, is_heavy=False, inputs=list(inputs))
-    for node in region.nodes:
-        if node not in region.results:
-            writer.compute(node)
-    for index, node in enumerate(region.results):
-        writer.leave(node, f"r{index}")
-    return writer.text()
-
-
-class _SegmentWriter(Writer):
-    """A tile has the next few rows of a segment, of which the first parameters say the order.
-
-    Which rows these are is read two tiles ahead, and numbers of rows, such as what is gathered, one
-    tile: a warp would wait for each in turn.
-    """
-
-    def text(self) -> str:
-        n = facts.n_rows_of(self.region.results[0])
-        wide = ".to(tl.int64)" if n * facts.MAX_FEATURES >= 2**31 else ""
-        lines = [
-            *self.before,
-            f"program = tl.program_id(0){wide}",
-            f"is_first = program < {n}",
-            f"part = tl.maximum(program - {n}, 0) * LONG",
-            f"shared = tl.load(p1 + part, mask=program >= {n}, other=0)",
-            # The last rows were written last: they may still be in the cache.
-            f"segment = tl.where(is_first, {n - 1} - program, shared)",
-            f"low = tl.load(p2 + segment, mask=segment < {n}, other=0)",
-            f"high = tl.load(p2 + segment + 1, mask=segment < {n}, other=0)",
-            "begin = tl.where(is_first, low, tl.maximum(part, low + LONG))",
-            "end = tl.minimum(high, tl.where(is_first, low, part) + LONG)",
-            "place = begin + tl.arange(0, BLOCK)",
-            *self._read_ahead("place"),
-            f"later = {self._row('place + BLOCK')}",
-            "for first in range(begin, end, BLOCK):",
-            "    place = first + tl.arange(0, BLOCK)",
-            "    live = place < end",
-            *(f"    {name} = next_{name}" for name in ("row", *self.ahead)),
-            *(f"    {line}" for line in self._read_ahead("place + BLOCK", "later")),
-            f"    later = {self._row('place + 2 * BLOCK')}",
-            *(f"    {line}" for line in self.inside),
-            "is_alone = is_first & (high - low <= LONG)",
-            "is_shared = (begin < end) & (high - low > LONG)",
-            *self.after,
-        ]
-        parameters = [f"p{i}" for i in range(len(self.inputs))]
-        parameters += [f"r{i}" for i in range(len(self.region.results))]
-        sizes = "BLOCK: tl.constexpr, LONG: tl.constexpr"
-        text = HEADER + f"def kernel({', '.join(parameters)}, {sizes}):\n"
-        return text + "".join(f"    {line}\n" for line in lines)
-
-    def rows(self, node: fx.Node) -> str:
-        if node not in self.names and not facts.features_of(node):
-            name = self.names[node] = f"a{len(self.ahead)}"
-            self.ahead[name] = f"tl.load({self.pointer(node)} + next_row, mask=follows, other=0)"
-            self.ahead[name] += as_float(node)
-        return super().rows(node)
-
-    def _row(self, place: str) -> str:
-        return f"tl.load(p0 + {place}, mask={place} < end, other=0){self._wide()}"
-
-    def _read_ahead(self, place: str, row: str = "") -> list[str]:
-        """What the tile at a place needs; its rows may be known."""
-        return [
-            f"next_row = {row or self._row(place)}",
-            f"follows = {place} < end",
-            *(f"next_{name} = {text}" for name, text in self.ahead.items()),
-        ]
-
-    def leave(self, node: fx.Node, result: str) -> None:
-        matches = facts.segment_of(node)
-        assert matches is not None, "such a kernel does nothing else"
-        sizes = facts.features_of(matches.source)
-        width = prod(facts.padded(n) for n in sizes)
-        tile = self._flat(self._alive(matches.source), len(sizes), width)
-        column, inner = self._flat_columns(sizes, width)
-        total = f"s_{result}"
-        self.before.append(f"{total} = tl.zeros([1, {width}], tl.float32)")
-        self.inside.append(f"{total} += tl.sum({tile}, 0)[None, :]")
-        place = f"{result} + segment * {prod(sizes)} + {column}[None, :]"
-        every = f"({column}[None, :] >= 0){inner}"
-        self.after += [
-            f"tl.store({place}, {total}, mask={every} & is_alone)",
-            f'tl.atomic_add({place}, {total}, mask={every} & is_shared, sem="relaxed")',
-        ]

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from tests.ir.host.graph_kernels import triton_in_numpy
 from tests.ir.steps import captured
-from tremula.ir.host.graph_kernels import fuse, gluon_standing, kernels
-from tremula.ir.host.graph_kernels.fuse import fuse_rows
-from tremula.ir.host.graph_kernels.regions import EXACT, ROUNDED, STANDING_TILES, Limits
-from tremula.ir.host.graph_kernels.segments import segment_order
+from tremula.ir.host.graph_kernels import fuse, kernels
+from tremula.ir.host.graph_kernels.fuse import fuse_graph_kernels
+from tremula.ir.host.graph_kernels.printers import gluon_features
+from tremula.ir.host.graph_kernels.regions import FEATURE_MAJOR, FLOAT32, TF32, FusionLimits
+from tremula.ir.host.graph_kernels.segment_order import segment_order
 from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes import HOST_PASSES, apply
 from tremula.ir.passes.split import on_device
@@ -24,10 +25,10 @@ N_NODES, N_EDGES, N_IN, N_GRAPHS = 24, 90, 16, 3
 row_kernel = torch.ops.tremula.row_kernel.default
 # No products in kernels, one of them, as many as fit over edges, and over nodes too.
 LIMITS = {
-    "no-products": EXACT,
-    "products": replace(EXACT, many_edges=1),
-    "chains": replace(ROUNDED, many_edges=1, few_nodes=0),
-    "chains-of-nodes": replace(ROUNDED, many_edges=1, few_nodes=1 << 20),
+    "no-products": FLOAT32,
+    "products": replace(FLOAT32, many_edges=1),
+    "chains": replace(TF32, many_edges=1, few_nodes=0),
+    "chains-of-nodes": replace(TF32, many_edges=1, few_nodes=1 << 20),
 }
 all_limits = pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
 
@@ -319,10 +320,10 @@ def case(request: pytest.FixtureRequest) -> tuple[nn.Module, tuple[Tensor, ...],
 
 @pytest.mark.slow
 @all_limits
-def test_kernels_compute_what_pytorch_computes(case: tuple, limits: Limits):
+def test_kernels_compute_what_pytorch_computes(case: tuple, limits: FusionLimits):
     """Loss and all gradients, by ATen and by the text of each kernel, against float64."""
     model, inputs, expected = case
-    fused = fuse_rows(step_of(model, inputs), torch.device("cpu"), limits)
+    fused = fuse_graph_kernels(step_of(model, inputs), torch.device("cpu"), limits)
     calls = [node for node in fused.graph.nodes if node.target is row_kernel]
     assert calls, "the sums of a graph network are kernels"
     for result in (run(fused, model, inputs), run(_written(fused, calls), model, inputs)):
@@ -342,7 +343,7 @@ def test_sums_segment_by_segment_are_the_same(layer: type[nn.Module]):
     torch.manual_seed(0)
     model, inputs = WithLoss(layer), example()
     expected = in_float64(model, inputs)
-    fused = fuse_rows(step_of(model, inputs), torch.device("cpu"), BY_SEGMENTS)
+    fused = fuse_graph_kernels(step_of(model, inputs), torch.device("cpu"), BY_SEGMENTS)
     calls = [node for node in fused.graph.nodes if node.target is row_kernel]
     texts = [kernels._kernels[node.args[0]].others.get(kernels.SEGMENTS) for node in calls]
     assert any(texts), "two layers sum by the same index"
@@ -372,11 +373,15 @@ def rounds_products() -> Iterator[None]:
 
 
 GLUON_LAYERS = ((kernels.GLUON, Pna), (kernels.GLUON, WideFilter), (kernels.GLUON, Gate))
-STANDING_LAYERS = tuple((kernels.STANDING, x) for x in (TallFilter, CutFilter, TallGate))
-in_gluon = pytest.mark.parametrize(
-    ("form", "layer"), [*GLUON_LAYERS, *STANDING_LAYERS], ids=lambda x: getattr(x, "__name__", x)
+FEATURE_MAJOR_LAYERS = tuple(
+    (kernels.FEATURE_MAJOR_TILES, x) for x in (TallFilter, CutFilter, TallGate)
 )
-STANDING = replace(STANDING_TILES, many_edges=1, few_nodes=0)
+in_gluon = pytest.mark.parametrize(
+    ("form", "layer"),
+    [*GLUON_LAYERS, *FEATURE_MAJOR_LAYERS],
+    ids=lambda x: getattr(x, "__name__", x),
+)
+TALL_LIMITS = replace(FEATURE_MAJOR, many_edges=1, few_nodes=0)
 # Edges: more than a matrix that a kernel multiplies by has rows, where that makes a difference.
 MANY = 300
 EDGES = {TallFilter: MANY, CutFilter: MANY}
@@ -389,8 +394,8 @@ def test_kernels_in_gluon_compute_what_pytorch_computes(form: str, layer: type[n
     torch.manual_seed(0)
     model, inputs = WithLoss(layer), example(EDGES.get(layer, N_EDGES))
     expected = in_float64(model, inputs)
-    limits = STANDING if form == kernels.STANDING else LIMITS["chains"]
-    fused = fuse_rows(step_of(model, inputs), torch.device("cpu"), limits)
+    limits = TALL_LIMITS if form == kernels.FEATURE_MAJOR_TILES else LIMITS["chains"]
+    fused = fuse_graph_kernels(step_of(model, inputs), torch.device("cpu"), limits)
     calls = [node for node in fused.graph.nodes if node.target is row_kernel]
     texts = [kernels._kernels[node.args[0]].others.get(form) for node in calls]
     assert any(texts), "kernels with products have such a text"
@@ -409,14 +414,14 @@ def test_kernels_hold_all_gradients_only_where_they_can_stand(
     can_stand: bool, monkeypatch: pytest.MonkeyPatch
 ):
     """With the units of Hopper; a step with a kernel that cannot stand leaves some to cuBLAS."""
-    every = replace(STANDING_TILES, many_edges=1)
-    monkeypatch.setattr(fuse, "has_units", lambda _device: True)
-    monkeypatch.setattr(fuse, "STANDING_TILES", every)
+    every = replace(FEATURE_MAJOR, many_edges=1)
+    monkeypatch.setattr(fuse, "has_matrix_units", lambda _device: True)
+    monkeypatch.setattr(fuse, "FEATURE_MAJOR", every)
     if not can_stand:  # its tiles do not fit shared memory
-        monkeypatch.setattr(gluon_standing, "_MOST_SHARED", 0)
+        monkeypatch.setattr(gluon_features, "MAX_SHARED_BYTES", 0)
     step = step_of(WithLoss(CutFilter), example(MANY))
     result = fuse._limits(step, "tf32", torch.device("cpu"))
-    assert result == (every if can_stand else ROUNDED)
+    assert result == (every if can_stand else TF32)
 
 
 def _written(fused: CapturedStep, calls: list, target: Callable = in_numpy) -> CapturedStep:
@@ -434,7 +439,7 @@ def test_halves_are_rounded_when_they_are_stored(layer: type[nn.Module]):
     expected = in_float64(model, inputs)
     model = model.half()
     halves = tuple(t.half() if t.is_floating_point() else t for t in inputs)
-    fused = fuse_rows(step_of(model, halves), torch.device("cpu"), LIMITS["chains"])
+    fused = fuse_graph_kernels(step_of(model, halves), torch.device("cpu"), LIMITS["chains"])
     calls = [node for node in fused.graph.nodes if node.target is row_kernel]
     _, *gradients = run(_written(fused, calls), model, halves)
     for value, right in zip(gradients, expected[1:], strict=True):
@@ -447,7 +452,7 @@ def test_halves_are_rounded_when_they_are_stored(layer: type[nn.Module]):
 def test_no_sum_into_segments_is_left_to_aten(case: tuple):
     """Every scatter_add, index_add and accumulating index_put is part of a kernel."""
     model, inputs, _ = case
-    fused = fuse_rows(step_of(model, inputs), torch.device("cpu"))
+    fused = fuse_graph_kernels(step_of(model, inputs), torch.device("cpu"))
     names = {str(node.target) for node in fused.graph.nodes}
     left = {"aten.scatter_add.default", "aten.index_add.default", "aten.index_put.default"}
     assert not names & left
@@ -457,7 +462,7 @@ def test_equal_layers_are_one_kernel():
     """Two layers of a model have the same text, so that it is compiled and timed once."""
     torch.manual_seed(0)
     model = WithLoss(Filter)
-    fused = fuse_rows(step_of(model, example()), torch.device("cpu"))
+    fused = fuse_graph_kernels(step_of(model, example()), torch.device("cpu"))
     digests = [node.args[0] for node in fused.graph.nodes if node.target is row_kernel]
     assert len(set(digests)) < len(digests)
 
@@ -476,7 +481,7 @@ def test_other_steps_are_left_alone():
 
     step = step_of(Loss(), (torch.randn(64, 8), torch.randn(64, 4)))
     before = str(step.graph)
-    assert str(fuse_rows(step, torch.device("cpu")).graph) == before
+    assert str(fuse_graph_kernels(step, torch.device("cpu")).graph) == before
 
 
 def test_a_row_outside_its_table_is_not_a_number():
@@ -484,7 +489,7 @@ def test_a_row_outside_its_table_is_not_a_number():
     model, inputs = WithLoss(Gin), list(example())
     inputs[2] = inputs[2].clone()
     inputs[2][0] = N_NODES + 5
-    fused = fuse_rows(step_of(model, tuple(inputs)), torch.device("cpu"))
+    fused = fuse_graph_kernels(step_of(model, tuple(inputs)), torch.device("cpu"))
     calls = [node for node in fused.graph.nodes if node.target is row_kernel]
     loss = run(_written(fused, calls), model, tuple(inputs))[0]
     assert torch.isnan(loss)
@@ -492,13 +497,13 @@ def test_a_row_outside_its_table_is_not_a_number():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @all_limits
-def test_triton_computes_what_pytorch_computes(case: tuple, limits: Limits):
+def test_triton_computes_what_pytorch_computes(case: tuple, limits: FusionLimits):
     """Loss and all gradients on a GPU in full float32, against float64."""
     torch.set_float32_matmul_precision("highest")
     model, inputs, expected = case
     device = torch.device("cuda")
     step = on_device(step_of(model, inputs), device)
-    fused = fuse_rows(step, device, limits)
+    fused = fuse_graph_kernels(step, device, limits)
     on_gpu = tuple(tensor.to(device) for tensor in inputs)
     result = run(fused, model.to(device), on_gpu)
     model.cpu()
@@ -531,7 +536,7 @@ def test_triton_sums_segment_by_segment(
     model, inputs = WithLoss(layer), example()
     expected = in_float64(model, inputs)
     device = torch.device("cuda")
-    fused = fuse_rows(on_device(step_of(model, inputs), device), device, BY_SEGMENTS)
+    fused = fuse_graph_kernels(on_device(step_of(model, inputs), device), device, BY_SEGMENTS)
     digests = {node.args[0] for node in fused.graph.nodes if node.target is row_kernel}
     result = [kernels._kernels[digest] for digest in digests]
     cut = [kernel for kernel in result if kernels.SEGMENTS in kernel.others]
@@ -555,7 +560,7 @@ def test_triton_sums_segment_by_segment(
     ("launch", "layer"),
     [
         *itertools.product(kernels._IN_GLUON, (Pna, WideFilter, Gate)),
-        *itertools.product(kernels._STANDING, (TallFilter, CutFilter, TallGate)),
+        *itertools.product(kernels._FEATURE_MAJOR, (TallFilter, CutFilter, TallGate)),
     ],
     ids=lambda x: getattr(x, "__name__", None) or f"{x.form}-{x.block}-{x.n_warps}",
 )
@@ -572,8 +577,8 @@ def test_gluon_computes_what_pytorch_computes(
     model = model.to(dtype)
     given = tuple(t.to(dtype) if t.is_floating_point() else t for t in inputs)
     step = on_device(step_of(model, given), device)
-    limits = STANDING if launch.form == kernels.STANDING else LIMITS["chains"]
-    fused = fuse_rows(step, device, limits)
+    limits = TALL_LIMITS if launch.form == kernels.FEATURE_MAJOR_TILES else LIMITS["chains"]
+    fused = fuse_graph_kernels(step, device, limits)
     digests = {node.args[0] for node in fused.graph.nodes if node.target is row_kernel}
     cut = [kernels._kernels[d] for d in digests if launch.form in kernels._kernels[d].others]
     assert cut, "kernels with products have such a text"
