@@ -60,7 +60,7 @@ training = our_training(model, 1)
 batch = next(iter(packed_loader(columns, sizes, 1)))
 training.compile(*arguments(batch, FIELDS))
 began = time.perf_counter()
-training._compiled.core.tiles.timing(has_run=False)
+training.tile_program().timing(has_run=False)
 print(json.dumps(time.perf_counter() - began))
 """
 

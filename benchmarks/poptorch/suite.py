@@ -187,7 +187,7 @@ def _call_until_chosen(model: "poptorch.PoplarExecutor", batch: tuple) -> None:
     from tremula.ir.run.session import HostSession
 
     assert model._compiled is not None, "it has run once"
-    session = model._compiled.core.session
+    session = model.compiled_program().session
     assert isinstance(session, HostSession), "on a GPU"
     program = session.program
     assert isinstance(program, FastestProgram), "with host='auto'"
@@ -297,7 +297,7 @@ else:
     wrapped = poptorch.inferenceModel(model, options)
 wrapped.compile(*batch)
 began = time.perf_counter()
-wrapped._compiled.core.tiles.timing(has_run=False)
+wrapped.tile_program().timing(has_run=False)
 print(json.dumps(time.perf_counter() - began))
 """
 

@@ -18,7 +18,7 @@ words = (torch.randint(0, 50257, (1, 128)),)
 {make}
 wrapped.compile(*batch)
 began, cpu_began = time.perf_counter(), time.process_time()
-tiles = wrapped._compiled.core.tiles
+tiles = wrapped.tile_program()
 tiles.timing(has_run=False)
 memory = tiles.program().executable.analysis.memory
 share = int(memory.including_gaps.max()) / int(memory.available_bytes)
@@ -158,7 +158,7 @@ def encoder(n_layers: int, is_outlined: bool) -> Shared:
     wrapped = poptorch.inferenceModel(model, options)
     wrapped.compile(torch.zeros(1, 128, 256, dtype=torch.float16))
     assert wrapped._compiled is not None, "it was compiled"
-    tiles = wrapped._compiled.core.tiles
+    tiles = wrapped.tile_program()
     cycles = tiles.timing(has_run=False).total_cycles
     memory = tiles.program().executable.analysis.memory
     states = ("Vertex Instances", "Copy Descriptors", "VectorList Descriptors", "Vertex Field Data")

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 
-import tremula
 from tremula.garden.models.onnx_exports import export_bert
 from tremula.onnx import compile_model, import_model
 
@@ -40,6 +39,6 @@ if __name__ == "__main__":
         expected = exported.module(*exported.inputs.values())
     print("as PyTorch computes it:", torch.allclose(summary, expected[1], atol=1e-4))
 
-    report = tremula.forecast(compiled.step.tiles.program().executable)
+    report = compiled.program.report()
     fullest = report.memory.including_gaps.max()
     print(f"on {args.chip}: {report.total_cycles:,} cycles, fullest tile {fullest:,} B")

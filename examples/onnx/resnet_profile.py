@@ -39,6 +39,6 @@ if __name__ == "__main__":
         difference = (scores - exported.module(images)).abs().max().item()
     print("as PyTorch computes it:", difference < 1e-4)
 
-    timing = compiled.step.tiles.timing(has_run=False)
+    timing = compiled.program.timing()
     milliseconds = 1e3 * timing.total_cycles / timing.clock_hz
     print(f"on {args.chip}: {timing.total_cycles:,} cycles, {milliseconds:.3f} ms")

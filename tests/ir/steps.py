@@ -11,7 +11,8 @@ from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes import COMMON_PASSES, TILE_PASSES, apply
-from tremula.ir.run.session import HostSession, Repetition, TileSession
+from tremula.ir.repetition import Repetition
+from tremula.ir.run.session import HostSession, TileSession
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import CapturedStep
 from tremula.poplar.target import IPUModel

@@ -119,8 +119,6 @@ def _accuracy(network: Any, test: "Mnist") -> float:  # noqa: ANN401
 def _tell_machine(model: Any, n_images: int, args: argparse.Namespace) -> None:  # noqa: ANN401
     """Compile the step for tiles; say how long it takes there, and leave a report."""
     from tremula.hardware.known_chips import chip
-    from tremula.runtime.forecast import forecast
-    from tremula.vision.report.write import write_report
 
     print(f"\nCompiling the same step for the tiles of a {args.chip} …")
     cycles = model.cycleCount()
@@ -128,6 +126,5 @@ def _tell_machine(model: Any, n_images: int, args: argparse.Namespace) -> None: 
     rate = n_images * clock_hz / cycles
     print(f"Modelled: {cycles / N_ITERATIONS:,.0f} cycles per batch of {N_BATCH} images,")
     print(f"  {rate:,.0f} images per second in training on a {args.chip}")
-    executable = model._compiled.core.tiles.program().executable
-    path = write_report(args.report, executable, forecast(executable), extra={"model": model._name})
+    path = model.compiled_program().save_report(args.report, "training")
     tile_demo.tell_report(path)

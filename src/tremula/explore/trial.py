@@ -160,8 +160,7 @@ def compile_candidate(
             made = _poptorch_model(task, options)
             try:
                 made.compile(*_repeated(task.args, candidate), **_repeated(task.kwargs, candidate))
-                assert made._compiled is not None, "compile() leaves it"
-                return made._compiled.core.tiles.program().executable
+                return made.tile_program().executable
             finally:
                 made.destroy()
     finally:

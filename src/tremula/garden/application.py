@@ -76,14 +76,11 @@ def modelled_poptorch(
     model: "PoplarExecutor", settings: Settings, *, n_items: int, unit: str, n_steps: int = 1
 ) -> Modelled:
     """From a PopTorch model that was called: a call does `n_steps` steps of `n_items` each."""
-    core = model._needs_compiled().core
-    executable = core.tiles.program().executable
-    cycles = core.tiles.timing(has_run=core.settings.runs_on_tiles).total_cycles
+    program = model.compiled_program()
+    cycles = program.timing().total_cycles
     if settings.report is not None:
-        from tremula.runtime.forecast import forecast
-
-        _write(settings, executable, forecast(executable))
-    return _modelled(executable, cycles, n_items, unit, n_steps)
+        _write(settings, program.executable, program.report())
+    return _modelled(program.executable, cycles, n_items, unit, n_steps)
 
 
 def modelled_optimum(

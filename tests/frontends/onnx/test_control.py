@@ -51,7 +51,7 @@ def test_a_known_condition_chooses_at_once():
     known = [node("Constant", [], ["c"], value=numpy_helper.from_array(np.array(False)))]
     imported = import_model(branch_model(known))
     compiled = compile_model(imported, {"x": torch.ones(3)})
-    targets = [str(n.target) for n in compiled.step.step.graph.nodes if n.op == "call_function"]
+    targets = [str(n.target) for n in compiled.program.step.graph.nodes if n.op == "call_function"]
     assert targets == ["aten.neg.default"]
 
 

@@ -97,7 +97,7 @@ def _on_tiles(name: str) -> tuple[int, int]:
     inference = poptorch.inferenceModel(pipelined, poptorch.Options().logCycleCount(True))
     inference(**tiny.inference_batch)
     cycles = inference.cycleCount()
-    memory = inference._needs_compiled().core.tiles.program().executable.analysis.memory
+    memory = inference.tile_program().executable.analysis.memory
     inference.destroy()
     return cycles, int(memory.including_gaps.max())
 
@@ -141,7 +141,7 @@ def full_size_rows() -> Iterator[FullRow]:
         words = torch.ones(1, N_WORDS, dtype=torch.int32)
         inference(**({"pixel_values": picture} if is_picture else {"input_ids": words}))
         per_second = chip("bow").clock_hz / inference.cycleCount()
-        memory = inference._needs_compiled().core.tiles.program().executable.analysis.memory
+        memory = inference.tile_program().executable.analysis.memory
         n_ipus: int = config.ipus_per_replica
         used = memory.including_gaps.reshape(n_ipus, -1).sum(axis=1) / 2**20
         inference.destroy()

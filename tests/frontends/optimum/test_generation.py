@@ -231,10 +231,10 @@ def test_products_of_one_row_hold_weights_by_columns():
     x = torch.randn(1, 6)
     with configured(device="cpu"):
         torch.testing.assert_close(model(x), x @ weight)
-    (held,) = model._compiled.core.session.held.parameters
+    (held,) = model.compiled_program().session.held.parameters
     assert held.stride() == (1, 6)
     with torch.no_grad():
         weight.mul_(2)
     model.copyWeightsToDevice()
     torch.testing.assert_close(model(x), x @ weight)
-    assert model._compiled.core.session.held.parameters[0].stride() == (1, 6)
+    assert model.compiled_program().session.held.parameters[0].stride() == (1, 6)

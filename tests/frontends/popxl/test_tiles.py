@@ -81,7 +81,7 @@ def test_a_graph_called_from_several_places_is_one_function():
             ops.host_store(out, t)
         with popxl.Session(ir, device) as session:
             result.append((session.run()[out], session.get_tensor_data(count)))
-    compiled = session._compiled.compiled.step.graph
+    compiled = session._compiled.program.step.graph
     keys = [node.args[1] for node in compiled.nodes if "tremula.call" in str(node.target)]
     assert (len(keys), len(set(keys))) == (6, 3)
     for host, tiles in zip(*result, strict=True):

@@ -10,7 +10,8 @@ from tremula.base.passes import DUMP_VARIABLE, watch_passes
 from tremula.ir.capture.bodies import record_loop
 from tremula.ir.passes import COMMON_PASSES, HOST_PASSES, TILE_PASSES, apply
 from tremula.ir.recording import active
-from tremula.ir.run.session import HostSession, Repetition
+from tremula.ir.repetition import Repetition
+from tremula.ir.run.session import HostSession
 from tremula.ir.settings import HostSettings
 from tremula.ir.text import step_text
 

@@ -2,11 +2,15 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tremula.base.errors import GraphMemoryAllocationError, MissingPerfEstimate
+from tremula.base.errors import GraphMemoryAllocationError, MissingPerfEstimate, MissingProfileData
 from tremula.commands.arguments import chip_name, output_folder, whole
 from tremula.commands.onnx.inputs import add_model_arguments, load_inputs
 from tremula.compiler.executable.executable import Executable
+
+if TYPE_CHECKING:  # imports PyTorch
+    from tremula.frontends.shared.program import Program
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,35 +24,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from tremula.runtime.forecast import forecast
-    from tremula.vision.report.write import write_report
-
     folder = args.report or output_folder(str(Path(f"{args.model.stem}-profile")))
-    fits = True
+    program, fits = _program(args), True
     try:
-        executable = _executable(args)
+        path = program.save_report(folder, str(args.model))
     except GraphMemoryAllocationError as error:
         if not isinstance(error.executable, Executable):
             raise
-        executable, fits = error.executable, False
+        fits = False
         print(f"does not fit: {error.what}")
-    try:
-        report = forecast(executable)
-    except MissingPerfEstimate:
-        report = None
-    path = write_report(folder, executable, report, extra={"model": str(args.model)})
+        path = _report_of_overfull(folder, error.executable, str(args.model))
     print(_summary(path))
     print(f"report: {path}\n  open it with: tremula view {path.parent}")
     return 0 if fits else 1
 
 
-def _executable(args: argparse.Namespace) -> Executable:
+def _report_of_overfull(folder: Path, executable: Executable, model_name: str) -> Path:
+    """The report of a program that cannot be loaded; without cycles if they depend on data."""
+    from tremula.runtime.forecast import forecast
+    from tremula.vision.report.write import write_report
+
+    try:
+        report = forecast(executable)
+    except (MissingPerfEstimate, MissingProfileData):
+        report = None
+    return write_report(folder, executable, report, extra={"model": model_name})
+
+
+def _program(args: argparse.Namespace) -> "Program":
     from tremula.frontends.onnx.compiled import compile_model
 
     imported, inputs, lines = load_inputs(args)
     print("\n".join(f"input  {line}" for line in lines))
     compiled = compile_model(imported, inputs, chip=args.chip, n_tiles=args.n_tiles)
-    return compiled.step.tiles.program().executable
+    return compiled.program
 
 
 def _summary(path: Path) -> str:

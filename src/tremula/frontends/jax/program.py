@@ -12,19 +12,16 @@ from jax.extend.core import ClosedJaxpr
 from jax.interpreters.partial_eval import dce_jaxpr
 from torch import Tensor, nn
 
-from tremula.base.errors import MissingProfileData
 from tremula.compiler.report.report import Report
 from tremula.frontends.jax.carriers import from_argument, is_key, of_parts, parts_of, to_arrays
 from tremula.frontends.jax.evaluate import evaluate
 from tremula.frontends.jax.mapped import MappedFunction
 from tremula.frontends.jax.mesh import ReplicaMesh, on_replicas
-from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
-from tremula.ir.run.session import Repetition, Session
+from tremula.frontends.shared.program import Program, compile_program
+from tremula.ir.repetition import Repetition
+from tremula.ir.run.compiled_step import StepSettings, StepToCompile
 from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import HostSettings
-from tremula.runtime.forecast import forecast
-
-SUMMARY_FILE = "profile.txt"
 
 
 class _Body(nn.Module):
@@ -45,15 +42,12 @@ class JaxProgram:
     """A jaxpr compiled for a device, ready to run."""
 
     jaxpr: ClosedJaxpr
-    compiled: CompiledStep
+    program: Program
 
     def run(self, arrays: list[Any]) -> list[Any]:
         """Results as arrays of JAX."""
         (inputs,) = self.inputs(arrays)
-        device = self.compiled.input_device
-        if device is not None:
-            inputs = [part.to(device) for part in inputs]
-        (results,) = _run(self.compiled.session, [inputs])
+        (results,) = self.program.call([inputs])
         avals = list(self.jaxpr.out_avals)
         return to_arrays(of_parts(_own(results, inputs), avals), avals)
 
@@ -62,24 +56,12 @@ class JaxProgram:
         return [_inputs(arrays, self.jaxpr)]
 
     def report(self, arrays: list[Any]) -> Report:
-        """Cycles and memory of the tile program; where cycles depend on data, it is run."""
-        tiles = self.compiled.tiles
-        try:
-            return forecast(tiles.program().executable)
-        except MissingProfileData:
-            _run(tiles.session(), self.inputs(arrays))
-            return tiles.engine().report()
+        """Cycles and memory of the tile program for these arguments."""
+        return self.program.report(self.inputs(arrays))
 
     def save_report(self, folder: Path, arrays: list[Any], name: str) -> Path:
         """Write the report of the tile program for the analyser, and a summary; gives its path."""
-        from tremula.compiler.report.profile_summary import profile_summary  # these load slowly
-        from tremula.vision.report.write import write_report
-
-        report = self.report(arrays)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / SUMMARY_FILE).write_text(profile_summary(report), encoding="utf-8")
-        executable = self.compiled.tiles.program().executable
-        return Path(write_report(folder, executable, report, extra={"model": name}))
+        return self.program.save_report(folder, name, self.inputs(arrays))
 
 
 @dataclass(frozen=True)
@@ -93,7 +75,7 @@ class ReplicatedProgram(JaxProgram):
         mesh, avals = self.mapped.mesh, list(self.jaxpr.out_avals)
         of_replicas = [
             to_arrays(of_parts(results, avals), avals)
-            for results in _run(self.compiled.session, self.inputs(arrays))
+            for results in self.program.call(self.inputs(arrays))
         ]
         joined = [
             mesh.joined([np.asarray(part) for part in parts], aval.shape, cuts)
@@ -122,33 +104,22 @@ def compile_mapped(mapped: MappedFunction, arrays: list[Any], host: HostSettings
     """A program for a machine with a chip for each replica, on tiles."""
     body = mapped.body
     inputs = _inputs(mapped.held(arrays, 0), body)
-    compiled = _compiled(_Body(body, mapped.mesh), inputs, host, mapped.mesh.n_replicas)
-    return ReplicatedProgram(body, compiled, mapped)
+    program = _compiled(_Body(body, mapped.mesh), inputs, host, mapped.mesh.n_replicas)
+    return ReplicatedProgram(body, program, mapped)
 
 
 def _compiled(
     model: nn.Module, inputs: list[Tensor], host: HostSettings, n_replicas: int = 1
-) -> CompiledStep:
+) -> Program:
     names = [f"argument_{i}" for i in range(len(inputs))]
-    asked = StepToCompile(model, lambda flat: (list(model(*flat)), None), inputs, names)
+    request = StepToCompile(model, lambda flat: (list(model(*flat)), None), inputs, names)
     settings = StepSettings(
         Repetition(n_replicas=n_replicas),
         host=host,
         tiles=TileSettings(chip=host.chip),
         runs_on_tiles=host.tiles == "run" or n_replicas > 1,
     )
-    return compile_step(asked, settings)
-
-
-def _run(session: Session, inputs: list[list[Tensor]]) -> list[list[Tensor]]:
-    """The results of each replica."""
-    result: list[list[Tensor]] = [[] for _ in inputs]
-
-    def give(number: int, outputs: list[Tensor]) -> None:
-        result[number] = outputs
-
-    session.run(inputs, give)
-    return result
+    return compile_program(request, settings)
 
 
 def _without_dead_parts(jaxpr: ClosedJaxpr) -> ClosedJaxpr:

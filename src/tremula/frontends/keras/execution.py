@@ -19,10 +19,10 @@ from tremula.frontends.keras.machine import checks_floats, tile_settings
 from tremula.frontends.keras.options import LAST, MEAN, PREDICT, RUNNING_MEAN, TRAIN, ModelOptions
 from tremula.frontends.keras.pipelines.pipeline import Pipeline
 from tremula.frontends.keras.pipelines.placement import places_of
-from tremula.frontends.keras.program import KerasProgram, compile_program
+from tremula.frontends.keras.program import KerasProgram, compile_keras
 from tremula.frontends.keras.step import StepOfModel
+from tremula.ir.repetition import Repetition
 from tremula.ir.run.compiled_step import StepSettings, on_one_chip
-from tremula.ir.run.session import Repetition
 from tremula.ir.settings import host_settings
 
 _MOST_SEEDS = 2**31
@@ -40,7 +40,7 @@ def execute(model: keras.Model, options: ModelOptions, kind: str, data: Sequence
         return [model.get_metrics_result()]
     options.log_stride = 1
     if kind == TRAIN and options.pipelining is not None and options.pipelining.accumulates_outfeed:
-        options.log_stride = program.compiled.settings.repetition.n_accumulation
+        options.log_stride = program.program.settings.repetition.n_accumulation
         results = results[options.log_stride - 1 :: options.log_stride]
     return [keras.tree.pack_sequence_as(program.step.result, flat) for flat in results]
 
@@ -83,7 +83,7 @@ def _program(
             runs_on_tiles=settings.tiles == "run",
             place=on_one_chip if pipeline is None else partial(places_of, pipeline),
         )
-        options.programs[key] = compile_program(
+        options.programs[key] = compile_keras(
             step, batches[0], asked, keeps_last=options.metric_reduction == LAST
         )
     return options.programs[key]

@@ -16,9 +16,8 @@ from torch import Tensor
 from tremula.compiler.report.report import Report
 from tremula.frontends.keras.optimiser import KerasRule
 from tremula.frontends.keras.step import Held, is_seed
-from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
-from tremula.ir.run.session import HostSession
-from tremula.runtime.forecast import forecast
+from tremula.frontends.shared.program import Program, compile_program
+from tremula.ir.run.compiled_step import StepSettings, StepToCompile
 
 
 class RecordableStep(Protocol):
@@ -43,25 +42,16 @@ class KerasProgram:
     """A step compiled for batches of one kind."""
 
     step: RecordableStep
-    compiled: CompiledStep
+    program: Program
     metrics: tuple[Any, ...]  # variables that replicas count for themselves
     seeds: tuple[Any, ...] = ()  # states of the layers' generators
     keeps_last: bool = False  # metrics are those of the last replica, not of all
 
     def run(self, batches: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
         """Flat results of all batches of an execution."""
-        device = self.compiled.input_device
-        if device is not None:
-            batches = [[part.to(device) for part in batch] for batch in batches]
-        results: list[list[Tensor]] = [[] for _ in batches]
-
-        def give(number: int, outputs: list[Tensor]) -> None:
-            results[number] = outputs
-
         self._write()
         self._seed()
-        with self.compiled.random.drawing():
-            self.compiled.session.run(batches, give)
+        results = self.program.call(batches)
         self._read()
         return results
 
@@ -73,36 +63,36 @@ class KerasProgram:
         if not self.seeds:
             return
         states = [v._value.detach().cpu().numpy() for v in self.seeds]
-        rule = self.compiled.step.rule
+        rule = self.program.step.rule
         if rule is not None:
             iterations = rule.optimizer.iterations  # pyright: ignore[reportAttributeAccessIssue] - a KerasRule
             states = [*(state[:1] for state in states), iterations._value.detach().cpu().numpy()]
-        self.compiled.random.reseed(zlib.crc32(b"".join(state.tobytes() for state in states)))
+        self.program.random.reseed(zlib.crc32(b"".join(state.tobytes() for state in states)))
 
     def report(self) -> Report:
         """Cycles and memory of the tile program."""
-        return forecast(self.compiled.tiles.program().executable)
+        return self.program.report()
 
     @property
     def n_replicas(self) -> int:
-        return self.compiled.settings.repetition.n_replicas
+        return self.program.n_replicas
 
     @property
     def _states(self) -> tuple[Any, ...]:
-        rule = self.compiled.step.rule
+        rule = self.program.step.rule
         return () if rule is None else tuple(rule.held)  # pyright: ignore[reportAttributeAccessIssue] - a KerasRule
 
     @property
     def _scale(self) -> Any:  # noqa: ANN401
         """The variable with the scale of the loss, if the optimiser has one."""
-        rule = self.compiled.step.rule
+        rule = self.program.step.rule
         return self.step.scale if rule is not None and rule.loss_scaling is None else None
 
     def _write(self) -> None:
         """Variables → device, where they are not the same tensors."""
-        held, session = self.step.held, self.compiled.session
+        held, session = self.step.held, self.program.session
         if not self._is_shared():
-            self.compiled.write_weights(_values(held.trained), _values(held.others))
+            self.program.write_weights(_values(held.trained), _values(held.others))
             if self._states:
                 session.write_states(_values(self._states))
         if self._scale is not None:
@@ -117,9 +107,9 @@ class KerasProgram:
 
     def _read(self) -> None:
         """Device → variables."""
-        held, session = self.step.held, self.compiled.session
+        held, session = self.step.held, self.program.session
         parameters, buffers = session.read_weights()
-        shares = isinstance(session, HostSession)
+        shares = session.shares_memory
         _put(held.trained, parameters, shares=shares)
         _put(held.others, buffers[0], shares=shares)
         if self._states:
@@ -135,14 +125,14 @@ class KerasProgram:
                     variable._value.add_(own[i])
 
     def _is_shared(self) -> bool:
-        session = self.compiled.session
-        if not isinstance(session, HostSession):
+        session = self.program.session
+        if not session.shares_memory:
             return False
-        device = session.held
+        parameters, buffers = session.read_weights()
         pairs = (
-            (self.step.held.trained, device.parameters),
-            (self.step.held.others, device.buffers[0][: len(self.step.held.others)]),
-            (self._states, device.states),
+            (self.step.held.trained, parameters),
+            (self.step.held.others, buffers[0][: len(self.step.held.others)]),
+            (self._states, session.read_states()),
         )
         return all(
             len(variables) == len(tensors)
@@ -173,7 +163,7 @@ def _put(variables: Sequence[Any], tensors: Sequence[Tensor], *, shares: bool) -
             own.data.copy_(tensor)
 
 
-def compile_program(
+def compile_keras(
     step: RecordableStep,
     batch: Sequence[Tensor],
     settings: StepSettings,
@@ -182,7 +172,7 @@ def compile_program(
 ) -> KerasProgram:
     """A program for batches like this one."""
     names = [f"{step.kind}_data_{i}" for i in range(len(batch))]
-    asked = StepToCompile(step.held, step.record, list(batch), names, step.rule())
-    compiled = compile_step(asked, settings)
+    request = StepToCompile(step.held, step.record, list(batch), names, step.rule())
+    program = compile_program(request, settings)
     seeds = tuple(v for v in step.held.others if is_seed(v))
-    return KerasProgram(step, compiled, tuple(step.counted), seeds, keeps_last)
+    return KerasProgram(step, program, tuple(step.counted), seeds, keeps_last)

@@ -22,14 +22,14 @@ from tremula.base.errors import FileLoadError
 from tremula.base.version import VERSION
 from tremula.compiler.report.report import Report
 from tremula.frontends.keras.errors import refuse
+from tremula.frontends.shared.program import Program
 from tremula.ir.lowering.types import narrow, tile_shape, tile_type, widened
-from tremula.ir.run.compiled_step import CompiledStep
 from tremula.ir.run.session import connect
 from tremula.ir.run.tile_cache import StoredTileProgram, read_program, write_program
-from tremula.ir.step import BUFFER, INPUT, OUTPUT, PARAMETER
+from tremula.ir.step import BUFFER, INPUT, OUTPUT, PARAMETER, CapturedStep
 from tremula.poplar.target import IPUModel
 from tremula.runtime.engine import Engine
-from tremula.runtime.forecast import forecast
+from tremula.runtime.forecast import report_of_call
 
 FILE_NAME = "model.served"
 _ABOUT, _WEIGHTS, _HOST, _PROGRAM = "about.json", "weights.npz", "host.pt2", "program.tremula"
@@ -82,11 +82,11 @@ class _Outputs(nn.Module):
 
 
 def write_served(
-    path: Path, name: str, compiled: CompiledStep, names: Sequence[str], *, has_tiles: bool
+    path: Path, name: str, program: Program, names: Sequence[str], *, has_tiles: bool
 ) -> None:
     """Write a step without an optimiser, with the weights it has now."""
-    step, settings = compiled.step, compiled.settings
-    held: dict[str, list[Tensor]] = dict(zip((PARAMETER, BUFFER), _held(compiled), strict=True))
+    step, settings = program.step, program.settings
+    held: dict[str, list[Tensor]] = dict(zip((PARAMETER, BUFFER), _held(program), strict=True))
     slots = [slot for slot in step.inputs if slot.kind in held]
     weights = [held[slot.kind][slot.index].detach().cpu() for slot in slots]
     facts = [
@@ -101,18 +101,18 @@ def write_served(
         tuple((slot.kind, slot.index) for slot in slots),
         settings.tiles.chip,
         settings.tiles.n_tiles,
-        compiled.tiles.schedule.n_chips,
+        program.tiles.schedule.n_chips,
     )
     with atomic_file(path) as file, zipfile.ZipFile(file, "w") as archive:
         archive.writestr(_ABOUT, json.dumps(asdict(about)))
         archive.writestr(_WEIGHTS, _packed(weights))
-        archive.writestr(_HOST, _exported(compiled, [place for place, _ in results], weights))
+        archive.writestr(_HOST, _exported(step, [place for place, _ in results], weights))
         if has_tiles:
-            _write_program(archive, compiled.tiles.program())
+            _write_program(archive, program.tiles.program())
 
 
-def _held(compiled: CompiledStep) -> tuple[list[Tensor], list[Tensor]]:
-    parameters, buffers = compiled.session.read_weights()
+def _held(program: Program) -> tuple[list[Tensor], list[Tensor]]:
+    parameters, buffers = program.session.read_weights()
     return parameters, buffers[0]
 
 
@@ -130,8 +130,7 @@ def _plain(weight: Tensor) -> np.ndarray:
     return weight.float().numpy() if weight.dtype is torch.bfloat16 else weight.numpy()
 
 
-def _exported(compiled: CompiledStep, places: Sequence[int], weights: Sequence[Tensor]) -> bytes:
-    step = compiled.step
+def _exported(step: CapturedStep, places: Sequence[int], weights: Sequence[Tensor]) -> bytes:
     values = [node.meta["val"] for node in step.placeholders()]
     inputs = [
         torch.zeros(tuple(value.shape), dtype=value.dtype)
@@ -186,10 +185,13 @@ class ServedModel:
         return _plural([tensor.numpy() for tensor in result])
 
     def run_on_tiles(self, *arrays: Any) -> Any:  # noqa: ANN401
-        """The same, vertex by vertex."""
+        """Outputs for inputs, computed vertex by vertex: an array, or a tuple of them."""
+        if self._engine is None:
+            self._engine = self._new_engine()
+        return self._run_on(self._engine, self._checked(arrays))
+
+    def _run_on(self, engine: Engine, inputs: Sequence[Tensor]) -> Any:  # noqa: ANN401
         stored = self._program()
-        inputs = self._checked(arrays)
-        engine = self._loaded(stored)
         for handle, value in zip(stored.inputs, inputs, strict=True):
             connect(engine, handle, narrow(value))
         result = []
@@ -203,8 +205,13 @@ class ServedModel:
         return _plural([widened(data, fact.torch_type).numpy() for fact, data in result])
 
     def report(self) -> Report:
-        """Cycles and memory on tiles."""
-        return forecast(self._program().executable)
+        """Cycles and memory on tiles; where cycles depend on data, for inputs of zeros."""
+        return report_of_call(self._program().executable, self._engine_after_zeros)
+
+    def _engine_after_zeros(self) -> Engine:
+        engine = self._new_engine()
+        self._run_on(engine, [torch.zeros(i.shape, dtype=i.torch_type) for i in self.about.inputs])
+        return engine
 
     def _program(self) -> StoredTileProgram:
         if self._stored is None:
@@ -214,15 +221,15 @@ class ServedModel:
             )
         return self._stored
 
-    def _loaded(self, stored: StoredTileProgram) -> Engine:
-        if self._engine is None:
-            about = self.about
-            device = IPUModel(about.chip, about.n_chips, about.n_tiles).create_device()
-            self._engine = Engine(stored.executable, writes_reports=False).load(device)
-            for (kind, index), value in zip(about.weights, self.weights, strict=True):
-                place = stored.held[kind, index]
-                self._engine.write_tensor(place.handle, narrow(torch.from_numpy(np.array(value))))
-        return self._engine
+    def _new_engine(self) -> Engine:
+        """The program on tiles with its weights, ready to run."""
+        stored, about = self._program(), self.about
+        device = IPUModel(about.chip, about.n_chips, about.n_tiles).create_device()
+        engine = Engine(stored.executable, writes_reports=False).load(device)
+        for (kind, index), value in zip(about.weights, self.weights, strict=True):
+            handle = stored.held[kind, index].handle
+            engine.write_tensor(handle, narrow(torch.from_numpy(np.array(value))))
+        return engine
 
     def _checked(self, arrays: Sequence[Any]) -> list[Tensor]:
         facts = self.about.inputs

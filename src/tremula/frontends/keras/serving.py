@@ -11,7 +11,7 @@ import torch
 from tremula.frontends.keras.errors import refuse
 from tremula.frontends.keras.machine import tile_settings
 from tremula.frontends.keras.options import PREDICT
-from tremula.frontends.keras.program import compile_program
+from tremula.frontends.keras.program import compile_keras
 from tremula.frontends.keras.served import FILE_NAME, write_served
 from tremula.frontends.keras.step import StepOfModel
 from tremula.ir.run.compiled_step import StepSettings
@@ -54,7 +54,7 @@ def export(
     settings = StepSettings(
         host=HostSettings(host="eager", device="cpu", chip=host.chip), tiles=tile_settings(host)
     )
-    program = compile_program(step, batch, settings)
+    program = compile_keras(step, batch, settings)
     program.run([batch])  # gives the device its weights
     path = Path(folder) / FILE_NAME
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def export(
     names = [str(name) for name in getattr(model, "output_names", [])]
     if len(names) != n_outputs:
         names = [f"output_{i}" for i in range(n_outputs)]
-    write_served(path, model.name, program.compiled, names, has_tiles=has_tiles)
+    write_served(path, model.name, program.program, names, has_tiles=has_tiles)
     return path
 
 

@@ -1,5 +1,6 @@
 """A model compiled for the shapes of given inputs: on this computer, or on tiles."""
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +12,11 @@ from tremula.frontends.onnx.errors import UnsupportedOnnx
 from tremula.frontends.onnx.functions import fixed_body
 from tremula.frontends.onnx.graph import Graph, Node
 from tremula.frontends.onnx.imported import ImportedModel, OnnxModule
+from tremula.frontends.shared.program import Program, compile_program
 from tremula.ir.capture.capture import capture, held_tensors
 from tremula.ir.passes import COMMON_PASSES, TILE_PASSES, apply
-from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
+from tremula.ir.run.compiled_step import StepSettings, StepToCompile
+from tremula.ir.run.generators import new_seed
 from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import HostSettings, host_settings
 from tremula.ir.step import BUFFER, PARAMETER, CapturedStep
@@ -71,20 +74,15 @@ class CompiledOnnx:
     """Call it with the inputs that are not fixed, in order."""
 
     imported: ImportedModel
-    step: CompiledStep
+    program: Program
     input_names: list[str]
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        result: list[Tensor] = []
-
-        def give(_number: int, results: list[Tensor]) -> None:
-            result.extend(results)
-
-        self.step.session.run([list(inputs)], give)
+        (outputs,) = self.program.call([inputs])
         kinds = [value.type for value in self.imported.outputs]
         return [
-            tensor.to(element_type(kind).held) if kind else tensor
-            for tensor, kind in zip(result, kinds, strict=True)
+            (tensor.to(element_type(kind).held) if kind else tensor).cpu()
+            for tensor, kind in zip(outputs, kinds, strict=True)
         ]
 
 
@@ -97,30 +95,55 @@ def compile_model(
     n_tiles: int = 0,
     host: HostSettings | None = None,
     engine_options: Mapping[str, object] | None = None,
+    seed: int | None = None,
 ) -> CompiledOnnx:
-    """Compile a model; inputs that shapes depend on are fixed to the values given."""
-    asked = _asked(imported, inputs)
+    """Compile a model; inputs that shapes depend on are fixed to the values given.
+
+    `seed` is that of its random operators; by default it is made from the seeds that its nodes
+    state, and a fresh one if no node states any.
+    """
+    request = _request(imported, inputs)
     settings = StepSettings(
         host=host or host_settings(),
         tiles=TileSettings(chip=chip, n_tiles=n_tiles, engine_options=engine_options or {}),
         runs_on_tiles=on_tiles,
+        seed=_seed_of_nodes(imported.module.graph) if seed is None else seed,
     )
-    step = compile_step(asked, settings)
-    held = [
-        [h.tensor.detach() for h in held_tensors(asked.model, kind)] for kind in (PARAMETER, BUFFER)
-    ]
-    step.write_weights(*held)
-    return CompiledOnnx(imported, step, asked.input_names)
+    program = compile_program(request, settings)
+    parameters, buffers = (
+        [one.tensor.detach() for one in held_tensors(request.model, kind)]
+        for kind in (PARAMETER, BUFFER)
+    )
+    program.write_weights(parameters, buffers)
+    return CompiledOnnx(imported, program, request.input_names)
+
+
+def _seed_of_nodes(graph: Graph) -> int:
+    """One seed from those of all nodes: the device has one generator, not one for each node."""
+    seeds = _stated_seeds(graph.nodes)
+    return zlib.crc32(repr(seeds).encode()) if seeds else new_seed()
+
+
+def _stated_seeds(nodes: Sequence[Node]) -> list[float]:
+    seeds: list[float] = []
+    for node in nodes:
+        if node.attributes.get("seed") is not None:
+            seeds.append(float(node.attributes["seed"]))
+        for graph in node.graphs:
+            seeds += _stated_seeds(graph.nodes)
+    return seeds
 
 
 def capture_model(imported: ImportedModel, inputs: Mapping[str, Any]) -> CapturedStep:
     """The operations that a tile program would be made of; nothing is compiled."""
-    asked = _asked(imported, inputs)
-    step = capture(asked.model, asked.run_forward, asked.inputs, input_names=asked.input_names)
+    request = _request(imported, inputs)
+    step = capture(
+        request.model, request.run_forward, request.inputs, input_names=request.input_names
+    )
     return apply(apply(step, COMMON_PASSES), TILE_PASSES, "tiles")
 
 
-def _asked(imported: ImportedModel, inputs: Mapping[str, Any]) -> StepToCompile:
+def _request(imported: ImportedModel, inputs: Mapping[str, Any]) -> StepToCompile:
     static = static_inputs(imported.module.graph)
     model = _Fixed(imported.module, {name: inputs[name] for name in static}).eval()
     live = [inputs[name] for name in model.names]

@@ -8,25 +8,23 @@ A front end hands over a module, inputs and plain settings, and gets an object t
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, fx, nn
 
 from tremula.base.tracing import POPTORCH, span
 from tremula.ir.capture.capture import capture, held_tensors
-from tremula.ir.host.programs.cuda_graph import CudaGraphProgram
-from tremula.ir.locations import Phases
 from tremula.ir.optim.rules import UpdateRule
 from tremula.ir.passes import COMMON_PASSES, apply
 from tremula.ir.passes.random_bits import initial_state, reproducible
-from tremula.ir.run.float_checks import stop_at_exceptions
-from tremula.ir.run.generators import AnyRandom, CountedRandom, make_random
+from tremula.ir.placement import Places
+from tremula.ir.repetition import Repetition
+from tremula.ir.run.generators import CountedRandom, DeviceRandom, make_random
 from tremula.ir.run.output_facts import OutputFact, output_facts
 from tremula.ir.run.replica_groups import GroupedSession, Grouping, one_slice_of
-from tremula.ir.run.session import HostSession, Repetition, Session
+from tremula.ir.run.session import HostSession, Session
 from tremula.ir.run.tensor_names import TensorNames, take_loss, with_tensors
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, INPUT, OUTPUT, PARAMETER, CapturedStep
@@ -34,17 +32,6 @@ from tremula.ir.step import BUFFER, INPUT, OUTPUT, PARAMETER, CapturedStep
 if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
     from tremula.ir.run.tile_cache import StoredTileProgram
     from tremula.ir.run.tile_program import TileProgram, TileSettings
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where the blocks of a step run: a row for each, in the order operations met them."""
-
-    chip_of_block: tuple[int, ...] = ()
-    stage_of_block: tuple[int, ...] = ()  # of a pipeline; empty without one
-    stride: int = 1  # of a pipeline; see Schedule
-    phases: Phases = field(default_factory=Phases)
-    waits_for_all: bool = True  # transfers stop every chip; otherwise those that take part
 
 
 def on_one_chip(_step: CapturedStep) -> Places:
@@ -99,7 +86,7 @@ class CompiledStep:
     loss_output: int | None  # which output is the loss, if forward returns it
     tiles: "TileProgram"
     session: Session
-    random: AnyRandom
+    random: DeviceRandom
     seconds: float  # it took to compile all this
 
     @property
@@ -117,14 +104,6 @@ class CompiledStep:
         results = list(zip(self.step.outputs, self.step.results(), strict=True))
         outputs = [node for slot, node in results if slot.kind == OUTPUT]
         return output_facts(outputs, [node for slot, node in results if slot.kind != OUTPUT])
-
-    @cached_property
-    def input_device(self) -> torch.device | None:
-        """The device that inputs must be moved to; programs with memory of their own copy them."""
-        session = self.session
-        if not isinstance(session, HostSession) or session.device.type == "cpu":
-            return None
-        return None if isinstance(session.program, CudaGraphProgram) else session.device
 
     def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
         """Host → device. The counter of a reproducible step keeps its value."""
@@ -202,19 +181,8 @@ def _tile_program(step: CapturedStep, places: Places, settings: StepSettings) ->
     from tremula.ir.run.tile_program import TileProgram
 
     repetition, groupings = settings.repetition, settings.groupings
-    schedule = Schedule(
-        repetition.n_iterations,
-        repetition.n_accumulation,
-        repetition.n_replicas,
-        repetition.gradient_scale,
-        places.chip_of_block,
-        places.stage_of_block,
-        places.stride,
-        places.phases,
-        places.waits_for_all,
-        tuple((name, g.size, g.stride(repetition.n_replicas)) for name, g in groupings.items()),
-        repetition.has_running_mean,
-    )
+    groups = tuple((n, g.size, g.stride(repetition.n_replicas)) for n, g in groupings.items())
+    schedule = Schedule.of(repetition, places, groups)
     return TileProgram(
         step, schedule, repetition, settings.tiles, seed=settings.seed, groupings=groupings
     )
@@ -227,9 +195,6 @@ def _open_session(step: CapturedStep, tiles: "TileProgram", settings: StepSettin
         tiles.program()
     if settings.groupings:
         return GroupedSession(step, settings.repetition, settings.host, settings.groupings)
-    if not settings.checks_floats:
-        return HostSession(step, settings.repetition, settings.host)
-    eager = replace(settings.host, host="eager")  # fused operations cannot be looked into
-    session = HostSession(step, settings.repetition, eager)
-    stop_at_exceptions(session)
-    return session
+    return HostSession(
+        step, settings.repetition, settings.host, checks_floats=settings.checks_floats
+    )

@@ -4,15 +4,18 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 
 from tremula.ir.errors import UnsuitableModel
 from tremula.ir.passes.random_bits import STATE_NAME, initial_state
-from tremula.ir.run.session import HostSession, Session, TileSession
 from tremula.ir.step import BUFFER, CapturedStep
+
+if TYPE_CHECKING:  # an engine imports Numba
+    from tremula.ir.run.session import Session
+    from tremula.runtime.engine import Engine
 
 
 class DeviceRandom(Protocol):
@@ -26,15 +29,12 @@ class DeviceRandom(Protocol):
     def reseed(self, seed: int) -> None: ...  # as if the model had been given this seed
 
 
-def make_random(session: Session, seed: int, step: CapturedStep) -> "AnyRandom":
+def make_random(session: "Session", seed: int, step: CapturedStep) -> DeviceRandom:
     """The generators of a session, seeded; of a reproducible step, its counter."""
     counter = next((s.index for _, s in step.of_kind(BUFFER) if s.name == STATE_NAME), None)
     if counter is not None:
         return CountedRandom(session, seed, counter)
-    if isinstance(session, TileSession):
-        return TileRandom(session, seed)
-    assert isinstance(session, HostSession), f"no generators for {session}"
-    return HostRandom(session, seed)
+    return session.generators(seed)
 
 
 def new_seed() -> int:
@@ -65,10 +65,10 @@ _GENERATORS = threading.RLock()  # PyTorch's are of the process: one model draws
 class HostRandom:
     """PyTorch's generators of the host and, if the model runs there, of the GPU."""
 
-    def __init__(self, session: HostSession, seed: int):
+    def __init__(self, device: torch.device, seed: int, *, is_used: bool):
         self.seed = seed
-        self._is_used = session.program.is_random
-        kinds = ["cpu"] if session.device.type == "cpu" else ["cpu", session.device.type]
+        self._is_used = is_used
+        kinds = ["cpu"] if device.type == "cpu" else ["cpu", device.type]
         self._devices = [torch.device(kind) for kind in kinds]
         self.reseed(seed)
 
@@ -116,7 +116,7 @@ class CountedRandom:
 
     drawing = nullcontext  # no generator of the script's is touched
 
-    def __init__(self, session: Session, seed: int, counter: int):
+    def __init__(self, session: "Session", seed: int, counter: int):
         self.seed = seed
         self._session = session
         self._counter = counter
@@ -147,10 +147,10 @@ class TileRandom:
 
     drawing = nullcontext  # nothing of the script's is touched while tiles run
 
-    def __init__(self, session: TileSession, seed: int):
+    def __init__(self, engine: "Engine", n_replicas: int, seed: int):
         self.seed = seed
-        self._engine = session.engine
-        self._n_replicas = session.repetition.n_replicas
+        self._engine = engine
+        self._n_replicas = n_replicas
 
     def words(self) -> list[int]:
         states = [self._seeds(replica) for replica in range(self._n_replicas)]
@@ -162,12 +162,11 @@ class TileRandom:
             storage.write_seeds(part.reshape(storage.read_seeds(replica).shape), replica)
 
     def reseed(self, seed: int) -> None:
+        from tremula.codelets.python.random import STATE_WORDS, seeds_of  # imports Numba
+
         self.seed = seed
-        drawn = np.random.default_rng(seed).integers(1, 2**32, len(self.words()), dtype=np.uint32)
-        self.set_words(drawn.tolist())
+        n_records = len(self.words()) // (2 * STATE_WORDS)  # words here have 32 bits, there 64
+        self.set_words(seeds_of(seed, n_records).reshape(-1).view(np.uint32).tolist())
 
     def _seeds(self, replica: int) -> np.ndarray:
         return self._engine.loaded.storage.read_seeds(replica).reshape(-1)
-
-
-AnyRandom = HostRandom | TileRandom | CountedRandom

@@ -23,7 +23,8 @@ from torch import Tensor
 from tremula.ir.capture.capture import ModelTensor
 from tremula.ir.errors import UnsuitableModel
 from tremula.ir.host.programs.program import DeviceState, Gradients
-from tremula.ir.run.session import Give, Handles, HostSession, Repetition, TileSession
+from tremula.ir.repetition import Repetition
+from tremula.ir.run.session import Give, Handles, HostSession, TileSession
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, PARAMETER, STATE, CapturedStep
 
@@ -229,9 +230,9 @@ class GroupedSession(HostSession):
         program = self.program
         with torch.no_grad():
             number = 0
-            for _ in range(program.n_iterations):
+            for _ in range(program.repetition.n_iterations):
                 result = [program.no_gradients() for _ in self.replicas]
-                for _ in range(program.n_accumulation):
+                for _ in range(program.repetition.n_accumulation):
                     for r, own in enumerate(self.replicas):
                         outputs, gradients = program.run_micro(own, r, inputs[number])
                         give(number, outputs)

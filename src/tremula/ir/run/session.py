@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -18,6 +18,8 @@ from tremula.ir.host.programs.inductor import InductorProgram
 from tremula.ir.host.programs.program import DeviceState, HostProgram
 from tremula.ir.locations import HeldPlace
 from tremula.ir.lowering.types import narrow, tile_shape, tile_type, widened
+from tremula.ir.repetition import Repetition
+from tremula.ir.run.generators import DeviceRandom, HostRandom, TileRandom
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, StepSlot
 
@@ -25,22 +27,7 @@ if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
     from tremula.runtime.engine import Engine
 
 Give = Callable[[int, list[Tensor]], None]
-
-
-@dataclass(frozen=True)
-class Repetition:
-    """How many micro-batches a call runs, and how their gradients combine."""
-
-    n_iterations: int = 1
-    n_accumulation: int = 1
-    n_replicas: int = 1  # of this process
-    gradient_scale: float = 1.0
-    n_processes: int = 1
-    has_running_mean: bool = False  # gradients are averaged as they come, not summed and divided
-
-    @property
-    def n_micro_batches(self) -> int:
-        return self.n_iterations * self.n_accumulation * self.n_replicas
+Rows = Sequence[Sequence[Tensor]]  # the inputs of each micro-batch of a call
 
 
 class Handles(Protocol):
@@ -59,6 +46,20 @@ class Handles(Protocol):
 class Session(Protocol):
     """A device as the front end sees it. Lists are in the order of the step's slots."""
 
+    @property
+    def input_device(self) -> torch.device | None:
+        """Where inputs must be before a run; None: anywhere, as the session copies them."""
+        ...
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether reading gives the tensors that the device itself uses, not copies of them."""
+        ...
+
+    def generators(self, seed: int) -> DeviceRandom:
+        """The random number generators of the device, seeded."""
+        ...
+
     def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None: ...
     def write_buffers(self, values: Mapping[int, Tensor], replica: int | None = None) -> None: ...
     def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]: ...
@@ -66,27 +67,39 @@ class Session(Protocol):
     def read_states(self) -> list[Tensor]: ...
     def set_hyper(self, values: Sequence[float]) -> None: ...
     def read_hyper(self) -> list[float]: ...
-    def run(self, inputs: Sequence[Sequence[Tensor]], give: Give) -> None: ...
+    def run(self, inputs: Rows, give: Give) -> None: ...
 
 
 class HostSession:
     """The step on this computer, with device copies of all weights."""
 
-    def __init__(self, step: CapturedStep, repetition: Repetition, settings: HostSettings):
+    shares_memory = True
+
+    def __init__(
+        self,
+        step: CapturedStep,
+        repetition: Repetition,
+        settings: HostSettings,
+        *,
+        checks_floats: bool = False,
+    ):
         self.device = settings.torch_device()
+        if checks_floats:  # fused operations cannot be looked into
+            settings = replace(settings, host="eager")
         program = _PROGRAMS[backend_for(step, settings)]
         self.program: HostProgram = program(
-            step,
-            device=self.device,
-            n_iterations=repetition.n_iterations,
-            n_accumulation=repetition.n_accumulation,
-            n_replicas=repetition.n_replicas,
-            gradient_scale=repetition.gradient_scale,
-            n_processes=repetition.n_processes,
-            has_running_mean=repetition.has_running_mean,
+            step, device=self.device, repetition=repetition, checks_floats=checks_floats
         )
         self.n_replicas = repetition.n_replicas
         self.held = DeviceState([], [[] for _ in range(self.n_replicas)], [], [], [])
+
+    @property
+    def input_device(self) -> torch.device | None:
+        is_here = self.device.type == "cpu" or self.program.copies_inputs
+        return None if is_here else self.device
+
+    def generators(self, seed: int) -> HostRandom:
+        return HostRandom(self.device, seed, is_used=self.program.is_random)
 
     def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
         is_new = not self.held.parameters
@@ -118,7 +131,7 @@ class HostSession:
     def read_hyper(self) -> list[float]:
         return [float(tensor) for tensor in self.held.hyper_tensors]
 
-    def run(self, inputs: Sequence[Sequence[Tensor]], give: Give) -> None:
+    def run(self, inputs: Rows, give: Give) -> None:
         try:
             self.program.run(self.held, inputs, give)
         except Exception as error:
@@ -147,6 +160,9 @@ _PROGRAMS: dict[str, type[HostProgram]] = {
 class TileSession:
     """The step executed vertex by vertex; weights live in the tiles' memory."""
 
+    input_device = None  # streams copy inputs
+    shares_memory = False
+
     def __init__(
         self, step: CapturedStep, built: Handles, engine: "Engine", repetition: Repetition
     ):
@@ -156,6 +172,9 @@ class TileSession:
         self.repetition = repetition
         for handle, function in built.host_functions.items():
             engine.connect_host_function(handle, function)
+
+    def generators(self, seed: int) -> TileRandom:
+        return TileRandom(self.engine, self.repetition.n_replicas, seed)
 
     def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
         self._write(PARAMETER, parameters)
@@ -182,7 +201,7 @@ class TileSession:
     def read_hyper(self) -> list[float]:
         return [float(tensor) for tensor in self._read(HYPER, 0)]
 
-    def run(self, inputs: Sequence[Sequence[Tensor]], give: Give) -> None:
+    def run(self, inputs: Rows, give: Give) -> None:
         """Streams hold one replica's micro-batches, one after another."""
         n_replicas = self.repetition.n_replicas
         for replica in range(n_replicas):
@@ -254,6 +273,23 @@ class TileSession:
         if self._is_remote(place):
             return self.engine.copy_from_remote_buffer(place.handle, place.row, replica)
         return self.engine.read_tensor(place.handle, replica=replica)
+
+
+def copy_state(step: CapturedStep, source: Session, target: Session) -> None:
+    """Give a session the weights, buffers, optimiser states and hyperparameters of another one.
+
+    Nothing is copied from a source that has not been given its weights yet.
+    """
+    parameters, buffers = source.read_weights()
+    kinds = {slot.kind for slot in step.inputs}
+    n_expected = sum(slot.kind in (PARAMETER, BUFFER) for slot in step.inputs)
+    if len(parameters) + len(buffers[0]) != n_expected:
+        return
+    target.write_weights([t.cpu() for t in parameters], [t.cpu() for t in buffers[0]])
+    if STATE in kinds:
+        target.write_states([t.cpu() for t in source.read_states()])
+    if HYPER in kinds:
+        target.set_hyper(source.read_hyper())
 
 
 def shards_of(values: np.ndarray, n_shards: int) -> list[np.ndarray]:

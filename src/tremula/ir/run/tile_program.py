@@ -11,15 +11,17 @@ from tremula.base.passes import garbage_collected_later
 from tremula.base.tracing import POPTORCH, span
 from tremula.compiler.compile import Progress, compile_graph
 from tremula.compiler.executable.executable import Executable
+from tremula.compiler.report.report import Report
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.program.schedule import BuiltProgram
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.passes import apply, tile_passes
 from tremula.ir.passes.shard_update import Shards
+from tremula.ir.repetition import Repetition
 from tremula.ir.run.performance import CallTiming, time_call
 from tremula.ir.run.progress import ProgressBar
 from tremula.ir.run.replica_groups import GroupedTileSession, Grouping
-from tremula.ir.run.session import Repetition, TileSession
+from tremula.ir.run.session import Rows, Session, TileSession, copy_state
 from tremula.ir.run.tile_cache import ProgramCache, StoredTileProgram, can_be_kept, program_key
 from tremula.ir.step import INPUT, PARAMETER, STATE, CapturedStep
 from tremula.poplar.control import set_stochastic_rounding
@@ -27,6 +29,7 @@ from tremula.poplar.programs import Sequence
 from tremula.poplar.target import Device, IPUModel
 from tremula.runtime.clock import Clock
 from tremula.runtime.engine import Engine
+from tremula.runtime.forecast import report_of_call
 
 
 @dataclass(frozen=True)
@@ -102,8 +105,24 @@ class TileProgram:
         return self._engine
 
     def session(self) -> TileSession:
-        parts = self._captured, self.program(), self.engine(), self.repetition
+        return self._session_on(self.engine())
+
+    def _session_on(self, engine: Engine) -> TileSession:
+        parts = self._captured, self.program(), engine, self.repetition
         return GroupedTileSession(*parts, self.groupings) if self.groupings else TileSession(*parts)
+
+    @property
+    def executable(self) -> Executable:
+        """What the compiler made of the step; compiled now if it was not yet."""
+        return self.program().executable
+
+    def report(self, rows: Rows | None = None, weights_of: Session | None = None) -> Report:
+        """Cycles and memory of one call.
+
+        Where cycles depend on data, the call runs once on a separate engine: with the weights of
+        `weights_of`, and with `rows`, the inputs of all micro-batches, or zeros.
+        """
+        return report_of_call(self.executable, lambda: self.engine_after_call(rows, weights_of))
 
     def timing(self, *, has_run: bool) -> CallTiming:
         """What one call takes on the machine; `has_run` if this engine ran since it was loaded."""
@@ -223,13 +242,22 @@ class TileProgram:
         """An engine that ran: some codelets know their cycles only then. Any data will do."""
         if has_run:
             return self.engine()
-        engine = self._new_engine(self.program().executable)
-        self._run_on_zeros(engine)
+        return self.engine_after_call()
+
+    def engine_after_call(
+        self, rows: Rows | None = None, weights_of: Session | None = None
+    ) -> Engine:
+        """A separate engine on which one call ran, by default with zeros."""
+        engine = self._new_engine(self.executable)
+        session = self._session_on(engine)
+        if weights_of is not None:
+            copy_state(self._captured, weights_of, session)
+        session.run(rows or self._zeros(), lambda *_: None)
         return engine
 
-    def _run_on_zeros(self, engine: Engine) -> None:
+    def _zeros(self) -> Rows:
+        """Inputs of all micro-batches of a call, without values."""
         placeholders = zip(self._captured.inputs, self._captured.placeholders(), strict=True)
         values = [node.meta["val"] for slot, node in placeholders if slot.kind == INPUT]
         inputs = [torch.zeros(tuple(v.shape), dtype=v.dtype) for v in values]
-        session = TileSession(self._captured, self.program(), engine, self.repetition)
-        session.run([inputs] * self.repetition.n_micro_batches, lambda *_: None)
+        return [inputs] * self.repetition.n_micro_batches

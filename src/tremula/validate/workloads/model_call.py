@@ -132,6 +132,6 @@ def _compiled(call: Call, chip_name: str) -> "TileProgram":
     call.prepare(wrapped)
     n_times = call.n_micro_batches
     wrapped.compile(*(t.repeat(n_times, *[1] * (t.dim() - 1)) for t in call.micro_batch))
-    tiles = wrapped._needs_compiled().core.tiles
+    tiles = wrapped.tile_program()
     tiles.settings = replace(tiles.settings, chip=chip_name, n_tiles=call.n_tiles)
     return tiles

@@ -178,7 +178,7 @@ def test_programs_in_files(on_tiles, tmp_path):
     )
     again.loadExecutable(path)
     again.prepareDevice()
-    assert again._program.compiled.tiles.seconds == 0
+    assert again._program.program.tiles.seconds == 0
     assert again.getCycleCount() == session.getCycleCount()
     with pytest.raises(popart.popart_exception, match="comes before prepareDevice"):
         again.loadExecutable(path)

@@ -746,7 +746,7 @@ def test_variables_of_the_ipu_model(monkeypatch):
     model, x = nn.Linear(3, 2), torch.ones(4, 3)
     wrapped = poptorch.inferenceModel(model)
     torch.testing.assert_close(wrapped(x), model(x).detach())
-    target = wrapped._compiled.core.tiles.device().target
+    target = wrapped.tile_program().device().target
     assert target.n_tiles == 4
     assert target.chip.name == "GC2"
 

@@ -40,7 +40,7 @@ class Trained:
         )
         training(torch.linspace(-1, 1, 160).reshape(4, 40))
         self.weights = [p.detach() for p in model.parameters()]
-        tiles = training._compiled.core.tiles
+        tiles = training.tile_program()
         self.executable = tiles.program().executable
         self.cycles = tiles.timing(has_run=True).total_cycles
 

@@ -61,7 +61,7 @@ class Trained:
             training(x)
         state = optimizer.state_dict()["ipu_state"]
         self.values = [*(p.detach() for p in model.parameters()), *state.values()]
-        tiles = training._compiled.core.tiles
+        tiles = training.tile_program()
         self.executable = tiles.program().executable
         self.cycles = tiles.timing(has_run=True).total_cycles
         memory = self.executable.analysis.memory

@@ -73,7 +73,7 @@ def test_what_comes_before_the_first_block_is_a_stage_on_chip_0(stages):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         wrapped = poptorch.trainingModel(model, options, optimizer)
         wrapped.compile(torch.zeros(6, 6), torch.zeros(6, 4))
-        tiles = wrapped._compiled.core.tiles
+        tiles = wrapped.tile_program()
         memory = tiles.program().executable.analysis.memory.including_gaps
         return memory.reshape(2, -1).max(axis=1).tolist(), tiles.timing(has_run=False).total_cycles
 
@@ -93,6 +93,6 @@ def test_pipelines_overlap_and_shards_do_not():
         options.setExecutionStrategy(strategy(poptorch.AutoStage.SameAsIpu))
         wrapped = poptorch.inferenceModel(model, options)
         outputs.append(wrapped(x))
-        cycles.append(wrapped._compiled.core.tiles.timing(has_run=True).total_cycles)
+        cycles.append(wrapped.tile_program().timing(has_run=True).total_cycles)
     assert torch.equal(*outputs)
     assert cycles[0] < cycles[1]

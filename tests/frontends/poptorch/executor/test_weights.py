@@ -110,7 +110,7 @@ def test_compiling_makes_no_optimiser_states():
     optimizer = poptorch.optim.AdamW(model.parameters())
     wrapped = poptorch.trainingModel(model, optimizer=optimizer)
     wrapped.compile(X, Y)
-    session = wrapped._compiled.core.session
+    session = wrapped.compiled_program().session
     assert not session.held.states
     before = optimizer.state_dict()["ipu_state"]
     assert len(before) == len(session.held.states) > 0

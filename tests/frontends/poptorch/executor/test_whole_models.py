@@ -139,7 +139,7 @@ def test_a_training_step_on_tiles_equals_the_host(kind: str):
                 model, poptorch.Options(), torch.optim.SGD(model.parameters(), lr=0.05)
             )
             losses = [step(*inputs) for _ in range(2)]
-        assert isinstance(step._compiled.core.session, TileSession) == (tiles == "run")
+        assert isinstance(step.compiled_program().session, TileSession) == (tiles == "run")
         step.copyWeightsToHost()
         result.append((losses, dict(model.state_dict())))
     (host_losses, host), (tile_losses, on_tiles) = result

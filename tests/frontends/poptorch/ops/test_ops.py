@@ -81,7 +81,7 @@ def test_memory_share_is_noted():
         Model(lambda x, w: poptorch.set_available_memory(F.linear(x, w), 0.3))
     )
     model(X, torch.randn(5, 6))
-    nodes = model._compiled.core.step.graph.nodes
+    nodes = model.compiled_program().step.graph.nodes
     shares = [n.meta[ORIGIN].available_memory for n in nodes if schema_name(n) == "aten::mm"]
     assert shares == [0.3]
 
@@ -567,7 +567,7 @@ def test_multi_conv():
     torch.testing.assert_close(compiled(IMAGE), wanted)
     origins = [
         n.meta[ORIGIN]
-        for n in compiled._compiled.core.step.graph.nodes
+        for n in compiled.compiled_program().step.graph.nodes
         if schema_name(n) == "aten::convolution"
     ]
     assert [o.available_memory for o in origins] == [0.2, 0.4]
@@ -582,7 +582,7 @@ def test_partials_of_a_multi_conv(monkeypatch):
         model = TwoConvolutions(poptorch.MultiConv().partialsTypes(type)).half()
         compiled = poptorch.inferenceModel(model, quiet())
         compiled(IMAGE.half())
-        codelets = compiled._compiled.core.tiles.program().executable.codelets
+        codelets = compiled.tile_program().executable.codelets
         partials = [c.spec.name for c in codelets if "ConvPartial" in c.spec.name]
         assert partials
         assert all(name in partial for partial in partials)
@@ -664,7 +664,7 @@ def test_pipelines_compute_their_stages_again():
             compiled = poptorch.trainingModel(model, options, optimizer)
             compiled(x)
             compiled.copyWeightsToHost()
-        assert compiled._compiled.core.tiles.recomputed_stages == (0, 1)
+        assert compiled.tile_program().recomputed_stages == (0, 1)
         result.append([p.detach().clone() for p in model.parameters()])
     for on_the_host, by_tiles in zip(*result, strict=True):
         torch.testing.assert_close(by_tiles, on_the_host, rtol=1e-4, atol=1e-6)
@@ -674,4 +674,4 @@ def test_pipelines_compute_their_stages_again():
     with configured(tiles="lazy", host="eager", device="cpu"):
         compiled = poptorch.trainingModel(Pipeline(), options)
         compiled(x)
-    assert compiled._compiled.core.tiles.recomputed_stages == ()
+    assert compiled.tile_program().recomputed_stages == ()

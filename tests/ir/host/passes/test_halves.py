@@ -18,8 +18,8 @@ from tremula.ir.host.programs.program import HostProgram
 from tremula.ir.passes import HOST_PASSES, apply
 from tremula.ir.passes.half_as_float import widen_halves
 from tremula.ir.recording import active
-from tremula.ir.run.float_checks import stop_at_exceptions
-from tremula.ir.run.session import HostSession, Repetition
+from tremula.ir.repetition import Repetition
+from tremula.ir.run.session import HostSession
 from tremula.ir.run.tile_run import record_function, run_on_tiles
 from tremula.ir.settings import HostSettings
 
@@ -404,8 +404,8 @@ def test_what_runs_code_of_its_own_is_near_float(make, trains):
 def test_an_overflow_is_blamed_on_what_was_rounded():
     """The error of a checked step names the product, not the conversion behind it."""
     step = captured(lambda x: x * 2, X)
-    session = HostSession(step, Repetition(), HostSettings(host="eager", device="cpu"))
-    stop_at_exceptions(session)
+    settings = HostSettings(host="eager", device="cpu")
+    session = HostSession(step, Repetition(), settings, checks_floats=True)
     session.write_weights([], [])
     with pytest.raises(FloatingPointException, match=r"mul.* overflows"):
         session.run([[torch.full_like(X, 40000.0)]], lambda *_: None)

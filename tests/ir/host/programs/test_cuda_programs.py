@@ -165,7 +165,7 @@ def test_the_inputs_of_the_next_call_are_fetched_while_one_runs():
             if number == 3:
                 batch.add_(1)  # after it was fetched
             assert torch.equal(model(batch), 2 * batch)
-    assert model._compiled.core.session.program._ahead.n_taken == 2
+    assert model.compiled_program().session.program._ahead.n_taken == 2
 
 
 def test_a_thread_that_compiles_does_not_set_generators_back():
@@ -210,7 +210,7 @@ def test_auto_settles_on_a_backend_without_changing_results(monkeypatch: pytest.
         with configured(host="auto", device="cuda"):
             training = poptorch.trainingModel(model, options, optimizer)
             losses = [training(x).item()]
-        program = training._compiled.core.session.program
+        program = training.compiled_program().session.program
         while len(losses) < n_calls or not (n_calls or program.backend):
             losses.append(training(x).item())
         return losses + [training(x).item() for _ in range(5)]

@@ -11,7 +11,8 @@ from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.passes import apply, tile_passes
 from tremula.ir.passes.shard_update import Shards
-from tremula.ir.run.session import Repetition, TileSession
+from tremula.ir.repetition import Repetition
+from tremula.ir.run.session import TileSession
 from tremula.poplar.target import IPUModel
 from tremula.runtime.engine import Engine
 

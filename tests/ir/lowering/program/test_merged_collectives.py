@@ -35,7 +35,9 @@ def trained(*, merges: bool, shards: bool = False, chips=(0, 0), stages=()) -> T
     model = FourWeights()
     rule = rule_from(torch.optim.Adam(model.parameters(), lr=0.1), model.named_parameters())
     scale = 1 / (N_ACCUMULATION * N_REPLICAS)
-    schedule = Schedule(1, N_ACCUMULATION, N_REPLICAS, scale, chips, stages)
+    schedule = Schedule(
+        1, N_ACCUMULATION, N_REPLICAS, scale, chip_of_block=chips, stage_of_block=stages
+    )
     generator = torch.Generator().manual_seed(1)
     inputs = [torch.randn(N_ACCUMULATION * N_REPLICAS, 2, 5, generator=generator)]
     names = tuple(name for name, _ in model.named_parameters())

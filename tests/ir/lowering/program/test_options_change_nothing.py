@@ -17,7 +17,8 @@ from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes.recompute import RECOMPUTATIONS
 from tremula.ir.passes.shard_update import Shards
 from tremula.ir.recording import active
-from tremula.ir.run.session import HostSession, Repetition
+from tremula.ir.repetition import Repetition
+from tremula.ir.run.session import HostSession
 from tremula.ir.settings import HostSettings
 
 N_ITERATIONS, N_ACCUMULATION = 2, 4

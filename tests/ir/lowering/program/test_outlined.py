@@ -56,7 +56,7 @@ def test_stages_of_a_pipeline_share_code():
     torch.manual_seed(2)
     model, x = _Layers(6), torch.randn(4, 6, 8)
     rule = rule_from(torch.optim.Adam(model.parameters(), lr=0.1), model.named_parameters())
-    schedule = Schedule(1, 4, 1, 1 / 4, (0, 1), (0, 1))
+    schedule = Schedule(1, 4, 1, 1 / 4, chip_of_block=(0, 1), stage_of_block=(0, 1))
     plain, outlined = (
         run_on_tiles(model, [x], schedule, LoweringOptions(outline_threshold=threshold), rule=rule)
         for threshold in (None, -100.0)

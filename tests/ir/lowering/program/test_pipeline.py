@@ -14,7 +14,8 @@ from tremula.ir.lowering.program.pipeline.program import iterations
 from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes import apply, tile_passes
 from tremula.ir.recording import active
-from tremula.ir.run.session import Repetition, TileSession
+from tremula.ir.repetition import Repetition
+from tremula.ir.run.session import TileSession
 from tremula.poplar.target import IPUModel
 from tremula.runtime.engine import Engine
 
@@ -56,7 +57,7 @@ def run(
     n_iterations = n_iterations if rule is not None else n_micro
     scale = 1 / (n_accumulation * n_replicas)
     repetition = Repetition(n_iterations, n_accumulation, n_replicas, scale)
-    schedule = Schedule(n_iterations, n_accumulation, n_replicas, scale, chips)
+    schedule = Schedule(n_iterations, n_accumulation, n_replicas, scale, chip_of_block=chips)
     schedule = replace(schedule, has_running_mean=has_running_mean)
     moves = [int(a != b) for a, b in pairwise(chips)]
     stages = (0, *accumulate(moves))

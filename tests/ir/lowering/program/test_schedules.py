@@ -121,7 +121,7 @@ def test_interleaved_on_tiles():
     model, n = Chain(3), 5
     rule = rule_from(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
     x = torch.randn(n, 2, 6, generator=torch.Generator().manual_seed(1))
-    one_by_one = Schedule(1, n, 1, 1 / n, (0, 1, 2))
+    one_by_one = Schedule(1, n, 1, 1 / n, chip_of_block=(0, 1, 2))
     grouped = replace(one_by_one, stage_of_block=(0, 1, 2))
     result = [
         run_on_tiles(model, [x, x.flip(0)], schedule, rule=rule)

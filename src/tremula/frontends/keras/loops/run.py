@@ -19,11 +19,11 @@ from tremula.frontends.keras.loops.queues import IPUInfeedQueue, IPUIterator, IP
 from tremula.frontends.keras.loops.tape import Round, recorded_round
 from tremula.frontends.keras.machine import checks_floats, tile_settings
 from tremula.frontends.keras.optimiser import KerasRule, rule_of
-from tremula.frontends.keras.program import KerasProgram, compile_program
+from tremula.frontends.keras.program import KerasProgram, compile_keras
 from tremula.frontends.keras.step import Held, write_back
 from tremula.frontends.keras.tracing import held_as, recorded_keras
+from tremula.ir.repetition import Repetition
 from tremula.ir.run.compiled_step import StepSettings
-from tremula.ir.run.session import Repetition
 from tremula.ir.settings import host_settings
 
 LOOP = "loop"
@@ -120,7 +120,7 @@ def run_loop(function: Callable[..., Any], args: Sequence[Any], n_replicas: int)
     first = infeed.take(1) if infeed is not None else []
     given = [arg for arg in args if _is_array(arg)]
     compiled = _compiled(function, args, infeed, outfeed, (first[:1], given), n_replicas)
-    repetition = compiled.program.compiled.settings.repetition
+    repetition = compiled.program.program.settings.repetition
     more = repetition.n_micro_batches - 1
     batches = [*first, *(infeed.take(more) if infeed is not None and more else [])]
     flat = [_flat(batches[i] if infeed is not None else None, given) for i in range(more + 1)]
@@ -172,7 +172,7 @@ def _compiled(
         checks_floats=checks_floats(),
         runs_on_tiles=host.tiles == "run",
     )
-    _programs[key] = CompiledLoop(loop, compile_program(loop, flat, settings))
+    _programs[key] = CompiledLoop(loop, compile_keras(loop, flat, settings))
     return _programs[key]
 
 

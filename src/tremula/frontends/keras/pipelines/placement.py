@@ -6,7 +6,7 @@ from tremula.frontends.keras.enums import PipelineSchedule
 from tremula.frontends.keras.errors import refuse
 from tremula.frontends.keras.pipelines.pipeline import Pipeline
 from tremula.ir.origin import FORWARD, ORIGIN
-from tremula.ir.run.compiled_step import Places
+from tremula.ir.placement import Places
 from tremula.ir.step import CapturedStep
 
 _STRIDES = {PipelineSchedule.Grouped: 1, PipelineSchedule.Interleaved: 2}

@@ -1,4 +1,4 @@
-"""Random tensors: drawn by the device, so seeds of nodes are not used."""
+"""Random tensors: drawn by the generator of the program, which the seeds of nodes seed."""
 
 import torch
 from torch import Tensor

@@ -101,7 +101,7 @@ def optimiser_numbers(program: SessionProgram) -> Mapping[str, float]:
     rule, optimizer = program.rule, program.optimizer
     assert rule is not None, "only training has a rule"
     assert optimizer is not None, "and an optimiser"
-    values = program.compiled.session.read_hyper()
+    values = program.program.session.read_hyper()
     scaling = values[-1] if rule.loss_scaling is None else rule.loss_scaling
     result = {f"{names.LOSS_SCALING}FLOAT": float(scaling)}
     groups = ["", *(id for id in program.trained if id in optimizer.specific)]

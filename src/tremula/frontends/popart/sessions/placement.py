@@ -18,7 +18,7 @@ from tremula.frontends.popart.enums import VirtualGraphMode
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.options.options import SessionOptions
 from tremula.ir.locations import Phases
-from tremula.ir.run.compiled_step import Places
+from tremula.ir.placement import Places
 from tremula.ir.step import CapturedStep
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tremula.codelets.python.random import seeds_of
 from tremula.frontends.onnx.element_types import element_type
 from tremula.frontends.onnx.imported import ImportedModel
 from tremula.frontends.popart.exceptions import popart_errors
@@ -23,10 +22,10 @@ from tremula.frontends.popart.options.options import SessionOptions
 from tremula.frontends.popart.sessions.buffers import StepInput, array_of
 from tremula.frontends.popart.sessions.step import StepModule, StepPlan
 from tremula.frontends.popart.sessions.weights import HostWeights, SessionModel
+from tremula.frontends.shared.program import LeasedDevice, Program, compile_program
 from tremula.ir.capture.capture import held_tensors
 from tremula.ir.optim.settings import AutomaticLossScaling
-from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
-from tremula.ir.run.generators import AnyRandom, TileRandom, make_random
+from tremula.ir.run.compiled_step import StepSettings, StepToCompile
 from tremula.ir.run.replica_groups import Grouping
 from tremula.ir.step import BUFFER, OUTPUT, PARAMETER
 
@@ -61,8 +60,7 @@ class SessionProgram:
         )
         parameters = self.module.onnx._parameters
         self.trained = [id for id, place in places.items() if place in parameters]
-        self.core: CompiledStep | None = None
-        self.random: AnyRandom | None = None
+        self._program: Program | None = None  # once it is compiled
 
     @property
     def groupings(self) -> dict[str, Grouping]:
@@ -70,7 +68,12 @@ class SessionProgram:
         names = {id: name for name, id in self.id_of.items()}
         return {names[id]: grouping for id, grouping in self.model.groupings.items()}
 
-    def compile(self, settings: StepSettings, stored: "StoredTileProgram | None" = None) -> None:
+    def compile(
+        self,
+        settings: StepSettings,
+        device: LeasedDevice,
+        stored: "StoredTileProgram | None" = None,
+    ) -> None:
         """Capture the step and open it on the device, with the weights it begins with."""
         zeros = [torch.zeros(i.info.shape(), dtype=i.dtype) for i in self.inputs]
 
@@ -78,26 +81,25 @@ class SessionProgram:
             return self.module(*flat), None
 
         names = [wanted.id for wanted in self.inputs]
-        asked = StepToCompile(self.module, run_forward, zeros, names, self._rule())
+        request = StepToCompile(self.module, run_forward, zeros, names, self._rule())
         with popart_errors():
-            self.core = compile_step(asked, settings, stored)
-        self.random = self.core.random
+            self._program = compile_program(request, settings, stored=stored, device=device)
         self.to_device()
         if self.rule is not None:
-            self._write_first_states(self.core.settings.repetition.n_replicas)
+            self._write_first_states(self._program.n_replicas)
             self.set_numbers()
 
     @property
-    def compiled(self) -> CompiledStep:
-        assert self.core is not None, "sessions compile before they use this"
-        return self.core
+    def program(self) -> Program:
+        assert self._program is not None, "sessions compile before they use this"
+        return self._program
 
     # -- the optimiser -----------------------------------------------------------------------------
 
     @property
     def rule(self) -> PopartRule | None:
         """The rule of the weights that have a gradient."""
-        result = self.compiled.step.rule
+        result = self.program.step.rule
         assert result is None or isinstance(result, PopartRule), "the rule of this session"
         return result
 
@@ -126,7 +128,7 @@ class SessionProgram:
         assert self.optimizer is not None, "only training has an optimiser"
         rule = self.rule
         assert rule is not None, "only training has a rule"
-        self.compiled.session.set_hyper(hyper_values(self.optimizer, self.trained, rule))
+        self.program.session.set_hyper(hyper_values(self.optimizer, self.trained, rule))
 
     def _write_first_states(self, n_replicas: int) -> None:
         rule = self.rule
@@ -145,7 +147,7 @@ class SessionProgram:
             state = torch.stack(own) if is_grouped else own[0]
             kept = self.model.states.get(name)
             states.append(state if kept is None else _like(kept, state))
-        self.compiled.session.write_states(states)
+        self.program.session.write_states(states)
 
     def _slice(self, id: str, replica: int, n_replicas: int) -> Tensor:
         value, grouping = self.weights.tensors[id].detach(), self.model.groupings.get(id)
@@ -157,21 +159,21 @@ class SessionProgram:
         if rule is None:
             return {}
         ids = [self.id_of[name] for name in rule.names]
-        values = self.compiled.session.read_states()
+        values = self.program.session.read_states()
         return {n: array_of(v) for n, v in zip(rule.state_names(ids), values, strict=True)}
 
     # -- weights -----------------------------------------------------------------------------------
 
     def to_device(self) -> None:
         """Host → device."""
-        self.compiled.write_weights(
+        self.program.write_weights(
             [held.tensor for held in held_tensors(self.module, PARAMETER)],
             [held.tensor for held in held_tensors(self.module, BUFFER)],
         )
 
     def to_host(self) -> None:
         """Device → host."""
-        parameters, buffers = self.compiled.read_weights()
+        parameters, buffers = self.program.read_weights()
         held = [*held_tensors(self.module, PARAMETER), *held_tensors(self.module, BUFFER)]
         with torch.no_grad():
             for own, value in zip(held, [*parameters, *buffers], strict=True):
@@ -179,7 +181,7 @@ class SessionProgram:
 
     def weights_on_device(self) -> dict[str, Tensor]:
         """Weights by id as the device has them now; those of groups with all their slices."""
-        parameters, buffers = self.compiled.read_weights()
+        parameters, buffers = self.program.read_weights()
         held = [*held_tensors(self.module, PARAMETER), *held_tensors(self.module, BUFFER)]
         pairs = zip(held, [*parameters, *buffers], strict=True)
         return {self.id_of[own.name]: value.detach().cpu() for own, value in pairs}
@@ -189,20 +191,9 @@ class SessionProgram:
     @cached_property
     def results(self) -> list[Tensor]:
         """What the step returns, as tensors without values: shapes and types."""
-        step = self.compiled.step
+        step = self.program.step
         pairs = zip(step.outputs, step.results(), strict=True)
         return [node.meta["val"] for slot, node in pairs if slot.kind == OUTPUT]
-
-    def seed(self, value: int) -> None:
-        """Random numbers begin anew."""
-        core = self.compiled
-        if isinstance(core.random, TileRandom):
-            n_words = len(core.random.words())
-            words = seeds_of(value, n_words // 4).reshape(-1).view(np.uint32)
-            core.random.seed = value
-            core.random.set_words(words.tolist())
-            return
-        self.random = make_random(core.session, value, core.step)
 
 
 def _like(array: np.ndarray, state: Tensor) -> Tensor:

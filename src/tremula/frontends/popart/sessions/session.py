@@ -92,7 +92,7 @@ class _Session:
         n_replicas = self._options.n_replicas
         self._extent = Extent(dataFlow.batchesPerStep(), n_accumulation, n_replicas)
         self._seed = new_seed()
-        self._n_runs = 0
+        self._compiled: SessionProgram | None = None
         with popart_errors():
             self._read(read_model(fnModel), inputShapeInfo or InputShapeInfo())
             self._plan = self._planned()
@@ -223,11 +223,14 @@ class _Session:
 
     # -- compiling ---------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def _program(self) -> SessionProgram:
-        return self._compiled(None)
+        """The compiled model; it is compiled now if it was not yet."""
+        if self._compiled is None:
+            self._compiled = self._compile(None)
+        return self._compiled
 
-    def _compiled(self, stored: "StoredTileProgram | None") -> SessionProgram:
+    def _compile(self, stored: "StoredTileProgram | None") -> SessionProgram:
         program = SessionProgram(
             self._model,
             self._imported,
@@ -245,7 +248,7 @@ class _Session:
             is_training=self._is_training,
         )
         with popart_errors():
-            program.compile(settings, stored)
+            program.compile(settings, self._device, stored)
         return program
 
     def prepareDevice(self, loadEngine: bool = True) -> None:
@@ -258,7 +261,7 @@ class _Session:
         is_costed = self._options.instrumentWithHardwareCycleCounter
         if is_costed and self._options.compileEngine and self._device.type is not DeviceType.Cpu:
             with popart_errors():
-                program.compiled.tiles.program()
+                program.program.tiles.program()
 
     def loadEngineAndConnectStreams(self) -> None:
         """The last part of `prepareDevice`."""
@@ -272,7 +275,7 @@ class _Session:
         path = path / f"{self.name}.tremula" if path.is_dir() else path
         path.parent.mkdir(parents=True, exist_ok=True)
         with popart_errors():
-            write_program(path, self._program.compiled.tiles.program())
+            write_program(path, self._program.program.tiles.program())
 
     def saveExecutable(self, path: str | os.PathLike, *_more: bool) -> None:
         """The same as `compileAndExport`."""
@@ -282,11 +285,11 @@ class _Session:
         """Take a tile program from a file instead of compiling it."""
         from tremula.ir.run.tile_cache import read_program  # loads slowly
 
-        if "_program" in vars(self):
+        if self._compiled is not None:
             raise popart_exception("loadExecutable comes before prepareDevice")
         with popart_errors():
             stored = read_program(Path(filename).expanduser())
-        self.__dict__["_program"] = self._compiled(stored)
+        self._compiled = self._compile(stored)
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -318,21 +321,17 @@ class _Session:
     def run(self, stepio: PyStepIO | PyStepIOCallback, debugName: str = "") -> None:
         """One step: `batchesPerStep` batches, each an update in training."""
         del debugName
-        if "_program" not in vars(self):
+        if self._compiled is None:
             raise popart_exception("Must call prepareDevice before run")
         if self._device.type is DeviceType.OfflineIpu:
             raise popart_exception("An offline device runs nothing: it only compiles")
-        program, core = self._program, self._program.compiled
+        compiled = self._compiled
         collector = Collector(self._flow, self._anchored, self._extent, self.getInfo)
         rows = self._rows(stepio)
-        if core.input_device is not None:
-            rows = [[tensor.to(core.input_device) for tensor in row] for row in rows]
-        assert program.random is not None, "a compiled program has generators"
-        with popart_errors(), self._device.running(core.tiles), program.random.drawing():
-            core.session.run(rows, collector.take(self._plan))
-        collector.finish(program)
+        with popart_errors():
+            compiled.program.run(rows, collector.take(self._plan))
+        collector.finish(compiled)
         collector.give(stepio)
-        self._n_runs += 1
 
     def _rows(self, stepio: PyStepIO | PyStepIOCallback) -> list[list[Tensor]]:
         mode = SyntheticDataMode(self._options.syntheticDataMode)
@@ -399,25 +398,23 @@ class _Session:
     # -- random numbers ----------------------------------------------------------------------------
 
     def setRandomSeed(self, seedValue: int) -> None:
-        """Random numbers begin anew from a seed."""
+        """Restart the generators from a seed."""
         self._seed = int(seedValue)
-        if "_program" in vars(self):
-            self._program.seed(self._seed)
+        if self._compiled is not None:
+            self._compiled.program.random.reseed(self._seed)
 
     def getRandomSeed(self) -> int:
         """The seed of random numbers."""
         return self._seed
 
     def getRNGState(self) -> list[int]:
-        """Where random numbers are."""
-        assert self._program.random is not None, "a compiled program has generators"
-        return state_of(self._program.random)
+        """The state of the generators."""
+        return state_of(self._program.program.random)
 
     def setRNGState(self, rngValue: list[int]) -> None:
-        """Random numbers go on from where `getRNGState` was."""
-        assert self._program.random is not None, "a compiled program has generators"
+        """Continue from a state that `getRNGState` gave."""
         with popart_errors():
-            restore(self._program.random, list(rngValue))
+            restore(self._program.program.random, list(rngValue))
 
     # -- questions ---------------------------------------------------------------------------------
 
@@ -454,32 +451,25 @@ class _Session:
                 "SessionOption 'instrumentWithHardwareCycleCounter' must be set to True in order"
                 " to measure cycle count"
             )
-        core = self._program.compiled
+        program = self._program.program
         with popart_errors():
-            has_run = core.settings.runs_on_tiles and self._n_runs > 0
-            return core.tiles.timing(has_run=has_run).total_cycles
+            return program.timing().total_cycles
 
     def getSummaryReport(self, resetProfile: bool = True) -> str:
         """Memory and cycles of the tile program as text."""
-        from tremula.compiler.report.profile_summary import profile_summary  # these load slowly
-        from tremula.runtime.forecast import forecast
+        from tremula.compiler.report.profile_summary import profile_summary  # slow to import
 
         del resetProfile
         with popart_errors():
-            return profile_summary(forecast(self._program.compiled.tiles.program().executable))
+            return profile_summary(self._program.program.report())
 
     def getReport(self) -> "Report":
         """The report of the tile program as `pva` opens it; the folder of autoReport keeps it."""
-        from tremula.runtime.forecast import forecast  # these load slowly
-        from tremula.vision.pva.report import openReport
-        from tremula.vision.report.write import write_report
+        from tremula.vision.pva.report import openReport  # slow to import
 
+        folder = Path(self._options.engineOptions.get("autoReport.directory") or self._folder.name)
         with popart_errors():
-            executable = self._program.compiled.tiles.program().executable
-        path = Path(self._options.engineOptions.get("autoReport.directory") or self._folder.name)
-        path.mkdir(parents=True, exist_ok=True)
-        extra = {"model": self.name}
-        return openReport(write_report(path, executable, forecast(executable), extra=extra))
+            return openReport(self._program.program.save_report(folder, self.name))
 
     @cached_property
     def _folder(self) -> tempfile.TemporaryDirectory:
@@ -488,7 +478,7 @@ class _Session:
 
     def _serializeIr(self, format: IrSerializationFormat = IrSerializationFormat.JSON) -> str:
         del format
-        step = self._program.compiled.step if self._is_training else None
+        step = self._program.program.step if self._is_training else None
         return serialised(
             self._model.proto.graph,
             self._types,

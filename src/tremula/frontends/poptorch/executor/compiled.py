@@ -20,8 +20,9 @@ from tremula.frontends.poptorch.inputs.arg_parsers import ParsedArgs, micro_batc
 from tremula.frontends.poptorch.inputs.structures import flatten_outputs
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import AnchoredTensor, Options
+from tremula.frontends.shared.program import LeasedDevice, Program, compile_program
 from tremula.ir.optim.rules import UpdateRule
-from tremula.ir.run.compiled_step import CompiledStep, StepToCompile, compile_step
+from tremula.ir.run.compiled_step import CompiledStep, StepToCompile
 from tremula.ir.run.replica_groups import Grouping
 from tremula.ir.settings import HostSettings
 
@@ -84,7 +85,7 @@ class CompiledModel:
     options: Options
     first: ParsedArgs  # the arguments it was compiled for
     weights: HostWeights
-    core: CompiledStep
+    program: Program
     cutter: InputCutter
     wide_inputs: dict[int, torch.dtype]  # types instead of those the device does not have
     selection: Selection
@@ -93,11 +94,16 @@ class CompiledModel:
 
     @property
     def rule(self) -> UpdateRule | None:
-        return self.core.step.rule
+        return self.program.step.rule
+
+    @property
+    def n_outputs(self) -> int:
+        """How many tensors forward returns."""
+        return self.program.compiled.n_outputs
 
     def write_weights(self) -> None:
         """Host → device."""
-        self.core.write_weights(*self.weights.values())
+        self.program.write_weights(*self.weights.values())
 
 
 def compile_model(
@@ -107,25 +113,27 @@ def compile_model(
     rule: UpdateRule | None,
     host: HostSettings,
     *,
+    device: LeasedDevice | None = None,
     stored: "StoredTileProgram | None" = None,
     groupings: Mapping[str, Grouping] | None = None,
 ) -> CompiledModel:
     """Compile a module for arguments like these."""
     settings = step_settings(options, host, groupings or {}, is_training=rule is not None)
     narrower = narrower_types(model)
-    asked = _step_to_compile(model, first, options, rule, narrower)
+    request = _step_to_compile(model, first, options, rule, narrower)
     with plain(model):
         weights = HostWeights(model)
         weights.buffer_indices(options.Popart.get("updatableNamedBuffers"))
         with poptorch_errors(), _compile_hooks():
-            core = compile_step(asked, settings, stored)
+            program = compile_program(request, settings, stored=stored, device=device)
+    core = program.compiled
     anchors = _anchors(core, options)
     selection = Selection.of(options)
     return CompiledModel(
         options,
         first,
         weights,
-        core,
+        program,
         InputCutter(first.tensors, options),
         {
             i: narrower[tensor.dtype]

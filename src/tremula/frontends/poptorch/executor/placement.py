@@ -26,7 +26,7 @@ from tremula.frontends.poptorch.options.strategies import (
 )
 from tremula.ir.nodes import schema_name
 from tremula.ir.origin import FORWARD, ORIGIN
-from tremula.ir.run.compiled_step import Places
+from tremula.ir.placement import Places
 from tremula.ir.step import BUFFER, INPUT, OUTPUT, CapturedStep
 
 BlockIds = tuple[str, int | None]  # user id, chip or None

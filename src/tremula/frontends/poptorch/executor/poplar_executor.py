@@ -1,6 +1,7 @@
 """PoplarExecutor: a module that runs as a compiled program."""
 
 import datetime as dt
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from tremula.frontends.poptorch.optim.state import OptimizerState
 from tremula.frontends.poptorch.optim.tracker import OptimizerTracker, automatic_loss_scaling
 from tremula.frontends.poptorch.options.options import Options
 from tremula.frontends.poptorch.options.popart import validate_options
+from tremula.frontends.shared.program import Program, write_back
 from tremula.ir.capture.capture import held_tensors
 from tremula.ir.optim.rules import UpdateRule
 from tremula.ir.run import performance
@@ -35,6 +37,7 @@ from tremula.ir.step import PARAMETER
 
 if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
     from tremula.ir.run.tile_cache import StoredTileProgram
+    from tremula.ir.run.tile_program import TileProgram
 
 
 class PoplarExecutor:
@@ -146,21 +149,20 @@ class PoplarExecutor:
                 )
 
     def _run(self, compiled: CompiledModel, parsed: ParsedArgs) -> Any:  # noqa: ANN401
-        core = compiled.core
+        program = compiled.program
+        core = program.compiled
         tensors = _as_device_has_them(parsed.tensors, compiled)
         collector = OutputCollector(compiled.output_groups)
-        # What the device would do in this stretch is in the report of that name.
-        traced = span(self._channel, "run", report=self._name)
-        busy = self._device().running(core.tiles)
-        with poptorch_errors(), busy, traced, core.random.drawing():
-            core.session.run(compiled.cutter.cut(tensors), collector.give)
+        # The report of that name has what the device would do in this time.
+        with poptorch_errors(), span(self._channel, "run", report=self._name):
+            program.run(compiled.cutter.cut(tensors), collector.give)
         self._dirty_host_weights = self._training
         if self._optimizer is not None:
             # A schedule of torch's warns if its optimiser has not taken a step before it.
             self._optimizer._opt_called = True  # pyright: ignore[reportAttributeAccessIssue]
         self._n_runs += 1
         if core.writes_inputs:
-            _write_back(parsed.originals, tensors)
+            write_back(parsed.originals, tensors)
         outputs, *anchored = collector.results()
         if core.loss_output is not None and is_tracing():
             sample("loss", self._name, float(outputs[core.loss_output].mean()))
@@ -177,8 +179,8 @@ class PoplarExecutor:
                 assert self._optimizer_state is not None, "only training scales a loss"
                 self._anchored[anchor.short_name] = self._optimizer_state.loss_scaling()
             else:
-                index = compiled.core.names.updated[anchor.long_name]
-                value = compiled.core.session.read_weights()[0][index]
+                index = compiled.program.compiled.names.updated[anchor.long_name]
+                value = compiled.program.session.read_weights()[0][index]
                 self._anchored[anchor.short_name] = value.detach().to("cpu", copy=True)
 
     # -- compiling ---------------------------------------------------------------------------------
@@ -215,7 +217,14 @@ class PoplarExecutor:
         with poptorch_errors():
             rule, groupings = self._start_rule(), self._named_groupings()
         compiled = compile_model(
-            self._model, parsed, options, rule, host_settings(), stored=stored, groupings=groupings
+            self._model,
+            parsed,
+            options,
+            rule,
+            host_settings(),
+            device=attachment,
+            stored=stored,
+            groupings=groupings,
         )
         if self._rng_state is not None:
             _restore_random(compiled, self._rng_state)
@@ -378,10 +387,10 @@ class PoplarExecutor:
             self._optimizer_state = OptimizerState(
                 self._needs_optimizer(),
                 rule,
-                compiled.core.session,
+                compiled.program.session,
                 dict(compiled.weights.named_parameters()),
                 self._tracker.values_of(self._needs_optimizer()),
-                grouped=frozenset(compiled.core.settings.groupings),
+                grouped=frozenset(compiled.program.settings.groupings),
             )
             self._optimizer_state.write_first()
 
@@ -396,7 +405,7 @@ class PoplarExecutor:
         """The seed and the state of the device's random numbers; it can be set."""
         if self._compiled is None and self._rng_state is not None:
             return list(self._rng_state)
-        return state_of(self._needs_compiled().core.random)
+        return state_of(self._needs_compiled().program.random)
 
     @rng_state.setter
     def rng_state(self, state: list[int]) -> None:
@@ -423,13 +432,13 @@ class PoplarExecutor:
             )
         _, buffers = compiled.weights.values()
         indices = compiled.weights.buffer_indices(names)
-        compiled.core.session.write_buffers({index: buffers[index] for index in indices})
+        compiled.program.session.write_buffers({index: buffers[index] for index in indices})
 
     def copyWeightsToHost(self) -> None:  # noqa: N802
         """Device → host, always."""
         compiled = self._needs_compiled()
         with span(self._channel, "copyWeightsToHost"):
-            compiled.weights.store(*compiled.core.read_weights())
+            compiled.weights.store(*compiled.program.read_weights())
         self._host_weights_version += 1
         self._dirty_host_weights = False
 
@@ -470,7 +479,7 @@ class PoplarExecutor:
         assert self._compiled is not None, (
             "Tensor names are only available after the model has been compiled."
         )
-        return self._compiled.core.names.all(self._training)
+        return self._compiled.program.compiled.names.all(self._training)
 
     def getAnchoredTensor(self, short_name: str) -> Tensor:  # noqa: N802
         """The value of an anchored tensor in the last call."""
@@ -483,9 +492,17 @@ class PoplarExecutor:
         return self._anchored[short_name]
 
     def _debugGetPopartIR(self) -> str:  # noqa: N802
-        return graph_as_json(self._needs_compiled().core.step)
+        return graph_as_json(self._needs_compiled().program.step)
 
     # -- time on the machine, from the tile program ------------------------------------------------
+
+    def compiled_program(self) -> Program:
+        """The compiled step: its session, its report, its tile program."""
+        return self._needs_compiled().program
+
+    def tile_program(self) -> "TileProgram":
+        """The program for tiles: `executable`, `timing`, `engine`, compiled on demand."""
+        return self.compiled_program().tiles
 
     def cycleCount(self) -> int:  # noqa: N802
         """Cycles the machine takes for one call, from the tile program."""
@@ -506,7 +523,7 @@ class PoplarExecutor:
 
     def _timing(self, compiled: CompiledModel) -> performance.CallTiming:
         with poptorch_errors():
-            return compiled.core.tiles.timing(has_run=compiled.core.settings.runs_on_tiles)
+            return compiled.program.timing()
 
     def compilationTime(self) -> dt.timedelta:  # noqa: N802
         """How long the last compilation took, with that of the tile program if there was one."""
@@ -519,7 +536,7 @@ class PoplarExecutor:
                 "Please set showCompilationProgressBar option to True to obtain the compilation "
                 "time."
             )
-        return dt.timedelta(seconds=self._compiled.core.total_seconds)
+        return dt.timedelta(seconds=self._compiled.program.compiled.total_seconds)
 
     def getPerfCounters(self) -> performance.Counters:  # noqa: N802
         """When inputs and outputs of a call move, modelled: seconds per tensor and micro-batch."""
@@ -528,9 +545,9 @@ class PoplarExecutor:
         if compiled is None or self._n_runs == 0:
             return performance.no_counters()
         if is_synthetic:  # nothing moves
-            return performance.no_counters(len(compiled.first.tensors), compiled.core.n_outputs)
+            return performance.no_counters(len(compiled.first.tensors), compiled.n_outputs)
         batches = compiled.selection.micro_batches()
-        return performance.perf_counters(self._timing(compiled), batches, compiled.core.n_outputs)
+        return performance.perf_counters(self._timing(compiled), batches, compiled.n_outputs)
 
     def getLatency(self) -> performance.Latency:  # noqa: N802
         """From input to output of a micro-batch: least, most and average seconds."""
@@ -558,29 +575,19 @@ class PoplarExecutor:
 def _restore_random(compiled: CompiledModel, state: list[int]) -> None:
     """Let the model's random numbers go on from a state that `rng_state` gave."""
     with poptorch_errors():
-        restore(compiled.core.random, state)
+        restore(compiled.program.random, state)
 
 
-def _as_device_has_them(tensors: list[Tensor], compiled: CompiledModel) -> list[Tensor]:
-    device = compiled.core.input_device
-    if not compiled.wide_inputs and device is None:
-        return tensors
+def _as_device_has_them(tensors: list[Tensor], compiled: CompiledModel) -> Sequence[Tensor]:
+    """Whole inputs in the types of the device, moved there in one transfer each."""
     result = list(tensors)
     for i, dtype in compiled.wide_inputs.items():
         result[i] = result[i].to(dtype)
-    return result if device is None else [tensor.to(device) for tensor in result]
+    return compiled.program.on_device(result)
 
 
 def _n_ipus_of(compiled: CompiledModel) -> int:
     """The chips that a device of the model has: a power of two."""
-    tiles = compiled.core.tiles
+    tiles = compiled.program.tiles
     n_used = tiles.schedule.n_chips * tiles.repetition.n_replicas
     return 1 << (n_used - 1).bit_length()
-
-
-def _write_back(originals: list[Tensor], tensors: list[Tensor]) -> None:
-    """What a model did to its inputs happens to the caller's tensors."""
-    with torch.no_grad():
-        for original, tensor in zip(originals, tensors, strict=True):
-            if original is not tensor:
-                original.copy_(tensor)

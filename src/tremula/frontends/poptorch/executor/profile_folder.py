@@ -10,8 +10,6 @@ from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
 from tremula.runtime.auto_report import report_folder
 
-SUMMARY_FILE = "profile.txt"
-
 
 def profile_folder(options: Options) -> Path | None:
     """Where reports go, each model's in a folder of its own; None if none were asked for.
@@ -39,17 +37,9 @@ def write_profile(compiled: CompiledModel, model_name: str) -> None:
     root = profile_folder(compiled.options)
     if root is None:
         return
-    from tremula.compiler.report.profile_summary import profile_summary  # these load slowly
-    from tremula.runtime.forecast import forecast
-    from tremula.vision.report.write import write_report
-
     folder = root / model_name
-    folder.mkdir(parents=True, exist_ok=True)
     with poptorch_errors():
-        executable = compiled.core.tiles.program().executable
-    with span(POPTORCH, "write profile"):
-        report = forecast(executable)
-        text = profile_summary(report)
-        (folder / SUMMARY_FILE).write_text(text, encoding="utf-8")
-        path = write_report(folder, executable, report, extra={"model": model_name})
+        compiled.program.tiles.program()
+        with span(POPTORCH, "write profile"):
+            path = compiled.program.save_report(folder, model_name)
     LOGGER.info("The profile of %s is in %s: tremula view %s", model_name, folder, path)

@@ -68,7 +68,7 @@ def save(
         "has_model": export_model,
         "rng_state": rng_state,
     }
-    program = compiled.core.tiles.to_save
+    program = compiled.program.tiles.to_save
     with atomic_file(path) as file, zipfile.ZipFile(file, "w") as archive:
         archive.writestr(_ABOUT, json.dumps(about))
         archive.writestr(_ARGUMENTS, _pickled(_arguments_like(compiled)))

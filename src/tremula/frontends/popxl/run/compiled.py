@@ -18,8 +18,9 @@ from tremula.frontends.popxl.run.interpreter import plan_of
 from tremula.frontends.popxl.run.memory import DeviceMemory
 from tremula.frontends.popxl.run.rows import RowTracer
 from tremula.frontends.popxl.run.tracer import TracedStreams, Tracer
-from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
-from tremula.ir.run.session import HostSession, Repetition
+from tremula.frontends.shared.program import LeasedDevice, Program, compile_program
+from tremula.ir.repetition import Repetition
+from tremula.ir.run.compiled_step import StepSettings, StepToCompile
 from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import HostSettings
 
@@ -63,7 +64,7 @@ def shared_graphs(ir: Ir) -> set[Graph]:
     return {graph for graph, n in sites.items() if n > 1 and not _has_effects(graph, _EFFECTS)}
 
 
-class _Program(nn.Module):
+class _MainGraph(nn.Module):
     """All memory of a device as buffers, and the main graph as `forward`.
 
     With `has_rows`, tensors hold all replicas; otherwise they are those of one replica, and all
@@ -129,8 +130,9 @@ class CompiledProgram:
         *,
         for_tiles: bool,
         runs_on_tiles: bool,
+        device: LeasedDevice | None = None,
     ):
-        self.ir, self.memory = ir, memory
+        self.ir, self.memory, self.device = ir, memory, device
         self.n_replicas = memory.n_replicas
         self.has_rows = self.n_replicas > 1 and not for_tiles
         moved = transfers(ir)
@@ -142,17 +144,17 @@ class CompiledProgram:
         for graph in executions(ir):
             plan_of(graph)  # constants are real tensors, not those of the recording
         streams = loads, self.stores
-        self.program = _Program(memory, streams, functions, has_rows=self.has_rows)
-        self.compiled = self._compile(host, tiles, runs_on_tiles)
+        self.module = _MainGraph(memory, streams, functions, has_rows=self.has_rows)
+        self.program = self._compile(host, tiles, runs_on_tiles)
 
-    def _compile(self, host: HostSettings, tiles: TileSettings, on_tiles: bool) -> CompiledStep:
+    def _compile(self, host: HostSettings, tiles: TileSettings, on_tiles: bool) -> Program:
         rows = (self.n_replicas,) if self.has_rows else ()
         inputs = [
             torch.zeros((k, *rows, *s.shape), dtype=s.dtype.carrier) for s, k in self.loads.items()
         ]
         names = [s.tensor_id for s in self.loads]
-        model = self.program
-        asked = StepToCompile(model, lambda flat: (list(model(*flat)), None), inputs, names)
+        model = self.module
+        request = StepToCompile(model, lambda flat: (list(model(*flat)), None), inputs, names)
         n_replicas = 1 if self.has_rows else self.n_replicas
         settings = StepSettings(
             repetition=Repetition(n_replicas=n_replicas),
@@ -160,25 +162,25 @@ class CompiledProgram:
             tiles=tiles,
             runs_on_tiles=on_tiles,
         )
-        return compile_step(asked, settings)
+        return compile_program(request, settings, device=self.device)
 
     # -- memory --
 
     def _write(self) -> None:
         """Memory → session."""
-        values = [value_of(self.memory, owner) for owner in self.program.owners]
+        values = [value_of(self.memory, owner) for owner in self.module.owners]
         if self.has_rows:
-            self.compiled.write_weights([], values)
+            self.program.write_weights([], values)
             return
-        self.compiled.write_weights([], [value[0] for value in values])
+        self.program.write_weights([], [value[0] for value in values])
         for r in range(1, self.n_replicas):
             own = {i: value[r] for i, value in enumerate(values)}
-            self.compiled.session.write_buffers(own, r)
+            self.program.session.write_buffers(own, r)
 
     def _read(self) -> None:
         """Session → memory: on the host the tensors themselves."""
-        _, held = self.compiled.session.read_weights()
-        for i, owner in enumerate(self.program.owners):
+        _, held = self.program.session.read_weights()
+        for i, owner in enumerate(self.module.owners):
             value = held[0][i] if self.has_rows else _joined([own[i] for own in held], 0)
             if isinstance(owner, RemoteBuffer):
                 for e in range(owner.entries):
@@ -193,15 +195,14 @@ class CompiledProgram:
         if self.memory.was_written:
             self._write()
             self.memory.was_written = False
-        given = [
+        values = [
             to_carrier(inputs[s].reshape(-1, self.n_replicas, *s.shape)[:k], s.dtype)
             for s, k in self.loads.items()
         ]
-        result: list[list[torch.Tensor]] = []
-        by_program = [given]
+        rows = [values]
         if not self.has_rows:
-            by_program = [[value[:, r] for value in given] for r in range(self.n_replicas)]
-        self.compiled.session.run(by_program, lambda _number, results: result.append(list(results)))
+            rows = [[value[:, r] for value in values] for r in range(self.n_replicas)]
+        result = self.program.call(rows)
         for i, stream in enumerate(self.stores):
             value = result[0][i] if self.has_rows else _joined([own[i] for own in result], 1)
             array = outputs[stream].reshape(-1, self.n_replicas, *stream.shape)
@@ -210,7 +211,7 @@ class CompiledProgram:
 
     @property
     def is_on_host(self) -> bool:
-        return isinstance(self.compiled.session, HostSession)
+        return not self.program.settings.runs_on_tiles
 
 
 def _joined(of_replicas: list[torch.Tensor], axis: int) -> torch.Tensor:

@@ -21,7 +21,6 @@ from tremula.frontends.popxl.run.memory import DeviceMemory
 from tremula.frontends.popxl.run.streams import StreamBuffers, buffer_shape
 from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import host_settings
-from tremula.runtime.forecast import forecast
 
 DeviceName = Literal["cpu", "ipu_model", "ipu_hw"]
 Inputs = Mapping[HostToDeviceStream, Any]
@@ -136,7 +135,13 @@ class Session:
         host, device = host_settings(), self._device
         tiles = TileSettings(device.chip, device.n_tiles)
         return CompiledProgram(
-            self._ir, self._memory, host, tiles, for_tiles=for_tiles, runs_on_tiles=runs_on_tiles
+            self._ir,
+            self._memory,
+            host,
+            tiles,
+            for_tiles=for_tiles,
+            runs_on_tiles=runs_on_tiles,
+            device=device,
         )
 
     def report(self) -> Report:
@@ -144,7 +149,7 @@ class Session:
         if self._on_tiles is None:
             self._check_compilable()
             self._on_tiles = self._compile(for_tiles=True, runs_on_tiles=False)
-        return forecast(self._on_tiles.compiled.tiles.program().executable)
+        return self._on_tiles.program.report()
 
     def _check_compilable(self) -> None:
         if self._obstacle:

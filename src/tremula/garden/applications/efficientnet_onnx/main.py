@@ -13,7 +13,6 @@ from tremula.garden.models.classifiers import WithLoss
 from tremula.garden.models.datasets.shapes import Shapes
 from tremula.garden.models.onnx_exports import exported
 from tremula.garden.models.vision_zoo import efficientnet
-from tremula.runtime.forecast import forecast
 
 N_BATCH, N_ITERATIONS, N_TEST = 16, 8, 64
 
@@ -44,7 +43,7 @@ def run(settings: Settings) -> Findings:
         off = float((scores - network(test.images)).abs().max())
     accuracy = float((scores.argmax(1) == test.labels).float().mean())
     settings.show(f"accuracy of the file: {accuracy:.1%}; scores differ by {off:.1g}")
-    report = forecast(model.step.tiles.program().executable)
+    report = model.program.report()
     return Findings(
         results={"accuracy": accuracy, "difference_of_scores": off},
         modelled=modelled_report(report, settings, n_items=N_TEST, unit="images/s"),

@@ -8,11 +8,9 @@ import numpy as np
 import torch
 
 import poptorch
-from tremula.compiler.executable.executable import Executable
 from tremula.compiler.report.report import Report
 from tremula.garden.applications.sharded_embeddings.data import Batch, Triples
 from tremula.garden.models.knowledge_graphs.model import Embeddings, Shape
-from tremula.runtime.forecast import forecast
 
 
 @contextmanager
@@ -68,7 +66,7 @@ class Training:
     def report(self, source: Iterator[Batch]) -> Report:
         """What a call takes, from the compiled program alone."""
         self.model.compile(*self._columns(source))
-        return forecast(self._executable())
+        return self.model.compiled_program().report()
 
     def _columns(self, source: Iterator[Batch]) -> list[torch.Tensor]:
         drawn = [next(source) for _ in range(self.n_iterations)]
@@ -76,9 +74,6 @@ class Training:
             torch.from_numpy(np.concatenate([getattr(batch, name) for batch in drawn]))
             for name in ("heads", "relations", "tails", "negatives")
         ]
-
-    def _executable(self) -> Executable:
-        return self.model._needs_compiled().core.tiles.program().executable
 
     def scores(self, triples: Triples) -> np.ndarray:
         """[triples, entities]: every entity as the tail."""
@@ -92,5 +87,5 @@ class Training:
 
     def bytes_sent(self) -> np.ndarray:
         """int64[chips]: what each chip sends to others in a call, as the program is compiled."""
-        links = forecast(self._executable()).links
+        links = self.model.compiled_program().report().links
         return np.bincount(links.source, links.n_bytes, self.shape.n_shards).astype(np.int64)

@@ -22,6 +22,8 @@ MicroBatches = Sequence[Sequence[Tensor]]  # the inputs of each
 class CudaGraphProgram(HostProgram):
     """Static memory for inputs and outputs; a call copies its batch in and replays the graph."""
 
+    copies_inputs = True
+
     def __init__(self, step: CapturedStep, **options):
         super().__init__(step, **options)
         self._graph: torch.cuda.CUDAGraph | None = None

@@ -76,7 +76,7 @@ class FastestProgram(_DrawingFirst):
         self._began: float | None = None  # when the first call had been made
         self._times: dict[CudaGraphProgram, list[float]] = {}
         self._chosen: CudaGraphProgram | None = None
-        if not can_draw_first(self.step) or self.n_processes > 1:
+        if not can_draw_first(self.step) or self.repetition.n_processes > 1:
             self._chosen = self  # processes must agree, and other draws have an order of their own
 
     @property

@@ -17,12 +17,14 @@ from tremula.ir.host.passes.memory_format import (
 )
 from tremula.ir.host.passes.strides import held_by_columns, image_format, let_strides_be_free
 from tremula.ir.host.programs.distributed import join_processes, sum_over_processes
+from tremula.ir.host.programs.float_checks import FloatChecker
 from tremula.ir.nodes import is_random, schema_name
 from tremula.ir.optim.host import update_in_place
 from tremula.ir.passes import HOST_PASSES, Passes, apply
 from tremula.ir.passes.clean import drop_dead
 from tremula.ir.passes.half_as_float import has_halves, widen_halves
 from tremula.ir.passes.split import on_device
+from tremula.ir.repetition import Repetition
 from tremula.ir.step import BUFFER, GRADIENT, HYPER, INPUT, OUTPUT, PARAMETER, CapturedStep
 
 MicroBatch = Callable[..., list[Tensor]]
@@ -48,29 +50,23 @@ class DeviceState:
 class HostProgram:
     """Runs the step. Subclasses say how the micro-batch function is made and launched."""
 
+    copies_inputs = False  # otherwise inputs must be on the device before a run
+
     def __init__(
         self,
         step: CapturedStep,
         *,
         device: torch.device,
-        n_iterations: int = 1,
-        n_accumulation: int = 1,
-        n_replicas: int = 1,
-        gradient_scale: float = 1.0,
-        n_processes: int = 1,
-        has_running_mean: bool = False,
+        repetition: Repetition | None = None,
+        checks_floats: bool = False,
     ):
         part = apply(step, HOST_PASSES, "host")
         self.step = part
         self.rule = step.rule
         self.device = device
-        self.n_iterations = n_iterations
-        self.n_accumulation = n_accumulation
-        self.n_replicas = n_replicas
-        self.gradient_scale = gradient_scale
-        self.n_processes = n_processes
-        self.has_running_mean = has_running_mean
-        join_processes(n_processes, device)
+        self.repetition = repetition or Repetition()
+        self.checks_floats = checks_floats  # an operation that makes a NaN is an error; slow
+        join_processes(self.repetition.n_processes, device)
         self.is_random = has_random(part)
         self.image_format = image_format(part, device)
         self.held_by_columns = held_by_columns(part, device)
@@ -116,7 +112,8 @@ class HostProgram:
 
     def executed(self, part: CapturedStep) -> MicroBatch:
         """The graph as a function, one ATen operation after another."""
-        return part.module().forward
+        module = part.module()
+        return FloatChecker(module).run if self.checks_floats else module.forward
 
     def run(
         self,
@@ -130,10 +127,10 @@ class HostProgram:
         """
         with torch.no_grad():
             number = 0
-            for _ in range(self.n_iterations):
+            for _ in range(self.repetition.n_iterations):
                 gradients = self.no_gradients()
-                for _ in range(self.n_accumulation):
-                    for replica in range(self.n_replicas):
+                for _ in range(self.repetition.n_accumulation):
+                    for replica in range(self.repetition.n_replicas):
                         outputs, result = self.run_micro(held, replica, inputs[number])
                         give(number, outputs)
                         gradients.add(result)
@@ -164,7 +161,7 @@ class HostProgram:
 
     def no_gradients(self) -> "Gradients":
         """The sum, or mean, before the first micro-batch."""
-        if self.has_running_mean and self.rule is not None:
+        if self.repetition.has_running_mean and self.rule is not None:
             return RunningMean(self.rule.facts.accum_dtype, self._half_gradients)
         return Gradients(self._half_gradients)
 
@@ -178,9 +175,9 @@ class HostProgram:
     def update(self, held: DeviceState, found: "Gradients") -> None:
         rule = self.rule
         assert rule is not None, "only training updates"
-        if self.n_processes > 1:
+        if self.repetition.n_processes > 1:
             found.replace(sum_over_processes(found.total))
-        gradients = found.scaled(self.gradient_scale * found.n_averaged)
+        gradients = found.scaled(self.repetition.gradient_scale * found.n_averaged)
         trained, states = [held.parameters[i] for i in self.trained], held.states
         next_scale = rule.next_loss_scale(gradients, held.hyper_tensors, states)
         own = (trained, states)

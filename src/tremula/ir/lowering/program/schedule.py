@@ -3,30 +3,30 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tremula.ir.locations import HeldPlace, Phases
+from tremula.ir.locations import HeldPlace
+from tremula.ir.placement import Places
+from tremula.ir.repetition import Repetition
 from tremula.ir.step import StepSlot
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Program
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """How often a step's parts run per call, and how gradients are combined."""
+class Schedule(Places, Repetition):
+    """How often a step's parts run per call, on which chips, and which replicas share weights."""
 
-    n_iterations: int = 1
-    n_accumulation: int = 1
-    n_replicas: int = 1
-    gradient_scale: float = 1.0  # 1 / (accumulation × all replicas) for the mean
-    chip_of_block: tuple[int, ...] = ()
-    stage_of_block: tuple[int, ...] = ()  # of a pipeline: the forward stage of each block
-    # Of a pipeline: how many iterations lie between two micro-batches at the same stage. 1 is the
-    # grouped schedule, 2 the interleaved one, in which chips turn from forward to backward.
-    stride: int = 1
-    phases: Phases = field(default_factory=Phases)
-    waits_for_all: bool = True  # transfers stop every chip; otherwise those that take part
     # Parameters that differ between groups of replicas: (name, size of a group, stride in it).
     groups: tuple[tuple[str, int, int], ...] = ()
-    has_running_mean: bool = False  # of micro-batches' gradients, in the rule's type of them
+
+    @classmethod
+    def of(
+        cls,
+        repetition: Repetition,
+        places: Places | None = None,
+        groups: tuple[tuple[str, int, int], ...] = (),
+    ) -> "Schedule":
+        """The schedule of a step that is repeated and placed like this."""
+        return cls(**vars(repetition), **vars(places or Places()), groups=groups)
 
     def group_of(self, parameter: str) -> tuple[int, int]:
         """Size and stride of the groups of replicas that share a parameter."""

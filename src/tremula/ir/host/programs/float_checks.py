@@ -10,22 +10,13 @@ from tremula.ir.errors import FloatingPointException
 from tremula.ir.nodes import schema_name
 from tremula.ir.origin import ORIGIN
 from tremula.ir.passes.half_as_float import ROUNDS
-from tremula.ir.run.session import HostSession
 
 _COMPARISONS = frozenset(
     f"aten::{name}" for name in "eq ne lt le gt ge maximum minimum max min".split()
 )
 
 
-def stop_at_exceptions(session: HostSession) -> None:
-    """From now on check every operation of the session, which is slow."""
-    module = getattr(session.program.micro, "__self__", None)
-    assert isinstance(module, fx.GraphModule), "only programs that run node by node can be checked"
-    checker = _Checker(module)
-    session.program.micro = checker.run
-
-
-class _Checker(fx.Interpreter):
+class FloatChecker(fx.Interpreter):
     """Runs a graph; notes which values have NaNs and infinities, to see where they come from."""
 
     def __init__(self, module: fx.GraphModule):
