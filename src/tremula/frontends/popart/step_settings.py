@@ -18,7 +18,7 @@ from tremula.frontends.popart.enums import (
 )
 from tremula.frontends.popart.options.options import SessionOptions
 from tremula.ir.locations import Locations
-from tremula.ir.run.session import Repetition
+from tremula.ir.repetition import Repetition
 
 if TYPE_CHECKING:  # importing the tile compiler is slow
     from tremula.ir.lowering.tiles import LoweringOptions

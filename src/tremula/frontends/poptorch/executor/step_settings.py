@@ -9,7 +9,6 @@ from tremula.frontends.popart.step_settings import repetition, tile_settings
 from tremula.frontends.poptorch.executor.placement import machine_of, place_step, uses_ipu_model
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
-from tremula.ir.repetition import Repetition
 from tremula.ir.run.compiled_step import StepSettings
 from tremula.ir.run.generators import new_seed
 from tremula.ir.run.replica_groups import Grouping
