@@ -5,7 +5,6 @@ Nothing is loaded or computed: a walk reads the instructions and the costs of an
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +13,6 @@ from tremula.compiler.executable.executable import Executable
 from tremula.compiler.program_ir import Op, StepKind
 from tremula.compiler.report.report import Report, make_report
 from tremula.runtime.clock import Clock
-
-if TYPE_CHECKING:  # an engine imports Numba
-    from tremula.runtime.engine import Engine
 
 _BRANCHES = {Op.BRANCH_ZERO, Op.BRANCH_NONZERO, Op.SWITCH, Op.LOOP_FOREVER}
 _EXITS = {Op.BRANCH_ZERO, Op.BRANCH_NONZERO}  # of loops, when met a second time
@@ -35,15 +31,15 @@ def forecast(executable: Executable, program: int | str = 0) -> Report:
     return make_report(executable, walk.clock.execution())
 
 
-def report_of_call(executable: Executable, run: Callable[[], "Engine"]) -> Report:
-    """The report of one run: a forecast, or where cycles depend on data, what `run()` measured.
+def forecast_or_run(executable: Executable, run: Callable[[], Report]) -> Report:
+    """The report of one run: a forecast, or where cycles depend on data, the result of `run()`.
 
-    `run` runs the program once on an engine that has not run before, and returns the engine.
+    `run` runs the program once on an engine that has not run before, and returns its report.
     """
     try:
         return forecast(executable)
     except (MissingProfileData, MissingPerfEstimate):
-        return run().report()
+        return run()
 
 
 @dataclass(frozen=True, slots=True)

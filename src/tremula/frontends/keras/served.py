@@ -29,7 +29,7 @@ from tremula.ir.run.tile_cache import StoredTileProgram, read_program, write_pro
 from tremula.ir.step import BUFFER, INPUT, OUTPUT, PARAMETER, CapturedStep
 from tremula.poplar.target import IPUModel
 from tremula.runtime.engine import Engine
-from tremula.runtime.forecast import report_of_call
+from tremula.runtime.forecast import forecast_or_run
 
 FILE_NAME = "model.served"
 _ABOUT, _WEIGHTS, _HOST, _PROGRAM = "about.json", "weights.npz", "host.pt2", "program.tremula"
@@ -206,12 +206,12 @@ class ServedModel:
 
     def report(self) -> Report:
         """Cycles and memory on tiles; where cycles depend on data, for inputs of zeros."""
-        return report_of_call(self._program().executable, self._engine_after_zeros)
+        return forecast_or_run(self._program().executable, self._report_of_zeros)
 
-    def _engine_after_zeros(self) -> Engine:
+    def _report_of_zeros(self) -> Report:
         engine = self._new_engine()
         self._run_on(engine, [torch.zeros(i.shape, dtype=i.torch_type) for i in self.about.inputs])
-        return engine
+        return engine.report()
 
     def _program(self) -> StoredTileProgram:
         if self._stored is None:

@@ -18,10 +18,10 @@ from tremula.base.tracing import POPTORCH, span
 from tremula.ir.capture.capture import capture, held_tensors
 from tremula.ir.optim.rules import UpdateRule
 from tremula.ir.passes import COMMON_PASSES, apply
-from tremula.ir.passes.random_bits import initial_state, reproducible
+from tremula.ir.passes.random_bits import STATE_NAME, initial_state, reproducible
 from tremula.ir.placement import Places
 from tremula.ir.repetition import Repetition
-from tremula.ir.run.generators import CountedRandom, DeviceRandom, make_random
+from tremula.ir.run.generators import CountedRandom, DeviceRandom
 from tremula.ir.run.output_facts import OutputFact, output_facts
 from tremula.ir.run.replica_groups import GroupedSession, Grouping, one_slice_of
 from tremula.ir.run.session import HostSession, Session
@@ -148,7 +148,7 @@ def compile_step(
         loss_output,
         tiles,
         session,
-        make_random(session, settings.seed, step),
+        _generators(session, settings.seed, step),
         time.perf_counter() - began,
     )
 
@@ -198,3 +198,9 @@ def _open_session(step: CapturedStep, tiles: "TileProgram", settings: StepSettin
     return HostSession(
         step, settings.repetition, settings.host, checks_floats=settings.checks_floats
     )
+
+
+def _generators(session: Session, seed: int, step: CapturedStep) -> DeviceRandom:
+    """The generators of a session, seeded; of a reproducible step, its counter."""
+    counter = next((s.index for _, s in step.of_kind(BUFFER) if s.name == STATE_NAME), None)
+    return session.generators(seed) if counter is None else CountedRandom(session, seed, counter)

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,11 +10,9 @@ import numpy as np
 import torch
 
 from tremula.ir.errors import UnsuitableModel
-from tremula.ir.passes.random_bits import STATE_NAME, initial_state
-from tremula.ir.step import BUFFER, CapturedStep
+from tremula.ir.passes.random_bits import initial_state
 
 if TYPE_CHECKING:  # an engine imports Numba
-    from tremula.ir.run.session import Session
     from tremula.runtime.engine import Engine
 
 
@@ -29,12 +27,13 @@ class DeviceRandom(Protocol):
     def reseed(self, seed: int) -> None: ...  # as if the model had been given this seed
 
 
-def make_random(session: "Session", seed: int, step: CapturedStep) -> DeviceRandom:
-    """The generators of a session, seeded; of a reproducible step, its counter."""
-    counter = next((s.index for _, s in step.of_kind(BUFFER) if s.name == STATE_NAME), None)
-    if counter is not None:
-        return CountedRandom(session, seed, counter)
-    return session.generators(seed)
+class BufferStore(Protocol):
+    """What a counter in a buffer needs of a session."""
+
+    def write_buffers(
+        self, values: Mapping[int, torch.Tensor], replica: int | None = None
+    ) -> None: ...
+    def read_weights(self) -> tuple[list[torch.Tensor], list[list[torch.Tensor]]]: ...
 
 
 def new_seed() -> int:
@@ -116,7 +115,7 @@ class CountedRandom:
 
     drawing = nullcontext  # no generator of the script's is touched
 
-    def __init__(self, session: "Session", seed: int, counter: int):
+    def __init__(self, session: BufferStore, seed: int, counter: int):
         self.seed = seed
         self._session = session
         self._counter = counter

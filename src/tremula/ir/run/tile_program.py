@@ -29,7 +29,7 @@ from tremula.poplar.programs import Sequence
 from tremula.poplar.target import Device, IPUModel
 from tremula.runtime.clock import Clock
 from tremula.runtime.engine import Engine
-from tremula.runtime.forecast import report_of_call
+from tremula.runtime.forecast import forecast_or_run
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,9 @@ class TileProgram:
         Where cycles depend on data, the call runs once on a separate engine: with the weights of
         `weights_of`, and with `rows`, the inputs of all micro-batches, or zeros.
         """
-        return report_of_call(self.executable, lambda: self.engine_after_call(rows, weights_of))
+        return forecast_or_run(
+            self.executable, lambda: self.engine_after_call(rows, weights_of).report()
+        )
 
     def timing(self, *, has_run: bool) -> CallTiming:
         """What one call takes on the machine; `has_run` if this engine ran since it was loaded."""
