@@ -178,6 +178,9 @@ def _tables(vocabulary: set[str], at_least: int) -> list[str]:
         for statement in module.tree.body:
             if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value:
                 spelled |= {word.lower() for word in _spelled(statement.value)}
+            if isinstance(statement, ast.ClassDef):  # the fields of a class are a table, too
+                fields = (part for part in statement.body if isinstance(part, ast.AnnAssign))
+                spelled |= {ast.unparse(part.target).lower() for part in fields}
         if len(spelled & {word.lower() for word in vocabulary}) >= at_least:
             result.append(module.where)
     return result

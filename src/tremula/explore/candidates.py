@@ -81,7 +81,7 @@ def options_of(candidate: Candidate, base: "Options | None" = None) -> "Options"
     import poptorch  # loads slowly
 
     options = poptorch.Options() if base is None else base.clone()
-    options._unfreeze()
+    options.unfreeze()
     options.replicationFactor(candidate.n_replicas)
     options.deviceIterations(candidate.device_iterations)
     options.Training.gradientAccumulation(candidate.accumulation)

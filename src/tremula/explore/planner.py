@@ -360,7 +360,7 @@ def _plain(options: "Options") -> list[tuple[str, str]]:
 
     options = options.clone()
     if options.defaultOutputMode():
-        options._unfreeze()
+        options.unfreeze()
         options.outputMode(poptorch.OutputMode.Final)
     return sorted((name, str(value)) for name, value in options.toDict().items())
 

@@ -21,7 +21,7 @@ def test_forms_of_arguments():
     for strategy in (poptorch.PipelinedExecution, poptorch.ShardedExecution):
         made = strategy("a", ["b", "c"], Stage("d").ipu(7))
         assert made.stage("c").blocks == ["b", "c"]
-        assert made.stage("d")._ipu == 7
+        assert made.stage("d").chosen_ipu == 7
         assert made.auto is None
         assert strategy().auto is poptorch.AutoStage.SameAsIpu
         auto = poptorch.AutoStage.AutoIncrement
@@ -49,7 +49,7 @@ def test_phases():
     assert [len(phase.stages) for phase in made.phases] == [1, 1, 2, 1]
     assert made.phase(3).stage(0).blocks == ["e", "f"]
     made.phase(2).ipus(4, 5)
-    assert made.stage("d")._ipu == 5
+    assert made.stage("d").chosen_ipu == 5
     with pytest.raises(AssertionError, match="2 stages, but 1 IPUs"):
         made.phase(2).ipus(4)
     with pytest.raises(AssertionError, match="no automatic mode"):

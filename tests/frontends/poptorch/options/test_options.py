@@ -297,7 +297,7 @@ def test_half_accumulators_keep_a_running_mean(opts, accum_type, combined, chose
 
 def test_frozen_options(opts):
     """Frozen options refuse every setter, also of their groups; copies can change."""
-    opts._freeze()
+    opts.freeze()
     setters = [*SETTERS, lambda o: o.set(random_seed=1)]
     for setter in setters:
         with pytest.raises(AttributeError, match="Can't modify frozen Options"):
@@ -308,7 +308,7 @@ def test_frozen_options(opts):
                 setter(unfrozen)
     with pytest.raises(AttributeError, match="Can't modify frozen Options"):
         opts.deviceIterations(2)
-    opts._unfreeze()
+    opts.unfreeze()
     opts.deviceIterations(2)
 
 
@@ -380,7 +380,7 @@ def test_to_dict(opts):
     """All options become one dictionary of plain values, once an output mode is chosen."""
     with pytest.raises(AssertionError, match="no output mode was chosen"):
         opts.toDict()
-    opts.outputMode(poptorch.OutputMode.All)._freeze()
+    opts.outputMode(poptorch.OutputMode.All).freeze()
     values = opts.toDict()
     assert values["output_mode"] == 2
     assert type(values["output_mode"]) is int
@@ -479,7 +479,7 @@ def test_file(opts, tmp_path):
     )
     assert opts.loadFromFile(path) is opts
     assert opts.replication_factor == 2
-    assert opts.execution_strategy.stage("b")._ipu == 2
+    assert opts.execution_strategy.stage("b").chosen_ipu == 2
     assert opts.execution_strategy.stage("c").blocks == ["c"]
     assert opts.Popart.get("syntheticDataMode") == 2
     assert opts.Popart.get("hardwareInstrumentations") == {0, 1}

@@ -96,7 +96,7 @@ def test_options(environ):
         assert (options.Distributed.processId, options.Distributed.numProcesses) == (1, 4)
     opts.outputMode(poptorch.OutputMode.All)
     poptorch.poptorch_core._validateOptions(opts.toDict())
-    opts._freeze()
+    opts.freeze()
     opts.toDict()
     with pytest.raises(AttributeError, match="Can't modify frozen Options"):
         opts.checkIsFrozen()

@@ -131,7 +131,7 @@ class DataLoader(torch.utils.data.DataLoader):
         _check_options(options)
         trace_if_profiled(options)
         mode = DataLoaderMode(mode)
-        options._freeze()
+        options.freeze()
         self.options = options
         self.drops_last_combined = drop_last
         self._n_batches = n_batches_to_combine(options)

@@ -52,13 +52,13 @@ def _own_options(options: Options | None, mode: OutputMode) -> Options:
         raise createPoptorchError(
             f"Invalid type: 'options' is of type {type(options)} (Expected poptorch.Options)"
         )
-    given = Options() if options is None else options
-    given._freeze()  # a change after this would have no effect
-    own = given.clone()
-    if own.defaultOutputMode():
-        own.outputMode(mode)
-    own._freeze()
-    return own
+    chosen = Options() if options is None else options
+    chosen.freeze()  # a change after this would have no effect
+    result = chosen.clone()
+    if result.defaultOutputMode():
+        result.outputMode(mode)
+    result.freeze()
+    return result
 
 
 def trainingModel(  # noqa: N802

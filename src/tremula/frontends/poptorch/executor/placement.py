@@ -193,7 +193,7 @@ def _row_of(
         stage = numbers.setdefault(user_id, len(numbers) + 1)
         return stage, stage if ipu_id is None else ipu_id, 0
     stage = strategy.stage_index(user_id)
-    chosen = strategy.stages[stage]._ipu
+    chosen = strategy.stages[stage].chosen_ipu
     assert chosen is None or ipu_id in (None, chosen), (
         f"block {user_id!r} asks for IPU {ipu_id}, but its stage is on IPU {chosen}"
     )

@@ -279,7 +279,7 @@ class PoplarExecutor:
         )
         facts = rule.facts
         are_half = facts.accum_dtype is torch.float16 and not facts.use_combined_accum
-        self._options.Training._follow_accumulators(are_half=are_half)
+        self._options.Training.follow_accumulators(are_half=are_half)
         return rule
 
     def _named_parameters(self) -> list[tuple[str, Tensor]]:

@@ -1,8 +1,7 @@
 """The base of all option objects: named values that can be read, set with a check, and frozen."""
 
 import copy
-from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from tremula.base.errors import suggest
 
@@ -12,6 +11,13 @@ RENAMED = {
     "accumulationReductionType": "accumulationAndReplicationReductionType",
     "setMeanAccumulationReductionStrategy": "setMeanAccumulationAndReplicationReductionStrategy",
 }
+
+
+@runtime_checkable
+class Freezable(Protocol):
+    """Options, or a group of them, that can be made read-only."""
+
+    def set_frozen(self, is_frozen: bool) -> None: ...
 
 
 class _SealedWhenMade(type):
@@ -103,22 +109,22 @@ class OptionsDict(metaclass=_SealedWhenMade):
         if self.__dict__.get("_is_frozen", False):
             raise AttributeError("Can't modify frozen Options")
 
-    def _freeze(self) -> None:
-        self._set_frozen(True)
+    def freeze(self) -> None:
+        """Make every further change an error, also in the groups of these options."""
+        self.set_frozen(True)
 
-    def _unfreeze(self) -> None:
-        self._set_frozen(False)
+    def unfreeze(self) -> None:
+        """Allow changes again."""
+        self.set_frozen(False)
 
-    def _set_frozen(self, is_frozen: bool) -> None:
+    _freeze, _unfreeze = freeze, unfreeze  # PopTorch's names, which scripts may call
+
+    def set_frozen(self, is_frozen: bool) -> None:
+        """Freeze or unfreeze these options and the groups in them."""
         object.__setattr__(self, "_is_frozen", is_frozen)
-        for _, part in self._parts():
-            part._set_frozen(is_frozen)
-
-    def _parts(self) -> Iterator[tuple[str, Any]]:
-        """The option objects inside this one."""
-        for name, value in self.__dict__.items():
-            if hasattr(type(value), "_set_frozen"):
-                yield name, value
+        for value in self.__dict__.values():
+            if isinstance(value, Freezable):
+                value.set_frozen(is_frozen)
 
     def __deepcopy__(self, memory: dict) -> Self:
         made = object.__new__(type(self))
@@ -146,5 +152,5 @@ class OptionsDict(metaclass=_SealedWhenMade):
         return f"{type(self).__name__}(\n    {body})"
 
     def _shown(self) -> list[tuple[str, object]]:
-        """What `repr` lists: equal options show equal text."""
+        """The names and values that `repr` lists; equal options have equal text."""
         return sorted(self._values.items())

@@ -104,8 +104,11 @@ class _TrainingOptions(OptionsDict):
             self._has_chosen_strategy = True
         return self
 
-    def _follow_accumulators(self, *, are_half: bool) -> None:
-        """A sum of halves may overflow before it is divided: its mean is kept running instead."""
+    def follow_accumulators(self, *, are_half: bool) -> None:
+        """Use a running mean for accumulators in half, whose sum may overflow before it is divided.
+
+        A strategy that the script chose stays.
+        """
         if not self._has_chosen_strategy:
             strategy = MeanReductionStrategy.Running if are_half else MeanReductionStrategy.Post
             self._values[_STRATEGY] = strategy

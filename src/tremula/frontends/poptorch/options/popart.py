@@ -91,7 +91,8 @@ class _PopartOptions:
         if self._is_frozen:
             raise AttributeError("Can't modify frozen Options")
 
-    def _set_frozen(self, is_frozen: bool) -> None:
+    def set_frozen(self, is_frozen: bool) -> None:
+        """Make every further change an error, or allow changes again."""
         self._is_frozen = is_frozen
 
     def __deepcopy__(self, memory: dict) -> Self:

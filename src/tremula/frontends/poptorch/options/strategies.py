@@ -19,7 +19,7 @@ class Stage:
             )
         assert len(set(block_ids)) == len(block_ids), f"a block appears twice in {block_ids}"
         self._blocks = list(block_ids)
-        self._ipu: int | None = None
+        self.chosen_ipu: int | None = None  # None: the strategy's choice
 
     @property
     def blocks(self) -> list[str]:
@@ -29,12 +29,12 @@ class Stage:
     def ipu(self, ipu: int) -> Self:
         """Run on this chip, not on the one the strategy would choose."""
         assert ipu >= 0, f"ipu must be 0 or more, got {ipu!r}"
-        self._ipu = ipu
+        self.chosen_ipu = ipu
         return self
 
     def __repr__(self) -> str:
-        place = "" if self._ipu is None else f".ipu({self._ipu})"
-        return f"Stage({', '.join(map(repr, self._blocks))}){place}"
+        chip = "" if self.chosen_ipu is None else f".ipu({self.chosen_ipu})"
+        return f"Stage({', '.join(map(repr, self._blocks))}){chip}"
 
 
 class Phase:
