@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from tremula.frontends.keras.scaling import Scaling, are_finite, scaling_of
 from tremula.frontends.keras.tracing import both_branches, functional_updates, held_as
+from tremula.ir.host.programs.compile_isolation import traced
 from tremula.ir.optim.math import Number
 from tremula.ir.optim.rules import StateSlot, UpdateRule
 from tremula.ir.optim.settings import FixedFacts
@@ -112,7 +112,7 @@ class KerasRule(UpdateRule):
         """The formulas without Keras, made when the first step is updated."""
         if "function" not in self._cache:
             clones = [tensor.detach().clone() for tensor in flat]
-            self._cache["function"] = make_fx(self._formulas)(*clones)
+            self._cache["function"] = traced(self._formulas, *clones)
         return self._cache["function"]
 
     @cached_property

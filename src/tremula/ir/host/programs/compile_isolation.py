@@ -12,9 +12,13 @@ from functools import wraps
 from typing import Any
 
 import torch
+from torch import fx
 from torch.fx import _symbolic_trace as tracing
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from tremula.base.patching import replaced, wrapped
+
+_TRACER = threading.RLock()
 
 
 @contextmanager
@@ -26,6 +30,12 @@ def isolate_compiling_thread() -> Iterator[None]:
         wrapped(tracing._Patcher, "patch_method", _for_one_thread),
     ):
         yield
+
+
+def traced(function: Callable[..., Any], *args: Any, **options: Any) -> fx.GraphModule:  # noqa: ANN401
+    """PyTorch's `make_fx` of a function; the tracer's state is of the process, so one at a time."""
+    with _TRACER, isolate_compiling_thread():
+        return make_fx(function, **options)(*args)
 
 
 def _set_nothing(*_args: object, **_kwargs: object) -> None:

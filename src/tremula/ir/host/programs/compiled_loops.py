@@ -6,10 +6,10 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from tremula.ir.bodies import Body, body_of, enter_body
 from tremula.ir.host.passes.fast_tanh import use_fast_tanh
+from tremula.ir.host.programs.compile_isolation import traced
 from tremula.ir.ops import control as control_ops  # noqa: F401  registers tremula::scan
 from tremula.ir.passes import HOST_PASSES, Passes, apply
 from tremula.ir.passes.split import on_device
@@ -85,7 +85,7 @@ def _compiled(rounds: Callable, inputs: list[Tensor], *, is_native: bool) -> Cal
 
     with torch.no_grad(), config.patch(cpp_wrapper=is_native):
         made = compile_fx(
-            make_fx(rounds, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs), inputs
+            traced(rounds, *inputs, tracing_mode="fake", _allow_non_fake_inputs=True), inputs
         )
     assert callable(made), "a graph without other graphs in it is one function"
     return made
