@@ -119,6 +119,7 @@ def test_open_dimensions_stay_open():
         ("scatterreduce", [[4, 6], [3]], {"axis_size": 2, "axis": 0}),
         ("dynamicslice", [[4, 6], [1]], {"axes": [2], "sizes": [1]}),
         ("reshape", [[4, 6]], {"shape": [5, 5]}),
+        ("groupnormalization", [[2, 4, 3], [4], [4]], {"num_groups": 3}),
     ],
 )
 def test_inputs_that_do_not_fit_are_named(name, shapes, attributes):

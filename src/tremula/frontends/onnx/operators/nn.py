@@ -1,28 +1,12 @@
-"""Convolutions, pooling and what stands between layers."""
+"""Convolutions, pooling and dropout."""
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from tremula.frontends.onnx.context import Context
-from tremula.frontends.onnx.operators.pads import padded, window_pads
 from tremula.frontends.onnx.table import operator
-
-_CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-_CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
-
-
-def _symmetric(pads: list[int]) -> list[int] | None:
-    """Pads as PyTorch takes them, if both sides are alike."""
-    half = len(pads) // 2
-    return pads[:half] if pads[:half] == pads[half:] and min(pads, default=0) >= 0 else None
-
-
-def with_pads(x: Tensor, pads: list[int], value: float = 0) -> Tensor:
-    """Padded in its spatial axes."""
-    half = len(pads) // 2
-    lead = [0] * (x.dim() - half)
-    return padded(x, [*lead, *pads[:half], *lead, *pads[half:]], "constant", value)
+from tremula.frontends.shared.kinds import windows
+from tremula.frontends.shared.kinds.windows import MaxPooled, Window
 
 
 @operator("Conv")
@@ -39,14 +23,9 @@ def conv(
     strides: list[int] | None = None,
 ) -> Tensor:
     """A convolution of 1 to 3 dimensions."""
-    n = x.dim() - 2
-    kernel = kernel_shape or list(weight.shape[2:])
-    strides, dilations = strides or [1] * n, dilations or [1] * n
-    pads = window_pads(auto_pad, pads, list(x.shape[2:]), kernel, strides, dilations)
-    even = _symmetric(pads)
-    if even is None:
-        x, even = with_pads(x, pads), [0] * n
-    return _CONV[n](x, weight, bias, strides, even, dilations, group)
+    del kernel_shape  # of the weight
+    window = Window(strides, dilations, pads, auto_pad)
+    return windows.conv(x, weight, bias, window, group)
 
 
 @operator("ConvTranspose")
@@ -65,72 +44,10 @@ def conv_transpose(
     strides: list[int] | None = None,
 ) -> Tensor:
     """The gradient of a convolution, as a layer."""
-    n = x.dim() - 2
-    kernel = kernel_shape or list(weight.shape[2:])
-    strides, dilations = strides or [1] * n, dilations or [1] * n
-    more = output_padding or [0] * n
-    full = [
-        (size - 1) * stride + dilation * (k - 1) + 1 + extra
-        for size, stride, dilation, k, extra in zip(
-            x.shape[2:], strides, dilations, kernel, more, strict=True
-        )
-    ]
-    if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = output_shape or [s * t for s, t in zip(x.shape[2:], strides, strict=True)]
-        pads = _transposed_pads(full, wanted[-n:], upper=auto_pad == "SAME_UPPER")
-    result = _CONV_TRANSPOSE[n](x, weight, bias, strides, [0] * n, [0] * n, group, dilations)
-    pads = pads or [0] * (2 * n)
-    ends = [p - e for p, e in zip(pads[n:], more, strict=True)]
-    return with_pads(result, [-p for p in (*pads[:n], *ends)])
-
-
-def _transposed_pads(full: list[int], wanted: list[int], *, upper: bool) -> list[int]:
-    begins, ends = [], []
-    for have, want in zip(full, wanted, strict=True):
-        total = have - want
-        less = total // 2
-        begins.append(less if upper else total - less)
-        ends.append(total - less if upper else less)
-    return begins + ends
-
-
-def _pool_sizes(
-    x: Tensor,
-    kernel: list[int],
-    strides: list[int] | None,
-    dilations: list[int] | None,
-    pads: list[int] | None,
-    auto_pad: str,
-    ceil_mode: int,
-) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
-    """Strides, dilations, pads of the data, pads of partial windows, number of windows."""
-    n = len(kernel)
-    strides, dilations = strides or [1] * n, dilations or [1] * n
-    sizes = list(x.shape[2:])
-    pads = window_pads(auto_pad, pads, sizes, kernel, strides, dilations)
-    counts, partial = [], []
-    for i in range(n):
-        span = dilations[i] * (kernel[i] - 1) + 1
-        room = sizes[i] + pads[i] + pads[i + n]
-        count = (room - span) // strides[i] + 1
-        if ceil_mode and (room - span) % strides[i]:
-            # A window that begins in the padding at the end is none.
-            count += count * strides[i] < sizes[i] + pads[i]
-        counts.append(count)
-        partial.append(max((count - 1) * strides[i] + span - room, 0))
-    return strides, dilations, pads, partial, counts
-
-
-def windows(
-    x: Tensor, kernel: list[int], strides: list[int], dilations: list[int], counts: list[int]
-) -> Tensor:
-    """[…, window of each axis, place in the window of each axis]: a view where dilation is 1."""
-    n = len(kernel)
-    for i in range(n):
-        span = dilations[i] * (kernel[i] - 1) + 1
-        x = x.unfold(2 + i, span, strides[i]).narrow(2 + i, 0, counts[i])
-        x = x[..., :: dilations[i]]
-    return x
+    del kernel_shape  # of the weight
+    window = Window(strides, dilations, pads, auto_pad)
+    extra, shape = output_padding or (), output_shape or ()
+    return windows.conv_transpose(x, weight, bias, window, group, extra, shape)
 
 
 @operator("AveragePool")
@@ -146,23 +63,14 @@ def average_pool(
     strides: list[int] | None = None,
 ) -> Tensor:
     """The mean of each window; padding counts if the node says so."""
-    n = len(kernel_shape)
-    steps, spread, sizes, partial, counts = _pool_sizes(
-        x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
+    window = Window(strides, dilations, pads, auto_pad)
+    return windows.average_pool(
+        x,
+        kernel_shape,
+        window,
+        is_ceil=bool(ceil_mode),
+        counts_pads=bool(count_include_pad),
     )
-    if set(spread) == {1} and not any(partial) and _symmetric(sizes) is not None and n <= 3:
-        pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[n - 1]
-        half = [k // 2 for k in kernel_shape]
-        if all(p <= h for p, h in zip(sizes[:n], half, strict=True)):
-            kernel, even = kernel_shape, sizes[:n]
-            return pool(x, kernel, steps, even, False, bool(count_include_pad))
-    ones = torch.ones((1, 1, *x.shape[2:]), dtype=x.dtype, device=x.device)
-    weights = with_pads(ones, sizes, value=1 if count_include_pad else 0)
-    total = with_pads(with_pads(x, sizes), [0] * n + partial)
-    weights = with_pads(weights, [0] * n + partial)
-    inner = list(range(-n, 0))
-    view = [windows(t, kernel_shape, steps, spread, counts) for t in (total, weights)]
-    return view[0].sum(inner) / view[1].sum(inner)
 
 
 @operator("MaxPool")
@@ -179,45 +87,27 @@ def max_pool(
     context: Context,
 ) -> tuple[Tensor, ...]:
     """The largest of each window, and where it was."""
-    n = len(kernel_shape)
-    steps, spread, sizes, partial, _counts = _pool_sizes(
-        x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
+    window = Window(strides, dilations, pads, auto_pad)
+    result = windows.max_pool(
+        x, kernel_shape, window, is_ceil=bool(ceil_mode), with_indices=context.wants(1)
     )
-    least = _least(x.dtype)
-    even = _symmetric(sizes)
-    fits = even is not None and all(2 * p <= k for p, k in zip(even, kernel_shape, strict=True))
-    wide = x if x.is_floating_point() else x.to(torch.float32)
-    if any(partial) or not fits:
-        ends = [p + q for p, q in zip(sizes[n:], partial, strict=True)]
-        wide, even = with_pads(wide, sizes[:n] + ends, least), [0] * n
-        offsets = sizes[:n]
-    else:
-        offsets = [0] * n
-    assert even is not None, "padded by hand if not"
-    if not context.wants(1):
-        pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[n - 1]
-        return (pool(wide, kernel_shape, steps, even, spread).to(x.dtype),)
-    pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[n - 1]
-    result, places = pool(wide, kernel_shape, steps, even, spread, False, True)
-    return result.to(x.dtype), _flat_places(places, wide, x, offsets, storage_order)
+    if result.indices is None:
+        return (result.values,)
+    return result.values, _flat_indices(result, result.indices, x, storage_order)
 
 
-def _least(dtype: torch.dtype) -> float:
-    return -torch.inf if dtype.is_floating_point else float(torch.iinfo(dtype).min)
-
-
-def _flat_places(
-    places: Tensor, wide: Tensor, x: Tensor, offsets: list[int], storage_order: int
-) -> Tensor:
-    """Places in a channel of the padded tensor as places in the whole tensor."""
-    sizes, inner = list(x.shape[2:]), places
+def _flat_indices(result: MaxPooled, indices: Tensor, x: Tensor, storage_order: int) -> Tensor:
+    """Indices in a channel of the padded tensor as indices in the whole tensor."""
+    sizes, inner = list(x.shape[2:]), indices
     coordinates = []
-    for size, offset in zip(reversed(wide.shape[2:]), reversed(offsets), strict=True):
+    for size, offset in zip(
+        reversed(result.padded_shape[2:]), reversed(result.offsets), strict=True
+    ):
         coordinates.append(inner % size - offset)
         inner = inner // size
     coordinates.reverse()
     order = range(len(sizes)) if not storage_order else reversed(range(len(sizes)))
-    flat = torch.zeros_like(places)
+    flat = torch.zeros_like(indices)
     for axis in order:
         flat = flat * sizes[axis] + coordinates[axis]
     n_pixels = 1
@@ -257,11 +147,10 @@ def lp_pool(
 ) -> Tensor:
     """The p-norm of each window."""
     n = len(kernel_shape)
-    steps, spread, sizes, partial, counts = _pool_sizes(
-        x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
-    )
-    ends = [a + b for a, b in zip(sizes[n:], partial, strict=True)]
-    view = windows(with_pads(x, sizes[:n] + ends), kernel_shape, steps, spread, counts)
+    window = Window(strides, dilations, pads, auto_pad)
+    sizes = windows.pool_sizes(x.shape[2:], kernel_shape, window, bool(ceil_mode))
+    ends = [a + b for a, b in zip(sizes.pads[n:], sizes.missing, strict=True)]
+    view = windows.unfolded(windows.padded(x, sizes.pads[:n] + ends), kernel_shape, sizes)
     return view.abs().pow(p).sum(list(range(-n, 0))).pow(1 / p)
 
 
@@ -318,7 +207,7 @@ def _unpooled_larger(x: Tensor, places: Tensor, small: list[int], shape: list[in
     zeros = torch.zeros(_n(small), dtype=x.dtype, device=x.device)
     result = zeros.scatter(0, places.reshape(-1), x.reshape(-1)).reshape(small)
     pads = [0] * len(shape) + [want - have for want, have in zip(shape, small, strict=True)]
-    return padded(result, pads, "constant", 0)
+    return windows.padded(result, pads)
 
 
 def _n(shape: list[int]) -> int:

@@ -86,12 +86,12 @@ def _batch_norm(
 def _normalised(
     x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor, epsilon: float
 ) -> Tensor:
+    """By statistics, which have no gradient, in their type."""
     if x.dim() == 1:
         return (x - mean) / torch.sqrt(var + epsilon) * scale + bias
     scale, bias = scale.to(mean.dtype), bias.to(mean.dtype)
-    if x.dtype == mean.dtype:
-        return F.batch_norm(x, mean, var, scale, bias, False, 0.0, epsilon)
-    return F.batch_norm(x.to(mean.dtype), mean, var, scale, bias, eps=epsilon).to(x.dtype)
+    wide = x.to(mean.dtype)
+    return F.batch_norm(wide, mean, var, scale, bias, False, 0.0, epsilon).to(x.dtype)
 
 
 def _of_batch(

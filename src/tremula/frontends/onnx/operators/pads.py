@@ -1,4 +1,4 @@
-"""Padding by ONNX's rules, and the sizes of windows: what several families share."""
+"""Padding by ONNX's rules, which several families share."""
 
 import numpy as np
 import torch
@@ -49,34 +49,3 @@ def _places(size: int, before: int, after: int, mode: str) -> Tensor:
     else:
         raise ValueError(f"pads of mode {mode!r}")
     return known(places)
-
-
-def same_pads(
-    sizes: list[int], kernel: list[int], strides: list[int], dilations: list[int], *, upper: bool
-) -> list[int]:
-    """Pads of auto_pad SAME: as many windows as strides; an odd one goes to the end if `upper`."""
-    begins, ends = [], []
-    for size, k, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
-        span = dilation * (k - 1) + 1
-        total = max((-(-size // stride) - 1) * stride + span - size, 0)
-        less, more = total // 2, total - total // 2
-        begins.append(less if upper else more)
-        ends.append(more if upper else less)
-    return begins + ends
-
-
-def window_pads(
-    auto_pad: str,
-    pads: list[int] | None,
-    sizes: list[int],
-    kernel: list[int],
-    strides: list[int],
-    dilations: list[int],
-) -> list[int]:
-    """The pads of a convolution or a pooling, [begins, ends]."""
-    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        upper = auto_pad == "SAME_UPPER"
-        return same_pads(sizes, kernel, strides, dilations, upper=upper)
-    if auto_pad == "VALID" or pads is None:
-        return [0] * (2 * len(kernel))
-    return pads

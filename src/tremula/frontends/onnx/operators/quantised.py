@@ -6,9 +6,9 @@ from torch import Tensor
 
 from tremula.frontends.onnx.context import Context
 from tremula.frontends.onnx.element_types import ElementType, element_type
-from tremula.frontends.onnx.operators.nn import conv
 from tremula.frontends.onnx.table import operator
 from tremula.frontends.onnx.values import cast_to
+from tremula.frontends.shared.kinds.windows import Window, conv
 
 _BITS = {"UINT4": (0, 15), "INT4": (-8, 7), "UINT2": (0, 3), "INT2": (-2, 1)}
 
@@ -145,9 +145,9 @@ def conv_integer(
     wide = _centred(x, x_zero_point, 1), _centred(weight, w_zero_point, 0)
     if weight[0].numel() * 255 * 255 >= 1 << 24:
         wide = (wide[0].to(torch.float64), wide[1].to(torch.float64))
-    sizes = {"dilations": dilations, "kernel_shape": kernel_shape, "pads": pads}
-    result = conv(*wide, auto_pad=auto_pad, group=group, strides=strides, **sizes)
-    return result.to(torch.int32)
+    del kernel_shape  # of the weight
+    window = Window(strides, dilations, pads, auto_pad)
+    return conv(*wide, None, window, group).to(torch.int32)
 
 
 def _requantised(found: Tensor, scale: Tensor, zero_point: Tensor, number: int) -> Tensor:

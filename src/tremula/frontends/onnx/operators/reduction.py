@@ -7,90 +7,25 @@ from torch import Tensor
 
 from tremula.frontends.onnx.operators.shape import axes_of
 from tremula.frontends.onnx.table import operator
+from tremula.frontends.shared.kinds import reductions
+from tremula.frontends.shared.table import summary
 
-Reduce = Callable[[Tensor, list[int], bool], Tensor]
-
-
-def _sum(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    return x.sum(axes, keepdim=keep, dtype=x.dtype)
-
-
-def _extreme(x: Tensor, axes: list[int], keep: bool, *, is_max: bool) -> Tensor:
-    if x.dtype is torch.bool:
-        return _extreme(x.to(torch.uint8), axes, keep, is_max=is_max).to(torch.bool)
-    if any(x.shape[axis] == 0 for axis in axes):
-        return _of_nothing(x, axes, keep, is_max=is_max)
-    return (torch.amax if is_max else torch.amin)(x, axes, keepdim=keep)
-
-
-def _of_nothing(x: Tensor, axes: list[int], keep: bool, *, is_max: bool) -> Tensor:
-    if x.is_floating_point():
-        value = -torch.inf if is_max else torch.inf
-    else:
-        facts = torch.iinfo(x.dtype)
-        value = facts.min if is_max else facts.max
-    shape = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
-    full = torch.full(shape, value, dtype=x.dtype, device=x.device)
-    return full if keep else full.squeeze(axes)
-
-
-def _max(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    return _extreme(x, axes, keep, is_max=True)
-
-
-def _min(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    return _extreme(x, axes, keep, is_max=False)
-
-
-def _mean(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    if x.is_floating_point():
-        return x.mean(axes, keepdim=keep)
-    return x.to(torch.float64).mean(axes, keepdim=keep).to(x.dtype)
-
-
-def _prod(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    for axis in sorted(axes, reverse=True):
-        x = x.prod(axis, keepdim=keep, dtype=x.dtype)
-    return x
-
-
-def _l1(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    return _sum(x.abs(), axes, keep)
-
-
-def _l2(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    return _sum(x * x, axes, keep).sqrt().to(x.dtype)
-
-
-def _sum_square(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    return _sum(x * x, axes, keep)
-
-
-def _log_sum(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    return _sum(x, axes, keep).log().to(x.dtype)
-
-
-def _log_sum_exp(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    wide = x if x.is_floating_point() else x.to(torch.float64)
-    return torch.logsumexp(wide, axes, keepdim=keep).to(x.dtype)
-
-
-_REDUCTIONS: dict[str, tuple[Reduce, str, int]] = {
-    # Since this version of the operator set, axes are an operand.
-    "ReduceSum": (_sum, "The sum.", 13),
-    "ReduceMax": (_max, "The largest.", 18),
-    "ReduceMin": (_min, "The smallest.", 18),
-    "ReduceMean": (_mean, "The mean.", 18),
-    "ReduceProd": (_prod, "The product.", 18),
-    "ReduceL1": (_l1, "The sum of sizes.", 18),
-    "ReduceL2": (_l2, "The root of the sum of squares.", 18),
-    "ReduceSumSquare": (_sum_square, "The sum of squares.", 18),
-    "ReduceLogSum": (_log_sum, "The logarithm of the sum.", 18),
-    "ReduceLogSumExp": (_log_sum_exp, "The logarithm of the sum of exponentials.", 18),
+# The version of the operator set since which axes are an operand.
+_REDUCTIONS: dict[str, tuple[reductions.Reduce, int]] = {
+    "ReduceSum": (reductions.reduce_sum, 13),
+    "ReduceMax": (reductions.reduce_max, 18),
+    "ReduceMin": (reductions.reduce_min, 18),
+    "ReduceMean": (reductions.reduce_mean, 18),
+    "ReduceProd": (reductions.reduce_prod, 18),
+    "ReduceL1": (reductions.reduce_l1, 18),
+    "ReduceL2": (reductions.reduce_l2, 18),
+    "ReduceSumSquare": (reductions.reduce_sum_square, 18),
+    "ReduceLogSum": (reductions.reduce_log_sum, 18),
+    "ReduceLogSumExp": (reductions.reduce_log_sum_exp, 18),
 }
 
 
-def _enter(name: str, reduce: Reduce, about: str, operand_since: int) -> None:
+def _enter(name: str, reduce: reductions.Reduce, operand_since: int) -> None:
     @operator(name, until=operand_since - 1)
     def with_attribute(x: Tensor, *, axes: list[int] | None = None, keepdims: int = 1) -> Tensor:
         return _reduced(x, axes_of(axes, x.dim()))(keepdims)
@@ -113,12 +48,13 @@ def _enter(name: str, reduce: Reduce, about: str, operand_since: int) -> None:
             return lambda _keep: reduce(x.unsqueeze(0), [0], False)
         return lambda keep: reduce(x, axes, bool(keep))
 
+    about = summary(reduce)
     with_attribute.__doc__ = f"{about} Axes are an attribute."
     with_operand.__doc__ = f"{about} Axes are an operand."
 
 
-for _name, (_reduce, _about, _since) in _REDUCTIONS.items():
-    _enter(_name, _reduce, _about, _since)
+for _name, (_reduce, _since) in _REDUCTIONS.items():
+    _enter(_name, _reduce, _since)
 
 
 @operator("ArgMax")

@@ -5,10 +5,10 @@ from functools import reduce
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from tremula.frontends.popxl.core.table import Operand, Operands, Scalar, operation
 from tremula.frontends.popxl.dtypes import dtype
+from tremula.frontends.shared.kinds import elementwise as kinds
 
 # -- arithmetic ------------------------------------------------------------------------------------
 
@@ -55,23 +55,15 @@ def pow(t: Operand, e: Operand) -> Tensor:
 @operation("ScaledAdd", same=("X", "Y"))
 def scaled_add(X: Operand, Y: Operand, a: Scalar = 1.0, b: Scalar = 1.0) -> Tensor:
     """`a X + b Y`."""
-    return _scaled(X, a) + _scaled(Y, b)
+    return kinds.scaled_add(X, Y, a, b)
 
 
 @operation("ScaledAddLhsInplace", modifies=(0,), same=("X", "Y"))
 def scaled_add_(X: Operand, Y: Operand, a: Scalar = 1.0, b: Scalar = 1.0) -> Tensor:
     """`X ← a X + b Y`."""
     if isinstance(b, float):
-        return _scale_(X, a).add_(Y, alpha=int(b) if not X.is_floating_point() else b)
-    return _scale_(X, a).add_(_scaled(Y, b))
-
-
-def _scaled(t: Tensor, factor: Tensor | float | None) -> Tensor:
-    if factor is None or (isinstance(factor, float) and factor == 1.0):
-        return t
-    if isinstance(factor, Tensor):
-        return t * factor.to(t.dtype)
-    return t * (factor if t.is_floating_point() else int(factor))
+        return _scale_(X, a).add_(Y, alpha=kinds.number_like(X, b))
+    return _scale_(X, a).add_(kinds.scaled(Y, b))
 
 
 def _scale_(t: Tensor, factor: Tensor | float | None) -> Tensor:
@@ -79,7 +71,7 @@ def _scale_(t: Tensor, factor: Tensor | float | None) -> Tensor:
         return t
     if isinstance(factor, Tensor):
         return t.mul_(factor.to(t.dtype))
-    return t.mul_(factor if t.is_floating_point() else int(factor))
+    return t.mul_(kinds.number_like(t, factor))
 
 
 @operation("Abs")
@@ -162,17 +154,13 @@ def clip(t: Operand, min: float = -math.inf, max: float = math.inf) -> Tensor:
 @operation("IncrementMod")
 def increment_mod(t: Operand, increment: float, modulus: float) -> Tensor:
     """`(t + increment) mod modulus`."""
-    return torch.remainder(t + _number(t, increment), _number(t, modulus))
+    return kinds.increment_mod(t, increment, modulus)
 
 
 @operation("IncrementModInplace", modifies=(0,))
 def increment_mod_(t: Operand, increment: float, modulus: float) -> Tensor:
     """`t ← (t + increment) mod modulus`."""
-    return t.add_(_number(t, increment)).remainder_(_number(t, modulus))
-
-
-def _number(t: Tensor, value: float) -> float | int:
-    return value if t.is_floating_point() else int(value)
+    return t.add_(kinds.number_like(t, increment)).remainder_(kinds.number_like(t, modulus))
 
 
 # -- comparisons and logic -------------------------------------------------------------------------
@@ -239,32 +227,32 @@ def relu_(t: Operand) -> Tensor:
 @operation("Gelu")
 def gelu(t: Operand) -> Tensor:
     """The approximation by tanh."""
-    return functional.gelu(t, approximate="tanh")
+    return kinds.gelu(t)
 
 
 @operation("GeluInplace", modifies=(0,))
 def gelu_(t: Operand) -> Tensor:
-    return t.copy_(functional.gelu(t, approximate="tanh"))
+    return t.copy_(kinds.gelu(t))
 
 
 @operation("GeluErf")
 def geluerf(t: Operand) -> Tensor:
-    return functional.gelu(t)
+    return kinds.gelu_erf(t)
 
 
 @operation("GeluErfInplace", modifies=(0,))
 def geluerf_(t: Operand) -> Tensor:
-    return t.copy_(functional.gelu(t))
+    return t.copy_(kinds.gelu_erf(t))
 
 
 @operation("Swish")
 def swish(t: Operand) -> Tensor:
-    return functional.silu(t)
+    return kinds.swish(t)
 
 
 @operation("SwishInplace", modifies=(0,))
 def swish_(t: Operand) -> Tensor:
-    return t.copy_(functional.silu(t))
+    return t.copy_(kinds.swish(t))
 
 
 @operation("Softmax")

@@ -1,13 +1,13 @@
 """Operations that choose elements by number: gathers, scatters, slices at computed places."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from tremula.frontends.popxl.core.table import Indices, Operand, OptionalOperand, operation
+from tremula.frontends.shared.kinds import indexing as kinds
 
 
 def _gathered(t: Tensor, indices: Tensor, axis: int, zero_OOR: bool) -> Tensor:
@@ -68,8 +68,6 @@ def groupedgather(
 
 # -- scatters --------------------------------------------------------------------------------------
 
-_REDUCES = {"sum": "sum", "max": "amax", "min": "amin", "mul": "prod"}
-
 
 @operation("Scatter", name="scatter")
 def scatter(
@@ -80,14 +78,7 @@ def scatter(
     available_memory_proportion: float | None = None,  # noqa: ARG001
 ) -> Tensor:
     """A copy in which the values stand where the indices say."""
-    return torch.scatter(t, axis, _broadcast_index(indices, values, axis), values)
-
-
-def _broadcast_index(indices: Tensor, values: Tensor, axis: int) -> Tensor:
-    index = indices.long()
-    if index.dim() == 1 and values.dim() > 1:
-        index = index.reshape([-1 if d == axis % values.dim() else 1 for d in range(values.dim())])
-    return index.expand(values.shape)
+    return torch.scatter(t, axis, kinds.index_of_each(indices.long(), values, axis), values)
 
 
 @operation("ScatterReduce")
@@ -102,38 +93,20 @@ def scatter_reduce(
     available_memory_proportion: float | None = None,  # noqa: ARG001
 ) -> Tensor:
     """Elements that are scattered to one place, combined: "sum", "max", "min", "mul" or "none"."""
-    if reduction not in {*_REDUCES, "none"}:
-        raise ValueError(f"reduction must be one of {[*_REDUCES, 'none']}, got {reduction!r}")
+    if reduction not in kinds.SCATTER_REDUCTIONS:
+        known = list(kinds.SCATTER_REDUCTIONS)
+        raise ValueError(f"reduction must be one of {known}, got {reduction!r}")
     if axis_size is None and initial_values is None:
         raise ValueError("axis_size or initial_values must say how large the result is")
-    axis = axis % data.dim()
-    index = _broadcast_index(indices, data, axis) if enable_index_broadcast else indices.long()
-    shape = list(data.shape)
-    if initial_values is not None:
-        start, has_start = initial_values.clone(), True
-    else:
-        shape[axis] = int(axis_size or 0)
-        start, has_start = torch.zeros(shape, dtype=data.dtype, device=data.device), False
-    if reduction == "none":
-        return torch.scatter(start, axis, index, data)
-    return torch.scatter_reduce(
-        start, axis, index, data, _REDUCES[reduction], include_self=has_start
-    )
+    if not enable_index_broadcast and indices.shape != data.shape:
+        raise ValueError(
+            f"without broadcasting, indices are of the shape of the data, {tuple(data.shape)}, got"
+            f" {tuple(indices.shape)}"
+        )
+    return kinds.scatter_reduce(data, indices, initial_values, axis, axis_size or 0, reduction)
 
 
 # -- slices at computed places ---------------------------------------------------------------------
-
-
-def _starts(index: Tensor, axes: Sequence[int]) -> list[Tensor]:
-    flat = index.reshape(-1).long()
-    if flat.numel() != len(axes):
-        raise ValueError(f"{len(axes)} axes need as many indices, got {flat.numel()}")
-    return [flat[i] for i in range(len(axes))]
-
-
-def _range(start: Tensor, size: int, whole: int) -> Tensor:
-    """Numbers from a place on, inside the dimension."""
-    return torch.arange(size, device=start.device) + start.clamp(0, whole - size)
 
 
 @operation("DynamicSlice")
@@ -144,24 +117,9 @@ def dynamic_slice(
     sizes: Sequence[int],
     no_overlap: bool,  # noqa: ARG001
 ) -> Tensor:
-    """A part that begins at a computed place."""
-    result = t
-    for start, axis, size in zip(_starts(index, axes), axes, sizes, strict=True):
-        result = torch.index_select(result, axis, _range(start, size, t.shape[axis]))
+    """A part that begins at a computed position."""
+    result = kinds.dynamic_slice(t, index, axes, sizes)
     return result.clone() if result is t else result
-
-
-def _updated(
-    t: Tensor, index: Tensor, update: Tensor, axes: Sequence[int], sizes: Sequence[int]
-) -> Tensor:
-    starts = _starts(index, axes)
-    if len(axes) == 1:
-        place = _range(starts[0], sizes[0], t.shape[axes[0]])
-        return torch.index_copy(t, axes[0], place, update)
-    grid: list[Any] = [torch.arange(n, device=t.device) for n in t.shape]
-    for start, axis, size in zip(starts, axes, sizes, strict=True):
-        grid[axis] = _range(start, size, t.shape[axis])
-    return torch.index_put(t, torch.meshgrid(*grid, indexing="ij"), update)
 
 
 @operation("DynamicUpdate")
@@ -174,7 +132,7 @@ def dynamic_update(
     no_overlap: bool,  # noqa: ARG001
 ) -> Tensor:
     """A copy with a new part, at a computed place."""
-    return _updated(t, index, t_update, axes, sizes)
+    return kinds.dynamic_update(t, index, t_update, axes, sizes)
 
 
 @operation("DynamicUpdateInplace", modifies=(0,))
@@ -187,7 +145,7 @@ def dynamic_update_(
     no_overlap: bool,  # noqa: ARG001
 ) -> Tensor:
     """Write a part at a computed place."""
-    return t.copy_(_updated(t, index, t_update, axes, sizes))
+    return t.copy_(kinds.dynamic_update(t, index, t_update, axes, sizes))
 
 
 # -- others ----------------------------------------------------------------------------------------

@@ -6,95 +6,85 @@ import torch
 from torch import Tensor
 
 from tremula.frontends.popxl.core.table import Operand, operation
+from tremula.frontends.shared.kinds import reductions as kinds
 
 Axes = Sequence[int] | int | None
 
 
-def _dims(t: Tensor, axis: Axes) -> tuple[int, ...]:
+def _reduced(reduce: kinds.Reduce, t: Tensor, axis: Axes, keepdims: bool) -> Tensor:
+    return reduce(t, _numbers(t, axis), keepdims)
+
+
+def _numbers(t: Tensor, axis: Axes) -> list[int]:
+    """Axes as numbers from 0 on; None for all."""
     if axis is None:
-        return tuple(range(t.dim()))
-    return (axis,) if isinstance(axis, int) else tuple(axis)
-
-
-def _kept_type(t: Tensor, found: Tensor) -> Tensor:
-    """Integers stay as wide as they were."""
-    return found.to(t.dtype)
+        return list(range(t.dim()))
+    axes = [axis] if isinstance(axis, int) else list(axis)
+    rank = max(t.dim(), 1)
+    for number in axes:
+        if not -rank <= number < rank:
+            raise IndexError(f"there is no dimension {number} in {tuple(t.shape)}")
+    return [number % rank for number in axes]
 
 
 @operation("ReduceSum", name="sum")
 def sum_(t: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    return _kept_type(t, torch.sum(t, _dims(t, axis), keepdims))
+    return _reduced(kinds.reduce_sum, t, axis, keepdims)
 
 
 @operation("ReduceMean", name="mean")
 def mean(t: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    dims = _dims(t, axis)
-    if t.is_floating_point() or t.is_complex():
-        return torch.mean(t, dims, keepdims)
-    return _kept_type(t, torch.mean(t.double(), dims, keepdims))
+    return _reduced(kinds.reduce_mean, t, axis, keepdims)
 
 
 @operation("ReduceL1", name="l1")
 def l1(t: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The sum of absolute values."""
-    return _kept_type(t, torch.sum(torch.abs(t), _dims(t, axis), keepdims))
+    return _reduced(kinds.reduce_l1, t, axis, keepdims)
 
 
 @operation("ReduceL2", name="l2")
 def l2(t: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The root of the sum of squares."""
-    return torch.sqrt(torch.sum(t * t, _dims(t, axis), keepdims))
+    return _reduced(kinds.reduce_l2, t, axis, keepdims)
 
 
 @operation("ReduceSumSquare", name="sumsquare")
 def sumsquare(t: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    return _kept_type(t, torch.sum(t * t, _dims(t, axis), keepdims))
+    return _reduced(kinds.reduce_sum_square, t, axis, keepdims)
 
 
 @operation("ReduceLogSum", name="logsum")
 def logsum(t: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The logarithm of the sum."""
-    return torch.log(torch.sum(t, _dims(t, axis), keepdims))
+    return _reduced(kinds.reduce_log_sum, t, axis, keepdims)
 
 
 @operation("ReduceLogSumExp", name="logsumexp")
 def logsumexp(t: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    return torch.logsumexp(t, _dims(t, axis), keepdims)
+    return _reduced(kinds.reduce_log_sum_exp, t, axis, keepdims)
 
 
 @operation("ReduceMax", name="max")
 def max_(t: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    return torch.amax(t, _dims(t, axis), keepdims)
+    return _reduced(kinds.reduce_max, t, axis, keepdims)
 
 
 @operation("ReduceMin", name="min")
 def min_(t: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    return torch.amin(t, _dims(t, axis), keepdims)
+    return _reduced(kinds.reduce_min, t, axis, keepdims)
 
 
 @operation("ReduceProd", name="prod")
 def prod(t: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    result = t
-    for dim in sorted((d % max(t.dim(), 1) for d in _dims(t, axis)), reverse=True):
-        result = torch.prod(result, dim, keepdim=True)
-    return _kept_type(t, _dropped(t, result, axis, keepdims))
+    return _reduced(kinds.reduce_prod, t, axis, keepdims)
 
 
 @operation("ReduceMedian", name="median")
 def median(t: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The middle element; of two, the smaller."""
-    dims = sorted(d % max(t.dim(), 1) for d in _dims(t, axis))
-    if not dims:
-        return t.clone()
-    others = [d for d in range(t.dim()) if d not in dims]
-    flat = t.permute([*others, *dims]).reshape([*(t.shape[d] for d in others), -1])
-    result = torch.median(flat, -1).values
-    shape = [1 if d in dims else n for d, n in enumerate(t.shape)]
-    return result.reshape(shape) if keepdims else result
-
-
-def _dropped(t: Tensor, found: Tensor, axis: Axes, keepdims: bool) -> Tensor:
-    return found if keepdims else found.squeeze(_dims(t, axis)) if t.dim() else found
+    axes = _numbers(t, axis)
+    return kinds.reduce_median(t, axes, keepdims)[0] if axes else t.clone()
 
 
 @operation("ArgMax")
@@ -110,7 +100,7 @@ def argmin(t: Operand, dim: int = 0, keepdim: bool = False) -> Tensor:
 
 @operation("CumSum")
 def cumsum(t: Operand, dim: int = 0) -> Tensor:
-    return _kept_type(t, torch.cumsum(t, dim))
+    return torch.cumsum(t, dim, dtype=t.dtype)
 
 
 @operation("LambSquare")

@@ -8,7 +8,9 @@ from torch import Tensor
 from tremula.frontends.onnx.context import BodyGraph, Context
 from tremula.frontends.onnx.element_types import element_type
 from tremula.frontends.onnx.errors import OnnxError, UnsupportedOnnx
+from tremula.frontends.onnx.operators.shape import axes_of
 from tremula.frontends.onnx.table import operator
+from tremula.frontends.shared.kinds import elementwise, indexing, losses, reductions
 from tremula.ir.ops import composite, markers  # noqa: F401 - register tremula::*
 
 DOMAIN = "ai.graphcore"
@@ -21,19 +23,19 @@ _ops = torch.ops.tremula
 @operator("Gelu", domain=DOMAIN, in_place=True, role="activation")
 def gelu(x: Tensor) -> Tensor:
     """The product x Φ(x), with the tanh that approximates it."""
-    return F.gelu(x, approximate="tanh")
+    return elementwise.gelu(x)
 
 
 @operator("GeluErf", domain=DOMAIN)
 def gelu_erf(x: Tensor) -> Tensor:
     """The product x Φ(x)."""
-    return F.gelu(x)
+    return elementwise.gelu_erf(x)
 
 
 @operator("Swish", domain=DOMAIN)
 def swish(x: Tensor) -> Tensor:
     """The product x σ(x)."""
-    return F.silu(x)
+    return elementwise.swish(x)
 
 
 @operator("Scale", domain=DOMAIN, in_place=True)
@@ -55,7 +57,7 @@ def scaled_add(
     """A sum of multiples; factors are attributes or operands."""
     left = scale0 if factor_a is None else factor_a
     right = scale1 if factor_b is None else factor_b
-    return a * left + b * right
+    return elementwise.scaled_add(a, b, left, right)
 
 
 @operator("Round", domain=DOMAIN)
@@ -133,9 +135,7 @@ def bitwise_not(x: Tensor) -> Tensor:
 @operator("IncrementMod", domain=DOMAIN)
 def increment_mod(x: Tensor, *, increment: float, modulus: float) -> Tensor:
     """(x + increment) mod modulus."""
-    if x.is_floating_point():
-        return torch.remainder(x + increment, modulus)
-    return torch.remainder(x + int(increment), int(modulus)).to(x.dtype)
+    return elementwise.increment_mod(x, increment, modulus)
 
 
 @operator("Bucketize", domain=DOMAIN)
@@ -198,26 +198,25 @@ def call(*operands: Tensor, callee: BodyGraph, context: Context) -> tuple[Tensor
 # -- losses ----------------------------------------------------------------------------------------
 
 
-def _reduced(values: Tensor, reduction: str, count: Tensor | int | None = None) -> Tensor:
-    if reduction == "NoReduction":
-        return values
-    if reduction == "Sum":
-        return values.sum()
-    if reduction == "Mean":
-        return values.mean() if count is None else values.sum() / count
-    raise OnnxError(f"The reduction is Sum, Mean or NoReduction, got {reduction!r}.")
+_REDUCTIONS = {"Mean": "mean", "Sum": "sum", "NoReduction": "none"}
+
+
+def _reduction(name: str) -> str:
+    if name not in _REDUCTIONS:
+        raise OnnxError(f"The reduction is Sum, Mean or NoReduction, got {name!r}.")
+    return _REDUCTIONS[name]
 
 
 @operator("L1", domain=DOMAIN, method="l1loss")
 def l1_loss(x: Tensor, *, lambda_: float, reduction: str = "Mean") -> Tensor:
     """λ Σ|x|, or its mean."""
-    return _reduced(x.abs() * lambda_, reduction)
+    return losses.reduced_loss(x.abs() * lambda_, _reduction(reduction))
 
 
 @operator("IdentityLoss", domain=DOMAIN)
 def identity_loss(x: Tensor, *, reduction: str = "Mean") -> Tensor:
     """A tensor as the loss."""
-    return _reduced(x, reduction)
+    return losses.reduced_loss(x, _reduction(reduction))
 
 
 @operator("Nll", domain=DOMAIN, method="nllloss")
@@ -230,19 +229,13 @@ def nll_loss(
     inputIsLogProbability: int = 0,
 ) -> Tensor:
     """Minus the log-probability of labels, over those that are not ignored."""
-    labels = labels.to(torch.int64)
-    logs = probabilities
-    if not inputIsLogProbability:
-        tiny = torch.finfo(probabilities.dtype).tiny
-        logs = torch.log(probabilities.clamp(min=tiny))
-    if ignoreIndex is None:
-        result = -torch.gather(logs, -1, labels.unsqueeze(-1)).squeeze(-1)
-        return _reduced(result, reduction)
-    counts = labels != ignoreIndex
-    safe = torch.where(counts, labels, torch.zeros_like(labels))
-    result = -torch.gather(logs, -1, safe.unsqueeze(-1)).squeeze(-1)
-    result = torch.where(counts, result, torch.zeros_like(result))
-    return _reduced(result, reduction, counts.sum().clamp(min=1).to(result.dtype))
+    return losses.nll_loss(
+        probabilities,
+        labels,
+        ignoreIndex,
+        _reduction(reduction),
+        are_logs=bool(inputIsLogProbability),
+    )
 
 
 def _ctc_outline(
@@ -273,12 +266,9 @@ def ctc_loss(
 ) -> tuple[Tensor, Tensor]:
     """Connectionist temporal classification of log-probabilities [T, N, C]; and its gradient."""
     del outDataType
-    if reduction not in ("Sum", "Mean", "NoReduction"):
-        raise OnnxError(f"The reduction is Sum, Mean or NoReduction, got {reduction!r}.")
-    form = {"Sum": "sum", "Mean": "mean", "NoReduction": "none"}[reduction]
     lengths = input_lengths.to(torch.int64), target_lengths.to(torch.int64)
     labels = targets.to(torch.int64)
-    loss = F.ctc_loss(logs, labels, *lengths, blank, form, bool(zeroInfinity))
+    loss = F.ctc_loss(logs, labels, *lengths, blank, _reduction(reduction), bool(zeroInfinity))
     return loss, torch.zeros_like(logs)
 
 
@@ -352,9 +342,7 @@ def dynamic_slice(
 ) -> Tensor:
     """A part whose place the program computes."""
     del noOverlap
-    for i, (axis, size) in enumerate(zip(axes, sizes, strict=True)):
-        x = _ops.dynamic_slice(x, index.reshape(-1)[i], axis, size)
-    return x
+    return indexing.dynamic_slice(x, index, axes, sizes)
 
 
 @operator("DynamicUpdate", domain=DOMAIN)
@@ -369,19 +357,14 @@ def dynamic_update(
 ) -> Tensor:
     """Another value for a part whose place the program computes."""
     del noOverlap
-    if len(axes) == 1:
-        return _ops.dynamic_update(x, value, index.reshape(-1)[0], axes[0])
-    start, rest = index.reshape(-1)[:1], index.reshape(-1)[1:]
-    part = _ops.dynamic_slice(x, start[0], axes[0], sizes[0])
-    inner = dynamic_update(part, rest, value, axes=axes[1:], sizes=sizes[1:])
-    return _ops.dynamic_update(x, inner, start[0], axes[0])
+    return indexing.dynamic_update(x, index, value, axes, sizes)
 
 
 @operator("DynamicZero", domain=DOMAIN)
 def dynamic_zero(x: Tensor, index: Tensor, *, axes: list[int], sizes: list[int]) -> Tensor:
     """Zeros for a part whose place the program computes."""
-    part = dynamic_slice(x, index, axes=axes, sizes=sizes)
-    return dynamic_update(x, index, torch.zeros_like(part), axes=axes, sizes=sizes)
+    part = indexing.dynamic_slice(x, index, axes, sizes)
+    return indexing.dynamic_update(x, index, torch.zeros_like(part), axes, sizes)
 
 
 @operator("DynamicAdd", domain=DOMAIN)
@@ -389,8 +372,8 @@ def dynamic_add(
     x: Tensor, index: Tensor, value: Tensor, *, axes: list[int], sizes: list[int]
 ) -> Tensor:
     """A value added to a part whose place the program computes."""
-    part = dynamic_slice(x, index, axes=axes, sizes=sizes)
-    return dynamic_update(x, index, part + value, axes=axes, sizes=sizes)
+    part = indexing.dynamic_slice(x, index, axes, sizes)
+    return indexing.dynamic_update(x, index, part + value, axes, sizes)
 
 
 @operator(
@@ -435,19 +418,9 @@ def reduce_median(
     x: Tensor, *, axes: list[int] | None = None, keepdims: int = 1
 ) -> tuple[Tensor, Tensor]:
     """The middle, the lower one of two, over axes together; and its place among them."""
-    rank = x.dim()
-    chosen = sorted(axis % rank for axis in (range(rank) if axes is None else axes))
-    others = [axis for axis in range(rank) if axis not in chosen]
-    flat = x.permute(*others, *chosen).reshape(*(x.shape[axis] for axis in others), -1)
-    ordered, places = torch.sort(flat, dim=-1)
-    middle = (flat.shape[-1] - 1) // 2
-    shape = [1 if axis in chosen else x.shape[axis] for axis in range(rank)]
-    shape = shape if keepdims else [x.shape[axis] for axis in others]
-    result = ordered.select(-1, middle), places.select(-1, middle).to(torch.int32)
-    return result[0].reshape(shape), result[1].reshape(shape)
-
-
-_SCATTERS = {"sum": "sum", "max": "amax", "min": "amin", "mul": "prod"}
+    over = axes_of(axes, x.dim())
+    values, indices = reductions.reduce_median(x, over, bool(keepdims))
+    return values, indices.to(torch.int32)
 
 
 @operator("ScatterReduce", domain=DOMAIN)
@@ -463,19 +436,7 @@ def scatter_reduce(
 ) -> Tensor:
     """Elements added up, or otherwise joined, at the places that indices say."""
     del enable_index_broadcast
-    axis %= source.dim()
-    index = _like_source(index.to(torch.int64), source, axis)
-    shape = [axis_size if d == axis else n for d, n in enumerate(source.shape)]
-    base = (
-        torch.zeros(shape, dtype=source.dtype, device=source.device) if initial is None else initial
-    )
-    if reduction == "none":
-        return base.scatter(axis, index, source)
-    if reduction == "sum":
-        return base.scatter_add(axis, index, source)
-    return base.scatter_reduce(
-        axis, index, source, _SCATTERS[reduction], include_self=initial is not None
-    )
+    return indexing.scatter_reduce(source, index, initial, axis, axis_size, reduction)
 
 
 @operator("GroupedScatterReduce", domain=DOMAIN)
@@ -501,15 +462,6 @@ def grouped_scatter_reduce(
         reduction=reduction,
         enable_index_broadcast=enable_index_broadcast,
     )
-
-
-def _like_source(index: Tensor, source: Tensor, axis: int) -> Tensor:
-    """An index for every element of the source."""
-    if index.dim() == 1 and source.dim() > 1:
-        index = index.reshape([-1 if d == axis else 1 for d in range(source.dim())])
-    while index.dim() < source.dim():
-        index = index.unsqueeze(-1)
-    return index.expand(source.shape)
 
 
 @operator("GroupedGather", domain=DOMAIN)

@@ -9,6 +9,7 @@ from tremula.frontends.onnx.operators.nn import conv
 from tremula.frontends.onnx.operators.norms import batch_norm_before_14
 from tremula.frontends.onnx.table import operator
 from tremula.frontends.shared import splines
+from tremula.frontends.shared.kinds import norms
 from tremula.ir.ops import ctc  # noqa: F401 - registers tremula::ctc_beam_search
 
 
@@ -16,15 +17,12 @@ from tremula.ir.ops import ctc  # noqa: F401 - registers tremula::ctc_beam_searc
 def group_norm(
     x: Tensor, scale: Tensor, bias: Tensor, *, num_groups: int, epsilon: float = 1e-5
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalised within groups of channels; and mean and inverse deviation of each group."""
-    n, c = x.shape[:2]
-    groups = x.reshape(n, num_groups, -1)
-    mean = groups.mean(-1, keepdim=True)
-    centred = groups - mean
-    inverse = torch.rsqrt((centred * centred).mean(-1, keepdim=True) + epsilon)
-    shape = (1, c, *([1] * (x.dim() - 2)))
-    result = (centred * inverse).reshape(x.shape) * scale.reshape(shape) + bias.reshape(shape)
-    return result, mean.reshape(-1), inverse.reshape(-1)
+    """Normalised within groups of channels; and mean and inverse deviation of each group.
+
+    Statistics are computed in float32.
+    """
+    result, mean, inverse = norms.group_norm(x, scale, bias, num_groups, epsilon)
+    return result, mean.to(x.dtype), inverse.to(x.dtype)
 
 
 @operator("BatchNormalization", domain=DOMAIN, role="norm", max_outputs=5)

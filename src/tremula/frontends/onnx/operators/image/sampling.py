@@ -8,8 +8,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from tremula.frontends.onnx.context import known
-from tremula.frontends.onnx.operators.nn import with_pads
 from tremula.frontends.onnx.table import operator
+from tremula.frontends.shared.kinds.windows import padded
 
 _MODES = {"linear": "bilinear", "cubic": "bicubic"}
 
@@ -250,7 +250,7 @@ def col2im(
     values = x.reshape(x.shape[0], n_channels, -1)
     target = x.new_zeros(x.shape[0], n_channels, math.prod(wide))
     result = target.index_add(2, known(flat.reshape(-1)).to(x.device), values)
-    return with_pads(result.reshape(x.shape[0], n_channels, *wide), [-p for p in pads])
+    return padded(result.reshape(x.shape[0], n_channels, *wide), [-p for p in pads])
 
 
 @operator("DeformConv", since=19)

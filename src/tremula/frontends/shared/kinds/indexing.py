@@ -1,0 +1,70 @@
+"""Kinds that choose elements by index: scatters, and slices at computed positions."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tremula.ir.ops import composite  # noqa: F401 - registers tremula::dynamic_slice
+
+SCATTER_REDUCTIONS = {"sum": "sum", "max": "amax", "min": "amin", "mul": "prod", "none": "none"}
+
+
+def scatter_reduce(
+    source: Tensor,
+    index: Tensor,
+    initial: Tensor | None,
+    axis: int,
+    axis_size: int,
+    reduction: str,
+) -> Tensor:
+    """Elements of one index combined, on top of initial values, else of nothing.
+
+    An index that has fewer dimensions than the source counts for all its elements.
+    """
+    axis %= source.dim()
+    index = index_of_each(index.to(torch.int64), source, axis)
+    base = initial
+    if base is None:
+        shape = [axis_size if d == axis else n for d, n in enumerate(source.shape)]
+        base = torch.zeros(shape, dtype=source.dtype, device=source.device)
+    if reduction == "none":
+        return base.scatter(axis, index, source)
+    if reduction == "sum":
+        return base.scatter_add(axis, index, source)
+    how = SCATTER_REDUCTIONS[reduction]
+    return base.scatter_reduce(axis, index, source, how, include_self=initial is not None)
+
+
+def index_of_each(index: Tensor, source: Tensor, axis: int) -> Tensor:
+    """An index for every element of the source."""
+    if index.dim() == 1 and source.dim() > 1:
+        index = index.reshape([-1 if d == axis % source.dim() else 1 for d in range(source.dim())])
+    while index.dim() < source.dim():
+        index = index.unsqueeze(-1)
+    return index.expand(source.shape)
+
+
+def dynamic_slice(t: Tensor, index: Tensor, axes: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    """A part that begins at computed positions; it wraps round the end of a dimension."""
+    for start, axis, size in zip(_starts(index, axes), axes, sizes, strict=True):
+        t = torch.ops.tremula.dynamic_slice(t, start, axis, size)
+    return t
+
+
+def dynamic_update(
+    t: Tensor, index: Tensor, value: Tensor, axes: Sequence[int], sizes: Sequence[int]
+) -> Tensor:
+    """A copy with another value for a part that begins at computed positions."""
+    starts = _starts(index, axes)
+    if len(axes) > 1:
+        part = torch.ops.tremula.dynamic_slice(t, starts[0], axes[0], sizes[0])
+        value = dynamic_update(part, index.reshape(-1)[1:], value, axes[1:], sizes[1:])
+    return torch.ops.tremula.dynamic_update(t, value, starts[0], axes[0])
+
+
+def _starts(index: Tensor, axes: Sequence[int]) -> list[Tensor]:
+    flat = index.reshape(-1)
+    if flat.numel() != len(axes):
+        raise ValueError(f"{len(axes)} axes need as many indices, got {flat.numel()}")
+    return [flat[i] for i in range(len(axes))]
