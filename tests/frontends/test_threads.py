@@ -16,7 +16,6 @@ from popxl import ops
 from tremula.frontends.onnx.compiled import compile_model
 from tremula.frontends.onnx.imported import import_model
 from tremula.keras import ipu
-from tremula.runtime.forecast import forecast
 
 import jax.numpy as jnp  # isort: skip
 import keras  # isort: skip - after tremula.keras, which chooses its backend
@@ -76,7 +75,7 @@ def by_onnx(n):
     data = torch.from_numpy(_numbers((2, n), 1))
     compiled = compile_model(import_model(model), {"x": data}, chip="gc2")
     (result,) = compiled(data)
-    return result.tolist(), _of(forecast(compiled.step.tiles.program().executable))
+    return result.tolist(), _of(compiled.program.report())
 
 
 def by_popart(n):
