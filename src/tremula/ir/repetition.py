@@ -14,6 +14,11 @@ class Repetition:
     n_processes: int = 1
     has_running_mean: bool = False  # gradients are averaged as they come, not summed and divided
 
+    def index_of(self, number: int) -> tuple[int, int, int]:
+        """Iteration, accumulation step and replica of a micro-batch; replicas vary fastest."""
+        rest, replica = divmod(number, self.n_replicas)
+        return (*divmod(rest, self.n_accumulation), replica)
+
     @property
     def n_micro_batches(self) -> int:
         return self.n_iterations * self.n_accumulation * self.n_replicas

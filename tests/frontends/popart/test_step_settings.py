@@ -10,6 +10,7 @@ import poptorch
 from tests.frontends.popart.options.values import other_value
 from tremula.frontends.popart.options.table import OPTIONS, set_option
 from tremula.frontends.popart.sessions import settings as popart_settings
+from tremula.frontends.popart.step_settings import repetition
 from tremula.frontends.poptorch.executor import step_settings as poptorch_settings
 from tremula.ir.locations import Location
 from tremula.ir.run.compiled_step import StepSettings
@@ -38,7 +39,7 @@ def enabled_options() -> popart.SessionOptions:
 
 def of_popart(options: popart.SessionOptions) -> StepSettings:
     device = popart.DeviceManager().createIpuModelDevice({"tilesPerIPU": 4})
-    return popart_settings.step_settings(options, device, 3, {}, 5, is_training=True)
+    return popart_settings.step_settings(options, device, repetition(options, 3), {}, 5)
 
 
 def of_poptorch(options: poptorch.Options) -> StepSettings:
@@ -138,8 +139,8 @@ def test_processes_divide_means():
     """A mean over several processes is divided by the replicas of all of them."""
     options = poptorch.Options().replicationFactor(2)
     options.Distributed.configureProcessId(1, 3)
-    repetition = of_poptorch(options).repetition
-    assert (repetition.n_processes, repetition.gradient_scale) == (3, 1 / 6)
+    result = of_poptorch(options).repetition
+    assert (result.n_processes, result.gradient_scale) == (3, 1 / 6)
 
 
 def test_io_tiles_by_name():

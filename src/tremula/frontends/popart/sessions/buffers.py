@@ -1,4 +1,4 @@
-"""Arrays of a script, cut into micro-batches, and anchors collected from them."""
+"""Arrays of a script, split into micro-batches, and the values of anchors of a step."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,24 +14,7 @@ from tremula.frontends.popart.enums import AnchorReturnTypeId
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.step_io import PyStepIO, PyStepIOCallback
 from tremula.frontends.popart.tensor_info import TensorInfo
-
-
-@dataclass(frozen=True)
-class Extent:
-    """How many micro-batches a step has: batches, then accumulation, then replicas, innermost."""
-
-    n_batches: int
-    n_accumulation: int
-    n_replicas: int
-
-    @property
-    def n_micro_batches(self) -> int:
-        return self.n_batches * self.n_accumulation * self.n_replicas
-
-    def place(self, number: int) -> tuple[int, int, int]:
-        """Batch, accumulation and replica of a micro-batch."""
-        rest, replica = divmod(number, self.n_replicas)
-        return (*divmod(rest, self.n_accumulation), replica)
+from tremula.ir.repetition import Repetition
 
 
 @dataclass(frozen=True)
@@ -48,44 +31,46 @@ class StepInput:
 
 
 def micro_batches(
-    stepio: PyStepIO | PyStepIOCallback, inputs: Sequence[StepInput], extent: Extent
+    stepio: PyStepIO | PyStepIOCallback, inputs: Sequence[StepInput], repetition: Repetition
 ) -> list[list[Tensor]]:
     """The inputs of each micro-batch, in the order in which they run."""
     if isinstance(stepio, PyStepIOCallback):
-        return _from_callbacks(stepio, inputs, extent)
-    columns = [_column(stepio, wanted, extent) for wanted in inputs]
-    return [list(row) for row in zip(*columns, strict=True)] or [[]] * extent.n_micro_batches
+        return _from_callbacks(stepio, inputs, repetition)
+    columns = [_column(stepio, wanted, repetition) for wanted in inputs]
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    return rows or [[]] * repetition.n_micro_batches
 
 
-def _column(stepio: PyStepIO, wanted: StepInput, extent: Extent) -> list[Tensor]:
+def _column(stepio: PyStepIO, wanted: StepInput, repetition: Repetition) -> list[Tensor]:
     if wanted.id not in stepio.inputs:
         raise popart_exception(
             f"No data for the input {wanted.id!r} in the stepio:"
             f" {suggest(wanted.id, stepio.inputs)}"
         )
     array = stepio.inputs[wanted.id]
-    n_copies = 1 if wanted.is_broadcast else extent.n_replicas
-    n_parts = extent.n_batches * extent.n_accumulation * n_copies
+    n_copies = 1 if wanted.is_broadcast else repetition.n_replicas
+    n_parts = repetition.n_iterations * repetition.n_accumulation * n_copies
     expected = wanted.info.nelms() * n_parts
     if array.size != expected:
         raise popart_exception(
             f"Unexpected number of elements in the input {wanted.id!r}: expected {expected}"
-            f" ({extent.n_batches} batches × {extent.n_accumulation} accumulation × {n_copies}"
-            f" replicas × {wanted.info.shape()}), got {array.size} of shape {list(array.shape)}"
+            f" ({repetition.n_iterations} batches × {repetition.n_accumulation} accumulation ×"
+            f" {n_copies} replicas × {wanted.info.shape()}), got {array.size} of shape"
+            f" {list(array.shape)}"
         )
     parts = _tensor(array, wanted).reshape(n_parts, *wanted.info.shape())
     result = list(parts.unbind(0))
-    return [part for part in result for _ in range(extent.n_replicas // n_copies)]
+    return [part for part in result for _ in range(repetition.n_replicas // n_copies)]
 
 
 def _from_callbacks(
-    stepio: PyStepIOCallback, inputs: Sequence[StepInput], extent: Extent
+    stepio: PyStepIOCallback, inputs: Sequence[StepInput], repetition: Repetition
 ) -> list[list[Tensor]]:
     rows = []
-    for number in range(extent.n_micro_batches):
+    for number in range(repetition.n_micro_batches):
         row = []
         for index, wanted in enumerate(inputs):
-            if wanted.is_broadcast and number % extent.n_replicas:
+            if wanted.is_broadcast and number % repetition.n_replicas:
                 row.append(rows[-1][index])
                 continue
             array = np.asarray(stepio.input(wanted.id, False))
@@ -110,7 +95,7 @@ def _tensor(array: np.ndarray, wanted: StepInput) -> Tensor:
 
 
 def array_of(value: Tensor) -> np.ndarray:
-    """A tensor as NumPy has it."""
+    """A tensor as a NumPy array."""
     value = value.detach().cpu()
     return (value.float() if value.dtype is torch.bfloat16 else value).numpy()
 
@@ -118,29 +103,29 @@ def array_of(value: Tensor) -> np.ndarray:
 # -- anchors ---------------------------------------------------------------------------------------
 
 
-def anchor_shape(kind: AnchorReturnType, shape: Sequence[int], extent: Extent) -> list[int]:
-    """The shape of the array for an anchor: sizes of 1 before the tensor's own are left out."""
-    return [n for n in _leading(kind, extent) if n != 1] + list(shape)
+def anchor_shape(kind: AnchorReturnType, shape: Sequence[int], repetition: Repetition) -> list[int]:
+    """The shape of the array for an anchor, without leading dimensions of size 1."""
+    return [n for n in _leading(kind, repetition) if n != 1] + list(shape)
 
 
-def _leading(kind: AnchorReturnType, extent: Extent) -> list[int]:
+def _leading(kind: AnchorReturnType, repetition: Repetition) -> list[int]:
     if kind.id() in (AnchorReturnTypeId.Final, AnchorReturnTypeId.Sum):
-        return [extent.n_replicas]
+        return [repetition.n_replicas]
     period = kind.rp() if kind.id() is AnchorReturnTypeId.EveryN else 1
-    return [extent.n_batches // period, extent.n_accumulation, extent.n_replicas]
+    return [repetition.n_iterations // period, repetition.n_accumulation, repetition.n_replicas]
 
 
-class Anchor:
+class AnchorValues:
     """The values of one anchored tensor while a step runs."""
 
-    def __init__(self, id: str, kind: AnchorReturnType, info: TensorInfo, extent: Extent):
-        self.id, self.kind, self.extent, self.info = id, kind, extent, info
-        shape = (*_leading(kind, extent), *info.shape())
+    def __init__(self, id: str, kind: AnchorReturnType, info: TensorInfo, repetition: Repetition):
+        self.id, self.kind, self.repetition, self.info = id, kind, repetition, info
+        shape = (*_leading(kind, repetition), *info.shape())
         self.values = np.zeros(shape, info.numpy_type())
 
     def put(self, number: int, value: np.ndarray) -> None:
-        """Take the value of a micro-batch, if it is wanted."""
-        batch, step, replica = self.extent.place(number)
+        """Store the value of a micro-batch, if the return type includes it."""
+        batch, step, replica = self.repetition.index_of(number)
         kind = self.kind.id()
         value = np.asarray(value).reshape(self.info.shape())
         if kind is AnchorReturnTypeId.Sum:
@@ -153,11 +138,11 @@ class Anchor:
             self.values[(batch + 1) // self.kind.rp() - 1, step, replica] = value
 
     def give(self, stepio: PyStepIO | PyStepIOCallback) -> None:
-        """Hand the values to the script."""
+        """Write the values into the arrays of the script."""
         if isinstance(stepio, PyStepIO):
             self._fill(stepio.outputs)
             return
-        n_leading = len(_leading(self.kind, self.extent))
+        n_leading = len(_leading(self.kind, self.repetition))
         for value in self.values.reshape(-1, *self.values.shape[n_leading:]):
             target = stepio.output(self.id)
             target.reshape(-1)[...] = value.reshape(-1)
@@ -170,7 +155,7 @@ class Anchor:
                 f"No array for the anchor {self.id!r} in the stepio: {suggest(self.id, outputs)}"
             )
         if target.size != self.values.size or not target.flags.c_contiguous:
-            wanted = anchor_shape(self.kind, self.info.shape(), self.extent)
+            wanted = anchor_shape(self.kind, self.info.shape(), self.repetition)
             raise popart_exception(
                 f"The array for the anchor {self.id!r} must be contiguous and of shape {wanted}"
                 f" ({prod(wanted)} elements), got {list(target.shape)} ({target.size})"

@@ -10,11 +10,12 @@ from tremula.frontends.popart import names
 from tremula.frontends.popart.data_flow import DataFlow
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.sessions.anchors import AnchorKinds, weight_of
-from tremula.frontends.popart.sessions.buffers import Anchor, Extent, array_of
+from tremula.frontends.popart.sessions.buffers import AnchorValues, array_of
 from tremula.frontends.popart.sessions.program import SessionProgram
 from tremula.frontends.popart.sessions.step import StepPlan
 from tremula.frontends.popart.step_io import PyStepIO, PyStepIOCallback
 from tremula.frontends.popart.tensor_info import TensorInfo
+from tremula.ir.repetition import Repetition
 
 
 class Collector:
@@ -24,11 +25,13 @@ class Collector:
         self,
         flow: DataFlow,
         kinds: AnchorKinds,
-        extent: Extent,
+        repetition: Repetition,
         info: Callable[[str], TensorInfo],
     ):
-        self.kinds, self.extent = kinds, extent
-        self.anchors = {id: Anchor(id, flow.art(id), info(id), extent) for id in flow.anchors()}
+        self.kinds, self.repetition = kinds, repetition
+        self.anchors = {
+            id: AnchorValues(id, flow.art(id), info(id), repetition) for id in flow.anchors()
+        }
 
     def take(self, plan: StepPlan) -> Callable[[int, list[Tensor]], None]:
         """What a session calls with the results of each micro-batch."""
@@ -41,7 +44,7 @@ class Collector:
         def give(number: int, outputs: list[Tensor]) -> None:
             for place, id in (*forward, *gradients):
                 self.anchors[id].put(number, array_of(outputs[place]))
-            batch, step, replica = self.extent.place(number)
+            batch, step, replica = self.repetition.index_of(number)
             if batch and not step:  # before this batch is after the one before it
                 for place, id in weights:
                     self._put_all(id, batch - 1, replica, array_of(outputs[place]))
@@ -50,7 +53,7 @@ class Collector:
 
     def finish(self, program: SessionProgram) -> None:
         """What the device holds when the step is over."""
-        last, n_replicas = self.extent.n_batches - 1, self.extent.n_replicas
+        last, n_replicas = self.repetition.n_iterations - 1, self.repetition.n_replicas
         if self.kinds.weights:
             self._finish_weights(program)
         for id in self.kinds.held:
@@ -61,7 +64,7 @@ class Collector:
 
     def _finish_weights(self, program: SessionProgram) -> None:
         values = program.weights_on_device()
-        n_replicas, n_batches = self.extent.n_replicas, self.extent.n_batches
+        n_replicas, n_batches = self.repetition.n_replicas, self.repetition.n_iterations
         first = n_batches - 1 if program.rule is not None else 0
         for id in self.kinds.weights:
             grouping = program.model.groupings.get(weight_of(id))
@@ -73,7 +76,7 @@ class Collector:
 
     def _put_all(self, id: str, batch: int, replica: int, value: np.ndarray) -> None:
         """One value for all micro-batches of a batch on a replica."""
-        n_steps, n_replicas = self.extent.n_accumulation, self.extent.n_replicas
+        n_steps, n_replicas = self.repetition.n_accumulation, self.repetition.n_replicas
         for step in range(n_steps):
             number = (batch * n_steps + step) * n_replicas + replica
             self.anchors[id].put(number, value)

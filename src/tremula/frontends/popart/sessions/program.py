@@ -21,7 +21,7 @@ from tremula.frontends.popart.optimisers.rule import (
 from tremula.frontends.popart.options.options import SessionOptions
 from tremula.frontends.popart.sessions.buffers import StepInput, array_of
 from tremula.frontends.popart.sessions.step import StepModule, StepPlan
-from tremula.frontends.popart.sessions.weights import HostWeights, SessionModel
+from tremula.frontends.popart.sessions.weights import SessionModel, SessionWeights
 from tremula.frontends.shared.program import LeasedDevice, Program, compile_program
 from tremula.ir.capture.capture import held_tensors
 from tremula.ir.optim.settings import AutomaticLossScaling
@@ -55,7 +55,7 @@ class SessionProgram:
         for id, whole in model.whole.items():
             held = self.module.onnx.initialiser(id)
             held.data = torch.from_numpy(np.array(whole)).to(held.dtype)
-        self.weights = HostWeights(
+        self.weights = SessionWeights(
             {id: getattr(self.module.onnx, place) for id, place in places.items()}
         )
         parameters = self.module.onnx._parameters

@@ -34,7 +34,6 @@ from tremula.frontends.popart.options.patterns import Patterns
 from tremula.frontends.popart.patterns.rewrite import rewritten
 from tremula.frontends.popart.sessions.anchors import sort_anchors, weight_of
 from tremula.frontends.popart.sessions.buffers import (
-    Extent,
     StepInput,
     anchor_shape,
     micro_batches,
@@ -52,6 +51,7 @@ from tremula.frontends.popart.sessions.settings import step_settings
 from tremula.frontends.popart.sessions.step import StepPlan
 from tremula.frontends.popart.sessions.weights import SessionModel, written_model
 from tremula.frontends.popart.step_io import PyStepIO, PyStepIOCallback, PyWeightsIO
+from tremula.frontends.popart.step_settings import repetition
 from tremula.frontends.popart.tensor_info import InputShapeInfo, TensorInfo, type_name
 from tremula.ir.run.generators import new_seed, restore, state_of
 
@@ -88,9 +88,9 @@ class _Session:
         self._flow, self._device, self.name = dataFlow, deviceInfo, name
         self._patterns = patterns if patterns is not None else Patterns()
         self._loss, self._optimizer = loss, copy.deepcopy(optimizer)
-        n_accumulation = self._options.n_accumulation if self._is_training else 1
-        n_replicas = self._options.n_replicas
-        self._extent = Extent(dataFlow.batchesPerStep(), n_accumulation, n_replicas)
+        self._repetition = repetition(
+            self._options, dataFlow.batchesPerStep(), is_training=self._is_training
+        )
         self._seed = new_seed()
         self._compiled: SessionProgram | None = None
         with popart_errors():
@@ -159,10 +159,10 @@ class _Session:
     def _refuse_collectives(self) -> None:
         """Replicas run one after another on the host: inside a step they cannot meet."""
         nodes = [n for n in self._model.proto.graph.node if n.op_type in _COLLECTIVES]
-        if nodes and self._extent.n_replicas > 1:
+        if nodes and self._repetition.n_replicas > 1:
             raise popart_exception(
                 f"{nodes[0].op_type} {nodes[0].output[0]!r} joins values of replicas inside a step,"
-                f" which sessions do for gradients only; there are {self._extent.n_replicas}"
+                f" which sessions do for gradients only; there are {self._repetition.n_replicas}"
                 " replicas"
             )
 
@@ -242,10 +242,9 @@ class _Session:
         settings = step_settings(
             self._options,
             self._device,
-            self._flow.batchesPerStep(),
+            self._repetition,
             program.groupings,
             self._seed,
-            is_training=self._is_training,
         )
         with popart_errors():
             program.compile(settings, self._device, stored)
@@ -301,18 +300,18 @@ class _Session:
     @property
     def replicationFactor(self) -> int:
         """How many replicas there are."""
-        return self._extent.n_replicas
+        return self._repetition.n_replicas
 
     @property
     def accumulationFactor(self) -> int:
         """How many micro-batches of a replica make an update."""
-        return self._extent.n_accumulation
+        return self._repetition.n_accumulation
 
     def initAnchorArrays(self) -> dict[str, np.ndarray]:
         """Empty arrays for all anchors, in their shapes."""
         return {
             id: np.zeros(
-                anchor_shape(self._flow.art(id), self.getInfo(id).shape(), self._extent),
+                anchor_shape(self._flow.art(id), self.getInfo(id).shape(), self._repetition),
                 self.getInfo(id).numpy_type(),
             )
             for id in self._flow.anchors()
@@ -326,7 +325,7 @@ class _Session:
         if self._device.type is DeviceType.OfflineIpu:
             raise popart_exception("An offline device runs nothing: it only compiles")
         compiled = self._compiled
-        collector = Collector(self._flow, self._anchored, self._extent, self.getInfo)
+        collector = Collector(self._flow, self._anchored, self._repetition, self.getInfo)
         rows = self._rows(stepio)
         with popart_errors():
             compiled.program.run(rows, collector.take(self._plan))
@@ -336,7 +335,7 @@ class _Session:
     def _rows(self, stepio: PyStepIO | PyStepIOCallback) -> list[list[Tensor]]:
         mode = SyntheticDataMode(self._options.syntheticDataMode)
         if mode is SyntheticDataMode.Off:
-            return micro_batches(stepio, self._inputs, self._extent)
+            return micro_batches(stepio, self._inputs, self._repetition)
         generator = np.random.default_rng(self._seed)
         make: dict[SyntheticDataMode, Callable] = {
             SyntheticDataMode.Zeros: np.zeros,
@@ -348,7 +347,7 @@ class _Session:
                 torch.from_numpy(np.asarray(make[mode](i.info.shape()))).to(i.dtype)
                 for i in self._inputs
             ]
-            for _ in range(self._extent.n_micro_batches)
+            for _ in range(self._repetition.n_micro_batches)
         ]
 
     # -- weights -----------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from tremula.frontends.popart.enums import DeviceType
 from tremula.frontends.popart.logging import getLogger
 from tremula.frontends.popart.options.options import SessionOptions
 from tremula.frontends.popart.sessions.placement import places_of_blocks
-from tremula.frontends.popart.step_settings import repetition, tile_settings
+from tremula.frontends.popart.step_settings import tile_settings
+from tremula.ir.repetition import Repetition
 from tremula.ir.run.compiled_step import StepSettings
 from tremula.ir.run.replica_groups import Grouping
 from tremula.ir.settings import HostSettings, host_settings
@@ -21,16 +22,14 @@ _CACHE_VARIABLES = ("POPART_CACHE_DIR", "POPXL_CACHE_DIR")
 def step_settings(
     options: SessionOptions,
     device: DeviceInfo,
-    n_batches: int,
+    repetition: Repetition,
     groupings: Mapping[str, Grouping],
     seed: int,
-    *,
-    is_training: bool,
 ) -> StepSettings:
     """Everything that changes how a step is compiled and run."""
     host = _host(device)
     return StepSettings(
-        repetition=repetition(options, n_batches, is_training=is_training),
+        repetition=repetition,
         host=host,
         tiles=tile_settings(
             options,

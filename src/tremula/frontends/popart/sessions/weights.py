@@ -70,7 +70,7 @@ def _groupings(notes: Mapping[str, str], n_replicas: int) -> dict[str, Grouping]
     return result
 
 
-class HostWeights:
+class SessionWeights:
     """Values by id, on the host: what `weightsFromHost` sends and `weightsToHost` fetches."""
 
     def __init__(self, tensors: Mapping[str, Tensor]):
@@ -122,7 +122,7 @@ class HostWeights:
 
 
 def written_model(
-    original: onnx.ModelProto, weights: HostWeights, states: Mapping[str, np.ndarray]
+    original: onnx.ModelProto, weights: SessionWeights, states: Mapping[str, np.ndarray]
 ) -> onnx.ModelProto:
     """A model with new values of its weights, and states of the optimiser beside them."""
     model = onnx.ModelProto()

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, cast
 import torch
 
 from tremula.base.tracing import span
-from tremula.frontends.poptorch.data.async_ring import Ring, make_ring, send
+from tremula.frontends.poptorch.data.async_ring import BatchRing, make_ring, send
 from tremula.frontends.poptorch.data.async_worker import CHANNEL, LoadingTask, RandomState, load
 from tremula.frontends.poptorch.enums import SharingStrategy
 from tremula.frontends.poptorch.exceptions import Error, createPoptorchError
@@ -219,7 +219,7 @@ class LoadingProcess:
             self._process.join()
         self._connection.close()
 
-    def _agree_on_memory(self, strategy: SharingStrategy) -> tuple[Structure, Ring]:
+    def _agree_on_memory(self, strategy: SharingStrategy) -> tuple[Structure, BatchRing]:
         _, layout, structure = self._receive_at_start("layout")
         ring, path = make_ring(layout, strategy is SharingStrategy.FileSystem)
         try:

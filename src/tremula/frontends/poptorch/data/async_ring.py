@@ -15,7 +15,15 @@ import torch
 
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 
-__all__ = ["Ring", "RingLayout", "TensorLayout", "make_ring", "open_ring", "ring_layout", "send"]
+__all__ = [
+    "BatchRing",
+    "RingLayout",
+    "TensorLayout",
+    "make_ring",
+    "open_ring",
+    "ring_layout",
+    "send",
+]
 
 # A cache line: no two slots share one, and every dtype is aligned.
 ALIGNMENT = 64
@@ -49,7 +57,7 @@ class RingLayout:
         return self.flags_n_bytes + self.n_slots * self.slot_n_bytes
 
 
-class Ring:
+class BatchRing:
     """Both processes' view of the memory: `slots[i]` holds the tensors of one batch.
 
     `indices_mem[i]` is True while slot i holds a batch that was not handed out. The flags only
@@ -90,7 +98,7 @@ def ring_layout(first: Sequence[torch.Tensor], n_slots: int, n_rows: int | None)
     return RingLayout(n_slots, max(end, ALIGNMENT), tuple(tensors))
 
 
-def make_ring(layout: RingLayout, in_file_system: bool) -> tuple[Ring, Path]:
+def make_ring(layout: RingLayout, in_file_system: bool) -> tuple[BatchRing, Path]:
     """Make the memory and a file through which another process may map it; the caller removes it.
 
     Shared memory is a file in the kernel's folder for it, where there is one: no
@@ -102,7 +110,7 @@ def make_ring(layout: RingLayout, in_file_system: bool) -> tuple[Ring, Path]:
     path = Path(name)
     try:
         _reserve(descriptor, layout, folder)
-        return Ring(layout, mmap.mmap(descriptor, layout.n_bytes)), path
+        return BatchRing(layout, mmap.mmap(descriptor, layout.n_bytes)), path
     except BaseException:
         path.unlink()
         raise
@@ -110,10 +118,10 @@ def make_ring(layout: RingLayout, in_file_system: bool) -> tuple[Ring, Path]:
         os.close(descriptor)
 
 
-def open_ring(layout: RingLayout, path: Path) -> Ring:
+def open_ring(layout: RingLayout, path: Path) -> BatchRing:
     """Map the memory that the parent made."""
     with path.open("r+b") as file:
-        return Ring(layout, mmap.mmap(file.fileno(), layout.n_bytes))
+        return BatchRing(layout, mmap.mmap(file.fileno(), layout.n_bytes))
 
 
 def send(connection: Connection, message: tuple[Any, ...]) -> None:

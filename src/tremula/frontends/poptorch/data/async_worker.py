@@ -35,7 +35,7 @@ import torch
 from torch._utils import ExceptionWrapper
 
 from tremula.base.tracing import span
-from tremula.frontends.poptorch.data.async_ring import Ring, open_ring, ring_layout, send
+from tremula.frontends.poptorch.data.async_ring import BatchRing, open_ring, ring_layout, send
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.frontends.poptorch.inputs.structures import (
     Structure,
@@ -134,7 +134,7 @@ class Loader:
     def __init__(self, connection: Connection, task: LoadingTask):
         self.connection = connection
         self.task = task
-        self.ring: Ring | None = None
+        self.ring: BatchRing | None = None
         self.structure: Structure | None = None
         self.converted: set[tuple[int, torch.dtype]] = set()  # what was said to be converted
         self.free_slots: deque[int] = deque()

@@ -84,7 +84,9 @@ def _check_all_in_blocks(step: CapturedStep) -> None:
         is_in_blocks = is_in_blocks or origin.block is not None
 
 
-def _check_order(step: CapturedStep, strategy: ExecutionStrategy, placement: "Placement") -> None:
+def _check_order(
+    step: CapturedStep, strategy: ExecutionStrategy, placement: "BlockPlacement"
+) -> None:
     """Stages and phases that a script names run in their order: none reads from a later one."""
     if strategy.auto is not None or isinstance(strategy, ShardedExecution):
         return
@@ -154,7 +156,7 @@ def _is_statistic(node: fx.Node) -> bool:
 
 
 @dataclass(frozen=True)
-class Placement:
+class BlockPlacement:
     """One row per block, in the order given."""
 
     stages: tuple[int, ...]  # as the strategy numbers them
@@ -168,14 +170,14 @@ class Placement:
         return 1 + max(self.pipeline_stages, default=0)
 
 
-def resolve_blocks(strategy: ExecutionStrategy, blocks: Sequence[BlockIds]) -> Placement:
+def resolve_blocks(strategy: ExecutionStrategy, blocks: Sequence[BlockIds]) -> BlockPlacement:
     """The stage, chip and phase of each block, in the order in which operations met them."""
     numbers: dict[str, int] = {}
     rows = [_row_of(strategy, block, numbers) for block in blocks]
     stages, ipus, phases = (
         (tuple(column) for column in zip(*rows, strict=True)) if rows else ((),) * 3
     )
-    return Placement(stages, ipus, phases, _runs(ipus))
+    return BlockPlacement(stages, ipus, phases, _runs(ipus))
 
 
 def _row_of(
@@ -210,7 +212,7 @@ def _runs(ipus: Sequence[int]) -> tuple[int, ...]:
     return tuple(runs)
 
 
-def _with_unnamed_block(step: CapturedStep, placement: Placement) -> Placement:
+def _with_unnamed_block(step: CapturedStep, placement: BlockPlacement) -> BlockPlacement:
     """What comes before the first block is a stage on chip 0, if that block is on another chip."""
     if not placement.ipus or placement.ipus[0] == 0:
         return placement
@@ -224,7 +226,9 @@ def _with_unnamed_block(step: CapturedStep, placement: Placement) -> Placement:
         if origin is not None and origin.in_phase(FORWARD) in unnamed:
             node.meta[ORIGIN] = replace(origin, block=number)
     stages = (*(stage + 1 for stage in placement.pipeline_stages), 0)
-    return Placement((*placement.stages, 0), (*placement.ipus, 0), (*placement.phases, 0), stages)
+    return BlockPlacement(
+        (*placement.stages, 0), (*placement.ipus, 0), (*placement.phases, 0), stages
+    )
 
 
 def _begin_of_last_stage(step: CapturedStep, stages: Sequence[int]) -> str:

@@ -140,7 +140,7 @@ class Float8Formats:
         return cast(gradient, self.gradient, self.gradient_scale, saturates=self.saturates)
 
 
-class _Product(torch.autograd.Function):
+class _Float8Product(torch.autograd.Function):
     """x · weightᵀ; all three products, forwards and backwards, are of 8-bit floats."""
 
     @staticmethod
@@ -165,7 +165,7 @@ def linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, formats: Float8Formats | None = None
 ) -> Tensor:
     """torch.nn.functional.linear with operands, and gradients, cast to 8 bits."""
-    result = _Product.apply(x, weight, formats or Float8Formats())
+    result = _Float8Product.apply(x, weight, formats or Float8Formats())
     assert isinstance(result, Tensor), "one result"
     return result if bias is None else result + bias
 
@@ -214,12 +214,12 @@ class Conv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         sizes = (self.stride, self.padding, self.dilation, self.groups)
-        result = _Convolution.apply(input, self.weight, self.formats, sizes)
+        result = _Float8Convolution.apply(input, self.weight, self.formats, sizes)
         assert isinstance(result, Tensor), "one result"
         return result if self.bias is None else result + self.bias.reshape(1, -1, 1, 1)
 
 
-class _Convolution(torch.autograd.Function):
+class _Float8Convolution(torch.autograd.Function):
     """A convolution of 8-bit floats; its gradients are those of the numbers they stand for."""
 
     @staticmethod
