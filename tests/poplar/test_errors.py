@@ -357,7 +357,7 @@ PROGRAMS = [
 
 HOST = [
     ("StreamConnectionError", lambda m: m.graph.add_host_to_device_fifo("in", FLOAT, 1),
-     "handle 'in' is taken.", "a name of its own"),
+     "handle 'in' is taken.", "its own name"),
     ("StreamConnectionError", lambda m: m.graph.add_device_to_host_fifo("none", FLOAT, 0),
      "'none' moves nothing", "1 or more"),
     ("StreamConnectionError", lambda m: m.graph.create_host_write("w", m.constant),
