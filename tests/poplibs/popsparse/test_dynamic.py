@@ -9,7 +9,7 @@ from tremula.poplibs.popsparse.dynamic.meta_info import overflow_words
 from tremula.poplibs.popsparse.dynamic.plan import DynamicProblem, plan_dynamic, uniform
 from tremula.poplibs.popsparse.dynamic.spread import Limits, spread
 from tremula.poplibs.popsparse.dynamic.worker_split import split_between_workers, split_by_weight
-from tremula.poplibs.popsparse.dynamic_costs import (
+from tremula.poplibs.popsparse.dynamic.costs import (
     Search,
     block_cycles,
     element_slots,

@@ -13,7 +13,7 @@ from tremula.poplibs.popsparse.static.plan import (
     plan_static,
     tiles_of_bands,
 )
-from tremula.poplibs.popsparse.static_costs import block_cycles, gather_cycles, vertex_cycles
+from tremula.poplibs.popsparse.static.costs import block_cycles, gather_cycles, vertex_cycles
 
 BOW = tr.IPUModel("bow").create_target().chip
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tremula.base.types import INT, Type, float32, int32, uint32, uint64
+from tremula.base.types import Type, float32, int32, uint32, uint64
 from tremula.codelets import Input, MultiVertex, Output, Vector
 from tremula.codelets.flops import flops_per_element, no_flops
 from tremula.codelets.python.random import (
@@ -68,8 +68,8 @@ class Draw:
     element: str  # statements that set out[i]
     slots: int  # of a worker, per 64-bit word
     flops: Callable  # of a vertex
-    kept: tuple[str, ...] = ()  # numbers read once, before the loop
-    reads_x: bool = False  # x[i] is given for every element
+    read_once: tuple[str, ...] = ()  # numbers read before the loop
+    reads_x: bool = False  # it has an input x, read as x[i]
     start: int = NUMBER_START_SLOTS
     launch: int = LAUNCH_CYCLES
     standing: str = "published"
@@ -114,15 +114,15 @@ def fill_codelet(draw: Draw, T: Type) -> type:
     fields = ["x: Vector[Input[Vector[T]]]"] if draw.reads_x else []
     fields.append("out: Vector[Output[Vector[T]]]")
     fields += [f"{name}: type_{name}" for name, _ in draw.state]
-    numbers = ", ".join(f"self.{name}" for name in draw.kept)
+    numbers = ", ".join(f"self.{name}" for name in draw.read_once)
     text = _TEMPLATE.format(
         name=draw.name, type=T, standing=draw.standing, fields=indented(fields, 4),
-        kept=f"        {', '.join(draw.kept)} = {numbers}\n" if draw.kept else "",
+        kept=f"        {', '.join(draw.read_once)} = {numbers}\n" if draw.read_once else "",
         region="x, out = self.x[r], self.out[r]" if draw.reads_x else "out = self.out[r]",
         element=indented(draw.element.strip().splitlines(), 16),
     )  # fmt: skip
-    given = {**_IN_ELEMENTS, **names, "T": T, "cost": draw.cost, "flops": draw.flops}
-    return class_from_text(text, draw.name, given)
+    bindings = {**_IN_ELEMENTS, **names, "T": T, "cost": draw.cost, "flops": draw.flops}
+    return class_from_text(text, draw.name, bindings)
 
 
 def indented(lines: list[str], n: int) -> str:
@@ -132,7 +132,7 @@ def indented(lines: list[str], n: int) -> str:
 UNIFORM = Draw(
     name="Uniform",
     state=(("low", float32), ("width", float32)),
-    kept=("low", "width"),
+    read_once=("low", "width"),
     element="out[i] = min(low + random_uniform() * width, low + width)",
     slots=NUMBER_SLOTS,
     flops=flops_per_element("out", 3),
@@ -140,7 +140,7 @@ UNIFORM = Draw(
 UNIFORM_INT = Draw(
     name="Uniform",
     state=(("low", int32), ("n_values", uint64)),
-    kept=("low", "n_values"),
+    read_once=("low", "n_values"),
     element="out[i] = low + int(((random_uint64() >> 32) * n_values) >> 32)",
     slots=INTEGER_SLOTS,
     flops=no_flops,
@@ -160,7 +160,7 @@ out[i] = max(min(value, self.high), self.low)
 NORMAL = Draw(  # sums of twelve uniform numbers, as the hardware makes them
     name="Normal",
     state=(("mean", float32), ("std_dev", float32)),
-    kept=("mean", "std_dev"),
+    read_once=("mean", "std_dev"),
     element="out[i] = mean + random_normal() * std_dev",
     slots=NUMBER_SLOTS,
     flops=flops_per_element("out", 2),
@@ -168,7 +168,7 @@ NORMAL = Draw(  # sums of twelve uniform numbers, as the hardware makes them
 BERNOULLI = Draw(
     name="Bernoulli",
     state=(("probability", float32), ("one", float32)),
-    kept=("probability", "one"),
+    read_once=("probability", "one"),
     element="out[i] = one if random_uniform() < probability else float32(0)",
     slots=BERNOULLI_SLOTS,
     start=BERNOULLI_START_SLOTS,
@@ -177,7 +177,7 @@ BERNOULLI = Draw(
 DROPOUT = Draw(
     name="Dropout",
     state=(("keep", float32), ("scale", float32)),
-    kept=("keep", "scale"),
+    read_once=("keep", "scale"),
     reads_x=True,
     element="""
 is_kept = random_uniform() < keep
@@ -204,7 +204,7 @@ def _truncated_flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG001
 TRUNCATED_NORMAL = Draw(  # drawn again up to n_tries times, then from a triangle
     name="TruncatedNormal",
     state=(("mean", float32), ("std_dev", float32), ("alpha", float32), ("n_tries", uint32)),
-    kept=("alpha", "n_tries"),
+    read_once=("alpha", "n_tries"),
     element="""
 value = random_normal()
 tries = 1
@@ -222,46 +222,23 @@ out[i] = self.mean + value * self.std_dev
 )
 
 
-@family
-def uniform_codelet(T: Type) -> type:
-    """Floats between two bounds."""
-    return fill_codelet(UNIFORM, T)
+def _codelets_of(draw: Draw) -> Callable[[Type], type]:
+    """The codelets of a draw, one for each element type."""
+
+    @family
+    def make(T: Type) -> type:
+        return fill_codelet(draw, T)
+
+    return make
 
 
-@family
-def uniform_int_codelet() -> type:
-    """Integers between two bounds, both included."""
-    return fill_codelet(UNIFORM_INT, INT)
-
-
-@family
-def log_uniform_codelet(T: Type) -> type:
-    """Numbers whose logarithm is uniform between two bounds."""
-    return fill_codelet(LOG_UNIFORM, T)
-
-
-@family
-def normal_codelet(T: Type) -> type:
-    """Normal numbers."""
-    return fill_codelet(NORMAL, T)
-
-
-@family
-def truncated_normal_codelet(T: Type) -> type:
-    """Normal numbers within alpha deviations."""
-    return fill_codelet(TRUNCATED_NORMAL, T)
-
-
-@family
-def bernoulli_codelet(T: Type) -> type:
-    """One with a probability, else zero."""
-    return fill_codelet(BERNOULLI, T)
-
-
-@family
-def dropout_codelet(T: Type) -> type:
-    """Elements kept with a probability and scaled, else zero."""
-    return fill_codelet(DROPOUT, T)
+uniform_codelet = _codelets_of(UNIFORM)
+uniform_int_codelet = _codelets_of(UNIFORM_INT)
+log_uniform_codelet = _codelets_of(LOG_UNIFORM)
+normal_codelet = _codelets_of(NORMAL)
+truncated_normal_codelet = _codelets_of(TRUNCATED_NORMAL)
+bernoulli_codelet = _codelets_of(BERNOULLI)
+dropout_codelet = _codelets_of(DROPOUT)
 
 
 # -- seeding ---------------------------------------------------------------------------------------

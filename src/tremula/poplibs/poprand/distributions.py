@@ -44,7 +44,7 @@ def uniform(
     if type is INT:
         low, high = _whole_bounds(min_value, max_value)
         state = {"low": low, "n_values": high - low + 1}
-        codelet = uniform_int_codelet()
+        codelet = uniform_int_codelet(type)
     else:
         state = {"low": min_value, "width": max_value - min_value}
         codelet = uniform_codelet(type)

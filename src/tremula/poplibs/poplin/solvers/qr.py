@@ -43,6 +43,10 @@ from tremula.poplibs.registry import ErrorCase, Op, Sample, register
 # Fields of codelets are annotated with values, which pyright cannot see as types.
 # pyright: reportInvalidTypeForm=false, reportOperatorIssue=false, reportArgumentType=false
 
+# Derived roughly from the code: the slots of a reflection besides its rows, its
+# square root and its divisions, which choose a sign and start three loops.
+REFLECTION_SLOTS = 40
+
 
 def _reflect_columns(
     panel: np.ndarray, v: np.ndarray, n: int, count: int, n_rows: int, j: int, tau: float
@@ -147,7 +151,7 @@ def qr_panel_codelet() -> type:
             # Per reflection and row: its norm and scaling (7 slots), a product and an update for
             # half the columns (2 and 3 slots), and its products with half the others (2 slots).
             per_row = 7 + 5 * n // 2 + count
-            ends = count * (40 + SQRT_SLOTS + 2 * DIVIDE_SLOTS) + count**3 // 3
+            ends = count * (REFLECTION_SLOTS + SQRT_SLOTS + 2 * DIVIDE_SLOTS) + count**3 // 3
             return START_SLOTS + ends + count * (rows - count // 2) * per_row
 
         @staticmethod

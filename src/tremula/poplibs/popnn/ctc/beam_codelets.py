@@ -34,7 +34,9 @@ FIRST_PRIME, SECOND_PRIME = _PRIMES
 FIRST_BASE, SECOND_BASE = _BASES
 # A beam's words are the last class and two hashes of each prefix, [3, width]; its scores are the
 # logarithms of its paths that end with a blank and of those that do not, [2, width]. Both are there
-# for this step and for the next, and once more for one candidate.
+# for this step and for the next, and again for one candidate.
+PREFIX_WORDS = 3
+BEAM_WORDS = 2 * PREFIX_WORDS  # of each prefix of a beam: those of this step and of the next
 
 
 def grown_first(value: int, added: int) -> int:
@@ -47,7 +49,7 @@ def grown_second(value: int, added: int) -> int:
 
 
 def find_prefix(words: np.ndarray, width: int, first: int, second: int, last: int) -> int:
-    """The place in the beam of a prefix, or -1."""
+    """The index in the beam of a prefix, or -1."""
     for j in range(width):
         is_same = int(words[j]) == last and int(words[width + j]) == first
         if is_same and int(words[2 * width + j]) == second:
@@ -68,21 +70,21 @@ def offer(
     from_place: int, grows_by: int,
 ) -> None:  # fmt: skip
     """Put the candidate into the next beam, if it is good enough; the worst is dropped."""
-    width = len(words) // 6
+    width = len(words) // BEAM_WORDS
     total = log_add(scores[4 * width], scores[4 * width + 1])
     at = place_for(scores, width, total)
     if total < float32(IMPOSSIBLE) or at == width:
         return
     for back in range(width - 1 - at):
         j = width - 1 - back
-        for k in range(3, 6):
+        for k in range(PREFIX_WORDS, BEAM_WORDS):
             words[k * width + j] = words[k * width + j - 1]
         for k in range(2, 4):
             scores[k * width + j] = scores[k * width + j - 1]
         parent[row + j] = parent[row + j - 1]
         added[row + j] = added[row + j - 1]
     for k in range(3):
-        words[(3 + k) * width + at] = words[6 * width + k]
+        words[(PREFIX_WORDS + k) * width + at] = words[BEAM_WORDS * width + k]
     for k in range(2):
         scores[(2 + k) * width + at] = scores[4 * width + k]
     parent[row + at] = uint32(from_place)
@@ -105,7 +107,7 @@ def stay(
     words: np.ndarray, scores: np.ndarray, probabilities: np.ndarray, at: int, blank: int, j: int
 ) -> None:
     """Make a candidate of prefix j as it is: a blank, or its last class once more."""
-    width, zero = len(words) // 6, float32(LOG_ZERO)
+    width, zero = len(words) // BEAM_WORDS, float32(LOG_ZERO)
     here = max(float32(probabilities[at + blank]), zero)
     scores[4 * width] = log_add(scores[j], scores[width + j]) + here
     scores[4 * width + 1] = zero
@@ -114,14 +116,14 @@ def stay(
         paths = log_add(scores[width + j], grown_to(words, scores, width, j))
         scores[4 * width + 1] = paths + again
     for k in range(3):
-        words[6 * width + k] = words[k * width + j]
+        words[BEAM_WORDS * width + k] = words[k * width + j]
 
 
 def grow(
     words: np.ndarray, scores: np.ndarray, probabilities: np.ndarray, at: int, j: int, c: int
 ) -> bool:
     """Make a candidate of prefix j with one more class; False if too unlikely, or already there."""
-    width, zero = len(words) // 6, float32(LOG_ZERO)
+    width, zero = len(words) // BEAM_WORDS, float32(LOG_ZERO)
     paths = scores[j] if int(words[j]) == c else log_add(scores[j], scores[width + j])
     score = paths + max(float32(probabilities[at + c]), zero)
     if score < float32(IMPOSSIBLE) or place_for(scores, width, score) == width:
@@ -130,9 +132,9 @@ def grow(
     second = grown_second(int(words[2 * width + j]), c)
     scores[4 * width] = zero
     scores[4 * width + 1] = score
-    words[6 * width] = uint32(c)
-    words[6 * width + 1] = uint32(first)
-    words[6 * width + 2] = uint32(second)
+    words[BEAM_WORDS * width] = uint32(c)
+    words[BEAM_WORDS * width + 1] = uint32(first)
+    words[BEAM_WORDS * width + 2] = uint32(second)
     return find_prefix(words, width, first, second, c) < 0
 
 
@@ -140,20 +142,20 @@ def clear_next(words: np.ndarray, scores: np.ndarray, width: int) -> None:
     for j in range(2 * width):
         scores[2 * width + j] = float32(LOG_ZERO)
     for j in range(3 * width):
-        words[3 * width + j] = uint32(NO_CLASS)
+        words[PREFIX_WORDS * width + j] = uint32(NO_CLASS)
 
 
 def take_next(words: np.ndarray, scores: np.ndarray, width: int) -> None:
     """The next beam becomes this one."""
     for j in range(3 * width):
-        words[j] = words[3 * width + j]
+        words[j] = words[PREFIX_WORDS * width + j]
     for j in range(2 * width):
         scores[j] = scores[2 * width + j]
 
 
 def _beam_flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG001
     """Two sums and two comparisons of each candidate, one of each of half the beam's moves."""
-    width, n_classes = v.sizes["words"] // 6, v.state["n_classes"].astype(np.int64)
+    width, n_classes = v.sizes["words"] // BEAM_WORDS, v.state["n_classes"].astype(np.int64)
     candidates = width * n_classes * (2 * LOG_ADD_FLOPS + 2)
     moves = width * (width // 2) * (LOG_ADD_FLOPS + 1)
     return v.sizes["parent"] // np.maximum(width, 1) * (candidates + moves)
@@ -178,7 +180,8 @@ def beam_step_codelet(element: Type) -> type:
 
         def compute(self: Any) -> None:
             words, scores, parent, added = self.words, self.scores, self.parent, self.added
-            width, n_classes, blank = len(self.words) // 6, int(self.n_classes), int(self.blank)
+            width, n_classes = len(self.words) // BEAM_WORDS, int(self.n_classes)
+            blank = int(self.blank)
             n_valid = int(self.data_length) - int(self.first_step)
             for t in range(len(self.parent) // width):
                 row, at = t * width, t * n_classes
@@ -199,7 +202,7 @@ def beam_step_codelet(element: Type) -> type:
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
-            width = v.sizes["words"] // 6
+            width = v.sizes["words"] // BEAM_WORDS
             n_steps = v.sizes["parent"] // np.maximum(width, 1)
             n_classes = v.state["n_classes"].astype(np.int64)
             # Each candidate: its score, and a look at the worst that is kept. Each prefix, and as

@@ -12,7 +12,13 @@ from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplar.vertices.bulk import Slices
-from tremula.poplibs.popnn.ctc.beam_codelets import NO_CLASS, beam_step_codelet, beam_trace_codelet
+from tremula.poplibs.popnn.ctc.beam_codelets import (
+    BEAM_WORDS,
+    NO_CLASS,
+    PREFIX_WORDS,
+    beam_step_codelet,
+    beam_trace_codelet,
+)
 from tremula.poplibs.popnn.ctc.build import (
     CtcPlan,
     add_by_part,
@@ -106,7 +112,7 @@ def _check(data: Tensor, lengths: Tensor, blank: int, width: int, n_paths: int) 
 
 def _add_beam(graph: Graph, layout: CtcPlan, width: int, sequence: Sequence, name: str) -> _Beam:
     """The tensors of a search, holding the empty prefix alone."""
-    words = np.full(6 * width + 3, NO_CLASS, np.uint32)
+    words = np.full(BEAM_WORDS * width + PREFIX_WORDS, NO_CLASS, np.uint32)
     words[[width, 2 * width]] = 1  # hashes of the empty prefix; NO_CLASS is none
     scores = np.full(4 * width + 2, LOG_ZERO, np.float32)
     scores[0] = 0

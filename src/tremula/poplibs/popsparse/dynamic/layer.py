@@ -21,8 +21,7 @@ from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.popops import cast, zero
-from tremula.poplibs.popsparse import dynamic_costs as costs
-from tremula.poplibs.popsparse.dynamic import codelets
+from tremula.poplibs.popsparse.dynamic import codelets, costs
 from tremula.poplibs.popsparse.dynamic.buckets import (
     Buckets,
     Places,
@@ -44,6 +43,7 @@ from tremula.poplibs.popsparse.dynamic.plan import DynamicPlan
 from tremula.poplibs.popsparse.dynamic.worker_split import split_between_workers
 from tremula.poplibs.popsparse.errors import SparsityError
 from tremula.poplibs.popsparse.static import codelets as static_codelets
+from tremula.poplibs.popsparse.static.costs import block_grad_w_cycles, element_grad_w_slots
 from tremula.poplibs.popsparse.static.operands import (
     create_dense,
     pieces_of,
@@ -51,7 +51,6 @@ from tremula.poplibs.popsparse.static.operands import (
     view_of,
 )
 from tremula.poplibs.popsparse.static.vertices import add_up
-from tremula.poplibs.popsparse.static_costs import block_grad_w_cycles, element_grad_w_slots
 from tremula.poplibs.poputil.steps import run_vertices
 
 Ints = np.ndarray

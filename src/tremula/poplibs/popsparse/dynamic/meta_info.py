@@ -12,8 +12,8 @@ tile: entries of sub-groups, each with its workers' shares and its rows, longest
 `next` and `first` count words from the entry, `list` from the worker's.
 """
 
-# Numba types what it compiles by itself, and has no objects to bundle arguments in.
-# ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
+# Numba types what it compiles by itself.
+# ruff: noqa: ANN001, ANN202
 
 from typing import NamedTuple
 
@@ -28,6 +28,45 @@ from tremula.poplibs.popsparse.errors import SparsityError
 Ints = np.ndarray
 GROUP_WORDS = {True: 9, False: 7}  # of elements, of blocks
 WORKER_WORDS, GRAD_W_WORDS = 5, 4
+
+
+class SubGroupForm(NamedTuple):
+    """What all sub-groups of a plan have in common, for compiled code."""
+
+    tile_x: int
+    tile_y: int
+    n_y: int
+    n_z: int
+    tile_z: int
+    column_step: int  # of offsets: bytes of a dense row of elements; blocks count in blocks
+    n_workers: int
+    with_grad_w: bool
+    is_element: bool
+    n_parts: Ints  # how many workers share a grid of few rows, by its number of rows
+    parts: Ints  # int64[n_rows, worker, 4]: first row, rows, first column, columns of a share
+
+
+class PatternRows(NamedTuple):
+    """The pieces of a pattern as columns, and the columns of their blocks."""
+
+    bucket: Ints
+    sub_group: Ints
+    row: Ints
+    begin: Ints
+    length: Ints
+    column: Ints
+
+
+class SubGroup(NamedTuple):
+    """One sub-group of a bucket: its pieces, and where its lists begin."""
+
+    number: int
+    chosen: Ints  # the pieces, longest first
+    row_at: Ints  # words before each row of its lists, and of all
+    n_values: int
+    n_workers: int  # that share it; 0 for blocks
+    n_grad: int  # workers of the gradient of its values
+    lists: int  # words before its lists
 
 
 class Encoded(NamedTuple):
@@ -78,121 +117,136 @@ def _split_weights(lengths, n_workers, first, n_rows):
 
 
 @njit(cache=True)
-def _shares(lengths, n_workers, tile_z, counts, parts, shares):
+def _shares(lengths, form, shares):
     """Fill shares[w] = first row, rows, first column, columns; gives the number of workers."""
     n_rows = len(lengths)
-    if n_rows > 2 * n_workers:
-        used = _split_weights(lengths, n_workers, shares[:, 0], shares[:, 1])
-        shares[:used, 2], shares[:used, 3] = 0, tile_z
+    if n_rows > 2 * form.n_workers:
+        used = _split_weights(lengths, form.n_workers, shares[:, 0], shares[:, 1])
+        shares[:used, 2], shares[:used, 3] = 0, form.tile_z
         return used
-    used = counts[n_rows]
-    shares[:used] = parts[n_rows, :used]
+    used = form.n_parts[n_rows]
+    shares[:used] = form.parts[n_rows, :used]
     return used
 
 
 @njit(cache=True)
-def _write_workers(entry, lists, row_at, shares, used):
-    """The shares of workers of an element sub-group, behind its entry."""
-    for w in range(used):
+def _write_workers(entry, group, shares):
+    """The shares of workers of an element sub-group, after its entry."""
+    for w in range(group.n_workers):
         at, first = 9 + 5 * w, shares[w, 0]
-        entry[at], entry[at + 1], entry[at + 2] = (
-            row_at[first] - 2 * first,
-            shares[w, 3],
-            shares[w, 2],
-        )
-        entry[at + 3], entry[at + 4] = shares[w, 1] - 1, lists + row_at[first] - at
+        row_at = group.row_at[first]
+        entry[at], entry[at + 1], entry[at + 2] = row_at - 2 * first, shares[w, 3], shares[w, 2]
+        entry[at + 3], entry[at + 4] = shares[w, 1] - 1, group.lists + row_at - at
 
 
 @njit(cache=True)
-def _write_grad_w(entry, at, lists, row_at, nnz, n_grad):
+def _write_grad_w(entry, group):
     """Equal shares of the values for the workers of their gradient."""
-    share, r = (nnz + n_grad - 1) // n_grad, 0
-    for w in range(n_grad):
+    nnz, row_at = group.n_values, group.row_at
+    share, r = (nnz + group.n_grad - 1) // group.n_grad, 0
+    at = group.lists - 4 * group.n_grad
+    for w in range(group.n_grad):
         offset = min(w * share, nnz)
         while r < len(row_at) - 2 and row_at[r + 1] - 2 * (r + 1) <= offset:
             r += 1
-        entry[at], entry[at + 1] = offset, lists + row_at[r] - at
+        entry[at], entry[at + 1] = offset, group.lists + row_at[r] - at
         entry[at + 2] = offset - (row_at[r] - 2 * r)
         entry[at + 3] = min(share, nnz - offset)
         at += 4
 
 
 @njit(cache=True)
-def _write_rows(entry, place, chosen, row, begin, length, column, corner, step, is_element, source):
+def _write_rows(entry, group, rows, form, source):
     """Rows of a sub-group, and where their values come from."""
-    value = 0
-    for i in chosen:
-        entry[place] = row[i] - corner[0]
-        entry[place + 1] = length[i] if is_element else length[i] - 1
-        for j in range(length[i]):
-            entry[place + 2 + j] = (column[begin[i] + j] - corner[1]) * step
-            source[value] = begin[i] + j
+    x, y = group.number // form.n_y * form.tile_x, group.number % form.n_y * form.tile_y
+    at, value = group.lists, 0
+    for i in group.chosen:
+        length, begin = rows.length[i], rows.begin[i]
+        entry[at] = rows.row[i] - x
+        entry[at + 1] = length if form.is_element else length - 1
+        for j in range(length):
+            entry[at + 2 + j] = (rows.column[begin + j] - y) * form.column_step
+            source[value] = begin + j
             value += 1
-        place += 2 + length[i]
+        at += 2 + length
 
 
 @njit(cache=True)
-def _bucket_order(sub_group, length, at, end, home):
+def _bucket_order(rows, begin, end, home):
     """The bucket's own sub-group first, then the others; rows from long to short."""
-    key = np.empty(end - at, np.int64)
-    for i in range(at, end):
-        other = 0 if sub_group[i] == home else sub_group[i] + 1
-        key[i - at] = other * (1 << 32) + (1 << 31) - length[i]
-    return np.argsort(key, kind="mergesort") + at
+    key = np.empty(end - begin, np.int64)
+    for i in range(begin, end):
+        other = 0 if rows.sub_group[i] == home else rows.sub_group[i] + 1
+        key[i - begin] = other * (1 << 32) + (1 << 31) - rows.length[i]
+    return np.argsort(key, kind="mergesort") + begin
 
 
 @njit(cache=True)
-def _encode(
-    bucket, sub_group, row, begin, length, column, tile_x, tile_y, n_y, n_z, tile_z, size,
-    n_workers, with_grad_w, is_element, counts, parts, words, source,
-):  # fmt: skip
+def _sub_group(chosen, rows, form, shares):
+    """The sub-group of some pieces; fills the shares of its workers."""
+    lengths = rows.length[chosen]
+    row_at = np.zeros(len(chosen) + 1, np.int64)
+    row_at[1:] = np.cumsum(lengths + 2)
+    n_values, n_workers, lists = lengths.sum(), 0, 7
+    if form.is_element:
+        n_workers = _shares(lengths, form, shares)
+        lists = 9 + 5 * n_workers
+    n_grad = min(n_values, form.n_workers) if form.with_grad_w else 0
+    lists += 4 * n_grad + (1 if form.is_element and form.with_grad_w else 0)
+    number = rows.sub_group[chosen[0]]
+    return SubGroup(number, chosen, row_at, n_values, n_workers, n_grad, lists)
+
+
+@njit(cache=True)
+def _write_sub_group(entry, source, group, rows, form, shares):
+    """All words of a sub-group, and where its values come from."""
+    entry[0], entry[1] = group.number + 1, group.number // form.n_y
+    entry[2] = group.number % form.n_y
+    entry[3], entry[4] = group.n_values, group.lists + group.row_at[-1]
+    if form.is_element:
+        entry[5], entry[6] = form.tile_z, len(group.chosen) - 1
+        entry[7], entry[8] = group.lists, group.n_workers
+        _write_workers(entry, group, shares)
+        if form.with_grad_w:
+            entry[9 + 5 * group.n_workers] = group.n_grad
+    else:
+        entry[5], entry[6] = len(group.chosen) - 1, group.n_grad
+    if form.with_grad_w:
+        _write_grad_w(entry, group)
+    _write_rows(entry, group, rows, form, source)
+
+
+@njit(cache=True)
+def _write_bucket(order, rows, form, words, source):
+    """One bucket of pieces in their order; whether it is long enough for them."""
+    shares = np.empty((form.n_workers, 4), np.int64)
+    at, value, first = 0, 0, 0
+    while first < len(order):
+        last = first
+        while last < len(order) and rows.sub_group[order[last]] == rows.sub_group[order[first]]:
+            last += 1
+        group = _sub_group(order[first:last], rows, form, shares)
+        n_words = group.lists + group.row_at[-1]
+        if at + n_words + 1 > len(words) or value + group.n_values > len(source):
+            return False
+        _write_sub_group(words[at:], source[value:], group, rows, form, shares)
+        at, value, first = at + n_words, value + group.n_values, last
+    words[at] = 0
+    return True
+
+
+@njit(cache=True)
+def _encode(rows, form, words, source):
     """Write all buckets; gives the first that is too long, or -1."""
-    n, at = len(bucket), 0
-    shares = np.empty((n_workers, 4), np.int64)
-    while at < n:
-        b, end = bucket[at], at
-        while end < n and bucket[end] == b:
+    begin = 0
+    while begin < len(rows.bucket):
+        b, end = rows.bucket[begin], begin
+        while end < len(rows.bucket) and rows.bucket[end] == b:
             end += 1
-        order = _bucket_order(sub_group, length, at, end, b // n_z)
-        place, value, k = 0, 0, 0
-        while k < len(order):
-            s, last = sub_group[order[k]], k
-            while last < len(order) and sub_group[order[last]] == s:
-                last += 1
-            chosen = order[k:last]
-            lengths = length[chosen]
-            row_at = np.zeros(len(chosen) + 1, np.int64)
-            row_at[1:] = np.cumsum(lengths + 2)
-            nnz, used = lengths.sum(), 0
-            if is_element:
-                used = _shares(lengths, n_workers, tile_z, counts, parts, shares)
-            head = 9 + 5 * used if is_element else 7
-            n_grad = min(nnz, n_workers) if with_grad_w else 0
-            lists = head + 4 * n_grad + (1 if is_element and with_grad_w else 0)
-            n_words = lists + row_at[-1]
-            if place + n_words + 1 > words.shape[1] or value + nnz > source.shape[1]:
-                return b
-            entry = words[b, place:]
-            entry[0], entry[1], entry[2] = s + 1, s // n_y, s % n_y
-            entry[3], entry[4] = nnz, n_words
-            if is_element:
-                entry[5], entry[6], entry[7], entry[8] = tile_z, len(chosen) - 1, lists, used
-                _write_workers(entry, lists, row_at, shares, used)
-            else:
-                entry[5], entry[6] = len(chosen) - 1, n_grad
-            if with_grad_w:
-                if is_element:
-                    entry[head] = n_grad
-                _write_grad_w(entry, lists - 4 * n_grad, lists, row_at, nnz, n_grad)
-            corner = (s // n_y) * tile_x, (s % n_y) * tile_y
-            step = tile_z * size if is_element else 1
-            to = source[b, value:]
-            _write_rows(
-                entry, lists, chosen, row, begin, length, column, corner, step, is_element, to
-            )
-            place, value, k = place + n_words, value + nnz, last
-        words[b, place] = 0
-        at = end
+        order = _bucket_order(rows, begin, end, b // form.n_z)
+        if not _write_bucket(order, rows, form, words[b], source[b]):
+            return b
+        begin = end
     return -1
 
 
@@ -205,17 +259,25 @@ def encode(plan: DynamicPlan, pieces: Pieces, column: Ints, n_workers: int) -> E
     words[:n_head] = overflow_words(plan, pieces)
     buckets = words[n_head:].reshape(n_buckets, plan.n_meta)
     source = np.full((n_buckets, plan.n_values // p.area), -1, np.int32)
-    counts, parts = _grids(plan.tile_z // p.z_grain, n_workers, p.z_grain)
-    too_long = _encode(
-        *pieces, column, plan.tile_x, plan.tile_y, plan.y, plan.z, plan.tile_z, p.element.n_bytes,
-        n_workers, p.with_grad_w, p.side == 1, counts, parts, buckets, source,
-    )  # fmt: skip
+    too_long = _encode(PatternRows(*pieces, column), _form(plan, n_workers), buckets, source)
     if too_long >= 0:
         raise SparsityError(
             f"Overflow in buckets: bucket {too_long} has more than {plan.n_meta} words.",
             hint="raise meta_info_bucket_oversize_proportion",
         )
     return Encoded(words, source)
+
+
+def _form(plan: DynamicPlan, n_workers: int) -> SubGroupForm:
+    p = plan.problem
+    n_parts, parts = _grids(plan.tile_z // p.z_grain, n_workers, p.z_grain)
+    is_element = p.side == 1
+    return SubGroupForm(
+        tile_x=plan.tile_x, tile_y=plan.tile_y, n_y=plan.y, n_z=plan.z, tile_z=plan.tile_z,
+        column_step=plan.tile_z * p.element.n_bytes if is_element else 1,
+        n_workers=n_workers, with_grad_w=p.with_grad_w, is_element=is_element,
+        n_parts=n_parts, parts=parts,
+    )  # fmt: skip
 
 
 @njit(cache=True)
@@ -232,10 +294,10 @@ def worker_loads(words, n_z, n_workers):  # noqa: ANN201
         for w in range(entry[8]):
             at = 9 + 5 * w
             result[b, w, 0], result[b, w, 2] = entry[at + 3] + 1, entry[at + 1]
-            place = at + entry[at + 4]
+            row = at + entry[at + 4]
             for _ in range(entry[at + 3] + 1):
-                result[b, w, 1] += entry[place + 1]
-                place += 2 + entry[place + 1]
+                result[b, w, 1] += entry[row + 1]
+                row += 2 + entry[row + 1]
     return result
 
 
@@ -259,7 +321,7 @@ def n_overflow_words(plan: DynamicPlan) -> int:
 
 
 def decode(plan: DynamicPlan, words: Ints) -> tuple[Ints, Ints, Ints]:
-    """(row, column, place of the value) of every block that the buckets' words name."""
+    """(row, column, index of the value) of every block that the buckets' words name."""
     p, result = plan.problem, []
     is_element = p.side == 1
     step = plan.tile_z * p.element.n_bytes if is_element else 1

@@ -9,7 +9,7 @@ from tremula.base.types import FLOAT, HALF, Type, as_type
 from tremula.hardware import Chip
 from tremula.poplibs.popsparse.dynamic.plan import DynamicPlan, DynamicProblem, plan_dynamic
 from tremula.poplibs.popsparse.errors import SparsityError
-from tremula.poplibs.popsparse.static_costs import BLOCK_SIDES
+from tremula.poplibs.popsparse.static.costs import BLOCK_SIDES
 from tremula.poplibs.poputil.options import check_memory_proportion, check_options
 
 

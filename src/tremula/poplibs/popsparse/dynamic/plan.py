@@ -16,9 +16,10 @@ from tremula.base.source import user_source
 from tremula.base.types import FLOAT, Type
 from tremula.hardware import Chip
 from tremula.poplibs.counts import ceil_div
-from tremula.poplibs.popsparse import dynamic_costs as costs
+from tremula.poplibs.popsparse.dynamic import costs
 from tremula.poplibs.popsparse.dynamic.worker_split import split_between_workers
 from tremula.poplibs.popsparse.errors import SparsityError
+from tremula.poplibs.popsparse.static.costs import block_grad_w_cycles, element_grad_w_slots
 
 Ints = np.ndarray
 MAX_WORD = 65535
@@ -310,12 +311,8 @@ class _Costs:
         values = ceil_div(self.n_values // p.area, n_workers)
         rows = ceil_div(self.rows, c.z)
         if p.side == 1:
-            from tremula.poplibs.popsparse.static_costs import element_grad_w_slots as slots
-
-            worker = slots(rows, values, self.tile_z, p.element)
+            worker = element_grad_w_slots(rows, values, self.tile_z, p.element)
         else:
-            from tremula.poplibs.popsparse.static_costs import block_grad_w_cycles
-
             worker = block_grad_w_cycles(rows, values, self.tile_z, p.side, p.element)
         compute = c.z * (costs.grad_w_supervisor(costs.Search()) + n_workers * worker)
         return exchange + compute, self.n_values * p.partials.n_bytes + 2 * n_bytes

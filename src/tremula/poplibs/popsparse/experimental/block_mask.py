@@ -16,8 +16,8 @@ from tremula.poplar.tensors.runs import Runs
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.popsparse.errors import SparsityError
 from tremula.poplibs.popsparse.formats import COOMatrix, CSRMatrix
+from tremula.poplibs.popsparse.static.costs import BLOCK_SIDES
 from tremula.poplibs.popsparse.static.operands import pieces_of
-from tremula.poplibs.popsparse.static_costs import BLOCK_SIDES
 
 Ints = np.ndarray
 GivenMask = bytes | Sequence[int] | np.ndarray

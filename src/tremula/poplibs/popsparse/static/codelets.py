@@ -19,7 +19,7 @@ from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
-from tremula.poplibs.popsparse.static_costs import (
+from tremula.poplibs.popsparse.static.costs import (
     block_cycles,
     block_grad_w_cycles,
     block_transpose_cycles,

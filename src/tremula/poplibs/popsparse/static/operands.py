@@ -20,9 +20,9 @@ from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplibs.popsparse.errors import SparsityError
 from tremula.poplibs.popsparse.formats import CSRMatrix
+from tremula.poplibs.popsparse.static.costs import BLOCK_SIDES
 from tremula.poplibs.popsparse.static.partition import Dealt, WorkLists, deal, work_lists
 from tremula.poplibs.popsparse.static.plan import StaticPlan, StaticProblem, n_grain, plan_static
-from tremula.poplibs.popsparse.static_costs import BLOCK_SIDES
 from tremula.poplibs.poputil.options import check_memory_proportion, check_options
 
 Ints = np.ndarray

@@ -19,7 +19,7 @@ from tremula.base.source import user_source
 from tremula.base.types import FLOAT, Type
 from tremula.hardware import Chip
 from tremula.poplibs.popsparse.errors import SparsityError
-from tremula.poplibs.popsparse.static_costs import (
+from tremula.poplibs.popsparse.static.costs import (
     planned_reduce_cycles,
     vertex_cycles,
     zeroing_cycles,
