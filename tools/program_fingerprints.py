@@ -30,7 +30,10 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 # Fields that say where a program comes from, not what it is.
-_NOT_CONTENT = frozenset("source sources codelet_forms options standing".split())
+_NOT_CONTENT = frozenset("source sources codelet_forms options provenance standing".split())
+# Fields, and keys of machines as TOML, that had another name when earlier records were made.
+_FORMER_NAMES = {"provenance_cycles": "standing_cycles"}
+_FORMER_KEYS = (' provenance = "', ' standing = "')
 _ARGUMENTS = re.compile(r"^# Arguments when run as a test: (.*)$", re.MULTILINE)
 _FIGURES = {"mnist": 60, "gpt2-small": 300, "resnet50": 300}  # names and limits in seconds
 
@@ -49,10 +52,10 @@ def _feed(digest: "hashlib._Hash", value: object) -> None:
     elif isinstance(value, Enum):
         digest.update(f"{value.name};".encode())
     elif is_dataclass(value) and not isinstance(value, type):
-        for field in sorted(fields(value), key=lambda f: f.name):
-            if field.init and field.name not in _NOT_CONTENT:
-                digest.update(f"{field.name}=".encode())
-                _feed(digest, getattr(value, field.name))
+        names = {_FORMER_NAMES.get(f.name, f.name): f.name for f in fields(value) if f.init}
+        for name in sorted(names.keys() - _NOT_CONTENT):
+            digest.update(f"{name}=".encode())
+            _feed(digest, getattr(value, names[name]))
     elif isinstance(value, dict):
         for key in sorted(value, key=str):
             digest.update(f"{key}:".encode())
@@ -61,6 +64,8 @@ def _feed(digest: "hashlib._Hash", value: object) -> None:
         digest.update(f"[{len(value)}".encode())
         for item in value:
             _feed(digest, item)
+    elif isinstance(value, str):
+        digest.update(f"{value.replace(*_FORMER_KEYS)!r};".encode())
     else:
         digest.update(f"{value!r};".encode())
 

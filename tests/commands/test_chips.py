@@ -24,13 +24,15 @@ def test_overview_names_everything(capsys):
 
 @pytest.mark.parametrize("name", [*CHIPS, *SYSTEMS])
 def test_details_show_every_constant(name, capsys):
-    """With a name, each constant is shown with unit, standing and source within 100 columns."""
+    """With a name, each constant is shown with unit, provenance and source within 100 columns."""
     assert main(["chips", name.upper()]) == 0
     out = capsys.readouterr().out
     machine = CHIPS.get(name) or SYSTEMS[name]
     text = " ".join(out.split())
     for key, fact in machine.facts.items():
-        assert re.search(rf"^  {key} .*{re.escape(fact.unit)}  {fact.standing}$", out, re.MULTILINE)
+        assert re.search(
+            rf"^  {key} .*{re.escape(fact.unit)}  {fact.provenance}$", out, re.MULTILINE
+        )
         assert f"[{fact.source}]" in text
     assert max(map(len, out.splitlines())) <= 100
 

@@ -73,7 +73,7 @@ def test_every_constant_has_provenance(c):
     assert {f.name for f in dataclasses.fields(Chip)} == {*c.facts, "name", "provenance"}
     for key, fact in c.facts.items():
         assert fact.value == getattr(c, key)
-        assert fact.standing in ("stated", "derived", "guessed")
+        assert fact.provenance in ("stated", "derived", "guessed")
         assert len(fact.source) > 3
         assert ".md" not in fact.source
 
@@ -90,7 +90,7 @@ def test_a_chip_without_provenance_is_impossible():
     ):
         Fact(4, "stated", " ")
     with pytest.raises(
-        InvalidMachineModel, match=r"unknown standing 'state' of a fact.\n  try: did you mean 's"
+        InvalidMachineModel, match=r"unknown provenance 'state' of a fact.\n  try: did you mean 's"
     ):
         Fact(4, "state", "a source")
 
@@ -129,7 +129,7 @@ def test_regions_follow_the_memory(n_elements, name):
     assert c.n_bytes_region1 % (2 * 16384) == 0
     ideal = c.n_bytes_per_tile * base.n_bytes_region1 / base.n_bytes_per_tile
     assert abs(c.n_bytes_region1 - ideal) <= 2 * 16384
-    assert c.facts["n_bytes_region0"].standing == "derived"
+    assert c.facts["n_bytes_region0"].provenance == "derived"
     assert c.interleaved_memory_element_index * 16384 == c.n_bytes_region0
     assert c.n_memory_elements == n_elements
 
@@ -288,3 +288,9 @@ def test_floor_plans():
     x, y = tile_positions(BOW)
     assert x[0] == x[1] == x[45]
     assert y[45] == pytest.approx(y[47])
+
+
+def test_files_with_the_former_key_are_read():
+    """A constant of an old file says `standing`, and means its provenance."""
+    old = chip_to_toml(chip("bow")).replace(" provenance = ", " standing = ")
+    assert chip_from_toml(old).facts == chip("bow").facts

@@ -70,7 +70,7 @@ def test_first_type(name):
     op = OPS[name]
     report = check(op, op.types[:1], SEEDS[0])
     for row in report.vertex_types:
-        assert row.standing != "placeholder", row
+        assert row.provenance != "placeholder", row
         assert row.cycles > 0, row
     assert report.total_cycles > 0
 

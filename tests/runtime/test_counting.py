@@ -97,7 +97,7 @@ def test_every_turn_costs_what_its_data_says(vertex):
         [r.total_cycles for r in reports],
         [r.tiles.compute[1] for r in reports],
         [r.vertex_types[0].cycles for r in reports],
-        [sum(r.standing_cycles.values()) for r in reports],
+        [sum(r.provenance_cycles.values()) for r in reports],
     ):
         values = np.array(values)
         # Linear in both: a constant, something per turn, something per round.
@@ -152,7 +152,7 @@ class Sized(Vertex):
 
 
 def test_counted_and_estimated_vertices_of_one_table():
-    """Vertex types and standings add counted cycles to those that the user gave."""
+    """Vertex types and provenances add counted cycles to those that the user gave."""
     graph = Graph(IPUModel(tiles_per_ipu=4).create_device())
     cs = graph.add_compute_set("cs")
     x = variable(graph, INT, [3, 4], "x", 1)
@@ -164,9 +164,9 @@ def test_counted_and_estimated_vertices_of_one_table():
     engine.run()
     report = engine.report()
     total = report.vertex_types[0].cycles
-    assert total == sum(report.standing_cycles.values())
+    assert total == sum(report.provenance_cycles.values())
     assert total > 2 * 1000
-    assert report.standing_cycles["derived"] > 0
+    assert report.provenance_cycles["derived"] > 0
 
 
 @pytest.mark.parametrize("how", ["vertex", "codelet"])
@@ -186,7 +186,7 @@ def test_an_estimate_counts_as_the_users_everywhere(how, has_run):
     if has_run:
         engine.run()
     report = engine.report()
-    assert [row.standing for row in report.vertex_types] == ["yours"]
+    assert [row.provenance for row in report.vertex_types] == ["yours"]
     assert report.placeholder_share == 0
     if has_run:
-        assert {k: v for k, v in report.standing_cycles.items() if v} == {"yours": 50}
+        assert {k: v for k, v in report.provenance_cycles.items() if v} == {"yours": 50}

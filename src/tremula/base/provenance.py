@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Literal, get_args
 
 
-class Standing(Enum):
+class Provenance(Enum):
     """How far a cost can be trusted."""
 
     PUBLISHED = "published"
@@ -23,5 +23,5 @@ class Standing(Enum):
     YOURS = "yours"
 
 
-ConstantStanding = Literal["stated", "derived", "guessed", "yours"]
-CONSTANT_STANDINGS: tuple[str, ...] = get_args(ConstantStanding)
+ConstantProvenance = Literal["stated", "derived", "guessed", "yours"]
+CONSTANT_PROVENANCES: tuple[str, ...] = get_args(ConstantProvenance)

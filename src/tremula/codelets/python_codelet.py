@@ -15,7 +15,7 @@ from tremula.base.errors import (
     PoplarError,
     suggest,
 )
-from tremula.base.provenance import Standing
+from tremula.base.provenance import Provenance
 from tremula.base.types import Type
 from tremula.codelets.analysis_cache import analysis_of
 from tremula.codelets.cost.counting import CostModel
@@ -46,7 +46,7 @@ class PythonCodelet:
 
     spec: CodeletSpec
     compute: FunctionSource
-    standing: Standing = Standing.DERIVED
+    provenance: Provenance = Provenance.DERIVED
     cost_method: CostMethod | None = None
     flops_method: CostMethod | None = None
     matrix_types: tuple[Type, Type] | None = None  # of inputs and partials, on the matrix unit
@@ -162,7 +162,7 @@ class PythonCodelet:
 
     def to_dict(self) -> dict[str, object]:
         has_cost = self.cost_method is not None or self.has_stored_cost
-        return codelet_as_dict(self.spec, self.compute, self.standing, has_cost)
+        return codelet_as_dict(self.spec, self.compute, self.provenance, has_cost)
 
     def content_hash(self) -> str:
         """Changes with anything that changes what the codelet computes or costs."""
@@ -234,20 +234,22 @@ def codelet_from_class(cls: type) -> PythonCodelet:
     fields = fields_of(cls, source)  # pyright: ignore[reportArgumentType]
     compute = read_function(function, f"{cls.__name__}.compute")
     return make_codelet(
-        name, compute, fields, base_of(cls), standing=_standing(cls, compute),
+        name, compute, fields, base_of(cls), provenance=_provenance(cls, compute),
         cost_method=getattr(cls, "cycles", None), flops_method=getattr(cls, "flops", None),
         matrix_types=getattr(cls, "matrix_types", None), vertex_class=cls,
     )  # fmt: skip
 
 
-def _standing(cls: type, compute: FunctionSource) -> Standing:
-    given = getattr(cls, "standing", Standing.DERIVED)
-    known = [s.value for s in Standing]
-    if isinstance(given, Standing):
+def _provenance(cls: type, compute: FunctionSource) -> Provenance:
+    if hasattr(cls, "standing"):
+        raise compute.error("a cost has no `standing`", None, "it is called `provenance`")
+    given = getattr(cls, "provenance", Provenance.DERIVED)
+    known = [s.value for s in Provenance]
+    if isinstance(given, Provenance):
         return given
     if given not in known:
-        raise compute.error(f"unknown standing {given!r}", None, suggest(str(given), known))
-    return Standing(given)
+        raise compute.error(f"unknown provenance {given!r}", None, suggest(str(given), known))
+    return Provenance(given)
 
 
 def codelet_of(cls: type) -> PythonCodelet:
@@ -265,7 +267,7 @@ def python_codelet_from_dict(stored: Mapping[str, object]) -> PythonCodelet:
     try:
         return make_codelet(
             parts.name, parts.compute, parts.fields, parts.base,
-            standing=parts.standing, has_stored_cost=parts.has_cost,
+            provenance=parts.provenance, has_stored_cost=parts.has_cost,
         )  # fmt: skip
     except PoplarError as error:
         raise refused(error.what) from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from tremula.base.errors import suggest
-from tremula.base.provenance import Standing
+from tremula.base.provenance import Provenance
 from tremula.base.source import Source
 from tremula.base.types import Type
 
@@ -146,7 +146,7 @@ class Codelet(Protocol):
     def spec(self) -> CodeletSpec: ...
 
     @property
-    def standing(self) -> Standing:
+    def provenance(self) -> Provenance:
         """How far its own cost can be trusted."""
         ...
 

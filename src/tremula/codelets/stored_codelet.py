@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tremula.base.errors import GraphObjectLoadError
-from tremula.base.provenance import Standing
+from tremula.base.provenance import Provenance
 from tremula.base.source import Source, source_at
 from tremula.base.types import ALL_TYPES, Type
 from tremula.codelets.python import random
@@ -44,13 +44,13 @@ _FUNCTIONS = {
 
 
 def codelet_as_dict(
-    spec: CodeletSpec, compute: FunctionSource, standing: Standing, has_cost: bool
+    spec: CodeletSpec, compute: FunctionSource, provenance: Provenance, has_cost: bool
 ) -> dict[str, object]:
     return {
         "language": "python",
         "name": spec.name,
         "base": spec.base.value,
-        "standing": standing.value,
+        "provenance": provenance.value,
         "has_cost_method": has_cost,
         "fields": fields_as_list(spec.fields),
         "compute": function_as_dict(compute),
@@ -113,8 +113,13 @@ class StoredCodelet(NamedTuple):
     compute: FunctionSource
     fields: tuple[FieldSpec, ...]
     base: VertexBase
-    standing: Standing
+    provenance: Provenance
     has_cost: bool  # it had a `cycles` method
+
+
+def _provenance_of(stored: Mapping[str, object]) -> object:
+    """The provenance of a stored codelet's cost, which files before 0.2 call its standing."""
+    return stored["provenance"] if "provenance" in stored else stored["standing"]
 
 
 def read_codelet(stored: Mapping[str, object]) -> StoredCodelet:
@@ -125,7 +130,7 @@ def read_codelet(stored: Mapping[str, object]) -> StoredCodelet:
             _read_function(_dict(stored, "compute"), _read_source(stored), 0),
             _read_fields(_list(stored, "fields")),
             VertexBase(stored["base"]),
-            Standing(stored["standing"]),
+            Provenance(_provenance_of(stored)),
             stored["has_cost_method"] is True,
         )
     except DAMAGES as error:

@@ -161,7 +161,7 @@ def _field(name: str, form: object, cls: type, source: Source) -> FieldSpec:
         what = f"field {name!r} of codelet {cls.__name__}: {reason}"
         return GraphObjectCreationError(what, source=source, hint=hint)
 
-    if name.startswith("_") or name in ("n_workers", "name", "standing"):
+    if name.startswith("_") or name in ("n_workers", "name", "provenance"):
         raise fail(f"{name!r} is not a usable field name.", "use a plain name")
     direction, inner, is_vector_of_edges = None, form, False
     vector: VectorForm | None = None

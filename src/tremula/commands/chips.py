@@ -121,7 +121,7 @@ def _details(machine: Chip | System) -> str:
             group = field.metadata["group"]
             lines += ["", group]
         lines += _fact_lines(key, machine.facts[key], field.metadata["meaning"])
-    lines += ["", _standings(machine)]
+    lines += ["", _provenances(machine)]
     return "\n".join(lines)
 
 
@@ -135,7 +135,7 @@ def _link_lines(system: System) -> list[str]:
 
 def _fact_lines(key: str, fact: Fact, meaning: str) -> list[str]:
     value = _shown(fact)
-    first = f"  {key:<43}{value:>22}  {fact.standing}"
+    first = f"  {key:<43}{value:>22}  {fact.provenance}"
     rest = textwrap.wrap(
         f"{meaning} [{fact.source}]", WIDTH, initial_indent="      ", subsequent_indent="      "
     )
@@ -153,11 +153,11 @@ def _shown(fact: Fact) -> str:
     return f"{shown} {fact.unit}".rstrip()
 
 
-def _standings(machine: Chip | System) -> str:
+def _provenances(machine: Chip | System) -> str:
     counts: dict[str, int] = {}
     for fact in machine.facts.values():
-        counts[fact.standing] = counts.get(fact.standing, 0) + 1
-    parts = ", ".join(f"{n} {standing}" for standing, n in sorted(counts.items()))
+        counts[fact.provenance] = counts.get(fact.provenance, 0) + 1
+    parts = ", ".join(f"{n} {provenance}" for provenance, n in sorted(counts.items()))
     return f"{len(machine.facts)} constants: {parts}"
 
 

@@ -6,20 +6,22 @@ import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from tremula.base.errors import FileLoadError, InvalidMachineModel, suggest
 from tremula.hardware.chip_model import Chip, make_chip
 from tremula.hardware.constant_records import Fact, check_names, quantities
 from tremula.hardware.known_chips import chip
 
-_FACT_KEYS = ("value", "standing", "source")
+_FACT_KEYS = ("value", "provenance", "source")
+_FORMER_KEYS = {"standing": "provenance"}  # of files written before 0.2
 
 
 def load_chip(path: str | os.PathLike[str]) -> Chip:
     """Read a chip from a TOML file.
 
     `base = "bow"` with changed constants, or every constant without a base. A constant is a plain
-    value, or a table with `value` and, if you like, `standing` and `source`.
+    value, or a table with `value` and, if you like, `provenance` and `source`.
     """
     return chip_from_toml(read_toml_file(Path(path), "chip"), origin=str(path))
 
@@ -46,7 +48,7 @@ def chip_to_toml(chip: Chip) -> str:
 
 
 def fact_lines(facts: Mapping[str, Fact]) -> list[str]:
-    """Constants as TOML, each a table with its standing and source."""
+    """Constants as TOML, each a table with its provenance and source."""
     lines = []
     for key, fact in facts.items():
         parts = (f"{k} = {toml_value(getattr(fact, k))}" for k in _FACT_KEYS)
@@ -100,20 +102,21 @@ def _made(name: str, base_name: object, constants: Mapping[str, object]) -> Chip
     )
 
 
-def fact_from_toml(key: str, given: object, source: str) -> Fact:
-    """A constant as a file gives it: a plain value, or a table that says where it comes from."""
-    if not isinstance(given, dict):
-        return Fact(given, "yours", source)  # pyright: ignore[reportArgumentType]
-    for part in given:
+def fact_from_toml(key: str, entry: object, source: str) -> Fact:
+    """A constant as a file states it: a plain value, or a table that says where it comes from."""
+    if not isinstance(entry, dict):
+        return Fact(entry, "yours", source)  # pyright: ignore[reportArgumentType]
+    parts: dict[str, Any] = {_FORMER_KEYS.get(part, part): value for part, value in entry.items()}
+    for part in parts:
         if part not in _FACT_KEYS:
             raise InvalidMachineModel(
                 f"unknown key {part!r} of {key}.", hint=suggest(part, _FACT_KEYS)
             )
-    if "value" not in given:
+    if "value" not in parts:
         raise InvalidMachineModel(
             f"{key} has no value.", hint=f'write  {key} = {{ value = ..., source = "..." }}'
         )
-    return Fact(given["value"], given.get("standing", "yours"), given.get("source", source))
+    return Fact(parts["value"], parts.get("provenance", "yours"), parts.get("source", source))
 
 
 def toml_value(value: int | float | str) -> str:

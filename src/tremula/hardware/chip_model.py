@@ -143,7 +143,7 @@ class Chip:
 
     @property
     def facts(self) -> Mapping[str, Fact]:
-        """Every constant with unit, standing and source, by name."""
+        """Every constant with unit, provenance and source, by name."""
         return facts_of(self)
 
     def replace(self, *, name: str | None = None, **changes: Value | Fact) -> "Chip":

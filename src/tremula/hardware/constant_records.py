@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from tremula.base.errors import InvalidMachineModel, suggest
-from tremula.base.provenance import CONSTANT_STANDINGS, ConstantStanding
+from tremula.base.provenance import CONSTANT_PROVENANCES, ConstantProvenance
 
 Value = int | float | str
 
@@ -32,15 +32,15 @@ class Fact:
     """
 
     value: Value
-    standing: ConstantStanding
+    provenance: ConstantProvenance
     source: str
     unit: str = ""
 
     def __post_init__(self) -> None:
-        if self.standing not in CONSTANT_STANDINGS:
+        if self.provenance not in CONSTANT_PROVENANCES:
             raise InvalidMachineModel(
-                f"unknown standing {self.standing!r} of a fact.",
-                hint=suggest(str(self.standing), CONSTANT_STANDINGS),
+                f"unknown provenance {self.provenance!r} of a fact.",
+                hint=suggest(str(self.provenance), CONSTANT_PROVENANCES),
             )
         if not isinstance(self.source, str) or not self.source.strip():
             raise InvalidMachineModel(
@@ -175,7 +175,7 @@ def _checked(name: str, field: dataclasses.Field[Any], fact: Fact) -> Fact:
         )
     if not isinstance(value, str):
         _check_range(name, field, value)
-    return Fact(value, fact.standing, fact.source, rules["unit"])
+    return Fact(value, fact.provenance, fact.source, rules["unit"])
 
 
 def _typed(name: str, field: dataclasses.Field[Any], value: Value) -> Value:

@@ -81,7 +81,7 @@ class System:
 
     @property
     def facts(self) -> Mapping[str, Fact]:
-        """Every constant of the system itself with unit, standing and source, by name."""
+        """Every constant of the system itself with unit, provenance and source, by name."""
         return facts_of(self)
 
     def replace(

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from tremula.base.errors import MissingPerfEstimate
-from tremula.base.provenance import Standing
+from tremula.base.errors import GraphObjectCreationError, MissingPerfEstimate
+from tremula.base.provenance import Provenance
 from tremula.base.types import float32, half, int32
 from tremula.codelets import (
     InOut,
@@ -86,7 +86,7 @@ def test_adder(make_table):
     np.testing.assert_array_equal(table.costed(), expected)
     np.testing.assert_array_equal(table.counted(), expected)
     assert not table.codelet.is_data_dependent
-    assert table.codelet.standing is Standing.DERIVED
+    assert table.codelet.provenance is Provenance.DERIVED
 
 
 def test_nested_loops_over_rows(make_table):
@@ -262,12 +262,12 @@ def test_whole_vectors_cost_by_element(make_table):
 
 
 def test_a_cycles_method_is_the_cost(make_table):
-    """A `cycles` method sees sizes, state and fields of the whole table, and sets the standing."""
+    """A `cycles` method sees sizes, state and fields of the table, and sets the provenance."""
 
     class Priced(Vertex):
         x: Input[Vector[float32]]
         n: int32
-        standing = "published"
+        provenance = "published"
 
         def compute(self):
             self.n = len(self.x)
@@ -280,7 +280,7 @@ def test_a_cycles_method_is_the_cost(make_table):
     table = make_table(codelet_of(Priced), 3, 3)
     expected = 5 + table.column("x", "length") * 2 + table.column("n", "value")
     np.testing.assert_array_equal(table.costed(), np.maximum(expected, expected))
-    assert table.codelet.standing is Standing.PUBLISHED
+    assert table.codelet.provenance is Provenance.PUBLISHED
     assert not table.codelet.is_data_dependent
     assert table.counted().min() > 0
 
@@ -329,3 +329,17 @@ def test_code_of_routines_is_called():
     # 13 entry; 3 loads, sin 3, exp 1, 2 divisions of 3, 2 sums, 2 for the conversion, store
     assert spec.n_instructions == 13 + 3 + 3 + 1 + 6 + 2 + 2 + 1
     assert dict(spec.routines) == {"integer_divide": 64, "sin_float": 64}
+
+
+def test_a_cost_says_its_provenance_by_that_name():
+    """A codelet with the former attribute `standing` is an error that names the new one."""
+
+    class Old(Vertex):
+        standing = "published"
+        x: Output[float32]
+
+        def compute(self):
+            self.x = float32(1)
+
+    with pytest.raises(GraphObjectCreationError, match="it is called `provenance`"):
+        codelet_of(Old)

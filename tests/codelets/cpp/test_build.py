@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tremula.base.errors import GraphProgramCompilationError, MissingPerfEstimate
-from tremula.base.provenance import Standing
+from tremula.base.provenance import Provenance
 from tremula.codelets.cpp import build, cpp_codelet_from_dict, load_cpp_codelets
 from tremula.codelets.cpp.codelet import prepare_kernels
 from tremula.codelets.cpp.counting import count_blocks
@@ -153,7 +153,7 @@ def test_cost_before_running_is_missing(codelets):
     """Without data there is no cost, and the error says how to get one."""
     codelet = codelets["SumVertex"]
     assert codelet.is_data_dependent
-    assert codelet.standing is Standing.PLACEHOLDER
+    assert codelet.provenance is Provenance.PLACEHOLDER
     with pytest.raises(MissingPerfEstimate, match="run once with profiling"):
         codelet.cycles(None)
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from tremula.base.errors import MissingPerfEstimate
-from tremula.base.provenance import Standing
+from tremula.base.provenance import Provenance
 from tremula.base.types import FLOAT, UNSIGNED_INT, float32
 from tremula.codelets import Input, MultiVertex, Output, SupervisorVertex, Vector, Vertex
-from tremula.compiler.passes.vertex_costs import STANDINGS, tiles_of_vertices
+from tremula.compiler.passes.vertex_costs import PROVENANCES, tiles_of_vertices
 from tremula.hardware import (
     chip,
     exchange_latency_cycles,
@@ -163,7 +163,7 @@ def test_sources_of_cost_in_order(small_graph, analysed):
     estimated = analysed(graph, program).costs
     assert estimated.tile_compute(0).tolist() == [16, 33, 0, 0]
     assert estimated.n_flops.tolist() == [7 + 8]
-    assert estimated.standing_cycles[0, STANDINGS.index(Standing.YOURS)] == 49
+    assert estimated.provenance_cycles[0, PROVENANCES.index(Provenance.YOURS)] == 49
 
 
 class Adding(Six):

@@ -43,13 +43,13 @@ def test_parts_are_counts_times_constants(engine):
     assert n_flops >= 2 * 2 * N**3
     assert 1.0 <= energy.compute * 1e12 / n_flops <= 2.5
     assert energy.total == pytest.approx(sum(getattr(energy, part) for part in PARTS))
-    assert energy.standings["compute"] == "stated"
-    assert energy.standings["idle"] == "guessed"
+    assert energy.provenances["compute"] == "stated"
+    assert energy.provenances["idle"] == "guessed"
     assert 0 < energy.guessed_share < 1
 
 
 def test_energy_in_the_text(engine):
-    """The text report has the joules, and the standing of each part."""
+    """The text report has the joules, and the provenance of each part."""
     engine.print_profile_summary(text := StringIO())
     assert f"Energy:  {engine.report().energy.total:.4g} J" in text.getvalue()
     assert "[guessed]" in text.getvalue()

@@ -5,10 +5,6 @@ import pytest
 
 import tremula as tr
 from tremula.poplibs.popsparse import COOMatrix, CSRMatrix, SparsityError, dynamic
-from tremula.poplibs.popsparse.dynamic.meta_info import overflow_words
-from tremula.poplibs.popsparse.dynamic.plan import DynamicProblem, plan_dynamic, uniform
-from tremula.poplibs.popsparse.dynamic.spread import Limits, spread
-from tremula.poplibs.popsparse.dynamic.worker_split import split_between_workers, split_by_weight
 from tremula.poplibs.popsparse.dynamic.costs import (
     Search,
     block_cycles,
@@ -16,6 +12,10 @@ from tremula.poplibs.popsparse.dynamic.costs import (
     element_supervisor,
     element_worker,
 )
+from tremula.poplibs.popsparse.dynamic.meta_info import overflow_words
+from tremula.poplibs.popsparse.dynamic.plan import DynamicProblem, plan_dynamic, uniform
+from tremula.poplibs.popsparse.dynamic.spread import Limits, spread
+from tremula.poplibs.popsparse.dynamic.worker_split import split_between_workers, split_by_weight
 
 F, H = tr.FLOAT, tr.HALF
 BOW = tr.IPUModel("bow").create_target().chip

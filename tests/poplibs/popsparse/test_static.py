@@ -6,6 +6,7 @@ import pytest
 import tremula as tr
 from tremula.base.types import Type
 from tremula.poplibs.popsparse import CSRMatrix, SparsityError, static
+from tremula.poplibs.popsparse.static.costs import block_cycles, gather_cycles, vertex_cycles
 from tremula.poplibs.popsparse.static.partition import deal, work_lists
 from tremula.poplibs.popsparse.static.plan import (
     StaticProblem,
@@ -13,7 +14,6 @@ from tremula.poplibs.popsparse.static.plan import (
     plan_static,
     tiles_of_bands,
 )
-from tremula.poplibs.popsparse.static.costs import block_cycles, gather_cycles, vertex_cycles
 
 BOW = tr.IPUModel("bow").create_target().chip
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tremula.base.errors import GraphObjectCreationError, MissingPerfEstimate
-from tremula.base.provenance import Standing
+from tremula.base.provenance import Provenance
 from tremula.base.source import source_at
 from tremula.base.types import as_type
 from tremula.codelets.cpp.build import Library, library_of, unsupported_field
@@ -39,9 +39,9 @@ class CppCodelet:
     symbol: str
 
     @property
-    def standing(self) -> Standing:
+    def provenance(self) -> Provenance:
         # The host's instructions stand in for the tile's.
-        return Standing.PLACEHOLDER
+        return Provenance.PLACEHOLDER
 
     @property
     def is_data_dependent(self) -> bool:

@@ -45,5 +45,5 @@ def _table_parts(table: FrozenTable, graph: FrozenGraph) -> list[object]:
         table.tile,
         [[e.sub_start, e.run_start, *e.runs] for e in table.edges.values()],
         [[s.start, s.value] for s in table.states.values()],
-        [cost.cycles, cost.standing_cycles, cost.n_flops, cost.peak_cycles],
+        [cost.cycles, cost.provenance_cycles, cost.n_flops, cost.peak_cycles],
     ]

@@ -11,7 +11,7 @@ from tremula.compiler.file.codec import record
 from tremula.compiler.passes.exchange import ExchangePhase, StepExchange, StepExchanges
 from tremula.compiler.passes.link_loads import LinkLoadRows, StepLinkLoads
 from tremula.compiler.passes.vertex_costs import (
-    STANDINGS,
+    PROVENANCES,
     ComputeSetCost,
     cost_compute_set,
     further_on,
@@ -44,7 +44,7 @@ class StepCosts:
     is_active: Ints  # bool[n_steps, n_chips]
     joins: Ints  # bool[n_steps]
     needs_count: Ints  # bool[n_steps]: compute is known only after counting
-    standing_cycles: Ints  # int64[n_steps, 5]: vertex cycles by STANDINGS
+    provenance_cycles: Ints  # int64[n_steps, 5]: vertex cycles by PROVENANCES
     n_flops: Ints  # int64[n_steps]
     peak_cycles: Ints  # int64[n_steps]: tile cycles of the flops at the peak of their units
     compute_sets: tuple[ComputeSetCost, ...]
@@ -175,7 +175,7 @@ class Coster:
         )
         self.is_active = np.zeros((n, n_chips), bool)
         self.joins, self.needs_count = np.zeros(n, bool), np.zeros(n, bool)
-        self.standing = np.zeros((n, len(STANDINGS)), np.int64)
+        self.provenance = np.zeros((n, len(PROVENANCES)), np.int64)
         self.n_flops, self.peak_cycles = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.set_of_step = np.full(n, -1, np.int64)
         self.tile_row = np.zeros(n, np.int64)
@@ -203,7 +203,7 @@ class Coster:
     def _repeat(self, earlier: int, number: int, step: Step) -> None:
         for column in (
             self.sync, self.exchange, self.link, self.host, self.compute, self.is_active,
-            self.joins, self.needs_count, self.standing, self.n_flops, self.peak_cycles,
+            self.joins, self.needs_count, self.provenance, self.n_flops, self.peak_cycles,
             self.tile_row, self.loads.row_of_step,
         ):  # fmt: skip
             column[number] = column[earlier]
@@ -213,9 +213,9 @@ class Coster:
         compute, busy, exchange = (np.stack(c) for c in zip(*self.rows, strict=True))
         return StepCosts(
             self.sync, self.exchange, self.link, self.host, self.compute, self.is_active,
-            self.joins, self.needs_count, self.standing, self.n_flops, self.peak_cycles, self.sets,
-            self.set_of_step, self.tile_row, compute, busy, exchange, self.chip.n_workers,
-            self.loads.finish(),
+            self.joins, self.needs_count, self.provenance, self.n_flops, self.peak_cycles,
+            self.sets, self.set_of_step, self.tile_row, compute, busy, exchange,
+            self.chip.n_workers, self.loads.finish(),
         )  # fmt: skip
 
     # -- on the chips ------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class Coster:
         self.needs_count[number] = cost.needs_count
         self.n_flops[number] = sum(table.n_flops for table in cost.tables)
         self.peak_cycles[number] = sum(table.peak_cycles for table in cost.tables)
-        self.standing[number] = sum(table.standing_cycles for table in cost.tables)
+        self.provenance[number] = sum(table.provenance_cycles for table in cost.tables)
         self._cost_on_chip(number, cost.tile_cycles, cost.busy_cycles)
         if cost.needs_count:
             self.is_active[number] = True

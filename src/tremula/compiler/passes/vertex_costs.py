@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tremula.base.errors import MissingPerfEstimate
-from tremula.base.provenance import Standing
+from tremula.base.provenance import Provenance
 from tremula.base.types import QUARTER
 from tremula.codelets.spec import (
     CostInput,
@@ -22,7 +22,7 @@ from tremula.compiler.program_ir import FrozenComputeSet, FrozenGraph
 from tremula.hardware import Chip
 from tremula.poplar.vertices.columns import EdgeColumn, FrozenTable
 
-STANDINGS = tuple(Standing)
+PROVENANCES = tuple(Provenance)
 COUNTED = -1  # in a column of cycles: known only after counting
 Ints = np.ndarray
 Estimator = Callable[[CostView, Chip], object]
@@ -43,7 +43,7 @@ class TableCost:
     is_worker: bool
     total_cycles: int
     n_flops: int
-    standing_cycles: Ints  # int64[5], in the order of STANDINGS
+    provenance_cycles: Ints  # int64[5], in the order of PROVENANCES
     cycles: Ints
     peak_cycles: int  # tile cycles that its flops take at the peak of their unit
 
@@ -129,18 +129,18 @@ def cost_table(table: FrozenTable, chip: Chip, estimators: Mapping[str, Estimato
         cycles[is_users] = table.estimate_cycles[is_users]
         if table.estimate_flops is not None:
             flops[is_users] = table.estimate_flops[is_users]
-    standing = table.codelet.standing
+    provenance = table.codelet.provenance
     if not is_users.all():
-        own, own_flops, standing = _own_cycles(table, chip, estimators)
+        own, own_flops, provenance = _own_cycles(table, chip, estimators)
         if own is not None:
             cycles[~is_users] = own[~is_users]
         if own_flops is not None:
             flops[~is_users] = own_flops[~is_users]
     spec, n_flops = table.codelet.spec, int(flops.sum())
     is_counted = bool((cycles == COUNTED).any())
-    shares = np.zeros(len(STANDINGS), np.int64)
-    shares[STANDINGS.index(Standing.YOURS)] += int(cycles[is_users].sum())
-    shares[STANDINGS.index(standing)] += 0 if is_counted else int(cycles[~is_users].sum())
+    shares = np.zeros(len(PROVENANCES), np.int64)
+    shares[PROVENANCES.index(Provenance.YOURS)] += int(cycles[is_users].sum())
+    shares[PROVENANCES.index(provenance)] += 0 if is_counted else int(cycles[~is_users].sum())
     return TableCost(
         spec.name,
         table.n_rows,
@@ -155,8 +155,8 @@ def cost_table(table: FrozenTable, chip: Chip, estimators: Mapping[str, Estimato
 
 def _own_cycles(
     table: FrozenTable, chip: Chip, estimators: Mapping[str, Estimator]
-) -> tuple[Ints | None, Ints | None, Standing]:
-    """(cycles, flops, standing) from an estimator or the codelet; None must be counted."""
+) -> tuple[Ints | None, Ints | None, Provenance]:
+    """(cycles, flops, provenance) from an estimator or the codelet; None must be counted."""
     codelet, given = table.codelet, cost_input(table, chip)
     flops = codelet.flops(given)
     estimator = estimators.get(codelet.spec.name)
@@ -165,10 +165,10 @@ def _own_cycles(
         if isinstance(cycles, tuple):
             cycles, estimated = cycles
             flops = _checked(table, estimated, "flops")
-        return _checked(table, cycles, "its registered estimator"), flops, Standing.YOURS
+        return _checked(table, cycles, "its registered estimator"), flops, Provenance.YOURS
     if codelet.is_data_dependent:
-        return None, flops, codelet.standing
-    return _checked(table, codelet.cycles(given), "its cycles method"), flops, codelet.standing
+        return None, flops, codelet.provenance
+    return _checked(table, codelet.cycles(given), "its cycles method"), flops, codelet.provenance
 
 
 def _checked(table: FrozenTable, given: object, origin: str) -> Ints:

@@ -13,7 +13,7 @@ from tremula.hardware import Chip, Fact
 
 Ints = np.ndarray
 PARTS = ("idle", "compute", "exchange", "links", "outside")
-# The constants each part rests on; its standing is that of the least certain one.
+# The constants each part rests on; its provenance is that of the least certain one.
 _CONSTANTS = {
     "idle": ("idle_watts",),
     "compute": ("energy_pj_per_flop_half", "energy_pj_per_flop_float"),
@@ -40,7 +40,7 @@ class Energy:
     outside: float
     seconds: float
     n_chips: int
-    standings: dict[str, str]  # of each part: stated, derived, guessed or yours
+    provenances: dict[str, str]  # of each part: stated, derived, guessed or yours
 
     @property
     def total(self) -> float:
@@ -54,7 +54,7 @@ class Energy:
     @property
     def guessed_share(self) -> float:
         """The part of the total that rests on guesses."""
-        guessed = sum(getattr(self, p) for p, s in self.standings.items() if s == "guessed")
+        guessed = sum(getattr(self, p) for p, s in self.provenances.items() if s == "guessed")
         return guessed / self.total if self.total else 0.0
 
 
@@ -95,7 +95,7 @@ def energy_of(
         outside=moved.outside * chip.energy_pj_per_byte_dram * 1e-12,
         seconds=seconds,
         n_chips=n_chips,
-        standings={part: _standing(chip, names) for part, names in _CONSTANTS.items()},
+        provenances={part: _provenance(chip, names) for part, names in _CONSTANTS.items()},
     )
 
 
@@ -153,6 +153,6 @@ def _sent(phase: ExchangePhase | None) -> int:
     return 0 if phase is None else int(phase.sent.sum())
 
 
-def _standing(chip: Chip, names: tuple[str, ...]) -> str:
+def _provenance(chip: Chip, names: tuple[str, ...]) -> str:
     facts: list[Fact] = [chip.facts[name] for name in names]
-    return max((fact.standing for fact in facts), key=_CERTAINTY.index)
+    return max((fact.provenance for fact in facts), key=_CERTAINTY.index)

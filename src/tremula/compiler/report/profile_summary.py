@@ -161,7 +161,7 @@ def _execution(report: Report) -> list[str]:
         ("Chip average waiting cycles", share(total - sum(parts.values()))),
     ]
     types = [
-        (f"{row.codelet} ({row.n_vertices:,} instances)", f"{row.cycles:,} [{row.standing}]")
+        (f"{row.codelet} ({row.n_vertices:,} instances)", f"{row.cycles:,} [{row.provenance}]")
         for row in sorted(report.vertex_types, key=lambda row: -row.cycles)
     ]
     return [
@@ -173,7 +173,7 @@ def _execution(report: Report) -> list[str]:
         *_energy(report),
         "  Cycles by vertex type:",
         *_rows(4, types),
-        f"  Standing of vertex cycles: {_standing(report)}",
+        f"  Provenance of vertex cycles: {_provenance(report)}",
     ]
 
 
@@ -191,22 +191,23 @@ def _links(report: Report) -> list[str]:
 
 
 def _energy(report: Report) -> list[str]:
-    """Joules by part, each with the standing of the constants it rests on."""
+    """Joules by part, each with the provenance of the constants it rests on."""
     energy = report.energy
     rows = [
-        (part, f"{getattr(energy, part):.4g} J [{energy.standings[part]}]") for part in ENERGY_PARTS
+        (part, f"{getattr(energy, part):.4g} J [{energy.provenances[part]}]")
+        for part in ENERGY_PARTS
     ]
     head = f"  Energy:  {energy.total:.4g} J, {energy.watts:,.0f} W on {energy.n_chips} chip(s)"
     return [head, *_rows(4, rows)]
 
 
-def _standing(report: Report) -> str:
-    total = sum(report.standing_cycles.values())
+def _provenance(report: Report) -> str:
+    total = sum(report.provenance_cycles.values())
     if not total:
         return "none counted"
     return ", ".join(
         f"{100 * cycles / total:.1f}% {name}"
-        for name, cycles in report.standing_cycles.items()
+        for name, cycles in report.provenance_cycles.items()
         if cycles
     )
 

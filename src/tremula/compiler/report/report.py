@@ -12,7 +12,7 @@ from tremula.codelets.spec import Codelet
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.memory import CATEGORIES, TileMemory
-from tremula.compiler.passes.vertex_costs import STANDINGS
+from tremula.compiler.passes.vertex_costs import PROVENANCES
 from tremula.compiler.program_ir import StepKind
 from tremula.compiler.report.energy import Energy, energy_of
 from tremula.compiler.report.links import LinkColumns, link_columns
@@ -131,7 +131,7 @@ class VertexTypeRow:
     codelet: str
     n_vertices: int
     cycles: int  # over everything that ran
-    standing: str
+    provenance: str
     n_code_bytes: int
 
 
@@ -149,7 +149,7 @@ class Report:
     steps: StepColumns
     tiles: TileColumns
     vertex_types: tuple[VertexTypeRow, ...]
-    standing_cycles: dict[str, int]  # vertex cycles of everything that ran, by standing
+    provenance_cycles: dict[str, int]  # vertex cycles of everything that ran, by provenance
     host_exchange: Ints  # int64[n_steps, n_chips], parts of the steps' exchange
     link_exchange: Ints
     links: LinkColumns  # between chips, over everything that ran
@@ -201,8 +201,8 @@ class Report:
     @property
     def placeholder_share(self) -> float:
         """The part of all vertex cycles whose cost is a placeholder."""
-        total = sum(self.standing_cycles.values())
-        return self.standing_cycles["placeholder"] / total if total else 0.0
+        total = sum(self.provenance_cycles.values())
+        return self.provenance_cycles["placeholder"] / total if total else 0.0
 
     def bytes_by_category(self) -> dict[str, Ints]:
         """int64[n_tiles] per category of memory."""
@@ -248,7 +248,7 @@ def make_report(executable: Executable, execution: Execution | None = None) -> R
         steps=_step_columns(executable, costs, execution),
         tiles=_tile_columns(memory, costs, execution),
         vertex_types=_vertex_types(executable, costs, totals),
-        standing_cycles=_standing_cycles(totals),
+        provenance_cycles=_provenance_cycles(totals),
         host_exchange=costs.host_exchange,
         link_exchange=costs.link_exchange,
         links=link_columns(executable, costs, execution.executed),
@@ -331,25 +331,25 @@ def _tile_columns(memory: TileMemory, costs: StepCosts, execution: Execution) ->
 
 def _table_cycles(executable: Executable, costs: StepCosts, execution: Execution) -> list[Ints]:
     """int64[n_tables, n_standings] of each compute set: vertex cycles of everything that ran."""
-    totals = [np.zeros((len(c.tables), len(STANDINGS)), np.int64) for c in costs.compute_sets]
+    totals = [np.zeros((len(c.tables), len(PROVENANCES)), np.int64) for c in costs.compute_sets]
     for step in np.flatnonzero(execution.executed).tolist():
         number = int(costs.compute_set_of_step[step])
         if number < 0:
             continue
         for i, table in enumerate(costs.compute_sets[number].tables):
-            totals[number][i] += int(execution.executed[step]) * table.standing_cycles
+            totals[number][i] += int(execution.executed[step]) * table.provenance_cycles
         counted = execution.counted.get(step)
         tables = executable.compute_sets[number].tables
         for i, cycles in enumerate(() if counted is None else counted.total_table_cycles):
-            standing = executable.codelets[tables[i].codelet].standing
-            totals[number][i, STANDINGS.index(standing)] += max(0, cycles)
+            provenance = executable.codelets[tables[i].codelet].provenance
+            totals[number][i, PROVENANCES.index(provenance)] += max(0, cycles)
     return totals
 
 
 def _vertex_types(
     executable: Executable, costs: StepCosts, totals: list[Ints]
 ) -> tuple[VertexTypeRow, ...]:
-    """Rows by name. The standing of a type is that of most of its cycles."""
+    """Rows by name. The provenance of a type is that of most of its cycles."""
     n_vertices: dict[str, int] = {}
     once: dict[str, Ints] = {}
     ran: dict[str, Ints] = {}
@@ -360,7 +360,7 @@ def _vertex_types(
             name = codelet.spec.name
             codelets[name] = codelet
             n_vertices[name] = n_vertices.get(name, 0) + table.n_rows
-            of_table = costs.compute_sets[number].tables[i].standing_cycles
+            of_table = costs.compute_sets[number].tables[i].provenance_cycles
             once[name] = once.get(name, 0) + of_table
             ran[name] = ran.get(name, 0) + totals[number][i]
     return tuple(
@@ -368,19 +368,19 @@ def _vertex_types(
             name,
             n_vertices[name],
             int(ran[name].sum()),
-            _standing_of_most(ran[name] if ran[name].any() else once[name], codelet),
+            _provenance_of_most(ran[name] if ran[name].any() else once[name], codelet),
             codelet.spec.n_instructions * executable.target.chip.instruction_bytes,
         )
         for name, codelet in sorted(codelets.items())
     )
 
 
-def _standing_of_most(cycles: Ints, codelet: Codelet) -> str:
-    """The standing with the most cycles; where there are none yet, the codelet's."""
-    return (STANDINGS[int(cycles.argmax())] if cycles.any() else codelet.standing).value
+def _provenance_of_most(cycles: Ints, codelet: Codelet) -> str:
+    """The provenance with the most cycles; where there are none yet, the codelet's."""
+    return (PROVENANCES[int(cycles.argmax())] if cycles.any() else codelet.provenance).value
 
 
-def _standing_cycles(totals: list[Ints]) -> dict[str, int]:
-    """Vertex cycles of everything that ran, by standing."""
-    of_all = sum((tables.sum(axis=0) for tables in totals), np.zeros(len(STANDINGS), np.int64))
-    return {s.value: int(n) for s, n in zip(STANDINGS, of_all, strict=True)}
+def _provenance_cycles(totals: list[Ints]) -> dict[str, int]:
+    """Vertex cycles of everything that ran, by provenance."""
+    of_all = sum((tables.sum(axis=0) for tables in totals), np.zeros(len(PROVENANCES), np.int64))
+    return {s.value: int(n) for s, n in zip(PROVENANCES, of_all, strict=True)}

@@ -39,7 +39,7 @@ def group_decompress(element: Type) -> type:
 
     class GroupDecompress(MultiVertex):
         name = f"poplin::GroupDecompress<{element}>"
-        standing = "derived"
+        provenance = "derived"
         packed: Input[Vector[UNSIGNED_CHAR]]  # type: ignore[valid-type]
         scale: Input[Vector[element]]  # type: ignore[valid-type]
         bias: Input[Vector[element]]  # type: ignore[valid-type]

@@ -176,7 +176,7 @@ def loss_codelet(kind: LossType, T: Type, has_edges: bool) -> type:  # noqa: N80
         name = f"popnn::Loss{'SumSquared' if is_squared else 'CrossEntropy'}Transform<{T}>" + (
             "Scaled" if has_edges else ""
         )
-        standing = "published"
+        provenance = "published"
         outputs: Input[Vector[T]]
         deltas: Output[Vector[T]]
         terms: Output[Vector[T]]

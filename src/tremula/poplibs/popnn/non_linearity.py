@@ -338,7 +338,7 @@ def _codelet(
     return make_flat(
         FlatCodelet(
             name=f"popnn::{name}<{element},{kind.value}>",
-            standing="published" if entry.is_published and is_multi else "derived",
+            provenance="published" if entry.is_published and is_multi else "derived",
             vectors=vectors,
             lines=(line.format(converter(element)),),
             sized_by="out",

@@ -60,7 +60,7 @@ def iota(
 def iota_codelet(element: Type) -> type:
     class Iota(Vertex):
         name = f"popops::Iota<{element}>"
-        standing = "derived"
+        provenance = "derived"
         out: Output[Vector[element]]
         start: INT
 
@@ -141,7 +141,7 @@ def one_hot_codelet(index: Type, element: Type) -> type:
         """Whole rows, or columns `first` … of one row."""
 
         name = f"popops::EncodeOneHot<{index},{element}>"
-        standing = "derived"
+        provenance = "derived"
         indices: Input[Vector[index]]
         out: Output[Vector[element]]
         first: UNSIGNED_INT

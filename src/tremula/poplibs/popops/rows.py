@@ -121,7 +121,7 @@ def _add_rows(
 def select_codelet(element: Type, index_type: Type) -> type:
     class SelectFromRow(Vertex):
         name = f"popops::SelectFromRow<{element},{index_type}>"
-        standing = "derived"
+        provenance = "derived"
         params: Input[Vector[element]]
         index: Input[index_type]
         out: Output[element]
@@ -149,7 +149,7 @@ def join_codelet(element: Type) -> type:
         """The sum of what was found: at most one is not 0."""
 
         name = f"popops::JoinFinds<{element}>"
-        standing = "derived"
+        provenance = "derived"
         result: Input[Vector[element]]
         out: Output[element]
 
@@ -174,7 +174,7 @@ def join_codelet(element: Type) -> type:
 def update_codelet(element: Type, index_type: Type) -> type:
     class UpdateInRow(Vertex):
         name = f"popops::UpdateInRow<{element},{index_type}>"
-        standing = "derived"
+        provenance = "derived"
         params: InOut[Vector[element]]
         index: Input[index_type]
 

@@ -38,7 +38,7 @@ def transpose_vertex(T: Type) -> type:  # noqa: N803
 
     class Transpose(Vertex):
         name = f"popops::Transpose<{T}>"
-        standing = "published"
+        provenance = "published"
         source: Input[Vector[T]]
         out: Output[Vector[T]]
         n_rows: uint32

@@ -72,7 +72,7 @@ class Draw:
     reads_x: bool = False  # it has an input x, read as x[i]
     start: int = NUMBER_START_SLOTS
     launch: int = LAUNCH_CYCLES
-    standing: str = "published"
+    provenance: str = "published"
     cycles: Callable | None = None  # (v, chip, T), where they depend on more than the words
 
     def cost(self, v: CostView, chip: Chip, type: Type) -> np.ndarray:
@@ -84,7 +84,7 @@ class Draw:
 _TEMPLATE = """\
 class {name}(MultiVertex):
     name = "poprand::{name}<{type}>"
-    standing = "{standing}"
+    provenance = "{provenance}"
     {fields}
 
     def compute(self, worker_id):
@@ -116,7 +116,7 @@ def fill_codelet(draw: Draw, T: Type) -> type:
     fields += [f"{name}: type_{name}" for name, _ in draw.state]
     numbers = ", ".join(f"self.{name}" for name in draw.read_once)
     text = _TEMPLATE.format(
-        name=draw.name, type=T, standing=draw.standing, fields=indented(fields, 4),
+        name=draw.name, type=T, provenance=draw.provenance, fields=indented(fields, 4),
         kept=f"        {', '.join(draw.read_once)} = {numbers}\n" if draw.read_once else "",
         region="x, out = self.x[r], self.out[r]" if draw.reads_x else "out = self.out[r]",
         element=indented(draw.element.strip().splitlines(), 16),
@@ -144,7 +144,7 @@ UNIFORM_INT = Draw(
     element="out[i] = low + int(((random_uint64() >> 32) * n_values) >> 32)",
     slots=INTEGER_SLOTS,
     flops=no_flops,
-    standing="derived",
+    provenance="derived",
 )
 LOG_UNIFORM = Draw(
     name="LogUniform",
@@ -155,7 +155,7 @@ out[i] = max(min(value, self.high), self.low)
 """,
     slots=LOG_UNIFORM_SLOTS,
     flops=flops_per_element("out", 5),
-    standing="derived",
+    provenance="derived",
 )
 NORMAL = Draw(  # sums of twelve uniform numbers, as the hardware makes them
     name="Normal",
@@ -217,7 +217,7 @@ out[i] = self.mean + value * self.std_dev
 """,
     slots=TRUNCATED_SLOTS,
     flops=staticmethod(_truncated_flops),
-    standing="derived",
+    provenance="derived",
     cycles=_truncated_cycles,
 )
 
@@ -256,7 +256,7 @@ def set_seed_codelet() -> type:
 
     class SetSeed(MultiVertex):
         name = "poprand::SetSeed"
-        standing = "derived"
+        provenance = "derived"
         seed: Input[Vector[uint32]]
         modifier: uint32
         stream_group: uint32
@@ -279,7 +279,7 @@ def save_and_set_seed_codelet() -> type:
 
     class SaveAndSetSeed(MultiVertex):
         name = "poprand::SaveAndSetSeed"
-        standing = "derived"
+        provenance = "derived"
         seed: Input[Vector[uint32]]
         saved: Output[Vector[uint64]]
         modifier: uint32
@@ -305,7 +305,7 @@ def restore_seed_codelet() -> type:
 
     class RestoreSeed(MultiVertex):
         name = "poprand::RestoreSeed"
-        standing = "derived"
+        provenance = "derived"
         saved: Input[Vector[uint64]]
 
         def compute(self: Any, worker_id: int) -> None:

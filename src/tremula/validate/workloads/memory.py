@@ -38,7 +38,7 @@ class PointerChase(Vertex):
         # A load is ready for the worker's next slot; the loop is a hardware repeat.
         return VERTEX_OVERHEAD_SLOTS + v.sizes["chain"]
 
-    standing = "published"
+    provenance = "published"
 
 
 class ReadBlock(MultiVertex):
@@ -64,7 +64,7 @@ class ReadBlock(MultiVertex):
         per_worker = VERTEX_OVERHEAD_SLOTS + -(-n_loads // chip.n_workers)
         return LAUNCH_CYCLES + chip.n_workers * per_worker
 
-    standing = "published"
+    provenance = "published"
 
 
 @workload("pointer chase", FAMILY)

@@ -46,7 +46,7 @@ def changeable(chip: Chip) -> list[dict[str, Any]]:
 def constant(chip: Chip, name: str) -> dict[str, Any]:
     """A constant as the page shows it."""
     fact = chip.facts[name]
-    own = {"value": fact.value, "standing": fact.standing, "source": fact.source}
+    own = {"value": fact.value, "standing": fact.provenance, "source": fact.source}
     return {**described(name), **own, "grain": _grain(chip, name)}
 
 

@@ -192,7 +192,7 @@ class Contents:
             "n_variables": report.n_variables,
             "n_compute_sets": report.n_compute_sets,
             "n_steps": len(self.executable.steps),
-            "standing_cycles": report.standing_cycles,
+            "standing_cycles": report.provenance_cycles,
             "available_bytes": report.memory.available_bytes,
         }
 
@@ -334,7 +334,7 @@ def vertex_types(contents: Contents) -> Columns:
         "name": [r.codelet for r in rows],
         "n_vertices": [r.n_vertices for r in rows],
         "cycles": [r.cycles for r in rows],
-        "standing": [r.standing for r in rows],
+        "standing": [r.provenance for r in rows],
         "code_bytes": [r.n_code_bytes for r in rows],
         "state_bytes": [state.get(r.codelet, 0) for r in rows],
     }

@@ -45,6 +45,7 @@ TABLES: Mapping[str, str] = MappingProxyType(
             PRIMARY KEY (step_id, replica, ipu)""",
         "compute_sets": """id INTEGER PRIMARY KEY, name TEXT, source TEXT, n_vertices INTEGER,
             n_tiles INTEGER, n_flops INTEGER, cycles INTEGER, path_cycles INTEGER""",
+        # `standing` is the provenance of a cost: files keep the name they began with.
         "vertex_types": """id INTEGER PRIMARY KEY, name TEXT, n_vertices INTEGER, cycles INTEGER,
             standing TEXT, code_bytes INTEGER, state_bytes INTEGER""",
         "vertices": """id INTEGER PRIMARY KEY, compute_set INTEGER, vertex_type INTEGER,

@@ -31,7 +31,7 @@ class ColumnProduct(Vertex):
     different memory elements for that.
     """
 
-    standing = "derived"
+    provenance = "derived"
     matrix: Input[Vector[float32]]
     x: Input[Vector[float32]]
     y: Output[Vector[float32]]

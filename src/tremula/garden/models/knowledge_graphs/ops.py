@@ -133,7 +133,7 @@ def _cycles(v: CostView, chip: Chip, field: str, slots: int, element: Type) -> n
 def l1_codelet(element: Type) -> type:
     class L1Distance(MultiVertex):
         name = f"garden::L1Distance<{element}>"
-        standing = "derived"
+        provenance = "derived"
         a: Input[Vector[element]]
         b: Input[Vector[element]]
         out: Output[Vector[float32]]
@@ -161,7 +161,7 @@ def l1_codelet(element: Type) -> type:
 def l1_gradient_codelet(element: Type) -> type:
     class L1DistanceGradient(MultiVertex):
         name = f"garden::L1DistanceGradient<{element}>"
-        standing = "derived"
+        provenance = "derived"
         a: Input[Vector[element]]
         b: Input[Vector[element]]
         factors: Input[Vector[element]]

@@ -185,7 +185,7 @@ class Method:
     vertex: str  # the codelet is poplin::vertex<inputs,partials>
     cycles: Callable[[Work, Chip, Type, Type], Ints]  # tile cycles, of (inputs, partials)
     grains: Callable[[Problem, Chip, Type], Grains | None]  # None: cannot compute the problem
-    standing: str = "published"  # of the cycles
+    provenance: str = "published"  # of the cycles
     is_on_matrix_unit: bool = False
 
 
@@ -230,7 +230,7 @@ METHODS: dict[str, Method] = {
             vertex="ConvPartialAmp",
             cycles=amp_cycles,
             grains=_amp_grains,
-            standing="fitted",
+            provenance="fitted",
             is_on_matrix_unit=True,
         ),
         Method(

@@ -46,7 +46,7 @@ def turn(element: Type) -> type:
 
     class Turn(MultiVertex):
         name = f"poplin::Transpose<{element}>"
-        standing = "published"
+        provenance = "published"
         source: Input[Vector[element]]  # type: ignore[valid-type]
         out: Output[Vector[element]]  # type: ignore[valid-type]
         n_matrices: int32  # type: ignore[valid-type]

@@ -27,7 +27,7 @@ def conv_partial(method: str, inputs: Type, partials: Type) -> type:
         """Every item multiplies rows of left by a matrix of right, and adds to rows of out."""
 
         name = f"poplin::{entry.vertex}<{inputs},{partials}>"
-        standing = entry.standing
+        provenance = entry.provenance
         matrix_types = (inputs, partials) if entry.is_on_matrix_unit else None
         left: Input[Vector[inputs]]  # type: ignore[valid-type]
         right: Input[Vector[inputs]]  # type: ignore[valid-type]
@@ -85,7 +85,7 @@ def conv_reduce(partials: Type, result: Type) -> type:
 
     class ConvReduce(MultiVertex):
         name = f"poplin::ReduceAdd<{result},{partials}>"
-        standing = "published"
+        provenance = "published"
         parts: Vector[Input[Vector[partials]]]  # type: ignore[valid-type]
         out: Output[Vector[result]]  # type: ignore[valid-type]
 

@@ -135,7 +135,7 @@ def cholesky_block_codelet() -> type:
 
     class CholeskyBlock(Vertex):
         name = "poplin::CholeskyBlock<float>"
-        standing = "derived"
+        provenance = "derived"
         block: InOut[Vector[float32]]  # the rows of the panel down to the block's last
         n_columns: uint32
 
@@ -181,7 +181,7 @@ def cholesky_below_codelet() -> type:
 
     class CholeskyBelow(MultiVertex):
         name = "poplin::CholeskyBelow<float>"
-        standing = "derived"
+        provenance = "derived"
         below: InOut[Vector[float32]]
         block: Input[Vector[float32]]
         n_columns: uint32

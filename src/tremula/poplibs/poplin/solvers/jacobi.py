@@ -129,7 +129,7 @@ def rotate_pair_codelet() -> type:
 
     class RotatePair(Vertex):
         name = "poplin::RotatePair<float>"
-        standing = "derived"
+        provenance = "derived"
         pair: Input[Vector[float32]]
         out: Output[Vector[float32]]
         n_rows: uint32  # of each column, that count for the angle; all are turned

@@ -176,7 +176,7 @@ def lu_panel_codelet() -> type:
 
     class LUPanel(Vertex):
         name = "poplin::LUPanel<float>"
-        standing = "derived"
+        provenance = "derived"
         panel: InOut[Vector[float32]]
         pivots: Output[Vector[int32]]
         n_columns: uint32
@@ -228,7 +228,7 @@ def exchange_rows_codelet() -> type:
 
     class ExchangeRows(MultiVertex):
         name = "poplin::ExchangeRows<float>"
-        standing = "derived"
+        provenance = "derived"
         panel: InOut[Vector[float32]]
         pivots: Input[Vector[int32]]
         n_columns: uint32
@@ -262,7 +262,7 @@ def permutation_codelet() -> type:
 
     class PermutationOfPivots(Vertex):
         name = "poplin::PermutationOfPivots"
-        standing = "derived"
+        provenance = "derived"
         pivots: Input[Vector[int32]]
         permutation: Output[Vector[int32]]
 

@@ -209,7 +209,7 @@ def panel_update_codelet() -> type:
 
     class PanelUpdate(MultiVertex):
         name = "poplin::PanelUpdate<float>"
-        standing = "derived"
+        provenance = "derived"
         matrix_types = (FLOAT, FLOAT)
         out: InOut[Vector[float32]]
         left: Input[Vector[float32]]
@@ -255,7 +255,7 @@ def panel_solve_codelet() -> type:
 
     class PanelSolve(MultiVertex):
         name = "poplin::PanelSolve<float>"
-        standing = "derived"
+        provenance = "derived"
         out: InOut[Vector[float32]]
         triangle: Input[Vector[float32]]
         n_columns: uint32

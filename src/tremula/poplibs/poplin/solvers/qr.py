@@ -112,7 +112,7 @@ def qr_panel_codelet() -> type:
 
     class QRPanel(Vertex):
         name = "poplin::QRPanel<float>"
-        standing = "derived"
+        provenance = "derived"
         panel: InOut[Vector[float32]]
         v: Output[Vector[float32]]
         t: Output[Vector[float32]]
@@ -175,7 +175,7 @@ def reflector_products_codelet() -> type:
 
     class ReflectorProducts(MultiVertex):
         name = "poplin::ReflectorProducts<float>"
-        standing = "derived"
+        provenance = "derived"
         panel: Input[Vector[float32]]
         v: Input[Vector[float32]]
         t: Input[Vector[float32]]
@@ -222,7 +222,7 @@ def identity_codelet() -> type:
 
     class IdentityPanel(MultiVertex):
         name = "poplin::IdentityPanel<float>"
-        standing = "derived"
+        provenance = "derived"
         panel: Output[Vector[float32]]
         first_column: uint32
         n_columns: uint32

@@ -190,7 +190,7 @@ def triangular_mask_codelet(element: Type) -> type:
 
     class TriangularMask(MultiVertex):
         name = f"poplin::TriangularMask<{element}>"
-        standing = "derived"
+        provenance = "derived"
         a: Input[Vector[element]]
         out: Output[Vector[element]]
         first: uint32  # where in its matrix the interval begins

@@ -167,7 +167,7 @@ def beam_step_codelet(element: Type) -> type:
 
     class CTCBeamSteps(Vertex):
         name = f"popnn::CTCBeamSteps<{element}>"
-        standing = "derived"
+        provenance = "derived"
         probabilities: Input[Vector[element]]  # logarithms, [n_steps, n_classes]
         data_length: Input[uint32]
         words: InOut[Vector[uint32]]
@@ -224,7 +224,7 @@ def beam_trace_codelet() -> type:
 
     class CTCBeamTrace(Vertex):
         name = "popnn::CTCBeamTrace"
-        standing = "derived"
+        provenance = "derived"
         parent: Input[Vector[uint32]]  # [n_steps, width]
         added: Input[Vector[uint32]]
         scores: Input[Vector[float32]]

@@ -54,7 +54,7 @@ def ctc_alpha_codelet(element: Type) -> type:
 
     class CTCAlpha(Vertex):
         name = f"popnn::CTCAlpha<{element}>"
-        standing = "derived"
+        provenance = "derived"
         probabilities: Input[Vector[element]]  # logarithms, [n_steps, n_classes]
         labels: Input[Vector[uint32]]
         data_length: Input[uint32]
@@ -101,7 +101,7 @@ def ctc_beta_codelet(element: Type) -> type:
 
     class CTCBeta(Vertex):
         name = f"popnn::CTCBeta<{element}>"
-        standing = "derived"
+        provenance = "derived"
         probabilities: Input[Vector[element]]
         labels: Input[Vector[uint32]]
         data_length: Input[uint32]
@@ -152,7 +152,7 @@ def ctc_loss_codelet() -> type:
 
     class CTCLoss(Vertex):
         name = "popnn::CTCLoss"
-        standing = "derived"
+        provenance = "derived"
         alpha: Input[Vector[float32]]  # the last step
         label_length: Input[uint32]
         loss: Output[float32]
@@ -181,7 +181,7 @@ def ctc_gradient_codelet(element: Type, out: Type) -> type:
 
     class CTCGradient(MultiVertex):
         name = f"popnn::CTCGradient<{element},{out}>"
-        standing = "derived"
+        provenance = "derived"
         probabilities: Input[Vector[element]]
         labels: Input[Vector[uint32]]
         data_length: Input[uint32]

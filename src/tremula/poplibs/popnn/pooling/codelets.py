@@ -146,7 +146,7 @@ def _text(step: PoolStep, element: Type, index: Type) -> str:
     return "\n".join([
         "class Pooling(MultiVertex):",
         f"    name = 'popnn::{step.value}<{element},{index}>'",
-        "    standing = 'published'",
+        "    provenance = 'published'",
         *(f"    {field}" for field in fields),
         "",
         "    def compute(self, worker_id):",

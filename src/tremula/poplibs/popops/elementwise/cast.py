@@ -137,7 +137,7 @@ def cast_codelet(source: Type, target: Type, is_multi: bool) -> type:
     return make_flat(
         FlatCodelet(
             name=f"Cast<{source},{target}>",
-            standing="published" if names in _LOOPS else "derived",
+            provenance="published" if names in _LOOPS else "derived",
             vectors=(("x", "Input", source), ("out", "Output", target)),
             lines=(line,),
             sized_by="out",

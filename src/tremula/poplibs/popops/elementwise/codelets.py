@@ -86,13 +86,13 @@ def element_codelet(plan: CodeletPlan) -> type:
 def codelet_text(plan: CodeletPlan) -> str:
     """The source of a plan's codelet."""
     single = plan.body.single_op
-    standing = ELEMENT_OPS[single[0]].standing if single else "derived"
+    provenance = ELEMENT_OPS[single[0]].provenance if single else "derived"
     loop = _row_loop(plan) if plan.rows_by else _flat_loop(plan)
     head = "def compute(self, worker_id):" if plan.is_multi else "def compute(self):"
     lines = [
         f"class ElementWise({'MultiVertex' if plan.is_multi else 'Vertex'}):",
         f"    name = {plan.codelet_name()!r}",
-        f"    standing = {standing!r}",
+        f"    provenance = {provenance!r}",
         *(f"    {field}" for field in _fields(plan)),
         "",
         f"    {head}",

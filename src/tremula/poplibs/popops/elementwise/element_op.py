@@ -64,7 +64,7 @@ class ElementOp:
     types: tuple[Type, ...]
     cost: CostTable  # by type name; a type that is not named costs as INT
     scalar_cost: CostTable = field(default_factory=dict)  # with one operand a scalar
-    standing: str = "derived"  # of the cost; "published" if PopLibs' estimators state it
+    provenance: str = "derived"  # of the cost; "published" if PopLibs' estimators state it
     integer_tile: str | Callable = ""  # where integers need other source
     bool_tile: str | Callable = ""
     helpers: tuple[Callable, ...] = ()

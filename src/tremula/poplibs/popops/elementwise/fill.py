@@ -83,7 +83,7 @@ def fill_codelet(type: Type, is_multi: bool) -> type:
     return make_flat(
         FlatCodelet(
             name=f"Fill<{type}>",
-            standing="published",
+            provenance="published",
             vectors=(("out", "Output", type),),
             state=(("value", type),),
             lines=("out[i] = value",),

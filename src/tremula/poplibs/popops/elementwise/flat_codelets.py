@@ -24,7 +24,7 @@ class FlatCodelet:
     """
 
     name: str
-    standing: str
+    provenance: str
     vectors: Sequence[tuple[str, str, Type]]
     scalars: Sequence[tuple[str, str, Type]] = ()
     state: Sequence[tuple[str, Type]] = ()
@@ -51,7 +51,7 @@ def make_flat(form: FlatCodelet, is_multi: bool) -> type:
     text = "\n".join([
         f"class Flat({'MultiVertex' if is_multi else 'Vertex'}):",
         f"    name = {_codelet_name(form.name, is_multi)!r}",
-        f"    standing = {form.standing!r}",
+        f"    provenance = {form.provenance!r}",
         *(f"    {field}" for field in fields),
         "",
         f"    def {signature}:",

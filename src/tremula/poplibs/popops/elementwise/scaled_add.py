@@ -123,7 +123,7 @@ def scaled_codelet(
     return make_flat(
         FlatCodelet(
             name=f"ScaledAdd<{a_type},{b_type},{kind},{','.join(str(s) for s in scales)}>",
-            standing="published",
+            provenance="published",
             vectors=(("a", "InOut", a_type), ("b", "Input", b_type)),
             scalars=[(n, "Input", t) for n, t in zip(names, scales, strict=True) if t],
             state=[(n, wide) for n, t in zip(names, scales, strict=True) if t is None],

@@ -205,6 +205,6 @@ def reduce_vertex(operation: str, T: Type, Out: Type, is_multi: bool, finish: Fi
     more = "".join(f",{x}" for x in (finish.scale, "update" * finish.updates) if x)
     cls.name = f"popops::Reduce{'Multi' * is_multi}<{operation},{T},{Out}{more}>"
     # PopLibs' estimates, except that GC2's element cost was chosen from measured reductions.
-    cls.standing = "fitted"
+    cls.provenance = "fitted"
     cls.cycles, cls.flops = staticmethod(cycles), staticmethod(flops)
     return cls

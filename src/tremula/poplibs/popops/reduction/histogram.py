@@ -36,7 +36,7 @@ def histogram_vertex(T: Type) -> type:  # noqa: N803
 
     class Histogram(Vertex):
         name = f"popops::Histogram<{T}>"
-        standing = "derived"
+        provenance = "derived"
         values: Vector[Input[Vector[T]]]
         levels: Input[Vector[T]]
         counts: Output[Vector[uint32]]

@@ -77,7 +77,7 @@ def nan_codelet(element: Type, with_inf: bool) -> type:
         """Sums x - x, which is 0 for numbers and NaN for the rest; or tests each for NaN."""
 
         name = f"popops::HasNaN{'OrInf' if with_inf else ''}<{element}>"
-        standing = "derived"
+        provenance = "derived"
         x: Vector[Input[Vector[element]]]
         out: Output[BOOL]
 

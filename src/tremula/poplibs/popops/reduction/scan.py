@@ -50,7 +50,7 @@ def scan_vertex(operation: str, T: Type) -> type:  # noqa: N803
 
     class Scan(Vertex):
         name = f"popops::Scan<{operation},{T}>"
-        standing = "derived"
+        provenance = "derived"
         values: Input[Vector[T]]
         start: Input[Acc]
         out: Output[Vector[T]]

@@ -47,7 +47,7 @@ def multi_slice_codelet(T: Type) -> type:  # noqa: N803
 
     class MultiSlice(MultiVertex):
         name = f"popops::MultiSlice<{T}>"
-        standing = "published"
+        provenance = "published"
         indices: Input[Vector[uint32]]
         table: Input[Vector[T]]
         out: Output[Vector[T]]
@@ -88,7 +88,7 @@ def collect_codelet(T: Type) -> type:  # noqa: N803
 
     class CollectSlices(MultiVertex):
         name = f"popops::CollectSlices<{T}>"
-        standing = "published"
+        provenance = "published"
         part: Input[Vector[uint32]]  # which partial result has the row
         partials: Vector[Input[Vector[T]]]
         out: Output[Vector[T]]
@@ -121,7 +121,7 @@ def part_codelet() -> type:
 
     class PartOfIndex(MultiVertex):
         name = "popops::PartOfIndex"
-        standing = "fitted"
+        provenance = "fitted"
         indices: Input[Vector[uint32]]
         part: Output[Vector[uint32]]
         n_rows: uint32
@@ -153,7 +153,7 @@ def dynamic_slice_codelet(T: Type) -> type:  # noqa: N803
 
     class DynamicSlice(MultiVertex):
         name = f"popops::DynamicSlice1D<{T}>"
-        standing = "published"
+        provenance = "published"
         offset: Input[uint32]
         table: Input[Vector[T]]
         out: Output[Vector[T]]
@@ -195,7 +195,7 @@ def dynamic_update_codelet(T: Type) -> type:  # noqa: N803
 
     class DynamicUpdateSlice(MultiVertex):
         name = f"popops::DynamicUpdateSlice1D<{T}>"
-        standing = "published"
+        provenance = "published"
         offset: Input[uint32]
         table: InOut[Vector[T]]
         update: Input[Vector[T]]
@@ -232,7 +232,7 @@ def check_indices_codelet() -> type:
 
     class IndicesInRange(MultiVertex):
         name = "popops::IndicesInRange"
-        standing = "derived"
+        provenance = "derived"
         indices: Input[Vector[uint32]]
         n_entries: uint32
 

@@ -9,7 +9,7 @@ from tremula.poplibs.counts import ceil_div
 Ints = np.ndarray
 Number = Ints | int
 
-# Worker slots, from PopLibs' estimators (standing: published).
+# Worker slots, from PopLibs' estimators (provenance: published).
 SLICE_START = 30
 SLICE_IN_RANGE = 19
 SLICE_OUT_OF_RANGE = 8

@@ -33,7 +33,7 @@ def sequence_slice_vertex(T: Type) -> type:  # noqa: N803
 
     class SequenceSlice(Vertex):
         name = f"popops::SequenceSlice<{T}>"
-        standing = "derived"
+        provenance = "derived"
         source: Vector[Input[Vector[T]]]
         out: Vector[InOut[Vector[T]]]
         n_rows: Input[Vector[uint32]]

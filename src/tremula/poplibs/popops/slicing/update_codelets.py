@@ -111,7 +111,7 @@ def multi_update_codelet(T: Type, P: Type, operation: str, starts: bool = False)
 
     class MultiUpdateOp(MultiVertex):
         name = f"popops::{'Starting' * starts}MultiUpdateOp<{T},{P},{operation}>"
-        standing = "derived" if starts else "published"  # two published vertices as one
+        provenance = "derived" if starts else "published"  # two published vertices as one
         indices: Input[Vector[uint32]]
         updates: Input[Vector[T]]
         table: Table[Vector[P]]
@@ -150,7 +150,7 @@ def scaled_update_codelet(T: Type) -> type:  # noqa: N803
 
     class ScaledMultiUpdateAdd(MultiVertex):
         name = f"popops::ScaledMultiUpdateOp<{T},add>"
-        standing = "published"
+        provenance = "published"
         indices: Input[Vector[uint32]]
         updates: Input[Vector[T]]
         table: InOut[Vector[T]]
@@ -212,7 +212,7 @@ def join_partials_codelet(T: Type, operation: str) -> type:  # noqa: N803
 
     class JoinPartials(MultiVertex):
         name = f"popops::JoinPartials<{T},{operation}>"
-        standing = "published"
+        provenance = "published"
         partials: Vector[Input[Vector[T]]]
         out: Output[Vector[T]]
 
@@ -248,7 +248,7 @@ def apply_updates_codelet(T: Type, P: Type, operation: str) -> type:  # noqa: N8
 
     class ApplyUpdates(MultiVertex):
         name = f"popops::ApplyUpdates<{T},{P},{operation}>"
-        standing = "published"
+        provenance = "published"
         table: InOut[Vector[T]]
         updates: Input[Vector[P]]
         scale: Input[P]

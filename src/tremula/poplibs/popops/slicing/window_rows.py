@@ -30,7 +30,7 @@ def window_codelet() -> type:
 
     class WindowRows(MultiVertex):
         name = "popops::WindowRows"
-        standing = "derived"
+        provenance = "derived"
         corners: Input[Vector[uint32]]  # [n, n_dims]
         rows: Output[Vector[uint32]]  # [n, n_places]
         shape: Vector[int32]

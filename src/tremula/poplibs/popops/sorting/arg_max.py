@@ -43,7 +43,7 @@ def extreme_vertex(T: Type) -> type:  # noqa: N803
 
     class Extreme(Vertex):
         name = f"popops::ArgExtreme<{T}>"
-        standing = "derived"
+        provenance = "derived"
         values: Input[Vector[T]]
         best: Output[T]
         place: Output[uint32]
@@ -74,7 +74,7 @@ def best_vertex(T: Type) -> type:  # noqa: N803
 
     class BestOf(Vertex):
         name = f"popops::ArgExtremeOfParts<{T}>"
-        standing = "derived"
+        provenance = "derived"
         values: Input[Vector[T]]
         places: Input[Vector[uint32]]
         best: Output[T]

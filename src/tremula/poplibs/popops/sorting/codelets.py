@@ -148,7 +148,7 @@ def _made(text: str, class_name: str, title: str, K: Type, V: Type | None) -> ty
     lines = [line for line in text.splitlines() if V is not None or not line.endswith("#v")]
     cls = class_from_text("\n".join(lines) + "\n", class_name, _NAMES | {"K": K, "V": V})
     cls.name = f"popops::{title}<{K}{'' if V is None else f',{V}'}>"
-    cls.standing = "derived"
+    cls.provenance = "derived"
     return cls
 
 

@@ -41,7 +41,7 @@ def element_product(element: Type) -> type:
 
     class ElementProduct(MultiVertex):
         name = f"popsparse::SparseDenseMatMulElementWise<{element},float>"
-        standing = "published"
+        provenance = "published"
         words: Input[Vector[UNSIGNED_SHORT]]
         values: Input[Vector[element]]
         dense: Input[Vector[element]]
@@ -100,7 +100,7 @@ def block_product(element: Type, sums: Type) -> type:
 
     class BlockProduct(MultiVertex):
         name = f"popsparse::SparseDenseMatMulBlock<{element},{sums}>"
-        standing = "published"
+        provenance = "published"
         matrix_types = (element, sums)
         words: Input[Vector[UNSIGNED_SHORT]]
         values: Input[Vector[element]]
@@ -155,7 +155,7 @@ def values_gradient(element: Type) -> type:
 
     class ValuesGradient(MultiVertex):
         name = f"popsparse::SparseDenseMatMulGradW<{element},float>"
-        standing = "published"
+        provenance = "published"
         words: Input[Vector[UNSIGNED_SHORT]]
         dense: Input[Vector[element]]
         gradient: Input[Vector[element]]

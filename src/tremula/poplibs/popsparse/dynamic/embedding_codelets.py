@@ -73,7 +73,7 @@ def take_rows(element: Type) -> type:
 
     class TakeRows(MultiVertex):
         name = f"popsparse::SparseDenseMultiSlice<{element}>"
-        standing = "derived"
+        provenance = "derived"
         words: Input[Vector[UNSIGNED_SHORT]]
         values: Input[Vector[element]]
         offsets: Input[Vector[uint32]]
@@ -130,7 +130,7 @@ def add_rows(element: Type) -> type:
 
     class AddRows(MultiVertex):
         name = f"popsparse::SparseDenseMultiUpdateAdd<{element}>"
-        standing = "derived"
+        provenance = "derived"
         words: Input[Vector[UNSIGNED_SHORT]]
         slices: Input[Vector[element]]  # [offsets, columns of the partition]
         offsets: Input[Vector[uint32]]

@@ -50,7 +50,7 @@ def sparse_dense_elements(element: Type) -> type:
         """Output row r sums values row_start[r] … row_start[r + 1], each times a dense row."""
 
         name = f"popsparse::StaticSparseDenseElementWise<{element}>"
-        standing = "published"
+        provenance = "published"
         dense: Input[Vector[element]]
         values: Input[Vector[element]]
         out: Output[Vector[element]]
@@ -109,7 +109,7 @@ def sparse_dense_blocks(element: Type) -> type:
         """A dense block is [columns][side]; a block of values is stored by its columns."""
 
         name = f"popsparse::StaticSparseDenseBlock<{element}>"
-        standing = "published"
+        provenance = "published"
         matrix_types = (element, element)
         dense: Input[Vector[element]]
         values: Input[Vector[element]]
@@ -153,7 +153,7 @@ def gather_values(element: Type) -> type:
 
     class GatherValues(MultiVertex):
         name = f"popsparse::SparseGatherElementWise<{element}>"
-        standing = "published"
+        provenance = "published"
         values: Input[Vector[element]]
         out: Output[Vector[element]]
         source: Vector[int32]
@@ -180,7 +180,7 @@ def transpose_blocks(element: Type) -> type:
 
     class TransposeBlocks(MultiVertex):
         name = f"popsparse::BlockTranspose<{element}>"
-        standing = "published"
+        provenance = "published"
         values: Input[Vector[element]]
         out: Output[Vector[element]]
         source: Vector[int32]
@@ -214,7 +214,7 @@ def values_gradient(element: Type) -> type:
         """Block p is the sum over columns of dense rows in_offset[p] by gradients out_offset[p]."""
 
         name = f"popsparse::StaticValuesGradient<{element}>"
-        standing = "published"
+        provenance = "published"
         dense: Input[Vector[element]]
         gradient: Input[Vector[element]]
         out: Output[Vector[element]]
@@ -268,7 +268,7 @@ def reduce_add(partials: Type, element: Type) -> type:
 
     class ReduceAdd(Vertex):
         name = f"popsparse::ReduceAdd<{element},{partials}>"
-        standing = "published"
+        provenance = "published"
         parts: Vector[Input[Vector[partials]]]
         out: Output[Vector[element]]
         totals: Output[Vector[float32]]  # of floats nothing: they are summed in `out`
