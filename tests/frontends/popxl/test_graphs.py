@@ -57,7 +57,7 @@ def test_arguments_become_inputs(main):
         build, x[0], [x[1], x[2].spec], True, x[3], x[4], e=x[5], x=x[6], z=x[7]
     )
     assert len(graph.inputs) == 8
-    assert len(graph._by_ref_inputs) == 2
+    assert len(graph.by_ref_inputs) == 2
     assert [t.name for t in graph.inputs][:3] == ["a", "b_0", "b_1"]
     with pytest.raises(TypeError, match="mixes"):
         main.ir.create_graph(lambda a: None, [x[0], 1])

@@ -121,7 +121,7 @@ def tile_function(graph: popxl.Graph) -> Callable[..., list[Tensor]]:
         outputs = _Evaluation().of(graph, given)
         changed = [
             value for t, value in zip(graph.inputs, given, strict=True)
-            if t in graph._by_ref_inputs
+            if t in graph.by_ref_inputs
         ]  # fmt: skip
         return [*outputs, *changed]
 

@@ -25,7 +25,7 @@ def aliases_of(graph: Graph) -> Aliases:
     """Follow views and in-place operations from their operands."""
     roots: dict[Tensor, Tensor] = {}
     written: set[Tensor] = set()
-    for op in graph._ops:
+    for op in graph.ops:
         for i in written_operands(op):
             t = op.inputs[i]
             written.add(roots.get(t, t))
@@ -33,12 +33,12 @@ def aliases_of(graph: Graph) -> Aliases:
             first = op.inputs[min(op.modified(), default=0)]
             for out in op.outputs:
                 roots[out] = roots.get(first, first)
-    for op in reversed(graph._ops):
+    for op in reversed(graph.ops):
         if op.kind == "ConcatInplace" and op.outputs[0] in written:
             written.update(roots.get(t, t) for t in op.inputs)
-    inputs = {t: i for i, t in enumerate(graph._inputs)}
+    inputs = {t: i for i, t in enumerate(graph.inputs)}
     borrowed, seen = set(), set()
-    for i, t in enumerate(graph._outputs):
+    for i, t in enumerate(graph.outputs):
         root = roots.get(t, t)
         if root in inputs or root in seen or root.producer is None or isinstance(root, Variable):
             borrowed.add(i)

@@ -80,7 +80,7 @@ class CallSiteInfo:
             raise ValueError(f"{parent_tensor!r} is not an input of this call")
         places = {i for i, t in enumerate(self._op.inputs) if t == parent_tensor}
         self._op.attributes["modified"] |= places
-        self._op.graph._changed()
+        self._op.graph.changed()
 
     def __repr__(self) -> str:
         return f"CallSiteInfo[{self._op!r}, graph={self.called_graph.id}]"
@@ -153,7 +153,7 @@ class ConditionalSiteInfo:
 def modified_inputs(op: Op) -> set[int]:
     """Inputs of a call that are passed by reference."""
     graph: Any = op.graphs[0]
-    by_ref = {i for i, t in enumerate(graph.inputs) if t in graph._by_ref_inputs}
+    by_ref = {i for i, t in enumerate(graph.inputs) if t in graph.by_ref_inputs}
     return by_ref | op.attributes.get("modified", set())
 
 

@@ -28,7 +28,7 @@ def constant(
 ) -> Constant:
     """A tensor whose values are part of the program; in any graph."""
     graph = get_current_graph()
-    graph.ir._check_open()
+    graph.ir.check_open()
     try:
         array = _array(data, dtype, downcast, log2_scale, nan_on_overflow)
     except (ValueError, TypeError) as error:
@@ -92,7 +92,7 @@ def _variable(
             f"Variable tensors can only be created in the main graph, not in {graph.id}:"
             " create it there and pass it as an input"
         )
-    graph.ir._check_open()
+    graph.ir.check_open()
     chosen: ReplicaGrouping = grouping or graph.ir.replica_grouping()
     if mode not in (None, *_MODES):
         raise ValueError(f"Retrieval mode must be one of {_MODES}, got {mode!r}")
@@ -205,7 +205,7 @@ def graph_input(
 ) -> Tensor:
     """One more input of the graph that is open."""
     graph = get_current_graph()
-    graph.ir._check_open()
+    graph.ir.check_open()
     t = graph.new_tensor(name or "t", tuple(int(n) for n in shape), dtype, tuple(meta_shape or ()))
     graph.mark_input(t, by_ref)
     return t
@@ -214,7 +214,7 @@ def graph_input(
 def graph_output(t: Tensor) -> None:
     """Make a tensor of the graph that is open an output of it."""
     graph = get_current_graph()
-    graph.ir._check_open()
+    graph.ir.check_open()
     graph.mark_as_output(t)
 
 

@@ -1,7 +1,7 @@
 """Graphs: tensors and operations under one name, with inputs and outputs."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tremula.base.errors import suggest
@@ -26,11 +26,11 @@ class Graph:
     _outputs: list[Tensor]
     _by_ref_inputs: set[Tensor]
     _hooks: dict[int, Callable[[Op], Any]]
-    _call_sites: list[Op]  # operations that call this graph
+    _call_sites: list[Op]
     _name_counts: dict[str, int]
-    _is_differentiable: bool  # may be taken apart by autodiff of a caller
-    _gradients: dict[Any, Any]  # gradient graphs, by what they take and give
-    _plan: Any  # how it is executed; forgotten when it changes
+    is_differentiable: bool  # may be taken apart by autodiff of a caller
+    gradients: dict[Any, Any]  # gradient graphs, by what they take and give
+    plan: Any  # how it is executed; forgotten when it changes
 
     def __init__(self) -> None:
         raise RuntimeError(
@@ -45,8 +45,8 @@ class Graph:
         self._prefix = f"{id}/" if id else ""
         self._tensors, self._ops, self._inputs, self._outputs = {}, [], [], []
         self._by_ref_inputs, self._hooks, self._call_sites = set(), {}, []
-        self._name_counts, self._is_differentiable = {}, True
-        self._gradients, self._plan = {}, None
+        self._name_counts, self.is_differentiable = {}, True
+        self.gradients, self.plan = {}, None
         return self
 
     # -- what it holds --
@@ -78,6 +78,16 @@ class Graph:
     @property
     def outputs(self) -> tuple[Tensor, ...]:
         return tuple(self._outputs)
+
+    @property
+    def by_ref_inputs(self) -> frozenset[Tensor]:
+        """Inputs that a caller passes by reference: what is written to them, the caller sees."""
+        return frozenset(self._by_ref_inputs)
+
+    @property
+    def call_sites(self) -> tuple[Op, ...]:
+        """The operations of other graphs that call this one."""
+        return tuple(self._call_sites)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -128,22 +138,29 @@ class Graph:
         self._inputs.append(t)
         if by_ref:
             self._by_ref_inputs.add(t)
-        self._changed()
+        self.changed()
 
     def mark_as_output(self, t: Tensor) -> None:
         if t not in self:
             raise ValueError(f"{t!r} is not a tensor of graph {self._id or 'main'}")
         self._outputs.append(t)
-        self._changed()
+        self.changed()
+
+    def set_outputs(self, tensors: Iterable[Tensor]) -> None:
+        """Give other outputs instead of those marked so far."""
+        self._outputs = []
+        for t in tensors:
+            self.mark_as_output(t)
+        self.changed()
 
     def add_op(self, op: Op) -> None:
-        self.ir._check_open()
+        self.ir.check_open()
         self._ops.append(op)
         for t in op.inputs:
             t.uses += 1
         for called in op.graphs:
             called._call_sites.append(op)
-        self._plan = None
+        self.plan = None
         for hook in list(self._hooks.values()):
             hook(op)
 
@@ -156,18 +173,39 @@ class Graph:
             called._call_sites.remove(op)
         for t in op.outputs:
             t.producer = None
-        self._plan = None
+        self.plan = None
+
+    def move_behind_producers(self, ops: Iterable[Op]) -> None:
+        """Let operations run as soon as their operands are there, in the order given."""
+        moved = list(ops)
+        rest = [op for op in self._ops if op not in moved]
+        for op in moved:
+            producers = {t.producer for t in op.inputs}
+            last = max((i for i, other in enumerate(rest) if other in producers), default=-1)
+            rest.insert(last + 1, op)
+        self._ops = rest
+        self.changed()
 
     def new_tensor(
         self, name: str, shape: tuple[int, ...], type_: dtype, meta_shape: tuple[int, ...] = ()
     ) -> Tensor:
         return Tensor._make(self, name, shape, type_, meta_shape)
 
+    def add_tensor(self, t: Tensor, name: str) -> None:
+        """Enter a tensor under a name that no other has; sets its name and id."""
+        t.set_name(self._unique_name(name), self._prefix)
+        self._tensors[t.id] = t
+
+    def rename_tensor(self, t: Tensor, name: str) -> None:
+        self.remove_tensor(t)
+        self.add_tensor(t, name)
+
     def remove_tensor(self, t: Tensor) -> None:
         del self._tensors[t.id]
 
-    def _changed(self) -> None:
-        self._plan = None
+    def changed(self) -> None:
+        """Forget how the graph is executed."""
+        self.plan = None
 
     def _unique_name(self, name: str) -> str:
         """A name that no tensor of the graph has, the open scopes before it."""

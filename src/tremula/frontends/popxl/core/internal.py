@@ -33,7 +33,7 @@ class OpView:
 
     @property
     def id(self) -> int:
-        return self._op.graph._ops.index(self._op)
+        return self._op.graph.ops.index(self._op)
 
     @property
     def name(self) -> str:
@@ -160,7 +160,7 @@ class TensorView:
         """Whether another tensor is in the same memory."""
         t = self._tensor
         return any(
-            t in op.inputs and (op.row.is_view or bool(op.row.modifies)) for op in t.graph._ops
+            t in op.inputs and (op.row.is_view or bool(op.row.modifies)) for op in t.graph.ops
         )
 
     def hasProducer(self) -> bool:
@@ -192,20 +192,20 @@ class GraphView:
         return self._graph.id
 
     def getOps(self) -> list[OpView]:
-        return [view_of(op) for op in self._graph._ops]
+        return [view_of(op) for op in self._graph.ops]
 
     def getOpSchedule(self, *_options: object) -> list[OpView]:
         """The operations in the order they run."""
         return self.getOps()
 
     def getOpIds(self) -> list[int]:
-        return list(range(len(self._graph._ops)))
+        return list(range(len(self._graph.ops)))
 
     def getTensor(self, id: str) -> TensorView:
         return TensorView(self._graph.get_tensor(id))
 
     def getTensorIds(self) -> list[str]:
-        return list(self._graph._tensors)
+        return [t.id for t in self._graph.tensors]
 
     def getInputIds(self) -> list[str]:
         return [t.id for t in self._graph.inputs]
@@ -221,13 +221,13 @@ class GraphView:
 
     def setCanBeRecursivelyAutodiffed(self, value: bool) -> None:
         """Whether autodiff of a caller may differentiate this graph."""
-        self._graph._is_differentiable = value
+        self._graph.is_differentiable = value
 
     def getCanBeRecursivelyAutodiffed(self) -> bool:
-        return self._graph._is_differentiable
+        return self._graph.is_differentiable
 
     def __contains__(self, id: str) -> bool:
-        return id in self._graph._tensors
+        return any(t.id == id for t in self._graph.tensors)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, GraphView) and self._graph is other._graph

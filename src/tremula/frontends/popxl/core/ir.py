@@ -81,7 +81,7 @@ class Ir:
 
     def create_graph(self, fn: Callable | Any, *args: Any, **kwargs: Any) -> Graph:
         """The graph of a function or Module, for tensors like those given."""
-        graph = self._add_graph(self._subgraph_name(name_of(fn)))
+        graph = self.create_empty_graph(name_of(fn))
         build_graph(graph, fn, args, kwargs)
         return graph
 
@@ -116,7 +116,7 @@ class Ir:
         return {
             op.attributes["stream"]
             for graph in self._graphs.values()
-            for op in graph._ops
+            for op in graph.ops
             if op.kind == kind
         }
 
@@ -132,14 +132,14 @@ class Ir:
     def _remove_graph(self, graph: Graph) -> None:
         del self._graphs[graph.id]
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if self._is_frozen:
             raise RuntimeError(
                 "The Ir cannot be changed after a Session was created: build everything before"
             )
 
     def ops_of_all_graphs(self) -> list[Op]:
-        return [op for graph in self._graphs.values() for op in graph._ops]
+        return [op for graph in self._graphs.values() for op in graph.ops]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ir):

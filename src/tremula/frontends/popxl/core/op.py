@@ -75,7 +75,7 @@ class Op:
         """Whether an input is written: PopART's spelling, which scripts use."""
         graphs = self.graphs
         if self.kind in {"Call", "Loop"}:
-            is_by_ref = graphs[0].inputs[index] in graphs[0]._by_ref_inputs
+            is_by_ref = graphs[0].inputs[index] in graphs[0].by_ref_inputs
             return is_by_ref or index in self.attributes["modified"]
         return index in self.modified()
 

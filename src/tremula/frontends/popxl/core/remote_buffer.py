@@ -21,7 +21,7 @@ class RemoteBuffer:
         n_shards: int = 1,
     ):
         self._ir = gir()
-        self._ir._check_open()
+        self._ir.check_open()
         self._shape = tuple(int(n) for n in tensor_shape)
         self._dtype = tensor_dtype
         self.meta_shape = tuple(meta_shape)

@@ -75,5 +75,5 @@ def d2h_stream(shape: tuple[int, ...], dtype: DType, name: str | None = None) ->
 
 def _handle(shape: tuple[int, ...], type_: DType, name: str) -> Tensor:
     graph = get_main_graph()
-    graph.ir._check_open()
+    graph.ir.check_open()
     return graph.new_tensor(name, tuple(int(n) for n in shape), type_)

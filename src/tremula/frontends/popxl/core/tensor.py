@@ -62,12 +62,14 @@ class Tensor:
         self = object.__new__(cls)
         self._graph, self._shape, self._dtype = graph, shape, type_
         self._meta_shape = meta_shape
-        self._name = graph._unique_name(name)
-        self._id = graph._prefix + self._name
         self.producer = None  # the operation that makes it
         self.uses = 0  # how many operands it is
-        graph._tensors[self._id] = self
+        graph.add_tensor(self, name)
         return self
+
+    def set_name(self, name: str, prefix: str) -> None:
+        """The name, and the id, which begins with a prefix of the graph: for the graph to call."""
+        self._name, self._id = name, prefix + name
 
     # -- what it is --
 
@@ -135,7 +137,7 @@ class Tensor:
         return self._setting("tile_set")
 
     def _setting(self, name: str) -> Any:
-        op = self.producer or next((op for op in self._graph._ops if self in op.inputs), None)
+        op = self.producer or next((op for op in self._graph.ops if self in op.inputs), None)
         if op is None:
             raise UndefinedValue(
                 f"Tensor {self.id} does not have a {name}: no operation makes or uses it yet"

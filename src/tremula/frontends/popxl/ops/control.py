@@ -71,12 +71,12 @@ def repeat_with_info(
 def _wrapper(graph: Graph) -> Graph:
     """A graph that only calls another: the body of a loop."""
     ir = graph.ir
-    wrapper = ir._add_graph(ir._subgraph_name(f"{graph.id}_loop_wrapper"))
+    wrapper = ir.create_empty_graph(f"{graph.id}_loop_wrapper")
     with wrapper:
         inputs = []
         for t in graph.inputs:
             own = wrapper.new_tensor(t.name, t.shape, t.dtype, t.meta_shape)
-            wrapper.mark_input(own, t in graph._by_ref_inputs)
+            wrapper.mark_input(own, t in graph.by_ref_inputs)
             inputs.append(own)
         for t in call(graph, *inputs):
             wrapper.mark_as_output(t)
@@ -150,7 +150,7 @@ def _record_site(
     layout = tuple((str(i), i) for i in range(len(bound)))
     attributes = {**attributes, "modified": set()}
     outputs = record(row, bound, layout, attributes, specs, (graph,), names)
-    op = outputs[0].producer if outputs else get_current_graph()._ops[-1]
+    op = outputs[0].producer if outputs else get_current_graph().ops[-1]
     for t, inner in zip(outputs, graph.outputs, strict=True):
         t._meta_shape = inner.meta_shape
     return op
@@ -198,7 +198,7 @@ def conditional_with_info(
     for a, b in pairs:
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             raise ValueError(f"Outputs of the branches differ: {a!r} and {b!r}")
-    if then_branch._by_ref_inputs or else_branch._by_ref_inputs:
+    if then_branch.by_ref_inputs or else_branch.by_ref_inputs:
         raise NotImplementedError(
             "Branches take their inputs by value: return new values instead of writing inputs"
         )
@@ -212,7 +212,7 @@ def conditional_with_info(
         IF, [cond, *first, *second], layout, {"modified": set()}, specs,
         (then_branch, else_branch), [t.name for t in then_branch.outputs],
     )  # fmt: skip
-    op = outputs[0].producer if outputs else get_current_graph()._ops[-1]
+    op = outputs[0].producer if outputs else get_current_graph().ops[-1]
     return ConditionalSiteInfo(op)
 
 

@@ -40,7 +40,7 @@ def obstacle(ir: Ir) -> str:
     if ir.instance_replication_factor != ir.replication_factor:
         return "its replicas are computed by several processes"
     for graph in executions(ir):
-        for op in graph._ops:
+        for op in graph.ops:
             if op.kind == "If" and any(_has_effects(g, _NOT_IN_BRANCHES) for g in op.graphs):
                 return "a branch reads or writes more than its inputs and outputs"
             if "buffer" in op.attributes:
@@ -52,7 +52,7 @@ def obstacle(ir: Ir) -> str:
 def _has_effects(graph: Any, kinds: set[str]) -> bool:
     return any(
         op.kind in kinds or any(_has_effects(called, kinds) for called in op.graphs)
-        for op in graph._ops
+        for op in graph.ops
     )
 
 
@@ -60,7 +60,7 @@ def shared_graphs(ir: Ir) -> set[Graph]:
     """Graphs that stay functions on tiles: called from several places, without transfers."""
     sites: Counter[Graph] = Counter()
     for graph in executions(ir):
-        sites.update(called for op in graph._ops if op.kind == "Call" for called in op.graphs)
+        sites.update(called for op in graph.ops if op.kind == "Call" for called in op.graphs)
     return {graph for graph, n in sites.items() if n > 1 and not _has_effects(graph, _EFFECTS)}
 
 
@@ -102,7 +102,7 @@ def _used_buffers(ir: Ir) -> list[RemoteBuffer]:
     used = {
         op.attributes["buffer"]
         for graph in executions(ir)
-        for op in graph._ops
+        for op in graph.ops
         if "buffer" in op.attributes
     }
     return sorted(used, key=lambda buffer: buffer.remote_buffer_id)

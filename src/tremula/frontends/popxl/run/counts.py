@@ -11,7 +11,7 @@ def executions(ir: Ir) -> dict[Graph, int]:
     counts: Counter[Graph] = Counter({ir.main_graph: 1})
     for graph in called_order(ir):
         n = counts[graph]
-        for op in graph._ops:
+        for op in graph.ops:
             times = n * op.attributes.get("repeat_count", 1)
             for called in op.graphs:
                 counts[called] += times
@@ -35,14 +35,14 @@ def called_order(ir: Ir) -> list[Graph]:
 
 def n_operations(ir: Ir) -> int:
     """Operations that a run executes, on one replica."""
-    return sum(n * len(graph._ops) for graph, n in executions(ir).items())
+    return sum(n * len(graph.ops) for graph, n in executions(ir).items())
 
 
 def transfers(ir: Ir) -> Counter:
     """How many elements each stream moves in a run, for one replica."""
     result: Counter = Counter()
     for graph, n in executions(ir).items():
-        for op in graph._ops:
+        for op in graph.ops:
             if op.kind in {"HostLoad", "HostStore"}:
                 result[op.attributes["stream"]] += n
     return result

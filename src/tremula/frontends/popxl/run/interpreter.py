@@ -34,22 +34,22 @@ class _Plan:
     """What running a graph needs to know, found out once."""
 
     def __init__(self, graph: Graph):
-        self.n_ops = len(graph._ops)
+        self.n_ops = len(graph.ops)
         self.aliases: Aliases = aliases_of(graph)
         self.constants = {c: to_carrier(c.data, c.dtype) for c in graph.constants}
         self.written_constants = {c for c in self.constants if c in self.aliases.written}
-        self.joined = [op for op in graph._ops if op.kind == "ConcatInplace"]
+        self.joined = [op for op in graph.ops if op.kind == "ConcatInplace"]
         self.last_uses = _last_uses(graph)
 
 
 def _last_uses(graph: Graph) -> list[list[Tensor]]:
     """Tensors that no operation behind each one reads."""
     last: dict[Tensor, int] = {}
-    for i, op in enumerate(graph._ops):
+    for i, op in enumerate(graph.ops):
         last.update(dict.fromkeys(op.inputs, i))
         last.update({t: i for t in op.outputs if t not in last})
-    kept = set(graph._outputs)
-    result: list[list[Tensor]] = [[] for _ in graph._ops]
+    kept = set(graph.outputs)
+    result: list[list[Tensor]] = [[] for _ in graph.ops]
     for t, i in last.items():
         if t not in kept:
             result[i].append(t)
@@ -76,9 +76,9 @@ def _keep_joined(plan: _Plan, op: Op, frame: Frame) -> None:
 
 
 def plan_of(graph: Graph) -> _Plan:
-    if graph._plan is None:
-        graph._plan = _Plan(graph)
-    return graph._plan
+    if graph.plan is None:
+        graph.plan = _Plan(graph)
+    return graph.plan
 
 
 class Interpreter:
@@ -105,7 +105,7 @@ class Interpreter:
             value = self.constant(value)
             is_written = c in plan.written_constants
             frame[c] = [value.clone() if is_written else value for _ in range(self.n_lanes)]
-        for op, dead in zip(graph._ops, plan.last_uses, strict=True):
+        for op, dead in zip(graph.ops, plan.last_uses, strict=True):
             values = [frame[t] for t in op.inputs]
             results = _STEPS.get(op.kind, _compute)(self, op, values)
             for t, value in zip(op.outputs, results, strict=True):
@@ -160,19 +160,19 @@ class Interpreter:
         """Run a graph; what it writes is copied first, unless it was passed by reference."""
         plan = plan_of(graph)
         frame: Frame = {}
-        for i, (t, value) in enumerate(zip(graph._inputs, arguments, strict=True)):
+        for i, (t, value) in enumerate(zip(graph.inputs, arguments, strict=True)):
             is_copied = i in plan.aliases.written_inputs and i not in by_reference
             frame[t] = [v.clone() for v in value] if is_copied else value
         self._run_ops(graph, frame)
         return [
             [v.clone() for v in frame[t]] if i in plan.aliases.borrowed_outputs else frame[t]
-            for i, t in enumerate(graph._outputs)
+            for i, t in enumerate(graph.outputs)
         ]
 
     def loop(self, op: Op, values: list[Value]) -> list[Value]:
         """Rounds of a graph: its outputs are the first inputs of the next."""
         graph = op.graphs[0]
-        n, by_reference = len(graph._outputs), modified_inputs(op)
+        n, by_reference = len(graph.outputs), modified_inputs(op)
         carried = [
             value if i in by_reference else [v.clone() for v in value]
             for i, value in enumerate(values[:n])

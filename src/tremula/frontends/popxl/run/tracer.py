@@ -98,7 +98,7 @@ class Tracer(Interpreter):
         written = sorted(plan_of(graph).aliases.written_inputs & by_reference)
         inputs = [value[0] for value in arguments]
         result = torch.ops.tremula.call(inputs, self._key(state, graph, inputs, written))
-        n = len(graph._outputs)
+        n = len(graph.outputs)
         for i, value in zip(written, result[n:], strict=True):
             inputs[i].copy_(value)
         return [[value] for value in result[:n]]
@@ -165,7 +165,7 @@ class _Rounds:
     def __init__(self, tracer: Tracer, op: Op, values: list[Value]):
         self.tracer, self.op, self.values = tracer, op, values
         self.graph, self.count = op.graphs[0], op.attributes["repeat_count"]
-        self.n_carried = len(self.graph._outputs)
+        self.n_carried = len(self.graph.outputs)
         self.by_reference = modified_inputs(op)
         self.written = sorted(i for i in self.by_reference if i >= self.n_carried)
         self.buffers = sorted(_stored_buffers(self.graph))
@@ -211,8 +211,8 @@ class _Rounds:
 
 def size_of(graph: Graph) -> int:
     """Operations that one execution of a graph takes."""
-    total = len(graph._ops)
-    for op in graph._ops:
+    total = len(graph.ops)
+    for op in graph.ops:
         for called in op.graphs:
             total += op.attributes.get("repeat_count", 1) * size_of(called)
     return total
@@ -221,7 +221,7 @@ def size_of(graph: Graph) -> int:
 def _stored_buffers(graph: Graph) -> set[int]:
     """Numbers of remote buffers that a graph, or one it calls, stores to."""
     result = {
-        op.attributes["buffer"].remote_buffer_id for op in graph._ops if op.kind == "RemoteStore"
+        op.attributes["buffer"].remote_buffer_id for op in graph.ops if op.kind == "RemoteStore"
     }
     for called in graph.called_graphs:
         result |= _stored_buffers(called)
@@ -232,7 +232,7 @@ def _streams(graph: Graph) -> tuple[dict[Any, int], dict[Any, int]]:
     """Elements that one execution of a graph loads and stores, by stream."""
     loads: dict[Any, int] = {}
     stores: dict[Any, int] = {}
-    for op in graph._ops:
+    for op in graph.ops:
         if op.kind in {"HostLoad", "HostStore"}:
             into = loads if op.kind == "HostLoad" else stores
             into[op.attributes["stream"]] = into.get(op.attributes["stream"], 0) + 1

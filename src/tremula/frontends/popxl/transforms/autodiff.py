@@ -38,7 +38,7 @@ def autodiff(
     """
     if graph.is_main:
         raise popart_exception("The main graph cannot be differentiated: put it into a graph")
-    graph.ir._check_open()
+    graph.ir.check_open()
     provided = list(graph.outputs if grads_provided is None else grads_provided)
     required = list(graph.inputs if grads_required is None else grads_required)
     _check(graph, provided, required)
@@ -53,7 +53,7 @@ def _check(graph: Graph, provided: Sequence[Tensor], required: Sequence[Tensor])
     for t in [*provided, *required]:
         if t.graph is not graph:
             raise ValueError(f"{t!r} is not a tensor of graph {graph.id}")
-    for op in graph._ops:
+    for op in graph.ops:
         if op.row.modifies:
             raise popart_exception(
                 f"The graph {graph.id} contains a modifying op, {op.kind}"
@@ -78,8 +78,8 @@ class _Differentiation:
     def run(self) -> GradGraphInfo:
         ir = self.graph.ir
         base = self.graph.id.rsplit("_subgraph(", 1)[0]
-        self.own = ir._add_graph(ir._subgraph_name(f"{base}_bwd"))
-        self.recomputes = any(op.kind != "Call" for op in self.graph._call_sites)
+        self.own = ir.create_empty_graph(f"{base}_bwd")
+        self.recomputes = any(op.kind != "Call" for op in self.graph.call_sites)
         with self.own:
             for t in self.provided:
                 grad = self.own.new_tensor(PREFIX + t.name, t.shape, t.dtype, t.meta_shape)
@@ -87,7 +87,7 @@ class _Differentiation:
                 self.grads.setdefault(t, []).append(grad)
                 self.expected.append(ExpectedConnection(ExpectedConnectionType.FwdGrad, t))
             depends = self._dependent()
-            for op in reversed(self.graph._ops):
+            for op in reversed(self.graph.ops):
                 self._visit(op, depends)
             for t in self.required:
                 self.own.mark_as_output(_or_zeros(self._total(t), t))
@@ -98,7 +98,7 @@ class _Differentiation:
     def _dependent(self) -> set[Tensor]:
         """Tensors that change with a required one."""
         result = set(self.required)
-        for op in self.graph._ops:
+        for op in self.graph.ops:
             if any(t in result for t in op.inputs) and op.kind not in {"Detach", "DetachInplace"}:
                 result.update(t for t in op.outputs if t.dtype.is_float or t.dtype.is_complex)
         return result
@@ -154,7 +154,7 @@ class _Differentiation:
             return self.mirrors[t]
         if isinstance(t, Constant):
             own = apply("constant", t.data, t.dtype, t.name)
-        elif self.recomputes and t not in self.graph._inputs and t.producer is not None:
+        elif self.recomputes and t not in self.graph.inputs and t.producer is not None:
             own = self._recomputed(t)
         else:
             own = self.own.new_tensor(t.name, t.shape, t.dtype, t.meta_shape)
@@ -196,20 +196,20 @@ class _Differentiation:
 
     def info_of(self, called: Graph, have: list[Tensor], wanted: tuple[int, ...]) -> GradGraphInfo:
         """The gradient graph of a graph called, made once for all its calls."""
-        if not called._is_differentiable:
+        if not called.is_differentiable:
             raise popart_exception(
                 f"Graph {called.id} cannot be differentiated as a part of {self.graph.id}",
                 hint="give its gradient by called_graphs_grad_info",
             )
         required = [called.inputs[i] for i in wanted]
-        key = (tuple(t.id for t in have), tuple(t.id for t in required), len(called._ops))
-        if key not in called._gradients:
+        key = (tuple(t.id for t in have), tuple(t.id for t in required), len(called.ops))
+        if key not in called.gradients:
             _check(called, have, required)
-            called._gradients[key] = _Differentiation(
+            called.gradients[key] = _Differentiation(
                 called, have, required, self.known, self.made
             ).run()
-        self.made[called] = called._gradients[key]
-        return called._gradients[key]
+        self.made[called] = called.gradients[key]
+        return called.gradients[key]
 
     def _branch(
         self, op: Op, given: list[Tensor | None], wanted: tuple[int, ...]
@@ -239,21 +239,21 @@ class _Differentiation:
 
     def _stitch(self) -> None:
         """Make what the gradient needs an output of the forward graph, and of all its calls."""
-        known = {*self.graph._inputs, *self.graph._outputs}
+        known = {*self.graph.inputs, *self.graph.outputs}
         for e in self.expected:
             t = e.fwd_tensor
             if t in known:
                 continue
             known.add(t)
             self.graph.mark_as_output(t)
-            for op in self.graph._call_sites:
+            for op in self.graph.call_sites:
                 add_output(op, t)
 
 
 def _padded(info: GradGraphInfo, op: Op, mine: list[int], wanted: tuple[int, ...]) -> Graph:
     """A gradient graph of one branch, with zeros for the inputs of the other."""
     ir = info.graph.ir
-    wrapper = ir._add_graph(ir._subgraph_name(f"{info.graph.id}_branch"))
+    wrapper = ir.create_empty_graph(f"{info.graph.id}_branch")
     with wrapper:
         own = []
         for t in info.graph.inputs:
@@ -270,17 +270,13 @@ def add_output(op: Op, inner: Tensor) -> Tensor:
     out = op.graph.new_tensor(inner.name, inner.shape, inner.dtype, inner.meta_shape)
     out.producer = op
     op.outputs.append(out)
-    op.graph._changed()
+    op.graph.changed()
     return out
 
 
 def named(t: Tensor, by: Tensor) -> Tensor:
     """The same tensor, under the name of a gradient."""
-    graph = t.graph
-    del graph._tensors[t.id]
-    t._name = graph._unique_name(PREFIX + by.name)
-    t._id = graph._prefix + t._name
-    graph._tensors[t.id] = t
+    t.graph.rename_tensor(t, PREFIX + by.name)
     return t
 
 

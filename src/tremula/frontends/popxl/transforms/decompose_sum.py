@@ -8,15 +8,14 @@ from tremula.frontends.popxl.core.tensor import Tensor
 
 def decompose_sum(graph: Graph) -> Graph:
     """Replace each sum in a graph by additions that follow the operations making its operands."""
-    graph.ir._check_open()
-    for op in [op for op in graph._ops if op.kind == "Sum"]:
+    graph.ir.check_open()
+    for op in [op for op in graph.ops if op.kind == "Sum"]:
         _decompose(graph, op)
-    graph._changed()
     return graph
 
 
 def _decompose(graph: Graph, op: Op) -> None:
-    place = {made: i for i, made in enumerate(graph._ops)}
+    place = {made: i for i, made in enumerate(graph.ops)}
     operands = sorted(op.inputs, key=lambda t: place.get(t.producer, -1))
     (result,) = op.outputs
     graph.remove_op(op)
@@ -32,7 +31,5 @@ def _insert_add(graph: Graph, total: Tensor, t: Tensor, out: Tensor, like: Op) -
     add.ipu, add.tile_set, add.stage = like.ipu, like.tile_set, like.stage
     add.outputs, out.producer = [out], add
     graph.add_op(add)
-    graph._ops.pop()
-    makers = [x.producer for x in (total, t) if x.producer in graph._ops]
-    graph._ops.insert(max((graph._ops.index(m) for m in makers), default=-1) + 1, add)
+    graph.move_behind_producers([add])
     return out

@@ -35,7 +35,7 @@ class Differentiation(Protocol):
 def loop_gradient(ctx: Differentiation, op: Op, given: Grads, wanted: tuple[int, ...]) -> Grads:
     """Gradients by the wanted inputs of a loop, given those by its outputs."""
     body: Graph = op.graphs[0]
-    if body._by_ref_inputs or op.attributes["modified"]:
+    if body.by_ref_inputs or op.attributes["modified"]:
         raise popart_exception(
             f"Loop ({op.outputs[0].id}) writes some of its inputs, so it cannot be differentiated",
             hint="return new values instead of writing inputs",
@@ -123,7 +123,7 @@ class _Backwards:
     def _graph(self, name: str) -> Graph:
         ir = self.body.ir
         base = self.body.id.rsplit("_subgraph(", 1)[0]
-        return ir._add_graph(ir._subgraph_name(f"{base}_{name}"))
+        return ir.create_empty_graph(f"{base}_{name}")
 
 
 def _inputs_like(graph: Graph, tensors: Sequence[Tensor], by_ref: bool = False) -> list[Tensor]:

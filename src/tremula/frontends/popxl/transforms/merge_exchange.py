@@ -27,7 +27,7 @@ def merge_exchange() -> Iterator[list[Op]]:
 
 def next_exchange(graph: object) -> int:
     """The number of the next exchange of a graph."""
-    used = [op.attributes.get("exchange", -1) for op in graph._ops]  # type: ignore[attr-defined]
+    used = [op.attributes.get("exchange", -1) for op in graph.ops]  # type: ignore[attr-defined]
     return max(used, default=-1) + 1
 
 

@@ -15,7 +15,7 @@ def route_tensor_into_graph(
     graph: popxl.Graph = popxl.gcg() if into is None else into
     if t in graph:
         return t
-    sites = list(graph._call_sites)
+    sites = list(graph.call_sites)
     if not sites:
         raise ValueError(f"Nothing calls {graph}, so {t.id} cannot reach it")
     routed = notes_of(graph.ir).setdefault("routed", {})
@@ -38,4 +38,4 @@ def _add_input(op: Op, t: popxl.Tensor) -> None:
     op.inputs.append(t)
     op.layout = (*op.layout, (str(number), number))
     t.uses += 1
-    op.graph._changed()
+    op.graph.changed()

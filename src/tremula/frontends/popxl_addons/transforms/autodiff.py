@@ -79,7 +79,7 @@ def _varying_inputs(graph: popxl.Graph) -> list[popxl.Tensor]:
         t
         for i, t in enumerate(graph.inputs)
         if t.dtype.is_float
-        and not all(isinstance(op.inputs[i], popxl.Constant) for op in graph._call_sites)
+        and not all(isinstance(op.inputs[i], popxl.Constant) for op in graph.call_sites)
     ]
 
 
@@ -170,28 +170,16 @@ def autodiff_with_accumulation(
             for t in summed:
                 name = f"accum.{names.get(t) or sanitise(t.name)}"
                 ops.var_updates.accumulate_mean_(add(name, t), by[t], counter)
-        _follow_operands(info.graph, n_before)
+        # A gradient is needed no longer than until it is added; nothing else orders the sums.
+        info.graph.move_behind_producers(info.graph.ops[n_before:])
         ops.var_updates.accumulate_(counter, popxl.constant(1, popxl.float32))
     kept = [e for e in info.expected_outputs if e.fwd_tensor in others]
-    info.graph._outputs = [by[e.fwd_tensor] for e in kept]
+    info.graph.set_outputs([by[e.fwd_tensor] for e in kept])
     info = GradGraphInfo(info.graph, graph.graph, info.expected_inputs, tuple(kept))
     return (
         NamedVariableFactories.from_dict(factories),
         GraphWithNamedArgs(info.graph, NamedTensors.from_dict(args), info),
     )
-
-
-def _follow_operands(graph: popxl.Graph, first: int) -> None:
-    """Move operations from the first on behind those that make their operands.
-
-    So a gradient is needed no longer than until it is added; nothing orders them otherwise.
-    """
-    moved, graph._ops[first:] = graph._ops[first:], []
-    for op in moved:
-        makers = {t.producer for t in op.inputs}
-        place = max((i for i, o in enumerate(graph._ops) if o in makers), default=-1)
-        graph._ops.insert(place + 1, op)
-    graph._changed()
 
 
 # -- recomputation ---------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ def repeat_graph(graph: GraphWithNamedArgs, repeat_count: int) -> GraphWithNamed
     with outer:
         own = {
             t: popxl.graph_input(
-                t.shape, t.dtype, t.name.replace("/", "_"), t in inner._by_ref_inputs, t.meta_shape
+                t.shape, t.dtype, t.name.replace("/", "_"), t in inner.by_ref_inputs, t.meta_shape
             )
             for t in inner.inputs
         }
