@@ -31,7 +31,7 @@ from tremula.frontends.geometric.fixed_size.collate import (
 from tremula.frontends.geometric.loaders.poptorch import _N_IN_USE, _announce
 from tremula.frontends.geometric.ops.neighbours import radius_graph
 from tremula.ir.cuda_capture import capturing
-from tremula.ir.host.transfer.input_prefetch import follower
+from tremula.ir.host.transfer.inputs import follower
 
 SIZES = [(3, 4), (7, 2), (1, 0), (5, 9), (4, 4), (2, 3), (6, 6), (3, 1)]
 

@@ -117,7 +117,7 @@ def init(timeout: timedelta | None = None) -> None:
     """Connect the processes; does nothing in a single process."""
     import torch.distributed as dist  # here, so that `import popdist` stays fast
 
-    from tremula.ir.host.programs.distributed import meet
+    from tremula.ir.host.programs.distributed import join_process_group
 
     if getNumInstances() == 1 or dist.is_initialized():
         return
@@ -127,14 +127,15 @@ def init(timeout: timedelta | None = None) -> None:
             "they meet (MASTER_ADDR is not set). Start them with torchrun."
         )
     instance = this_instance()
-    meet("gloo", rank=instance.index, world_size=instance.n_instances, timeout=timeout)
+    rank, size = instance.index, instance.n_instances
+    join_process_group("gloo", rank=rank, world_size=size, timeout=timeout)
 
 
 def finalize() -> None:
     """Disconnect from the other processes."""
-    from tremula.ir.host.programs.distributed import part
+    from tremula.ir.host.programs.distributed import leave_process_group
 
-    part()
+    leave_process_group()
 
 
 def synchronize() -> None:

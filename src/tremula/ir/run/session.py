@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.host.passes.strides import by_columns, on_device
+from tremula.ir.host.passes.memory_format import device_copy, to_column_major
 from tremula.ir.host.programs.backend_choice import backend_for
 from tremula.ir.host.programs.cuda_graph import CudaGraphProgram, InductorCudaGraphProgram
 from tremula.ir.host.programs.error_origin import note_operation
@@ -104,8 +104,8 @@ class HostSession:
     def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
         is_new = not self.held.parameters
         self.held.parameters = self._stored(self.held.parameters, parameters)
-        for index in self.program.held_by_columns if is_new else ():
-            self.held.parameters[index] = by_columns(self.held.parameters[index])
+        for index in self.program.column_major_weights if is_new else ():
+            self.held.parameters[index] = to_column_major(self.held.parameters[index])
         self.held.buffers = [self._stored(own, buffers) for own in self.held.buffers]
 
     def write_buffers(self, values: Mapping[int, Tensor], replica: int | None = None) -> None:
@@ -142,7 +142,7 @@ class HostSession:
         """Copy values to the device, into memory they already have there or into new memory."""
         if len(own) != len(values):
             images = self.program.image_format
-            return [on_device(value, self.device, images) for value in values]
+            return [device_copy(value, self.device, images) for value in values]
         for target, value in zip(own, values, strict=True):
             target.copy_(value.detach())
         return own

@@ -4,10 +4,8 @@ import pytest
 import torch
 from torch import fx
 
-from tremula.ir.host.passes.memory_format import (
-    leave_images_as_they_lie,
-    plain_convolution_gradients,
-)
+from tremula.ir.host.passes.memory_format import keep_memory_format
+from tremula.ir.host.passes.substitute_kernels import plain_convolution_gradients
 from tremula.ir.step import INPUT, OUTPUT, CapturedStep, StepSlot
 
 aten = torch.ops.aten
@@ -53,7 +51,7 @@ def test_copies_that_only_change_the_order_are_dropped():
     slots = tuple(StepSlot(INPUT, i, f"input{i}") for i in range(2))
     step = CapturedStep(graph, {}, slots, (StepSlot(OUTPUT, 0, "out"),), ())
     before = step.module()(pixels, weight)[0]
-    step = leave_images_as_they_lie(step)
+    step = keep_memory_format(step)
     step.graph.lint()
     assert not [node for node in step.graph.nodes if node.target is aten.clone.default]
     torch.testing.assert_close(step.module()(pixels, weight)[0], before)

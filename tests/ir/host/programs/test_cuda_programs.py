@@ -10,14 +10,13 @@ from torch import Tensor, nn
 
 import poptorch
 from tests.ir.steps import captured, training_step
+from tremula.ir.host.passes.memory_format import image_format, relax_strides
 from tremula.ir.host.passes.random_masks import can_draw_first, draw_first, draws, without_draws
-from tremula.ir.host.passes.strides import image_format, let_strides_be_free
 from tremula.ir.host.programs import fastest
 from tremula.ir.host.programs.compile_isolation import isolate_compiling_thread
-from tremula.ir.host.programs.cuda_graph import side_by_side
+from tremula.ir.host.programs.cuda_graph import as_one_tensor
 from tremula.ir.host.programs.streams import stream_of_nodes
-from tremula.ir.host.transfer.input_prefetch import announce, follower
-from tremula.ir.host.transfer.staging import Staging
+from tremula.ir.host.transfer.inputs import PinnedStaging, announce, follower
 from tremula.ir.passes import HOST_PASSES, apply
 from tremula.ir.settings import configured
 from tremula.ir.step import CapturedStep
@@ -90,14 +89,14 @@ def test_every_operation_has_a_stream_and_gradients_of_weights_have_their_own():
 def test_slices_of_one_tensor_are_one_transfer():
     """Micro-batches side by side are seen as one tensor; others are not."""
     whole = torch.arange(24.0).reshape(6, 4)
-    together = side_by_side(list(whole.split(2)))
+    together = as_one_tensor(list(whole.split(2)))
     assert together is not None
     assert torch.equal(together, whole.reshape(3, 2, 4))
     assert together.data_ptr() == whole.data_ptr()
     first, second, third = whole.split(2)
-    assert side_by_side([first, third, second]) is None
-    assert side_by_side([first, second.clone(), third]) is None
-    assert side_by_side([whole.t()[:2], whole.t()[2:]]) is None
+    assert as_one_tensor([first, third, second]) is None
+    assert as_one_tensor([first, second.clone(), third]) is None
+    assert as_one_tensor([whole.t()[:2], whole.t()[2:]]) is None
 
 
 def test_images_have_channels_last_on_a_gpu_only():
@@ -114,7 +113,7 @@ def test_views_become_reshapes():
     """A channels-last tensor cannot be viewed as a list of rows, but reshaped."""
     conv, x = nn.Conv2d(3, 4, 3), torch.randn(2, 3, 8, 8)
     step = captured(lambda x, w: torch.conv2d(x, w).view(2, -1), x, conv.weight.detach())
-    run = let_strides_be_free(apply(step, HOST_PASSES, "host")).module().forward
+    run = relax_strides(apply(step, HOST_PASSES, "host")).module().forward
     weight = conv.weight.detach().to(memory_format=torch.channels_last)
     (result,) = run(x.to(memory_format=torch.channels_last), weight)
     expected = torch.conv2d(x, conv.weight).reshape(2, -1)
@@ -165,7 +164,7 @@ def test_the_inputs_of_the_next_call_are_fetched_while_one_runs():
             if number == 3:
                 batch.add_(1)  # after it was fetched
             assert torch.equal(model(batch), 2 * batch)
-    assert model.compiled_program().session.program._ahead.n_taken == 2
+    assert model.compiled_program().session.program._prefetcher.n_taken == 2
 
 
 def test_a_thread_that_compiles_does_not_set_generators_back():
@@ -223,7 +222,7 @@ def test_auto_settles_on_a_backend_without_changing_results(monkeypatch: pytest.
 @needs_gpu
 def test_inputs_travel_by_pieces():
     """What is copied is what was there at the time of the call, call after call."""
-    staging = Staging()
+    staging = PinnedStaging()
     source = torch.arange(3_000_001, dtype=torch.float32)
     for turn in range(3):
         target = torch.empty(3_000_001, device="cuda")

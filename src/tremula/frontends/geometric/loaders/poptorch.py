@@ -25,7 +25,7 @@ from tremula.frontends.poptorch.data.dataloader import CHANNEL
 from tremula.frontends.poptorch.data.dataloader import DataLoader as PopTorchLoader
 from tremula.frontends.poptorch.options.options import Options
 from tremula.frontends.poptorch.profiling import timed_batches
-from tremula.ir.host.transfer.input_prefetch import announce
+from tremula.ir.host.transfer.inputs import announce
 
 # Batches that are alive besides those ahead: the one in use, the one before it, which the script
 # still holds while it asks for the next, and one that the GPU may not have read to its end.

@@ -1,6 +1,6 @@
-"""Native conversions between half and float32: PyTorch's own are ten times slower on some CPUs.
+"""Native conversions between half and float32: PyTorch's are ten times slower on some CPUs.
 
-Each kernel takes addresses of memory that is in one piece. Imported only for steps with halves.
+Each kernel takes addresses of contiguous memory. Imported only for steps with halves.
 """
 
 # Numba replaces these functions, which pyright cannot see.
@@ -26,7 +26,7 @@ def _floats(typingctx, address):
 
 
 @intrinsic
-def _half_at(typingctx, address, place):
+def _half_at(typingctx, address, index):
     """One of the halves at an address, as a float32."""
 
     def codegen(context, builder, signature, args):
@@ -37,7 +37,7 @@ def _half_at(typingctx, address, place):
 
 
 @intrinsic
-def _put_half(typingctx, address, place, value):
+def _put_half(typingctx, address, index, value):
     """Round a float32 into one of the halves at an address."""
 
     def codegen(context, builder, signature, args):
@@ -89,11 +89,11 @@ def add_biases(address, biases, n_rows, n_biases, n_each):
     if n_each == 1:
         for row in range(n_rows):
             for i in range(n_biases):
-                place = row * n_biases + i
-                values[place] = _rounded(_rounded(values[place]) + added[i])
+                index = row * n_biases + i
+                values[index] = _rounded(_rounded(values[index]) + added[i])
         return
     for row in range(n_rows):
         for i in range(n_biases):
             bias, begin = added[i], (row * n_biases + i) * n_each
-            for place in range(begin, begin + n_each):
-                values[place] = _rounded(_rounded(values[place]) + bias)
+            for index in range(begin, begin + n_each):
+                values[index] = _rounded(_rounded(values[index]) + bias)

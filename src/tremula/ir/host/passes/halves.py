@@ -1,6 +1,6 @@
 """Halves on a CPU: rounding, float32 copies of weights, and the pass that makes roundings native.
 
-A half is a float32 here whose value a half can hold (passes/wide_halves.py). Its roundings are
+A half is a float32 here whose value a half can hold (passes/half_as_float.py). Its roundings are
 pairs of conversions, which Inductor fuses into its kernels; without Inductor they are the functions
 of this file.
 """
@@ -37,7 +37,7 @@ def round_(x: Tensor) -> Tensor:
 
 
 def rounded(x: Tensor) -> Tensor:
-    """Float32 values rounded to what halves can hold, in memory of their own."""
+    """Float32 values rounded to what halves can hold, in a new tensor."""
     return widened(narrowed(x))
 
 
@@ -57,29 +57,29 @@ def store(target: Tensor, source: Tensor) -> Tensor:
         return target.copy_(source)
     kernels = _kernels()
     convert = kernels.narrow_floats if target.dtype is _HALF else kernels.widen_halves
-    places = ((t.data_ptr(), t.element_size()) for t in (source, target))
-    _run(convert, source.numel(), *places)
+    arrays = ((t.data_ptr(), t.element_size()) for t in (source, target))
+    _run(convert, source.numel(), *arrays)
     return target
 
 
 def add_bias_(x: Tensor, bias: Tensor) -> Tensor:
     """Round products [rows, biases, …] in place, add biases, round again: as tiles do."""
     if not (x.is_contiguous() and bias.is_contiguous()):
-        return _add_bias_anyhow(x, bias)
+        return _add_bias_strided(x, bias)
     n_rows, n_biases = x.shape[:2]
     n_each = x.numel() // max(1, n_rows * n_biases)
     n_bytes = 4 * n_biases * n_each
-    places = ((x.data_ptr(), n_bytes), (bias.data_ptr(), 0))
-    _run(_kernels().add_biases, n_rows, *places, sizes=(n_biases, n_each))
+    arrays = ((x.data_ptr(), n_bytes), (bias.data_ptr(), 0))
+    _run(_kernels().add_biases, n_rows, *arrays, sizes=(n_biases, n_each))
     return x
 
 
-def _add_bias_anyhow(x: Tensor, bias: Tensor) -> Tensor:
+def _add_bias_strided(x: Tensor, bias: Tensor) -> Tensor:
     return round_(round_(x).add_(bias.reshape(-1, *[1] * (x.dim() - 2))))
 
 
 def _is_dense(x: Tensor) -> bool:
-    """Whether elements lie in one piece of memory, in whatever order."""
+    """Whether elements fill one piece of memory, in whatever order."""
     if x.is_contiguous():
         return True
     if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
@@ -94,7 +94,7 @@ def _is_dense(x: Tensor) -> bool:
 
 # -- kernels ---------------------------------------------------------------------------------------
 
-_N_ALONE = 1 << 18  # elements that one thread converts before another could have begun
+_N_ALONE = 1 << 18  # elements: one thread converts fewer before another has started
 
 
 @cache
@@ -114,17 +114,17 @@ os.register_at_fork(after_in_child=_threads.cache_clear)  # a child has none of 
 
 
 def _run(
-    kernel: Callable[..., None], n: int, *places: tuple[int, int], sizes: tuple[int, ...] = ()
+    kernel: Callable[..., None], n: int, *arrays: tuple[int, int], sizes: tuple[int, ...] = ()
 ) -> None:
-    """Call a kernel on `n` rows at places (address, bytes of a row), in parts if there are many."""
+    """Call a kernel on `n` rows of arrays (address, bytes of a row), in parts if there are many."""
     n_elements = n * math.prod(sizes)
     n_parts = min(torch.get_num_threads(), n_elements // _N_ALONE, n)
     if n_parts < 2:
-        kernel(*(address for address, _ in places), n, *sizes)
+        kernel(*(address for address, _ in arrays), n, *sizes)
         return
     bounds = [n * part // n_parts for part in range(n_parts + 1)]
     calls = [
-        (*(address + begin * n_bytes for address, n_bytes in places), end - begin, *sizes)
+        (*(address + begin * n_bytes for address, n_bytes in arrays), end - begin, *sizes)
         for begin, end in pairwise(bounds)
     ]
     others = [_threads().submit(kernel, *call) for call in calls[1:]]
@@ -154,9 +154,9 @@ class WideCopies:
                 store(copy, tensor)
 
     def _copy(self, half: Tensor) -> Tensor:
-        """A copy is current while nobody else has written the half."""
+        """A copy, updated if the half has been written since."""
         made = self._made.get(id(half))
-        now = -1 if half.is_inference() else half._version  # -1: nobody counts
+        now = -1 if half.is_inference() else half._version  # inference tensors count no versions
         if made is None or made[0] is not half:
             made = (half, now, widened(half))
         elif made[1] != now or now < 0:

@@ -1,4 +1,4 @@
-"""Pass of the host: operations write over operands nothing else will read, as eager code would."""
+"""Pass of the host: operations overwrite operands that nothing else reads, as eager code would."""
 
 import torch
 from torch import Tensor, fx
@@ -36,7 +36,7 @@ _MAY_ALIAS = {
 def write_over_dead_operands(step: CapturedStep, *, owns_buffers: bool = False) -> CapturedStep:
     """Replace `c = op(a, b)` by `op_(a, b)` where `a` is a fresh tensor last used there.
 
-    A buffer that the step writes is as good as fresh, if the program may: its old value is dead.
+    A buffer that the step writes counts as fresh if the program owns it: its old value is dead.
     """
     buffers = _written_buffers(step) if owns_buffers else set()
     owned: set[fx.Node] = set(buffers)
@@ -57,8 +57,8 @@ def write_over_dead_operands(step: CapturedStep, *, owns_buffers: bool = False) 
 
 def _written_buffers(step: CapturedStep) -> set[fx.Node]:
     nodes = step.placeholders()
-    places = {slot.index: place for place, slot in step.of_kind(BUFFER)}
-    return {nodes[places[slot.index]] for _, slot in step.results_of_kind(BUFFER)}
+    positions = {slot.index: position for position, slot in step.of_kind(BUFFER)}
+    return {nodes[positions[slot.index]] for _, slot in step.results_of_kind(BUFFER)}
 
 
 def _is_new_value(node: fx.Node, buffers: set[fx.Node], order: dict[fx.Node, int]) -> bool:
@@ -84,7 +84,7 @@ def _is_last_reader(node: fx.Node, value: fx.Node, order: dict[fx.Node, int]) ->
 
 
 def _stays_inside(node: fx.Node) -> bool:
-    """Whether a value is returned once at most, and no view of it is: nobody else holds it."""
+    """Whether a value is returned at most once, and no view of it: nothing outside refers to it."""
     others = [user for user in node.users if user.op != "output"]
     n_returned = sum(_reads(user, node) for user in node.users if user.op == "output")
     return n_returned <= 1 and all(makes_a_new_tensor(user) for user in others)
@@ -92,14 +92,14 @@ def _stays_inside(node: fx.Node) -> bool:
 
 def _may_overwrite(node: fx.Node, owned: set[fx.Node]) -> bool:
     """The first operand is fresh, read only here and once, and laid out like the result."""
-    victim = node.args[0]
-    if victim not in owned or len(victim.users) != 1 or _reads(node, victim) != 1:
+    first = node.args[0]
+    if first not in owned or len(first.users) != 1 or _reads(node, first) != 1:
         return False
-    return _is_laid_out_alike(victim, node)
+    return _is_laid_out_alike(first, node)
 
 
-def _is_laid_out_alike(victim: fx.Node, node: fx.Node) -> bool:
-    was, becomes = victim.meta["val"], node.meta["val"]
+def _is_laid_out_alike(first: fx.Node, node: fx.Node) -> bool:
+    was, becomes = first.meta["val"], node.meta["val"]
     return (
         was.shape == becomes.shape
         and was.dtype == becomes.dtype

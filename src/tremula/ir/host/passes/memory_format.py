@@ -1,22 +1,85 @@
-"""Passes of the host: images lie in memory as they come; convolutions use the quicker kernels.
+"""Strides and memory formats: what convolutions and products read fastest, without copies.
 
-Keras keeps the channels of a pixel side by side, which PyTorch's kernels like, and yet asks for a
-copy in the other order before a pooling and for one back before a convolution.
+Keras keeps the channels of a pixel contiguous, which PyTorch's kernels like, and yet copies into
+the other order before a pooling and back before a convolution.
 """
-
-import platform
-from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.nodes import ints, operand, schema_name, whole
-from tremula.ir.step import CapturedStep
+from tremula.ir.nodes import operand, schema_name
+from tremula.ir.step import PARAMETER, CapturedStep
 
 aten = torch.ops.aten
 _IMAGE_RANK = 4
-# These read their first operands in any order of dimensions, and hand theirs on.
+_VIEWS = (aten.view.default, aten._unsafe_view.default)
+
+
+# -- weights ---------------------------------------------------------------------------------------
+
+
+def image_format(step: CapturedStep, device: torch.device) -> torch.memory_format:
+    """The format of weights and states with the rank of an image; operations propagate it."""
+    has_images = any(
+        node.target is aten.convolution.default and node.meta["val"].dim() == _IMAGE_RANK
+        for node in step.graph.nodes
+    )
+    is_on_gpu = device.type == "cuda"
+    return torch.channels_last if has_images and is_on_gpu else torch.preserve_format
+
+
+def device_copy(value: Tensor, device: torch.device, images: torch.memory_format) -> Tensor:
+    """A copy on a device, in the format of images if it may be one."""
+    is_image = value.dim() == _IMAGE_RANK
+    form = images if is_image else torch.preserve_format
+    return value.detach().to(device, copy=True, memory_format=form)
+
+
+# The argument that is the weight in a product of matrices.
+_WEIGHT_POSITION = {aten.mm.default: 1, aten.addmm.default: 2}
+
+
+def column_major_weights(step: CapturedStep, device: torch.device) -> frozenset[int]:
+    """Weights that are read fastest column by column, by their index among the parameters.
+
+    A product of one row is a dot product for each column: a CPU that reads contiguous columns is
+    twice as fast as one that adds up rows. Steps that generate word by word consist of little else.
+    """
+    if device.type != "cpu" or step.rule is not None:
+        return frozenset()
+    nodes = [node for node in step.graph.nodes if node.op == "placeholder"]
+    return frozenset(
+        slot.index
+        for position, slot in step.of_kind(PARAMETER)
+        if nodes[position].users
+        and all(_is_row_product(u, nodes[position]) for u in nodes[position].users)
+    )
+
+
+def _is_row_product(user: torch.fx.Node, weight: torch.fx.Node) -> bool:
+    position = _WEIGHT_POSITION.get(user.target)  # pyright: ignore[reportArgumentType]
+    if position is None or user.args[position] is not weight:
+        return False
+    return user.meta["val"].shape[0] == 1 and weight not in user.args[:position]
+
+
+def to_column_major(value: Tensor) -> Tensor:
+    """A matrix whose columns are contiguous."""
+    return value.t().contiguous().t()
+
+
+# -- passes ----------------------------------------------------------------------------------------
+
+
+def relax_strides(step: CapturedStep) -> CapturedStep:
+    """Where strides differ from those that were recorded, `view` may be impossible: reshape."""
+    for node in step.graph.nodes:
+        if node.target in _VIEWS:
+            node.target = aten.reshape.default
+    return step
+
+
+# These read their first operands in any memory format, and propagate it.
 _READS_ANY_ORDER = {
     "aten::convolution",
     "aten::convolution_backward",
@@ -26,32 +89,31 @@ _READS_ANY_ORDER = {
     "aten::avg_pool2d_backward",
 }
 _CONVOLUTIONS = {"aten::convolution", "aten::convolution_backward"}
-_VIEWS = (aten.view.default, aten._unsafe_view.default)
-_LOOKS_AT_STRIDES = {"aten::as_strided", "aten::new_empty_strided", "aten::empty_strided"}
+_READS_STRIDES = {"aten::as_strided", "aten::new_empty_strided", "aten::empty_strided"}
 
 
-def leave_images_as_they_lie(step: CapturedStep) -> CapturedStep:
-    """Drop copies whose values are the same in another order, where a kernel takes either."""
+def keep_memory_format(step: CapturedStep) -> CapturedStep:
+    """Drop copies of images into another memory format, where kernels take either."""
     nodes = list(step.graph.nodes)
-    if any(schema_name(node) in _LOOKS_AT_STRIDES for node in nodes):
+    if any(schema_name(node) in _READS_STRIDES for node in nodes):
         return step
     copies = [node for node in nodes if _is_reordered_image(node)]
     for node in copies:
         source = operand(node)
         while _is_reordered_image(source):
             source = operand(source)
-        if _is_by_pixels(source) and not _users(node) <= _CONVOLUTIONS:
+        if _is_channels_last(source) and not _users(node) <= _CONVOLUTIONS:
             node.replace_all_uses_with(source)
-        else:  # at run time a copy only if it lies otherwise
+        else:  # at run time a copy only if the format differs
             node.target, node.args = aten.contiguous.default, (source,)
     for node in reversed(copies):
         if not node.users:
             step.graph.erase_node(node)
-    return _with_free_views(step) if copies else step
+    return _with_relaxed_views(step) if copies else step
 
 
 def _is_reordered_image(node: fx.Node) -> bool:
-    """A copy for the sake of its order, read only by operations that take any."""
+    """A copy for the sake of its format, read only by operations that take any."""
     if node.target is not aten.clone.default or node.meta["val"].dim() != _IMAGE_RANK:
         return False
     has_order = node.kwargs.get("memory_format") in (torch.contiguous_format, torch.channels_last)
@@ -67,12 +129,12 @@ def _users(node: fx.Node) -> set[str]:
     return {schema_name(user) for user in node.users}
 
 
-def _is_by_pixels(node: fx.Node) -> bool:
+def _is_channels_last(node: fx.Node) -> bool:
     return node.meta["val"].is_contiguous(memory_format=torch.channels_last)
 
 
-def _with_free_views(step: CapturedStep) -> CapturedStep:
-    """Strides are no longer those that were recorded: views become reshapes, which may copy."""
+def _with_relaxed_views(step: CapturedStep) -> CapturedStep:
+    """Views become reshapes, which may copy: strides are no longer those that were recorded."""
     for node in list(step.graph.nodes):
         if node.target not in _VIEWS:
             continue
@@ -82,58 +144,3 @@ def _with_free_views(step: CapturedStep) -> CapturedStep:
             node.args = (operand(source), *node.args[1:])
             step.graph.erase_node(source)
     return step
-
-
-# -- gradients of convolutions ---------------------------------------------------------------------
-
-
-def differentiate_by_forward_kernels(step: CapturedStep) -> CapturedStep:
-    """On 64-bit ARM, where only convolutions forward are tuned, gradients are made of those."""
-    if platform.machine() == "aarch64" and torch.backends.mkldnn.is_available():
-        for node in step.graph.nodes:
-            if node.target is aten.convolution_backward.default and _is_plain(node):
-                node.target = plain_convolution_gradients
-    return step
-
-
-def _is_plain(node: fx.Node) -> bool:
-    """Of images in float32, by steps of one pixel."""
-    _, _, _, _, stride, padding, dilation, transposed, _, groups, _ = node.args
-    value: Tensor = operand(node, 2).meta["val"]
-    kernel = value.shape[2:]
-    return (
-        value.dim() == _IMAGE_RANK
-        and value.dtype is torch.float32
-        and not transposed
-        and whole(groups) == 1
-        and ints(stride) == ints(dilation) == [1, 1]
-        and all(p < k for p, k in zip(ints(padding), kernel, strict=True))
-    )
-
-
-def plain_convolution_gradients(
-    gradient: Tensor,
-    image: Tensor,
-    weight: Tensor,
-    *rest: Any,  # noqa: ANN401
-) -> tuple[Tensor | None, ...]:
-    """What `aten::convolution_backward` gives; the image's gradient is a convolution, too."""
-    _, _, padding, *_, (of_image, of_weight, of_bias) = rest
-    first = _gradient_of_image(gradient, weight, padding) if of_image else None
-    if tuple(weight.shape[2:]) == (1, 1) and not of_bias:
-        product = _by_pixels(gradient).t() @ _by_pixels(image)
-        return first, product.view(weight.shape), None
-    wanted = [False, of_weight, of_bias]
-    result = aten.convolution_backward.default(gradient, image, weight, *rest[:-1], wanted)
-    return first, *result[1:]
-
-
-def _gradient_of_image(gradient: Tensor, weight: Tensor, padding: Sequence[int]) -> Tensor:
-    turned = weight.flip(2, 3).transpose(0, 1).contiguous(memory_format=torch.channels_last)
-    reach = [k - 1 - p for k, p in zip(weight.shape[2:], padding, strict=True)]
-    return torch.conv2d(gradient, turned, None, padding=reach)
-
-
-def _by_pixels(image: Tensor) -> Tensor:
-    """A row of channels for each pixel."""
-    return image.permute(0, 2, 3, 1).reshape(-1, image.shape[1])

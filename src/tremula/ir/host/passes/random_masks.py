@@ -1,4 +1,4 @@
-"""Pass of the host: masks are drawn first, in their order, so that all backends draw the same."""
+"""Pass of the host: masks are drawn first and in order, so that all backends draw the same."""
 
 import torch
 from torch import fx
@@ -12,7 +12,7 @@ _MASK = "drawn_mask_"
 
 
 def can_draw_first(step: CapturedStep) -> bool:
-    """Whether all that a step draws are masks, or is drawn inside attention, in its own order."""
+    """Whether a step draws nothing but masks, except inside attention."""
     return all(
         node.target is aten.bernoulli.p or "attention" in schema_name(node)
         for node in step.graph.nodes
@@ -54,8 +54,8 @@ def without_draws(step: CapturedStep) -> tuple[CapturedStep, fx.GraphModule]:
     for number, node in enumerate(draws(step)):
         like = operand(node)
         masks.append(drawing.node_copy(node, {like: drawing.node_copy(like)}.__getitem__))
-        place = step.graph.inserting_after(last) if last else step.graph.inserting_before()
-        with place:
+        after_last = step.graph.inserting_after(last) if last else step.graph.inserting_before()
+        with after_last:
             last = step.graph.placeholder(f"{_MASK}{number}")
         last.meta.update(node.meta)
         node.replace_all_uses_with(last)

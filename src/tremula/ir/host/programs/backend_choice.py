@@ -1,4 +1,4 @@
-"""Which backend runs a step: those that wait for the processor cannot be a CUDA graph."""
+"""Which backend runs a step: one that waits for the CPU in the middle cannot be a CUDA graph."""
 
 from tremula.base.errors import InvalidOption
 from tremula.ir.bodies import all_nodes
@@ -6,8 +6,8 @@ from tremula.ir.nodes import schema_name
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import CapturedStep
 
-# Each looks at values or runs code of the script in the middle of a step.
-WAITING = frozenset(
+# Operations that read values or run code of the script in the middle of a step.
+WAITS_FOR_CPU = frozenset(
     {
         "tremula::print_tensor",
         "tremula::host_call",
@@ -23,12 +23,15 @@ def backend_for(step: CapturedStep, settings: HostSettings) -> str:
     backend = settings.backend()
     if "cuda-graph" not in backend:
         return backend
-    waiting = sorted({name for node in all_nodes(step) if (name := schema_name(node)) in WAITING})
+    waiting = sorted(
+        {name for node in all_nodes(step) if (name := schema_name(node)) in WAITS_FOR_CPU}
+    )
     if not waiting:
         return "fastest" if settings.host == "auto" else backend
     if settings.host == "auto":
         return "eager"
     raise InvalidOption(
-        f"host = {settings.host!r}, but the model stops for the processor: {', '.join(waiting)}.",
+        f"host = {settings.host!r}, but the model has operations that wait for the CPU:"
+        f" {', '.join(waiting)}.",
         hint="use host='eager' or 'auto'",
     )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tremula.ir.bodies import Body, body_of, enter_body
-from tremula.ir.host.passes.fast_tanh import use_fast_tanh
+from tremula.ir.host.passes.substitute_kernels import use_fast_tanh
 from tremula.ir.host.programs.compile_isolation import traced
 from tremula.ir.ops import control as control_ops  # noqa: F401  registers tremula::scan
 from tremula.ir.passes import HOST_PASSES, Passes, apply
@@ -17,17 +17,17 @@ from tremula.ir.step import CapturedStep
 
 _MAX_NODES = 400  # of a function that Inductor compiles for several rounds
 _MAX_ROUNDS = 16
-_PASSES: Passes = (*HOST_PASSES, ("take a fast tanh", use_fast_tanh))
+_PASSES: Passes = (*HOST_PASSES, ("use a fast tanh", use_fast_tanh))
 
 
 def compile_scans(part: CapturedStep) -> None:
-    """Let the scans of a step run compiled code; other loops run node by node."""
+    """Compile the scans of a step; other loops run node by node."""
     for node in part.graph.nodes:
         if node.target is torch.ops.tremula.scan.default:
             *others, key = node.args
-            body, own = body_of(str(key)), f"{key}-inductor"  # other programs may run it plainly
-            enter_body(own, replace(body, scan=CompiledScan(body).run))
-            node.args = (*others, own)
+            body, new_key = body_of(str(key)), f"{key}-inductor"  # other programs run the plain one
+            enter_body(new_key, replace(body, scan=CompiledScan(body).run))
+            node.args = (*others, new_key)
 
 
 class CompiledScan:
@@ -70,10 +70,10 @@ class CompiledScan:
 
 
 def _can_be_native(step: CapturedStep, device: torch.device) -> bool:
-    """Whether calls of kernels can be C++, too: our own operations are called through Python."""
-    own = torch.ops.tremula.fast_tanh.default  # Inductor makes a kernel of it
+    """Whether kernels can be called from C++: operations of `tremula` are called through Python."""
+    fast_tanh = torch.ops.tremula.fast_tanh.default  # Inductor makes a kernel of it
     return device.type == "cpu" and all(
-        node.target is own or node.target.namespace in ("aten", "prims")
+        node.target is fast_tanh or node.target.namespace in ("aten", "prims")
         for node in step.graph.nodes
         if isinstance(node.target, torch._ops.OpOverload)
     )

@@ -9,9 +9,8 @@ from torch import Tensor
 from tremula.ir.cuda_capture import capturing
 from tremula.ir.host.programs.inductor import InductorProgram
 from tremula.ir.host.programs.program import DeviceState, HostProgram, MicroBatch
-from tremula.ir.host.programs.streams import SideBySide, runs_side_by_side
-from tremula.ir.host.transfer.input_prefetch import Ahead
-from tremula.ir.host.transfer.staging import Staging
+from tremula.ir.host.programs.streams import StreamedStep, fits_on_streams
+from tremula.ir.host.transfer.inputs import InputPrefetcher, PinnedStaging
 from tremula.ir.step import INPUT, CapturedStep
 
 _WARM_UP_RUNS = 3  # lets libraries choose kernels and allocate before the graph is captured
@@ -29,45 +28,45 @@ class CudaGraphProgram(HostProgram):
         self._graph: torch.cuda.CUDAGraph | None = None
         self._captured_for: DeviceState | None = None
         self._captured_floats: list[float] = []
-        self._whole_inputs: list[Tensor] = []  # each that of all micro-batches
+        self._whole_inputs: list[Tensor] = []  # each of all micro-batches
         self._inputs: list[list[Tensor]] = []  # views of them
         self._outputs: list[list[Tensor]] = []
-        self._ahead = Ahead(self.device)
-        self._staging = Staging()
+        self._prefetcher = InputPrefetcher(self.device)
+        self._staging = PinnedStaging()
 
     def executed(self, part: CapturedStep) -> MicroBatch:
-        if runs_side_by_side(part, self.device):
-            return SideBySide(part, self.device)
+        if fits_on_streams(part, self.device):
+            return StreamedStep(part, self.device)
         return super().executed(part)
 
-    def run(self, held: DeviceState, inputs: MicroBatches, give: Give) -> None:
-        if self.must_capture(held):
-            self.capture(held, inputs)
-        given = self.copy_in(inputs)
+    def run(self, state: DeviceState, inputs: MicroBatches, give: Give) -> None:
+        if self.must_capture(state):
+            self.capture(state, inputs)
+        copied_inputs = self.copy_in(inputs)
         copied = torch.cuda.Event()
         copied.record(torch.cuda.current_stream(self.device))
         self.replay()
-        self._ahead.fetch(given, copied)
+        self._prefetcher.start(copied_inputs, copied)
         self.hand_out(inputs, give)
 
     def copy_in(self, inputs: MicroBatches) -> list[Tensor | None]:
-        """One transfer for each input, of the micro-batches that lie side by side on the host.
+        """One transfer for each input whose micro-batches are contiguous on the host.
 
-        Returns them; one that lies elsewhere is None.
+        Returns these tensors, and None for other inputs.
         """
         result: list[Tensor | None] = []
         for index, whole in enumerate(self._whole_inputs):
-            given = [micro[index] for micro in inputs]
-            together = side_by_side(given)
+            parts = [micro[index] for micro in inputs]
+            together = as_one_tensor(parts)
             result.append(together)
             if together is not None:
-                fetched = self._ahead.take(index, together)
+                fetched = self._prefetcher.take(index, together)
                 if fetched is None:
                     self._staging.copy(index, together, whole)
                 else:
                     whole.copy_(fetched, non_blocking=True)
                 continue
-            for target, value in zip(whole, given, strict=True):
+            for target, value in zip(whole, parts, strict=True):
                 target.copy_(value, non_blocking=True)
         return result
 
@@ -76,9 +75,9 @@ class CudaGraphProgram(HostProgram):
         self._graph.replay()
 
     def hand_out(self, inputs: MicroBatches, give: Give) -> None:
-        for own, given in zip(self._inputs, inputs, strict=True):
+        for static, caller in zip(self._inputs, inputs, strict=True):
             for _, slot in self.step.results_of_kind(INPUT):  # written by the model
-                given[slot.index].copy_(own[slot.index])
+                caller[slot.index].copy_(static[slot.index])
         for number, outputs in enumerate(self._outputs):
             give(number, outputs)
 
@@ -89,46 +88,46 @@ class CudaGraphProgram(HostProgram):
         of_type: dict[torch.dtype, list[int]] = {}
         for index, value in enumerate(values):
             of_type.setdefault(value.dtype, []).append(index)
-        for places in of_type.values():
+        for indices in of_type.values():
             torch._foreach_copy_(  # pyright: ignore[reportPrivateImportUsage]
-                [buffers[written[i]] for i in places], [values[i] for i in places]
+                [buffers[written[i]] for i in indices], [values[i] for i in indices]
             )
 
-    def must_capture(self, held: DeviceState) -> bool:
-        if self._graph is None or self._captured_for is not held:
+    def must_capture(self, state: DeviceState) -> bool:
+        if self._graph is None or self._captured_for is not state:
             return True
         rule = self.rule
-        return rule is not None and rule.must_recapture(self._captured_floats, held.hyper_floats)
+        return rule is not None and rule.must_recapture(self._captured_floats, state.hyper_floats)
 
-    def capture(self, held: DeviceState, inputs: MicroBatches) -> None:
+    def capture(self, state: DeviceState, inputs: MicroBatches) -> None:
         """Run a few times to warm up, put everything back, then record one run."""
         self._make_inputs(inputs)
-        kept = snapshot(held)
-        self.warm_up(held, self._inputs)
+        saved = snapshot(state)
+        self.warm_up(state, self._inputs)
         graph = torch.cuda.CUDAGraph()
         outputs: dict[int, list[Tensor]] = {}
-        with own_workspaces(), capturing(graph), fastest_convolutions():
-            super().run(held, self._inputs, outputs.__setitem__)
-        restore(held, kept)
+        with private_workspaces(), capturing(graph), fastest_convolutions():
+            super().run(state, self._inputs, outputs.__setitem__)
+        restore(state, saved)
         self._outputs = [outputs[number] for number in sorted(outputs)]
-        self._graph, self._captured_for = graph, held
-        self._captured_floats = list(held.hyper_floats)
+        self._graph, self._captured_for = graph, state
+        self._captured_floats = list(state.hyper_floats)
 
-    def warm_up(self, held: DeviceState, inputs: MicroBatches) -> None:
-        """Run what will be captured, on a stream of its own; the state goes on meanwhile."""
+    def warm_up(self, state: DeviceState, inputs: MicroBatches) -> None:
+        """Run what will be captured, on a separate stream; each run changes the state."""
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream), fastest_convolutions():
             for _ in range(_WARM_UP_RUNS):
-                super().run(held, inputs, _ignore)
+                super().run(state, inputs, _ignore)
         torch.cuda.current_stream(self.device).wait_stream(stream)
 
     def forget(self) -> None:
-        """Give the memory of the captured graph back; the next run captures again."""
+        """Free the memory of the captured graph; the next run captures again."""
         self._graph = self._captured_for = None
         self._whole_inputs, self._inputs, self._outputs = [], [], []
-        self._ahead = Ahead(self.device)
-        self._staging = Staging()
+        self._prefetcher = InputPrefetcher(self.device)
+        self._staging = PinnedStaging()
 
     def _make_inputs(self, inputs: MicroBatches) -> None:
         self._whole_inputs = [
@@ -141,11 +140,11 @@ class CudaGraphProgram(HostProgram):
 
 
 class InductorCudaGraphProgram(CudaGraphProgram, InductorProgram):
-    """The same with fused kernels."""
+    """A CUDA graph of kernels that Inductor has fused."""
 
 
-def side_by_side(parts: Sequence[Tensor]) -> Tensor | None:
-    """Tensors as one with a dimension more, if that is how they lie in memory."""
+def as_one_tensor(parts: Sequence[Tensor]) -> Tensor | None:
+    """Tensors stacked without a copy; None if they are not contiguous in memory."""
     first = parts[0]
     if len(parts) == 1:
         return first.unsqueeze(0)
@@ -173,12 +172,12 @@ def fastest_convolutions() -> Iterator[None]:
 
 
 @contextmanager
-def own_workspaces() -> Iterator[None]:
-    """Let a graph's products work in memory of the graph.
+def private_workspaces() -> Iterator[None]:
+    """Put the workspaces of a graph's products into the memory of the graph.
 
-    cuBLAS keeps one workspace for each stream, and whoever captures a graph next, as
-    `torch.compile` does, frees them all: a graph that replays with one from before would write
-    into memory that others have.
+    cuBLAS keeps one workspace for each stream, and the next capture of a graph, such as that of
+    `torch.compile`, frees them all: a graph that replays with an older one would write into memory
+    that has other owners.
     """
     torch._C._cuda_clearCublasWorkspaces()
     try:
@@ -191,19 +190,19 @@ def _ignore(_number: int, _outputs: list[Tensor]) -> None:
     return
 
 
-def all_tensors(held: DeviceState) -> list[Tensor]:
+def all_tensors(state: DeviceState) -> list[Tensor]:
     return [
-        *held.parameters,
-        *(b for replica in held.buffers for b in replica),
-        *held.states,
-        *held.hyper_tensors,
+        *state.parameters,
+        *(b for replica in state.buffers for b in replica),
+        *state.states,
+        *state.hyper_tensors,
     ]
 
 
-def snapshot(held: DeviceState) -> list[Tensor]:
-    return [tensor.clone() for tensor in all_tensors(held)]
+def snapshot(state: DeviceState) -> list[Tensor]:
+    return [tensor.clone() for tensor in all_tensors(state)]
 
 
-def restore(held: DeviceState, kept: list[Tensor]) -> None:
-    for tensor, value in zip(all_tensors(held), kept, strict=True):
+def restore(state: DeviceState, saved: list[Tensor]) -> None:
+    for tensor, value in zip(all_tensors(state), saved, strict=True):
         tensor.copy_(value)

@@ -9,15 +9,15 @@ from torch import Tensor
 from tremula.base.tracing import POPDIST, span
 from tremula.ir.errors import CaptureError
 
-_FLAT_BYTES = 1 << 25  # small gradients travel together, up to this many bytes at a time
+_FLAT_BYTES = 1 << 25  # small gradients are sent together, up to this many bytes at a time
 
 
 def join_processes(n_processes: int, device: torch.device) -> None:
-    """Make sure all processes of the run have found each other."""
+    """Make sure all processes of the run are connected."""
     if n_processes == 1:
         return
     if not dist.is_initialized():
-        meet("nccl" if device.type == "cuda" else "gloo")
+        join_process_group("nccl" if device.type == "cuda" else "gloo")
     if dist.get_world_size() != n_processes:
         raise CaptureError(
             f"the options say {n_processes} processes, torch.distributed has"
@@ -26,18 +26,18 @@ def join_processes(n_processes: int, device: torch.device) -> None:
         )
 
 
-def meet(backend: str, **place: object) -> None:
-    """Find the other processes, and leave them before the interpreter ends.
+def join_process_group(backend: str, **options: object) -> None:
+    """Connect to the other processes, and disconnect before the interpreter ends.
 
     Otherwise PyTorch's threads are still alive at shutdown, which can abort the process.
     """
     with span(POPDIST, "init"):
-        dist.init_process_group(backend, **place)  # pyright: ignore[reportArgumentType]
-    atexit.register(part)
+        dist.init_process_group(backend, **options)  # pyright: ignore[reportArgumentType]
+    atexit.register(leave_process_group)
 
 
-def part() -> None:
-    """Leave the other processes, if not done yet."""
+def leave_process_group() -> None:
+    """Disconnect from the other processes, if not done yet."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -60,11 +60,11 @@ def _groups(gradients: list[Tensor]) -> list[list[int]]:
     groups: list[list[int]] = []
     n_bytes = 0
     for i, gradient in enumerate(gradients):
-        own = gradient.numel() * gradient.element_size()
+        size = gradient.numel() * gradient.element_size()
         fits = groups and gradients[groups[-1][0]].dtype == gradient.dtype
-        if not fits or n_bytes + own > _FLAT_BYTES:
+        if not fits or n_bytes + size > _FLAT_BYTES:
             groups.append([])
             n_bytes = 0
         groups[-1].append(i)
-        n_bytes += own
+        n_bytes += size
     return groups

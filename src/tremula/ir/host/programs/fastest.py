@@ -1,4 +1,4 @@
-"""Host execution on a GPU by whichever backend is fastest, found out while the model already runs.
+"""Host execution on a GPU by the fastest backend, which is measured while the model already runs.
 
 Calls begin with ATen's kernels in a CUDA graph. A thread compiles the same step with Inductor; when
 it is done, one call is run by both. If they agree within rounding, the next calls are timed in
@@ -30,10 +30,16 @@ from tremula.ir.host.programs.program import DeviceState, MicroBatch
 from tremula.ir.passes import apply
 from tremula.ir.step import CapturedStep
 
-_N_TIMED = 3  # calls of each
-_PATIENCE_S = 2.0  # of calls: a script that is shorter would not gain by a compilation
-_SWITCH_S = 1e-4  # how long the compiler may keep calls from Python while it works beside them
-_MAX_ERROR = 2e-2  # of the norm of a result: products of TF32 and sums in another order
+_N_TIMED = 3  # calls of each program; the shortest counts, so that one disturbed call does not
+# Seconds of calls before a compilation is started. It takes Inductor tens of seconds, so shorter
+# scripts would not gain by it.
+_PATIENCE_S = 2.0
+# Seconds for which the compiling thread may hold Python's lock (5 ms by default): an eighth of a
+# call of 0.8 ms, the shortest that was measured meanwhile (docs/gpu.md, "Which backend").
+_SWITCH_S = 1e-4
+# Of the norm of a result. Operands of TF32 products are rounded by up to 2**-11, and gradients of
+# SchNet differ by 8e-4 for it (docs/gpu.md, "Precision"); results may add up some 25 such errors.
+_MAX_ERROR = 2e-2
 
 
 class _DrawingFirst(CudaGraphProgram):
@@ -59,75 +65,75 @@ class _Rival(InductorCudaGraphProgram):
 
         return run
 
-    def compile_for(self, held: DeviceState, inputs: MicroBatches) -> None:
+    def compile_for(self, state: DeviceState, inputs: MicroBatches) -> None:
         """Compile for the first micro-batch, without running it."""
         masks = [torch.empty(m.shape, dtype=m.dtype, device=self.device) for m in self._masks]
-        self._compiled.prepare([*self.arguments(held, 0, inputs[0]), *masks])
+        self._compiled.prepare([*self.arguments(state, 0, inputs[0]), *masks])
 
 
 class FastestProgram(_DrawingFirst):
-    """Itself until a faster program is known."""
+    """Runs ATen's kernels until Inductor's are known to be faster."""
 
     def __init__(self, step: CapturedStep, **options):
         super().__init__(step, **options)
         self._make_rival = partial(_Rival, step, **options)
         self._rival: _Rival | None = None
         self._thread: threading.Thread | None = None
-        self._began: float | None = None  # when the first call had been made
+        self._began: float | None = None  # when the first call ended
         self._times: dict[CudaGraphProgram, list[float]] = {}
         self._chosen: CudaGraphProgram | None = None
         if not can_draw_first(self.step) or self.repetition.n_processes > 1:
-            self._chosen = self  # processes must agree, and other draws have an order of their own
+            self._chosen = self  # processes must agree, and other draws depend on their order
 
     @property
     def backend(self) -> str:
-        """What runs the calls; empty while that is not decided."""
+        """The backend that runs the calls; empty while that is not decided."""
         if self._chosen is None:
             return ""
         return "cuda-graph" if self._chosen is self else "inductor-cuda-graph"
 
-    def run(self, held: DeviceState, inputs: MicroBatches, give: Give) -> None:
+    def run(self, state: DeviceState, inputs: MicroBatches, give: Give) -> None:
         if self._chosen is not None:
-            self._run_by(self._chosen, held, inputs, give)
+            self._run_by(self._chosen, state, inputs, give)
         elif self._rival is None:
-            self._run_by(self, held, inputs, give)
-            self._compile_meanwhile(held, inputs)
+            self._run_by(self, state, inputs, give)
+            self._compile_meanwhile(state, inputs)
         elif not self._times:
-            self._run_both(self._rival, held, inputs, give)
+            self._run_both(self._rival, state, inputs, give)
         else:
-            self._run_timed(held, inputs, give)
+            self._run_timed(state, inputs, give)
 
     def _run_by(
-        self, program: CudaGraphProgram, held: DeviceState, inputs: MicroBatches, give: Give
+        self, program: CudaGraphProgram, state: DeviceState, inputs: MicroBatches, give: Give
     ) -> None:
         run = super().run if program is self else program.run
-        run(held, inputs, give)
+        run(state, inputs, give)
 
     # -- the other program -----------------------------------------------------------------------
 
-    def _compile_meanwhile(self, held: DeviceState, inputs: MicroBatches) -> None:
-        """Start the thread once; it works on copies, so that calls go on."""
+    def _compile_meanwhile(self, state: DeviceState, inputs: MicroBatches) -> None:
+        """Start the compiling thread once; it works on copies, so that calls can go on."""
         now = time.monotonic()
         self._began = now if self._began is None else self._began
         if self._thread is not None or now - self._began < _PATIENCE_S:
             return
         inputs = [[tensor.to(self.device, copy=True) for tensor in micro] for micro in inputs]
-        copies = _copy_of(held)
+        copies = _copy_of(state)
         torch.cuda.current_stream(self.device).synchronize()
         self._thread = threading.Thread(
             target=self._compile_rival, args=(copies, inputs), name="tremula-compile"
         )
         self._thread.start()
 
-    def _compile_rival(self, held: DeviceState, inputs: MicroBatches) -> None:
+    def _compile_rival(self, state: DeviceState, inputs: MicroBatches) -> None:
         try:
-            quietly = isolate_compiling_thread()
-            with torch.cuda.device(self.device), _frequent_switches(), quietly:
+            isolated = isolate_compiling_thread()
+            with torch.cuda.device(self.device), _frequent_switches(), isolated:
                 rival = self._make_rival()
                 if self.is_random:  # running would draw from the generator that calls draw from
-                    rival.compile_for(held, inputs)
+                    rival.compile_for(state, inputs)
                 else:
-                    rival.warm_up(held, inputs)
+                    rival.warm_up(state, inputs)
                     torch.cuda.current_stream(self.device).synchronize()
             self._rival = rival
         except Exception as error:  # noqa: BLE001 - whatever the compiler raises, calls go on
@@ -138,34 +144,34 @@ class FastestProgram(_DrawingFirst):
     # -- which is faster -------------------------------------------------------------------------
 
     def _run_both(
-        self, rival: "_Rival", held: DeviceState, inputs: MicroBatches, give: Give
+        self, rival: "_Rival", state: DeviceState, inputs: MicroBatches, give: Give
     ) -> None:
-        """One call by both from the same state; it is the first one's that counts."""
-        kept, drawn = snapshot(held), torch.cuda.get_rng_state(self.device)
-        rival.capture(held, inputs)
+        """One call by both programs from the same state; the results of ATen's are returned."""
+        saved, drawn = snapshot(state), torch.cuda.get_rng_state(self.device)
+        rival.capture(state, inputs)
         torch.cuda.set_rng_state(drawn, self.device)
         result: list[Tensor] = []
-        rival.run(held, inputs, lambda _number, outputs: result.extend(t.clone() for t in outputs))
-        other = [*result, *snapshot(held)]
-        restore(held, kept)
+        rival.run(state, inputs, lambda _number, outputs: result.extend(t.clone() for t in outputs))
+        other = [*result, *snapshot(state)]
+        restore(state, saved)
         torch.cuda.set_rng_state(drawn, self.device)
-        own: list[Tensor] = []
+        first: list[Tensor] = []
 
         def give_both(number: int, outputs: list[Tensor]) -> None:
-            own.extend(outputs)
+            first.extend(outputs)
             give(number, outputs)
 
-        self._run_by(self, held, inputs, give_both)
-        if _agree([*own, *snapshot(held)], other):
+        self._run_by(self, state, inputs, give_both)
+        if _agree([*first, *snapshot(state)], other):
             self._times = {self: [], rival: []}
         else:
             self._choose(self)
 
-    def _run_timed(self, held: DeviceState, inputs: MicroBatches, give: Give) -> None:
+    def _run_timed(self, state: DeviceState, inputs: MicroBatches, give: Give) -> None:
         program = min(self._times, key=lambda p: len(self._times[p]))
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        if program.must_capture(held):
-            program.capture(held, inputs)
+        if program.must_capture(state):
+            program.capture(state, inputs)
         program.copy_in(inputs)
         begin.record()
         program.replay()
@@ -177,7 +183,7 @@ class FastestProgram(_DrawingFirst):
             self._choose(min(self._times, key=lambda p: min(self._times[p])))
 
     def _choose(self, program: CudaGraphProgram) -> None:
-        """Keep one; the memory of the other goes."""
+        """Keep one program; free the memory of the other."""
         self._chosen = program
         self._times = {}
         if program is self:
@@ -188,7 +194,7 @@ class FastestProgram(_DrawingFirst):
 
 @contextmanager
 def _frequent_switches() -> Iterator[None]:
-    """Let other threads have Python soon when they ask for it."""
+    """Let other threads get Python's lock soon when they wait for it."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(min(before, _SWITCH_S))
     try:
@@ -197,25 +203,25 @@ def _frequent_switches() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def _copy_of(held: DeviceState) -> DeviceState:
+def _copy_of(state: DeviceState) -> DeviceState:
     return DeviceState(
-        [t.clone() for t in held.parameters],
-        [[t.clone() for t in replica] for replica in held.buffers],
-        [t.clone() for t in held.states],
-        [t.clone() for t in held.hyper_tensors],
-        list(held.hyper_floats),
+        [t.clone() for t in state.parameters],
+        [[t.clone() for t in replica] for replica in state.buffers],
+        [t.clone() for t in state.states],
+        [t.clone() for t in state.hyper_tensors],
+        list(state.hyper_floats),
     )
 
 
-def _agree(own: list[Tensor], other: list[Tensor]) -> bool:
-    """Whether two programs computed the same, but for rounding. One wait for all of it."""
-    pairs = zip(own, other, strict=True)
+def _agree(first: list[Tensor], second: list[Tensor]) -> bool:
+    """Whether results of two programs agree within rounding; waits for the GPU once."""
+    pairs = zip(first, second, strict=True)
     errors = [_error(a, b) for a, b in pairs if a.is_floating_point() and a.numel()]
     return not errors or bool(torch.stack(errors).max() <= _MAX_ERROR)
 
 
 def _error(a: Tensor, b: Tensor) -> Tensor:
-    """Of a norm; infinite where one of two is not a number and the other is."""
+    """The difference relative to the norm; infinite where only one of both is NaN."""
     a, b = a.float(), b.float()
     differs = torch.where(a.isfinite() | b.isfinite(), a - b, 0.0)
     size = torch.linalg.vector_norm(torch.nan_to_num(a)).clamp_min(1e-6)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.host.passes.fast_tanh import use_fast_tanh
-from tremula.ir.host.passes.strides import let_strides_be_free
+from tremula.ir.host.passes.memory_format import relax_strides
+from tremula.ir.host.passes.substitute_kernels import use_fast_tanh
 from tremula.ir.host.programs.compiled_loops import compile_scans
 from tremula.ir.host.programs.program import HostProgram, MicroBatch
 from tremula.ir.passes import Passes, apply
@@ -23,8 +23,8 @@ class InductorProgram(HostProgram):
     def compile(self, part: CapturedStep) -> MicroBatch:
         return self.compiled(part)
 
-    def compiled(self, part: CapturedStep) -> "Compiled":
-        """Inductor takes the functional graph as it is: no second tracing, static shapes."""
+    def compiled(self, part: CapturedStep) -> "CompiledGraph":
+        """The functional graph itself goes to Inductor: no second tracing, static shapes."""
         part = apply(part, _PASSES, "host")
         if not self.is_wide:
             compile_scans(part)
@@ -35,11 +35,11 @@ class InductorProgram(HostProgram):
             choices["layout_optimization"] = False  # the graph itself says how images are laid out
         if self.is_wide:
             choices["emulate_precision_casts"] = True  # a rounding to half is meant
-        return Compiled(part.module(), n_results, choices)
+        return CompiledGraph(part.module(), n_results, choices)
 
 
-class Compiled:
-    """A graph that is compiled for its first arguments: strides and devices are theirs."""
+class CompiledGraph:
+    """A graph that is compiled for the strides and devices of its first arguments."""
 
     def __init__(self, module: fx.GraphModule, n_results: int, choices: dict[str, bool]):
         self._module = module
@@ -65,7 +65,7 @@ class Compiled:
             return list(self._run(*args))[: self._n_results]
 
 
-def _with_own_random(part: CapturedStep) -> CapturedStep:
+def _draw_by_comparison(part: CapturedStep) -> CapturedStep:
     """Bernoulli numbers by comparison: Inductor fuses `rand`, and calls ATen for the others."""
     for node in part.graph.nodes:
         if node.target is not aten.bernoulli.p:
@@ -75,17 +75,17 @@ def _with_own_random(part: CapturedStep) -> CapturedStep:
         with part.graph.inserting_before(node):
             drawn = part.graph.call_function(aten.rand_like.default, (node.args[0],))
             is_one = part.graph.call_function(aten.lt.Scalar, (drawn, probability))
-            kept = part.graph.call_function(aten._to_copy.default, (is_one,), {"dtype": like.dtype})
-        kept.meta["val"] = like
-        node.replace_all_uses_with(kept)
+            mask = part.graph.call_function(aten._to_copy.default, (is_one,), {"dtype": like.dtype})
+        mask.meta["val"] = like
+        node.replace_all_uses_with(mask)
         part.graph.erase_node(node)
     return part
 
 
-def _with_kept_places(part: CapturedStep) -> CapturedStep:
-    """Return where each pool found its maximum: Inductor keeps what is returned.
+def _with_indices_of_maxima(part: CapturedStep) -> CapturedStep:
+    """Return the indices of each pool's maxima: Inductor stores what is returned.
 
-    Gradients need it, and Inductor would search for the maxima a second time.
+    Gradients need them, and Inductor would search for the maxima a second time.
     """
     results = list(part.results())
     for node in part.graph.nodes:
@@ -97,41 +97,41 @@ def _with_kept_places(part: CapturedStep) -> CapturedStep:
 
 
 def _with_channels_last(part: CapturedStep) -> CapturedStep:
-    """Lay images out with channels last, as Inductor's convolutions want them on a CPU.
+    """Give images the format channels-last, which Inductor's convolutions want on a CPU.
 
-    It knows that by itself, but a gradient would ask for the order of memory that was recorded:
-    forward and backward are one graph here, and all images would be converted back for it.
+    Inductor does so itself, but a gradient would need the strides that were recorded: forward and
+    backward are one graph here, and all images would be converted back for it.
     """
-    turned: dict[fx.Node, fx.Node] = {}
+    converted: dict[fx.Node, fx.Node] = {}
     for node in list(part.graph.nodes):
         is_backward = node.target is aten.convolution_backward.default
         if not is_backward and node.target is not aten.convolution.default:
             continue
         for operand in node.args[1:3] if is_backward else node.args[:2]:
             value = operand.meta["val"]
-            # A single channel needs no conversion; its gradient then takes everything as it is.
+            # A single channel needs no conversion, and its gradient takes operands of any format.
             if value.dim() == _IMAGE_RANK and (value.shape[1] > 1 or not is_backward):
-                node.replace_input_with(operand, _turned(part.graph, operand, turned))
+                node.replace_input_with(operand, _converted(part.graph, operand, converted))
     return part
 
 
-def _turned(graph: fx.Graph, operand: fx.Node, turned: dict[fx.Node, fx.Node]) -> fx.Node:
-    if operand not in turned:
+def _converted(graph: fx.Graph, operand: fx.Node, converted: dict[fx.Node, fx.Node]) -> fx.Node:
+    if operand not in converted:
         value = operand.meta["val"]
         if value.shape[1] == 1:
-            last = _called_last(graph, operand)
+            last = _single_channel_last(graph, operand)
         else:
             with graph.inserting_after(operand):
                 last = graph.call_function(
                     aten.contiguous.default, (operand,), {"memory_format": torch.channels_last}
                 )
         last.meta["val"] = value
-        turned[operand] = last
-    return turned[operand]
+        converted[operand] = last
+    return converted[operand]
 
 
-def _called_last(graph: fx.Graph, operand: fx.Node) -> fx.Node:
-    """One channel is last and first at once: a view whose strides say "last"."""
+def _single_channel_last(graph: fx.Graph, operand: fx.Node) -> fx.Node:
+    """A view with the strides of channels-last: with one channel nothing moves."""
     n, _, *size = operand.meta["val"].shape
     with graph.inserting_after(operand):
         flat = graph.call_function(aten.reshape.default, (operand, [n, *size, 1]))
@@ -140,11 +140,11 @@ def _called_last(graph: fx.Graph, operand: fx.Node) -> fx.Node:
 
 
 _PASSES: Passes = (
-    ("let strides be free", let_strides_be_free),
-    ("draw by comparison", _with_own_random),
+    ("relax strides", relax_strides),
+    ("draw by comparison", _draw_by_comparison),
 )
 _CPU_PASSES: Passes = (
     ("put channels last", _with_channels_last),
-    ("keep places of maxima", _with_kept_places),
-    ("take a fast tanh", use_fast_tanh),
+    ("return indices of maxima", _with_indices_of_maxima),
+    ("use a fast tanh", use_fast_tanh),
 )

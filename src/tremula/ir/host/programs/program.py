@@ -8,14 +8,18 @@ import torch
 from torch import Tensor
 
 from tremula.ir.host.graph_kernels.fuse import fuse_graph_kernels
-from tremula.ir.host.passes.attention import attend_anywhere
 from tremula.ir.host.passes.halves import WideCopies, convert_natively, round_
 from tremula.ir.host.passes.in_place import write_over_dead_operands
 from tremula.ir.host.passes.memory_format import (
-    differentiate_by_forward_kernels,
-    leave_images_as_they_lie,
+    column_major_weights,
+    image_format,
+    keep_memory_format,
+    relax_strides,
 )
-from tremula.ir.host.passes.strides import held_by_columns, image_format, let_strides_be_free
+from tremula.ir.host.passes.substitute_kernels import (
+    differentiate_by_forward_kernels,
+    use_portable_attention,
+)
 from tremula.ir.host.programs.distributed import join_processes, sum_over_processes
 from tremula.ir.host.programs.float_checks import FloatChecker
 from tremula.ir.nodes import is_random, schema_name
@@ -32,7 +36,7 @@ MicroBatch = Callable[..., list[Tensor]]
 
 @dataclass
 class DeviceState:
-    """What lives on the device from call to call."""
+    """What stays on the device from call to call."""
 
     parameters: list[Tensor]
     buffers: list[list[Tensor]]  # per replica: those that are written; shared otherwise
@@ -69,13 +73,13 @@ class HostProgram:
         join_processes(self.repetition.n_processes, device)
         self.is_random = has_random(part)
         self.image_format = image_format(part, device)
-        self.held_by_columns = held_by_columns(part, device)
+        self.column_major_weights = column_major_weights(part, device)
         move = partial(on_device, device=device)
         passes: Passes = (("move to the device", move),)
         if device.type == "cuda":
             passes += (
-                ("attend anywhere", attend_anywhere),
-                ("let strides be free", let_strides_be_free),
+                ("use portable attention", use_portable_attention),
+                ("relax strides", relax_strides),
                 ("fuse graph kernels", partial(fuse_graph_kernels, device=device)),
             )
         self.is_wide = device.type == "cpu" and has_halves(part)  # halves are computed as floats
@@ -83,25 +87,25 @@ class HostProgram:
             passes += (("compute halves as floats", widen_halves), ("drop dead nodes", drop_dead))
         self.micro = self.compile(apply(part, passes, "host"))
         self._wide = WideCopies()
-        self._places = {
-            kind: [place for place, _ in part.results_of_kind(kind)]
+        self._positions = {
+            kind: [position for position, _ in part.results_of_kind(kind)]
             for kind in (OUTPUT, GRADIENT, BUFFER, INPUT)
         }
         self._half_gradients = [  # those that are halves in float32
-            self.is_wide and part.results()[place].meta["val"].dtype is torch.float16
-            for place in self._places[GRADIENT]
+            self.is_wide and part.results()[position].meta["val"].dtype is torch.float16
+            for position in self._positions[GRADIENT]
         ]
         self._written = [slot.index for _, slot in part.results_of_kind(BUFFER)]
         parameters = [slot.name for slot in step.inputs if slot.kind == PARAMETER]
         names = step.rule.names if step.rule is not None else ()
-        self.trained = [parameters.index(name) for name in names]  # places of the rule's weights
+        self.trained = [parameters.index(name) for name in names]  # indices of the rule's weights
         self._takes_hyper = [slot.index for _, slot in part.of_kind(HYPER)]
 
     def compile(self, part: CapturedStep) -> MicroBatch:
         """The function of one micro-batch: (parameters, buffers, inputs, hypers) flat, in order."""
         overwrite = partial(write_over_dead_operands, owns_buffers=self.device.type == "cpu")
         passes: Passes = (
-            ("leave images as they lie", leave_images_as_they_lie),
+            ("keep memory format", keep_memory_format),
             ("write over dead operands", overwrite),
         )
         if self.device.type == "cpu":
@@ -117,7 +121,7 @@ class HostProgram:
 
     def run(
         self,
-        held: DeviceState,
+        state: DeviceState,
         inputs: Sequence[Sequence[Tensor]],
         give: Callable[[int, list[Tensor]], None],
     ) -> None:
@@ -131,33 +135,33 @@ class HostProgram:
                 gradients = self.no_gradients()
                 for _ in range(self.repetition.n_accumulation):
                     for replica in range(self.repetition.n_replicas):
-                        outputs, result = self.run_micro(held, replica, inputs[number])
+                        outputs, result = self.run_micro(state, replica, inputs[number])
                         give(number, outputs)
                         gradients.add(result)
                         number += 1
                 if self.rule is not None:
-                    self.update(held, gradients)
+                    self.update(state, gradients)
 
     def run_micro(
-        self, held: DeviceState, replica: int, inputs: Sequence[Tensor]
+        self, state: DeviceState, replica: int, inputs: Sequence[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        buffers = held.buffers[replica]
-        results = self.micro(*self.arguments(held, replica, inputs))
-        self.store_buffers(buffers, self._written, [results[i] for i in self._places[BUFFER]])
-        for place, (_, slot) in zip(
-            self._places[INPUT], self.step.results_of_kind(INPUT), strict=True
+        buffers = state.buffers[replica]
+        results = self.micro(*self.arguments(state, replica, inputs))
+        self.store_buffers(buffers, self._written, [results[i] for i in self._positions[BUFFER]])
+        for position, (_, slot) in zip(
+            self._positions[INPUT], self.step.results_of_kind(INPUT), strict=True
         ):
-            inputs[slot.index].copy_(results[place])
+            inputs[slot.index].copy_(results[position])
         return (
-            [results[place] for place in self._places[OUTPUT]],
-            [results[place] for place in self._places[GRADIENT]],
+            [results[position] for position in self._positions[OUTPUT]],
+            [results[position] for position in self._positions[GRADIENT]],
         )
 
-    def arguments(self, held: DeviceState, replica: int, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def arguments(self, state: DeviceState, replica: int, inputs: Sequence[Tensor]) -> list[Tensor]:
         """What the function of a micro-batch takes."""
-        hypers = [held.hyper_tensors[i] for i in self._takes_hyper]
-        parameters = self._wide.of(held.parameters) if self.is_wide else held.parameters
-        return [*parameters, *held.buffers[replica], *inputs, *hypers]
+        hypers = [state.hyper_tensors[i] for i in self._takes_hyper]
+        parameters = self._wide.of(state.parameters) if self.is_wide else state.parameters
+        return [*parameters, *state.buffers[replica], *inputs, *hypers]
 
     def no_gradients(self) -> "Gradients":
         """The sum, or mean, before the first micro-batch."""
@@ -172,50 +176,50 @@ class HostProgram:
         for index, value in zip(written, values, strict=True):
             buffers[index] = value
 
-    def update(self, held: DeviceState, found: "Gradients") -> None:
+    def update(self, state: DeviceState, total: "Gradients") -> None:
         rule = self.rule
         assert rule is not None, "only training updates"
         if self.repetition.n_processes > 1:
-            found.replace(sum_over_processes(found.total))
-        gradients = found.scaled(self.repetition.gradient_scale * found.n_averaged)
-        trained, states = [held.parameters[i] for i in self.trained], held.states
-        next_scale = rule.next_loss_scale(gradients, held.hyper_tensors, states)
-        own = (trained, states)
+            total.replace(sum_over_processes(total.total))
+        gradients = total.scaled(self.repetition.gradient_scale * total.n_averaged)
+        trained, states = [state.parameters[i] for i in self.trained], state.states
+        next_scale = rule.next_loss_scale(gradients, state.hyper_tensors, states)
+        halves = (trained, states)
         if self.is_wide:
             trained, states = self._wide.of(trained), self._wide.of(states)
-        update_in_place(rule, trained, gradients, states, held.hyper_tensors, held.hyper_floats)
+        update_in_place(rule, trained, gradients, states, state.hyper_tensors, state.hyper_floats)
         if self.is_wide:
-            self._wide.store(own[0], trained)
-            self._wide.store(own[1], states)
-        if next_scale is not None:  # found before the update, which may overwrite gradients
-            held.set_loss_scale(next_scale)
+            self._wide.store(halves[0], trained)
+            self._wide.store(halves[1], states)
+        if next_scale is not None:  # computed before the update, which may overwrite gradients
+            state.set_loss_scale(next_scale)
 
 
 class Gradients:
-    """The sum over micro-batches. Those of one may be views, so they are not written.
+    """The sum over micro-batches. Gradients of one may be views, so they are not overwritten.
 
-    Operations on lists of tensors are what torch's own optimisers use; its stubs hide them.
+    PyTorch's optimisers use the operations on lists of tensors, too; its stubs hide them.
     """
 
     def __init__(self, are_halves: Sequence[bool] = ()) -> None:
         self.total: list[Tensor] = []
-        self.n_averaged = 1  # by how many the total is divided already
-        self.is_own = False
-        self.are_halves = are_halves  # held as float32: every sum is rounded
+        self.n_averaged = 1  # the total has been divided by this
+        self.may_overwrite = False
+        self.are_halves = are_halves  # halves in float32: every sum is rounded
 
-    def add(self, found: list[Tensor]) -> None:
+    def add(self, gradients: list[Tensor]) -> None:
         if not self.total:
-            self.total = found
-        elif self.is_own:
-            torch._foreach_add_(self.total, found)  # pyright: ignore[reportPrivateImportUsage]
+            self.total = gradients
+        elif self.may_overwrite:
+            torch._foreach_add_(self.total, gradients)  # pyright: ignore[reportPrivateImportUsage]
             self._round(self.total)
-        elif found:
-            added = torch._foreach_add(self.total, found)  # pyright: ignore[reportPrivateImportUsage]
+        elif gradients:
+            added = torch._foreach_add(self.total, gradients)  # pyright: ignore[reportPrivateImportUsage]
             self.replace(list(added))
 
     def replace(self, total: list[Tensor]) -> None:
-        """Another total, in memory of its own."""
-        self.total, self.is_own = total, True
+        """Set another total, which this object may overwrite."""
+        self.total, self.may_overwrite = total, True
         self._round(total)
 
     def scaled(self, factor: float) -> list[Tensor]:
@@ -238,15 +242,15 @@ class RunningMean(Gradients):
         super().__init__(are_halves)
         self.dtype, self.n, self.types = dtype, 0, []
 
-    def add(self, found: list[Tensor]) -> None:
+    def add(self, gradients: list[Tensor]) -> None:
         self.n += 1
         self.n_averaged = self.n
-        self.types = [gradient.dtype for gradient in found]
-        wide = [gradient.float() for gradient in found]
+        self.types = [gradient.dtype for gradient in gradients]
+        wide = [gradient.float() for gradient in gradients]
         if self.n > 1:
             pairs = zip(self.total, wide, strict=True)
             wide = [mean + (gradient - mean) / self.n for mean, gradient in pairs]
-        self.total, self.is_own = [mean.to(self.dtype).float() for mean in wide], True
+        self.total, self.may_overwrite = [mean.to(self.dtype).float() for mean in wide], True
 
     def scaled(self, factor: float) -> list[Tensor]:
         """The mean in the types that the gradients have."""

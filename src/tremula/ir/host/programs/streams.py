@@ -1,9 +1,9 @@
-"""A step on several streams of a GPU: operations that do not wait for each other run side by side.
+"""A step on several streams of a GPU: operations that do not depend on each other overlap.
 
 Small models leave most of a GPU idle in each operation. In a CUDA graph the order of streams
-becomes a graph of dependencies, so that gradients of weights, for example, are computed beside the
-layers that follow. All values live until the end of a step, since no stream knows when another one
-has read them: only steps that are small beside the memory of the GPU run in this way.
+becomes a graph of dependencies, so that gradients of weights, for example, are computed while the
+layers that follow are. All values live until the end of a step, since no stream knows when another
+one has read them: only steps that need little of the GPU's memory run in this way.
 """
 
 import operator
@@ -19,13 +19,13 @@ from tremula.ir.step import CapturedStep
 
 aten = torch.ops.aten
 _N_STREAMS = 4
-_LAUNCH_US = 3.0  # what the shortest operation takes
-_BYTES_PER_US = 2e6
-_SHARE_OF_MEMORY = 16  # the values of a step take one part of this many
+_LAUNCH_US = 3.0  # the shortest operation: 2.5 to 4 µs on an H200 (docs/gpu.md)
+_BYTES_PER_US = 2e6  # 2 TB/s: half of what an H200 reaches, for operations of medium size
+_SHARE_OF_MEMORY = 16  # values of a step may take 1/16 of the memory
 
 
-def runs_side_by_side(step: CapturedStep, device: torch.device) -> bool:
-    """Whether the values of a step may all live at once."""
+def fits_on_streams(step: CapturedStep, device: torch.device) -> bool:
+    """Whether there is memory for all values of a step at once."""
     n_bytes = sum(_n_bytes(node) for node in step.graph.nodes if _is_launched(node))
     return n_bytes * _SHARE_OF_MEMORY <= torch.cuda.get_device_properties(device).total_memory
 
@@ -40,7 +40,7 @@ def stream_of_nodes(graph: fx.Graph, n_streams: int = _N_STREAMS) -> dict[fx.Nod
         latest = max(operands, key=ends.__getitem__, default=None)
         ready = ends[latest] if latest is not None else 0.0
         if not _is_launched(node):
-            if latest is not None:  # a view is where it was made
+            if latest is not None:  # a view is on the stream of its source
                 streams[node], ends[node] = streams[latest], ready
             continue
         near = streams[latest] if latest is not None else 0
@@ -68,14 +68,14 @@ def _cost_us(node: fx.Node) -> float:
 
 
 @dataclass(frozen=True)
-class _Call:
+class _StreamCall:
     node: fx.Node
     stream: int  # 0 is the stream of the caller
     waits: tuple[fx.Node, ...]  # operands of other streams
     is_waited_for: bool
 
 
-def _calls(graph: fx.Graph) -> list[_Call]:
+def _calls(graph: fx.Graph) -> list[_StreamCall]:
     streams = stream_of_nodes(graph)
     waits = {
         node: tuple(x for x in node.all_input_nodes if streams.get(x, s) != s)
@@ -83,14 +83,14 @@ def _calls(graph: fx.Graph) -> list[_Call]:
     }
     waited_for = {x for result in waits.values() for x in result}
     return [
-        _Call(node, streams.get(node, 0), waits.get(node, ()), node in waited_for)
+        _StreamCall(node, streams.get(node, 0), waits.get(node, ()), node in waited_for)
         for node in graph.nodes
         if node.op != "output"
     ]
 
 
-class SideBySide:
-    """Runs a step, each operation on its stream."""
+class StreamedStep:
+    """Runs each operation of a step on its stream."""
 
     def __init__(self, step: CapturedStep, device: torch.device):
         self._module = step.module()
@@ -108,22 +108,22 @@ class SideBySide:
             stream.wait_stream(main)
         values: dict[fx.Node, Any] = {}
         events: dict[fx.Node, Any] = {}
-        given = iter(inputs)
+        remaining = iter(inputs)
         for call in self._calls:
             stream = streams[call.stream]
             for x in call.waits:
                 stream.wait_event(events[x])
             with torch.cuda.stream(stream):
-                values[call.node] = self._run(call.node, values, given)
+                values[call.node] = self._run(call.node, values, remaining)
             if call.is_waited_for:
                 events[call.node] = stream.record_event()
         for stream in self._others:
             main.wait_stream(stream)
         return [values[node] for node in self._results]
 
-    def _run(self, node: fx.Node, values: dict[fx.Node, Any], given: Iterator[Tensor]) -> object:
+    def _run(self, node: fx.Node, values: dict[fx.Node, Any], inputs: Iterator[Tensor]) -> object:
         if node.op == "placeholder":
-            return next(given)
+            return next(inputs)
         if node.op == "get_attr":
             return getattr(self._module, str(node.target))
         args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
