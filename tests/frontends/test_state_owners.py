@@ -19,8 +19,8 @@ from popxl import ops
 from tremula.compiler.compile import compile_graph
 from tremula.frontends.keras.config import reset_ipu_configuration
 from tremula.frontends.keras.optimiser import rule_of
+from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.lowering.program.build import BuiltProgram
-from tremula.ir.optim.rules import rule_from
 from tremula.ir.run import tile_program
 from tremula.ir.step import PARAMETER, STATE, CapturedStep
 from tremula.keras import ipu

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from tremula.frontends.poptorch.optim.rule import hyper_values, rule_from
 from tremula.ir.capture.capture import capture
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
-from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes import COMMON_PASSES, TILE_PASSES, apply
 from tremula.ir.repetition import Repetition
 from tremula.ir.run.session import HostSession, TileSession
@@ -84,7 +84,7 @@ def train_on_tiles(
     session = TileSession(step, built, engine, Repetition())
     session.write_weights(list(model.parameters()), list(model.buffers()))
     session.write_states(rule.initial_state(list(model.parameters())))
-    session.set_hyper(rule.hyper_values(optimizer))
+    session.set_hyper(hyper_values(rule, optimizer))
     outputs: list[Tensor] = []
     session.run([list(inputs)], lambda _number, found: outputs.extend(found))
     memory = engine.report().memory

@@ -13,8 +13,8 @@ import numpy as np
 from tremula.explore.candidates import Candidate
 from tremula.explore.cut_points import Segments, cheapest_cuts
 from tremula.explore.trial import Task, TrialOutcome
+from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.hardware import System
-from tremula.ir.optim.rules import rule_from
 
 Floats = np.ndarray
 
@@ -309,7 +309,7 @@ def _bytes_of_training(task: Task) -> tuple[float, float]:
     )
     n_weights = sum(w.numel() * w.element_size() for w in weights.values())
     n_elements = sum(w.numel() for w in weights.values())
-    n_gradients = n_elements * rule.facts.accum_dtype.itemsize
+    n_gradients = n_elements * rule.accum_dtype.itemsize
     return n_states / max(1, n_weights), n_gradients / max(1, n_weights)
 
 

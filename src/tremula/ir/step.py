@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.optim.rules import UpdateRule
+from tremula.ir.optim.rule import UpdateRule
 
 # Kinds of graph inputs and outputs.
 PARAMETER, BUFFER, STATE, HYPER, INPUT = "parameter", "buffer", "state", "hyper", "input"

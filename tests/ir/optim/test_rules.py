@@ -7,10 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tremula.ir.optim.host import update_in_place
-from tremula.ir.optim.names import hyper_from_ipu_params, ipu_params
-from tremula.ir.optim.rules import rule_from
-from tremula.ir.optim.settings import settings_of, warn_about_subclass
+from tremula.frontends.poptorch.optim.names import hyper_from_ipu_params, ipu_params
+from tremula.frontends.poptorch.optim.rule import changed_constants, hyper_values, rule_from
+from tremula.frontends.poptorch.optim.settings import settings_of, warn_about_subclass
+from tremula.ir.optim.in_place import update_in_place
 
 SHAPES = [(3, 4), (5,), (), (2, 3, 2)]
 N_STEPS = 5
@@ -55,7 +55,7 @@ def run_rule(make_optimizer, how, n_steps=N_STEPS, loss_scaling=1.0, attributes=
     states = rule.initial_state(weights)
     for step in range(n_steps):
         grads = [g * loss_scaling for g in make_gradients(weights, step)]
-        floats = rule.hyper_values(optimizer)
+        floats = hyper_values(rule, optimizer)
         tensors = [torch.tensor(value) for value in floats]
         if how == "functional":
             weights, states = rule.update(weights, grads, states, tensors)
@@ -176,9 +176,9 @@ def test_a_new_learning_rate_needs_no_new_rule(case):
     params = make_parameters()
     optimizer = CASES[case](params)
     rule = rule_from(optimizer, named(params))
-    before = rule.hyper_values(optimizer)
+    before = hyper_values(rule, optimizer)
     optimizer.param_groups[0]["lr"] = 0.77
-    after = rule.hyper_values(optimizer)
+    after = hyper_values(rule, optimizer)
     assert rule_from(optimizer, named(params)) == rule
     assert after[rule.hyper_names.index("lr_group0")] == 0.77
     assert not rule.must_recapture(before, after)
@@ -197,7 +197,7 @@ def test_hyper_names():
         "beta2_group1",
         "eps_group1",
     )
-    assert rule.hyper_values(optimizer) == [0.1, 0.01, 0.5, 0.9, 1e-3]
+    assert hyper_values(rule, optimizer) == [0.1, 0.01, 0.5, 0.9, 1e-3]
     assert rule.must_recapture([0.1, 0.01, 0.5, 0.9, 1e-3], [0.1, 0.01, 0.6, 0.9, 1e-3])
     optimizer.loss_scaling = 2.0
     assert rule_from(optimizer, named(params)).hyper_names[-1] == "loss_scaling"
@@ -250,7 +250,7 @@ def test_gradients_of_another_layout():
         grads = [torch.randn(4, 3).t(), torch.ones(()).expand(5)]
         weights = [p.detach().clone() for p in params]
         states = rule.initial_state(weights)
-        floats = rule.hyper_values(CASES[case](params))
+        floats = hyper_values(rule, CASES[case](params))
         expected, _ = rule.update(weights, grads, states, floats)
         update_in_place(rule, weights, grads, states, None, floats)
         assert_same(weights, expected)
@@ -262,7 +262,7 @@ def test_plain_sgd_ipu_params():
     optimizer = torch.optim.SGD(params, lr=0.05, weight_decay=0.025)
     optimizer.loss_scaling = 0.75
     rule = rule_from(optimizer, named(params))
-    shown = ipu_params(rule, rule.hyper_values(optimizer))
+    shown = ipu_params(rule, hyper_values(rule, optimizer))
     assert set(shown) == {
         "scaledLearningRate0___specific___w0",
         "scaledLearningRate0___specific___w1",
@@ -286,7 +286,7 @@ def test_ipu_params_come_back(case):
     optimizer = CASES[case](params)
     optimizer.loss_scaling = 4.0
     rule = rule_from(optimizer, named(params))
-    values = rule.hyper_values(optimizer)
+    values = hyper_values(rule, optimizer)
     shown = ipu_params(rule, values)
     assert hyper_from_ipu_params(rule, shown, [0.5] * len(values)) == pytest.approx(
         values, rel=1e-4
@@ -299,7 +299,7 @@ def test_adam_ipu_params():
     params = make_parameters(shapes=[(2,)])
     optimizer = torch.optim.Adam(params, lr=0.5, weight_decay=0.1)
     rule = rule_from(optimizer, named(params))
-    shown = ipu_params(rule, rule.hyper_values(optimizer))
+    shown = ipu_params(rule, hyper_values(rule, optimizer))
     assert {name: value.item() for name, value in shown.items()} == pytest.approx(
         {
             "learningRate___specific___w0": 0.5,
@@ -318,7 +318,7 @@ def test_half_weights_round_once():
         weights = [p.detach().clone() for p in params]
         states = rule.initial_state(weights)
         assert all(s.dtype == torch.float32 for s in states)
-        floats = rule.hyper_values(optimizer)
+        floats = hyper_values(rule, optimizer)
         exact = [w.float() for w in weights]
         expected, _ = rule.update(exact, make_gradients(exact, 0), states, floats)
         grads = [g.half() for g in make_gradients(exact, 0)]
@@ -342,7 +342,7 @@ def test_lr_zero_changes_nothing():
             make_gradients(weights, 0),
             rule.initial_state(weights),
             None,
-            rule.hyper_values(optimizer),
+            hyper_values(rule, optimizer),
         )
         assert all(torch.equal(w, p) for w, p in zip(weights, params, strict=True)), case
 
@@ -362,7 +362,7 @@ def test_updates_trace_to_simple_operations():
             weights,
             make_gradients(weights, 0),
             rule.initial_state(weights),
-            [torch.tensor(v) for v in rule.hyper_values(optimizer)],
+            [torch.tensor(v) for v in hyper_values(rule, optimizer)],
         )
         ops = {node.target for node in graph.graph.nodes if node.op == "call_function"}
         assert not [op for op in ops if "foreach" in str(op) or "_." in str(op)], case
@@ -410,21 +410,21 @@ def test_changed_constants():
     params = make_parameters()
     rule = rule_from(torch.optim.SGD(params, lr=0.1), named(params))
     other = torch.optim.SGD(params, lr=0.2, momentum=0.5, weight_decay=0.1, maximize=True)
-    assert rule.changed_constants(settings_of(torch.optim.SGD(params, lr=0.3))) == []
-    assert rule.changed_constants(settings_of(other)) == [
+    assert changed_constants(rule, settings_of(torch.optim.SGD(params, lr=0.3))) == []
+    assert changed_constants(rule, settings_of(other)) == [
         "momentum of group 0: 0 -> 0.5",
         "weight_decay of group 0: 0 -> 0.1",
         "maximize of group 0: False -> True",
     ]
     rule = rule_from(torch.optim.Adam(params), named(params))
     for beta, is_other in ((0.9 + 1e-12, False), (0.9 + 1e-6, True)):
-        result = rule.changed_constants(settings_of(torch.optim.Adam(params, betas=(beta, 0.999))))
+        result = changed_constants(rule, settings_of(torch.optim.Adam(params, betas=(beta, 0.999))))
         assert result == (["beta1 of group 0: 0.9 -> 0.900001"] if is_other else [])
 
 
 def test_bias_correction_keeps_its_digits():
     """1 - beta^step is exact to float precision even for the first steps of a beta near 1."""
-    from tremula.ir.optim.math import bias_corrections
+    from tremula.ir.optim.formulas import bias_corrections
 
     steps = torch.tensor([1.0, 2.0, 1000.0])
     first, second = bias_corrections({"beta1": 0.9, "beta2": 0.9999}, steps)
@@ -447,7 +447,7 @@ def test_captured_update_equals_the_functional_one(case, extra, has_floats):
     weights = [p.detach().cuda() for p in params]
     states = rule.initial_state(weights)
     grads = [torch.zeros_like(w) for w in weights]
-    floats = rule.hyper_values(optimizer)
+    floats = hyper_values(rule, optimizer)
     tensors = [torch.tensor(value, device="cuda") for value in floats]
     expected, expected_states = list(weights), list(states)
     weights, states = [w.clone() for w in weights], [s.clone() for s in states]

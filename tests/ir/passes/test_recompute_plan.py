@@ -6,9 +6,9 @@ from torch import nn
 
 from tests.ir.lowering.program.runs import run_on_tiles
 from tests.ir.steps import captured
+from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.lowering.program.build import Schedule
 from tremula.ir.nodes import schema_name
-from tremula.ir.optim.rules import rule_from
 from tremula.ir.origin import BACKWARD, ORIGIN
 from tremula.ir.passes import apply, tile_passes
 from tremula.ir.passes.recompute_plan import (

@@ -5,7 +5,7 @@ more, as a function of real tensors, so that a step does not run Keras's Python 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,40 +15,56 @@ from torch import Tensor
 from tremula.frontends.keras.scaling import Scaling, are_finite, scaling_of
 from tremula.frontends.keras.tracing import both_branches, functional_updates, held_as
 from tremula.ir.host.programs.compile_isolation import traced
-from tremula.ir.optim.math import Number
-from tremula.ir.optim.rules import StateSlot, UpdateRule
-from tremula.ir.optim.settings import FixedFacts
+from tremula.ir.optim.rule import Number
 from tremula.ir.recording import active
 
 
 @dataclass(frozen=True)
-class KerasRule(UpdateRule):
+class KerasRule:
     """The update of `trained` by an optimiser whose variables are the states of the step."""
 
-    optimizer: Any = field(default=None, compare=False, repr=False)
-    trained: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+    kind: str  # the optimiser's class
+    names: tuple[str, ...]  # of the trained variables
+    optimizer: Any = field(compare=False, repr=False)
+    trained: tuple[Any, ...] = field(compare=False, repr=False)
+    owners: tuple[str | None, ...]  # of each state: the name of its weight, if it has one
     scaling: Scaling | None = None  # of the loss, and what it counts
     counters: tuple[Any, ...] = field(default=(), compare=False, repr=False)  # variables of it
-    owners: tuple[str | None, ...] = ()  # of each state: the name of its weight, if it has one
+    accum_dtype: torch.dtype = torch.float32  # of running means of gradients
+
+    @property
+    def hyper_names(self) -> tuple[str, ...]:
+        """The scale of the loss, if it is not constant: all else is a variable of Keras."""
+        return () if self.scaling is None else ("loss_scaling",)
+
+    @property
+    def loss_scaling(self) -> float | None:
+        return 1.0 if self.scaling is None else None
+
+    @property
+    def sets_loss_scale(self) -> bool:
+        return self.scaling is not None
+
+    def loss_scaling_in(self, hyper: Sequence[Number]) -> Number:
+        """What the loss is multiplied with."""
+        return 1.0 if self.scaling is None else hyper[-1]
+
+    def must_recapture(self, before: Sequence[float], after: Sequence[float]) -> bool:  # noqa: ARG002
+        """Never: the scale of the loss is a tensor on the device."""
+        return False
 
     @property
     def held(self) -> list[Any]:
         """The variables of the optimiser, then the counters, in the order of the states."""
         return [*self.optimizer.variables, *self.counters]
 
-    @cached_property
-    def slots(self) -> tuple[StateSlot, ...]:
-        """None: the variables of the optimiser are the states; `state_owners` has their weights."""
-        return ()
-
     def initial_state(self, params: Sequence[Tensor]) -> list[Tensor]:
         """The values that the optimiser's variables have now."""
         device = params[0].device if params else None
         return [v.value.detach().clone().to(device) for v in self.held]
 
-    def state_names(self, param_names: Sequence[str] | None = None) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         """The paths of the optimiser's variables."""
-        del param_names
         return tuple(variable.path for variable in self.held)
 
     def state_owners(self) -> tuple[str | None, ...]:
@@ -56,10 +72,12 @@ class KerasRule(UpdateRule):
         return self.owners
 
     def restricted(self, kept: Sequence[int]) -> "KerasRule":
-        """The same rule for the weights that have a gradient."""
-        base = super().restricted(kept)
-        fields = {name: getattr(base, name) for name in base.__dataclass_fields__}
-        return KerasRule(**{**fields, "trained": tuple(self.trained[i] for i in kept)})
+        """The rule of the weights that have a gradient."""
+        return replace(
+            self,
+            names=tuple(self.names[i] for i in kept),
+            trained=tuple(self.trained[i] for i in kept),
+        )
 
     def update(
         self,
@@ -126,25 +144,8 @@ def rule_of(optimizer: Any, trained: Sequence[Any], names: Sequence[str]) -> Ker
     inner = optimizer if scaling is None else optimizer.inner_optimizer
     name_of = {id(variable): name for variable, name in zip(trained, names, strict=True)}
     return KerasRule(
-        facts=FixedFacts(
-            kind="keras",
-            variant=type(optimizer).__name__,
-            centered=False,
-            use_tf_variant=False,
-            bias_correction=False,
-            use_combined_accum=False,
-            accum_dtype=torch.float32,
-            first_order_dtype=torch.float32,
-            second_order_dtype=torch.float32,
-            max_grad_norm=float("inf"),
-        ),
+        kind=type(optimizer).__name__,
         names=tuple(names),
-        group_of=tuple(0 for _ in names),
-        constants=((),),
-        variables=((),),
-        nesterov=(False,),
-        maximize=(False,),
-        loss_scaling=1.0 if scaling is None else None,
         optimizer=inner,
         trained=tuple(trained),
         scaling=scaling,

@@ -19,7 +19,7 @@ from tremula.ir.capture import function_rules
 from tremula.ir.capture.losses import scalar_loss, surviving_loss
 from tremula.ir.capture.module_state import kept, unregistered_tensors
 from tremula.ir.errors import CaptureError
-from tremula.ir.optim.rules import UpdateRule
+from tremula.ir.optim.rule import UpdateRule
 from tremula.ir.origin import BACKWARD, OPTIMISER
 from tremula.ir.recorder import DEVICE, Recorder
 from tremula.ir.recording import Recording, active, recording

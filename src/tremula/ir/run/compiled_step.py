@@ -16,7 +16,7 @@ from torch import Tensor, fx, nn
 
 from tremula.base.tracing import POPTORCH, span
 from tremula.ir.capture.capture import capture, held_tensors
-from tremula.ir.optim.rules import UpdateRule
+from tremula.ir.optim.rule import UpdateRule
 from tremula.ir.passes import COMMON_PASSES, apply
 from tremula.ir.passes.random_bits import STATE_NAME, initial_state, reproducible
 from tremula.ir.placement import Places

@@ -105,7 +105,7 @@ def with_tensors(
         if name not in names.nodes and name not in names.all(step.training):
             advice = suggest(name, names.all(step.training))
             raise UnsuitableModel(f"No tensor {name} to anchor in the model: {advice}")
-    if LOSS_SCALE in wanted and step.rule is not None and step.rule.automatic is not None:
+    if LOSS_SCALE in wanted and step.rule is not None and step.rule.sets_loss_scale:
         names.nodes[LOSS_SCALE] = _scale_in_use(step)
     added = [name for name in wanted if name in names.nodes]
     pairs += [

@@ -211,7 +211,7 @@ class TileProgram:
         """Which updates replicas share out: of large weights that are the same on all of them."""
         step, locations, schedule = self._captured, self.settings.lowering.locations, self.schedule
         rule = step.rule
-        if rule is None or schedule.n_replicas == 1 or rule.automatic is not None:
+        if rule is None or schedule.n_replicas == 1 or rule.sets_loss_scale:
             return Shards()
         held_values = [
             (slot, node.meta["val"])

@@ -5,7 +5,12 @@ import pytest
 import torch
 
 import popart
-from tremula.frontends.popart.optimisers.rule import hyper_values, numbers_by_weight, rule_of
+from tremula.frontends.popart.optimisers.rule import (
+    first_states,
+    hyper_values,
+    hyperparameters_by_weight,
+    rule_of,
+)
 
 N_STEPS = 10
 SHAPES = {"a": (3, 2), "b": (4,)}
@@ -31,7 +36,7 @@ def trained(optimizer, changes=None, accumulates=False):
     ids = list(SHAPES)
     rule = rule_of(optimizer, {id: (id, torch.float32) for id in ids}, accumulates=accumulates)
     params = list(first_weights().values())
-    states = rule.first_states(params, numbers_by_weight(optimizer, ids))
+    states = first_states(rule, params, hyperparameters_by_weight(optimizer, ids))
     for step, grads in enumerate(gradients()):
         optimizer = (changes or {}).get(step, optimizer)
         hyper = [torch.tensor(v) for v in hyper_values(optimizer, ids, rule)]

@@ -7,7 +7,7 @@ from torch import nn
 
 import poptorch
 from tests.frontends.poptorch.models import on_host, quiet
-from tremula.ir.optim.settings import AutomaticLossScaling
+from tremula.ir.optim.grouped_rule import AutomaticLossScaling
 from tremula.ir.settings import configured
 
 pytestmark = pytest.mark.slow

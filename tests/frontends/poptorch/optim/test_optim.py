@@ -11,9 +11,9 @@ import torch
 from tremula.frontends.poptorch.exceptions import Error
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.optim import optimizers as optim
+from tremula.frontends.poptorch.optim.rule import hyper_values, rule_from
 from tremula.frontends.poptorch.optim.tracker import OptimizerTracker
-from tremula.ir.optim.host import update_in_place
-from tremula.ir.optim.rules import rule_from
+from tremula.ir.optim.in_place import update_in_place
 
 ALL = [optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop, optim.LAMB]
 OF_TORCH = [optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop]
@@ -57,7 +57,7 @@ def run_rule(model, optimizer, n_steps=4):
             scaling * torch.randn(p.shape, generator=torch.Generator().manual_seed(10 * step + k))
             for k, p in enumerate(weights)
         ]
-        update_in_place(rule, weights, grads, states, None, rule.hyper_values(optimizer))
+        update_in_place(rule, weights, grads, states, None, hyper_values(rule, optimizer))
     return rule, states
 
 
@@ -83,7 +83,7 @@ def test_adamw_corrects_the_bias_either_way():
     cpu, ipu = make_model(), make_model()
     run_on_cpu(cpu, torch.optim.AdamW(cpu.parameters(), lr=0.1))
     rule, _ = run_rule(ipu, optim.AdamW(ipu.parameters(), lr=0.1, bias_correction=False))
-    assert rule.facts.variant == "ADAMW_NO_BIAS"
+    assert rule.formula.variant == "ADAMW_NO_BIAS"
     torch.testing.assert_close(cpu.weight, ipu.weight)
 
 
@@ -116,7 +116,7 @@ def test_lamb_trusts_where_a_norm_is_zero(weights):
     params = [p.detach() for p in model.parameters()]
     grads = [torch.full_like(p, 1.0 - weights) for p in params]
     update_in_place(
-        rule, params, grads, rule.initial_state(params), None, rule.hyper_values(optimizer)
+        rule, params, grads, rule.initial_state(params), None, hyper_values(rule, optimizer)
     )
     expected = -0.1 if weights == 0 else 1.0
     assert all(torch.allclose(p, torch.tensor(expected), atol=1e-5) for p in params)

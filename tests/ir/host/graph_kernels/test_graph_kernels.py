@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from tests.ir.host.graph_kernels import triton_in_numpy
 from tests.ir.steps import captured
+from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.host.graph_kernels import fuse, kernels
 from tremula.ir.host.graph_kernels.fuse import fuse_graph_kernels
 from tremula.ir.host.graph_kernels.printers import gluon_features
 from tremula.ir.host.graph_kernels.regions import FEATURE_MAJOR, FLOAT32, TF32, FusionLimits
 from tremula.ir.host.graph_kernels.segment_order import segment_order
-from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes import HOST_PASSES, apply
 from tremula.ir.passes.split import on_device
 from tremula.ir.step import GRADIENT, OUTPUT, CapturedStep

@@ -11,6 +11,7 @@ from torch import nn
 
 from tests.frontends.poptorch import op_db
 from tests.ir.steps import captured, run_host, training_step
+from tremula.frontends.poptorch.optim.rule import hyper_values
 from tremula.ir.capture.bodies import record_loop
 from tremula.ir.errors import FloatingPointException
 from tremula.ir.host.passes.halves import WideCopies, add_bias_, narrowed, round_, rounded, widened
@@ -393,7 +394,7 @@ def test_what_runs_code_of_its_own_is_near_float(make, trains):
         session.write_weights(list(own.parameters()), [])
         if trains:
             session.write_states(step.rule.initial_state(list(own.parameters())))
-            session.set_hyper(step.rule.hyper_values(torch.optim.SGD(own.parameters(), lr=0.1)))
+            session.set_hyper(hyper_values(step.rule, torch.optim.SGD(own.parameters(), lr=0.1)))
         outputs = []
         session.run([[inputs]], lambda _number, given, to=outputs: to.extend(given))
         result.append([t.float() for t in (*outputs, *session.read_weights()[0])])

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 import poptorch
 from tests.ir.steps import captured
+from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.lowering.pointwise.fused import Folded
 from tremula.ir.lowering.program.node_facts import is_of_update
-from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes import TILE_PASSES, apply
 from tremula.ir.step import CapturedStep
 

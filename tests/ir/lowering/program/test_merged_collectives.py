@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from tests.ir.lowering.program.runs import TileRun, run_on_tiles
 from tremula.compiler.program_ir import StepKind
+from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.lowering.program.build import Schedule
 from tremula.ir.lowering.tiles import LoweringOptions
-from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes.shard_update import Shards
 from tremula.ir.recording import active
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from tests.ir.lowering.program.runs import run_on_tiles
 from tests.ir.steps import captured
+from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.locations import Location, Locations, Phases
 from tremula.ir.lowering.program.build import Schedule
 from tremula.ir.lowering.tiles import LoweringOptions
-from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes.recompute import RECOMPUTATIONS
 from tremula.ir.passes.shard_update import Shards
 from tremula.ir.recording import active

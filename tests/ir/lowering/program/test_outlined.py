@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from tests.ir.lowering.program.runs import run_on_tiles
 from tests.ir.steps import train_on_tiles
+from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.lowering.program.build import Schedule
 from tremula.ir.lowering.tiles import LoweringOptions
-from tremula.ir.optim.rules import rule_from
 from tremula.ir.recording import active
 
 

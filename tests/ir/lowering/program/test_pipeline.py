@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from tests.ir.steps import captured
+from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.errors import UnsupportedOperations
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.program.pipeline.program import iterations
-from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes import apply, tile_passes
 from tremula.ir.recording import active
 from tremula.ir.repetition import Repetition

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from tests.ir.lowering.program.runs import run_on_tiles
+from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.lowering.program.build import Schedule
 from tremula.ir.lowering.program.pipeline.program import iterations, timetable
 from tremula.ir.lowering.program.pipeline.stages import Stages
-from tremula.ir.optim.rules import rule_from
 from tremula.ir.recording import active
 
 

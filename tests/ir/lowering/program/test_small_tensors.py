@@ -8,9 +8,9 @@ from torch import nn
 
 import poptorch
 from tests.ir.steps import captured
+from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
-from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes import TILE_PASSES, apply
 from tremula.ir.step import BUFFER, PARAMETER
 from tremula.poplar.target import IPUModel

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from tests.ir.steps import captured
+from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
-from tremula.ir.optim.rules import rule_from
 from tremula.ir.passes import TILE_PASSES, apply
 from tremula.ir.step import PARAMETER, STATE
 from tremula.poplar.target import IPUModel

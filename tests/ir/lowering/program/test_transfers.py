@@ -10,10 +10,10 @@ from torch import nn
 from tests.ir.lowering.program.runs import TileRun, run_on_tiles
 from tremula.base.errors import InvalidOption
 from tremula.compiler.program_ir import StepKind
+from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.locations import Location, Locations
 from tremula.ir.lowering.program.build import Schedule
 from tremula.ir.lowering.tiles import LoweringOptions
-from tremula.ir.optim.rules import rule_from
 
 pytestmark = pytest.mark.slow
 OVER_ACCUMULATION, OVER_ITERATIONS = "overlap_accumulation_loop", "overlap_device_iteration_loop"

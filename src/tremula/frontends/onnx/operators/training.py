@@ -5,6 +5,7 @@ from torch import Tensor
 
 from tremula.frontends.onnx.context import Context
 from tremula.frontends.onnx.table import operator
+from tremula.ir.optim.formulas import adam_direction, moments, one_minus_power
 
 _DOMAIN = "ai.onnx.preview.training"
 
@@ -71,14 +72,13 @@ def adam(
     norm_coefficient_post: float = 0.0,
 ) -> tuple[Tensor, ...]:
     """Steps by running means of gradients and of their squares."""
-    results = []
+    steps, results = count.to(rate.dtype), []
+    root, bias = torch.sqrt(one_minus_power(beta, steps)), one_minus_power(alpha, steps)
+    size = torch.where(count > 0, rate * root / bias, rate)
     for x, gradient, first, second in _groups(tensors, 4):
         regularised = norm_coefficient * x + gradient
-        mean = alpha * first + (1 - alpha) * regularised
-        square = beta * second + (1 - beta) * regularised * regularised
-        corrected = rate * torch.sqrt(1 - torch.pow(beta, count)) / (1 - torch.pow(alpha, count))
-        size = torch.where(count > 0, corrected, rate)
-        new = x - size * mean / (torch.sqrt(square) + epsilon)
+        mean, square = moments(regularised, first, second, alpha, beta)
+        new = x - size * adam_direction(mean, square, epsilon)
         results.append(((1 - norm_coefficient_post) * new, mean, square))
     return _flat(results)
 

@@ -1,8 +1,6 @@
 """From an optimiser to the rule by which a compiled step updates its weights."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -16,7 +14,6 @@ from tremula.frontends.popart.enums import (
 )
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.optimisers import formulas
-from tremula.frontends.popart.optimisers.formulas import Formula, State
 from tremula.frontends.popart.optimisers.optimisers import (
     LOSS_SCALING,
     SGD,
@@ -24,94 +21,27 @@ from tremula.frontends.popart.optimisers.optimisers import (
     Adaptive,
     Optimizer,
 )
-from tremula.ir.optim.math import Number, Updated, Weight, norm_of_all
-from tremula.ir.optim.rules import StateSlot, UpdateRule
-from tremula.ir.optim.settings import FixedFacts
+from tremula.ir.optim.formulas import Formula, StateKind, bias_corrections
+from tremula.ir.optim.grouped_rule import GroupedRule, ParameterGroup
 
 _TYPES = {DataType.FLOAT: torch.float32, DataType.FLOAT16: torch.float16}
-_NOTHING = Formula("", (), formulas.plain_sgd)
+_COMBINED_SGD = "popart SGD1"
 
 
-@dataclass(frozen=True)
-class PopartRule(UpdateRule):
-    """The update by one of PopART's formulas, with gradients clipped in groups."""
-
-    formula: Formula = _NOTHING
-    dtypes: tuple[torch.dtype, ...] = ()  # of the weights
-    # Which weights are clipped together, by their places, and to which length.
-    clips: tuple[tuple[tuple[int, ...], float], ...] = field(default=())
-
-    @property
-    def mathematics(self) -> Callable[[Weight], Updated]:
-        """The update of one weight."""
-        return self.formula.compute
-
-    @cached_property
-    def slots(self) -> tuple[StateSlot, ...]:
-        """The state tensors: all of one prefix, then all of the next; steps last."""
-        places = range(len(self.names))
-        states = [
-            StateSlot(state.prefix, i, state.dtype or self.dtypes[i], state.initial)
-            for state in self.formula.states
-            for i in places
-        ]
-        steps = places if self.formula.counts_steps else ()
-        return (*states, *(StateSlot("Step", i, torch.float32, 0.0) for i in steps))
-
-    def _scalar_vectors(self, numbers: Mapping[str, Number], steps: Tensor) -> tuple[Tensor, ...]:
-        return formulas.step_scalars(dict(numbers), steps)
-
-    def restricted(self, kept: Sequence[int]) -> "PopartRule":
-        """The same rule for some of its weights only."""
-        result = super().restricted(kept)
-        place = {old: new for new, old in enumerate(kept)}
-        clips = tuple(
-            (tuple(place[i] for i in members if i in place), longest)
-            for members, longest in self.clips
-        )
-        dtypes = tuple(self.dtypes[i] for i in kept)
-        return PopartRule(**{**vars_of(result), "clips": clips, "dtypes": dtypes})
-
-    def update(
-        self,
-        params: Sequence[Tensor],
-        grads: Sequence[Tensor],
-        states: Sequence[Tensor],
-        hyper: Sequence[Number],
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """New weights and new states, from gradients that are clipped first."""
-        return super().update(params, self._clipped(grads, hyper), states, hyper)
-
-    def _clipped(self, grads: Sequence[Tensor], hyper: Sequence[Number]) -> list[Tensor]:
-        result = list(grads)
-        for members, longest in self.clips:
-            if members:
-                length = norm_of_all([grads[i] for i in members]) / self.loss_scaling_in(hyper)
-                factor = longest / length.clamp(min=longest)
-                for i in members:
-                    result[i] = result[i] * factor.to(result[i].dtype)
-        return result
-
-    def first_states(
-        self, params: Sequence[Tensor], numbers: Sequence[Mapping[str, float]]
-    ) -> list[Tensor]:
-        """The states before the first step; `numbers` are those of each weight."""
-        result = self.initial_state(params)
-        if self.formula.compute is formulas.combined_sgd:
-            for position, slot in enumerate(self.slots):
-                first = formulas.first_velocity(params[slot.param], dict(numbers[slot.param]))
-                result[position].copy_(first)
-        return result
-
-
-def vars_of(rule: UpdateRule) -> dict:
-    """The fields of a rule by name."""
-    return {name: getattr(rule, name) for name in rule.__dataclass_fields__}
+def first_states(
+    rule: GroupedRule, params: Sequence[Tensor], hyper: Sequence[Mapping[str, float]]
+) -> list[Tensor]:
+    """The states before the first step; `hyper` are the hyperparameters of each weight."""
+    result = rule.initial_state(params)
+    if rule.formula.kind == _COMBINED_SGD:
+        for position, slot in enumerate(rule.slots):
+            result[position].copy_(formulas.first_velocity(params[slot.param], hyper[slot.param]))
+    return result
 
 
 def rule_of(
     optimizer: Optimizer, weights: Mapping[str, tuple[str, torch.dtype]], *, accumulates: bool
-) -> PopartRule:
+) -> GroupedRule:
     """The rule of an optimiser for weights: by their ids, names in the module and types."""
     for id in (*optimizer.specific, *(i for clip in optimizer.clips for i in clip.weightIds)):
         if id not in weights:
@@ -122,18 +52,14 @@ def rule_of(
     ids = list(weights)
     groups = ["", *(id for id in ids if id in optimizer.specific)]
     scaling = optimizer.lossScaling()
-    return PopartRule(
-        facts=_facts(optimizer),
+    accum_type = getattr(optimizer, "accum_type", DataType.UNDEFINED)
+    return GroupedRule(
+        formula=_formula(optimizer, accumulates=accumulates),
         names=tuple(name for name, _ in weights.values()),
         group_of=tuple(groups.index(id) if id in optimizer.specific else 0 for id in ids),
-        constants=tuple(_numbers(optimizer, id, constant=True) for id in groups),
-        variables=tuple(
-            tuple(name for name, _ in _numbers(optimizer, id, constant=False)) for id in groups
-        ),
-        nesterov=tuple(getattr(optimizer, "nesterov", False) for _ in groups),
-        maximize=tuple(False for _ in groups),
+        groups=tuple(_group(optimizer, id) for id in groups),
         loss_scaling=scaling.val() if scaling.isConst() else None,
-        formula=_formula(optimizer, accumulates=accumulates),
+        accum_dtype=_TYPES.get(accum_type, torch.float32),
         dtypes=tuple(dtype for _, dtype in weights.values()),
         clips=tuple(
             (
@@ -145,58 +71,48 @@ def rule_of(
     )
 
 
-def hyper_values(optimizer: Optimizer, ids: Sequence[str], rule: UpdateRule) -> list[float]:
-    """The values of the rule's variable numbers that an optimiser has now."""
+def _group(optimizer: Optimizer, id: str) -> ParameterGroup:
+    """The hyperparameters of a weight, or with "" those of all that have none of their own."""
+    values = {name: optimizer.value(name, id) for name in optimizer.numbers}
+    return ParameterGroup(
+        constants=tuple((name, v.val()) for name, v in values.items() if v.isConst()),
+        variables=tuple(name for name, v in values.items() if not v.isConst()),
+        nesterov=getattr(optimizer, "nesterov", False),
+    )
+
+
+def hyper_values(optimizer: Optimizer, ids: Sequence[str], rule: GroupedRule) -> list[float]:
+    """The values of the rule's variable hyperparameters that an optimiser has now."""
     groups = ["", *(id for id in ids if id in optimizer.specific)]
     result = [
         optimizer.value(name, id).val()
-        for id, names in zip(groups, rule.variables, strict=True)
-        for name in names
+        for id, group in zip(groups, rule.groups, strict=True)
+        for name in group.variables
     ]
     return result + ([optimizer.getLossScalingVal()] if rule.loss_scaling is None else [])
 
 
-def numbers_by_weight(optimizer: Optimizer, ids: Sequence[str]) -> list[dict[str, float]]:
-    """All numbers of each weight."""
+def hyperparameters_by_weight(optimizer: Optimizer, ids: Sequence[str]) -> list[dict[str, float]]:
+    """All hyperparameters of each weight."""
     return [{n: optimizer.value(n, id).val() for n in optimizer.numbers} for id in ids]
-
-
-def _numbers(optimizer: Optimizer, id: str, *, constant: bool) -> tuple[tuple[str, float], ...]:
-    values = [(name, optimizer.value(name, id)) for name in optimizer.numbers]
-    return tuple((name, v.val()) for name, v in values if v.isConst() is constant)
-
-
-def _facts(optimizer: Optimizer) -> FixedFacts:
-    accum = _TYPES.get(getattr(optimizer, "accum_type", DataType.UNDEFINED), torch.float32)
-    return FixedFacts(
-        kind="popart",
-        variant=str(optimizer.fixed_facts()),
-        centered=False,
-        use_tf_variant=False,
-        bias_correction=False,
-        use_combined_accum=False,
-        accum_dtype=accum,
-        first_order_dtype=torch.float32,
-        second_order_dtype=torch.float32,
-        max_grad_norm=float("inf"),
-    )
 
 
 def _formula(optimizer: Optimizer, *, accumulates: bool) -> Formula:
     if isinstance(optimizer, SGD):
         return _sgd_formula(optimizer, accumulates)
     if isinstance(optimizer, Adam):
-        has_bias = optimizer.mode in (AdamMode.Adam, AdamMode.AdaMax, AdamMode.Lamb)
+        corrects_bias = optimizer.mode in (AdamMode.Adam, AdamMode.AdaMax, AdamMode.Lamb)
+        states = _state("Accl1", optimizer.accl1_type), _state("Accl2", optimizer.accl2_type)
         return Formula(
-            optimizer.mode.name,
-            (_state("Accl1", optimizer.accl1_type), _state("Accl2", optimizer.accl2_type)),
+            f"popart {optimizer.mode.name} {optimizer.weight_decay_mode.name}",
+            (*states, StateKind("Step")) if corrects_bias else states,
             formulas.adam(optimizer.mode, optimizer.weight_decay_mode),
-            counts_steps=has_bias,
+            bias_corrections,
         )
     if isinstance(optimizer, Adaptive):
         return _adaptive_formula(optimizer)
     raise popart_exception(
-        f"{type(optimizer).__name__} is no optimizer of PopART's: SGD, ConstSGD, Adam or Adaptive"
+        f"{type(optimizer).__name__} is not an optimizer of PopART: SGD, ConstSGD, Adam, Adaptive"
     )
 
 
@@ -205,11 +121,11 @@ def _sgd_formula(optimizer: SGD, accumulates: bool) -> Formula:
     uses += [values["momentum"] for values in optimizer.specific.values() if "momentum" in values]
     has_velocity = any(value.val() != 0 or not value.isConst() for value in uses)
     if not has_velocity and not (accumulates and _is_combined(optimizer)):
-        return Formula("SGD0", (), formulas.plain_sgd)
+        return Formula("popart SGD0", (), formulas.plain_sgd)
     state = (_state("Accl1", optimizer.accl1_type),)
     if _is_combined(optimizer):
-        return Formula("SGD1", state, formulas.combined_sgd)
-    return Formula("SGD2", state, formulas.separate_sgd)
+        return Formula(_COMBINED_SGD, state, formulas.combined_sgd)
+    return Formula("popart SGD2", state, formulas.separate_sgd)
 
 
 def _is_combined(optimizer: SGD) -> bool:
@@ -223,22 +139,23 @@ def _adaptive_formula(optimizer: Adaptive) -> Formula:
     if optimizer.mode in (AdaptiveMode.CenteredRMSProp, AdaptiveMode.AdaDelta):
         states.append(_state("Accl2", optimizer.accl2_type))
     momenta = optimizer.momentums()
-    numbers = [momenta.getDefault(), *(momenta.get(id) for id in optimizer.specific)]
-    if any(value.val() != 0 or not value.isConst() for value in numbers):
+    values = [momenta.getDefault(), *(momenta.get(id) for id in optimizer.specific)]
+    if any(value.val() != 0 or not value.isConst() for value in values):
         states.append(_state("Accl3", optimizer.accl3_type))
+    mode, decay, is_tensorflows = (
+        optimizer.mode,
+        optimizer.weight_decay_mode,
+        optimizer.rmsprop_tf_variant,
+    )
     return Formula(
-        optimizer.mode.name,
+        f"popart {mode.name} {decay.name}{' tf' if is_tensorflows else ''}",
         tuple(states),
-        formulas.adaptive(
-            optimizer.mode,
-            optimizer.weight_decay_mode,
-            is_tensorflows=optimizer.rmsprop_tf_variant,
-        ),
+        formulas.adaptive(mode, decay, is_tensorflows=is_tensorflows),
     )
 
 
-def _state(prefix: str, kind: DataType, initial: float = 0.0) -> State:
-    return State(prefix, _TYPES.get(kind), initial)
+def _state(prefix: str, kind: DataType, initial: float = 0.0) -> StateKind:
+    return StateKind(prefix, _TYPES.get(kind), initial)
 
 
-__all__ = ["LOSS_SCALING", "PopartRule", "hyper_values", "numbers_by_weight", "rule_of"]
+__all__ = ["LOSS_SCALING", "first_states", "hyper_values", "hyperparameters_by_weight", "rule_of"]

@@ -110,7 +110,7 @@ def optimiser_numbers(program: SessionProgram) -> Mapping[str, float]:
     groups = ["", *(id for id in program.trained if id in optimizer.specific)]
     for group, id in enumerate(groups):
         suffix = f"___specific___{id}" if id else "___default___FLOAT"
-        for name, value in rule.numbers_of(group, values).items():
+        for name, value in rule.hyperparameters(group, values).items():
             result[f"{_NUMBER_NAMES.get(name, name)}{suffix}"] = float(value)
     return result
 

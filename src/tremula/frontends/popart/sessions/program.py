@@ -13,9 +13,9 @@ from tremula.frontends.onnx.imported import ImportedModel
 from tremula.frontends.popart.exceptions import popart_errors
 from tremula.frontends.popart.optimisers.optimisers import Optimizer
 from tremula.frontends.popart.optimisers.rule import (
-    PopartRule,
+    first_states,
     hyper_values,
-    numbers_by_weight,
+    hyperparameters_by_weight,
     rule_of,
 )
 from tremula.frontends.popart.options.options import SessionOptions
@@ -24,7 +24,7 @@ from tremula.frontends.popart.sessions.step import StepModule, StepPlan
 from tremula.frontends.popart.sessions.weights import SessionModel, SessionWeights
 from tremula.frontends.shared.program import LeasedDevice, Program, compile_program
 from tremula.ir.capture.capture import held_tensors
-from tremula.ir.optim.settings import AutomaticLossScaling
+from tremula.ir.optim.grouped_rule import AutomaticLossScaling, GroupedRule
 from tremula.ir.run.compiled_step import StepSettings, StepToCompile
 from tremula.ir.run.replica_groups import Grouping
 from tremula.ir.step import BUFFER, OUTPUT, PARAMETER
@@ -97,13 +97,13 @@ class SessionProgram:
     # -- the optimiser -----------------------------------------------------------------------------
 
     @property
-    def rule(self) -> PopartRule | None:
+    def rule(self) -> GroupedRule | None:
         """The rule of the weights that have a gradient."""
         result = self.program.step.rule
-        assert result is None or isinstance(result, PopartRule), "the rule of this session"
+        assert result is None or isinstance(result, GroupedRule), "the rule of this session"
         return result
 
-    def _rule(self) -> PopartRule | None:
+    def _rule(self) -> GroupedRule | None:
         if self.optimizer is None:
             return None
         places = self.module.onnx._places
@@ -118,9 +118,7 @@ class SessionProgram:
         how = AutomaticLossScaling(
             automatic.binEdgeLocation, automatic.thresholdUpperCountProportion
         )
-        scaled = rule.scaled_automatically(how)
-        assert isinstance(scaled, PopartRule), "a rule changed is of the same kind"
-        return scaled
+        return rule.scaled_automatically(how)
 
     def set_numbers(self, optimizer: Optimizer | None = None) -> None:
         """The variable numbers of an optimiser, to the device."""
@@ -135,11 +133,11 @@ class SessionProgram:
         assert rule is not None, "only training has states"
         assert self.optimizer is not None, "and an optimiser"
         ids = [self.id_of[name] for name in rule.names]
-        numbers = numbers_by_weight(self.optimizer, ids)
+        hyper = hyperparameters_by_weight(self.optimizer, ids)
         of_replicas = []
         for replica in range(n_replicas):
             params = [self._slice(id, replica, n_replicas) for id in ids]
-            of_replicas.append(rule.first_states(params, numbers))
+            of_replicas.append(first_states(rule, params, hyper))
         states = []
         for i, (slot, name) in enumerate(zip(rule.slots, rule.state_names(ids), strict=True)):
             is_grouped = ids[slot.param] in self.model.groupings and not slot.is_step

@@ -21,7 +21,7 @@ from tremula.frontends.poptorch.inputs.structures import flatten_outputs
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import AnchoredTensor, Options
 from tremula.frontends.shared.program import LeasedDevice, Program, compile_program
-from tremula.ir.optim.rules import UpdateRule
+from tremula.ir.optim.grouped_rule import GroupedRule
 from tremula.ir.run.compiled_step import CompiledStep, StepToCompile
 from tremula.ir.run.replica_groups import Grouping
 from tremula.ir.settings import HostSettings
@@ -93,8 +93,10 @@ class CompiledModel:
     output_groups: list[OutputGroup]  # forward's outputs, then one for each anchored tensor
 
     @property
-    def rule(self) -> UpdateRule | None:
-        return self.program.step.rule
+    def rule(self) -> GroupedRule | None:
+        rule = self.program.step.rule
+        assert rule is None or isinstance(rule, GroupedRule), "made from an optimiser of torch"
+        return rule
 
     @property
     def n_outputs(self) -> int:
@@ -110,7 +112,7 @@ def compile_model(
     model: nn.Module,
     first: ParsedArgs,
     options: Options,
-    rule: UpdateRule | None,
+    rule: GroupedRule | None,
     host: HostSettings,
     *,
     device: LeasedDevice | None = None,
@@ -150,7 +152,7 @@ def _step_to_compile(
     model: nn.Module,
     first: ParsedArgs,
     options: Options,
-    rule: UpdateRule | None,
+    rule: GroupedRule | None,
     narrower: Mapping[torch.dtype, torch.dtype],
 ) -> StepToCompile:
     micro = [_on_device(micro_batch(tensor, options), narrower) for tensor in first.tensors]

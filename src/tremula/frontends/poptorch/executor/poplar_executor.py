@@ -21,13 +21,14 @@ from tremula.frontends.poptorch.executor.profile_folder import trace_if_profiled
 from tremula.frontends.poptorch.executor.weights import ParameterOfModel, Sources, unwrap, wrap
 from tremula.frontends.poptorch.inputs.arg_parsers import ArgsParser, ParsedArgs
 from tremula.frontends.poptorch.logging import LOGGER, set_max_repeats
+from tremula.frontends.poptorch.optim.settings import COMBINED_SGD
 from tremula.frontends.poptorch.optim.state import OptimizerState
 from tremula.frontends.poptorch.optim.tracker import OptimizerTracker, automatic_loss_scaling
 from tremula.frontends.poptorch.options.options import Options
 from tremula.frontends.poptorch.options.popart import validate_options
 from tremula.frontends.shared.program import Program, write_back
 from tremula.ir.capture.capture import held_tensors
-from tremula.ir.optim.rules import UpdateRule
+from tremula.ir.optim.grouped_rule import GroupedRule
 from tremula.ir.run import performance
 from tremula.ir.run.generators import restore, state_of
 from tremula.ir.run.replica_groups import Grouping
@@ -269,7 +270,7 @@ class PoplarExecutor:
         self._rng_state, self._n_runs = rng_state, n_runs
         return compiled
 
-    def _start_rule(self) -> UpdateRule | None:
+    def _start_rule(self) -> GroupedRule | None:
         if not self._training:
             return None
         rule = self._tracker.start(
@@ -277,8 +278,8 @@ class PoplarExecutor:
             self._named_parameters(),
             by_weight=self._has_numbers_by_weight,
         )
-        facts = rule.facts
-        are_half = facts.accum_dtype is torch.float16 and not facts.use_combined_accum
+        is_combined = rule.formula.variant == COMBINED_SGD
+        are_half = rule.accum_dtype is torch.float16 and not is_combined
         self._options.Training.follow_accumulators(are_half=are_half)
         return rule
 

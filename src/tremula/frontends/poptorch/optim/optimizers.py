@@ -15,7 +15,7 @@ from tremula.frontends.poptorch.optim.base import (
     arguments,
     without_none,
 )
-from tremula.ir.optim.math import Weight, bias_corrections, lamb
+from tremula.ir.optim.formulas import Weight, bias_corrections, lamb
 
 __all__ = ["LAMB", "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "VariableAttributes"]
 
@@ -270,12 +270,12 @@ class LAMB(Optimizer, torch.optim.Optimizer):
             state["exp_avg_sq"] = torch.zeros_like(param)
         state["step"] += 1
         names = ("lr", "eps", "weight_decay", "max_weight_norm")
-        numbers = {name: float(group[name]) for name in names}
-        numbers["beta1"], numbers["beta2"] = group["betas"]
+        hyper = {name: float(group[name]) for name in names}
+        hyper["beta1"], hyper["beta2"] = group["betas"]
         has_correction: bool = vars(self)["bias_correction"]
-        scalars = bias_corrections(numbers, state["step"]) if has_correction else ()
+        scalars = bias_corrections(hyper, state["step"]) if has_correction else ()
         momenta = {"Accl1": state["exp_avg"], "Accl2": state["exp_avg_sq"]}
-        new, momenta = lamb(Weight(param, grad, momenta, numbers, scalars))
+        new, momenta = lamb(Weight(param, grad, momenta, hyper, scalars))
         param.copy_(new)
         state["exp_avg"].copy_(momenta["Accl1"])
         state["exp_avg_sq"].copy_(momenta["Accl2"])

@@ -7,8 +7,12 @@ import torch
 from torch import Tensor
 
 from tremula.frontends.poptorch.optim.base import Optimizer
-from tremula.ir.optim.names import differ_by_weight, hyper_from_ipu_params, ipu_params
-from tremula.ir.optim.rules import UpdateRule
+from tremula.frontends.poptorch.optim.names import (
+    differ_by_weight,
+    hyper_from_ipu_params,
+    ipu_params,
+)
+from tremula.ir.optim.grouped_rule import GroupedRule
 from tremula.ir.run.session import Session
 
 SCALE_FACTOR = "lossScaleUpdateFactor"  # of automatic loss scaling: what it has made of the scale
@@ -20,7 +24,7 @@ class OptimizerState:
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
-        rule: UpdateRule,
+        rule: GroupedRule,
         session: Session,
         parameters: Mapping[str, Tensor],
         hyper: list[float],  # the rule's numbers to begin with

@@ -8,18 +8,23 @@ import torch
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.optim.base import Optimizer
-from tremula.frontends.poptorch.options.options import Options
-from tremula.ir.optim.names import differ_by_weight
-from tremula.ir.optim.rules import UpdateRule, rule_from
-from tremula.ir.optim.settings import (
-    AutomaticLossScaling,
-    FixedFacts,
+from tremula.frontends.poptorch.optim.names import differ_by_weight
+from tremula.frontends.poptorch.optim.rule import (
+    changed_constants,
+    hyper_values,
+    rule_from,
+    values_in,
+)
+from tremula.frontends.poptorch.optim.settings import (
+    FixedSettings,
     GroupSettings,
     Hyper,
     Settings,
     settings_of,
     warn_about_subclass,
 )
+from tremula.frontends.poptorch.options.options import Options
+from tremula.ir.optim.grouped_rule import AutomaticLossScaling, GroupedRule
 
 # Attributes of every optimiser, torch's or PopTorch's: not set by the script.
 KNOWN_ATTRIBUTES = {
@@ -80,7 +85,7 @@ class OptimizerTracker:
         self._known: dict[str, set[str]] = {}
         self._shown: set[str] = set()
         self.settings: Settings | None = None
-        self.rule: UpdateRule | None = None  # by the groups of the optimiser
+        self.rule: GroupedRule | None = None  # by the groups of the optimiser
         self._is_by_weight = False
         self._last_set: torch.optim.Optimizer | None = None
 
@@ -96,7 +101,7 @@ class OptimizerTracker:
         named_parameters: Iterable[tuple[str, torch.Tensor]],
         *,
         by_weight: bool = False,
-    ) -> UpdateRule:
+    ) -> GroupedRule:
         """The rule of the first optimiser; later ones are expected to have the same attributes.
 
         It has numbers for each weight if it must, or if some were loaded that need it.
@@ -115,15 +120,15 @@ class OptimizerTracker:
             return False
         loaded = optimizer.get_state_dict()["ipu_param"]
         rule = self._needs_rule()
-        return differ_by_weight(rule, loaded, rule.hyper_values(optimizer))
+        return differ_by_weight(rule, loaded, hyper_values(rule, optimizer))
 
-    def _needs_rule(self) -> UpdateRule:
+    def _needs_rule(self) -> GroupedRule:
         assert self.rule is not None, "start() comes first"
         return self.rule
 
     def values_of(self, optimizer: torch.optim.Optimizer) -> list[float]:
         """The numbers of the compiled rule that an optimiser has now."""
-        return self._spread(self._needs_rule().hyper_values(optimizer))
+        return self._spread(hyper_values(self._needs_rule(), optimizer))
 
     def values_by_weight(self, values: Sequence[float]) -> list[float]:
         """Numbers of groups as those of each of their weights, with or without a gradient."""
@@ -141,15 +146,15 @@ class OptimizerTracker:
         rule = self._needs_rule()
         settings = settings_of(optimizer)
         if settings != self.settings:
-            self._check_facts(settings.facts)
+            self._check_fixed(settings.fixed)
             self._check_groups(settings)
-        self._warn_about_attributes(optimizer, settings.facts.variant)
+        self._warn_about_attributes(optimizer, settings.fixed.variant)
         self._check_membership(optimizer, named_parameters)
         if settings == self.settings:
             return None
         self.settings = settings
         _log_settings(settings)
-        return self._spread(rule.values_in(settings))
+        return self._spread(values_in(rule, settings))
 
     def _warn_about_attributes(self, optimizer: torch.optim.Optimizer, variant: str) -> None:
         for what, names in _attributes(optimizer).items():
@@ -160,10 +165,10 @@ class OptimizerTracker:
                 self._shown.add(message)
                 self._log(message)
 
-    def _check_facts(self, facts: FixedFacts) -> None:
-        assert self.rule is not None
-        for field in fields(FixedFacts):
-            old, new = getattr(self.rule.facts, field.name), getattr(facts, field.name)
+    def _check_fixed(self, fixed: FixedSettings) -> None:
+        assert self.settings is not None, "start() comes first"
+        for field in fields(FixedSettings):
+            old, new = getattr(self.settings.fixed, field.name), getattr(fixed, field.name)
             if old != new:
                 raise ValueError(
                     f"The model is already compiled with an optimizer whose {field.name} is "
@@ -178,7 +183,7 @@ class OptimizerTracker:
                 f"The model was compiled with an optimizer of {self.rule.n_groups} parameter "
                 f"groups, the new one has {n_groups}."
             )
-        changes = self.rule.changed_constants(settings)
+        changes = changed_constants(self.rule, settings)
         if changes:
             raise createPoptorchError(
                 "Constant optimizer attributes cannot change after compilation: "
@@ -216,11 +221,11 @@ def _attributes(optimizer: torch.optim.Optimizer) -> dict[str, set[str]]:
 
 
 def _log_settings(settings: Settings) -> None:
-    facts, kind = settings.facts, settings.facts.variant
+    fixed, kind = settings.fixed, settings.fixed.variant
     accumulators = {
-        "accumType": facts.accum_dtype,
-        "firstOrderMomentumAccumType": facts.first_order_dtype,
-        "secondOrderMomentumAccumType": facts.second_order_dtype,
+        "accumType": fixed.accum_dtype,
+        "firstOrderMomentumAccumType": fixed.first_order_dtype,
+        "secondOrderMomentumAccumType": fixed.second_order_dtype,
     }
     words = [f"{name}={str(dtype).removeprefix('torch.')}" for name, dtype in accumulators.items()]
     words += _described(settings.defaults, kind, "default")

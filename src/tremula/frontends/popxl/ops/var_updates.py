@@ -1,9 +1,18 @@
 """`ops.var_updates`: operations that change variables, of optimisers and accumulators."""
 
+import math
+
 import torch
 from torch import Tensor
 
 from tremula.frontends.popxl.core.table import Indices, Operand, OptionalOperand, Scalar, operation
+from tremula.ir.optim.formulas import (
+    adam_direction,
+    bias_corrections,
+    capped,
+    one_minus_power,
+    trust_ratio,
+)
 
 
 def _times(t: Tensor, f: Tensor | float | None) -> Tensor:
@@ -98,23 +107,21 @@ def adam_updater(
     epsilon: Scalar = 1e-07,
 ) -> Tensor:
     """The step of Adam; a time step is counted up first, and then corrects the moments' bias."""
-    first, second = acc_first_order, acc_second_order.float()
-    first = first.float()
+    mean, square = acc_first_order.float(), acc_second_order.float()
     _check_decay(weight, weight_decay)
+    corrections = ()
     if time_step is not None:
         if beta1 is None or beta2 is None:
             raise ValueError("Bias correction requires both beta1 and beta2 not None.")
         time_step.add_(1)
-        first = first / (1 - _power(beta1, time_step))
-        second = second / (1 - _power(beta2, time_step))
-    step = first / (torch.sqrt(second) + _number(epsilon))
+        betas = {"beta1": _wide(beta1), "beta2": _wide(beta2)}
+        corrections = bias_corrections(betas, time_step.float())
+    step = adam_direction(mean, square, _number(epsilon), *corrections)
     return _decayed(step, weight, weight_decay)
 
 
-def _power(beta: Tensor | float | None, time_step: Tensor) -> Tensor:
-    assert beta is not None, "checked before"
-    n = time_step.float()
-    return torch.pow(beta.float(), n) if isinstance(beta, Tensor) else torch.pow(beta, n)
+def _wide(f: Tensor | float) -> Tensor | float:
+    return f.float() if isinstance(f, Tensor) else f
 
 
 def _check_decay(weight: Tensor | None, weight_decay: Tensor | float | None) -> None:
@@ -161,8 +168,12 @@ def adamax_updater(
     if time_step is None:
         raise ValueError("AdaMax requires time_step not None.")
     time_step.add_(1)
-    first = acc_first_order.float() / (1 - _power(beta1, time_step))
-    return _decayed(first / (acc_second_order.float() + _number(epsilon)), weight, weight_decay)
+    bias = one_minus_power(_wide(_number(beta1)), time_step.float())
+    return _decayed(
+        acc_first_order.float() / bias / (acc_second_order.float() + _number(epsilon)),
+        weight,
+        weight_decay,
+    )
 
 
 @operation("AdamVarUpdate", modifies=(0,))
@@ -175,17 +186,9 @@ def adam_var_update(
     max_weight_norm: Scalar = None,
 ) -> Tensor:
     """`t ← t - rate · ‖t‖/‖x‖ · x`, with squares of both norms given; the first may be limited."""
-    weight_norm, step_norm = torch.sqrt(r1.float()), torch.sqrt(r2.float())
-    limited = weight_norm
-    if isinstance(max_weight_norm, Tensor):
-        limited = torch.minimum(weight_norm, max_weight_norm.float())
-    elif max_weight_norm is not None:
-        limited = torch.clamp(weight_norm, max=max_weight_norm)
-    is_known = (weight_norm > 0) & (step_norm > 0)
-    ones = torch.ones_like(step_norm)
-    ratio = torch.where(is_known, limited / torch.where(is_known, step_norm, ones), ones)
-    rate = learning_rate.float() if isinstance(learning_rate, Tensor) else _number(learning_rate)
-    return t.sub_((ratio * rate * x.float()).to(t.dtype))
+    limit = _wide(_number(max_weight_norm, math.inf))
+    ratio = trust_ratio(capped(torch.sqrt(r1.float()), limit), torch.sqrt(r2.float()))
+    return t.sub_((ratio * _wide(_number(learning_rate)) * x.float()).to(t.dtype))
 
 
 @operation("CopyVarUpdate", modifies=(0,))

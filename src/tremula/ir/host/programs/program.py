@@ -23,7 +23,7 @@ from tremula.ir.host.passes.substitute_kernels import (
 from tremula.ir.host.programs.distributed import join_processes, sum_over_processes
 from tremula.ir.host.programs.float_checks import FloatChecker
 from tremula.ir.nodes import is_random, schema_name
-from tremula.ir.optim.host import update_in_place
+from tremula.ir.optim.in_place import update_in_place
 from tremula.ir.passes import HOST_PASSES, Passes, apply
 from tremula.ir.passes.clean import drop_dead
 from tremula.ir.passes.half_as_float import has_halves, widen_halves
@@ -166,7 +166,7 @@ class HostProgram:
     def no_gradients(self) -> "Gradients":
         """The sum, or mean, before the first micro-batch."""
         if self.repetition.has_running_mean and self.rule is not None:
-            return RunningMean(self.rule.facts.accum_dtype, self._half_gradients)
+            return RunningMean(self.rule.accum_dtype, self._half_gradients)
         return Gradients(self._half_gradients)
 
     def store_buffers(

@@ -434,7 +434,7 @@ class StepBuilder:
         type = like.type
         if self.schedule.has_running_mean:
             assert self.step.rule is not None, "only training has gradients"
-            type = tile_type(self.step.rule.facts.accum_dtype)
+            type = tile_type(self.step.rule.accum_dtype)
         name = f"{tiles.name}/accumulator"
         total = poputil.clone_in_order(self.graph, like, name, type=type)
         popops.zero(tiles.graph, total, self.before, tiles.name)

@@ -1,11 +1,12 @@
-"""PopART's names for the numbers and states of an update, as checkpoints and anchors show them."""
+"""PopART's names for the hyperparameters of an update, as checkpoints show them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from tremula.ir.optim.rules import UpdateRule
+from tremula.frontends.poptorch.optim.settings import COMBINED_SGD
+from tremula.ir.optim.grouped_rule import GroupedRule
 
 LOSS_SCALING = "lossScaling_FLOAT"
 
@@ -17,21 +18,23 @@ _ADAM_PREFIXES = {
     "eps": "adamEps",
     "max_weight_norm": "maxWeightNorm",
 }
-PREFIXES = {
+_RMSPROP_PREFIXES = {
+    "lr": "learningRate",
+    "weight_decay": "weightDecay",
+    "alpha": "adaptiveAlpha",
+    "eps": "adaptiveEps",
+    "momentum": "adaptiveMomentum",
+}
+PREFIXES = {  # by the kind of a formula
     "adam": _ADAM_PREFIXES,
     "adamw": _ADAM_PREFIXES,
     "lamb": _ADAM_PREFIXES,
-    "rmsprop": {
-        "lr": "learningRate",
-        "weight_decay": "weightDecay",
-        "alpha": "adaptiveAlpha",
-        "eps": "adaptiveEps",
-        "momentum": "adaptiveMomentum",
-    },
+    "rmsprop": _RMSPROP_PREFIXES,
+    "rmsprop_tf": _RMSPROP_PREFIXES,
 }
 
 
-def ipu_params(rule: UpdateRule, hyper: Sequence[float]) -> dict[str, Tensor]:
+def ipu_params(rule: GroupedRule, hyper: Sequence[float]) -> dict[str, Tensor]:
     """0-dim tensors by PopART's names: those of each weight, and the loss scaling."""
     result = {
         f"{prefix}___specific___{name}": torch.tensor(value)
@@ -42,31 +45,33 @@ def ipu_params(rule: UpdateRule, hyper: Sequence[float]) -> dict[str, Tensor]:
     return result
 
 
-def _entries(rule: UpdateRule, param: int, hyper: Sequence[float]) -> Iterator[tuple[str, float]]:
+def _entries(rule: GroupedRule, param: int, hyper: Sequence[float]) -> Iterator[tuple[str, float]]:
     group = rule.group_of[param]
-    numbers = {name: float(value) for name, value in rule.numbers_of(group, hyper).items()}
-    if rule.kind == "sgd":
-        yield from _sgd_entries(rule, param, numbers, float(rule.loss_scaling_in(hyper)))
+    hyperparameters = {
+        name: float(value) for name, value in rule.hyperparameters(group, hyper).items()
+    }
+    if rule.formula.kind == "sgd":
+        yield from _sgd_entries(rule, param, hyperparameters, float(rule.loss_scaling_in(hyper)))
         return
-    for name in rule.variables[group]:
-        yield PREFIXES[rule.kind][name], numbers[name]
+    for name in rule.groups[group].variables:
+        yield PREFIXES[rule.formula.kind][name], hyperparameters[name]
 
 
 def _sgd_entries(
-    rule: UpdateRule, param: int, numbers: Mapping[str, float], loss_scaling: float
+    rule: GroupedRule, param: int, hyperparameters: Mapping[str, float], loss_scaling: float
 ) -> Iterator[tuple[str, float]]:
-    """SGD's numbers as PopART has them, combined; the velocity counts as scaled like the loss."""
-    lr, weight_decay = numbers["lr"], numbers["weight_decay"]
+    """PopART's combinations of SGD's hyperparameters; the velocity is scaled like the loss."""
+    lr, weight_decay = hyperparameters["lr"], hyperparameters["weight_decay"]
     if not has_velocity(rule, param):
         yield "scaledLearningRate0", lr / loss_scaling
         yield "weightDecayScaleFactor0", 1 - lr * weight_decay
         return
     number = _sgd_number(rule)
-    variables = rule.variables[rule.group_of[param]]
-    undamped = 1 - numbers["dampening"]
+    variables = rule.groups[rule.group_of[param]].variables
+    undamped = 1 - hyperparameters["dampening"]
     yield f"scaledLearningRate{number}", lr / loss_scaling
     if "momentum" in variables:
-        yield f"scaledMomentum{number}", numbers["momentum"]
+        yield f"scaledMomentum{number}", hyperparameters["momentum"]
     if "dampening" in variables:
         yield f"dampeningScaleFactor{number}", undamped
     if "weight_decay" in variables:
@@ -74,11 +79,11 @@ def _sgd_entries(
 
 
 def hyper_from_ipu_params(
-    rule: UpdateRule, loaded: Mapping[str, Tensor], hyper: Sequence[float]
+    rule: GroupedRule, loaded: Mapping[str, Tensor], hyper: Sequence[float]
 ) -> list[float]:
-    """`hyper` with the loaded numbers in place of its own; a group listens to its first weight.
+    """`hyper` with the loaded values in place of its own; a group takes those of its first weight.
 
-    A number that is missing stays as it is.
+    A value that is missing stays as it is.
     """
     new = list(hyper)
     if rule.loss_scaling is None and LOSS_SCALING in loaded:
@@ -94,38 +99,40 @@ def hyper_from_ipu_params(
                 for key, value in loaded.items()
                 if key.endswith(suffix)
             }
-            numbers = {n: float(v) for n, v in rule.numbers_of(group, new).items()}
-            numbers.update(_read_back(rule, members[0], values, numbers, loss_scaling))
-            for k, name in enumerate(rule.variables[group]):
-                new[position + k] = numbers[name]
-        position += len(rule.variables[group])
+            hyperparameters = {n: float(v) for n, v in rule.hyperparameters(group, new).items()}
+            hyperparameters.update(
+                _read_back(rule, members[0], values, hyperparameters, loss_scaling)
+            )
+            for k, name in enumerate(rule.groups[group].variables):
+                new[position + k] = hyperparameters[name]
+        position += len(rule.groups[group].variables)
     return new
 
 
 def differ_by_weight(
-    rule: UpdateRule, loaded: Mapping[str, Tensor], hyper: Sequence[float]
+    rule: GroupedRule, loaded: Mapping[str, Tensor], hyper: Sequence[float]
 ) -> bool:
-    """Whether loaded numbers give weights of one group different ones."""
+    """Whether loaded hyperparameters give weights of one group different ones."""
     split = rule.by_weight()
     new = hyper_from_ipu_params(split, loaded, rule.values_by_weight(hyper))
-    numbers = [split.numbers_of(i, new) for i in range(split.n_groups)]
+    hyperparameters = [split.hyperparameters(i, new) for i in range(split.n_groups)]
     return any(
-        numbers[i] != numbers[members[0]]
+        hyperparameters[i] != hyperparameters[members[0]]
         for members in map(rule.members_of, range(rule.n_groups))
         for i in members
     )
 
 
 def _read_back(
-    rule: UpdateRule,
+    rule: GroupedRule,
     param: int,
     values: Mapping[str, float],
-    numbers: Mapping[str, float],
+    hyperparameters: Mapping[str, float],
     loss_scaling: float,
 ) -> dict[str, float]:
-    """The numbers of a group from PopART's; the inverse of `_entries`."""
-    if rule.kind != "sgd":
-        names = {prefix: name for name, prefix in PREFIXES[rule.kind].items()}
+    """The hyperparameters of a group from PopART's; the inverse of `_entries`."""
+    if rule.formula.kind != "sgd":
+        names = {prefix: name for name, prefix in PREFIXES[rule.formula.kind].items()}
         return {names[prefix]: value for prefix, value in values.items() if prefix in names}
     number = _sgd_number(rule) if has_velocity(rule, param) else 0
     result = {}
@@ -135,8 +142,8 @@ def _read_back(
         result["momentum"] = values[f"scaledMomentum{number}"]
     if f"dampeningScaleFactor{number}" in values:
         result["dampening"] = 1 - values[f"dampeningScaleFactor{number}"]
-    lr = result.get("lr", numbers["lr"])
-    undamped = 1 - result.get("dampening", numbers["dampening"])
+    lr = result.get("lr", hyperparameters["lr"])
+    undamped = 1 - result.get("dampening", hyperparameters["dampening"])
     if "weightDecayScaleFactor0" in values and lr != 0:
         result["weight_decay"] = (1 - values["weightDecayScaleFactor0"]) / lr
     if "scaledWeightDecay1" in values and undamped != 0:
@@ -144,11 +151,11 @@ def _read_back(
     return result
 
 
-def has_velocity(rule: UpdateRule, param: int) -> bool:
+def has_velocity(rule: GroupedRule, param: int) -> bool:
     """True if a weight has a velocity state; plain SGD has none."""
     return param in rule.positions.get("Accl1", {})
 
 
-def _sgd_number(rule: UpdateRule) -> int:
-    """PopART numbers its kinds of SGD: 1 has accumulator and velocity in one tensor, 2 in two."""
-    return 1 if rule.facts.use_combined_accum else 2
+def _sgd_number(rule: GroupedRule) -> int:
+    """PopART's number of a kind of SGD: 1 has accumulator and velocity in one tensor, 2 in two."""
+    return 1 if rule.formula.variant == COMBINED_SGD else 2

@@ -1,11 +1,10 @@
-"""What an optimiser object says: its kind, its fixed facts, its numbers, constant or variable."""
+"""What an optimiser object says: its kind, what is fixed, its hyperparameters by group."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 LOG = logging.getLogger("tremula")
 
@@ -16,10 +15,11 @@ TORCH_CLASSES = (
     (torch.optim.SGD, "sgd"),
     (torch.optim.RMSprop, "rmsprop"),
 )
+COMBINED_SGD = "SGD1"  # PopTorch's name for SGD with accumulator and velocity in one tensor
 SUPPORTED = ("SGD", "Adam", "AdamW", "RMSprop", "LAMB")
 
 _ADAM_HYPERS = ("lr", "beta1", "beta2", "eps", "weight_decay")
-# The numbers of a parameter group that enter its update, in the order of graph inputs.
+# The hyperparameters that enter the update of a group, in the order of graph inputs.
 GROUP_HYPERS = {
     "sgd": ("lr", "momentum", "dampening", "weight_decay"),
     "adam": _ADAM_HYPERS,
@@ -52,7 +52,7 @@ DTYPE_ATTRIBUTES = {
 
 @dataclass(frozen=True)
 class Hyper:
-    """A number of an optimiser: its value now, and whether it may change after compilation."""
+    """A hyperparameter: its value now, and whether it may change after compilation."""
 
     value: float
     is_constant: bool
@@ -60,7 +60,7 @@ class Hyper:
 
 @dataclass(frozen=True)
 class GroupSettings:
-    """A parameter group: its numbers by name, and its switches, which are always constant."""
+    """A parameter group: its hyperparameters, and its switches, which are always constant."""
 
     hypers: tuple[tuple[str, Hyper], ...]
     nesterov: bool
@@ -72,7 +72,7 @@ class GroupSettings:
 
 
 @dataclass(frozen=True)
-class FixedFacts:
+class FixedSettings:
     """What never changes after compilation, whatever an optimiser says about its attributes."""
 
     kind: str
@@ -91,7 +91,7 @@ class FixedFacts:
 class Settings:
     """Everything an optimiser says; two optimisers with equal settings update weights alike."""
 
-    facts: FixedFacts
+    fixed: FixedSettings
     defaults: GroupSettings
     groups: tuple[GroupSettings, ...]
     loss_scaling: Hyper
@@ -103,7 +103,7 @@ def settings_of(optimizer: torch.optim.Optimizer) -> Settings:
     is_variable = _variability(optimizer, kind)
     loss_scaling = float(getattr(optimizer, "loss_scaling", 1.0))
     return Settings(
-        facts=_facts_of(optimizer, kind),
+        fixed=_fixed_settings(optimizer, kind),
         defaults=_group_settings(optimizer, optimizer.defaults, kind, is_variable),
         groups=tuple(
             _group_settings(optimizer, {**optimizer.defaults, **group}, kind, is_variable)
@@ -120,7 +120,7 @@ def kind_of(optimizer: torch.optim.Optimizer) -> str:
             is_decoupled = optimizer.defaults.get("decoupled_weight_decay", False)
             return "adamw" if kind == "adam" and is_decoupled else kind
     is_optimizer = isinstance(optimizer, torch.optim.Optimizer)
-    # LAMB is PopTorch's own class, known only to the front end, so its attributes tell.
+    # LAMB is a class of PopTorch, which `optimizers` defines; scripts may have a similar one.
     if is_optimizer and {"betas", "max_weight_norm"} <= set(optimizer.defaults):
         return "lamb"
     raise AssertionError(
@@ -132,19 +132,19 @@ def kind_of(optimizer: torch.optim.Optimizer) -> str:
 def warn_about_subclass(
     optimizer: torch.optim.Optimizer, warn: Callable[[str], None] = LOG.warning
 ) -> None:
-    """Say that the Python code of a user's own subclass is not run."""
-    own = type(optimizer)
+    """Warn that the Python code of a user's subclass is not run."""
+    used = type(optimizer)
     plain = tuple(torch_class for torch_class, _ in TORCH_CLASSES)
-    if own in plain or vars(own).get("is_poptorch_optimizer", False):
+    if used in plain or vars(used).get("is_poptorch_optimizer", False):
         return
-    ours = (c for c in own.__mro__ if c in plain or vars(c).get("is_poptorch_optimizer", False))
-    base = next(ours, None)
+    known = (c for c in used.__mro__ if c in plain or vars(c).get("is_poptorch_optimizer", False))
+    base = next(known, None)
     if base is None:
-        return  # a class that is not supported at all: compiling refuses it
+        return  # a class that is not supported at all: compiling raises an error
     warn(
-        f"{own.__name__} is a subclass of {base.__name__}. Poptorch does not run Python "
+        f"{used.__name__} is a subclass of {base.__name__}. Poptorch does not run Python "
         f"optimizer code directly: weights are updated as {base.__name__} does it, and "
-        f"whatever {own.__name__} adds is ignored."
+        f"whatever {used.__name__} adds is ignored."
     )
 
 
@@ -198,13 +198,13 @@ def _hyper_values(group: dict, names: tuple[str, ...]) -> Iterator[tuple[str, fl
             yield name, float(group[name])
 
 
-def _facts_of(optimizer: torch.optim.Optimizer, kind: str) -> FixedFacts:
+def _fixed_settings(optimizer: torch.optim.Optimizer, kind: str) -> FixedSettings:
     bias_correction = bool(getattr(optimizer, "bias_correction", True))
     combined = kind == "sgd" and bool(getattr(optimizer, "use_combined_accum", False))
     centered = kind == "rmsprop" and _centered(optimizer)
     dtypes = DTYPE_ATTRIBUTES["sgd" if kind == "sgd" else "adam"]
     accum, first, second = (getattr(optimizer, name, torch.float32) for name in dtypes)
-    return FixedFacts(
+    return FixedSettings(
         kind=kind,
         variant=_variant(kind, combined, centered, bias_correction),
         centered=centered,
@@ -228,35 +228,8 @@ def _centered(optimizer: torch.optim.Optimizer) -> bool:
 
 def _variant(kind: str, combined: bool, centered: bool, bias_correction: bool) -> str:
     if kind == "sgd":
-        return "SGD1" if combined else "SGD2"
+        return COMBINED_SGD if combined else "SGD2"
     if kind == "rmsprop":
         return "RMSPROP_CENTERED" if centered else "RMSPROP"
     has_no_bias_variant = kind in {"adamw", "lamb"}
     return kind.upper() + ("_NO_BIAS" if has_no_bias_variant and not bias_correction else "")
-
-
-# -- automatic loss scaling: the scale follows the size of the gradients it scales -----------------
-
-
-_LARGEST_HALF = 65504.0
-_LARGEST_SCALE = 2.0**24
-
-
-@dataclass(frozen=True)
-class AutomaticLossScaling:
-    """Halve the scale if too many gradient elements come near the largest half, else double it.
-
-    Scales are powers of two times the first one, so that they change no bit of a float.
-    """
-
-    bin_edge: float = 0.125  # elements above this share of the largest half are large
-    threshold: float = 1e-7  # the share of large elements that is too much
-
-    def next_scale(self, scale: Tensor, gradients: Sequence[Tensor]) -> Tensor:
-        """The scale of the next step, from the scaled and reduced gradients of this one."""
-        edge = self.bin_edge * _LARGEST_HALF
-        small = [(gradient.abs() <= edge).float().sum() for gradient in gradients]
-        n_all = sum(gradient.numel() for gradient in gradients)
-        n_small = torch.stack(small).sum()  # infinities and NaN are not small
-        is_large = n_all - n_small > self.threshold * n_all
-        return torch.where(is_large, scale * 0.5, scale * 2.0).clamp(1.0, _LARGEST_SCALE)
