@@ -1,27 +1,45 @@
 """ONNX's element types: how tensors of each are held in PyTorch, and seen in NumPy.
 
-Types that PyTorch cannot compute with are held in a wider one that has all their values: whole
-numbers of 4 and 2 bits in 8, floating-point numbers of 6 and 4 bits in 32.
+Types that PyTorch does not have are held in a wider one that has all their values: integers of 4
+and 2 bits in 8, floating-point numbers of 6 and 4 bits in 32.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 import torch
 from onnx import TensorProto
 from torch import Tensor
 
 from tremula.frontends.onnx.errors import UnsupportedOnnx
+from tremula.frontends.shared.element_types import (
+    ELEMENT_TYPES,
+    ElementType,
+    of_numpy,
+    of_torch,
+    to_array,
+    to_tensor,
+)
 
 
 @dataclass(frozen=True)
-class ElementType:
-    number: int  # in ONNX
+class OnnxType:
+    """An element type by ONNX's number and name: a row of the table that front ends share."""
+
+    number: int
     name: str
-    held: torch.dtype
-    array: np.dtype
+    row: ElementType
+
+    @property
+    def held(self) -> torch.dtype:
+        """The type of PyTorch tensors that hold it: its own, else one that has all its values."""
+        return self.row.torch_type or self.row.carrier
+
+    @property
+    def array(self) -> np.dtype:
+        """The type of NumPy arrays."""
+        return self.row.numpy_type
 
     @property
     def is_floating(self) -> bool:
@@ -30,53 +48,40 @@ class ElementType:
     @property
     def is_narrow(self) -> bool:
         """Whether tensors hold it in a wider type."""
-        return self.name in _NARROW
+        return self.row.is_narrow
 
 
-_NARROW = {"UINT4", "INT4", "UINT2", "INT2", "FLOAT4E2M1", "FLOAT6E2M3", "FLOAT6E3M2"}
-_HELD = {
-    "FLOAT": (torch.float32, np.float32),
-    "UINT8": (torch.uint8, np.uint8),
-    "INT8": (torch.int8, np.int8),
-    "UINT16": (torch.uint16, np.uint16),
-    "INT16": (torch.int16, np.int16),
-    "INT32": (torch.int32, np.int32),
-    "INT64": (torch.int64, np.int64),
-    "BOOL": (torch.bool, np.bool_),
-    "FLOAT16": (torch.float16, np.float16),
-    "DOUBLE": (torch.float64, np.float64),
-    "UINT32": (torch.uint32, np.uint32),
-    "UINT64": (torch.uint64, np.uint64),
-    "COMPLEX64": (torch.complex64, np.complex64),
-    "COMPLEX128": (torch.complex128, np.complex128),
-    "BFLOAT16": (torch.bfloat16, ml_dtypes.bfloat16),
-    "FLOAT8E4M3FN": (torch.float8_e4m3fn, ml_dtypes.float8_e4m3fn),
-    "FLOAT8E4M3FNUZ": (torch.float8_e4m3fnuz, ml_dtypes.float8_e4m3fnuz),
-    "FLOAT8E5M2": (torch.float8_e5m2, ml_dtypes.float8_e5m2),
-    "FLOAT8E5M2FNUZ": (torch.float8_e5m2fnuz, ml_dtypes.float8_e5m2fnuz),
-    "FLOAT8E8M0": (torch.float8_e8m0fnu, ml_dtypes.float8_e8m0fnu),
-    "UINT4": (torch.uint8, ml_dtypes.uint4),
-    "INT4": (torch.int8, ml_dtypes.int4),
-    "UINT2": (torch.uint8, ml_dtypes.uint2),
-    "INT2": (torch.int8, ml_dtypes.int2),
-    "FLOAT4E2M1": (torch.float32, ml_dtypes.float4_e2m1fn),
-    "FLOAT6E2M3": (torch.float32, ml_dtypes.float6_e2m3fn),
-    "FLOAT6E3M2": (torch.float32, ml_dtypes.float6_e3m2fn),
+# Names that are not NumPy's in upper case.
+_NAMES = {
+    "FLOAT": "float32",
+    "DOUBLE": "float64",
+    "FLOAT8E4M3FN": "float8_e4m3fn",
+    "FLOAT8E4M3FNUZ": "float8_e4m3fnuz",
+    "FLOAT8E5M2": "float8_e5m2",
+    "FLOAT8E5M2FNUZ": "float8_e5m2fnuz",
+    "FLOAT8E8M0": "float8_e8m0fnu",
+    "FLOAT4E2M1": "float4_e2m1fn",
+    "FLOAT6E2M3": "float6_e2m3fn",
+    "FLOAT6E3M2": "float6_e3m2fn",
 }
-_TYPES = {
-    number: ElementType(number, name, _HELD[name][0], np.dtype(_HELD[name][1]))
-    for name, number in TensorProto.DataType.items()
-    if name in _HELD
-}
+
+
+def _types() -> dict[int, OnnxType]:
+    rows = [
+        (number, name, ELEMENT_TYPES.get(_NAMES.get(name, name.lower())))
+        for name, number in TensorProto.DataType.items()
+    ]
+    return {number: OnnxType(number, name, row) for number, name, row in rows if row is not None}
+
+
+_TYPES = _types()
+NUMPY_TYPES = {kind.name: kind.array for kind in _TYPES.values()}  # by ONNX's names
 STRING = TensorProto.STRING
 MAX_ELEMENTS = 1 << 34  # of a tensor that a model describes without holding its data
-_OF_HELD = {kind.held: kind for kind in reversed(_TYPES.values()) if not kind.is_narrow}
-_OF_ARRAY = {kind.array: kind for kind in _TYPES.values()}
-# NumPy's types that PyTorch knows too; the others are handed over as bits.
-_SHARED = {np.dtype(array) for _, array in _HELD.values() if np.dtype(array).isbuiltin == 1}
+_BY_ROW = {kind.row: kind for kind in _TYPES.values()}
 
 
-def element_type(number: int) -> ElementType:
+def element_type(number: int) -> OnnxType:
     kind = _TYPES.get(number)
     if kind is None:
         name = TensorProto.DataType.Name(number) if number in _NUMBERS else str(number)
@@ -90,8 +95,14 @@ _NUMBERS = set(TensorProto.DataType.values())
 def number_of(value: object) -> int:
     """The element type of a value that no type is declared for."""
     if isinstance(value, Tensor):
-        return _OF_HELD[value.dtype].number
+        return _of_tensor(value).number
     return STRING if isinstance(value, np.ndarray) else TensorProto.UNDEFINED
+
+
+def _of_tensor(value: Tensor) -> OnnxType:
+    row = of_torch(value.dtype)
+    assert row is not None, f"no front end makes tensors of {value.dtype}"
+    return _BY_ROW[row]
 
 
 def type_name(number: int) -> str:
@@ -107,20 +118,10 @@ def tensor_of(array: np.ndarray) -> Tensor:
     array = np.asarray(array)
     if array.dtype.kind in "OSU":
         return array.astype(object)  # pyright: ignore[reportReturnType] - strings are no tensors
-    kind = _OF_ARRAY.get(array.dtype)
-    if kind is None:
+    row = of_numpy(array.dtype)
+    if row is None:
         raise UnsupportedOnnx(f"Arrays of type {array.dtype} are not supported.")
-    if kind.is_narrow:
-        return torch.from_numpy(array.astype(_array_held(kind)))
-    array = np.array(array, order="C")
-    if array.dtype in _SHARED:
-        return torch.from_numpy(array)
-    bits = array.view(np.dtype(f"u{array.dtype.itemsize}"))
-    return torch.from_numpy(bits).view(kind.held)
-
-
-def _array_held(kind: ElementType) -> np.dtype:
-    return _OF_HELD[kind.held].array
+    return to_tensor(np.array(array, order="C"), _BY_ROW[row].held)
 
 
 def array_of(value: object, number: int | None = None) -> np.ndarray:
@@ -128,20 +129,15 @@ def array_of(value: object, number: int | None = None) -> np.ndarray:
     if isinstance(value, np.ndarray):
         return value
     assert isinstance(value, Tensor), "sequences are converted item by item"
-    value = value.detach().cpu().contiguous()
-    kind = _OF_HELD[value.dtype]
-    if kind.array in _SHARED:
-        array = value.numpy()
-    else:
-        bits = torch.uint8 if value.element_size() == 1 else torch.uint16
-        array = value.view(bits).numpy().view(kind.array)
+    kind = _of_tensor(value)
+    array = to_array(value, kind.row)
     if number is None or number in (kind.number, TensorProto.UNDEFINED):
         return array
     return array.astype(element_type(number).array)
 
 
 def arrays_of(value: object, number: int | None = None) -> object:
-    """The same for sequences, optional and absent values."""
+    """A value as NumPy arrays: a tensor, or each item of a sequence; absent values stay None."""
     if value is None or isinstance(value, dict):
         return value
     if isinstance(value, Sequence):

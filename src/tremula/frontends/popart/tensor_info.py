@@ -7,27 +7,14 @@ import onnx
 from onnx import TensorProto
 
 from tremula.base.errors import suggest
+from tremula.frontends.onnx import element_types
 from tremula.frontends.popart.enums import DataType
 from tremula.frontends.popart.exceptions import popart_exception
 
-# PopART's name of a type -> NumPy's; those that scripts can hold in arrays.
+# PopART's name of a type -> NumPy's; those that scripts can hold in arrays of NumPy's own types.
 NUMPY_TYPES: dict[str, np.dtype] = {
-    "FLOAT": np.dtype(np.float32),
-    "FLOAT16": np.dtype(np.float16),
-    "DOUBLE": np.dtype(np.float64),
-    "INT8": np.dtype(np.int8),
-    "INT16": np.dtype(np.int16),
-    "INT32": np.dtype(np.int32),
-    "INT64": np.dtype(np.int64),
-    "UINT8": np.dtype(np.uint8),
-    "UINT16": np.dtype(np.uint16),
-    "UINT32": np.dtype(np.uint32),
-    "UINT64": np.dtype(np.uint64),
-    "BOOL": np.dtype(np.bool_),
-    "COMPLEX64": np.dtype(np.complex64),
-    "COMPLEX128": np.dtype(np.complex128),
-    "STRING": np.dtype(np.object_),
-}
+    name: kind for name, kind in element_types.NUMPY_TYPES.items() if kind.isbuiltin == 1
+} | {"STRING": np.dtype(np.object_)}
 FLOATING = ("FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16")
 
 

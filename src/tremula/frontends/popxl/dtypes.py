@@ -1,7 +1,8 @@
 """Element types: what a tensor's elements are on chips, on the host, and while they are computed.
 
-PyTorch knows little of unsigned integers: those of 16 and 32 bits are computed as 64-bit integers
-and wrapped, those of 64 bits as the signed integers of the same bits. 8-bit floats are codes.
+The types are rows of the table that front ends share. Unsigned integers of 16 and 32 bits are
+computed as signed integers that have all their values, and results are cut to the type's bits;
+those of 64 bits as the signed integers of the same bits. 8-bit floats are codes.
 """
 
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 import torch
 
 from tremula.base.errors import suggest
+from tremula.frontends.shared.element_types import ELEMENT_TYPES, in_range, to_tensor
+from tremula.frontends.shared.element_types import to_array as tensor_to_array
 
 # A NumPy type of one byte that says which 8-bit float it holds.
 FLOAT8_143_NUMPY = np.dtype([("float8_143", "u1")])
@@ -60,7 +63,7 @@ class dtype:
     @property
     def is_wrapped(self) -> bool:
         """Whether results must be cut to the type's bits: it is computed in a wider one."""
-        return self._name in {"uint16", "uint32"}
+        return self._numpy.kind == "u" and self.carrier.itemsize > self.n_bytes
 
     def as_numpy(self) -> Any:
         """The type of arrays on the host."""
@@ -104,13 +107,11 @@ class dtype:
 
 _ALIASES = {"half": "float16", "float": "float32", "double": "float64", "bool_": "bool"}
 _PYTHON = {bool: "bool", int: "int64", float: "float32", complex: "complex64"}
-_TORCH = {
-    name: getattr(torch, name)
-    for name in """
-        bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64
-        complex128
-    """.split()
-}
+_NAMES = """
+    bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64
+    complex128
+"""
+_TORCH = {name: ELEMENT_TYPES[name].torch_type for name in _NAMES.split()}
 
 
 def _python_name(type_: Any) -> str:
@@ -123,15 +124,14 @@ def _python_name(type_: Any) -> str:
     return result.names[0] if result.names else result.name
 
 
-def _plain(name: str, carrier: torch.dtype | None = None) -> dtype:
-    return dtype._make(name, np.dtype(name), carrier or _TORCH[name])
+def _plain(name: str) -> dtype:
+    row = ELEMENT_TYPES[name]
+    return dtype._make(name, row.numpy_type, row.value_type or row.carrier)
 
 
 bool = _plain("bool")
 int8, int16, int32, int64 = map(_plain, ("int8", "int16", "int32", "int64"))
-uint8 = _plain("uint8")
-uint16, uint32 = _plain("uint16", torch.int64), _plain("uint32", torch.int64)
-uint64 = _plain("uint64", torch.int64)
+uint8, uint16, uint32, uint64 = map(_plain, ("uint8", "uint16", "uint32", "uint64"))
 float16, float32, float64 = map(_plain, ("float16", "float32", "float64"))
 complex64, complex128 = map(_plain, ("complex64", "complex128"))
 float8_143 = dtype._make("float8_143", FLOAT8_143_NUMPY, torch.uint8)
@@ -171,30 +171,16 @@ def to_array(data: Any, type_: dtype | None = None, downcast: Any = True) -> np.
 
 def to_carrier(array: np.ndarray, type_: dtype) -> torch.Tensor:
     """An array as the tensor that is computed with; memory is shared where types allow."""
-    if type_.is_float8:
-        array = array.view(np.uint8)
-    elif type_.is_wrapped:
-        array = array.astype(np.int64)
-    elif type_.name == "uint64":
-        array = array.view(np.int64)
-    if not array.flags.writeable or not array.flags.c_contiguous:
-        array = np.array(array, order="C")
-    return torch.from_numpy(array)
+    return to_tensor(array.view(np.uint8) if type_.is_float8 else array, type_.carrier)
 
 
 def from_carrier(tensor: torch.Tensor, type_: dtype) -> np.ndarray:
     """The array on the host of a computed tensor."""
-    array = tensor.detach().cpu().numpy()
     if type_.is_float8:
-        return np.ascontiguousarray(array).view(type_.numpy_dtype)
-    if type_.name == "uint64":
-        return np.ascontiguousarray(array).view(np.uint64)
-    return array.astype(type_.numpy_dtype, copy=False)
-
-
-_BITS = {"uint16": 0xFFFF, "uint32": 0xFFFF_FFFF}
+        return np.ascontiguousarray(tensor.detach().cpu().numpy()).view(type_.numpy_dtype)
+    return tensor_to_array(tensor, ELEMENT_TYPES[type_.name])
 
 
 def wrapped(tensor: torch.Tensor, type_: dtype) -> torch.Tensor:
     """A result cut to the bits of its type."""
-    return tensor & _BITS[type_.name] if type_.is_wrapped else tensor
+    return in_range(tensor, ELEMENT_TYPES[type_.name]) if type_.is_wrapped else tensor
