@@ -17,7 +17,10 @@ if _TYPE_CHECKING:
     from tremula.frontends.popart.builder.builder import Builder as Builder
     from tremula.frontends.popart.data_flow import AnchorReturnType as AnchorReturnType
     from tremula.frontends.popart.data_flow import DataFlow as DataFlow
-    from tremula.frontends.popart.data_settings import InputSettings as InputSettings
+    from tremula.frontends.popart.data_flow import InputSettings as InputSettings
+    from tremula.frontends.popart.data_flow import PyStepIO as PyStepIO
+    from tremula.frontends.popart.data_flow import PyStepIOCallback as PyStepIOCallback
+    from tremula.frontends.popart.data_flow import PyWeightsIO as PyWeightsIO
     from tremula.frontends.popart.devices import DeviceInfo as DeviceInfo
     from tremula.frontends.popart.devices import DeviceManager as DeviceManager
     from tremula.frontends.popart.groups import CommGroup as CommGroup
@@ -35,9 +38,6 @@ if _TYPE_CHECKING:
     from tremula.frontends.popart.options.patterns import Patterns as Patterns
     from tremula.frontends.popart.sessions.session import InferenceSession as InferenceSession
     from tremula.frontends.popart.sessions.session import TrainingSession as TrainingSession
-    from tremula.frontends.popart.step_io import PyStepIO as PyStepIO
-    from tremula.frontends.popart.step_io import PyStepIOCallback as PyStepIOCallback
-    from tremula.frontends.popart.step_io import PyWeightsIO as PyWeightsIO
     from tremula.frontends.popart.tensor_info import DebugContext as DebugContext
     from tremula.frontends.popart.tensor_info import InputShapeInfo as InputShapeInfo
     from tremula.frontends.popart.tensor_info import TensorInfo as TensorInfo
@@ -47,8 +47,9 @@ _API = "tremula.frontends.popart."
 # Where each other name is, by module.
 _LATER = {
     "builder.builder": "Builder",
-    "data_flow": "AnchorReturnType DataFlow",
-    "data_settings": "InputSettings",
+    "data_flow": """
+        AnchorReturnType DataFlow InputSettings PyStepIO PyStepIOCallback PyWeightsIO
+    """,
     "devices": "DeviceInfo DeviceManager",
     "exceptions": """
         OutOfMemoryException poplar_exception poplar_runtime_error poplibs_exception
@@ -92,7 +93,6 @@ _LATER = {
     "options.options": "SessionOptions",
     "options.patterns": "Patterns",
     "sessions.session": "InferenceSession TrainingSession",
-    "step_io": "PyStepIO PyStepIOCallback PyWeightsIO",
     "tensor_info": "DebugContext InputShapeInfo TensorInfo",
     "transformer": "GraphTransformer",
 }

@@ -1,8 +1,15 @@
-"""What a step returns: anchored tensors, and which of their values."""
+"""How data moves between a script and a step: inputs, anchored tensors, arrays and callbacks."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from tremula.frontends.popart.enums import AnchorReturnTypeId, ExchangeStrategy, TileSet
+import numpy as np
+
+from tremula.frontends.popart.enums import (
+    AnchorReturnTypeId,
+    ExchangeStrategy,
+    ReplicatedStreamMode,
+    TileSet,
+)
 from tremula.frontends.popart.exceptions import popart_exception
 
 _KINDS = {kind.name.upper(): kind for kind in AnchorReturnTypeId}
@@ -38,11 +45,11 @@ class AnchorReturnType:
         self._tiles, self._strategy = tileSet, exchangeStrategy
 
     def id(self) -> AnchorReturnTypeId:
-        """Which values."""
+        """Which values are returned."""
         return self._kind
 
     def rp(self) -> int:
-        """Every how many batches a value is returned."""
+        """The number of batches between two returned values."""
         if self._period is None:
             raise popart_exception(
                 "A return period should not be supplied for this anchor return type"
@@ -125,3 +132,79 @@ class DataFlow:
     def art(self, id: str) -> AnchorReturnType:
         """Which values of a tensor are returned."""
         return self._anchors[id]
+
+
+class InputSettings:
+    """`InputSettings(tiles, strategy)` or `InputSettings(ReplicatedStreamMode.Broadcast)`."""
+
+    def __init__(
+        self,
+        tileSet: TileSet | ReplicatedStreamMode = TileSet.Compute,
+        exchangeStrategy: ExchangeStrategy = ExchangeStrategy.JustInTime,
+        replicatedStreamMode: ReplicatedStreamMode = ReplicatedStreamMode.Replicate,
+    ):
+        if isinstance(tileSet, ReplicatedStreamMode):
+            replicatedStreamMode, tileSet = tileSet, TileSet.Compute
+        self._tiles, self._strategy, self._mode = tileSet, exchangeStrategy, replicatedStreamMode
+
+    def tileSet(self) -> TileSet:
+        """The tiles that receive the input."""
+        return self._tiles
+
+    def exchangeStrategy(self) -> ExchangeStrategy:
+        """When the input moves."""
+        return self._strategy
+
+    def replicatedStreamMode(self) -> ReplicatedStreamMode:
+        """Whether each replica reads its own micro-batches."""
+        return self._mode
+
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether all replicas read the same micro-batch."""
+        return self._mode is ReplicatedStreamMode.Broadcast
+
+
+class PyStepIO:
+    """Inputs of a step by id, and the arrays that receive its anchors."""
+
+    def __init__(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]):
+        self.inputs = {id: np.asarray(array) for id, array in inputs.items()}
+        self.outputs = dict(outputs)
+        self.has_asserts = True
+
+    def enableRuntimeAsserts(self, enable: bool) -> None:
+        """Whether arrays are checked."""
+        self.has_asserts = bool(enable)
+
+
+class PyStepIOCallback:
+    """Functions that provide inputs and receive outputs, one micro-batch at a time.
+
+    `input_callback(id, is_prefetch)` returns an array, or None if there is nothing to prefetch;
+    `output_callback(id)` returns an array to be filled. The other two are called when a transfer
+    has ended.
+    """
+
+    def __init__(
+        self,
+        input_callback: Callable[[str, bool], np.ndarray],
+        input_complete_callback: Callable[[str], object],
+        output_callback: Callable[[str], np.ndarray],
+        output_complete_callback: Callable[[str], object],
+    ):
+        self.input, self.input_complete = input_callback, input_complete_callback
+        self.output, self.output_complete = output_callback, output_complete_callback
+
+
+class PyWeightsIO:
+    """Arrays for weights by id, to read from or write to."""
+
+    def __init__(self, weights: Mapping[str, np.ndarray]):
+        self.weights = dict(weights)
+
+    def weight(self, id: str) -> np.ndarray:
+        """The array of a weight."""
+        if id not in self.weights:
+            raise popart_exception(f"No array for the weight {id!r} in this PyWeightsIO")
+        return self.weights[id]

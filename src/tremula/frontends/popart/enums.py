@@ -188,7 +188,7 @@ class DeviceSelectionCriterion(OptionEnum):
 
 
 class DeviceType(OptionEnum):
-    """What computes."""
+    """The kind of device: a modelled IPU, this computer, or a machine."""
 
     IpuModel = 0
     Cpu = 1
@@ -296,7 +296,7 @@ class RecomputationType(OptionEnum):
 
 
 class RecomputeType(OptionEnum):
-    """Whether one operation is recomputed or kept."""
+    """Whether the result of one operation is recomputed or stored."""
 
     Undefined = 0
     Checkpoint = 1
@@ -313,7 +313,7 @@ class ReductionType(OptionEnum):
 
 
 class ReplicatedStreamMode(OptionEnum):
-    """Whether replicas read micro-batches of their own, or all the same one."""
+    """Whether each replica reads its own micro-batch, or all read the same one."""
 
     Replicate = 0
     Broadcast = 1
@@ -390,7 +390,7 @@ class VariableRetrievalMode(OptionEnum):
 
 
 class VirtualGraphMode(OptionEnum):
-    """Who decides on which chip an operation runs."""
+    """How the chip of each operation is chosen."""
 
     Off = 0
     Manual = 1

@@ -1,4 +1,4 @@
-"""What scripts ask PopART about itself: versions, operators, types of arrays."""
+"""What PopART says about itself: versions, supported operators, types of arrays."""
 
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ def getSupportedOperations(includeInternal: bool = False) -> list[OperatorIdenti
 
 
 def getUnsupportedOperations(opsetVersion: int) -> list[OperatorIdentifier]:
-    """The operators of a version of ai.onnx that cannot be imported, and are no functions."""
+    """The operators of a version of ai.onnx that cannot be imported and are not functions."""
     known = {entry.name for entry in all_operators() if not entry.domain}
     schemas = [s for s in defs.get_all_schemas_with_history() if s.domain == ""]
     newest = {s.name for s in schemas if s.since_version <= opsetVersion and not s.deprecated}
@@ -77,5 +77,5 @@ def versionNumber() -> tuple[int, ...]:
 
 
 def packageHash() -> str:
-    """The version once more: builds have no hash of their own."""
+    """The version, since builds have no hash."""
     return VERSION

@@ -1,4 +1,4 @@
-"""An ONNX model from whatever a script has: bytes, a file, or the model itself."""
+"""Reads ONNX models from bytes or files, or takes the model itself."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from tremula.frontends.popart.exceptions import popart_exception
 
 
 def read_model(source: "str | bytes | os.PathLike | onnx.ModelProto") -> onnx.ModelProto:
-    """The model, with weights that lie in other files read, too."""
+    """The model, with the weights that are stored in other files."""
     if isinstance(source, onnx.ModelProto):
         return source
     try:
@@ -22,4 +22,4 @@ def read_model(source: "str | bytes | os.PathLike | onnx.ModelProto") -> onnx.Mo
         return onnx.load(str(path))
     except DecodeError as error:
         what = "these bytes are" if isinstance(source, bytes) else f"{source} is"
-        raise popart_exception(f"Failed to load the model: {what} no ONNX model") from error
+        raise popart_exception(f"Failed to load the model: {what} not an ONNX model") from error

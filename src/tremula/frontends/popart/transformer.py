@@ -68,39 +68,40 @@ class GraphTransformer:
         self._convert(TensorProto.BFLOAT16, TensorProto.FLOAT)
 
     def convertINT64ToINT32(self, clip: bool = False) -> None:
-        """64-bit whole numbers become 32-bit ones; `clip` brings those that do not fit to the ends.
+        """64-bit integers become 32-bit integers; `clip` limits those that do not fit.
 
         Operands that ONNX defines as 64-bit, such as shapes, stay.
         """
         self._convert(TensorProto.INT64, TensorProto.INT32, clip=clip, spares_shapes=True)
 
     def convertINT8ToINT32(self) -> None:
-        """8-bit whole numbers become 32-bit ones."""
+        """8-bit integers become 32-bit integers."""
         self._convert(TensorProto.INT8, TensorProto.INT32)
 
     def convertINT16ToINT32(self) -> None:
-        """16-bit whole numbers become 32-bit ones."""
+        """16-bit integers become 32-bit integers."""
         self._convert(TensorProto.INT16, TensorProto.INT32)
 
     def convertUINT8ToINT32(self) -> None:
-        """8-bit natural numbers become 32-bit whole ones."""
+        """8-bit unsigned integers become 32-bit integers."""
         self._convert(TensorProto.UINT8, TensorProto.INT32)
 
     def convertUINT16ToINT32(self) -> None:
-        """16-bit natural numbers become 32-bit whole ones."""
+        """16-bit unsigned integers become 32-bit integers."""
         self._convert(TensorProto.UINT16, TensorProto.INT32)
 
     def convertInitializersToConstants(self, ids: Sequence[str]) -> None:
         """Weights become constants, which are not trained."""
         graph = self._model.graph
-        held = {tensor.name: tensor for tensor in graph.initializer}
+        initializers = {tensor.name: tensor for tensor in graph.initializer}
         for id in ids:
-            if id not in held:
+            if id not in initializers:
                 raise popart_exception(
-                    f"TensorId {id!r} not in the model initalizers: {suggest(id, held)}"
+                    f"TensorId {id!r} not in the model initalizers: {suggest(id, initializers)}"
                 )
         constants = [
-            helper.make_node("Constant", [], [id], value=_renamed(held[id], "")) for id in ids
+            helper.make_node("Constant", [], [id], value=_renamed(initializers[id], ""))
+            for id in ids
         ]
         gone = set(ids)
         _keep(graph.initializer, [t for t in graph.initializer if t.name not in gone])
@@ -108,14 +109,14 @@ class GraphTransformer:
         _keep(graph.node, [*constants, *graph.node])
 
     def convertAllFixedPointInitializersToConstants(self) -> None:
-        """Weights of whole numbers become constants."""
-        held = self._model.graph.initializer
+        """Integer weights become constants."""
+        initializers = self._model.graph.initializer
         self.convertInitializersToConstants(
-            [t.name for t in held if type_name(t.data_type) not in FLOATING]
+            [t.name for t in initializers if type_name(t.data_type) not in FLOATING]
         )
 
     def saveInitializersExternally(self, ids: Sequence[str], filename: str | os.PathLike) -> None:
-        """Write weights to a file of their own; the model keeps where they are in it."""
+        """Write weights to a separate file; the model stores where each is in that file."""
         move_initializers(self._model.graph, list(ids), Path(filename))
 
     def _convert(

@@ -254,7 +254,7 @@ def test_weights_in_files_of_their_own(builder, tmp_path, monkeypatch):
 
 def test_models_that_are_none():
     """Bytes and files that hold no model are errors."""
-    with pytest.raises(popart.popart_exception, match="no ONNX model"):
+    with pytest.raises(popart.popart_exception, match="not an ONNX model"):
         popart.Builder(b"\xff\xff\xff")
     with pytest.raises(popart.popart_exception, match="there is no file"):
         popart.Builder("nowhere.onnx")

@@ -24,7 +24,7 @@ from tremula.frontends.popart.builder.signatures import (
     operators,
     tensor_proto,
 )
-from tremula.frontends.popart.data_settings import InputSettings
+from tremula.frontends.popart.data_flow import InputSettings
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.groups import VariableSettings
 from tremula.frontends.popart.introspection import defaultAiOnnxOpset

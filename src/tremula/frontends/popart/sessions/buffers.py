@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from tremula.base.errors import suggest
-from tremula.frontends.popart.data_flow import AnchorReturnType
+from tremula.frontends.popart.data_flow import AnchorReturnType, PyStepIO, PyStepIOCallback
 from tremula.frontends.popart.enums import AnchorReturnTypeId
 from tremula.frontends.popart.exceptions import popart_exception
-from tremula.frontends.popart.step_io import PyStepIO, PyStepIOCallback
 from tremula.frontends.popart.tensor_info import TensorInfo
 from tremula.ir.repetition import Repetition
 

@@ -7,13 +7,12 @@ from torch import Tensor
 
 from tremula.base.errors import suggest
 from tremula.frontends.popart import names
-from tremula.frontends.popart.data_flow import DataFlow
+from tremula.frontends.popart.data_flow import DataFlow, PyStepIO, PyStepIOCallback
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.sessions.anchors import AnchorKinds, weight_of
 from tremula.frontends.popart.sessions.buffers import AnchorValues, array_of
 from tremula.frontends.popart.sessions.program import SessionProgram
 from tremula.frontends.popart.sessions.step import StepPlan
-from tremula.frontends.popart.step_io import PyStepIO, PyStepIOCallback
 from tremula.frontends.popart.tensor_info import TensorInfo
 from tremula.ir.repetition import Repetition
 

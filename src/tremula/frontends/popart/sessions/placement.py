@@ -1,4 +1,4 @@
-"""The chip and pipeline stage of each node, from annotations or found by cost, and their checks."""
+"""The chip and pipeline stage of each node, from annotations or chosen by cost, and checks."""
 
 import itertools
 from bisect import bisect_left
@@ -24,7 +24,7 @@ from tremula.ir.step import CapturedStep
 
 @dataclass(frozen=True)
 class NodePlace:
-    """Where a node runs, and in which stage of a pipeline or execution phase."""
+    """The chip of a node, and its pipeline stage or execution phase."""
 
     chip: int
     stage: int | None = None
@@ -39,7 +39,7 @@ class NodePlace:
 def place_nodes(
     graph: onnx.GraphProto, options: SessionOptions, n_chips: int, sizes: Mapping[str, int]
 ) -> dict[str, NodePlace]:
-    """The place of each node, by its first output; empty if everything is on one chip.
+    """The placement of each node, by its first output; empty if everything is on one chip.
 
     `sizes` are the bytes of tensors, for the automatic mode.
     """
@@ -65,15 +65,15 @@ def place_nodes(
 def _in_phases(
     graph: onnx.GraphProto, options: SessionOptions, n_chips: int
 ) -> dict[str, NodePlace]:
-    """Phases as annotated, on the chips in turn; a node without one follows its operands."""
+    """Phases as annotated, on the chips in turn; a node without one has that of its operands."""
     settings = options.executionPhaseSettings
     n_used = max(1, min(settings.stages, n_chips))
     result: dict[str, NodePlace] = {}
     made_in: dict[str, int] = {}
     for node in graph.node:
-        given = values_of(node).get(EXECUTION_PHASE)
+        annotated = values_of(node).get(EXECUTION_PHASE)
         earliest = max((made_in[name] for name in node.input if name in made_in), default=0)
-        phase = earliest if given is None else int(given)
+        phase = earliest if annotated is None else int(annotated)
         if not 0 <= phase < max(settings.phases, 1):
             raise popart_exception(
                 f"{node.op_type} {_key(node)!r} is in execution phase {phase}, but"
@@ -90,13 +90,13 @@ def _in_phases(
 
 
 def _annotated_chips(graph: onnx.GraphProto, n_chips: int) -> dict[str, int]:
-    """What is not annotated goes where its first operand is made."""
+    """The chip of each node; one that is not annotated is on the chip of its first operand."""
     result: dict[str, int] = {}
     of_tensor: dict[str, int] = {}
     for node in graph.node:
-        given = values_of(node).get(VIRTUAL_GRAPH)
+        annotated = values_of(node).get(VIRTUAL_GRAPH)
         inherited = next((of_tensor[name] for name in node.input if name in of_tensor), 0)
-        chip = inherited if given is None else int(given)
+        chip = inherited if annotated is None else int(annotated)
         if not 0 <= chip < n_chips:
             raise popart_exception(
                 f"{node.op_type} {_key(node)!r} is on virtual graph {chip}, but the device has"
@@ -109,11 +109,11 @@ def _annotated_chips(graph: onnx.GraphProto, n_chips: int) -> dict[str, int]:
 
 def _stages(graph: onnx.GraphProto, chips: Mapping[str, int]) -> dict[str, int]:
     """The stage of each node: as annotated, or the number of its chip."""
-    given = {_key(node): values_of(node).get(PIPELINE_STAGE) for node in graph.node}
-    named = {key: stage for key, stage in given.items() if stage is not None}
+    annotated = {_key(node): values_of(node).get(PIPELINE_STAGE) for node in graph.node}
+    named = {key: stage for key, stage in annotated.items() if stage is not None}
     if not named:
         return dict(chips)
-    missing = [key for key, stage in given.items() if stage is None]
+    missing = [key for key, stage in annotated.items() if stage is None]
     if missing:
         raise popart_exception(
             f"Some operations have a pipeline stage and {missing[0]!r} has none: annotate all of"
@@ -190,14 +190,14 @@ def split_by_cost(
 ) -> dict[str, int]:
     """Chips of nodes such that each holds about the same bytes.
 
-    Paths that begin at different inputs are separate runs until they meet. A run can be cut behind
-    a node where all its paths have converged; the cut nearest to a chip's share is taken, the
-    later one of two, and the node it is behind stays on the earlier chip.
+    Paths that begin at different inputs are separate runs until they meet. A run can be cut after
+    a node where all its paths have converged. The cut nearest to a chip's share is taken, the
+    later of two; the node before the cut stays on the earlier chip.
     """
-    held = {t.name for t in graph.initializer}
-    runs = _runs(list(graph.node), held)
+    weights = {t.name for t in graph.initializer}
+    runs = _runs(list(graph.node), weights)
     ordered = [node for run in runs for node in run]
-    costs = [_cost(node, held, sizes, options) for node in ordered]
+    costs = [_cost(node, weights, sizes, options) for node in ordered]
     spent = list(itertools.accumulate(costs))
     meets = [_is_converged(run, place) for run in runs for place in range(len(run))]
     cuts = [i for i, is_cut in enumerate(meets) if is_cut and costs[i] and spent[i] < spent[-1]]
@@ -216,20 +216,20 @@ def split_by_cost(
 
 
 def _ratios(options: SessionOptions, n_chips: int) -> Sequence[float]:
-    given = list(options.virtualGraphSplitRatios)
-    if given and len(given) != n_chips:
+    ratios = list(options.virtualGraphSplitRatios)
+    if ratios and len(ratios) != n_chips:
         raise popart_exception(
-            f"virtualGraphSplitRatios has {len(given)} entries for {n_chips} IPUs"
+            f"virtualGraphSplitRatios has {len(ratios)} entries for {n_chips} IPUs"
         )
-    return [r / sum(given) for r in given] if given else [1 / n_chips] * n_chips
+    return [r / sum(ratios) for r in ratios] if ratios else [1 / n_chips] * n_chips
 
 
-def _runs(nodes: list[onnx.NodeProto], held: set[str]) -> list[list[onnx.NodeProto]]:
+def _runs(nodes: list[onnx.NodeProto], weights: set[str]) -> list[list[onnx.NodeProto]]:
     """Nodes in order, grouped: a node joins its producer's run unless it has producers in two."""
     run_of: dict[str, int] = {}
     runs: list[list[onnx.NodeProto]] = []
     for node in nodes:
-        made_by = {run_of[n] for n in node.input if n in run_of and n not in held}
+        made_by = {run_of[n] for n in node.input if n in run_of and n not in weights}
         if len(made_by) == 1:
             number = made_by.pop()
         else:
@@ -247,10 +247,9 @@ def _is_converged(run: list[onnx.NodeProto], place: int) -> bool:
 
 
 def _cost(
-    node: onnx.NodeProto, held: set[str], sizes: Mapping[str, int], options: SessionOptions
+    node: onnx.NodeProto, weights: set[str], sizes: Mapping[str, int], options: SessionOptions
 ) -> int:
-    """Bytes of weights, twice where gradients accumulate, and of what the backward pass keeps."""
-    weights = sum(sizes.get(name, 0) for name in node.input if name in held)
-    factor = 2 if options.enableGradientAccumulation else 1
-    kept = sum(sizes.get(name, 0) for name in node.input if name not in held)
-    return weights * factor + kept
+    """Bytes of weights, twice where gradients accumulate, and of what the backward pass reads."""
+    n_weight = sum(sizes.get(name, 0) for name in node.input if name in weights)
+    n_other = sum(sizes.get(name, 0) for name in node.input if name not in weights)
+    return n_weight * (2 if options.enableGradientAccumulation else 1) + n_other

@@ -1,4 +1,4 @@
-"""Which tensors are kept for the backward pass, where the others are computed again."""
+"""Checkpoints: which tensors are stored for the backward pass; others are computed again."""
 
 from collections.abc import Mapping, Sequence
 from math import isqrt
@@ -16,15 +16,15 @@ _DAMPING = 0.75  # PopART takes somewhat shorter intervals than are best for a c
 def checkpoints(
     graph: onnx.GraphProto, mode: RecomputationType, sizes: Mapping[str, int]
 ) -> frozenset[str]:
-    """Tensors to keep; empty if nothing is computed again."""
+    """Tensors to store; empty if nothing is computed again."""
     marked = {
         name
         for node in graph.node
         if values_of(node).get(RECOMPUTE) == RecomputeType.Checkpoint
         for name in node.output
     }
-    asked = any(values_of(n).get(RECOMPUTE) == RecomputeType.Recompute for n in graph.node)
-    if asked:
+    has_requests = any(values_of(n).get(RECOMPUTE) == RecomputeType.Recompute for n in graph.node)
+    if has_requests:
         marked |= {
             name
             for node in graph.node
@@ -59,16 +59,15 @@ def standard_checkpoints(graph: onnx.GraphProto, sizes: Mapping[str, int]) -> se
     """In each interval, the tensors alive where they take the fewest bytes."""
     nodes = list(graph.node)
     lives = _live_sets(nodes, {v.name for v in graph.output})
-    kept: set[str] = set()
+    result: set[str] = set()
     for start, end in intervals(len(nodes), longest_interval(len(nodes))):
-        places = range(start, end)
-        best = min(places, key=lambda i: (sum(sizes.get(n, 0) for n in lives[i]), i))
-        kept |= lives[best]
-    return kept
+        best = min(range(start, end), key=lambda i: (sum(sizes.get(n, 0) for n in lives[i]), i))
+        result |= lives[best]
+    return result
 
 
 def _live_sets(nodes: Sequence[onnx.NodeProto], outputs: set[str]) -> list[set[str]]:
-    """After each node, the results that a later node, or nobody but the caller, reads."""
+    """After each node, the results that a later node or the caller reads."""
     last_read: dict[str, int] = {}
     for index, node in enumerate(nodes):
         for name in node.input:
@@ -85,14 +84,14 @@ def _live_sets(nodes: Sequence[onnx.NodeProto], outputs: set[str]) -> list[set[s
 
 
 def _outside_norms(graph: onnx.GraphProto) -> set[str]:
-    """Everything but norms and the non-linearities right behind them."""
-    gone: set[str] = set()
+    """All results except those of norms and of the non-linearities right after them."""
+    recomputed: set[str] = set()
     for node in graph.node:
         entry = newest_operator(node.domain, node.op_type)
         role = entry.role if entry is not None else ""
-        follows = role == "activation" and any(name in gone for name in node.input)
+        follows = role == "activation" and any(name in recomputed for name in node.input)
         if role == "norm" or follows:
-            gone |= set(node.output)
-    if not gone:
+            recomputed |= set(node.output)
+    if not recomputed:
         return set()
-    return {name for node in graph.node for name in node.output} - gone
+    return {name for node in graph.node for name in node.output} - recomputed

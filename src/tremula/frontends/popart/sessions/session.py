@@ -18,7 +18,7 @@ from tremula.frontends.onnx.graph import needed_for
 from tremula.frontends.onnx.imported import import_model
 from tremula.frontends.popart import names
 from tremula.frontends.popart.builder.inference import TensorType, infer_whole, type_of
-from tremula.frontends.popart.data_flow import DataFlow
+from tremula.frontends.popart.data_flow import DataFlow, PyStepIO, PyStepIOCallback, PyWeightsIO
 from tremula.frontends.popart.devices import DeviceInfo
 from tremula.frontends.popart.enums import (
     DeviceType,
@@ -50,7 +50,6 @@ from tremula.frontends.popart.sessions.recomputation import checkpoints
 from tremula.frontends.popart.sessions.settings import step_settings
 from tremula.frontends.popart.sessions.step import StepPlan
 from tremula.frontends.popart.sessions.weights import SessionModel, written_model
-from tremula.frontends.popart.step_io import PyStepIO, PyStepIOCallback, PyWeightsIO
 from tremula.frontends.popart.step_settings import repetition
 from tremula.frontends.popart.tensor_info import InputShapeInfo, TensorInfo, type_name
 from tremula.ir.run.generators import new_seed, restore, state_of

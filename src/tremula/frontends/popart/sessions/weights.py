@@ -11,11 +11,11 @@ from torch import Tensor
 from tremula.base.errors import suggest
 from tremula.frontends.onnx.element_types import tensors_of
 from tremula.frontends.popart.builder.builder import BROADCAST_KEY, VARIABLE_KEY
+from tremula.frontends.popart.data_flow import PyWeightsIO
 from tremula.frontends.popart.enums import CommGroupType
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.groups import CommGroup, VariableSettings
 from tremula.frontends.popart.sessions.buffers import array_of
-from tremula.frontends.popart.step_io import PyWeightsIO
 from tremula.ir.run.replica_groups import Grouping
 
 STATE_PREFIXES = ("Accl1___", "Accl2___", "Accl3___", "Step___")
