@@ -11,7 +11,7 @@ from benchmarks.figures import Figure
 from benchmarks.measure import ratio
 
 if TYPE_CHECKING:  # loaded where they are used
-    from tremula.validate import Checked, Row
+    from tremula.validate import Checked, MeasuredRow
 
 SIZE, N_COLUMNS, DENSITY, SIDE = 4096, 256, 1 / 16, 16
 N_NON_ZEROS = 1_000_000
@@ -103,7 +103,7 @@ def validation_figures() -> Iterator[Figure]:
     yield Figure.of("validate-crossover", 100 * sum(sides) / len(sides), "% right", ">= 90")
 
 
-def _is_dense(row: "Row") -> bool:
+def _is_dense(row: "MeasuredRow") -> bool:
     return "scaled by density" in row.workload or row.text("mode", "").startswith("dense")
 
 
@@ -120,7 +120,7 @@ def _dense_rates(rows: "Sequence[Checked]") -> dict[int, tuple[float, float]]:
     }
 
 
-def _wins(value: float, row: "Row", dense_rate: float) -> bool:
+def _wins(value: float, row: "MeasuredRow", dense_rate: float) -> bool:
     """Whether the sparse product is faster: a ratio above 1, or the higher rate of non-zeros."""
     from tremula.validate.workloads.matmul import density_of
 

@@ -21,7 +21,7 @@ from torch import nn
 from poptorch import float8
 from tremula import scaling
 from tremula.garden.models.datasets.text import characters
-from tremula.garden.models.science.plots import Series, plot_svg
+from tremula.garden.models.science.plots import PlotSeries, plot_svg
 
 LENGTH, WIDTH, BATCH = 32, 64, 16
 
@@ -104,7 +104,7 @@ def main() -> None:
         name, n = f"{kind}, {form}", max(1, len(losses) // 20)
         print(f"{name:<20} first {sum(losses[:n]) / n:.2f}  last {sum(losses[-n:]) / n:.2f}")
         smooth = torch.tensor(losses).unfold(0, n, n).mean(1).tolist()
-        curves.append(Series(name, [n * (k + 1) for k in range(len(smooth))], smooth))
+        curves.append(PlotSeries(name, [n * (k + 1) for k in range(len(smooth))], smooth))
     if args.plot:
         args.plot.write_text(plot_svg(curves, x_name="step", y_name="loss"), encoding="utf-8")
 

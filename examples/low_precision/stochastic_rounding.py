@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import tremula as tr
-from tremula.garden.models.science.plots import Series, plot_svg
+from tremula.garden.models.science.plots import PlotSeries, plot_svg
 from tremula.poplibs import poplin, popops
 
 N_SAMPLES, N_WEIGHTS, RATE = 128, 16, 5e-3
@@ -75,7 +75,7 @@ def main() -> None:
     print("the same seed, the same losses:", chance == train(tr.HALF, True))
     if args.plot:
         steps = [STEPS_PER_RUN * (k + 1) for k in range(N_RUNS)]
-        series = [Series(name, steps, losses) for name, losses in curves.items()]
+        series = [PlotSeries(name, steps, losses) for name, losses in curves.items()]
         picture = plot_svg(series, x_name="step", y_name="mean squared error", log_y=True)
         args.plot.write_text(picture, encoding="utf-8")
 

@@ -17,7 +17,7 @@ from torch import nn
 
 import poptorch
 from _throughput import print_throughput
-from tremula.garden.models.datasets.shapes import Shapes
+from tremula.garden.models.datasets.shapes import ShapeImages
 
 
 def convolution(n_in, n_out):
@@ -58,9 +58,9 @@ if __name__ == "__main__":
     options.Training.gradientAccumulation(args.accumulation)
     options.outputMode(poptorch.OutputMode.All)
     data = poptorch.DataLoader(
-        options, Shapes(args.images, seed=1), batch_size=args.batch_size, shuffle=True
+        options, ShapeImages(args.images, seed=1), batch_size=args.batch_size, shuffle=True
     )
-    test = Shapes(500, seed=2)
+    test = ShapeImages(500, seed=2)
 
     model = Classifier(args.width)
     optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tremula.explore.workers import (
-    Limits,
     Stopped,
     WorkerFailed,
+    WorkerLimits,
     available_bytes,
     can_fork,
     is_out_of_memory,
@@ -50,7 +50,9 @@ def test_a_job_that_takes_too_much_memory_is_stopped():
     """What a job may take is counted from what its process was born with; others have results."""
     held = np.ones(30_000_000)  # 240 MB of this process, which forked ones see
     sizes = (1_000, 100_000_000)
-    result = dict(results_of(lambda n: np.ones(n).size, sizes, 1, Limits(n_bytes=200 * 2**20)))
+    result = dict(
+        results_of(lambda n: np.ones(n).size, sizes, 1, WorkerLimits(n_bytes=200 * 2**20))
+    )
     assert result[1_000] == 1_000
     assert result[100_000_000] == Stopped("stopped: it takes more than 0.195 GiB here")
     assert held.size == 30_000_000
@@ -59,9 +61,9 @@ def test_a_job_that_takes_too_much_memory_is_stopped():
 @pytest.mark.skipif(not can_fork(), reason="jobs run in this process")
 def test_what_is_not_done_in_time_is_stopped():
     """A job that would never end is stopped, and so is nothing that was done before."""
-    result = dict(results_of(lambda _: signal.pause(), [0, 1], 2, Limits(seconds=0.01)))
+    result = dict(results_of(lambda _: signal.pause(), [0, 1], 2, WorkerLimits(seconds=0.01)))
     assert [stopped.was_late for stopped in result.values()] == [True, True]
-    assert dict(results_of(abs, [-1], 1, Limits(seconds=600))) == {-1: 1}
+    assert dict(results_of(abs, [-1], 1, WorkerLimits(seconds=600))) == {-1: 1}
 
 
 @pytest.mark.skipif(not can_fork(), reason="jobs run in this process")

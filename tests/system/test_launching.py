@@ -8,7 +8,7 @@ import pytest
 
 from tremula.base.errors import InvalidOption
 from tremula.commands import main
-from tremula.system.launch.launching import Launch, launch, remote_command
+from tremula.system.launch.launching import InstanceLaunch, launch, remote_command
 from tremula.system.launch.topology import Topology, expand_hosts
 
 
@@ -132,7 +132,7 @@ def test_other_hosts_are_reached_by_ssh():
 def test_cores_can_be_shared_out():
     """With --numa-aware each instance has dedicated cores, as far as there are enough."""
     script = "import os; print(sorted(os.sched_getaffinity(0)))"
-    wanted = Launch(
+    wanted = InstanceLaunch(
         Topology(("localhost",), 2, 2, 1), [sys.executable, "-c", script], is_numa_aware=True
     )
     assert launch(wanted) == 0

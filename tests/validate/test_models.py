@@ -20,7 +20,7 @@ from tremula.validate.workloads import model_call as calls
 from tremula.validate.workloads import model_kge as kge
 from tremula.validate.workloads import model_schnet as schnet
 from tremula.validate.workloads import model_transformers as transformers
-from tremula.validate.workloads.model_call import Call, CallTime, time_call
+from tremula.validate.workloads.model_call import CallTime, ModelCall, time_call
 from tremula.validate.workloads.table import chip_of, find_workload
 
 ALL = {row.id: row for row in read_rows(PUBLISHED)}
@@ -40,7 +40,7 @@ class Line(nn.Module):
 @pytest.mark.slow
 def test_a_call_is_as_long_as_its_loops():
     """Iterations are built twice and counted as often as asked, as the whole program says."""
-    call = Call(
+    call = ModelCall(
         model=Line(),
         micro_batch=(torch.ones(4, 3), torch.ones(4, 2)),
         optimizer=lambda parameters: poptorch.optim.Adam(parameters, lr=1e-3),
@@ -119,7 +119,7 @@ def test_neighbours_on_the_device_are_schnet_on_all_edges():
     assert loss.item() == pytest.approx(((expected - y[:3]) ** 2).mean().item(), rel=1e-3)
 
 
-def call_of(name: str, module, monkeypatch) -> tuple[Call, float]:
+def call_of(name: str, module, monkeypatch) -> tuple[ModelCall, float]:
     """The call that stands for a row, and the row's figure if it took two seconds."""
     made = []
 
@@ -178,7 +178,7 @@ def test_pipelines_of_transformers(monkeypatch):
     assert call.n_micro_batches == 2048
 
 
-def pipelined(name: str, n_micro_batches: int) -> Call:
+def pipelined(name: str, n_micro_batches: int) -> ModelCall:
     size = large.Size(n_layers=2, width=32, n_heads=2, n_words=64, n_positions=16)
     words = torch.zeros(1, 16, dtype=torch.int32)
     if name == "bert":
@@ -190,7 +190,7 @@ def pipelined(name: str, n_micro_batches: int) -> Call:
         large.place(model, (0, 1, 1))
         how = {"micro_batch": (words, words), "gradient_accumulation": n_micro_batches}
         how["optimizer"] = lambda parameters: poptorch.optim.AdamW(parameters, lr=1e-3)
-    return Call(model=model, is_pipelined=True, n_tiles=16, **how)
+    return ModelCall(model=model, is_pipelined=True, n_tiles=16, **how)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tremula.base.errors import FileLoadError
-from tremula.validate import PUBLISHED, Outcome, read_rows, validate
+from tremula.validate import PUBLISHED, ValidationResult, read_rows, validate
 from tremula.validate.page import BEGIN, END, row_line, rows_on_page, write_page
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "accuracy.md"
@@ -35,4 +35,4 @@ def test_only_the_marked_part_is_written(tmp_path):
     assert "old" not in text
     page.write_text("nothing")
     with pytest.raises(FileLoadError, match="has no generated part"):
-        write_page(page, Outcome((), ()))
+        write_page(page, ValidationResult((), ()))

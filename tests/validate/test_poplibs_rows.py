@@ -3,7 +3,7 @@
 import pytest
 
 from tremula.validate import GRID, PUBLISHED, read_rows, validate
-from tremula.validate.rows import Row
+from tremula.validate.rows import MeasuredRow
 
 # Row, and how far the prediction may be off today: a change of the model shows here first.
 ROWS = {
@@ -34,7 +34,7 @@ def test_a_row_of_each_family(name):
 def fp8_row(workload, parameters, dtype, chip="C600"):
     """A row that could have been measured."""
     split = dict(pair.split("=") for pair in f"{parameters};dtype={dtype}".split(";"))
-    return Row(f"mine-{dtype}", chip, 1, workload, split, "rate", "TFLOP/s", 300.0)
+    return MeasuredRow(f"mine-{dtype}", chip, 1, workload, split, "rate", "TFLOP/s", 300.0)
 
 
 @pytest.mark.slow

@@ -6,18 +6,18 @@ import pytest
 
 from tremula.validate import (
     Checked,
-    KeptResults,
+    MeasuredRow,
     NoWorkload,
-    Row,
+    SavedResults,
     Score,
     rank_correlation,
     validate,
 )
-from tremula.validate.workloads.table import Modelled, find_workload
+from tremula.validate.workloads.table import ModelledValue, find_workload
 
 
 def row(name="a", value=1.0, unit="us", workload="local memory pointer chase", chip="GC2"):
-    return Row(name, chip, 1, workload, {}, "latency", unit, value)
+    return MeasuredRow(name, chip, 1, workload, {}, "latency", unit, value)
 
 
 def checked(pairs, unit="us"):
@@ -41,12 +41,12 @@ def test_ranks_within_units():
 
 def test_metrics_in_units():
     """A time, a rate, a share of the peak and a plain value, each in the row's unit."""
-    model = Modelled(1000, 1e9, n_bytes=4000, n_flops=2e6, peak_bytes_per_s=8e9)
+    model = ModelledValue(1000, 1e9, n_bytes=4000, n_flops=2e6, peak_bytes_per_s=8e9)
     units = ("cycles", "us", "GB/s", "TFLOP/s", "%")
     assert [model.in_unit(u) for u in units] == pytest.approx([1000, 1, 4, 2, 50])
-    assert Modelled(0, 1, value=7.0).in_unit("elements") == 7
+    assert ModelledValue(0, 1, value=7.0).in_unit("elements") == 7
     with pytest.raises(NoWorkload, match="gives no figure in 'TFLOP/s'"):
-        Modelled(1000, 1e9).in_unit("TFLOP/s")
+        ModelledValue(1000, 1e9).in_unit("TFLOP/s")
 
 
 def test_equal_rows_are_computed_once():
@@ -64,7 +64,7 @@ def test_results_are_kept_as_they_come(tmp_path):
     def run():
         told.clear()
         progress = lambda _number, _total, row: told.append(row.id)  # noqa: E731
-        result = validate([row()], progress=progress, kept=KeptResults(path))
+        result = validate([row()], progress=progress, kept=SavedResults(path))
         return [one.predicted for one in result.checked]
 
     first = run()
@@ -81,7 +81,10 @@ def test_results_are_kept_as_they_come(tmp_path):
         (row(workload="knitting"), "no tile program was written"),
         (row(chip="IPU"), "chip 'IPU' does not name one generation"),
         (row(value=None), "its value is not one number"),
-        (Row("a", "GC2", 0, "x", {}, "m", "us", 1.0), "its number of chips is not a number"),
+        (
+            MeasuredRow("a", "GC2", 0, "x", {}, "m", "us", 1.0),
+            "its number of chips is not a number",
+        ),
     ],
 )
 def test_rows_without_a_workload_say_why(unknown, reason):
@@ -102,7 +105,7 @@ def test_a_row_that_cannot_be_built_is_named():
 def test_large_models_are_asked_for(monkeypatch):
     """What takes minutes is left out, with a reason, unless it is requested."""
     large = row("gpt", 11.0, "s", "GPT 117M training", "GC200")
-    one = replace(find_workload(large), predict=lambda *_: Modelled(2.0, 1.0))
+    one = replace(find_workload(large), predict=lambda *_: ModelledValue(2.0, 1.0))
     monkeypatch.setattr("tremula.validate.score.find_workload", lambda _: one)
     (left_out,) = validate([large]).unchecked
     assert "--large" in left_out.reason

@@ -13,11 +13,11 @@ from tremula.validate import (
     LINK_ROWS,
     PUBLISHED,
     Checked,
-    KeptResults,
-    Outcome,
-    Row,
+    MeasuredRow,
+    SavedResults,
     Score,
     Unchecked,
+    ValidationResult,
     every_nth,
     rank_correlation,
     read_rows,
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
             notes.append(f"{path.name}: {len(chosen)} of {len(result)} rows, evenly spread.")
             print(notes[-1])
         rows += chosen
-    saved = None if args.resume is None else KeptResults(args.resume)
+    saved = None if args.resume is None else SavedResults(args.resume)
     outcome = validate(rows, args.family, _tell, with_large=args.large, kept=saved)
     if args.rows:
         _print_rows(outcome.checked)
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if outcome.checked else 1
 
 
-def _tell(number: int, total: int, row: Row) -> None:
+def _tell(number: int, total: int, row: MeasuredRow) -> None:
     print(f"{number}/{total} {row.id} …", file=sys.stderr, flush=True)
 
 
@@ -98,7 +98,7 @@ def _print_rows(checked: tuple[Checked, ...]) -> None:
     print()
 
 
-def _print_scores(outcome: Outcome) -> None:
+def _print_scores(outcome: ValidationResult) -> None:
     if not outcome.checked:
         print("no row has a workload")
         return
@@ -123,7 +123,7 @@ def _print_unchecked(unchecked: tuple[Unchecked, ...], *, all_of_them: bool) -> 
     sys.stdout.flush()
 
 
-def as_record(outcome: Outcome) -> dict[str, object]:
+def as_record(outcome: ValidationResult) -> dict[str, object]:
     """Everything, as plain data."""
     return {
         "rows": [

@@ -10,7 +10,7 @@ from tremula.commands.progress import progress
 from tremula.hardware import load_chip
 from tremula.vision.analysis.curves import draw_curves
 from tremula.vision.analysis.text_views import table
-from tremula.vision.analysis.whatif import Point, parse_sweep, whatif_report, whatif_script
+from tremula.vision.analysis.whatif import ChipPoint, parse_sweep, whatif_report, whatif_script
 from tremula.vision.page_data.whatif import standalone_packs
 from tremula.vision.report.reader import open_report
 from tremula.vision.serve.export import write_page
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _text(points: list[Point]) -> str:
+def _text(points: list[ChipPoint]) -> str:
     rows = [
         (p.label, p.total_cycles, f"{p.microseconds:,.1f}", _times(points[0], p), f"{p.joules:.4g}",
          p.largest_tile_bytes, p.available_bytes, p.fits)
@@ -68,11 +68,11 @@ def _text(points: list[Point]) -> str:
     return table(heads, rows)
 
 
-def _times(first: Point, point: Point) -> str:
+def _times(first: ChipPoint, point: ChipPoint) -> str:
     return f"{first.microseconds / max(point.microseconds, 1e-12):.2f}×"
 
 
-def _draw(path: Path, points: list[Point], names: list[str]) -> None:
+def _draw(path: Path, points: list[ChipPoint], names: list[str]) -> None:
     """Microseconds over the first swept constant, a curve for each combination of the others."""
     lines: dict[tuple, tuple[list[float], list[float]]] = {}
     for number, point in enumerate(points):

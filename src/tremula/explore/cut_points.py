@@ -20,7 +20,7 @@ Ints = np.ndarray
 
 
 @dataclass(frozen=True)
-class Segments:
+class ModelSegments:
     """What a forward pass does between places to cut; the first segment is before the first place.
 
     `names` are modules in the order they are first called: a stage can begin with each. Columns
@@ -75,7 +75,7 @@ def _members(listed: nn.Module, prefix: str) -> Iterator[str]:
 
 def segments_of(
     model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object] | None = None
-) -> Segments:
+) -> ModelSegments:
     """Run the model on tensors without data, and note what happens between its places."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     tensors: dict[str, Tensor] = {
@@ -145,7 +145,7 @@ class _Walk:
         for handle in self._handles:
             handle.remove()
 
-    def segments(self) -> Segments:
+    def segments(self) -> ModelSegments:
         names, least = tuple(self.begun), least_of_tables(self.model)
         rows = [(0, 0.0, 0, 0), *self.begun.values(), (0, *self._count())]
         n_bytes_in, flops, made, n_operations = zip(*rows, strict=True)
@@ -160,11 +160,11 @@ class _Walk:
         )
         tie = self._tie(names)
         if tie is None:
-            return Segments(names, *columns, least)
+            return ModelSegments(names, *columns, least)
         owner, user = tie
         folded = [_folded(column, owner, user) for column in columns]
         between, home = names[owner : user - 1], names[user - 1]
-        return Segments(between, *folded, least_of_table=least, home=home)
+        return ModelSegments(between, *folded, least_of_table=least, home=home)
 
     def _owners(self, names: tuple[str, ...]) -> dict[int, int]:
         """The segment that uses each weight first, by its id; weights of no place are not in it."""
@@ -217,7 +217,7 @@ def _kinds(operations: Sequence[str], bounds: Sequence[int]) -> np.ndarray:
 def balanced_cuts(weights: np.ndarray, n_stages: int) -> tuple[int, ...]:
     """Segments with which stages 1, 2, … begin, so that the heaviest stage is as light as can be.
 
-    Of equally good cuts, the earliest. Weights are those of `Segments`, [n]; needs n_stages ≤ n.
+    Of equally good cuts, the earliest. Weights are those of `ModelSegments`, [n]; n_stages ≤ n.
     """
     up_to = np.concatenate(([0.0], np.cumsum(weights)))
     costs = np.broadcast_to(up_to[None, :] - up_to[:, None], (n_stages, len(up_to), len(up_to)))

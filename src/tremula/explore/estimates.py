@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from tremula.explore.candidates import Candidate
-from tremula.explore.cut_points import Segments, cheapest_cuts
+from tremula.explore.cut_points import ModelSegments, cheapest_cuts
 from tremula.explore.trial import Task, TrialOutcome
 from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.hardware import System
@@ -38,7 +38,7 @@ _SWEEPS = 8  # over all outcomes, to fit times of segments
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class CandidateEstimate:
     """Seconds of a sample, and bytes of the fullest tile to those there are."""
 
     seconds: float
@@ -48,7 +48,7 @@ class Estimate:
 class Estimates:
     """What is known of a model's segments on a system so far."""
 
-    def __init__(self, task: Task, segments: Segments):
+    def __init__(self, task: Task, segments: ModelSegments):
         self.task, self.segments, self.system = task, segments, task.system
         self.n_bytes_of_state, self.n_bytes_of_gradient = _bytes_of_training(task)
         self.n_kinds = _unions(segments.kinds)
@@ -97,13 +97,13 @@ class Estimates:
 
     # -- time --------------------------------------------------------------------------------------
 
-    def of(self, candidate: Candidate) -> Estimate:
+    def of(self, candidate: Candidate) -> CandidateEstimate:
         share = float(np.max(self._shares(candidate)))
         known = self._like(candidate)
         scale = _median([o.seconds / self._call_seconds(o.candidate) for o in known])
         seconds = self._call_seconds(candidate) * scale
         n_samples = self.task.n_samples * candidate.n_replicas * _n_micro_batches(candidate)
-        return Estimate(seconds / n_samples, share)
+        return CandidateEstimate(seconds / n_samples, share)
 
     def _call_seconds(self, candidate: Candidate) -> float:
         n_more = candidate.n_pipeline_stages - 1

@@ -13,14 +13,14 @@ import numpy as np
 from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import InvalidOption
 from tremula.explore.candidates import Candidate, code_of, options_of, place
-from tremula.explore.cut_points import Segments, segments_of
+from tremula.explore.cut_points import ModelSegments, segments_of
 from tremula.explore.estimates import Estimates
-from tremula.explore.store import Store, key_of
+from tremula.explore.store import ResultStore, key_of
 from tremula.explore.trial import Task, TrialOutcome, try_candidate
 from tremula.explore.workers import (
-    Limits,
     Stopped,
     WorkerKilled,
+    WorkerLimits,
     available_bytes,
     default_workers,
     results_of,
@@ -62,7 +62,7 @@ class Plan:
     """Everything that was tried, the best first; what fits is better than what does not."""
 
     outcomes: tuple[TrialOutcome, ...]
-    segments: Segments
+    segments: ModelSegments
     system: System
 
     @property
@@ -107,11 +107,11 @@ def plan(
     share that is done; `runner` replaces the way candidates are compiled.
     """
     runner = runner or TrialRunner()
-    search = _Search(task, n_chips, batch, n_workers, folder, progress, runner)
+    search = _PlanSearch(task, n_chips, batch, n_workers, folder, progress, runner)
     return search.run(max_candidates, 60 * max_minutes)
 
 
-class _Search:
+class _PlanSearch:
     """Compiles what promises most, learns from it, and goes on until nothing promises more."""
 
     def __init__(
@@ -134,7 +134,7 @@ class _Search:
                 f"{task.system.n_ipus}.",
                 hint="ask for fewer chips, or for a larger system",
             )
-        self.store = Store(folder or cache_dir() / "plans")
+        self.store = ResultStore(folder or cache_dir() / "plans")
         self.segments = segments_of(task.model, task.args, task.kwargs)
         self.estimates = Estimates(task, self.segments)
         self.outcomes: dict[Candidate, TrialOutcome] = {}
@@ -297,7 +297,7 @@ class _Search:
     def _tried(self, candidates: Iterable[Candidate], n_workers: int) -> Iterable[tuple]:
         """With the outcome of each; what would take too much memory or time is stopped."""
         self.n_bytes_each = int(SHARE_OF_FREE * self.runner.available_bytes()) // n_workers
-        limits = Limits(self.n_bytes_each, max(0.0, self.end - self.runner.clock()))
+        limits = WorkerLimits(self.n_bytes_each, max(0.0, self.end - self.runner.clock()))
         try_candidate = self.runner.try_candidate
         return self.runner.results_of(
             lambda c: try_candidate(self.task, c), candidates, n_workers, limits

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from tremula.explore.candidates import Candidate
-from tremula.explore.cut_points import Segments, balanced_cuts, segments_of
+from tremula.explore.cut_points import ModelSegments, balanced_cuts, segments_of
 from tremula.explore.script import task_of_script
 from tremula.explore.space import Job
 from tremula.explore.trial import Task, TrialOutcome, try_candidate
@@ -43,7 +43,7 @@ def _script_task(script: str, arguments: tuple[str, ...]) -> Task:
 
 
 @lru_cache(maxsize=4)
-def _segments(script: str, arguments: tuple[str, ...]) -> Segments:
+def _segments(script: str, arguments: tuple[str, ...]) -> ModelSegments:
     task = _script_task(script, arguments)
     return segments_of(task.model, task.args, task.kwargs)
 

@@ -16,7 +16,7 @@ _CODE = (
 )  # fmt: skip
 
 
-class Store:
+class ResultStore:
     """A folder of results by key. What cannot be read counts as not there."""
 
     def __init__(self, folder: str | Path):

@@ -13,7 +13,7 @@ from tremula.explore.cluster import results_on_cluster
 from tremula.explore.picture import front_svg, page
 from tremula.explore.points import run_point
 from tremula.explore.space import CHIP_ALIASES, Job, Space
-from tremula.explore.store import Store, key_of
+from tremula.explore.store import ResultStore, key_of
 from tremula.explore.trial import TrialOutcome
 from tremula.explore.workers import results_of
 from tremula.vision.analysis.text_views import table
@@ -23,7 +23,7 @@ AIMS = ("ms/sample", "bytes/tile", "mJ/sample")  # less is better in all
 
 
 @dataclass(frozen=True)
-class Point:
+class SweepPoint:
     """One point of a space and what it takes."""
 
     job: Job
@@ -50,7 +50,7 @@ class Swept:
     """All points in the order of the space, and which of them are on the front of their model."""
 
     name: str
-    points: tuple[Point, ...]
+    points: tuple[SweepPoint, ...]
     is_front: tuple[bool, ...]
 
 
@@ -63,7 +63,7 @@ def sweep(
     tell: Tell = lambda _: None,
 ) -> Swept:
     """Compute what is not known yet, here or on a Dask cluster at `address`."""
-    store, jobs = Store(folder or cache_dir() / "sweeps"), space.jobs
+    store, jobs = ResultStore(folder or cache_dir() / "sweeps"), space.jobs
     keys = [_key(job) for job in jobs]
     results = {key: stored for key in keys if (stored := store.find(key)) is not None}
     missing = [number for number, key in enumerate(keys) if key not in results]
@@ -73,7 +73,7 @@ def sweep(
         results[keys[number]] = result
         tell(len(results) / len(jobs))
     points = tuple(
-        Point(job, TrialOutcome.from_dict(results[key]))
+        SweepPoint(job, TrialOutcome.from_dict(results[key]))
         for job, key in zip(jobs, keys, strict=True)
     )
     return Swept(space.name, points, fronts_of(points))
@@ -102,7 +102,7 @@ def _key(job: Job) -> str:
     return key_of(job, hashlib.sha256(text).hexdigest())
 
 
-def fronts_of(points: Sequence[Point]) -> tuple[bool, ...]:
+def fronts_of(points: Sequence[SweepPoint]) -> tuple[bool, ...]:
     """Whether no point of the same model that fits is as good in all aims and better in one."""
     is_front = np.zeros(len(points), bool)
     for model in {point.job["model"] for point in points}:

@@ -31,14 +31,14 @@ class WorkerKilled(WorkerFailed):
 
 
 @dataclass(frozen=True)
-class Limits:
+class WorkerLimits:
     """What jobs in separate processes may take: bytes each, seconds all together."""
 
     n_bytes: int | None = None
     seconds: float | None = None
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = WorkerLimits()
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Stopped:
 
 
 def results_of(
-    run: Run, jobs: Iterable[Job], n_workers: int | None = None, limits: Limits = NO_LIMITS
+    run: Run, jobs: Iterable[Job], n_workers: int | None = None, limits: WorkerLimits = NO_LIMITS
 ) -> Iterator[tuple[Job, Any]]:
     """Yields (job, result) as results come; an error in a job is raised here.
 
@@ -74,7 +74,7 @@ def results_of(
 class _Worker:
     """A process, and the job that it is at."""
 
-    def __init__(self, run: Run, limits: Limits):
+    def __init__(self, run: Run, limits: WorkerLimits):
         context = mp.get_context("fork")
         self.connection, theirs = context.Pipe()
         arguments = (run, limits.n_bytes, theirs)
@@ -94,7 +94,7 @@ class _Worker:
 
 
 def _shared_out(
-    run: Run, jobs: Iterator[Job], most: int, limits: Limits, workers: list[_Worker]
+    run: Run, jobs: Iterator[Job], most: int, limits: WorkerLimits, workers: list[_Worker]
 ) -> Iterator[tuple[Job, Any]]:
     """Fills `workers` as there are jobs for them."""
     end = None if limits.seconds is None else time.monotonic() + limits.seconds
@@ -126,7 +126,7 @@ def _shared_out(
                 begin(job, worker)
 
 
-def _late(limits: Limits) -> Stopped:
+def _late(limits: WorkerLimits) -> Stopped:
     return Stopped(f"stopped: it was not done after {limits.seconds:,.0f} s", was_late=True)
 
 

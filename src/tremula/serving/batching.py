@@ -41,7 +41,7 @@ class Ticket:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RequestPart:
     """Rows of a ticket at a place in a batch."""
 
     ticket: Ticket
@@ -134,14 +134,16 @@ class Batcher:
         running = self.loop.run_in_executor(self._thread, self._run, parts)
         running.add_done_callback(lambda future: self._finished(parts, future))
 
-    def _take(self) -> list[Part]:
-        parts: list[Part] = []
+    def _take(self) -> list[RequestPart]:
+        parts: list[RequestPart] = []
         n_free = self.program.batch_size
         while n_free and self._waiting:
             ticket = self._waiting[0]
             n = min(n_free, ticket.n_rows - ticket.n_taken)
             if n:
-                parts.append(Part(ticket, ticket.n_taken, self.program.batch_size - n_free, n))
+                parts.append(
+                    RequestPart(ticket, ticket.n_taken, self.program.batch_size - n_free, n)
+                )
             ticket.n_taken += n
             n_free -= n
             self.n_waiting_rows -= n
@@ -149,7 +151,7 @@ class Batcher:
                 self._waiting.popleft()
         return parts
 
-    def _run(self, parts: list[Part]) -> float:
+    def _run(self, parts: list[RequestPart]) -> float:
         """On the other thread: fill a batch, run it, put rows of outputs into their tickets."""
         began = time.perf_counter()
         batch = self.program.zeros()
@@ -162,7 +164,7 @@ class Batcher:
                 rows[part.first : part.first + part.n] = column[part.at : part.at + part.n]
         return time.perf_counter() - began
 
-    def _finished(self, parts: list[Part], future: "asyncio.Future[float]") -> None:
+    def _finished(self, parts: list[RequestPart], future: "asyncio.Future[float]") -> None:
         self._n_in_flight -= 1
         error = future.exception()
         n_rows = sum(part.n for part in parts)

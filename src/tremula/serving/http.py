@@ -15,7 +15,7 @@ import httptools
 from tremula.serving.batching import Ticket
 from tremula.serving.errors import RequestError
 from tremula.serving.messages import JSON_LENGTH
-from tremula.serving.service import Answer, Request, Service, error_answer
+from tremula.serving.service import Answer, InferenceRequest, Service, error_answer
 
 _KEPT_HEADERS = {JSON_LENGTH, "content-encoding", "transfer-encoding"}
 _MOST_HEAD_BYTES = 16 << 10
@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
         self._shared, self._service = shared, shared.service
         self._parser = httptools.HttpRequestParser(self)
         self._reading: _Reading | None = None
-        self._complete: deque[tuple[Request, Answer | None, bool]] = deque()
+        self._complete: deque[tuple[InferenceRequest, Answer | None, bool]] = deque()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._ticket: Ticket | None = None
@@ -199,7 +199,9 @@ class Connection(asyncio.Protocol):
         if reading is None:
             return
         method = self._parser.get_method().decode("latin-1")
-        request = Request(method, _path_of(reading.path), reading.headers, b"".join(reading.body))
+        request = InferenceRequest(
+            method, _path_of(reading.path), reading.headers, b"".join(reading.body)
+        )
         early = reading.early
         if reading.has_begun_late:
             reason = "the server is about to stop"

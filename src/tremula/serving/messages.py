@@ -15,7 +15,7 @@ import numpy as np
 from tremula.base.errors import suggest
 from tremula.serving.errors import RequestError, bad_request
 from tremula.serving.program import ServedProgram
-from tremula.serving.tensors import TensorSpec, to_json
+from tremula.serving.tensors import ServedTensor, to_json
 
 JSON_LENGTH = "inference-header-content-length"
 
@@ -86,7 +86,7 @@ def _object(value: object, what: str) -> dict[str, Any]:
     return value
 
 
-def _named(tensors: object, field: str, specs: Sequence[TensorSpec]) -> dict[str, dict[str, Any]]:
+def _named(tensors: object, field: str, specs: Sequence[ServedTensor]) -> dict[str, dict[str, Any]]:
     """Descriptions of tensors by name, each one the program has, none twice."""
     if not isinstance(tensors, list) or not tensors:
         raise bad_request(f"the request needs `{field}`, a list of tensors")
@@ -104,7 +104,7 @@ def _named(tensors: object, field: str, specs: Sequence[TensorSpec]) -> dict[str
 
 
 def _arrays(
-    tensors: dict[str, dict[str, Any]], tail: memoryview, specs: Sequence[TensorSpec]
+    tensors: dict[str, dict[str, Any]], tail: memoryview, specs: Sequence[ServedTensor]
 ) -> list[np.ndarray]:
     """Bytes follow each other in the order of the request, arrays come in the program's."""
     by_name = {spec.name: spec for spec in specs}

@@ -10,7 +10,7 @@ _LATENCY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 
 
 @dataclass(slots=True)
-class Histogram:
+class LatencyHistogram:
     """How many values lie below each bound, and their sum."""
 
     bounds: tuple[float, ...]
@@ -45,8 +45,10 @@ class Metrics:
     n_batches: int = 0
     n_failed_batches: int = 0
     n_connections: int = 0
-    latency: Histogram = field(default_factory=lambda: Histogram(_LATENCY_BOUNDS_S))
-    batch_seconds: Histogram = field(default_factory=lambda: Histogram(_LATENCY_BOUNDS_S))
+    latency: LatencyHistogram = field(default_factory=lambda: LatencyHistogram(_LATENCY_BOUNDS_S))
+    batch_seconds: LatencyHistogram = field(
+        default_factory=lambda: LatencyHistogram(_LATENCY_BOUNDS_S)
+    )
 
     def batch(self, n_rows: int, seconds: float, *, is_failure: bool) -> None:
         self.n_batches += 1

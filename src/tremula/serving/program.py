@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tremula.base.errors import InvalidOption, RuntimeFailure
-from tremula.serving.tensors import TensorSpec
+from tremula.serving.tensors import ServedTensor
 
 Run = Callable[[list[np.ndarray]], Sequence[np.ndarray]]
 
@@ -18,8 +18,8 @@ class ServedProgram:
     name: str
     platform: str  # "tremula_poptorch", …
     batch_size: int
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    inputs: tuple[ServedTensor, ...]
+    outputs: tuple[ServedTensor, ...]
     run: Run
 
     def __post_init__(self) -> None:
@@ -90,9 +90,11 @@ def program_from_call(
     )
 
 
-def _specs(arrays: Sequence[np.ndarray], names: Sequence[str], word: str) -> tuple[TensorSpec, ...]:
+def _specs(
+    arrays: Sequence[np.ndarray], names: Sequence[str], word: str
+) -> tuple[ServedTensor, ...]:
     names = names or [f"{word}{i}" for i in range(len(arrays))]
     return tuple(
-        TensorSpec(name, array.dtype, array.shape[1:])
+        ServedTensor(name, array.dtype, array.shape[1:])
         for name, array in zip(names, arrays, strict=True)
     )

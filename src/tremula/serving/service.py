@@ -31,7 +31,7 @@ _JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class InferenceRequest:
     """A whole request of HTTP."""
 
     method: str
@@ -82,7 +82,7 @@ class Service:
                 return error_answer(error)
         return None
 
-    def handle(self, request: Request, reply: Reply) -> "Ticket | None":
+    def handle(self, request: InferenceRequest, reply: Reply) -> "Ticket | None":
         """Answer, at once or later; a ticket if the request waits for a batch."""
         try:
             match = _MODEL.fullmatch(request.path)
@@ -103,7 +103,7 @@ class Service:
         self.batcher.close()
         self._reader.shutdown(wait=False)
 
-    def _of_server(self, request: Request) -> Answer:
+    def _of_server(self, request: InferenceRequest) -> Answer:
         answers: dict[str, Callable[[], Answer]] = {
             "/v2": lambda: _json(
                 {"name": "tremula", "version": VERSION, "extensions": ["binary_tensor_data"]}
@@ -137,13 +137,13 @@ class Service:
         if version not in {None, "1"}:
             raise RequestError(HTTPStatus.NOT_FOUND, f"model {name!r} has version '1' only")
 
-    def _of_model(self, request: Request, what: str | None) -> Answer:
+    def _of_model(self, request: InferenceRequest, what: str | None) -> Answer:
         _need_method(request, "GET")
         return self._ready() if what == "ready" else _json(model_metadata(self.program))
 
     # -- inference ---------------------------------------------------------------------------------
 
-    def _infer(self, request: Request, reply: Reply) -> "Ticket | None":
+    def _infer(self, request: InferenceRequest, reply: Reply) -> "Ticket | None":
         began = time.perf_counter()
         length = request.headers.get(JSON_LENGTH)
         if len(request.body) <= _LARGE_BYTES:
@@ -187,7 +187,7 @@ class Service:
         return Answer(HTTPStatus.OK, body, "application/octet-stream", length)
 
 
-def _need_method(request: Request, method: str) -> None:
+def _need_method(request: InferenceRequest, method: str) -> None:
     if request.method != method:
         raise RequestError(
             HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} takes {method}, not {request.method}"

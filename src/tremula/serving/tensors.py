@@ -25,7 +25,7 @@ _JSON_KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "iuf"}
 
 
 @dataclass(frozen=True, slots=True)
-class TensorSpec:
+class ServedTensor:
     """An input or output: its name, type, and shape of one row."""
 
     name: str

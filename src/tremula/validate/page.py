@@ -6,13 +6,13 @@ from pathlib import Path
 
 from tremula.base.errors import FileLoadError
 from tremula.validate.rows import LINK_ROWS, PUBLISHED, read_rows
-from tremula.validate.score import Checked, Outcome, Score, rank_correlation
+from tremula.validate.score import Checked, Score, ValidationResult, rank_correlation
 
 BEGIN, END = "<!-- generated: tremula validate --page -->", "<!-- end of the generated part -->"
 N_WORST = 12
 
 
-def write_page(path: Path, outcome: Outcome, notes: Iterable[str] = ()) -> None:
+def write_page(path: Path, outcome: ValidationResult, notes: Iterable[str] = ()) -> None:
     """Replace the generated part of a page; the rest stays."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     if BEGIN not in text or END not in text:
@@ -25,7 +25,7 @@ def write_page(path: Path, outcome: Outcome, notes: Iterable[str] = ()) -> None:
     path.write_text(f"{head}{BEGIN}\n\n{tables(outcome, notes)}\n{END}{tail}", encoding="utf-8")
 
 
-def tables(outcome: Outcome, notes: Iterable[str] = ()) -> str:
+def tables(outcome: ValidationResult, notes: Iterable[str] = ()) -> str:
     """Markdown: one row per family, per published row, and of the worst rows of the grid."""
     published = {row.id for path in (PUBLISHED, LINK_ROWS) for row in read_rows(path)}
     ours = [one for one in outcome.checked if one.row.id in published]
@@ -40,7 +40,7 @@ def tables(outcome: Outcome, notes: Iterable[str] = ()) -> str:
     return "\n".join(parts)
 
 
-def _family_table(outcome: Outcome) -> str:
+def _family_table(outcome: ValidationResult) -> str:
     lines = ["| family | rows | median error | worst error | worst row |", "|---|---|---|---|---|"]
     for name, rows in [*outcome.families.items(), ("**all**", outcome.checked)]:
         score = Score.of(rows)
@@ -60,7 +60,7 @@ def _row_table(rows: Sequence[Checked]) -> str:
     return "\n".join([*head, *map(row_line, rows), ""])
 
 
-def _reasons(outcome: Outcome) -> str:
+def _reasons(outcome: ValidationResult) -> str:
     """Rows without a workload, by reason."""
     by_reason: dict[str, list[str]] = {}
     for one in outcome.unchecked:

@@ -24,7 +24,7 @@ _GRID_WORKLOADS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MeasuredRow:
     """One measurement. `parameters` are as written: "k1=v1;k2=v2" split at the signs."""
 
     id: str
@@ -69,7 +69,7 @@ class RowError(FileLoadError):
     """A row of a file of measurements cannot be used."""
 
 
-def read_rows(path: str | Path) -> list[Row]:
+def read_rows(path: str | Path) -> list[MeasuredRow]:
     """The rows of a CSV file in the form of published.csv or of the grid."""
     try:
         with Path(path).open(encoding="utf-8", newline="") as file:
@@ -100,9 +100,9 @@ def read_rows(path: str | Path) -> list[Row]:
     return [_published_row(record) for record in records]
 
 
-def _published_row(record: Mapping[str, str]) -> Row:
+def _published_row(record: Mapping[str, str]) -> MeasuredRow:
     parts = [part.partition("=") for part in record["parameters"].split(";") if part.strip()]
-    return Row(
+    return MeasuredRow(
         record["id"],
         record["chip"].strip(),
         _as_count(record["num_ipus"]),
@@ -115,7 +115,7 @@ def _published_row(record: Mapping[str, str]) -> Row:
     )
 
 
-def _grid_row(record: Mapping[str, str], line: int) -> Row:
+def _grid_row(record: Mapping[str, str], line: int) -> MeasuredRow:
     op = record["op"].strip()
     if op not in _GRID_WORKLOADS:
         raise RowError(
@@ -126,7 +126,7 @@ def _grid_row(record: Mapping[str, str], line: int) -> Row:
     name = "-".join((op, record["amp"], *shape.values()))
     parameters = {**shape, "dtype": "fp32", "amp": record["amp"]}
     value = _as_number(record["cycles"])
-    return Row(name, "Bow", 1, _GRID_WORKLOADS[op], parameters, "cycles", "cycles", value)
+    return MeasuredRow(name, "Bow", 1, _GRID_WORKLOADS[op], parameters, "cycles", "cycles", value)
 
 
 def _as_count(text: str) -> int:
@@ -142,7 +142,7 @@ def _as_number(text: str) -> float | None:
         return None
 
 
-def every_nth(rows: Iterable[Row], n_wanted: int) -> list[Row]:
+def every_nth(rows: Iterable[MeasuredRow], n_wanted: int) -> list[MeasuredRow]:
     """About n_wanted rows, evenly spread over the file: the same ones every time."""
     rows = list(rows)
     if n_wanted >= len(rows):

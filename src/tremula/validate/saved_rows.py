@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from tremula.base.code_fingerprint import code_fingerprint
-from tremula.validate.rows import Row
+from tremula.validate.rows import MeasuredRow
 
 # What decides a result beside the row: a change of these makes every kept result stale.
 _CODE = (
@@ -17,7 +17,7 @@ _CODE = (
 )  # fmt: skip
 
 
-class KeptResults:
+class SavedResults:
     """A file of results: predictions, or why there is none. Unreadable lines are skipped."""
 
     def __init__(self, path: Path):
@@ -31,15 +31,15 @@ class KeptResults:
                 continue
             self._found[key] = result
 
-    def find(self, row: Row) -> float | str | None:
+    def find(self, row: MeasuredRow) -> float | str | None:
         """What an earlier run found out about a row."""
         return self._found.get(self._key(row))
 
-    def keep(self, row: Row, result: float | str) -> None:
+    def keep(self, row: MeasuredRow, result: float | str) -> None:
         key = self._key(row)
         self._found[key] = result
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps([key, result]) + "\n")
 
-    def _key(self, row: Row) -> str:
+    def _key(self, row: MeasuredRow) -> str:
         return hashlib.sha256(repr((row.key, row.unit, self._code)).encode()).hexdigest()[:32]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tremula.base.errors import PoplarError
-from tremula.validate.rows import Row
-from tremula.validate.saved_rows import KeptResults
+from tremula.validate.rows import MeasuredRow
+from tremula.validate.saved_rows import SavedResults
 from tremula.validate.workloads.table import NoWorkload, chip_of, find_workload
 
 TOO_LARGE = "it takes 14 GB to compile, so only --large asks for it"
@@ -17,7 +17,7 @@ TOO_LARGE = "it takes 14 GB to compile, so only --large asks for it"
 class Checked:
     """A row and what the model says of it."""
 
-    row: Row
+    row: MeasuredRow
     family: str
     predicted: float
 
@@ -36,12 +36,12 @@ class Checked:
 class Unchecked:
     """A row without a workload, and why."""
 
-    row: Row
+    row: MeasuredRow
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ValidationResult:
     """All rows of a validation."""
 
     checked: tuple[Checked, ...]
@@ -73,13 +73,13 @@ class Score:
 
 
 def validate(
-    rows: Iterable[Row],
+    rows: Iterable[MeasuredRow],
     families: Sequence[str] = (),
-    progress: Callable[[int, int, Row], None] | None = None,
+    progress: Callable[[int, int, MeasuredRow], None] | None = None,
     *,
     with_large: bool = False,
-    kept: KeptResults | None = None,
-) -> Outcome:
+    kept: SavedResults | None = None,
+) -> ValidationResult:
     """Run the cost model on rows; those of equal kind and parameters are computed once.
 
     `progress(number, total, row)` is called before each computation. Rows that take more
@@ -108,11 +108,11 @@ def validate(
         except NoWorkload as reason:
             if not families:
                 unchecked.append(Unchecked(row, reason.what))
-    return Outcome(tuple(checked), tuple(unchecked))
+    return ValidationResult(tuple(checked), tuple(unchecked))
 
 
 def _outcome_of(
-    predict: Callable, row: Row, kept: KeptResults | None, tell: Callable[[], None]
+    predict: Callable, row: MeasuredRow, kept: SavedResults | None, tell: Callable[[], None]
 ) -> float | str:
     """The prediction in the row's unit, or why there is none."""
     result = None if kept is None else kept.find(row)

@@ -5,7 +5,7 @@ import pytest
 
 import tremula as tr
 from tremula.garden.applications.binomial_options.main import book
-from tremula.garden.applications.binomial_options.program import Options, option_engine
+from tremula.garden.applications.binomial_options.program import OptionColumns, option_engine
 from tremula.garden.models.science.black_scholes import european
 
 
@@ -24,7 +24,7 @@ def tree_by_numpy(terms, sign, is_american, n) -> float:
     return float(values[0])
 
 
-def priced(options: Options, n_tiles: int = 3) -> tuple[np.ndarray, np.ndarray]:
+def priced(options: OptionColumns, n_tiles: int = 3) -> tuple[np.ndarray, np.ndarray]:
     engine = option_engine(options, n_tiles).load()
     engine.write_tensor("terms", options.terms)
     engine.run()
@@ -44,7 +44,7 @@ def test_trees_equal_numpy():
 def test_known_values():
     """Hull's five-step American put, 4.49; a European call of Black and Scholes, 10.45."""
     terms = np.array([[50, 50, 0.1, 0.4, 5 / 12], [100, 100, 0.05, 0.2, 1]], np.float32)
-    options = Options(
+    options = OptionColumns(
         terms, np.array([-1, 1], np.int32), np.array([1, 0], np.int32), np.array([5, 800])
     )
     prices, deltas = priced(options)
@@ -80,6 +80,6 @@ def test_bad_options_are_named():
     terms = options.terms.copy()
     terms[1, 3] = -0.2
     with pytest.raises(tr.errors.InvalidOption, match="option 1 has terms"):
-        Options(terms, options.sign, options.is_american, options.n_steps)
+        OptionColumns(terms, options.sign, options.is_american, options.n_steps)
     with pytest.raises(tr.errors.InvalidOption, match="2 signs"):
-        Options(options.terms, options.sign[:2], options.is_american, options.n_steps)
+        OptionColumns(options.terms, options.sign[:2], options.is_american, options.n_steps)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import poptorch
 from tremula.garden.applications.conformer_ctc.main import error_rate
-from tremula.garden.applications.conformer_ctc.model import Reader
+from tremula.garden.applications.conformer_ctc.model import LetterDecoder
 from tremula.garden.applications.conformer_ctc.tones import (
     BLANK,
     N_FRAMES,
@@ -67,7 +67,7 @@ class Certain(torch.nn.Module):
 def test_paths_are_read_without_blanks_and_repeats():
     """Letters that repeat are one unless a blank parts them; the error rate counts the rest."""
     paths = [[1, 1, 0, 1, 2, 2], [0, 3, 0, 0, 3, 3], [4]]
-    reader = poptorch.inferenceModel(Reader(Certain(paths)))
+    reader = poptorch.inferenceModel(LetterDecoder(Certain(paths)))
     letters, lengths = reader(torch.zeros(3, N_FRAMES, 12))
     read = [row[:n].tolist() for row, n in zip(letters, lengths.tolist(), strict=True)]
     assert read == [[1, 1, 2], [3, 3], [4]]

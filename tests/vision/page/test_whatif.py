@@ -7,7 +7,7 @@ import pytest
 from tests.vision.page.test_views import whole
 from tests.vision.serve.test_server import ask
 from tremula.commands import main
-from tremula.vision.analysis.whatif import TileProgram, whatif_report
+from tremula.vision.analysis.whatif import RecostableProgram, whatif_report
 from tremula.vision.page_data.fetch import PageData
 from tremula.vision.page_data.pack import unpack_pack
 from tremula.vision.page_data.whatif import MOST_POINTS, name_of, ready_sweeps
@@ -46,7 +46,7 @@ def test_packs_hold_the_points(reader):
 
 def test_ready_sweeps_are_possible(reader):
     """Every sweep that an export holds can be computed, and contains the chip's own value."""
-    program = TileProgram(reader)
+    program = RecostableProgram(reader)
     for sweep in ready_sweeps(program.chip):
         assert all(getattr(program.chip, name) in values for name, values in sweep.items())
         points = list(program.sweep(sweep))
@@ -56,14 +56,14 @@ def test_ready_sweeps_are_possible(reader):
         assert [p.total_cycles for p in own] == [reader.info["total_cycles"]]
 
 
-def just_enough(program: TileProgram) -> int:
+def just_enough(program: RecostableProgram) -> int:
     """Reserved bytes that leave the fullest tile exactly what it needs."""
     return program.chip.n_bytes_per_tile - program.as_reported().largest_tile_bytes
 
 
 def test_memory_is_placed_again(reader):
     """A tile just large enough holds the program; with eight bytes less it does not."""
-    program = TileProgram(reader)
+    program = RecostableProgram(reader)
     most = just_enough(program)
     enough, short = program.sweep({"n_bytes_reserved_per_tile": [most, most + 8]})
     assert enough.fits
@@ -169,7 +169,7 @@ def test_sliders_and_values(page):
 @slow
 def test_what_does_not_fit(page, reader):
     """Points that do not fit are marked, counted in the text, and red in the table."""
-    most = just_enough(TileProgram(reader))
+    most = just_enough(RecostableProgram(reader))
     page.show(hash=asked(f"n_bytes_reserved_per_tile={most},{most + 8}"))
     assert "1 of 2 points do not fit" in page.text(selector=".answer")
     assert page.count(selector=".curves circle.bad") == 2
@@ -209,7 +209,7 @@ def test_export_holds_sweeps(browser, reader, tmp_path):
     """A file without a server shows its sweeps, and says that there are no others."""
     export_page(PageData([reader]), tmp_path / "page.html")
     browser.open(url=(tmp_path / "page.html").as_uri(), offline=True)
-    sweeps = [name_of(sweep) for sweep in ready_sweeps(TileProgram(reader).chip)]
+    sweeps = [name_of(sweep) for sweep in ready_sweeps(RecostableProgram(reader).chip)]
     browser.show(hash="#/whatif")
     browser.choose(selector="select[aria-label='Sweep']", value=sweeps[1])
     browser.settle()

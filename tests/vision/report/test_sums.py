@@ -15,7 +15,7 @@ from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.operations import operation_columns
 from tremula.vision.analysis.summary import execution_totals, memory_totals, summary, tree
 from tremula.vision.analysis.text_views import text_of_view
-from tremula.vision.analysis.whatif import TileProgram
+from tremula.vision.analysis.whatif import RecostableProgram
 from tremula.vision.pva import report as pva
 from tremula.vision.report.reader import open_report
 from tremula.vision.report.time_totals import (
@@ -76,7 +76,7 @@ def assert_one_total(reader, total):
     assert reader.info["estimated_cycles"] == 0
     assert int(reader.trace.end.max(initial=0)) == total
     assert f"{total:,} cycles" in text_of_view("summary", summary(reader), 0)
-    assert TileProgram(reader).as_reported().total_cycles == total
+    assert RecostableProgram(reader).as_reported().total_cycles == total
     assert_pva_total(pva.Report(reader), total)
     assert all(0 <= advice["saves_cycles"] <= total for advice in insights(reader))
 

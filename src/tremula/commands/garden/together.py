@@ -7,7 +7,7 @@ from pathlib import Path
 from tremula.garden.catalogue.catalogue import all_applications, find_application
 from tremula.garden.catalogue.figures import figures_file, read_figures, write_figures
 from tremula.garden.catalogue.manifest import Application
-from tremula.garden.catalogue.run_all import Outcome, run_all
+from tremula.garden.catalogue.run_all import RunOutcome, run_all
 
 _LINES_OF_A_FAILURE = 12
 
@@ -25,7 +25,7 @@ def make_figures(names: Sequence[str], n_at_once: int) -> int:
         return _told(chosen, _kept(run_all(chosen, Path(made), n_at_once), Path(made)))
 
 
-def _kept(outcomes: Iterable[Outcome], folder: Path) -> Iterator[Outcome]:
+def _kept(outcomes: Iterable[RunOutcome], folder: Path) -> Iterator[RunOutcome]:
     """Figures as they come, saved at once, so that an interrupt loses only what runs."""
     for outcome in outcomes:
         one = outcome.application
@@ -35,7 +35,7 @@ def _kept(outcomes: Iterable[Outcome], folder: Path) -> Iterator[Outcome]:
         yield outcome
 
 
-def _told(applications: Sequence[Application], outcomes: Iterable[Outcome]) -> int:
+def _told(applications: Sequence[Application], outcomes: Iterable[RunOutcome]) -> int:
     """Print a row as each ends, and the last lines of those that failed."""
     width = max(len(one.name) for one in applications)
     print(f"{'application':<{width}}  {'CPU s':>7} {'stated':>7} {'took s':>7}", flush=True)
@@ -52,7 +52,7 @@ def _told(applications: Sequence[Application], outcomes: Iterable[Outcome]) -> i
     return 1 if failed else 0
 
 
-def _row(outcome: Outcome, width: int) -> str:
+def _row(outcome: RunOutcome, width: int) -> str:
     one = outcome.application
     verdict = "" if outcome.is_right else "  FAILED"
     if outcome.is_right and outcome.cpu_seconds > one.tiny_seconds:

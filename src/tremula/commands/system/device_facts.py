@@ -13,7 +13,7 @@ from tremula.system.control.telemetry import ChipColumns
 
 
 @dataclass(frozen=True)
-class Facts:
+class DeviceProperties:
     """Partitions, IPUs and programs, as the controller's `monitor` gives them."""
 
     partitions: list[dict[str, Any]]
@@ -53,22 +53,22 @@ class Facts:
         }
 
 
-def facts_of(args: argparse.Namespace) -> Facts:
+def facts_of(args: argparse.Namespace) -> DeviceProperties:
     """Of the partition that the environment names; of a controller's all; or of a Pod16."""
     mine = partition_of_environment()
     if args.all_partitions or (mine is None and _names_controller(args)):
-        return Facts(**client_of(args).get("monitor"))
+        return DeviceProperties(**client_of(args).get("monitor"))
     if mine is None:
         return _of_machine(DeviceManager().system)
     client = Client(mine.host, mine.port, mine.key)
-    return Facts(**client.get(f"partitions/{in_path(mine.name)}/monitor"))
+    return DeviceProperties(**client.get(f"partitions/{in_path(mine.name)}/monitor"))
 
 
 def _names_controller(args: argparse.Namespace) -> bool:
     return any((args.api_host, args.api_port, args.api_access_key, args.config))
 
 
-def _of_machine(machine: System) -> Facts:
+def _of_machine(machine: System) -> DeviceProperties:
     """A modelled machine that is not shared: it idles."""
     columns = ChipColumns(machine.chip, machine.n_ipus)
     about = {
@@ -90,4 +90,4 @@ def _of_machine(machine: System) -> Facts:
         {"ipu": i, "place": i % per, "agent": f"machine {i // per}", "serial": "model", **about}
         for i in range(machine.n_ipus)
     ]
-    return Facts([], ipus, [], target="Model")
+    return DeviceProperties([], ipus, [], target="Model")

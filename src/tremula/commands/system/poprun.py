@@ -16,7 +16,7 @@ from tremula.base.errors import InvalidOption
 from tremula.commands.arguments import output_folder, port, whole
 from tremula.poplar.partition import ACCESS_KEY, API
 from tremula.system.client import Client, ControllerError, client_from, in_path
-from tremula.system.launch.launching import Launch, launch
+from tremula.system.launch.launching import InstanceLaunch, launch
 from tremula.system.launch.topology import Topology, expand_hosts
 
 _CONFIG_NAMES = (
@@ -128,10 +128,10 @@ def _wanted(
     environment: dict[str, str],
     *,
     is_partition: bool = False,
-) -> Launch:
+) -> InstanceLaunch:
     if args.executable_cache_path:
         environment = {**environment, "POPTORCH_CACHE_DIR": args.executable_cache_path}
-    return Launch(
+    return InstanceLaunch(
         topology,
         command,
         environment,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tremula.commands.arguments import whole
 from tremula.commands.system.cluster_files import add_cluster_tools
-from tremula.commands.system.device_facts import Facts, facts_of
+from tremula.commands.system.device_facts import DeviceProperties, facts_of
 from tremula.commands.system.device_tests import add_tests
 from tremula.commands.system.tables import show, table
 from tremula.commands.system.view import add_view
@@ -155,7 +155,7 @@ def _monitor(args: argparse.Namespace) -> int:
         return 0
 
 
-def _print_monitor(facts: Facts, *, as_json: bool) -> None:
+def _print_monitor(facts: DeviceProperties, *, as_json: bool) -> None:
     rows = [_monitor_row(row) for row in facts.ipus]
     programs = [{**row, "age": _age(row["started_at"])} for row in facts.processes]
     if as_json:

@@ -17,7 +17,7 @@ _MOST_SECONDS = 600  # of one application, on a busy computer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """What came of one application."""
 
     application: Application
@@ -29,13 +29,13 @@ class Outcome:
 
 def run_all(
     applications: Sequence[Application], figures_folder: Path | None = None, n_at_once: int = 1
-) -> Iterator[Outcome]:
+) -> Iterator[RunOutcome]:
     """Run each one; figures go to `figures_folder/NAME.json`. Outcomes come in order."""
     with ThreadPoolExecutor(n_at_once) as pool:
         yield from pool.map(lambda one: _run(one, figures_folder), applications)
 
 
-def _run(application: Application, figures_folder: Path | None) -> Outcome:
+def _run(application: Application, figures_folder: Path | None) -> RunOutcome:
     command = [sys.executable, "-m", "tremula", "garden", "run", "--tiny"]
     if figures_folder is not None:
         command += ["--figures", str(figures_folder / f"{application.name}.json")]
@@ -54,7 +54,7 @@ def _run(application: Application, figures_folder: Path | None) -> Outcome:
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         text = output.read().decode(errors="replace")
-    return Outcome(
+    return RunOutcome(
         application=application,
         is_right=process.returncode == 0,
         cpu_seconds=usage.ru_utime + usage.ru_stime,

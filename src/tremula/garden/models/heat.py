@@ -8,7 +8,7 @@ import tremula as tr
 from tremula import FLOAT, Input, Output, Vector, Vertex, float32
 
 
-class Heat(Vertex):
+class HeatBlock(Vertex):
     """One explicit step of the heat equation on a block; its rows include their halos."""
 
     above_to_below: Vector[Input[Vector[float32]]]
@@ -68,5 +68,5 @@ def _heat_set(
             "above_to_below": source.slice([top - 1, left - 1], [bottom + 1, right + 1]),
             "out": target.slice([top, left], [bottom, right]),
         }
-        graph.add_vertex(compute_set, Heat, fields, tile=block)
+        graph.add_vertex(compute_set, HeatBlock, fields, tile=block)
     return compute_set

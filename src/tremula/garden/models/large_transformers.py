@@ -35,7 +35,7 @@ GPT_117M = Size(
 )  # fmt: skip
 
 
-class Attention(nn.Module):
+class SelfAttention(nn.Module):
     """Self-attention; `mask` is added to the scores."""
 
     def __init__(self, size: Size):
@@ -54,13 +54,13 @@ class Attention(nn.Module):
         return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)
 
 
-class Layer(nn.Module):
+class TransformerLayer(nn.Module):
     """Attention and two dense layers; norms come before them (GPT) or behind them (BERT)."""
 
     def __init__(self, size: Size, *, norms_first: bool):
         super().__init__()
         self.norms_first, self.dropout = norms_first, nn.Dropout(size.dropout)
-        self.attention = Attention(size)
+        self.attention = SelfAttention(size)
         self.norms = nn.ModuleList([nn.LayerNorm(size.width) for _ in range(2)])
         self.up = nn.Linear(size.width, 4 * size.width)
         self.down = nn.Linear(4 * size.width, size.width)
@@ -86,7 +86,7 @@ class BertForQuestions(nn.Module):
         self.positions = nn.Embedding(size.n_positions, size.width)
         self.kinds = nn.Embedding(2, size.width)
         self.norm = nn.LayerNorm(size.width)
-        layers = [Layer(size, norms_first=False) for _ in range(size.n_layers)]
+        layers = [TransformerLayer(size, norms_first=False) for _ in range(size.n_layers)]
         self.layers = nn.ModuleList(layers)
         self.out = nn.Linear(size.width, 2)
 
@@ -108,7 +108,7 @@ class GptWithLoss(nn.Module):
         self.words = nn.Embedding(size.n_words, size.width)
         self.positions = nn.Embedding(size.n_positions, size.width)
         self.dropout = nn.Dropout(size.dropout)
-        layers = [Layer(size, norms_first=True) for _ in range(size.n_layers)]
+        layers = [TransformerLayer(size, norms_first=True) for _ in range(size.n_layers)]
         self.layers = nn.ModuleList(layers)
         self.norm = nn.LayerNorm(size.width)
         self.head = nn.Linear(size.width, size.n_words, bias=False)

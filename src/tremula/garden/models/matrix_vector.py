@@ -64,7 +64,7 @@ def vertex_cycles(n_elems: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SplitPlan:
     """The cheapest number of pieces a row is cut into, and the costs it was compared with."""
 
     n_splits: int
@@ -84,12 +84,14 @@ class Plan:
         )
 
 
-def plan(n_rows: int, n_cols: int, target: tr.Target) -> Plan:
+def plan(n_rows: int, n_cols: int, target: tr.Target) -> SplitPlan:
     """The cheapest of all numbers of pieces, by the cost of the busiest tile."""
     parts = split_costs(n_rows, n_cols, np.arange(1, max(2, n_cols)), target)
     totals = sum(parts)
     best = int(np.argmin(totals))
-    return Plan(best + 1, *(int(part[best]) for part in parts), worst_cycles=int(np.max(totals)))
+    return SplitPlan(
+        best + 1, *(int(part[best]) for part in parts), worst_cycles=int(np.max(totals))
+    )
 
 
 def split_costs(

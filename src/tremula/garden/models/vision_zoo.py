@@ -214,7 +214,7 @@ def convnext() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 8, 4, 4), ConvNeXtBlock(8), ConvNeXtBlock(8), _head(8))
 
 
-class Attention(nn.Module):
+class PatchAttention(nn.Module):
     """Attention of several heads, with an optional learnt bias."""
 
     def __init__(self, n: int, n_heads: int, n_places: int = 0):
@@ -249,7 +249,7 @@ class VisionTransformer(nn.Module):
         super().__init__()
         self.patches, self.token = nn.Conv2d(3, n, 8, 8), nn.Parameter(torch.zeros(1, 1, n))
         self.positions = nn.Parameter(torch.randn(1, 17, n) * 0.02)
-        self.blocks = nn.Sequential(*(TransformerBlock(n, Attention(n, 2)) for _ in range(2)))
+        self.blocks = nn.Sequential(*(TransformerBlock(n, PatchAttention(n, 2)) for _ in range(2)))
         self.norm, self.head = nn.LayerNorm(n), nn.Linear(n, N_CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -263,7 +263,7 @@ class Windows(nn.Module):
 
     def __init__(self, n: int, shift: int):
         super().__init__()
-        self.attention, self.shift = Attention(n, 2, 16), shift
+        self.attention, self.shift = PatchAttention(n, 2, 16), shift
 
     def forward(self, x: Tensor) -> Tensor:
         n_batch, n_places, n = x.shape

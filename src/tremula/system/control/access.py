@@ -14,7 +14,7 @@ from tremula.system.control.errors import (
     taken,
     wrong,
 )
-from tremula.system.control.store import Store
+from tremula.system.control.store import StateStore
 
 # Each role may do what those before it may, and more: see `_NEEDS`.
 ROLES = ("program", "viewer", "user", "operator", "admin")
@@ -48,7 +48,7 @@ class Caller:
             )
 
 
-def start_access(store: Store) -> str | None:
+def start_access(store: StateStore) -> str | None:
     """Make the controller's secret and its first administrator; returns that one's new key."""
     with store.change():
         if store.value("SELECT value FROM settings WHERE name = 'secret'") is not None:
@@ -59,7 +59,7 @@ def start_access(store: Store) -> str | None:
 
 
 def add_user(
-    store: Store,
+    store: StateStore,
     name: str,
     role: str,
     max_ipus: int | None = None,
@@ -78,7 +78,7 @@ def add_user(
     return key
 
 
-def new_key(store: Store, name: str) -> str:
+def new_key(store: StateStore, name: str) -> str:
     """Another key for a user; the one before it is worth nothing any more."""
     key = secrets.token_urlsafe(32)
     with store.change():
@@ -87,7 +87,7 @@ def new_key(store: Store, name: str) -> str:
     return key
 
 
-def remove_user(store: Store, name: str) -> None:
+def remove_user(store: StateStore, name: str) -> None:
     with store.change():
         if store.row("SELECT 1 FROM partitions WHERE owner = ?", name):
             raise ControlError(409, "in-use", f"user {name!r} has partitions.", "remove them first")
@@ -102,12 +102,12 @@ def remove_user(store: Store, name: str) -> None:
             raise not_found("user", name)
 
 
-def list_users(store: Store) -> list[dict]:
+def list_users(store: StateStore) -> list[dict]:
     sql = "SELECT name, role, max_ipus, max_partitions FROM users ORDER BY name"
     return [dict(row) for row in store.rows(sql)]
 
 
-def authenticate(store: Store, key: str | None) -> Caller:
+def authenticate(store: StateStore, key: str | None) -> Caller:
     """Whose key this is."""
     if key and key.startswith(f"{_KEY_PREFIX}."):
         return _program(store, key)
@@ -124,14 +124,14 @@ def authenticate(store: Store, key: str | None) -> Caller:
     return Caller(row["name"], row["role"])
 
 
-def partition_key(store: Store, partition: int) -> str:
+def partition_key(store: StateStore, partition: int) -> str:
     """The key with which programs attach to one partition and do nothing else."""
     secret = store.value("SELECT value FROM settings WHERE name = 'secret'")
     mac = hmac.new(secret.encode(), f"partition {partition}".encode(), hashlib.sha256)
     return f"{_KEY_PREFIX}.{partition}.{mac.hexdigest()}"
 
 
-def _program(store: Store, key: str) -> Caller:
+def _program(store: StateStore, key: str) -> Caller:
     number = key.split(".")[1]
     if number.isascii() and number.isdecimal() and len(number) < 18:
         known = partition_key(store, int(number))

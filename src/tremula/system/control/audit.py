@@ -2,13 +2,13 @@
 
 import time
 
-from tremula.system.control.store import Store
+from tremula.system.control.store import StateStore
 
 MAX_ENTRIES = 100_000
 _MAX_TEXT = 200
 
 
-def log(store: Store, user: str, action: str, subject: str, outcome: str = "done") -> None:
+def log(store: StateStore, user: str, action: str, subject: str, outcome: str = "done") -> None:
     """Write an entry, as a part of the change it is about."""
     with store.change():
         texts = (text[:_MAX_TEXT] for text in (user, action, subject, outcome))
@@ -21,7 +21,7 @@ def log(store: Store, user: str, action: str, subject: str, outcome: str = "done
             store.run("DELETE FROM audit WHERE id <= ?", number - MAX_ENTRIES)
 
 
-def entries(store: Store, n: int = 100, outcome: str | None = None) -> list[dict]:
+def entries(store: StateStore, n: int = 100, outcome: str | None = None) -> list[dict]:
     """The newest entries, newest first."""
     where = "WHERE outcome LIKE ? || '%'" if outcome else "WHERE ? IS NULL"
     sql = f"SELECT * FROM audit {where} ORDER BY id DESC LIMIT ?"

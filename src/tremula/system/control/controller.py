@@ -7,7 +7,7 @@ from pathlib import Path
 from tremula.system.control import access, audit, faults, inventory, leases, partitions
 from tremula.system.control.access import Caller
 from tremula.system.control.errors import ControlError
-from tremula.system.control.store import Store
+from tremula.system.control.store import StateStore
 from tremula.system.control.telemetry import ChipColumns, Telemetry
 
 _MEASURES = ("watts", "die_celsius", "board_celsius", "utilisation", "session", "link_errors")
@@ -36,7 +36,7 @@ class Controller:
     """State and telemetry of clusters. Each method takes whoever calls as its first argument."""
 
     def __init__(self, path: Path | str):
-        self.store = Store(path)
+        self.store = StateStore(path)
         self.admin_key = access.start_access(self.store)  # None unless the state is new
         self.telemetry = Telemetry()
         leases.renew_all_leases(self.store)

@@ -11,12 +11,12 @@ from tremula.system.control.errors import ControlError, not_found, wrong
 from tremula.system.control.inventory import system_of
 from tremula.system.control.partitions import ACTIVE, ERROR, broken_links, routing_of
 from tremula.system.control.routing import is_link
-from tremula.system.control.store import Row, Store
+from tremula.system.control.store import Row, StateStore
 
 KINDS = ("link", "parity", "reset", "agent")
 
 
-def add_fault(store: Store, kind: str, cluster: str, a: int, b: int | None = None) -> dict:
+def add_fault(store: StateStore, kind: str, cluster: str, a: int, b: int | None = None) -> dict:
     """Break something: link a–b, IPU a (parity, reset), or the agent of machine a."""
     with store.change():
         system = system_of(store, cluster)
@@ -67,7 +67,7 @@ def _ipus_of(system: System, kind: str, a: int, b: int) -> list[int]:
     return [a, b] if kind == "link" else [a]
 
 
-def _tell_programs(store: Store, kind: str, cluster: str, ipus: list[int], what: str) -> None:
+def _tell_programs(store: StateStore, kind: str, cluster: str, ipus: list[int], what: str) -> None:
     """Leases that hold such a chip; a link matters to those that hold both its ends."""
     marks = ",".join("?" * len(ipus))
     sql = f"""
@@ -78,7 +78,7 @@ def _tell_programs(store: Store, kind: str, cluster: str, ipus: list[int], what:
         store.run("INSERT INTO lease_faults VALUES (?, ?, ?)", row["lease"], kind, what)
 
 
-def settle_partitions(store: Store, cluster: str) -> None:
+def settle_partitions(store: StateStore, cluster: str) -> None:
     """Give every partition of a cluster the state that the faults of now leave it."""
     system, broken = system_of(store, cluster), broken_links(store, cluster)
     for row in store.rows("SELECT * FROM partitions WHERE cluster = ?", cluster):
@@ -93,7 +93,7 @@ def settle_partitions(store: Store, cluster: str) -> None:
         store.run(sql, state, why, routing, row["id"])
 
 
-def _chip_fault(store: Store, row: Row, n_ipus_per_machine: int) -> str:
+def _chip_fault(store: StateStore, row: Row, n_ipus_per_machine: int) -> str:
     sql = """
         SELECT what FROM faults WHERE cluster = ? AND (
             (kind = 'parity' AND a >= ? AND a < ?) OR (kind = 'agent' AND a BETWEEN ? AND ?))"""
@@ -102,7 +102,7 @@ def _chip_fault(store: Store, row: Row, n_ipus_per_machine: int) -> str:
     return result or ""
 
 
-def clear_fault(store: Store, number: int) -> None:
+def clear_fault(store: StateStore, number: int) -> None:
     with store.change():
         cluster = store.value("SELECT cluster FROM faults WHERE id = ?", number)
         if cluster is None:
@@ -111,7 +111,7 @@ def clear_fault(store: Store, number: int) -> None:
         settle_partitions(store, cluster)
 
 
-def reset_partition(store: Store, row: Row) -> None:
+def reset_partition(store: StateStore, row: Row) -> None:
     """Reset its chips: parity errors are cleared, programs on it are notified and lose them."""
     with store.change():
         sql = "DELETE FROM faults WHERE kind = 'parity' AND cluster = ? AND a >= ? AND a < ?"
@@ -120,5 +120,5 @@ def reset_partition(store: Store, row: Row) -> None:
         settle_partitions(store, row["cluster"])
 
 
-def list_faults(store: Store) -> list[dict]:
+def list_faults(store: StateStore) -> list[dict]:
     return [dict(row) for row in store.rows("SELECT * FROM faults ORDER BY id")]

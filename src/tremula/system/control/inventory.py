@@ -17,7 +17,7 @@ from tremula.system.control.errors import (
     taken,
     wrong,
 )
-from tremula.system.control.store import Row, Store
+from tremula.system.control.store import Row, StateStore
 
 
 @lru_cache(maxsize=16)
@@ -28,7 +28,7 @@ def _system(text: str) -> System:
 # -- clusters and agents ---------------------------------------------------------------------------
 
 
-def add_cluster(store: Store, name: str, system: System) -> None:
+def add_cluster(store: StateStore, name: str, system: System) -> None:
     """A cluster that is a whole system: an agent for each machine, one allocation with them all."""
     checked_name("cluster", name)
     with store.change():
@@ -55,7 +55,7 @@ def asked_system(name: str | None, chip: str | None, n_ipus: int | None) -> Syst
         raise wrong(error.what, error.hint) from None
 
 
-def remove_cluster(store: Store, name: str) -> None:
+def remove_cluster(store: StateStore, name: str) -> None:
     with store.change():
         system_of(store, name)
         if store.row("SELECT 1 FROM partitions WHERE cluster = ?", name):
@@ -75,14 +75,14 @@ def _agent(cluster: str, place: int, n_machines: int) -> tuple[str, str, str]:
     return name, f"10.1.{1 + place // 250}.{1 + place % 250}", serial
 
 
-def system_of(store: Store, cluster: str) -> System:
+def system_of(store: StateStore, cluster: str) -> System:
     text = store.value("SELECT system FROM clusters WHERE name = ?", cluster)
     if text is None:
         raise not_found("cluster", cluster)
     return _system(text)
 
 
-def list_clusters(store: Store) -> list[dict]:
+def list_clusters(store: StateStore) -> list[dict]:
     sql = """
         SELECT name, n_ipus, n_ipus_per_machine, topology,
             (SELECT count(*) FROM agents WHERE cluster = clusters.name) AS n_agents,
@@ -94,7 +94,7 @@ def list_clusters(store: Store) -> list[dict]:
     ]
 
 
-def list_agents(store: Store) -> list[dict]:
+def list_agents(store: StateStore) -> list[dict]:
     sql = """
         SELECT agents.name, agents.cluster, place, host, serial,
             allocation, faults.id IS NULL AS is_up
@@ -108,7 +108,7 @@ def list_agents(store: Store) -> list[dict]:
 
 
 def add_allocation(
-    store: Store, name: str, cluster: str, agents: list[str], users: list[str]
+    store: StateStore, name: str, cluster: str, agents: list[str], users: list[str]
 ) -> None:
     """Grant machines of a cluster to users; the cluster's own allocation gives them up."""
     checked_name("allocation", name)
@@ -123,7 +123,7 @@ def add_allocation(
             grant(store, name, user)
 
 
-def _move_agent(store: Store, agent: str, cluster: str, allocation: str) -> None:
+def _move_agent(store: StateStore, agent: str, cluster: str, allocation: str) -> None:
     row = store.row("SELECT place FROM agents WHERE name = ? AND cluster = ?", agent, cluster)
     if row is None:
         known = [
@@ -146,7 +146,7 @@ def _move_agent(store: Store, agent: str, cluster: str, allocation: str) -> None
     store.run(sql, agent, allocation)
 
 
-def grant(store: Store, allocation: str, user: str) -> None:
+def grant(store: StateStore, allocation: str, user: str) -> None:
     with store.change():
         if not store.row("SELECT 1 FROM users WHERE name = ?", user):
             raise not_found("user", user)
@@ -155,7 +155,7 @@ def grant(store: Store, allocation: str, user: str) -> None:
         store.run("INSERT OR IGNORE INTO allocation_users VALUES (?, ?)", allocation, user)
 
 
-def remove_allocation(store: Store, name: str) -> None:
+def remove_allocation(store: StateStore, name: str) -> None:
     """Its machines go back to the cluster's own allocation."""
     with store.change():
         cluster = store.value("SELECT cluster FROM allocations WHERE name = ?", name)
@@ -172,7 +172,7 @@ def remove_allocation(store: Store, name: str) -> None:
         store.run("DELETE FROM allocations WHERE name = ?", name)
 
 
-def list_allocations(store: Store, caller: Caller) -> list[dict]:
+def list_allocations(store: StateStore, caller: Caller) -> list[dict]:
     result = []
     for row in store.rows("SELECT name, cluster FROM allocations ORDER BY name"):
         if not caller.may("operate") and not may_use(store, row["name"], caller):
@@ -188,7 +188,7 @@ def list_allocations(store: Store, caller: Caller) -> list[dict]:
     return result
 
 
-def may_use(store: Store, allocation: str, caller: Caller) -> bool:
+def may_use(store: StateStore, allocation: str, caller: Caller) -> bool:
     """A cluster's own allocation is everybody's; others belong to those they were granted to."""
     if caller.may("operate"):
         return True
@@ -199,7 +199,7 @@ def may_use(store: Store, allocation: str, caller: Caller) -> bool:
     return store.row(sql, allocation, caller.name) is not None
 
 
-def usable_allocation(store: Store, name: str | None, caller: Caller) -> tuple[str, str]:
+def usable_allocation(store: StateStore, name: str | None, caller: Caller) -> tuple[str, str]:
     """The allocation asked for, or the only one there is; and its cluster."""
     if name is None:
         names = [r["name"] for r in store.rows("SELECT name FROM allocations ORDER BY name")]
@@ -220,7 +220,7 @@ def usable_allocation(store: Store, name: str | None, caller: Caller) -> tuple[s
 # -- devices ---------------------------------------------------------------------------------------
 
 
-def free_ipus(store: Store, cluster: str, allocation: str) -> np.ndarray:
+def free_ipus(store: StateStore, cluster: str, allocation: str) -> np.ndarray:
     """bool[n_ipus]: chips of an allocation that work and are in no partition."""
     row = store.row("SELECT n_ipus, n_ipus_per_machine FROM clusters WHERE name = ?", cluster)
     if row is None:
@@ -249,7 +249,7 @@ def _numbers(text: str | None) -> np.ndarray:
     return np.fromstring(text or "", np.int64, sep=",")
 
 
-def devices_json(store: Store, caller: Caller, cluster: str | None = None) -> str:
+def devices_json(store: StateStore, caller: Caller, cluster: str | None = None) -> str:
     """All chips as a JSON text, put together from parts, since there may be ten thousand.
 
     Others' partitions are shown as "·" to those who may not see them.
@@ -279,7 +279,7 @@ def _fixed_parts(cluster: str, n_ipus: int, per: int) -> list[str]:
     ]
 
 
-def _changing_parts(store: Store, caller: Caller, cluster: Row) -> list[str]:
+def _changing_parts(store: StateStore, caller: Caller, cluster: Row) -> list[str]:
     """The other half: the partition, the lease and the faults of each chip."""
     name, n_ipus, per = cluster["name"], cluster["n_ipus"], cluster["n_ipus_per_machine"]
     sees_all = caller.may("operate") or caller.role == "viewer"
@@ -305,7 +305,7 @@ def _changing(partition: str | None, lease: str | None, fault: str | None) -> st
     return json.dumps({"partition": partition, "lease": lease, "fault": fault})[1:]
 
 
-def _faults_by_chip(store: Store, cluster: str, n_ipus: int, per: int) -> dict[int, str]:
+def _faults_by_chip(store: StateStore, cluster: str, n_ipus: int, per: int) -> dict[int, str]:
     result: dict[int, list[str]] = {}
     for kind, a, b in store.rows("SELECT kind, a, b FROM faults WHERE cluster = ?", cluster):
         is_agent = kind == "agent"
@@ -315,5 +315,5 @@ def _faults_by_chip(store: Store, cluster: str, n_ipus: int, per: int) -> dict[i
     return {ipu: ",".join(kinds) for ipu, kinds in result.items()}
 
 
-def devices(store: Store, caller: Caller, cluster: str | None = None) -> list[dict]:
+def devices(store: StateStore, caller: Caller, cluster: str | None = None) -> list[dict]:
     return json.loads(devices_json(store, caller, cluster))

@@ -12,12 +12,12 @@ import time
 from tremula.system.control.access import Caller
 from tremula.system.control.errors import ControlError, forbidden, not_found, wrong
 from tremula.system.control.partitions import ACTIVE, find_partition
-from tremula.system.control.store import Row, Store
+from tremula.system.control.store import Row, StateStore
 
 TTL_S, HEARTBEAT_S = 15.0, 1.0
 
 
-def add_lease(store: Store, caller: Caller, wanted: dict) -> dict:
+def add_lease(store: StateStore, caller: Caller, wanted: dict) -> dict:
     """Hold chips of a partition for a process: `wanted` has partition, gcd, ipus, pid, host, …"""
     with store.change():
         row = find_partition(store, wanted["partition"], caller, "attach")
@@ -47,7 +47,7 @@ def _checked_ipus(row: Row, wanted: dict) -> list[int]:
     return ipus
 
 
-def _free_of_the_dead(store: Store, row: Row, ipus: list[int]) -> None:
+def _free_of_the_dead(store: StateStore, row: Row, ipus: list[int]) -> None:
     """Raise if a live program holds one of the chips; take them back from dead ones."""
     marks = ",".join("?" * len(ipus))
     sql = f"""
@@ -74,7 +74,7 @@ def _is_alive(lease: Row, now: float) -> bool:
     return True
 
 
-def find_lease(store: Store, id: str, caller: Caller) -> Row:
+def find_lease(store: StateStore, id: str, caller: Caller) -> Row:
     sql = """
         SELECT leases.*, partitions.owner, partitions.cluster, partitions.name AS partition_name
         FROM leases JOIN partitions ON partitions.id = partition WHERE leases.id = ?"""
@@ -89,7 +89,7 @@ def find_lease(store: Store, id: str, caller: Caller) -> Row:
     return row
 
 
-def renew_lease(store: Store, row: Row) -> list[dict]:
+def renew_lease(store: StateStore, row: Row) -> list[dict]:
     """The program lives; returns what the machine did to it, each fault once."""
     with store.change():
         store.run("UPDATE leases SET ends_at = ? WHERE id = ?", time.time() + TTL_S, row["id"])
@@ -97,12 +97,12 @@ def renew_lease(store: Store, row: Row) -> list[dict]:
     return [dict(fault) for fault in faults]
 
 
-def remove_lease(store: Store, id: str) -> None:
+def remove_lease(store: StateStore, id: str) -> None:
     with store.change():
         store.run("DELETE FROM leases WHERE id = ?", id)
 
 
-def remove_dead_leases(store: Store) -> list[str]:
+def remove_dead_leases(store: StateStore) -> list[str]:
     """Take chips back from programs that ended without a word; returns their leases."""
     now = time.time()
     dead = [row["id"] for row in store.rows("SELECT * FROM leases") if not _is_alive(row, now)]
@@ -113,13 +113,13 @@ def remove_dead_leases(store: Store) -> list[str]:
     return dead
 
 
-def renew_all_leases(store: Store) -> None:
+def renew_all_leases(store: StateStore) -> None:
     """After a restart of the controller, which heard no program, all get their time again."""
     with store.change():
         store.run("UPDATE leases SET ends_at = max(ends_at, ?)", time.time() + TTL_S)
 
 
-def list_leases(store: Store, caller: Caller) -> list[dict]:
+def list_leases(store: StateStore, caller: Caller) -> list[dict]:
     sees_all = caller.may("operate") or caller.role == "viewer"
     sql = """
         SELECT leases.id, partitions.name AS partition, partitions.cluster, gcd, user, pid, host,

@@ -16,7 +16,7 @@ from tremula.system.control.errors import (
 from tremula.system.control.inventory import free_ipus, system_of, usable_allocation
 from tremula.system.control.placement import checked_size, largest_free, place
 from tremula.system.control.routing import TOPOLOGIES, Pair, part_of, route
-from tremula.system.control.store import Row, Store
+from tremula.system.control.store import Row, StateStore
 
 ACTIVE, ERROR = "PS_ACTIVE", "PS_ERROR"
 SYNC_TYPES = ("c2-compatible", "ipu-pod")
@@ -35,7 +35,7 @@ class PartitionRequest:
     first: int | None = None  # the chip to begin at; None: wherever it fits best
 
 
-def add_partition(store: Store, request: PartitionRequest, caller: Caller) -> dict:
+def add_partition(store: StateStore, request: PartitionRequest, caller: Caller) -> dict:
     """Cut a partition; raises a `ControlError` if it cannot be."""
     checked_name("partition", request.name)
     checked_size(request.size)
@@ -49,7 +49,7 @@ def add_partition(store: Store, request: PartitionRequest, caller: Caller) -> di
         return _insert(store, request, caller, allocation, cluster, first, routing)
 
 
-def _check_domains(store: Store, request: PartitionRequest, cluster: str) -> None:
+def _check_domains(store: StateStore, request: PartitionRequest, cluster: str) -> None:
     """Domains are equal powers of two; each lies within one IPU-Link domain, a rack."""
     n = request.n_gcds
     if not 1 <= n <= request.size or n & (n - 1):
@@ -75,7 +75,7 @@ def _check_domains(store: Store, request: PartitionRequest, cluster: str) -> Non
         )
 
 
-def _check_quota(store: Store, request: PartitionRequest, caller: Caller) -> None:
+def _check_quota(store: StateStore, request: PartitionRequest, caller: Caller) -> None:
     limits = store.row("SELECT max_ipus, max_partitions FROM users WHERE name = ?", caller.name)
     sql = "SELECT count(*), coalesce(sum(size), 0) FROM partitions WHERE owner = ?"
     used = store.row(sql, caller.name)
@@ -93,7 +93,7 @@ def _check_quota(store: Store, request: PartitionRequest, caller: Caller) -> Non
 
 
 def _placed(
-    store: Store, request: PartitionRequest, cluster: str, allocation: str
+    store: StateStore, request: PartitionRequest, cluster: str, allocation: str
 ) -> tuple[int, str]:
     """The first chip, and how the chips are joined; blocks that cannot be are passed over."""
     system, is_free = system_of(store, cluster), free_ipus(store, cluster, allocation)
@@ -137,7 +137,7 @@ def _no_room(request: PartitionRequest, why: str) -> ControlError:
 
 
 def _insert(
-    store: Store,
+    store: StateStore,
     request: PartitionRequest,
     caller: Caller,
     allocation: str,
@@ -173,7 +173,7 @@ def _insert(
 # -- the others ------------------------------------------------------------------------------------
 
 
-def find_partition(store: Store, name: str, caller: Caller, action: str) -> Row:
+def find_partition(store: StateStore, name: str, caller: Caller, action: str) -> Row:
     """A partition that a caller may see (`read`), use (`attach`) or change (`partition`)."""
     row = store.row("SELECT * FROM partitions WHERE name = ?", name)
     if row is None:
@@ -188,13 +188,15 @@ def find_partition(store: Store, name: str, caller: Caller, action: str) -> Row:
     return row
 
 
-def list_partitions(store: Store, caller: Caller) -> list[dict]:
+def list_partitions(store: StateStore, caller: Caller) -> list[dict]:
     sees_all = caller.may("operate") or caller.role == "viewer"
     sql = "SELECT * FROM partitions WHERE ? OR owner = ? ORDER BY name"
     return [as_table(row) for row in store.rows(sql, sees_all, caller.name)]
 
 
-def remove_partition(store: Store, name: str, caller: Caller, *, is_forced: bool = False) -> None:
+def remove_partition(
+    store: StateStore, name: str, caller: Caller, *, is_forced: bool = False
+) -> None:
     """Free its chips; not while programs hold some, unless forced."""
     with store.change():
         row = find_partition(store, name, caller, "partition")
@@ -228,7 +230,7 @@ def sync_groups(first: int, size: int, n_gcds: int) -> list[dict]:
     return [*of_domains, {"name": "GS2", "first": first, "size": size}]
 
 
-def ipuof_table(store: Store, row: Row, gcd: int) -> dict:
+def ipuof_table(store: StateStore, row: Row, gcd: int) -> dict:
     """What programs need to attach: the file `vipu` writes, without the controller's address."""
     if not 0 <= gcd < row["n_gcds"]:
         raise wrong(
@@ -249,6 +251,6 @@ def ipuof_table(store: Store, row: Row, gcd: int) -> dict:
     }
 
 
-def broken_links(store: Store, cluster: str) -> frozenset[Pair]:
+def broken_links(store: StateStore, cluster: str) -> frozenset[Pair]:
     sql = "SELECT a, b FROM faults WHERE kind = 'link' AND cluster = ?"
     return frozenset((a, b) for a, b in store.rows(sql, cluster))

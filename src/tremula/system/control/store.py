@@ -85,7 +85,7 @@ Row = sqlite3.Row
 Value = str | int | float | None
 
 
-class Store:
+class StateStore:
     """A connection to the state. `change` is a transaction, which one thread has at a time."""
 
     def __init__(self, path: Path | str):

@@ -23,7 +23,7 @@ _HERE = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class InstanceLaunch:
     """What to run, and how to show it."""
 
     topology: Topology
@@ -53,7 +53,7 @@ class _Ended:
     instance: int = 0
 
 
-def launch(wanted: Launch) -> int:
+def launch(wanted: InstanceLaunch) -> int:
     """Run all instances to their end; returns the exit code of the first that failed, or 0.
 
     After a failure all are started again, up to `n_restarts` times; scripts go on from their last
@@ -72,7 +72,7 @@ def launch(wanted: Launch) -> int:
     return code
 
 
-def _run_once(wanted: Launch, attempt: int) -> _Ended:
+def _run_once(wanted: InstanceLaunch, attempt: int) -> _Ended:
     shared = _meeting_point(wanted.topology) | {"TORCHELASTIC_RESTART_COUNT": str(attempt)}
     instances: list[_Instance] = []
     try:
@@ -107,7 +107,7 @@ def _is_here(host: str) -> bool:
 # -- processes -------------------------------------------------------------------------------------
 
 
-def _start(wanted: Launch, number: int, shared: Mapping[str, str]) -> _Instance:
+def _start(wanted: InstanceLaunch, number: int, shared: Mapping[str, str]) -> _Instance:
     topology = wanted.topology
     own = {**wanted.environment, **shared, **topology.environment(number)}
     own.setdefault("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS") or _n_threads(topology))
@@ -177,7 +177,7 @@ def _end_all(instances: list[_Instance]) -> None:
 # -- output ----------------------------------------------------------------------------------------
 
 
-def _watch(wanted: Launch, instances: list[_Instance]) -> _Ended:
+def _watch(wanted: InstanceLaunch, instances: list[_Instance]) -> _Ended:
     """Show lines as they come, until all have ended or one has failed."""
     with selectors.DefaultSelector() as selector:
         for instance in instances:
@@ -201,7 +201,7 @@ def _watch(wanted: Launch, instances: list[_Instance]) -> _Ended:
     return _Ended(0)
 
 
-def _drain(wanted: Launch, failed: _Instance) -> None:
+def _drain(wanted: InstanceLaunch, failed: _Instance) -> None:
     """What a failed instance said last."""
     for name in ("stdout", "stderr"):
         pipe = getattr(failed.process, name)
@@ -211,7 +211,7 @@ def _drain(wanted: Launch, failed: _Instance) -> None:
         _show(wanted, failed, name, b"")
 
 
-def _show(wanted: Launch, instance: _Instance, name: str, data: bytes) -> None:
+def _show(wanted: InstanceLaunch, instance: _Instance, name: str, data: bytes) -> None:
     """Whole lines, each with its instance; what is left of one waits for the rest."""
     text = instance.rest.pop(name, b"") + data
     *lines, rest = text.split(b"\n")
@@ -230,7 +230,7 @@ def _show(wanted: Launch, instance: _Instance, name: str, data: bytes) -> None:
             _say(f"{_tag(wanted, instance.number, stream)}{shown}", stream)
 
 
-def _tag(wanted: Launch, number: int, stream: IO[str]) -> str:
+def _tag(wanted: InstanceLaunch, number: int, stream: IO[str]) -> str:
     if wanted.topology.n_instances == 1 or wanted.only_instance is not None:
         return ""
     tag = f"[{number}] "

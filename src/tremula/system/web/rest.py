@@ -38,32 +38,32 @@ Text = Annotated[str, Field(max_length=255)]
 Number = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
 
 
-class _Body(BaseModel):
+class _RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class NewCluster(_Body):
+class NewCluster(_RequestBody):
     name: Name
     system: Text | None = Field(None, examples=["pod64"])
     chip: Text | None = Field(None, examples=["bow"])
     n_ipus: Annotated[int, Field(ge=1, le=16_384)] | None = None
 
 
-class NewAllocation(_Body):
+class NewAllocation(_RequestBody):
     name: Name
     cluster: Name
     agents: Annotated[list[Name], Field(max_length=4096)] = []
     users: Annotated[list[Name], Field(max_length=1024)] = []
 
 
-class NewUser(_Body):
+class NewUser(_RequestBody):
     name: Name
     role: Text = "user"
     max_ipus: Count | None = None
     max_partitions: Count | None = None
 
 
-class NewPartition(_Body):
+class NewPartition(_RequestBody):
     name: Name
     size: Count
     allocation: Name | None = None
@@ -73,7 +73,7 @@ class NewPartition(_Body):
     first: Count | None = None
 
 
-class NewLease(_Body):
+class NewLease(_RequestBody):
     partition: Name
     gcd: Count = 0
     ipus: Annotated[list[Count], Field(min_length=1, max_length=4096)]
@@ -83,7 +83,7 @@ class NewLease(_Body):
     command: Text
 
 
-class Load(_Body):
+class Load(_RequestBody):
     busy_s: Number = 0
     cycles: Number = 0
     joules: Number = 0
@@ -94,7 +94,7 @@ class Load(_Body):
     tile_bytes: Number = 0
 
 
-class NewFault(_Body):
+class NewFault(_RequestBody):
     kind: Text
     cluster: Name
     a: Count
@@ -219,24 +219,24 @@ def _add_error_pages(app: FastAPI, controller: Controller) -> None:
     """Rejected requests, values of wrong types, unknown addresses: one form of answer for all."""
 
     @app.exception_handler(ControlError)
-    async def on_refusal(_request: Request, error: ControlError) -> Response:
+    async def on_control_error(_request: Request, error: ControlError) -> Response:
         return _answer_of(error)
 
     @app.exception_handler(RequestValidationError)
     async def on_wrong_value(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        error = ControlError(422, "wrong", f"{where}: {first['msg']}", "see /docs")
+        answered = ControlError(422, "wrong", f"{where}: {first['msg']}", "see /docs")
         what = f"{request.method} {request.url.path}"
-        controller.refused(_address(request), what, where, error)
-        return _answer_of(error)
+        controller.refused(_address(request), what, where, answered)
+        return _answer_of(answered)
 
     @app.exception_handler(HTTPException)
     async def on_http_error(request: Request, error: HTTPException) -> Response:
-        error = ControlError(error.status_code, "http", str(error.detail), "see /docs")
+        answered = ControlError(error.status_code, "http", str(error.detail), "see /docs")
         what = f"{request.method} {request.url.path}"
-        controller.refused(_address(request), what, "", error)
-        answer = _answer_of(error)
+        controller.refused(_address(request), what, "", answered)
+        answer = _answer_of(answered)
         answer.headers.update(error.headers or {})
         return answer
 

@@ -13,15 +13,15 @@ from tremula.poplibs.popops.slicing.layout import (
 )
 from tremula.poplibs.popops.slicing.multi_slice import multi_slice
 from tremula.poplibs.popops.slicing.multi_update import multi_update_add
-from tremula.validate.rows import Row
+from tremula.validate.rows import MeasuredRow
 from tremula.validate.workloads.loop import proportion_of, time_in_loop
-from tremula.validate.workloads.table import Modelled, workload
+from tremula.validate.workloads.table import ModelledValue, workload
 
 GATHER, SCATTER = "gather", "scatter-add"
 
 
 @workload("index_select over rows", GATHER)
-def gather(row: Row, chip_name: str) -> Modelled:
+def gather(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """num_outputs rows of a table of num_inputs."""
     n_rows, n_features, n = (row.number(k) for k in ("num_inputs", "num_features", "num_outputs"))
 
@@ -38,7 +38,7 @@ def gather(row: Row, chip_name: str) -> Modelled:
 
 
 @workload("torch_scatter sum", SCATTER)
-def scatter_add(row: Row, chip_name: str) -> Modelled:
+def scatter_add(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """num_inputs rows added into a table of num_outputs that starts as zeros."""
     n, n_features, n_rows = (row.number(k) for k in ("num_inputs", "num_features", "num_outputs"))
 

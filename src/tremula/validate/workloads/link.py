@@ -6,10 +6,10 @@ from tremula.base.types import FLOAT
 from tremula.hardware import chip
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
-from tremula.validate.rows import Row
+from tremula.validate.rows import MeasuredRow
 from tremula.validate.timing import Timing, time_program
 from tremula.validate.workloads.layout import map_rows
-from tremula.validate.workloads.table import Modelled, NoWorkload, workload
+from tremula.validate.workloads.table import ModelledValue, NoWorkload, workload
 
 Ints = np.ndarray
 LINKS, HOST = "links between chips", "host"
@@ -26,7 +26,7 @@ _PATHS = (
 )
 
 
-def path_of(row: Row) -> tuple[int, int]:
+def path_of(row: MeasuredRow) -> tuple[int, int]:
     """The two chips that a row names, or describes by their path."""
     if "src" in row.parameters:
         return row.number("src"), row.number("dst")
@@ -53,7 +53,7 @@ def _time_messages(chip_name: str, n_ipus: int, source: Ints, target: Ints, n_wo
     return time_program(chip_name, n_ipus, build)
 
 
-def chip_to_chip(row: Row, chip_name: str, n_messages: int, n_words: int) -> Timing:
+def chip_to_chip(row: MeasuredRow, chip_name: str, n_messages: int, n_words: int) -> Timing:
     """Tile i of one chip to tile i of another; and back at once, if the row says so."""
     here, there = path_of(row)
     first_here, first_there = (chip(chip_name).n_tiles * ipu for ipu in (here, there))
@@ -64,7 +64,7 @@ def chip_to_chip(row: Row, chip_name: str, n_messages: int, n_words: int) -> Tim
     return _time_messages(chip_name, _n_chips_for(here, there), source, target, n_words)
 
 
-def is_both_ways(row: Row) -> bool:
+def is_both_ways(row: MeasuredRow) -> bool:
     """Whether a row's messages go in both directions; bandwidths do unless they say otherwise."""
     if "one direction" in row.workload:
         return False
@@ -72,27 +72,27 @@ def is_both_ways(row: Row) -> bool:
 
 
 @workload("min latency between IPUs", LINKS)
-def word_between_chips(row: Row, chip_name: str) -> Modelled:
-    return Modelled.of(chip_to_chip(row, chip_name, 1, 1))
+def word_between_chips(row: MeasuredRow, chip_name: str) -> ModelledValue:
+    return ModelledValue.of(chip_to_chip(row, chip_name, 1, 1))
 
 
 @workload("point-to-point latency", LINKS, "several")
-def words_between_chips(row: Row, chip_name: str) -> Modelled:
+def words_between_chips(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """One word from each of n tiles."""
-    return Modelled.of(chip_to_chip(row, chip_name, row.number("transfers", 1), 1))
+    return ModelledValue.of(chip_to_chip(row, chip_name, row.number("transfers", 1), 1))
 
 
 @workload("IPU-to-IPU bandwidth", LINKS)
-def bandwidth_between_chips(row: Row, chip_name: str) -> Modelled:
+def bandwidth_between_chips(row: MeasuredRow, chip_name: str) -> ModelledValue:
     n_messages = row.number("transfers", chip(chip_name).n_tiles)
     n_bytes = row.number("bytes", N_LARGE_BYTES)
     timing = chip_to_chip(row, chip_name, n_messages, n_bytes // FLOAT.n_bytes)
     n_ways = 2 if is_both_ways(row) else 1
-    return Modelled.of(timing, n_bytes=float(n_ways * n_messages * n_bytes))
+    return ModelledValue.of(timing, n_bytes=float(n_ways * n_messages * n_bytes))
 
 
 @workload("random system-wide (point-to-point|destinations)", LINKS, "several")
-def random_system_wide(row: Row, chip_name: str) -> Modelled:
+def random_system_wide(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """Every tile sends one message to a random tile of the other half, and receives one.
 
     The rows for two chips equal those of all messages crossing, and at every size the ladder's
@@ -103,13 +103,13 @@ def random_system_wide(row: Row, chip_name: str) -> Modelled:
     half, random = n // 2, np.random.default_rng(0)
     target = np.concatenate((half + random.permutation(n - half), random.permutation(half)))
     timing = _time_messages(chip_name, row.n_ipus, np.arange(n), target, n_bytes // 4)
-    return Modelled.of(timing, n_bytes=float(n * n_bytes))
+    return ModelledValue.of(timing, n_bytes=float(n * n_bytes))
 
 
 # -- one tile and all tiles of a chip, or of several -----------------------------------------------
 
 
-def _one_and_many(row: Row, chip_name: str) -> tuple[int, int, Ints]:
+def _one_and_many(row: MeasuredRow, chip_name: str) -> tuple[int, int, Ints]:
     """Chips of the machine, one tile, and many: those of another chip, or all of n chips."""
     n_tiles = chip(chip_name).n_tiles
     if "path" in row.parameters or "src" in row.parameters:
@@ -120,7 +120,7 @@ def _one_and_many(row: Row, chip_name: str) -> tuple[int, int, Ints]:
 
 
 @workload("broadcast (one word to|bandwidth)", LINKS, "several")
-def broadcast_to_chips(row: Row, chip_name: str) -> Modelled:
+def broadcast_to_chips(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """From one tile; bytes are counted where they arrive."""
     n_ipus, one, many = _one_and_many(row, chip_name)
     n_words = row.number("bytes", 4) // FLOAT.n_bytes
@@ -132,22 +132,22 @@ def broadcast_to_chips(row: Row, chip_name: str) -> Modelled:
         sequence.add(Copy(words.broadcast(len(many)), each))
 
     timing = time_program(chip_name, n_ipus, build)
-    return Modelled.of(timing, n_bytes=float(4 * len(many) * n_words))
+    return ModelledValue.of(timing, n_bytes=float(4 * len(many) * n_words))
 
 
 @workload("^(gather|scatter) (one word|bandwidth)", LINKS, "several")
-def gather_or_scatter(row: Row, chip_name: str) -> Modelled:
+def gather_or_scatter(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """A different message from every tile to one, or from one to every tile."""
     n_ipus, one, many = _one_and_many(row, chip_name)
     n_words = row.number("bytes", 4) // FLOAT.n_bytes
     ones = np.full(len(many), one)
     ends = (many, ones) if row.workload.startswith("gather") else (ones, many)
     timing = _time_messages(chip_name, n_ipus, *ends, n_words)
-    return Modelled.of(timing, n_bytes=float(4 * len(many) * n_words))
+    return ModelledValue.of(timing, n_bytes=float(4 * len(many) * n_words))
 
 
 @workload("host to IPU stream bandwidth|IPU to host stream bandwidth", HOST)
-def stream(row: Row, chip_name: str) -> Modelled:
+def stream(row: MeasuredRow, chip_name: str) -> ModelledValue:
     n_tiles = row.n_ipus * chip(chip_name).n_tiles
     n_words = row.number("bytes_per_tile") // FLOAT.n_bytes
 
@@ -162,4 +162,4 @@ def stream(row: Row, chip_name: str) -> Modelled:
             sequence.add(Copy(data, fifo))
 
     timing = time_program(chip_name, row.n_ipus, build)
-    return Modelled.of(timing, n_bytes=float(4 * n_tiles * n_words))
+    return ModelledValue.of(timing, n_bytes=float(4 * n_tiles * n_words))

@@ -13,9 +13,9 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Repeat, Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
-from tremula.validate.rows import Row
+from tremula.validate.rows import MeasuredRow
 from tremula.validate.timing import time_program
-from tremula.validate.workloads.table import Modelled
+from tremula.validate.workloads.table import ModelledValue
 
 N_REPEATS = 128
 DEFAULT_PROPORTION = 0.6  # of memory, if a row says "default"
@@ -27,13 +27,13 @@ DEFAULT_SESSION_S = 22e-6
 Body = Callable[[Graph, Sequence], Tensor]
 
 
-def proportion_of(row: Row) -> float:
+def proportion_of(row: MeasuredRow) -> float:
     """The share of a tile's memory a plan may use for temporaries."""
     text = row.text("amp", "default")
     return DEFAULT_PROPORTION if text == "default" else float(text)
 
 
-def time_in_loop(row: Row, chip_name: str, body: Body) -> Modelled:
+def time_in_loop(row: MeasuredRow, chip_name: str, body: Body) -> ModelledValue:
     """One turn of a loop whose body appends to a sequence and returns the result."""
 
     def build(graph: Graph, sequence: Sequence) -> None:
@@ -52,4 +52,4 @@ def time_in_loop(row: Row, chip_name: str, body: Body) -> Modelled:
     timing = time_program(chip_name, 1, build)
     further_s = DEFAULT_SESSION_S if row.text("amp", "default") == "default" else 0.0
     cycles = timing.cycles + further_s * timing.clock_hz
-    return Modelled(cycles / N_REPEATS, timing.clock_hz)
+    return ModelledValue(cycles / N_REPEATS, timing.clock_hz)

@@ -14,9 +14,9 @@ from tremula.poplibs.poplin.product.mat_mul import (
     mat_mul,
 )
 from tremula.poplibs.poputil import create_constant_metadata_tensor
-from tremula.validate.rows import Row
+from tremula.validate.rows import MeasuredRow
 from tremula.validate.timing import Timing, time_program
-from tremula.validate.workloads.table import Modelled, NoWorkload, workload
+from tremula.validate.workloads.table import ModelledValue, NoWorkload, workload
 
 MATMUL, CONVOLUTION = "dense mat-mul", "convolution"
 _TYPES = {"fp32": FLOAT, "float": FLOAT, "float32": FLOAT, "fp16": HALF, "half": HALF}
@@ -25,7 +25,7 @@ _TYPES |= {"fp8": QUARTER, "float8": QUARTER, "quarter": QUARTER}
 _WIDTHS = (256, 1024, 4096, 16384)
 
 
-def type_of(row: Row, name: str, default: str) -> Type:
+def type_of(row: MeasuredRow, name: str, default: str) -> Type:
     text = row.text(name, default)
     if text not in _TYPES:
         raise NoWorkload(f"{name} {text!r} has no product", hint="")
@@ -59,30 +59,30 @@ def time_product(
     return time_program(chip_name, 1, build)
 
 
-def density_of(row: Row) -> float:
+def density_of(row: MeasuredRow) -> float:
     """The share of non-zeros, written as 1/16."""
     share, _, whole = row.text("density").partition("/")
     return float(share) / float(whole or 1)
 
 
 @workload("dense matmul scaled by density|^sparse-dense matmul", MATMUL, mode="dense")
-def best_product(row: Row, chip_name: str) -> Modelled:
+def best_product(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """The best rate over widths, counted as if only the given share of the products mattered."""
     m, k = row.number("m"), row.number("k")
     return best_dense_rate(chip_name, m, k, HALF, density_of(row))
 
 
-def best_dense_rate(chip_name: str, m: int, k: int, element: Type, density: float) -> Modelled:
+def best_dense_rate(chip_name: str, m: int, k: int, element: Type, density: float) -> ModelledValue:
     """The best of some widths; only a share of the products counts."""
     result = []
     for n in _WIDTHS:
         timing = time_product(chip_name, (m, k, n), (element, element), 0.6)
-        result.append(Modelled.of(timing, n_flops=density * 2.0 * m * k * n))
+        result.append(ModelledValue.of(timing, n_flops=density * 2.0 * m * k * n))
     return max(result, key=lambda one: one.n_flops / one.cycles)
 
 
 @workload("(?<!sparse-)dense matmul|poplin.*matmul|largest square matmul", MATMUL)
-def product(row: Row, chip_name: str) -> Modelled:
+def product(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """The product alone: operands are on their tiles, the result stays where it is made."""
     if row.unit == "elements":
         raise NoWorkload("it asks what fits, and not how long it takes", hint="")
@@ -91,11 +91,11 @@ def product(row: Row, chip_name: str) -> Modelled:
     partials = type_of(row, "partials", "fp32" if element == FLOAT else "fp16")
     proportion = float(row.text("amp", "0.6"))
     timing = time_product(chip_name, (m, k, n), (element, partials), proportion)
-    return Modelled.of(timing, n_flops=2.0 * m * k * n)
+    return ModelledValue.of(timing, n_flops=2.0 * m * k * n)
 
 
 @workload("convolution forward", CONVOLUTION)
-def convolve(row: Row, chip_name: str) -> Modelled:
+def convolve(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """One layer, padded so that stride 1 keeps the size of the image."""
     kernel, n_groups = row.number("kernel"), row.number("groups", 1)
     params = ConvParams(
@@ -120,4 +120,4 @@ def convolve(row: Row, chip_name: str) -> Modelled:
     timing = time_program(chip_name, 1, build)
     height, width = params.output_field_shape
     n_products = kernel * kernel * params.n_in_chans * row.number("out_c") * params.n_batch
-    return Modelled.of(timing, n_flops=2.0 * n_products * height * width)
+    return ModelledValue.of(timing, n_flops=2.0 * n_products * height * width)

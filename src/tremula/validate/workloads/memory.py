@@ -11,10 +11,10 @@ from tremula.codelets.spec import CostView
 from tremula.hardware import Chip, chip
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Execute, Sequence
-from tremula.validate.rows import Row
+from tremula.validate.rows import MeasuredRow
 from tremula.validate.timing import time_program
 from tremula.validate.workloads.layout import map_rows
-from tremula.validate.workloads.table import Modelled, workload
+from tremula.validate.workloads.table import ModelledValue, workload
 
 FAMILY = "memory and exchange"
 N_LINKS = 4096  # of the chain that is chased
@@ -68,7 +68,7 @@ class ReadBlock(MultiVertex):
 
 
 @workload("pointer chase", FAMILY)
-def pointer_chase(row: Row, chip_name: str) -> Modelled:
+def pointer_chase(row: MeasuredRow, chip_name: str) -> ModelledValue:
     def build(graph: Graph, sequence: Sequence) -> None:
         chain = graph.add_variable(UNSIGNED_INT, [N_LINKS], "chain", mapping=0)
         last = graph.add_variable(UNSIGNED_INT, [], "last", mapping=0)
@@ -77,11 +77,11 @@ def pointer_chase(row: Row, chip_name: str) -> Modelled:
         sequence.add(Execute(chase))
 
     timing = time_program(chip_name, row.n_ipus, build)
-    return Modelled(timing.compute / N_LINKS, timing.clock_hz)
+    return ModelledValue(timing.compute / N_LINKS, timing.clock_hz)
 
 
 @workload("SRAM read bandwidth", FAMILY)
-def read_bandwidth(row: Row, chip_name: str) -> Modelled:
+def read_bandwidth(row: MeasuredRow, chip_name: str) -> ModelledValue:
     n_tiles = row.number("tiles", chip(chip_name).n_tiles)
     n_bytes = row.number("bytes", N_BLOCK_BYTES)
     n_workers = chip(chip_name).n_workers
@@ -99,4 +99,4 @@ def read_bandwidth(row: Row, chip_name: str) -> Modelled:
 
     timing = time_program(chip_name, row.n_ipus, build)
     # Measured inside the vertices: without the sync of a step.
-    return Modelled(timing.compute, timing.clock_hz, n_bytes=float(n_tiles * n_bytes))
+    return ModelledValue(timing.compute, timing.clock_hz, n_bytes=float(n_tiles * n_bytes))

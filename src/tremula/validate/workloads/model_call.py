@@ -1,7 +1,7 @@
 """One call of a model: its tile program by the cost model, and the host around it.
 
-A model joins with a function that makes a `Call`: a module, with its loss if it trains, the tensors
-of one micro-batch, how micro-batches make up a call, and options. Everything else is here.
+A model joins with a function that makes a `ModelCall`: a module, with its loss if it trains, the
+tensors of one micro-batch, how micro-batches make up a call, and options.
 """
 
 import warnings
@@ -40,7 +40,7 @@ def _nothing(_: Any) -> None:  # noqa: ANN401
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ModelCall:
     """A call as PopTorch's options of the same names say; `micro_batch` is that of one replica."""
 
     model: "nn.Module"  # returns its loss, if it trains
@@ -80,7 +80,7 @@ class CallTime:
         return self.cycles / self.clock_hz + self.host_s
 
 
-def time_call(call: Call, chip_name: str) -> CallTime:
+def time_call(call: ModelCall, chip_name: str) -> CallTime:
     """The time of a call.
 
     Of a pipeline the whole program is walked, since its chips work side by side. Otherwise steps
@@ -101,7 +101,7 @@ def _walked_cycles(executable: Executable) -> int:
     return clock.total_cycles
 
 
-def _counted_cycles(call: Call, chip_name: str) -> tuple[tuple[float, float], float]:
+def _counted_cycles(call: ModelCall, chip_name: str) -> tuple[tuple[float, float], float]:
     """Cycles outside of the loop over iterations and of one turn of it; and the clock."""
     built, program = _compiled(replace(call, device_iterations=_N_ITERATIONS), chip_name).built()
     timing = timing_of(lower(built.graph, program))
@@ -109,7 +109,7 @@ def _counted_cycles(call: Call, chip_name: str) -> tuple[tuple[float, float], fl
     return (once, (timing.cycles - once) / _N_ITERATIONS), timing.clock_hz
 
 
-def _compiled(call: Call, chip_name: str) -> "TileProgram":
+def _compiled(call: ModelCall, chip_name: str) -> "TileProgram":
     """The tile program of a call on machines with this chip, not yet built."""
     import poptorch
 

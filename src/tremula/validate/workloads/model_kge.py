@@ -6,9 +6,9 @@ to 3): which entities are made false, the loss, the negatives that triples share
 
 from typing import TYPE_CHECKING
 
-from tremula.validate.rows import Row
-from tremula.validate.workloads.model_call import FAMILY, Call, time_call
-from tremula.validate.workloads.table import Modelled, NoWorkload, workload
+from tremula.validate.rows import MeasuredRow
+from tremula.validate.workloads.model_call import FAMILY, ModelCall, time_call
+from tremula.validate.workloads.table import ModelledValue, NoWorkload, workload
 
 if TYPE_CHECKING:
     import torch
@@ -23,18 +23,18 @@ MOST_ROWS = 200_000  # of a chip, whose layout we can handle
 
 
 @workload("KGE training step", FAMILY)
-def training_step(row: Row, chip_name: str) -> Modelled:
+def training_step(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """The time of a call; the clock of the notebooks runs around it, not around the loader."""
     time = time_call(_call(row), chip_name)
-    return Modelled(time.seconds * time.clock_hz, time.clock_hz)
+    return ModelledValue(time.seconds * time.clock_hz, time.clock_hz)
 
 
-def _call(row: Row) -> Call:
+def _call(row: MeasuredRow) -> ModelCall:
     import torch
 
     import poptorch
     from poptorch.optim import SGD, AdamW
-    from tremula.garden.models.knowledge_graphs.model import Embeddings, Shape
+    from tremula.garden.models.knowledge_graphs.model import Embeddings, ModelSizes
 
     score = row.workload.partition(" ")[0]
     if score not in ("TransE", "RotatE", "ComplEx"):
@@ -42,7 +42,7 @@ def _call(row: Row) -> Call:
     n_entities, n_relations = _sizes(row)
     n_shards = row.number("shards")
     is_half = row.parameters.get("dtype") == "fp16"
-    shape = Shape(
+    shape = ModelSizes(
         score=score,
         n_entities=n_entities,
         n_relations=n_relations,
@@ -62,7 +62,7 @@ def _call(row: Row) -> Call:
         ),
     }[row.text("opt")]
     kind, mode = poptorch.CommGroupType.NoGrouping, poptorch.VariableRetrievalMode.OnePerGroup
-    return Call(
+    return ModelCall(
         model=Embeddings(shape),
         micro_batch=_triples(row, shape.corrupts_tails_only),
         optimizer=optimizer,
@@ -75,14 +75,14 @@ def _call(row: Row) -> Call:
     )
 
 
-def _sizes(row: Row) -> tuple[int, int]:
+def _sizes(row: MeasuredRow) -> tuple[int, int]:
     for name, sizes in DATASETS.items():
         if name in row.workload:
             return sizes
     raise NoWorkload("its data set is none of " + ", ".join(DATASETS), hint="")
 
 
-def _triples(row: Row, is_flat: bool) -> "tuple[torch.Tensor, ...]":
+def _triples(row: MeasuredRow, is_flat: bool) -> "tuple[torch.Tensor, ...]":
     """Heads, relations, tails and negatives of one replica's micro-batch."""
     import torch
 

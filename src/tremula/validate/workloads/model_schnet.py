@@ -7,16 +7,16 @@ Sizes that rows do not state are those of the measured program's configuration f
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tremula.validate.rows import Row
-from tremula.validate.workloads.model_call import FAMILY, Call, time_call
-from tremula.validate.workloads.table import Modelled, NoWorkload, workload
+from tremula.validate.rows import MeasuredRow
+from tremula.validate.workloads.model_call import FAMILY, ModelCall, time_call
+from tremula.validate.workloads.table import ModelledValue, NoWorkload, workload
 
 if TYPE_CHECKING:
     from tremula.frontends.poptorch.options.options import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class MoleculeBatch:
     """The molecules of one micro-batch."""
 
     n_atoms: int
@@ -26,10 +26,10 @@ class Batch:
 
 
 @workload("SchNet training QM9 packed", FAMILY)
-def packed(row: Row, chip_name: str) -> Modelled:
+def packed(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """Packs of 36 atoms and up to 3 molecules; those of the training split hold two each."""
     n_packs = row.number("packs_per_batch")
-    batch = Batch(n_atoms=36 * n_packs, n_places=3 * n_packs, n_molecules=2 * n_packs)
+    batch = MoleculeBatch(n_atoms=36 * n_packs, n_places=3 * n_packs, n_molecules=2 * n_packs)
     return _graphs_per_second(
         batch,
         chip_name,
@@ -42,10 +42,10 @@ def packed(row: Row, chip_name: str) -> Modelled:
 
 
 @workload("SchNet training QM9 padded", FAMILY)
-def padded(row: Row, chip_name: str) -> Modelled:
+def padded(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """16 molecules of up to 32 atoms; a call has 128 micro-batches on any number of replicas."""
     return _graphs_per_second(
-        Batch(n_atoms=16 * 32, n_places=16, n_molecules=16),
+        MoleculeBatch(n_atoms=16 * 32, n_places=16, n_molecules=16),
         chip_name,
         device_iterations=64 // row.n_ipus,
         gradient_accumulation=2,
@@ -54,12 +54,12 @@ def padded(row: Row, chip_name: str) -> Modelled:
 
 
 @workload("SchNet HydroNet-4.5M training ablation", FAMILY)
-def water_clusters(row: Row, chip_name: str) -> Modelled:
+def water_clusters(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """7 clusters of up to 96 atoms, whose positions are halves."""
     if row.text("step") != "baseline padded":
         raise NoWorkload("of this ablation only the padded baseline has a workload", hint="")
     return _graphs_per_second(
-        Batch(n_atoms=7 * 96, n_places=7, n_molecules=7, has_half_positions=True),
+        MoleculeBatch(n_atoms=7 * 96, n_places=7, n_molecules=7, has_half_positions=True),
         chip_name,
         device_iterations=4,
         gradient_accumulation=32,
@@ -68,19 +68,19 @@ def water_clusters(row: Row, chip_name: str) -> Modelled:
 
 
 def _graphs_per_second(
-    batch: Batch,
+    batch: MoleculeBatch,
     chip_name: str,
     *,
     writes_out_softplus: bool = False,
     **how: Any,  # noqa: ANN401
-) -> Modelled:
+) -> ModelledValue:
     call = _call(batch, writes_out_softplus=writes_out_softplus, **how)
     time = time_call(call, chip_name)
     value = batch.n_molecules * call.n_micro_batches / time.seconds
-    return Modelled(time.cycles, time.clock_hz, value=value)
+    return ModelledValue(time.cycles, time.clock_hz, value=value)
 
 
-def _call(batch: Batch, *, writes_out_softplus: bool, **how: Any) -> Call:  # noqa: ANN401
+def _call(batch: MoleculeBatch, *, writes_out_softplus: bool, **how: Any) -> ModelCall:  # noqa: ANN401
     try:
         import torch
 
@@ -100,7 +100,7 @@ def _call(batch: Batch, *, writes_out_softplus: bool, **how: Any) -> Call:  # no
     model = NearestSchNet(
         batch.n_places, writes_out_softplus=writes_out_softplus, keeps_blocks_apart=True
     )
-    return Call(
+    return ModelCall(
         model=model,
         micro_batch=micro_batch,
         optimizer=lambda parameters: Adam(parameters, lr=1e-3),

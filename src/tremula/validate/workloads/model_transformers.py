@@ -8,9 +8,9 @@ that of 16 IPUs, eight pipelines of two, which compute 96 samples of 384 words i
 
 from typing import TYPE_CHECKING
 
-from tremula.validate.rows import Row
-from tremula.validate.workloads.model_call import FAMILY, Call, time_call
-from tremula.validate.workloads.table import Modelled, workload
+from tremula.validate.rows import MeasuredRow
+from tremula.validate.workloads.model_call import FAMILY, ModelCall, time_call
+from tremula.validate.workloads.table import ModelledValue, workload
 
 if TYPE_CHECKING:
     from tremula.frontends.poptorch.options.options import Options
@@ -20,13 +20,13 @@ GPT_LAYERS, GPT_WORDS, GPT_ITERATIONS, GPT_PROPORTION = (0, 4, 4, 4), 1024, 4, 0
 
 
 @workload("BERT-Large inference", FAMILY)
-def bert_inference(row: Row, chip_name: str) -> Modelled:
+def bert_inference(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """Samples by the time of a call: the clock runs around it, not around the loader."""
     time = time_call(_bert(row.number("micro_batch")), chip_name)
-    return Modelled(time.cycles, time.clock_hz, value=BERT_SAMPLES / time.seconds)
+    return ModelledValue(time.cycles, time.clock_hz, value=BERT_SAMPLES / time.seconds)
 
 
-def _bert(n_samples: int) -> Call:
+def _bert(n_samples: int) -> ModelCall:
     import torch
 
     from tremula.garden.models.large_transformers import BertForQuestions, place
@@ -34,7 +34,7 @@ def _bert(n_samples: int) -> Call:
     model = BertForQuestions().half().eval()
     place(model, BERT_LAYERS)
     words = torch.zeros(n_samples, BERT_WORDS, dtype=torch.int32)
-    return Call(
+    return ModelCall(
         model=model,
         micro_batch=(words, words, words),
         device_iterations=BERT_SAMPLES // (n_samples * BERT_REPLICAS),
@@ -46,13 +46,13 @@ def _bert(n_samples: int) -> Call:
 
 
 @workload("GPT 117M training", FAMILY, is_large=True)
-def gpt_training(row: Row, chip_name: str) -> Modelled:
+def gpt_training(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """The time of a call, which has the whole global batch."""
     time = time_call(_gpt(row.number("global_batch")), chip_name)
-    return Modelled(time.seconds * time.clock_hz, time.clock_hz)
+    return ModelledValue(time.seconds * time.clock_hz, time.clock_hz)
 
 
-def _gpt(n_sequences: int) -> Call:
+def _gpt(n_sequences: int) -> ModelCall:
     import torch
 
     from poptorch.optim import AdamW
@@ -61,7 +61,7 @@ def _gpt(n_sequences: int) -> Call:
     model = GptWithLoss().half().train()
     place(model, GPT_LAYERS)
     words = torch.zeros(1, GPT_WORDS, dtype=torch.int32)
-    return Call(
+    return ModelCall(
         model=model,
         micro_batch=(words, words),
         optimizer=lambda parameters: AdamW(

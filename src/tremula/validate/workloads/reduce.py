@@ -4,10 +4,10 @@ from tremula.base.types import FLOAT
 from tremula.hardware import chip
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
-from tremula.validate.rows import Row
+from tremula.validate.rows import MeasuredRow
 from tremula.validate.timing import Timing, time_program
 from tremula.validate.workloads.layout import map_rows
-from tremula.validate.workloads.table import Modelled, workload
+from tremula.validate.workloads.table import ModelledValue, workload
 
 FAMILY = "reduce"
 
@@ -26,13 +26,13 @@ def _time_sum(chip_name: str, n_ipus: int, n_tiles: int, n_per_tile: int) -> Tim
 
 
 @workload("reduce sum fp32 on a single tile", FAMILY)
-def on_one_tile(row: Row, chip_name: str) -> Modelled:
-    return Modelled.of(_time_sum(chip_name, 1, 1, row.number("operands")))
+def on_one_tile(row: MeasuredRow, chip_name: str) -> ModelledValue:
+    return ModelledValue.of(_time_sum(chip_name, 1, 1, row.number("operands")))
 
 
 @workload("reduce sum fp32", FAMILY)
-def over_tiles(row: Row, chip_name: str) -> Modelled:
+def over_tiles(row: MeasuredRow, chip_name: str) -> ModelledValue:
     n_tiles = row.number("tiles", row.n_ipus * chip(chip_name).n_tiles)
     n_per_tile = row.number("operands_per_tile")
     timing = _time_sum(chip_name, row.n_ipus, n_tiles, n_per_tile)
-    return Modelled.of(timing, n_bytes=float(FLOAT.n_bytes * n_tiles * n_per_tile))
+    return ModelledValue.of(timing, n_bytes=float(FLOAT.n_bytes * n_tiles * n_per_tile))

@@ -27,10 +27,10 @@ from tremula.poplibs.popops.slicing.embedding_plan import plan as plan_lookups
 from tremula.poplibs.popops.slicing.layout import create_indices_tensor, create_sliceable_tensor
 from tremula.poplibs.popops.slicing.multi_slice import multi_slice
 from tremula.poplibs.popops.slicing.multi_update import multi_update_add
-from tremula.validate.rows import Row
+from tremula.validate.rows import MeasuredRow
 from tremula.validate.workloads.gather import fill_with_zeros
 from tremula.validate.workloads.loop import proportion_of, time_in_loop
-from tremula.validate.workloads.table import Modelled, workload
+from tremula.validate.workloads.table import ModelledValue, workload
 
 FAMILY = "SchNet block"
 N_GAUSSIANS = 50
@@ -38,7 +38,7 @@ CUTOFF = 6.0
 
 
 @workload("SchNet InteractionBlock forward", FAMILY)
-def interaction_block(row: Row, chip_name: str) -> Modelled:
+def interaction_block(row: MeasuredRow, chip_name: str) -> ModelledValue:
     n_atoms, n_features, n_pairs = (
         row.number(k) for k in ("num_inputs", "num_features", "num_outputs")
     )

@@ -13,10 +13,10 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.target import IPUModel
 from tremula.poplibs.popsparse import CSRMatrix, SparsityError, dynamic, static
-from tremula.validate.rows import Row
+from tremula.validate.rows import MeasuredRow
 from tremula.validate.timing import Timing, time_program
 from tremula.validate.workloads.matmul import best_dense_rate, density_of, type_of
-from tremula.validate.workloads.table import Modelled, NoWorkload, workload
+from tremula.validate.workloads.table import ModelledValue, NoWorkload, workload
 
 STATIC, DYNAMIC = "static sparse product", "dynamic sparse product"
 PROPORTION = 0.6  # of a tile's memory, the libraries' default
@@ -46,7 +46,7 @@ def _best_width(widths: tuple[int, ...], cycles: Callable[[int], int | None]) ->
 
 def static_rate(
     chip: str, shape: tuple[int, int], side: int, density: float, element: Type
-) -> Modelled:
+) -> ModelledValue:
     """The best rate of non-zero products with a pattern known when compiling."""
     m, k = shape
     pattern = random_pattern(m, k, side, density)
@@ -68,12 +68,12 @@ def static_rate(
         static.sparse_dense_mat_mul(graph, lhs, rhs, sequence)
 
     timing = time_program(chip, 1, build)
-    return Modelled.of(timing, n_flops=2.0 * len(pattern.nz_values) * n)
+    return ModelledValue.of(timing, n_flops=2.0 * len(pattern.nz_values) * n)
 
 
 def dynamic_rate(
     chip: str, shape: tuple[int, int], side: int, density: float, element: Type
-) -> Modelled:
+) -> ModelledValue:
     """The best rate with a pattern given at run time, the steps of its propagation included."""
     m, k = shape
     target = IPUModel(chip).create_target()
@@ -100,13 +100,13 @@ def dynamic_rate(
         dynamic.sparse_dense_mat_mul(graph, lhs, rhs, sequence, known=known)
 
     timing: Timing = time_program(chip, 1, build)
-    return Modelled.of(timing, n_flops=2.0 * len(pattern.nz_values) * n)
+    return ModelledValue.of(timing, n_flops=2.0 * len(pattern.nz_values) * n)
 
 
-Rate = Callable[[str, tuple[int, int], int, float, Type], Modelled]
+Rate = Callable[[str, tuple[int, int], int, float, Type], ModelledValue]
 
 
-def _predicted(row: Row, chip: str, rate: Rate) -> Modelled:
+def _predicted(row: MeasuredRow, chip: str, rate: Rate) -> ModelledValue:
     """A rate, or how many times the dense product's it is."""
     m, k = row.number("m"), row.number("k")
     side = row.number("block", int(row.text("mode", "b=1").partition("b=")[2]))
@@ -117,16 +117,16 @@ def _predicted(row: Row, chip: str, rate: Rate) -> Modelled:
         return result
     dense = best_dense_rate(chip, m, k, element, density)
     ratio = (result.n_flops / result.cycles) / (dense.n_flops / dense.cycles)
-    return Modelled(result.cycles, result.clock_hz, value=ratio)
+    return ModelledValue(result.cycles, result.clock_hz, value=ratio)
 
 
 @workload("static sparse|^sparse-dense matmul", STATIC, mode="static")
-def static_product(row: Row, chip: str) -> Modelled:
+def static_product(row: MeasuredRow, chip: str) -> ModelledValue:
     """A pattern that is known when compiling."""
     return _predicted(row, chip, static_rate)
 
 
 @workload("dynamic sparse|^sparse-dense matmul", DYNAMIC, mode="dynamic")
-def dynamic_product(row: Row, chip: str) -> Modelled:
+def dynamic_product(row: MeasuredRow, chip: str) -> ModelledValue:
     """A pattern that comes at run time."""
     return _predicted(row, chip, dynamic_rate)

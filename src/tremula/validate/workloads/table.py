@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Literal
 
 from tremula.base.errors import PoplarError
-from tremula.validate.rows import Row
+from tremula.validate.rows import MeasuredRow
 from tremula.validate.timing import Timing
 
 # Importing these registers their workloads; the order decides which of two patterns is asked first.
@@ -40,7 +40,7 @@ class NoWorkload(PoplarError):
 
 
 @dataclass(frozen=True, slots=True)
-class Modelled:
+class ModelledValue:
     """What a workload took by the model; amounts are there where the metric needs them."""
 
     cycles: float
@@ -51,7 +51,7 @@ class Modelled:
     value: float | None = None  # the metric itself, where it is not a time or a rate
 
     @classmethod
-    def of(cls, timing: Timing, **amounts: float) -> "Modelled":
+    def of(cls, timing: Timing, **amounts: float) -> "ModelledValue":
         return cls(timing.cycles, timing.clock_hz, **amounts)
 
     def in_unit(self, unit: str) -> float:
@@ -72,7 +72,7 @@ class Modelled:
         raise NoWorkload(f"the workload gives no figure in {unit!r}.", hint="use another unit")
 
 
-Predict = Callable[[Row, str], Modelled]  # the row, and our name of its chip
+Predict = Callable[[MeasuredRow, str], ModelledValue]  # the row, and our name of its chip
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Workload:
     is_large: bool  # takes more memory than most computers have
     mode: str  # rows with a parameter "mode" must begin with it
 
-    def fits(self, row: Row) -> bool:
+    def fits(self, row: MeasuredRow) -> bool:
         n_chips = "one" if row.n_ipus == 1 else "several"
         has_mode = row.text("mode", self.mode).startswith(self.mode)
         fits_text = bool(self.pattern.search(row.workload))
@@ -133,7 +133,7 @@ def family_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.family for one in _load()))
 
 
-def find_workload(row: Row) -> Workload:
+def find_workload(row: MeasuredRow) -> Workload:
     """The workload of a row, or NoWorkload with the reason."""
     known = _load()
     if row.value is None:
@@ -152,7 +152,7 @@ def find_workload(row: Row) -> Workload:
     raise NoWorkload("no tile program was written for it", hint="")
 
 
-def chip_of(row: Row) -> str:
+def chip_of(row: MeasuredRow) -> str:
     """Our name of the row's chip."""
     name = row.chip.lower().strip()
     if "pod" in name and "bow" not in name:  # Graphcore called those of the next chip Bow Pods

@@ -64,7 +64,7 @@ MEMORY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ChipPoint:
     """One chip and what the program takes on it.
 
     The five phases and waiting are means over the chips of the machine; they add up to the total.
@@ -150,13 +150,13 @@ def whatif_report(
     chip: Chip | None,
     sweep: Mapping[str, Sequence[Number]],
     progress: Callable[[float], None] = lambda _: None,
-) -> list[Point]:
+) -> list[ChipPoint]:
     """The report's own chip first, then every other one, on the same tile program."""
     if chip is None and not sweep:
         raise InvalidOption(
             "nothing to vary.", hint="give --chip my.toml, or --sweep clock=1.5e9,2e9"
         )
-    program, n_points = TileProgram(report), len(points_of(sweep))
+    program, n_points = RecostableProgram(report), len(points_of(sweep))
     points = [program.as_reported()]
     for point in program.sweep(sweep, chip):
         points.append(point)
@@ -164,7 +164,7 @@ def whatif_report(
     return points
 
 
-class TileProgram:
+class RecostableProgram:
     """A report's tile program, to be costed on other chips."""
 
     def __init__(self, report: ReportReader):
@@ -177,13 +177,13 @@ class TileProgram:
         self._own_phases: dict[int, np.ndarray] = {}
         self._known: dict[tuple[Number, ...], dict[str, int]] = {}
 
-    def as_reported(self) -> Point:
+    def as_reported(self) -> ChipPoint:
         """What it takes on its own chip."""
         return self._point(self.chip, {}, _AS_REPORTED)
 
     def sweep(
         self, sweep: Mapping[str, Sequence[Number]], chip: Chip | None = None
-    ) -> Iterator[Point]:
+    ) -> Iterator[ChipPoint]:
         """A point for every combination of values, on the program's own chip or on another."""
         base = chip or self.chip
         chips = [(changes, changed_chip(base, changes)) for changes in points_of(sweep)]
@@ -191,14 +191,14 @@ class TileProgram:
             _check_recostable(self.chip, other)
             yield self._point(other, changes, label_of(changes) or other.name)
 
-    def _point(self, chip: Chip, changes: dict[str, Number], label: str) -> Point:
+    def _point(self, chip: Chip, changes: dict[str, Number], label: str) -> ChipPoint:
         largest, overflowed = self._fullest(chip)
         parts = self._parts_of(chip)
         total = sum(parts.values())
         executed = self.report.table("steps")["executed"]
         costs = self.executable.analysis.costs  # what moves and computes stays the same
         energy = energy_of(self.executable, costs, executed, total / chip.clock_hz, chip)
-        return Point(
+        return ChipPoint(
             label=label,
             changes=changes,
             total_cycles=total,
@@ -304,7 +304,7 @@ def whatif_script(
     sweep: Mapping[str, Sequence[Number]],
     keep: Path | None = None,
     progress: Callable[[float], None] = lambda _: None,
-) -> list[Point]:
+) -> list[ChipPoint]:
     """Run a script once for every chip and read the reports its engines leave."""
     points, combinations = [], points_of(sweep)
     with tempfile.TemporaryDirectory() as folder:
@@ -327,7 +327,7 @@ def _check_took(report: ReportReader, changes: Mapping[str, Number]) -> None:
         )
 
 
-def _reported(folder: Path, label: str, changes: dict[str, Number]) -> Point:
+def _reported(folder: Path, label: str, changes: dict[str, Number]) -> ChipPoint:
     """The sum of all engines' cycles, and the fullest tile of any."""
     paths = sorted(folder.rglob(FILE_NAME))
     if not paths:
@@ -346,7 +346,7 @@ def _reported(folder: Path, label: str, changes: dict[str, Number]) -> Point:
             largest = max(largest, int(tiles["including_gaps"].max()))
             available = int(report.info["available_bytes"])
             overflowed = max(overflowed, int(tiles["overflowed"].max()))
-    return Point(
+    return ChipPoint(
         label=label,
         changes=changes,
         total_cycles=sum(parts.values()),

@@ -225,12 +225,12 @@ class PageData:
         }
 
     def _program(self, number: int) -> "Points | str":
-        from tremula.vision.analysis.whatif import TileProgram
+        from tremula.vision.analysis.whatif import RecostableProgram
         from tremula.vision.page_data.whatif import Points
 
         if number not in self._programs:
             try:
-                self._programs[number] = Points(TileProgram(self.readers[number]))
+                self._programs[number] = Points(RecostableProgram(self.readers[number]))
             except PoplarError as error:
                 self._programs[number] = str(error)
         return self._programs[number]

@@ -34,7 +34,7 @@ _MOST_BASE_CELLS = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class HeatMapShape:
     """How a heat map is cut into blocks; the page needs this before it asks for any."""
 
     n_entries: int
@@ -51,7 +51,7 @@ class Shape:
         return -(-self.columns(level) // COLUMNS_PER_BLOCK), -(-n_rows // ROWS_PER_BLOCK)
 
 
-def heat_shape(reader: ReportReader, kind: str) -> Shape:
+def heat_shape(reader: ReportReader, kind: str) -> HeatMapShape:
     n_entries = reader.n_steps if kind == "live" else reader.n_entries
     n_levels = 1
     while -(-n_entries // 2 ** (n_levels - 1)) > _FEWEST_COLUMNS:
@@ -59,7 +59,7 @@ def heat_shape(reader: ReportReader, kind: str) -> Shape:
     rows = [reader.n_ipus * reader.tiles_per_ipu]
     while rows[-1] > _FEWEST_ROWS and 4 ** len(rows) <= reader.tiles_per_ipu:
         rows.append(reader.n_ipus * -(-reader.tiles_per_ipu // 4 ** len(rows)))
-    return Shape(n_entries, n_levels, len(rows), tuple(rows))
+    return HeatMapShape(n_entries, n_levels, len(rows), tuple(rows))
 
 
 def heat_block(

@@ -11,9 +11,9 @@ from tremula.hardware import Chip, chip_from_toml
 from tremula.hardware.constant_records import quantities
 from tremula.vision.analysis.whatif import (
     RECOSTED,
+    ChipPoint,
     Number,
-    Point,
-    TileProgram,
+    RecostableProgram,
     label_of,
     parse_sweep,
     points_of,
@@ -107,9 +107,9 @@ def whatif_facts(reader: ReportReader, why_not: str) -> dict[str, Any]:
 class Points:
     """Points of sweeps over one program, each computed once."""
 
-    def __init__(self, program: TileProgram):
+    def __init__(self, program: RecostableProgram):
         self.program = program
-        self._known: dict[tuple[tuple[str, Number], ...], Point] = {}
+        self._known: dict[tuple[tuple[str, Number], ...], ChipPoint] = {}
         self.n_asked = self.n_done = 0  # of the sweep under way
 
     def pack(self, parts: Sequence[str]) -> bytes:
@@ -120,7 +120,7 @@ class Points:
         self.n_asked, self.n_done = len(wanted) + 1, 0
         return pack_of(points_facts(sweep, [self._point({}), *map(self._point, wanted)]))
 
-    def _point(self, changes: dict[str, Number]) -> Point:
+    def _point(self, changes: dict[str, Number]) -> ChipPoint:
         """Values that are the chip's own are no change."""
         chip = self.program.chip
         real = {name: value for name, value in changes.items() if value != getattr(chip, name)}
@@ -134,7 +134,7 @@ class Points:
         return replace(point, changes=changes, label=label_of(changes)) if changes else point
 
 
-def points_facts(sweep: Sweep, points: Sequence[Point]) -> dict[str, Any]:
+def points_facts(sweep: Sweep, points: Sequence[ChipPoint]) -> dict[str, Any]:
     """Facts of a sweep; a first point without changes is the chip as it is."""
     return {
         "sweep": {name: list(values) for name, values in sweep.items()},
@@ -142,7 +142,7 @@ def points_facts(sweep: Sweep, points: Sequence[Point]) -> dict[str, Any]:
     }
 
 
-def standalone_packs(title: str, sweep: Sweep, points: Sequence[Point]) -> dict[str, bytes]:
+def standalone_packs(title: str, sweep: Sweep, points: Sequence[ChipPoint]) -> dict[str, bytes]:
     """The packs of a page that shows the points of one sweep and nothing else."""
     name = name_of(sweep) or "chips"
     report = {"title": title, "chip": points[0].label, "n_ipus": 1, "n_steps": 0, "has_run": True}

@@ -11,7 +11,7 @@ from tremula.vision.report.reader import ReportReader
 from tremula.vision.report.time_totals import machine_split, path_of_types, total_cycles
 
 if TYPE_CHECKING:  # walking a timeline is compiled code, loaded when somebody asks
-    from tremula.vision.report.timeline.timeline import Entries
+    from tremula.vision.report.timeline.timeline import TimelineEntries
 
 Ints = np.ndarray
 
@@ -51,7 +51,7 @@ class StepIpu:
     _ipu: int
 
     @property
-    def _at(self) -> "Entries":
+    def _at(self) -> "TimelineEntries":
         return self._reader.entries(self._entry, self._entry + 1)
 
     def _of(self, column: str) -> float:
@@ -132,7 +132,7 @@ class ExecutionStep:
         return int(self._at.step[0])
 
     @property
-    def _at(self) -> "Entries":
+    def _at(self) -> "TimelineEntries":
         return self._reader.entries(self._entry, self._entry + 1)
 
     @property

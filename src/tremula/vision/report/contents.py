@@ -17,7 +17,7 @@ from tremula.vision.report.control_flow import ProgramRows
 from tremula.vision.report.schema import ROWS_PER_BLOCK
 from tremula.vision.report.timeline.measure import Measured, measure
 from tremula.vision.report.timeline.overview import Overview, overview_of, stored_pool
-from tremula.vision.report.timeline.script import Context, Regions, Routes, routes_of
+from tremula.vision.report.timeline.script import CallContext, Regions, Routes, routes_of
 from tremula.vision.report.timeline.timeline import Timeline, timeline_of
 from tremula.vision.report.timeline.walk import CYCLES_FROM, CYCLES_TO, FIRST_ENTRY, N_ENTRIES
 
@@ -85,7 +85,7 @@ class Contents:
     execution: Execution
 
     @cached_property
-    def _routes(self) -> tuple[Routes, Regions, list[Context]]:
+    def _routes(self) -> tuple[Routes, Regions, list[CallContext]]:
         return routes_of(self.executable)
 
     @property

@@ -66,7 +66,7 @@ class ProgramRows:
         self._numbers = routes.columns["call_number"].tolist()
         n_programs = len(executable.entries)
         names = [*executable.names, *(f"function {i}" for i in range(len(regions.entries)))]
-        builder = _Builder(executable)
+        builder = _FlowBuilder(executable)
         self._names = names[: len(regions.entries)]
         self._trees = [
             _flat(builder.tree(entry, name))
@@ -122,7 +122,7 @@ def program_of_step(programs: Mapping[str, Sequence | Ints], n_steps: int) -> np
     return result
 
 
-class _Builder:
+class _FlowBuilder:
     def __init__(self, executable: Executable):
         self.executable = executable
         self.code = executable.code.tolist()

@@ -33,7 +33,7 @@ from tremula.vision.report.windows import pooled, tile_rows
 
 if TYPE_CHECKING:
     from tremula.compiler.executable.executable import Executable
-    from tremula.vision.report.timeline.timeline import Entries, Timeline
+    from tremula.vision.report.timeline.timeline import Timeline, TimelineEntries
 
 
 Ints = np.ndarray
@@ -66,7 +66,7 @@ NEEDED_SIZES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class PooledRows:
     """Pooled rows: row i covers entries or steps edges[i] … edges[i+1]-1."""
 
     edges: Ints  # int64[n + 1]
@@ -74,7 +74,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Phases:
+class TilePhases:
     """Cycles of each tile in the five phases and idle: int64[n, n_tiles] each."""
 
     edges: Ints
@@ -301,12 +301,12 @@ class ReportReader(DatabaseReader):
             script, runs, events, bool(self.info["is_folded"]), checkpoints, self.n_entries
         )
 
-    def entries(self, first: int, last: int) -> "Entries":
+    def entries(self, first: int, last: int) -> "TimelineEntries":
         """Entries first … last-1 of the timeline: what ran when on which chip."""
         return self.timeline.entries(first, last)
 
     @cached_property
-    def trace(self) -> "Entries":
+    def trace(self) -> "TimelineEntries":
         """All entries at once; of a long run, ask for `entries` instead."""
         if self.n_entries * self.n_ipus > _MOST_AT_ONCE:
             raise MissingProfileData(
@@ -344,7 +344,7 @@ class ReportReader(DatabaseReader):
     def _phases_of_steps(self) -> Ints:
         return np.stack([self.by_ipu(name) for name in PHASES], axis=2)
 
-    def step_cycles(self, step: int) -> Phases:
+    def step_cycles(self, step: int) -> TilePhases:
         """One execution of a step on every tile: Phases of one row."""
         self.check_step(step)
         compute, exchange = (self.matrix(n).rows(step, step + 1) for n in ("compute", "exchange"))
@@ -353,14 +353,14 @@ class ReportReader(DatabaseReader):
 
     def _phases(
         self, edges: Ints, compute: Ints, exchange: Ints, chips: Ints, total: Ints
-    ) -> Phases:
+    ) -> TilePhases:
         """Tiles follow their chip in links, host and sync; idle is the rest of the chip's time."""
         each = [np.repeat(chips[:, :, i], self.tiles_per_ipu, axis=1) for i in range(2, 5)]
         idle = np.repeat(total, self.tiles_per_ipu, axis=1) - compute - exchange - sum(each)
         links, host, sync = each
-        return Phases(edges, compute, exchange, links, host, sync, idle)
+        return TilePhases(edges, compute, exchange, links, host, sync, idle)
 
-    def window(self, name: str, first: int, last: int, max_rows: int) -> Window:
+    def window(self, name: str, first: int, last: int, max_rows: int) -> PooledRows:
         """At most `max_rows` rows that pool first … last-1.
 
         Of entries for `compute` and `exchange`, of steps for `live`; the ends may lie a little
@@ -373,11 +373,11 @@ class ReportReader(DatabaseReader):
         n = self.n_steps if name == "live" else self.n_entries
         first, last = max(0, first), min(n, last)
         if last <= first or max_rows < 1:
-            return Window(np.array([first]), np.zeros((0, self.n_tiles), np.int64))
+            return PooledRows(np.array([first]), np.zeros((0, self.n_tiles), np.int64))
         if name == "live":
             return self._pooled_live(first, last, max_rows)
         edges = self._edges(first, last, max_rows)
-        return Window(edges, tile_rows(self, name, pooled(self, edges)))
+        return PooledRows(edges, tile_rows(self, name, pooled(self, edges)))
 
     def _edges(self, first: int, last: int, max_rows: int) -> Ints:
         """Of rows of equally many entries, a power of two, that cover a range."""
@@ -389,7 +389,7 @@ class ReportReader(DatabaseReader):
             np.arange(begin, last, per_row), min(-(-last // per_row) * per_row, self.n_entries)
         )
 
-    def _pooled_live(self, first: int, last: int, max_rows: int) -> Window:
+    def _pooled_live(self, first: int, last: int, max_rows: int) -> PooledRows:
         """From the coarsest stored level that is fine enough, pooled further as needed."""
         live = self.matrix("live")
         per_row = -(-(last - first) // max_rows)
@@ -402,9 +402,9 @@ class ReportReader(DatabaseReader):
         rows = live.rows(begin, end, level)
         starts = np.arange(0, len(rows), per_row // unit)
         cells = np.maximum.reduceat(rows, starts, axis=0)
-        return Window(np.append((begin + starts) * unit, min(end * unit, live.n_rows)), cells)
+        return PooledRows(np.append((begin + starts) * unit, min(end * unit, live.n_rows)), cells)
 
-    def phases(self, first: int, last: int, max_rows: int) -> Phases:
+    def phases(self, first: int, last: int, max_rows: int) -> TilePhases:
         """Entries first … last-1 in at most `max_rows` rows, split six ways.
 
         A row lasts from the end of the one before on each chip, so idle includes waiting.
@@ -412,7 +412,7 @@ class ReportReader(DatabaseReader):
         first, last = max(0, first), min(self.n_entries, last)
         if last <= first or max_rows < 1:
             nothing = np.zeros((0, self.n_tiles), np.int64)
-            return Phases(np.array([first]), *(nothing,) * 6)
+            return TilePhases(np.array([first]), *(nothing,) * 6)
         rows = pooled(self, self._edges(first, last, max_rows))
         compute, exchange = (tile_rows(self, name, rows) for name in ("compute", "exchange"))
         before = np.concatenate([rows.begin[:1], rows.end[:-1]])

@@ -15,7 +15,7 @@ from tremula.compiler.report.phases import PHASES
 
 if TYPE_CHECKING:
     from tremula.vision.report.matrices import Matrix
-    from tremula.vision.report.timeline.timeline import Entries
+    from tremula.vision.report.timeline.timeline import TimelineEntries
 
 Ints = np.ndarray
 
@@ -40,7 +40,7 @@ class Timed(Protocol):
 
     def column(self, name: str) -> Ints: ...
     def matrix(self, name: str) -> "Matrix": ...
-    def entries(self, first: int, last: int) -> "Entries": ...
+    def entries(self, first: int, last: int) -> "TimelineEntries": ...
 
 
 _STEPS_AT_ONCE = 64  # a block of a matrix

@@ -215,7 +215,7 @@ def start(
         file = _State.file = TraceFile(Path(directory))
         samples_host = _State.enabled is None or HOST in _State.enabled
         _State.clerk = Clerk(file, samples_host=samples_host, on_failure=_give_up)
-        set_recorder(_Recorder())
+        set_recorder(_LayerRecorder())
         return file.path
 
 
@@ -261,7 +261,7 @@ def current_path() -> Path | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TraceRequest:
     """How a trace was started, so that a child process can start one alike."""
 
     directory: Path
@@ -271,13 +271,13 @@ class Request:
         start(self.directory, only=self.only)
 
 
-def current_request() -> Request | None:
+def current_request() -> TraceRequest | None:
     """What a child process needs to record a trace beside this one; None if none is open."""
     path = current_path()
-    return None if path is None else Request(path.parent, _State.enabled)
+    return None if path is None else TraceRequest(path.parent, _State.enabled)
 
 
-class _Recorder:
+class _LayerRecorder:
     """The recorder for the engine and other layers that cannot import this module."""
 
     def span(

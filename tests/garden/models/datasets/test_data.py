@@ -12,7 +12,7 @@ import torch
 from tremula.base.errors import FileLoadError, RuntimeFailure
 from tremula.garden.models.datasets import mnist
 from tremula.garden.models.datasets.mnist import Mnist, load_mnist
-from tremula.garden.models.datasets.shapes import NAMES, Shapes
+from tremula.garden.models.datasets.shapes import NAMES, ShapeImages
 from tremula.garden.models.datasets.text import Excerpts, characters
 
 
@@ -125,12 +125,12 @@ def test_the_registry_is_npms(tmp_path, monkeypatch):
 
 def test_shapes_are_the_same_for_the_same_seed():
     """Generated images have CIFAR's sizes, all classes, and depend on the seed only."""
-    data = Shapes(200, seed=3)
+    data = ShapeImages(200, seed=3)
     assert data.images.shape == (200, 3, 32, 32)
     assert data.images.dtype is torch.float32
     assert set(data.labels.tolist()) == set(range(len(NAMES)))
-    assert torch.equal(data.images, Shapes(200, seed=3).images)
-    assert not torch.equal(data.images, Shapes(200, seed=4).images)
+    assert torch.equal(data.images, ShapeImages(200, seed=3).images)
+    assert not torch.equal(data.images, ShapeImages(200, seed=4).images)
 
 
 def test_text_is_numbered_and_can_be_read_back():

@@ -12,8 +12,8 @@ from popxl import ops
 from tests.garden.models.gpt3.test_config import FOLDER
 from tremula.garden.models.gpt3 import dense
 from tremula.garden.models.gpt3.config import Parallelism, load_config
-from tremula.garden.models.gpt3.ends import Embedding, Head
-from tremula.garden.models.gpt3.layers import Attention, Build, DecoderLayer, FeedForward
+from tremula.garden.models.gpt3.ends import Head, ShardedEmbedding
+from tremula.garden.models.gpt3.layers import Build, DecoderLayer, FeedForward, ShardedAttention
 from tremula.garden.models.gpt3.layout import embedding_weights, head_weights, layer_weights
 from tremula.garden.models.gpt3.packing import dense_of, parts_of
 from tremula.garden.models.gpt3.replicas import Replicas
@@ -94,7 +94,7 @@ def one_of_each_group(values, weight, config):
 @pytest.mark.parametrize(
     ("module", "name", "function"),
     [
-        (Attention, "attention", dense.attention),
+        (ShardedAttention, "attention", dense.attention),
         (FeedForward, "feed_forward", dense.feed_forward),
         (DecoderLayer, "", None),
     ],
@@ -138,7 +138,7 @@ def test_embeddings_equal_dense_ones(shape):
     n = config.parallel.n_replicas
     given = np.repeat(words.numpy().astype(np.int32)[None], n, axis=0)
     out, grads, layout = run_both_ways(
-        config, Embedding, weights, [given], columns(grad.numpy(), config)
+        config, ShardedEmbedding, weights, [given], columns(grad.numpy(), config)
     )
     assert close(out, columns(expected.detach().numpy(), config))
     for key, value in grads.items():

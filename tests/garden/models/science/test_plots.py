@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from tremula.garden.models.science.plots import Series, plot_svg
+from tremula.garden.models.science.plots import PlotSeries, plot_svg
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
@@ -16,9 +16,9 @@ def test_a_plot_is_well_formed_and_inside_its_frame():
     x = np.arange(1, 20)
     svg = plot_svg(
         [
-            Series("a < b", x, x**2.0),
-            Series("points", x, 3.0 * x, "points"),
-            Series("band", x, 0.5 * x, "band", to=2.0 * x, colour=0),
+            PlotSeries("a < b", x, x**2.0),
+            PlotSeries("points", x, 3.0 * x, "points"),
+            PlotSeries("band", x, 0.5 * x, "band", to=2.0 * x, colour=0),
         ],
         x_name="steps",
         y_name="error & more",
@@ -40,7 +40,7 @@ def test_a_plot_is_well_formed_and_inside_its_frame():
 
 def test_ticks_are_round_numbers():
     """A linear axis has a few ticks at multiples of 1, 2 or 5."""
-    svg = plot_svg([Series("y", [0, 1], [0, 730])], x_name="x", y_name="y")
+    svg = plot_svg([PlotSeries("y", [0, 1], [0, 730])], x_name="x", y_name="y")
     texts = re.findall(r">([\d.]+)</text>", svg)
     assert {"0.2", "0.4", "200", "400", "600"} <= set(texts)
 
@@ -49,9 +49,9 @@ def test_ticks_are_round_numbers():
     ("series", "log_y", "message"),
     [
         ([], False, "at least one series"),
-        ([Series("y", [1, 2], [0, 1])], True, "'cost' must be positive"),
-        ([Series("y", [1, 2], [np.nan, 1])], False, "'cost' must be finite"),
-        ([Series("y", [1, 2], [1, 1], "band")], False, "band 'y' needs `to`"),
+        ([PlotSeries("y", [1, 2], [0, 1])], True, "'cost' must be positive"),
+        ([PlotSeries("y", [1, 2], [np.nan, 1])], False, "'cost' must be finite"),
+        ([PlotSeries("y", [1, 2], [1, 1], "band")], False, "band 'y' needs `to`"),
     ],
 )
 def test_wrong_values_are_named(series, log_y, message):

@@ -86,7 +86,7 @@ class LoadingTask:
     tensor_sharing: str
     start_method: str
     parsers: tuple[bytes, ...]
-    trace: trace.Request | None
+    trace: trace.TraceRequest | None
 
 
 class Restart(Exception):

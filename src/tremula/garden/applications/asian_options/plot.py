@@ -5,7 +5,7 @@ import numpy as np
 from tremula.garden.applications.asian_options.main import N_DATES, TERMS, Means
 from tremula.garden.applications.asian_options.program import path_engine
 from tremula.garden.models.science.black_scholes import geometric_asian_call
-from tremula.garden.models.science.plots import Series, plot_svg
+from tremula.garden.models.science.plots import PlotSeries, plot_svg
 
 
 def svg() -> str:
@@ -19,8 +19,8 @@ def svg() -> str:
     controlled, plain = np.array(errors).T
     return plot_svg(
         [
-            Series("plain", sizes, plain),
-            Series("with the geometric mean as control variate", sizes, controlled),
+            PlotSeries("plain", sizes, plain),
+            PlotSeries("with the geometric mean as control variate", sizes, controlled),
         ],
         x_name="paths",
         y_name="standard error of the price",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tremula.garden.applications.batched_gemm.program import gemm_engine, multiplied
-from tremula.garden.models.science.plots import Series, plot_svg
+from tremula.garden.models.science.plots import PlotSeries, plot_svg
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 SHAPE, N_TILES = (32, 32, 32), 64
@@ -15,8 +15,8 @@ def svg() -> str:
     alone = [_cycles(n, "one by one") / n for n in few]
     return plot_svg(
         [
-            Series("all at once", SIZES, grouped),
-            Series("one after another", few, alone),
+            PlotSeries("all at once", SIZES, grouped),
+            PlotSeries("one after another", few, alone),
         ],
         x_name="products of 32 × 32 × 32 on 64 tiles",
         y_name="cycles for each",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tremula.garden.application import Findings, Settings, modelled_engine
-from tremula.garden.applications.binomial_options.program import Options, option_engine
+from tremula.garden.applications.binomial_options.program import OptionColumns, option_engine
 from tremula.garden.models.science.black_scholes import european
 
 
@@ -41,12 +41,12 @@ def run(settings: Settings) -> Findings:
     )
 
 
-def book(n: int, steps_per_year: int) -> Options:
+def book(n: int, steps_per_year: int) -> OptionColumns:
     """Calls and puts of three months to two years; a tree has so many steps for each year."""
     random = np.random.default_rng(11)
     low, high = (80, 90, 0.01, 0.15, 0.25), (120, 110, 0.06, 0.45, 2.0)
     terms = random.uniform(low, high, (n, 5)).astype(np.float32)
-    return Options(
+    return OptionColumns(
         terms,
         sign=np.where(random.random(n) < 0.5, 1, -1).astype(np.int32),
         is_american=(np.arange(n) % 2).astype(np.int32),
@@ -55,7 +55,7 @@ def book(n: int, steps_per_year: int) -> Options:
 
 
 def against_black_scholes(
-    options: Options, prices: np.ndarray, deltas: np.ndarray
+    options: OptionColumns, prices: np.ndarray, deltas: np.ndarray
 ) -> tuple[float, float]:
     """The largest errors of European options: of prices, in parts of the strike, and of deltas."""
     worst = (0.0, 0.0)
@@ -67,7 +67,7 @@ def against_black_scholes(
     return worst
 
 
-def early_exercise(options: Options, prices: np.ndarray) -> float:
+def early_exercise(options: OptionColumns, prices: np.ndarray) -> float:
     """The most that an American put costs above a European one, in parts of its strike."""
     puts = np.flatnonzero((options.is_american == 1) & (options.sign < 0))
     terms = options.terms.astype(float)
@@ -79,7 +79,7 @@ def american_put_curve(n: int = 33) -> list[float]:
     """Prices over spots from 60 to 140, strike 100: they meet the payoff on the left, smoothly."""
     terms = np.tile(np.array([0, 100, 0.05, 0.3, 1.0], np.float32), (n, 1))
     terms[:, 0] = np.linspace(60, 140, n)
-    puts = Options(terms, np.full(n, -1, np.int32), np.ones(n, np.int32), np.full(n, 128))
+    puts = OptionColumns(terms, np.full(n, -1, np.int32), np.ones(n, np.int32), np.full(n, 128))
     engine = option_engine(puts, 8).load()
     engine.write_tensor("terms", terms)
     engine.run()

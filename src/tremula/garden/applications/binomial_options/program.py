@@ -72,7 +72,7 @@ class BinomialTree(Vertex):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class OptionColumns:
     """Options as columns; `n_steps` of their trees may differ."""
 
     terms: np.ndarray  # float32[n, N_TERMS]
@@ -106,7 +106,7 @@ class Options:
 
 
 def option_engine(
-    options: Options, n_tiles: int, *, balanced: bool = True, chip: str = "bow"
+    options: OptionColumns, n_tiles: int, *, balanced: bool = True, chip: str = "bow"
 ) -> tr.Engine:
     """Handles: terms to write, prices and deltas to read. Unbalanced deals options out in turn."""
     graph = tr.Graph(tr.IPUModel(chip, tiles_per_ipu=n_tiles).create_device())

@@ -7,7 +7,7 @@ import numpy as np
 
 from tremula.frontends.keras import ipu
 from tremula.garden.application import Findings, Settings, modelled_report
-from tremula.garden.models.datasets.shapes import Shapes
+from tremula.garden.models.datasets.shapes import ShapeImages
 
 import keras  # isort: skip - after Tremula's Keras, which chooses its backend
 from keras import layers  # isort: skip
@@ -62,7 +62,7 @@ def network(width: int) -> keras.Model:
 
 def images_of(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Images with channels last, and labels."""
-    data = Shapes(n, seed)
+    data = ShapeImages(n, seed)
     return data.images.permute(0, 2, 3, 1).contiguous().numpy(), data.labels.numpy()
 
 

@@ -4,7 +4,7 @@ import torch
 
 import poptorch
 from tremula.garden.application import Findings, Settings, modelled_poptorch
-from tremula.garden.applications.conformer_ctc.model import Reader, Recogniser
+from tremula.garden.applications.conformer_ctc.model import LetterDecoder, Recogniser
 from tremula.garden.applications.conformer_ctc.tones import Words, edit_distance, words_of_tones
 
 N_BATCH, N_ACCUMULATED, N_TEST = 16, 4, 48
@@ -28,7 +28,9 @@ def run(settings: Settings) -> Findings:
         settings.show(f"  epoch {epoch + 1}: loss {losses[-1]:.3f}")
     training.detachFromDevice()
     test = words_of_tones(N_TEST, seed=2)
-    reading = poptorch.inferenceModel(Reader(model.eval()), poptorch.Options().deviceIterations(2))
+    reading = poptorch.inferenceModel(
+        LetterDecoder(model.eval()), poptorch.Options().deviceIterations(2)
+    )
     letters, lengths = reading(test.sounds)
     errors = error_rate(letters, lengths, test)
     settings.show(f"letters wrong in {N_TEST} new words: {errors:.1%}")

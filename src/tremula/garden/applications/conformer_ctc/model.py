@@ -6,7 +6,7 @@ from torch.nn import functional
 
 import poptorch
 from tremula.garden.applications.conformer_ctc.tones import BLANK, N_BINS, N_FRAMES, N_LETTERS
-from tremula.garden.models.vision_zoo import Attention
+from tremula.garden.models.vision_zoo import PatchAttention
 
 
 class Convolution(nn.Module):
@@ -27,7 +27,7 @@ class Convolution(nn.Module):
 class ConformerBlock(nn.Module):
     def __init__(self, width: int, n_heads: int = 2):
         super().__init__()
-        parts = [_dense(width), Attention(width, n_heads), Convolution(width), _dense(width)]
+        parts = [_dense(width), PatchAttention(width, n_heads), Convolution(width), _dense(width)]
         self.parts = nn.ModuleList(parts)
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(5))
 
@@ -64,7 +64,7 @@ class Recogniser(nn.Module):
         )
 
 
-class Reader(nn.Module):
+class LetterDecoder(nn.Module):
     """The likeliest letters [n, frames] and how many they are, found on the device."""
 
     def __init__(self, recogniser: Recogniser, beam_width: int = 4):

@@ -10,7 +10,7 @@ from tremula.frontends.onnx import import_model
 from tremula.frontends.onnx.compiled import compile_model
 from tremula.garden.application import Findings, Settings, modelled_report
 from tremula.garden.models.classifiers import WithLoss
-from tremula.garden.models.datasets.shapes import Shapes
+from tremula.garden.models.datasets.shapes import ShapeImages
 from tremula.garden.models.onnx_exports import exported
 from tremula.garden.models.vision_zoo import efficientnet
 
@@ -23,7 +23,7 @@ def run(settings: Settings) -> Findings:
     network = efficientnet(width, n_classes=10)
     options = poptorch.Options().deviceIterations(N_ITERATIONS)
     data = poptorch.DataLoader(
-        options, Shapes(n_images, seed=1), batch_size=N_BATCH, shuffle=True, drop_last=True
+        options, ShapeImages(n_images, seed=1), batch_size=N_BATCH, shuffle=True, drop_last=True
     )
     optimizer = poptorch.optim.Adam(network.parameters(), lr=1e-2)
     training = poptorch.trainingModel(WithLoss(network), options, optimizer)
@@ -32,7 +32,7 @@ def run(settings: Settings) -> Findings:
         losses += [float(training(images, labels)[1]) for images, labels in data]
         settings.show(f"  epoch {epoch + 1}: loss {losses[-1]:.3f}")
     training.detachFromDevice()
-    test = Shapes(N_TEST, seed=2)
+    test = ShapeImages(N_TEST, seed=2)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "efficientnet.onnx")
         file = exported(network, {"images": test.images}, ["scores"], path)

@@ -1,7 +1,7 @@
 """The plot of docs/science-fft.md: cycles over the length, by where products take over."""
 
 from tremula.garden.applications.fourier_transform.program import transform_engine
-from tremula.garden.models.science.plots import Series, plot_svg
+from tremula.garden.models.science.plots import PlotSeries, plot_svg
 
 LENGTHS = (128, 256, 512)
 N_SIGNALS, N_TILES = 64, 64
@@ -15,7 +15,7 @@ def svg() -> str:
             engine = transform_engine(N_SIGNALS, length, N_TILES, direct_below).load()
             engine.run()
             cycles.append(engine.report().total_cycles)
-        series.append(Series(f"products of up to {direct_below} samples", LENGTHS, cycles))
+        series.append(PlotSeries(f"products of up to {direct_below} samples", LENGTHS, cycles))
     return plot_svg(
         series, x_name="samples of each of 64 signals", y_name="cycles", log_x=True, log_y=True
     )

@@ -7,7 +7,13 @@ from torch import Tensor
 
 from tremula.garden.application import Findings, Modelled, Settings
 from tremula.garden.models.gpt3 import dense
-from tremula.garden.models.gpt3.config import GPTConfig, Machine, ModelSizes, Parallelism, Training
+from tremula.garden.models.gpt3.config import (
+    GPTConfig,
+    GptMachine,
+    GptTraining,
+    ModelSizes,
+    Parallelism,
+)
 from tremula.garden.models.gpt3.costing import CompiledGPT, compile_gpt
 from tremula.garden.models.gpt3.training import Trainer
 
@@ -46,10 +52,10 @@ def config_of(*, tiny: bool) -> GPTConfig:
             dtype="float32",
         ),
         parallel=Parallelism(data=2, tensor_1=2, tensor_2=2),
-        training=Training(
+        training=GptTraining(
             global_batch=4, loss_scaling=16.0, learning_rate=1e-3, max_grad_norm=1.0
         ),
-        machine=Machine(attention_serialisation=2),
+        machine=GptMachine(attention_serialisation=2),
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ N_KEPT = 8  # Fock matrices that DIIS mixes
 LEAST_SIZE = 1e-20  # of an error's square: one that is zero by symmetry must not divide
 
 
-class Problem(NamedTuple):
+class Molecule(NamedTuple):
     """A molecule as arrays of the tile program."""
 
     core: jax.Array  # [n, n]
@@ -42,7 +42,7 @@ class Problem(NamedTuple):
     is_occupied: jax.Array  # [n]: 1 for the orbitals of lowest energy
 
 
-class Field(NamedTuple):
+class ScfState(NamedTuple):
     """State of the loop."""
 
     iteration: jax.Array
@@ -67,7 +67,7 @@ DOUBLE = Precision(np.float64, 1e-7, 1e-12)
 SINGLE = Precision(np.float32, 3e-4, 1e-6)
 
 
-def problem(integrals: Integrals, precision: Precision) -> Problem:
+def problem(integrals: Integrals, precision: Precision) -> Molecule:
     """Pairs in place of the whole repulsion tensor, the grid in parts, numbers of one type."""
     n, dtype = integrals.n_functions, precision.dtype
     i, k = np.tril_indices(n)
@@ -87,7 +87,7 @@ def problem(integrals: Integrals, precision: Precision) -> Problem:
         "nuclear_energy": np.array(integrals.nuclear_energy),
         "is_occupied": np.arange(n) < integrals.n_pairs,
     }
-    return Problem(**{name: jnp.asarray(x, dtype) for name, x in arrays.items()})
+    return Molecule(**{name: jnp.asarray(x, dtype) for name, x in arrays.items()})
 
 
 # -- the terms -------------------------------------------------------------------------------------
@@ -158,10 +158,10 @@ def _product(a: TileShardedArray, b: TileShardedArray, axes: tuple) -> TileShard
 # -- the loop --------------------------------------------------------------------------------------
 
 
-def self_consistent(given: Problem, precision: Precision, n_most: int) -> Field:
+def self_consistent(given: Molecule, precision: Precision, n_most: int) -> ScfState:
     """Iterate until density and field belong together, at most `n_most` times."""
     n, dtype = len(given.core), given.core.dtype
-    start = Field(
+    start = ScfState(
         iteration=jnp.int32(0),
         density=given.guess,
         energy=jnp.zeros((), dtype),
@@ -171,7 +171,7 @@ def self_consistent(given: Problem, precision: Precision, n_most: int) -> Field:
         energies=jnp.zeros(n_most, dtype),
     )
 
-    def goes_on(state: Field) -> jax.Array:
+    def goes_on(state: ScfState) -> jax.Array:
         # The first density is a guess: by symmetry it may fit its field without being right.
         is_found = (state.error <= precision.error) & (state.iteration > 1)
         return (state.iteration < n_most) & ~is_found
@@ -179,7 +179,7 @@ def self_consistent(given: Problem, precision: Precision, n_most: int) -> Field:
     return lax.while_loop(goes_on, lambda state: _step(given, state, precision), start)
 
 
-def _step(given: Problem, state: Field, precision: Precision) -> Field:
+def _step(given: Molecule, state: ScfState, precision: Precision) -> ScfState:
     density, root = state.density, given.to_orthogonal
     coulomb, exchange = two_electron(given.pair_blocks, density)
     functional, potential = exchange_correlation(given.basis, given.weights, density)
@@ -197,7 +197,7 @@ def _step(given: Problem, state: Field, precision: Precision) -> Field:
 
     vectors, _ = ipu_eigh(root @ mixed @ root, symmetrize_input=True)
     orbitals = root @ vectors * given.is_occupied
-    return Field(
+    return ScfState(
         iteration=state.iteration + 1,
         density=2 * orbitals @ orbitals.T,
         energy=energy,

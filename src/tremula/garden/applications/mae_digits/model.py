@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 import poptorch
-from tremula.garden.models.vision_zoo import Attention, TransformerBlock
+from tremula.garden.models.vision_zoo import PatchAttention, TransformerBlock
 
 SIDE, PATCH = 28, 7
 N_PATCHES = (SIDE // PATCH) ** 2
@@ -65,4 +65,4 @@ def _picked(tokens: Tensor, places: Tensor) -> Tensor:
 
 
 def _blocks(width: int, n: int) -> nn.Sequential:
-    return nn.Sequential(*(TransformerBlock(width, Attention(width, 2)) for _ in range(n)))
+    return nn.Sequential(*(TransformerBlock(width, PatchAttention(width, 2)) for _ in range(n)))

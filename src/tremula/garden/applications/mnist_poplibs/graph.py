@@ -14,7 +14,7 @@ RATE = 0.2
 
 
 @dataclass(frozen=True)
-class Layer:
+class DenseLayer:
     weights: Tensor
     bias: Tensor
 
@@ -57,23 +57,23 @@ def build(device: Device) -> Network:
     return Network(graph, classify, learn)
 
 
-def _layer(graph: Graph, n_in: int, n_out: int, name: str) -> Layer:
+def _layer(graph: Graph, n_in: int, n_out: int, name: str) -> DenseLayer:
     shapes = (N_BATCH, n_in), (n_in, n_out)
     weights = poplin.create_mat_mul_input_rhs(graph, FLOAT, *shapes, f"{name} weights")
     bias = graph.add_variable(FLOAT, [n_out], f"{name} bias", mapping="linear")
     graph.create_host_write(f"{name} weights", weights)
     graph.create_host_read(f"{name} weights", weights)
     graph.set_initial_value(bias, 0.0)
-    return Layer(weights, bias)
+    return DenseLayer(weights, bias)
 
 
-def _through(graph: Graph, x: Tensor, layer: Layer, sequence: Sequence, name: str) -> Tensor:
+def _through(graph: Graph, x: Tensor, layer: DenseLayer, sequence: Sequence, name: str) -> Tensor:
     result = poplin.mat_mul(graph, x, layer.weights, sequence, name)
     popops.add_in_place(graph, result, layer.bias, sequence, f"{name} bias")
     return result
 
 
-def _update(graph: Graph, layer: Layer, x: Tensor, errors: Tensor, sequence: Sequence) -> None:
+def _update(graph: Graph, layer: DenseLayer, x: Tensor, errors: Tensor, sequence: Sequence) -> None:
     gradient = poplin.mat_mul(graph, x.transpose(), errors, sequence, "gradient")
     popops.scaled_add_to(graph, layer.weights, gradient, -RATE / N_BATCH, sequence, "update")
     bias_gradient = popops.reduce(graph, errors, [0], "ADD", sequence, "bias gradient")

@@ -34,7 +34,7 @@ def run(settings: Settings) -> Findings:
         max_position_embeddings=LENGTH, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
     bert = BertForSequenceClassification(config)
-    model = WithLoss(PackedBertForSequenceClassification(bert))
+    model = PackedWithLoss(PackedBertForSequenceClassification(bert))
     options = poptorch.Options().outputMode(poptorch.OutputMode.All)
     options.Training.gradientAccumulation(N_ACCUMULATED)
     data = poptorch.DataLoader(options, packed, batch_size=N_BATCH, shuffle=True, drop_last=True)
@@ -62,7 +62,7 @@ def run(settings: Settings) -> Findings:
     )
 
 
-class WithLoss(torch.nn.Module):
+class PackedWithLoss(torch.nn.Module):
     def __init__(self, model: PackedBertForSequenceClassification):
         super().__init__()
         self.model = model

@@ -11,7 +11,7 @@ import numpy as np
 
 from tremula import poplar as tr
 from tremula.base.errors import RuntimeFailure
-from tremula.garden.applications.parallel_chains.codelets import N_STATE, N_SUMS, Agree, Walk
+from tremula.garden.applications.parallel_chains.codelets import N_STATE, N_SUMS, Agree, ChainWalk
 from tremula.garden.applications.parallel_chains.model import N_COEFFICIENTS, PRIOR_DEVIATION
 from tremula.runtime.engine import Engine
 
@@ -68,7 +68,7 @@ class Chains:
             "n_taken": n_taken, "n_steps": self.n_steps, "step": step,
             "deviation": PRIOR_DEVIATION,
         }  # fmt: skip
-        self.graph.add_vertices(walk, Walk, fields, tiles=np.arange(self.n_tiles))
+        self.graph.add_vertices(walk, ChainWalk, fields, tiles=np.arange(self.n_tiles))
         agree, goes_on = self._agreement(sums, max_rounds)
         self.graph.create_host_write("given", given)
         self.graph.create_host_write("state", state)

@@ -29,7 +29,7 @@ def log_posterior(at: Any, x: Any, y: Any, deviation: Any) -> Any:  # noqa: ANN4
     return total
 
 
-class Walk(tr.MultiVertex):
+class ChainWalk(tr.MultiVertex):
     """Metropolis' steps: a random one is taken if it is likelier, or else with that chance."""
 
     x: tr.Input[tr.Vector[tr.float32]]

@@ -45,7 +45,7 @@ def rule_graph(n_entities: int, seed: int = 0) -> tuple[Triples, Triples]:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TripleBatch:
     """What each replica needs for one micro-batch, as rows of its own shard: int32 columns.
 
     Triples belong to the replica of their head. heads and relations are [replica, tail's shard,
@@ -60,7 +60,7 @@ class Batch:
 
 def batches(
     triples: Triples, n_shards: int, n_of_bucket: int, n_negatives: int, seed: int = 0
-) -> Iterator[Batch]:
+) -> Iterator[TripleBatch]:
     """Endless batches with equally many triples of each pair of shards, and negatives of each.
 
     So every replica gathers, sends, receives and scores as much as any other.
@@ -78,7 +78,7 @@ def batches(
         rows = np.stack([random.choice(rows, n_of_bucket) for rows in members])
         rows = rows.reshape(n_shards, n_shards, n_of_bucket)  # [head's shard, tail's shard, triple]
         size = (n_shards, n_shards, n_shards * n_of_bucket, n_negatives)
-        yield Batch(
+        yield TripleBatch(
             (triples.head[rows] // n_shards).astype(np.int32),
             triples.relation[rows].astype(np.int32),
             np.ascontiguousarray((triples.tail[rows] // n_shards).swapaxes(0, 1), np.int32),

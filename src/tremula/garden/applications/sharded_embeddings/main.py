@@ -13,7 +13,7 @@ from tremula.garden.applications.sharded_embeddings.data import (
     rule_graph,
 )
 from tremula.garden.applications.sharded_embeddings.training import Training, small_chips
-from tremula.garden.models.knowledge_graphs.model import Score, Shape
+from tremula.garden.models.knowledge_graphs.model import ModelSizes, Score
 
 N_SHARDS, N_OF_BUCKET, N_NEGATIVES = 4, 8, 4
 N_ITERATIONS = 10  # steps a call
@@ -42,8 +42,8 @@ def run(settings: Settings) -> Findings:
     )
 
 
-def shape_of(score: Score, n_entities: int) -> Shape:
-    return Shape(
+def shape_of(score: Score, n_entities: int) -> ModelSizes:
+    return ModelSizes(
         score=score,
         n_entities=n_entities,
         n_relations=N_RELATIONS,

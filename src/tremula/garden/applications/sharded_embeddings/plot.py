@@ -5,7 +5,7 @@ import numpy as np
 from tremula.garden.application import Settings
 from tremula.garden.applications.sharded_embeddings.main import N_ITERATIONS, trained
 from tremula.garden.models.knowledge_graphs.model import Score
-from tremula.garden.models.science.plots import Series, plot_svg
+from tremula.garden.models.science.plots import PlotSeries, plot_svg
 
 N_CALLS = 60
 SCORES: tuple[Score, ...] = ("RotatE", "TransE")
@@ -16,5 +16,5 @@ def svg() -> str:
     for score in SCORES:
         before, curve, *_ = trained(score, 400, N_CALLS, Settings())
         steps = np.linspace(0, N_CALLS * N_ITERATIONS, len(curve) + 1)
-        series.append(Series(score, steps, [before, *curve]))
+        series.append(PlotSeries(score, steps, [before, *curve]))
     return plot_svg(series, x_name="steps", y_name="mean reciprocal rank of held-out tails")

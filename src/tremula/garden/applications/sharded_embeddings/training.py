@@ -9,8 +9,8 @@ import torch
 
 import poptorch
 from tremula.compiler.report.report import Report
-from tremula.garden.applications.sharded_embeddings.data import Batch, Triples
-from tremula.garden.models.knowledge_graphs.model import Embeddings, Shape
+from tremula.garden.applications.sharded_embeddings.data import TripleBatch, Triples
+from tremula.garden.models.knowledge_graphs.model import Embeddings, ModelSizes
 
 
 @contextmanager
@@ -33,7 +33,7 @@ class Training:
 
     def __init__(
         self,
-        shape: Shape,
+        shape: ModelSizes,
         optimizer: Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer],
         n_iterations: int = 1,
         *,
@@ -57,18 +57,18 @@ class Training:
         kind, mode = poptorch.CommGroupType.NoGrouping, poptorch.VariableRetrievalMode.OnePerGroup
         self.model.entities.replicaGrouping(kind, 0, mode)
 
-    def step(self, source: Iterator[Batch]) -> float:
+    def step(self, source: Iterator[TripleBatch]) -> float:
         """Some iterations of the device; the mean loss of a triple."""
         columns = self._columns(source)
         losses = self.model(*columns)
         return float(losses.sum()) / columns[0].numel()
 
-    def report(self, source: Iterator[Batch]) -> Report:
+    def report(self, source: Iterator[TripleBatch]) -> Report:
         """What a call takes, from the compiled program alone."""
         self.model.compile(*self._columns(source))
         return self.model.compiled_program().report()
 
-    def _columns(self, source: Iterator[Batch]) -> list[torch.Tensor]:
+    def _columns(self, source: Iterator[TripleBatch]) -> list[torch.Tensor]:
         drawn = [next(source) for _ in range(self.n_iterations)]
         return [
             torch.from_numpy(np.concatenate([getattr(batch, name) for batch in drawn]))

@@ -5,7 +5,7 @@ import numpy as np
 from tremula.garden.applications.tlr_mvm.compression import compressed, covariance
 from tremula.garden.applications.tlr_mvm.main import dense_product_cycles
 from tremula.garden.applications.tlr_mvm.program import tlr_engine
-from tremula.garden.models.science.plots import Series, plot_svg
+from tremula.garden.models.science.plots import PlotSeries, plot_svg
 
 TOLERANCES = 10.0 ** -np.arange(1, 7)
 N_BLOCK, N_TILES = 128, 16
@@ -28,10 +28,10 @@ def svg() -> str:
         sizes.append(1 / matrix.compression)
     return plot_svg(
         [
-            Series("error of the product", TOLERANCES, errors),
-            Series("the tolerance itself", TOLERANCES, TOLERANCES),
-            Series("cycles, of the dense product's", TOLERANCES, times),
-            Series("bytes, of the dense matrix's", TOLERANCES, sizes),
+            PlotSeries("error of the product", TOLERANCES, errors),
+            PlotSeries("the tolerance itself", TOLERANCES, TOLERANCES),
+            PlotSeries("cycles, of the dense product's", TOLERANCES, times),
+            PlotSeries("bytes, of the dense matrix's", TOLERANCES, sizes),
         ],
         x_name="tolerance",
         y_name="error; share of dense",

@@ -12,7 +12,7 @@ SIZE = 32
 NAMES = "disc ring square cross triangle rows columns diagonals checks dots".split()
 
 
-class Shapes(torch.utils.data.Dataset):
+class ShapeImages(torch.utils.data.Dataset):
     """Images `float32[3, 32, 32]` about zero, labels 0 … 9; the same seed gives the same set."""
 
     def __init__(self, n: int = 5000, seed: int = 0):

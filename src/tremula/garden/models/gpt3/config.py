@@ -55,7 +55,7 @@ class Parallelism:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class GptTraining:
     """Batches and Adam's settings."""
 
     global_batch: int
@@ -71,7 +71,7 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class GptMachine:
     """The chips, and choices that change memory and time but no result."""
 
     chip: str = "bow"
@@ -87,8 +87,8 @@ class GPTConfig:
     name: str
     model: ModelSizes
     parallel: Parallelism = field(default_factory=Parallelism)
-    training: Training
-    machine: Machine = field(default_factory=Machine)
+    training: GptTraining
+    machine: GptMachine = field(default_factory=GptMachine)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -148,7 +148,12 @@ def config_from_toml(text: str, name: str = "GPT") -> GPTConfig:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FileLoadError(f"{name} is no TOML: {error}", hint="[model]\n  hidden = 64") from error
-    kinds = {"model": ModelSizes, "parallel": Parallelism, "training": Training, "machine": Machine}
+    kinds = {
+        "model": ModelSizes,
+        "parallel": Parallelism,
+        "training": GptTraining,
+        "machine": GptMachine,
+    }
     known = {"name", *kinds}
     for key in tables:
         if key not in known:

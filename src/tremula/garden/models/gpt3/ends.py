@@ -8,7 +8,7 @@ from popxl_addons.ops import cross_entropy_sharded_loss
 from tremula.garden.models.gpt3.layers import (
     MASKED,
     Build,
-    LayerNorm,
+    ShardedLayerNorm,
     _Part,
     dropped,
     shared,
@@ -16,7 +16,7 @@ from tremula.garden.models.gpt3.layers import (
 )
 
 
-class Embedding(_Part):
+class ShardedEmbedding(_Part):
     """Words and positions; each replica has some rows of both tables, and some columns."""
 
     def __init__(self, build: Build, name: str = "embeddings"):
@@ -43,7 +43,7 @@ class Head(_Part):
 
     def __init__(self, build: Build, name: str = "head"):
         super().__init__(build, name)
-        self.ln_f = LayerNorm(build, f"{name}.ln_f")
+        self.ln_f = ShardedLayerNorm(build, f"{name}.ln_f")
 
     def build(self, x: popxl.Tensor, word: popxl.Tensor, labels: popxl.Tensor) -> popxl.Tensor:
         """Rows [T, h / tp2], the word table's part, labels [T] → the mean loss."""

@@ -20,7 +20,7 @@ from popxl_addons.ops import (
     replicated_all_reduce_identical_inputs,
 )
 from tremula.garden.models.gpt3.config import GPTConfig
-from tremula.garden.models.gpt3.layout import Weight
+from tremula.garden.models.gpt3.layout import ShardedWeight
 from tremula.garden.models.gpt3.replicas import Replicas
 
 MASKED = -1e4  # added to scores of later positions: small enough, and a half
@@ -35,7 +35,7 @@ class Build:
 
     config: GPTConfig
     replicas: Replicas
-    data: Callable[[Weight], Any]
+    data: Callable[[ShardedWeight], Any]
 
     @property
     def dtype(self) -> popxl.dtype:
@@ -65,13 +65,13 @@ class _Part(addons.Module):
 
     def weight(self, name: str, shape: tuple[int, ...], split: str) -> popxl.Tensor:
         """An input for a weight, as this replica holds it."""
-        weight = Weight(f"{self.name}.{name}", shape, split)
+        weight = ShardedWeight(f"{self.name}.{name}", shape, split)
         group = self.of.replicas.holding(split)
         data = self.of.data(weight)
         return self.add_variable_input(name, data, self.of.dtype, replica_grouping=group)
 
 
-class LayerNorm(_Part):
+class ShardedLayerNorm(_Part):
     """A layer norm over columns that tp2 shares out."""
 
     def build(self, x: popxl.Tensor) -> popxl.Tensor:
@@ -81,7 +81,7 @@ class LayerNorm(_Part):
         return layer_norm_distributed(x, gamma, beta, epsilon, self.of.replicas.tp2)
 
 
-class Product(_Part):
+class ShardedProduct(_Part):
     """A product with a weight whose columns are split over tp1 (`wide`) or over tp2."""
 
     def __init__(self, build: Build, name: str, n_in: int, n_out: int, wide: bool):
@@ -104,9 +104,9 @@ class FeedForward(_Part):
         super().__init__(build, name)
         h, p = build.config.model.hidden, build.config.parallel
         narrow, wide = h // p.tensor_2, 4 * h // p.tensor_1
-        self.ln_2 = LayerNorm(build, f"{name}.ln_2")
-        self.intermediate = Product(build, f"{name}.intermediate", narrow, wide, wide=True)
-        self.output = Product(build, f"{name}.output", wide, narrow, wide=False)
+        self.ln_2 = ShardedLayerNorm(build, f"{name}.ln_2")
+        self.intermediate = ShardedProduct(build, f"{name}.intermediate", narrow, wide, wide=True)
+        self.output = ShardedProduct(build, f"{name}.output", wide, narrow, wide=False)
 
     def build(self, x: popxl.Tensor, seed: popxl.Tensor | None = None) -> popxl.Tensor:
         """Rows [T, h / tp2] → the same."""
@@ -132,16 +132,16 @@ class AttentionOfQueries(addons.Module):
         return ops.softmax(scores, axis=-1) @ v
 
 
-class Attention(_Part):
+class ShardedAttention(_Part):
     """ln_1, queries, keys and values of some heads, attention, a product, and the residual."""
 
     def __init__(self, build: Build, name: str = "attention"):
         super().__init__(build, name)
         h, p = build.config.model.hidden, build.config.parallel
         narrow, heads = h // p.tensor_2, h // p.tensor_1
-        self.ln_1 = LayerNorm(build, f"{name}.ln_1")
-        self.qkv = Product(build, f"{name}.qkv", narrow, 3 * heads, wide=True)
-        self.output = Product(build, f"{name}.output", heads, narrow, wide=False)
+        self.ln_1 = ShardedLayerNorm(build, f"{name}.ln_1")
+        self.qkv = ShardedProduct(build, f"{name}.qkv", narrow, 3 * heads, wide=True)
+        self.output = ShardedProduct(build, f"{name}.output", heads, narrow, wide=False)
         self.heads = AttentionOfQueries(build.config.model.head_size)
 
     def build(self, x: popxl.Tensor, seed: popxl.Tensor | None = None) -> popxl.Tensor:
@@ -177,7 +177,7 @@ class DecoderLayer(_Part):
 
     def __init__(self, build: Build, name: str = ""):
         super().__init__(build, name)
-        self.attention = Attention(build)
+        self.attention = ShardedAttention(build)
         self.feed_forward = FeedForward(build)
 
     def build(self, x: popxl.Tensor, seed: popxl.Tensor | None = None) -> popxl.Tensor:

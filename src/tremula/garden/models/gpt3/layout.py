@@ -66,7 +66,7 @@ def sharing_group(parallel: Parallelism, split: str) -> Group:
 
 
 @dataclass(frozen=True)
-class Weight:
+class ShardedWeight:
     """A weight as one replica holds it."""
 
     name: str
@@ -78,48 +78,48 @@ class Weight:
         return prod(self.shape)
 
 
-def layer_weights(config: GPTConfig) -> list[Weight]:
+def layer_weights(config: GPTConfig) -> list[ShardedWeight]:
     """Of one decoder layer, in two-dimensional tensor parallelism."""
     h, tp1, tp2 = config.model.hidden, config.parallel.tensor_1, config.parallel.tensor_2
     return [
-        Weight("attention.ln_1.weight", (h // tp2,), "tp2"),
-        Weight("attention.ln_1.bias", (h // tp2,), "tp2"),
-        Weight("attention.qkv.weight", (h // tp2, 3 * h // tp1), "both"),
+        ShardedWeight("attention.ln_1.weight", (h // tp2,), "tp2"),
+        ShardedWeight("attention.ln_1.bias", (h // tp2,), "tp2"),
+        ShardedWeight("attention.qkv.weight", (h // tp2, 3 * h // tp1), "both"),
         # Split like what it is added to: upstream's example splits it over tp2, which is wrong.
-        Weight("attention.qkv.bias", (3 * h // tp1,), "tp1"),
-        Weight("attention.output.weight", (h // tp1, h // tp2), "both"),
-        Weight("attention.output.bias", (h // tp2,), "tp2"),
-        Weight("feed_forward.ln_2.weight", (h // tp2,), "tp2"),
-        Weight("feed_forward.ln_2.bias", (h // tp2,), "tp2"),
-        Weight("feed_forward.intermediate.weight", (h // tp2, 4 * h // tp1), "both"),
-        Weight("feed_forward.intermediate.bias", (4 * h // tp1,), "tp1"),
-        Weight("feed_forward.output.weight", (4 * h // tp1, h // tp2), "both"),
-        Weight("feed_forward.output.bias", (h // tp2,), "tp2"),
+        ShardedWeight("attention.qkv.bias", (3 * h // tp1,), "tp1"),
+        ShardedWeight("attention.output.weight", (h // tp1, h // tp2), "both"),
+        ShardedWeight("attention.output.bias", (h // tp2,), "tp2"),
+        ShardedWeight("feed_forward.ln_2.weight", (h // tp2,), "tp2"),
+        ShardedWeight("feed_forward.ln_2.bias", (h // tp2,), "tp2"),
+        ShardedWeight("feed_forward.intermediate.weight", (h // tp2, 4 * h // tp1), "both"),
+        ShardedWeight("feed_forward.intermediate.bias", (4 * h // tp1,), "tp1"),
+        ShardedWeight("feed_forward.output.weight", (4 * h // tp1, h // tp2), "both"),
+        ShardedWeight("feed_forward.output.bias", (h // tp2,), "tp2"),
     ]
 
 
-def embedding_weights(config: GPTConfig) -> list[Weight]:
+def embedding_weights(config: GPTConfig) -> list[ShardedWeight]:
     """Word and position tables; both have their rows over tp1 and their columns over tp2."""
     h, parallel = config.model.hidden, config.parallel
     columns = h // parallel.tensor_2
     return [
-        Weight("embeddings.word", (config.word_rows, columns), "both"),
-        Weight(
+        ShardedWeight("embeddings.word", (config.word_rows, columns), "both"),
+        ShardedWeight(
             "embeddings.position", (config.model.sequence // parallel.tensor_1, columns), "both"
         ),
     ]
 
 
-def head_weights(config: GPTConfig) -> list[Weight]:
+def head_weights(config: GPTConfig) -> list[ShardedWeight]:
     """The last layer norm; logits use the word table of the embedding."""
     columns = config.model.hidden // config.parallel.tensor_2
     return [
-        Weight("head.ln_f.weight", (columns,), "tp2"),
-        Weight("head.ln_f.bias", (columns,), "tp2"),
+        ShardedWeight("head.ln_f.weight", (columns,), "tp2"),
+        ShardedWeight("head.ln_f.bias", (columns,), "tp2"),
     ]
 
 
-def shard_elements(weight: Weight, parallel: Parallelism) -> int:
+def shard_elements(weight: ShardedWeight, parallel: Parallelism) -> int:
     """Elements of a weight's shard in streaming memory; all of it, if it cannot be shared out."""
     size = sharing_group(parallel, weight.split).size
     return weight.n_elements if weight.n_elements % size else weight.n_elements // size

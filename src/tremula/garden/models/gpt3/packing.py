@@ -6,7 +6,7 @@ import numpy as np
 
 from tremula.frontends.popxl_addons.array_munging import shard, shard2D
 from tremula.garden.models.gpt3.config import GPTConfig
-from tremula.garden.models.gpt3.layout import Weight
+from tremula.garden.models.gpt3.layout import ShardedWeight
 
 # Matrices whose rows are split over tp1 and whose columns over tp2; all others the other way round.
 _ROWS_OVER_TP1 = ("output.weight", "embeddings.word", "embeddings.position")
@@ -17,7 +17,7 @@ def _axes(name: str) -> tuple[int, int]:
     return (0, 1) if name.endswith(_ROWS_OVER_TP1) else (1, 0)
 
 
-def parts_of(dense: np.ndarray, weight: Weight, config: GPTConfig) -> np.ndarray:
+def parts_of(dense: np.ndarray, weight: ShardedWeight, config: GPTConfig) -> np.ndarray:
     """[groups, *shape on a replica]: row g is what replicas of value group g hold."""
     tp1, tp2 = config.parallel.tensor_1, config.parallel.tensor_2
     if weight.name == "embeddings.word":
@@ -31,7 +31,7 @@ def parts_of(dense: np.ndarray, weight: Weight, config: GPTConfig) -> np.ndarray
     return shard(dense, tp1 if weight.split == "tp1" else tp2, 0)
 
 
-def dense_of(parts: np.ndarray, weight: Weight, config: GPTConfig) -> np.ndarray:
+def dense_of(parts: np.ndarray, weight: ShardedWeight, config: GPTConfig) -> np.ndarray:
     """The dense weight of its parts: what `parts_of` cut, padding left out."""
     tp1, tp2 = config.parallel.tensor_1, config.parallel.tensor_2
     if weight.split == "both":

@@ -21,7 +21,7 @@ from popxl_addons.transforms import (
 )
 from tremula.frontends.popxl.ops.random import modified_seed
 from tremula.garden.models.gpt3.config import GPTConfig
-from tremula.garden.models.gpt3.ends import Embedding, Head
+from tremula.garden.models.gpt3.ends import Head, ShardedEmbedding
 from tremula.garden.models.gpt3.layers import Build, DecoderLayer
 from tremula.garden.models.gpt3.replicas import Replicas
 from tremula.garden.models.gpt3.streamed_weights import HeldWeights
@@ -98,7 +98,7 @@ class GPTProgram:
 
     def _make_embedding(self) -> None:
         words = popxl.TensorSpec((self.config.n_rows,), popxl.int32)
-        factories, graph = Embedding(self.build).create_graph(words, *self._seed_specs)
+        factories, graph = ShardedEmbedding(self.build).create_graph(words, *self._seed_specs)
         self.embedding, fixed = self._held(factories, ("word", "position"), 1)
         self.embedding_fixed = fixed.init("embedding")
         word = self.embedding.gradients.word

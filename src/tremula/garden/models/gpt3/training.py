@@ -10,17 +10,24 @@ import torch
 import popxl
 from tremula.garden.models.gpt3.config import GPTConfig
 from tremula.garden.models.gpt3.dense import Weights
-from tremula.garden.models.gpt3.layout import Weight, embedding_weights, head_weights, layer_weights
+from tremula.garden.models.gpt3.layout import (
+    ShardedWeight,
+    embedding_weights,
+    head_weights,
+    layer_weights,
+)
 from tremula.garden.models.gpt3.packing import dense_of, parts_of, samples_for_replicas
 from tremula.garden.models.gpt3.program import GPTProgram
 
 Batch = tuple[torch.Tensor, torch.Tensor]  # words and labels, [global batch, sequence]
 
 
-def data_from(weights: Weights, config: GPTConfig) -> Callable[[Weight], Iterator[np.ndarray]]:
+def data_from(
+    weights: Weights, config: GPTConfig
+) -> Callable[[ShardedWeight], Iterator[np.ndarray]]:
     """For each weight of the layout its parts, layer by layer and group by group."""
 
-    def data(weight: Weight) -> Iterator[np.ndarray]:
+    def data(weight: ShardedWeight) -> Iterator[np.ndarray]:
         ends = {w.name for w in embedding_weights(config) + head_weights(config)}
         names = (
             [weight.name]
@@ -33,7 +40,7 @@ def data_from(weights: Weights, config: GPTConfig) -> Callable[[Weight], Iterato
     return data
 
 
-def no_data(config: GPTConfig) -> Callable[[Weight], Callable[[], np.ndarray]]:
+def no_data(config: GPTConfig) -> Callable[[ShardedWeight], Callable[[], np.ndarray]]:
     """Zeros that take no memory: for programs that are only compiled."""
     zero = np.zeros((), config.model.dtype)
     return lambda weight: lambda: np.broadcast_to(zero, weight.shape)

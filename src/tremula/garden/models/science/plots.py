@@ -14,7 +14,7 @@ _MOST_TICKS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class PlotSeries:
     """Values y over x; a band lies between y and `to`."""
 
     name: str
@@ -26,7 +26,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class _Axis:
+class _PlotAxis:
     """Places of values between two pixels."""
 
     low: float
@@ -55,7 +55,7 @@ class _Axis:
 
 
 def plot_svg(
-    series: Sequence[Series],
+    series: Sequence[PlotSeries],
     *,
     x_name: str,
     y_name: str,
@@ -94,7 +94,7 @@ def _legend(name: str, x: int, y: int, colour: str) -> list[str]:
     ]
 
 
-def _axis(values: np.ndarray, first: float, last: float, *, is_log: bool, name: str) -> _Axis:
+def _axis(values: np.ndarray, first: float, last: float, *, is_log: bool, name: str) -> _PlotAxis:
     if not np.isfinite(values).all():
         raise ValueError(f"values of {name!r} must be finite.")
     if is_log and (values <= 0).any():
@@ -106,7 +106,7 @@ def _axis(values: np.ndarray, first: float, last: float, *, is_log: bool, name: 
         low, high = low - 1, high + 1
     else:
         low, high = min(low, 0.0) if low < 0.2 * high else low, high + 0.04 * (high - low)
-    return _Axis(low, high, first, last, is_log)
+    return _PlotAxis(low, high, first, last, is_log)
 
 
 def _round_step(least: float) -> float:
@@ -115,7 +115,9 @@ def _round_step(least: float) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * 0.999)
 
 
-def _frame(x_axis: _Axis, y_axis: _Axis, x_name: str, y_name: str, size: tuple) -> list[str]:
+def _frame(
+    x_axis: _PlotAxis, y_axis: _PlotAxis, x_name: str, y_name: str, size: tuple
+) -> list[str]:
     width, height = size
     bottom, right = height - _BOTTOM, width - _RIGHT
     parts = []
@@ -141,7 +143,7 @@ def _text(x: float, y: float, text: str, anchor: str, more: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {more}>{escape(text)}</text>'
 
 
-def _drawn(one: Series, x_axis: _Axis, y_axis: _Axis, colour: str) -> list[str]:
+def _drawn(one: PlotSeries, x_axis: _PlotAxis, y_axis: _PlotAxis, colour: str) -> list[str]:
     x, y = x_axis.at(np.asarray(one.x)), y_axis.at(np.asarray(one.y))
     if one.kind == "points":
         return [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2.6" fill="{colour}"/>'

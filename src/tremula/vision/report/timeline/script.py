@@ -29,7 +29,7 @@ PIPELINE, _STAGE = "pipeline", re.compile(r"stage(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class CallContext:
     """A program, or a function as it is called from one place."""
 
     region: int
@@ -80,7 +80,7 @@ class Routes:
         return np.concatenate([np.array(head, np.int64), *flat])
 
 
-def routes_of(executable: Executable) -> tuple[Routes, "Regions", list[Context]]:
+def routes_of(executable: Executable) -> tuple[Routes, "Regions", list[CallContext]]:
     """Contexts of an executable, found by following its calls."""
     regions = Regions(executable)
     contexts, columns, n_places = _contexts(regions, len(executable.entries))
@@ -130,9 +130,9 @@ class Regions:
             self.steps.append((int(steps[0]), int(steps[-1]) + 1) if len(steps) else (0, 0))
 
 
-def _contexts(regions: Regions, n_programs: int) -> tuple[list[Context], dict[str, Ints], int]:
+def _contexts(regions: Regions, n_programs: int) -> tuple[list[CallContext], dict[str, Ints], int]:
     """All contexts in order of discovery; columns first_child, child and base."""
-    contexts = [Context(region, -1, -1) for region in range(n_programs)]
+    contexts = [CallContext(region, -1, -1) for region in range(n_programs)]
     shared: dict[int, int] = {}
     first_child, child, base, n_places = [], [], [], 0
     number = 0
@@ -145,7 +145,7 @@ def _contexts(regions: Regions, n_programs: int) -> tuple[list[Context], dict[st
             is_own = n_places + len(contexts) < MOST_PLACES
             if is_own or region not in shared:
                 parent = (number, caller) if is_own else (-1, -1)
-                contexts.append(Context(region, *parent))
+                contexts.append(CallContext(region, *parent))
             result = len(contexts) - 1 if is_own else shared.setdefault(region, len(contexts) - 1)
             child.append(result)
         number += 1
@@ -185,7 +185,7 @@ def _plain_loops(executable: Executable, costs: StepCosts) -> Ints:
     return result
 
 
-def _stages(executable: Executable, regions: Regions, contexts: Sequence[Context]) -> Ints:
+def _stages(executable: Executable, regions: Regions, contexts: Sequence[CallContext]) -> Ints:
     """int64[n_contexts]: functions `stage0`, `stage1`, … of a program with a sequence `pipeline`.
 
     What a stage calls belongs to it, too.

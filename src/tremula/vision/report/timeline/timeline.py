@@ -36,7 +36,7 @@ def run_rows(runs: Sequence[RunTaken]) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class TimelineEntries:
     """A range of a timeline: entry i is `times[i]` executions of `step[i]`.
 
     Chips that take no part in a step have an empty interval where they are.
@@ -52,14 +52,14 @@ class Entries:
     micro_batch: Ints
 
 
-def _entries(rows: Ints, first: int, last: int) -> Entries:
+def _entries(rows: Ints, first: int, last: int) -> TimelineEntries:
     part = rows[first:last]
     n_chips = (rows.shape[1] - w.N_ROW_COLUMNS) // 2
     start = part[:, w.N_ROW_COLUMNS : w.N_ROW_COLUMNS + n_chips]
     end = part[:, w.N_ROW_COLUMNS + n_chips :]
     columns = (w.STEP, w.N_TIMES, w.PLACE, w.LAST, w.STAGE, w.MICRO_BATCH)
     step, times, *others = (part[:, column] for column in columns)
-    return Entries(step, times, start, end, *others)
+    return TimelineEntries(step, times, start, end, *others)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Timeline:
                 self._kept.popitem(last=False)
         return rows
 
-    def entries(self, first: int, last: int) -> Entries:
+    def entries(self, first: int, last: int) -> TimelineEntries:
         """Entries first … last - 1."""
         first, last = max(0, first), min(self.n_entries, last)
         parts = [
@@ -110,8 +110,10 @@ class Timeline:
             return parts[0]
         if not parts:
             return _entries(new_rows(0, self.n_chips), 0, 0)
-        names = Entries.__slots__
-        return Entries(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+        names = TimelineEntries.__slots__
+        return TimelineEntries(
+            *(np.concatenate([getattr(p, name) for p in parts]) for name in names)
+        )
 
     def rows(self) -> Iterator[Ints]:
         """All entries as a walk leaves them, part by part."""
