@@ -87,7 +87,7 @@ docs: $(DEV)
 	  > docs/jax-primitives.md
 	$(BIN)/python -c 'from tremula.frontends.keras.layer_table import layers_markdown as page; print(page(), end="")' \
 	  > docs/keras-layers.md
-	$(BIN)/python -c 'from tremula.frontends.popxl.page import ops_markdown as page; print(page(), end="")' \
+	$(BIN)/python -c 'from tremula.frontends.popxl.ops.public import ops_markdown as page; print(page(), end="")' \
 	  > docs/popxl-ops.md
 	$(BIN)/python -c 'from tremula.frontends.onnx.operator_page import onnx_markdown as page; print(page(), end="")' \
 	  > docs/onnx.md

@@ -8,7 +8,7 @@ import numpy as np
 
 from tremula.frontends.popxl.core.context import get_current_graph, get_main_graph
 from tremula.frontends.popxl.core.host_data import as_host_data, is_read_only
-from tremula.frontends.popxl.core.registry import FUNCTIONS
+from tremula.frontends.popxl.core.registry import public
 from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer, shard_size
 from tremula.frontends.popxl.core.tensor import Constant, RetrievalMode, Tensor, Variable
 from tremula.frontends.popxl.dtypes import dtype, to_array
@@ -18,6 +18,7 @@ from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
 _MODES = ("one_per_group", "all_replicas")
 
 
+@public
 def constant(
     data: Any,
     dtype: dtype | None = None,
@@ -216,6 +217,3 @@ def graph_output(t: Tensor) -> None:
     graph = get_current_graph()
     graph.ir.check_open()
     graph.mark_as_output(t)
-
-
-FUNCTIONS["constant"] = constant

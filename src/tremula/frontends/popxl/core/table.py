@@ -8,7 +8,6 @@ shapes of results come from running the function on tensors without memory.
 """
 
 import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -44,27 +43,36 @@ _OF_TORCH = {
 _inferred: dict[Any, list[Spec]] = {}
 
 
-def operation(kind: str, **facts: Any) -> Callable[[Callable], Callable]:
-    """Make a row of the table of a function over PyTorch; gives the function of PopXL."""
+def operation(
+    kind: str,
+    name: str = "",
+    around: Callable[[Callable], Callable] | None = None,
+    **properties: Any,
+) -> Callable[[Callable], Callable]:
+    """Make a row of the table of a function over PyTorch; gives the function of PopXL.
+
+    `around` makes the public function of it, if that does more; `properties` are of `Operation`.
+    """
 
     def make(compute: Callable) -> Callable:
-        name = facts.pop("name", compute.__name__)
-        parameters = inspect.signature(compute).parameters.values()
-        starred = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "")
-        row = Operation(name, kind, compute, starred=starred, **facts)
-        return _published(row, compute)
+        row = Operation(name or compute.__name__, kind, compute, **properties)
+        ROWS[row.name] = row
+        function = _function_of(row, compute)
+        function = function if around is None else around(function)
+        FUNCTIONS.enter(row.name, function)
+        return function
 
     return make
 
 
-def _published(row: Operation, compute: Callable) -> Callable:
-    signature = inspect.signature(compute)
+def _function_of(row: Operation, compute: Callable) -> Callable:
+    """The function that adds the operation to the graph that is open."""
+    signature = row.signature
     kinds = {
         name: "many" if p.kind is p.VAR_POSITIONAL else result
         for name, p in signature.parameters.items()
         if (result := _KINDS.get(p.annotation)) is not None
     }
-    ROWS[row.name] = row
 
     @functools.wraps(compute)
     def make(*args: Any, **kwargs: Any) -> Any:
@@ -75,8 +83,7 @@ def _published(row: Operation, compute: Callable) -> Callable:
         bound.apply_defaults()
         inputs, layout, attributes = _operands(row, kinds, bound.arguments)
         outputs = record(row, inputs, layout, attributes)
-        if row.hidden:
-            outputs = outputs[: -row.hidden]
+        outputs = outputs[: len(outputs) - row.n_hidden]
         if row.returns_list:
             return list(outputs)
         if len(outputs) == 1:
@@ -85,7 +92,6 @@ def _published(row: Operation, compute: Callable) -> Callable:
 
     make.__signature__ = signature  # type: ignore[attr-defined]
     make.row = row  # type: ignore[attr-defined]
-    FUNCTIONS[row.name] = make
     return make
 
 
@@ -231,8 +237,8 @@ def _infer(op: Op) -> list[Spec]:
     flat = list(results) if isinstance(results, list | tuple) else [results]
     shapes = [tuple(int(n) for n in value.shape) for value in flat]
     if row.types is not None:
-        types = row.types([t.dtype for t in op.inputs], op.attributes)
-        types = list(types) if isinstance(types, list | tuple) else [types] * len(flat)
+        said = row.types([t.dtype for t in op.inputs], op.attributes)
+        types = [said] * len(flat) if isinstance(said, dtype) else list(said)
     else:
         types = [_type_of(value, op.inputs) for value in flat]
     return list(zip(shapes, types, strict=True))

@@ -13,7 +13,7 @@ from tremula.frontends.popart.enums import CommGroupType
 from tremula.frontends.popart.groups import CommGroup
 from tremula.frontends.popxl.core.context import gir
 from tremula.frontends.popxl.core.op import Op
-from tremula.frontends.popxl.core.registry import FUNCTIONS, Operation
+from tremula.frontends.popxl.core.registry import Operation, public
 from tremula.frontends.popxl.core.table import Operands, operation, record
 from tremula.frontends.popxl.core.tensor import Tensor
 from tremula.frontends.popxl.replica_axis import (
@@ -27,8 +27,9 @@ from tremula.frontends.popxl.replica_axis import (
 )
 from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
 
+PAGE_SECTION = (12, "Collectives (`ops.collectives`)")
+
 Group = ReplicaGrouping | CommGroup | None
-COLLECTIVES: dict[str, Callable[..., Any]] = {}
 
 _SPELLINGS = {"logical_and": "and", "logical_or": "or"}
 
@@ -99,6 +100,7 @@ def ALL_REDUCE_(op: Op, x: torch.Tensor) -> torch.Tensor:
     return all_reduced(x, op.attributes["group"], op.attributes["op"])
 
 
+@public
 def replicated_all_reduce(t: Tensor, op: str = "add", group: Group = None) -> Tensor:
     """The values of all replicas of a group, combined, on each of them."""
     return _collective(
@@ -106,6 +108,7 @@ def replicated_all_reduce(t: Tensor, op: str = "add", group: Group = None) -> Te
     )
 
 
+@public
 def replicated_all_reduce_(t: Tensor, op: str = "add", group: Group = None) -> Tensor:
     """The same, in place."""
     return _collective(
@@ -141,6 +144,7 @@ def ALL_GATHER(op: Op, x: torch.Tensor) -> torch.Tensor:
     return all_gathered(x, a["group"], a["axis"], new_axis=a["form"] == "new_axis")
 
 
+@public
 def replicated_all_gather(
     t: Tensor, axis: int = 0, group: Group = None, output_shape: OutputShape = "auto"
 ) -> Tensor:
@@ -174,6 +178,7 @@ def REDUCE_SCATTER(op: Op, x: torch.Tensor) -> torch.Tensor:
     return own_shards(x, group) if name == "local" else reduce_scattered(x, group, name)
 
 
+@public
 def replicated_reduce_scatter(
     t: Tensor,
     op: str = "add",
@@ -207,6 +212,7 @@ SHARDED_SLICE = Operation(
 )  # fmt: skip
 
 
+@public
 def replica_sharded_slice(t: Tensor, group: Group = None) -> Tensor:
     """Each replica's part of its own, flat tensor; its `meta_shape` is the whole shape."""
     grouping = grouping_of(group)
@@ -229,6 +235,7 @@ def SLICE(op: Op, x: torch.Tensor) -> torch.Tensor:
     return own_slices(x, a["group"], a["axis"]).reshape((len(x), *op.outputs[0].shape))
 
 
+@public
 def replicated_slice(t: Tensor, axis: int = 0, group: Group = None) -> Tensor:
     """Each replica's part of its own tensor along a dimension, which goes if its part is one."""
     grouping = grouping_of(group)
@@ -260,20 +267,18 @@ def _gradients_as_they_are(
     return [given[i] for i in wanted]
 
 
-@operation("AllReduce", name="_all_reduce", returns_list=True, gradient=_gradients_reduced)
+@operation("AllReduce", name="_all_reduce", gradient=_gradients_reduced)
 def _all_reduce(ts: Operands, ipus: Any, op: str) -> list[torch.Tensor]:  # noqa: ARG001
     whole = REDUCTIONS[op](ts)
     return [whole.clone() for _ in ts]
 
 
-@operation("AllReduce", name="_identical_inputs", returns_list=True, gradient=_gradients_reduced)
+@operation("AllReduce", name="_identical_inputs", gradient=_gradients_reduced)
 def _identical_inputs(ts: Operands, ipus: Any, op: str) -> list[torch.Tensor]:  # noqa: ARG001
     return [t.clone() for t in ts]
 
 
-@operation(
-    "AllReduce", name="_identical_grad_inputs", returns_list=True, gradient=_gradients_as_they_are
-)
+@operation("AllReduce", name="_identical_grad_inputs", gradient=_gradients_as_they_are)
 def _identical_grad_inputs(ts: Operands, ipus: Any, op: str) -> list[torch.Tensor]:  # noqa: ARG001
     whole = REDUCTIONS[op](ts)
     return [whole.clone() for _ in ts]
@@ -288,6 +293,7 @@ def _chips(ts: Sequence[Tensor], ipus: Sequence[int] | None) -> tuple[int, ...]:
     return tuple(result)
 
 
+@public
 def all_reduce(
     ts: Sequence[Tensor], ipus: Sequence[int] | None = None, op: str = "add"
 ) -> list[Tensor]:
@@ -295,6 +301,7 @@ def all_reduce(
     return _all_reduce(list(ts), _chips(ts, ipus), _checked(op))
 
 
+@public
 def all_reduce_identical_inputs(
     ts: Sequence[Tensor], ipus: Sequence[int] | None = None, op: str = "add"
 ) -> list[Tensor]:
@@ -302,16 +309,9 @@ def all_reduce_identical_inputs(
     return _identical_inputs(list(ts), _chips(ts, ipus), _checked(op))
 
 
+@public
 def all_reduce_identical_grad_inputs(
     ts: Sequence[Tensor], ipus: Sequence[int] | None = None, op: str = "add"
 ) -> list[Tensor]:
     """Tensors of several chips, combined; their gradients are equal, and stay as they are."""
     return _identical_grad_inputs(list(ts), _chips(ts, ipus), _checked(op))
-
-
-for _function in (
-    all_reduce, all_reduce_identical_inputs, all_reduce_identical_grad_inputs,
-    replicated_all_gather, replicated_all_reduce, replicated_all_reduce_,
-    replicated_reduce_scatter, replica_sharded_slice, replicated_slice,
-):  # fmt: skip
-    COLLECTIVES[_function.__name__] = FUNCTIONS[_function.__name__] = _function

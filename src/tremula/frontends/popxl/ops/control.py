@@ -8,9 +8,11 @@ from tremula.frontends.popxl.core.call_site import CallSiteInfo, ConditionalSite
 from tremula.frontends.popxl.core.context import get_current_graph
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
-from tremula.frontends.popxl.core.registry import FUNCTIONS, Operation, apply
+from tremula.frontends.popxl.core.registry import Operation, apply, public
 from tremula.frontends.popxl.core.table import record
 from tremula.frontends.popxl.core.tensor import Tensor
+
+PAGE_SECTION = (11, "Calls, loops, branches")
 
 CALL = Operation("call", "Call", None, is_pure=False)
 LOOP = Operation("repeat", "Loop", None, is_pure=False)
@@ -18,11 +20,13 @@ IF = Operation("conditional", "If", None, is_pure=False)
 InputsDict = Mapping[Tensor, Tensor] | None
 
 
+@public
 def call(graph: Graph, *inputs: Any, inputs_dict: InputsDict = None) -> tuple[Tensor, ...]:
     """Run a graph with these inputs; its outputs."""
     return call_with_info(graph, *inputs, inputs_dict=inputs_dict).outputs
 
 
+@public
 def call_with_info(
     graph: Graph,
     *inputs: Any,
@@ -34,6 +38,7 @@ def call_with_info(
     return CallSiteInfo(_record_site(CALL, graph, bound, {}))
 
 
+@public
 def repeat(
     graph: Graph, repeat_count: int, *inputs: Any, inputs_dict: InputsDict = None
 ) -> tuple[Tensor, ...]:
@@ -41,6 +46,7 @@ def repeat(
     return repeat_with_info(graph, repeat_count, *inputs, inputs_dict=inputs_dict).outputs
 
 
+@public
 def repeat_with_info(
     graph: Graph,
     repeat_count: int,
@@ -159,6 +165,7 @@ def _record_site(
 # -- branches --------------------------------------------------------------------------------------
 
 
+@public
 def conditional(
     cond: Tensor,
     then_branch: Graph,
@@ -175,6 +182,7 @@ def conditional(
     return info.outputs
 
 
+@public
 def conditional_with_info(
     cond: Tensor,
     then_branch: Graph,
@@ -214,9 +222,3 @@ def conditional_with_info(
     )  # fmt: skip
     op = outputs[0].producer if outputs else get_current_graph().ops[-1]
     return ConditionalSiteInfo(op)
-
-
-for _function in (
-    call, call_with_info, repeat, repeat_with_info, conditional, conditional_with_info,
-):  # fmt: skip
-    FUNCTIONS[_function.__name__] = _function

@@ -6,9 +6,13 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from tremula.frontends.popxl.core.registry import FUNCTIONS, public
 from tremula.frontends.popxl.core.table import Operand, Operands, Scalar, operation
+from tremula.frontends.popxl.core.tensor import Tensor as PopxlTensor
 from tremula.frontends.popxl.dtypes import dtype
 from tremula.frontends.shared.kinds import elementwise as kinds
+
+PAGE_SECTION = (1, "Elements")
 
 # -- arithmetic ------------------------------------------------------------------------------------
 
@@ -151,6 +155,9 @@ def clip(t: Operand, min: float = -math.inf, max: float = math.inf) -> Tensor:
     return torch.clamp(t, min, max)
 
 
+FUNCTIONS.enter("clamp", clip)
+
+
 @operation("IncrementMod")
 def increment_mod(t: Operand, increment: float, modulus: float) -> Tensor:
     """`(t + increment) mod modulus`."""
@@ -275,6 +282,12 @@ def cast(t: Operand, data_type: dtype) -> Tensor:
 def identity(t: Operand, output_name: str | None = None) -> Tensor:  # noqa: ARG001
     """A copy, under a name of its own."""
     return t.clone()
+
+
+@public
+def rename(t: PopxlTensor, output_name: str | None = None) -> PopxlTensor:
+    """A copy under another name."""
+    return identity(t, output_name)
 
 
 @operation("Detach")

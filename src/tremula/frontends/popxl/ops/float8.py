@@ -7,13 +7,15 @@ import torch
 from torch import Tensor
 
 from tremula.base.floats import LARGEST_CODE, QuarterFormat, quarter_table
-from tremula.frontends.popxl.core.registry import FUNCTIONS
+from tremula.frontends.popxl.core.registry import public
 from tremula.frontends.popxl.core.table import Operand, operation
 from tremula.frontends.popxl.core.tensor import Tensor as PopxlTensor
 from tremula.frontends.popxl.dtypes import dtype, float16, int32
 from tremula.frontends.popxl.fp8_utils import format_of
 from tremula.frontends.popxl.ops.products import conv_transposed, convolved
 from tremula.ir.ops import low_precision  # noqa: F401  registers tremula::*
+
+PAGE_SECTION = (9, "8-bit floats")
 
 
 def encoded(t: Tensor, log2_scale: Tensor, form: QuarterFormat) -> Tensor:
@@ -50,6 +52,7 @@ def _to_fp8(t: Operand, log2_scale: Operand, data_type: dtype) -> Tensor:
     return encoded(t, log2_scale, format_of(data_type))
 
 
+@public
 def pow2scale_cast_to_fp8(t: PopxlTensor, log2_scale: Any, data_type: dtype) -> PopxlTensor:
     """Numbers times `2^log2_scale` as 8-bit floats."""
     format_of(data_type)
@@ -67,6 +70,7 @@ def _from_fp8(t: Operand, log2_scale: Operand, data_type: dtype, source: dtype) 
     return wide.to(data_type.carrier)
 
 
+@public
 def pow2scale_cast_from_fp8(
     t: PopxlTensor, log2_scale: Any, data_type: dtype = float16
 ) -> PopxlTensor:
@@ -106,6 +110,7 @@ def _matmul_fp8(
     return _scaled(a @ b, log2_scale)
 
 
+@public
 def matmul_pow2scaled(
     lhs: PopxlTensor,
     rhs: PopxlTensor,
@@ -125,6 +130,7 @@ def _conv_fp8(
     return _scaled(convolved(a, b, *arguments), log2_scale)
 
 
+@public
 def conv_pow2scaled(
     t: PopxlTensor,
     weight: PopxlTensor,
@@ -151,6 +157,7 @@ def _conv_t_fp8(
     return _scaled(conv_transposed(a, b, *arguments), log2_scale)
 
 
+@public
 def conv_transpose_pow2scaled(
     t: PopxlTensor,
     weight: PopxlTensor,
@@ -172,10 +179,3 @@ def conv_transpose_pow2scaled(
         tuple(output_shape),
     )  # fmt: skip
     return _conv_t_fp8(t, weight, _scale(t, log2_scale), (t.dtype, weight.dtype), arguments)
-
-
-for _function in (
-    pow2scale_cast_to_fp8, pow2scale_cast_from_fp8, matmul_pow2scaled, conv_pow2scaled,
-    conv_transpose_pow2scaled,
-):  # fmt: skip
-    FUNCTIONS[_function.__name__] = _function

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from tremula.frontends.popxl.core.table import Indices, Operand, operation
 
+PAGE_SECTION = (7, "Images")
+
 MODES = ("nearest", "linear", "cubic")
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "pytorch")
 TRANSFORMS = (

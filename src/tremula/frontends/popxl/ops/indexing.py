@@ -9,6 +9,8 @@ from torch.nn import functional
 from tremula.frontends.popxl.core.table import Indices, Operand, OptionalOperand, operation
 from tremula.frontends.shared.kinds import indexing as kinds
 
+PAGE_SECTION = (6, "Indexing")
+
 
 def _gathered(t: Tensor, indices: Tensor, axis: int, zero_OOR: bool) -> Tensor:
     """Slices of a dimension; those out of range are zero if asked for, else the nearest."""

@@ -4,22 +4,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tremula.frontends.popxl.core.registry import Hidden
 from tremula.frontends.popxl.core.table import Indices, Operand, operation
 from tremula.frontends.shared.kinds import losses, norms
 
+PAGE_SECTION = (5, "Norms and losses")
 
-@operation("GroupNormalization", class_name="GroupNorm", hidden=2)
+
+@operation("GroupNormalization", class_name="GroupNorm")
 def group_norm(
     t: Operand, weight: Operand, bias: Operand, num_groups: int, eps: float = 1e-05
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Hidden, Hidden]:
     """Normalised over groups of channels (dimension 1), then scaled and shifted by channel."""
     return norms.group_norm(t, weight, bias, num_groups, eps)
 
 
-@operation("GroupNormalization", class_name="GroupNorm", name="layer_norm", hidden=2)
+@operation("GroupNormalization", class_name="GroupNorm", name="layer_norm")
 def layer_norm(
     t: Operand, weight: Operand, bias: Operand, eps: float = 1e-05
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Hidden, Hidden]:
     """A group normalisation with one group: of `[N, C]`, over each row."""
     return norms.group_norm(t, weight, bias, 1, eps)
 

@@ -12,6 +12,8 @@ from tremula.frontends.popxl.dtypes import dtype
 from tremula.frontends.shared.kinds import windows
 from tremula.frontends.shared.kinds.windows import Window
 
+PAGE_SECTION = (4, "Products, convolutions, pooling")
+
 
 @operation(
     "MatMul",

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from tremula.frontends.popxl.core.op import Op
-from tremula.frontends.popxl.core.registry import FUNCTIONS, apply
+from tremula.frontends.popxl.core.registry import apply, public
 from tremula.frontends.popxl.core.table import Operand, operation, record
 from tremula.frontends.popxl.dtypes import dtype, float32, uint32
+
+PAGE_SECTION = (8, "Random numbers")
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
@@ -98,13 +100,11 @@ def modified_seed(seed: Operand, modifier: Operand) -> Tensor:
     return (torch.cat([x, y]).to(seed.dtype) & 0xFFFFFFFF).reshape(seed.shape)
 
 
+@public
 def split_random_seed(seed: Operand, n: int = 2) -> tuple[Tensor, ...]:
     """Several seeds that are made of one."""
     modifiers = [apply("constant", i, uint32) for i in range(n)]
     return tuple(modified_seed(seed, modifier) for modifier in modifiers)
-
-
-FUNCTIONS["split_random_seed"] = split_random_seed
 
 
 def _dropout_gradient(ctx: object, op: Op, given: list, wanted: tuple[int, ...]) -> list:

@@ -8,6 +8,8 @@ from torch import Tensor
 from tremula.frontends.popxl.core.table import Operand, operation
 from tremula.frontends.shared.kinds import reductions as kinds
 
+PAGE_SECTION = (3, "Reductions")
+
 Axes = Sequence[int] | int | None
 
 

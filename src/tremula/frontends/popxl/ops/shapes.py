@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from tremula.frontends.popxl.core.registry import FUNCTIONS
 from tremula.frontends.popxl.core.table import Operand, Operands, operation
+
+PAGE_SECTION = (2, "Shapes")
 
 
 def _checked(shape: Sequence[int]) -> tuple[int, ...]:
@@ -78,7 +79,7 @@ def concat_(ts: Operands, axis: int = 0) -> Tensor:
     return torch.cat(ts, axis)
 
 
-@operation("Split", returns_list=True)
+@operation("Split")
 def split(t: Operand, splits: Sequence[int] | int, axis: int = 0) -> list[Tensor]:
     """Parts along a dimension: so many equal ones, or of the sizes given."""
     if isinstance(splits, int):
@@ -136,31 +137,6 @@ def _reversed(s: slice, n: int) -> slice:
 Bound = Sequence[int | None] | int | None
 
 
-@operation("Slice", name="slice")
-def slice_copy(
-    t: Operand, start: Bound = None, stop: Bound = None, step: Bound = None, axis: Bound = None
-) -> Tensor:
-    """A part of a tensor: starts, stops and steps by dimension, negative ones as in Python."""
-    return _sliced(t, _slices(t, start, stop, step, axis)).clone()
-
-
-@operation("SliceInplace", is_view=True)
-def slice_(
-    t: Operand, start: Bound = None, stop: Bound = None, step: Bound = None, axis: Bound = None
-) -> Tensor:
-    """A part of a tensor's memory."""
-    return _sliced(t, _slices(t, start, stop, step, axis))
-
-
-@operation("Subsample")
-def subsample(t: Operand, strides: Sequence[int] | int) -> Tensor:
-    """Every n-th element of each dimension."""
-    steps = [strides] * t.dim() if isinstance(strides, int) else list(strides)
-    if any(step < 1 for step in steps):
-        raise ValueError(f"strides must be at least 1, got {steps}")
-    return t[tuple(slice(None, None, step) for step in steps)].clone()
-
-
 def _or_all_of_it(cut: Callable) -> Callable:
     """A slice without any bounds is the tensor itself."""
 
@@ -175,4 +151,26 @@ def _or_all_of_it(cut: Callable) -> Callable:
     return make
 
 
-FUNCTIONS["slice"], FUNCTIONS["slice_"] = _or_all_of_it(slice_copy), _or_all_of_it(slice_)
+@operation("Slice", name="slice", around=_or_all_of_it)
+def slice_copy(
+    t: Operand, start: Bound = None, stop: Bound = None, step: Bound = None, axis: Bound = None
+) -> Tensor:
+    """A part of a tensor: starts, stops and steps by dimension, negative ones as in Python."""
+    return _sliced(t, _slices(t, start, stop, step, axis)).clone()
+
+
+@operation("SliceInplace", is_view=True, around=_or_all_of_it)
+def slice_(
+    t: Operand, start: Bound = None, stop: Bound = None, step: Bound = None, axis: Bound = None
+) -> Tensor:
+    """A part of a tensor's memory."""
+    return _sliced(t, _slices(t, start, stop, step, axis))
+
+
+@operation("Subsample")
+def subsample(t: Operand, strides: Sequence[int] | int) -> Tensor:
+    """Every n-th element of each dimension."""
+    steps = [strides] * t.dim() if isinstance(strides, int) else list(strides)
+    if any(step < 1 for step in steps):
+        raise ValueError(f"strides must be at least 1, got {steps}")
+    return t[tuple(slice(None, None, step) for step in steps)].clone()

@@ -6,12 +6,14 @@ from typing import Any, Literal
 import torch
 
 from tremula.frontends.popxl.core.op import Op
-from tremula.frontends.popxl.core.registry import FUNCTIONS, Operation, apply
+from tremula.frontends.popxl.core.registry import Operation, apply, public
 from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
 from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDeviceStream
 from tremula.frontends.popxl.core.table import Operand, operation, record
 from tremula.frontends.popxl.core.tensor import Tensor
 from tremula.frontends.popxl.dtypes import dtype, uint32
+
+PAGE_SECTION = (10, "Host, remote memory, chips")
 
 INIT = Operation("init", "Init", None)
 HOST_LOAD = Operation("host_load", "HostLoad", None, is_pure=False)
@@ -37,6 +39,7 @@ def _print_gradient(
 PRINT = Operation("print_tensor", "PrintTensor", None, is_pure=False, gradient=_print_gradient)
 
 
+@public
 def init(
     shape: Sequence[int],
     dtype: dtype,
@@ -54,6 +57,7 @@ def init(
     return t
 
 
+@public
 def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor:
     """The next element of a stream of inputs."""
     name = name or f"{h2d_stream.tensor_id}_host_load"
@@ -63,6 +67,7 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
     return t
 
 
+@public
 def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
     """Add a tensor to a stream of results."""
     if d2h_stream.dtype != t.dtype:
@@ -81,6 +86,7 @@ def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
 # -- remote memory ---------------------------------------------------------------------------------
 
 
+@public
 def remote_load(
     remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | None = None
 ) -> Tensor:
@@ -100,6 +106,7 @@ def remote_load(
     return t
 
 
+@public
 def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
     """Read an entry of a remote buffer into a tensor."""
     remote_buffer.validate_tensor_matches_buffer(t)
@@ -114,6 +121,7 @@ def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
     return out
 
 
+@public
 def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> None:
     """Write a tensor to an entry of a remote buffer."""
     remote_buffer.validate_tensor_matches_buffer(t)
@@ -131,6 +139,7 @@ def _offset(buffer: RemoteBuffer, offset: int | Tensor) -> Tensor:
     return apply("constant", int(offset), uint32, "offset")
 
 
+@public
 def remote_code_load(graph: Any, destination: Literal["executable"]) -> None:
     """Bring the code of a graph from remote memory; here, code is always where it is needed."""
     if destination != "executable":
@@ -146,6 +155,7 @@ def _ipu_copy(t: Operand, destination: int, source: int) -> torch.Tensor:  # noq
     return t.clone()
 
 
+@public
 def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
     """A copy on another chip of the same replica."""
     if source is None:
@@ -159,6 +169,7 @@ def io_tile_copy(t: Operand) -> torch.Tensor:
     return t.clone()
 
 
+@public
 def print_tensor(
     t: Tensor,
     title: str | None = None,
@@ -182,10 +193,3 @@ def print_tensor(
     }  # fmt: skip
     (out,) = record(PRINT, [t], (("t", 0),), attributes, [(t.shape, t.dtype)])
     return out
-
-
-for _function in (
-    init, host_load, host_store, remote_load, remote_load_, remote_store, remote_code_load,
-    ipu_copy, print_tensor,
-):  # fmt: skip
-    FUNCTIONS[_function.__name__] = _function

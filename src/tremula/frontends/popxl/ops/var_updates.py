@@ -14,6 +14,8 @@ from tremula.ir.optim.formulas import (
     trust_ratio,
 )
 
+PAGE_SECTION = (13, "Updates (`ops.var_updates`)")
+
 
 def _times(t: Tensor, f: Tensor | float | None) -> Tensor:
     if f is None:
@@ -95,7 +97,7 @@ def accumulator_zero_(t: Operand) -> Tensor:
     return t.zero_()
 
 
-@operation("AdamUpdater", modifies=("time_step",), gives_new=True)
+@operation("AdamUpdater", modifies=("time_step",))
 def adam_updater(
     acc_first_order: Operand,
     acc_second_order: Operand,
@@ -135,7 +137,7 @@ def _decayed(step: Tensor, weight: Tensor | None, weight_decay: Tensor | float |
     return step + _times(weight.float(), weight_decay)
 
 
-@operation("AdamUpdater", modifies=("time_step",), gives_new=True)
+@operation("AdamUpdater", modifies=("time_step",))
 def lamb_updater(
     acc_first_order: Operand,
     acc_second_order: Operand,
@@ -153,7 +155,7 @@ def lamb_updater(
     )
 
 
-@operation("AdamUpdater", modifies=("time_step",), gives_new=True)
+@operation("AdamUpdater", modifies=("time_step",))
 def adamax_updater(
     acc_first_order: Operand,
     acc_second_order: Operand,
