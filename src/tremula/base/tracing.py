@@ -8,8 +8,8 @@ from typing import Protocol
 from tremula.base.lazy import vision
 
 OPTIONS_VARIABLE = "PVTI_OPTIONS"
-# Channels of engines, of compiling and profiling models, of processes that run together.
-POPLAR, POPTORCH, POPDIST = "poplar", "poptorch", "popdist"
+# Channels of engines, of models that are compiled, of processes that run together.
+POPLAR, COMPILATION, POPDIST = "poplar", "compilation", "popdist"
 
 
 class Recorder(Protocol):

@@ -89,7 +89,7 @@ def test_a_training_run(tmp_path):
     of_model = [label for channel, label in result if channel == "poptorch.trainingModel"]
     assert of_model.count("call") == of_model.count("run") == len(losses) == 4
     assert {"compile", "copyWeightsToDevice", "copyWeightsToHost"} <= set(of_model)
-    assert result.count(("poptorch", "capture")) == 1
+    assert result.count(("compilation", "capture")) == 1
     assert result.count(("poptorch.DataLoader", "load batch")) == 5  # the last finds the end
     assert series["loss"]["value"] == pytest.approx(losses)
     assert series["loss"]["name"] == "training"

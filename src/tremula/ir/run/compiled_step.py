@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, fx, nn
 
-from tremula.base.tracing import POPTORCH, span
+from tremula.base.tracing import COMPILATION, span
 from tremula.ir.capture.capture import capture, held_tensors
 from tremula.ir.optim.rule import UpdateRule
 from tremula.ir.passes import COMMON_PASSES, apply
@@ -136,7 +136,7 @@ def compile_step(
     tiles = _tile_program(step, places, settings)
     if stored is not None:
         tiles.offer(stored)
-    with span(POPTORCH, "open session"):
+    with span(COMPILATION, "open session"):
         session = _open_session(step, tiles, settings)
     return CompiledStep(
         step,
@@ -157,7 +157,7 @@ def _captured(asked: StepToCompile, settings: StepSettings) -> tuple[CapturedSte
     """The step of one replica, after the passes that both executions share, and its loss."""
     parameters = held_tensors(asked.model, PARAMETER)
     one_slice = one_slice_of(parameters, settings.groupings, settings.repetition.n_replicas)
-    with one_slice, span(POPTORCH, "capture"):
+    with one_slice, span(COMPILATION, "capture"):
         recorded = capture(
             asked.model,
             asked.run_forward,

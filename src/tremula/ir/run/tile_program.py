@@ -8,7 +8,7 @@ import torch
 
 from tremula.base.options import parse_options
 from tremula.base.passes import garbage_collected_later
-from tremula.base.tracing import POPTORCH, span
+from tremula.base.tracing import COMPILATION, span
 from tremula.compiler.compile import Progress, compile_graph
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.report.report import Report
@@ -93,7 +93,7 @@ class TileProgram:
         if self.stored is None:
             began = time.perf_counter()
             progress = ProgressBar("Graph compilation", self.settings.shows_progress)
-            with span(POPTORCH, "compile tile program"), progress as bar:
+            with span(COMPILATION, "compile tile program"), progress as bar:
                 self.stored = self._find_or_compile(bar)
             self.seconds = time.perf_counter() - began
         return self.stored
@@ -160,7 +160,7 @@ class TileProgram:
             )
         with garbage_collected_later():
             built, program = self.built(bar.part(0, 60))
-            with span(POPTORCH, "compile graph"):
+            with span(COMPILATION, "compile graph"):
                 progress = bar.part(60, 95)
                 executable = compile_graph(built.graph, [program], self._engine_options(), progress)
         return StoredTileProgram.of(self._key(), executable, built)
@@ -177,7 +177,7 @@ class TileProgram:
         )
         step = apply(self._captured, passes, "tiles")
         options, target = self.lowering_options(), self.device().target
-        with span(POPTORCH, "lower to tiles"):
+        with span(COMPILATION, "lower to tiles"):
             built = build_tile_program(step, target, self.schedule, options, progress)
         program = Sequence()
         if options.rounds_stochastically:

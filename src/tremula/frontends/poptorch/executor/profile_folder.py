@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tremula.base.options import parse_options
-from tremula.base.tracing import POPTORCH, is_tracing, span
+from tremula.base.tracing import is_tracing, span
 from tremula.frontends.poptorch.exceptions import poptorch_errors
 from tremula.frontends.poptorch.executor.compiled import CompiledModel
 from tremula.frontends.poptorch.logging import LOGGER
@@ -40,6 +40,6 @@ def write_profile(compiled: CompiledModel, model_name: str) -> None:
     folder = root / model_name
     with poptorch_errors():
         compiled.program.tiles.program()
-        with span(POPTORCH, "write profile"):
+        with span("poptorch", "write profile"):
             path = compiled.program.save_report(folder, model_name)
     LOGGER.info("The profile of %s is in %s: tremula view %s", model_name, folder, path)

@@ -1,4 +1,4 @@
-"""Lowerings of losses: the negative log likelihood, one element picked per row, and CTC."""
+"""Lowerings of losses: negative log likelihood, one element picked per row, CTC and its decoder."""
 
 from tremula.base.types import FLOAT, INT, UNSIGNED_INT
 from tremula.ir.lowering.indexing.row_tables import check_indices
@@ -9,6 +9,7 @@ from tremula.ir.nodes import operand
 from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
+from tremula.poplibs.popnn.ctc import inference as ctc_inference
 from tremula.poplibs.popnn.ctc import loss as ctc
 from tremula.poplibs.popops import Reduction
 from tremula.poplibs.popops.elementwise.expr import Cast, Expr, PlaceHolder, _1, _2, _3, exp, select
@@ -162,3 +163,16 @@ def ctc_loss_backward(
     expr = narrow(own * wide(PlaceHolder(4), gradient.type), x.type)
     operands = [result, x, total.expand([2]), gradient.reshape([1, gradient.n_elems, 1])]
     return popops.map(tiles.graph, expr, operands, tiles.sequence, tiles.name)
+
+
+@lowers(
+    "tremula::ctc_beam_search", calls="popnn.ctc_inference.beam_search_decoder_log_probabilities"
+)
+def ctc_beam_search(
+    tiles: Tiles, log_probs: Tensor, lengths: Tensor, blank: int, beam_width: int, top_paths: int
+) -> tuple[Tensor, ...]:
+    result = ctc_inference.beam_search_decoder_log_probabilities(
+        tiles.graph, log_probs, tiles.cast(lengths, UNSIGNED_INT), tiles.sequence, tiles.name,
+        blank_class=blank, beam_width=beam_width, top_paths=top_paths,
+    )  # fmt: skip
+    return tuple(tiles.cast(tensor, tiles.result_type(i)) for i, tensor in enumerate(result))
