@@ -1,4 +1,4 @@
-"""Which of several processes this one is: what PopRun or torchrun put into the environment."""
+"""The index of this process among several, from the environment of PopRun or torchrun."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ class Instance:
     n_instances: int = 1
     n_local_replicas: int = 1
     n_total_replicas: int = 1
-    n_ipus_per_replica: int | None = None  # None: not given
+    n_ipus_per_replica: int | None = None  # None: not set
     replica_index_offset: int = 0
 
 
@@ -154,5 +154,5 @@ def execute_on_instances(
     *args,
     **kwargs,
 ) -> Any:  # noqa: ANN401
-    """Call a function in the processes named; the others get None."""
+    """Call a function in the processes with these indices; others return None."""
     return function(*args, **kwargs) if getInstanceIndex() in set(instances) else None

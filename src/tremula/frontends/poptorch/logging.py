@@ -65,7 +65,7 @@ def shown_from(level: str) -> Iterator[None]:
 
 
 def setPopartLogLevel(level: str) -> None:  # noqa: N802
-    """The same for the messages of the compiler."""
+    """Show messages of PopART from this level on."""
     if not isinstance(level, str) or level not in _PUBLIC:
         raise ValueError(f"Level must be one of {', '.join(_PUBLIC)}; got {level!r}")
     POPART_LOGGER.setLevel(LEVELS[level])

@@ -105,7 +105,7 @@ def test_explicit_stages():
     assert placed.stages == (0, 0, 1, 2)
     assert placed.ipus == (0, 0, 5, 0)
     assert placed.pipeline_stages == (0, 0, 1, 2)
-    with pytest.raises(AssertionError, match="asks for IPU 1, but its stage is on IPU 5"):
+    with pytest.raises(AssertionError, match="requests IPU 1, but its stage is on IPU 5"):
         resolve_blocks(made, [("c", 1)])
     with pytest.raises(AssertionError, match="Unknown block 'x'"):
         resolve_blocks(made, [("x", None)])

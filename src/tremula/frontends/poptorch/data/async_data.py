@@ -281,7 +281,7 @@ def _start(task: LoadingTask, strategy: SharingStrategy) -> tuple[Connection, Ba
         _preload_in_fork_server()
     ours, theirs = context.Pipe()
     inherited = ours if method == "fork" else None
-    # Not a daemon: a DataLoader in it may have workers of its own.
+    # Not a daemon: a DataLoader in it may have workers.
     process = context.Process(  # pyright: ignore[reportAttributeAccessIssue]
         target=load, args=(theirs, task, inherited), name="AsynchronousDataAccessor"
     )
@@ -355,7 +355,7 @@ def n_rows_of(dataset: Any) -> int:  # noqa: ANN401
 
 
 def _n_rows_of_sampler(loader: torch.utils.data.DataLoader) -> int:
-    """The same where a batch sampler, or nobody, makes batches; only torch's own may be short."""
+    """The rows of an epoch without `batch_size`; only torch's own samplers make short batches."""
     sampler: Any = loader.batch_sampler
     size = getattr(sampler, "batch_size", None)
     if size is None:

@@ -32,7 +32,7 @@ SHARED_MEMORY_FOLDER = Path("/dev/shm")
 
 @dataclass(frozen=True, slots=True)
 class TensorLayout:
-    """Where one tensor of a batch lies inside its slot."""
+    """The position of one tensor of a batch in its slot."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -42,7 +42,7 @@ class TensorLayout:
 
 @dataclass(frozen=True, slots=True)
 class RingLayout:
-    """Where everything lies: one flag per slot, then the slots, all alike."""
+    """The layout of the memory: one flag per slot, then the slots, all alike."""
 
     n_slots: int
     slot_n_bytes: int

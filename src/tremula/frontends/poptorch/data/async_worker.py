@@ -113,7 +113,7 @@ def load(connection: Connection, task: LoadingTask, inherited: Connection | None
         # A class that cannot be imported here is not one that this data set makes.
         with contextlib.suppress(AttributeError, ImportError):
             registerCustomArgParser(*pickle.loads(pickled))
-    # EOF and the like: the parent is gone, there is nobody to tell.
+    # EOF and the like: the parent has ended, so there is no process to report to.
     gone = (EOFError, BrokenPipeError, ConnectionResetError)
     with contextlib.suppress(SystemExit, *gone), torch.no_grad():
         Loader(connection, task).run()
@@ -156,7 +156,7 @@ class Loader:
                 self._handle(self.connection.recv())
 
     def _load_epoch(self) -> bool:
-        """Load an epoch; returns whether the next one may be loaded without being asked for."""
+        """Load an epoch; returns whether the next one may be loaded without a request."""
         try:
             self._write_all()
         except Restart:
@@ -278,7 +278,7 @@ class Loader:
         self._publish([self.n_rows_filled] * len(self.ring.layout.tensors))
 
     def _free_slot(self) -> int:
-        """The next free slot. Until the first epoch begins, only one is filled, unless asked."""
+        """The next free slot. Before the first epoch only one is filled, except on request."""
         while True:
             is_asked = self.wanted_epoch >= 0 or self.task.early_preload or not self.n_published
             if is_asked and self.free_slots:
@@ -333,7 +333,7 @@ class Loader:
 
 def _watch_parent() -> None:
     """Exit when the parent is gone, even in the middle of an element that takes an hour."""
-    # Python 3.12 warns of forks beside threads. This one holds no lock that a fork could copy.
+    # Python 3.12 warns of forks in processes with threads. This thread has no lock to copy.
     warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
     threading.Thread(target=_leave_after_parent, name="parent watch", daemon=True).start()
 
@@ -351,7 +351,7 @@ def _leave_after_parent() -> None:
 def _parent_is_gone() -> bool:
     """Whether the parent has ended; checks for a while.
 
-    Another child of the parent may hold the pipe to it open, so that alone does not tell.
+    Another child of the parent may hold the pipe to it open, so its state alone is not enough.
     """
     parent = parent_process()
     if parent is None or parent.pid is None or wait([parent.sentinel], PARENT_CHECK_S):

@@ -247,7 +247,7 @@ class DataLoader(torch.utils.data.DataLoader):
                     "to join elements to."
                 )
             return True
-        # Each worker would end with a short batch of its own, in the middle of the others.
+        # Each worker would end with a short batch, in the middle of the others.
         has_short_batches = is_iterable and not self.drops_last_combined
         return (
             mode is DataLoaderMode.Async and has_short_batches and bool(self._combined_batch_size)
@@ -308,7 +308,7 @@ class DataLoader(torch.utils.data.DataLoader):
         elif n_found % n_needed and not self.drops_last_combined:
             LOGGER.warning(
                 "drop_last=False: the last of the combined batches of %d %s has only %d. "
-                "A compiled model has static shapes and will refuse it.",
+                "A compiled model has static shapes and will reject it.",
                 n_needed,
                 what,
                 n_found % n_needed,

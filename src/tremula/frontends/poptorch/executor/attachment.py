@@ -1,4 +1,4 @@
-"""Whether a compiled model holds its device, and which model holds which device."""
+"""Whether a compiled model is attached to its device, and which model uses which device."""
 
 import weakref
 from contextlib import AbstractContextManager
@@ -10,10 +10,10 @@ from tremula.frontends.poptorch.executor.placement import uses_ipu_model
 from tremula.frontends.poptorch.options.options import Options
 from tremula.frontends.shared.device_lease import LeasedDevice
 
-if TYPE_CHECKING:  # loads slowly
+if TYPE_CHECKING:  # importing the tile compiler is slow
     from tremula.ir.run.tile_program import TileProgram
 
-# Devices that a model asked for by number, and the attachment that holds each.
+# The attachment of each device that a model requested by number.
 _holders: "weakref.WeakValueDictionary[int, Attachment]" = weakref.WeakValueDictionary()
 
 

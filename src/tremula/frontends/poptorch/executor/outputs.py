@@ -1,8 +1,7 @@
-"""What a call takes and gives back: inputs cut into micro-batches, results chosen and joined."""
+"""Inputs of a call split into micro-batches, and its results selected and joined."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -94,7 +93,7 @@ class Selection:
 
 
 class OutputGroup:
-    """Outputs that are returned by the same mode: their places among all outputs, and facts."""
+    """Outputs that are returned by the same mode: their range among all outputs, and properties."""
 
     def __init__(
         self,
@@ -143,7 +142,7 @@ class OutputCollector:
         ]
 
     def results(self) -> list[list[Tensor]]:
-        """The joined outputs of each group on the host, each a tensor of its own."""
+        """The joined outputs of each group on the host, each a separate tensor."""
         return [self._joined_group(index, group) for index, group in enumerate(self.groups)]
 
     def _joined_group(self, place: int, group: OutputGroup) -> list[Tensor]:
@@ -175,15 +174,15 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
 def _returned(
     tensor: Tensor, must_copy: bool, narrower: Mapping[torch.dtype, torch.dtype]
 ) -> Tensor:
-    """A host tensor in a type the device has, with memory of its own, that refuses `backward()`."""
+    """A host tensor in a type the device has, with its own memory, whose `backward()` raises."""
     host = tensor.detach().to("cpu", narrower.get(tensor.dtype, tensor.dtype))
     if must_copy and host.data_ptr() == tensor.data_ptr():
         host = host.clone()
-    host.backward = _refuse_backward
+    host.backward = _reject_backward
     return host
 
 
-def _refuse_backward(*_args: Any, **_kwargs: Any) -> None:  # noqa: ANN401
+def _reject_backward(*_args: object, **_kwargs: object) -> None:
     raise createPoptorchError(
         "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a"
         " trainingModel, the backwards pass is performed automatically when invoking the model. If"

@@ -36,7 +36,7 @@ _OVERLAP = "tremula::overlap"
 
 
 def place_step(step: CapturedStep, options: Options, *, is_training: bool) -> Places:
-    """The chip and pipeline stage of each block; raises if the step cannot run as asked."""
+    """The chip and pipeline stage of each block; raises if the step cannot run so."""
     check_overlap(step, options)
     _check_all_in_blocks(step)
     ids = [(block.user_id, block.ipu_id) for block in step.blocks]
@@ -120,7 +120,7 @@ def _forward_block(node: fx.Node) -> int | None:
 def _check_buffers(step: CapturedStep, options: Options) -> None:
     """Replicas would disagree about a buffer that each of them writes.
 
-    Statistics of batch norms are of each replica's own batches, and those of the first are kept.
+    Statistics of batch norms are those of each replica's batches; the first replica's are returned.
     """
     if options.replication_factor == 1 or not options.broadcast_buffers:
         return
@@ -146,7 +146,7 @@ def _module_of(name: str) -> str:
 
 
 def _is_statistic(node: fx.Node) -> bool:
-    """Whether a batch norm gives it."""
+    """Whether a batch norm computes it."""
     while node.all_input_nodes and schema_name(node) in ("aten::_to_copy", ""):
         node = node.all_input_nodes[0]
     return "batch_norm" in schema_name(node)
@@ -157,7 +157,7 @@ def _is_statistic(node: fx.Node) -> bool:
 
 @dataclass(frozen=True)
 class BlockPlacement:
-    """One row per block, in the order given."""
+    """One row per block, in their order."""
 
     stages: tuple[int, ...]  # as the strategy numbers them
     ipus: tuple[int, ...]
@@ -197,7 +197,7 @@ def _row_of(
     stage = strategy.stage_index(user_id)
     chosen = strategy.stages[stage].chosen_ipu
     assert chosen is None or ipu_id in (None, chosen), (
-        f"block {user_id!r} asks for IPU {ipu_id}, but its stage is on IPU {chosen}"
+        f"block {user_id!r} requests IPU {ipu_id}, but its stage is on IPU {chosen}"
     )
     if chosen is None:
         chosen = strategy.default_ipu(stage) if ipu_id is None else ipu_id
@@ -274,7 +274,7 @@ def check_pipeline_depth(
 
 
 def check_inference_accumulation(options: Options) -> None:
-    """Raise if an inference model is asked to accumulate gradients it does not have."""
+    """Raise if the options of an inference model accumulate gradients, which it does not have."""
     if options.Training.gradient_accumulation == 1:
         return
     text = (
@@ -315,7 +315,7 @@ def _size_of_partition(n_ipus: int) -> int:
 
 
 def uses_ipu_model(options: Options) -> bool:
-    """Whether the IPU model is asked for, which has any number of chips."""
+    """Whether the options or the environment choose the IPU model, with any number of chips."""
     if options.exists("use_model"):
         return options.use_model
     names = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")

@@ -12,7 +12,7 @@ from tremula.runtime.auto_report import report_folder
 
 
 def profile_folder(options: Options) -> Path | None:
-    """Where reports go, each model's in a folder of its own; None if none were asked for.
+    """The folder of reports, with a sub-folder for each model; None if none were requested.
 
     Reads the options of reports only: the others are checked when a model is compiled.
     """
@@ -23,7 +23,7 @@ def profile_folder(options: Options) -> Path | None:
 
 
 def trace_if_profiled(options: Options) -> None:
-    """A profiled model leaves a system trace beside its report, unless one is open already."""
+    """Start a system trace next to the report of a profiled model, unless one is open already."""
     if not is_tracing():
         folder = profile_folder(options)
         if folder is not None:

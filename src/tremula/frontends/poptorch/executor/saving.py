@@ -27,7 +27,7 @@ from tremula.frontends.poptorch.executor.compiled import CompiledModel
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
 
-if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+if TYPE_CHECKING:  # importing the tile compiler is slow
     from tremula.ir.run.tile_cache import StoredTileProgram
 
 DEFAULT_NAME = "model.poptorch"
@@ -36,7 +36,7 @@ _ABOUT, _ARGUMENTS, _PROGRAM, _MODEL = "about.json", "arguments.pt", "program.tr
 
 @dataclass(frozen=True)
 class SavedModel:
-    """What a file holds."""
+    """The contents of a file."""
 
     training: bool
     options: Options
@@ -112,7 +112,7 @@ def _write_program(archive: zipfile.ZipFile, stored: "StoredTileProgram") -> Non
 
 
 def load(filename: str | os.PathLike) -> SavedModel:
-    """Everything a file holds. Its pickles are executed."""
+    """The contents of a file. Its pickles are executed."""
     with _opened(filename) as archive:
         about = _about(archive, filename)
         assert about["has_model"], (

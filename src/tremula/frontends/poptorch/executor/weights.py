@@ -1,4 +1,4 @@
-"""The two copies of a model's weights: which is newer, and wrapped modules that ask before reading.
+"""Weights of a model on host and device: which are newer, and modules that fetch before reading.
 
 A training step changes the weights on the device and leaves those on the host stale, yet a script
 reads them whenever it likes. So a module in training is *wrapped*: objects stay where they are and
@@ -7,7 +7,7 @@ change their class, and everything that reads one of them goes through its owner
     model = Net()
     step = poptorch.trainingModel(model, …)   # type(model): PoptorchNet, a subclass of Net
     step(x)                                   # device newer; nothing is copied yet
-    model.fc.weight.shape                     # a fact: nothing is copied
+    model.fc.weight.shape                     # not a value: nothing is copied
     model.fc.weight.mean()
       └─ PoptorchParameter.__torch_function__(Tensor.mean, args=(weight,))
            1. weight._owner.copyWeightsToHostIfNeeded()   # device → host, once
@@ -36,7 +36,7 @@ without_hooks = torch._C.DisableTorchFunctionSubclass  # inside, reading a weigh
 
 
 class Owner(Protocol):
-    """The training model that holds the newer weights."""
+    """The training model that has the newer weights."""
 
     _host_weights_version: int  # grows with each copy from the device
 
@@ -47,8 +47,8 @@ class Owner(Protocol):
     ) -> None: ...
 
 
-# What can be asked about a tensor without reading its values.
-_FACTS = frozenset(
+# Properties of a tensor that can be read without its values.
+_WITHOUT_VALUES = frozenset(
     getattr(Tensor, name).__get__
     for name in "shape dtype device requires_grad is_leaf layout ndim grad_fn is_cuda".split()
 ) | {Tensor.size, Tensor.dim, Tensor.numel, Tensor.stride, Tensor.is_floating_point}
@@ -62,7 +62,7 @@ class _FetchesFirst:
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN206
         kwargs = kwargs or {}
-        if func not in _FACTS:
+        if func not in _WITHOUT_VALUES:
             _fetch(args)
             _fetch(kwargs.values())
         with without_hooks():  # otherwise `func` would end up here again
@@ -168,7 +168,7 @@ def is_wrapped(model: nn.Module) -> bool:
 
 
 def wrap(model: nn.Module, owner: Owner) -> None:
-    """Make everything that reads the module or its weights ask `owner` first."""
+    """Make everything that reads the module or its weights fetch from `owner` first."""
     if isinstance(model, _WrappedModule) and model._poptorch_owner is not owner:
         raise RuntimeError(
             "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on "
@@ -178,8 +178,8 @@ def wrap(model: nn.Module, owner: Owner) -> None:
     if not isinstance(model, _WrappedModule):
         _wrap_class(model, owner)
     for kind, cls in ((PARAMETER, PoptorchParameter), (BUFFER, PoptorchBuffer)):
-        for held in held_tensors(model, kind):
-            tensor: Any = held.tensor
+        for entry in held_tensors(model, kind):
+            tensor: Any = entry.tensor
             _set_class(tensor, cls)
             tensor._owner = owner
     _generation[0] += 1
@@ -190,16 +190,16 @@ def unwrap(model: nn.Module) -> None:
     if not isinstance(model, _WrappedModule):
         return
     for kind, cls in ((PARAMETER, nn.Parameter), (BUFFER, Tensor)):
-        for held in held_tensors(model, kind):
-            if isinstance(held.tensor, _FetchesFirst):
-                del held.tensor._owner
-                _set_class(held.tensor, cls)
+        for entry in held_tensors(model, kind):
+            if isinstance(entry.tensor, _FetchesFirst):
+                del entry.tensor._owner
+                _set_class(entry.tensor, cls)
     _set_class(model, model._poptorch_class)
     _generation[0] += 1
 
 
 def _restoreWrapperIfNecessary(obj: nn.Module) -> nn.Module:  # noqa: N802
-    """Wrap a module again whose weights still ask a training model, although it was unwrapped."""
+    """Wrap an unwrapped module again if its weights still belong to a training model."""
     owners = Sources(obj).owners()
     if owners and not is_wrapped(obj):
         _wrap_class(obj, owners[0])
@@ -207,9 +207,9 @@ def _restoreWrapperIfNecessary(obj: nn.Module) -> nn.Module:  # noqa: N802
 
 
 def _wrap_class(model: nn.Module, owner: Owner) -> None:
-    own = {"_poptorch_owner": owner, "_poptorch_class": type(model)}
+    attributes = {"_poptorch_owner": owner, "_poptorch_class": type(model)}
     name = f"Poptorch{type(model).__name__}"
-    _set_class(model, type(name, (_WrappedModule, type(model)), own))
+    _set_class(model, type(name, (_WrappedModule, type(model)), attributes))
 
 
 def _set_class(thing: Any, cls: type) -> None:  # noqa: ANN401
@@ -219,19 +219,19 @@ def _set_class(thing: Any, cls: type) -> None:  # noqa: ANN401
 
 def _check_classes(model: nn.Module, owner: Owner) -> None:
     for word, kind, cls in (("parameter", PARAMETER, nn.Parameter), ("buffer", BUFFER, Tensor)):
-        for held in held_tensors(model, kind):
-            result = type(held.tensor)
-            if isinstance(held.tensor, _FetchesFirst):
-                if held.tensor._owner is owner:
+        for entry in held_tensors(model, kind):
+            result = type(entry.tensor)
+            if isinstance(entry.tensor, _FetchesFirst):
+                if entry.tensor._owner is owner:
                     continue
                 raise RuntimeError(
                     "Model has already been wrapped in 'poptorch.trainingModel', as a part of or "
-                    f"with a part of another ({word} {held.name} is shared). Call model.destroy() "
+                    f"with a part of another ({word} {entry.name} is shared). Call model.destroy() "
                     "on that one first."
                 )
             if result is not cls:
                 raise createPoptorchError(
-                    f"The {word} {held.name} is a {result.__module__}.{result.__qualname__}: a "
+                    f"The {word} {entry.name} is a {result.__module__}.{result.__qualname__}: a "
                     f"model to be trained must hold plain {cls.__module__}.{cls.__qualname__}s"
                 )
 
@@ -290,27 +290,27 @@ class HostWeights:
         self.buffers = held_tensors(model, BUFFER)
 
     def values(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Parameters and buffers as they are here, without asking the device."""
+        """Parameters and buffers as they are here, without reading the device."""
         with without_hooks():
             return [h.tensor.data for h in self.parameters], [h.tensor.data for h in self.buffers]
 
     def store(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
         """Overwrite the values here."""
         with without_hooks(), torch.no_grad():
-            for held, value in zip(self.parameters, parameters, strict=True):
-                if held.tensor.shape != value.shape:  # all replicas of a grouped parameter
-                    held.tensor.data = value.to(held.tensor.device, copy=True)
+            for entry, value in zip(self.parameters, parameters, strict=True):
+                if entry.tensor.shape != value.shape:  # all replicas of a grouped parameter
+                    entry.tensor.data = value.to(entry.tensor.device, copy=True)
                 else:
-                    held.tensor.data.copy_(value)
-            for held, value in zip(self.buffers, buffers, strict=True):
-                held.tensor.data.copy_(value)
+                    entry.tensor.data.copy_(value)
+            for entry, value in zip(self.buffers, buffers, strict=True):
+                entry.tensor.data.copy_(value)
 
     def named_parameters(self) -> list[tuple[str, Tensor]]:
-        return [(held.name, held.tensor) for held in self.parameters]
+        return [(entry.name, entry.tensor) for entry in self.parameters]
 
     def buffer_indices(self, names: list[str]) -> list[int]:
-        """Where named buffers stand in the list; an error for a name that no buffer has."""
-        known = [held.name for held in self.buffers]
+        """The indices of named buffers; an error for a name that no buffer has."""
+        known = [entry.name for entry in self.buffers]
         for name in names:
             if name not in known:
                 raise createPoptorchError(
@@ -350,10 +350,13 @@ class ParameterOfModel:
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN206
-        """In torch functions it is the parameter."""
-        own = lambda v: v._parameter if isinstance(v, ParameterOfModel) else v  # noqa: E731
-        args, kwargs = tree_map(own, (args, kwargs or {}))
+        """Torch functions get the parameter itself."""
+        args, kwargs = tree_map(_unwrapped, (args, kwargs or {}))
         return func(*args, **kwargs)
+
+
+def _unwrapped(value: object) -> object:
+    return value._parameter if isinstance(value, ParameterOfModel) else value
 
 
 def _operator(name: str) -> Callable:

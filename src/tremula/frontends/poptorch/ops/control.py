@@ -15,7 +15,7 @@ from tremula.ir.recording import Recording, active
 def for_loop(count: int, body: Callable[..., Any], inputs: list[Tensor]) -> list[Tensor]:
     """Run body(*inputs) `count` times on the device; results are the inputs of the next round.
 
-    Inputs are passed by value. Inference only. Always gives a list.
+    Inputs are passed by value. Inference only. Always returns a list.
     """
     _check_list("poptorch.for_loop", "inputs", inputs)
     recording = _inference("poptorch.for_loop()")
@@ -37,7 +37,7 @@ def cond(
     """Run one of two functions on the device, by a condition computed there.
 
     Both give the same number of tensors, of the same shapes and types; they may use tensors of
-    the model around them. Inference only. Always gives a list.
+    the model around them. Inference only. Always returns a list.
     """
     _check_list("poptorch.cond", "then_inps", then_inps)
     _check_list("poptorch.cond", "else_inps", else_inps)

@@ -30,7 +30,7 @@ def custom_op(
 ) -> list[Tensor]:
     """Apply an operation registered with `tremula.custom_operation`.
 
-    `example_outputs` tell the shapes and types of its results. Outside of a model it gives zeros
+    `example_outputs` have the shapes and types of its results. Outside of a model it returns zeros
     like them.
     """
     values = _checked(attributes or {})
@@ -47,7 +47,7 @@ def custom_op(
 
 
 def accessAttributes(attribute_id_str: str) -> dict[str, Any]:  # noqa: N802
-    """The attributes of a custom operation from the text its node holds."""
+    """The attributes of a custom operation from the text of its node."""
     try:
         result = json.loads(attribute_id_str)
     except json.JSONDecodeError as error:
@@ -117,21 +117,21 @@ class CPU:
         tensors: list[Tensor] = []
         structure = take_apart((args, kwargs), tensors.append)
 
-        def run(given: list[Tensor]) -> tuple[list[Tensor], Callable]:
-            own_args, own_kwargs = put_together(structure, iter(given))
-            return flatten_outputs(self._layer_to_call(*own_args, **own_kwargs))
+        def run(inputs: list[Tensor]) -> tuple[list[Tensor], Callable]:
+            layer_args, layer_kwargs = put_together(structure, iter(inputs))
+            return flatten_outputs(self._layer_to_call(*layer_args, **layer_kwargs))
 
         with _outside_the_recording(), torch._C.DisableTorchFunction(), torch.no_grad():
             zeros = [torch.zeros(x.shape, dtype=x.dtype) for x in tensors]
             with _own_weights(self._layer_to_call, recording):
                 examples, rebuild = run(zeros)
-        code = host_calls.host_code(self.ID, lambda given: run(given)[0])
+        code = host_calls.host_code(self.ID, lambda inputs: run(inputs)[0])
         return rebuild(host_calls.record(code, tensors, examples))
 
 
 @contextmanager
 def _own_weights(layer: object, recording: Recording) -> Iterator[None]:
-    """While a model is recorded, its modules hold stand-ins: the layer has its weights back."""
+    """Inside, the layer has its weights, not what replaces them while a model is recorded."""
     swapped = []
     for module in layer.modules() if isinstance(layer, nn.Module) else ():
         for table in (module._parameters, module._buffers):

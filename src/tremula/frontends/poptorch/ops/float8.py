@@ -171,7 +171,7 @@ def linear(
 
 
 class Linear(nn.Linear):
-    """torch.nn.Linear whose products are of 8-bit floats; weights are kept in their own type."""
+    """torch.nn.Linear whose products are of 8-bit floats; weights are stored in their own type."""
 
     def __init__(self, *args: Any, formats: Float8Formats | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -182,7 +182,7 @@ class Linear(nn.Linear):
 
 
 class FrozenLinear(nn.Module):
-    """A linear layer for inference whose weights are kept in 8 bits, at their best scale."""
+    """A linear layer for inference whose weights are stored in 8 bits, at their best scale."""
 
     codes: Tensor
 
@@ -220,7 +220,7 @@ class Conv2d(nn.Conv2d):
 
 
 class _Float8Convolution(torch.autograd.Function):
-    """A convolution of 8-bit floats; its gradients are those of the numbers they stand for."""
+    """A convolution of 8-bit floats; gradients are those of the values that these represent."""
 
     @staticmethod
     def forward(

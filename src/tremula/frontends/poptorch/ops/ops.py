@@ -41,7 +41,7 @@ __all__ = [
 
 
 def identity_loss(x: Tensor, reduction: str) -> Tensor:
-    """Mark a tensor as the loss; it is summed ("sum"), averaged ("mean") or kept ("none")."""
+    """Mark a tensor as the loss, which is summed ("sum"), averaged ("mean") or left ("none")."""
     assert reduction in ("sum", "mean", "none"), (
         f"the reduction of identity_loss must be 'sum', 'mean' or 'none', got {reduction!r}"
     )
@@ -85,7 +85,7 @@ def ipu_print_tensor(  # noqa: PLR0913, PLR0917 - PopTorch's own signature
         "open_bracket": open_bracket,
         "close_bracket": close_bracket,
     }
-    PrintTensorFmt(**form)  # refuses wrong values now, not when the program prints
+    PrintTensorFmt(**form)  # rejects wrong values now, not when the program prints
     return torch.ops.tremula.print_tensor(tensor, title, json.dumps(form), print_gradient)
 
 

@@ -22,7 +22,7 @@ def fps(src: Tensor, ptr: list[int], ratio: float = 0.5, random_start: bool = Fa
     if len(ptr) < 2 or any(a >= b for a, b in pairwise(ptr)):
         raise ValueError(f"ptr must hold growing places where clouds begin and end, got {ptr}.")
     if ptr[0] < 0 or ptr[-1] > src.shape[0]:
-        raise ValueError(f"ptr must lie within the {src.shape[0]} points, got {ptr}.")
+        raise ValueError(f"ptr must be within the {src.shape[0]} points, got {ptr}.")
     if not 0 < ratio <= 1:
         raise ValueError(f"ratio must be above 0 and at most 1, got {ratio}.")
     points = src.detach().flatten(1) if src.dim() > 1 else src.detach().unsqueeze(1)
@@ -82,9 +82,8 @@ def nearest(
     squares = (y * y).sum(1) - 2 * (x @ y.t())  # the square of x's row is the same for all y
     if batch_x is None and batch_y is None:
         return squares.argmin(1)
-    own = _batch_of(batch_x, x)
-    other = _batch_of(batch_y, y)
-    is_other = own.unsqueeze(1) != other.unsqueeze(0)
+    batch_of_x, batch_of_y = _batch_of(batch_x, x), _batch_of(batch_y, y)
+    is_other = batch_of_x.unsqueeze(1) != batch_of_y.unsqueeze(0)
     return squares.masked_fill(is_other, math.inf).argmin(1)
 
 

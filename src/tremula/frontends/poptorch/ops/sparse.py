@@ -25,7 +25,7 @@ SIDES = (1, 4, 8, 16)
 class SparseLinear(nn.Module):
     """y = x · Wᵀ + b, where W [out_features, in_features] has values in some blocks only.
 
-    Only those values are kept, trained and multiplied. The pattern is part of the program: a model
+    Only those values are stored, trained and used. The pattern is part of the program: a model
     whose pattern has changed (`rigl_update`) is compiled again.
     """
 
@@ -124,14 +124,14 @@ class SparseLinear(nn.Module):
             self.pattern.rows.astype(np.int64) * n_columns + self.pattern.columns
         )
         norms = self.values.square().sum((-1, -2))
-        kept, grown = moved_blocks(places, norms, _blocks_of(gradient, side), fraction)
+        remaining, grown = moved_blocks(places, norms, _blocks_of(gradient, side), fraction)
         dense = self.to_dense()
         mask = torch.zeros(n_rows * n_columns, dtype=torch.bool)
-        mask[places[kept]] = True
-        kept_blocks = _blocks_of(dense, side) * mask.view(-1, n_columns, 1, 1)
-        chosen = torch.cat((places[kept], grown)).numpy()
+        mask[places[remaining]] = True
+        remaining_blocks = _blocks_of(dense, side) * mask.view(-1, n_columns, 1, 1)
+        chosen = torch.cat((places[remaining], grown)).numpy()
         self.pattern = _pattern_of_places(chosen, n_rows, n_columns, side)
-        self._take(kept_blocks.permute(0, 2, 1, 3).reshape(dense.shape), None)
+        self._take(remaining_blocks.permute(0, 2, 1, 3).reshape(dense.shape), None)
         return len(grown)
 
     @torch.no_grad()
@@ -145,7 +145,7 @@ class SparseLinear(nn.Module):
             self.bias.copy_(bias)
 
     def program_structure(self) -> int:
-        """What a compiled program depends on; it is refused once this is another."""
+        """The pattern's number: a model compiled for another pattern cannot run."""
         return self.pattern.number
 
     def extra_repr(self) -> str:
@@ -159,7 +159,7 @@ class SparseLinear(nn.Module):
 class DynamicSparseLinear(nn.Module):
     """y = x · Wᵀ + b, where the pattern of W is data: it changes without compiling again.
 
-    The program is planned for a number of values and for batches of `batch_size` rows. Values lie
+    The program is planned for a number of values and for batches of `batch_size` rows. Values are
     in the buckets of that plan; `rigl_update` and `set_weight` write new ones into `values`,
     `meta_info`, `rows` and `columns`. A compiled model gets them by `copyWeightsToDevice()` and,
     with the option `updatableNamedBuffers(layer.pattern_buffers("name of the layer"))`, by
@@ -242,7 +242,9 @@ class DynamicSparseLinear(nn.Module):
 
     def pattern_buffers(self, name: str = "") -> list[str]:
         """The names of the buffers that are the pattern, for a layer with this name."""
-        return [f"{name}.{own}" if name else own for own in ("meta_info", "rows", "columns")]
+        return [
+            f"{name}.{buffer}" if name else buffer for buffer in ("meta_info", "rows", "columns")
+        ]
 
     @torch.no_grad()
     def rigl_update(self, gradient: Tensor, fraction: float = 0.3) -> int:
@@ -253,9 +255,9 @@ class DynamicSparseLinear(nn.Module):
         places = self.rows[is_there].long() * n_columns + self.columns[is_there]
         norms = self.values[is_there].float().square().sum((-1, -2))
         blocks = _blocks_of(gradient.float(), self.side)
-        kept, grown = moved_blocks(places, norms, blocks, fraction)
+        remaining, grown = moved_blocks(places, norms, blocks, fraction)
         weight = self.to_dense().float()
-        chosen = torch.cat((places[kept], grown)).numpy()
+        chosen = torch.cat((places[remaining], grown)).numpy()
         self.set_weight(weight, chosen, self.side)
         return len(grown)
 

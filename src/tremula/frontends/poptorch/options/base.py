@@ -30,7 +30,7 @@ class _SealedWhenMade(type):
 
 
 class OptionsDict(metaclass=_SealedWhenMade):
-    """Values by name. A value keeps the type of its default; unknown names are errors."""
+    """Values by name. A value has the type of its default; unknown names are errors."""
 
     def __init__(self, **defaults) -> None:
         object.__setattr__(self, "_is_sealed", False)

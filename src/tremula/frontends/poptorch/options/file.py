@@ -1,4 +1,4 @@
-"""Options from outside: lines of a file, JSON, and the environment. None of them runs code."""
+"""Options from a file, from JSON and from the environment; none of them runs code."""
 
 import ast
 import json
@@ -16,7 +16,7 @@ from tremula.frontends.poptorch.options import groups as sub_options
 from tremula.frontends.poptorch.options import strategies
 from tremula.frontends.poptorch.options.base import OptionsDict
 
-# What a line may name besides options: everything here only holds values.
+# The names that a line may use besides options; all of them only hold values.
 _POPTORCH_NAMES: dict[str, Any] = {
     **{name: getattr(enums, name) for name in enums.__all__},
     "Stage": strategies.Stage,
@@ -32,7 +32,7 @@ _ENUM_TEXT = re.compile(r"(?:poptorch\.)?(\w+)\.(\w+)")
 
 
 class ConfigFileError(Exception):
-    """A line of an options file cannot be understood or is refused by its option."""
+    """A line of an options file cannot be understood or is rejected by its option."""
 
 
 def load_options_file(options: OptionsDict, path: str | os.PathLike[str]) -> None:
@@ -55,7 +55,7 @@ def load_options_file(options: OptionsDict, path: str | os.PathLike[str]) -> Non
 def _apply_line(options: OptionsDict, text: str) -> None:
     tree = ast.parse(text, mode="eval").body
     if not isinstance(tree, ast.Call):
-        raise SyntaxError(  # noqa: TRY004 (the line is no call)
+        raise SyntaxError(  # noqa: TRY004 (the line is not a call)
             "a line must be one call of an option: name(value)"
         )
     _value_of(tree, {"options": options, "poptorch": _POPTORCH_NAMES, "torch": _DTYPES})

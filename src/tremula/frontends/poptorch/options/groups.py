@@ -1,4 +1,4 @@
-"""Groups of options: training, precision, tracing, distribution, and where tensors live."""
+"""Groups of options: training, precision, tracing, distribution, locations of tensors."""
 
 import os
 from typing import Any, Self
@@ -19,7 +19,7 @@ from tremula.frontends.poptorch.options.popart import _PopartOptions
 
 
 class _JitOptions(OptionsDict):
-    """What is left of tracing: models are always recorded as they run."""
+    """Options of tracing, without effect: models are always recorded as they run."""
 
     def traceModel(self, trace_model: bool) -> Self:  # noqa: N802
         """Deprecated: only False is possible."""
@@ -232,7 +232,7 @@ class TensorLocationSettings(OptionsDict):
         return self.createOrSet(minElementsForReplicatedTensorSharding=min_elements)
 
     def useReplicatedTensorSharding(self, use: bool) -> Self:  # noqa: N802
-        """Whether each replica keeps only its share of a tensor."""
+        """Whether each replica stores only its shard of a tensor."""
         return self.createOrSet(useReplicatedTensorSharding=int(use))
 
     def useIOTilesToLoad(self, use: bool) -> Self:  # noqa: N802

@@ -39,7 +39,7 @@ class AnchoredTensor(NamedTuple):
 class Options(OptionsDict):
     """How a model runs. Every setter returns the options, so that calls can be chained.
 
-    The first loader or model that uses an object freezes it; `clone` gives one that can change.
+    The first loader or model that uses an object freezes it; `clone` makes one that can be changed.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Options(OptionsDict):
 
     @property
     def Jit(self) -> _JitOptions:  # noqa: N802
-        """What is left of tracing."""
+        """Options of tracing, which has no effect any more."""
         return self._jit
 
     @property
@@ -170,7 +170,7 @@ class Options(OptionsDict):
         output_mode: OutputMode | None = None,
         output_return_period: int | None = 1,
     ) -> Self:
-        """Return a tensor besides the outputs; `getAnchoredTensor(short_name)` gives it."""
+        """Return a tensor besides the outputs; read it with `getAnchoredTensor(short_name)`."""
         self.checkIsFrozen()
         period = 1
         if output_mode is not None:
@@ -237,7 +237,7 @@ class Options(OptionsDict):
         return self.createOrSet(ipu_version=ipu_version)
 
     def enableExecutableCaching(self, path: str | os.PathLike[str] | None) -> Self:  # noqa: N802
-        """Keep compiled models in a folder; None keeps none."""
+        """Cache compiled models in a folder; None turns the cache off."""
         self.checkIsFrozen()
         self._Popart.set("enableEngineCaching", path is not None)
         if path is not None:

@@ -150,7 +150,7 @@ def _kind_of(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
-        # A whole number may be given for a floating point option.
+        # An integer is a valid value for a floating point option.
         return "floating point" if name in KNOWN_OPTIONS["floating point"] else "uint64"
     if isinstance(value, float):
         return "floating point"

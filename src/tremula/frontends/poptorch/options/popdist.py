@@ -1,4 +1,4 @@
-"""Options of one of several processes: replicas and numbers are set by what started them."""
+"""Options of one of several processes; the launcher sets replicas and process numbers."""
 
 from typing import NoReturn
 
@@ -7,7 +7,7 @@ from tremula.frontends.poptorch.options.groups import _DistributedOptions
 from tremula.frontends.poptorch.options.options import Options as PoptorchOptions
 
 
-def _refuse(name: str) -> NoReturn:
+def _reject(name: str) -> NoReturn:
     raise RuntimeError(
         f"Cannot call `{name}` with popdist.poptorch.Options: it was "
         "decided when the processes were started."
@@ -25,15 +25,15 @@ class _PopdistDistributedOptions(_DistributedOptions):
 
     def disable(self) -> NoReturn:
         """Not possible here."""
-        _refuse("Distributed.disable")
+        _reject("Distributed.disable")
 
     def setEnvVarNames(self, *_args, **_kwargs) -> NoReturn:  # noqa: N802
         """Not possible here."""
-        _refuse("Distributed.setEnvVarNames")
+        _reject("Distributed.setEnvVarNames")
 
     def configureProcessId(self, *_args, **_kwargs) -> NoReturn:  # noqa: N802
         """Not possible here."""
-        _refuse("Distributed.configureProcessId")
+        _reject("Distributed.configureProcessId")
 
 
 class Options(PoptorchOptions):
@@ -53,8 +53,8 @@ class Options(PoptorchOptions):
 
     def useIpuId(self, *_args, **_kwargs) -> NoReturn:  # noqa: N802
         """Not possible here."""
-        _refuse("useIpuId")
+        _reject("useIpuId")
 
     def replicationFactor(self, *_args, **_kwargs) -> NoReturn:  # noqa: N802
         """Not possible here."""
-        _refuse("replicationFactor")
+        _reject("replicationFactor")

@@ -75,7 +75,7 @@ def _as_stage(part: "str | Stage | Sequence[str]") -> Stage:
 
 
 class ExecutionStrategy:
-    """What all strategies share: explicit stages, found by the id of a block."""
+    """Base of all strategies: explicit stages, looked up by the id of a block."""
 
     auto: AutoStage | None = None
     execution_mode: int
@@ -91,11 +91,11 @@ class ExecutionStrategy:
                 self._stage_of_block[block_id] = index
 
     def stage(self, block_id: str) -> Stage:
-        """The stage that holds a block."""
+        """The stage of a block."""
         return self.stages[self.stage_index(block_id)]
 
     def stage_index(self, block_id: str) -> int:
-        """The number of the stage that holds a block."""
+        """The index of the stage of a block."""
         near = suggest(str(block_id), self._stage_of_block)
         assert block_id in self._stage_of_block, f"Unknown block {block_id!r}: {near}"
         return self._stage_of_block[block_id]
@@ -123,7 +123,7 @@ class _StagedExecution(ExecutionStrategy):
         elif not args:
             self.auto = AutoStage.SameAsIpu
         assert not any(isinstance(arg, AutoStage) for arg in args), (
-            "an AutoStage must be the only argument: no blocks or stages beside it"
+            "an AutoStage must be the only argument: it excludes blocks and stages"
         )
         super().__init__([_as_stage(arg) for arg in args])  # pyright: ignore[reportArgumentType]
 
@@ -159,7 +159,7 @@ class PipelinedExecution(_StagedExecution):
 
 
 class PhasedExecution(ExecutionStrategy):
-    """What strategies with phases share."""
+    """Base of strategies with phases."""
 
     execution_mode = 2
     liveness = Liveness.AlwaysLive
@@ -184,7 +184,7 @@ class PhasedExecution(ExecutionStrategy):
         return self.phases[index]
 
     def useSeparateBackwardPhase(self, use: bool = True) -> Self:  # noqa: N802
-        """Whether the backward pass starts a phase of its own."""
+        """Whether the backward pass starts a separate phase."""
         self._separate_backward_phase = bool(use)
         return self
 
@@ -204,8 +204,11 @@ class PhasedExecution(ExecutionStrategy):
         return self._place[stage_index][1]
 
     def backend_options(self) -> dict[str, bool | int]:
-        separate = self._separate_backward_phase
-        return {**super().backend_options(), "separate_backward_phase": separate}
+        return {
+            **super().backend_options(),
+            "separate_backward_phase": self._separate_backward_phase,
+            "tensors_liveness": int(self.liveness),
+        }
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self.phases))})"
@@ -221,8 +224,7 @@ class SerialPhasedExecution(PhasedExecution):
         return self
 
     def backend_options(self) -> dict[str, bool | int]:
-        own = {"serial_phases_execution": True, "tensors_liveness": int(self.liveness)}
-        return {**super().backend_options(), **own}
+        return {**super().backend_options(), "serial_phases_execution": True}
 
 
 class ParallelPhasedExecution(PhasedExecution):
@@ -238,8 +240,7 @@ class ParallelPhasedExecution(PhasedExecution):
         return 2 * stage + phase % 2
 
     def backend_options(self) -> dict[str, bool | int]:
-        own = {"serial_phases_execution": False, "tensors_liveness": int(self.liveness)}
-        return {**super().backend_options(), **own}
+        return {**super().backend_options(), "serial_phases_execution": False}
 
 
 def _holds_phases(parts: Sequence[object]) -> bool:
@@ -252,4 +253,4 @@ def _as_phase(part: "Phase | Stage | str | Sequence[Stage | str | Phase]") -> Ph
     if isinstance(part, Stage | str):
         return Phase(part)
     assert isinstance(part, list | tuple), f"expected a Phase, stages or block ids, got {part!r}"
-    return Phase(*part)  # pyright: ignore[reportArgumentType] (a Phase in it is refused there)
+    return Phase(*part)  # pyright: ignore[reportArgumentType] (a Phase in it is rejected there)
