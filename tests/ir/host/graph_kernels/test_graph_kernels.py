@@ -1,4 +1,4 @@
-"""Graph networks by kernels over rows: the same numbers as PyTorch's, by ATen and as generated."""
+"""Kernels of graph networks compute what PyTorch does, by ATen and as they are printed."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -181,6 +181,23 @@ class CutFilter(nn.Module):
         return sum_into(target, x.index_select(0, source) * self.net(rays) * cut.view(-1, 1)) / 16
 
 
+class ScaledFilter(nn.Module):
+    """A filter of distances, times a layer with one input and one output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.widen = nn.Linear(N_IN, 64)
+        self.net = nn.Sequential(nn.Linear(25, 128), nn.Softplus(), nn.Linear(128, 64))
+        self.scale = nn.Linear(1, 1)
+        self.register_buffer("offset", torch.linspace(0, 3, 25))
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
+        x = self.widen(x)
+        rays = torch.exp(-2.0 * (d.view(-1, 1) - self.offset.view(1, -1)) ** 2)
+        weights = self.net(rays) * self.scale(d.view(-1, 1))
+        return sum_into(target, x.index_select(0, source) * weights) / 16
+
+
 class TallGate(nn.Module):
     """A net of both ends of an edge, whose norm and mean scale what it sends."""
 
@@ -260,9 +277,9 @@ def step_of(model: nn.Module, inputs: tuple[Tensor, ...]) -> CapturedStep:
 
 def run(step: CapturedStep, model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor]:
     """The loss and the gradients."""
-    held = [*(p.detach() for p in model.parameters()), *model.buffers()]
+    weights = [*(p.detach() for p in model.parameters()), *model.buffers()]
     rate = torch.tensor(0.1, device=inputs[0].device)
-    results = step.module().forward(*held, *inputs, rate)
+    results = step.module().forward(*weights, *inputs, rate)
     kinds = (OUTPUT, GRADIENT)
     return [r for slot, r in zip(step.outputs, results, strict=True) if slot.kind in kinds]
 
@@ -280,7 +297,7 @@ def in_float64(model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor]:
 
 
 def in_numpy(digest: str, inputs: list[Tensor], form: str = kernels.TILES) -> list[Tensor]:
-    """A kernel as it is written, for Triton with tiles of 32 rows; what it adds to is float32."""
+    """Runs the printed kernel, in Triton with tiles of 32 rows; sums are float32."""
     kernel = kernels._kernels[digest]
     results = [
         np.zeros(shape, np.float32) if is_summed else torch.empty(shape, dtype=dtype).numpy()
@@ -299,7 +316,7 @@ def in_numpy(digest: str, inputs: list[Tensor], form: str = kernels.TILES) -> li
 
 
 def in_numpy_by_segments(digest: str, inputs: list[Tensor]) -> list[Tensor]:
-    """The same segment by segment, where there is such a text; five rows are many for one."""
+    """Runs the kernel printed by segments, if there is one; five rows are many for a segment."""
     kernel = kernels._kernels[digest]
     if kernels.SEGMENTS not in kernel.others:
         return in_numpy(digest, inputs)
@@ -326,7 +343,7 @@ def test_kernels_compute_what_pytorch_computes(case: tuple, limits: FusionLimits
     fused = fuse_graph_kernels(step_of(model, inputs), torch.device("cpu"), limits)
     calls = [node for node in fused.graph.nodes if node.target is row_kernel]
     assert calls, "the sums of a graph network are kernels"
-    for result in (run(fused, model, inputs), run(_written(fused, calls), model, inputs)):
+    for result in (run(fused, model, inputs), run(_printed(fused, calls), model, inputs)):
         for value, right in zip(result, expected, strict=True):
             torch.testing.assert_close(value.double(), right, rtol=1e-4, atol=1e-5)
 
@@ -338,8 +355,8 @@ alone = pytest.mark.parametrize("layer", [Gin, Gcn, Sage], ids=lambda x: x.__nam
 
 @pytest.mark.slow
 @alone
-def test_sums_segment_by_segment_are_the_same(layer: type[nn.Module]):
-    """Loss and all gradients with rows in the order of where they go, against float64."""
+def test_sums_by_segment_compute_what_pytorch_computes(layer: type[nn.Module]):
+    """Loss and all gradients with rows in the order of their segments, against float64."""
     torch.manual_seed(0)
     model, inputs = WithLoss(layer), example()
     expected = in_float64(model, inputs)
@@ -347,17 +364,17 @@ def test_sums_segment_by_segment_are_the_same(layer: type[nn.Module]):
     calls = [node for node in fused.graph.nodes if node.target is row_kernel]
     texts = [kernels._kernels[node.args[0]].others.get(kernels.SEGMENTS) for node in calls]
     assert any(texts), "two layers sum by the same index"
-    result = run(_written(fused, calls, in_numpy_by_segments), model, inputs)
+    result = run(_printed(fused, calls, in_numpy_by_segments), model, inputs)
     for value, right in zip(result, expected, strict=True):
         torch.testing.assert_close(value.double(), right, rtol=1e-4, atol=1e-5)
 
 
-def test_rows_in_the_order_of_where_they_go():
-    """Those that go nowhere are last, and equal ones stay in order."""
+def test_rows_in_the_order_of_their_segments():
+    """Rows without a segment are last, and rows of one segment stay in order."""
     index = torch.tensor([3, 0, -1, 7, 3, 1, 0])
-    order, goes, starts = segment_order(index, 4, skipped=1, wraps=False)
+    order, segments, starts = segment_order(index, 4, skipped=1, wraps=False)
     assert order[: starts[-1]].tolist() == [1, 6, 0, 4]
-    assert goes.tolist() == [0, 0, 3, 3, 4, 4, 4]
+    assert segments.tolist() == [0, 0, 3, 3, 4, 4, 4]
     assert starts.tolist() == [0, 2, 2, 2, 4]
     order, _, starts = segment_order(index, 4, skipped=-1, wraps=True)
     assert order[: starts[-1]].tolist() == [1, 6, 5, 0, 2, 4]
@@ -365,26 +382,25 @@ def test_rows_in_the_order_of_where_they_go():
 
 @pytest.fixture
 def rounds_products() -> Iterator[None]:
-    """TF32, as scripts ask for it."""
+    """Products in TF32."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     yield
     torch.set_float32_matmul_precision(before)
 
 
-GLUON_LAYERS = ((kernels.GLUON, Pna), (kernels.GLUON, WideFilter), (kernels.GLUON, Gate))
-FEATURE_MAJOR_LAYERS = tuple(
-    (kernels.FEATURE_MAJOR_TILES, x) for x in (TallFilter, CutFilter, TallGate)
-)
+GLUON_LAYERS = tuple((kernels.GLUON, x) for x in (Pna, WideFilter, Gate, ScaledFilter))
+TALL_LAYERS = (TallFilter, CutFilter, TallGate, ScaledFilter)
+FEATURE_MAJOR_LAYERS = tuple((kernels.FEATURE_MAJOR_TILES, x) for x in TALL_LAYERS)
 in_gluon = pytest.mark.parametrize(
     ("form", "layer"),
     [*GLUON_LAYERS, *FEATURE_MAJOR_LAYERS],
     ids=lambda x: getattr(x, "__name__", x),
 )
 TALL_LIMITS = replace(FEATURE_MAJOR, many_edges=1, few_nodes=0)
-# Edges: more than a matrix that a kernel multiplies by has rows, where that makes a difference.
+# Edges: over fewer, a gradient of a matrix is itself small enough to be a factor of rows.
 MANY = 300
-EDGES = {TallFilter: MANY, CutFilter: MANY}
+EDGES = {TallFilter: MANY, CutFilter: MANY, ScaledFilter: MANY}
 
 
 @pytest.mark.usefixtures("rounds_products")
@@ -403,28 +419,28 @@ def test_kernels_in_gluon_compute_what_pytorch_computes(form: str, layer: type[n
         assert any("d_r" in text for text in texts if text), "a gradient of a matrix, too"
     for node in calls:
         node.kwargs = {"form": form}
-    result = run(_written(fused, calls), model, inputs)
+    result = run(_printed(fused, calls), model, inputs)
     for value, right in zip(result, expected, strict=True):
         torch.testing.assert_close(value.double(), right, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.usefixtures("rounds_products")
-@pytest.mark.parametrize("can_stand", [True, False])
-def test_kernels_hold_all_gradients_only_where_they_can_stand(
-    can_stand: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fits", [True, False])
+def test_kernels_sum_all_gradients_only_where_they_can_be_feature_major(
+    fits: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    """With the units of Hopper; a step with a kernel that cannot stand leaves some to cuBLAS."""
+    """On Hopper; a step with a kernel that does not fit leaves some gradients to cuBLAS."""
     every = replace(FEATURE_MAJOR, many_edges=1)
     monkeypatch.setattr(fuse, "has_matrix_units", lambda _device: True)
     monkeypatch.setattr(fuse, "FEATURE_MAJOR", every)
-    if not can_stand:  # its tiles do not fit shared memory
+    if not fits:  # into shared memory
         monkeypatch.setattr(gluon_features, "MAX_SHARED_BYTES", 0)
     step = step_of(WithLoss(CutFilter), example(MANY))
     result = fuse._limits(step, "tf32", torch.device("cpu"))
-    assert result == (every if can_stand else TF32)
+    assert result == (every if fits else TF32)
 
 
-def _written(fused: CapturedStep, calls: list, target: Callable = in_numpy) -> CapturedStep:
+def _printed(fused: CapturedStep, calls: list, target: Callable = in_numpy) -> CapturedStep:
     for node in calls:
         node.target = target
     return fused
@@ -441,7 +457,7 @@ def test_halves_are_rounded_when_they_are_stored(layer: type[nn.Module]):
     halves = tuple(t.half() if t.is_floating_point() else t for t in inputs)
     fused = fuse_graph_kernels(step_of(model, halves), torch.device("cpu"), LIMITS["chains"])
     calls = [node for node in fused.graph.nodes if node.target is row_kernel]
-    _, *gradients = run(_written(fused, calls), model, halves)
+    _, *gradients = run(_printed(fused, calls), model, halves)
     for value, right in zip(gradients, expected[1:], strict=True):
         assert value.dtype is torch.float16
         scale = float(right.abs().max()) + 1e-2
@@ -468,7 +484,7 @@ def test_equal_layers_are_one_kernel():
 
 
 def test_other_steps_are_left_alone():
-    """A model without sums into segments has no kernels of ours."""
+    """A model without sums into segments has no graph kernels."""
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
 
     class Loss(nn.Module):
@@ -491,7 +507,7 @@ def test_a_row_outside_its_table_is_not_a_number():
     inputs[2][0] = N_NODES + 5
     fused = fuse_graph_kernels(step_of(model, tuple(inputs)), torch.device("cpu"))
     calls = [node for node in fused.graph.nodes if node.target is row_kernel]
-    loss = run(_written(fused, calls), model, tuple(inputs))[0]
+    loss = run(_printed(fused, calls), model, tuple(inputs))[0]
     assert torch.isnan(loss)
 
 
@@ -514,12 +530,12 @@ def test_triton_computes_what_pytorch_computes(case: tuple, limits: FusionLimits
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("skipped", "wraps"), [(-1, False), (3, False), (-1, True)])
 def test_rows_are_ordered_by_counting(skipped: int, wraps: bool):
-    """On a GPU rows go where sorting puts them; within a segment in any order."""
+    """On a GPU counting gives the order of sorting, but for the order within a segment."""
     index = torch.randint(-4, 70, (5000,), generator=torch.Generator().manual_seed(1))
-    order, goes, starts = segment_order(index, 64, skipped, wraps)
+    order, segments, starts = segment_order(index, 64, skipped, wraps)
     ordered = torch.ops.tremula.segment_order.default(index.cuda(), 64, skipped, wraps)
-    result, found_goes, found_starts = (tensor.cpu() for tensor in ordered)
-    torch.testing.assert_close((found_goes, found_starts), (goes, starts))
+    result, gpu_segments, gpu_starts = (tensor.cpu() for tensor in ordered)
+    torch.testing.assert_close((gpu_segments, gpu_starts), (segments, starts))
     for begin, end in itertools.pairwise(starts):
         assert sorted(result[begin:end].tolist()) == sorted(order[begin:end].tolist())
 
@@ -530,7 +546,7 @@ def test_rows_are_ordered_by_counting(skipped: int, wraps: bool):
 def test_triton_sums_segment_by_segment(
     layer: type[nn.Module], launch: kernels.Launch, monkeypatch: pytest.MonkeyPatch
 ):
-    """Every way to cut such a kernel, on a GPU, against float64."""
+    """Every launch of a kernel by segments, on a GPU, against float64."""
     torch.set_float32_matmul_precision("highest")
     torch.manual_seed(0)
     model, inputs = WithLoss(layer), example()
@@ -538,8 +554,8 @@ def test_triton_sums_segment_by_segment(
     device = torch.device("cuda")
     fused = fuse_graph_kernels(on_device(step_of(model, inputs), device), device, BY_SEGMENTS)
     digests = {node.args[0] for node in fused.graph.nodes if node.target is row_kernel}
-    result = [kernels._kernels[digest] for digest in digests]
-    cut = [kernel for kernel in result if kernels.SEGMENTS in kernel.others]
+    every = [kernels._kernels[digest] for digest in digests]
+    cut = [kernel for kernel in every if kernels.SEGMENTS in kernel.others]
     assert cut, "two layers sum by the same index"
     monkeypatch.setattr(kernels, "_LONG", 4)  # most segments have more rows
     for kernel in cut:
@@ -559,15 +575,15 @@ def test_triton_sums_segment_by_segment(
 @pytest.mark.parametrize(
     ("launch", "layer"),
     [
-        *itertools.product(kernels._IN_GLUON, (Pna, WideFilter, Gate)),
-        *itertools.product(kernels._FEATURE_MAJOR, (TallFilter, CutFilter, TallGate)),
+        *itertools.product(kernels._IN_GLUON, (Pna, WideFilter, Gate, ScaledFilter)),
+        *itertools.product(kernels._FEATURE_MAJOR, TALL_LAYERS),
     ],
     ids=lambda x: getattr(x, "__name__", None) or f"{x.form}-{x.block}-{x.n_warps}",
 )
 def test_gluon_computes_what_pytorch_computes(
     layer: type[nn.Module], launch: kernels.Launch, dtype: torch.dtype
 ):
-    """Every way to cut a kernel of Gluon's, in TF32 and in bfloat16, against float64."""
+    """Every launch of a kernel in Gluon, in TF32 and in bfloat16, against float64."""
     if torch.cuda.get_device_capability()[0] != kernels._HOPPER:
         pytest.skip("needs a GPU of Hopper's kind")
     torch.manual_seed(0)
@@ -575,8 +591,8 @@ def test_gluon_computes_what_pytorch_computes(
     expected = in_float64(model, inputs)
     device = torch.device("cuda")
     model = model.to(dtype)
-    given = tuple(t.to(dtype) if t.is_floating_point() else t for t in inputs)
-    step = on_device(step_of(model, given), device)
+    halves = tuple(t.to(dtype) if t.is_floating_point() else t for t in inputs)
+    step = on_device(step_of(model, halves), device)
     limits = TALL_LIMITS if launch.form == kernels.FEATURE_MAJOR_TILES else LIMITS["chains"]
     fused = fuse_graph_kernels(step, device, limits)
     digests = {node.args[0] for node in fused.graph.nodes if node.target is row_kernel}
@@ -584,7 +600,7 @@ def test_gluon_computes_what_pytorch_computes(
     assert cut, "kernels with products have such a text"
     for kernel in cut:
         kernel.launch = launch
-    result = run(fused, model.to(device), tuple(tensor.to(device) for tensor in given))
+    result = run(fused, model.to(device), tuple(tensor.to(device) for tensor in halves))
     for kernel in cut:
         kernel.launch = None
     most = 5e-3 if dtype is torch.float32 else 0.25  # a root in Pna makes small errors large

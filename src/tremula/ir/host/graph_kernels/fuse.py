@@ -1,4 +1,4 @@
-"""Pass of a GPU: gathers, what is computed per row, and sums into segments become few kernels."""
+"""Pass for GPUs: gathers, operations on rows and sums into segments become a few kernels."""
 
 import operator
 
@@ -44,10 +44,10 @@ _LIKE = {
 def fuse_graph_kernels(
     step: CapturedStep, device: torch.device, limits: FusionLimits | None = None
 ) -> CapturedStep:
-    """Replace what `find_regions` finds by calls of kernels; limits follow the precision."""
+    """Replace the regions of a step by kernels; limits follow the precision of products."""
     if not any(roles.segment_sum_of(node) for node in step.graph.nodes):
         return step
-    _without_examples(step, device)
+    _make_constants_independent(step, device)
     precision = product_precision()
     if limits is None:
         limits = _limits(step, precision, device)
@@ -76,12 +76,12 @@ def _limits(step: CapturedStep, precision: str, device: torch.device) -> FusionL
 
 
 def product_precision() -> str:
-    """Triton's word for `torch.set_float32_matmul_precision`: three products make up a full one."""
+    """Triton's name of `torch.get_float32_matmul_precision`; full float32 takes three products."""
     return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-def _without_examples(step: CapturedStep, device: torch.device) -> None:
-    """Constants that are made like a tensor do not depend on it."""
+def _make_constants_independent(step: CapturedStep, device: torch.device) -> None:
+    """Constants that are made like a tensor (`zeros_like`) become constants of its shape."""
     for node in list(step.graph.nodes):
         if node.target not in _LIKE:
             continue
@@ -140,7 +140,7 @@ def _other_forms(
 
 
 def _as_graph(region: Region, inputs: tuple[fx.Node, ...]) -> fx.GraphModule:
-    """The same results by ATen."""
+    """The operations of a kernel as a graph of ATen operations."""
     graph = fx.Graph()
     copied = {node: graph.placeholder(f"x{index}") for index, node in enumerate(inputs)}
 

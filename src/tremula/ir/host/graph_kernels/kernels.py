@@ -1,4 +1,7 @@
-"""Kernels over rows: one operation of PyTorch for all, run by Triton or, without it, by ATen."""
+"""Graph kernels as one PyTorch operation, run by Triton or Gluon, and without Triton by ATen.
+
+How a kernel is launched is chosen on its first run: candidates are timed, and the choice is saved.
+"""
 
 import importlib.util
 import json
@@ -28,13 +31,13 @@ TILES, GLUON, FEATURE_MAJOR_TILES, SEGMENTS = "tiles", "gluon", "feature-major",
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is cut: rows of a tile, warps of a program, programs of a multiprocessor."""
+    """A form of a kernel, its rows per tile, warps per program, programs per multiprocessor."""
 
     block: int
     n_warps: int
-    hoists: bool  # matrices are read once for each program, not for each tile
+    hoists: bool  # matrices are read once per program, not once per tile
     per_processor: int = 1
-    max_registers: int = 0  # of a thread, so that programs fit beside each other; 0: no limit
+    max_registers: int = 0  # per thread, so that several programs fit; 0: no limit
     form: str = TILES
 
 
@@ -47,14 +50,14 @@ _WITH_PRODUCTS = (
     Launch(64, 8, True, 1),
     Launch(128, 8, False, 1),
 )
-# With several matrices, or a sum of outer products, there is no room to read them for each tile.
+# Several matrices, or a sum of outer products, leave no room to read them again for each tile.
 _WITH_CHAINS = (
     Launch(32, 8, True, 1),
     Launch(32, 8, True, 2, 128),
     Launch(32, 4, True, 2),
     Launch(16, 4, True, 2),
 )
-# Few rows are a tile for each program: small ones, so that many multiprocessors have one.
+# With few rows each program has one tile: small ones, so that many multiprocessors have work.
 _FEW_ROWS = 1 << 14
 _WITH_FEW_ROWS = (Launch(16, 4, False, 4), Launch(16, 8, False, 4), Launch(32, 8, False, 2))
 _IN_GLUON = (  # a warp has 16 rows, and four of them work together
@@ -70,13 +73,13 @@ _BY_SEGMENTS = (
     Launch(8, 1, False, form=SEGMENTS),
     Launch(2, 1, False, form=SEGMENTS),
 )
-_KEPT = [part.name for part in fields(Launch)]  # so that no file with other fields is read
-_LONG = 64  # rows of a segment beyond which it is shared
+_LAUNCH_FIELDS = [part.name for part in fields(Launch)]  # a file with other fields is not read
+_LONG = 64  # rows of a segment that one program sums; others sum the rest
 
 
 @dataclass
 class RowKernel:
-    """A kernel: its text, its results, and the same as a graph of ATen operations."""
+    """A kernel: its text, its results, and its operations as a graph of ATen operations."""
 
     text: str
     n_rows: int
@@ -86,12 +89,12 @@ class RowKernel:
     n_matrices: int  # that rows are multiplied by
     has_outer_sums: bool  # by tensor cores
     graph: fx.GraphModule
-    others: dict[str, str] = field(default_factory=dict)  # the same in the other forms it has
+    others: dict[str, str] = field(default_factory=dict)  # form -> text, of the other forms it has
     launch: Launch | None = field(default=None)
 
     @property
     def texts(self) -> str:
-        """All forms: what a choice between them depends on."""
+        """The texts of all forms: a choice between them depends on all."""
         return self.text + "".join(self.others.values())
 
     def text_for(self, launch: Launch) -> str:
@@ -99,15 +102,15 @@ class RowKernel:
 
     @property
     def digest(self) -> str:
-        facts = (self.texts, self.n_rows, self.results, self.is_summed)
-        return sha256(repr(facts).encode()).hexdigest()[:32]
+        content = (self.texts, self.n_rows, self.results, self.is_summed)
+        return sha256(repr(content).encode()).hexdigest()[:32]
 
 
 _kernels: dict[str, RowKernel] = {}
 
 
 def register(kernel: RowKernel) -> str:
-    """Make a kernel known to `tremula::row_kernel`; equal ones are one."""
+    """Register a kernel for `tremula::row_kernel`; equal kernels are registered once."""
     return _kernels.setdefault(kernel.digest, kernel).digest
 
 
@@ -147,18 +150,18 @@ def has_triton() -> bool:
 
 
 def run(kernel: RowKernel, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Launch a kernel; its first launch chooses how it is cut."""
+    """Run a kernel; its first run chooses how it is launched."""
     if kernel.launch is None:
         kernel.launch = _chosen(kernel, inputs)
     results = _started(kernel, kernel.launch, inputs)
-    result = zip(results, kernel.results, strict=True)
-    return [t if t.dtype == dtype else t.to(dtype) for t, (_, dtype) in result]
+    typed = zip(results, kernel.results, strict=True)
+    return [t if t.dtype == dtype else t.to(dtype) for t, (_, dtype) in typed]
 
 
 def _new_results(kernel: RowKernel, device: torch.device) -> list[Tensor]:
     """Memory for results: those that are added to are float32, and cleared by one launch.
 
-    Each has memory of its own, since results of an operation may not share any.
+    Each has separate memory, since results of an operation may not share any.
     """
     made = [
         torch.empty(shape, dtype=torch.float32 if is_summed else dtype, device=device)
@@ -166,7 +169,7 @@ def _new_results(kernel: RowKernel, device: torch.device) -> list[Tensor]:
     ]
     to_clear = [t for t, is_summed in zip(made, kernel.is_summed, strict=True) if is_summed]
     if len(to_clear) == 1:
-        to_clear[0].zero_()  # 5 MB take an H200 2.4 µs so, and 6.1 the other way
+        to_clear[0].zero_()  # 5 MB take 2.4 µs on an H200 in this way, 6.1 in the other
     elif to_clear:
         torch._foreach_zero_(to_clear)  # pyright: ignore[reportPrivateImportUsage]
     return made
@@ -200,14 +203,16 @@ def _choices(launch: Launch) -> dict[str, int]:
 
 
 def _compiles(kernel: RowKernel, launch: Launch, arguments: Sequence[Tensor]) -> bool:
-    """Compile a candidate. Gluon is young: where it fails, Triton's form is left."""
+    """Compile a candidate. Gluon is experimental: where it fails, other forms are used."""
     function = _compiled(kernel.text_for(launch))
     try:
         function.warmup(*arguments, grid=(1,), **_choices(launch))
     except Exception as error:
         if launch.form not in {GLUON, FEATURE_MAJOR_TILES}:
             raise
-        warnings.warn(f"a kernel is not used as it is written in Gluon: {error}", stacklevel=1)
+        warnings.warn(
+            f"a kernel does not compile in Gluon, another form is used: {error}", stacklevel=1
+        )
         return False
     return True
 
@@ -219,7 +224,7 @@ def _n_processors(device: int) -> int:
 
 @cache
 def _compiled(text: str) -> Any:  # noqa: ANN401 - Triton's own type, which loads it
-    """The function in a text. Triton reads functions from files, and keeps what it compiled."""
+    """The function in a text, loaded from a file, since Triton reads the source of functions."""
     path = _stored(text, ".py")
     name = path.stem  # what profilers show
     _write(path, text.replace("def kernel(", f"def {name}("))
@@ -232,7 +237,7 @@ def _compiled(text: str) -> Any:  # noqa: ANN401 - Triton's own type, which load
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all: other processes may read it."""
+    """Write a file in one step: other processes may read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}")
     partial.write_text(text, encoding="utf-8")
@@ -240,7 +245,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _stored(text: str, suffix: str) -> Path:
-    digest = sha256(f"{_KEPT}{text}".encode()).hexdigest()[:32]
+    digest = sha256(f"{_LAUNCH_FIELDS}{text}".encode()).hexdigest()[:32]
     return cache_dir() / "rows" / f"rows_{digest}{suffix}"
 
 
@@ -300,7 +305,7 @@ def _candidates(kernel: RowKernel, device: torch.device) -> tuple[Launch, ...]:
 
 
 def has_matrix_units(device: torch.device) -> bool:
-    """Whether a device has the units that kernels in Gluon are written for, and Gluon is there."""
+    """Whether a device has the matrix units of Hopper, and Gluon is installed."""
     if device.type != "cuda" or not _has_gluon():
         return False
     return torch.cuda.get_device_capability(device)[0] == _HOPPER
@@ -312,7 +317,7 @@ def _has_gluon() -> bool:
 
 
 def _time_of(start: Callable[[], object]) -> float:
-    """Launches from a CUDA graph, which takes no time between them."""
+    """The time of several launches, from a CUDA graph, so that there are no gaps between them."""
     start()
     graph = torch.cuda.CUDAGraph()
     with capturing(graph):

@@ -92,7 +92,7 @@ class Region:
 
 
 @dataclass
-class Space:
+class RowSpace:
     """All that is done to rows of one count."""
 
     n_rows: int
@@ -128,13 +128,13 @@ def find_regions(step: CapturedStep, limits: FusionLimits) -> list[Region]:
     return sorted(regions, key=lambda region: region.level)
 
 
-def _spaces(nodes: list[fx.Node], limits: FusionLimits) -> dict[int, Space]:
+def _spaces(nodes: list[fx.Node], limits: FusionLimits) -> dict[int, RowSpace]:
     """Counts of rows that a gather makes or a sum takes."""
     segments = [s for node in nodes if (s := roles.segment_sum_of(node)) is not None]
     counts = {roles.n_rows_of(s.source) for s in segments}
     gathers = [g for node in nodes if (g := roles.gather_of(node)) is not None]
     tables = {roles.n_rows_of(g.table) for g in gathers}
-    spaces: dict[int, Space] = {}
+    spaces: dict[int, RowSpace] = {}
     taken: set[fx.Node] = set()
     for n in sorted(counts, reverse=True):
         if n >= roles.MIN_ROWS:
@@ -145,8 +145,8 @@ def _spaces(nodes: list[fx.Node], limits: FusionLimits) -> dict[int, Space]:
     return spaces
 
 
-def _space(nodes: list[fx.Node], n_rows: int, is_edges: bool, budget: WeightBudget) -> Space:
-    space = Space(n_rows, is_edges, budget)
+def _space(nodes: list[fx.Node], n_rows: int, is_edges: bool, budget: WeightBudget) -> RowSpace:
+    space = RowSpace(n_rows, is_edges, budget)
     for node in nodes:
         if roles.is_wide_product(node) and not _fits(node, budget):
             continue
@@ -159,7 +159,7 @@ def _space(nodes: list[fx.Node], n_rows: int, is_edges: bool, budget: WeightBudg
 
 
 def _fits(product: fx.Node, budget: WeightBudget) -> bool:
-    """Whether a kernel can hold the matrix of a product."""
+    """Whether a kernel has room for the matrix of a product."""
     weight, outer = roles.weight_of(product), roles.outer_size_of(product)
     return 0 < weight <= budget.matrix or 0 < outer <= budget.outer_sums
 
@@ -167,21 +167,23 @@ def _fits(product: fx.Node, budget: WeightBudget) -> bool:
 # -- levels ----------------------------------------------------------------------------------------
 
 
-def _levels(nodes: list[fx.Node], spaces: dict[int, Space]) -> Levels:
+def _levels(nodes: list[fx.Node], spaces: dict[int, RowSpace]) -> Levels:
     """The level of each node; that of a sum is the level of the kernel that computes it."""
     owner = {node: space for space in spaces.values() for node in (*space.row_wise, *space.sums)}
     levels = Levels()
     for node in nodes:
-        own = owner.get(node)
-        if own is None:
+        space = owner.get(node)
+        if space is None:
             at = [levels.of[x] + (x in owner) for x in node.all_input_nodes]
             levels.of[node] = max(at, default=0)
         else:
-            _put_on_level(node, own, owner, levels)
+            _put_on_level(node, space, owner, levels)
     return levels
 
 
-def _put_on_level(node: fx.Node, space: Space, owner: dict[fx.Node, Space], levels: Levels) -> None:
+def _put_on_level(
+    node: fx.Node, space: RowSpace, owner: dict[fx.Node, RowSpace], levels: Levels
+) -> None:
     rows, role = space.operands_of(node), space.row_wise.get(node)
     whole = roles.whole_operands(node, role) if role is not None else []
     at = [levels.of[x] + (x in owner) for x in whole]
@@ -189,12 +191,12 @@ def _put_on_level(node: fx.Node, space: Space, owner: dict[fx.Node, Space], leve
     level = max(at, default=0)
     before = {x: _products_at(level, x, levels, space.budget) for x in rows}
     products = frozenset().union(*before.values())
-    own = frozenset([node]) if roles.weight_of(node) else frozenset()
-    if _total_weight(products | own) > space.budget.matrices:
+    here = frozenset([node]) if roles.weight_of(node) else frozenset()
+    if _total_weight(products | here) > space.budget.matrices:
         levels.read.update(x for x, result in before.items() if result)
         level, products = level + 1, frozenset()
     levels.of[node] = level
-    levels.products[node] = products | own
+    levels.products[node] = products | here
 
 
 def _products_at(
@@ -213,47 +215,51 @@ def _total_weight(products: frozenset[fx.Node]) -> int:
 # -- kernels ---------------------------------------------------------------------------------------
 
 
-def _regions_of(space: Space, nodes: list[fx.Node], levels: Levels) -> list[Region]:
-    own = [node for node in nodes if node in space]
-    kept = _kept(space, own, levels)
-    matches = []
-    for level in sorted({levels.of[node] for node in own}):
+def _regions_of(space: RowSpace, nodes: list[fx.Node], levels: Levels) -> list[Region]:
+    members = [node for node in nodes if node in space]
+    stored = _stored(space, members, levels)
+    regions = []
+    for level in sorted({levels.of[node] for node in members}):
         results = [
             node
-            for node in own
-            if levels.of[node] == level and (node in space.sums or node in kept)
+            for node in members
+            if levels.of[node] == level and (node in space.sums or node in stored)
         ]
-        cones = {result: _cone(space, [result], kept, levels, level) for result in results}
-        apart = [r for r in results if _is_apart(r, cones[r], space, kept, levels)]
+        cones = {result: _cone(space, [result], stored, levels, level) for result in results}
+        apart = [r for r in results if _is_apart(r, cones[r], space, stored, levels)]
         together = [r for r in results if r not in apart]
         groups = [(group, level) for group in _groups(together, cones, space.budget)]
         groups += [(apart, level + 1)] if apart else []
         for group, reading in groups:
-            computed = _cone(space, group, kept, levels, reading)
+            computed = _cone(space, group, stored, levels, reading)
             if _is_worthwhile(computed, group):
-                matches.append(Region(space.n_rows, level, computed, tuple(group)))
-    return matches
+                regions.append(Region(space.n_rows, level, computed, tuple(group)))
+    return regions
 
 
 def _is_apart(
-    result: fx.Node, cone: tuple[fx.Node, ...], space: Space, kept: set[fx.Node], levels: Levels
+    result: fx.Node,
+    cone: tuple[fx.Node, ...],
+    space: RowSpace,
+    stored: set[fx.Node],
+    levels: Levels,
 ) -> bool:
-    """Whether a sum into segments needs no product but those of values that are kept in any case.
+    """Whether a sum into segments needs no product but those of values that are stored in any case.
 
     Then it reads them: a kernel without products has room for more rows at a time.
     """
     if roles.segment_sum_of(result) is None or not _products_in(cone):
         return False
-    reading = _cone(space, [result], kept, levels, levels.of[result] + 1)
+    reading = _cone(space, [result], stored, levels, levels.of[result] + 1)
     return not _products_in(reading)
 
 
-def _kept(space: Space, own: list[fx.Node], levels: Levels) -> set[fx.Node]:
+def _stored(space: RowSpace, members: list[fx.Node], levels: Levels) -> set[fx.Node]:
     """Row-wise values that are written to memory."""
-    kept: set[fx.Node] = set()
+    stored: set[fx.Node] = set()
     seen: set[fx.Node] = set()  # through a view by something else: PyTorch makes the view
     needed: dict[fx.Node, set[int]] = {}  # the levels whose kernels compute a value
-    for node in reversed(own):
+    for node in reversed(members):
         if node in space.sums:
             needed[node] = {levels.of[node]}
             continue
@@ -264,15 +270,15 @@ def _kept(space: Space, own: list[fx.Node], levels: Levels) -> set[fx.Node]:
         is_read = is_read or node in seen
         if is_read and roles.is_view_of_rows(node):
             seen.update(space.operands_of(node))
-        elif is_read or _is_worth_keeping(space, node, at, levels):
-            kept.add(node)
-            # Where it is used first: earlier it would wait in memory.
+        elif is_read or _is_worth_storing(space, node, at, levels):
+            stored.add(node)
+            # Computed where it is used first: earlier it would take memory meanwhile.
             is_free = node not in seen and node not in levels.read
             if at and (not is_read or (is_free and min(at) < _first_reading(node, inside, levels))):
                 levels.of[node] = min(at)
             at = {levels.of[node]}
         needed[node] = at
-    return kept
+    return stored
 
 
 def _first_reading(node: fx.Node, inside: list[fx.Node], levels: Levels) -> int:
@@ -283,7 +289,7 @@ def _first_reading(node: fx.Node, inside: list[fx.Node], levels: Levels) -> int:
 
 
 def _users(node: fx.Node) -> list[fx.Node]:
-    """Those that read a value, also through transpositions."""
+    """The nodes that read a value, also through transpositions."""
     return [
         reader
         for user in node.users
@@ -300,7 +306,7 @@ def _is_table(node: fx.Node, user: fx.Node) -> bool:
     return gather is not None and gather.table is node
 
 
-def _is_worth_keeping(space: Space, node: fx.Node, at: set[int], levels: Levels) -> bool:
+def _is_worth_storing(space: RowSpace, node: fx.Node, at: set[int], levels: Levels) -> bool:
     """Whether a value that several levels need is read rather than computed again."""
     if roles.is_view_of_rows(node) or len(at) < 2:
         return False
@@ -312,11 +318,11 @@ def _is_worth_keeping(space: Space, node: fx.Node, at: set[int], levels: Levels)
 
 
 def _cone(
-    space: Space, results: list[fx.Node], kept: set[fx.Node], levels: Levels, level: int
+    space: RowSpace, results: list[fx.Node], stored: set[fx.Node], levels: Levels, level: int
 ) -> tuple[fx.Node, ...]:
     """What a kernel computes, operands first: equal layers of a model have it in the same order.
 
-    What a product is needed for comes before the rest, which would fill registers meanwhile.
+    Operands of products come before the rest, which would fill registers meanwhile.
     """
     order: dict[fx.Node, None] = {}
     waiting = [(node, False) for node in reversed(results)]
@@ -324,7 +330,7 @@ def _cone(
         node, has_operands = waiting.pop()
         if node in order or not (node in space.row_wise or node in results):
             continue
-        if node in kept and levels.of[node] < level:
+        if node in stored and levels.of[node] < level:
             continue
         if has_operands:
             order[node] = None
@@ -351,7 +357,7 @@ class _Group:
         self.n_outer += roles.outer_size_of(result)
 
     def takes(self, result: fx.Node, products: frozenset[fx.Node], budget: WeightBudget) -> bool:
-        """Whether a result that shares a product fits beside the others."""
+        """Whether a result that shares a product fits next to the others."""
         n_outer = self.n_outer + roles.outer_size_of(result)
         fits = _total_weight(self.products | products) <= budget.matrices
         return bool(self.products & products) and fits and n_outer <= budget.outer_sums
@@ -360,9 +366,9 @@ class _Group:
 def _groups(
     results: list[fx.Node], cones: dict[fx.Node, tuple[fx.Node, ...]], budget: WeightBudget
 ) -> list[list[fx.Node]]:
-    """Results by the products they take; those without one go where most of them is computed.
+    """Results grouped by the products they take; others join the group that computes most of them.
 
-    Sums into segments are a kernel of their own unless they take a product themselves.
+    Sums into segments that take no product are a separate kernel.
     """
     groups: list[_Group] = []
     without = _Group()
@@ -382,12 +388,12 @@ def _groups(
         best = max(groups, key=lambda g: len(g.nodes & cone), default=None)
         is_alone = roles.segment_sum_of(result) is not None or best is None or not best.nodes & cone
         (without if is_alone or best is None else best).results.append(result)
-    matches = [*groups, without] if without.results else groups
-    return [[r for r in results if r in group.results] for group in matches]
+    every = [*groups, without] if without.results else groups
+    return [[r for r in results if r in group.results] for group in every]
 
 
 def outer_size(region: Region) -> int:
-    """Elements of the sums of outer products that a kernel holds."""
+    """Elements of the sums of outer products of a kernel."""
     return sum(roles.outer_size_of(result) for result in region.results)
 
 

@@ -1,10 +1,8 @@
-"""Sums into segments, segment by segment: a warp adds up the rows that go to one of them.
+"""Rows in the order of the segments that they are added to, for sums segment by segment.
 
-The rows of an index are put in the order of where they go once in a step (`segment_order`), for all
-sums that use it. A kernel then reads each row once, keeps its sum in registers and stores it. What
-a segment has beyond its first rows (`LONG`) is left to programs of their own, which add to it: in
-padded batches a few nodes have hundreds of edges. Which form of a kernel is used, this one or tiles
-of rows, is timed (`kernels.py`).
+The order of an index is computed once in a step (`tremula::segment_order`), for all kernels that
+sum by it. Such a kernel (`printers/triton_segments.py`) reads each row once and needs hardly any
+atomic addition. Whether it is used, or one over tiles of rows, is timed (`kernels.py`).
 """
 
 import operator
@@ -22,13 +20,13 @@ from tremula.ir.host.graph_kernels.kernels import has_triton
 from tremula.ir.host.graph_kernels.regions import Region
 from tremula.ir.step import CapturedStep
 
-_COUNTED = 256  # rows that a program counts
-_FEWEST_SUMS = 2  # by one index: else ordering takes longer than it saves
+_BLOCK = 256  # rows that a program counts: two for each thread of four warps
+_MIN_SUMS = 2  # by one index: for a single sum, ordering takes longer than it saves
 
 
 @dataclass(frozen=True)
-class Goal:
-    """Where rows go."""
+class SegmentIndex:
+    """The segment that each row is added to."""
 
     index: fx.Node
     n_segments: int
@@ -36,16 +34,17 @@ class Goal:
     wraps: bool
 
 
-def goal_of(region: Region) -> Goal | None:
-    """Where all sums of a kernel go, if sums to one place are all that it does."""
-    goals = set()
+def segment_index_of(region: Region) -> SegmentIndex | None:
+    """The index of a kernel that does nothing but sums by one index; None for others."""
+    indices = set()
     for result in region.results:
-        matches = roles.segment_sum_of(result)
-        if matches is None or matches.index in region.nodes:
+        role = roles.segment_sum_of(result)
+        if role is None or role.index in region.nodes:
             return None
-        goals.add(Goal(matches.index, roles.n_rows_of(result), matches.skipped, matches.wraps))
+        n_segments = roles.n_rows_of(result)
+        indices.add(SegmentIndex(role.index, n_segments, role.skipped, role.wraps))
     has_products = any(roles.weight_of(node) for node in region.nodes)
-    return goals.pop() if len(goals) == 1 and not has_products else None
+    return indices.pop() if len(indices) == 1 and not has_products else None
 
 
 @dataclass
@@ -53,41 +52,41 @@ class SegmentOrders:
     """The orders of rows that kernels of a step share."""
 
     step: CapturedStep
-    goals: dict[Region, Goal]  # of kernels that can be written segment by segment
-    made: dict[Goal, list[fx.Node]] = field(default_factory=dict)
+    indices: dict[Region, SegmentIndex]  # of kernels that can be printed segment by segment
+    made: dict[SegmentIndex, list[fx.Node]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, step: CapturedStep, regions: Sequence[Region], fewest_rows: int) -> "SegmentOrders":
-        result = {r: goal_of(r) for r in regions if r.n_rows >= fewest_rows}
-        goals = {region: goal for region, goal in result.items() if goal is not None}
-        uses = Counter(goals.values())
-        return cls(step, {r: goal for r, goal in goals.items() if uses[goal] >= _FEWEST_SUMS})
+    def of(cls, step: CapturedStep, regions: Sequence[Region], min_rows: int) -> "SegmentOrders":
+        large = {r: segment_index_of(r) for r in regions if r.n_rows >= min_rows}
+        indices = {region: index for region, index in large.items() if index is not None}
+        uses = Counter(indices.values())
+        return cls(step, {r: x for r, x in indices.items() if uses[x] >= _MIN_SUMS})
 
     def inputs(self, region: Region) -> list[fx.Node]:
-        """What `segment_order` gives; nothing for other kernels."""
-        goal = self.goals.get(region)
-        if goal is None:
+        """The results of `segment_order` for a kernel; none for kernels of another kind."""
+        index = self.indices.get(region)
+        if index is None:
             return []
-        if goal not in self.made:
-            self.made[goal] = self._make(goal, region.n_rows)
-        return self.made[goal]
+        if index not in self.made:
+            self.made[index] = self._make(index, region.n_rows)
+        return self.made[index]
 
-    def _make(self, goal: Goal, n_rows: int) -> list[fx.Node]:
+    def _make(self, segments: SegmentIndex, n_rows: int) -> list[fx.Node]:
         graph = self.step.graph
-        value = roles.tensor_of(goal.index)
-        shapes = (n_rows, n_rows, goal.n_segments + 1)
+        value = roles.tensor_of(segments.index)
+        shapes = (n_rows, n_rows, segments.n_segments + 1)
         values = [value.new_empty(n, dtype=torch.int32) for n in shapes]
-        with graph.inserting_after(goal.index):
+        with graph.inserting_after(segments.index):
             ordered = graph.call_function(
                 torch.ops.tremula.segment_order.default,
-                (goal.index, goal.n_segments, goal.skipped, goal.wraps),
+                (segments.index, segments.n_segments, segments.skipped, segments.wraps),
             )
-        ordered.meta = {**goal.index.meta, "val": values}
+        ordered.meta = {**segments.index.meta, "val": values}
         items = []
-        for place in reversed(range(len(values))):
+        for position in reversed(range(len(values))):
             with graph.inserting_after(ordered):
-                item = graph.call_function(operator.getitem, (ordered, place))
-            item.meta = {**goal.index.meta, "val": values[place]}
+                item = graph.call_function(operator.getitem, (ordered, position))
+            item.meta = {**segments.index.meta, "val": values[position]}
             items.insert(0, item)
         return items
 
@@ -99,9 +98,9 @@ _library.define("segment_order(Tensor index, int n_segments, int skipped, bool w
 
 
 def segment_order(index: Tensor, n_segments: int, skipped: int, wraps: bool) -> list[Tensor]:
-    """Rows by where they go, where that is, and where each segment starts.
+    """Rows in the order of their segments, these segments, and where each segment starts.
 
-    Rows that go nowhere are last, as if to a segment behind the others.
+    Rows without a segment are last, as if there were one more segment.
     """
     goes = index.reshape(-1).int()
     if wraps:
@@ -115,7 +114,7 @@ def segment_order(index: Tensor, n_segments: int, skipped: int, wraps: bool) -> 
 
 
 def _counted_order(index: Tensor, n_segments: int, skipped: int, wraps: bool) -> list[Tensor]:
-    """The same by counting, a fifth of the time: rows of a segment come in any order."""
+    """`segment_order` by counting, in a fifth of the time: rows of a segment come in any order."""
     if not has_triton():
         return segment_order(index, n_segments, skipped, wraps)
     count, put = _counting()
@@ -123,18 +122,18 @@ def _counted_order(index: Tensor, n_segments: int, skipped: int, wraps: bool) ->
     n = index.numel()
     goes, rank, order, in_order = index.new_empty(4, n, dtype=torch.int32)
     counts = index.new_zeros(n_segments + 1, dtype=torch.int32)
-    grid = (-(-n // _COUNTED),)
-    count[grid](index, goes, rank, counts, n, n_segments, skipped, wraps, BLOCK=_COUNTED)
+    grid = (-(-n // _BLOCK),)
+    count[grid](index, goes, rank, counts, n, n_segments, skipped, wraps, BLOCK=_BLOCK)
     ends = torch.cumsum(counts, 0, dtype=torch.int32)
     starts = ends - counts
-    put[grid](goes, rank, starts, order, in_order, n, BLOCK=_COUNTED)
+    put[grid](goes, rank, starts, order, in_order, n, BLOCK=_BLOCK)
     return [order, in_order, starts]
 
 
 # ruff: noqa: ANN001, ANN202, N803, PLR0917 - Triton's language: annotations are constants, in capitals
 @cache
 def _counting() -> tuple[Any, Any]:
-    """Kernels that count the rows of each segment, and that put rows where they belong."""
+    """Kernels that count the rows of each segment, and that put rows into their order."""
     import triton  # pyright: ignore[reportMissingImports]
     import triton.language as tl  # pyright: ignore[reportMissingImports]
 

@@ -39,12 +39,12 @@ from tremula.ir.host.graph_kernels.printers.gluon_shapes import (
 )
 from tremula.ir.host.graph_kernels.printers.gluon_tiles import (
     LINE_LAYOUTS,
+    FeatureMajor,
     MatrixUnits,
     RowMajor,
     accumulate,
     add_outer_to_memory,
     add_to_memory,
-    broadcast_number,
     over_features,
     reduced,
 )
@@ -109,61 +109,6 @@ def _is_suitable(kernel: TileKernel) -> bool:
     has_segments = any(isinstance(output.role, SegmentSum) for output in kernel.outputs)
     is_narrow = any(width_of(node) < MIN_DOWN for node, _ in kernel.products)
     return has_outer and not has_segments and not is_narrow
-
-
-@dataclass
-class FeatureMajor:
-    """Tiles with features down and rows across: `Sw` is the layout of those with w features."""
-
-    text: KernelText
-    widths: dict[int, None] = field(default_factory=dict)
-
-    feature_axis = 0
-
-    def column(self, width: int) -> str:
-        """Numbers of features, along a tile."""
-        self.widths.setdefault(width)
-        numbers = f"gl.arange(0, {width}, gl.SliceLayout(1, S{width}))"
-        return self.text.once("c", numbers) + "[:, None]"
-
-    def spread(self, numbers: str, width: int) -> str:
-        """One number for each row, along a tile."""
-        self.widths.setdefault(width)
-        return f"gl.convert_layout({numbers}, gl.SliceLayout(0, S{width}))[None, :]"
-
-    def zeros(self, width: int) -> str:
-        self.widths.setdefault(width)
-        return self.text.once("z", f"gl.zeros([{width}, BLOCK], gl.float32, S{width})")
-
-    def live(self, width: int) -> str:
-        """The mask of rows that exist, along a tile."""
-        return f"live_of{width}[None, :]"
-
-    def broadcast(self, node: fx.Node, width: int) -> str:
-        """A tensor that all rows share, along a tile."""
-        n_elements = roles.tensor_of(node).numel()
-        if n_elements == 1:
-            return broadcast_number(node, self.text)
-        column = self.column(width)
-        mask = f", mask={column} < {n_elements}, other=0" if n_elements != width else ""
-        return self.text.line(
-            f"gl.load({self.text.pointer(node)} + {column}{mask}){GLUON.as_float(node)}"
-        )
-
-    def transposed(self, tile: str, width: int) -> str:
-        """A row-major tile, brought into this layout through shared memory."""
-        self.widths.setdefault(width)
-        text = f"gl.convert_layout(gl.permute({tile}, (1, 0)), S{width})"
-        return self.text.line_once(("transposed", tile), lambda: text)
-
-    def store(self, node: fx.Node, tile: str, result: str) -> None:
-        width, size = width_of(node), roles.features_of(node)[0]
-        column = self.column(width)
-        inner = f" & ({column} < {size})" if size != width else ""
-        value = f"{tile}.to({GLUON.type_name(roles.tensor_of(node).dtype)})"
-        offsets = f"{result} + row_of{width}[None, :] * {size} + {column}"
-        mask = f"{self.live(width)}{inner}"
-        self.text.inside.append(f"gl.store({offsets}, {value}, mask={mask})")
 
 
 @dataclass(frozen=True)
@@ -563,7 +508,8 @@ class _FeatureMajorPrinter:
     def _add_narrow_outer(self, outer: OuterSum, result: str) -> None:
         narrow, wide = outer.narrow_and_wide
         layout, width = self._layout_of(wide), width_of(wide)
-        product = f"{self._tile(wide)} * {self._spread(narrow, width, layout)}"
+        numbers = self._spread(narrow, width, layout) if width > 1 else self._tile(narrow)
+        product = f"{self._tile(wide)} * {numbers}"
         live = layout.live(width)
         self._add_over_rows(f"gl.where({live}, {product}, 0.0)", wide, result)
 

@@ -1,4 +1,4 @@
-"""What every kernel in Gluon begins with: functions it calls, its parameters, how warps lie."""
+"""What every kernel in Gluon begins with: the functions that it calls, and its parameters."""
 
 HEADER = '''"""Written by tremula.ir.host.graph_kernels: do not edit."""
 
@@ -23,7 +23,7 @@ def _nearest(x):
 
 @gluon.jit
 def _rounded(x):
-    """The same for the units, which cut off the last 13 bits: half of what is left is added."""
+    """To TF32 for the units, which cut off the last 13 bits: half of their range is added."""
     return gl.inline_asm_elementwise(
         "{{ .reg .pred is_finite; .reg .f32 size; abs.f32 size, $1; mov.b32 $0, $1;"
         " setp.lt.f32 is_finite, size, 0f7F800000; @is_finite add.u32 $0, $1, 4096; }}",
@@ -33,7 +33,7 @@ def _rounded(x):
 
 @gluon.jit
 def _exp(x):
-    """A third of the instructions of `gl.exp`, which is exact below 1e-38, too."""
+    """The exponential in a third of the instructions of `gl.exp`; zero below 1e-38."""
     return gl.inline_asm_elementwise(
         "ex2.approx.ftz.f32 $0, $1;", "=r,r", [x * 1.4426950408889634], dtype=gl.float32,
         is_pure=True, pack=1,
@@ -57,7 +57,7 @@ def _softplus(x):
 
 @gluon.jit
 def _sigmoid(x):
-    """With the power that `_softplus` takes."""
+    """1 / (1 + exp(-x)), by the exponential that `_softplus` computes."""
     t = _exp(-gl.abs(x))
     inverse = gl.inline_asm_elementwise(
         "rcp.approx.ftz.f32 $0, $1;", "=r,r", [1.0 + t], dtype=gl.float32, is_pure=True, pack=1
@@ -67,7 +67,7 @@ def _sigmoid(x):
 
 @gluon.jit
 def _regrouped(x, N: gl.constexpr, M: gl.constexpr):
-    """Columns 2t and 2t + 1 of eight as t and t + 4: what the units left as they take it.
+    """Columns 2t and 2t + 1 of eight as t and t + 4: a result of the units as their operand.
 
     No value leaves its register.
     """
@@ -88,19 +88,19 @@ def _in_threads(x, BLOCK: gl.constexpr, SIZE: gl.constexpr):
 
 @gluon.jit
 def _down_threads(x, N_WARPS: gl.constexpr, BLOCK: gl.constexpr, SIZE: gl.constexpr):
-    """The same where a warp has rows side by side."""
+    """Sums of the rows that a warp holds, where its rows are neighbours."""
     return gl.sum(gl.reshape(x, [N_WARPS, BLOCK // N_WARPS, SIZE]), 1)
 
 
 @gluon.jit
 def _across_threads(x, SIZE: gl.constexpr, BLOCK: gl.constexpr):
-    """The same where rows are columns: a thread has two of eight."""
+    """Sums of the rows that a thread holds, where rows are columns: two of eight."""
     return gl.sum(gl.sum(gl.reshape(x, [SIZE, BLOCK // 8, 4, 2]), 1), 2)
 
 
 @gluon.jit
 def _into_window(hot, x, part):
-    """In float32: what rounding to TF32 leaves is added by a second product."""
+    """Rows summed into a window in float32: a second product adds what TF32 rounds off."""
     high = _nearest(x)
     part = mma_v2(hot, high, part, input_precision="tf32")
     return mma_v2(hot, x - high, part, input_precision="tf32")

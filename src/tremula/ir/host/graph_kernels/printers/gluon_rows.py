@@ -287,7 +287,8 @@ class _RowMajorPrinter:
 
     def _add_narrow_outer(self, outer: OuterSum, result: str) -> None:
         narrow, wide = outer.narrow_and_wide
-        numbers = self.tiles.spread(self._live_rows(narrow), width_of(wide))
+        numbers, width = self._live_rows(narrow), width_of(wide)
+        numbers = self.tiles.spread(numbers, width) if width > 1 else numbers
         self._add_over_rows(f"{self._live_rows(wide)} * {numbers}", max(outer.sizes), result)
 
     def _add_outer(self, outer: OuterSum, result: str) -> None:

@@ -1,8 +1,8 @@
 """Tiles of rows in Gluon, where a program says which thread holds which element.
 
 `MatrixUnits` is what the matrix units of Hopper (wgmma) take: element types, layouts and matrices
-in shared memory. `RowMajor` are tiles with rows down and features across, as memory has them: `Lw`
-is the layout of those that are w columns wide.
+in shared memory. `RowMajor` are tiles with rows down and features across, as memory has them, and
+`FeatureMajor` are the transposed ones; `Lw` and `Sw` are their layouts for tiles of w features.
 """
 
 from collections.abc import Sequence
@@ -236,6 +236,61 @@ class RowMajor:
             "is_one = goal >= 0",
             added(f"{result} + {offsets}", tile, mask),
         ]
+
+
+@dataclass
+class FeatureMajor:
+    """Tiles with features down and rows across."""
+
+    text: KernelText
+    widths: dict[int, None] = field(default_factory=dict)
+
+    feature_axis = 0
+
+    def column(self, width: int) -> str:
+        """Numbers of features, along a tile."""
+        self.widths.setdefault(width)
+        numbers = f"gl.arange(0, {width}, gl.SliceLayout(1, S{width}))"
+        return self.text.once("c", numbers) + "[:, None]"
+
+    def spread(self, numbers: str, width: int) -> str:
+        """One number for each row, along a tile."""
+        self.widths.setdefault(width)
+        return f"gl.convert_layout({numbers}, gl.SliceLayout(0, S{width}))[None, :]"
+
+    def zeros(self, width: int) -> str:
+        self.widths.setdefault(width)
+        return self.text.once("z", f"gl.zeros([{width}, BLOCK], gl.float32, S{width})")
+
+    def live(self, width: int) -> str:
+        """The mask of rows that exist, along a tile."""
+        return f"live_of{width}[None, :]"
+
+    def broadcast(self, node: fx.Node, width: int) -> str:
+        """A tensor that all rows share, along a tile."""
+        n_elements = roles.tensor_of(node).numel()
+        if n_elements == 1:
+            return broadcast_number(node, self.text)
+        column = self.column(width)
+        mask = f", mask={column} < {n_elements}, other=0" if n_elements != width else ""
+        return self.text.line(
+            f"gl.load({self.text.pointer(node)} + {column}{mask}){GLUON.as_float(node)}"
+        )
+
+    def transposed(self, tile: str, width: int) -> str:
+        """A row-major tile, brought into this layout through shared memory."""
+        self.widths.setdefault(width)
+        text = f"gl.convert_layout(gl.permute({tile}, (1, 0)), S{width})"
+        return self.text.line_once(("transposed", tile), lambda: text)
+
+    def store(self, node: fx.Node, tile: str, result: str) -> None:
+        width, size = width_of(node), roles.features_of(node)[0]
+        column = self.column(width)
+        inner = f" & ({column} < {size})" if size != width else ""
+        value = f"{tile}.to({GLUON.type_name(roles.tensor_of(node).dtype)})"
+        offsets = f"{result} + row_of{width}[None, :] * {size} + {column}"
+        mask = f"{self.live(width)}{inner}"
+        self.text.inside.append(f"gl.store({offsets}, {value}, mask={mask})")
 
 
 def broadcast_number(node: fx.Node, text: KernelText) -> str:
