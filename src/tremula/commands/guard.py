@@ -20,11 +20,19 @@ from tremula.base.source import is_framework_code, source_at
 FAILED, INTERRUPTED = 1, 130  # 130: as shells report an end by Ctrl-C
 _AGAIN_S = 0.1
 _PACKAGES = Path(__file__).resolve().parents[2]
-# Our own packages, and everything that was installed.
+# Our own packages, the suites of `tremula bench` in a checkout, and everything that was installed.
 _OURS = tuple(
-    f"{_PACKAGES / name}{os.sep}"
-    for name in ("tremula", "poptorch", "poptorch_geometric", "popdist", "popart", "pva", "libpvti")
-)
+    f"{folder}{os.sep}"
+    for folder in (
+        *(
+            _PACKAGES / name
+            for name in (
+                "tremula", "poptorch", "poptorch_geometric", "popdist", "popart", "pva", "libpvti",
+            )
+        ),
+        _PACKAGES.parent / "benchmarks",
+    )
+)  # fmt: skip
 _INSTALLED = ("site-packages", "dist-packages")
 
 

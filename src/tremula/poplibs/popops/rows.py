@@ -63,7 +63,7 @@ def select_scalar_from_rows(
     n_parts = np.maximum(np.diff(begin), 1)
     tiles = parts.tile[begin[:-1] + np.arange(len(n_parts)) % n_parts]
     out = one_each(graph, params.type, tiles, name)
-    fields = {"found": Slices(result, begin[:-1], begin[1:]), "out": out}
+    fields = {"selected": Slices(result, begin[:-1], begin[1:]), "out": out}
     _add_rows(graph, join_codelet(params.type), fields, tiles, sequence, f"{name}/join")
     return out
 
@@ -146,26 +146,26 @@ def select_codelet(element: Type, index_type: Type) -> type:
 @family
 def join_codelet(element: Type) -> type:
     class JoinFinds(Vertex):
-        """The sum of what was found: at most one is not 0."""
+        """The sum of the selected elements of all parts: at most one is not 0."""
 
         name = f"popops::JoinFinds<{element}>"
         provenance = "derived"
-        result: Input[Vector[element]]
+        selected: Input[Vector[element]]
         out: Output[element]
 
         def compute(self: Any) -> None:
-            total = self.found[0]
-            for i in range(1, len(self.found)):
-                total += self.found[i]
+            total = self.selected[0]
+            for i in range(1, len(self.selected)):
+                total += self.selected[i]
             self.out = total
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
-            return ROW_SLOTS + JOIN_SLOTS * v.sizes["found"]
+            return ROW_SLOTS + JOIN_SLOTS * v.sizes["selected"]
 
         @staticmethod
         def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
-            return (v.sizes["found"] - 1) * element.is_floating
+            return (v.sizes["selected"] - 1) * element.is_floating
 
     return JoinFinds
 
