@@ -106,7 +106,7 @@ def fact_from_toml(key: str, entry: object, source: str) -> Fact:
     """A constant as a file states it: a plain value, or a table that says where it comes from."""
     if not isinstance(entry, dict):
         return Fact(entry, "yours", source)  # pyright: ignore[reportArgumentType]
-    parts: dict[str, Any] = {_FORMER_KEYS.get(part, part): value for part, value in entry.items()}
+    parts: dict[str, Any] = {_FORMER_KEYS.get(str(k), str(k)): v for k, v in entry.items()}
     for part in parts:
         if part not in _FACT_KEYS:
             raise InvalidMachineModel(
