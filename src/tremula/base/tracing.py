@@ -12,7 +12,7 @@ OPTIONS_VARIABLE = "PVTI_OPTIONS"
 POPLAR, COMPILATION, POPDIST = "poplar", "compilation", "popdist"
 
 
-class Recorder(Protocol):
+class TraceRecorder(Protocol):
     """Records spans and numbers while a trace is open."""
 
     def span(
@@ -25,7 +25,7 @@ class Recorder(Protocol):
 class _Switch:
     """Whether a trace is open, and whether the environment has been checked for one."""
 
-    recorder: Recorder | None = None
+    recorder: TraceRecorder | None = None
     has_looked = False
 
 
@@ -55,7 +55,7 @@ def sample(graph: str, series: str, value: float, unit: str = "") -> None:
         _Switch.recorder.sample(graph, series, value, unit)
 
 
-def set_recorder(recorder: Recorder | None) -> None:
+def set_recorder(recorder: TraceRecorder | None) -> None:
     """Record from now on, or stop; for vision/trace/recorder.py."""
     _Switch.recorder, _Switch.has_looked = recorder, True
 

@@ -16,7 +16,7 @@ from tremula.base.cache_dir import cache_dir
 from tremula.base.code_fingerprint import code_fingerprint
 from tremula.base.types import HALF, QUARTER, Type
 from tremula.codelets.cost.counting import CostModel
-from tremula.codelets.kernel.kernel_source import KernelText, Variant, draws_random
+from tremula.codelets.kernel.kernel_source import CodeletKernelText, Variant, draws_random
 from tremula.codelets.python.function_source import FunctionSource
 from tremula.codelets.python.subset import check_compute, helpers_of
 from tremula.codelets.spec import FieldSpec, VertexBase
@@ -59,7 +59,7 @@ def _analyse(
         draws_random=draws_random(compute),
         rounds_to_half=_rounds_to_half(compute, fields),
         # Refuse what cannot be written as a kernel now, not when it compiles.
-        kernel_text=KernelText(name, compute, fields, base, Variant.RUN, False).text(),
+        kernel_text=CodeletKernelText(name, compute, fields, base, Variant.RUN, False).text(),
     )
 
 

@@ -17,7 +17,7 @@ ROLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class KernelColumn:
     """Column `index` of a kernel: what it says (`role`) about which field."""
 
     index: int
@@ -29,10 +29,10 @@ class Column:
         return self.field.type.dtype if self.role == "value" else np.dtype(np.int64)
 
 
-def columns_of(fields: tuple[FieldSpec, ...]) -> tuple[Column, ...]:
+def columns_of(fields: tuple[FieldSpec, ...]) -> tuple[KernelColumn, ...]:
     """All columns of these fields, in the order a kernel takes them."""
     named = [(f, role) for f in fields for role in roles_of(f)]
-    return tuple(Column(i, f, role) for i, (f, role) in enumerate(named))
+    return tuple(KernelColumn(i, f, role) for i, (f, role) in enumerate(named))
 
 
 def roles_of(field: FieldSpec) -> tuple[str, ...]:

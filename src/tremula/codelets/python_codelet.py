@@ -21,7 +21,7 @@ from tremula.codelets.analysis_cache import analysis_of
 from tremula.codelets.cost.counting import CostModel
 from tremula.codelets.cost.taint import TaintTable
 from tremula.codelets.flops import vector_flops_per_cycle
-from tremula.codelets.kernel.kernel_source import KernelText, Variant
+from tremula.codelets.kernel.kernel_source import CodeletKernelText, Variant
 from tremula.codelets.python.function_source import FunctionSource, for_workers, read_function
 from tremula.codelets.spec import (
     N_WORKERS,
@@ -91,7 +91,7 @@ class PythonCodelet:
             variant, has_modes, n_workers = key
             spec, compute = self.spec, for_workers(self.compute, n_workers)
             parts = (spec.name, compute, spec.fields, spec.base, variant, has_modes)
-            self._texts[key] = KernelText(*parts).text()
+            self._texts[key] = CodeletKernelText(*parts).text()
         return self._texts[key]
 
     def _address(self, key: KernelKey) -> int:

@@ -45,7 +45,7 @@ _HEAD = """static long long floor_div(long long a, long long b) {
 """
 
 
-class Column(NamedTuple):
+class LoopColumn(NamedTuple):
     """The type of a column's elements, as NumPy abbreviates it, and its rank, 1 or 2; 0: an int."""
 
     type: str
@@ -68,15 +68,15 @@ class NativeSweep:
         return run(*columns)
 
 
-_NUMBER = Column("i8", 0)
+_NUMBER = LoopColumn("i8", 0)
 
 
-def kind_of(column: np.ndarray | int) -> Column:
+def kind_of(column: np.ndarray | int) -> LoopColumn:
     """What a sweep is compiled for: a column, or a plain number."""
-    return _NUMBER if isinstance(column, int) else Column(column.dtype.str[1:], column.ndim)
+    return _NUMBER if isinstance(column, int) else LoopColumn(column.dtype.str[1:], column.ndim)
 
 
-def compiled(function: Function, columns: Sequence[Column]) -> Function | None:
+def compiled(function: Function, columns: Sequence[LoopColumn]) -> Function | None:
     """A sweep compiled by the C compiler; None if there is none, nor its work of an earlier run."""
     if any(column.type not in _TYPES for column in columns):
         return None
@@ -160,7 +160,7 @@ def _library(text: str) -> Path | None:
 class _Translator:
     """The text of one function. What sweeps do not use so far is refused."""
 
-    def __init__(self, function: Function, kinds: Sequence[Column]):
+    def __init__(self, function: Function, kinds: Sequence[LoopColumn]):
         tree = ast.parse(textwrap.dedent("".join(lines_of_function(function)[0]))).body[0]
         assert isinstance(tree, ast.FunctionDef), "the source of a function"
         self.tree = tree

@@ -128,7 +128,7 @@ class Step:
     is_merged_host_sync: bool = False  # follows another stream copy: shares its host sync
 
 
-class Op(IntEnum):
+class Opcode(IntEnum):
     """Instructions. Operands are in columns a … e; `step` is the static step or -1."""
 
     END = 0
@@ -189,6 +189,6 @@ class LoweredPrograms:
 
     def copies_by_step(self) -> dict[int, int]:
         """Step -> index of its copy plan."""
-        is_copy = self.code[:, 0] == Op.COPY
+        is_copy = self.code[:, 0] == Opcode.COPY
         steps, copies = self.step_of[is_copy], self.code[is_copy, 1]
         return dict(zip(steps.tolist(), copies.tolist(), strict=True))

@@ -27,7 +27,7 @@ from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.exchange import StepExchange, StepExchanges
 from tremula.compiler.passes.liveness import Liveness
 from tremula.compiler.passes.memory import CATEGORIES, TileMemory
-from tremula.compiler.program_ir import FrozenComputeSet, LoweredPrograms, Op, Step
+from tremula.compiler.program_ir import FrozenComputeSet, LoweredPrograms, Opcode, Step
 from tremula.poplar.tensors.layout import variables_met
 from tremula.poplar.tensors.tensor import Tensor
 
@@ -147,8 +147,9 @@ def _code(programs: LoweredPrograms) -> list[str]:
 
 # The operand of each instruction that is a place in the code.
 _TARGET_OF = {
-    Op.JUMP: 0, Op.LOOP_BEGIN: 2, Op.LOOP_END: 1, Op.BRANCH_ZERO: 2, Op.BRANCH_NONZERO: 2,
-    Op.SWITCH: 4, Op.CALL: 0, Op.LOOP_FOREVER: 0,
+    Opcode.JUMP: 0, Opcode.LOOP_BEGIN: 2, Opcode.LOOP_END: 1, Opcode.BRANCH_ZERO: 2,
+    Opcode.BRANCH_NONZERO: 2,
+    Opcode.SWITCH: 4, Opcode.CALL: 0, Opcode.LOOP_FOREVER: 0,
 }  # fmt: skip
 
 
@@ -161,21 +162,21 @@ def _labels(programs: LoweredPrograms) -> dict[int, str]:
 
 
 def _instruction(programs: LoweredPrograms, i: int, labels: dict[int, str]) -> str:
-    op = Op(int(programs.code[i, 0]))
+    op = Opcode(int(programs.code[i, 0]))
     b, c, d = programs.code[i, 2:5].tolist()
     number = int(programs.step_of[i])
     words = [op.name.lower().replace("_", " ")]
-    if op is Op.LOOP_BEGIN:
+    if op is Opcode.LOOP_BEGIN:
         words.append(f"{b} times, if none")
     if number >= 0:
         words.append(_step(programs, programs.steps[number]))
-    if op is Op.SWITCH:
+    if op is Opcode.SWITCH:
         cases = programs.switch_cases[c:d].tolist()
         words += [f"{value}: {labels[target]}," for value, target in cases] + ["else"]
     if op in _TARGET_OF:
         target = int(programs.code[i, 1 + _TARGET_OF[op]])
         words.append(f"to {labels[target]}")
-    if op is Op.STAMP:
+    if op is Opcode.STAMP:
         words.append(f"of tile {b}")
     return " ".join(words)
 

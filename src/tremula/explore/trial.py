@@ -26,7 +26,7 @@ from tremula.hardware import System
 from tremula.ir.run import tile_program  # noqa: F401 - forked workers find it loaded
 from tremula.poplar.target import machine_changed
 from tremula.runtime.clock import Clock
-from tremula.runtime.forecast import Walk
+from tremula.runtime.forecast import ForecastWalk
 
 
 @dataclass
@@ -137,7 +137,7 @@ def foretold(executable: Executable) -> Report:
     """The report of one run; steps whose cycles depend on data count as zero cycles."""
     clock = Clock(executable)
     with clock.run(0, is_foretold=True):
-        Walk(executable, clock, passes_branches=True).run(executable.entries[0])
+        ForecastWalk(executable, clock, passes_branches=True).run(executable.entries[0])
     return make_report(executable, clock.execution())
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.report.report import Execution
 from tremula.runtime.counting import CountedSteps, Counts
-from tremula.runtime.history import Recorder
+from tremula.runtime.history import HistoryRecorder
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Clock:
         self.executed = np.zeros(n_steps, np.int64)
         self.cycles_of_chip = np.zeros(n_chips, np.int64)
         self._is_known = ~np.array(costs.needs_count)  # or taken from another clock
-        self.recorder = Recorder()
+        self.recorder = HistoryRecorder()
         self._counts_steps = True
         self._is_running = False
         self._unprofiled = self._now()  # what ran while nobody wanted to know

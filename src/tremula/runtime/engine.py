@@ -22,7 +22,7 @@ from tremula.compiler.compile import Progress, compile_graph
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.lower.lower import Programs
 from tremula.compiler.passes.parallel import n_cores
-from tremula.compiler.program_ir import Op, StepKind
+from tremula.compiler.program_ir import Opcode, StepKind
 from tremula.compiler.report.profile_summary import profile_summary
 from tremula.compiler.report.report import Report, make_report
 from tremula.poplar.graph import Graph
@@ -106,7 +106,7 @@ class Engine:
             poison_uninitialised(loaded)
         self.host.rewind()
         # Running nothing makes the interpreter ready: it compiles once per machine, in seconds.
-        self._run_from(int(np.flatnonzero(executable.code[:, 0] == Op.END)[0]))
+        self._run_from(int(np.flatnonzero(executable.code[:, 0] == Opcode.END)[0]))
         if self._auto_report is not None:
             self._auto_report.watch(self, executable, loaded.clock)
 

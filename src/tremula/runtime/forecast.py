@@ -10,12 +10,12 @@ import numpy as np
 
 from tremula.base.errors import MissingPerfEstimate, MissingProfileData
 from tremula.compiler.executable.executable import Executable
-from tremula.compiler.program_ir import Op, StepKind
+from tremula.compiler.program_ir import Opcode, StepKind
 from tremula.compiler.report.report import Report, make_report
 from tremula.runtime.clock import Clock
 
-_BRANCHES = {Op.BRANCH_ZERO, Op.BRANCH_NONZERO, Op.SWITCH, Op.LOOP_FOREVER}
-_EXITS = {Op.BRANCH_ZERO, Op.BRANCH_NONZERO}  # of loops, when met a second time
+_BRANCHES = {Opcode.BRANCH_ZERO, Opcode.BRANCH_NONZERO, Opcode.SWITCH, Opcode.LOOP_FOREVER}
+_EXITS = {Opcode.BRANCH_ZERO, Opcode.BRANCH_NONZERO}  # of loops, when met a second time
 _TRANSFERS = {StepKind.STREAM_IN, StepKind.STREAM_OUT}
 
 
@@ -25,7 +25,7 @@ def forecast(executable: Executable, program: int | str = 0) -> Report:
     Only programs whose loops and branches do not depend on data can be forecast; others must run.
     """
     number = executable.names.index(program) if isinstance(program, str) else program
-    walk = Walk(executable, Clock(executable))
+    walk = ForecastWalk(executable, Clock(executable))
     with walk.clock.run(number, is_foretold=True):
         walk.run(executable.entries[number])
     return make_report(executable, walk.clock.execution())
@@ -59,14 +59,14 @@ def foretell_transfers(executable: Executable, clock: Clock) -> Transfers:
     it. A step that should have been counted but lies behind a branch that no run took has no
     compute cycles.
     """
-    walk = Walk(executable, clock, passes_branches=True)
+    walk = ForecastWalk(executable, clock, passes_branches=True)
     walk.run(executable.entries[0])
     noted = np.array(walk.transfers, np.int64).reshape(-1, 3)
     return Transfers(noted[:, 0], noted[:, 1], noted[:, 2], clock.total_cycles)
 
 
 @dataclass
-class Walk:
+class ForecastWalk:
     """One path through the instructions; the clock keeps what it took."""
 
     executable: Executable
@@ -86,16 +86,16 @@ class Walk:
             op, *operands = self._code[pc]
             if self._step_of[pc] >= 0:
                 self._advance(self._step_of[pc])
-            if op in (Op.END, Op.RETURN, Op.LOOP_END):
+            if op in (Opcode.END, Opcode.RETURN, Opcode.LOOP_END):
                 return pc
             if op in _BRANCHES and not self.passes_branches:
                 raise self._depends_on_data(pc)
-            if op == Op.LOOP_BEGIN:
+            if op == Opcode.LOOP_BEGIN:
                 pc = self._loop(pc + 1, operands[1], operands[2])
-            elif op == Op.CALL:
+            elif op == Opcode.CALL:
                 self.run(operands[0])
                 pc += 1
-            elif op == Op.JUMP:
+            elif op == Opcode.JUMP:
                 pc = operands[0]
             elif op in _EXITS and pc in passed:
                 pc = operands[2]

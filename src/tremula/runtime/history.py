@@ -21,7 +21,7 @@ _APART = 2
 
 
 @dataclass(slots=True)
-class Recorder:
+class HistoryRecorder:
     """Rows of runs, and one list of events of all of them."""
 
     n_apart: int = _APART

@@ -22,7 +22,7 @@ from numba import cfunc, njit, prange, types  # pyright: ignore[reportPrivateImp
 from numba.core.cgutils import raw_memcpy
 from numba.extending import intrinsic
 
-from tremula.compiler.program_ir import Op
+from tremula.compiler.program_ir import Opcode
 
 # Why the interpreter came back.
 DONE, AT_STEP, BUDGET_SPENT, DIVERGED, BAD_CALL_DEPTH, LOG_FULL = range(6)
@@ -31,11 +31,21 @@ DONE, AT_STEP, BUDGET_SPENT, DIVERGED, BAD_CALL_DEPTH, LOG_FULL = range(6)
 PC, CALL_DEPTH, STOP, N_REGISTERS = 0, 1, 2, 3
 MAX_CALL_DEPTH = 64
 
-_END, _EXECUTE, _COPY, _JUMP = int(Op.END), int(Op.EXECUTE), int(Op.COPY), int(Op.JUMP)
-_LOOP_BEGIN, _LOOP_END = int(Op.LOOP_BEGIN), int(Op.LOOP_END)
-_BRANCH_ZERO, _BRANCH_NONZERO = int(Op.BRANCH_ZERO), int(Op.BRANCH_NONZERO)
-_SWITCH, _CALL, _RETURN, _STAMP = int(Op.SWITCH), int(Op.CALL), int(Op.RETURN), int(Op.STAMP)
-_HOST, _LOOP_FOREVER = int(Op.HOST), int(Op.LOOP_FOREVER)
+_END, _EXECUTE, _COPY, _JUMP = (
+    int(Opcode.END),
+    int(Opcode.EXECUTE),
+    int(Opcode.COPY),
+    int(Opcode.JUMP),
+)
+_LOOP_BEGIN, _LOOP_END = int(Opcode.LOOP_BEGIN), int(Opcode.LOOP_END)
+_BRANCH_ZERO, _BRANCH_NONZERO = int(Opcode.BRANCH_ZERO), int(Opcode.BRANCH_NONZERO)
+_SWITCH, _CALL, _RETURN, _STAMP = (
+    int(Opcode.SWITCH),
+    int(Opcode.CALL),
+    int(Opcode.RETURN),
+    int(Opcode.STAMP),
+)
+_HOST, _LOOP_FOREVER = int(Opcode.HOST), int(Opcode.LOOP_FOREVER)
 
 # A copy of fewer bytes than this stays on one thread.
 PARALLEL_COPY_BYTES = 1 << 18

@@ -22,7 +22,7 @@ from tremula.runtime.host_connections import HostConnections
 from tremula.runtime.storage import Storage, build_tables
 
 if TYPE_CHECKING:  # brings Numba
-    from tremula.runtime.machine import Machine
+    from tremula.runtime.machine import NativeMachine
 
 
 @dataclass(slots=True)
@@ -82,11 +82,11 @@ class LoadedProgram:
         self._n_threads = n_threads
 
     @cached_property
-    def machine(self) -> "Machine":
+    def machine(self) -> "NativeMachine":
         """What the interpreter reads, made on first use."""
-        from tremula.runtime.machine import Machine  # brings Numba
+        from tremula.runtime.machine import NativeMachine  # brings Numba
 
-        return Machine(self.executable, self.tables, self.storage, self._n_threads)
+        return NativeMachine(self.executable, self.tables, self.storage, self._n_threads)
 
     def set_rounding(self) -> None:
         """Give all workers the rounding mode that programs chose."""

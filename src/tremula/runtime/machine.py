@@ -17,7 +17,7 @@ def address_of(column: np.ndarray, dtype: type = np.int64) -> int:
     return column.ctypes.data
 
 
-class Machine:
+class NativeMachine:
     """Where the interpreter finds code, tables and clock. Owns the columns no one else does."""
 
     def __init__(

@@ -9,12 +9,12 @@ from tremula.base.errors import MissingPerfEstimate
 from tremula.compiler.lower.lower import lower
 from tremula.compiler.passes.cost import cost_steps
 from tremula.compiler.passes.exchange import exchanges_of
-from tremula.compiler.program_ir import LoweredPrograms, Op
+from tremula.compiler.program_ir import LoweredPrograms, Opcode
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Program, Sequence
 from tremula.poplar.target import IPUModel, Target
 
-_DATA_DEPENDENT = (Op.BRANCH_ZERO, Op.BRANCH_NONZERO, Op.SWITCH, Op.LOOP_FOREVER)
+_DATA_DEPENDENT = (Opcode.BRANCH_ZERO, Opcode.BRANCH_NONZERO, Opcode.SWITCH, Opcode.LOOP_FOREVER)
 
 Build = Callable[[Graph, Sequence], Program | None]
 
@@ -79,7 +79,7 @@ def executions(programs: LoweredPrograms) -> np.ndarray:
         step = int(programs.step_of[at])
         if step >= 0:
             times[step] += factors[-1]
-        if op == Op.END or (op == Op.RETURN and not returns):
+        if op == Opcode.END or (op == Opcode.RETURN and not returns):
             return times
         at = _next(op, operands, at + 1, factors, returns)
 
@@ -91,16 +91,16 @@ def _next(op: int, operands: list[int], after: int, factors: list[int], returns:
             "this workload branches on its data, so its steps cannot be counted beforehand.",
             hint="build it without If, Switch or While",
         )
-    if op == Op.RETURN:
+    if op == Opcode.RETURN:
         return returns.pop()
-    if op in (Op.CALL, Op.JUMP):
-        if op == Op.CALL:
+    if op in (Opcode.CALL, Opcode.JUMP):
+        if op == Opcode.CALL:
             returns.append(after)
         return operands[0]
-    if op == Op.LOOP_BEGIN:
+    if op == Opcode.LOOP_BEGIN:
         if operands[1] == 0:
             return operands[2]
         factors.append(factors[-1] * operands[1])
-    elif op == Op.LOOP_END:
+    elif op == Opcode.LOOP_END:
         factors.pop()
     return after

@@ -36,7 +36,7 @@ from tremula import (
 )
 from tremula.base.errors import FileLoadError, InvalidMachineModel
 from tremula.compiler.file import codec
-from tremula.compiler.program_ir import Op
+from tremula.compiler.program_ir import Opcode
 from tremula.hardware import system
 
 PREFIX_BYTES = 8 + 4 + 8 + 32  # magic, version, header's length, digest
@@ -360,23 +360,23 @@ def column(*values):
 
 FAR = 1 << 40
 LIES = {
-    "a jump leaves the code": with_code(Op.JUMP, 0, FAR),
-    "a loop target leaves the code": with_code(Op.LOOP_END, 1, -1),
-    "a call leaves the code": with_code(Op.CALL, 0, 10_000),
-    "a branch reads outside": with_code(Op.BRANCH_ZERO, 0, FAR),
-    "a branch reads before memory": with_code(Op.BRANCH_ZERO, 0, -1),
-    "a branch reads too much": with_code(Op.BRANCH_ZERO, 1, 64),
-    "a switch reads outside": with_code(Op.SWITCH, 0, FAR),
-    "a switch has missing cases": with_code(Op.SWITCH, 3, 99),
-    "a default leaves the code": with_code(Op.SWITCH, 4, FAR),
-    "a result is written outside": with_code(Op.EXECUTE, 1, FAR),
-    "a result is written before memory": with_code(Op.EXECUTE, 1, -2),
-    "a compute set is missing": with_code(Op.EXECUTE, 0, 7),
-    "a copy is missing": with_code(Op.COPY, 0, -1),
-    "a loop counter is missing": with_code(Op.LOOP_BEGIN, 0, 5),
-    "a stamp is written outside": with_code(Op.STAMP, 0, FAR),
-    "a stamp is of a missing tile": with_code(Op.STAMP, 1, 99),
-    "a stamp is since outside": with_code(Op.STAMP, 2, FAR),
+    "a jump leaves the code": with_code(Opcode.JUMP, 0, FAR),
+    "a loop target leaves the code": with_code(Opcode.LOOP_END, 1, -1),
+    "a call leaves the code": with_code(Opcode.CALL, 0, 10_000),
+    "a branch reads outside": with_code(Opcode.BRANCH_ZERO, 0, FAR),
+    "a branch reads before memory": with_code(Opcode.BRANCH_ZERO, 0, -1),
+    "a branch reads too much": with_code(Opcode.BRANCH_ZERO, 1, 64),
+    "a switch reads outside": with_code(Opcode.SWITCH, 0, FAR),
+    "a switch has missing cases": with_code(Opcode.SWITCH, 3, 99),
+    "a default leaves the code": with_code(Opcode.SWITCH, 4, FAR),
+    "a result is written outside": with_code(Opcode.EXECUTE, 1, FAR),
+    "a result is written before memory": with_code(Opcode.EXECUTE, 1, -2),
+    "a compute set is missing": with_code(Opcode.EXECUTE, 0, 7),
+    "a copy is missing": with_code(Opcode.COPY, 0, -1),
+    "a loop counter is missing": with_code(Opcode.LOOP_BEGIN, 0, 5),
+    "a stamp is written outside": with_code(Opcode.STAMP, 0, FAR),
+    "a stamp is of a missing tile": with_code(Opcode.STAMP, 1, 99),
+    "a stamp is since outside": with_code(Opcode.STAMP, 2, FAR),
     "an instruction is unknown": lambda e: replace(e, code=e.code + 99),
     "the code has no end": lambda e: replace(e, code=e.code[:-1], step_of=e.step_of[:-1]),
     "the code is empty": lambda e: replace(e, code=e.code[:0], step_of=e.step_of[:0]),

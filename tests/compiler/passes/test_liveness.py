@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tremula.base.types import INT
 from tremula.compiler.lower.lower import lower
 from tremula.compiler.passes.liveness import accesses_of, analyse_liveness
-from tremula.compiler.program_ir import Op
+from tremula.compiler.program_ir import Opcode
 from tremula.poplar import programs as p
 
 N_VARIABLES = 5
@@ -61,19 +61,19 @@ def next_states(low, state):
     """States (instruction, stack of return addresses) that may follow: every branch both ways."""
     i, stack = state
     op, a, b, c, d, e = low.code[i].tolist()
-    if op == Op.END:
+    if op == Opcode.END:
         return []
-    if op == Op.RETURN:
+    if op == Opcode.RETURN:
         return [(stack[-1], stack[:-1])]
-    if op == Op.CALL:
+    if op == Opcode.CALL:
         return [(a, (*stack, i + 1))]
     targets = {
-        Op.JUMP: [a],
-        Op.LOOP_BEGIN: [i + 1] if b else [c],
-        Op.LOOP_END: [b, i + 1],
-        Op.BRANCH_ZERO: [i + 1, c],
-        Op.BRANCH_NONZERO: [i + 1, c],
-        Op.SWITCH: [*low.switch_cases[c:d, 1].tolist(), e],
+        Opcode.JUMP: [a],
+        Opcode.LOOP_BEGIN: [i + 1] if b else [c],
+        Opcode.LOOP_END: [b, i + 1],
+        Opcode.BRANCH_ZERO: [i + 1, c],
+        Opcode.BRANCH_NONZERO: [i + 1, c],
+        Opcode.SWITCH: [*low.switch_cases[c:d, 1].tolist(), e],
     }.get(op, [i + 1])
     return [(t, stack) for t in targets]
 
@@ -117,7 +117,7 @@ def brute_force(low):
         here = needed.setdefault(state[0], set())
         here |= live[state]
         # What a function leaves is live behind the call, not where the call stands.
-        if low.code[state[0], 0] != Op.CALL:
+        if low.code[state[0], 0] != Opcode.CALL:
             here |= {v for after in next_states(low, state) for v in live[after]}
         step = low.step_of[state[0]]
         if step >= 0:
@@ -145,7 +145,7 @@ def test_liveness_matches_every_path(small_graph, tree, bodies, starts_clean):
     assert set(np.flatnonzero(result.always_live).tolist()) == always
     for instruction, expected in needed.items():
         behind_call = set()
-        if low.code[instruction, 0] == Op.CALL:
+        if low.code[instruction, 0] == Opcode.CALL:
             behind_call = needed.get(instruction + 1, set())
         got = set(result.live_at(instruction).tolist())
         assert expected - always <= got

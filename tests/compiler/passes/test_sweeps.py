@@ -7,7 +7,7 @@ import pytest
 
 from tremula.column_loops import native as native_sweeps
 from tremula.column_loops import sweep as sweep_module
-from tremula.column_loops.native import Column, NativeSweep, compiled, kind_of
+from tremula.column_loops.native import LoopColumn, NativeSweep, compiled, kind_of
 from tremula.column_loops.sweep import Sweep
 from tremula.compiler.passes import sweeps
 from tremula.poplar.tensors import interval_sweeps
@@ -290,7 +290,7 @@ def _divide(a, b, quotient):
 def test_other_statements_are_refused():
     """A sweep that C cannot say is an error of its author, not a slow sweep."""
     with pytest.raises(NotImplementedError, match="sorted"):
-        compiled(_sort, [Column("i8", 1)])
+        compiled(_sort, [LoopColumn("i8", 1)])
 
 
 def _sort(column):

@@ -6,7 +6,7 @@ import pytest
 import tremula as tr
 from tremula.poplibs.popsparse import COOMatrix, CSRMatrix, SparsityError, dynamic
 from tremula.poplibs.popsparse.dynamic.costs import (
-    Search,
+    SearchCost,
     block_cycles,
     element_slots,
     element_supervisor,
@@ -14,7 +14,7 @@ from tremula.poplibs.popsparse.dynamic.costs import (
 )
 from tremula.poplibs.popsparse.dynamic.meta_info import overflow_words
 from tremula.poplibs.popsparse.dynamic.plan import DynamicProblem, plan_dynamic, uniform
-from tremula.poplibs.popsparse.dynamic.spread import Limits, spread
+from tremula.poplibs.popsparse.dynamic.spread import BucketLimits, spread
 from tremula.poplibs.popsparse.dynamic.worker_split import split_between_workers, split_by_weight
 
 F, H = tr.FLOAT, tr.HALF
@@ -26,8 +26,8 @@ PASSES = {"do_grad_a_pass": True, "do_grad_w_pass": True}
 
 @pytest.mark.parametrize(
     ("element", "z", "search", "cycles"),
-    [(H, 8, Search(), 3531), (F, 4, Search(), 3393), (F, 6, Search(), 9483),
-     (F, 4, Search(3, 1, 2), 3544)],
+    [(H, 8, SearchCost(), 3531), (F, 4, SearchCost(), 3393), (F, 6, SearchCost(), 9483),
+     (F, 4, SearchCost(3, 1, 2), 3544)],
 )  # fmt: skip
 def test_element_formulae(element, z, search, cycles):
     """Ten rows of thirteen values per worker cost what PopLibs' planner says."""
@@ -50,9 +50,9 @@ def test_each_group_of_columns_begins_anew(element, z, slots):
 def test_block_formulae():
     """Eight rows of five blocks on the matrix unit, forward and backward."""
     result = [
-        block_cycles(8, 40, 4, 16, (H, F), Search(), 6),
-        block_cycles(8, 40, 4, 16, (H, H), Search(), 6),
-        block_cycles(8, 40, 4, 4, (F, F), Search(), 6, is_gradient=True),
+        block_cycles(8, 40, 4, 16, (H, F), SearchCost(), 6),
+        block_cycles(8, 40, 4, 16, (H, H), SearchCost(), 6),
+        block_cycles(8, 40, 4, 4, (F, F), SearchCost(), 6, is_gradient=True),
     ]
     assert [int(cycles) for cycles in result] == [21690, 11844, 8420]
 
@@ -110,14 +110,14 @@ def test_words_are_those_of_poplibs():
 def test_what_is_too_much_goes_to_the_next_bucket():
     """Two partitions of two rows, room for three: the second row moves, and one step is said."""
     row, column = np.array([0, 0, 0, 1]), np.array([0, 1, 2, 3])
-    pieces, n_left = spread(row, column, (2, 4), (2, 1, 1), Limits(3, 99, 9))
+    pieces, n_left = spread(row, column, (2, 4), (2, 1, 1), BucketLimits(3, 99, 9))
     assert n_left == 0
     assert pieces.bucket.tolist() == [0, 1]
     assert (pieces.row.tolist(), pieces.sub_group.tolist()) == ([0, 1], [0, 0])
     plan = plan_dynamic(DynamicProblem(4, 4, 2, 1, 0.25, F, F), BOW, 1)
     two = type(plan)(plan.problem, 0, 0, 2, 1, 1, 3, 99, 1, 1)
     assert overflow_words(two, pieces).tolist() == [2, 1, 1, 3]
-    _, n_left = spread(row, column, (2, 4), (2, 1, 1), Limits(1, 99, 9))
+    _, n_left = spread(row, column, (2, 4), (2, 1, 1), BucketLimits(1, 99, 9))
     assert n_left == 2
 
 

@@ -8,7 +8,7 @@ from tremula.base.types import Type
 from tremula.codelets.cost import slots
 from tremula.codelets.cost.slots import Slots
 from tremula.codelets.python.function_source import FunctionSource, Known, dotted_name
-from tremula.codelets.python.kinds import Kind, KindTable
+from tremula.codelets.python.kinds import KindTable, ValueKind
 
 _CHEAP = frozenset("min max abs absolute minimum maximum fabs".split())
 _MULTI_OP = frozenset("dot sum prod max min argmax argmin".split())
@@ -270,7 +270,7 @@ def _loaded(target: ast.expr) -> ast.expr:
     return ast.parse(ast.unparse(target), mode="eval").body
 
 
-def _function_slots(name: str, kind: Kind) -> Slots:
+def _function_slots(name: str, kind: ValueKind) -> Slots:
     for_float, for_half = slots.FUNCTIONS.get(name, (1, 1))
     n_slots = for_half if kind.base == "half" else for_float
     if n_slots >= slots.ROUTINE_SLOTS:
@@ -289,14 +289,14 @@ def _integer_operation(node: ast.BinOp) -> Slots:
     return slots.INTEGER_REMAINDER if is_remainder else slots.INTEGER_DIVIDE
 
 
-def _power_slots(node: ast.BinOp, kind: Kind) -> Slots:
+def _power_slots(node: ast.BinOp, kind: ValueKind) -> Slots:
     exponent = node.right.value if isinstance(node.right, ast.Constant) else None
     if exponent in (2, 3, 4):
         return Slots(aux=int(exponent) - 1)
     return _function_slots("pow", kind)
 
 
-def _conversion(given: Kind, wanted: Kind, node: ast.expr) -> Slots:
+def _conversion(given: ValueKind, wanted: ValueKind, node: ast.expr) -> Slots:
     if isinstance(node, ast.Constant) or given.base == wanted.base:
         return Slots()
     is_integer = given.base in ("int", "bool"), wanted.base in ("int", "bool")

@@ -11,7 +11,7 @@ from tremula.base.provenance import Provenance
 from tremula.base.source import source_at
 from tremula.base.types import as_type
 from tremula.codelets.cpp.build import Library, library_of, unsupported_field
-from tremula.codelets.cpp.glue import Candidate
+from tremula.codelets.cpp.glue import VertexCandidate
 from tremula.codelets.cpp.preprocess import Unit, preprocess, read_source
 from tremula.codelets.cpp.toolchain import find_compiler, parse_flags
 from tremula.codelets.flops import vector_flops_per_cycle
@@ -218,7 +218,7 @@ def _codelet(library: Library, entry: dict[str, Any]) -> CppCodelet:
     return CppCodelet(spec, library, glued.symbol(entry["index"]))
 
 
-def _check_declarators(name: str, candidate: Candidate) -> None:
+def _check_declarators(name: str, candidate: VertexCandidate) -> None:
     """Refuse references and bit-fields, which generated code cannot even name."""
     for member in candidate.members:
         if not member.is_plain:

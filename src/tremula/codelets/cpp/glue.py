@@ -12,7 +12,7 @@ _KERNEL_ARGUMENTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class VertexCandidate:
     """A class that may be a vertex; the compiler decides."""
 
     type_text: str  # how glue names it
@@ -26,7 +26,7 @@ class GluedUnit:
 
     unit: Unit
     prefix: str  # makes symbols of several units differ
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[VertexCandidate, ...]
     text: str  # the unit's, with a name for every candidate
     has_statics: bool  # vertices share memory: their kernels are compiled together
 
@@ -57,14 +57,14 @@ def glue(unit: Unit, prefix: str) -> GluedUnit:
     return GluedUnit(unit, prefix, candidates, text, shapes.has_statics)
 
 
-def _name_candidates(text: str, shapes: Shapes) -> tuple[str, tuple[Candidate, ...]]:
+def _name_candidates(text: str, shapes: Shapes) -> tuple[str, tuple[VertexCandidate, ...]]:
     """Give every candidate a name that glue can use, by editing the text in place.
 
     An explicit instantiation becomes an alias: its arguments keep their scope, and only what
     glue uses is instantiated, so that many instantiations can be shared among processes.
     """
     edits: list[tuple[int, int, str]] = []
-    candidates: list[Candidate] = []
+    candidates: list[VertexCandidate] = []
     for shape in shapes.classes:
         if shape.is_template or not shape.bases:
             continue
@@ -74,7 +74,7 @@ def _name_candidates(text: str, shapes: Shapes) -> tuple[str, tuple[Candidate, .
             alias = f"tremula_v{len(candidates)}"
             edits.append((shape.end, shape.end, f" using {alias} = {shape.specialisation};"))
             path = "::" + "::".join((*shape.scope, alias))
-        candidates.append(Candidate(path, shape, members))
+        candidates.append(VertexCandidate(path, shape, members))
     for wanted in shapes.instantiations:
         shape = next((c for c in shapes.classes if c.name == wanted.class_name), None)
         if shape is None:
@@ -82,7 +82,7 @@ def _name_candidates(text: str, shapes: Shapes) -> tuple[str, tuple[Candidate, .
         alias = f"tremula_v{len(candidates)}"
         edits.append((wanted.start, wanted.end, f"using {alias} = {wanted.type_text}"))
         members = tuple(_members_of(shape.name, shapes.classes))
-        candidates.append(Candidate("::" + "::".join((*wanted.scope, alias)), shape, members))
+        candidates.append(VertexCandidate("::" + "::".join((*wanted.scope, alias)), shape, members))
     for start, end, replacement in sorted(edits, reverse=True):
         n_lines = text.count("\n", start, end)  # keep the user's line numbers
         text = text[:start] + replacement + "\n" * n_lines + text[end:]
@@ -144,7 +144,7 @@ def _visitor(name: str, fields: Sequence[str]) -> list[str]:
     return [*lines, '# 1 "tremula glue"', "}};"]
 
 
-def _kernel(candidate: Candidate, visitor: str, symbol: str, has_statics: bool) -> list[str]:
+def _kernel(candidate: VertexCandidate, visitor: str, symbol: str, has_statics: bool) -> list[str]:
     run = f"tremula::run_codelet<{candidate.type_text}, {visitor}, {str(has_statics).lower()}>"
     plain = f"return {run}(arena, columns, begin, end, nullptr);"
     counted = f"return {run}(arena, columns, begin, end, cycles);"

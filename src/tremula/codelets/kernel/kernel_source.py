@@ -47,7 +47,7 @@ class Variant(Enum):
     COST = "cost"
 
 
-class KernelText:
+class CodeletKernelText:
     """Assembles the text of one kernel."""
 
     def __init__(

@@ -14,7 +14,7 @@ from numba import njit, prange
 from numba.core import types
 from numba.extending import intrinsic
 
-from tremula.codelets.native.matrix import Block, Operand
+from tremula.codelets.native.matrix import MatrixBlock, MatrixOperand
 from tremula.codelets.native.sparse import SumLoop, sum_scaled_rows
 
 _I64 = ir.IntType(64)
@@ -34,9 +34,9 @@ def _make_strip(n_cols: int):
 
         def codegen(context, builder, signature, args):
             o, o_at, width, v, v_at, inner, area, x, x_at, offs, first, last, rows = args
-            emit = Block(builder, n_cols, rows, _ROWS)
+            emit = MatrixBlock(builder, n_cols, rows, _ROWS)
             operands = zip((out, values, dense), (o, v, x), strict=True)
-            sums, blocks, right = (Operand(context, builder, *pair) for pair in operands)
+            sums, blocks, right = (MatrixOperand(context, builder, *pair) for pair in operands)
             places = [sums.place(row) for row in emit.row_starts(o_at, width)]
             zero = ir.Constant(emit.vector, [0.0] * n_cols)
             places_of = context.make_array(offsets)(context, builder, offs).data

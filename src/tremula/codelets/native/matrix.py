@@ -21,7 +21,7 @@ _F32, _I8, _I32, _I64 = ir.FloatType(), ir.IntType(8), ir.IntType(32), ir.IntTyp
 N_BLOCK_ROWS = 4  # with 16 columns the sums take 16 registers of 128 bits, or 8 of 256
 
 
-class Operand:
+class MatrixOperand:
     """Emits loads and stores of one operand: an array of floats or halves, or 8-bit floats."""
 
     def __init__(self, context, builder, kind, value) -> None:
@@ -94,7 +94,7 @@ def spread(builder, value, n: int):
     return builder.shuffle_vector(alone, ir.Constant(vector, ir.Undefined), lanes)
 
 
-class Block:
+class MatrixBlock:
     """Emits the code of one block of the result: a few rows, each a vector of n_cols."""
 
     def __init__(self, builder, n_cols: int, n_rows, n_block_rows: int = N_BLOCK_ROWS) -> None:
@@ -110,7 +110,7 @@ class Block:
         builder = self.builder
         return [builder.add(at, builder.mul(stride, row)) for row in self.rows]
 
-    def splat(self, operand: Operand, index):
+    def splat(self, operand: MatrixOperand, index):
         builder = self.builder
         one = operand.load(operand.place(index), ir.VectorType(_F32, 1))
         return spread(builder, builder.extract_element(one, _I64(0)), self.n_cols)
@@ -121,7 +121,7 @@ class Block:
         kind = ir.FunctionType(vector, [vector, vector, vector])
         return cgutils.get_or_insert_function(module, kind, name)
 
-    def loop(self, left: Operand, right: Operand, args, initial):
+    def loop(self, left: MatrixOperand, right: MatrixOperand, args, initial):
         """The sums after the loop over k: `args` are the intrinsic's, from left on."""
         builder = self.builder
         _, a_at, a_stride, a_step, _, w_at, w_stride, n_inner = args
@@ -165,9 +165,9 @@ def _make_block(n_cols: int):
         i64 = types.int64
 
         def codegen(context, builder, signature, args):
-            emit = Block(builder, n_cols, args[-1])
+            emit = MatrixBlock(builder, n_cols, args[-1])
             operands = zip((out, left, right), (args[0], args[3], args[7]), strict=True)
-            sums, a, w = (Operand(context, builder, kind, value) for kind, value in operands)
+            sums, a, w = (MatrixOperand(context, builder, kind, value) for kind, value in operands)
             places = [sums.place(row) for row in emit.row_starts(*args[1:3])]
             initial = [sums.load(place, emit.vector) for place in places]
             results = emit.loop(a, w, args[3:-1], initial)

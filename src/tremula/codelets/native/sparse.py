@@ -12,7 +12,7 @@ from numba.core import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from tremula.codelets.native.matrix import N_BLOCK_ROWS, Block, Operand
+from tremula.codelets.native.matrix import N_BLOCK_ROWS, MatrixBlock, MatrixOperand
 
 _I64 = ir.IntType(64)
 
@@ -61,9 +61,9 @@ def _make_blocks(n_cols: int, n_rows_at_once: int):
         def codegen(context, builder, signature, args):
             o, o_at, o_stride, a, a_at, a_stride, w, w_at, w_stride, offs, first, last = args[:12]
             n_inner, n_rows = args[12:]
-            emit = Block(builder, n_cols, n_rows, n_rows_at_once)
+            emit = MatrixBlock(builder, n_cols, n_rows, n_rows_at_once)
             operands = zip((out, left, right), (o, a, w), strict=True)
-            sums, dense, weights = (Operand(context, builder, *pair) for pair in operands)
+            sums, dense, weights = (MatrixOperand(context, builder, *pair) for pair in operands)
             places = [sums.place(row) for row in emit.row_starts(o_at, o_stride)]
             zero = ir.Constant(emit.vector, [0.0] * n_cols)
             n_block = builder.mul(n_inner, w_stride)
@@ -123,9 +123,9 @@ def _make_scaled(n_cols: int):
 
         def codegen(context, builder, signature, args):
             o, o_at, r, r_at, s, offs, first, last = args
-            emit = Block(builder, n_cols, _I64(1), 1)
+            emit = MatrixBlock(builder, n_cols, _I64(1), 1)
             operands = zip((out, rows, scales), (o, r, s), strict=True)
-            total, dense, factors = (Operand(context, builder, *pair) for pair in operands)
+            total, dense, factors = (MatrixOperand(context, builder, *pair) for pair in operands)
             zero, fused = ir.Constant(emit.vector, [0.0] * n_cols), emit.fused()
 
             def product(p, sums):

@@ -33,26 +33,31 @@ ALLOCATIONS = frozenset("zeros ones empty full zeros_like empty_like".split())
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """`base` is one of bool, int, half, float; rank 0 a number, 1 a vector, 2 a list of vectors."""
 
     base: str
     rank: int = 0
     n_bytes: int = 4
 
-    def joined(self, other: "Kind") -> "Kind":
+    def joined(self, other: "ValueKind") -> "ValueKind":
         wins = max(self, other, key=lambda k: _ORDER.index(k.base))
-        return Kind(wins.base, max(self.rank, other.rank), wins.n_bytes)
+        return ValueKind(wins.base, max(self.rank, other.rank), wins.n_bytes)
 
 
-INT, FLOAT, BOOL, HALF = Kind("int"), Kind("float"), Kind("bool", 0, 1), Kind("half", 0, 2)
+INT, FLOAT, BOOL, HALF = (
+    ValueKind("int"),
+    ValueKind("float"),
+    ValueKind("bool", 0, 1),
+    ValueKind("half", 0, 2),
+)
 
 
-def kind_of_type(element_type: Type, rank: int = 0) -> Kind:
+def kind_of_type(element_type: Type, rank: int = 0) -> ValueKind:
     if element_type.name == "HALF":
-        return Kind("half", rank, element_type.n_bytes)
+        return ValueKind("half", rank, element_type.n_bytes)
     base = "float" if element_type.is_floating else "int"
-    return Kind("bool" if element_type.name == "BOOL" else base, rank, element_type.n_bytes)
+    return ValueKind("bool" if element_type.name == "BOOL" else base, rank, element_type.n_bytes)
 
 
 class KindTable:
@@ -62,11 +67,11 @@ class KindTable:
         self,
         function: FunctionSource,
         fields: Mapping[str, FieldSpec],
-        parameters: Mapping[str, Kind],
+        parameters: Mapping[str, ValueKind],
         tree: ast.FunctionDef | None = None,
     ) -> None:
         self.function, self.fields = function, fields
-        self.names: dict[str, Kind] = dict(parameters)
+        self.names: dict[str, ValueKind] = dict(parameters)
         self.result = BOOL
         tree = tree or folded_tree(function)
         nodes = list(ast.walk(tree))
@@ -91,7 +96,7 @@ class KindTable:
         elif isinstance(node, ast.Return) and node.value is not None:
             self.result = self.of(node.value)
 
-    def _join(self, name: str, kind: Kind) -> None:
+    def _join(self, name: str, kind: ValueKind) -> None:
         known = self.names.get(name)
         self.names[name] = kind if known is None else known.joined(kind)
 
@@ -106,7 +111,7 @@ class KindTable:
         for one, kind in loop_kinds(self, target, iterated):
             self._join(one, kind)
 
-    def of(self, node: ast.expr) -> Kind:
+    def of(self, node: ast.expr) -> ValueKind:
         """The kind of an expression; float if nothing better is known."""
         if isinstance(node, ast.Constant):
             return _kind_of_number(node.value)
@@ -115,11 +120,11 @@ class KindTable:
         if isinstance(node, ast.Subscript):
             base = self.of(node.value)
             is_slice = isinstance(node.slice, ast.Slice)
-            return base if is_slice else Kind(base.base, max(base.rank - 1, 0), base.n_bytes)
+            return base if is_slice else ValueKind(base.base, max(base.rank - 1, 0), base.n_bytes)
         if isinstance(node, ast.BinOp):
             kind = self.of(node.left).joined(self.of(node.right))
             is_whole = kind.base in ("int", "bool") and isinstance(node.op, ast.Div)
-            return Kind("float", kind.rank) if is_whole else kind
+            return ValueKind("float", kind.rank) if is_whole else kind
         if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not):
             return self.of(node.operand)
         if isinstance(node, ast.IfExp):
@@ -129,13 +134,13 @@ class KindTable:
         is_truth = isinstance(node, ast.Compare | ast.BoolOp | ast.UnaryOp)
         return BOOL if is_truth else FLOAT
 
-    def _joined(self, nodes: list[ast.expr]) -> Kind:
+    def _joined(self, nodes: list[ast.expr]) -> ValueKind:
         kind = self.of(nodes[0])
         for node in nodes[1:]:
             kind = kind.joined(self.of(node))
         return kind
 
-    def _of_name(self, node: ast.expr) -> Kind:
+    def _of_name(self, node: ast.expr) -> ValueKind:
         name = dotted_name(node) or ""
         if name.startswith("self."):
             target = self.fields.get(name[5:])
@@ -146,10 +151,10 @@ class KindTable:
         if isinstance(bound, tuple):
             kinds = [_kind_of_number(v) for v in bound]
             base = max((k.base for k in kinds), key=_ORDER.index)
-            return Kind(base, 1)
+            return ValueKind(base, 1)
         return _kind_of_number(bound)
 
-    def _of_call(self, node: ast.Call) -> Kind:
+    def _of_call(self, node: ast.Call) -> ValueKind:
         target = self.function.bindings.get(dotted_name(node.func) or "")
         if isinstance(target, Type):
             return kind_of_type(target)
@@ -161,20 +166,20 @@ class KindTable:
             return FLOAT
         return self._of_known(target, node)
 
-    def _of_known(self, target: Known, node: ast.Call) -> Kind:
+    def _of_known(self, target: Known, node: ast.Call) -> ValueKind:
         is_numpy = target.where == "numpy"
         if target.name in _BOOL_CALLS:
             return BOOL
         if target.name in _INTEGER_CALLS and not (is_numpy and "arg" not in target.name):
             return INT
         if is_numpy and target.name in ALLOCATIONS:
-            return Kind(self._allocated_base(node), 1)
+            return ValueKind(self._allocated_base(node), 1)
         kind = self._joined(node.args)
         if is_numpy and target.name in _REDUCTIONS:
-            return Kind(kind.base, 0, kind.n_bytes)
+            return ValueKind(kind.base, 0, kind.n_bytes)
         if target.name in ("min", "max", "abs", "absolute", "minimum", "maximum", "pow", "sum"):
-            return kind if target.name != "sum" else Kind(kind.base, 0, kind.n_bytes)
-        return kind if kind.base == "half" else Kind("float", kind.rank)
+            return kind if target.name != "sum" else ValueKind(kind.base, 0, kind.n_bytes)
+        return kind if kind.base == "half" else ValueKind("float", kind.rank)
 
     def _allocated_base(self, node: ast.Call) -> str:
         given = [k.value for k in node.keywords] or node.args[-1:]
@@ -188,13 +193,15 @@ class KindTable:
         return KindTable(helper, {}, given)
 
 
-def _kind_of_number(value: object) -> Kind:
+def _kind_of_number(value: object) -> ValueKind:
     if isinstance(value, bool):
         return BOOL
     return INT if isinstance(value, int) else FLOAT
 
 
-def loop_kinds(table: KindTable, target: ast.expr, iterated: ast.expr) -> list[tuple[str, Kind]]:
+def loop_kinds(
+    table: KindTable, target: ast.expr, iterated: ast.expr
+) -> list[tuple[str, ValueKind]]:
     """Names a for loop assigns, with their kinds."""
     call = table.function.bindings.get(dotted_name(getattr(iterated, "func", iterated)) or "")
     name = call.name if isinstance(call, Known) else ""
@@ -213,4 +220,4 @@ def loop_kinds(table: KindTable, target: ast.expr, iterated: ast.expr) -> list[t
     if name == "range":
         return [(target.id, INT)]
     kind = table.of(iterated)
-    return [(target.id, Kind(kind.base, max(kind.rank - 1, 0), kind.n_bytes))]
+    return [(target.id, ValueKind(kind.base, max(kind.rank - 1, 0), kind.n_bytes))]

@@ -28,7 +28,7 @@ from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.exchange import StepExchanges
 from tremula.compiler.passes.liveness import Liveness
 from tremula.compiler.passes.memory import TileMemory
-from tremula.compiler.program_ir import N_OPERANDS, CopyPlan, Op, StepKind
+from tremula.compiler.program_ir import N_OPERANDS, CopyPlan, Opcode, StepKind
 from tremula.compiler.worker_states import WORD_BYTES, n_states_bytes, states_shape
 from tremula.poplar.target import Target
 from tremula.poplar.tensors.runs import Runs
@@ -97,8 +97,8 @@ class Executable:
 
 
 _TARGET_OPERANDS = {
-    Op.JUMP: (0,), Op.LOOP_BEGIN: (2,), Op.LOOP_END: (1,), Op.BRANCH_ZERO: (2,),
-    Op.BRANCH_NONZERO: (2,), Op.SWITCH: (4,), Op.CALL: (0,), Op.LOOP_FOREVER: (0,),
+    Opcode.JUMP: (0,), Opcode.LOOP_BEGIN: (2,), Opcode.LOOP_END: (1,), Opcode.BRANCH_ZERO: (2,),
+    Opcode.BRANCH_NONZERO: (2,), Opcode.SWITCH: (4,), Opcode.CALL: (0,), Opcode.LOOP_FOREVER: (0,),
 }  # fmt: skip
 
 
@@ -174,37 +174,37 @@ def _check_code(executable: Executable) -> None:
     _require(len(executable.step_of) == len(code) > 0, "steps and code differ in length")
     _check_range(executable.step_of + 1, n_steps + 1, "an instruction names a missing step")
     op = code[:, 0]
-    _require(bool(((op >= 0) & (op <= max(Op))).all()), "an instruction is unknown")
+    _require(bool(((op >= 0) & (op <= max(Opcode))).all()), "an instruction is unknown")
     for kind, operands in _TARGET_OPERANDS.items():
         for operand in operands:
             _check_range(code[op == kind, 1 + operand], len(code), "a jump leaves the code")
     _check_range(np.array(executable.entries), len(code), "an entry point is missing")
     _check_range(executable.switch_cases[:, 1], len(code), "a case leaves the code")
     _check_range(
-        code[op == Op.EXECUTE, 1], len(executable.compute_sets), "a compute set is missing"
+        code[op == Opcode.EXECUTE, 1], len(executable.compute_sets), "a compute set is missing"
     )
-    _check_range(code[op == Op.COPY, 1], len(executable.copies), "a copy is missing")
-    for kind in (Op.LOOP_BEGIN, Op.LOOP_END):
+    _check_range(code[op == Opcode.COPY, 1], len(executable.copies), "a copy is missing")
+    for kind in (Opcode.LOOP_BEGIN, Opcode.LOOP_END):
         _check_range(code[op == kind, 1], executable.n_loop_slots, "a loop counter is missing")
     _check_scalars(executable, op)
-    _require(op[-1] in (Op.END, Op.RETURN, Op.JUMP), "the code does not end")
+    _require(op[-1] in (Opcode.END, Opcode.RETURN, Opcode.JUMP), "the code does not end")
 
 
 def _check_scalars(executable: Executable, op: np.ndarray) -> None:
     """Scalars that instructions read or write lie in memory."""
     code, n_bytes = executable.code, executable.n_arena_bytes
-    is_branch = (op == Op.BRANCH_ZERO) | (op == Op.BRANCH_NONZERO) | (op == Op.SWITCH)
-    has_result = (op == Op.EXECUTE) & (code[:, 2] != -1)
+    is_branch = (op == Opcode.BRANCH_ZERO) | (op == Opcode.BRANCH_NONZERO) | (op == Opcode.SWITCH)
+    has_result = (op == Opcode.EXECUTE) & (code[:, 2] != -1)
     for rows, at, size in ((code[is_branch], 1, 2), (code[has_result], 2, 3)):
         _require(bool(np.isin(rows[:, size], (1, 2, 4, 8)).all()), "a scalar has a wrong size")
         _check_range(rows[:, at], n_bytes, "a scalar lies outside the memory")
         _check_range(rows[:, at] + rows[:, size], n_bytes + 1, "a scalar reaches outside")
-    stamps = code[op == Op.STAMP]
+    stamps = code[op == Opcode.STAMP]
     _check_range(stamps[:, 1], n_bytes - 7, "a cycle stamp lies outside the memory")
     _check_range(stamps[:, 2], executable.target.n_tiles, "a cycle stamp names a missing tile")
     earlier = stamps[:, 3]
     _check_range(earlier[earlier != -1], n_bytes - 7, "a cycle stamp lies outside the memory")
-    switches = code[op == Op.SWITCH]
+    switches = code[op == Opcode.SWITCH]
     n_cases = len(executable.switch_cases)
     _check_range(switches[:, 3], n_cases + 1, "a switch names missing cases")
     _check_range(switches[:, 4], n_cases + 1, "a switch names missing cases")

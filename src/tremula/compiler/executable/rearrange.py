@@ -20,7 +20,7 @@ from tremula.poplar.vertices.template import ComputeSetTemplate
 SCRATCH_ALIGN_BYTES = 16
 
 
-class Place(NamedTuple):
+class ColumnTarget(NamedTuple):
     """Where the addresses of a column point: slots of a template's variables; -1: scratch space."""
 
     slots: Slots
@@ -38,7 +38,7 @@ class TablePlan:
     """A vertex table ready to run: its kernel columns in ABI order."""
 
     columns: tuple[np.ndarray, ...]
-    places: tuple[Place | None, ...]  # of columns of addresses
+    places: tuple[ColumnTarget | None, ...]  # of columns of addresses
 
     def over(self, shift: np.ndarray) -> "TablePlan":
         pairs = zip(self.columns, self.places, strict=True)
@@ -52,7 +52,7 @@ class ScratchCopy:
 
     home: Runs
     scratch: Runs
-    place: Place  # of the home
+    place: ColumnTarget  # of the home
 
     def over(self, shift: np.ndarray) -> "ScratchCopy":
         start, count, stride = self.home
@@ -109,7 +109,7 @@ def plan_tables(
     slots: tuple[dict[str, Slots], ...] | None = None,
 ) -> ComputeSetPlan:
     """Kernel columns of all tables of a compute set, and the copies around them."""
-    planner = _Planner(variables)
+    planner = _RearrangePlanner(variables)
     of_edges = slots or ({},) * len(tables)
     plans = tuple(planner.plan_table(*pair) for pair in zip(tables, of_edges, strict=True))
     return ComputeSetPlan(
@@ -121,7 +121,7 @@ def plan_tables(
     )
 
 
-class _Planner:
+class _RearrangePlanner:
     """Hands out scratch space behind the variables; every compute set starts from its beginning."""
 
     def __init__(self, variables: VariableTable):
@@ -134,7 +134,7 @@ class _Planner:
 
     def plan_table(self, table: FrozenTable, slots: dict[str, Slots]) -> TablePlan:
         columns: list[np.ndarray] = []
-        places: list[Place | None] = []
+        places: list[ColumnTarget | None] = []
         for spec in table.codelet.spec.fields:
             if spec.is_edge:
                 edge = table.edges[spec.name]
@@ -150,12 +150,12 @@ class _Planner:
 
     def _edge_columns(
         self, spec: FieldSpec, edge: EdgeColumn, table: FrozenTable, slots: Slots
-    ) -> list[tuple[np.ndarray, Place | None]]:
+    ) -> list[tuple[np.ndarray, ColumnTarget | None]]:
         length = edge.sub_lengths()
         address, of_address = self._contiguous(spec, edge, length, slots)
-        offset = (address, Place(of_address, spec.type.n_bytes))
+        offset = (address, ColumnTarget(of_address, spec.type.n_bytes))
         start, lengths = (edge.sub_start, None), (length, None)
-        result: list[tuple[np.ndarray, Place | None]] = {
+        result: list[tuple[np.ndarray, ColumnTarget | None]] = {
             FieldKind.SCALAR: [offset],
             FieldKind.VECTOR: [offset, lengths],
             FieldKind.VECTOR_LIST: [start, offset, lengths],
@@ -207,7 +207,7 @@ class _Planner:
         first_run = np.cumsum(per_sub) - per_sub
         to = offset[owner] + before - before[first_run[owner]]
         scratch = Runs(to, original.count, ones(len(to)))
-        place = Place(slots if isinstance(slots, int) else slots[run], spec.type.n_bytes)
+        place = ColumnTarget(slots if isinstance(slots, int) else slots[run], spec.type.n_bytes)
         if spec.is_read:
             self.read.append(len(self.copies))
         if spec.is_written:

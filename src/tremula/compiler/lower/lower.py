@@ -16,7 +16,7 @@ from tremula.compiler.program_ir import (
     FrozenComputeSet,
     FrozenGraph,
     LoweredPrograms,
-    Op,
+    Opcode,
     Step,
     StepKind,
 )
@@ -52,7 +52,7 @@ class InstructionTable:
         self.path: tuple[str, ...] = ()
         self.n_loop_slots = 0
 
-    def emit(self, op: Op, *operands: int, step: int = -1) -> int:
+    def emit(self, op: Opcode, *operands: int, step: int = -1) -> int:
         """Append an instruction; return its index, for patching."""
         self.code.append([int(op), *operands, *[0] * (N_OPERANDS - len(operands))])
         self.step_of.append(step)
@@ -179,7 +179,7 @@ def _add_entry(table: InstructionTable, name: str, program: p.Program) -> None:
     table.names.append(name)
     table.entries.append(table.here())
     _walk(table, program)
-    table.emit(Op.END)
+    table.emit(Opcode.END)
 
 
 def _add_functions(table: InstructionTable) -> None:
@@ -189,10 +189,10 @@ def _add_functions(table: InstructionTable) -> None:
         table.function_entries.append(table.here())
         table.caller = function
         _walk(table, function.program)
-        table.emit(Op.RETURN)
+        table.emit(Opcode.RETURN)
     _check_recursion(table)
     for instruction in table.code:
-        if instruction[0] == Op.CALL:
+        if instruction[0] == Opcode.CALL:
             instruction[1] = table.function_entries[instruction[1]]
 
 
@@ -247,7 +247,7 @@ def _execute(table: InstructionTable, program: p.Execute) -> None:
         writes=() if result is None else (result,),
     )
     address, n_bytes = (-1, 0) if result is None else _location(result)
-    table.emit(Op.EXECUTE, number, address, n_bytes, step=step)
+    table.emit(Opcode.EXECUTE, number, address, n_bytes, step=step)
 
 
 def _location(scalar: Tensor) -> tuple[int, int]:
@@ -259,11 +259,11 @@ def _location(scalar: Tensor) -> tuple[int, int]:
 def _copy(table: InstructionTable, program: p.Copy) -> None:
     src, dst = program.source_of_data, program.destination
     if isinstance(src, FunctionBuffer):
-        table.emit(Op.STEP, step=table.add_step(program, StepKind.LOAD_CODE))
+        table.emit(Opcode.STEP, step=table.add_step(program, StepKind.LOAD_CODE))
     elif isinstance(src, Tensor) and isinstance(dst, Tensor):
         name = program.name or _named_after(dst)
         step = table.add_step(program, StepKind.COPY, name=name, reads=(src,), writes=(dst,))
-        table.emit(Op.COPY, table.add_copy(program.repeats or program, src, dst), step=step)
+        table.emit(Opcode.COPY, table.add_copy(program.repeats or program, src, dst), step=step)
     else:
         _host_copy(table, program, src, dst)
 
@@ -292,20 +292,20 @@ def _host_copy(
     if any(isinstance(side, DataStream) and side.buffering_depth > 1 for side in (src, dst)):
         detail["is_ahead"] = True
     step = table.add_step(program, kind, reads=reads, writes=writes, detail=detail)
-    table.emit(Op.HOST, step=step)
+    table.emit(Opcode.HOST, step=step)
 
 
 def _repeat(table: InstructionTable, program: p.Repeat) -> None:
     slot = table.n_loop_slots
     table.n_loop_slots += 1
-    begin = table.emit(Op.LOOP_BEGIN, slot, program.count)
+    begin = table.emit(Opcode.LOOP_BEGIN, slot, program.count)
     body = table.here()
     _walk(table, program.body)
-    table.emit(Op.LOOP_END, slot, body)
+    table.emit(Opcode.LOOP_END, slot, body)
     table.patch(begin, 2)
 
 
-def _branch(table: InstructionTable, program: p.Program, predicate: Tensor, op: Op) -> int:
+def _branch(table: InstructionTable, program: p.Program, predicate: Tensor, op: Opcode) -> int:
     step = table.add_step(program, StepKind.BRANCH, reads=(predicate,))
     return table.emit(op, *_location(predicate), step=step)
 
@@ -313,23 +313,23 @@ def _branch(table: InstructionTable, program: p.Program, predicate: Tensor, op: 
 def _repeat_while(table: InstructionTable, program: p.RepeatWhileTrue) -> None:
     top = table.here()
     _walk(table, program.condition)
-    op = Op.BRANCH_NONZERO if program.stops_on else Op.BRANCH_ZERO
+    op = Opcode.BRANCH_NONZERO if program.stops_on else Opcode.BRANCH_ZERO
     leave = _branch(table, program, program.predicate, op)
     _walk(table, program.body)
-    table.emit(Op.JUMP, top)
+    table.emit(Opcode.JUMP, top)
     table.patch(leave, 2)
 
 
 def _loop(table: InstructionTable, program: p.Loop) -> None:
     top = table.here()
     _walk(table, program.body)
-    table.emit(Op.LOOP_FOREVER, top)
+    table.emit(Opcode.LOOP_FOREVER, top)
 
 
 def _if(table: InstructionTable, program: p.If) -> None:
-    to_false = _branch(table, program, program.predicate, Op.BRANCH_ZERO)
+    to_false = _branch(table, program, program.predicate, Opcode.BRANCH_ZERO)
     _walk(table, program.true_body)
-    to_end = table.emit(Op.JUMP)
+    to_end = table.emit(Opcode.JUMP)
     table.patch(to_false, 2)
     _walk(table, program.false_body)
     table.patch(to_end, 0)
@@ -340,12 +340,14 @@ def _switch(table: InstructionTable, program: p.Switch) -> None:
     step = table.add_step(program, StepKind.BRANCH, reads=(program.control,))
     first = len(table.cases)
     table.cases.extend((value, -1) for value in cases)
-    at = table.emit(Op.SWITCH, *_location(program.control), first, first + len(cases), step=step)
+    at = table.emit(
+        Opcode.SWITCH, *_location(program.control), first, first + len(cases), step=step
+    )
     leaves = []
     for i, (value, body) in enumerate(cases.items()):
         table.cases[first + i] = (_sign_extended(value, program.control), table.here())
         _walk(table, body)
-        leaves.append(table.emit(Op.JUMP))
+        leaves.append(table.emit(Opcode.JUMP))
     table.patch(at, 4)
     if program.on_no_match == "error":
         no_case = p.Abort(f"Switch: no case for the control value; cases are {list(cases)}")
@@ -373,10 +375,10 @@ def _call(table: InstructionTable, program: p.Call) -> None:
             writes=tuple(program.outputs),
             detail={"handle": function.handle},
         )
-        table.emit(Op.HOST, step=step)
+        table.emit(Opcode.HOST, step=step)
         return
     table.calls.setdefault(table.caller, set()).add(function)
-    table.emit(Op.CALL, table.functions.setdefault(function, len(table.functions)))
+    table.emit(Opcode.CALL, table.functions.setdefault(function, len(table.functions)))
 
 
 def _block(table: InstructionTable, program: p.Block) -> None:
@@ -385,7 +387,7 @@ def _block(table: InstructionTable, program: p.Block) -> None:
 
 def _sync(table: InstructionTable, program: p.Sync) -> None:
     detail = {"sync_type": program.sync_type.value}
-    table.emit(Op.STEP, step=table.add_step(program, StepKind.SYNC, detail=detail))
+    table.emit(Opcode.STEP, step=table.add_step(program, StepKind.SYNC, detail=detail))
 
 
 def _print_tensor(table: InstructionTable, program: p.PrintTensor) -> None:
@@ -396,12 +398,12 @@ def _print_tensor(table: InstructionTable, program: p.PrintTensor) -> None:
         reads=(program.tensor,),
         detail={"title": program.title, "fmt": fmt},
     )
-    table.emit(Op.HOST, step=step)
+    table.emit(Opcode.HOST, step=step)
 
 
 def _write_undef(table: InstructionTable, program: p.WriteUndef) -> None:
     table.emit(
-        Op.STEP, step=table.add_step(program, StepKind.WRITE_UNDEF, writes=(program.tensor,))
+        Opcode.STEP, step=table.add_step(program, StepKind.WRITE_UNDEF, writes=(program.tensor,))
     )
 
 
@@ -417,18 +419,18 @@ def _cross_replica(table: InstructionTable, program: p.CrossReplicaCopy) -> None
         writes=(program.destination,),
         detail={"pairs": [[int(a), int(b)] for a, b in program.replica_map.items()]},
     )
-    table.emit(Op.HOST, step=step)
+    table.emit(Opcode.HOST, step=step)
 
 
 def _abort(table: InstructionTable, program: p.Abort) -> None:
     detail = {"message": program.message}
-    table.emit(Op.HOST, step=table.add_step(program, StepKind.ABORT, detail=detail))
+    table.emit(Opcode.HOST, step=table.add_step(program, StepKind.ABORT, detail=detail))
 
 
 def _abort_on_condition(table: InstructionTable, program: p.AbortOnCondition) -> None:
-    skip = _branch(table, program, program.predicate, Op.BRANCH_ZERO)
+    skip = _branch(table, program, program.predicate, Opcode.BRANCH_ZERO)
     detail = {"message": program.message}
-    table.emit(Op.HOST, step=table.add_step(program, StepKind.ABORT, detail=detail))
+    table.emit(Opcode.HOST, step=table.add_step(program, StepKind.ABORT, detail=detail))
     table.patch(skip, 2)
 
 
@@ -436,7 +438,7 @@ def _error_program(table: InstructionTable, program: p.ErrorProgram) -> None:
     step = table.add_step(
         program, StepKind.ABORT, reads=(program.tensor,), detail={"message": program.message}
     )
-    table.emit(Op.HOST, step=step)
+    table.emit(Opcode.HOST, step=step)
 
 
 def _stamp(table: InstructionTable, program: p.CycleStamp) -> None:
@@ -449,7 +451,7 @@ def _stamp(table: InstructionTable, program: p.CycleStamp) -> None:
         detail={"sync_type": program.sync_type.value},
     )
     earlier = _location(program.since)[0] if program.since is not None else -1
-    table.emit(Op.STAMP, _location(program.tensor)[0], program.tile, earlier, step=step)
+    table.emit(Opcode.STAMP, _location(program.tensor)[0], program.tile, earlier, step=step)
 
 
 def _machine_state(table: InstructionTable, program: p.SetMachineState) -> None:
@@ -457,14 +459,14 @@ def _machine_state(table: InstructionTable, program: p.SetMachineState) -> None:
     step = table.add_step(
         program, StepKind.MACHINE_STATE, reads=reads, detail={"set": dict(program.values)}
     )
-    table.emit(Op.HOST, step=step)
+    table.emit(Opcode.HOST, step=step)
 
 
 def _get_hw_seeds(table: InstructionTable, program: p.GetHwSeeds) -> None:
     step = table.add_step(
         program, StepKind.MACHINE_STATE, writes=(program.tensor,), detail={"get": "seeds"}
     )
-    table.emit(Op.HOST, step=step)
+    table.emit(Opcode.HOST, step=step)
 
 
 _HANDLERS: dict[type, Callable[[InstructionTable, Any], None]] = {

@@ -91,13 +91,13 @@ def cost_steps(programs: LoweredPrograms, exchanges: StepExchanges) -> StepCosts
         compute_set = programs.graph.compute_sets[number]
         copy_cycles = _copy_cycles(exchanges.of_compute_set(number), n_tiles)
         sets.append(cost_compute_set(compute_set, programs.graph, copy_cycles))
-    machine = Machine(programs.graph.target, programs.graph.replication_factor)
+    machine = CostedMachine(programs.graph.target, programs.graph.replication_factor)
     homes = partial(_home_of, programs.graph.tile_map)
     return cost_with(machine, programs.steps, exchanges, tuple(sets), homes)
 
 
 def cost_with(
-    machine: "Machine",
+    machine: "CostedMachine",
     steps: Sequence[Step],
     exchanges: StepExchanges,
     sets: tuple[ComputeSetCost, ...],
@@ -147,7 +147,7 @@ def _copy_cycles(moved: StepExchange, n_tiles: int) -> Ints:
     return total
 
 
-class Machine(NamedTuple):
+class CostedMachine(NamedTuple):
     """What steps run on."""
 
     target: Target  # of one replica
@@ -159,7 +159,7 @@ class Coster:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: CostedMachine,
         n_steps: int,
         exchanges: StepExchanges,
         sets: tuple[ComputeSetCost, ...],

@@ -19,7 +19,7 @@ from tremula.compiler.program_ir import (
     FrozenComputeSet,
     FrozenGraph,
     LoweredPrograms,
-    Op,
+    Opcode,
     Step,
     StepKind,
 )
@@ -243,7 +243,7 @@ def analyse_liveness(programs: LoweredPrograms) -> Liveness:
 def _times(programs: LoweredPrograms) -> Ints:
     """int64[n_instructions]: their places if every function followed its first call."""
     code = programs.code
-    is_call = code[:, 0] == Op.CALL
+    is_call = code[:, 0] == Opcode.CALL
     starts = np.unique(np.concatenate((programs.entries, code[is_call, 1]))).astype(np.int64)
     end_of = dict(zip(starts.tolist(), [*starts[1:].tolist(), len(code)], strict=True))
     order: list[Ints] = []
@@ -280,7 +280,7 @@ class _Flow:
         counts = [len(targets) for targets in self.successors]
         self.successor_start = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
         self.successor = np.array([t for ts in self.successors for t in ts], np.int64)
-        self.entry_of_call = np.where(self.code[:, 0] == Op.CALL, self.code[:, 1], -1)
+        self.entry_of_call = np.where(self.code[:, 0] == Opcode.CALL, self.code[:, 1], -1)
         self.live_in, self.live_out = (np.zeros_like(self.use) for _ in range(2))
 
     def _bitsets(
@@ -305,7 +305,7 @@ class _Flow:
             (entry, row)
             for entry, body in bodies.items()
             for row in body.tolist()
-            if self.code[row, 0] == Op.RETURN
+            if self.code[row, 0] == Opcode.RETURN
         ]
         self.live_in[:], self.live_out[:] = 0, 0
         self._run(np.arange(self.n), np.array(returns, np.int64).reshape(-1, 2))
@@ -326,7 +326,7 @@ class _Flow:
     def _through(self, body: Ints, entry: int, *, survives: int) -> Ints:
         """What is live at a function's entry if nothing, or everything, is live at its end."""
         self.live_in[body], self.live_out[body] = 0, 0
-        ends = body[self.code[body, 0] == Op.RETURN]
+        ends = body[self.code[body, 0] == Opcode.RETURN]
         self.live_out[ends] = np.array([survives], np.int64).view(np.uint64)
         self._run(body, np.empty((0, 2), np.int64))
         return self.live_in[entry].copy()
@@ -355,19 +355,19 @@ class _Flow:
 def _successors(programs: LoweredPrograms, i: int) -> tuple[int, ...]:
     """Instructions that may come after instruction i; a call comes back behind itself."""
     op, a, b, c, d, e = programs.code[i].tolist()
-    if op in (Op.END, Op.RETURN):
+    if op in (Opcode.END, Opcode.RETURN):
         return ()
-    if op == Op.JUMP:
+    if op == Opcode.JUMP:
         return (a,)
-    if op == Op.LOOP_BEGIN:
+    if op == Opcode.LOOP_BEGIN:
         return (i + 1,) if b > 0 else (c,)
-    if op == Op.LOOP_END:
+    if op == Opcode.LOOP_END:
         return (b, i + 1)
-    if op in (Op.BRANCH_ZERO, Op.BRANCH_NONZERO):
+    if op in (Opcode.BRANCH_ZERO, Opcode.BRANCH_NONZERO):
         return (i + 1, c)
-    if op == Op.SWITCH:
+    if op == Opcode.SWITCH:
         return (*programs.switch_cases[c:d, 1].tolist(), e)
-    if op == Op.LOOP_FOREVER:
+    if op == Opcode.LOOP_FOREVER:
         return (a, i + 1)
     return (i + 1,)
 

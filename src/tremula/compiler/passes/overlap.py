@@ -15,12 +15,12 @@ import numpy as np
 
 from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.exchange import StepExchanges
-from tremula.compiler.program_ir import Op, Step
+from tremula.compiler.program_ir import Opcode, Step
 
 Ints = np.ndarray
-_ENDS = (Op.END, Op.RETURN, Op.LOOP_END)
+_ENDS = (Opcode.END, Opcode.RETURN, Opcode.LOOP_END)
 # Data decides how these go on: nothing beyond them is sure to run beside a transfer.
-_BRANCHES = (Op.BRANCH_ZERO, Op.BRANCH_NONZERO, Op.SWITCH, Op.LOOP_FOREVER)
+_BRANCHES = (Opcode.BRANCH_ZERO, Opcode.BRANCH_NONZERO, Opcode.SWITCH, Opcode.LOOP_FOREVER)
 
 
 def hide_transfers(
@@ -99,13 +99,13 @@ class _Beside:
                 return pc, True
             if op in _BRANCHES:
                 return pc, False
-            if op == Op.LOOP_BEGIN:
+            if op == Opcode.LOOP_BEGIN:
                 pc, is_free = self._loop(pc + 1, operands[1], operands[2])
-            elif op == Op.CALL:
+            elif op == Opcode.CALL:
                 is_free = self._run(operands[0])[1]
                 pc += 1
             else:
-                pc, is_free = (operands[0] if op == Op.JUMP else pc + 1), True
+                pc, is_free = (operands[0] if op == Opcode.JUMP else pc + 1), True
             if not is_free:
                 return pc, False
 

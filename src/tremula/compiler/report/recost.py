@@ -10,7 +10,7 @@ import numpy as np
 from tremula.base.source import source_at
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.executable.records import View
-from tremula.compiler.passes.cost import Machine, PhaseCycles, StepCosts, cost_with
+from tremula.compiler.passes.cost import CostedMachine, PhaseCycles, StepCosts, cost_with
 from tremula.compiler.passes.overlap import hide_transfers
 from tremula.compiler.program_ir import Step, StepKind
 from tremula.poplar.target import Target
@@ -31,7 +31,7 @@ def recost_steps(
     """
     analysis = executable.analysis
     costs = cost_with(
-        Machine(target, executable.replication_factor),
+        CostedMachine(target, executable.replication_factor),
         steps,
         analysis.exchanges,
         analysis.costs.compute_sets,

@@ -26,7 +26,7 @@ from tremula.poplar.tensors.layout import moved_pieces
 from tremula.poplar.tensors.tensor import Tensor, concat, variable_tensor
 from tremula.poplar.vertices.compute_set import ComputeSet
 from tremula.poplibs.outlining.repeats import repeats
-from tremula.poplibs.outlining.steps import Kind, Step, Steps, variables_in
+from tremula.poplibs.outlining.steps import OutlinedKind, OutlinedStep, Steps, variables_in
 
 KIB = 1024
 # What a call copies, of the elements that its body touches: more is not worth the memory.
@@ -116,7 +116,7 @@ class _Outliner:
         filled = [(new, [next(steps) for _ in parts]) for new, parts in self.waiting]
         for group in _groups([steps for _, steps in filled]):
             # Before each sequence a mark, which is like nothing else.
-            marks = [Step(filled[i][0], None, ()) for i in group]
+            marks = [OutlinedStep(filled[i][0], None, ()) for i in group]
             lists = zip(marks, group, strict=True)
             joined = [step for mark, i in lists for step in (mark, *filled[i][1])]
             while (better := self._with_calls(joined)) is not None:
@@ -144,7 +144,7 @@ class _Outliner:
     def _part(self, program: Program) -> Program:
         return self.rewritten(program) if isinstance(program, Sequence | Repeat | Call) else program
 
-    def _with_calls(self, steps: list[Step]) -> list[Step] | None:
+    def _with_calls(self, steps: list[OutlinedStep]) -> list[OutlinedStep] | None:
         """The steps with the best repetition as calls; None if none is worth it."""
         numbers = [-place - 1 if s.kind is None else s.kind.number for place, s in enumerate(steps)]
         code = np.cumsum([0.0, *(0.0 if s.kind is None else s.kind.n_code_bytes for s in steps)])
@@ -160,7 +160,7 @@ class _Outliner:
                 return _replaced(steps, [places[i] for i in chosen], length, calls)
         return None
 
-    def _calls(self, parts: list[list[Step]]) -> list[list[Step]] | None:
+    def _calls(self, parts: list[list[OutlinedStep]]) -> list[list[OutlinedStep]] | None:
         """The calls that take the place of repetitions, or None if they copy too much."""
         roles = self._roles(parts)
         if not self._is_worth_it(parts, roles):
@@ -176,7 +176,7 @@ class _Outliner:
             self._call(function, roles, number, argument_of, firsts) for number in range(len(parts))
         ]
 
-    def _roles(self, parts: list[list[Step]]) -> _Roles:
+    def _roles(self, parts: list[list[OutlinedStep]]) -> _Roles:
         rows = [[v for step in part for v in step.variables] for part in parts]
         _, first = np.unique(rows[0], return_index=True)
         variables = np.array(rows, np.int64)[:, np.sort(first)]
@@ -199,7 +199,7 @@ class _Outliner:
         goes_in = used & ~is_shared
         return _Roles(variables, goes_in | comes_out, goes_in, comes_out)
 
-    def _is_worth_it(self, parts: list[list[Step]], roles: _Roles) -> bool:
+    def _is_worth_it(self, parts: list[list[OutlinedStep]], roles: _Roles) -> bool:
         table = self.state.variables
         sizes = np.array([table.end_bytes[v] - table.base_bytes[v] for v in roles.variables[0]])
         elems = np.array([table.n_elems(v) for v in roles.variables[0].tolist()])
@@ -234,14 +234,14 @@ class _Outliner:
         number: int,
         argument_of: dict[int, int],
         firsts: dict[tuple[bool, str], Copy],
-    ) -> list[Step]:
+    ) -> list[OutlinedStep]:
         own: list[int] = roles.variables[number].tolist()
         first: list[int] = roles.variables[0].tolist()
         arguments = [argument_of.get(v, v) for v in first]
         into = [(own[i], arguments[i]) for i in np.flatnonzero(roles.goes_in).tolist()]
         back = [(arguments[i], own[i]) for i in np.flatnonzero(roles.comes_out).tolist()]
         before, after = self._copies(into, True, firsts), self._copies(back, False, firsts)
-        return [Step(program, None, ()) for program in (*before, Call(function), *after)]
+        return [OutlinedStep(program, None, ()) for program in (*before, Call(function), *after)]
 
     def _copies(
         self, pairs: list[tuple[int, int]], is_in: bool, firsts: dict[tuple[bool, str], Copy]
@@ -303,7 +303,7 @@ class _Exchanged:
         return Tensor(table, tensor.type, offset, tensor.shape, tensor.strides, pieces)
 
 
-def _groups(lists: list[list[Step]]) -> list[list[int]]:
+def _groups(lists: list[list[OutlinedStep]]) -> list[list[int]]:
     """Numbers of lists, together if they have kinds of steps in common, directly or by others."""
     group_of_kind: dict[int, list[int]] = {}
     group_of = [[number] for number in range(len(lists))]
@@ -318,7 +318,7 @@ def _groups(lists: list[list[Step]]) -> list[list[int]]:
     return [sorted(group) for number, group in enumerate(group_of) if group[0] == number]
 
 
-def _alike(parts: list[list[Step]]) -> list[int]:
+def _alike(parts: list[list[OutlinedStep]]) -> list[int]:
     """The largest group of repetitions whose variables repeat in the same way, by number."""
     groups: dict[bytes, list[int]] = {}
     for number, part in enumerate(parts):
@@ -329,8 +329,8 @@ def _alike(parts: list[list[Step]]) -> list[int]:
 
 
 def _replaced(
-    steps: list[Step], places: list[int], length: int, calls: list[list[Step]]
-) -> list[Step]:
+    steps: list[OutlinedStep], places: list[int], length: int, calls: list[list[OutlinedStep]]
+) -> list[OutlinedStep]:
     result, at = [], 0
     for place, call in zip(places, calls, strict=True):
         result += [*steps[at:place], *call]
@@ -338,7 +338,7 @@ def _replaced(
     return [*result, *steps[at:]]
 
 
-def _kind_of(step: Step) -> Kind:
+def _kind_of(step: OutlinedStep) -> OutlinedKind:
     assert step.kind is not None, "steps that repeat have a kind"
     return step.kind
 

@@ -6,14 +6,14 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Repeat(NamedTuple):
+class RepeatedSteps(NamedTuple):
     """A part of `length` numbers, and the places where it begins; its copies do not overlap."""
 
     length: int
     places: tuple[int, ...]
 
 
-def repeats(numbers: list[int]) -> Iterator[Repeat]:
+def repeats(numbers: list[int]) -> Iterator[RepeatedSteps]:
     """All parts that occur twice or more and cannot be longer without being fewer.
 
     Of a part that follows itself, one period is given: it occurs most often.
@@ -25,7 +25,7 @@ def repeats(numbers: list[int]) -> Iterator[Repeat]:
         length = min(length, period)
         kept = _apart(places.tolist(), length)
         if len(kept) > 1:
-            yield Repeat(length, kept)
+            yield RepeatedSteps(length, kept)
 
 
 def _apart(places: list[int], length: int) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ _VERTEX_BYTES, _RUN_BYTES, _STEP_BYTES = 24, 8, 64
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OutlinedKind:
     """What alike steps have in common. Slots are their variables in the order they are met."""
 
     number: int
@@ -32,11 +32,11 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class OutlinedStep:
     """A step of a kind over variables; of kind None if nothing can be like it."""
 
     program: Program
-    kind: Kind | None
+    kind: OutlinedKind | None
     variables: tuple[int, ...]
 
 
@@ -46,16 +46,16 @@ class Steps:
     def __init__(self, graph: Graph):
         self.state, self.n_tiles = graph.state, graph.target.tiles_per_ipu
         self.layouts = VariableLayouts(graph.state)
-        self._kinds: dict[object, Kind] = {}
+        self._kinds: dict[object, OutlinedKind] = {}
 
-    def of(self, programs: list[Program]) -> list[Step]:
+    def of(self, programs: list[Program]) -> list[OutlinedStep]:
         """Programs as steps; what is there once is of no kind, and nobody looks at it closer."""
         keys = [self._key(program) for program in programs]
         n_alike = Counter(key for key, _ in keys)
         return [
-            Step(program, None, variables)
+            OutlinedStep(program, None, variables)
             if key is None or n_alike[key] == 1
-            else Step(program, self._kind_of(program, key, variables), variables)
+            else OutlinedStep(program, self._kind_of(program, key, variables), variables)
             for program, (key, variables) in zip(programs, keys, strict=True)
         ]
 
@@ -85,7 +85,7 @@ class Steps:
             return None
         return ("copy", views, key.of_variables()), tuple(key.numbers)
 
-    def _kind_of(self, program: Program, key: object, variables: tuple[int, ...]) -> Kind:
+    def _kind_of(self, program: Program, key: object, variables: tuple[int, ...]) -> OutlinedKind:
         if key not in self._kinds:
             if isinstance(program, Execute):
                 assert program.compute_set.instance is not None, "what has a key is an instance"
@@ -95,7 +95,7 @@ class Steps:
                 self._kinds[key] = self._kind_of_copy(program, variables)
         return self._kinds[key]
 
-    def _kind_of_instance(self, of: TemplateInstance) -> Kind:
+    def _kind_of_instance(self, of: TemplateInstance) -> OutlinedKind:
         n_slots = len(of.variables)
         n_read, n_written = np.zeros(n_slots + 1, np.int64), np.zeros(n_slots + 1, np.int64)
         n_runs = n_elems = 0
@@ -111,7 +111,7 @@ class Steps:
         n_bytes = _VERTEX_BYTES * of.template.n_vertices + _RUN_BYTES * n_runs
         return self._kind(of.variables, n_read[:-1], n_written[:-1], n_bytes, n_elems)
 
-    def _kind_of_copy(self, program: Copy, variables: tuple[int, ...]) -> Kind:
+    def _kind_of_copy(self, program: Copy, variables: tuple[int, ...]) -> OutlinedKind:
         source, target = program.source_of_data, program.destination
         assert isinstance(source, Tensor), "between tensors"
         assert isinstance(target, Tensor), "between tensors"
@@ -134,14 +134,14 @@ class Steps:
         n_written: Ints,
         n_bytes: float,
         n_elems: int,
-    ) -> Kind:
+    ) -> OutlinedKind:
         table = self.state.variables
         sizes = np.array([table.end_bytes[v] - table.base_bytes[v] for v in variables], np.int64)
         writes = n_written > 0
         uses = (n_read > 0) | (writes & (n_written < sizes))
         code = _STEP_BYTES + n_bytes / self.n_tiles
         number = len(self._kinds)
-        return Kind(number, tuple(uses.tolist()), tuple(writes.tolist()), code, n_elems)
+        return OutlinedKind(number, tuple(uses.tolist()), tuple(writes.tolist()), code, n_elems)
 
 
 def _per_slot(slots: int | Ints, count: Ints, n_slots: int) -> Ints:

@@ -170,7 +170,12 @@ def innermost_grouping(tensor: Tensor) -> Grouping | None:
 
 
 def regroup_tensor(
-    graph: Graph, tensor: Tensor, old: Grouping, new: Grouping, sequence: Sequence, name: str = ""
+    graph: Graph,
+    tensor: Tensor,
+    old: Grouping,
+    new: Grouping,
+    sequence: Sequence,
+    name: str = "",
 ) -> Tensor:
     """The same elements, but with `new` innermost in memory; fast where `old` is innermost now."""
     _check_grouping(tensor, old, new)
@@ -263,7 +268,8 @@ register(
         errors=(
             ErrorCase(
                 Sample(
-                    (np.ones((4, 6), np.float32),), {"old": Grouping(1, 2), "new": Grouping(0, 3)}
+                    (np.ones((4, 6), np.float32),),
+                    {"old": Grouping(1, 2), "new": Grouping(0, 3)},
                 ),
                 "cannot go from groups of 2 in dimension 1 to groups of 3 in dimension 0",
             ),

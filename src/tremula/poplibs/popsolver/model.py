@@ -8,8 +8,8 @@ from typing import overload
 import numpy as np
 
 from tremula.base.errors import PoplarError
-from tremula.poplibs.popsolver.propagation import Kind
-from tremula.poplibs.popsolver.search import Call, Problem, Search
+from tremula.poplibs.popsolver.propagation import ConstraintKind
+from tremula.poplibs.popsolver.search import Call, Search, SearchProblem
 
 MAX_VALUE = 2**64 - 1
 
@@ -108,13 +108,13 @@ class Model:
             return value
         return self.add_constant(int(value))
 
-    def _post(self, kind: Kind, *operands: Operand) -> int:
+    def _post(self, kind: ConstraintKind, *operands: Operand) -> int:
         self._kinds.append(int(kind))
         self._members.append(tuple(self._operand(v).id for v in operands))
         return len(self._kinds) - 1
 
     def _result(
-        self, kind: Kind, *operands: Operand, name: str = "", max: int = MAX_VALUE
+        self, kind: ConstraintKind, *operands: Operand, name: str = "", max: int = MAX_VALUE
     ) -> Variable:
         result = self.add_variable(0, max, name)
         self._post(kind, result, *operands)
@@ -125,7 +125,7 @@ class Model:
     def sum(self, variables: Iterable[Operand], name: str = "") -> Variable:
         """Their sum; 0 for none."""
         operands = list(variables)
-        return self._result(Kind.SUM, *operands, name=name) if operands else self.zero()
+        return self._result(ConstraintKind.SUM, *operands, name=name) if operands else self.zero()
 
     def product(self, variables: Iterable[Operand], name: str = "") -> Variable:
         """Their product, as a balanced tree of pairs; 1 for none."""
@@ -135,16 +135,16 @@ class Model:
         while len(left) > 1:
             pairs = zip(left[::2], left[1::2], strict=False)
             rest = left[len(left) // 2 * 2 :]
-            left = [self._result(Kind.PRODUCT, a, b, name=name) for a, b in pairs] + rest
+            left = [self._result(ConstraintKind.PRODUCT, a, b, name=name) for a, b in pairs] + rest
         return left[0]
 
     def max(self, variables: Sequence[Operand], name: str = "") -> Variable:
         """The largest of them."""
-        return self._result(Kind.MAX, *self._some(variables, "max"), name=name)
+        return self._result(ConstraintKind.MAX, *self._some(variables, "max"), name=name)
 
     def min(self, variables: Sequence[Operand], name: str = "") -> Variable:
         """The least of them."""
-        return self._result(Kind.MIN, *self._some(variables, "min"), name=name)
+        return self._result(ConstraintKind.MIN, *self._some(variables, "min"), name=name)
 
     @staticmethod
     def _some(variables: Sequence[Operand], what: str) -> list[Operand]:
@@ -156,16 +156,16 @@ class Model:
     def sub(self, left: Operand, right: Operand, name: str = "") -> Variable:
         """The difference; that it is not negative becomes a constraint."""
         result = self.add_variable(name=name)
-        self._post(Kind.SUM, left, result, right)
+        self._post(ConstraintKind.SUM, left, result, right)
         return result
 
     def floordiv(self, left: Operand, right: Operand, name: str = "") -> Variable:
         """The quotient, rounded down; that `right` is not 0 becomes a constraint."""
-        return self._result(Kind.FLOORDIV, left, right, name=name)
+        return self._result(ConstraintKind.FLOORDIV, left, right, name=name)
 
     def ceildiv(self, left: Operand, right: Operand, name: str = "") -> Variable:
         """The quotient, rounded up."""
-        return self._result(Kind.CEILDIV, left, right, name=name)
+        return self._result(ConstraintKind.CEILDIV, left, right, name=name)
 
     def mod(self, left: Operand, right: Operand, name: str = "") -> Variable:
         """What is left of `left` after whole multiples of `right`."""
@@ -182,44 +182,44 @@ class Model:
 
     def less(self, left: Operand, right: Operand) -> None:
         """Demand left < right."""
-        self._post(Kind.LESS, left, right)
+        self._post(ConstraintKind.LESS, left, right)
 
     def less_or_equal(self, left: Operand, right: Operand) -> None:
         """Demand left <= right."""
-        self._post(Kind.LESS_OR_EQUAL, left, right)
+        self._post(ConstraintKind.LESS_OR_EQUAL, left, right)
 
     def equal(self, left: Operand, right: Operand) -> None:
         """Demand left == right."""
-        self._post(Kind.EQUAL, left, right)
+        self._post(ConstraintKind.EQUAL, left, right)
 
     def factor_of(self, left: Operand, right: Operand) -> None:
         """Demand that `right` divides `left`."""
-        self._post(Kind.FACTOR_OF, left, right)
+        self._post(ConstraintKind.FACTOR_OF, left, right)
         self.equal(self.mod(left, right), 0)
 
     def reified_less(self, left: Operand, right: Operand, name: str = "") -> Variable:
         """1 if left < right, else 0."""
-        return self._result(Kind.REIFIED_LESS, left, right, name=name, max=1)
+        return self._result(ConstraintKind.REIFIED_LESS, left, right, name=name, max=1)
 
     def reified_less_or_equal(self, left: Operand, right: Operand, name: str = "") -> Variable:
         """1 if left <= right, else 0."""
-        return self._result(Kind.REIFIED_LESS_OR_EQUAL, left, right, name=name, max=1)
+        return self._result(ConstraintKind.REIFIED_LESS_OR_EQUAL, left, right, name=name, max=1)
 
     def reified_equal(self, left: Operand, right: Operand, name: str = "") -> Variable:
         """1 if left == right, else 0."""
-        return self._result(Kind.REIFIED_EQUAL, left, right, name=name, max=1)
+        return self._result(ConstraintKind.REIFIED_EQUAL, left, right, name=name, max=1)
 
     def boolean_or(self, left: Operand, right: Operand, name: str = "") -> Variable:
         """1 if one of them is not 0."""
-        return self._result(Kind.OR, left, right, name=name, max=1)
+        return self._result(ConstraintKind.OR, left, right, name=name, max=1)
 
     def boolean_and(self, left: Operand, right: Operand, name: str = "") -> Variable:
         """1 if both are not 0."""
-        return self._result(Kind.AND, left, right, name=name, max=1)
+        return self._result(ConstraintKind.AND, left, right, name=name, max=1)
 
     def boolean_not(self, variable: Operand, name: str = "") -> Variable:
         """1 if it is 0."""
-        return self._result(Kind.NOT, variable, name=name, max=1)
+        return self._result(ConstraintKind.NOT, variable, name=name, max=1)
 
     def call(self, variables: Sequence[Operand], function: Call, name: str = "") -> Variable:
         """What a function makes of the values of variables, once all are known.
@@ -227,7 +227,7 @@ class Model:
         It gets a list of whole numbers and gives one, or None where no value is allowed.
         """
         result = self.add_variable(name=name)
-        self._calls[self._post(Kind.CALL, result, *variables)] = function
+        self._calls[self._post(ConstraintKind.CALL, result, *variables)] = function
         return result
 
     # -- order of branching ------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class Model:
         """The solution in which an expression is least; of several, the first counts most."""
         objectives = [objective] if isinstance(objective, Variable) else list(objective)
         lengths = [len(members) for members in self._members]
-        problem = Problem(
+        problem = SearchProblem(
             np.array(self._low, np.uint64),
             np.array(self._high, np.uint64),
             np.array(self._kinds, np.int64),

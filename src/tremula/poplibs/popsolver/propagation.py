@@ -15,7 +15,7 @@ LARGEST = U(2**64 - 1)
 ZERO, ONE = U(0), U(1)
 
 
-class Kind(IntEnum):
+class ConstraintKind(IntEnum):
     """What a constraint says; r is its first variable, then a, b or a list."""
 
     SUM = 0  # r = a + b + …
@@ -37,12 +37,24 @@ class Kind(IntEnum):
     CALL = 16  # Python decides, once all but r are known
 
 
-SUM, PRODUCT, MAX, MIN = (int(k) for k in (Kind.SUM, Kind.PRODUCT, Kind.MAX, Kind.MIN))
-FLOORDIV, CEILDIV = int(Kind.FLOORDIV), int(Kind.CEILDIV)
-LESS_OR_EQUAL, LESS, EQUAL = int(Kind.LESS_OR_EQUAL), int(Kind.LESS), int(Kind.EQUAL)
-FACTOR_OF, OR, AND, NOT = int(Kind.FACTOR_OF), int(Kind.OR), int(Kind.AND), int(Kind.NOT)
-REIFIED_LE, REIFIED_LT = int(Kind.REIFIED_LESS_OR_EQUAL), int(Kind.REIFIED_LESS)
-REIFIED_EQ, CALL = int(Kind.REIFIED_EQUAL), int(Kind.CALL)
+SUM, PRODUCT, MAX, MIN = (
+    int(k)
+    for k in (ConstraintKind.SUM, ConstraintKind.PRODUCT, ConstraintKind.MAX, ConstraintKind.MIN)
+)
+FLOORDIV, CEILDIV = int(ConstraintKind.FLOORDIV), int(ConstraintKind.CEILDIV)
+LESS_OR_EQUAL, LESS, EQUAL = (
+    int(ConstraintKind.LESS_OR_EQUAL),
+    int(ConstraintKind.LESS),
+    int(ConstraintKind.EQUAL),
+)
+FACTOR_OF, OR, AND, NOT = (
+    int(ConstraintKind.FACTOR_OF),
+    int(ConstraintKind.OR),
+    int(ConstraintKind.AND),
+    int(ConstraintKind.NOT),
+)
+REIFIED_LE, REIFIED_LT = int(ConstraintKind.REIFIED_LESS_OR_EQUAL), int(ConstraintKind.REIFIED_LESS)
+REIFIED_EQ, CALL = int(ConstraintKind.REIFIED_EQUAL), int(ConstraintKind.CALL)
 
 _jit = numba.njit(cache=True)
 

@@ -11,7 +11,7 @@ Call = Callable[[list[int]], int | None]
 
 
 @dataclass
-class Problem:
+class SearchProblem:
     """Variables and constraints as columns, and who is told when a variable changes."""
 
     low: np.ndarray
@@ -39,7 +39,7 @@ class Problem:
 class Search:
     """Finds the least values of objectives, the first before the second, and so on."""
 
-    def __init__(self, problem: Problem, objectives: Sequence[int]):
+    def __init__(self, problem: SearchProblem, objectives: Sequence[int]):
         self.problem, self.objectives = problem, list(objectives)
         self.n_applied = 0
         self.best: np.ndarray | None = None

@@ -89,7 +89,7 @@ def replayed(function: Callable[P, R]) -> Callable[P, R]:
     return wrapper
 
 
-class _Recorder:
+class _ReplayRecorder:
     """The tapes of one graph, by key; None for a call that cannot be replayed."""
 
     def __init__(self, state: GraphState):
@@ -97,15 +97,15 @@ class _Recorder:
         self.tapes: dict[object, _Tape | None] = {}
 
 
-_RECORDERS: WeakKeyDictionary[GraphState, _Recorder] = WeakKeyDictionary()
+_RECORDERS: WeakKeyDictionary[GraphState, _ReplayRecorder] = WeakKeyDictionary()
 
 
 _NO_SEQUENCE = Sequence()  # stands in where an operation takes none
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
-    recorder: _Recorder
+class _ReplayedCall:
+    recorder: _ReplayRecorder
     state: GraphState
     sequence: Sequence
     name: str
@@ -113,19 +113,19 @@ class _Call:
     variables: tuple[int, ...]  # those of the operands, in the order they are met
 
 
-def _call_of(function: Callable, given: Mapping[str, Any], makes_programs: bool) -> _Call:
+def _call_of(function: Callable, given: Mapping[str, Any], makes_programs: bool) -> _ReplayedCall:
     graph, sequence = given.get("graph"), given.get("sequence") if makes_programs else _NO_SEQUENCE
     if not isinstance(graph, Graph) or not isinstance(sequence, Sequence):
         raise NotReplayable
     state = graph.state
     recorder = _RECORDERS.get(state)
     if recorder is None:
-        recorder = _RECORDERS[state] = _Recorder(state)
+        recorder = _RECORDERS[state] = _ReplayRecorder(state)
     name = given.get("name") or ""
     key = CallKey(recorder.layouts)
     others = ((k, key.of(v)) for k, v in given.items() if k not in ("graph", "sequence", "name"))
     whole = (function, key_of_graph(graph), bool(name), *others)
-    return _Call(
+    return _ReplayedCall(
         recorder, state, sequence, str(name), (whole, key.of_variables()), tuple(key.numbers)
     )
 
@@ -141,14 +141,14 @@ class _Mark:
     others: tuple[object, ...]
 
     @staticmethod
-    def now(call: _Call) -> "_Mark":
+    def now(call: _ReplayedCall) -> "_Mark":
         state = call.state
         return _Mark(
             len(state.variables), len(state.compute_sets), len(state.initial_parts),
             len(call.sequence.steps), _others(call),
         )  # fmt: skip
 
-    def tape(self, call: _Call, result: object) -> "_Tape | None":
+    def tape(self, call: _ReplayedCall, result: object) -> "_Tape | None":
         """What was added since; None if it is more than a tape can hold."""
         if _others(call) != self.others:
             return None
@@ -187,7 +187,7 @@ class _Mark:
 _NO_MAP = (np.empty(0, np.int64),) * 3
 
 
-def _others(call: _Call) -> tuple[object, ...]:
+def _others(call: _ReplayedCall) -> tuple[object, ...]:
     """What no tape holds: an operation that changes any of it is not replayed."""
     handles, state = call.state.handles, call.state
     named = (handles.writes, handles.reads, handles.streams, handles.remote_buffers)
@@ -210,7 +210,7 @@ class _Tape:
     steps: list[Program]
     result: object
 
-    def play(self, call: _Call) -> object:
+    def play(self, call: _ReplayedCall) -> object:
         """Add it again for another call; returns what that call would."""
         state, source = call.state, user_source()
         ids = dict(zip(self.given, call.variables, strict=True))
@@ -235,17 +235,17 @@ class _Tape:
         return other.value(self.result)
 
     def replacement(
-        self, call: _Call, ids: dict[int, int], sets: list[ComputeSet]
+        self, call: _ReplayedCall, ids: dict[int, int], sets: list[ComputeSet]
     ) -> "_Replacement":
         by_old = {id(old): new for old, new in zip(self.sets, sets, strict=True)}
         return _Replacement(self, call, ids, by_old, user_source(), {})
 
-    def renamed(self, name: str, call: _Call) -> str:
+    def renamed(self, name: str, call: _ReplayedCall) -> str:
         """A name of the tape with the recorded call's name at its start replaced by this call's."""
         is_own = bool(self.name) and name.startswith(self.name)
         return call.name + name[len(self.name) :] if is_own else name
 
-    def _add_variable(self, old: int, call: _Call, source: Source) -> int:
+    def _add_variable(self, old: int, call: _ReplayedCall, source: Source) -> int:
         variables = call.state.variables
         name = variables.names[old]
         name = "" if name == f"v{old}" else self.renamed(name, call)
@@ -256,7 +256,7 @@ class _Tape:
             variables.notes[new] = variables.notes[old]
         return new
 
-    def _add_tile_map(self, call: _Call, ids: dict[int, int]) -> None:
+    def _add_tile_map(self, call: _ReplayedCall, ids: dict[int, int]) -> None:
         """The recorded tile map, moved: new variables are as far apart as the recorded ones."""
         if self.new:
             base = call.state.variables.base_bytes
@@ -270,7 +270,7 @@ class _Replacement:
     """Copies values of a tape with its variables and compute sets exchanged."""
 
     tape: _Tape
-    call: _Call
+    call: _ReplayedCall
     ids: dict[int, int]
     sets: dict[int, ComputeSet]  # by the id of the recorded one
     source: Source

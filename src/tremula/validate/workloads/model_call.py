@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.lower.lower import lower
 from tremula.runtime.clock import Clock
-from tremula.runtime.forecast import Walk
+from tremula.runtime.forecast import ForecastWalk
 from tremula.validate.timing import timing_of
 
 if TYPE_CHECKING:  # models need PyTorch, and only those who ask for their rows pay
@@ -97,7 +97,7 @@ def time_call(call: ModelCall, chip_name: str) -> CallTime:
 
 def _walked_cycles(executable: Executable) -> int:
     clock = Clock(executable)
-    Walk(executable, clock).run(executable.entries[0])
+    ForecastWalk(executable, clock).run(executable.entries[0])
     return clock.total_cycles
 
 

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tremula.compiler.executable.executable import Executable
-from tremula.compiler.program_ir import Op
+from tremula.compiler.program_ir import Opcode
 from tremula.compiler.report.phases import PHASES
 from tremula.vision.report.timeline.script import Regions, Routes
 
 Ints = np.ndarray
 
-_BRANCHES = (Op.BRANCH_ZERO, Op.BRANCH_NONZERO)
+_BRANCHES = (Opcode.BRANCH_ZERO, Opcode.BRANCH_NONZERO)
 
 
 @dataclass(slots=True)
@@ -131,12 +131,12 @@ class _FlowBuilder:
         # Loops that jump back: top -> the instruction that jumps, the outermost last.
         self.back: dict[int, int] = {}
         for i, (op, a, *_) in enumerate(self.code):
-            if op == Op.LOOP_FOREVER or (op == Op.JUMP and a <= i):
+            if op == Opcode.LOOP_FOREVER or (op == Opcode.JUMP and a <= i):
                 self.back[a] = i
 
     def tree(self, entry: int, name: str) -> ProgramNode:
         end = entry
-        while self.code[end][0] not in (Op.END, Op.RETURN):
+        while self.code[end][0] not in (Opcode.END, Opcode.RETURN):
             end += 1
         root = ProgramNode("Sequence", name)
         self.fill(root, entry, end, 0)
@@ -172,16 +172,16 @@ class _FlowBuilder:
     def after(self, pc: int, last: int) -> int:
         """The first instruction after the construct that begins here."""
         op, _, _, c, d, default = self.code[pc]
-        if op == Op.LOOP_BEGIN:
+        if op == Opcode.LOOP_BEGIN:
             return c
         end = self.back.get(pc, -1)
         if pc < end < last:
             return end + 1
         if op in _BRANCHES:
             skips = self.code[c - 1]
-            has_else = c - 1 > pc and skips[0] == Op.JUMP and skips[1] >= c
+            has_else = c - 1 > pc and skips[0] == Opcode.JUMP and skips[1] >= c
             return skips[1] if has_else else c
-        if op == Op.SWITCH:
+        if op == Opcode.SWITCH:
             starts = [target for _, target in self.cases[c:d]]
             ends = [*starts[1:], default]
             return max(self.code[ends[0] - 1][1] if starts else default, default)
@@ -190,25 +190,25 @@ class _FlowBuilder:
     def node(self, pc: int, last: int, depth: int) -> tuple[ProgramNode, int]:
         """The node that begins at an instruction, and the first instruction after it."""
         op, _, b, c, _, _ = self.code[pc]
-        if op == Op.LOOP_BEGIN:
+        if op == Opcode.LOOP_BEGIN:
             node = ProgramNode("Repeat", n_times=b)
             self.fill(node, pc + 1, c - 1, depth)
             return node, c
         end = self.back.get(pc, -1)
         if pc < end < last:
             return self.back_loop(pc, end, depth), end + 1
-        if op == Op.CALL:
+        if op == Opcode.CALL:
             return ProgramNode("Call", caller=pc), pc + 1
         if op in _BRANCHES:
             return self.branch(pc, c, depth)
-        if op == Op.SWITCH:
+        if op == Opcode.SWITCH:
             return self.switch(pc, last, depth)
         return self.leaf(pc), pc + 1
 
     def back_loop(self, top: int, end: int, depth: int) -> ProgramNode:
         """RepeatWhile: condition, branch, body, jump; or Loop: body, jump."""
         del self.back[top]  # a loop inside may begin at the same instruction; seen once per tree
-        kind = "Loop" if self.code[end][0] == Op.LOOP_FOREVER else "RepeatWhile"
+        kind = "Loop" if self.code[end][0] == Opcode.LOOP_FOREVER else "RepeatWhile"
         node = ProgramNode(kind, n_times=0)
         leaves = [
             i
@@ -229,7 +229,7 @@ class _FlowBuilder:
         node = ProgramNode("If", n_times=0)
         node.children.append(self.leaf(pc))
         skips = self.code[target - 1]
-        has_else = target - 1 > pc and skips[0] == Op.JUMP and skips[1] >= target
+        has_else = target - 1 > pc and skips[0] == Opcode.JUMP and skips[1] >= target
         true_body = ProgramNode("Sequence", "true")
         self.fill(true_body, pc + 1, target - 1 if has_else else target, depth)
         node.children.append(true_body)

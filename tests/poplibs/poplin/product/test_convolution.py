@@ -7,7 +7,7 @@ import tremula as tr
 from tests.poplibs.run_op import small_graph
 from tremula.poplibs import poplin
 from tremula.poplibs.poplin.product.build import add_product
-from tremula.poplibs.poplin.product.conv_params import FieldDim, Problem
+from tremula.poplibs.poplin.product.conv_params import FieldDim, ProductProblem
 from tremula.poplibs.poplin.product.convolution import (
     acts_shape,
     out_shape,
@@ -53,10 +53,10 @@ FORWARD_SPLITS = (
 )
 
 
-def problem_of(is_update: bool) -> Problem:
+def problem_of(is_update: bool) -> ProductProblem:
     """PARAMS in the plain form."""
     fields = (FieldDim(9, 3, 5, 2, 1, 1, 1), FieldDim(11, 2, 11, 1, 1, 1, 1))
-    return Problem(is_update, 2, 3, fields, 10, 20, tr.FLOAT, tr.FLOAT)
+    return ProductProblem(is_update, 2, 3, fields, 10, 20, tr.FLOAT, tr.FLOAT)
 
 
 @pytest.mark.parametrize("splits", FORWARD_SPLITS)

@@ -31,7 +31,7 @@ def even_cuts(n: int, n_parts: int, grain: int = 1) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class OperandBlocks:
     """How a tensor is cut: for each dimension the boundaries 0 … n of its parts."""
 
     cuts: tuple[tuple[int, ...], ...]
@@ -82,7 +82,7 @@ class Blocks:
 
 
 @lru_cache(N_PLANS)
-def _view_runs(blocks: Blocks, order: tuple[int, ...]) -> Runs:
+def _view_runs(blocks: OperandBlocks, order: tuple[int, ...]) -> Runs:
     """Runs of the tensor's elements with its dimensions in another order; the last stays last."""
     axes = [np.arange(n, dtype=np.int64) for n in blocks.shape[:-1]]
     last = np.asarray(blocks.cuts[-1], np.int64)
@@ -105,14 +105,14 @@ def joined_runs(start: Ints, count: Ints) -> Runs:
 class Stored(NamedTuple):
     """A blocked variable, and the flat tensor of its elements in memory order."""
 
-    blocks: Blocks
+    blocks: OperandBlocks
     flat: Tensor
 
 
 class _Note(NamedTuple):
     """The note kept about a blocked variable: the view that shows its elements in order."""
 
-    blocks: Blocks
+    blocks: OperandBlocks
     view: tuple[object, ...]
 
 
@@ -144,7 +144,7 @@ def recall(tensor: Tensor) -> Stored | None:
 
 
 def add_blocked(
-    graph: Graph, element: Type, blocks: Blocks, name: str, metadata: Tensor | None = None
+    graph: Graph, element: Type, blocks: OperandBlocks, name: str, metadata: Tensor | None = None
 ) -> Stored:
     """A new unmapped variable of this form; 8-bit floats have metadata."""
     flat = graph.add_variable(element, [blocks.n_elems], name, metadata=metadata)
@@ -190,7 +190,7 @@ def map_spread(graph: Graph, flat: Tensor, spread: Spread) -> None:
     graph.set_tile_mapping(flat, TileMapping(*spread, graph.target.n_tiles))
 
 
-def box_runs(blocks: Blocks, low: list[Ints], high: list[Ints]) -> tuple[Runs, Ints]:
+def box_runs(blocks: OperandBlocks, low: list[Ints], high: list[Ints]) -> tuple[Runs, Ints]:
     """Runs of boxes [low, high), one entry per box in each dimension, and the end of each box.
 
     The last dimension of a box lies in one block. The second result is int64[n_boxes]: elements up

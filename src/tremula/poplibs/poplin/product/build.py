@@ -9,7 +9,7 @@ from tremula.poplar.tensors.runs import Pieces, Runs
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs.poplin.product.blocks import (
-    Blocks,
+    OperandBlocks,
     Spread,
     Stored,
     add_blocked,
@@ -18,7 +18,12 @@ from tremula.poplibs.poplin.product.blocks import (
     remember,
     view_of,
 )
-from tremula.poplibs.poplin.product.columns import Reading, Reduction, Stage, columns_of
+from tremula.poplibs.poplin.product.columns import (
+    PartialsReduction,
+    Reading,
+    ReductionStage,
+    columns_of,
+)
 from tremula.poplibs.poplin.product.plan import Plan
 from tremula.poplibs.poplin.product.transpose_operand import add_turning, contiguous_dim
 from tremula.poplibs.poplin.product.vertices import conv_partial, conv_reduce
@@ -28,7 +33,7 @@ from tremula.poplibs.poputil.steps import run_vertices
 cached_columns = lru_cache(N_PLANS)(columns_of)
 
 
-def layout_of(plan: Plan, operand: str) -> tuple[Blocks, Spread, Type]:
+def layout_of(plan: Plan, operand: str) -> tuple[OperandBlocks, Spread, Type]:
     """The layout a plan asks of an operand: its blocks, their tiles, its type."""
     columns, part, problem = cached_columns(plan), plan.partition, plan.problem
     right, result = part.weights_blocks, part.out_blocks
@@ -144,7 +149,7 @@ def _read(flat: Tensor, reading: Reading, rows: slice) -> Slices:
 
 
 def _add_reduction(
-    graph: Graph, plan: Plan, reduction: Reduction, parts: Tensor, result: Tensor,
+    graph: Graph, plan: Plan, reduction: PartialsReduction, parts: Tensor, result: Tensor,
     sequence: Sequence, name: str,
 ) -> None:  # fmt: skip
     for number, stage in enumerate(reduction.stages):
@@ -160,7 +165,7 @@ def _add_reduction(
 
 
 def _add_stage(
-    graph: Graph, plan: Plan, stage: Stage, parts: Tensor, out: Tensor, compute_set: object
+    graph: Graph, plan: Plan, stage: ReductionStage, parts: Tensor, out: Tensor, compute_set: object
 ) -> None:
     codelet = conv_reduce(plan.partials, out.type)
     fields = {

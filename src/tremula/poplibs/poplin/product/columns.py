@@ -36,11 +36,15 @@ import numpy as np
 
 from tremula.base.types import Type
 from tremula.poplar.tensors.runs import Runs
-from tremula.poplibs.poplin.product.blocks import Blocks, Spread, box_runs, spread_over_users
+from tremula.poplibs.poplin.product.blocks import OperandBlocks, Spread, box_runs, spread_over_users
 from tremula.poplibs.poplin.product.methods import Work, seen_by_method
 from tremula.poplibs.poplin.product.plan import Plan
 from tremula.poplibs.poplin.product.transpose_operand import Users
-from tremula.poplibs.poplin.product.worklists import Shape, forward_worklist, update_worklist
+from tremula.poplibs.poplin.product.worklists import (
+    WorklistShape,
+    forward_worklist,
+    update_worklist,
+)
 
 Ints = np.ndarray
 
@@ -58,7 +62,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Stage:
+class ReductionStage:
     """One compute set of a reduction: parts[start[v] : start[v + 1]] are added up to out."""
 
     tile: Ints
@@ -70,11 +74,11 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Reduction:
+class PartialsReduction:
     """How the partial results of one serial step are added up."""
 
     partials_map: Spread
-    stages: tuple[Stage, ...]
+    stages: tuple[ReductionStage, ...]
     stage_maps: tuple[Spread, ...]  # of what all stages but the last write
 
 
@@ -94,7 +98,9 @@ class Columns:
     left_users: Users
     right_users: Users
     result_map: Spread
-    reductions: tuple[Reduction, ...]  # of each step; none: vertices write the result itself
+    reductions: tuple[
+        PartialsReduction, ...
+    ]  # of each step; none: vertices write the result itself
 
 
 def columns_of(plan: Plan) -> Columns:
@@ -157,15 +163,15 @@ class _Maker:
         base = _sums(axes)
         return base[:, None] + _sums(others)[None, :]
 
-    def _spread(self, blocks: Blocks, dims: list[str], element: Type) -> Spread:
+    def _spread(self, blocks: OperandBlocks, dims: list[str], element: Type) -> Spread:
         grain = self.plan.chip.vector_width(element)
         start, size = blocks.starts().ravel(), blocks.sizes().ravel()
         return spread_over_users(start, size, self.users(dims), grain)
 
-    def _block_index(self, blocks: Blocks, dims: list[str]) -> Ints:
+    def _block_index(self, blocks: OperandBlocks, dims: list[str]) -> Ints:
         return np.ravel_multi_index([self.at[name] for name in dims], blocks.n_blocks)
 
-    def _blocks_read(self, blocks: Blocks, dims: list[str]) -> Reading:
+    def _blocks_read(self, blocks: OperandBlocks, dims: list[str]) -> Reading:
         index = self._block_index(blocks, dims)
         begin = blocks.starts().ravel()[index]
         return Reading(None, begin, begin + blocks.sizes().ravel()[index])
@@ -192,7 +198,7 @@ class _Maker:
             return Reading(None, runs.start[index], (runs.start + runs.count)[index])
         return Reading(runs, (end - size)[index], end[index])
 
-    def _partials(self, blocks: Blocks, dims: list[str]) -> tuple[Ints, Ints]:
+    def _partials(self, blocks: OperandBlocks, dims: list[str]) -> tuple[Ints, Ints]:
         """(begin, size) of what each vertex writes: of the result, or of its step's partials."""
         index = self._block_index(blocks, dims)
         size = blocks.sizes().ravel()[index]
@@ -202,8 +208,8 @@ class _Maker:
         return (np.cumsum(of_step, axis=1) - of_step).ravel(), size
 
     def _reductions(
-        self, partials: tuple[Ints, Ints], blocks: Blocks, dims: list[str]
-    ) -> tuple[Reduction, ...]:
+        self, partials: tuple[Ints, Ints], blocks: OperandBlocks, dims: list[str]
+    ) -> tuple[PartialsReduction, ...]:
         if self.plan.writes_result:
             return ()
         s, users = self.plan.splits, self.users(dims)
@@ -216,7 +222,7 @@ class _Maker:
             chosen = np.flatnonzero(c_part // s.c == step)
             adder = _Adder(self.plan, users[chosen], start[chosen], size[chosen])
             stages, maps = adder.stages(begin[users[chosen]])
-            result.append(Reduction(Spread(begin, end, np.arange(s.n_tiles)), stages, maps))
+            result.append(PartialsReduction(Spread(begin, end, np.arange(s.n_tiles)), stages, maps))
         return tuple(result)
 
     # -- what each vertex does
@@ -248,7 +254,7 @@ class _Maker:
         work = Work(sizes["g"], positions, rows, sizes["i"], sizes["c"], taps)
         return seen_by_method(work, self.plan.problem.is_update)
 
-    def _shapes(self) -> tuple[Ints, list[Shape]]:
+    def _shapes(self) -> tuple[Ints, list[WorklistShape]]:
         """The distinct shapes of vertices, and which one each vertex has."""
         part = self.partition
         tables, numbers = [], []
@@ -267,7 +273,7 @@ class _Maker:
         for row in zip(*np.unravel_index(distinct, sizes), strict=True):
             g, b, *pairs, i, c = (int(v) for v in row)
             pairings = tuple(t[p] for t, p in zip(tables, pairs, strict=True))
-            result.append(Shape(g, b, pairings, i, c))
+            result.append(WorklistShape(g, b, pairings, i, c))
         return which, result
 
 
@@ -292,7 +298,7 @@ class _Adder:
     result_start: Ints
     size: Ints
 
-    def stages(self, begin: Ints) -> tuple[tuple[Stage, ...], tuple[Spread, ...]]:
+    def stages(self, begin: Ints) -> tuple[tuple[ReductionStage, ...], tuple[Spread, ...]]:
         """Stages, and where all but the last write: `begin` is where each user's part begins."""
         tiles = self.users
         stages, maps = [], []
@@ -321,7 +327,7 @@ class _Adder:
         return out, tiles, stage, spread
 
 
-def _stage(begin: Ints, tiles: Ints, size: Ints, out_start: Ints, grain: int) -> Stage:
+def _stage(begin: Ints, tiles: Ints, size: Ints, out_start: Ints, grain: int) -> ReductionStage:
     """Each block in equal parts over tiles; each adds up its part of all partial results."""
     n_parts = begin.shape[1]
     before = np.cumsum(size) - size
@@ -329,7 +335,7 @@ def _stage(begin: Ints, tiles: Ints, size: Ints, out_start: Ints, grain: int) ->
     block = np.searchsorted(before, spread.begin, side="right") - 1
     low, length = spread.begin - before[block], spread.end - spread.begin
     part_begin = (begin[block] + low[:, None]).ravel()
-    return Stage(
+    return ReductionStage(
         spread.tile,
         np.arange(len(block) + 1) * n_parts,
         part_begin,
@@ -339,9 +345,9 @@ def _stage(begin: Ints, tiles: Ints, size: Ints, out_start: Ints, grain: int) ->
     )
 
 
-def _joined(parts: list[Stage]) -> Stage:
+def _joined(parts: list[ReductionStage]) -> ReductionStage:
     counts = np.concatenate([np.diff(p.start) for p in parts])
     start = np.concatenate(([0], np.cumsum(counts)))
     names = ("tile", "part_begin", "part_end", "out_begin", "out_end")
     columns = {n: np.concatenate([getattr(p, n) for p in parts]) for n in names}
-    return Stage(start=start, **columns)
+    return ReductionStage(start=start, **columns)

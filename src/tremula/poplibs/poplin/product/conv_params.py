@@ -206,7 +206,7 @@ class FieldDim:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ProductProblem:
     """The plain form: one product over groups, with dimensions g, b, o (field), c, i and k.
 
     A forward product sums over i and k: out[b, o, g, c] = sum of acts[b, f, g, i] *
@@ -248,25 +248,25 @@ class Problem:
 
 def matrix_problem(
     n_groups: int, n_rows: int, n_inner: int, n_cols: int, type: Type, out_type: Type
-) -> Problem:
+) -> ProductProblem:
     """[g, m, k] x [g, k, n]: positions are rows, input channels k, output channels n."""
     field = FieldDim(n_rows, 1, n_rows)
-    return Problem(False, n_groups, 1, (field,), n_inner, n_cols, type, out_type)
+    return ProductProblem(False, n_groups, 1, (field,), n_inner, n_cols, type, out_type)
 
 
 def transposed_matrix_problem(
     n_groups: int, n_rows: int, n_inner: int, n_cols: int, type: Type, out_type: Type
-) -> Problem:
+) -> ProductProblem:
     """The same with a left operand [g, k, m]: a weight update sums over positions k."""
     field = FieldDim(n_inner, 1, n_inner)
-    return Problem(True, n_groups, 1, (field,), n_rows, n_cols, type, out_type)
+    return ProductProblem(True, n_groups, 1, (field,), n_rows, n_cols, type, out_type)
 
 
-def conv_problem(params: ConvParams, is_update: bool) -> Problem:
+def conv_problem(params: ConvParams, is_update: bool) -> ProductProblem:
     """The plain form of a convolution, or of the update of its weights."""
     fields = tuple(plain_field(params, d) for d in range(params.rank)) or (FieldDim(1, 1, 1),)
     assert params.out_type is not None, "set when made"
-    return Problem(
+    return ProductProblem(
         is_update, params.n_groups, params.n_batch, fields, params.n_in_chans, params.n_out_chans,
         params.type, result_type(params.type) if is_update else params.out_type,
     )  # fmt: skip
@@ -304,7 +304,7 @@ def without_strides(dim: FieldDim) -> tuple[FieldDim, slice]:
     return FieldDim(dim.n_out, 1, dim.n_out), slice(-dim.pad, last + 1, dim.stride)
 
 
-def flattened(problem: Problem) -> Problem:
+def flattened(problem: ProductProblem) -> ProductProblem:
     """Batch and fields as one field dimension, if there is no kernel."""
     if not problem.is_product:
         return problem

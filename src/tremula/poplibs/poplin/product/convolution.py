@@ -16,7 +16,7 @@ from tremula.poplibs.poplin.product.build import add_product, create_operand
 from tremula.poplibs.poplin.product.conv_params import (
     ConvParams,
     FieldDim,
-    Problem,
+    ProductProblem,
     conv_problem,
     flattened,
     input_gradient_params,
@@ -38,7 +38,7 @@ from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, regist
 Shape = tuple[int, ...]
 
 
-class _Form:
+class _ConvForm:
     """A convolution in its plain form, and the views that lead there and back."""
 
     def __init__(self, params: ConvParams, is_update: bool) -> None:
@@ -47,7 +47,7 @@ class _Form:
         pairs = [without_strides(f) for f in whole.fields]
         fields: tuple[FieldDim, ...] = tuple(f for f, _ in pairs)
         self.picked = [part for _, part in pairs]
-        self.unflattened = Problem(
+        self.unflattened = ProductProblem(
             is_update, whole.n_groups, whole.n_batch, fields, whole.n_in, whole.n_out,
             whole.type, whole.out_type,
         )  # fmt: skip
@@ -139,7 +139,7 @@ def convolution(
         weights = transposed_and_flipped(weights)
     _check_shape("convolution", "acts", acts, acts_shape(params), params)
     _check_shape("convolution", "weights", weights, weights_shape(params), params)
-    form = _Form(params, is_update=False)
+    form = _ConvForm(params, is_update=False)
     plan = _plan(graph, form, options)
     operands = form.acts(acts), form.weights(weights)
     out = add_product(graph, plan, *operands, sequence, name, form.channel_order)
@@ -174,7 +174,7 @@ def calculate_weight_deltas(
     name = name or "weightDeltas"
     _check_shape("calculate_weight_deltas", "deltas", deltas, out_shape(params), params)
     _check_shape("calculate_weight_deltas", "acts", acts, acts_shape(params), params)
-    form = _Form(params, is_update=True)
+    form = _ConvForm(params, is_update=True)
     plan = _plan(graph, form, options)
     operands = form.acts(acts), form.deltas(deltas)
     view = form.from_weights(add_product(graph, plan, *operands, sequence, name))
@@ -209,7 +209,7 @@ def create_weights(
     **options: Unpack[ProductOptions],
 ) -> Tensor:  # fmt: skip
     """New weights [g, c, i, kernel…] laid out for the convolution; 8-bit ones need `metadata`."""
-    form = _Form(params, is_update=False)
+    form = _ConvForm(params, is_update=False)
     whole = tuple(f.n_kernel for f in form.unflattened.fields)[: params.rank]
     if whole != params.kernel_shape:  # truncated weights are never multiplied
         shape, name = weights_shape(params), name or "weights"
@@ -228,7 +228,7 @@ def create_input(
     **options: Unpack[ProductOptions],
 ) -> Tensor:  # fmt: skip
     """A new input [b, g*i, field…] laid out for the convolution; 8-bit ones need `metadata`."""
-    form = _Form(params, is_update=False)
+    form = _ConvForm(params, is_update=False)
     fields = tuple(f.n_in for f in form.unflattened.fields)[: params.rank]
     if fields != params.field_shape:  # parts of it are never multiplied
         shape, name = acts_shape(params), name or "in"
@@ -246,10 +246,10 @@ def convolution_plan(
     graph: Graph, params: ConvParams, *, is_update: bool = False, **options: Unpack[ProductOptions]
 ) -> Plan:
     """The plan of a convolution, or of the update of its weights; see plan_report."""
-    return _plan(graph, _Form(params, is_update), options)
+    return _plan(graph, _ConvForm(params, is_update), options)
 
 
-def _plan(graph: Graph, form: _Form, options: ProductOptions) -> Plan:
+def _plan(graph: Graph, form: _ConvForm, options: ProductOptions) -> Plan:
     return plan_product(graph, form.problem, plan_options(options))
 
 

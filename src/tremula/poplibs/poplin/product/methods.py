@@ -21,7 +21,7 @@ import numpy as np
 from tremula.base.types import FLOAT, QUARTER, Type
 from tremula.hardware import Chip
 from tremula.poplibs.counts import ceil_div
-from tremula.poplibs.poplin.product.conv_params import Problem
+from tremula.poplibs.poplin.product.conv_params import ProductProblem
 
 Ints = np.ndarray
 Count = np.ndarray | int
@@ -184,19 +184,21 @@ class Method:
     name: str  # in plans and their reports
     vertex: str  # the codelet is poplin::vertex<inputs,partials>
     cycles: Callable[[Work, Chip, Type, Type], Ints]  # tile cycles, of (inputs, partials)
-    grains: Callable[[Problem, Chip, Type], Grains | None]  # None: cannot compute the problem
+    grains: Callable[
+        [ProductProblem, Chip, Type], Grains | None
+    ]  # None: cannot compute the problem
     provenance: str = "published"  # of the cycles
     is_on_matrix_unit: bool = False
 
 
-def _amp_grains(problem: Problem, chip: Chip, partials: Type) -> Grains | None:
+def _amp_grains(problem: ProductProblem, chip: Chip, partials: Type) -> Grains | None:
     n_in, n_out = amp_units(chip, problem.type, partials)
     if not (n_in and n_out) or not _strides_fit(problem, chip, n_in):
         return None
     return (1 if problem.is_update else n_in), n_out
 
 
-def _strides_fit(problem: Problem, chip: Chip, n_in: int) -> bool:
+def _strides_fit(problem: ProductProblem, chip: Chip, n_in: int) -> bool:
     """Whether a worker can step from one position's inputs to the next as it loads them.
 
     Inputs of a position are as wide as the unit; strides count in data paths and are signed.
@@ -207,16 +209,16 @@ def _strides_fit(problem: Problem, chip: Chip, n_in: int) -> bool:
 
 
 # Only the matrix unit multiplies 8-bit floats.
-def _any_grains(problem: Problem, chip: Chip, partials: Type) -> Grains | None:  # noqa: ARG001
+def _any_grains(problem: ProductProblem, chip: Chip, partials: Type) -> Grains | None:  # noqa: ARG001
     return None if problem.type is QUARTER else (1, 1)
 
 
-def _outer_grains(problem: Problem, chip: Chip, partials: Type) -> Grains | None:
+def _outer_grains(problem: ProductProblem, chip: Chip, partials: Type) -> Grains | None:
     one_input = problem.n_in == 1 and not problem.is_update
     return _any_grains(problem, chip, partials) if one_input else None
 
 
-def _vmac_grains(problem: Problem, chip: Chip, partials: Type) -> Grains | None:
+def _vmac_grains(problem: ProductProblem, chip: Chip, partials: Type) -> Grains | None:
     is_depthwise = problem.n_in == problem.n_out == 1 and not problem.is_update
     return _any_grains(problem, chip, partials) if is_depthwise else None
 

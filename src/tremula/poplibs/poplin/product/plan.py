@@ -8,8 +8,8 @@ import numpy as np
 
 from tremula.base.types import Type
 from tremula.hardware import Chip
-from tremula.poplibs.poplin.product.blocks import Blocks, even_cuts
-from tremula.poplibs.poplin.product.conv_params import Problem
+from tremula.poplibs.poplin.product.blocks import OperandBlocks, even_cuts
+from tremula.poplibs.poplin.product.conv_params import ProductProblem
 from tremula.poplibs.poplin.product.worklists import Pairing, pair
 
 Ints = np.ndarray
@@ -36,7 +36,7 @@ class Splits:
 class Plan:
     """How one product is computed. `costs` are the planner's estimates in cycles, by term."""
 
-    problem: Problem
+    problem: ProductProblem
     chip: Chip
     n_tiles: int
     method: str
@@ -71,8 +71,8 @@ class Plan:
         return reduction_depths(self.n_reduced)
 
     @cached_property
-    def partition(self) -> "Partition":
-        return Partition(self)
+    def partition(self) -> "ProductPartition":
+        return ProductPartition(self)
 
 
 def n_reduction_stages(n_reduced: Ints) -> Ints:
@@ -94,7 +94,7 @@ def reduction_depths(n_reduced: int) -> tuple[int, ...]:
     return tuple(int(depth) for depth in depths[1:])
 
 
-class Partition:
+class ProductPartition:
     """The parts of every dimension, and the vertex of each combination of parts.
 
     Columns have one entry per vertex and serial step, in the order of tiles within a step.
@@ -122,23 +122,23 @@ class Partition:
         )
 
     @cached_property
-    def acts_blocks(self) -> Blocks:
+    def acts_blocks(self) -> OperandBlocks:
         """Where inputs are stored: fields are cut where the parts of the output begin."""
         fields = tuple(
             (0, *(min(max(p[0].low, 0), f.n_in) for p in pairings[1:]), f.n_in)
             for f, pairings in zip(self.plan.problem.fields, self.pairings, strict=True)
         )
-        return Blocks(
+        return OperandBlocks(
             (self.g, self.b, *(tuple(np.maximum.accumulate(c).tolist()) for c in fields), self.i)
         )
 
     @cached_property
-    def weights_blocks(self) -> Blocks:
-        return Blocks((self.g, *self.k, self.i, self.c))
+    def weights_blocks(self) -> OperandBlocks:
+        return OperandBlocks((self.g, *self.k, self.i, self.c))
 
     @cached_property
-    def out_blocks(self) -> Blocks:
-        return Blocks((self.g, self.b, *self.o, self.c))
+    def out_blocks(self) -> OperandBlocks:
+        return OperandBlocks((self.g, self.b, *self.o, self.c))
 
     # -- vertices
 

@@ -12,7 +12,7 @@ from tremula.base.types import FLOAT, HALF, QUARTER, Type
 from tremula.hardware import Chip
 from tremula.poplar.graph import Graph
 from tremula.poplibs.counts import ceil_div
-from tremula.poplibs.poplin.product.conv_params import Problem
+from tremula.poplibs.poplin.product.conv_params import ProductProblem
 from tremula.poplibs.poplin.product.methods import METHODS, Work, seen_by_method, work_cycles
 from tremula.poplibs.poplin.product.plan import Plan, Splits, n_reduction_stages, narrowed
 from tremula.poplibs.poplin.product.vertices import reduce_cycles
@@ -22,7 +22,7 @@ Ints = np.ndarray
 
 
 @dataclass(frozen=True)
-class Variant:
+class MethodVariant:
     """One way to compute: all candidates of a variant differ in their splits alone."""
 
     method: str
@@ -57,11 +57,11 @@ def product(columns: tuple[Ints, ...] | list[Ints]) -> Ints:
     return total
 
 
-class Estimate:
+class ProductEstimate:
     """Cycles by term and temporary bytes of all candidates of a variant."""
 
     def __init__(
-        self, problem: Problem, chip: Chip, variant: Variant, candidates: Candidates
+        self, problem: ProductProblem, chip: Chip, variant: MethodVariant, candidates: Candidates
     ) -> None:
         self.problem, self.chip, self.variant, self.splits = problem, chip, variant, candidates
         self._sizes()
@@ -202,7 +202,7 @@ class PlanOptions:
             )
 
 
-def plan_product(graph: Graph, problem: Problem, options: PlanOptions) -> Plan:
+def plan_product(graph: Graph, problem: ProductProblem, options: PlanOptions) -> Plan:
     """The plan of a product on this graph's tiles; each question is answered once."""
     target = graph.target
     if problem.type is QUARTER and not target.chip.has_quarter_units:
@@ -223,13 +223,13 @@ def plan_product(graph: Graph, problem: Problem, options: PlanOptions) -> Plan:
     return plan
 
 
-def _described(problem: Problem) -> str:
+def _described(problem: ProductProblem) -> str:
     kind = "a weight update" if problem.is_update else "a product"
     return f"{kind} of {list(problem.acts_shape)} by {list(problem.weights_shape)}"
 
 
 @cache
-def _planned(problem: Problem, chip: Chip, n_tiles: int, options: PlanOptions) -> Plan:
+def _planned(problem: ProductProblem, chip: Chip, n_tiles: int, options: PlanOptions) -> Plan:
     """Within the bound if possible; else the bound is doubled up to twice the tile's memory."""
     memory = chip.n_bytes_per_tile
     bound = int(memory * options.available_memory_proportion)
@@ -257,20 +257,27 @@ def _planned(problem: Problem, chip: Chip, n_tiles: int, options: PlanOptions) -
 
 
 def _estimates(
-    problem: Problem, chip: Chip, variants: list[Variant], n_tiles: int, serial: tuple[int, ...]
-) -> list[Estimate]:
+    problem: ProductProblem,
+    chip: Chip,
+    variants: list[MethodVariant],
+    n_tiles: int,
+    serial: tuple[int, ...],
+) -> list[ProductEstimate]:
     """All candidates of each variant, costed."""
-    return [Estimate(problem, chip, v, _candidates(problem, v, n_tiles, serial)) for v in variants]
+    return [
+        ProductEstimate(problem, chip, v, _candidates(problem, v, n_tiles, serial))
+        for v in variants
+    ]
 
 
-def _least_memory(estimates: list[Estimate]) -> int:
+def _least_memory(estimates: list[ProductEstimate]) -> int:
     return min(int(e.temp_bytes.min()) for e in estimates)
 
 
 class _Choice:
     """The cheapest row of an estimate."""
 
-    def __init__(self, estimate: Estimate, row: int) -> None:
+    def __init__(self, estimate: ProductEstimate, row: int) -> None:
         self.costs = {name: int(term[row]) for name, term in estimate.terms.items()}
         self.cycles = sum(self.costs.values())
         self.temp_bytes = int(estimate.temp_bytes[row])
@@ -281,9 +288,11 @@ class _Choice:
         )  # fmt: skip
 
 
-def _best(estimates: list[Estimate], bound: int | None) -> tuple[_Choice, Variant] | None:
+def _best(
+    estimates: list[ProductEstimate], bound: int | None
+) -> tuple[_Choice, MethodVariant] | None:
     """The cheapest candidate of all variants; among equals the one that needs less memory."""
-    best: tuple[_Choice, Variant] | None = None
+    best: tuple[_Choice, MethodVariant] | None = None
     for estimate in estimates:
         cycles, temp = estimate.cycles, estimate.temp_bytes
         rows = np.arange(len(cycles)) if bound is None else np.flatnonzero(temp <= bound)
@@ -296,13 +305,13 @@ def _best(estimates: list[Estimate], bound: int | None) -> tuple[_Choice, Varian
     return best
 
 
-def _variants(problem: Problem, chip: Chip, options: PlanOptions) -> Iterable[Variant]:
+def _variants(problem: ProductProblem, chip: Chip, options: PlanOptions) -> Iterable[MethodVariant]:
     """The methods that can compute the problem."""
     partials = {HALF: options.partials_type, QUARTER: HALF}.get(problem.type, FLOAT)
     for method in METHODS.values():
         grains = method.grains(problem, chip, partials)
         if grains:
-            yield Variant(method.name, partials, *grains)
+            yield MethodVariant(method.name, partials, *grains)
 
 
 def _parts(n: int, grain: int, limit: int, keep: int | None = None) -> Ints:
@@ -317,7 +326,7 @@ def _parts(n: int, grain: int, limit: int, keep: int | None = None) -> Ints:
 
 
 def _candidates(
-    problem: Problem, variant: Variant, n_tiles: int, serial: tuple[int, ...]
+    problem: ProductProblem, variant: MethodVariant, n_tiles: int, serial: tuple[int, ...]
 ) -> Candidates:
     """Every combination of parts that has a tile for each."""
     fields, n_dims = problem.fields, len(problem.fields)

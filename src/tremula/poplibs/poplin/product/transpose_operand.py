@@ -25,7 +25,7 @@ from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
 from tremula.poplibs.poplin.product.blocks import (
-    Blocks,
+    OperandBlocks,
     Spread,
     Stored,
     add_blocked,
@@ -104,7 +104,7 @@ class _Turning:
     """What a transposition needs that depends on blocks, their users and the dimension alone."""
 
     order: tuple[int, ...]  # of dimensions, the contiguous one last
-    blocks: Blocks
+    blocks: OperandBlocks
     spread: Spread
     source_begin: Ints
     out_begin: Ints
@@ -141,15 +141,15 @@ class Users:
 
 
 @lru_cache(N_PLANS)
-def _turning(blocks: Blocks, users: Users, dim: int) -> _Turning:
+def _turning(blocks: OperandBlocks, users: Users, dim: int) -> _Turning:
     """Each block is cut along its outermost dimension, a part for each of its users."""
     rank = len(blocks.cuts)
     split = next(d for d in range(rank) if d == dim or max(np.diff(blocks.cuts[d])) > 1)
     cuts = list(blocks.cuts)
     cuts[split], parent, chunk = _refined(cuts[split], users.tiles.shape[1])
     order = (*(d for d in range(rank) if d != dim), dim)
-    fine = Blocks(tuple(cuts))
-    turned = Blocks(tuple(cuts[d] for d in order))
+    fine = OperandBlocks(tuple(cuts))
+    turned = OperandBlocks(tuple(cuts[d] for d in order))
     index = np.indices(fine.n_blocks).reshape(rank, -1)
     low = [np.asarray(c, np.int64)[i] for c, i in zip(cuts, index, strict=True)]
     sizes = [np.diff(c)[i] for c, i in zip(cuts, index, strict=True)]

@@ -79,7 +79,7 @@ def pair(dim: FieldDim, out_begin: int, out_end: int, tap_begin: int, tap_end: i
     )
 
 
-class Shape(NamedTuple):
+class WorklistShape(NamedTuple):
     """What distinguishes the worklists of two vertices."""
 
     n_groups: int
@@ -170,7 +170,7 @@ class _Outer(NamedTuple):
 
 
 @cache
-def forward_worklist(shape: Shape, n_workers: int) -> Worklist:
+def forward_worklist(shape: WorklistShape, n_workers: int) -> Worklist:
     """Rows are outputs of the last dimension; the inner length is taps times input channels."""
     last = shape.pairings[-1]
     output, tap, place, n_rows_out, n_rows_in, n_taps_outer = _Outer.of(shape.pairings[:-1])
@@ -197,7 +197,7 @@ def forward_worklist(shape: Shape, n_workers: int) -> Worklist:
 
 
 @cache
-def update_worklist(shape: Shape, n_workers: int) -> Worklist:
+def update_worklist(shape: WorklistShape, n_workers: int) -> Worklist:
     """Rows are input channels; the inner length is a run of outputs of the last dimension."""
     last = shape.pairings[-1]
     output, tap, place, n_rows_out, n_rows_in, n_taps_outer = _Outer.of(shape.pairings[:-1])

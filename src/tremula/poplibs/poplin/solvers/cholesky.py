@@ -25,7 +25,7 @@ from tremula.poplibs.poplin.solvers.panels import (
     SQRT_SLOTS,
     START_SLOTS,
     Panels,
-    Step,
+    PanelStep,
     add_panels,
     as_batch,
     check_square,
@@ -97,7 +97,7 @@ def _add_step(panels: Panels, step: int, sequence: Sequence, name: str) -> None:
     n = panels.n_rows
     first, end = int(panels.first_column(step)), int(panels.first_column(step + 1))
     batch, panel = panels.every(step, step + 1)
-    Step(panels, sequence, f"{name}/factor").run(
+    PanelStep(panels, sequence, f"{name}/factor").run(
         cholesky_block_codelet(),
         batch,
         panel,
@@ -105,7 +105,7 @@ def _add_step(panels: Panels, step: int, sequence: Sequence, name: str) -> None:
     )
     if end == n:
         return
-    Step(panels, sequence, f"{name}/below").run(
+    PanelStep(panels, sequence, f"{name}/below").run(
         cholesky_below_codelet(),
         batch,
         panel,
@@ -118,7 +118,7 @@ def _add_step(panels: Panels, step: int, sequence: Sequence, name: str) -> None:
     batch, panel = panels.every(step + 1, panels.n_panels)
     source = np.full_like(panel, step)
     row, row_end = panels.first_column(panel), panels.first_column(panel + 1)
-    Step(panels, sequence, f"{name}/update").subtract_product(
+    PanelStep(panels, sequence, f"{name}/update").subtract_product(
         (batch, panel),
         panels.rows(batch, panel, row, n),
         panels.rows(batch, source, row, n),

@@ -27,7 +27,7 @@ from tremula.poplibs.poplin.solvers.panels import (
     LAUNCH_CYCLES,
     START_SLOTS,
     Panels,
-    Step,
+    PanelStep,
     as_batch,
     check_width,
     copied_panels,
@@ -119,7 +119,7 @@ def _add_step(panels: Panels, pivots: Tensor, step: int, sequence: Sequence, nam
             "n_columns": panels.widths(of_panel),
             "first_row": first,
         }
-        Step(panels, sequence, f"{name}/{what}").run(codelet, of_batch, of_panel, fields)
+        PanelStep(panels, sequence, f"{name}/{what}").run(codelet, of_batch, of_panel, fields)
     _eliminate(panels, step, last, sequence, name)
 
 
@@ -128,7 +128,7 @@ def _eliminate(panels: Panels, step: int, last: int, sequence: Sequence, name: s
     stride = int(panels.widths(step))
     batch, panel = panels.every(step + 1, panels.n_panels)
     source = np.full_like(panel, step)
-    Step(panels, sequence, f"{name}/solve").run(
+    PanelStep(panels, sequence, f"{name}/solve").run(
         panel_solve_codelet(),
         batch,
         panel,
@@ -142,7 +142,7 @@ def _eliminate(panels: Panels, step: int, last: int, sequence: Sequence, name: s
     )
     if last == n_rows:
         return
-    Step(panels, sequence, f"{name}/update").subtract_product(
+    PanelStep(panels, sequence, f"{name}/update").subtract_product(
         (batch, panel),
         panels.rows(batch, panel, last, n_rows),
         panels.rows(batch, source, last, n_rows),

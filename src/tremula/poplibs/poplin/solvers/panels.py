@@ -162,7 +162,7 @@ def check_width(op: str, width: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PanelStep:
     """Adds the vertices of one compute set over panels."""
 
     panels: Panels

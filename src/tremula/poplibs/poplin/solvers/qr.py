@@ -28,7 +28,7 @@ from tremula.poplibs.poplin.solvers.panels import (
     SQRT_SLOTS,
     START_SLOTS,
     Panels,
-    Step,
+    PanelStep,
     add_panels,
     as_batch,
     check_width,
@@ -330,7 +330,7 @@ def _factor(panels: Panels, step: int, k: int, sequence: Sequence, name: str) ->
     batch, panel = panels.every(step, step + 1)
     v = _per_batch(panels, f"{name}/v", height * count, step)
     t = _per_batch(panels, f"{name}/t", count * count, step)
-    Step(panels, sequence, f"{name}/factor").run(
+    PanelStep(panels, sequence, f"{name}/factor").run(
         qr_panel_codelet(),
         batch,
         panel,
@@ -379,7 +379,7 @@ def _apply(
     graph.set_tile_mapping(products, TileMapping(begins, ends, tiles, n_tiles))
     height = n_rows - first
     v = Slices(reflectors.v, batch * height * count, (batch + 1) * height * count)
-    Step(panels, sequence, f"{name}/products").run(
+    PanelStep(panels, sequence, f"{name}/products").run(
         reflector_products_codelet(),
         batch,
         panel,
@@ -392,7 +392,7 @@ def _apply(
             "is_transposed": int(is_transposed),
         },
     )
-    Step(panels, sequence, f"{name}/update").subtract_product(
+    PanelStep(panels, sequence, f"{name}/update").subtract_product(
         chosen,
         panels.rows(batch, panel, first, n_rows),
         v,
@@ -412,7 +412,7 @@ def _identity(
         "first_column": panels.first_column(panel),
         "n_columns": panels.widths(panel),
     }
-    Step(panels, sequence, f"{name}/identity").run(identity_codelet(), batch, panel, fields)
+    PanelStep(panels, sequence, f"{name}/identity").run(identity_codelet(), batch, panel, fields)
     return panels
 
 

@@ -25,7 +25,7 @@ from tremula.poplibs.poplin.solvers.panels import (
     LAUNCH_CYCLES,
     START_SLOTS,
     Panels,
-    Step,
+    PanelStep,
     add_panels,
     as_batch,
     check_square,
@@ -100,7 +100,7 @@ def _add_step(
     first, end = int(triangle.first_column(step)), int(triangle.first_column(step + 1))
     batch, panel = right.every(0, right.n_panels)
     source = np.full_like(panel, step)
-    Step(right, sequence, f"{name}/solve").run(
+    PanelStep(right, sequence, f"{name}/solve").run(
         panel_solve_codelet(),
         batch,
         panel,
@@ -114,7 +114,7 @@ def _add_step(
     )
     if end == n:
         return
-    Step(right, sequence, f"{name}/update").subtract_product(
+    PanelStep(right, sequence, f"{name}/update").subtract_product(
         (batch, panel),
         right.rows(batch, panel, end, n),
         triangle.rows(batch, source, end, n),

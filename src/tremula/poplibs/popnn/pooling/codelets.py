@@ -38,7 +38,7 @@ class PoolStep(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _PoolForm:
     """Source of a step. `rows` are further fields, one vector per dst or src row."""
 
     start: str
@@ -56,33 +56,33 @@ class _Form:
 
 
 _FORMS = {
-    PoolStep.SUM: _Form(
+    PoolStep.SUM: _PoolForm(
         "as_float(0)", "totals[d + c] += weight * as_float(source[s + c])", flops=2,
         before="weight = row_share * shares[n_share_rows + (s0 + j * src_stride if by_src else "
         "d0 + j * dst_stride)]",
     ),
-    PoolStep.MAX: _Form(
+    PoolStep.MAX: _PoolForm(
         "as_float(-np.inf)", "totals[d + c] = max(totals[d + c], as_float(source[s + c]))",
         flops=1,
     ),
-    PoolStep.MAX_GRADIENT: _Form(
+    PoolStep.MAX_GRADIENT: _PoolForm(
         "as_float(0)",
         "totals[d + c] += as_float(source[s + c]) if acts[d + c] == pooled[s + c] else as_float(0)",
         dst_rows=("acts",), src_rows=("pooled",), is_gradient=True, flops=2,
     ),
-    PoolStep.COUNT_MAX: _Form(
+    PoolStep.COUNT_MAX: _PoolForm(
         "as_float(0)",
         "totals[d + c] += as_float(1) if pooled[d + c] == source[s + c] else as_float(0)",
         dst_rows=("pooled",), flops=2,
     ),
-    PoolStep.PLACE_MAX: _Form(
+    PoolStep.PLACE_MAX: _PoolForm(
         "as_float(-1)",
         "totals[d + c] = as_float(place) if totals[d + c] < 0 and pooled[d + c] == source[s + c] "
         "else totals[d + c]",
         dst_rows=("pooled",), before="place = places[at] + s0 + j * src_stride", places_of="src",
         types=(("dst", "as_int"),), flops=1,
     ),
-    PoolStep.PLACE_GRADIENT: _Form(
+    PoolStep.PLACE_GRADIENT: _PoolForm(
         "as_float(0)",
         "totals[d + c] += as_float(source[s + c]) if chosen[s + c] == place else as_float(0)",
         src_rows=("chosen",), before="place = places[row] + d0 + j * dst_stride",
@@ -163,7 +163,7 @@ def _text(step: PoolStep, element: Type, index: Type) -> str:
     ])  # fmt: skip
 
 
-def _body(form: _Form, element: Type, is_sum: bool) -> list[str]:
+def _body(form: _PoolForm, element: Type, is_sum: bool) -> list[str]:
     """Rows, the joins of a row, taps, places, channels."""
     share_rows = [
         "shares = self.shares",

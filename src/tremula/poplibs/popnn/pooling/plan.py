@@ -98,7 +98,7 @@ def pool_cycles(
 @lru_cache(N_PLANS)
 def plan_pool(key: PoolKey) -> PoolPlan:
     """The cheapest split into boxes, with its tables."""
-    return _Planner(key).plan()
+    return _PoolPlanner(key).plan()
 
 
 class Split(NamedTuple):
@@ -135,7 +135,7 @@ def choose_split(key: PoolKey) -> Split:
     return Split(float(cycles[best]), int(n_row_parts[best]), int(n_col_parts[best]))
 
 
-class _Planner:
+class _PoolPlanner:
     """Boxes are numbered row part by row part; `part` and `col_part` are those of each box."""
 
     def __init__(self, key: PoolKey):

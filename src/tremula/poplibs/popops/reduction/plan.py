@@ -14,7 +14,7 @@ from tremula.base.types import Type
 from tremula.hardware import Chip
 from tremula.poplar.tensors.tile_map import TileMapping, linear_intervals
 from tremula.poplibs.popops.reduction.codelets import element_cost, worker_cycles
-from tremula.poplibs.popops.reduction.segments import Segments, cut
+from tremula.poplibs.popops.reduction.segments import ReductionSegments, cut
 from tremula.poplibs.popops.reduction.stages import min_shared_outputs
 from tremula.poplibs.poputil.memo import remembered
 
@@ -39,7 +39,7 @@ def of_mapping(mapping: TileMapping) -> Destination:
     return Destination(mapping.begin, mapping.end, mapping.tile)
 
 
-def at_first_source(segments: Segments) -> Destination:
+def at_first_source(segments: ReductionSegments) -> Destination:
     """Each output on the first tile that has a partial result of it."""
     cuts = np.unique(np.concatenate((segments.out, segments.out + segments.width)))
     first = np.searchsorted(cuts, segments.out)
@@ -52,7 +52,9 @@ def at_first_source(segments: Segments) -> Destination:
 
 
 @remembered
-def redirected(segments: Segments, to: Destination, piece_shift: Ints, n_tiles: int) -> Segments:
+def redirected(
+    segments: ReductionSegments, to: Destination, piece_shift: Ints, n_tiles: int
+) -> ReductionSegments:
     """Segments as the destination's tiles see them; `piece_shift` tells pieces of a stage apart."""
     first = np.searchsorted(to.begin, segments.out, "right") - 1
     n_atoms = np.searchsorted(to.begin, segments.out + segments.width, "left") - first
@@ -115,7 +117,7 @@ def _candidates(fan_in: int, n_ipus: int) -> list[int]:
 
 
 @remembered
-def largest_meeting(parts: Segments, n_tiles: int) -> tuple[int, int]:
+def largest_meeting(parts: ReductionSegments, n_tiles: int) -> tuple[int, int]:
     """(most partials per output, most outputs) on one of the tiles."""
     received = np.bincount(parts.tile, weights=parts.width, minlength=n_tiles)
     busiest = int(np.argmax(received))

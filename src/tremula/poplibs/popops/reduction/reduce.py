@@ -28,14 +28,14 @@ from tremula.poplibs.popops.reduction.plan import (
 )
 from tremula.poplibs.popops.reduction.segments import (
     Groups,
-    Segments,
+    ReductionSegments,
     factors_of,
     grouped,
     segments_of,
 )
 from tremula.poplibs.popops.reduction.stages import (
     StageSets,
-    Target,
+    StageTarget,
     add_stage,
     side_by_side,
 )
@@ -105,7 +105,7 @@ def reduce_with_output(
         return
     one = Reduction(tensor, dims, operation, scale, update, None, out)
     before = Sequence()
-    _Builder(graph, StageSets(graph, name or "reduce", sequence), before, one).build()
+    _ReductionBuilder(graph, StageSets(graph, name or "reduce", sequence), before, one).build()
     if not before.is_empty:
         raise PoplibsError(
             "this reduction needs more than compute sets: its tensor is empty or is only copied.",
@@ -120,7 +120,7 @@ def reduce_many(
 ) -> list[Tensor]:
     """Several reductions in shared compute sets."""
     sets = StageSets(graph, name or "reduce")
-    done = [_Builder(graph, sets, sequence, one).build() for one in reductions]
+    done = [_ReductionBuilder(graph, sets, sequence, one).build() for one in reductions]
     sets.add_to(sequence)
     return done
 
@@ -133,7 +133,7 @@ def _order_in_memory(tensor: Tensor) -> list[int]:
     return order
 
 
-class _Builder:
+class _ReductionBuilder:
     """Plans one reduction and adds its vertices."""
 
     def __init__(self, graph: Graph, sets: StageSets, sequence: Sequence, one: Reduction):
@@ -224,13 +224,15 @@ class _Builder:
         at = np.cumsum(away.width) - away.width
         next_set = max(
             next_set,
-            add_stage(self.sets, 0, self.operation, source, away, is_inner, Target(partials, at)),
+            add_stage(
+                self.sets, 0, self.operation, source, away, is_inner, StageTarget(partials, at)
+            ),
         )
-        segments = Segments(away.tile, at, away.width, away.out, away.width)
+        segments = ReductionSegments(away.tile, at, away.width, away.out, away.width)
         self._meet(out, partials, segments, next_set)
 
-    def _final(self, out: Tensor, at: Ints) -> Target:
-        return Target(out, at, self.finish, self.scale)
+    def _final(self, out: Tensor, at: Ints) -> StageTarget:
+        return StageTarget(out, at, self.finish, self.scale)
 
     def _map_out(self, out: Tensor, begin: Ints, width: Ints, tile: Ints) -> None:
         """A result of our own is mapped where it is computed."""
@@ -238,7 +240,9 @@ class _Builder:
             n_tiles = self.graph.target.n_tiles
             self.graph.set_tile_mapping(out, TileMapping(begin, begin + width, tile, n_tiles))
 
-    def _meet(self, out: Tensor, partials: Tensor, segments: Segments, next_set: int) -> None:
+    def _meet(
+        self, out: Tensor, partials: Tensor, segments: ReductionSegments, next_set: int
+    ) -> None:
         """Partial results meet in intermediate stages, as many as pay, and in a last one."""
         target = self.graph.target
         operation = REDUCE_OPS[self.operation].joined_by
@@ -261,9 +265,9 @@ class _Builder:
             )
             at = np.cumsum(groups.width) - groups.width
             next_set = add_stage(
-                self.sets, next_set, operation, source, groups, False, Target(partials, at)
+                self.sets, next_set, operation, source, groups, False, StageTarget(partials, at)
             )
-            segments = Segments(groups.tile, at, groups.width, groups.out, groups.width)
+            segments = ReductionSegments(groups.tile, at, groups.width, groups.out, groups.width)
         moved = self._last_stage(out, partials, segments)
         source, groups = side_by_side(partials, grouped(moved, self.n_outs, False))
         self._map_out(out, groups.out, groups.width, groups.tile)
@@ -271,7 +275,9 @@ class _Builder:
             self.sets, next_set, operation, source, groups, False, self._final(out, groups.out)
         )
 
-    def _last_stage(self, out: Tensor, partials: Tensor, segments: Segments) -> Segments:
+    def _last_stage(
+        self, out: Tensor, partials: Tensor, segments: ReductionSegments
+    ) -> ReductionSegments:
         """The cheapest place for the last stage: spread, where partials are, or where `out` is."""
         target = self.graph.target
         n_tiles, chip = target.n_tiles, target.chip

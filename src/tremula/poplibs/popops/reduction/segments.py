@@ -50,7 +50,7 @@ from tremula.poplibs.poputil.memo import remembered
 Ints = np.ndarray
 
 
-class Segments(NamedTuple):
+class ReductionSegments(NamedTuple):
     """Stretches of a flat tensor: partials of outputs [out, out + width), equally many of each."""
 
     tile: Ints
@@ -59,8 +59,8 @@ class Segments(NamedTuple):
     out: Ints
     width: Ints
 
-    def take(self, index: Ints) -> "Segments":
-        return Segments(*(column[index] for column in self))
+    def take(self, index: Ints) -> "ReductionSegments":
+        return ReductionSegments(*(column[index] for column in self))
 
 
 class Groups(NamedTuple):
@@ -106,7 +106,7 @@ def factors_of(sizes: list[int], is_reduced: list[bool]) -> list[Factor]:
 
 
 @remembered
-def segments_of(begin: Ints, end: Ints, tile: Ints, factors: list[Factor]) -> Segments:
+def segments_of(begin: Ints, end: Ints, tile: Ints, factors: list[Factor]) -> ReductionSegments:
     """Cut intervals of the flattened tensor into segments of whole or partial rows."""
     (n_rows, _), (row, is_inner) = factors[-2:]
     block = n_rows * row
@@ -134,7 +134,7 @@ def _outer_output(index: Ints, outer: list[Factor]) -> Ints:
 
 def _head_body_tail(
     tile: Ints, base: Ints, low: Ints, high: Ints, out: Ints, row: int, is_inner: bool
-) -> Segments:
+) -> ReductionSegments:
     """The part of a first row, whole rows, and the part of a last row of each interval."""
     first_row, first_whole, last_row = low // row, -(-low // row), high // row
     has_head = (low % row > 0) | (last_row == first_row)
@@ -152,12 +152,12 @@ def _head_body_tail(
     begins = (low, first_whole * row, last_row * row)
     sizes = (head_end - low, n_whole * row, high - last_row * row)
     parts = [
-        Segments(tile, base + b, n, o, w).take(np.flatnonzero(has))
+        ReductionSegments(tile, base + b, n, o, w).take(np.flatnonzero(has))
         for b, n, o, w, has in zip(
             begins, sizes, outs, widths, (has_head, has_body, has_tail), strict=True
         )
     ]
-    return Segments(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return ReductionSegments(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 # Segments of at least this many rows stay whole even if they share outputs with others.
@@ -165,7 +165,7 @@ MIN_ROWS_KEPT = 8
 
 
 @remembered
-def grouped(segments: Segments, n_outs: int, is_inner: bool) -> Groups:
+def grouped(segments: ReductionSegments, n_outs: int, is_inner: bool) -> Groups:
     """Segments of a tile with the same outputs together; cut where they overlap in part.
 
     Segments of many rows are not cut: then a tile has several groups with the same outputs, which
@@ -189,7 +189,7 @@ def grouped(segments: Segments, n_outs: int, is_inner: bool) -> Groups:
 
 
 def _cut_and_grouped(
-    segments: Segments, cuts: Ints, n_atoms: Ints, n_outs: int, is_inner: bool
+    segments: ReductionSegments, cuts: Ints, n_atoms: Ints, n_outs: int, is_inner: bool
 ) -> Groups:
     low = segments.tile * (n_outs + 1) + segments.out
     if bool((n_atoms > 1).any()):
@@ -205,7 +205,7 @@ def _cut_and_grouped(
     return _by_place(segments, low)
 
 
-def _by_place(segments: Segments, place: Ints) -> Groups:
+def _by_place(segments: ReductionSegments, place: Ints) -> Groups:
     """Segments with the same place, which says tile and outputs, are a group."""
     order = np.lexsort((segments.begin, place))
     segments, place = segments.take(order), place[order]
@@ -215,7 +215,9 @@ def _by_place(segments: Segments, place: Ints) -> Groups:
     return Groups(*head, np.append(first, len(place)), segments.begin, segments.n_elems)
 
 
-def cut(segments: Segments, cuts: Ints, first: Ints, n_atoms: Ints, shift: Ints) -> Segments:
+def cut(
+    segments: ReductionSegments, cuts: Ints, first: Ints, n_atoms: Ints, shift: Ints
+) -> ReductionSegments:
     """Segments cut at outputs cuts[first] … (less `shift`) into n_atoms parts each.
 
     Segments with several rows of outputs must not be cut.
@@ -231,7 +233,7 @@ def cut(segments: Segments, cuts: Ints, first: Ints, n_atoms: Ints, shift: Ints)
     is_whole = n_atoms[owner] == 1
     begin = np.where(is_whole, old.begin, old.begin + (out - old.out) * per_out)
     size = np.where(is_whole, old.n_elems, width * per_out)
-    return Segments(old.tile, begin, size, out, width)
+    return ReductionSegments(old.tile, begin, size, out, width)
 
 
 def split_outputs(groups: Groups, n_parts: Ints) -> Groups:

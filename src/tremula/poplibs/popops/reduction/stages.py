@@ -49,7 +49,7 @@ class StageSets:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class StageTarget:
     """Where results go: group g writes its outputs from position at[g] of the flat tensor."""
 
     tensor: Tensor
@@ -75,7 +75,7 @@ def side_by_side(source: Tensor, groups: Groups) -> tuple[Tensor, Groups]:
 
 def add_stage(
     sets: StageSets, index: int, operation: str, source: Tensor, groups: Groups, is_inner: bool,
-    target: Target,
+    target: StageTarget,
 ) -> int:  # fmt: skip
     """Add the vertices that reduce groups; returns the index of the next free compute set."""
     if not len(groups.tile):
@@ -97,8 +97,8 @@ def add_stage(
     )
 
 
-def _part(target: Target, rows: Ints) -> Target:
-    return Target(target.tensor, target.at[rows], target.finish, target.scale)
+def _part(target: StageTarget, rows: Ints) -> StageTarget:
+    return StageTarget(target.tensor, target.at[rows], target.finish, target.scale)
 
 
 def _share_of_workers(groups: Groups, n_workers: int) -> Ints:
@@ -110,7 +110,7 @@ def _share_of_workers(groups: Groups, n_workers: int) -> Ints:
 
 def _add_workers(
     sets: StageSets, index: int, operation: str, source: Tensor, groups: Groups, is_inner: bool,
-    target: Target,
+    target: StageTarget,
 ) -> int:  # fmt: skip
     """Vertices of one worker each: cut by outputs where that is possible, else by partials."""
     chip = sets.graph.target.chip
@@ -118,7 +118,7 @@ def _add_workers(
         n_parts = np.minimum(_share_of_workers(groups, chip.n_workers), groups.width)
         position = target.at - groups.out
         groups = split_outputs(groups, n_parts)
-        target = Target(
+        target = StageTarget(
             target.tensor, groups.out + np.repeat(position, n_parts), target.finish, target.scale
         )
     can_split = (groups.width == 1) | (not is_inner)
@@ -143,14 +143,14 @@ def _add_workers(
 
 def _add_in_two_steps(
     sets: StageSets, index: int, operation: str, source: Tensor, groups: Groups, n_parts: Ints,
-    target: Target,
+    target: StageTarget,
 ) -> None:  # fmt: skip
     """Each worker reduces some partials of the same outputs; a second compute set joins them."""
     parts = split_rows(groups, n_parts)
     type = accumulator_type(operation, source.type)
     joined = mapped_by(sets.graph, type, parts.width, parts.tile, f"{sets.name}/workers")
     at = np.cumsum(parts.width) - parts.width
-    _add_vertices(sets, index, operation, source, parts, False, Target(joined, at))
+    _add_vertices(sets, index, operation, source, parts, False, StageTarget(joined, at))
     sizes = groups.width * n_parts
     ends = np.cumsum(sizes)
     second = groups._replace(start=np.arange(len(sizes) + 1), begin=ends - sizes, n_elems=sizes)
@@ -159,7 +159,7 @@ def _add_in_two_steps(
 
 def _add_vertices(
     sets: StageSets, index: int, operation: str, source: Tensor, groups: Groups,
-    is_inner: bool | None, target: Target,
+    is_inner: bool | None, target: StageTarget,
 ) -> None:  # fmt: skip
     """One vertex per group; `is_inner` None: one that all workers share."""
     graph, out = sets.graph, target.tensor

@@ -176,7 +176,9 @@ def _plan(  # noqa: PLR0917 - the key of the cache
     limit = options.available_memory_proportion * chip.n_bytes_per_tile
     best = None
     for n_serial in _serial_splits(n_lookups):
-        result = _best_of(_Candidates(chip, n_tiles, whole, n_lookups // n_serial), n_serial, limit)
+        result = _best_of(
+            _SliceCandidates(chip, n_tiles, whole, n_lookups // n_serial), n_serial, limit
+        )
         if result.n_temporary_bytes <= limit:
             return result
         best = best or result
@@ -192,7 +194,7 @@ def _serial_splits(n_lookups: int) -> list[int]:
     return splits
 
 
-def _best_of(candidates: "_Candidates", n_serial: int, limit: float) -> SlicePlan:
+def _best_of(candidates: "_SliceCandidates", n_serial: int, limit: float) -> SlicePlan:
     terms = candidates.cost_terms()
     total = np.sum([cycles for _, cycles in terms], axis=0)
     temporary = candidates.temporary_bytes()
@@ -217,7 +219,7 @@ def _splits(n: int, most: int) -> Ints:
     return np.unique(ceil_div(n, largest))
 
 
-class _Candidates:
+class _SliceCandidates:
     """All splits of a plan as columns: what each tile of the largest part holds and does."""
 
     def __init__(self, chip: Chip, n_tiles: int, whole: SlicePlan, n_lookups: int) -> None:

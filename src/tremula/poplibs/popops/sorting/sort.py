@@ -33,7 +33,7 @@ MIN_BLOCK = 16  # elements
 Ints = np.ndarray
 
 
-class Blocks(NamedTuple):
+class SortBlocks(NamedTuple):
     """Sorted blocks of all rows: [n_rows, n_blocks] tables of places in the flat keys."""
 
     keys: Tensor  # flat
@@ -112,7 +112,7 @@ def block_layout(
 
 def new_blocks(
     graph: Graph, like: tuple[Type, Type | None], sizes: Ints, tile: Ints, name: str
-) -> Blocks:
+) -> SortBlocks:
     """Storage for blocks of the given sizes, [n_rows, n_blocks], one after the other."""
     flat = sizes.ravel()
     end = np.cumsum(flat).reshape(sizes.shape)
@@ -120,12 +120,12 @@ def new_blocks(
     values = None
     if like[1] is not None:
         values = mapped_by(graph, like[1], flat, tile.ravel(), f"{name}/values")
-    return Blocks(keys, values, end - sizes, end, tile)
+    return SortBlocks(keys, values, end - sizes, end, tile)
 
 
 def sort_blocks(
     graph: Graph, keys: Tensor, values: Tensor | None, descends: bool, sequence: Sequence, name: str
-) -> Blocks:
+) -> SortBlocks:
     """Cut the rows of a matrix into blocks, and sort each."""
     n_rows, n = keys.shape
     cuts, tile = block_layout(graph, n_rows, n, keys.type, None if values is None else values.type)
@@ -154,7 +154,8 @@ class Merge(NamedTuple):
 
 
 def merge_blocks(
-    graph: Graph, old: Blocks, new: Blocks, merge: Merge, descends: bool, sequence: Sequence,
+    graph: Graph, old: SortBlocks, new: SortBlocks, merge: Merge, descends: bool,
+    sequence: Sequence,
     name: str,
 ) -> None:  # fmt: skip
     """One step: each block of the result from one or two blocks of the source."""
@@ -183,7 +184,7 @@ def merge_blocks(
 def _sorted_rows(
     graph: Graph, keys: Tensor, values: Tensor | None, sequence: Sequence, name: str,
     descends: bool = False,
-) -> Blocks:  # fmt: skip
+) -> SortBlocks:  # fmt: skip
     """All rows of a matrix sorted; the blocks of a row lie in order, side by side."""
     blocks = sort_blocks(graph, keys, values, descends, sequence, name)
     n_blocks = blocks.begin.shape[1]

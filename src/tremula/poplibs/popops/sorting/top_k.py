@@ -20,8 +20,8 @@ from tremula.poplibs.popops.row_parts import as_rows
 from tremula.poplibs.popops.sorting.codelets import merge_vertex, sort_vertex
 from tremula.poplibs.popops.sorting.sort import (
     TYPES,
-    Blocks,
     Merge,
+    SortBlocks,
     block_layout,
     check_pair,
     check_sortable,
@@ -115,13 +115,13 @@ def _top_k(
     return result, results[1]
 
 
-def _first_of_each(blocks: Blocks, k: int) -> Blocks:
+def _first_of_each(blocks: SortBlocks, k: int) -> SortBlocks:
     return blocks._replace(end=np.minimum(blocks.end, blocks.begin + k))
 
 
 def _half_as_many(
-    graph: Graph, blocks: Blocks, k: int, descends: bool, sequence: Sequence, name: str
-) -> Blocks:
+    graph: Graph, blocks: SortBlocks, k: int, descends: bool, sequence: Sequence, name: str
+) -> SortBlocks:
     """Merge pairs of blocks; an odd one out goes on alone."""
     n_blocks = blocks.begin.shape[1]
     first = np.arange(0, n_blocks, 2)
@@ -135,7 +135,7 @@ def _half_as_many(
 
 
 def _first_k(
-    flat: Tensor | None, blocks: Blocks, shape: tuple[int, ...], is_reversed: bool
+    flat: Tensor | None, blocks: SortBlocks, shape: tuple[int, ...], is_reversed: bool
 ) -> Tensor | None:
     """The first k elements of every row's only block."""
     if flat is None:

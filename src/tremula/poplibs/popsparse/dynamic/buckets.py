@@ -27,7 +27,7 @@ class SparseTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class TileCoordinates:
     """Coordinates of every tile of a plan, in the order of buckets."""
 
     x: Ints
@@ -36,7 +36,7 @@ class Places:
     tile: Ints
 
     @classmethod
-    def of(cls, plan: DynamicPlan) -> "Places":
+    def of(cls, plan: DynamicPlan) -> "TileCoordinates":
         x, y, z = np.unravel_index(np.arange(plan.n_tiles), (plan.x, plan.y, plan.z))
         return cls(x, y, z, (y * plan.z + z) * plan.x + x)
 
@@ -72,7 +72,9 @@ def on_tiles(graph: Graph, type: Type, plan: DynamicPlan, size: int, name: str) 
     result = graph.add_variable(type, [plan.x, plan.y, plan.z, size], name)
     begin = np.arange(plan.n_tiles) * size
     if size:
-        mapping = TileMapping(begin, begin + size, Places.of(plan).tile, graph.target.n_tiles)
+        mapping = TileMapping(
+            begin, begin + size, TileCoordinates.of(plan).tile, graph.target.n_tiles
+        )
         graph.set_tile_mapping(result, mapping)
     return result
 
@@ -82,7 +84,7 @@ def buffer_like(graph: Graph, like: Tensor, plan: DynamicPlan, name: str) -> Ten
     return on_tiles(graph, like.type, plan, like.shape[3], name)
 
 
-class Ring:
+class BucketRing:
     """Buffers that move on by one tile at a time, as far as the overflow words say."""
 
     def __init__(

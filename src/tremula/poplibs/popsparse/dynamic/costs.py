@@ -20,7 +20,7 @@ Count = np.ndarray | int
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SearchCost:
     """How many buckets a vertex looks through, how many are its own, sub-groups in each."""
 
     n_buckets: Count = 1
@@ -43,12 +43,12 @@ _SUPERVISOR = {
 }
 
 
-def element_supervisor(kind: str, search: Search) -> Ints:
+def element_supervisor(kind: str, search: SearchCost) -> Ints:
     """Supervisor cycles of an element vertex: "forward", "gradA" or "transpose"."""
     return search.cycles(*_SUPERVISOR[kind])
 
 
-def grad_w_supervisor(search: Search) -> Ints:
+def grad_w_supervisor(search: SearchCost) -> Ints:
     """Supervisor cycles of the vertices that compute gradients of values."""
     return 37 + 38 + np.asarray(search.n_own, np.int64) * int(26 * (search.n_groups + 1) / 2)
 
@@ -134,7 +134,7 @@ _BLOCK = {
 
 def block_cycles(
     n_rows: Count, n_blocks: Count, z: Count, side: int, types: tuple[Type, Type],
-    search: Search, n_workers: int, *, is_gradient: bool = False,
+    search: SearchCost, n_workers: int, *, is_gradient: bool = False,
 ) -> Ints:  # fmt: skip
     """Tile cycles of `n_blocks` blocks in `n_rows` rows; z columns per worker.
 

@@ -20,10 +20,10 @@ from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.popops import cast, scaled_add_to, zero
 from tremula.poplibs.popsparse.dynamic import embedding_codelets as codelets
 from tremula.poplibs.popsparse.dynamic.buckets import (
+    BucketRing,
     Buckets,
-    Places,
-    Ring,
     SparseTensor,
+    TileCoordinates,
     of_group,
     on_tiles,
 )
@@ -57,7 +57,7 @@ def embedding_slice(
     name: str = "embeddingSlice",
 ) -> Tensor:  # fmt: skip
     """Rows of the table, dense: [number of indices, columns]; zeros for rows that it lacks."""
-    return _Rows(graph, table, _checked(indices, name), name).taken(indices, sequence)
+    return _EmbeddingRows(graph, table, _checked(indices, name), name).taken(indices, sequence)
 
 
 def embedding_update_add(
@@ -79,7 +79,7 @@ def embedding_update_add(
             source=user_source(),
             hint="create_slice_tensor makes them",
         )
-    change = _Rows(graph, table, n, name).added(slices, indices, sequence)
+    change = _EmbeddingRows(graph, table, n, name).added(slices, indices, sequence)
     if p.element is not FLOAT:
         change = cast(graph, change, p.element, sequence, f"{name}/cast")
     scaled_add_to(graph, table.nz_values, change, scale, sequence, f"{name}/add")
@@ -97,7 +97,7 @@ def _checked(indices: Tensor, name: str) -> int:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _EmbeddingRows:
     """Rows of a table, dealt to the tiles of its plan."""
 
     graph: Graph
@@ -120,11 +120,11 @@ class _Rows:
         return self.plan.tile_y * self.plan.problem.side
 
     def taken(self, indices: Tensor, sequence: Sequence) -> Tensor:
-        plan, p, places = self.plan, self.plan.problem, Places.of(self.plan)
+        plan, p, places = self.plan, self.plan.problem, TileCoordinates.of(self.plan)
         out = on_tiles(self.graph, p.element, plan, self.n_share * self.width, f"{self.name}/rows")
         zero(self.graph, out, sequence, f"{self.name}/zero")
         offsets, buckets = self._offsets(indices, sequence), Buckets.of(self.table)
-        ring = Ring(self.graph, self.table, [buckets.words, buckets.values], 1, self.name)
+        ring = BucketRing(self.graph, self.table, [buckets.words, buckets.values], 1, self.name)
         group, step = np.arange(plan.n_tiles) // plan.z, Sequence()
         fields = {
             "words": of_group(ring.buffers[0], group, plan.z),
@@ -142,7 +142,7 @@ class _Rows:
 
     def added(self, slices: Tensor, indices: Tensor, sequence: Sequence) -> Tensor:
         """The sum of slices for every value of the table, in float."""
-        plan, p, places = self.plan, self.plan.problem, Places.of(self.plan)
+        plan, p, places = self.plan, self.plan.problem, TileCoordinates.of(self.plan)
         rows = on_tiles(self.graph, p.element, plan, self.n_share * self.width, f"{self.name}/rows")
         zero(self.graph, rows, sequence, f"{self.name}/pad")
         sequence.add(Copy(slices, self._view(rows)))
@@ -153,7 +153,7 @@ class _Rows:
         )
         self.graph.set_tile_mapping(part, 0)
         own = [rows, self._offsets(indices, sequence), part]
-        ring = Ring(self.graph, self.table, own, -1, self.name)
+        ring = BucketRing(self.graph, self.table, own, -1, self.name)
         group, step = np.arange(plan.n_tiles) // plan.z, Sequence()
         fields = {
             "words": _each(Buckets.of(self.table).words),

@@ -23,10 +23,10 @@ from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.popops import cast, zero
 from tremula.poplibs.popsparse.dynamic import codelets, costs
 from tremula.poplibs.popsparse.dynamic.buckets import (
+    BucketRing,
     Buckets,
-    Places,
-    Ring,
     SparseTensor,
+    TileCoordinates,
     buffer_like,
     of_group,
 )
@@ -62,7 +62,7 @@ def create_fully_connected_weights(
 ) -> SparseTensor:  # fmt: skip
     """Room for a matrix [outputs, inputs] of any pattern with so many non-zeros."""
     plan = plan_of(params, type, graph.target.chip, graph.target.n_tiles, options)
-    places, n_head = Places.of(plan), n_overflow_words(plan)
+    places, n_head = TileCoordinates.of(plan), n_overflow_words(plan)
     element = plan.problem.element
     words = graph.add_variable(
         UNSIGNED_SHORT, [n_head + plan.n_tiles * plan.n_meta], f"{name}/metaInfo"
@@ -206,7 +206,7 @@ class _Product:
         partials = self._partials(sequence)
         self._compute(buckets, dense, partials, sequence, n_own=plan.z)
         steps = Sequence()
-        ring = Ring(self.graph, self.weights, [buckets.words, buckets.values], 1, self.name)
+        ring = BucketRing(self.graph, self.weights, [buckets.words, buckets.values], 1, self.name)
         if plan.x * plan.y > 1:
             moved = Buckets(ring.buffers[0], ring.buffers[1])
             self._compute(moved, dense, partials, steps, n_own=0)
@@ -215,7 +215,7 @@ class _Product:
 
     def _rows(self, *, is_out: bool) -> tuple[Ints, Ints]:
         """(first, number) of the rows of blocks that each tile reads or writes."""
-        plan, p, places = self.plan, self.plan.problem, Places.of(self.plan)
+        plan, p, places = self.plan, self.plan.problem, TileCoordinates.of(self.plan)
         is_x = is_out != self.is_gradient
         part, size, n = (places.x, plan.tile_x, p.n_x) if is_x else (places.y, plan.tile_y, p.n_y)
         first = np.minimum(part * size, n)
@@ -226,7 +226,7 @@ class _Product:
         sizes = self._rows(is_out=True)[1] * plan.tile_z * p.side
         ends = np.cumsum(sizes)
         partials = self.graph.add_variable(p.partials, [int(ends[-1])], f"{self.name}/partials")
-        tiles = Places.of(plan).tile
+        tiles = TileCoordinates.of(plan).tile
         kept = sizes > 0
         mapping = TileMapping(
             (ends - sizes)[kept], ends[kept], tiles[kept], self.graph.target.n_tiles
@@ -248,7 +248,7 @@ class _Product:
             "side": p.side,
         }
         codelet = static_codelets.transpose_blocks(p.element)
-        tiles = Places.of(plan).tile
+        tiles = TileCoordinates.of(plan).tile
         if plan.n_values:
             run_vertices(self.graph, codelet, fields, tiles, sequence, f"{self.name}/turn")
         return Buckets(buckets.words, turned)
@@ -257,7 +257,7 @@ class _Product:
         self, buckets: Buckets, dense: Tensor, partials: Tensor, sequence: Sequence, n_own: int
     ) -> None:
         """Every tile goes through the buckets of the z tiles of its place."""
-        plan, p, places = self.plan, self.plan.problem, Places.of(self.plan)
+        plan, p, places = self.plan, self.plan.problem, TileCoordinates.of(self.plan)
         sizes = self._rows(is_out=True)[1] * plan.tile_z * p.side
         ends = np.cumsum(sizes)
         group = np.arange(plan.n_tiles) // plan.z
@@ -283,7 +283,7 @@ class _Product:
 
     def _gathered(self, dense: Tensor) -> Slices:
         """A tile's rows of the dense operand, within its columns."""
-        plan, p, places = self.plan, self.plan.problem, Places.of(self.plan)
+        plan, p, places = self.plan, self.plan.problem, TileCoordinates.of(self.plan)
         first, count = self._rows(is_out=False)
         tile = np.repeat(np.arange(plan.n_tiles), count)
         ends = np.cumsum(count)
@@ -300,7 +300,7 @@ class _Product:
             return self._planned_cycles(n_own)
         plan, p = self.plan, self.plan.problem
         n_workers = self.graph.target.chip.n_workers
-        search = costs.Search(plan.z, n_own, 1)
+        search = costs.SearchCost(plan.z, n_own, 1)
         rows, blocks = self.known.rows, self.known.blocks
         if p.side > 1:
             z = ceil_div(plan.tile_z, n_workers)
@@ -319,7 +319,7 @@ class _Product:
         """What PopLibs' planner expects of a uniform pattern; 0 own buckets: looking alone."""
         plan, p = self.plan, self.plan.problem
         n_workers = self.graph.target.chip.n_workers
-        search = costs.Search(plan.z, n_own, 1)
+        search = costs.SearchCost(plan.z, n_own, 1)
         rows, blocks = plan.rows_per_tile, plan.rows_per_tile * plan.blocks_per_row
         if not n_own:
             rows = blocks = 0
@@ -348,7 +348,7 @@ class _Product:
 
     def _reduce(self, partials: Tensor, out: Tensor, sequence: Sequence) -> None:
         """Sums over the partitions of the inner dimension, where the result lies."""
-        plan, p, places = self.plan, self.plan.problem, Places.of(self.plan)
+        plan, p, places = self.plan, self.plan.problem, TileCoordinates.of(self.plan)
         first, count = self._rows(is_out=True)
         tile = np.repeat(np.arange(plan.n_tiles), count)
         ends = np.cumsum(count)
@@ -376,14 +376,14 @@ class _GradW:
         shape = [plan.x, plan.y, plan.z, plan.n_values]
         total = graph.add_variable(FLOAT, shape, f"{self.name}/total")
         begin = np.arange(plan.n_tiles) * plan.n_values
-        tiles = Places.of(plan).tile
+        tiles = TileCoordinates.of(plan).tile
         mapping = TileMapping(begin, begin + plan.n_values, tiles, graph.target.n_tiles)
         graph.set_tile_mapping(total, mapping)
         zero(graph, total, sequence, f"{self.name}/zero")
         own = self._operands(dense, gradient, sequence)
         self._compute(own, total, sequence)
         if plan.x * plan.y > 1:
-            ring = Ring(graph, self.weights, own, -1, self.name)
+            ring = BucketRing(graph, self.weights, own, -1, self.name)
             steps = Sequence()
             self._compute(ring.buffers, total, steps)
             ring.add(steps, sequence)
@@ -397,12 +397,12 @@ class _GradW:
         shape, row = (plan.x, plan.y, plan.z), p.n_batch * p.side
         result = []
         for flat, part, size, n in (
-            (dense, Places.of(plan).y, plan.tile_y, p.n_y),
-            (gradient, Places.of(plan).x, plan.tile_x, p.n_x),
+            (dense, TileCoordinates.of(plan).y, plan.tile_y, p.n_y),
+            (gradient, TileCoordinates.of(plan).x, plan.tile_x, p.n_x),
         ):
             like = self.graph.add_variable(p.element, [*shape, size * row], f"{self.name}/operand")
             begin = np.arange(plan.n_tiles) * size * row
-            tiles = Places.of(plan).tile
+            tiles = TileCoordinates.of(plan).tile
             mapping = TileMapping(begin, begin + size * row, tiles, self.graph.target.n_tiles)
             self.graph.set_tile_mapping(like, mapping)
             first = np.minimum(part * size, n)
@@ -418,7 +418,7 @@ class _GradW:
         numbers = np.arange(plan.n_tiles) // plan.z + 1
         group = self.graph.add_constant(INT, [*shape, 1], numbers, f"{self.name}/group")
         at = np.arange(plan.n_tiles)
-        mapping = TileMapping(at, at + 1, Places.of(plan).tile, self.graph.target.n_tiles)
+        mapping = TileMapping(at, at + 1, TileCoordinates.of(plan).tile, self.graph.target.n_tiles)
         self.graph.set_tile_mapping(group, mapping)
         return [*result, group]
 
@@ -443,7 +443,7 @@ class _GradW:
             "planned_flops": 2 * -(-p.n_values * p.area // plan.n_tiles) * p.n_batch,
         }
         codelet = codelets.values_gradient(p.element)
-        tiles = Places.of(plan).tile
+        tiles = TileCoordinates.of(plan).tile
         run_vertices(self.graph, codelet, fields, tiles, sequence, f"{self.name}/multiply")
 
     def _planned_cycles(self) -> int:
@@ -455,4 +455,4 @@ class _GradW:
             worker = element_grad_w_slots(rows, blocks, p.n_batch, p.element)
         else:
             worker = block_grad_w_cycles(rows, blocks, p.n_batch, p.side, p.element)
-        return int(costs.grad_w_supervisor(costs.Search()) + n_workers * worker)
+        return int(costs.grad_w_supervisor(costs.SearchCost()) + n_workers * worker)

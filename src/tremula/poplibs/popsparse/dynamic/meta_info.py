@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 
 from tremula.poplibs.popsparse.dynamic.plan import DynamicPlan
-from tremula.poplibs.popsparse.dynamic.spread import Pieces
+from tremula.poplibs.popsparse.dynamic.spread import PatternPieces
 from tremula.poplibs.popsparse.dynamic.worker_split import split_between_workers
 from tremula.poplibs.popsparse.errors import SparsityError
 
@@ -250,7 +250,7 @@ def _encode(rows, form, words, source):
     return -1
 
 
-def encode(plan: DynamicPlan, pieces: Pieces, column: Ints, n_workers: int) -> Encoded:
+def encode(plan: DynamicPlan, pieces: PatternPieces, column: Ints, n_workers: int) -> Encoded:
     """The buckets of pieces; `column` are the non-zeros' columns of blocks, row by row."""
     p = plan.problem
     n_buckets = plan.n_tiles
@@ -301,7 +301,7 @@ def worker_loads(words, n_z, n_workers):  # noqa: ANN201
     return result
 
 
-def overflow_words(plan: DynamicPlan, pieces: Pieces) -> Ints:
+def overflow_words(plan: DynamicPlan, pieces: PatternPieces) -> Ints:
     """How far pieces are from their sub-groups, as the words that device programs read."""
     host = pieces.bucket // plan.z
     spilled = np.flatnonzero(host != pieces.sub_group)

@@ -39,7 +39,7 @@ from tremula.poplibs.registry import ErrorCase, Op, Sample, register
 _PASSES: DynamicOptions = {"do_grad_a_pass": True, "do_grad_w_pass": True}
 
 
-class _Fixed:
+class _FixedPattern:
     """A dynamic operand of one pattern, and where its values lie."""
 
     def __init__(
@@ -86,7 +86,9 @@ def mat_mul(
     n_non_zeros: int | None = None, name: str = "sparseMatMul", **options: Unpack[DynamicOptions],
 ) -> Tensor:  # fmt: skip
     """The matrix with a pattern and these values, by a dense [k, n]: a new tensor [m, n]."""
-    fixed = _Fixed(graph, values.type, pattern, _n_columns(dense), n_non_zeros, name, **options)
+    fixed = _FixedPattern(
+        graph, values.type, pattern, _n_columns(dense), n_non_zeros, name, **options
+    )
     fixed.write(graph, values, sequence, name)
     result = fully_connected_fwd(graph, fixed.weights, dense.transpose(), sequence, name)
     return result.transpose()
@@ -98,7 +100,9 @@ def mat_mul_dense_gradient(
 ) -> Tensor:  # fmt: skip
     """The gradient [k, n] of `mat_mul`'s dense operand, from its result's [m, n]."""
     passes: DynamicOptions = {"do_grad_a_pass": True, **options}
-    fixed = _Fixed(graph, values.type, pattern, _n_columns(gradient), n_non_zeros, name, **passes)
+    fixed = _FixedPattern(
+        graph, values.type, pattern, _n_columns(gradient), n_non_zeros, name, **passes
+    )
     fixed.write(graph, values, sequence, name)
     result = fully_connected_grad_a(graph, fixed.weights, gradient.transpose(), sequence, name)
     return result.transpose()
@@ -110,7 +114,9 @@ def mat_mul_values_gradient(
 ) -> Tensor:  # fmt: skip
     """The gradient of `mat_mul`'s values, in CSR order, from its result's [m, n]."""
     passes: DynamicOptions = {**_PASSES, **options}
-    fixed = _Fixed(graph, dense.type, pattern, _n_columns(dense), n_non_zeros, name, **passes)
+    fixed = _FixedPattern(
+        graph, dense.type, pattern, _n_columns(dense), n_non_zeros, name, **passes
+    )
     result = fully_connected_sparse_grad_w(
         graph, fixed.weights, gradient.transpose(), dense.transpose(), sequence, name
     )
@@ -122,7 +128,7 @@ def slice_rows(
     n_non_zeros: int | None = None, name: str = "sliceRows", **options: Unpack[DynamicOptions],
 ) -> Tensor:  # fmt: skip
     """Rows of the matrix with a pattern and these values, dense: [number of indices, k]."""
-    fixed = _Fixed(graph, values.type, pattern, _TABLE_BATCH, n_non_zeros, name, **options)
+    fixed = _FixedPattern(graph, values.type, pattern, _TABLE_BATCH, n_non_zeros, name, **options)
     fixed.write(graph, values, sequence, name)
     return embedding_slice(graph, fixed.weights, indices, sequence, name)
 
@@ -134,7 +140,7 @@ def update_rows(
 ) -> Tensor:  # fmt: skip
     """New values: scale · slices added to rows of the matrix, where the pattern has values."""
     passes: DynamicOptions = {**_PASSES, **options}
-    fixed = _Fixed(graph, values.type, pattern, _TABLE_BATCH, n_non_zeros, name, **passes)
+    fixed = _FixedPattern(graph, values.type, pattern, _TABLE_BATCH, n_non_zeros, name, **passes)
     fixed.write(graph, values, sequence, name)
     embedding_update_add(
         graph, fixed.weights, slices, indices, sequence, scale=scale, name=f"{name}/add"

@@ -28,7 +28,12 @@ from tremula.poplibs.popsparse.dynamic.params import (
     plan_of,
 )
 from tremula.poplibs.popsparse.dynamic.plan import DynamicPlan
-from tremula.poplibs.popsparse.dynamic.spread import Limits, gathered, rows_and_columns, spread
+from tremula.poplibs.popsparse.dynamic.spread import (
+    BucketLimits,
+    gathered,
+    rows_and_columns,
+    spread,
+)
 from tremula.poplibs.popsparse.errors import SparsityError
 from tremula.poplibs.popsparse.formats import COOMatrix, CSCMatrix, CSRMatrix
 
@@ -69,7 +74,7 @@ class Partitioner:
         """The data of a matrix [outputs, inputs]; more than there is room for is an error."""
         row, column, blocks = self._canonical(matrix)
         plan = self.plan
-        limits = Limits(
+        limits = BucketLimits(
             plan.n_values // plan.problem.area, plan.n_meta, fixed_words(plan, self.n_workers)
         )
         pieces, n_left = spread(

@@ -140,7 +140,7 @@ def _least_parts(n: int, limit: int) -> Ints:
 
 
 @dataclass(frozen=True)
-class _Candidates:
+class _DynamicCandidates:
     """Columns: partitions, and what follows from them."""
 
     problem: DynamicProblem
@@ -153,16 +153,18 @@ class _Candidates:
     def n_tiles(self) -> Ints:
         return self.x * self.y * self.z
 
-    def take(self, which: Ints) -> "_Candidates":
-        return _Candidates(self.problem, self.chip, self.x[which], self.y[which], self.z[which])
+    def take(self, which: Ints) -> "_DynamicCandidates":
+        return _DynamicCandidates(
+            self.problem, self.chip, self.x[which], self.y[which], self.z[which]
+        )
 
 
-def _all_candidates(problem: DynamicProblem, chip: Chip, n_tiles: int) -> _Candidates:
+def _all_candidates(problem: DynamicProblem, chip: Chip, n_tiles: int) -> _DynamicCandidates:
     x, y = _least_parts(problem.n_x, n_tiles), _least_parts(problem.n_y, n_tiles)
     z = np.array([p for p in range(1, min(problem.n_z, n_tiles) + 1) if problem.n_z % p == 0])
     columns = [c.reshape(-1) for c in np.meshgrid(x, y, z, indexing="ij")]
     fits = np.prod(columns, axis=0) <= n_tiles
-    result = _Candidates(problem, chip, *(c[fits] for c in columns))
+    result = _DynamicCandidates(problem, chip, *(c[fits] for c in columns))
     if problem.side > 1:
         return result
     size = 4 if problem.element is FLOAT else 2
@@ -176,7 +178,7 @@ def _all_candidates(problem: DynamicProblem, chip: Chip, n_tiles: int) -> _Candi
 class _Costs:
     """Cycles and temporary bytes of all candidates, pass by pass."""
 
-    c: _Candidates
+    c: _DynamicCandidates
 
     def __post_init__(self) -> None:
         p, c = self.c.problem, self.c
@@ -267,7 +269,7 @@ class _Costs:
 
     def _compute(self, *, is_gradient: bool) -> Ints:
         p, n_workers = self.c.problem, self.c.chip.n_workers
-        search = costs.Search(self.c.z, self.c.z, 1)
+        search = costs.SearchCost(self.c.z, self.c.z, 1)
         if p.side > 1:
             z = ceil_div(self.tile_z, n_workers)
             blocks = self.rows * self.per_row
@@ -314,7 +316,7 @@ class _Costs:
             worker = element_grad_w_slots(rows, values, self.tile_z, p.element)
         else:
             worker = block_grad_w_cycles(rows, values, self.tile_z, p.side, p.element)
-        compute = c.z * (costs.grad_w_supervisor(costs.Search()) + n_workers * worker)
+        compute = c.z * (costs.grad_w_supervisor(costs.SearchCost()) + n_workers * worker)
         return exchange + compute, self.n_values * p.partials.n_bytes + 2 * n_bytes
 
 

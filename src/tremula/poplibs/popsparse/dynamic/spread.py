@@ -15,7 +15,7 @@ from numba import njit
 Ints = np.ndarray
 
 
-class Pieces(NamedTuple):
+class PatternPieces(NamedTuple):
     """Columns, in the order of buckets; `begin` counts non-zeros in the order of rows."""
 
     bucket: Ints
@@ -25,7 +25,7 @@ class Pieces(NamedTuple):
     length: Ints
 
 
-class Limits(NamedTuple):
+class BucketLimits(NamedTuple):
     """What a bucket holds: values (in blocks) and words; words of a sub-group besides its rows."""
 
     n_values: int
@@ -190,8 +190,12 @@ def _placed(spilled, values, words, has, n_y, n_z, max_values, max_words, fixed)
 
 
 def spread(
-    row: Ints, column: Ints, tile: tuple[int, int], parts: tuple[int, int, int], limits: Limits
-) -> tuple[Pieces, int]:
+    row: Ints,
+    column: Ints,
+    tile: tuple[int, int],
+    parts: tuple[int, int, int],
+    limits: BucketLimits,
+) -> tuple[PatternPieces, int]:
     """(pieces, non-zeros for which there was no room) of a pattern in the order of rows.
 
     `tile` are the rows and columns of a partition, `parts` their numbers and that of z.
@@ -203,7 +207,7 @@ def spread(
     max_words = limits.n_words - 1  # one word ends the bucket
     leaves, values, words = _shed(pieces, n_buckets, limits.n_values, max_words, limits.n_fixed)
     if not leaves.any():
-        return Pieces(*pieces), 0
+        return PatternPieces(*pieces), 0
     spilled, kept = pieces[:, leaves], pieces[:, ~leaves]
     has = np.zeros((n_buckets, n_x * n_y), np.bool_)
     has[kept[0], kept[1]] = True
@@ -213,4 +217,4 @@ def spread(
         spilled, values, words, has, n_y, n_z, limits.n_values, max_words, limits.n_fixed
     )
     joined = np.concatenate((kept, moved), axis=1)
-    return Pieces(*joined[:, np.argsort(joined[0], kind="stable")]), int(n_left)
+    return PatternPieces(*joined[:, np.argsort(joined[0], kind="stable")]), int(n_left)

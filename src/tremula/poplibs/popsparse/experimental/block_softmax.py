@@ -33,7 +33,7 @@ def bs_softmax(
     mask = BlockMask(*dims, block, mask_bytes(sparsity), n_groups)
     _check(mask, t)
     kept = mask.kept(sub_block_mask).by_rows()
-    rows = _Rows(graph, kept, t.type, name)
+    rows = _SoftmaxRows(graph, kept, t.type, name)
     padded = rows.gathered(t, _least(t.type), sequence)
     return rows.scattered(softmax(graph, padded, sequence, name), mask, sequence)
 
@@ -59,7 +59,7 @@ def bs_softmax_grad(  # noqa: PLR0917 - as bs_softmax, and a gradient
     mask = BlockMask(*dims, block, mask_bytes(sparsity), n_groups)
     _check(mask, out)
     _check(mask, out_grad)
-    rows = _Rows(graph, mask.kept(SubBlockMask.NONE).by_rows(), out.type, name)
+    rows = _SoftmaxRows(graph, mask.kept(SubBlockMask.NONE).by_rows(), out.type, name)
     y, gradient = (rows.gathered(t, 0.0, sequence) for t in (out, out_grad))
     result = softmax_input_gradient(graph, y, gradient, sequence, name)
     return rows.scattered(result, mask, sequence)
@@ -79,7 +79,7 @@ def _check(mask: BlockMask, t: Tensor) -> None:
         )
 
 
-class _Rows:
+class _SoftmaxRows:
     """The rows that have elements, as a dense matrix."""
 
     def __init__(self, graph: Graph, kept: KeptElements, type: Type, name: str):

@@ -140,7 +140,7 @@ def _deviation(share: float, count: float) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _StaticSearch:
     """What all candidates share: sizes that count in the estimate, and the density of those."""
 
     problem: StaticProblem
@@ -254,7 +254,7 @@ def plan_static(
     kept, rare = _kept(columns, n_values)
     order = np.concatenate((kept, rare))
     kept_rows = _kept(problem.counts("row"), n_values)[0]
-    search = _Search(problem, chip, n_values, max(len(kept_rows), 1), max(len(kept), 1))
+    search = _StaticSearch(problem, chip, n_values, max(len(kept_rows), 1), max(len(kept), 1))
     grain = 1 if problem.side == 1 else problem.grain
     most_bands = min(MAX_BANDS, -(-max(len(kept), 1) // grain))
     most_splits = min(MAX_SPLITS, problem.n_padded // problem.grain)

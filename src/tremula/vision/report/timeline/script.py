@@ -17,14 +17,14 @@ import numpy as np
 
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.cost import StepCosts
-from tremula.compiler.program_ir import Op
+from tremula.compiler.program_ir import Opcode
 from tremula.vision.report.timeline import walk as w
 
 Ints = np.ndarray
 
 # With more places, functions share one context for all further calls.
 MOST_PLACES = 1 << 18
-_DATA_DECIDES = (Op.BRANCH_ZERO, Op.BRANCH_NONZERO, Op.SWITCH, Op.LOOP_FOREVER)
+_DATA_DECIDES = (Opcode.BRANCH_ZERO, Opcode.BRANCH_NONZERO, Opcode.SWITCH, Opcode.LOOP_FOREVER)
 PIPELINE, _STAGE = "pipeline", re.compile(r"stage(\d+)")
 
 
@@ -96,7 +96,7 @@ def routes_of(executable: Executable) -> tuple[Routes, "Regions", list[CallConte
         "stage_of_context": stages,
         "in_pipeline": np.array([PIPELINE in s.path for s in executable.steps], bool),
     }
-    slots = code[code[:, 0] == Op.LOOP_BEGIN, 1]
+    slots = code[code[:, 0] == Opcode.LOOP_BEGIN, 1]
     n_slots = int(slots.max(initial=-1)) + 1
     n_stages = int(stages.max(initial=-1)) + 1
     assert tuple(result) == ROUTE_COLUMNS, "a script's columns are in this order"
@@ -113,9 +113,9 @@ class Regions:
 
     def __init__(self, executable: Executable):
         code, step_of = executable.code, executable.step_of
-        is_call = code[:, 0] == Op.CALL
+        is_call = code[:, 0] == Opcode.CALL
         self.entries = [*executable.entries, *dict.fromkeys(code[is_call, 1].tolist())]
-        ends = np.flatnonzero(np.isin(code[:, 0], (Op.END, Op.RETURN)))
+        ends = np.flatnonzero(np.isin(code[:, 0], (Opcode.END, Opcode.RETURN)))
         self.ends = ends[np.searchsorted(ends, self.entries)].tolist()
         self.number_of = {entry: number for number, entry in enumerate(self.entries)}
         self.calls: list[list[tuple[int, int]]] = []  # (instruction, region) of each region
@@ -167,20 +167,20 @@ def _plain_loops(executable: Executable, costs: StepCosts) -> Ints:
 
     def is_plain(first: int, last: int) -> bool:
         return all(
-            not decides[i] and (ops[i] != Op.CALL or callee_is_plain(targets[i]))
+            not decides[i] and (ops[i] != Opcode.CALL or callee_is_plain(targets[i]))
             for i in range(first, last)
         )
 
     def callee_is_plain(entry: int) -> bool:
         if entry not in known:
             last = entry
-            while ops[last] != Op.RETURN:
+            while ops[last] != Opcode.RETURN:
                 last += 1
             known[entry] = is_plain(entry, last)
         return known[entry]
 
     result = np.zeros(len(code), bool)
-    for begin in np.flatnonzero(code[:, 0] == Op.LOOP_BEGIN).tolist():
+    for begin in np.flatnonzero(code[:, 0] == Opcode.LOOP_BEGIN).tolist():
         result[begin] = is_plain(begin + 1, int(code[begin, 3]))
     return result
 

@@ -14,12 +14,17 @@ a step that joins the chips lets them forget how they came, and without one they
 import numpy as np
 from numba import njit
 
-from tremula.compiler.program_ir import Op
+from tremula.compiler.program_ir import Opcode
 
-_END, _JUMP, _CALL, _RETURN = int(Op.END), int(Op.JUMP), int(Op.CALL), int(Op.RETURN)
-_LOOP_BEGIN, _LOOP_END = int(Op.LOOP_BEGIN), int(Op.LOOP_END)
-_BRANCH_ZERO, _BRANCH_NONZERO = int(Op.BRANCH_ZERO), int(Op.BRANCH_NONZERO)
-_SWITCH, _LOOP_FOREVER = int(Op.SWITCH), int(Op.LOOP_FOREVER)
+_END, _JUMP, _CALL, _RETURN = (
+    int(Opcode.END),
+    int(Opcode.JUMP),
+    int(Opcode.CALL),
+    int(Opcode.RETURN),
+)
+_LOOP_BEGIN, _LOOP_END = int(Opcode.LOOP_BEGIN), int(Opcode.LOOP_END)
+_BRANCH_ZERO, _BRANCH_NONZERO = int(Opcode.BRANCH_ZERO), int(Opcode.BRANCH_NONZERO)
+_SWITCH, _LOOP_FOREVER = int(Opcode.SWITCH), int(Opcode.LOOP_FOREVER)
 
 # The first words of a script: sizes, and where its columns and those of a state begin: script.py.
 (
