@@ -1,4 +1,4 @@
-"""Replicas in a mesh: which axes it has, what a replica holds of an array, and who works together.
+"""Replicas in a mesh: its axes, the part of an array on each replica, the groups along an axis.
 
 Replica numbers count along the last axis first. Along an axis, neighbours are `stride` apart:
 
@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from tremula.base.context_values import set_inside
+from tremula.base.replica_group import ReplicaGroup
+
 # Of each dimension of an array, the axes of the mesh that cut it, the outermost first.
 Cuts = tuple[tuple[Hashable, ...], ...]
 
@@ -29,27 +32,26 @@ class ReplicaMesh:
     def n_replicas(self) -> int:
         return math.prod(size for _, size in self.axes)
 
-    def group(self, name: Hashable) -> tuple[int, int]:
-        """How many replicas lie along an axis, and how far apart."""
-        names = [axis for axis, _ in self.axes]
-        place = names.index(name)
-        return self.axes[place][1], math.prod(size for _, size in self.axes[place + 1 :])
+    def group(self, name: Hashable) -> ReplicaGroup:
+        """The replicas along an axis."""
+        index = [axis for axis, _ in self.axes].index(name)
+        return ReplicaGroup(self.axes[index][1], math.prod(n for _, n in self.axes[index + 1 :]))
 
-    def place(self, replica: int, names: Sequence[Hashable]) -> int:
-        """Where along some axes, taken together, a replica is."""
+    def index(self, replica: int, names: Sequence[Hashable]) -> int:
+        """The index of a replica along some axes, taken together."""
         result = 0
         for name in names:
-            size, stride = self.group(name)
-            result = result * size + replica // stride % size
+            group = self.group(name)
+            result = result * group.size + group.member_of(replica)
         return result
 
     def part(self, shape: Sequence[int], cuts: Cuts, replica: int) -> tuple[slice, ...]:
         """The part of an array that a replica holds."""
         result = []
         for size, names in zip(shape, cuts, strict=True):
-            n_parts = math.prod(self.group(name)[0] for name in names)
-            length, place = size // n_parts, self.place(replica, names)
-            result.append(slice(place * length, (place + 1) * length))
+            n_parts = math.prod(self.group(name).size for name in names)
+            length, index = size // n_parts, self.index(replica, names)
+            result.append(slice(index * length, (index + 1) * length))
         return tuple(result)
 
     def joined(self, parts: Sequence[np.ndarray], shape: Sequence[int], cuts: Cuts) -> np.ndarray:
@@ -84,8 +86,5 @@ def current_mesh() -> ReplicaMesh | None:
 @contextmanager
 def on_replicas(mesh: ReplicaMesh) -> Iterator[None]:
     """What is evaluated inside is the program of one replica: collectives are the machine's."""
-    token = _active.set(mesh)
-    try:
+    with set_inside(_active, mesh):
         yield
-    finally:
-        _active.reset(token)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tremula.base.replica_group import ReplicaGroup
 from tremula.frontends.popart.enums import CommGroupType, VariableRetrievalMode
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.ir.run.replica_groups import Grouping
@@ -13,6 +14,18 @@ class CommGroup:
 
     type: CommGroupType = CommGroupType.All
     replicaGroupSize: int = 0
+
+    def replica_group(self, n_replicas: int) -> ReplicaGroup:
+        """The groups of a number of replicas."""
+        size = {CommGroupType.All: n_replicas, CommGroupType.NoGrouping: 1}.get(
+            self.type, self.replicaGroupSize
+        )
+        if size < 1 or n_replicas % size:
+            raise popart_exception(
+                f"Groups of {size} replicas do not divide {n_replicas} replicas into equal parts"
+            )
+        is_orthogonal = self.type is CommGroupType.Orthogonal
+        return ReplicaGroup.orthogonal(size, n_replicas) if is_orthogonal else ReplicaGroup(size)
 
     def numbers(self) -> list[int]:
         """As a node's attribute holds it."""
@@ -56,14 +69,10 @@ class VariableSettings:
 
     def grouping(self, n_replicas: int) -> Grouping | None:
         """The partition, or None if all replicas share one value."""
-        kind, size = self._group.type, self._group.replicaGroupSize
-        size = 1 if kind is CommGroupType.NoGrouping else size
+        kind, group = self._group.type, self._group.replica_group(n_replicas)
+        size = group.size
         if kind is CommGroupType.All or (size == n_replicas and n_replicas > 1):
             return None
-        if size < 1 or n_replicas % size:
-            raise popart_exception(
-                f"Groups of {size} replicas do not divide {n_replicas} replicas into equal parts"
-            )
         if self._stride > 1 and self._stride != n_replicas // size:
             raise popart_exception(
                 f"A stride of {self._stride} between {size} members of a group of {n_replicas}"

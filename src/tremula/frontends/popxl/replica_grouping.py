@@ -5,6 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
+from tremula.base.replica_group import ReplicaGroup
+
 
 class ReplicaGrouping:
     """Which replicas belong together: every `stride`-th, `group_size` of them, lowest first.
@@ -12,9 +14,9 @@ class ReplicaGrouping:
     Made by `Ir.replica_grouping(stride, group_size)` or from a list of group numbers.
     """
 
-    def __init__(self, assignment: Sequence[int], stride: int | None, group_size: int):
-        self._assignment = tuple(int(group) for group in assignment)
-        self._stride, self._group_size = stride, int(group_size)
+    def __init__(self, assignment: Sequence[int], group: ReplicaGroup | None, group_size: int):
+        self._assignment = tuple(int(number) for number in assignment)
+        self._group, self._group_size = group, int(group_size)  # None: not equally far apart
 
     @classmethod
     def of_stride(
@@ -24,8 +26,8 @@ class ReplicaGrouping:
         size = n_replicas // stride if group_size is None and stride else group_size
         size = n_replicas if size is None else size
         _check_stride(n_replicas, stride, size)
-        stride = 1 if size == 1 else stride
-        return cls(_strided(n_replicas, stride, size), stride, size)
+        group = ReplicaGroup(size, 1 if size == 1 else stride)
+        return cls(_assignment(group, n_replicas), group, size)
 
     @classmethod
     def of_assignment(cls, n_replicas: int, assignment: Sequence[int]) -> "ReplicaGrouping":
@@ -45,7 +47,7 @@ class ReplicaGrouping:
             )
         size = counts[order[0]]
         numbered = [order.index(group) for group in result]
-        return cls(numbered, _stride_of(n_replicas, numbered, size), size)
+        return cls(numbered, _group_of(n_replicas, numbered, size), size)
 
     @property
     def assignment(self) -> list[int]:
@@ -67,8 +69,8 @@ class ReplicaGrouping:
     @property
     def stride(self) -> int:
         """The distance between members; of groups without one, that between the first two."""
-        if self._stride is not None:
-            return self._stride
+        if self._group is not None:
+            return self._group.stride
         first = self.members[0]
         return first[1] - first[0] if len(first) > 1 else 1
 
@@ -83,7 +85,7 @@ class ReplicaGrouping:
     @property
     def is_const(self) -> bool:
         """Whether members of every group are equally far apart, as collectives need it."""
-        return self._stride is not None
+        return self._group is not None
 
     @cached_property
     def const_rg(self) -> "ReplicaGrouping":
@@ -150,26 +152,23 @@ def _check_stride(n: int, stride: int, size: int) -> None:
             f"Group size must be a positive number smaller than or equal to the number of replicas"
             f" ({n}), got {size}."
         )
-    if n % (size if size == 1 else stride * size):
+    if not ReplicaGroup(size, 1 if size == 1 else stride).divides(n):
         raise ValueError(
             f"Groups of {size} replicas that are {stride} apart do not divide {n} replicas."
         )
 
 
-def _strided(n: int, stride: int, size: int) -> list[int]:
-    replica = np.arange(n)
-    return (replica // (stride * size) * stride + replica % stride).tolist()
+def _assignment(group: ReplicaGroup, n_replicas: int) -> list[int]:
+    return [group.group_of(replica) for replica in range(n_replicas)]
 
 
-def _stride_of(n: int, numbered: list[int], size: int) -> int | None:
-    """The stride that makes these groups, or None."""
+def _group_of(n: int, numbered: list[int], size: int) -> ReplicaGroup | None:
+    """The strided group that these groups are, or None."""
     if size == 1:
-        return 1
-    first = [replica for replica, group in enumerate(numbered) if group == 0]
-    stride = first[1] - first[0]
-    if n % (stride * size):
-        return None
-    return stride if _strided(n, stride, size) == numbered else None
+        return ReplicaGroup(1)
+    first = [replica for replica, number in enumerate(numbered) if number == 0]
+    group = ReplicaGroup(size, first[1] - first[0])
+    return group if group.divides(n) and _assignment(group, n) == numbered else None
 
 
 def _divisors(n: int) -> list[int]:

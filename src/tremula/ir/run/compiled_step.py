@@ -181,7 +181,7 @@ def _tile_program(step: CapturedStep, places: Places, settings: StepSettings) ->
     from tremula.ir.run.tile_program import TileProgram
 
     repetition, groupings = settings.repetition, settings.groupings
-    groups = tuple((n, g.size, g.stride(repetition.n_replicas)) for n, g in groupings.items())
+    groups = tuple((name, g.group(repetition.n_replicas)) for name, g in groupings.items())
     schedule = Schedule.of(repetition, places, groups)
     return TileProgram(
         step, schedule, repetition, settings.tiles, seed=settings.seed, groupings=groupings

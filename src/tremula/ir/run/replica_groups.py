@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tremula.base.replica_group import ReplicaGroup
 from tremula.ir.capture.capture import ModelTensor
 from tremula.ir.errors import UnsuitableModel
 from tremula.ir.host.programs.program import DeviceState, Gradients
@@ -37,44 +38,35 @@ class Grouping:
     """Which replicas share a value of a parameter, and which of them return it."""
 
     size: int  # replicas in a group
-    is_orthogonal: bool = False  # members are a stride apart; otherwise they are neighbours
+    is_orthogonal: bool = False  # members are as far apart as they can be, instead of neighbours
     returns_all: bool = False  # every replica's value; otherwise that of the first in each group
 
-    def stride(self, n_replicas: int) -> int:
-        """From one replica of a group to the next."""
-        return self.n_groups(n_replicas) if self.is_orthogonal else 1
-
-    def n_groups(self, n_replicas: int) -> int:
+    def group(self, n_replicas: int) -> ReplicaGroup:
+        """The groups of a number of replicas."""
         size = self.size
         if size < 1 or n_replicas % size:
             raise UnsuitableModel(
                 f"A group of {size} replicas is not a factor of the replication factor "
                 f"({n_replicas})"
             )
-        return n_replicas // size
+        return (
+            ReplicaGroup.orthogonal(size, n_replicas) if self.is_orthogonal else ReplicaGroup(size)
+        )
 
-    def group_of(self, replica: int, n_replicas: int) -> int:
-        if self.is_orthogonal:
-            return replica % self.n_groups(n_replicas)
-        return replica // self.size
+    def n_groups(self, n_replicas: int) -> int:
+        return self.group(n_replicas).n_groups(n_replicas)
 
     def slice_of(self, value: Tensor, replica: int, n_replicas: int) -> Tensor:
         """A replica's part of the host's value."""
-        n_slices = value.shape[0]
-        if n_slices == self.n_groups(n_replicas):
-            return value[self.group_of(replica, n_replicas)]
+        if value.shape[0] == self.n_groups(n_replicas):
+            return value[self.group(n_replicas).group_of(replica)]
         return value[replica]
 
     def joined(self, values: Sequence[Tensor]) -> Tensor:
         """The host's value from those of all replicas."""
-        n_replicas = len(values)
-        if self.returns_all:
-            return torch.stack(list(values))
-        groups = range(self.n_groups(n_replicas))
-        first = [
-            next(r for r in range(n_replicas) if self.group_of(r, n_replicas) == g) for g in groups
-        ]
-        return torch.stack([values[r] for r in first])
+        return torch.stack(
+            list(values) if self.returns_all else self.group(len(values)).joined(values)
+        )
 
 
 @contextmanager
@@ -254,9 +246,9 @@ class GroupedSession(HostSession):
             self.program.update(own, reduced)
 
     def _reduced(self, parameter: int, gradients: list[Tensor], replica: int) -> Tensor:
-        grouping, n = self.slices.grouping_of.get(parameter), self.n_replicas
+        grouping = self.slices.grouping_of.get(parameter)
         if grouping is None:
             return torch.stack(gradients).sum(0)
-        group = grouping.group_of(replica, n)
-        members = [g for r, g in enumerate(gradients) if grouping.group_of(r, n) == group]
-        return torch.stack(members).sum(0)
+        group = grouping.group(self.n_replicas)
+        members = group.members(group.group_of(replica))
+        return torch.stack([gradients[r] for r in members]).sum(0)

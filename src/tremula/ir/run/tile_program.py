@@ -221,7 +221,9 @@ class TileProgram:
         has_states = {
             slot.owner for slot, value in held_values if slot.kind == STATE and value.numel() > 1
         }
-        shared = [name for name in rule.names if schedule.group_of(name)[0] == schedule.n_replicas]
+        shared = [
+            name for name in rule.names if schedule.group_of(name).size == schedule.n_replicas
+        ]
         held = [name for name in shared if locations.weight.shards(sizes[name])]
         updated = [
             name

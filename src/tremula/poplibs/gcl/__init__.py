@@ -1,5 +1,6 @@
 """gcl: collective operations between the replicas of a graph, and between its chips."""
 
+from tremula.base.replica_group import ReplicaGroup
 from tremula.poplibs.gcl import samples as entries
 from tremula.poplibs.gcl.chips import (
     all_gather_between_chips,
@@ -15,7 +16,6 @@ from tremula.poplibs.gcl.collectives import (
     broadcast,
     reduce_scatter,
 )
-from tremula.poplibs.gcl.groups import ReplicaGroup
 
 __all__ = [
     "ReplicaGroup",

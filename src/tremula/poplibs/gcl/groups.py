@@ -4,21 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tremula.base.replica_group import ReplicaGroup
 from tremula.base.source import user_source
 from tremula.hardware import Traffic
 from tremula.poplar.graph import Graph
 from tremula.poplibs.registry import PoplibsError
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaGroup:
-    """Replicas that work together: `size` of them, each `stride` from the next.
-
-    A stride of 1 is PopART's consecutive group; the number of groups as stride its orthogonal one.
-    """
-
-    size: int
-    stride: int = 1
 
 
 def n_replicas_of(graph: Graph) -> int:
@@ -30,7 +20,7 @@ def checked_group(graph: Graph, group: ReplicaGroup | None, what: str) -> Replic
     n = n_replicas_of(graph)
     if group is None:
         return ReplicaGroup(n)
-    if group.size < 1 or group.stride < 1 or n % (group.size * group.stride):
+    if not group.divides(n):
         raise PoplibsError(
             f"{what} does not work for groups of {group.size} of {n} replicas, "
             f"{group.stride} apart.",
@@ -74,7 +64,7 @@ class Ring:
         return [*range(0, size, 2), *reversed(range(1, size, 2))]
 
     def after(self, n_places: int = 1) -> dict[int, int]:
-        """Each replica and the one so many places on in its circle."""
+        """Each replica and the one `n_places` further on in its circle."""
         members, size, stride = np.array(self.members), self.group.size, self.group.stride
         place = np.empty(size, np.int64)
         place[members] = np.arange(size)
@@ -104,9 +94,9 @@ def pairs_are_cheaper(graph: Graph, ring: Ring, n_bytes: int) -> bool:
 
 def partners(ring: Ring, distance: int) -> dict[int, int]:
     """Each replica and the member of its group whose number differs in one bit."""
-    stride, size = ring.group.stride, ring.group.size
-    member = [r // stride % size for r in range(ring.n_replicas)]
-    return {r: r + ((m ^ distance) - m) * stride for r, m in enumerate(member)}
+    group = ring.group
+    member = [group.member_of(r) for r in range(ring.n_replicas)]
+    return {r: r + ((m ^ distance) - m) * group.stride for r, m in enumerate(member)}
 
 
 def round_cycles(

@@ -11,6 +11,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
 from torch import Tensor
 
+from tremula.base.replica_group import ReplicaGroup
 from tremula.frontends.jax.carriers import Value
 from tremula.frontends.jax.errors import JaxError
 from tremula.frontends.jax.evaluate import by_definition
@@ -53,7 +54,12 @@ def _group(eqn: Equation) -> tuple[int, int]:
     names = _names(eqn)
     if len(names) != 1:
         raise JaxError(f"{eqn.name} over {names}: one axis at a time has a translation.")
-    return _mesh(eqn, names).group(names[0])
+    return _sizes(_mesh(eqn, names).group(names[0]))
+
+
+def _sizes(group: ReplicaGroup) -> tuple[int, int]:
+    """A group as operators take it."""
+    return group.size, group.stride
 
 
 def _place(size: int, stride: int) -> Tensor:
@@ -67,7 +73,7 @@ def reduced(eqn: Equation, *values: Tensor) -> list[Value]:
     along, operation = _REDUCTIONS[eqn.name]
     axes = _names(eqn)
     dims, names = [a for a in axes if isinstance(a, int)], [a for a in axes if type(a) is not int]
-    groups = [_mesh(eqn, names).group(name) for name in names]
+    groups = [_sizes(_mesh(eqn, names).group(name)) for name in names]
     result: list[Value] = []
     for value in values:
         x = along(value, dims) if dims else value
@@ -87,7 +93,7 @@ def all_gather(eqn: Equation, x: Tensor) -> Tensor:
     rows, names = x, _names(eqn)
     mesh = _mesh(eqn, names)
     for name in reversed(names):  # the outermost axis last: it is in front then
-        rows = torch.ops.tremula.group_all_gather(rows, *mesh.group(name))
+        rows = torch.ops.tremula.group_all_gather(rows, *_sizes(mesh.group(name)))
     rows = rows.reshape(-1, *x.shape)
     dim = eqn.params["all_gather_dimension"]
     rows = rows.movedim(0, dim)
@@ -166,7 +172,7 @@ def _parts(x: Any, cuts: Cuts, mesh: ReplicaMesh) -> Any:  # noqa: ANN401
     """An array with a dimension in front for each axis that cuts it, in the mesh's order."""
     shape, result = [], []
     for size, names in zip(x.shape, cuts, strict=True):
-        lengths = [mesh.group(name)[0] for name in names]
+        lengths = [mesh.group(name).size for name in names]
         result += [(name, len(shape) + i) for i, name in enumerate(names)]
         shape += [*lengths, size // math.prod(lengths)]
     order = [name for name, _ in mesh.axes]
@@ -188,7 +194,7 @@ def _whole(x: Any, cuts: Cuts, mesh: ReplicaMesh) -> Any:  # noqa: ANN401
         axes += [*(order.index(name) for name in names), dim]
         length = x.shape[dim]
         for name in names:
-            length *= mesh.group(name)[0]
+            length *= mesh.group(name).size
         shape.append(length)
     return jnp.transpose(x, axes).reshape(shape)
 
@@ -212,7 +218,7 @@ def _mended(line: JaxprEqn, mesh: ReplicaMesh) -> list[JaxprEqn]:
         return [
             line.replace(primitive=lax.copy_p, invars=[x], outvars=[y], params={}) for x, y in pairs
         ]
-    if name == "ppermute" and len(params["perm"]) < mesh.group(params["axis_name"][0])[0]:
+    if name == "ppermute" and len(params["perm"]) < mesh.group(params["axis_name"][0]).size:
         return _to_some(line, mesh)
     for key, value in params.items():
         if isinstance(value, ClosedJaxpr):
@@ -229,7 +235,7 @@ def _mended(line: JaxprEqn, mesh: ReplicaMesh) -> list[JaxprEqn]:
 def _to_some(line: JaxprEqn, mesh: ReplicaMesh) -> list[JaxprEqn]:
     """Messages to some replicas: to all, and then zeros for the others."""
     (name,), sent = line.params["axis_name"], list(line.params["perm"])
-    size, _ = mesh.group(name)
+    size = mesh.group(name).size
     idle = [sorted(set(range(size)) - {pair[side] for pair in sent}) for side in (0, 1)]
 
     def passed(x: Any) -> Any:  # noqa: ANN401

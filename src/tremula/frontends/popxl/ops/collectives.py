@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import torch
 
-from tremula.frontends.popart.enums import CommGroupType
 from tremula.frontends.popart.groups import CommGroup
 from tremula.frontends.popxl.core.context import gir
 from tremula.frontends.popxl.core.op import Op
@@ -62,13 +61,8 @@ def grouping_of(group: Group) -> ReplicaGrouping:
 
 
 def _of_comm_group(ir: Any, group: CommGroup) -> ReplicaGrouping:
-    n, size = ir.replication_factor, group.replicaGroupSize
-    if group.type is CommGroupType.All:
-        return ir.replica_grouping()
-    if group.type is CommGroupType.NoGrouping:
-        return ir.replica_grouping(1, 1)
-    stride = 1 if group.type is CommGroupType.Consecutive else n // size
-    return ir.replica_grouping(stride, size)
+    groups = group.replica_group(ir.replication_factor)
+    return ir.replica_grouping(groups.stride, groups.size)
 
 
 def _collective(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tremula.base.replica_group import ReplicaGroup
 from tremula.ir.locations import HeldPlace
 from tremula.ir.placement import Places
 from tremula.ir.repetition import Repetition
@@ -15,23 +16,22 @@ from tremula.poplar.programs import Program
 class Schedule(Places, Repetition):
     """How often a step's parts run per call, on which chips, and which replicas share weights."""
 
-    # Parameters that differ between groups of replicas: (name, size of a group, stride in it).
-    groups: tuple[tuple[str, int, int], ...] = ()
+    # Names of parameters that differ between groups of replicas, with those groups.
+    groups: tuple[tuple[str, ReplicaGroup], ...] = ()
 
     @classmethod
     def of(
         cls,
         repetition: Repetition,
         places: Places | None = None,
-        groups: tuple[tuple[str, int, int], ...] = (),
+        groups: tuple[tuple[str, ReplicaGroup], ...] = (),
     ) -> "Schedule":
         """The schedule of a step that is repeated and placed like this."""
         return cls(**vars(repetition), **vars(places or Places()), groups=groups)
 
-    def group_of(self, parameter: str) -> tuple[int, int]:
-        """Size and stride of the groups of replicas that share a parameter."""
-        result = {name: (size, stride) for name, size, stride in self.groups}
-        return result.get(parameter, (self.n_replicas, 1))
+    def group_of(self, parameter: str) -> ReplicaGroup:
+        """The groups of replicas that share a parameter."""
+        return dict(self.groups).get(parameter, ReplicaGroup(self.n_replicas))
 
     @property
     def n_chips(self) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 from torch import fx
 
 from tremula.base.errors import InvalidOption
+from tremula.base.replica_group import ReplicaGroup
 from tremula.base.source import at_source
 from tremula.base.types import FLOAT
 from tremula.ir.locations import HeldPlace, Location
@@ -488,8 +489,8 @@ class StepBuilder:
             return None
         return self.chip_of[node], is_shard, self._group_of(node)
 
-    def _group_of(self, node: fx.Node) -> tuple[int, int]:
-        """Size and stride of the groups of replicas that share the weight of a gradient."""
+    def _group_of(self, node: fx.Node) -> ReplicaGroup:
+        """The groups of replicas that share the weight of a gradient."""
         assert self.step.rule is not None, "only training has gradients"
         place = node.args[1]
         assert isinstance(place, int), "a mark has its weight's number"
@@ -511,13 +512,12 @@ class StepBuilder:
         """The sum of a weight that differs between groups of replicas is that of its group."""
         (node, _, tiles), totals = alike[0], [total for _, total, _ in alike]
         n_replicas, name = self.schedule.n_replicas, tiles.name
-        size, stride = self._group_of(node)
-        if n_replicas == 1 or size == 1 or self._scatters_early(node):
+        group = self._group_of(node)
+        if n_replicas == 1 or group.size == 1 or self._scatters_early(node):
             return totals
         if node.meta.get(N_SHARDS, 1) > 1:
             return scattered_together(tiles.graph, totals, n_replicas, self.update, name)
         whole = concat([total.flatten() for total in totals]) if len(totals) > 1 else totals[0]
-        group = gcl.ReplicaGroup(size, stride)
         gcl.all_reduce_in_place(tiles.graph, whole, self.update, name, group=group)
         return totals
 
