@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 import tremula
 import tremula.jax
+from tremula.base.replica_group import ReplicaGroup
 from tremula.frontends.jax.mesh import ReplicaMesh, cuts_of
 from tremula.frontends.jax.program import ReplicatedProgram
 
@@ -124,7 +125,8 @@ def test_training_with_replicas():
 def test_meshes_cut_arrays_and_join_them():
     """Every element comes back; an array that nothing cuts is on all replicas."""
     mesh = ReplicaMesh((("i", 2), ("j", 3)))
-    assert (mesh.group("i"), mesh.group("j"), mesh.n_replicas) == ((2, 3), (3, 1), 6)
+    groups = (ReplicaGroup(2, 3), ReplicaGroup(3, 1))
+    assert (mesh.group("i"), mesh.group("j"), mesh.n_replicas) == (*groups, 6)
     x = np.arange(72).reshape(6, 12)
     for spec in (P("i", "j"), P(("j", "i")), P(None, ("i", "j")), P()):
         cuts = cuts_of(spec, 2)
