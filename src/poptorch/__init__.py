@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tremula.base import version as _version
 from tremula.base.errors import suggest as _suggest
-from tremula.base.library_fallbacks import stand_in_for_libraries as _stand_in_for_libraries
+from tremula.base.libraries.fallbacks import stand_in_for_libraries as _stand_in_for_libraries
 
 if TYPE_CHECKING:
     from poptorch import optim as optim

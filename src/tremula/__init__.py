@@ -7,7 +7,7 @@ from tremula.base import version as _version
 
 if TYPE_CHECKING:
     from tremula.base import errors as errors
-    from tremula.base.library_fallbacks import load_operations as load_operations
+    from tremula.base.libraries.fallbacks import load_operations as load_operations
     from tremula.base.passes import PassTable as PassTable
     from tremula.base.passes import watch_passes as watch_passes
     from tremula.codelets.cpp import load_cpp_codelets as load_cpp_codelets
@@ -57,7 +57,7 @@ _HOME = {
     "cost_of": "tremula.ir.run.tile_run",
     "codelet_operation": "tremula.ir.ops.codelet_operation",
     "custom_operation": "tremula.ir.ops.custom",
-    "load_operations": "tremula.base.library_fallbacks",
+    "load_operations": "tremula.base.libraries.fallbacks",
     "run_on_tiles": "tremula.ir.run.tile_run",
     "open_report": "tremula.vision.report.reader",
     "report_of_engine": "tremula.vision.report.write",

@@ -12,9 +12,10 @@ from types import ModuleType
 
 import pytest
 
-from tremula.base import library_patches, patching
-from tremula.base.library_patches import PATCHES, LibraryPatch
-from tremula.base.patching import (
+from tremula.base.libraries import patches as library_patches
+from tremula.base.libraries import patching
+from tremula.base.libraries.patches import PATCHES, LibraryPatch
+from tremula.base.libraries.patching import (
     AttributeChanges,
     in_force,
     replaced,
@@ -25,7 +26,7 @@ from tremula.base.patching import (
 from tremula.frontends.keras.backend import use_torch
 
 LIBRARIES = {patch.library for patch in PATCHES} | {"transformers", "onnx", "numpy"}
-SOURCE = Path(library_patches.__file__).parents[1]
+SOURCE = Path(library_patches.__file__).parents[2]
 
 
 class Library:
@@ -161,7 +162,7 @@ def test_a_name_may_be_added():
 
 def test_what_is_not_listed_cannot_be_replaced():
     """A replacement without a row is an error that says where the row belongs."""
-    with pytest.raises(AssertionError, match="no row in base/library_patches"):
+    with pytest.raises(AssertionError, match="no row in base/libraries/patches"):
         replaced(math, "sqrt", abs).__enter__()
 
 

@@ -13,7 +13,7 @@ import poptorch
 from poptorch_geometric import ops
 from poptorch_geometric.override import FUNCTIONS, METHODS, Overrides
 from tests.frontends.geometric.graphs import SEEDS
-from tremula.base.patching import in_force
+from tremula.base.libraries.patching import in_force
 from tremula.frontends.geometric.ops import self_loops
 from tremula.frontends.shared.splines import spline_basis
 

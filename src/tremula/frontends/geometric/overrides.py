@@ -9,7 +9,7 @@ import torch_geometric.nn
 from torch_geometric import experimental
 from torch_geometric.nn.models import schnet
 
-from tremula.base.patching import replaced, replaced_for_all, replaced_in_all_modules
+from tremula.base.libraries.patching import replaced, replaced_for_all, replaced_in_all_modules
 from tremula.frontends.geometric.common import call_once
 from tremula.frontends.geometric.ops import (
     attention,

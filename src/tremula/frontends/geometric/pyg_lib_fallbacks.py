@@ -19,7 +19,7 @@ from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.utils import sort_edge_index
 from torch_geometric.utils.sparse import index2ptr
 
-from tremula.base.patching import install, install_in_all_modules
+from tremula.base.libraries.patching import install, install_in_all_modules
 from tremula.frontends.geometric.common import call_once
 from tremula.frontends.geometric.ops import clusters, dynamic_graphs, neighbours
 from tremula.frontends.geometric.ops.missing import MISSING

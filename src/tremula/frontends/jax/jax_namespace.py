@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from tremula.base.context_values import set_inside
-from tremula.base.patching import replaced_for_all
+from tremula.base.libraries.patching import replaced_for_all
 from tremula.frontends.jax.function import jit, pmap
 from tremula.hardware.known_chips import chip
 from tremula.ir.settings import host_settings

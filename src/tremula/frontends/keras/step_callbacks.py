@@ -6,7 +6,7 @@ from typing import Any
 
 from keras.src import callbacks as callbacks_module
 
-from tremula.base.patching import in_force, replaced
+from tremula.base.libraries.patching import in_force, replaced
 from tremula.frontends.keras.options import ModelOptions
 
 _Plain = callbacks_module.CallbackList

@@ -16,7 +16,7 @@ from keras.src.backend.torch.optimizers.torch_parallel_optimizer import TorchPar
 from keras.src.random.seed_generator import SeedGenerator
 from torch import Tensor
 
-from tremula.base.patching import replaced, wrapped
+from tremula.base.libraries.patching import replaced, wrapped
 from tremula.frontends.keras.pipelines.stages import StagesOfCalls
 from tremula.ir.recorder import DEVICE
 from tremula.ir.recording import active

@@ -17,7 +17,7 @@ import keras
 from keras.src.backend.torch import trainer as torch_trainer
 
 from tremula.base.context_values import pushed
-from tremula.base.patching import replaced, replaced_for_all, wrapped
+from tremula.base.libraries.patching import replaced, replaced_for_all, wrapped
 from tremula.frontends.keras.errors import refuse
 from tremula.frontends.keras.extensions import METHODS
 from tremula.frontends.keras.options import (

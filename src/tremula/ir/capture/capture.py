@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.modules import transformer
 from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
 
-from tremula.base.patching import replaced, replaced_for_all, wrapped
+from tremula.base.libraries.patching import replaced, replaced_for_all, wrapped
 from tremula.ir.capture import function_rules
 from tremula.ir.capture.losses import scalar_loss, surviving_loss
 from tremula.ir.capture.module_state import kept, unregistered_tensors

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tremula.base.errors import InvalidOption, suggest
-from tremula.base.library_fallbacks import load_named_operations
+from tremula.base.libraries.fallbacks import load_named_operations
 from tremula.ir.errors import CaptureError
 from tremula.ir.ops.control import owned
 

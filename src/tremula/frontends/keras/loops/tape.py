@@ -16,7 +16,7 @@ import torch
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from tremula.base.context_values import set_inside
-from tremula.base.patching import replaced
+from tremula.base.libraries.patching import replaced
 from tremula.frontends.keras.errors import refuse
 from tremula.ir.recording import active
 

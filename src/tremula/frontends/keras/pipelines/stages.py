@@ -17,7 +17,7 @@ from typing import Any, Self
 import keras
 
 from tremula.base.context_values import pushed
-from tremula.base.patching import wrapped
+from tremula.base.libraries.patching import wrapped
 from tremula.frontends.keras.errors import refuse
 from tremula.ir.recording import active
 

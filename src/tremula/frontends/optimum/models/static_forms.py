@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutput, Seq2SeqSequenceClassifierOutput
 
-from tremula.base.patching import AttributeChanges
+from tremula.base.libraries.patching import AttributeChanges
 from tremula.frontends.optimum.models.placing import layers_of
 from tremula.frontends.poptorch.logging import LOGGER
 

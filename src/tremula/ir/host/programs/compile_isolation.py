@@ -16,7 +16,7 @@ from torch import fx
 from torch.fx import _symbolic_trace as tracing
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tremula.base.patching import replaced, wrapped
+from tremula.base.libraries.patching import replaced, wrapped
 
 _TRACER = threading.RLock()
 

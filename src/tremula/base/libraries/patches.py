@@ -1,6 +1,6 @@
 """What Tremula replaces in other libraries: the whole list, by library and version.
 
-`base/patching.py` replaces only what is listed here; `tests/base/test_patching.py` checks that
+`base/libraries/patching.py` replaces only what is listed here; `tests/base/test_patching.py` checks that
 every row exists in the installed version and that no other file replaces names of a library.
 """
 

@@ -13,7 +13,7 @@ Blocks are counted: the last one to end puts the original back. What is not call
 flag, a level) cannot differ between threads; `replaced_for_all` replaces it for the process, counts
 blocks in the same way, and lets a thread wait that wants another value than the one in force.
 
-Every replacement has a row in `library_patches.PATCHES`; one without a row is an error.
+Every replacement has a row in `patches.PATCHES`; one without a row is an error.
 """
 
 import functools
@@ -27,7 +27,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from tremula.base.context_values import set_inside
-from tremula.base.library_patches import PATCHES
+from tremula.base.libraries.patches import PATCHES
 
 Key = tuple[int, str]  # id of an owner and a name of it
 _lock = threading.Condition(threading.RLock())
@@ -302,5 +302,5 @@ def _require_listed(owner: Any, name: str, label: str = "") -> None:  # noqa: AN
         is_class = isinstance(owner, type)
         label = f"{owner.__module__}.{owner.__qualname__}" if is_class else owner.__name__
     assert f"{label}.{name}" in _listed(), (
-        f"{label}.{name} is replaced, but has no row in base/library_patches.py"
+        f"{label}.{name} is replaced, but has no row in base/libraries/patches.py"
     )
