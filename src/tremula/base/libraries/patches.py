@@ -1,7 +1,7 @@
 """What Tremula replaces in other libraries: the whole list, by library and version.
 
-`base/libraries/patching.py` replaces only what is listed here; `tests/base/test_patching.py` checks that
-every row exists in the installed version and that no other file replaces names of a library.
+`patching.py` replaces only what is listed here; `tests/base/test_patching.py` checks that every row
+exists in the installed version and that no other file replaces names of a library.
 """
 
 from dataclasses import dataclass
