@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tremula.base import requirements
-from tremula.base.requirements import EXTRAS, missing_packages, require
+from tremula.base.errors import PoplarError
+from tremula.base.requirements import EXTRAS, missing_packages, require, require_for_command
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -59,6 +60,15 @@ def test_missing_packages_are_named(monkeypatch):
         "optimum.graphcore needs transformers and accelerate, which are not installed: "
         "pip install 'tremula[optimum]'"
     )
+
+
+def test_commands_name_missing_packages(monkeypatch):
+    """A command without its packages fails with a hint; with them it goes on."""
+    require_for_command("tremula vipu-server", "torch")
+    monkeypatch.setattr(requirements, "find_spec", lambda _name: None)
+    with pytest.raises(PoplarError, match="`tremula serve` needs httptools") as caught:
+        require_for_command("tremula serve", "serve")
+    assert caught.value.hint == "pip install 'tremula[serve]'"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ install, instead of somewhere inside with "No module named …".
 
 from importlib.util import find_spec
 
+from tremula.base.errors import PoplarError
+
 _TORCH = {"torch": "PyTorch"}
 _ONNX = {**_TORCH, "onnx": "onnx", "ml_dtypes": "ml_dtypes"}
 # For each extra of pyproject.toml: the modules it makes importable, and what they are called.
@@ -47,3 +49,10 @@ def require(feature: str, extra: str) -> None:
             f"{feature} needs {' and '.join(missing)}, which {verb} not installed: "
             + install_hint(extra)
         )
+
+
+def require_for_command(command: str, extra: str) -> None:
+    """Raise an error of the command line if a package of the extra is missing."""
+    missing = missing_packages(extra)
+    if missing:
+        raise PoplarError(f"`{command}` needs {', '.join(missing)}.", hint=install_hint(extra))

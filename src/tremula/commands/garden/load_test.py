@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tremula.base.errors import InvalidOption, RuntimeFailure, suggest
+from tremula.base.requirements import require_for_command
 from tremula.commands.arguments import whole
-from tremula.commands.garden.serve import need_serve_extra
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    need_serve_extra("tremula load-test")
+    require_for_command("tremula load-test", "serve")
     from tremula.serving.load import load_test
 
     inputs = _random_inputs(_metadata(args.url, args.model), args.rows)

@@ -1,11 +1,10 @@
 """`tremula serve`: a compiled inference program behind HTTP, in the V2 inference protocol."""
 
 import argparse
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tremula.base.errors import PoplarError
+from tremula.base.requirements import require_for_command
 from tremula.commands.arguments import port, whole
 from tremula.garden.catalogue.manifest import MANIFEST
 
@@ -38,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    need_serve_extra("tremula serve")
+    require_for_command("tremula serve", "serve")
     from tremula.serving.server import ServeSettings, listening_socket, run_server
 
     with listening_socket(args.host, args.port) as listening:
@@ -76,9 +75,3 @@ def _program(args: argparse.Namespace) -> "ServedProgram":
 
     name = str(path.resolve()) if is_application else args.program
     return served_application(find_application(name), Settings(tiny=True))
-
-
-def need_serve_extra(command: str) -> None:
-    """Say what to install if the server's packages are missing."""
-    if find_spec("httptools") is None:
-        raise PoplarError(f"`{command}` needs httptools.", hint="pip install 'tremula[serve]'")

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
+from tremula.base.requirements import require_for_command
 from tremula.commands.arguments import port
-from tremula.commands.system.needs import need_system_extra
 from tremula.hardware import SYSTEMS, load_system, single, system
 
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    need_system_extra("tremula vipu-server")
+    require_for_command("tremula vipu-server", "system")
     from tremula.system.web.server import KEY_FILE, listening_socket, open_controller, serve
 
     folder = args.state.expanduser()
