@@ -11,7 +11,7 @@ import torch
 from tremula.base.context_values import set_inside
 from tremula.base.source import Source
 from tremula.ir.origin import FORWARD, Origin, model_line
-from tremula.ir.step import BlockOfOps
+from tremula.ir.step import BlockOfOps, BlockPlace
 
 
 @dataclass
@@ -39,13 +39,23 @@ class Recording:
     def block(self) -> int | None:
         return self._open_blocks[-1]
 
-    def start_block(self, user_id: str | int | None, ipu_id: int | None) -> None:
+    def start_block(
+        self, user_id: str | int | None, ipu_id: int | None, place: BlockPlace | None = None
+    ) -> None:
         """Replace the current block until the next one starts or the enclosing one ends."""
-        self._open_blocks[-1] = self._index_of(user_id, ipu_id)
+        self._open_blocks[-1] = self._index_of(user_id, ipu_id, place)
 
-    def begin_block(self, user_id: str | int | None, ipu_id: int | None) -> None:
+    def begin_block(
+        self, user_id: str | int | None, ipu_id: int | None, place: BlockPlace | None = None
+    ) -> None:
         """Open a block; `end_block` returns to the one around it."""
-        self._open_blocks.append(self._index_of(user_id, ipu_id))
+        self._open_blocks.append(self._index_of(user_id, ipu_id, place))
+
+    def block_name(self, user_id: str | int | None) -> str:
+        """The name of a block: its id, or the next number."""
+        if user_id is None:
+            user_id, self._anonymous = self._anonymous, self._anonymous + 1
+        return str(user_id)
 
     def end_block(self) -> None:
         self._open_blocks.pop()
@@ -85,10 +95,10 @@ class Recording:
             tuple(attributes.items()),
         )
 
-    def _index_of(self, user_id: str | int | None, ipu_id: int | None) -> int:
-        if user_id is None:
-            user_id, self._anonymous = self._anonymous, self._anonymous + 1
-        block = BlockOfOps(str(user_id), ipu_id)
+    def _index_of(
+        self, user_id: str | int | None, ipu_id: int | None, place: BlockPlace | None
+    ) -> int:
+        block = BlockOfOps(self.block_name(user_id), ipu_id, place)
         if block not in self.blocks:
             self.blocks.append(block)
         return self.blocks.index(block)

@@ -25,11 +25,22 @@ class StepSlot:
 
 
 @dataclass(frozen=True)
+class BlockPlace:
+    """Where the operations of a block run."""
+
+    chip: int
+    stage: int | None = None  # of a pipeline
+    phase: int | None = None  # of phased execution
+    order: int | None = None  # if not None: no operation reads from a block with a larger one
+
+
+@dataclass(frozen=True)
 class BlockOfOps:
-    """A block as the model opened it: operations with one user id live on one chip and stage."""
+    """A block as the model opened it, and where its front end puts it."""
 
     user_id: str
     ipu_id: int | None
+    place: BlockPlace | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import keras
@@ -18,11 +17,11 @@ from tremula.frontends.keras.errors import refuse
 from tremula.frontends.keras.machine import checks_floats, tile_settings
 from tremula.frontends.keras.options import LAST, MEAN, PREDICT, RUNNING_MEAN, TRAIN, ModelOptions
 from tremula.frontends.keras.pipelines.pipeline import Pipeline
-from tremula.frontends.keras.pipelines.placement import places_of
 from tremula.frontends.keras.program import KerasProgram, compile_keras
 from tremula.frontends.keras.step import StepOfModel
+from tremula.ir.placement import PlacementRules
 from tremula.ir.repetition import Repetition
-from tremula.ir.run.compiled_step import StepSettings, on_one_chip
+from tremula.ir.run.compiled_step import StepSettings
 from tremula.ir.settings import host_settings
 
 _MOST_SEEDS = 2**31
@@ -81,7 +80,7 @@ def _program(
             checks_floats=checks_floats(),
             seed=random.randrange(_MOST_SEEDS),
             runs_on_tiles=settings.tiles == "run",
-            place=on_one_chip if pipeline is None else partial(places_of, pipeline),
+            placement=PlacementRules() if pipeline is None else pipeline.placement(),
         )
         options.programs[key] = compile_keras(
             step, batches[0], asked, keeps_last=options.metric_reduction == LAST

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from tremula.compiler.report.report import Report
+from tremula.frontends.keras.errors import KerasError, refuse
 from tremula.frontends.keras.optimiser import KerasRule
 from tremula.frontends.keras.step import Held, is_seed
 from tremula.frontends.shared.program import Program, compile_program
+from tremula.ir.placement import ReadsFromLater
 from tremula.ir.run.compiled_step import StepSettings, StepToCompile
 
 
@@ -163,6 +165,16 @@ def _put(variables: Sequence[Any], tensors: Sequence[Tensor], *, shares: bool) -
             own.data.copy_(tensor)
 
 
+def _stage_error(error: ReadsFromLater) -> KerasError:
+    assert error.place is not None, "blocks of pipelines have places"
+    assert error.source_place is not None, "blocks of pipelines have places"
+    return refuse(
+        f"layer {error.reader.module!r} of pipeline stage {error.place.order} reads what"
+        f" {error.source_node.module!r} of the later stage {error.source_place.order} computes.",
+        hint="number stages in the order in which the model runs its layers",
+    )
+
+
 def compile_keras(
     step: RecordableStep,
     batch: Sequence[Tensor],
@@ -173,6 +185,9 @@ def compile_keras(
     """A program for batches like this one."""
     names = [f"{step.kind}_data_{i}" for i in range(len(batch))]
     request = StepToCompile(step.held, step.record, list(batch), names, step.rule())
-    program = compile_program(request, settings)
+    try:
+        program = compile_program(request, settings)
+    except ReadsFromLater as error:
+        raise _stage_error(error) from error
     seeds = tuple(v for v in step.held.others if is_seed(v))
     return KerasProgram(step, program, tuple(step.counted), seeds, keeps_last)

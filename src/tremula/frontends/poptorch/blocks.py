@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 import torch
 
+from tremula.frontends.poptorch.block_places import place_of
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.ir.recording import Recording, active
 
@@ -43,6 +44,11 @@ class _Scope:
         raise NotImplementedError
 
 
+def _start(recording: Recording, user_id: str | int | None, ipu_id: int | None) -> None:
+    name = recording.block_name(user_id)
+    recording.start_block(name, ipu_id, place_of(name, ipu_id))
+
+
 class Block(_Scope):
     """Operations inside `with poptorch.Block(…)` form a block. Has no effect outside of a model."""
 
@@ -62,10 +68,11 @@ class Block(_Scope):
         """Begin a block that lasts until the next one begins."""
         recording = active()
         if recording is not None:
-            recording.start_block(user_id, ipu_id)
+            _start(recording, user_id, ipu_id)
 
     def _enter(self, recording: Recording) -> None:
-        recording.begin_block(self._user_id, self._ipu_id)
+        name = recording.block_name(self._user_id)
+        recording.begin_block(name, self._ipu_id, place_of(name, self._ipu_id))
 
     def _leave(self, recording: Recording) -> None:
         recording.end_block()
@@ -102,7 +109,7 @@ class _BlockStart:
         user_id = self._user_id
         if user_id is None and self._seen is not None and self._seen[0]() is recording:
             user_id = self._seen[1]
-        recording.start_block(user_id, self._ipu_id)
+        _start(recording, user_id, self._ipu_id)
         if user_id is None and recording.block is not None:
             self._seen = weakref.ref(recording), recording.blocks[recording.block].user_id
 

@@ -5,6 +5,7 @@ arguments ─► rows ─► Program.run ─► results of each micro-batch ─�
 └─ report(), save_report(), timing(): from the tile program
 """
 
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -41,6 +42,18 @@ class Program:
         self.compiled = compiled
         self.device = device
         self.n_calls = 0
+        self._seconds_to_open = 0.0
+
+    def open(self) -> None:
+        """Open the session now, not at its first use, so that what can fail there fails here."""
+        began, of_tiles = time.perf_counter(), self.tiles.seconds
+        _ = self.session
+        self._seconds_to_open = time.perf_counter() - began - (self.tiles.seconds - of_tiles)
+
+    @property
+    def compile_seconds(self) -> float:
+        """The time of the compilation, with that of the tile program if it has been compiled."""
+        return self.compiled.seconds + self._seconds_to_open + self.tiles.seconds
 
     @property
     def step(self) -> CapturedStep:
@@ -143,7 +156,10 @@ def compile_program(
     stored: "StoredTileProgram | None" = None,
     device: LeasedDevice | None = None,
 ) -> Program:
-    """Compile a step; `stored` is its tile program, if a file had it."""
+    """Compile a step; `stored` is its tile program, if a file had it.
+
+    `Program.open` puts it on its device; otherwise the first use of its session does.
+    """
     return Program(compile_step(request, settings, stored), device)
 
 

@@ -2,8 +2,10 @@
 
 A front end hands over a module, inputs and plain settings, and gets an object that it calls:
 
-    StepToCompile ─► capture ─► names, anchors ─► passes ─► session (this computer or tiles)
-    StepSettings                                      └───► tile program, compiled on demand
+    StepToCompile ─► capture ─► passes ─► anchors ─► places ─► session (this computer or tiles)
+    StepSettings                                         └───► tile program, compiled on demand
+
+The session is opened by its first use: a front end can look at the captured step before.
 """
 
 import time
@@ -19,7 +21,7 @@ from tremula.ir.capture.capture import capture, held_tensors
 from tremula.ir.optim.rule import UpdateRule
 from tremula.ir.passes import COMMON_PASSES, apply
 from tremula.ir.passes.random_bits import STATE_NAME, initial_state, reproducible
-from tremula.ir.placement import Places
+from tremula.ir.placement import PlacementRules, Places, place_blocks
 from tremula.ir.repetition import Repetition
 from tremula.ir.run.generators import CountedRandom, DeviceRandom
 from tremula.ir.run.output_facts import OutputFact, output_facts
@@ -32,10 +34,6 @@ from tremula.ir.step import BUFFER, INPUT, OUTPUT, PARAMETER, CapturedStep
 if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
     from tremula.ir.run.tile_cache import StoredTileProgram
     from tremula.ir.run.tile_program import TileProgram, TileSettings
-
-
-def on_one_chip(_step: CapturedStep) -> Places:
-    return Places()
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,7 @@ class StepSettings:
     groupings: Mapping[str, Grouping] = field(default_factory=dict)  # by name of the parameter
     anchors: Sequence[str] = ()  # tensors to return besides the outputs, by name
     source_excludes: tuple[str, ...] = ()  # files whose lines are not a model's
-    # Says where blocks run; raises if the captured step cannot run as it was asked to.
-    place: Callable[[CapturedStep], Places] = on_one_chip
+    placement: PlacementRules = field(default_factory=PlacementRules)  # of blocks, to chips
     warn: Callable[[str], None] = lambda _text: None
 
 
@@ -79,21 +76,32 @@ class CompiledStep:
 
     step: CapturedStep
     settings: StepSettings
-    names: TensorNames
     anchored: list[str]  # names of the outputs that follow those of forward
     n_outputs: int  # of forward
     n_buffers: int  # of the module
+    loss: fx.Node | None  # of a training step
     loss_output: int | None  # which output is the loss, if forward returns it
     tiles: "TileProgram"
-    session: Session
-    random: DeviceRandom
-    seconds: float  # it took to compile all this
+    seconds: float  # that capturing took
 
-    @property
-    def total_seconds(self) -> float:
-        """The time of the compilation, with that of a tile program compiled since."""
-        was_included = self.settings.runs_on_tiles or self.settings.host.tiles == "ahead"
-        return self.seconds + (0.0 if was_included else self.tiles.seconds)
+    @cached_property
+    def session(self) -> Session:
+        """The device with the step on it, opened by the first use."""
+        with span(COMPILATION, "open session"):
+            return _open_session(self.step, self.tiles, self.settings)
+
+    @cached_property
+    def random(self) -> DeviceRandom:
+        """The generators of the session, seeded; of a reproducible step, its counter."""
+        slots = [slot for _, slot in self.step.of_kind(BUFFER) if slot.name == STATE_NAME]
+        if slots:
+            return CountedRandom(self.session, self.settings.seed, slots[0].index)
+        return self.session.generators(self.settings.seed)
+
+    @cached_property
+    def names(self) -> TensorNames:
+        """The tensors of the step by name."""
+        return TensorNames(self.step, self.loss)
 
     @cached_property
     def writes_inputs(self) -> bool:
@@ -121,49 +129,46 @@ class CompiledStep:
 
 
 def compile_step(
-    asked: StepToCompile, settings: StepSettings, stored: "StoredTileProgram | None" = None
+    request: StepToCompile, settings: StepSettings, stored: "StoredTileProgram | None" = None
 ) -> CompiledStep:
-    """Capture a step and open a session for it; `stored` is its tile program, if a file had it."""
+    """Capture a step and place it; `stored` is its tile program, if a file had it."""
     began = time.perf_counter()
-    step, loss = _captured(asked, settings)
-    names = TensorNames(step, loss)
+    step, loss = _captured(request, settings)
     n_outputs = len(step.results_of_kind(OUTPUT))
     loss_output = _place_of_loss(step, loss)
-    step, anchored = with_tensors(step, names, settings.anchors)
-    places = settings.place(step)
+    step, anchored = with_tensors(step, loss, settings.anchors)
+    places = place_blocks(step, settings.placement)
     if settings.host.reproducible:
         step = apply(step, (("draw reproducibly", reproducible),))
     tiles = _tile_program(step, places, settings)
     if stored is not None:
         tiles.offer(stored)
-    with span(COMPILATION, "open session"):
-        session = _open_session(step, tiles, settings)
     return CompiledStep(
         step,
         settings,
-        names,
         anchored,
         n_outputs,
-        len(held_tensors(asked.model, BUFFER)),
+        len(held_tensors(request.model, BUFFER)),
+        loss,
         loss_output,
         tiles,
-        session,
-        _generators(session, settings.seed, step),
         time.perf_counter() - began,
     )
 
 
-def _captured(asked: StepToCompile, settings: StepSettings) -> tuple[CapturedStep, fx.Node | None]:
+def _captured(
+    request: StepToCompile, settings: StepSettings
+) -> tuple[CapturedStep, fx.Node | None]:
     """The step of one replica, after the passes that both executions share, and its loss."""
-    parameters = held_tensors(asked.model, PARAMETER)
+    parameters = held_tensors(request.model, PARAMETER)
     one_slice = one_slice_of(parameters, settings.groupings, settings.repetition.n_replicas)
     with one_slice, span(COMPILATION, "capture"):
         recorded = capture(
-            asked.model,
-            asked.run_forward,
-            asked.inputs,
-            rule=asked.rule,
-            input_names=asked.input_names,
+            request.model,
+            request.run_forward,
+            request.inputs,
+            rule=request.rule,
+            input_names=request.input_names,
             source_excludes=settings.source_excludes,
             warn=settings.warn,
             keep_loss=True,
@@ -198,9 +203,3 @@ def _open_session(step: CapturedStep, tiles: "TileProgram", settings: StepSettin
     return HostSession(
         step, settings.repetition, settings.host, checks_floats=settings.checks_floats
     )
-
-
-def _generators(session: Session, seed: int, step: CapturedStep) -> DeviceRandom:
-    """The generators of a session, seeded; of a reproducible step, its counter."""
-    counter = next((s.index for _, s in step.of_kind(BUFFER) if s.name == STATE_NAME), None)
-    return session.generators(seed) if counter is None else CountedRandom(session, seed, counter)

@@ -10,6 +10,7 @@ from tremula.base.errors import suggest
 from tremula.ir.errors import UnsuitableModel
 from tremula.ir.nodes import operand, schema_name
 from tremula.ir.origin import FORWARD, ORIGIN
+from tremula.ir.passes.random_bits import STATE_NAME
 from tremula.ir.step import (
     BUFFER,
     GRADIENT,
@@ -47,7 +48,7 @@ class TensorNames:
             if slot.kind == INPUT:
                 self._add("input" if slot.index == 0 else f"input.{slot.index}", node)
                 self._add(slot.name, node)
-            elif slot.kind in (PARAMETER, BUFFER):
+            elif slot.kind in (PARAMETER, BUFFER) and slot.name != STATE_NAME:
                 self._add(slot.name, node)
         for node in step.graph.nodes:
             origin = node.meta.get(ORIGIN)
@@ -93,12 +94,15 @@ def take_loss(step: CapturedStep) -> tuple[CapturedStep, fx.Node | None]:
 
 
 def with_tensors(
-    step: CapturedStep, names: TensorNames, wanted: Sequence[str]
+    step: CapturedStep, loss: fx.Node | None, wanted: Sequence[str]
 ) -> tuple[CapturedStep, list[str]]:
     """The step with the wanted tensors of its graph as further outputs, and their names in order.
 
     Not among them: what the device holds after a call, such as updated weights.
     """
+    if not wanted:
+        return step, []
+    names = TensorNames(step, loss)
     pairs = list(zip(step.outputs, step.results(), strict=True))
     n_outputs = sum(slot.kind == OUTPUT for slot, _ in pairs)
     for name in wanted:

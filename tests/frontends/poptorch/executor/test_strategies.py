@@ -7,13 +7,21 @@ import pytest
 import torch
 
 import poptorch
+from tremula.frontends.poptorch.block_places import BlockPlacer
 from tremula.frontends.poptorch.executor.placement import (
     check_inference_accumulation,
     check_pipeline_depth,
-    resolve_blocks,
 )
 
 Stage, Phase = poptorch.Stage, poptorch.Phase
+
+
+def placed(strategy, blocks):
+    """The chips, pipeline stages, phases and orders of blocks that a model opens, as lists."""
+    placer = BlockPlacer(strategy)
+    places = [placer.place(name, ipu) for name, ipu in blocks]
+    columns = ("chip", "stage", "phase", "order")
+    return {column: [getattr(place, column) for place in places] for column in columns}
 
 
 def test_forms_of_arguments():
@@ -79,53 +87,52 @@ def test_settings_of_phases():
 
 def test_same_as_ipu():
     """The stage of a block is its chip; where the chip changes, a pipeline has a new stage."""
-    blocks = [("a", 0), ("0", 1), ("1", 1), ("2", 2), ("0", 1)]
-    placed = resolve_blocks(poptorch.PipelinedExecution(), blocks)
-    assert placed.ipus == placed.stages == (0, 1, 1, 2, 1)
-    assert placed.pipeline_stages == (0, 1, 1, 2, 3)
-    assert placed.n_pipeline_stages == 4
+    blocks = [("a", 0), ("0", 1), ("1", 1), ("2", 2), ("3", 1)]
+    places = placed(poptorch.PipelinedExecution(), blocks)
+    assert places["chip"] == [0, 1, 1, 2, 1]
+    assert places["stage"] == [0, 1, 1, 2, 3]
+    assert places["order"] == [None] * 5  # of automatic stages, any may read from any
+    assert placed(poptorch.PipelinedExecution(), [*blocks, ("0", 1)])["stage"][-1] == 1  # as before
     with pytest.raises(AssertionError, match="SameAsIpu was selected but no IPU ID"):
-        resolve_blocks(poptorch.PipelinedExecution(), [("a", None)])
+        placed(poptorch.PipelinedExecution(), [("a", None)])
 
 
 def test_auto_increment():
     """New blocks get the next stage, from 1 on, and its chip unless they name one."""
     auto = poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement)
-    placed = resolve_blocks(auto, [("0", 0), ("1", 1), ("2", 2), ("3", 1), ("1", 1)])
-    assert placed.stages == (1, 2, 3, 4, 2)
-    assert placed.ipus == (0, 1, 2, 1, 1)
-    placed = resolve_blocks(auto, [("a", None), ("b", None)])
-    assert placed.stages == placed.ipus == (1, 2)
+    blocks = [("0", 0), ("1", 1), ("2", 2), ("3", 1), ("1", 1), ("4", None), ("1", None)]
+    assert placed(auto, blocks)["chip"] == [0, 1, 2, 1, 1, 5, 2]
+    assert placed(auto, [("a", None), ("b", None)])["chip"] == [1, 2]
 
 
 def test_explicit_stages():
     """A stage is on its own chip, else on that of the block, else on the chip of its number."""
     made = poptorch.PipelinedExecution(["a", "b"], Stage("c").ipu(5), "d")
-    placed = resolve_blocks(made, [("a", None), ("b", None), ("c", None), ("d", 0)])
-    assert placed.stages == (0, 0, 1, 2)
-    assert placed.ipus == (0, 0, 5, 0)
-    assert placed.pipeline_stages == (0, 0, 1, 2)
+    places = placed(made, [("a", None), ("b", None), ("c", None), ("d", 0)])
+    assert places["order"] == [0, 0, 1, 2]
+    assert places["chip"] == [0, 0, 5, 0]
+    assert places["stage"] == [0, 0, 1, 2]
     with pytest.raises(AssertionError, match="requests IPU 1, but its stage is on IPU 5"):
-        resolve_blocks(made, [("c", 1)])
+        placed(made, [("c", 1)])
     with pytest.raises(AssertionError, match="Unknown block 'x'"):
-        resolve_blocks(made, [("x", None)])
+        placed(made, [("x", None)])
 
 
 def test_places_of_phases():
     """Serial phases share chips, parallel ones alternate between even and odd chips."""
     phases = [[Stage("a"), Stage("b")], [Stage("c"), Stage("d")]]
     blocks = [(name, None) for name in "abcd"]
-    placed = resolve_blocks(poptorch.SerialPhasedExecution(*phases), blocks)
-    assert placed.phases == (0, 0, 1, 1)
-    assert placed.ipus == (0, 1, 0, 1)
-    placed = resolve_blocks(poptorch.ParallelPhasedExecution(*phases), blocks)
-    assert placed.ipus == (0, 2, 1, 3)
-    assert placed.stages == (0, 1, 2, 3)
+    places = placed(poptorch.SerialPhasedExecution(*phases), blocks)
+    assert places["phase"] == places["order"] == [0, 0, 1, 1]
+    assert places["chip"] == [0, 1, 0, 1]
+    assert placed(poptorch.ParallelPhasedExecution(*phases), blocks)["chip"] == [0, 2, 1, 3]
 
 
 def test_without_blocks():
     """Without blocks all is on one chip."""
-    assert resolve_blocks(poptorch.PipelinedExecution(), []).n_pipeline_stages == 1
+    model = poptorch.inferenceModel(torch.nn.Identity())
+    model.compile(torch.ones(2))
+    assert model.tile_program().schedule.n_stages == model.tile_program().schedule.n_chips == 1
 
 
 class HalfInABlock(torch.nn.Module):

@@ -8,6 +8,9 @@ import keras
 from tremula.frontends.keras.enums import PipelineSchedule
 from tremula.frontends.keras.errors import refuse
 from tremula.frontends.keras.pipelines.stages import Path, StagesOfCalls, stages_of
+from tremula.ir.placement import PlacementRules
+
+_STRIDES = {PipelineSchedule.Grouped: 1, PipelineSchedule.Interleaved: 2}
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,19 @@ class Pipeline:
         """Whether stages work on different batches at the same time."""
         return self.options.schedule is not PipelineSchedule.Sequential and self.n_stages > 1
 
+    def placement(self) -> PlacementRules:
+        """How the stages of the pipeline take turns."""
+        return PlacementRules(_STRIDES[self.options.schedule] if self.is_overlapped else 0)
+
+    def _runs(self) -> dict[int, int]:
+        """Stages by number; those that follow each other on one chip run as one."""
+        chips, runs = self.chips, {0: 0}
+        for stage in range(1, self.n_stages):
+            runs[stage] = runs[stage - 1] + (chips[stage] != chips[stage - 1])
+        return runs
+
     def recorder(self) -> StagesOfCalls:
-        return StagesOfCalls(self.model, self.stages, self.chips)
+        return StagesOfCalls(self.model, self.stages, self.chips, self._runs())
 
     def check_accumulation(self, n_accumulation: int) -> None:
         """Refuse a number of batches that does not fill the pipeline evenly."""

@@ -20,6 +20,7 @@ from tremula.base.context_values import pushed
 from tremula.base.libraries.patching import wrapped
 from tremula.frontends.keras.errors import refuse
 from tremula.ir.recording import active
+from tremula.ir.step import BlockPlace
 
 Layer = keras.layers.Layer
 Path = tuple[tuple[int, int], ...]  # id of a layer and number of its call, from the outermost on
@@ -129,6 +130,7 @@ class StagesOfCalls:
     model: keras.Model
     stages: Mapping[Path, int | None]
     chips: Mapping[int, int]  # of stages
+    runs: Mapping[int, int]  # of stages: those that follow each other on one chip run as one
     _path: list[tuple[int, int]] = field(default_factory=list)
     _numbers: dict[Path, int] = field(default_factory=dict)
     _is_inside: bool = False  # of a layer that has a stage
@@ -159,7 +161,9 @@ class StagesOfCalls:
             stage = stage_of(layer)
         recording = active()
         if stage is not None and recording is not None:
-            recording.start_block(str(stage), self.chips.get(stage, stage))
+            chip = self.chips.get(stage, stage)
+            place = BlockPlace(chip, self.runs.get(stage, stage), order=stage)
+            recording.start_block(str(stage), chip, place)
         elif not isinstance(layer, keras.Model):
             raise refuse(
                 f"layer {layer.name!r} ({type(layer).__name__}) of {self.model.name!r} has no"

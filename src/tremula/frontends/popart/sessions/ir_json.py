@@ -9,17 +9,16 @@ from onnx import AttributeProto, helper
 
 from tremula.frontends.onnx.table import newest_operator
 from tremula.frontends.popart.builder.inference import TensorType
-from tremula.frontends.popart.sessions.placement import NodePlace
 from tremula.frontends.popart.tensor_info import type_name
 from tremula.ir.origin import FORWARD, ORIGIN
 from tremula.ir.run.tensor_names import graph_as_json
-from tremula.ir.step import CapturedStep
+from tremula.ir.step import BlockPlace, CapturedStep
 
 
 def serialised(
     graph: onnx.GraphProto,
     types: Mapping[str, TensorType],
-    places: Mapping[str, NodePlace],
+    places: Mapping[str, BlockPlace],
     step: CapturedStep | None,
     *,
     is_in_place: bool,
@@ -54,7 +53,7 @@ def serialised(
 def _operation(
     node: onnx.NodeProto,
     types: Mapping[str, TensorType],
-    places: Mapping[str, NodePlace],
+    places: Mapping[str, BlockPlace],
     suffix: str,
 ) -> dict[str, Any]:
     attributes = {

@@ -3,7 +3,6 @@
 import itertools
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import onnx
 from onnx import numpy_helper
@@ -17,28 +16,18 @@ from tremula.frontends.popart.builder.graph import values_of
 from tremula.frontends.popart.enums import VirtualGraphMode
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.options.options import SessionOptions
-from tremula.ir.locations import Phases
-from tremula.ir.placement import Places
-from tremula.ir.step import CapturedStep
+from tremula.ir.step import BlockPlace
 
 
-@dataclass(frozen=True)
-class NodePlace:
-    """The chip of a node, and its pipeline stage or execution phase."""
-
-    chip: int
-    stage: int | None = None
-    phase: int | None = None
-
-    @property
-    def block(self) -> str:
-        """The name of the block that holds its operations."""
-        return "/".join("" if n is None else str(n) for n in (self.chip, self.stage, self.phase))
+def block_name(place: BlockPlace) -> str:
+    """The name of the block that holds the operations of a place."""
+    parts = (place.chip, place.stage, place.phase)
+    return "/".join("" if n is None else str(n) for n in parts)
 
 
 def place_nodes(
     graph: onnx.GraphProto, options: SessionOptions, n_chips: int, sizes: Mapping[str, int]
-) -> dict[str, NodePlace]:
+) -> dict[str, BlockPlace]:
     """The placement of each node, by its first output; empty if everything is on one chip.
 
     `sizes` are the bytes of tensors, for the automatic mode.
@@ -59,16 +48,16 @@ def place_nodes(
     else:
         chips = _annotated_chips(graph, n_chips)
     stages = _stages(graph, chips) if options.enablePipelining else {}
-    return {key: NodePlace(chip, stages.get(key)) for key, chip in chips.items()}
+    return {key: BlockPlace(chip, stages.get(key)) for key, chip in chips.items()}
 
 
 def _in_phases(
     graph: onnx.GraphProto, options: SessionOptions, n_chips: int
-) -> dict[str, NodePlace]:
+) -> dict[str, BlockPlace]:
     """Phases as annotated, on the chips in turn; a node without one has that of its operands."""
     settings = options.executionPhaseSettings
     n_used = max(1, min(settings.stages, n_chips))
-    result: dict[str, NodePlace] = {}
+    result: dict[str, BlockPlace] = {}
     made_in: dict[str, int] = {}
     for node in graph.node:
         annotated = values_of(node).get(EXECUTION_PHASE)
@@ -84,7 +73,7 @@ def _in_phases(
                 f"{node.op_type} {_key(node)!r} of execution phase {phase} reads what is made in"
                 f" the later phase {earliest}"
             )
-        result[_key(node)] = NodePlace(phase % n_used, phase=phase)
+        result[_key(node)] = BlockPlace(phase % n_used, phase=phase)
         made_in |= dict.fromkeys(node.output, phase)
     return result
 
@@ -147,7 +136,7 @@ def _check_stages(
 
 
 def check_depth(
-    places: Mapping[str, NodePlace], options: SessionOptions, n_batches: int, *, is_training: bool
+    places: Mapping[str, BlockPlace], options: SessionOptions, n_batches: int, *, is_training: bool
 ) -> None:
     """Raise if a pipeline can never be filled."""
     if not options.enablePipelining:
@@ -163,19 +152,6 @@ def check_depth(
             f"For pipelining, depth ({what}) must be at least the number of pipeline stages"
             f" ({n_stages}), it is {depth}"
         )
-
-
-def places_of_blocks(step: CapturedStep) -> Places:
-    """Chip and stage of each block that was recorded."""
-    parts = [block.user_id.split("/") for block in step.blocks]
-    if not parts:
-        return Places()
-    chips = tuple(int(chip) for chip, _, _ in parts)
-    if all(phase for _, _, phase in parts):
-        phases = Phases(tuple(int(phase) for _, _, phase in parts), leaves_after_forward=True)
-        return Places(chips, phases=phases)
-    staged = all(stage for _, stage, _ in parts)
-    return Places(chips, tuple(int(stage) for _, stage, _ in parts) if staged else ())
 
 
 def _key(node: onnx.NodeProto) -> str:

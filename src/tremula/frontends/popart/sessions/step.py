@@ -17,9 +17,10 @@ from tremula.frontends.popart.builder.annotations import (
     SERIALIZE_MODE,
     SERIALIZE_PRECISION,
 )
-from tremula.frontends.popart.sessions.placement import NodePlace
+from tremula.frontends.popart.sessions.placement import block_name
 from tremula.ir.ops import composite, markers  # noqa: F401 - register tremula::*
 from tremula.ir.recording import active
+from tremula.ir.step import BlockPlace
 
 _OLD_DROPOUT = 12  # before it, a dropout drops whenever the session trains
 
@@ -31,7 +32,7 @@ class StepPlan:
     wanted: tuple[str, ...]  # tensors it returns, by id
     loss: str | None = None  # of a step that trains
     gradients: tuple[str, ...] = ()  # tensors whose gradients it returns, behind the others
-    places: Mapping[str, NodePlace] = field(default_factory=dict)  # by first output
+    places: Mapping[str, BlockPlace] = field(default_factory=dict)  # by first output
     checkpoints: frozenset[str] = frozenset()  # tensors the backward pass finds kept
     updates: Mapping[str, str] = field(default_factory=dict)  # statistics: held -> new value
 
@@ -114,7 +115,7 @@ class _PlacedEvaluation(Evaluation):
         if recording is None or place is None:
             yield
             return
-        recording.begin_block(place.block, place.chip)
+        recording.begin_block(block_name(place), place.chip, place)
         try:
             yield
         finally:

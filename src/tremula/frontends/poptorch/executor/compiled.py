@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.hooks import RemovableHandle
 
+from tremula.frontends.poptorch.block_places import placing_blocks
 from tremula.frontends.poptorch.enums import OutputMode
 from tremula.frontends.poptorch.exceptions import createPoptorchError, poptorch_errors
 from tremula.frontends.poptorch.executor.outputs import InputCutter, OutputGroup, Selection
+from tremula.frontends.poptorch.executor.placement import check_placed
 from tremula.frontends.poptorch.executor.step_settings import step_settings
 from tremula.frontends.poptorch.executor.weights import HostWeights, plain
 from tremula.frontends.poptorch.inputs.arg_parsers import ParsedArgs, micro_batch, narrower_types
@@ -120,14 +122,16 @@ def compile_model(
     groupings: Mapping[str, Grouping] | None = None,
 ) -> CompiledModel:
     """Compile a module for arguments like these."""
-    settings = step_settings(options, host, groupings or {}, is_training=rule is not None)
+    settings = step_settings(options, host, groupings or {})
     narrower = narrower_types(model)
     request = _step_to_compile(model, first, options, rule, narrower)
     with plain(model):
         weights = HostWeights(model)
         weights.buffer_indices(options.Popart.get("updatableNamedBuffers"))
-        with poptorch_errors(), _compile_hooks():
+        with poptorch_errors(), _compile_hooks(), placing_blocks(options.execution_strategy):
             program = compile_program(request, settings, stored=stored, device=device)
+            check_placed(program.step, program.tiles.schedule, options)
+            program.open()
     core = program.compiled
     anchors = _anchors(core, options)
     selection = Selection.of(options)

@@ -3,18 +3,16 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 
 from torch import fx
 
 from tremula.frontends.poptorch.enums import (
-    AutoStage,
     ConnectionType,
     OutputMode,
     OverlapMode,
     SyncPattern,
 )
-from tremula.frontends.poptorch.exceptions import PYTHON_ERROR, Error, createPoptorchError
+from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
 from tremula.frontends.poptorch.options.strategies import (
@@ -22,99 +20,44 @@ from tremula.frontends.poptorch.options.strategies import (
     ParallelPhasedExecution,
     PhasedExecution,
     PipelinedExecution,
-    ShardedExecution,
 )
 from tremula.ir.nodes import schema_name
-from tremula.ir.origin import FORWARD, ORIGIN
-from tremula.ir.placement import Places
+from tremula.ir.origin import ORIGIN
+from tremula.ir.placement import PlacementRules, Places
 from tremula.ir.step import BUFFER, INPUT, OUTPUT, CapturedStep
 
-BlockIds = tuple[str, int | None]  # user id, chip or None
 MAX_IPUS_OF_PROCESS = 64
 TILES_OF_SMALL_MODEL = 4
 _OVERLAP = "tremula::overlap"
 
 
-def place_step(step: CapturedStep, options: Options, *, is_training: bool) -> Places:
-    """The chip and pipeline stage of each block; raises if the step cannot run so."""
-    check_overlap(step, options)
-    _check_all_in_blocks(step)
-    ids = [(block.user_id, block.ipu_id) for block in step.blocks]
-    placement = resolve_blocks(options.execution_strategy, ids)
-    _check_order(step, options.execution_strategy, placement)
-    _check_buffers(step, options)
-    if _pipeline_schedule(options.execution_strategy) not in (None, "sequential"):
-        placement = _with_unnamed_block(step, placement)
-    last = _begin_of_last_stage(step, placement.pipeline_stages)
-    check_pipeline_depth(options, placement.n_pipeline_stages, is_training, last)
-    n_ipus_needed(placement.ipus, options.replication_factor, options)
+def placement_rules(options: Options) -> PlacementRules:
+    """How blocks on chips, in stages and phases take turns."""
     strategy = options.execution_strategy
     waits_for_all = options.sync_pattern == SyncPattern.Full
     if isinstance(strategy, PhasedExecution):
-        phases = strategy.phases_of(placement.phases)
         waits_for_all = waits_for_all and not isinstance(strategy, ParallelPhasedExecution)
-        return Places(placement.ipus, phases=phases, waits_for_all=waits_for_all)
-    schedule = _pipeline_schedule(strategy)
-    if schedule in (None, "sequential"):
-        return Places(placement.ipus, waits_for_all=waits_for_all)
-    stride = 2 if schedule == "interleaved" else 1
-    stages = placement.pipeline_stages
-    return Places(placement.ipus, stages, stride, waits_for_all=waits_for_all)
+        return PlacementRules(
+            phases=strategy.phases_of(()), waits_for_all=waits_for_all, covers_all=True
+        )
+    stride = _STRIDES.get(_pipeline_schedule(strategy) or "", 0)
+    return PlacementRules(stride, waits_for_all=waits_for_all, covers_all=True)
+
+
+_STRIDES = {"grouped": 1, "interleaved": 2}  # others compute one micro-batch at a time
+
+
+def check_placed(step: CapturedStep, places: Places, options: Options) -> None:
+    """Raise if a step on these chips cannot run as the options say."""
+    check_overlap(step, options)
+    _check_buffers(step, options)
+    last = _begin_of_last_stage(step, places.stage_of_block)
+    check_pipeline_depth(options, places.n_stages, step.training, last)
+    n_ipus_needed(places.chip_of_block, options.replication_factor, options)
 
 
 def _pipeline_schedule(strategy: ExecutionStrategy) -> str | None:
     return strategy.schedule if isinstance(strategy, PipelinedExecution) else None
-
-
-def _check_all_in_blocks(step: CapturedStep) -> None:
-    """What comes before the first block is on chip 0; from then on, every operation needs one."""
-    is_in_blocks = False
-    for node in step.graph.nodes:
-        if not _is_forward_call(node):
-            continue
-        origin = node.meta[ORIGIN]
-        if is_in_blocks and origin.block is None:
-            raise Error(
-                PYTHON_ERROR,
-                "No active Block, all the ops must belong to a Block:"
-                f" {schema_name(node)} at {origin.source}",
-                hint="make it part of a poptorch.Block, or use BeginBlock or Block.start, which"
-                " last until the next block",
-            )
-        is_in_blocks = is_in_blocks or origin.block is not None
-
-
-def _check_order(
-    step: CapturedStep, strategy: ExecutionStrategy, placement: "BlockPlacement"
-) -> None:
-    """Stages and phases that a script names run in their order: none reads from a later one."""
-    if strategy.auto is not None or isinstance(strategy, ShardedExecution):
-        return
-    is_phased = isinstance(strategy, PhasedExecution)
-    rank = placement.phases if is_phased else placement.stages
-    for node in step.graph.nodes:
-        block = _forward_block(node)
-        for source in node.all_input_nodes if block is not None else ():
-            maker = _forward_block(source)
-            if block is None or maker is None or rank[maker] <= rank[block]:
-                continue
-            what = "phase" if is_phased else "stage"
-            raise Error(
-                PYTHON_ERROR,
-                f"Block {step.blocks[block].user_id!r} of {what} {rank[block]} reads what block"
-                f" {step.blocks[maker].user_id!r} of the later {what} {rank[maker]} computes:"
-                f" {schema_name(node)} at {node.meta[ORIGIN].source}",
-                hint=f"name the {what}s in the order in which forward runs their blocks",
-            )
-
-
-def _is_forward_call(node: fx.Node) -> bool:
-    origin = node.meta.get(ORIGIN)
-    return node.op == "call_function" and origin is not None and origin.phase == FORWARD
-
-
-def _forward_block(node: fx.Node) -> int | None:
-    return node.meta[ORIGIN].block if _is_forward_call(node) else None
 
 
 def _check_buffers(step: CapturedStep, options: Options) -> None:
@@ -152,83 +95,7 @@ def _is_statistic(node: fx.Node) -> bool:
     return "batch_norm" in schema_name(node)
 
 
-# -- blocks, chips and stages ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class BlockPlacement:
-    """One row per block, in their order."""
-
-    stages: tuple[int, ...]  # as the strategy numbers them
-    ipus: tuple[int, ...]
-    phases: tuple[int, ...]
-    pipeline_stages: tuple[int, ...]  # grows where the chip changes
-
-    @property
-    def n_pipeline_stages(self) -> int:
-        """Stages of the forward pass: neighbours on one chip are one stage."""
-        return 1 + max(self.pipeline_stages, default=0)
-
-
-def resolve_blocks(strategy: ExecutionStrategy, blocks: Sequence[BlockIds]) -> BlockPlacement:
-    """The stage, chip and phase of each block, in the order in which operations met them."""
-    numbers: dict[str, int] = {}
-    rows = [_row_of(strategy, block, numbers) for block in blocks]
-    stages, ipus, phases = (
-        (tuple(column) for column in zip(*rows, strict=True)) if rows else ((),) * 3
-    )
-    return BlockPlacement(stages, ipus, phases, _runs(ipus))
-
-
-def _row_of(
-    strategy: ExecutionStrategy, block: BlockIds, numbers: dict[str, int]
-) -> tuple[int, int, int]:
-    user_id, ipu_id = block
-    if strategy.auto is AutoStage.SameAsIpu:
-        assert ipu_id is not None, (
-            f"poptorch.AutoStage.SameAsIpu was selected but no IPU ID was provided for block "
-            f"{user_id!r}: give it an ipu_id, or choose poptorch.AutoStage.AutoIncrement"
-        )
-        return ipu_id, ipu_id, 0
-    if strategy.auto is AutoStage.AutoIncrement:
-        # 0 is the implicit block before the first one.
-        stage = numbers.setdefault(user_id, len(numbers) + 1)
-        return stage, stage if ipu_id is None else ipu_id, 0
-    stage = strategy.stage_index(user_id)
-    chosen = strategy.stages[stage].chosen_ipu
-    assert chosen is None or ipu_id in (None, chosen), (
-        f"block {user_id!r} requests IPU {ipu_id}, but its stage is on IPU {chosen}"
-    )
-    if chosen is None:
-        chosen = strategy.default_ipu(stage) if ipu_id is None else ipu_id
-    return stage, chosen, strategy.phase_index(stage)
-
-
-def _runs(ipus: Sequence[int]) -> tuple[int, ...]:
-    """Numbers that grow by one wherever the chip changes."""
-    runs: list[int] = []
-    for i, ipu in enumerate(ipus):
-        runs.append(runs[-1] + (ipu != ipus[i - 1]) if runs else 0)
-    return tuple(runs)
-
-
-def _with_unnamed_block(step: CapturedStep, placement: BlockPlacement) -> BlockPlacement:
-    """What comes before the first block is a stage on chip 0, if that block is on another chip."""
-    if not placement.ipus or placement.ipus[0] == 0:
-        return placement
-    forward = [node.meta[ORIGIN] for node in step.graph.nodes if _is_forward_call(node)]
-    unnamed = {origin for origin in forward if origin.block is None}
-    if not unnamed:
-        return placement
-    number = len(placement.ipus)
-    for node in step.graph.nodes:
-        origin = node.meta.get(ORIGIN)
-        if origin is not None and origin.in_phase(FORWARD) in unnamed:
-            node.meta[ORIGIN] = replace(origin, block=number)
-    stages = (*(stage + 1 for stage in placement.pipeline_stages), 0)
-    return BlockPlacement(
-        (*placement.stages, 0), (*placement.ipus, 0), (*placement.phases, 0), stages
-    )
+# -- pipelines and chips -------------------------------------------------------------------------
 
 
 def _begin_of_last_stage(step: CapturedStep, stages: Sequence[int]) -> str:

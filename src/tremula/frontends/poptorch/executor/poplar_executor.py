@@ -537,7 +537,7 @@ class PoplarExecutor:
                 "Please set showCompilationProgressBar option to True to obtain the compilation "
                 "time."
             )
-        return dt.timedelta(seconds=self._compiled.program.compiled.total_seconds)
+        return dt.timedelta(seconds=self._compiled.program.compile_seconds)
 
     def getPerfCounters(self) -> performance.Counters:  # noqa: N802
         """When inputs and outputs of a call move, modelled: seconds per tensor and micro-batch."""

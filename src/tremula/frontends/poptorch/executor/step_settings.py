@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 from tremula.frontends.popart.enums import RecomputationType
 from tremula.frontends.popart.options.options import SessionOptions
 from tremula.frontends.popart.step_settings import repetition, tile_settings
-from tremula.frontends.poptorch.executor.placement import machine_of, place_step, uses_ipu_model
+from tremula.frontends.poptorch.executor.placement import (
+    machine_of,
+    placement_rules,
+    uses_ipu_model,
+)
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
 from tremula.ir.run.compiled_step import StepSettings
@@ -26,7 +30,7 @@ _RECOMPUTATION = {
 
 
 def step_settings(
-    options: Options, host: HostSettings, groupings: Mapping[str, Grouping], *, is_training: bool
+    options: Options, host: HostSettings, groupings: Mapping[str, Grouping]
 ) -> StepSettings:
     """Everything a script chose that changes how its step is compiled and run."""
     session = options.session_options()
@@ -42,7 +46,7 @@ def step_settings(
         groupings=groupings,
         anchors=tuple(anchored.long_name for anchored in options.anchored_tensors.values()),
         source_excludes=tuple(options.source_location_excludes),
-        place=lambda step: place_step(step, options, is_training=is_training),
+        placement=placement_rules(options),
         warn=LOGGER.warning,
     )
 
