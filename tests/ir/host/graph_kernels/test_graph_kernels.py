@@ -129,7 +129,7 @@ class Filter(nn.Module):
 
 
 class WideFilter(nn.Module):
-    """A filter of distances between places, with a layer whose gradient takes Hopper's units."""
+    """A filter of distances between positions, with a layer whose gradient takes Hopper's units."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,8 +138,8 @@ class WideFilter(nn.Module):
         self.register_buffer("offset", torch.linspace(0, 3, 25))
 
     def forward(self, x: Tensor, source: Tensor, target: Tensor, d: Tensor) -> Tensor:
-        place = x[:, :3].contiguous()
-        apart = place.index_select(0, source) - place.index_select(0, target)
+        position = x[:, :3].contiguous()
+        apart = position.index_select(0, source) - position.index_select(0, target)
         d = d + (apart * apart).sum(-1)
         rays = torch.exp(-2.0 * (d.view(-1, 1) - self.offset.view(1, -1)) ** 2)
         weights = self.net(rays) * torch.sigmoid(self.scale(x[source]))

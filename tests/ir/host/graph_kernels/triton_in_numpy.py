@@ -21,38 +21,38 @@ def tile(values: object) -> Tile:
 
 
 class Pointer:
-    """An array, and places in it."""
+    """An array, and offsets into it."""
 
-    def __init__(self, array: np.ndarray, places: object = 0):
-        self.array, self.places = array, places
+    def __init__(self, array: np.ndarray, offsets: object = 0):
+        self.array, self.offsets = array, offsets
 
-    def __add__(self, places: object) -> "Pointer":
-        return Pointer(self.array, self.places + places)
+    def __add__(self, offsets: object) -> "Pointer":
+        return Pointer(self.array, self.offsets + offsets)
 
 
 def _shaped(pointer: Pointer, mask: object) -> tuple[np.ndarray, np.ndarray]:
-    places, mask = np.broadcast_arrays(np.asarray(pointer.places), np.asarray(mask))
-    inside = (places >= 0) & (places < pointer.array.size)
+    offsets, mask = np.broadcast_arrays(np.asarray(pointer.offsets), np.asarray(mask))
+    inside = (offsets >= 0) & (offsets < pointer.array.size)
     assert np.all(inside | ~mask), "a program reads or writes outside a tensor"
-    return np.where(mask, places, 0), mask
+    return np.where(mask, offsets, 0), mask
 
 
 def _load(pointer: Pointer, mask: object = True, other: object = 0) -> Tile:
-    shape = np.broadcast_shapes(np.shape(pointer.places), np.shape(mask))
-    assert shape == np.shape(pointer.places), "a mask must not be larger than what it masks"
-    places, mask = _shaped(pointer, mask)
-    return tile(np.where(mask, pointer.array[places], np.asarray(other, pointer.array.dtype)))
+    shape = np.broadcast_shapes(np.shape(pointer.offsets), np.shape(mask))
+    assert shape == np.shape(pointer.offsets), "a mask must not be larger than what it masks"
+    offsets, mask = _shaped(pointer, mask)
+    return tile(np.where(mask, pointer.array[offsets], np.asarray(other, pointer.array.dtype)))
 
 
 def _store(pointer: Pointer, values: object, mask: object = True) -> None:
-    places, mask = _shaped(pointer, mask)
-    pointer.array[places[mask]] = np.broadcast_to(values, places.shape)[mask]
+    offsets, mask = _shaped(pointer, mask)
+    pointer.array[offsets[mask]] = np.broadcast_to(values, offsets.shape)[mask]
 
 
 def _atomic_add(pointer: Pointer, values: object, mask: object = True, sem: str = "") -> None:
     assert sem == "relaxed"
-    places, mask = _shaped(pointer, mask)
-    np.add.at(pointer.array, places[mask], np.broadcast_to(values, places.shape)[mask])
+    offsets, mask = _shaped(pointer, mask)
+    np.add.at(pointer.array, offsets[mask], np.broadcast_to(values, offsets.shape)[mask])
 
 
 def _dot(a: Tile, b: Tile, input_precision: str = "") -> Tile:
@@ -121,10 +121,10 @@ _LAYOUTS = {
 }
 
 
-def _of_units(
+def _warpgroup_mma(
     a: object, b: _Shared, acc: Tile, use_acc: bool = True, is_async: bool = False
 ) -> object:
-    """A product of Hopper's units: the first operand may lie in registers."""
+    """A product of Hopper's units: the first operand may be in registers."""
     left = a.values if isinstance(a, _Shared) else a
     assert left.shape[0] >= 64, "four warps have 16 rows each"
     acc = acc[0] if isinstance(acc, list) else acc
@@ -161,7 +161,7 @@ def language(program: int, n_programs: int) -> SimpleNamespace:
         maximum=lambda a, b, propagate_nan=1: np.maximum(a, b),
         minimum=lambda a, b, propagate_nan=1: np.minimum(a, b),
         PropagateNan=SimpleNamespace(ALL=1),
-        # of Gluon: layouts say where values lie, not what they are
+        # of Gluon: layouts say which thread holds a value, so they do not matter here
         convert_layout=lambda a, _layout: a, permute=lambda a, order: tile(np.transpose(a, order)),
         allocate_shared_memory=_Shared, **_LAYOUTS,
     )  # fmt: skip
@@ -183,7 +183,7 @@ def run(text: str, arguments: list[np.ndarray], n_programs: int, **sizes: int) -
                 "_in_threads": _in_threads,
                 "_into_window": lambda hot, a, part: part + np.matmul(hot, a),
                 "mma_v2": lambda a, b, part: part + np.matmul(a, b),
-                "warpgroup_mma": _of_units,
+                "warpgroup_mma": _warpgroup_mma,
                 "warpgroup_mma_wait": _awaited,
                 "_down_threads": lambda a, w, b, n: tile(np.reshape(a, (w, b // w, n)).sum(1)),
                 "_across_threads": lambda a, n, b: tile(

@@ -39,12 +39,14 @@ def on_host(function, *inputs):
     return run_host(captured(function, *inputs), *inputs)
 
 
-def ulps(found, right):
-    """How many halves lie between two, at most."""
-    assert found.dtype == right.dtype == HALF
-    a, b = (t.reshape(-1).view(torch.int16).int() for t in (found.contiguous(), right.contiguous()))
+def ulps(result, right):
+    """The largest distance between results, in units in the last place."""
+    assert result.dtype == right.dtype == HALF
+    a, b = (
+        t.reshape(-1).view(torch.int16).int() for t in (result.contiguous(), right.contiguous())
+    )
     a, b = (torch.where(t < 0, -(t & 0x7FFF), t) for t in (a, b))
-    both_nan = (found.isnan() & right.isnan()).reshape(-1)
+    both_nan = (result.isnan() & right.isnan()).reshape(-1)
     return int(torch.where(both_nan, 0, (a - b).abs()).max()) if a.numel() else 0
 
 
@@ -89,7 +91,7 @@ def test_biases_are_added_to_rounded_products(shape):
 
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_large_tensors_are_converted_in_parts(n_threads):
-    """By as many threads as PyTorch has; the parts meet without gaps."""
+    """Split across as many threads as PyTorch has, without gaps between the parts."""
     before = torch.get_num_threads()
     torch.set_num_threads(n_threads)
     try:
@@ -104,7 +106,7 @@ def test_large_tensors_are_converted_in_parts(n_threads):
 
 
 def test_copies_of_weights_follow_them():
-    """A float32 copy is made once, and again after somebody wrote the half."""
+    """A float32 copy is made once, and again after the half was written."""
     weight, other = halves(5), torch.ones(2)
     copies = WideCopies()
     (first, same) = copies.of([weight, other])
@@ -271,8 +273,8 @@ def test_what_depends_on_the_type_sees_halves(function):
     assert torch.equal(result, function(x))
 
 
-def test_a_gradient_that_is_nought_is_one_of_halves():
-    """PyTorch makes a tensor of a kind of its own for it, where a sign has no gradient."""
+def test_a_zero_gradient_is_of_halves():
+    """A sign has no gradient: PyTorch returns a special zero tensor for it."""
 
     def gradient(x: torch.Tensor) -> torch.Tensor:
         x = x.detach().requires_grad_()
@@ -346,7 +348,7 @@ def test_a_gpu_computes_halves_itself():
 
 
 class Recurrent(nn.Module):
-    """An LSTM whose last output is classified: its backward pass needs what forward kept."""
+    """An LSTM whose last output is classified: backward needs values that forward saved."""
 
     def __init__(self):
         super().__init__()
@@ -388,22 +390,22 @@ def test_what_runs_code_of_its_own_is_near_float(make, trains):
     model, x = make(), torch.randn(2, 5, 3)
     result = []
     for dtype in (HALF, torch.float32):
-        own, inputs = copy.deepcopy(model).to(dtype), x.to(dtype)
-        step = training_step(own, inputs) if trains else captured(own, inputs)
+        typed, inputs = copy.deepcopy(model).to(dtype), x.to(dtype)
+        step = training_step(typed, inputs) if trains else captured(typed, inputs)
         session = HostSession(step, Repetition(), HostSettings(host="eager", device="cpu"))
-        session.write_weights(list(own.parameters()), [])
+        session.write_weights(list(typed.parameters()), [])
         if trains:
-            session.write_states(step.rule.initial_state(list(own.parameters())))
-            session.set_hyper(hyper_values(step.rule, torch.optim.SGD(own.parameters(), lr=0.1)))
+            session.write_states(step.rule.initial_state(list(typed.parameters())))
+            session.set_hyper(hyper_values(step.rule, torch.optim.SGD(typed.parameters(), lr=0.1)))
         outputs = []
-        session.run([[inputs]], lambda _number, given, to=outputs: to.extend(given))
+        session.run([[inputs]], lambda _number, values, to=outputs: to.extend(values))
         result.append([t.float() for t in (*outputs, *session.read_weights()[0])])
     for of_halves, of_floats in zip(*result, strict=True):
         torch.testing.assert_close(of_halves, of_floats, rtol=1e-2, atol=1e-2)
 
 
 def test_an_overflow_is_blamed_on_what_was_rounded():
-    """The error of a checked step names the product, not the conversion behind it."""
+    """The error of a checked step names the product, not the conversion after it."""
     step = captured(lambda x: x * 2, X)
     settings = HostSettings(host="eager", device="cpu")
     session = HostSession(step, Repetition(), settings, checks_floats=True)
@@ -433,7 +435,7 @@ def half_samples(name):
 
 
 def difference_on_halves(name, sample, function):
-    """Between host and PyTorch, in words; empty for what cannot be compared."""
+    """A description of how host and PyTorch differ; empty for what cannot be compared."""
     try:
         right = function(*op_db._copies(sample.tensors))
         if op_db.why_not_counted(sample, right) or op_db._is_random(name, sample):
@@ -450,7 +452,7 @@ def difference_on_halves(name, sample, function):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("shard", range(N_SHARDS))
 def test_every_operator_of_pytorch_takes_halves(shard):
-    """Forward and gradient, near what PyTorch gives, which rounds in other places inside some."""
+    """Forward and gradient, close to PyTorch's, which rounds some intermediate values elsewhere."""
     wrong = {}
     for name in sorted(set(op_db.operators()) - MORE_OFTEN_IN_PYTORCH)[shard::N_SHARDS]:
         for sample, function in half_samples(name):

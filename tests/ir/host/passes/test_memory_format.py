@@ -1,4 +1,4 @@
-"""Images lie in memory as they come, and gradients of convolutions are what PyTorch computes."""
+"""Images keep their memory format, and gradients of convolutions are what PyTorch computes."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def test_gradients_are_those_of_the_backward_kernel(kernel, padding):
 
 
 def test_copies_that_only_change_the_order_are_dropped():
-    """Keras's copies around a pooling and a convolution go; values stay."""
+    """Keras's copies around a pooling and a convolution are removed; values do not change."""
 
     def pooled(pixels, weight):
         image = aten.clone.default(

@@ -10,7 +10,7 @@ from tremula.ir.host.programs.compile_isolation import isolate_compiling_thread
 
 
 class Slow(nn.Module):
-    """Tracing it takes until somebody lets it go on."""
+    """A module whose tracing waits for an event."""
 
     def __init__(self, began: threading.Event, may_end: threading.Event):
         super().__init__()
@@ -25,7 +25,7 @@ class Slow(nn.Module):
 
 
 def test_modules_run_while_another_thread_traces():
-    """The main thread's module computes; the other thread traces its own."""
+    """The main thread's module computes while another thread traces its module."""
     began, may_end = threading.Event(), threading.Event()
     traced = []
 

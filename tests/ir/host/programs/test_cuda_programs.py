@@ -1,4 +1,4 @@
-"""What programs on a GPU are made of: streams, draws, layouts, transfers; and the choice of one."""
+"""Parts of GPU programs: streams, random masks, memory formats, transfers, choice of a backend."""
 
 import copy
 import gc
@@ -87,7 +87,7 @@ def test_every_operation_has_a_stream_and_gradients_of_weights_have_their_own():
 
 
 def test_slices_of_one_tensor_are_one_transfer():
-    """Micro-batches side by side are seen as one tensor; others are not."""
+    """Contiguous micro-batches are one tensor without a copy; others are not."""
     whole = torch.arange(24.0).reshape(6, 4)
     together = as_one_tensor(list(whole.split(2)))
     assert together is not None
@@ -131,7 +131,7 @@ def test_two_programs_agree_within_rounding_only():
 
 
 def test_what_follows_a_tensor_is_known_while_both_live():
-    """By where it lies: slices find it, too; other shapes and types, and dead tensors, do not."""
+    """By its address: slices match, too; other shapes and types, and dead tensors, do not."""
     first, second = torch.arange(6.0), torch.arange(6.0) + 6
     assert follower(first) is None
     announce([(first, second)])
@@ -149,7 +149,7 @@ def test_what_follows_a_tensor_is_known_while_both_live():
 
 @needs_gpu
 def test_the_inputs_of_the_next_call_are_fetched_while_one_runs():
-    """What was announced is not transferred again, unless it changed; results are the same."""
+    """An announced batch is not transferred again unless it changed; results do not change."""
 
     class Twice(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -168,16 +168,16 @@ def test_the_inputs_of_the_next_call_are_fetched_while_one_runs():
 
 
 def test_a_thread_that_compiles_does_not_set_generators_back():
-    """What another thread draws meanwhile stays drawn; afterwards PyTorch is as it was."""
+    """Numbers that another thread draws meanwhile are not drawn twice; PyTorch is restored."""
     before = torch.random.set_rng_state
     drawn, may_end = threading.Event(), threading.Event()
 
     def compile_meanwhile() -> None:
         with isolate_compiling_thread():
-            kept = torch.random.get_rng_state()
+            saved = torch.random.get_rng_state()
             drawn.set()
             may_end.wait()
-            torch.random.set_rng_state(kept)
+            torch.random.set_rng_state(saved)
 
     torch.manual_seed(1)
     expected = torch.rand(4)
@@ -195,9 +195,9 @@ def test_a_thread_that_compiles_does_not_set_generators_back():
 
 
 @needs_gpu
-@pytest.mark.filterwarnings("default")  # Inductor's own imports warn
+@pytest.mark.filterwarnings("default")  # importing Inductor warns
 def test_auto_settles_on_a_backend_without_changing_results(monkeypatch: pytest.MonkeyPatch):
-    """Losses of a model with dropout are the same whether or not it is compiled on the way."""
+    """Losses of a model with dropout do not depend on whether it is compiled meanwhile."""
     torch.manual_seed(0)
     start, x = Dropping(), torch.randn(64, 8)
 
@@ -221,7 +221,7 @@ def test_auto_settles_on_a_backend_without_changing_results(monkeypatch: pytest.
 
 @needs_gpu
 def test_inputs_travel_by_pieces():
-    """What is copied is what was there at the time of the call, call after call."""
+    """Each call copies the values that the tensor has at that time."""
     staging = PinnedStaging()
     source = torch.arange(3_000_001, dtype=torch.float32)
     for turn in range(3):

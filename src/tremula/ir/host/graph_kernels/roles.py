@@ -133,7 +133,7 @@ class RowReduction:
 
 @dataclass(frozen=True)
 class RowView:
-    """The same elements of each row in another shape, or repeated."""
+    """The elements of each row in another shape, or repeated."""
 
     source: fx.Node
 
