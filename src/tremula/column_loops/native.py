@@ -12,6 +12,7 @@ import hashlib
 import platform
 import tempfile
 import textwrap
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -157,11 +158,17 @@ def _library(text: str) -> Path | None:
 # -- Python to C -----------------------------------------------------------------------------------
 
 
+# Threads that parse at once upset each other's recursion depth in Python 3.11: a SystemError.
+_PARSING = threading.Lock()
+
+
 class _Translator:
     """The text of one function. What sweeps do not use so far is refused."""
 
     def __init__(self, function: Function, kinds: Sequence[LoopColumn]):
-        tree = ast.parse(textwrap.dedent("".join(lines_of_function(function)[0]))).body[0]
+        text = textwrap.dedent("".join(lines_of_function(function)[0]))
+        with _PARSING:
+            tree = ast.parse(text).body[0]
         assert isinstance(tree, ast.FunctionDef), "the source of a function"
         self.tree = tree
         self.columns = dict(zip((a.arg for a in tree.args.args), kinds, strict=True))

@@ -7,7 +7,7 @@ So the report has cycles, memory of every tile and bytes of every link; weights 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -17,21 +17,17 @@ import popxl
 from tremula.compiler.compile import compile_graph
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.report.report import Report
-from tremula.frontends.popxl.core.call_site import modified_inputs
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.dtypes import to_carrier
-from tremula.frontends.popxl.run.interpreter import plan_of
-from tremula.frontends.popxl.run.tile_collectives import on_tiles
+from tremula.frontends.popxl.run.interpreter import Frame, Value
+from tremula.frontends.popxl.run.memory import DeviceMemory
+from tremula.frontends.popxl.run.tracer import Tracer
 from tremula.frontends.popxl_addons.notes import notes_of
-from tremula.ir.capture.bodies import record_function
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
-from tremula.ir.recording import active
 from tremula.ir.run.tile_run import capture_function
 from tremula.poplar.target import IPUModel
 from tremula.runtime.forecast import forecast
-
-Values = dict[popxl.Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -86,11 +82,13 @@ def cost_of_operations(
     inputs = [t for t in read if t not in made and not isinstance(t, popxl.Constant)]
 
     def function(*given: Tensor) -> list[Tensor]:
-        values: Values = dict(zip(inputs, (value.clone() for value in given), strict=True))
-        for constant in graph.constants:
-            values[constant] = to_carrier(constant.data, constant.dtype)
-        _Evaluation().run(operations, values)
-        return [values[t] for t in made] + [values[t] for t in inputs if t in written]
+        frame = {t: [value.clone()] for t, value in zip(inputs, given, strict=True)}
+        tracer = _GraphTracer(graph.ir)
+        for c in graph.constants:
+            frame[c] = [tracer.constant(to_carrier(c.data, c.dtype))]
+        for op in operations:
+            tracer.run_op(op, frame)
+        return [frame[t][0] for t in made] + [frame[t][0] for t in inputs if t in written]
 
     written = {op.inputs[i] for op in operations for i in op.modified()}
     return _cost(graph, inputs, function, options or TileOptions())
@@ -117,79 +115,41 @@ def tile_function(graph: popxl.Graph) -> Callable[..., list[Tensor]]:
     """A function from inputs of a graph on one replica to its outputs, and to what it changed."""
 
     def function(*inputs: Tensor) -> list[Tensor]:
-        given = [value.clone() for value in inputs]
-        outputs = _Evaluation().of(graph, given)
+        values = [[value.clone()] for value in inputs]
+        outputs = _GraphTracer(graph.ir).call(graph, values, set(range(len(values))))
         changed = [
-            value for t, value in zip(graph.inputs, given, strict=True)
+            value for t, value in zip(graph.inputs, values, strict=True)
             if t in graph.by_ref_inputs
         ]  # fmt: skip
-        return [*outputs, *changed]
+        return [value[0] for value in (*outputs, *changed)]
 
     return function
 
 
-class _Evaluation:
-    """Operations run on tensors, without values if need be.
+class _GraphTracer(Tracer):
+    """Runs a graph on tensors without values: nothing is loaded or stored.
 
     A graph that another calls several times is a function of the program. One that it calls once
-    stands in its place, even if there is such a function: what is live at one call of a function
-    needs memory at all of them.
+    is written out, even if there is such a function: what is live at one call of a function needs
+    memory at all of them.
     """
 
-    def __init__(self) -> None:
-        self.keys: dict[tuple[popxl.Graph, tuple[int, ...]], str] = {}
-        self.n_calls: dict[popxl.Graph, Counter[popxl.Graph]] = {}  # by the graph that calls
+    def __init__(self, ir: popxl.Ir):
+        super().__init__(DeviceMemory(ir), {}, {}, set())
+        self._n_calls: dict[popxl.Graph, Counter[popxl.Graph]] = {}  # by the graph that calls
 
-    def of(self, graph: popxl.Graph, inputs: list[Tensor]) -> list[Tensor]:
-        """Outputs of a graph."""
-        values: Values = dict(zip(graph.inputs, inputs, strict=True))
-        for constant in graph.constants:
-            values[constant] = to_carrier(constant.data, constant.dtype)
-        self.run(graph.ops, values)
-        return [values[t] for t in graph.outputs]
-
-    def run(self, operations: Iterable[Op], values: Values) -> None:
-        for op in operations:
-            results = self._results(op, [values[t] for t in op.inputs])
-            values.update(zip(op.outputs, results, strict=True))
-
-    def _results(self, op: Op, inputs: list[Tensor]) -> list[Tensor]:
-        if op.kind == "Call":
-            return self._called(op, inputs)
-        if op.kind == "Init":
-            t = op.outputs[0]
-            return [torch.zeros(t.shape, dtype=t.dtype.carrier)]
-        if op.row.is_collective:
-            return [on_tiles(op, inputs[0])]
-        if op.row.compute is None:
+    def run_op(self, op: Op, frame: Frame) -> None:
+        if op.row.compute is None and op.kind not in {"Call", "Init"}:
             raise ValueError(
                 f"{op.kind} cannot be costed as a part of {op.graph.name}: cost the graphs that it"
                 " runs, and the bytes that it moves"
             )
-        result = op.compute(inputs)
-        return list(result) if isinstance(result, list | tuple) else [result]
+        super().run_op(op, frame)
 
-    def _called(self, op: Op, inputs: list[Tensor]) -> list[Tensor]:
-        graph, state = op.graphs[0], active()
-        if state is None or not self._is_function(op):
-            return self.of(graph, inputs)
-        written = tuple(sorted(plan_of(graph).aliases.written_inputs & modified_inputs(op)))
-        if (graph, written) not in self.keys:
-
-            def body(*parts: Tensor) -> list[Tensor]:
-                own = [p.clone() if i in written else p for i, p in enumerate(parts)]
-                return [*self.of(graph, own), *(own[i] for i in written)]
-
-            self.keys[graph, written] = record_function(state, body, inputs)
-        result = torch.ops.tremula.call(inputs, self.keys[graph, written])
-        n = len(graph.outputs)
-        for i, value in zip(written, result[n:], strict=True):
-            inputs[i].copy_(value)
-        return list(result[:n])
-
-    def _is_function(self, op: Op) -> bool:
-        calls = self.n_calls.get(op.graph)
+    def call_op(self, op: Op, values: list[Value]) -> list[Value]:
+        calls = self._n_calls.get(op.graph)
         if calls is None:
             sites = (graph for o in op.graph.ops if o.kind == "Call" for graph in o.graphs)
-            calls = self.n_calls[op.graph] = Counter(sites)
-        return calls[op.graphs[0]] > 1
+            calls = self._n_calls[op.graph] = Counter(sites)
+        self.functions = {graph for graph in op.graphs if calls[graph] > 1}
+        return super().call_op(op, values)

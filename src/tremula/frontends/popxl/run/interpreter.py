@@ -106,15 +106,18 @@ class Interpreter:
             is_written = c in plan.written_constants
             frame[c] = [value.clone() if is_written else value for _ in range(self.n_lanes)]
         for op, dead in zip(graph.ops, plan.last_uses, strict=True):
-            values = [frame[t] for t in op.inputs]
-            results = _STEPS.get(op.kind, _compute)(self, op, values)
-            for t, value in zip(op.outputs, results, strict=True):
-                frame[t] = value
+            self.run_op(op, frame)
             if plan.joined:
                 _keep_joined(plan, op, frame)
                 continue  # joined tensors are looked at until the end
             for t in dead:
                 frame.pop(t, None)
+
+    def run_op(self, op: Op, frame: Frame) -> None:
+        """Run one operation on the values in a frame, which gets its results."""
+        values = [frame[t] for t in op.inputs]
+        results = _STEPS.get(op.kind, _compute)(self, op, values)
+        frame.update(zip(op.outputs, results, strict=True))
 
     # -- what forms with one lane do in another way --
 
@@ -155,6 +158,10 @@ class Interpreter:
             torch.ops.tremula.print_tensor(v, own, form, False)
             for own, v in zip(titles, value, strict=True)
         ]
+
+    def call_op(self, op: Op, values: list[Value]) -> list[Value]:
+        """Run the graph of a call."""
+        return self.call(op.graphs[0], values, modified_inputs(op))
 
     def call(self, graph: Graph, arguments: list[Value], by_reference: set[int]) -> list[Value]:
         """Run a graph; what it writes is copied first, unless it was passed by reference."""
@@ -301,7 +308,7 @@ def _nothing(_machine: Interpreter, _op: Op, _values: list[Value]) -> list[Value
 
 @step("Call")
 def _call(machine: Interpreter, op: Op, values: list[Value]) -> list[Value]:
-    return machine.call(op.graphs[0], values, modified_inputs(op))
+    return machine.call_op(op, values)
 
 
 @step("Loop")
