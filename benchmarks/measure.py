@@ -129,7 +129,7 @@ def peak_rss_of(
         )
         if done.returncode != 0:
             raise RuntimeFailure(
-                f"code measured in a process of its own failed with exit code {done.returncode}:\n"
+                f"code measured in a separate process failed with exit code {done.returncode}:\n"
                 f"{done.stderr.strip()}",
                 hint="run the code by itself",
             )

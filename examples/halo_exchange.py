@@ -7,7 +7,7 @@ The grid wraps around at its edges. All ways give the same result; they differ i
     views                2, copied back         none: a vertex's input brings them along
     double buffering     2, taking turns        the same
     explicit copies      2 with room for halos  copied in by a program
-    in place             1                      in buffers of their own
+    in place             1                      in separate buffers
     two steps at once    2 and a margin         two cells deep, and half as many exchanges
 """
 
@@ -44,7 +44,7 @@ class Stencil(tr.Vertex):
 
 
 class StencilInPlace(tr.Vertex):
-    """The same on `cells` itself: `above` remembers the old values of the row before."""
+    """A stencil step in `cells` itself: `above` remembers the old values of the row before."""
 
     cells: tr.Vector[tr.InOut[tr.Vector[tr.float32]]]
     north: tr.Input[tr.Vector[tr.float32]]
@@ -95,7 +95,7 @@ def add_grid(graph: tr.Graph, name: str) -> tr.Tensor:
 
 
 def add_blocks(graph: tr.Graph, name: str, shape: list[int]) -> list[tr.Tensor]:
-    """A variable of its own for each tile."""
+    """A separate variable for each tile."""
     return [
         graph.add_variable(tr.FLOAT, shape, f"{name}{tile}", mapping=tile)
         for tile in range(len(PLACES))
@@ -152,7 +152,7 @@ def explicit_copies(graph: tr.Graph) -> tuple[tr.Tensor, tr.Program]:
 
 
 def in_place(graph: tr.Graph) -> tuple[tr.Tensor, tr.Program]:
-    """One buffer: the old edges are copied away first, so nobody reads what another one writes."""
+    """One buffer: the old edges are copied first, so no vertex reads what another one writes."""
     blocks = add_blocks(graph, "block", [BLOCK, BLOCK])
     halos = add_blocks(graph, "halo", [4, BLOCK])
     above = add_blocks(graph, "above", [BLOCK])

@@ -41,7 +41,7 @@ device = tr.IPUModel("ipu2", n_ipus=2).create_device()
 graph = tr.Graph(device)
 buffers = [graph.add_remote_buffer(f"buffer{b}", tr.INT, n_ints, N_ROWS) for b in range(2)]
 
-# A virtual graph is a view of some tiles with numbers of its own: here one for each IPU.
+# A virtual graph is a view of some tiles with separate numbers: here one for each IPU.
 tiles_per_ipu = graph.target.tiles_per_ipu
 ipus = [graph.create_virtual_graph(i * tiles_per_ipu, (i + 1) * tiles_per_ipu) for i in range(2)]
 blocks = [ipus[i].add_variable(tr.INT, [n_ints], f"block{i}", mapping="linear") for i in range(2)]

@@ -100,7 +100,7 @@ _CLASSES = ("ScalarInPlace", "Scalar", "Both", "Rows", "Fold")
 
 
 def some_of_many(graph: tr.Graph) -> tr.Program:
-    """A vertex of every operation, each on a tile of its own."""
+    """A vertex of every operation, each on a separate tile."""
     data = graph.add_variable(tr.FLOAT, [len(_OPERATIONS), 8], "data")
     compute_set = graph.add_compute_set("some")
     for tile, operation in enumerate(_OPERATIONS):

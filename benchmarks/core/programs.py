@@ -53,7 +53,7 @@ def adder_engine(n: int) -> tr.Engine:
 
 @numba.njit(parallel=True)
 def adders_by_hand(x, y, z, x_place, y_place, y_length, z_place, bias):  # noqa: ANN001, ANN201, PLR0917
-    """The same loop over the same columns, without Tremula."""
+    """The loop of the tile program over its columns, without Tremula."""
     for i in numba.prange(len(x_place)):
         total = x[x_place[i]] + bias[i]
         for k in range(y_place[i], y_place[i] + y_length[i]):
@@ -63,7 +63,7 @@ def adders_by_hand(x, y, z, x_place, y_place, y_length, z_place, bias):  # noqa:
 
 @numba.njit(parallel=True)
 def heat_by_hand(a, b, n_steps):  # noqa: ANN001, ANN201
-    """The same in plain parallel Numba, over whole rows."""
+    """The heat equation in plain parallel Numba, over whole rows."""
     n = a.shape[0]
     tenth, four = np.float32(0.1), np.float32(4.0)
     for _ in range(n_steps // 2):
@@ -107,7 +107,7 @@ def repeat_engine(n_repeats: int) -> tr.Engine:
 
 @numba.njit
 def repeat_by_hand(x, y, x_place, y_place, n_repeats):  # noqa: ANN001, ANN201
-    """The same loop over the same columns, without Tremula."""
+    """The loop of the tile program over its columns, without Tremula."""
     half = np.float32(0.5)
     for _ in range(n_repeats):
         for i in range(len(x_place)):

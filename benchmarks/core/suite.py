@@ -35,7 +35,7 @@ def adders_bulk() -> Iterator[Figure]:
 
 @SUITE.measurement("adders-one-by-one")
 def adders_one_by_one() -> Iterator[Figure]:
-    """The same one at a time, views and all."""
+    """Adders added one at a time, views and all."""
     import tremula as tr
     from benchmarks.core.programs import Adder, adder_tiles, adder_variables
 

@@ -28,7 +28,7 @@ def molecules(n: int | None = None, cutoff: float = CUTOFF) -> GraphColumns:
 
 
 def sizes_for(columns: GraphColumns, n_molecules: int) -> pg.FixedSizeOptions:
-    """A batch that about so many molecules fill."""
+    """A batch that about n molecules fill."""
     sizes = columns.graph_sizes
     n_largest = int(sizes.nodes.max()), int(sizes.edges.max())
     return pg.FixedSizeOptions(
@@ -95,7 +95,7 @@ class PlainStep:
 
 
 def our_training(model: nn.Module, n_iterations: int) -> poptorch.PoplarExecutor:
-    """The same step as a compiled model, several steps per call."""
+    """The training step as a compiled model, several steps per call."""
     model = copy.deepcopy(model)
     options = poptorch.Options().deviceIterations(n_iterations)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
@@ -108,6 +108,6 @@ def arguments(batch: Any, fields: tuple[str, ...]) -> tuple[torch.Tensor, ...]: 
 
 
 def plain_arguments(batch: Any, fields: tuple[str, ...]) -> tuple[torch.Tensor, ...]:  # noqa: ANN401
-    """The same of a batch without padding: all its graphs are real."""
+    """The training step of a batch without padding: all its graphs are real."""
     batch.graphs_mask = torch.ones(batch.num_graphs, dtype=torch.bool)
     return arguments(batch, fields)

@@ -76,7 +76,7 @@ def _half(tiles: tuple[int, ...]) -> ti.TileShardedArray:
 
 
 def poplar_loop(x: np.ndarray) -> tremula.Engine:
-    """The same written with Poplar's API; an engine that is loaded."""
+    """The loop written with Poplar's API; an engine that is loaded."""
     from tremula.poplibs import popops
 
     device = tremula.IPUModel("bow").create_device()

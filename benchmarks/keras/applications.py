@@ -1,6 +1,6 @@
 """The models of `keras.applications`: a step of training here, a prediction compiled for tiles.
 
-A suite of its own (`tremula bench keras-applications`), since it takes hours on two cores. Images
+A separate suite (`tremula bench keras-applications`), since it takes hours on two cores. Images
 are as small as each model takes; layers, and so operations, are the same as for large ones.
 """
 

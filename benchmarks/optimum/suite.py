@@ -168,7 +168,7 @@ def generation() -> Iterator[Figure]:
 
 @SUITE.measurement("packing")
 def packing() -> Iterator[Figure]:
-    """Sentences per second, packed ÷ each in a row of its own, on lengths of a real text."""
+    """Sentences per second, packed ÷ each in a separate row, on lengths of a real text."""
     import torch
 
     import poptorch

@@ -158,7 +158,7 @@ def large_cases() -> dict[str, Case]:
 
 
 def in_half(case: Case) -> Case:
-    """The same with half weights and inputs."""
+    """A case with half weights and inputs."""
 
     def batch(n: int) -> tuple[Tensor, ...]:
         return tuple(t.half() if t.is_floating_point() else t for t in case.batch(n))

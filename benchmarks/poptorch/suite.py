@@ -88,7 +88,7 @@ def eager() -> Iterator[Figure]:
 
 @SUITE.measurement("inductor")
 def inductor() -> Iterator[Figure]:
-    """The same compiled by Inductor, against torch.compile."""
+    """Models compiled by Inductor, against torch.compile."""
     for name in _CPU_CASES:
         yield _cpu_figure(name, "inductor", "default")
 
@@ -326,7 +326,7 @@ def tile_compile() -> Iterator[Figure]:
 def mnist_epoch() -> Iterator[Figure]:
     """One epoch of MNIST, the same batches in the same order, by plain PyTorch and by ours.
 
-    Without dropout: a compiled model draws from a generator of its own, and two epochs that differ
+    Without dropout: a compiled model draws from a separate generator, and two epochs that differ
     in their masks alone differ by some tenths of a point.
     """
     import torch

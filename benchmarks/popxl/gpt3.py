@@ -48,7 +48,7 @@ def compiled_figures(name: str, figure: str, most_seconds: float) -> Iterator[Fi
     config = load_config(CONFIGURATIONS / f"{name}.toml")
     began = time.process_time()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # tiles that are too full are a figure of their own
+        warnings.simplefilter("ignore")  # tiles that are too full are a separate figure
         compiled = compile_gpt(config)
     seconds = time.process_time() - began
     gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -50,7 +50,7 @@ def mnist_step() -> Callable[[], float]:
 
 
 def plain_step() -> Callable[[], float]:
-    """The same step in PyTorch."""
+    """The training step in PyTorch."""
     import torch
 
     weights = [torch.tensor(data, requires_grad=True) for data in _weights()]

@@ -117,7 +117,7 @@ class Compiled:
 
 
 def compiled(make: str, n_times: int = 1) -> Compiled:
-    """Build and compile a tile program, up to the cycles of a call, in a process of its own.
+    """Build and compile a tile program, up to the cycles of a call, in a separate process.
 
     Of several times, each in a fresh process, the fastest counts: whatever else a machine does
     only adds, a fifth from one time to the next.
@@ -127,7 +127,7 @@ def compiled(make: str, n_times: int = 1) -> Compiled:
 
 
 def compiled_script(script: str) -> Compiled:
-    """The same of a script that prints seconds, CPU seconds and the share of memory, as JSON."""
+    """What a script takes that prints seconds, CPU seconds and the share of memory, as JSON."""
     used = peak_rss_of(script)
     seconds, cpu_seconds, memory_share = json.loads(used.output.strip().splitlines()[-1])
     return Compiled(seconds, cpu_seconds, memory_share, used.peak_bytes)

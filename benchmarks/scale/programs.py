@@ -52,7 +52,7 @@ def gpt_task(n_chips: int, n_layers: int = 4, n_tiles: int = 128) -> Task:
     return Task(model, (ids, ids), small_machine(n_chips, n_tiles), optimizer=optimizer)
 
 
-# Trains for five steps on eight replicas, in one process or shared out over several, and writes the
+# Trains for five steps on eight replicas, in one process or split across several, and writes the
 # weights beside itself.
 TRAINING = """
 import torch, poptorch

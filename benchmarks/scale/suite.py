@@ -201,7 +201,7 @@ def planner() -> Iterator[Figure]:
 
 @SUITE.measurement("planner-gpt2")
 def planner_gpt2() -> Iterator[Figure]:
-    """GPT-2 small, training over four chips, against embedding and head on a chip of their own."""
+    """GPT-2 small, training over four chips, against embedding and head on a separate chip."""
     from benchmarks.scale.planned import gpt2
 
     yield from _planned("gpt2", gpt2())

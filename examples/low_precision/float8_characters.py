@@ -27,7 +27,7 @@ LENGTH, WIDTH, BATCH = 32, 64, 16
 
 
 class UsualModel(nn.Module):
-    """The same network with PyTorch's own layers, initialisation and loss."""
+    """The character network with PyTorch's own layers, initialisation and loss."""
 
     def __init__(self, n_characters: int, formats: float8.Float8Formats | None) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from optimum.graphcore.modeling_utils import to_pipelined
 
 
 def print_pod4(model, batch, what):
-    """The modelled rate of one inference per call on four IPUs, layers shared out evenly."""
+    """The modelled rate of one inference per call on four IPUs, layers split evenly."""
     spread = to_pipelined(model, IPUConfig(ipus_per_replica=4)).parallelize().eval()
     options = spread.ipu_config.to_options(for_inference=True).logCycleCount(True)
     executor = poptorch.inferenceModel(spread, options)

@@ -94,7 +94,7 @@ if __name__ == "__main__":
             losses.append(anchors[loss].mean())
         print(f"Epoch {epoch + 1}: loss {np.mean(losses):.3f}")
 
-    # The trained weights go to a model of their own, which any ONNX runtime opens.
+    # The trained weights go to a separate model, which any ONNX runtime opens.
     training.modelToHost("mnist.onnx")
     testing = popart.InferenceSession(
         "mnist.onnx",

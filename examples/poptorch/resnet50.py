@@ -2,7 +2,7 @@
 
     python resnet50.py [--replicas N] [--accumulation N] [--half] [--steps N] [--small]
 
-Images are generated; the point is the step. Each replica is the whole model on an IPU of its own:
+Images are generated; the point is the step. Each replica is the whole model on a separate IPU:
 a call takes `replicas × accumulation × batch size` images and updates the weights once. With
 `--half` weights and activations are 16-bit floats, and the loss is scaled so that small gradients
 survive.

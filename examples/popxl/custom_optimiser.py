@@ -1,4 +1,4 @@
-"""A custom optimiser: a module with states of its own, one for each variable.
+"""A custom optimiser: a module with its own states, one for each variable.
 
     python custom_optimiser.py
 

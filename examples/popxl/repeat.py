@@ -1,4 +1,4 @@
-"""Repeat: a graph that runs so many times, its outputs the inputs of the next round.
+"""Repeat: a graph that runs n times, its outputs the inputs of the next round.
 
     python repeat.py
 

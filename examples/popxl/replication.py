@@ -1,4 +1,4 @@
-"""Replication: the same program on four replicas, with data of their own and sums over groups.
+"""Replication: the same program on four replicas, with different data and sums over groups.
 
     python replication.py
 

@@ -1,4 +1,4 @@
-"""A program on a partition, or on a Pod16 of its own if there is none.
+"""A program on a partition, or on its own Pod16 if there is none.
 
 tremula vipu-server &
 export VIPU_CLI_CONFIG=~/.tremula-vipu/admin.hcl

@@ -35,7 +35,7 @@ for i in range(4):
 graph.create_host_write("v3-write", v3)
 graph.create_host_read("v3-read", v3)
 
-# A slice is a view: it has no data of its own, and copying to it writes through to v3.
+# A slice is a view: it stores no data, and copying to it writes through to v3.
 program.add(tr.Copy(v1.slice(0, 3), v3.slice([1, 1], [2, 4])))
 
 # A stream moves ten numbers at a time, each copy the next ten.

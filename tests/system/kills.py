@@ -13,7 +13,7 @@ N_CLIENTS, N_IPUS = 8, 64
 
 
 class _Books:
-    """What clients were told: partitions that must be there, and those nobody knows about."""
+    """What clients were told: partitions that must be there, and those of unknown state."""
 
     def __init__(self) -> None:
         self.there: set[str] = set()

@@ -1,4 +1,4 @@
-"""Controllers in processes of their own, and many clients of them at once, on one event loop."""
+"""Controllers in separate processes, and many clients of them at once, on one event loop."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ def forked_server(folder: Path, n_ipus: int) -> Iterator[tuple[int, str, Callabl
     with listening_socket(LOOP_BACK, 0) as listening:
         sys.stdout.flush()
         with warnings.catch_warnings():
-            # NumPy's threads, of which Python 3.12 warns, wait for products that nobody asks for.
+            # NumPy's threads, of which Python 3.12 warns, wait for products that never come.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:

@@ -146,6 +146,14 @@ def test_large_and_strange_bodies_are_refused(ask, shared):
         assert answer.status_code in (409, 422)
 
 
+def test_a_wrong_method_names_those_allowed(ask):
+    """An address that has no such method answers 405 in the form of all errors, with Allow."""
+    answer = ask("ann", "PATCH", "partitions")
+    assert answer.status_code == 405
+    assert answer.json()["code"] == "http"
+    assert "GET" in answer.headers["allow"] or "POST" in answer.headers["allow"]
+
+
 def test_metrics_from_elsewhere_need_a_key(shared):
     """This computer may scrape; a request that came through a proxy shows a key."""
     http, keys, _ = shared

@@ -86,7 +86,7 @@ def modelled_poptorch(
 def modelled_optimum(
     model: "nn.Module", batch: "Mapping[str, Tensor]", settings: Settings, *, unit: str
 ) -> Modelled:
-    """From a model of transformers: one inference on two chips, its layers shared out evenly."""
+    """From a model of transformers: one inference on two chips, its layers split evenly."""
     import torch
 
     import poptorch

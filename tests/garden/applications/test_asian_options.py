@@ -69,7 +69,7 @@ def test_one_date_is_a_european_option():
 
 
 def test_seeds_decide_the_paths():
-    """The same seed draws the same paths, another seed others."""
+    """A seed draws the same paths every time, another seed draws others."""
     drawn = []
     for seed in (1, 1, 2):
         engine = path_engine(60, 4, 1, seed=seed).load()

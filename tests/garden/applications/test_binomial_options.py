@@ -10,7 +10,7 @@ from tremula.garden.models.science.black_scholes import european
 
 
 def tree_by_numpy(terms, sign, is_american, n) -> float:
-    """The same tree in double precision, node by node."""
+    """A binomial tree in double precision, node by node."""
     spot, strike, rate, volatility, years = (float(t) for t in terms)
     dt = years / n
     up = np.exp(volatility * np.sqrt(dt))

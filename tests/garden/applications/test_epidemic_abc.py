@@ -26,7 +26,7 @@ def inference():
 
 
 def test_people_are_conserved_and_none_comes_back():
-    """In the reference nobody rises from the dead, and recovered people stay so."""
+    """In the reference the dead stay dead, and recovered people stay so."""
     days = simulated(np.repeat(TRUTH[None], 20, 0), EPIDEMIC, np.random.default_rng(3))
     assert (np.diff(days[:, :, 1:], axis=1) >= 0).all()
     assert days.sum(axis=2).max() < EPIDEMIC.people

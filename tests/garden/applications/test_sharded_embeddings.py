@@ -78,7 +78,7 @@ def test_ranks_ignore_other_true_tails():
 
 
 def single_table_loss(score, table, links, batch):
-    """The same loss with all entities in one table: entity e is row e. Sum over triples."""
+    """The model's loss with all entities in one table: entity e is row e. Sum over triples."""
     total = torch.zeros(())
     for me in range(N_SHARDS):
         head = torch.from_numpy(batch.heads[me]).long() * N_SHARDS + me

@@ -20,7 +20,7 @@ def cases():
 
 @pytest.mark.parametrize("one", list(cases()))
 def test_the_tiny_form_reaches_what_its_manifest_expects(one, tmp_path):
-    """It runs offline in a process of its own, and leaves figures that the page can show."""
+    """It runs offline in a separate process, and leaves figures that the page can show."""
     (outcome,) = run_all([one], tmp_path)
     assert outcome.is_right, outcome.output
     figures = read_figures(tmp_path / f"{one.name}.json")

@@ -70,7 +70,7 @@ def test_a_missing_package_says_what_to_install(make, inside):
 
 
 def test_mistakes_in_an_application_are_told(make):
-    """No `run`, a wrong value, a module of its own that is missing."""
+    """No `run`, a wrong value, a missing module of the application."""
     for main, words in (
         ("x = 1", "has no function `run`"),
         ("def run(s): return 3", "gave int, not Findings"),

@@ -77,7 +77,7 @@ async function newPage(offline) {
 }
 
 const commands = {
-  // A page is opened again without loading it, unless something differs or all must be fetched anew.
+  // A page is opened again without loading it, unless something differs or all must be fetched again.
   async open({ url, width = 1440, height = 900, theme = "light", offline = false, fresh = false }) {
     const asked = JSON.stringify({ url, width, height, theme, offline });
     const isThere = !fresh && asked === opened && !problems.length && await page.evaluate(startAgain);

@@ -45,7 +45,7 @@ def fuzz(
     """Read `n` damaged copies of a file, each in its place; at the end it is as it was.
 
     `is_sealed_again`: a few bytes of a report are changed and its checksum is made right again, as
-    by somebody who means harm.
+    by an attacker.
     """
     content = path.read_bytes()
     n_read = n_refused = 0

@@ -164,7 +164,7 @@ def test_where_time_goes_is_a_mean_that_adds_up():
 
 
 def test_runs_without_record_are_estimated(tmp_path):
-    """What nobody recorded has a total, too; it is divided as busy cycles are, and says so."""
+    """What was not recorded has a total, too; it is divided as busy cycles are, and says so."""
     engine = summing_engine(n_times=3).load()
     engine.run()
     engine.clock.recorder.miss()

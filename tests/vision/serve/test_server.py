@@ -1,4 +1,4 @@
-"""The server answers its own page and nobody else; it serves the page's files and packs only."""
+"""The server answers only its own page; it serves the page's files and packs only."""
 
 import http.client
 import json
@@ -111,7 +111,7 @@ def test_a_newer_report_is_noticed(small_report, larger_report, tmp_path):
         shutil.copy(larger_report / "profile.pop", tmp_path / "new")
         (tmp_path / "new").replace(path)
         assert json.loads(asked("/news")[2])["newer"] == [tmp_path.name]
-        assert asked("/data/0/tiles?generation=0")[0] == 200  # until somebody opens it
+        assert asked("/data/0/tiles?generation=0")[0] == 200  # until it is opened
         second = unpack_pack(asked("/data/index")[2])[0]
         assert json.loads(asked("/news")[2])["newer"] == []
         totals = [facts["reports"][0]["total_cycles"] for facts in (first, second)]

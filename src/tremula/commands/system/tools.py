@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tremula.commands.arguments import whole
 from tremula.commands.system.cluster_files import add_cluster_tools
-from tremula.commands.system.device_facts import DeviceProperties, facts_of
+from tremula.commands.system.device_properties import DeviceProperties, facts_of
 from tremula.commands.system.device_tests import add_tests
 from tremula.commands.system.tables import show, table
 from tremula.commands.system.view import add_view

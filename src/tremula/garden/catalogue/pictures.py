@@ -30,7 +30,7 @@ def small_png(picture: np.ndarray) -> bytes:
 
 
 def checked_picture(picture: np.ndarray, application: str) -> np.ndarray:
-    """The same; an error if it is no picture."""
+    """The array, if it can be shown as a picture; otherwise an error."""
     is_grey = picture.ndim == 2 and np.issubdtype(picture.dtype, np.floating)
     is_coloured = picture.ndim == 3 and picture.shape[2] == 3 and picture.dtype == np.uint8
     if not (is_grey or is_coloured) or 0 in picture.shape or not np.isfinite(picture).all():

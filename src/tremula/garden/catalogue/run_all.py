@@ -1,4 +1,4 @@
-"""Runs applications in their tiny form, each in a process of its own, and takes the time."""
+"""Runs applications in their tiny form, each in a separate process, and takes the time."""
 
 import os
 import subprocess
@@ -48,7 +48,7 @@ def _run(application: Application, figures_folder: Path | None) -> RunOutcome:
         )  # fmt: skip
         watch = threading.Timer(_MOST_SECONDS, process.kill)
         watch.start()
-        # wait4 tells what this process and its children used, and nobody else.
+        # wait4 reports what this process and its children used, and no others.
         _, status, usage = os.wait4(process.pid, 0)
         watch.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)

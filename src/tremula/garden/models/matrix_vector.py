@@ -59,7 +59,7 @@ def ceil_div(a: np.ndarray | int, b: np.ndarray | int) -> np.ndarray:
 
 
 def vertex_cycles(n_elems: np.ndarray) -> np.ndarray:
-    """Worker cycles of a DotProduct or Sum of so many elements."""
+    """Worker cycles of a DotProduct or Sum of n elements."""
     return VERTEX_OVERHEAD_CYCLES + ceil_div(n_elems, FLOATS_PER_CYCLE)
 
 
@@ -117,7 +117,7 @@ def compute_cycles(
 
 
 def exchange_cycles(n_floats: np.ndarray, target: tr.Target) -> np.ndarray:
-    """Cycles until a tile has received so many floats."""
+    """Cycles until a tile has received n floats."""
     n_bytes = n_floats * tr.FLOAT.n_bytes
     return np.ceil(n_bytes / target.exchange_bytes_per_cycle).astype(np.int64)
 

@@ -43,7 +43,7 @@ class WrittenOutSoftplus(nn.Module):
 
 
 class OwnLengths(nn.Module):
-    """A continuous filter that gets lengths of its own: times one, which no compiler knows.
+    """A continuous filter with a separate copy of the lengths: times one, which stays.
 
     So the window over lengths, which is the same in all blocks, is computed in each of them. That
     is what PopART does: it shares equal operations after it has outlined blocks that repeat.

@@ -168,7 +168,7 @@ def tiny_config(kind: type) -> Any:  # noqa: ANN401 - a configuration of transfo
 
 
 def _can_be_set(config: object, name: str) -> bool:
-    """Whether a configuration has this size, as a number of its own."""
+    """Whether a configuration stores this size itself, rather than deriving it."""
     if isinstance(getattr(type(config), name, None), property):
         return False
     return hasattr(config, name) and not isinstance(getattr(config, name), list | tuple)
@@ -211,13 +211,13 @@ def tiny_model(name: str) -> TinyModel:
 
 def tiny_inputs(name: str, model: nn.Module) -> dict[str, Tensor]:
     """A batch of what the forward of a class takes, with labels."""
-    given = inspect.signature(model.forward).parameters
+    parameters = inspect.signature(model.forward).parameters
     draw = torch.Generator().manual_seed(1)
 
     def ids(*shape: int, low: int = 3, high: int = VOCABULARY) -> Tensor:
         return torch.randint(low, high, shape, generator=draw)
 
-    if "pixel_values" in given:
+    if "pixel_values" in parameters:
         size: int = getattr(model.config, "image_size", IMAGE_SIZE)  # pyright: ignore[reportAssignmentType]
         result = {"pixel_values": torch.randn(N_BATCH, 3, size, size, generator=draw)}
     else:
@@ -225,11 +225,11 @@ def tiny_inputs(name: str, model: nn.Module) -> dict[str, Tensor]:
         words = ids(*shape)
         words[..., -1] = 2  # sentences end: some classes look for the end
         result = {"input_ids": words}
-        if "attention_mask" in given:
+        if "attention_mask" in parameters:
             mask = torch.ones(shape, dtype=torch.long)
             mask[-1, ..., -2:] = 0  # the last sentence is shorter
             result["attention_mask"] = mask
-    return result | _labels(name, given, ids)
+    return result | _labels(name, parameters, ids)
 
 
 # Heads with one label for each example.

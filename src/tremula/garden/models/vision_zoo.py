@@ -186,8 +186,8 @@ class ShuffleUnit(nn.Module):
         self.body = nn.Sequential(_conv(half, half, 1), depthwise, _conv(half, half, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        kept, worked = x.chunk(2, 1)
-        x = torch.cat([kept, self.body(worked)], 1)
+        unchanged, worked = x.chunk(2, 1)
+        x = torch.cat([unchanged, self.body(worked)], 1)
         n, c, h, w = x.shape
         return x.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w)
 

@@ -116,8 +116,8 @@ def _most_above_average(reader: ReportReader, tile: int) -> tuple[str, int]:
     """The category in which a tile exceeds the average most; of variables, the largest."""
     names = reader.table("categories")["name"]
     n = len(names)
-    held = reader.matrix("always_live").rows(0, n) + reader.matrix("temporary").rows(0, n)
-    more = held[:, tile] - held.mean(axis=1)
+    live_bytes = reader.matrix("always_live").rows(0, n) + reader.matrix("temporary").rows(0, n)
+    more = live_bytes[:, tile] - live_bytes.mean(axis=1)
     row = int(more.argmax())
     if names[row] not in ("Variables", "Constants"):
         return names[row].lower(), int(more[row])

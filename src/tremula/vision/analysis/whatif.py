@@ -99,7 +99,7 @@ def parse_sweep(texts: Sequence[str]) -> dict[str, list[Number]]:
     """`tiles=736,1472 sram=…` as constants of a chip and their values."""
     known = [*ALIASES, *quantities(Chip)]
     result: dict[str, list[Number]] = {}
-    for text in (part for given in texts for part in given.split()):
+    for text in (part for entry in texts for part in entry.split()):
         name, sign, values = text.partition("=")
         if not sign or name not in known:
             raise InvalidOption(

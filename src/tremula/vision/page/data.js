@@ -21,7 +21,7 @@ export async function loadIndex() {
   return facts;
 }
 
-// Whether reports were written again, and how far the server is with a sweep; null where nobody can say.
+// Whether reports were written again, and how far the server is with a sweep; null where it is unknown.
 export async function news() {
   if (embedded) return null;
   try {

@@ -106,7 +106,7 @@ export function remembered(key) {
 
 const drawers = new WeakMap(), otherPens = new WeakMap();
 
-// The pens that an element's canvases were drawn with once more: other ones than their own.
+// The pens with which an element's canvases were drawn again, other than their own.
 export function redrawn(element, canvases, makePen) {
   const pens = canvases.map((canvas) => {
     const pen = makePen();

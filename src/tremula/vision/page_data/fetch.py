@@ -135,7 +135,7 @@ class PageData:
         return [stamp(reader.path) for reader in self.readers]
 
     def renewed(self) -> "PageData":
-        """The same files, opened again."""
+        """Page data of the same files, opened again."""
         return PageData.of_files([reader.path for reader in self.readers], self.generation + 1)
 
     def close(self) -> None:

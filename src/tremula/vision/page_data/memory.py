@@ -97,11 +97,11 @@ def _lifetime_columns(reader: ReportReader, shown: Ints) -> dict[str, Ints]:
     at = reader.table("steps")["instruction"]
     first = np.searchsorted(at, reader.column("live.first"))
     last = np.searchsorted(at, reader.column("live.last"), side="right") - 1
-    kept = (row_of[variable] >= 0) & (last >= first)
+    selected = (row_of[variable] >= 0) & (last >= first)
     return {
-        "life_row": row_of[variable][kept],
-        "life_first": first[kept],
-        "life_last": last[kept],
+        "life_row": row_of[variable][selected],
+        "life_first": first[selected],
+        "life_last": last[selected],
     }
 
 
@@ -126,13 +126,13 @@ def tile_contents_pack(reader: ReportReader, part: int) -> bytes | None:
     tiles = range(part * TILES_PER_PART, min(reader.n_tiles, (part + 1) * TILES_PER_PART))
     if part < 0 or not tiles:
         return None
-    held = [reader.tile_variables(tile) for tile in tiles]
-    peak = _live_at_peaks(reader, tiles, [variable for variable, _ in held])
+    variables = [reader.tile_variables(tile) for tile in tiles]
+    peak = _live_at_peaks(reader, tiles, [variable for variable, _ in variables])
     vertex_start, vertex_type, vertex_count = _vertices_on(reader, tiles)
     columns = {
-        "start": np.cumsum([0, *(len(v) for v, _ in held)]),
-        "variable": np.concatenate([v for v, _ in held]),
-        "n_bytes": np.concatenate([n for _, n in held]),
+        "start": np.cumsum([0, *(len(v) for v, _ in variables)]),
+        "variable": np.concatenate([v for v, _ in variables]),
+        "n_bytes": np.concatenate([n for _, n in variables]),
         "at_peak": np.concatenate(peak).astype(np.int64),
         **_addresses(reader, tiles),
         "vertex_start": vertex_start,
@@ -250,8 +250,8 @@ def _curve(reader: ReportReader, tile: int | None) -> Ints:
         return reader.table("steps")["temporary_bytes"]
     at = reader.table("steps")["instruction"]
     size = np.zeros(len(reader.table("variables")["id"]), np.int64)
-    held, n_bytes = reader.tile_variables(tile)
-    size[held] = n_bytes
+    variables, n_bytes = reader.tile_variables(tile)
+    size[variables] = n_bytes
     size = size[reader.column("live.variable")]
     first = np.searchsorted(at, reader.column("live.first"))
     last = np.searchsorted(at, reader.column("live.last"), side="right")

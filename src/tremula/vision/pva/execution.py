@@ -10,7 +10,7 @@ from tremula.vision.pva.programs import ComputeSet, Program
 from tremula.vision.report.reader import ReportReader
 from tremula.vision.report.time_totals import machine_split, path_of_types, total_cycles
 
-if TYPE_CHECKING:  # walking a timeline is compiled code, loaded when somebody asks
+if TYPE_CHECKING:  # walking a timeline is compiled code, loaded on first use
     from tremula.vision.report.timeline.timeline import TimelineEntries
 
 Ints = np.ndarray
@@ -224,7 +224,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Block:
-    """A stretch of a tile's time. The model knows every step, so each is a block of its own."""
+    """A stretch of a tile's time. The model knows every step, so each is a separate block."""
 
     program: Program
     tile: int

@@ -186,7 +186,7 @@ class LivenessProgramStep:
         )
         here = sizes > 0 if len(sizes) else np.zeros(0, bool)
         order = np.argsort(-sizes[here], kind="stable")
-        kept = LiveSet(
+        live_set = LiveSet(
             live.variable[here][order], sizes[here][order], live.always_live[here][order]
         )
-        return NotAlwaysLiveMemory(self._reader, n_bytes, kept)
+        return NotAlwaysLiveMemory(self._reader, n_bytes, live_set)

@@ -207,7 +207,7 @@ class ProgramVisitor:
         """Nothing to prepare; pva's subclasses call it."""
 
     def visitDefault(self, program: Program) -> None:
-        """Called for types without a method of their own."""
+        """Called for types without a specific method."""
 
 
 @dataclass(frozen=True)

@@ -283,15 +283,15 @@ class Compilation:
         return [Variable(*pair) for pair in zip(names, live.n_bytes[:n].tolist(), strict=True)]
 
 
-def _with_categories(found: list[tuple[str, int]], sizes: dict[str, int]) -> list[Variable]:
+def _with_categories(variables: list[tuple[str, int]], sizes: dict[str, int]) -> list[Variable]:
     """Variables, and what is neither variable nor constant, largest first."""
     other = {ours: name for name, ours in CATEGORY_OF_NAME.items() if ours}
-    found += [
+    variables += [
         (other[ours], size)
         for ours, size in sizes.items()
         if size and ours not in ("Variables", "Constants")
     ]
-    return [Variable(name, size) for name, size in sorted(found, key=lambda pair: -pair[1])]
+    return [Variable(name, size) for name, size in sorted(variables, key=lambda pair: -pair[1])]
 
 
 @dataclass(frozen=True)

@@ -163,11 +163,11 @@ class LoweredVariable:
 
 def _classes(reader: ReportReader) -> list[EquivalenceClass]:
     """The class of each variable, made once per report."""
-    kept = getattr(reader, "_kept_classes", None)
-    if kept is None:
-        kept = _make_classes(reader)
-        reader._kept_classes = kept  # pyright: ignore[reportAttributeAccessIssue]
-    return kept
+    cached = getattr(reader, "_cached_classes", None)
+    if cached is None:
+        cached = _make_classes(reader)
+        reader._cached_classes = cached  # pyright: ignore[reportAttributeAccessIssue]
+    return cached
 
 
 def _make_classes(reader: ReportReader) -> list[EquivalenceClass]:

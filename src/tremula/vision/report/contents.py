@@ -423,7 +423,7 @@ def variable_columns(contents: Contents) -> dict[str, Ints]:
 
 
 def tile_variables(contents: Contents) -> tuple[Ints, Ints, Ints, Ints]:
-    """The same by tile: where each tile's entries start, variables, bytes, addresses."""
+    """Variables by tile: where each tile's entries start, variables, bytes, addresses."""
     live = contents.analysis.liveness
     owner = np.repeat(np.arange(len(live.tile_start) - 1), np.diff(live.tile_start))
     # Sorting small unsigned numbers is linear.

@@ -108,7 +108,7 @@ class ReportFile:
 
     def tile_variables(self, start: Ints, variable: Ints, n_bytes: Ints, address: Ints) -> None:
         """Variables of each tile, with their bytes and addresses on it: a CSR over tiles."""
-        kept: dict[bytes, tuple[str, bytes]] = {}  # tiles of a regular program are alike
+        stored: dict[bytes, tuple[str, bytes]] = {}  # tiles of a regular program are alike
         bounds = start.tolist()
 
         def rows(first: int) -> list[tuple]:
@@ -116,7 +116,7 @@ class ReportFile:
             for tile in range(first, min(len(bounds) - 1, first + _TILES_AT_ONCE)):
                 begin, end = bounds[tile], bounds[tile + 1]
                 columns = (variable[begin:end], n_bytes[begin:end], address[begin:end])
-                packed = (part for column in columns for part in _packed_once(column, kept))
+                packed = (part for column in columns for part in _packed_once(column, stored))
                 result.append((tile, end - begin, *packed))
             return result
 
@@ -167,11 +167,11 @@ class ReportFile:
         packed = self._packed(_levels(blocks, pooling, counts), keeps_level_0, by_rows)
         statement = "INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?)"
         self._database.executemany(statement, ((name, *row) for row in packed))
-        kept = _levels_worth_keeping(counts)
+        stored = _levels_worth_keeping(counts)
         self._database.execute(
-            "DELETE FROM blocks WHERE matrix = ? AND level >= ?", (name, len(kept))
+            "DELETE FROM blocks WHERE matrix = ? AND level >= ?", (name, len(stored))
         )
-        row = (name, counts.get(0, 0), n_columns, pooling, unit, json.dumps(kept))
+        row = (name, counts.get(0, 0), n_columns, pooling, unit, json.dumps(stored))
         self._database.execute("INSERT INTO matrices VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def _packed(
@@ -215,12 +215,12 @@ def blocks_of(rows: Rows, n_rows: int) -> Iterator[Ints]:
 
 def _levels_worth_keeping(counts: Mapping[int, int]) -> list[int]:
     """Rows of each level, up to the first that is coarse enough for a screen."""
-    kept: list[int] = []
+    stored: list[int] = []
     for level in sorted(counts):
-        kept.append(counts[level])
+        stored.append(counts[level])
         if counts[level] <= COARSEST_ROWS:
             break
-    return kept
+    return stored
 
 
 def _levels(
@@ -261,16 +261,16 @@ def _raise(
     is_last: bool,
 ) -> Iterator[tuple[int, int, Ints]]:
     """Pool a block into a level; full blocks of that level are yielded and pooled further up."""
-    held = buffers.setdefault(level, [])
+    pending = buffers.setdefault(level, [])
     if block is not None:
         pool = FIRST_POOL if level == 1 else NEXT_POOL
         pooled = _pooled(block, pool, _POOLS[pooling])
-        held.append(pooled)
+        pending.append(pooled)
         counts[level] = counts.get(level, 0) + len(pooled)
-    n_held = sum(len(part) for part in held)
+    n_held = sum(len(part) for part in pending)
     if n_held >= ROWS_PER_BLOCK or (is_last and n_held):
-        full = np.concatenate(held)
-        held.clear()
+        full = np.concatenate(pending)
+        pending.clear()
         yield level, numbers.get(level, 0), full
         numbers[level] = numbers.get(level, 0) + 1
         if counts[level] > ROWS_PER_BLOCK or not is_last:

@@ -72,10 +72,10 @@ class Matrix:
     def _block(self, level: int, number: int) -> Ints:
         key = (level, number)
         with self.reader.lock:
-            kept = self._kept.get(key)
-            if kept is not None:
+            cached = self._kept.get(key)
+            if cached is not None:
                 self._kept.move_to_end(key)
-                return kept
+                return cached
         block = self._read(level, number)
         block.flags.writeable = False
         with self.reader.lock:

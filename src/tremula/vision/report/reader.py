@@ -295,8 +295,8 @@ class ReportReader(DatabaseReader):
         joins, takes_part = self.by_ipu("joins")[:, 0], self.takes_part
         is_counted = self.table("steps")["is_counted"].astype(bool) & sizes["counts_steps"]
         script = routes.script(self.phases_of_steps, joins, takes_part, is_counted)
-        kept = (np.ascontiguousarray(self.column(f"timeline.{n}")) for n in _TIMELINE)
-        runs, events, checkpoints = kept
+        stored = (np.ascontiguousarray(self.column(f"timeline.{n}")) for n in _TIMELINE)
+        runs, events, checkpoints = stored
         return Timeline(
             script, runs, events, bool(self.info["is_folded"]), checkpoints, self.n_entries
         )
@@ -501,7 +501,7 @@ class ReportReader(DatabaseReader):
         return self.executable()
 
     def executable(self) -> "Executable":
-        """The tile program, loaded anew."""
+        """The tile program, loaded again."""
         from tremula.compiler.executable.executable import Executable
 
         rows = self.execute("SELECT n_bytes, data FROM executable")

@@ -1,6 +1,6 @@
 """What numbers in a report refer to, checked when they are read: a file may come from a stranger.
 
-The seal finds accidents. It does not stop somebody who seals a changed file again, whose numbers
+The seal finds accidents. It does not stop a person who seals a changed file again, whose numbers
 would then reach behind the ends of columns.
 """
 

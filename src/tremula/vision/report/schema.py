@@ -80,7 +80,7 @@ TABLES: Mapping[str, str] = MappingProxyType(
     }
 )
 
-# Tables that `ReportReader.table` returns as columns; the others have accessors of their own.
+# Tables that `ReportReader.table` returns as columns; the others have separate accessors.
 COLUMN_TABLES = (
     "programs", "steps", "steps_by_ipu", "compute_sets", "vertex_types", "vertices", "variables",
     "debug_contexts", "tiles", "ipus", "categories", "runs",
@@ -94,7 +94,7 @@ def report_path(path: str | os.PathLike[str]) -> Path:
 
 
 def reports_instead(path: Path) -> str:
-    """The hint for a missing report: models and further engines have folders of their own."""
+    """The hint for a missing report: models and further engines have separate folders."""
     deeper = sorted(str(result.parent) for result in path.parent.glob(f"*/{FILE_NAME}"))
     if path.name != FILE_NAME or not deeper:
         return "give a profile.pop, or the folder it is in"

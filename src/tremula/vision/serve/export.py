@@ -48,7 +48,7 @@ def _packs_that_fit(
     all_names, n_bytes = [name for name in data.names() if not _needs_program(name)], 0
     names = _without_finest(all_names)
     packs: dict[str, bytes] = {}
-    # Another core is busy with programs, in a process of its own if they are large.
+    # Another core is busy with programs, in a separate process if they are large.
     with ThreadPoolExecutor(min(_MOST_THREADS, max(1, n_cores() - 1))) as pool:
         for first in range(0, len(names), _NAMES_AT_ONCE):
             if n_bytes >= most_bytes:

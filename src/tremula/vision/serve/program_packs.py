@@ -1,6 +1,6 @@
 """Packs that need a report's tile program: loading and costing one is Python, seconds of it.
 
-For a large program they are made in a process of their own, beside one that reads and deflates.
+For a large program they are made in a separate process, next to one that reads and deflates.
 """
 
 import base64

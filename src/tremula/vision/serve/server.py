@@ -76,7 +76,7 @@ class PageServer(ThreadingHTTPServer):
                 renewed = self.data.renewed()
             except PoplarError as error:
                 return str(error)
-            # Requests may still be reading the last one; nobody reads the one before it.
+            # Requests may still be reading the last one; none reads the one before it.
             if self._before is not None:
                 self._before.close()
             self._before, self.data = self.data, renewed
@@ -90,7 +90,7 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def cookie_name(self) -> str:
-        # Cookies are shared between ports, so each server needs a name of its own.
+        # Cookies are shared between ports, so each server needs a distinct name.
         return f"tremula_{self.server_address[1]}"
 
     def is_token(self, text: str | None) -> bool:

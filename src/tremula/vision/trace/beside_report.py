@@ -129,16 +129,16 @@ def _merged(traces: list[dict[str, Any]], origin_ns: int) -> dict[str, Any]:
     start = np.concatenate([t["start_ns"] for t in traces])
     duration = np.concatenate([t["duration_ns"] for t in traces])
     depth = np.concatenate([t["depth"] for t in traces])
-    kept = np.argsort(-duration, kind="stable")[:MOST_EVENTS]
-    kept = kept[np.argsort(start[kept], kind="stable")]
+    selected = np.argsort(-duration, kind="stable")[:MOST_EVENTS]
+    selected = selected[np.argsort(start[selected], kind="stable")]
     texts = {
         name: [text for t in traces for text in t[name]] for name in ("lane", "label", "channel")
     }
     return {
-        **{name: [column[i] for i in kept.tolist()] for name, column in texts.items()},
-        "start_us": (start[kept] - origin_ns) / 1e3,
-        "duration_us": np.where(duration[kept] < 0, -1.0, duration[kept] / 1e3),
-        "depth": depth[kept],
+        **{name: [column[i] for i in selected.tolist()] for name, column in texts.items()},
+        "start_us": (start[selected] - origin_ns) / 1e3,
+        "duration_us": np.where(duration[selected] < 0, -1.0, duration[selected] / 1e3),
+        "depth": depth[selected],
     }
 
 

@@ -1,7 +1,7 @@
 """Traces for other tools: Chrome JSON, Perfetto's own format, CSV, Parquet.
 
 Those tools want slices that nest, as events from blocks and calls do. A report adds a lane per
-chip, in a process of its own.
+chip, in a separate process.
 """
 
 import csv

@@ -106,7 +106,7 @@ class HeatmapDouble(trace.Heatmap):
 
 
 class HeatmapInt(trace.Heatmap):
-    """The same for whole numbers."""
+    """A histogram of whole numbers over time."""
 
 
 class ThreadName:

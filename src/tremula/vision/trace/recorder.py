@@ -49,7 +49,7 @@ class _State:
 
 
 class Channel:
-    """A source of events, shown in a row of its own. Use `channel` to make one."""
+    """A source of events, shown in a separate row. Use `channel` to make one."""
 
     def __init__(self, name: str):
         self.name, self.is_enabled = name, True
@@ -297,17 +297,17 @@ def start_from_environment() -> Path | None:
     if not text or _State.file is not None:
         return current_path()
     try:
-        given = json.loads(text)
+        details = json.loads(text)
     except ValueError:
-        given = {}
-    given = given if isinstance(given, dict) else {}
-    if str(given.get("enable", "true")).lower() != "true":
+        details = {}
+    details = details if isinstance(details, dict) else {}
+    if str(details.get("enable", "true")).lower() != "true":
         return None
-    names = given.get("channels")
+    names = details.get("channels")
     only = [str(n) for n in names] if isinstance(names, list) and names else None
-    seconds = given.get("duration", 0)
+    seconds = details.get("duration", 0)
     return start(
-        str(given.get("directory", ".")),
+        str(details.get("directory", ".")),
         only=only,
         duration_s=float(seconds) if str(seconds).replace(".", "", 1).isdigit() else 0,
     )

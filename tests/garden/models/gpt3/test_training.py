@@ -47,7 +47,7 @@ def test_two_steps_equal_the_dense_model():
 
 
 def test_one_dimension_and_plain_updates():
-    """The same in one dimension, without clipping, with weight decay, in overlapped transfers."""
+    """Without clipping, with weight decay and overlapped transfers, it trains as the dense GPT."""
     config = load_config(FOLDER / "tiny.toml")
     config = replace(
         config,

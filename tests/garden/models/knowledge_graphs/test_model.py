@@ -1,4 +1,4 @@
-"""Embeddings shared out over replicas train as one table does; distances on tiles are right."""
+"""Embeddings sharded over replicas train as one table does; distances on tiles are right."""
 
 import pytest
 import torch

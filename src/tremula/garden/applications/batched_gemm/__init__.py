@@ -1,1 +1,1 @@
-"""Batches of small products, real and complex: all problems at once, each on tiles of its own."""
+"""Batches of small products, real and complex: all problems at once, each on separate tiles."""

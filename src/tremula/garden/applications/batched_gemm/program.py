@@ -51,7 +51,7 @@ def complex_gemm_engine(
     way: ComplexWay = "four products",
     chip: str = "bow",
 ) -> tr.Engine:
-    """The same with complex numbers. Handles: ar, ai, br, bi to write, cr, ci to read."""
+    """Complex products as four real ones. Handles: ar, ai, br, bi to write, cr, ci to read."""
     graph = tr.Graph(tr.IPUModel(chip, tiles_per_ipu=n_tiles).create_device())
     program = tr.Sequence()
     of_way = _four_products if way == "four products" else _three_products

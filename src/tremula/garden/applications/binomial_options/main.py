@@ -42,7 +42,7 @@ def run(settings: Settings) -> Findings:
 
 
 def book(n: int, steps_per_year: int) -> OptionColumns:
-    """Calls and puts of three months to two years; a tree has so many steps for each year."""
+    """Calls and puts of three months to two years, with trees of `steps_per_year` steps a year."""
     random = np.random.default_rng(11)
     low, high = (80, 90, 0.01, 0.15, 0.25), (120, 110, 0.06, 0.45, 2.0)
     terms = random.uniform(low, high, (n, 5)).astype(np.float32)

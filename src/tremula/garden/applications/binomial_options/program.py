@@ -60,13 +60,13 @@ class BinomialTree(Vertex):
             elif back % 2 == 1:
                 shift = (back + 1) // 2
                 for j in range(level + 1):
-                    held = rise * values[j + 1] + fall * values[j]
-                    values[j] = max(held, even[j + shift])
+                    continued = rise * values[j + 1] + fall * values[j]
+                    values[j] = max(continued, even[j + shift])
             else:
                 shift = back // 2
                 for j in range(level + 1):
-                    held = rise * values[j + 1] + fall * values[j]
-                    values[j] = max(held, odd[j + shift])
+                    continued = rise * values[j + 1] + fall * values[j]
+                    values[j] = max(continued, odd[j + shift])
         self.price = values[0]
         self.delta = (above - below) / (spot * (up - float32(1) / up))
 

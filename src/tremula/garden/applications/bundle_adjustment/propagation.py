@@ -7,7 +7,7 @@
         Execute   each camera and each point: its belief, from its prior and all messages
 
 Points are dealt to tiles, and measurements lie with their point: only what a camera believes, and
-what it is told, travels. Cameras have tiles of their own as far as there are any.
+what it is told, travels. Each camera has a separate tile while there are any left.
 """
 
 from collections.abc import Iterator
@@ -160,7 +160,7 @@ class BeliefPropagation:
     # -- a run -------------------------------------------------------------------------------------
 
     def linearisations(self, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Cameras and points after each of so many linearisations, from the guesses on."""
+        """Cameras and points after each of n linearisations, from the guesses on."""
         scene = self.scene
         self.engine.write_tensor("camera guess", scene.cameras.astype(np.float32))
         self.engine.write_tensor("point guess", scene.points.astype(np.float32))

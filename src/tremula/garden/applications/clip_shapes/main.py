@@ -71,7 +71,7 @@ def first_state() -> tuple:
 
 
 def copied(state: tuple) -> tuple:
-    """The same for every replica."""
+    """A state with a leading axis of replicas, equal for each of them."""
     return jax.tree_util.tree_map(lambda w: np.stack([w] * N_REPLICAS), state)
 
 

@@ -1,4 +1,4 @@
-"""Words of tones: spectrograms whose letters are lines of random length at a pitch of their own."""
+"""Words of tones: spectrograms whose letters are lines of random length, each at its own pitch."""
 
 from dataclasses import dataclass
 
@@ -42,7 +42,7 @@ def edit_distance(one: list[int], other: list[int]) -> int:
     for i, mine in enumerate(one, 1):
         before, row[0] = row[0], i
         for j, theirs in enumerate(other, 1):
-            kept = before + (mine != theirs)
+            repeated = before + (mine != theirs)
             before = row[j]
-            row[j] = min(kept, row[j] + 1, row[j - 1] + 1)
+            row[j] = min(repeated, row[j] + 1, row[j - 1] + 1)
     return row[-1]

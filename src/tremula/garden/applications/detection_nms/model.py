@@ -55,8 +55,8 @@ class Found(nn.Module):
         scores, centres = evidence.sigmoid(), self.detector.centres
         sides = sides * STRIDE
         boxes = torch.cat([centres - sides[..., :2], centres + sides[..., 2:]], 2)
-        kept = suppress_overlaps(boxes, scores, overlap=0.4, least=0.5, most=self.most)
-        at = kept.clamp(min=0).long()
+        selected = suppress_overlaps(boxes, scores, overlap=0.4, least=0.5, most=self.most)
+        at = selected.clamp(min=0).long()
         best = boxes.gather(1, at.unsqueeze(2).expand(-1, -1, 4))
         kind = kinds.argmax(2).gather(1, at)
-        return best, torch.where(kept >= 0, scores.gather(1, at), 0.0), kind
+        return best, torch.where(selected >= 0, scores.gather(1, at), 0.0), kind

@@ -30,20 +30,20 @@ def suppress_overlaps(
     """
     like = torch.zeros((boxes.shape[0], most), dtype=torch.int32)
     attributes = {"overlap": overlap, "least": least, "most": most}
-    (kept,) = poptorch.custom_op(
+    (selected,) = poptorch.custom_op(
         [boxes, scores], NAME, DOMAIN, 1, example_outputs=[like], attributes=attributes
     )
-    return kept
+    return selected
 
 
 def suppressed(boxes: Tensor, scores: Tensor, overlap: float, least: float, most: int) -> Tensor:
-    """The same with PyTorch's operations, all images at once."""
-    left, kept = scores.clone(), []
+    """Suppression with PyTorch's operations, all images at once."""
+    left, selected = scores.clone(), []
     area = (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(2)
     for _ in range(most):
         score, best = left.max(1)
         is_box = score > least
-        kept.append(torch.where(is_box, best, -1))
+        selected.append(torch.where(is_box, best, -1))
         at = best[:, None, None].expand(-1, 1, 4)
         chosen = boxes.gather(1, at)
         low = torch.maximum(boxes[..., :2], chosen[..., :2])
@@ -52,7 +52,7 @@ def suppressed(boxes: Tensor, scores: Tensor, overlap: float, least: float, most
         union = area + area.gather(1, best[:, None]) - shared
         goes = (shared > overlap * union).scatter(1, best[:, None], True)
         left = torch.where(goes & is_box[:, None], least, left)
-    return torch.stack(kept, 1).int()
+    return torch.stack(selected, 1).int()
 
 
 class Suppress(Vertex):
@@ -95,9 +95,9 @@ class Suppress(Vertex):
 def _on_tiles(
     tiles: Tiles, inputs: list[TileTensor], attributes: dict[str, Any]
 ) -> list[TileTensor]:
-    kept, execute = suppression(tiles.graph, *inputs, name=tiles.name, **attributes)
+    selected, execute = suppression(tiles.graph, *inputs, name=tiles.name, **attributes)
     tiles.sequence.add(execute)
-    return [kept]
+    return [selected]
 
 
 def suppression(
@@ -106,19 +106,19 @@ def suppression(
 ) -> tuple[TileTensor, Execute]:  # fmt: skip
     """A vertex for each image, spread over the tiles: where results will be, and the step."""
     n_images = boxes.shape[0]
-    kept = graph.add_variable(INT, [n_images, most], name)
+    selected = graph.add_variable(INT, [n_images, most], name)
     left = graph.add_variable(FLOAT, list(scores.shape), f"{name}/left")
     compute_set = graph.add_compute_set(name)
     numbers = {"overlap": overlap, "least": least}
     for image in range(n_images):
         tile = image * graph.target.tiles_per_ipu // n_images
-        for own in (kept[image], left[image]):
+        for own in (selected[image], left[image]):
             graph.set_tile_mapping(own, tile)
         fields = {"boxes": boxes[image].flatten(), "scores": scores[image], "left": left[image]}
         graph.add_vertex(
-            compute_set, Suppress, {**fields, "kept": kept[image], **numbers}, tile=tile
+            compute_set, Suppress, {**fields, "kept": selected[image], **numbers}, tile=tile
         )
-    return kept, Execute(compute_set)
+    return selected, Execute(compute_set)
 
 
 custom_operation(

@@ -70,11 +70,11 @@ class Inference:
     # -- the program -------------------------------------------------------------------------------
 
     def _program(self, n_samples: int) -> tr.Sequence:
-        given, parts, bring = self._given()
+        constants, parts, bring = self._given()
         n_kept = self._on_tiles("number kept", tr.INT, self.n_workers)
         tried = self._on_tiles("tried", tr.INT, 2 * self.n_workers)
         kept = self._on_tiles("kept", tr.FLOAT, self.n_workers * self.n_slots * N_KEPT)
-        self.graph.create_host_write("given", given)
+        self.graph.create_host_write("given", constants)
         self._read_and_written("tried", tried)
         simulate = self.graph.add_compute_set("simulate and compare")
         states = {
@@ -101,13 +101,13 @@ class Inference:
             "observed": n_values, "scale": N_OBSERVED, "low": N_PARAMETERS, "high": N_PARAMETERS,
             "limit": 1,
         }  # fmt: skip
-        given = self.graph.add_variable(tr.FLOAT, [sum(lengths.values())], "given", mapping=0)
-        everywhere = self._on_tiles("given everywhere", tr.FLOAT, len(given))
+        constants = self.graph.add_variable(tr.FLOAT, [sum(lengths.values())], "given", mapping=0)
+        everywhere = self._on_tiles("given everywhere", tr.FLOAT, len(constants))
         parts, begin = {}, 0
         for name, length in lengths.items():
             parts[name] = everywhere[:, begin : begin + length]
             begin += length
-        return given, parts, tr.Copy(given.expand([0]).broadcast(self.n_tiles), everywhere)
+        return constants, parts, tr.Copy(constants.expand([0]).broadcast(self.n_tiles), everywhere)
 
     def _decided(self, n_new: tr.Tensor, a_round: tr.Sequence) -> tuple[tr.Tensor, tr.Tensor]:
         """Flags: was anything found in this round, and must there be another?"""
@@ -151,8 +151,8 @@ class Inference:
         """At least `wanted` samples at most `tolerance` away from what was observed [days, 3]."""
         self._check(observed, tolerance)
         limit = tolerance**2 * observed.size
-        given = [(observed / scales(observed)).ravel(), scales(observed), low, high, [limit]]
-        self.engine.write_tensor("given", np.concatenate(given).astype(np.float32))
+        constants = [(observed / scales(observed)).ravel(), scales(observed), low, high, [limit]]
+        self.engine.write_tensor("given", np.concatenate(constants).astype(np.float32))
         self.engine.write_tensor("bounds", np.array([wanted, max_rounds], np.int32))
         self.engine.write_tensor("counts", np.zeros(2, np.int32))
         self.engine.write_tensor("tried", np.zeros((self.n_tiles, 2 * self.n_workers), np.int32))

@@ -47,10 +47,10 @@ def run(settings: Settings) -> Findings:
 
 def arguments(batch: Data, *, is_train: bool) -> tuple[Tensor, ...]:
     """Arguments of forward; only seeds count, which are the first nodes of a batch."""
-    given = [batch[name] for name in ("x", "edge_index", "edge_type", "y")]
-    is_seed = torch.arange(len(given[-1])) < N_SEEDS
+    inputs = [batch[name] for name in ("x", "edge_index", "edge_type", "y")]
+    is_seed = torch.arange(len(inputs[-1])) < N_SEEDS
     counts = is_seed & (batch.train_mask == is_train)
-    return *given, counts
+    return *inputs, counts
 
 
 def area_under_roc(score: Tensor, is_positive: Tensor) -> float:

@@ -33,7 +33,7 @@ def gather_scatter(x: Tensor, edges: Tensor, weights: Tensor) -> Tensor:
 
 
 def gathered_and_summed(x: Tensor, edges: Tensor, weights: Tensor) -> Tensor:
-    """The same in three operations of PyTorch."""
+    """What the fused operation computes, in three operations of PyTorch."""
     sent = x.index_select(0, edges[0]) * weights.unsqueeze(1)
     return torch.zeros_like(x).index_add(0, edges[1], sent)
 

@@ -71,8 +71,8 @@ def writes_as_transformers(
     plain.load_state_dict(weights)
     compiled = generating(copy.deepcopy(plain))
     ids = torch.tensor([[alphabet.index(letter) for letter in BEGINNING]])
-    given = {"max_new_tokens": N_WRITTEN, "do_sample": False, "pad_token_id": 0}
-    written = compiled.generate(ids, **given)
+    options = {"max_new_tokens": N_WRITTEN, "do_sample": False, "pad_token_id": 0}
+    written = compiled.generate(ids, **options)
     text = "".join(alphabet[i] for i in written[0].tolist() if i < len(alphabet))
     settings.show(f"it writes: {text!r}")
-    return torch.equal(written, plain.generate(ids, **given))
+    return torch.equal(written, plain.generate(ids, **options))

@@ -58,15 +58,17 @@ def compared(molecule: Integrals, settings: Settings) -> tuple[Errors, Modelled]
         on_host = solver(DOUBLE)(problem(molecule, DOUBLE))
         of_host = float(on_host.energy) - molecule.reference_energy
     settings.show(f"  float64 here: {of_host:+.1e} hartree, {int(on_host.iteration)} iterations")
-    given, on_tiles = problem(molecule, SINGLE), solver(SINGLE)
+    molecule_arrays, on_tiles = problem(molecule, SINGLE), solver(SINGLE)
     with configured(tiles="run"):
-        field = on_tiles(given)
+        field = on_tiles(molecule_arrays)
         of_tiles = float(field.energy) - molecule.reference_energy
         n = int(field.iteration)
         settings.show(f"  float32 on tiles: {of_tiles:+.1e} hartree, {n} iterations")
         if settings.report is not None:
-            on_tiles.save_report(settings.report, given)
-        modelled = modelled_report(on_tiles.report(given), n_items=1, unit="iterations/s", n_runs=n)
+            on_tiles.save_report(settings.report, molecule_arrays)
+        modelled = modelled_report(
+            on_tiles.report(molecule_arrays), n_items=1, unit="iterations/s", n_runs=n
+        )
     energies = np.asarray(field.energies[:n], np.float64)
     return Errors(of_host, of_tiles, energies - energies[-1]), modelled
 

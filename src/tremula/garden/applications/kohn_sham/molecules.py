@@ -47,7 +47,7 @@ def integrals(name: str, basis: str = "sto-3g", grid_level: int = 0) -> Integral
 
 
 def integrals_of(atoms: str, name: str, basis: str = "sto-3g", grid_level: int = 0) -> Integrals:
-    """The same of any molecule: atoms are "O 0 0 0.1; H …", in ångström."""
+    """Integrals and grid of any molecule: atoms are "O 0 0 0.1; H …", in ångström."""
     from pyscf import dft, gto
 
     molecule = gto.M(atom=atoms, basis=basis, verbose=0)

@@ -1,7 +1,7 @@
 """D2Q9 lattice Boltzmann as a tile program: streaming is a view, collision a compute set.
 
 Population k of a cell moves by its velocity E[k] in each step. A vertex reads it from where it
-comes, through a shifted view of the whole grid, so that streaming costs no copy of its own; what
+comes, through a shifted view of the whole grid, so that streaming needs no separate copy; what
 comes from other tiles is the halo. Solid cells send populations back whence they came.
 """
 

@@ -1,1 +1,1 @@
-"""A masked autoencoder of digits, with an average of its own weights as teacher."""
+"""A masked autoencoder of digits, with a moving average of its weights as teacher."""

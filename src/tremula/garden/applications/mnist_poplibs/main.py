@@ -83,7 +83,7 @@ def share_right(engine: Engine, program: str, images: np.ndarray, labels: np.nda
 def learnt_with_numpy(
     weights: dict[str, np.ndarray], images: np.ndarray, labels: np.ndarray, n_epochs: int
 ) -> dict[str, np.ndarray]:
-    """The same steps in NumPy: sums in another order, so equal but for rounding."""
+    """The training steps in NumPy: sums in another order, so equal but for rounding."""
     first, second = weights["first"].copy(), weights["second"].copy()
     bias, scores_bias = np.zeros(N_HIDDEN, np.float32), np.zeros(N_CLASSES, np.float32)
     step = np.float32(RATE / N_BATCH)

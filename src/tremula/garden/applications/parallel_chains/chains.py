@@ -52,10 +52,10 @@ class Chains:
         self.engine = Engine(self.graph, program, {"tremula.seed": str(seed)}).load(device)
 
     def _program(self, n_observations: int, step: float, max_rounds: int) -> tr.Sequence:
-        given = self.graph.add_variable(
+        parameters = self.graph.add_variable(
             tr.FLOAT, [n_observations * (N_COEFFICIENTS + 1)], "given", mapping=0
         )
-        everywhere = self._on_tiles("observations", tr.FLOAT, len(given))
+        everywhere = self._on_tiles("observations", tr.FLOAT, len(parameters))
         state = self._on_tiles("state", tr.FLOAT, self.n_workers * N_STATE)
         sums = self._on_tiles("sums", tr.FLOAT, self.n_workers * N_SUMS)
         n_taken = self._on_tiles("taken", tr.INT, self.n_workers)
@@ -70,14 +70,14 @@ class Chains:
         }  # fmt: skip
         self.graph.add_vertices(walk, ChainWalk, fields, tiles=np.arange(self.n_tiles))
         agree, goes_on = self._agreement(sums, max_rounds)
-        self.graph.create_host_write("given", given)
+        self.graph.create_host_write("given", parameters)
         self.graph.create_host_write("state", state)
         self.graph.create_host_read("sums", sums)
         self.graph.create_host_read("taken", n_taken)
         forget = tr.Sequence(tr.Copy(no_sums, sums), tr.Copy(none_taken, n_taken))
         a_round = tr.Sequence(tr.Execute(walk), agree)
         return tr.Sequence(
-            tr.Copy(given.expand([0]).broadcast(self.n_tiles), everywhere),
+            tr.Copy(parameters.expand([0]).broadcast(self.n_tiles), everywhere),
             forget,
             tr.Repeat(N_WARM_ROUNDS, tr.Execute(walk)),
             forget,

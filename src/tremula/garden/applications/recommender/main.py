@@ -91,8 +91,8 @@ def training_session(
 
 
 def step_io(data: Clicks, part: slice, names: dict[str, str], anchors: dict) -> popart.PyStepIO:
-    given = {"users": data.users, "items": data.items, "truth": data.is_click}
-    return popart.PyStepIO({names[name]: array[part] for name, array in given.items()}, anchors)
+    inputs = {"users": data.users, "items": data.items, "truth": data.is_click}
+    return popart.PyStepIO({names[name]: array[part] for name, array in inputs.items()}, anchors)
 
 
 def modelled_session(session: popart.TrainingSession) -> Modelled:

@@ -46,7 +46,7 @@ def rule_graph(n_entities: int, seed: int = 0) -> tuple[Triples, Triples]:
 
 @dataclass(frozen=True, slots=True)
 class TripleBatch:
-    """What each replica needs for one micro-batch, as rows of its own shard: int32 columns.
+    """What each replica needs for one micro-batch, as rows of its shard: int32 columns.
 
     Triples belong to the replica of their head. heads and relations are [replica, tail's shard,
     triple]; tails and negatives are what a replica sends, [sender, receiver, …].

@@ -94,9 +94,9 @@ def pipeline_agrees(
         tokenizer_object=words, unk_token=UNKNOWN, pad_token=PADDING, model_max_length=LENGTH
     )
     ask = pipeline("text-classification", model, tokenizer=tokenizer, ipu_config=IPUConfig())
-    asked = [" ".join(texts.vocabulary[i] for i in row["input_ids"].tolist()) for row in rows]
-    answers = [answer["label"] for answer in ask(asked)]
-    settings.show(f"“{asked[0][:40]}…” is of {answers[0]}")
+    questions = [" ".join(texts.vocabulary[i] for i in row["input_ids"].tolist()) for row in rows]
+    answers = [answer["label"] for answer in ask(questions)]
+    settings.show(f"“{questions[0][:40]}…” is of {answers[0]}")
     with torch.no_grad():
         scores = model(input_ids=torch.stack([row["input_ids"] for row in rows])).logits
     expected = [MODULES[i] for i in scores.argmax(1).tolist()]

@@ -121,8 +121,8 @@ def add_products(
             graph.set_initial_value(piece, columns)
             result = out[at + begin : at + end]
             graph.set_tile_mapping(result, tile)
-            given = inputs(i, tile) if callable(inputs) else inputs[i]
-            fields = {"matrix": piece, "x": given, "y": result}
+            values = inputs(i, tile) if callable(inputs) else inputs[i]
+            fields = {"matrix": piece, "x": values, "y": result}
             graph.add_vertex(compute_set, ColumnProduct, fields, tile=tile)
             worker += 1
         at += len(block)

@@ -22,8 +22,8 @@ def run(settings: Settings) -> Findings:
     plain = WhisperForConditionalGeneration(config_of(width, n_layers)).eval()
     plain.generation_config.eos_token_id = None
     compiled = generating(copy.deepcopy(plain))
-    sound, given = tones(), {"max_new_tokens": n_written, "do_sample": False}
-    result, expected = (model.generate(sound, **given) for model in (compiled, plain))
+    sound, options = tones(), {"max_new_tokens": n_written, "do_sample": False}
+    result, expected = (model.generate(sound, **options) for model in (compiled, plain))
     is_same = torch.equal(result, expected)
     settings.show(f"{n_written} words from {N_FRAMES} frames; as transformers writes: {is_same}")
     start = torch.full((1, 1), START, dtype=torch.int32)

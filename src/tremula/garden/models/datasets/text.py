@@ -56,7 +56,7 @@ def characters(n_length: int, text: str | None = None) -> tuple[Tensor, str]:
 class Excerpts(torch.utils.data.Dataset):
     """Which module is it from? Word ids of excerpts `int64[n_length]`, and module ids.
 
-    The `n_vocabulary` most frequent words have ids of their own, all others share one.
+    The `n_vocabulary` most frequent words have separate ids, all others share one.
     """
 
     def __init__(self, names: Sequence[str], n_length: int = 64, n_vocabulary: int = 2000):

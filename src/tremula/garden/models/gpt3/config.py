@@ -75,7 +75,7 @@ class GptMachine:
     """The chips, and choices that change memory and time but no result."""
 
     chip: str = "bow"
-    attention_serialisation: int = 1  # queries are worked off in so many parts
+    attention_serialisation: int = 1  # number of parts in which queries are computed
     n_io_tiles: int = 0
     io_mode: Literal["compute", "io", "io_overlapped"] = "compute"  # of activations
 
@@ -143,7 +143,7 @@ def load_config(path: str | os.PathLike[str]) -> GPTConfig:
 
 
 def config_from_toml(text: str, name: str = "GPT") -> GPTConfig:
-    """The same from the text of such a file."""
+    """A configuration from the text of a TOML file."""
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -37,9 +37,9 @@ class CompiledGPT:
             "decoder weights": _bytes(p.layers.weights),
             "decoder gradients": _bytes(p.layers.gradients),
             "decoder moments": _bytes(p.layers.state_buffers),
-            "other weights": sum(_bytes(held.weights) for held in rest),
-            "other gradients": sum(_bytes(held.gradients) for held in rest) + p.tied.n_bytes,
-            "other moments": sum(_bytes(held.state_buffers) for held in rest),
+            "other weights": sum(_bytes(weights.weights) for weights in rest),
+            "other gradients": sum(_bytes(weights.gradients) for weights in rest) + p.tied.n_bytes,
+            "other moments": sum(_bytes(weights.state_buffers) for weights in rest),
             "activations": p.activations.buffer.n_bytes,
             "gradients of activations": p.gradients.buffer.n_bytes,
         }

@@ -1,4 +1,4 @@
-"""The same GPT on one device in plain PyTorch: what the parallel one is compared with."""
+"""A GPT on one device in plain PyTorch: the reference of the parallel one."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -122,19 +122,19 @@ def train(
 
     Batches are words and labels, [global batch, sequence]; `drops` what each step drops.
     """
-    given = config.training
+    settings = config.training
     for w in weights.values():
         w.requires_grad_(True)
     optimiser = torch.optim.AdamW(
-        list(weights.values()), lr=given.learning_rate, betas=(given.beta1, given.beta2),
-        eps=given.epsilon, weight_decay=given.weight_decay,
+        list(weights.values()), lr=settings.learning_rate, betas=(settings.beta1, settings.beta2),
+        eps=settings.epsilon, weight_decay=settings.weight_decay,
     )  # fmt: skip
     for (words, labels), drop in zip(batches, drops or repeat(nothing_dropped), strict=False):
         optimiser.zero_grad()
         loss = loss_of(words.reshape(-1), labels.reshape(-1), weights, config, drop)
         loss.backward()
-        if given.max_grad_norm:
-            _clip(list(weights.values()), given.max_grad_norm)
+        if settings.max_grad_norm:
+            _clip(list(weights.values()), settings.max_grad_norm)
         optimiser.step()
         yield loss.item()
 

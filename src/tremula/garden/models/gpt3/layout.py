@@ -1,7 +1,7 @@
 """Which replica holds which part of which tensor: groups of replicas, shapes of shards.
 
 A weight is split over tp1 and tp2 ("both"), over one of them, or over none. Replicas that hold the
-same part form its value group; the weight's bytes in streaming memory are shared out over them.
+same part form its value group; the weight's bytes in streaming memory are split across them.
 """
 
 from dataclasses import dataclass
@@ -120,6 +120,6 @@ def head_weights(config: GPTConfig) -> list[ShardedWeight]:
 
 
 def shard_elements(weight: ShardedWeight, parallel: Parallelism) -> int:
-    """Elements of a weight's shard in streaming memory; all of it, if it cannot be shared out."""
+    """Elements of a weight's shard in streaming memory; all of it, if it cannot be split."""
     size = sharing_group(parallel, weight.split).size
     return weight.n_elements if weight.n_elements % size else weight.n_elements // size

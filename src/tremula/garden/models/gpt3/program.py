@@ -24,7 +24,7 @@ from tremula.garden.models.gpt3.config import GPTConfig
 from tremula.garden.models.gpt3.ends import Head, ShardedEmbedding
 from tremula.garden.models.gpt3.layers import Build, DecoderLayer
 from tremula.garden.models.gpt3.replicas import Replicas
-from tremula.garden.models.gpt3.streamed_weights import HeldWeights
+from tremula.garden.models.gpt3.streamed_weights import StreamedWeights
 
 
 @dataclass
@@ -179,8 +179,8 @@ class GPTProgram:
             info = graph.call_with_info(args=own)
             sums = {t: _input_like(t, True) for t in gradient.args.tensors}
             scale = popxl.constant(self.config.training.loss_scaling, self.build.dtype, "scale")
-            given = gradient.grad_graph_info.inputs_dict(info)
-            (dx,) = gradient.call(scale, args={**given, **sums})
+            operands = gradient.grad_graph_info.inputs_dict(info)
+            (dx,) = gradient.call(scale, args={**operands, **sums})
             popxl.graph_output(info.outputs[0])
             popxl.graph_output(dx)
         args = graph.args.remap(own)
@@ -191,14 +191,14 @@ class GPTProgram:
 
     def _held(
         self, factories: addons.NamedVariableFactories, trained: tuple[str, ...] | None, n: int
-    ) -> tuple[HeldWeights, addons.NamedVariableFactories]:
+    ) -> tuple[StreamedWeights, addons.NamedVariableFactories]:
         """Trained weights in streaming memory, and factories of what never changes."""
         names = factories.keys_flat() if trained is None else trained
         others = [name for name in factories.keys_flat() if name not in names]
-        held = HeldWeights(
+        weights = StreamedWeights(
             self.config, self.replicas, factories.filter_keys(names), n, empty=self.empty
         )
-        return held, factories.filter_keys(others)
+        return weights, factories.filter_keys(others)
 
     # -- phases: each is a graph, run once or for each layer --
 
@@ -212,10 +212,10 @@ class GPTProgram:
         self._phase("head_both_ways", self._head_both_ways, square, fixed=self.head_fixed)
         self._repeat("layers_backward", self._layer_backward, -1, square)
         norm = self._phase("embedding_backward", self._embedding_backward, square, fixed=fixed)
-        given = [rate, *norm]
-        self._phase("embedding_update", self._update(self.embedding), *given)
-        self._repeat("layers_update", self.layers.update, 0, *given)
-        self._phase("head_update", self._update(self.head), *given)
+        operands = [rate, *norm]
+        self._phase("embedding_update", self._update(self.embedding), *operands)
+        self._repeat("layers_update", self.layers.update, 0, *operands)
+        self._phase("head_update", self._update(self.head), *operands)
 
     def _phase(
         self,
@@ -247,7 +247,7 @@ class GPTProgram:
         start = popxl.constant(first % n, popxl.int32, "first_layer")
         ops.repeat(body, n, start, *given)
 
-    def _update(self, held: HeldWeights) -> Callable[..., None]:
+    def _update(self, held: StreamedWeights) -> Callable[..., None]:
         return lambda *given: held.update(0, *given)
 
     def _embedding_forward(self, *given: popxl.Tensor | NamedTensors) -> None:
@@ -262,7 +262,7 @@ class GPTProgram:
         self.layer_forward.bind(self.layers.gathered(layer)).call(layer, *own)
 
     def _head_both_ways(self, square: popxl.Tensor, fixed: NamedTensors) -> None:
-        table = NamedTensors(table=self.embedding.gathered(0).word)  # the head has none of its own
+        table = NamedTensors(table=self.embedding.gathered(0).word)  # the head has no table
         sums = self.head_sums.init_zero()
         self.head_both.bind(_with(self.head.gathered(0), fixed, table, sums)).call(0)
         gradients = sums.accum.copy()

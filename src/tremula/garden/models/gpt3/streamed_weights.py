@@ -1,6 +1,6 @@
 """Weights of one kind of layer in streaming memory: fetched, gathered, reduced, updated, stored.
 
-Every weight is shared out over the replicas that hold the same part of it; so are its gradient and
+Every weight is sharded over the replicas that hold the same part of it; so are its gradient and
 Adam's moments. Entry n of each buffer is layer n.
 """
 
@@ -22,7 +22,7 @@ Graph = tuple[addons.GraphWithNamedArgs, list[str]]  # with the names of its out
 
 
 @dataclass
-class HeldWeights:
+class StreamedWeights:
     """Buffers for weights, gradients and moments of `n_layers` equal layers, and what uses them."""
 
     config: GPTConfig
@@ -81,7 +81,7 @@ class HeldWeights:
         return NamedTensors.pack(names, graph.bind(gradients).call())
 
     def reduced_one(self, name: str, gradient: popxl.Tensor) -> popxl.Tensor:
-        """The same for the gradient of one weight."""
+        """The reduced gradient of one weight, scattered to its shards."""
         group = self.groups.to_dict()[name].const_rg
         return reduce_replica_sharded_tensor(gradient, "mean", self.replicas.dp, group)
 

@@ -91,7 +91,7 @@ def head_all_reduces(config: GPTConfig) -> list[AllReduce]:
 
 
 def ring_bytes(n_bytes: int, n_members: int) -> int:
-    """What each member of a ring sends to all-reduce so many bytes."""
+    """What each member of a ring sends to all-reduce `n_bytes`."""
     return 2 * n_bytes * (n_members - 1) // n_members
 
 

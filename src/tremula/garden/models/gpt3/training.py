@@ -60,12 +60,12 @@ class Trainer:
         rate = np.full((self.config.accumulation, n), self.config.training.learning_rate)
         with self.session:
             for words, labels in batches:
-                given: dict[Any, np.ndarray] = {
+                inputs: dict[Any, np.ndarray] = {
                     program.words: self._samples(words),
                     program.labels: self._samples(labels),
                     program.rate: rate.astype(np.float32).squeeze(),
                 }
-                yield float(self.session.run(given)[program.losses].mean(dtype=np.float64))
+                yield float(self.session.run(inputs)[program.losses].mean(dtype=np.float64))
 
     def _samples(self, tokens: torch.Tensor) -> np.ndarray:
         result = samples_for_replicas(tokens.numpy().astype(np.int32), self.config)
@@ -76,12 +76,12 @@ class Trainer:
         """The weights of the dense model, put together from what replicas hold."""
         result = {}
         config, program = self.config, self.program
-        for prefix, held, layout in (
+        for prefix, weights, layout in (
             ("embeddings.", program.embedding, embedding_weights(config)),
             ("head.", program.head, head_weights(config)),
             ("", program.layers, layer_weights(config)),
         ):
-            for n, variables in enumerate(held.variables):
+            for n, variables in enumerate(weights.variables):
                 for weight in layout:
                     variable = variables.get(weight.name.removeprefix(prefix))
                     parts = self.session.get_tensor_data(variable)

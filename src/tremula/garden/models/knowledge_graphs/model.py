@@ -1,4 +1,4 @@
-"""Knowledge-graph embeddings whose entities are shared out over replicas (BESS).
+"""Knowledge-graph embeddings whose entities are sharded over replicas (BESS).
 
 Each replica holds a shard of the entities, and all of the relations. A micro-batch has as many
 triples of each pair of shards; heads are where their triple is scored, tails and entities that make

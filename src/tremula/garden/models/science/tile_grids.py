@@ -78,7 +78,7 @@ class TileGrid:
         return grid
 
     def add_ringed(self, graph: Graph, name: str, type: Type = FLOAT) -> "RingedGrid":
-        """The same with room for a copy of the opposite cell at both ends of each row."""
+        """A grid of blocks with room for a copy of the opposite cell at both ends of each row."""
         whole = graph.add_variable(type, [self.n_rows, self.n_cols + 2], name)
         cols = self.cuts()[1] + 1
         cols[0], cols[-1] = 0, self.n_cols + 2
@@ -128,7 +128,7 @@ def wrapped(grid: Tensor) -> Tensor:
 
 
 def blocks_for(n_tiles: int, n_rows: int, n_cols: int) -> tuple[int, int]:
-    """How to cut a grid for so many tiles: wide blocks, since rows are read in long vectors.
+    """How to cut a grid for n tiles: wide blocks, since rows are read in long vectors.
 
     A halo of w × h cells is least where blocks are square; but a block's rows are the vectors of
     its vertices, so blocks eight times as wide as high are taken where the tiles allow it.

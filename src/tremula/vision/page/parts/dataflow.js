@@ -68,7 +68,7 @@ export function treeOf(steps) {
       at = at.children.get(part);
       at.steps.push(step);
     }
-    at.isOwn = true; // an operation of its own, besides what is below it
+    at.isOwn = true; // an operation itself, in addition to those below it
   }
   gatherAlike(root);
   return root;

@@ -209,7 +209,7 @@ export class Timeline {
     });
   }
 
-  // A step has the colour of its longest phase, a stage a pale one of its own.
+  // A step has the colour of its longest phase, a stage a separate, pale one.
   fillOf(frame, chip) {
     if (frame.step < 0) return frame.stage < 0 ? colour("line") : stageTone(frame.stage);
     const phases = this.options.trace.phases(frame.step, chip);

@@ -230,7 +230,7 @@ class TracePart {
     return rows;
   }
 
-  // A visit of a stage is a frame of its own, named after its micro-batch, inside the pipeline.
+  // A visit of a stage is a separate frame, named after its micro-batch, inside the pipeline.
   stageNames(i, own, pipeline) {
     const stage = this.stage[i], inside = own.slice(own.indexOf(`stage${stage}`) + 1);
     const batch = this.microBatch[i] >= 0 ? ` · micro-batch ${this.microBatch[i]}` : "";

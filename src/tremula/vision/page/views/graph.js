@@ -179,7 +179,7 @@ class GraphView {
     h("dl.facts", {}, this.describe(at).slice(1).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])), table.element);
   }
 
-  // Tensors that come from other groups or go to them, and those nobody in the program wrote before.
+  // Tensors that come from other groups or go to them, and those that the program has not written before.
   neighbours(at) {
     const found = [], add = (way, variable, other) => found.push({ way, variable, name: this.flow.nameOf(variable), other });
     const seen = new Set();

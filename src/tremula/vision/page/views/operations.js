@@ -32,7 +32,7 @@ function groupOf(steps, i, layer) {
   return (layer === "module" ? path.split("/")[0] : path) || "(unnamed)";
 }
 
-// The group that made a variable: of its own name, or of the nearest name above it.
+// The group that made a variable: with the variable's name, or the nearest name above it.
 function makerOf(found, name, source, layer) {
   if (layer === "line") return found.get(source);
   for (let path = name; path; path = path.slice(0, Math.max(0, path.lastIndexOf("/")))) {

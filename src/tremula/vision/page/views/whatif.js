@@ -83,7 +83,7 @@ class WhatifView {
     }
   }
 
-  // The first constant runs along the curves; each value of the second is a curve of its own.
+  // The first constant runs along the curves; each value of the second is a separate curve.
   show(facts, other) {
     [this.first, this.second] = Object.keys(facts.sweep).map((name) => this.constantOf.get(name));
     this.base = facts.points.find((p) => !Object.keys(p.changes).length) ?? facts.points[0];

@@ -24,7 +24,7 @@ class Measured:
     of_step: Ints  # the same on the critical path
     of_place: Ints  # int64[n_places, 5]: on the critical path
     total: int
-    estimated: int  # of the total: divided as busy cycles are, for nobody recorded what ran
+    estimated: int  # of the total: divided as busy cycles are, because what ran was not recorded
 
     @property
     def of_chip(self) -> Ints:

@@ -85,15 +85,15 @@ def pooled_rows(
     n_buckets = len(overview.begin)
     pool = stored_pool(n_buckets)
     bounds = [*range(0, n_buckets, pool), n_buckets]
-    held: list[Ints] = []
+    pending: list[Ints] = []
     for first, last in pairwise(bounds):
         mine = slice(overview.start[first], overview.start[last])
-        held.append(weighted_rows(overview.step[mine], overview.times[mine], rows_of, n_tiles))
-        if len(held) == _ROWS_PER_BLOCK:
-            yield np.stack(held)
-            held = []
-    if held:
-        yield np.stack(held)
+        pending.append(weighted_rows(overview.step[mine], overview.times[mine], rows_of, n_tiles))
+        if len(pending) == _ROWS_PER_BLOCK:
+            yield np.stack(pending)
+            pending = []
+    if pending:
+        yield np.stack(pending)
 
 
 def weighted_rows(step: Ints, times: Ints, rows_of: Callable[[Ints], Ints], n_tiles: int) -> Ints:

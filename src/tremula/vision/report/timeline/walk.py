@@ -1,6 +1,6 @@
 """Walks the instructions of a run again, on every chip's clock, forwards and back.
 
-Compiled code, for a run may have millions of entries. It compiles once per machine while somebody
+Compiled code, for a run may have millions of entries. It compiles once per machine while the user
 waits, so it takes few arguments: five columns of int64, whose parts are named below.
 
 A *folded* loop is one in which data decides nothing. Of its N iterations the first and the last are
