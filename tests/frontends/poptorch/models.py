@@ -28,7 +28,7 @@ def on_host(model: Callable, *inputs: Tensor, options: poptorch.Options | None =
 
 
 def on_tiles(model: Callable, *inputs: Tensor) -> object:
-    """The same computed vertex by vertex, on a small machine."""
+    """The outputs of a model, computed vertex by vertex."""
     module = model if isinstance(model, nn.Module) else Model(model)
     with configured(tiles="run"):
         return poptorch.inferenceModel(module, quiet())(*inputs)

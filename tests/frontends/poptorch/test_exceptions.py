@@ -55,7 +55,7 @@ def test_every_test_error_is_an_error(kind):
 
 
 def test_kinds_of_machine_failures():
-    """A recoverable failure says how; an unrecoverable one has a class of its own."""
+    """A recoverable failure says how; an unrecoverable one has another class."""
     kinds = poptorch_core.TestErrorType
     with pytest.raises(poptorch.RecoverableError) as caught:
         poptorch_core._throwTestError(kinds.PoplarRecoverableFullReset)

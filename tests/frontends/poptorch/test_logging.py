@@ -62,7 +62,7 @@ def test_form_of_a_line(capsys):
 
 
 def test_repeated_messages(capsys):
-    """The same message is shown a number of times; the last one says so."""
+    """A repeated message is shown a few times; the last one says so."""
     set_max_repeats(2)
     for _ in range(5):
         LOGGER.error("again")

@@ -27,7 +27,7 @@ def test_import_is_light():
 
 
 def test_unknown_names():
-    """A name nobody has is an AttributeError; known ones are listed."""
+    """An unknown name is an AttributeError; known ones are listed."""
     with pytest.raises(AttributeError, match="module 'poptorch' has no attribute 'Optons'"):
         _ = poptorch.Optons
     assert {"Options", "trainingModel", "DataLoader", "optim", "enums"} <= set(dir(poptorch))

@@ -18,7 +18,7 @@ LR, WD, B1, B2, EPS, ALPHA, MM = 0.05, 0.1, 0.8, 0.95, 1e-3, 0.9, 0.6
 
 
 def gradients():
-    """The same gradients for every optimiser."""
+    """Gradients of each step, equal for every optimiser."""
     generator = torch.Generator().manual_seed(3)
     return [
         {id: torch.randn(shape, generator=generator) for id, shape in SHAPES.items()}

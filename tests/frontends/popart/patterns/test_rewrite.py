@@ -55,7 +55,7 @@ def test_each_pattern(name):
 
 
 def test_all_together():
-    """Identities go in the end, except a tensor that somebody wants."""
+    """Identities are removed in the end, except those of a requested tensor."""
     wanted = popart.Patterns()
     types = [node.op_type for node in rewritten(model(), wanted).graph.node]
     assert "Identity" not in types

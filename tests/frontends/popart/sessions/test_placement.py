@@ -22,7 +22,7 @@ def graph_of(builder):
 
 
 def diamond():
-    """A → C and B; C, B → D → E: all but D read a weight of their own of the same size."""
+    """A → C and B; C, B → D → E: each but D reads its own weight, all of the same size."""
     builder = popart.Builder()
     x, y = (builder.addInputTensor("FLOAT", [8], name) for name in "xy")
 

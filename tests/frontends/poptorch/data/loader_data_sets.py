@@ -24,7 +24,7 @@ class Counting(Dataset):
 
 
 class CountingForever(IterableDataset):
-    """The same numbers, one after the other, without a length."""
+    """Consecutive numbers, from a data set without a length."""
 
     def __init__(self, length):
         self.begin, self.end = 0, length
@@ -107,7 +107,7 @@ class Dying:
 
 
 class Sum:
-    """A class for a parser of its own."""
+    """A class that has a custom parser."""
 
     def __init__(self, left, right, name):
         self.left, self.right, self.name = left, right, name

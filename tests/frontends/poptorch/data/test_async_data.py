@@ -188,7 +188,7 @@ def wait_until(is_true):
 
 
 def test_the_next_epoch_is_read_ahead_only_if_asked(accessor, tmp_path):
-    """load_indefinitely begins the next epoch at once; without it somebody must want it."""
+    """load_indefinitely begins the next epoch at once; without it, only when it is requested."""
     eager, lazy = tmp_path / "eager", tmp_path / "lazy"
     one = accessor(CountedEpochs(eager))
     other = accessor(CountedEpochs(lazy), load_indefinitely=False)

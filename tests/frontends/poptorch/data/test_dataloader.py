@@ -376,7 +376,7 @@ def test_async_options_are_checked():
 
 
 def test_an_asynchronous_loader_is_not_wrapped_again():
-    """Two loading processes in a row help nobody."""
+    """Wrapping an asynchronous loader in an accessor is an error."""
     loader = DataLoader(Options(), Counting(3), mode=DataLoaderMode.Async, async_options=FORK)
     with pytest.raises(Error, match="already asynchronous"):
         AsynchronousDataAccessor(loader)
@@ -384,7 +384,7 @@ def test_an_asynchronous_loader_is_not_wrapped_again():
 
 
 def test_a_dropped_loader_ends_its_process():
-    """Without terminate(), the process ends when nobody holds the loader any more."""
+    """Without terminate(), the process ends with the last reference to the loader."""
     loader = DataLoader(Options(), Counting(3), mode=DataLoaderMode.Async, async_options=FORK)
     process = loader._accessor._worker._process
     iterator = iter(loader)

@@ -403,7 +403,7 @@ KINDS = {
 
 
 def with_rates_by_weight(state, rates):
-    """A saved state in which each weight has a learning rate of its own."""
+    """A saved state in which each weight has its own learning rate."""
     numbers = {}
     for key, value in state["ipu_param"].items():
         numbers[key] = value
@@ -463,7 +463,7 @@ def test_numbers_of_each_weight(kind, is_compiled_first, on_tiles, monkeypatch):
 
 
 class WithSpares(Model):
-    """The same model between weights that the loss does not depend on."""
+    """A model between weights that the loss does not depend on."""
 
     def __init__(self):
         spare = nn.Linear(3, 4)
@@ -606,7 +606,7 @@ def test_names():
 
 
 def test_anchors():
-    """Anchored tensors are returned by name, with a mode of their own."""
+    """Anchored tensors are returned by name, each with its own mode."""
     options = poptorch.Options().deviceIterations(2)
     options.anchorTensor("grad", "Gradient___fc2.bias", poptorch.OutputMode.All)
     options.anchorTensor("loss", "loss")

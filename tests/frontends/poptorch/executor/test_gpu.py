@@ -66,7 +66,7 @@ def test_training_on_the_gpu_equals_training_on_the_cpu(backend: str, optimizer:
 
 @pytest.mark.parametrize("backend", ["eager", "cuda-graph"])
 def test_learning_rates_change_without_compiling_again(backend: str):
-    """setOptimizer reaches a captured graph: a rate of nought leaves the weights alone."""
+    """setOptimizer reaches a captured graph: a rate of zero leaves the weights unchanged."""
     torch.manual_seed(0)
     model = nn.Linear(4, 2)
     wrapped = nn.Sequential(model)

@@ -93,7 +93,7 @@ def test_lengths(mode, period, n_outputs):
 
 
 def test_lengths_with_replicas():
-    """Replicas have entries of their own."""
+    """Each replica has its own entries."""
     counters = trained(options_of(1, 1, 2), 2).getPerfCounters()
     assert [len(column) for column in counters["input"]] == [2, 2]
     assert [len(column) for column in counters["output"]] == [2, 2]

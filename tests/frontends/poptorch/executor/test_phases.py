@@ -65,7 +65,7 @@ def sharded() -> Trained:
     ],
 )
 def test_values_leave_between_phases(liveness, n_rows):
-    """The same weights to the bit, whatever leaves; each phase fetches the weights it reads."""
+    """Weights are equal to the bit, whatever is off chip; each phase fetches those it reads."""
     strategy = poptorch.SerialPhasedExecution("a", "b", "c").setTensorsLiveness(liveness)
     result = Trained(strategy, weights_leave=True)
     for ours, theirs in zip(sharded().weights, result.weights, strict=True):

@@ -214,7 +214,7 @@ def test_buffers_go_on_over_iterations_and_calls():
 
 
 def test_read_only_buffers_are_shared():
-    """Buffers that nobody writes need nothing."""
+    """Buffers that are never written need no broadcast."""
     layer = nn.BatchNorm1d(3).eval()
     x = torch.randn(4, 3)
     options = poptorch.Options().replicationFactor(2)

@@ -44,7 +44,7 @@ def test_host_and_tiles_drop_the_same_elements():
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(host_weight, tile_weight, rtol=1e-4, atol=1e-5)
     first, second = on_host[0].chunk(2)
-    assert not torch.equal(first == 0, second == 0), "each iteration draws anew"
+    assert not torch.equal(first == 0, second == 0), "each iteration draws new numbers"
 
 
 def test_the_state_can_be_put_back_and_survives_an_upload():

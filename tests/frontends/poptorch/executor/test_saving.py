@@ -264,7 +264,7 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch, capfd):
 
 
 def test_leftovers_of_killed_processes(tmp_path):
-    """Old unfinished files are removed, new ones belong to somebody."""
+    """Old unfinished files are removed; new ones may belong to another process."""
     old, new = tmp_path / "a.part", tmp_path / "b.part"
     for path in (old, new):
         path.write_bytes(b"half")

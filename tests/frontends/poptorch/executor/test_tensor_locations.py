@@ -1,4 +1,4 @@
-"""Tensors off the chip or shared out between replicas: the same numbers at other costs."""
+"""Tensors off the chip or sharded over replicas: equal results at other costs."""
 
 from functools import cache
 

@@ -53,7 +53,7 @@ def test_later_calls_must_match(call, text):
 
 
 def test_destroy_lets_other_inputs_in():
-    """The same executor compiles again, for other shapes."""
+    """An executor compiles again for other shapes."""
     model = poptorch.inferenceModel(Two())
     model(A, B)
     model.destroy()
@@ -118,7 +118,7 @@ def test_inputs_are_written_back():
 
 
 def test_inputs_are_written_back_from_tiles():
-    """The same when tiles compute it."""
+    """In-place changes that tiles compute reach the caller's tensors."""
 
     def add_one(x):
         x.add_(1)

@@ -50,7 +50,7 @@ def scaled(a, b, scale):
 def cube_gradients(inputs, _outputs, gradients, attributes):
     a, b = inputs
     scale = attributes["scale"]
-    of_b = scaled(a, gradients[0], scale)  # the same operation once more
+    of_b = scaled(a, gradients[0], scale)  # the same operation again
     return [2 * scale * a * b * gradients[0], of_b]
 
 

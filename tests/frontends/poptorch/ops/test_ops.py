@@ -141,7 +141,7 @@ FORMS = [
 
 @pytest.mark.parametrize(("form", "text"), FORMS)
 def test_layout_of_printed_tensors(form, text, capfd):
-    """Rows stand on lines of their own without a separator; long ones go on, indented."""
+    """Rows are on separate lines without a separator; long rows continue on the next, indented."""
     x = torch.tensor([[1.5, 2.25], [3.0, 4.0]])
     on_host(lambda x: poptorch.ipu_print_tensor(x, "title", **form) + 1, x)
     assert f"title: {text}\n" in capfd.readouterr().err
@@ -621,7 +621,7 @@ def test_multi_conv_errors():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_loops_and_prints_with_inductor(capfd):
-    """The same operations inside a step compiled by PyTorch's compiler."""
+    """These operations work inside a step that PyTorch's compiler compiles."""
     body = lambda a: a * 2 + 1  # noqa: E731
     with configured(host="inductor", device="cpu"):
         model = poptorch.inferenceModel(

@@ -47,7 +47,7 @@ def run_on_cpu(model, optimizer, n_steps=4):
 
 
 def run_rule(model, optimizer, n_steps=4):
-    """The same steps by the rule of the optimiser, as the IPU makes them."""
+    """Steps by the rule of the optimiser, as the IPU computes them."""
     rule = rule_from(optimizer, model.named_parameters())
     weights = [p.detach() for p in model.parameters()]
     states = rule.initial_state(weights)

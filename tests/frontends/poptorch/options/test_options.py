@@ -22,7 +22,7 @@ def opts(monkeypatch):
 
 
 def test_defaults(opts):
-    """Options nobody set have PopTorch's defaults."""
+    """Options that were not set have PopTorch's defaults."""
     assert opts.device_iterations == opts.replication_factor == opts.input_group_size == 1
     assert opts.input_cgt == poptorch.CommGroupType.Consecutive
     assert opts.output_mode == poptorch.OutputMode.Default

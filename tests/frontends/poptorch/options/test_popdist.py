@@ -17,7 +17,7 @@ VARIABLES = """
 
 @pytest.fixture(autouse=True)
 def environ(monkeypatch):
-    """An environment in which nobody started anything."""
+    """An environment without variables of a launcher."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
 

@@ -18,10 +18,10 @@ _NOTES = "__"  # annotations begin with it
 
 @dataclass
 class _Graph:
-    """A graph being rewritten, with what rules ask about it."""
+    """A graph being rewritten, and the tables that rules use."""
 
     proto: onnx.GraphProto
-    kept: frozenset[str]  # tensors that must stay: outputs, anchors, the loss
+    preserved: frozenset[str]  # tensors that no rule removes: outputs, anchors, the loss
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
@@ -203,7 +203,7 @@ def _drop_identities(graph: _Graph) -> None:
             node.input[index] = source.get(name, name)
         is_idle = node.op_type == "Identity" and not node.domain
         is_noted = any(a.name.startswith("__recompute") for a in node.attribute)
-        if is_idle and not is_noted and node.output[0] not in graph.kept:
+        if is_idle and not is_noted and node.output[0] not in graph.preserved:
             source[node.output[0]] = node.input[0]
         else:
             result.append(node)

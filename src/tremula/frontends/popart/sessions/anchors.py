@@ -16,38 +16,43 @@ class AnchorKinds:
     forward: tuple[str, ...] = ()  # tensors that the graph computes, and inputs
     gradients: tuple[str, ...] = ()  # Gradient___x, without the prefix
     weights: tuple[str, ...] = ()  # as they are after the update of their batch
-    held: tuple[str, ...] = ()  # states and numbers of the optimiser, after the step
+    of_optimiser: tuple[str, ...] = ()  # states and hyperparameters, after the step
 
 
 def sort_anchors(
-    anchors: Iterable[str], computed: Sequence[str], held: Sequence[str], *, is_training: bool
+    anchors: Iterable[str], computed: Sequence[str], weights: Sequence[str], *, is_training: bool
 ) -> AnchorKinds:
     """Sort ids by kind; raises for one that names nothing."""
-    kinds: dict[str, list[str]] = {"forward": [], "gradients": [], "weights": [], "held": []}
-    known = {*computed, *held}
+    kinds: dict[str, list[str]] = {
+        "forward": [],
+        "gradients": [],
+        "weights": [],
+        "of_optimiser": [],
+    }
+    known = {*computed, *weights}
     for id in anchors:
-        kinds[_kind(id, known, set(held), is_training)].append(id)
+        kinds[_kind(id, known, set(weights), is_training)].append(id)
     gradients = (id.removeprefix(names.GRADIENT) for id in kinds["gradients"])
     return AnchorKinds(
         tuple(kinds["forward"]),
         tuple(dict.fromkeys(gradients)),
         tuple(kinds["weights"]),
-        tuple(kinds["held"]),
+        tuple(kinds["of_optimiser"]),
     )
 
 
-def _kind(id: str, known: set[str], held: set[str], is_training: bool) -> str:
-    if id in held:
+def _kind(id: str, known: set[str], weights: set[str], is_training: bool) -> str:
+    if id in weights:
         return "weights"
     if id in known:
         return "forward"
     if is_training:
         if id.startswith(names.GRADIENT) and id.removeprefix(names.GRADIENT) in known:
             return "gradients"
-        if id.startswith(names.UPDATED) and id.removeprefix(names.UPDATED) in held:
+        if id.startswith(names.UPDATED) and id.removeprefix(names.UPDATED) in weights:
             return "weights"
         if is_of_optimiser(id):
-            return "held"
+            return "of_optimiser"
     raise popart_exception(f"Anchor tensor '{id}' not in Ir Tensors: {suggest(id, known)}")
 
 
@@ -57,6 +62,6 @@ def weight_of(id: str) -> str:
 
 
 def is_of_optimiser(id: str) -> bool:
-    """Whether a name is that of a state, or of a number of an optimiser."""
+    """Whether a name is that of a state or a hyperparameter of an optimiser."""
     is_number = id.startswith(names.LOSS_SCALING) or "___default___" in id or "___specific___" in id
     return is_number or id.startswith(STATE_PREFIXES)

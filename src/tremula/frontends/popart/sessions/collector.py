@@ -55,7 +55,7 @@ class Collector:
         last, n_replicas = self.repetition.n_iterations - 1, self.repetition.n_replicas
         if self.kinds.weights:
             self._finish_weights(program)
-        for id in self.kinds.held:
+        for id in self.kinds.of_optimiser:
             value = value_of_optimiser(id, program)
             for batch in range(last + 1):
                 for replica in range(n_replicas):

@@ -32,14 +32,14 @@ def serialised(
     for node in graph.node:
         for name in node.input:
             n_readers[name] = n_readers.get(name, 0) + 1
-    kept = {v.name for v in graph.output} | {t.name for t in graph.initializer}
-    kept |= {v.name for v in graph.input}
+    preserved = {v.name for v in graph.output} | {t.name for t in graph.initializer}
+    preserved |= {v.name for v in graph.input}
     result: dict[str, list[dict[str, Any]]] = {"maingraph": []}
     for node in graph.node:
-        own = node.input[0] if node.input else ""
+        operand = node.input[0] if node.input else ""
         entry = newest_operator(node.domain, node.op_type)
         overwrites = is_in_place and entry is not None and entry.in_place
-        overwrites = overwrites and n_readers.get(own, 0) == 1 and own not in kept
+        overwrites = overwrites and n_readers.get(operand, 0) == 1 and operand not in preserved
         result["maingraph"].append(_operation(node, types, places, "Inplace" * overwrites))
         for attribute in node.attribute:
             if attribute.type == AttributeProto.GRAPH:

@@ -423,7 +423,7 @@ class _Session:
         kind = self._types.get(weight_of(id))
         if kind is not None and kind.is_static and kind.element:
             return TensorInfo(type_name(kind.element), kind.sizes())
-        if id in self._anchored.held:
+        if id in self._anchored.of_optimiser:
             return TensorInfo(np.asarray(self._held(id)))
         raise popart_exception(f"TensorInfo for '{id}' not found: {suggest(id, self._types)}")
 

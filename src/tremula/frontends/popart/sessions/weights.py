@@ -38,11 +38,11 @@ class SessionModel:
         self.whole: dict[str, np.ndarray] = {}  # grouped weights, with all their slices
         self.proto = onnx.ModelProto()
         self.proto.CopyFrom(model)
-        kept = [
+        initializers = [
             self._one_slice(t) for t in self.proto.graph.initializer if t.name not in self.states
         ]
         del self.proto.graph.initializer[:]
-        self.proto.graph.initializer.extend(kept)
+        self.proto.graph.initializer.extend(initializers)
 
     def _one_slice(self, tensor: onnx.TensorProto) -> onnx.TensorProto:
         copy = onnx.TensorProto()
@@ -127,16 +127,16 @@ def written_model(
     """A model with new values of its weights, and states of the optimiser beside them."""
     model = onnx.ModelProto()
     model.CopyFrom(original)
-    kept = []
+    initializers = []
     for tensor in model.graph.initializer:
         if tensor.name in weights.tensors:
             value = weights.tensors[tensor.name]
-            kept.append(_with_value(tensor, array_of(value)))
+            initializers.append(_with_value(tensor, array_of(value)))
         elif tensor.name not in states and not tensor.name.startswith(STATE_PREFIXES):
-            kept.append(_copy(tensor))
-    kept += [numpy_helper.from_array(value, name) for name, value in states.items()]
+            initializers.append(_copy(tensor))
+    initializers += [numpy_helper.from_array(value, name) for name, value in states.items()]
     del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)
+    model.graph.initializer.extend(initializers)
     return model
 
 

@@ -117,7 +117,7 @@ class OutputCollector:
 
     def __init__(self, groups: Sequence[OutputGroup]):
         self.groups = groups
-        self._kept: list[list[list[Tensor]]] = [[] for _ in groups]
+        self._selected: list[list[list[Tensor]]] = [[] for _ in groups]
         self._sums: list[dict[int, list[Tensor]]] = [{} for _ in groups]
 
     def give(self, number: int, outputs: list[Tensor]) -> None:
@@ -126,17 +126,17 @@ class OutputCollector:
             if group.selection.mode is OutputMode.Sum:
                 self._add(index, number, outputs[group.begin : group.end])
             elif group.wants(number):
-                self._kept[index].append(outputs[group.begin : group.end])
+                self._selected[index].append(outputs[group.begin : group.end])
 
-    def _add(self, place: int, number: int, outputs: list[Tensor]) -> None:
-        replica = number % self.groups[place].selection.n_replicas
-        before = self._sums[place].get(replica)
+    def _add(self, index: int, number: int, outputs: list[Tensor]) -> None:
+        replica = number % self.groups[index].selection.n_replicas
+        before = self._sums[index].get(replica)
         if before is None:
             # Copied first: a replayed graph overwrites its memory.
-            self._sums[place][replica] = [output.clone() for output in outputs]
+            self._sums[index][replica] = [output.clone() for output in outputs]
             return
-        facts = self.groups[place].facts
-        self._sums[place][replica] = [
+        facts = self.groups[index].facts
+        self._sums[index][replica] = [
             total if fact.is_constant else total + value
             for total, value, fact in zip(before, outputs, facts, strict=True)
         ]
@@ -145,17 +145,17 @@ class OutputCollector:
         """The joined outputs of each group on the host, each a separate tensor."""
         return [self._joined_group(index, group) for index, group in enumerate(self.groups)]
 
-    def _joined_group(self, place: int, group: OutputGroup) -> list[Tensor]:
-        kept = self._kept[place]
+    def _joined_group(self, index: int, group: OutputGroup) -> list[Tensor]:
+        selected = self._selected[index]
         if group.selection.mode is OutputMode.Sum:
-            kept = [self._sums[place][r] for r in range(group.selection.n_replicas)]
-        if not kept:  # EveryN with a period longer than the call
+            selected = [self._sums[index][r] for r in range(group.selection.n_replicas)]
+        if not selected:  # EveryN with a period longer than the call
             return [_none_of(fact, group.narrower) for fact in group.facts]
         return [
             _returned(
                 parts[0] if fact.is_constant else _joined(parts), fact.must_copy, group.narrower
             )
-            for parts, fact in zip(zip(*kept, strict=True), group.facts, strict=True)
+            for parts, fact in zip(zip(*selected, strict=True), group.facts, strict=True)
         ]
 
 
