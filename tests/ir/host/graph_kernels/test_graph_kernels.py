@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from tests.ir.host.graph_kernels import triton_in_numpy
 from tests.ir.steps import captured
@@ -346,6 +346,23 @@ def test_kernels_compute_what_pytorch_computes(case: tuple, limits: FusionLimits
     for result in (run(fused, model, inputs), run(_printed(fused, calls), model, inputs)):
         for value, right in zip(result, expected, strict=True):
             torch.testing.assert_close(value.double(), right, rtol=1e-4, atol=1e-5)
+
+
+def test_kernels_of_two_devices_are_different():
+    """A kernel whose operations make tensors on one device is not reused on another."""
+
+    def kernel(device: str) -> kernels.RowKernel:
+        graph = fx.Graph()
+        zeros = graph.call_function(
+            torch.ops.aten.full.default, ([4], 0.0), {"device": torch.device(device)}
+        )
+        graph.output([zeros])
+        module = fx.GraphModule(nn.Module(), graph)
+        results = (((4,), torch.float32),)
+        return kernels.RowKernel("text", 4, results, (False,), False, 0, False, module)
+
+    assert kernel("cpu").digest == kernel("cpu").digest
+    assert kernel("cpu").digest != kernel("cuda:0").digest
 
 
 BY_SEGMENTS = replace(LIMITS["chains"], many_summed=1)

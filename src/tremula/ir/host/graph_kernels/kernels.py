@@ -102,7 +102,9 @@ class RowKernel:
 
     @property
     def digest(self) -> str:
-        content = (self.texts, self.n_rows, self.results, self.is_summed)
+        # The graph of ATen operations makes tensors, on a device that the texts do not name.
+        devices = {str(node.kwargs.get("device")) for node in self.graph.graph.nodes}
+        content = (self.texts, self.n_rows, self.results, self.is_summed, sorted(devices))
         return sha256(repr(content).encode()).hexdigest()[:32]
 
 
