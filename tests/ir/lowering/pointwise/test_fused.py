@@ -10,7 +10,7 @@ import poptorch
 from tests.ir.steps import captured
 from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.lowering.pointwise.fused import Folded
-from tremula.ir.lowering.program.node_facts import is_of_update
+from tremula.ir.lowering.program.node_queries import is_of_update
 from tremula.ir.passes import TILE_PASSES, apply
 from tremula.ir.step import CapturedStep
 

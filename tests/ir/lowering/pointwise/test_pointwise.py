@@ -203,14 +203,15 @@ def test_a_destination_is_written_at_once(monkeypatch, reads_target):
     results = []
 
     def lower(builder, node):
-        tiles = builder._tiles(node)
-        args = torch.fx.map_arg(node.args, builder.values.__getitem__)
-        held = builder.values[step.placeholders()[0]]
+        values = builder.values
+        tiles = values.tiles_on(node, 0, builder.flow.sequence_of(node))
+        args = torch.fx.map_arg(node.args, values.of_node.__getitem__)
+        held = values.of_node[step.placeholders()[0]]
         tiles.destination = held if str(node.target) != "aten.mul.Tensor" else None
         value = lowering_of(node).build(tiles, *args, **node.kwargs)
-        builder.values[node] = value
+        values.of_node[node] = value
         results.append(value is held)
 
-    monkeypatch.setattr(StepBuilder, "_lower", lower)
+    monkeypatch.setattr(StepBuilder, "lower", lower)
     build_tile_program(step, IPUModel("bow", tiles_per_ipu=4).create_device().target, Schedule())
     assert results[-1] is reads_target

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 
-from tremula.ir.lowering.program.pipeline.builder import PipelineBuilder
 from tremula.ir.lowering.program.schedule import BuiltProgram, Schedule
-from tremula.ir.lowering.program.step_builder import StepBuilder
+from tremula.ir.lowering.program.step_builder import step_builder
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.op_table import refuse_unsupported
 from tremula.ir.step import CapturedStep
@@ -24,8 +23,7 @@ def build_tile_program(
     """Lower what `tile_passes` of the same stages left. `progress(done, total)` counts nodes."""
     refuse_unsupported(step)
     options = options or LoweringOptions()
-    builder = PipelineBuilder if schedule.is_pipelined else StepBuilder
-    built = builder(step, target, schedule, options).build(progress)
+    built = step_builder(step, target, schedule, options).build(progress)
     if options.outline_threshold is not None:
         built.program = outlined(built.graph, built.program, options.outline_threshold)[0]
     return built

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from torch import fx
 
 from tremula.ir.errors import UnsupportedOperations
-from tremula.ir.lowering.program.node_facts import consumers, follows_operand, is_of_update
+from tremula.ir.lowering.program.node_queries import consumers, follows_operand, is_of_update
 from tremula.ir.lowering.program.schedule import Schedule
 from tremula.ir.origin import BACKWARD, ORIGIN
 from tremula.ir.step import BUFFER, INPUT, PARAMETER, CapturedStep
@@ -25,6 +25,11 @@ class Stages:
     stride: int  # iterations between two micro-batches at a stage
     # Nodes whose value belongs to a micro-batch; weights, constants and their views have no stage.
     of_node: dict[fx.Node, int] = field(default_factory=dict)
+
+    def chip_of(self, node: fx.Node) -> int | None:
+        """The chip of a node's stage; None for one without a stage."""
+        stage = self.of_node.get(node)
+        return None if stage is None else self.chip[stage]
 
     def last_on_chip(self, chip: int, first: int, end: int) -> int | None:
         """The last stage on a chip, of those from `first` up to `end`."""

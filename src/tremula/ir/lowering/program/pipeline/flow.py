@@ -1,4 +1,4 @@
-"""Builds a step as a pipeline: each stage works on its own micro-batch, all at the same time.
+"""A step as a pipeline: each stage works on its own micro-batch, all at the same time.
 
 Two forward stages on chips 0 and 1 make three stages of training, for backward follows forward.
 Iterations go down, and each entry is the micro-batch that the stage works on:
@@ -9,7 +9,7 @@ Iterations go down, and each entry is the micro-batch that the stage works on:
               1    m1     m0                a(m1) ──shift──► register; a(m0), a(m1) in a ring
               2    m2     m1     m0         stage 2 restores a(m0) from the ring on chip 0
 
-So a value is not one tensor: `values[node]` is that of the stage that makes it (its *home*), and
+So a value is not one tensor: `StepValues` has that of the stage that makes it (its *home*), and
 `_at(node, stage)` is what another stage sees of the micro-batch it works on. `_brought_to` chooses:
 
 1. weights and constants are the same for all micro-batches: one copy per chip (`_fixed_on`);
@@ -19,7 +19,6 @@ So a value is not one tensor: `values[node]` is that of the stage that makes it 
 4. else the end of each iteration shifts it from stage to stage, a register on each (`_shifted`).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +26,9 @@ import torch
 from torch import fx
 
 from tremula.base.types import UNSIGNED_INT
-from tremula.ir.lowering.program.node_facts import (
+from tremula.ir.lowering.program.flow import UnderConstruction, phase_of
+from tremula.ir.lowering.program.gradients import OwnSum
+from tremula.ir.lowering.program.node_queries import (
     GRADIENT_MARK,
     base_of,
     held_nodes,
@@ -35,14 +36,11 @@ from tremula.ir.lowering.program.node_facts import (
     n_elements,
 )
 from tremula.ir.lowering.program.pipeline.program import StageParts, pipeline_program
-from tremula.ir.lowering.program.pipeline.stages import assign_stages
-from tremula.ir.lowering.program.schedule import Schedule
-from tremula.ir.lowering.program.step_builder import StepBuilder
-from tremula.ir.lowering.tiles import LoweringOptions, Tiles
+from tremula.ir.lowering.program.pipeline.stages import Stages
+from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import is_view
-from tremula.ir.step import INPUT, CapturedStep, StepSlot
+from tremula.ir.step import INPUT, StepSlot
 from tremula.poplar.programs import Copy, Program, Repeat, Sequence
-from tremula.poplar.target import Target
 from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs import popops, poputil
 from tremula.poplibs.popops.slicing.dynamic_slice import (
@@ -61,63 +59,68 @@ class _Kept:
     working_row: Tensor  # its copy at the later one
 
 
-class PipelineBuilder(StepBuilder):
+class PipelineFlow:
     """A value belongs to the stage that makes it. Later stages read copies that travel along."""
 
-    def __init__(
-        self, step: CapturedStep, target: Target, schedule: Schedule, options: LoweringOptions
-    ):
-        self.stages = assign_stages(step, schedule)
-        self.parts = [StageParts() for _ in self.stages.chip]
-        self.at_stage: dict[tuple[fx.Node, int], object] = {}
-        self.fixed_copies: dict[tuple[fx.Node, int], Tensor] = {}
-        self.fixed_variables: set[int] = set()
-        self.registers: set[int] = set()  # variables that shifts write
-        self.kept: dict[tuple[int, int], list[_Kept]] = {}  # (earlier stage, stage)
-        super().__init__(step, target, schedule, options)
-        self.terms = self._terms_of_gradients()
+    def __init__(self, of: UnderConstruction, stages: Stages):
+        self.of = of
+        self.values = of.values
+        self.stages = stages
+        self.parts = [StageParts() for _ in stages.chip]
+        self._at_stage: dict[tuple[fx.Node, int], object] = {}
+        self._fixed_copies: dict[tuple[fx.Node, int], Tensor] = {}
+        self._fixed_variables: set[int] = set()
+        self._registers: set[int] = set()  # variables that shifts write
+        self._rings: dict[tuple[int, int], list[_Kept]] = {}  # (earlier stage, stage)
+        self._term_nodes = self._terms_of_gradients()
 
-    def _own_chip(self, node: fx.Node) -> int | None:
-        stage = self.stages.of_node.get(node)
-        return None if stage is None else self.stages.chip[stage]
+    def start(self) -> None:
+        """Weights, states and their like are the same for all micro-batches."""
+        step = self.values.step
+        for slot, node in zip(step.inputs, step.placeholders(), strict=True):
+            value = self.values.of_node[node]
+            if slot.kind != INPUT and node not in self.stages.of_node and isinstance(value, Tensor):
+                self._fixed_variables.update(value.variable_ids())
 
-    def _sequence_of(self, node: fx.Node) -> Sequence:
+    def sequence_of(self, node: fx.Node) -> Sequence:
         stage = self.stages.of_node.get(node)
         if stage is not None:
             return self.parts[stage].compute
-        return self.update if is_of_update(node) else self.before
+        return self.of.update if is_of_update(node) else self.of.before
 
-    def _part_of(self, node: fx.Node) -> object:
-        return self.stages.of_node.get(node, super()._part_of(node))
+    def is_computed(self, node: fx.Node) -> bool:
+        """Sums that only reduce a gradient over stages are not: each stage adds up its own part."""
+        return node not in self._term_nodes or node.target is GRADIENT_MARK
 
-    def _overwrites(self) -> dict[fx.Node, fx.Node]:
+    def may_overwrite(self, node: fx.Node) -> bool:
         """Only the update writes in place: no micro-batch is under way then."""
-        result = super()._overwrites()
-        return {node: old for node, old in result.items() if is_of_update(node)}
+        return is_of_update(node)
 
     # -- values on the way -------------------------------------------------------------------------
 
-    def _read(self, node: fx.Node, tiles: Tiles) -> object:
+    def read(self, node: fx.Node, tiles: Tiles) -> object:
         stage = self.stages.of_node.get(tiles.node)
         if stage is not None:
-            if self.chip_of[base_of(node)] == tiles.chip:
-                self._load(node, tiles)
+            if self.values.chip_of[base_of(node)] == tiles.chip:
+                self.of.off_chip.load(node, tiles, stage)
             return self._at(node, stage)
         if is_of_update(tiles.node):
-            return super()._read(node, tiles)
+            self.of.gradients.settle(node)
+            self.of.off_chip.load(node, tiles, phase_of(tiles.node, self.of.schedule))
+            return self.values.on_chip_of(tiles, node, lambda base: self.read(base, tiles))
         return self._fixed_on(node, tiles.chip)
 
     def _at(self, node: fx.Node, stage: int) -> object:
         """A value as a stage sees it: of the micro-batch that the stage works on."""
         if self.stages.of_node.get(node) == stage:
-            return self.values[node]
+            return self.values.of_node[node]
         key = (node, stage)
-        if key not in self.at_stage:
-            self.at_stage[key] = self._brought_to(node, stage)
-        return self.at_stage[key]
+        if key not in self._at_stage:
+            self._at_stage[key] = self._brought_to(node, stage)
+        return self._at_stage[key]
 
     def _brought_to(self, node: fx.Node, stage: int) -> object:
-        value, chip = self.values[node], self.stages.chip[stage]
+        value, chip = self.values.of_node[node], self.stages.chip[stage]
         if not isinstance(value, Tensor) or not value.n_elems:
             return value
         home = self.stages.of_node.get(node)
@@ -125,8 +128,8 @@ class PipelineBuilder(StepBuilder):
             return self._fixed_on(node, chip)
         if is_view(node.target) and n_elements(node) >= n_elements(node.all_input_nodes[0]):
             # Views are free, so their base travels, once for all of them.
-            tiles = self._tiles_on(node, chip, self.parts[stage].compute)
-            return self._built(tiles, lambda base: self._at(base, stage))
+            tiles = self.values.tiles_on(node, chip, self.parts[stage].compute)
+            return self.values.build(tiles, lambda base: self._at(base, stage))
         earlier = self.stages.last_on_chip(chip, home, stage)
         if earlier is not None and self.stages.n_between(earlier, stage) == 1:
             return self._at(node, earlier)  # nothing has been written over it
@@ -137,39 +140,41 @@ class PipelineBuilder(StepBuilder):
     def _is_fixed(self, value: Tensor) -> bool:
         """Whether a value is made of weights and constants only."""
         is_constant = value.variables.is_constant
-        return all(v in self.fixed_variables or is_constant[v] for v in value.variable_ids())
+        return all(v in self._fixed_variables or is_constant[v] for v in value.variable_ids())
 
     def _fixed_on(self, node: fx.Node, chip: int) -> object:
         """A weight or a constant on another chip: copied once for all micro-batches."""
-        value = self.values[node]
-        if self.chip_of[node] == chip or not isinstance(value, Tensor):
+        value = self.values.of_node[node]
+        if self.values.chip_of[node] == chip or not isinstance(value, Tensor):
             return value
         key = (node, chip)
-        if key not in self.fixed_copies:
+        if key not in self._fixed_copies:
             if node.op == "get_attr":
-                self.fixed_copies[key] = self._constant(node, chip)
+                self._fixed_copies[key] = self.values.constant(node, chip)
             else:
                 name = f"{node.name}/copy"
-                if base_of(node) in self.rows:
-                    self._fetch(base_of(node), self._tiles_on(node, chip, self.before))
-                copy = poputil.copy_to_ipu(self.graph, value, self.before, chip, name)
-                self.fixed_variables.update(copy.variable_ids())
-                self.fixed_copies[key] = copy
-        return self.fixed_copies[key]
+                if base_of(node) in self.of.off_chip.rows:
+                    self.of.off_chip.fetch(
+                        base_of(node), self.values.tiles_on(node, chip, self.of.before)
+                    )
+                copy = poputil.copy_to_ipu(self.values.graph, value, self.of.before, chip, name)
+                self._fixed_variables.update(copy.variable_ids())
+                self._fixed_copies[key] = copy
+        return self._fixed_copies[key]
 
     def _shifted(self, node: fx.Node, stage: int) -> Tensor:
         """A register that the end of each iteration fills from the stage before."""
         value, before = self._at(node, stage - 1), self.parts[stage - 1]
         assert isinstance(value, Tensor), "only tensors travel"
         name = f"{node.name}/stage{stage}"
-        if self.registers & set(value.variable_ids()):
+        if self._registers & set(value.variable_ids()):
             # The same copy fills the register that this value is in.
-            value = self._tiles_on(
+            value = self.values.tiles_on(
                 node, self.stages.chip[stage - 1], before.compute
             ).writeable_copy(value)
         chip = self.stages.chip[stage]
-        register, source, target = poputil.create_ipu_copy(self.graph, value, chip, name)
-        self.registers.update(target.variable_ids())
+        register, source, target = poputil.create_ipu_copy(self.values.graph, value, chip, name)
+        self._registers.update(target.variable_ids())
         source, (target,) = poputil.in_memory_order(source, [target])
         before.shifts.append((source, target))
         return register
@@ -178,11 +183,11 @@ class PipelineBuilder(StepBuilder):
         """A working copy of a value that an earlier stage on the same chip had."""
         value = self._at(node, earlier)
         assert isinstance(value, Tensor), "only tensors are kept"
-        graph, name = self.chips[self.stages.chip[stage]], f"{node.name}/stage{stage}"
+        graph, name = self.values.chips[self.stages.chip[stage]], f"{node.name}/stage{stage}"
         distinct, repeated = poputil.distinct_part(value)
         working = poputil.clone_in_order(graph, distinct, name)
         row, (working_row,) = poputil.in_memory_order(distinct, [working])
-        self.kept.setdefault((earlier, stage), []).append(_Kept(row, working_row))
+        self._rings.setdefault((earlier, stage), []).append(_Kept(row, working_row))
         return repeated(working)
 
     def _add_rings(self) -> None:
@@ -191,15 +196,15 @@ class PipelineBuilder(StepBuilder):
         A list of slot numbers says which is next. It is rotated by one each time, which is cheaper
         than counting: with three slots 0 1 2, then 1 2 0, then 2 0 1.
         """
-        for (earlier, stage), kept in self.kept.items():
-            graph = self.chips[self.stages.chip[stage]]
+        for (earlier, stage), kept in self._rings.items():
+            graph = self.values.chips[self.stages.chip[stage]]
             n_slots = self.stages.n_between(earlier, stage)
             keeps, restores = self.parts[earlier].keeps, self.parts[stage].restores
             name = f"ring{earlier}-{stage}"
             order = graph.add_constant(UNSIGNED_INT, [n_slots], np.arange(n_slots), mapping=0)
             turns = [graph.clone(order, f"{name}/turn") for _ in range(2)]
-            self.before.add(*(Copy(order, turn) for turn in turns))
-            leaves = self.options.locations.activation.leaves
+            self.of.before.add(*(Copy(order, turn) for turn in turns))
+            leaves = self.values.options.locations.activation.leaves
             for value in kept:
                 if leaves(value.row.n_elems):
                     self._keep_off_chip(value, n_slots, turns, (keeps, restores))
@@ -221,10 +226,10 @@ class PipelineBuilder(StepBuilder):
     ) -> None:
         """A ring in streaming memory: its slots are the rows of a remote buffer."""
         handle = f"remote:ring:{value.working_row.variable_ids()[0]}"
-        ring = self.graph.add_remote_buffer(handle, value.row.type, value.row.n_elems, n_slots)
-        keeps, restores = parts
-        keeps.add(Copy(value.row, ring, turns[0][:1], waits=self.waits))
-        restores.add(Copy(ring, value.working_row, turns[1][:1], waits=self.waits))
+        row, (keeps, restores) = value.row, parts
+        ring = self.values.graph.add_remote_buffer(handle, row.type, row.n_elems, n_slots)
+        keeps.add(Copy(row, ring, turns[0][:1], waits=self.of.transfers.waits))
+        restores.add(Copy(ring, value.working_row, turns[1][:1], waits=self.of.transfers.waits))
 
     # -- gradients ---------------------------------------------------------------------------------
 
@@ -234,7 +239,7 @@ class PipelineBuilder(StepBuilder):
         No stage has to wait for another: each accumulates its own part.
         """
         result = {}
-        for node in self.step.graph.nodes:
+        for node in self.values.step.graph.nodes:
             if node.target is GRADIENT_MARK:
                 result[node] = self._terms(node.all_input_nodes[0], result)
         return result
@@ -255,69 +260,60 @@ class PipelineBuilder(StepBuilder):
         found[node] = terms
         return terms
 
-    def _lower(self, node: fx.Node) -> None:
-        if node not in self.terms or node.target is GRADIENT_MARK:
-            super()._lower(node)
-
-    def _own_sum(self, node: fx.Node, tiles: Tiles) -> Callable[[], tuple[Tensor, Tiles]]:
+    def own_sum(self, node: fx.Node, tiles: Tiles) -> OwnSum:
         """Each stage adds its part while micro-batches pass; the update adds the parts.
 
         Parts on one chip share their sum, but not their running mean: stages count for themselves.
         """
-        totals: dict[tuple[int, int], Tensor] = {}
-        for term in self.terms[node]:
+        gradients, totals = self.of.gradients, dict[tuple[int, int], Tensor]()
+        for term in self._term_nodes[node]:
             stage = self.stages.of_node[term]
-            value, chip = self.values[term], self.stages.chip[stage]
+            value, chip = self.values.of_node[term], self.stages.chip[stage]
             assert isinstance(value, Tensor), "gradients are tensors"
-            own = self._tiles_on(node, chip, self.parts[stage].compute)
-            value = self._scattered(node, value, own)
-            key = (chip, len(totals) if self.schedule.has_running_mean else 0)
+            here = self.values.tiles_on(node, chip, self.parts[stage].compute)
+            value = gradients.scattered(node, value, here)
+            key = (chip, len(totals) if self.of.schedule.has_running_mean else 0)
             if key not in totals:
-                totals[key] = self._accumulator(value, own)
-            self._accumulate(totals[key], value, own)
+                totals[key] = gradients.accumulator(value, here)
+            gradients.accumulate(totals[key], value, here)
         first = next((key for key in totals if key[0] == tiles.chip), next(iter(totals)))
-        chip = self.chip_of[node] = first[0]
-        total, home = totals.pop(first), self._tiles_on(node, chip, self.update)
+        chip = self.values.chip_of[node] = first[0]
+        total, home = totals.pop(first), self.values.tiles_on(node, chip, self.of.update)
         return lambda: (self._sum_of_parts(total, totals, home), home)
 
     def _sum_of_parts(
         self, total: Tensor, others: dict[tuple[int, int], Tensor], home: Tiles
     ) -> Tensor:
-        self._load_total(total, home)
+        self.of.off_chip.load_sum(total, home)
         for (other, _), part in others.items():
-            self._load_total(part, home)
+            self.of.off_chip.load_sum(part, home)
             name = f"{home.name}/part"
             if other != home.chip:
-                part = poputil.copy_to_ipu(self.graph, part, self.update, home.chip, name)
-            popops.add_in_place(home.graph, total, part, self.update, name)
+                part = poputil.copy_to_ipu(self.values.graph, part, self.of.update, home.chip, name)
+            popops.add_in_place(home.graph, total, part, self.of.update, name)
         return total
 
     # -- ends --------------------------------------------------------------------------------------
 
-    def _hold_inputs(self) -> None:
-        super()._hold_inputs()
-        for slot, node in zip(self.step.inputs, self.step.placeholders(), strict=True):
-            value = self.values[node]
-            if slot.kind != INPUT and node not in self.stages.of_node and isinstance(value, Tensor):
-                self.fixed_variables.update(value.variable_ids())
+    def reads_of(self, node: fx.Node) -> Sequence:
+        return self.parts[self.stages.of_node.get(node, 0)].reads
 
-    def _reads_of(self, node: fx.Node) -> Sequence:
-        return self.parts[self.stages.of_node[node]].reads
-
-    def _gives_of(self, node: fx.Node) -> Sequence:
+    def gives_of(self, node: fx.Node) -> Sequence:
         return self.parts[self.stages.of_node.get(node, 0)].gives
 
-    def _writes_of(self, slot: StepSlot) -> Sequence:
-        held = held_nodes(self.step)[slot.kind, slot.index]
+    def writes_of(self, slot: StepSlot) -> Sequence:
+        held = held_nodes(self.values.step)[slot.kind, slot.index]
         stage = self.stages.of_node.get(held)
-        return self.update if stage is None else self.parts[stage].writes
+        return self.of.update if stage is None else self.parts[stage].writes
 
-    def _program(self) -> Program:
+    def program(self) -> Program:
         """Device iterations repeat a training step; without an update they are micro-batches."""
-        schedule, is_training = self.schedule, self.step.training
+        schedule, is_training = self.of.schedule, self.values.step.training
         self._add_rings()
         n_runs = schedule.n_iterations if is_training else 1
         n_micro_batches = schedule.n_accumulation * schedule.n_iterations // n_runs
-        passes = pipeline_program(self.graph, self.parts, n_micro_batches, self.stages.stride)
-        whole = Sequence(self.before, passes, self.update)
+        passes = pipeline_program(
+            self.values.graph, self.parts, n_micro_batches, self.stages.stride
+        )
+        whole = Sequence(self.of.before, passes, self.of.update)
         return Repeat(n_runs, whole) if n_runs > 1 else whole
