@@ -88,7 +88,7 @@ def expanded(facts: Mapping, size: int, stored: Callable[[int], Ints]) -> Ints:
 
 # -- blobs -----------------------------------------------------------------------------------------
 
-# A blob says how large it will be; more than this is refused before anything is unpacked.
+# A blob says how large it will be; more than this is an error before anything is unpacked.
 MAX_BLOB_BYTES = 512 << 20
 # Level 1 is within 2 % of level 6's size once bytes are grouped, in a third of the time.
 _FAST = 1

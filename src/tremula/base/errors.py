@@ -178,7 +178,7 @@ class StrictModeError(RuntimeFailure):
 
 
 class SystemRuntimeError(RuntimeFailure):
-    """The machine refused or failed, not the program: a device is held, a partition is broken, …"""
+    """The machine failed, not the program: a device is in use, a partition is broken, …"""
 
 
 class RecoverableRuntimeError(SystemRuntimeError):
@@ -201,4 +201,4 @@ class UnrecoverableRuntimeError(SystemRuntimeError):
 
 
 class UnknownRuntimeError(SystemRuntimeError):
-    """The machine failed, and nobody knows how: the controller does not answer, say."""
+    """The machine failed for an unknown reason: the controller does not answer, say."""

@@ -121,7 +121,7 @@ def converted(value: object, dtype: np.dtype) -> np.ndarray:
 
 
 def _as_integers(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """What is out of range never meets NumPy's conversion, which is the processor's there."""
+    """Values out of range skip NumPy's conversion, which depends on the processor there."""
     limits = np.iinfo(dtype)
     is_below, is_above = values <= float(limits.min), values >= float(limits.max)
     inside = np.where(is_below | is_above | np.isnan(values), 0, values).astype(dtype)

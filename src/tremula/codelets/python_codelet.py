@@ -262,7 +262,7 @@ def codelet_of(cls: type) -> PythonCodelet:
 
 
 def python_codelet_from_dict(stored: Mapping[str, object]) -> PythonCodelet:
-    """The codelet that `to_dict` described; anything unexpected is refused."""
+    """The codelet that `to_dict` described; anything unexpected is an error."""
     parts = read_codelet(stored)
     try:
         return make_codelet(

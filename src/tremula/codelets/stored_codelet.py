@@ -2,7 +2,7 @@
 
 A file is never executed. Its functions are parsed, must be in the subset of `python/subset.py`, may
 only use numbers, element types and the functions listed in `python/function_source.py`, and kernels
-are generated from them anew. A `cycles` method is arbitrary Python and so is not stored.
+are generated from them again. A `cycles` method is arbitrary Python and so is not stored.
 """
 
 import math
@@ -123,7 +123,7 @@ def _provenance_of(stored: Mapping[str, object]) -> object:
 
 
 def read_codelet(stored: Mapping[str, object]) -> StoredCodelet:
-    """The parts of the codelet that `codelet_as_dict` described; anything unexpected is refused."""
+    """The parts of a codelet that `codelet_as_dict` described, or an error."""
     try:
         return StoredCodelet(
             _text(stored, "name"),

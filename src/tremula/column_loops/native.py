@@ -1,4 +1,4 @@
-"""Sweeps as native code: C of the same function, compiled once per machine, loaded in no time.
+"""Sweeps as native code: C of the same function, compiled once per machine.
 
 Sweeps are loops over columns of integers and use few statements of Python, which C has, too: all
 names in them are 64-bit integers, a column is a pointer and its sizes. Numba can do the same, and
@@ -54,7 +54,7 @@ class LoopColumn(NamedTuple):
 
 
 class NativeSweep:
-    """A sweep as native code, made for columns of other types when it meets them."""
+    """A sweep as native code, compiled again for columns of other types."""
 
     def __init__(self, function: Function, with_numba: Callable[[], Function]):
         self.function, self._with_numba = function, with_numba
@@ -163,7 +163,7 @@ _PARSING = threading.Lock()
 
 
 class _Translator:
-    """The text of one function. What sweeps do not use so far is refused."""
+    """The text of one function. What sweeps do not use so far is an error."""
 
     def __init__(self, function: Function, kinds: Sequence[LoopColumn]):
         text = textwrap.dedent("".join(lines_of_function(function)[0]))
@@ -219,7 +219,7 @@ class _Translator:
             case ast.Return(ast.Tuple(values)):
                 stores = [f"results_[{i}] = {self._value(v)};" for i, v in enumerate(values)]
                 return [*stores, "return;"]
-        raise _refused(node)
+        raise _unsupported(node)
 
     def _assign_together(self, targets: list[ast.expr], values: list[ast.expr]) -> list[str]:
         """All values are computed before the first is assigned."""
@@ -271,8 +271,8 @@ class _Translator:
                 return f"{name}_[{self._value(row)} * m_{name} + {self._value(place)}]"
             case ast.Subscript(ast.Name(name), place) if self.columns[name].rank == 1:
                 return f"{name}_[{self._value(place)}]"
-        raise _refused(node)
+        raise _unsupported(node)
 
 
-def _refused(node: ast.AST) -> NotImplementedError:
+def _unsupported(node: ast.AST) -> NotImplementedError:
     return NotImplementedError(f"a sweep cannot contain {ast.unparse(node)!r} so far")

@@ -10,7 +10,7 @@ from tremula.base.floats import (
     quarter_to_float32,
 )
 
-# Compiled loops are worth loading Numba for from so many elements on.
+# From this many elements on compiled loops are worth importing Numba for.
 N_COMPILED = 1 << 16
 
 
@@ -21,7 +21,7 @@ def encoded(
     values = np.asarray(values, np.float32)
     if values.size < N_COMPILED:
         return float32_to_quarter(values, quarter_format, scale, saturates=saturates)
-    from tremula.codelets.native import host_casts  # brings Numba
+    from tremula.codelets.native import host_casts  # imports Numba
 
     codes = np.empty(values.shape, np.uint8)
     overflow = LARGEST_CODE if saturates else QUARTER_NAN
@@ -44,7 +44,7 @@ def decoded(
     codes = np.asarray(codes, np.uint8)
     if codes.size < N_COMPILED:
         return table[codes]
-    from tremula.codelets.native import host_casts  # brings Numba
+    from tremula.codelets.native import host_casts  # imports Numba
 
     values = np.empty(codes.shape, table.dtype)
     as_bits = np.dtype(f"u{table.itemsize}")  # halves are moved as their bits

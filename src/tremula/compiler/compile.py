@@ -125,7 +125,7 @@ def compile_graph(
     folder = parsed.text("tremula.dump")
     state = Compilation(graph, programs, parsed)
     with dump_passes(os.path.expanduser(folder)) if folder else nullcontext():
-        executable = _compiled(state, progress or _say_nothing)
+        executable = _compiled(state, progress or _no_progress)
     check_memory(executable, parsed)
     return executable
 
@@ -148,8 +148,8 @@ def _compiled(state: Compilation, progress: Progress) -> Executable:
     return state.executable
 
 
-def _say_nothing(step: int, total: int) -> None:
-    """The default: nobody follows the progress."""
+def _no_progress(step: int, total: int) -> None:
+    """The default of `progress`: nothing is shown."""
 
 
 def check_memory(executable: Executable, options: Options) -> None:

@@ -20,7 +20,7 @@ from tremula.poplar.vertices.compute_set import TemplateInstance
 
 @dataclass(frozen=True)
 class FrozenComputeSet:
-    """A compute set: its tables, or a template over variables of its own."""
+    """A compute set: its tables, or a template over its own variables."""
 
     name: str
     source: Source
@@ -68,7 +68,7 @@ class FrozenGraph:
     initial_parts: tuple[tuple[Tensor, np.ndarray], ...]
     perf_estimators: dict
     replica_index: int | None
-    # int64[n_compute_sets]: see lower/dedup.py; None where nobody looked.
+    # int64[n_compute_sets]: see lower/dedup.py; None where it was not computed.
     first_alike: np.ndarray | None = None
     on_chips: OnChips | None = None  # for each compute set
 
@@ -145,7 +145,7 @@ class Opcode(IntEnum):
     STAMP = 11  # a: byte address of 2 x uint32; b: chip; c: byte address of an earlier stamp or -1
     STEP = 12  # nothing but a step that takes time
     HOST = 13  # a step that Python does
-    LOOP_FOREVER = 14  # a: target, unless the engine was told to stop
+    LOOP_FOREVER = 14  # a: target, unless the engine was stopped
 
 
 N_OPERANDS = 5

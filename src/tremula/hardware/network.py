@@ -57,7 +57,7 @@ class Wiring:
         return self.n_ipus + (self.n_machines if self.n_racks > 1 else 0)
 
     def is_closed(self, n_ipus: int) -> bool:
-        """Whether the rows of a rack of so many chips form a ring."""
+        """Whether the rows of a rack of n chips form a ring."""
         return self.topology == "torus" and n_ipus > 4 and n_ipus % 2 == 0
 
 
@@ -141,7 +141,7 @@ class LinkLoads:
 
 @lru_cache(maxsize=64)
 def links_of(wiring: Wiring) -> Links:
-    """Both directions of every edge, sorted by where they start; cached, as it is asked often."""
+    """Both directions of every edge, sorted by where they start; cached, as it is needed often."""
     edges = np.array(list(edges_of(wiring)), np.int32).reshape(-1, 5)
     rows = np.concatenate([edges, edges[:, [1, 0, 2, 3, 4]]])
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
@@ -168,7 +168,7 @@ def loads_of(wiring: Wiring, traffic: Traffic) -> LinkLoads:
     """What traffic puts on each link, and how long the tiles of each chip take turns.
 
     A tile that sends to another chip holds one of `n_sends_in_flight` places of its chip until its
-    data has arrived, so many short messages take as long as their ways do.
+    data has arrived, hence many short messages take as long as their paths do.
     """
     links = links_of(wiring)
     source, target = (ends.astype(np.int64) for ends in (traffic.source, traffic.target))

@@ -91,7 +91,7 @@ def _chip_of(given: object, name: str) -> Chip | None:
 
 
 def _machines(given: Mapping[str, Fact], base: Mapping[str, Fact]) -> dict[str, Fact]:
-    """The number of machines that so many chips need, unless the file says it."""
+    """The number of machines that n chips need, unless the file says it."""
     sizes = ("n_ipus", "n_ipus_per_machine")
     if "n_machines" in given or not any(key in given for key in sizes):
         return {}

@@ -27,7 +27,7 @@ Device::getTarget | Device.target | a property
 Device::attach | Device.attach | always true: a model is never busy
 Device::isAttached | Device.is_attached | a property
 Device::detach | Device.detach |
-Device::reset | Device.reset | does nothing: `Engine.load` starts anew
+Device::reset | Device.reset | does nothing: `Engine.load` starts again
 Device::getAttributes | Device.attributes | a property
 Device::getDriverVersion | Device.driver_version | the version of Tremula
 Device::getDriverIDs | Device.driver_ids | a property
@@ -71,7 +71,7 @@ Graph::getTarget | Graph.target | an attribute
 Graph::addCodelets | Graph.add_codelets | also source text and Python classes; returns the names
 Graph::hasCodelet | Graph.has_codelet |
 Graph::addVariable | Graph.add_variable | also `mapping=`: "linear" or a tile
-Graph::addConstant | Graph.add_constant | mapped to tile 0 unless told otherwise
+Graph::addConstant | Graph.add_constant | mapped to tile 0 by default
 Graph::addConstantHalf | Graph.add_constant | with HALF and values, not bits
 Graph::addReplicationIndexConstant | Graph.add_replication_index_constant |
 Graph::addExternalVariable | | there are no modules to link

@@ -111,9 +111,9 @@ class Partition:
 
 
 class Lease:
-    """Chips that this process holds. A thread tells the controller that it lives, and its load.
+    """Chips that this process has leased. A thread reports life and load to the controller.
 
-    If it dies, nobody does, and the chips go back. Faults of the machine come with the answers;
+    If it dies, the reports stop and the chips go back. Faults of the machine come with the answers;
     `check` raises them where the program is.
     """
 
@@ -164,7 +164,7 @@ class Lease:
     def beat(self) -> None:
         """Say that this process lives, and hear of faults."""
         path = f"/api/v1/leases/{self.id}/beat"
-        status, answer = self.partition.ask("POST", path, self._told(), _PATIENCE_S)
+        status, answer = self.partition.ask("POST", path, self._load_report(), _PATIENCE_S)
         if status == _OK:
             self._heard_at = time.monotonic()
             faults = answer.get("faults", [])
@@ -183,21 +183,22 @@ class Lease:
                 hint="see whether `tremula vipu-server` runs, then attach again",
             )
 
-    def _told(self) -> dict[str, Any]:
-        since, told = self._busy_since, asdict(DeviceLoad())
+    def _load_report(self) -> dict[str, Any]:
+        since, totals = self._busy_since, asdict(DeviceLoad())
         for load in list(self._loads.values()):
             sums = asdict(load)
-            tile_bytes = max(told["tile_bytes"], sums["tile_bytes"])
-            told = {name: told[name] + sums[name] for name in told} | {"tile_bytes": tile_bytes}
+            tile_bytes = max(totals["tile_bytes"], sums["tile_bytes"])
+            totals = {name: totals[name] + sums[name] for name in totals}
+            totals["tile_bytes"] = tile_bytes
         running_s = time.monotonic() - since if since is not None else 0.0
-        return told | {"busy_s": self._busy_s + running_s}
+        return totals | {"busy_s": self._busy_s + running_s}
 
     def _keep(self) -> None:
         while not self._ends.wait(self._beat_s):
             self.beat()
 
 
-# What a program is told of each kind of fault: the error, and the reset that mends it.
+# What a program sees of each kind of fault: the error, and the reset that clears it.
 _FAILURES: dict[str, tuple[type[SystemRuntimeError], str]] = {
     "parity": (RecoverableRuntimeError, "IPU_RESET"),
     "link": (RecoverableRuntimeError, "LINK_RESET"),
@@ -247,7 +248,8 @@ def _from_file(path: Path) -> Partition:
         return partition_from(json.loads(text))
     except (ValueError, KeyError, TypeError):
         raise FileLoadError(
-            f"{str(path)!r} does not describe a partition.", hint="`vipu get config` writes it anew"
+            f"{str(path)!r} does not describe a partition.",
+            hint="`vipu get config` writes it again",
         ) from None
 
 
@@ -256,9 +258,9 @@ def _from_server(given: dict[str, str]) -> Partition:
     gcd, port = _whole(given, f"{API}GCD_ID", 0), _whole(given, f"{API}PORT", DEFAULT_PORT)
     host, timeout_s = given.get(f"{API}HOST", "127.0.0.1"), _whole(given, f"{API}TIMEOUT", 120)
     key = given.get(ACCESS_KEY, "")
-    asked = Partition(name, host, port, key, gcd, (), False, "", timeout_s)
+    unknown = Partition(name, host, port, key, gcd, (), False, "", timeout_s)
     path = f"/api/v1/partitions/{quote(name, safe='')}/ipuof?gcd={gcd}"
-    status, answer = asked.ask("GET", path)
+    status, answer = unknown.ask("GET", path)
     if status != _OK:
         raise SystemRuntimeError(
             f"the controller does not give partition {name!r}: {answer.get('error', status)}",

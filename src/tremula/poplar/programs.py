@@ -43,7 +43,7 @@ class Program(metaclass=_NamedLast):
 
     @classmethod
     def _takes_text(cls, position: int, text: str) -> bool:  # noqa: ARG003 (Switch looks at it)
-        """Is a text at this position an argument of its own, not the program's name?"""
+        """Is a text at this position an argument, not the program's name?"""
         own = [f.name for f in fields(cls) if f.init and not f.kw_only]
         return position < len(own) and own[position] in ("message", "title")
 
@@ -123,7 +123,7 @@ class SyncType(Enum):
 class Waits(Enum):
     """Who waits for a copy between tiles and the host or streaming memory.
 
-    ALL: every IPU of the replica. OWN: those that take part, each for itself. NONE: nobody; the
+    ALL: every IPU of the replica. OWN: those that take part, each for itself. NONE: none; the
     copy runs beside the steps that follow, up to the next one that uses its tiles.
     """
 

@@ -27,7 +27,7 @@ class TargetType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The machine as a graph sees it: so many IPUs, so many tiles on each."""
+    """The machine as a graph sees it: its IPUs, and the tiles of each."""
 
     chip: Chip
     n_ipus: int = 1
@@ -186,7 +186,7 @@ class Device:
 
     @property
     def has_gateway(self) -> bool:
-        """Has the machine streaming memory of its own?"""
+        """Does the machine have its own streaming memory?"""
         system = self.target.system
         return system is not None and bool(system.dram_gbytes_per_s_per_machine)
 
@@ -224,7 +224,7 @@ def machine_changed(
 ) -> Iterator[None]:
     """Models made in the block use another chip or system, or other constants: for what-if.
 
-    With `n_tiles` among the changes, a model uses so many, whatever it said.
+    With `n_tiles` among the changes, a model uses that many, whatever it asked for.
     """
     before = _Machine.chip, _Machine.changes, _Machine.system
     chip = chip or (system.chip if system is not None else None)

@@ -81,7 +81,7 @@ _OPS: dict[str, Op] = {}
 
 
 def register(op: Op) -> Op:
-    """Add an operation; an incomplete one is refused."""
+    """Add an operation; an incomplete one is an error."""
     missing = [
         what
         for what, value in (

@@ -48,7 +48,7 @@ class Clock:
         self.recorder = HistoryRecorder()
         self._counts_steps = True
         self._is_running = False
-        self._unprofiled = self._now()  # what ran while nobody wanted to know
+        self._unprofiled = self._now()  # what ran while profiling was off
         self._disabled_at: _Profile | None = None
 
     @property

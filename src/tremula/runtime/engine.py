@@ -64,7 +64,7 @@ class Engine:
         self.host = HostConnections(self.executable.host)
         self._loaded: LoadedProgram | None = None
         self._registers: np.ndarray | None = None  # of the program that runs now
-        self._meter: LoadMeter | None = None  # tells a controller what runs, on a partition
+        self._meter: LoadMeter | None = None  # reports to a controller what runs, on a partition
 
     def _compiled(
         self,
@@ -101,7 +101,7 @@ class Engine:
         self._stops = np.zeros(len(executable.steps), bool)
         self._update_stops()
         if loaded.is_strict:
-            from tremula.runtime.strict import poison_uninitialised  # brings Numba
+            from tremula.runtime.strict import poison_uninitialised  # imports Numba
 
             poison_uninitialised(loaded)
         self.host.rewind()
@@ -152,7 +152,7 @@ class Engine:
 
     def _run_from(self, entry: int) -> None:
         """Run from an instruction to the end of its program."""
-        from tremula.runtime import interpreter  # brings Numba
+        from tremula.runtime import interpreter  # imports Numba
 
         machine = self.loaded.machine
         machine.use_threads()
@@ -188,7 +188,7 @@ class Engine:
 
     def stop(self) -> None:
         """End every `Loop` of the program that runs now, from another thread or a callback."""
-        from tremula.runtime import interpreter  # brings Numba
+        from tremula.runtime import interpreter  # imports Numba
 
         if self._registers is not None:
             self._registers[interpreter.STOP] = 1
@@ -205,7 +205,7 @@ class Engine:
             run_host_step(loaded, step)
             self._update_stops()
         elif loaded.checks_steps:
-            from tremula.runtime.strict import run_checked  # brings Numba
+            from tremula.runtime.strict import run_checked  # imports Numba
 
             run_checked(loaded, number, pc)
             loaded.clock.record_counted(number)
@@ -231,7 +231,7 @@ class Engine:
         return entries[program]
 
     def _failure(self, reason: int, pc: int) -> RuntimeFailure | GraphReplicationError:
-        from tremula.runtime import interpreter  # brings Numba
+        from tremula.runtime import interpreter  # imports Numba
 
         number = int(self.executable.step_of[pc])
         if reason == interpreter.DIVERGED:
@@ -271,7 +271,7 @@ class Engine:
         self.host.print_stream = stream
 
     def write_tensor(self, handle: str, data: object, replica: int | None = None) -> None:
-        """Write a tensor that `create_host_write` named; to all replicas unless told which."""
+        """Write a tensor that `create_host_write` named; to all replicas unless one is named."""
         view = self.host.written(handle)
         values = host_array(view.type_name, view.n_elems, data, f"host write {handle!r}")
         with span(POPLAR, "Engine.write_tensor", tensor=handle):

@@ -16,7 +16,7 @@ Ints = np.ndarray
 MOST_EVENTS = 1 << 22
 # What the interpreter records before it comes back.
 EVENTS_PER_RETURN = 1 << 16
-# Runs that are told apart, even if they are alike, unless the engine's options say otherwise.
+# Runs that are kept apart, even if they are alike, unless the engine's options say otherwise.
 _APART = 2
 
 
@@ -37,7 +37,7 @@ class HistoryRecorder:
         return self.n_events >= MOST_EVENTS
 
     def forget(self) -> None:
-        """Begin anew; a run that is under way is not known as a whole then."""
+        """Start again; a run that is under way is then incomplete."""
         self.runs, self.n_runs, self.events, self.n_events = [], 0, [], 0
         self._is_missed, self._began_at = True, 0
 
@@ -73,7 +73,7 @@ class HistoryRecorder:
             self.runs.append(run)
 
     def history(self) -> History:
-        """Everything so far. Runs after the first one that is not whole are not told."""
+        """Everything so far. Runs after the first incomplete one are left out."""
         return History(tuple(self.runs), np.concatenate([np.zeros(0, np.int64), *self.events]))
 
 

@@ -171,7 +171,7 @@ class HostConnections:
         return result
 
     def rewind(self) -> None:
-        """Let all streams start anew."""
+        """Restart all streams."""
         for port in self._ports.values():
             port.rewind()
 

@@ -101,7 +101,7 @@ COPY_CHUNKS = 64
     PART_COUNTER,  # the kernel that counts, or 0
     PART_CYCLES,  # of the first row
     LOG,  # where branches go and what counted steps take: see runtime/history.py
-    LOG_SIZE,  # 0: nobody wants to know
+    LOG_SIZE,  # 0: nothing is recorded
     LOG_AT,
     N_SLOTS,
 ) = range(47)

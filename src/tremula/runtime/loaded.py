@@ -21,7 +21,7 @@ from tremula.runtime.clock import Clock
 from tremula.runtime.host_connections import HostConnections
 from tremula.runtime.storage import Storage, build_tables
 
-if TYPE_CHECKING:  # brings Numba
+if TYPE_CHECKING:  # imports Numba
     from tremula.runtime.machine import NativeMachine
 
 
@@ -84,7 +84,7 @@ class LoadedProgram:
     @cached_property
     def machine(self) -> "NativeMachine":
         """What the interpreter reads, made on first use."""
-        from tremula.runtime.machine import NativeMachine  # brings Numba
+        from tremula.runtime.machine import NativeMachine  # imports Numba
 
         return NativeMachine(self.executable, self.tables, self.storage, self._n_threads)
 

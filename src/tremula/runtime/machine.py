@@ -104,7 +104,7 @@ class NativeMachine:
             self._count_with(counted)
 
     def _log_slots(self, clock: Clock) -> dict[int, int]:
-        """Where branches and counted steps are recorded, unless nobody wants to know."""
+        """Where branches and counted steps are recorded, if they are."""
         if clock.records and not len(self._log):
             room = max(EVENTS_PER_RETURN, 2 * len(clock.cycles_of_chip))
             self._log = np.zeros(room, np.int64)

@@ -20,7 +20,7 @@ from tremula.poplar.tensors.variables import ALIGNMENT_BYTES
 
 # A table stays on one thread if its fields have fewer elements than this in all, and its vertices
 # fewer modelled cycles: waking the others costs about as much as that work (measured: a parallel
-# region takes 5 to 20 microseconds). Elements tell of code that streams, cycles of code that
+# region takes 5 to 20 microseconds). Elements show code that streams, cycles show code that
 # computes (measured: of Monte Carlo paths this computer does about one cycle in a nanosecond).
 PARALLEL_ELEMENTS = 32_768
 PARALLEL_CYCLES = 262_144
@@ -210,7 +210,7 @@ def _own_columns(table: TableRecord) -> tuple[np.ndarray, ...]:
 
 
 def _table_cycles(executable: Executable) -> list[int]:
-    """Modelled cycles of all vertices of each table; 0 where only running can tell."""
+    """Modelled cycles of all vertices of each table; 0 where only a run shows it."""
     costs = executable.analysis.costs
     cycles = [[0] * len(compute_set.tables) for compute_set in executable.compute_sets]
     for step, cost in zip(executable.steps, costs.compute_set_of_step.tolist(), strict=True):

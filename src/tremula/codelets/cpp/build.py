@@ -34,7 +34,7 @@ from tremula.codelets.cpp.toolchain import (
 )
 from tremula.codelets.spec import N_WORKERS
 
-N_AT_ONCE = 96  # files of up to so many vertices are compiled whole, when they are loaded
+N_AT_ONCE = 96  # files of at most this many vertices are compiled whole, when they are loaded
 N_LEAST, N_MOST = 4, 96  # kernels of a split library that one g++ process compiles
 FORMAT = 1  # raise when glue changes what a shared object or table means
 # No C++ run-time library, as on a tile: `new`, exceptions and streams are undefined symbols.
@@ -65,7 +65,7 @@ class Library:
     """Codelet files that are linked together, and the shared objects made of them.
 
     A library of many vertices is *split*: loading it only describes them, and kernels are compiled
-    when they are asked for, all that are asked for at once together, shared among processors.
+    when they are first needed, those needed at once together, split across processors.
     Vertices that share static memory are always compiled together.
     """
 
@@ -178,7 +178,7 @@ class Library:
         return texts
 
     def _build(self, texts: list[tuple[GluedUnit, str]], variant: "_Variant") -> bytes:
-        """A shared object of texts, each compiled by a process of its own."""
+        """A shared object of texts, each compiled by a separate process."""
         compiler = variant.compiler
         flags = [*LANGUAGE_FLAGS, f"-I{HEADERS}", f"-DTREMULA_N_WORKERS={variant.n_workers}"]
         if variant.is_counted:

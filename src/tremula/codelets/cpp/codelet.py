@@ -91,7 +91,7 @@ class CppCodelet:
 
 
 def cpp_codelet_from_dict(data: dict[str, Any]) -> CppCodelet:
-    """Undo `to_dict`. Nothing is compiled or run until a kernel is asked for."""
+    """Undo `to_dict`. Nothing is compiled or run until a kernel is needed."""
     units = [Unit(**unit) for unit in data["units"]]
     library = library_of(units, data["optimise"])
     return CppCodelet(_spec_from_dict(data["spec"]), library, data["symbol"])

@@ -43,7 +43,7 @@ def preprocess(path: Path | None, text: str, flags: UserFlags, compiler: Compile
     done = compiler.run([*arguments, file if path else "-"], source)
     if done.returncode != 0:
         raise compilation_error(done.stderr, file) from RuntimeError(done.stderr)
-    # g++ refuses the targets of popc; which thread runs a codelet is known from its base class.
+    # g++ rejects the targets of popc; which thread runs a codelet is known from its base class.
     return Unit(file, _SUPERVISOR.sub("unused", collapse(done.stdout, compiler)))
 
 

@@ -209,7 +209,7 @@ class _Scanner:
                 self.class_or_other(scope)
 
     def namespace(self, scope: tuple[str, ...]) -> bool:
-        """`namespace a::b {…}`; an alias or an anonymous namespace needs no name of its own."""
+        """`namespace a::b {…}`; an alias or an anonymous namespace adds no name."""
         i, names = self.at + 1, []
         while self.tokens[i].text != "{":
             if self.tokens[i].text in ("=", ";"):

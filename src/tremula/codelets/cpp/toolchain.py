@@ -95,8 +95,8 @@ def _output(command: list[str]) -> str:
 @lru_cache
 def system_include_directories(compiler: Compiler) -> tuple[str, ...]:
     """Where the compiler looks for <…>, longest first."""
-    told = compiler.run(["-v", "-E", "-x", "c++", "-"]).stderr
-    _, _, rest = told.partition("search starts here:\n#include <...> search starts here:\n")
+    printed = compiler.run(["-v", "-E", "-x", "c++", "-"]).stderr
+    _, _, rest = printed.partition("search starts here:\n#include <...> search starts here:\n")
     listed = rest.partition("End of search list.")[0].split("\n")
     directories = {os.path.normpath(line.strip()) for line in listed if line.strip()}
     return tuple(sorted(directories, key=len, reverse=True))

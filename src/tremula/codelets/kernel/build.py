@@ -134,8 +134,8 @@ def _user_line(message: str, text: str, compute: FunctionSource) -> Source:
 def _reason(message: str) -> str:
     """The line of a long message that matters, without generated names."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    told = [line for line in lines if _TELLING.search(line)]
-    reason = told[-1] if told else (lines[1] if len(lines) > 1 else lines[0])
+    reasons = [line for line in lines if _TELLING.search(line)]
+    reason = reasons[-1] if reasons else (lines[1] if len(lines) > 1 else lines[0])
     reason = re.sub(r"^(-|TypingError:|raised.*?:)\s*", "", reason)
     return re.sub(r"_k_(?:x|t|f\d+)?_?", "", reason).rstrip(".") + "."
 

@@ -97,7 +97,7 @@ def _make_vector(is_readonly: bool):
             item = context.get_abi_sizeof(context.get_data_type(array_type.dtype))
             n_bytes = context.get_constant(types.intp, item)
             array = make_array(array_type)(context, builder)
-            # By way of an integer: LLVM then takes each vector for an object of its own. From one
+            # By way of an integer: LLVM then takes each vector for a separate object. From one
             # base it would check all accesses of a loop against each other, and never vectorise
             # one that reads x[i + 1], writes x[i], and reads another vector.
             address = builder.ptrtoint(pointer_value, at.type)

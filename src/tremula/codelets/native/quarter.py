@@ -79,7 +79,7 @@ def encode_quarter(value, metadata, worker=None):
     return code | 0x80 if code and bits >> 31 else code
 
 
-_N_DRAWN_BITS = 40  # as many bits are drawn; a number so many bits below a code's step is zero
+_N_DRAWN_BITS = 40  # bits drawn; a number that many bits below a code's step is zero
 
 
 @njit(nogil=True, error_model="numpy")

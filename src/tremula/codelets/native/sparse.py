@@ -28,7 +28,7 @@ class SumLoop:
         index = builder.phi(_I64)
         sums = [builder.phi(value.type) for value in initial]
         added = body(index, sums)
-        end = builder.basic_block  # the body may have blocks of its own
+        end = builder.basic_block  # the body may have added blocks
         following = builder.add(index, _I64(1))
         builder.cbranch(builder.icmp_signed("<", following, last), inside, done)
         index.add_incoming(first, entry)

@@ -21,7 +21,7 @@ from tremula.codelets.python.folding import folded_tree
 from tremula.codelets.python.function_source import FunctionSource, Known, dotted_name
 from tremula.codelets.spec import FieldKind, FieldSpec
 
-_ORDER = ("bool", "int", "half", "float")  # a later one wins when two meet
+_ORDER = ("bool", "int", "half", "float")  # of two, the later one wins
 _RANK = {
     FieldKind.SCALAR: 0, FieldKind.STATE: 0, FieldKind.VECTOR: 1, FieldKind.STATE_VECTOR: 1,
     FieldKind.SCALAR_LIST: 1, FieldKind.VECTOR_LIST: 2,

@@ -19,7 +19,7 @@ WORKER_WORDS = 3
 STOCHASTIC, SATURATE, NAN_ON_OVERFLOW = 1, 2, 4
 STOCHASTIC_QUARTERS = 8  # only chips that convert 8-bit floats by an instruction round them so
 
-NORMAL_TERMS = 12  # a normal number is a sum of so many uniform ones, as the hardware makes it
+NORMAL_TERMS = 12  # uniform numbers whose sum is a normal one, as the hardware makes it
 NORMAL_CENTRE = NORMAL_TERMS * 0.5 * (2**16 - 1)  # of that sum, its terms having 16 bits
 MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15  # splitmix64's step

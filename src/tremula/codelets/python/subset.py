@@ -112,7 +112,7 @@ def _check_known(function: FunctionSource, node: ast.Name, local: set[str]) -> N
 
 
 def _check_constant(function: FunctionSource, node: ast.Constant) -> None:
-    # Text may be a docstring; elsewhere it is refused when the kernel is written.
+    # Text may be a docstring; elsewhere it is an error when the kernel is written.
     if not isinstance(node.value, bool | int | float | str):
         raise function.error(
             f"{node.value!r} is not a number", node, "codelets compute with numbers and bools"
@@ -176,7 +176,7 @@ def _check_field_name(
 
 
 def _check_self(function: FunctionSource, tree: ast.FunctionDef) -> None:
-    """`self` may only stand before a dot."""
+    """`self` may only be used before a dot."""
     dotted = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id == "self" and id(node) not in dotted:

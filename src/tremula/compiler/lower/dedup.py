@@ -72,7 +72,7 @@ class _VariableLayouts:
     def __init__(self, graph: FrozenGraph, *, is_on_chip: bool = False):
         self.graph = graph
         self.per_chip = graph.target.tiles_per_ipu if is_on_chip else graph.target.n_tiles
-        self.chips: set[int] = set()  # of what was asked about since the last `chip_of_all`
+        self.chips: set[int] = set()  # of the queries since the last `chip_of_all`
         self._chips_of: dict[int, set[int]] = {}
         self.base = np.asarray(graph.variables.base_bytes)
         self.end = np.asarray(graph.variables.end_bytes)
@@ -86,7 +86,7 @@ class _VariableLayouts:
         return result
 
     def chip_of_all(self, tiles: Iterable[np.ndarray]) -> int | None:
-        """The chip of all variables asked about since, and of tiles; None if they are several."""
+        """The chip of all variables queried since, and of tiles; None if there are several."""
         result, self.chips = self.chips, set()
         for column in tiles:
             result |= set(np.unique(column // self.per_chip).tolist())

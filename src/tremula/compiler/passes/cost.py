@@ -239,7 +239,7 @@ class Coster:
     def _cost_on_chip(self, number: int, compute: Ints, busy: Ints) -> None:
         """Exchange of inputs, compute, and a second exchange if outputs go elsewhere.
 
-        Tiles meet before each exchange, since it is timed to the cycle. What needs none goes on.
+        Tiles sync before each exchange, since it is timed to the cycle. Without one they go on.
         """
         moved = self.exchanges.of_step(number)
         exchange_tiles = np.zeros(self.target.n_tiles, np.int64)
@@ -338,7 +338,7 @@ class Coster:
         return min(self.chip.host_latency_s, least)
 
     def cost_remote(self, number: int, step: Step) -> None:
-        # Without streaming memory of their own, machines keep remote buffers on the host.
+        # Machines without streaming memory have their remote buffers on the host.
         system = self.system
         rate = system.dram_gbytes_per_s_per_machine or system.host_gbytes_per_s_per_machine
         self._outside(number, step, system.gateway_latency_s, rate)

@@ -143,7 +143,7 @@ class StepExchanges:
     distinct: tuple[StepExchange, ...]  # first those of compute sets that differ
     row_of_step: Ints  # int64[n_steps]: row of `distinct`, -1 for steps that move nothing
     row_of_set: Ints  # int64[n_compute_sets]
-    n_uses: Ints  # int64[n_distinct]: sets or copies that are alike, each with code of its own
+    n_uses: Ints  # int64[n_distinct]: sets or copies that are alike, each with its own code
 
     def of_step(self, step: int) -> StepExchange:
         row = int(self.row_of_step[step])

@@ -1,4 +1,4 @@
-"""Transfers that nobody waits for: how much of them the steps beside them hide.
+"""Transfers that no step waits for: how much of them the steps at the same time hide.
 
 A copy between host and tiles that are set aside for it runs while other tiles compute. It ends
 before the next step that uses its tiles begins; so what it takes is hidden up to the time of the
@@ -73,7 +73,7 @@ def _hide(costs: StepCosts, group: list[int], budget: int) -> None:
 
 
 class _Beside:
-    """Walks the steps after a transfer, on a clock of its own."""
+    """Walks the steps after a transfer, on a separate clock."""
 
     def __init__(self, costs: StepCosts, code: list[list[int]], step_of: list[int]):
         self.costs = costs

@@ -201,7 +201,7 @@ def _special_fields(graph: FrozenGraph, compute_set: FrozenComputeSet) -> list[_
 
 
 def _wants(table: FrozenTable) -> dict[str, tuple[bool, bool]]:
-    """(wants interleaved memory, wants elements of its own) of every field that wants either."""
+    """(needs interleaved memory, needs separate elements) of every field that needs either."""
     spec = table.codelet.spec
     apart = {name for c in spec.constraints for name in _ELEMENT_OF_FIELD.findall(c)}
     return {

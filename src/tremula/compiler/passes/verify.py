@@ -305,7 +305,7 @@ def check_races(compute_set: FrozenComputeSet, variables: VariableTable) -> None
 
 
 def may_race(begin: np.ndarray, end: np.ndarray, owner: np.ndarray, is_written: np.ndarray) -> bool:
-    """False if no written interval meets one of another owner; True where that needs a closer look.
+    """False if no written interval overlaps one of another owner; True: look closer.
 
     Few vertices read what others write: sorting the written intervals is enough for most.
     """

@@ -33,7 +33,7 @@ Estimator = Callable[[CostView, Chip], object]
 class TableCost:
     """The cost of one vertex table.
 
-    `cycles` has a row per vertex, COUNTED where only running can tell; it is empty if nothing has
+    `cycles` has a row per vertex, COUNTED where only a run shows it; it is empty if nothing has
     to be counted: `total_cycles` and the tile columns then say it all. Worker cycles if
     `is_worker`, else tile cycles.
     """

@@ -81,7 +81,7 @@ def moved_bytes(executable: Executable, costs: StepCosts, executed: Ints) -> Mov
 def energy_of(
     executable: Executable, costs: StepCosts, executed: Ints, seconds: float, chip: Chip
 ) -> Energy:
-    """The energy of a program whose step i ran executed[i] times, in so many seconds."""
+    """The energy of a program whose step i ran executed[i] times, in `seconds` in all."""
     n_replicas = executable.replication_factor
     n_chips = executable.target.n_ipus * n_replicas
     moved = moved_bytes(executable, costs, executed)
@@ -117,7 +117,7 @@ def _table_picojoules(tables: tuple, chip: Chip) -> Iterator[float]:
 
 
 def flop_picojoules(chip: Chip, flops_per_cycle: float) -> float:
-    """Of one flop of the unit that does so many in a cycle at its peak."""
+    """Energy of one flop, on the unit whose peak rate is nearest."""
     units = (
         (chip.flops_per_cycle_quarter_half, chip.energy_pj_per_flop_quarter),
         (chip.flops_per_cycle_half_half, chip.energy_pj_per_flop_half),

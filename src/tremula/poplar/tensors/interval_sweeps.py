@@ -1,6 +1,6 @@
 """The sweeps of runs and intervals: unions, cuts at the places of a sorted column, addresses.
 
-Intervals come mostly in ascending order, so what one meets is looked for first where the one before
+Intervals come mostly in ascending order, so overlaps are searched first where the one before
 it was found.
 """
 # Columns are many, and a compiled function calls no other.

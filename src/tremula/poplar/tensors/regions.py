@@ -72,7 +72,7 @@ def regions_of_variables(
 
 
 def intersect(some: ByteIntervals, others: ByteIntervals) -> bool:
-    """Whether any of some intervals, at least one, meets any of the others."""
+    """Whether any of some intervals, at least one, overlaps any of the others."""
     if some[0].min() >= others[1].max() or others[0].min() >= some[1].max():
         return False  # as tensors of different variables mostly are
     order = np.argsort(some[0])

@@ -187,7 +187,7 @@ class Pieces:
 
     @property
     def start(self) -> Ints:
-        """int64[n_runs + 1]: the position of each run; found once, where it is asked for."""
+        """int64[n_runs + 1]: the position of each run; computed once, on first use."""
         if self._start is None:
             self._start = np.zeros(len(self.runs.count) + 1, np.int64)
             np.cumsum(self.runs.count, out=self._start[1:])
@@ -292,7 +292,7 @@ class _Marks(NamedTuple):
     n_marked: int
 
 
-# To sort an interval takes about as long as to mark so many elements.
+# Sorting an interval takes about as long as marking this many elements.
 _ELEMENTS_PER_INTERVAL = 48
 
 

@@ -29,7 +29,7 @@ class VariableTable:
         self.is_constant: list[bool] = []
         self.metadata_of: dict[int, int] = {}  # quarter variable -> its metadata variable
         self.notes: dict[int, Hashable] = {}  # what a library noted about a variable
-        self._base_column = np.empty(0, np.int64)  # base_bytes, as long as it was last asked for
+        self._base_column = np.empty(0, np.int64)  # base_bytes, as long as it was at the last use
         self.n_bytes = GUARD_BYTES  # size of the address space so far; address 0 is never used
 
     def __len__(self) -> int:

@@ -16,7 +16,7 @@ from tremula.poplar.vertices.template import ComputeSetTemplate
 
 @dataclass(frozen=True, slots=True)
 class TemplateInstance:
-    """What a compute set can be in place of tables: a template over variables of its own."""
+    """What a compute set can be in place of tables: a template over its own variables."""
 
     template: ComputeSetTemplate
     variables: tuple[int, ...]
@@ -31,7 +31,7 @@ class ComputeSet:
     def __init__(self, name: str, source: Source, instance: TemplateInstance | None = None):
         self.name, self.source, self.instance = name, source, instance
         # Keyed by what add_vertex was called with (name or class), so that a lookup is one step.
-        # An instance of a template gets tables only when somebody wants to change it.
+        # An instance of a template gets tables only when it is changed.
         if instance is None:
             self.tables: dict[Any, VertexTableBuilder] = {}
 

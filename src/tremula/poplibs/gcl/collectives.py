@@ -295,7 +295,7 @@ def _build_sum(graph: Graph, flat: Tensor, cuts: Cuts, rings: Rings, operation: 
 
 
 def _ring(graph: Graph, tensor: Tensor, group: ReplicaGroup | None, what: str) -> Ring | None:
-    """The ring of each group; None if there is nobody, or nothing, to send."""
+    """The ring of each group; None if there is nothing to send, or no replica to send to."""
     group = checked_group(graph, group, what)
     if group.size == 1 or not tensor.n_elems:
         return None

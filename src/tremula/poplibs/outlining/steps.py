@@ -49,7 +49,7 @@ class Steps:
         self._kinds: dict[object, OutlinedKind] = {}
 
     def of(self, programs: list[Program]) -> list[OutlinedStep]:
-        """Programs as steps; what is there once is of no kind, and nobody looks at it closer."""
+        """Programs as steps; what occurs once has no kind, and is not looked at closer."""
         keys = [self._key(program) for program in programs]
         n_alike = Counter(key for key, _ in keys)
         return [

@@ -29,7 +29,7 @@ from tremula.poplibs.poputil import (
 
 
 class Form(Enum):
-    """How an operand lies beside the output."""
+    """How an operand is laid out relative to the output."""
 
     VECTOR = "V"  # as long as the output
     SCALAR = "S"
@@ -38,7 +38,7 @@ class Form(Enum):
 
 
 class Operand(NamedTuple):
-    """One tensor beside the output."""
+    """One input of an element-wise vertex."""
 
     field: str
     form: Form
@@ -143,7 +143,7 @@ def spread_vertices(
 def worker_pieces(
     graph: Graph, regions: TileRegions, patterns: list[Pattern], type: Type
 ) -> WorkerSlices:
-    """Regions dealt to workers, and cut at the ends of rows."""
+    """Regions split across workers, and cut at the ends of rows."""
     chip = graph.target.chip
     # Two workers must not write to one store of the memory.
     grain = max(chip.vector_width(type), chip.atomic_store_bytes // type.n_bytes)

@@ -260,7 +260,7 @@ class Model:
         return result
 
     def _ranks(self) -> np.ndarray:
-        """Groups in an order that keeps every wish, as a number for each variable."""
+        """Groups in an order that satisfies every request, as a number for each variable."""
 
         @cache
         def depth(group: int) -> int:

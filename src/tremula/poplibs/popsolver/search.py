@@ -12,7 +12,7 @@ Call = Callable[[list[int]], int | None]
 
 @dataclass
 class SearchProblem:
-    """Variables and constraints as columns, and who is told when a variable changes."""
+    """Variables and constraints as columns, and the constraints of each variable."""
 
     low: np.ndarray
     high: np.ndarray

@@ -167,7 +167,7 @@ class _Matrix:
         raise NotImplementedError
 
 
-def _refuse_disorder(
+def _reject_disorder(
     matrix: _Matrix, same_line: np.ndarray, step: np.ndarray, line: np.ndarray
 ) -> None:
     """Name the first entry that does not follow the one before it in its row."""
@@ -315,7 +315,7 @@ class CSRMatrix(_Matrix):
             np.arange(len(self.row_indices) - 1), np.diff(self.row_indices) // self.block_size
         )
         same_row = row_of[1:] == row_of[:-1]
-        _refuse_disorder(self, same_row, np.diff(self.column_indices), row_of * self.block[0])
+        _reject_disorder(self, same_row, np.diff(self.column_indices), row_of * self.block[0])
 
 
 class CSCMatrix(_Matrix):

@@ -36,10 +36,10 @@ def dense_mat_mul(
     if isinstance(rhs, static.SparseTensor):
         return static.dense_sparse_mat_mul(graph, lhs, rhs, sequence, name)
     assert isinstance(rhs, dynamic.SparseTensor), "one of the two kinds"
-    turned = dynamic.sparse_dense_mat_mul(
+    transposed = dynamic.sparse_dense_mat_mul(
         graph, rhs, lhs.transpose(), sequence, transpose_lhs=True, name=name
     )
-    return turned.transpose()
+    return transposed.transpose()
 
 
 def _kind(operand: object) -> str:

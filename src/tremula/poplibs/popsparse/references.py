@@ -25,8 +25,8 @@ def product(values: Array, dense: Array, pattern: CSRMatrix, **_planned: object)
 
 
 def dense_gradient(values: Array, gradient: Array, pattern: CSRMatrix, **_planned: object) -> Array:
-    turned = whole_matrix(values, pattern).T
-    return (turned @ gradient.astype(np.float64)).astype(gradient.dtype)
+    transposed = whole_matrix(values, pattern).T
+    return (transposed @ gradient.astype(np.float64)).astype(gradient.dtype)
 
 
 def values_gradient(dense: Array, gradient: Array, pattern: CSRMatrix, **_planned: object) -> Array:

@@ -122,7 +122,7 @@ def _whole(tensor: Tensor) -> Tensor:
 
 
 def clone_and_expand_aliasing(graph: Graph, tensor: Tensor, name: str = "") -> Tensor:
-    """A clone in which every repeat of an element has storage of its own."""
+    """A clone in which every repeat of an element has its own storage."""
     mapping = graph.get_tile_mapping(tensor)
     clone = graph.add_variable(tensor.type, tensor.shape, name or "clone", metadata=tensor.metadata)
     graph.set_tile_mapping(clone, mapping)

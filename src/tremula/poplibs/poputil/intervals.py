@@ -19,7 +19,7 @@ def split_regions(
     max_per_partition: int | None = None,
     max_per_region: int | None = None,
 ) -> list[list[Interval]]:
-    """Deal regions, in order, to at most so many parts, as evenly as whole grains allow.
+    """Split regions, in order, into at most n parts, as evenly as whole grains allow.
 
     A part has at least `min_per_partition` elements if there are enough, and at most
     `max_per_partition`; a region is cut so that no piece has more than `max_per_region`.

@@ -165,7 +165,7 @@ def memory_order(tensor: Tensor) -> list[int]:
 def is_contiguous_along(tensor: Tensor, dim: int) -> bool:
     """Whether elements follow each other in memory along a dimension, as the first two show.
 
-    Strides do not tell for tensors in pieces: blocks of channels may lie innermost, whatever the
+    Strides say nothing about tensors in pieces: blocks of channels may lie innermost, whatever the
     order of dimensions.
     """
     if tensor.shape[dim] < 2 or 0 in tensor.shape:

@@ -42,7 +42,7 @@ class VariableLayouts:
             known = self._known[variable] = (*state, digest_of(begin - base, end - base, tile))
         variables = self.variables
         size = variables.end_bytes[variable] - variables.base_bytes[variable]
-        # Operations may look at the values of a constant, so each constant has a key of its own.
+        # Operations may look at the values of a constant, so each constant has its own key.
         of_constant = variable if variables.is_constant[variable] else -1
         note = variables.notes.get(variable)
         return variables.types[variable].name, size, of_constant, known[2], note

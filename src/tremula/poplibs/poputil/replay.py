@@ -22,7 +22,7 @@ The steps are: `_call_of` makes the key (layout_key.py); `_Mark` remembers how l
 lists were before the call, and afterwards takes what was added as a `_Tape`; `_Tape.play` adds that
 again; `_Replacement` copies tensors and programs of the tape with their variables exchanged. A call
 that does more than a tape holds (streams, host handles, quarter types, results of unknown classes)
-has None for a tape, and is built anew each time.
+has None for a tape, and is built again each time.
 
 A compute set of a tape becomes a template of which the recorded set and every played one are
 instances: the compiler then plans it once, too.
@@ -179,7 +179,7 @@ class _Mark:
         return replace(tape, steps=steps, result=result)
 
     def _name_of(self, compute_set: ComputeSet, number: int) -> str:
-        """Its name; empty if it is only a number, which a played set gets anew."""
+        """Its name; empty if it is only a number, which a replayed set gets again."""
         is_number = compute_set.name == f"cs{self.n_sets + number}"
         return "" if is_number else compute_set.name
 

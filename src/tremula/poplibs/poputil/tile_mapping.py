@@ -25,7 +25,7 @@ def calc_linear_tile_mapping(
     *,
     is_ascending: bool = True,
 ) -> TileMapping:
-    """The map that spreads a tensor (or so many elements) over the tiles in order.
+    """The map that spreads a tensor (or n elements) over the tiles in order.
 
     A tensor's grain is the vector width of its type, and a tile gets at least 128 bytes; a shape
     needs both given. Part i goes to tile offset + i, or counted down from the last tile.

@@ -184,13 +184,13 @@ def check_result_type(element: Type, inputs: Type, what: str) -> None:
 
 
 def result_type(inputs: Type) -> Type:
-    """The type of a product's result if nobody asks for another."""
+    """The default type of a product's result."""
     return HALF if inputs is QUARTER else inputs
 
 
 @dataclass(frozen=True, slots=True)
 class FieldDim:
-    """One field dimension: output o meets kernel k at input (o*stride + k*step - pad) / dilation.
+    """One field dimension: output o uses kernel k at input (o*stride + k*step - pad) / dilation.
 
     There is no such input, and nothing is added, if the division has a remainder or the position is
     outside [0, n_in).

@@ -68,7 +68,7 @@ def conv_partial(method: str, inputs: Type, partials: Type) -> type:
 
         @staticmethod
         def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
-            # Items leave out what meets padding: n_rows times inner length, for every column.
+            # Items leave out what falls on padding: n_rows times inner length, for every column.
             items = v.state["items"].reshape(-1, ITEM).astype(np.int64)
             products = np.append(0, np.cumsum(items[:, 3] * items[:, 4]))
             ends = np.cumsum(v.sizes["items"]) // ITEM

@@ -9,7 +9,7 @@ a kernel of 3 taps and a padding of 1, so 4 outputs; 2 input channels, 5 output 
     tap 1 meets outputs 0 1 2 3   at inputs 0 1 2 3    (0, 1, 3, 0), (1, 0, 4, 0),
     tap 2 meets outputs 0 1 2     at inputs 1 2 3      (2, 0, 3, 1)
 
-Taps that follow each other meet inputs that follow each other, and so lie side by side in memory.
+Consecutive taps use consecutive inputs, which are adjacent in memory.
 `_segments` therefore cuts the outputs where their run of taps changes, and each segment is an item
 whose inner length is taps · input channels:
 
@@ -37,7 +37,7 @@ ROWS_PER_BLOCK = 4  # the native product computes rows in blocks of this size
 
 
 class Pairing(NamedTuple):
-    """Which outputs of a part of a dimension meet which kernel taps, and at which inputs.
+    """Which outputs of a part of a dimension use which kernel taps, and at which inputs.
 
     `taps[j]` is (tap, first output, number of outputs, first input), all relative to the part;
     outputs follow each other at `output_step` and inputs at `input_step`. Inputs are those in
@@ -101,7 +101,7 @@ class Worklist(NamedTuple):
 
 
 class _Segment(NamedTuple):
-    """Outputs of the last dimension that meet the same run of taps."""
+    """Outputs of the last dimension that use the same run of taps."""
 
     out: int
     n_out: int
@@ -147,7 +147,7 @@ def _outer_pairs(pairings: tuple[Pairing, ...]) -> tuple[np.ndarray, ...]:
 
 
 class _Outer(NamedTuple):
-    """All field dimensions but the last, flat: which outputs, taps and inputs meet; how many."""
+    """All field dimensions but the last, flat: outputs, taps and inputs that belong together."""
 
     output: np.ndarray
     tap: np.ndarray

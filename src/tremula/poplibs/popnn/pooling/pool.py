@@ -230,7 +230,7 @@ def _from_rows(rows: Tensor) -> Tensor:
 
 
 class _Windows:
-    """Padded inputs and, for each kernel element, the view of what it meets in every window."""
+    """Padded inputs and, for each kernel element, the view of what it covers in every window."""
 
     def __init__(self, params: PoolParams, field: tuple[int, ...]):
         self.params = params.complete(field)
@@ -364,7 +364,7 @@ _MAX_CASES = [case for case in _CASES if case[1].kind == "MAX"]
 _X = np.ones((1, 2, 4, 4), np.float32)
 
 
-def _refused(params: PoolParams, expected: str, x: np.ndarray = _X) -> ErrorCase:
+def _error_case(params: PoolParams, expected: str, x: np.ndarray = _X) -> ErrorCase:
     return ErrorCase(Sample((x,), {"params": params}), expected)
 
 
@@ -373,13 +373,13 @@ register(Op(
     about="The maximum, average or sum of every window of a field.", types=(FLOAT, HALF),
     samples=_samples, reference=_reference, codelets=(pool_codelet,),
     errors=(
-        _refused(PoolParams("MEAN", (2, 2)), "there is no pooling 'MEAN'"),
-        _refused(PoolParams("MAX", (2,)), "pooling of a field [4, 4] got kernel [2]"),
-        _refused(PoolParams("MAX", (5, 5)), "has no window"),
-        _refused(PoolParams("MAX", (2, 2), (), (2, 0)), "a window of padding only"),
-        _refused(PoolParams("MAX", (2, 0)), "pooling got kernel [2, 0]"),
-        _refused(PoolParams("MAX", (2,)), "needs a tensor [batch, channels, field…]", _X[0, 0]),
-        _refused(PoolParams("MAX", (2, 2)), "does not work on int", _X.astype(np.int32)),
+        _error_case(PoolParams("MEAN", (2, 2)), "there is no pooling 'MEAN'"),
+        _error_case(PoolParams("MAX", (2,)), "pooling of a field [4, 4] got kernel [2]"),
+        _error_case(PoolParams("MAX", (5, 5)), "has no window"),
+        _error_case(PoolParams("MAX", (2, 2), (), (2, 0)), "a window of padding only"),
+        _error_case(PoolParams("MAX", (2, 0)), "pooling got kernel [2, 0]"),
+        _error_case(PoolParams("MAX", (2,)), "needs a tensor [batch, channels, field…]", _X[0, 0]),
+        _error_case(PoolParams("MAX", (2, 2)), "does not work on int", _X.astype(np.int32)),
     ),
     tolerance={"FLOAT": 1e-5, "HALF": 2e-3},
 ))  # fmt: skip

@@ -1,4 +1,4 @@
-"""GRU whose reset gate acts after the recurrent product, so that product has biases of its own.
+"""GRU whose reset gate acts after the recurrent product, so that product has its own biases.
 
     r = σ(x·Wr + h·Ur + br)     c = tanh(x·Wc + bc + r·(h·Uc + dc))
     u = σ(x·Wu + h·Uu + bu)     h' = u·h + (1 - u)·c

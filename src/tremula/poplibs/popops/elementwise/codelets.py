@@ -29,7 +29,7 @@ class CodeletPlan:
 
     @property
     def rows_by(self) -> tuple[int, Form] | None:
-        """The operand that tells how many rows there are: (placeholder, form)."""
+        """The operand that sets how many rows there are: (placeholder, form)."""
         for form in (Form.INNER, Form.OUTER):
             if form in self.forms:
                 return self.body.used[self.forms.index(form)], form

@@ -4,9 +4,9 @@
 
     popops.map(graph, exp(_1) * 0.5 + _2, [x, y], sequence)
 
-A whole expression becomes one vertex. Python's numbers take the type of what they meet; a
+A whole expression becomes one vertex. Python's numbers take the type of the other operand; a
 `Const(value, type)` has its own. There is a function for every element-wise operation, of its name:
-they are made here from the table, and expr.pyi tells type checkers about them.
+they are made here from the table, and expr.pyi declares them for type checkers.
 """
 
 from collections.abc import Callable

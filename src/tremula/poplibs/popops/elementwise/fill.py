@@ -60,7 +60,7 @@ def fill_in(
 
 
 def bits_of(type: Type, value: bool | int | float) -> int:
-    """The bits of a number in a type, as an unsigned integer; refused if it does not fit."""
+    """The bits of a number in a type, as an unsigned integer; an error if it does not fit."""
     if type is QUARTER and value != 0:
         raise PoplibsError(
             f"an 8-bit float tensor can only be filled with 0, got {value}.",

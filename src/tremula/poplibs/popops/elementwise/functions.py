@@ -1,7 +1,7 @@
 """The element-wise functions: add, exp, select, … each new, in place, and with an output.
 
-They are made from the table of operations; functions.pyi tells editors and type checkers about
-them.
+They are made from the table of operations; functions.pyi declares them for
+editors and type checkers.
 """
 
 from collections.abc import Callable

@@ -157,7 +157,7 @@ def converter(element: Type) -> str:
 
 
 def constant_text(const: Const, wanted: Type | None) -> tuple[str, Type]:
-    """A number of a type as source; refused if the type cannot hold it."""
+    """A number of a type as source; an error if the type cannot hold it."""
     element = const.type or wanted or _default_type((const,))
     value = const.value
     if element.is_floating:

@@ -158,7 +158,7 @@ def poisson_quantile_of(rate, share):
 
 
 def _by_element(function: Callable[..., float]) -> Callable[..., np.ndarray]:
-    return np.vectorize(function, otypes=[np.float64])  # without types it refuses empty arrays
+    return np.vectorize(function, otypes=[np.float64])  # without types it rejects empty arrays
 
 
 def _by_series(evaluate: Callable) -> Callable[..., np.ndarray]:

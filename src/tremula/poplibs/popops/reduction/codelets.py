@@ -180,7 +180,7 @@ def _text(operation: str, is_multi: bool, finish: Finish, is_cast: bool) -> str:
 
 @family
 def reduce_vertex(operation: str, T: Type, Out: Type, is_multi: bool, finish: Finish) -> type:  # noqa: N803
-    """A worker with outputs of its own or, `is_multi`, all that share a vector of outputs."""
+    """A worker with its own outputs or, `is_multi`, all that share a vector of outputs."""
     acc = accumulator_type(operation, T)
     names: dict[str, object] = {
         "T": T, "Out": Out, "Acc": acc, "start": REDUCE_OPS[operation].identity_of(acc),

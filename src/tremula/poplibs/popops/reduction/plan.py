@@ -1,7 +1,7 @@
-"""Where partial results meet: how many stages, and which tile joins which outputs.
+"""Where partial results are gathered: how many stages, and which tile joins which outputs.
 
 After every tile has reduced what it holds, an output has a partial result on each of several tiles.
-They meet on one tile at once or, since a tile receives only so many bytes per cycle, in stages:
+They are gathered on one tile at once or, since a tile receives few bytes per cycle, in stages:
 first in `n_pieces` tiles per output, then in one. Estimated sync, exchange and compute decide.
 """
 
@@ -55,7 +55,7 @@ def at_first_source(segments: ReductionSegments) -> Destination:
 def redirected(
     segments: ReductionSegments, to: Destination, piece_shift: Ints, n_tiles: int
 ) -> ReductionSegments:
-    """Segments as the destination's tiles see them; `piece_shift` tells pieces of a stage apart."""
+    """Segments as the destination's tiles see them; `piece_shift` separates pieces."""
     first = np.searchsorted(to.begin, segments.out, "right") - 1
     n_atoms = np.searchsorted(to.begin, segments.out + segments.width, "left") - first
     parts = cut(segments, to.begin, first, n_atoms, np.zeros_like(segments.out))
@@ -65,13 +65,13 @@ def redirected(
 
 
 def piece_of(tile: Ints, n_pieces: int) -> Ints:
-    """Sources in tile order, cut into n_pieces parts: neighbours meet, and chips stay together."""
+    """Sources in tile order, cut into n_pieces parts: neighbours and chips stay together."""
     used, rank = np.unique(tile, return_inverse=True)
     return rank * n_pieces // max(1, len(used))
 
 
 @cache
-def meeting_cycles(fan_in: int, n_outs: int, operation: str, type: Type, chip: Chip) -> int:
+def gather_cycles(fan_in: int, n_outs: int, operation: str, type: Type, chip: Chip) -> int:
     """Estimated cycles until a tile has received and reduced fan_in partials of n_outs outputs."""
     payload = fan_in * n_outs * type.n_bytes / chip.exchange_bytes_per_cycle
     exchange = chip.exchange_latency_cycles + max(payload, fan_in * chip.exchange_fragment_cycles)
@@ -93,10 +93,10 @@ def choose_pieces(
     fan_in: int, n_outs: int, operation: str, type: Type, chip: Chip, n_ipus: int, n_tiles: int
 ) -> tuple[int, int]:
     """(pieces of the next stage, cycles until the end); one piece means the last stage."""
-    best = (1, meeting_cycles(fan_in, _outs_per_tile(n_outs, n_tiles, 1), operation, type, chip))
+    best = (1, gather_cycles(fan_in, _outs_per_tile(n_outs, n_tiles, 1), operation, type, chip))
     for n_pieces in _candidates(fan_in, n_ipus):
         outs = _outs_per_tile(n_outs, n_tiles, n_pieces)
-        here = meeting_cycles(-(-fan_in // n_pieces), outs, operation, type, chip)
+        here = gather_cycles(-(-fan_in // n_pieces), outs, operation, type, chip)
         if here >= best[1]:
             continue
         after = choose_pieces(n_pieces, n_outs, operation, type, chip, n_ipus, n_tiles)[1]
@@ -117,7 +117,7 @@ def _candidates(fan_in: int, n_ipus: int) -> list[int]:
 
 
 @remembered
-def largest_meeting(parts: ReductionSegments, n_tiles: int) -> tuple[int, int]:
+def largest_gather(parts: ReductionSegments, n_tiles: int) -> tuple[int, int]:
     """(most partials per output, most outputs) on one of the tiles."""
     received = np.bincount(parts.tile, weights=parts.width, minlength=n_tiles)
     busiest = int(np.argmax(received))

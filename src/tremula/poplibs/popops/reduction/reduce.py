@@ -20,8 +20,8 @@ from tremula.poplibs.popops.reduction.plan import (
     at_first_source,
     balanced,
     choose_pieces,
-    largest_meeting,
-    meeting_cycles,
+    gather_cycles,
+    largest_gather,
     of_mapping,
     piece_of,
     redirected,
@@ -210,7 +210,7 @@ class _ReductionBuilder:
     # -- stages ------------------------------------------------------------------------------------
 
     def _reduce_to(self, out: Tensor, source: Tensor, groups: Groups, is_inner: bool) -> None:
-        """Reduce within tiles; outputs that are not complete on one tile then meet."""
+        """Reduce within tiles; outputs that are not complete on one tile are then gathered."""
         complete = _is_complete(groups)
         here, away = groups.take(np.flatnonzero(complete)), groups.take(np.flatnonzero(~complete))
         self._map_out(out, here.out, here.width, here.tile)
@@ -243,7 +243,7 @@ class _ReductionBuilder:
     def _meet(
         self, out: Tensor, partials: Tensor, segments: ReductionSegments, next_set: int
     ) -> None:
-        """Partial results meet in intermediate stages, as many as pay, and in a last one."""
+        """Gather partial results in intermediate stages, as many as pay, and in a last one."""
         target = self.graph.target
         operation = REDUCE_OPS[self.operation].joined_by
         n_left = len(np.unique(segments.out)) if (segments.width == 1).all() else self.n_outs
@@ -293,9 +293,9 @@ class _ReductionBuilder:
         choices = []
         for place, further in places:
             moved = redirected(segments, place, np.zeros_like(segments.out), n_tiles)
-            meeting = largest_meeting(moved, n_tiles)
+            gathered = largest_gather(moved, n_tiles)
             operation = REDUCE_OPS[self.operation].joined_by
-            cycles = meeting_cycles(*meeting, operation, partials.type, chip)
+            cycles = gather_cycles(*gathered, operation, partials.type, chip)
             choices.append((cycles + further, moved))
         return min(choices, key=lambda choice: choice[0])[1]
 

@@ -169,7 +169,7 @@ def grouped(segments: ReductionSegments, n_outs: int, is_inner: bool) -> Groups:
     """Segments of a tile with the same outputs together; cut where they overlap in part.
 
     Segments of many rows are not cut: then a tile has several groups with the same outputs, which
-    meet in the next stage.
+    are gathered in the next stage.
     """
     low = segments.tile * (n_outs + 1) + segments.out
     if not bool((segments.width > 1).any()):

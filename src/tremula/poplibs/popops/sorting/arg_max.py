@@ -33,7 +33,7 @@ Ints = np.ndarray
 TYPES = (FLOAT, HALF, INT, UNSIGNED_INT)
 # Worker slots: entry and exit; per element load, compare, and select of value and place.
 START_SLOTS, ELEMENT_SLOTS = 20, 4
-# From here on a second meeting, with its sync, is shorter than comparing all at once.
+# From here on a second gather stage, with its sync, is shorter than comparing all at once.
 MOST_AT_ONCE = 64
 
 
@@ -152,7 +152,7 @@ def _extremes(
 
 
 def _meetings(row: Ints) -> Ints:
-    """int64[n + 1]: where the parts begin, of rows in order, that meet on one tile.
+    """int64[n + 1]: where the parts begin, of rows in order, that are gathered on one tile.
 
     Those of a row, or groups of them if they are many: a row of a wide output layer is on all
     tiles, and one of them would spend most of the time, and much code, to receive from all others.
@@ -168,7 +168,7 @@ def _best_of(
     graph: Graph, found: tuple[Tensor, Tensor], first: Ints, tiles: Ints, finds_smallest: bool,
     sequence: Sequence, name: str,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """What several tiles found meets on one of them."""
+    """The results of several tiles are gathered on one of them."""
     best, place = found
     results = (
         one_each(graph, best.type, tiles, f"{name}/best"),
@@ -184,7 +184,7 @@ def _best_of(
 
 
 def _meeting_tiles(tile_of_part: Ints, first: Ints) -> Ints:
-    """int64[n_rows]: rows that begin on the same tile meet on their first, second, … in turn.
+    """int64[n_rows]: rows that begin on one tile are gathered on their first, second, … in turn.
 
     On one tile, the code to receive the parts of all rows of a wide output layer would fill it.
     """

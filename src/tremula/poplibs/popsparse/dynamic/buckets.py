@@ -107,7 +107,7 @@ class BucketRing:
     ) -> None:
         """Along y up to endY, then, for each x up to endX, once around y.
 
-        With `known` (endX, endY) the steps are so many, whatever the overflow words say.
+        With `known` (endX, endY) the steps are that many, whatever the overflow words say.
         """
         plan = self.plan
         if plan.x * plan.y == 1 or known == (1, 1):

@@ -1,6 +1,6 @@
 """Embeddings with a sparse table: rows of it, and additions to what it has.
 
-The rows that are asked for are dealt to the plan's tiles: tile (x, y, z) has a share of the row
+The rows that are looked up are split across the plan's tiles: tile (x, y, z) has a share of the row
 numbers, and of those rows the columns of part y. For slices all buckets of a part come by, once
 around x, and again for every y that pieces may have spilled to; for updates buckets stay, and rows,
 their numbers and their part's number travel.
@@ -169,7 +169,7 @@ class _EmbeddingRows:
         return total.flatten()
 
     def _state(self, n_offsets: int, n_rows: int) -> dict[str, int]:
-        """What a vertex is told, and what to expect of a uniform pattern."""
+        """The state of a vertex, and what to expect of a uniform pattern."""
         plan, p = self.plan, self.plan.problem
         return {
             "n_columns": self.width,

@@ -1,6 +1,6 @@
 """The vertices of sparse tables: they look for rows in buckets by the rows' numbers.
 
-Offsets are the row numbers that are asked for; `partition` is the part of the columns that a tile's
+Offsets are the row numbers that are looked up; `partition` is the part of the columns that a tile's
 rows have. Slots were counted in PopLibs' code, which has no estimate of them.
 """
 

@@ -60,7 +60,7 @@ def create_fully_connected_weights(
     graph: Graph, type: Type | str, params: FullyConnectedParams | MatMulParams,
     name: str = "weights", **options: Unpack[DynamicOptions],
 ) -> SparseTensor:  # fmt: skip
-    """Room for a matrix [outputs, inputs] of any pattern with so many non-zeros."""
+    """Room for a matrix [outputs, inputs] of any pattern with at most n non-zeros."""
     plan = plan_of(params, type, graph.target.chip, graph.target.n_tiles, options)
     places, n_head = TileCoordinates.of(plan), n_overflow_words(plan)
     element = plan.problem.element

@@ -107,7 +107,7 @@ class MatMulParams:
     def create_with_num_non_zero_values(
         cls, n_non_zeros: int, groups: int, m: int, k: int, n: int, *, block: int = 1
     ) -> "MatMulParams":
-        """A product with at most so many elements of the matrix."""
+        """A product with at most this many elements of the matrix."""
         _check_groups(groups)
         layer = FullyConnectedParams.create_with_num_non_zero_values(
             n_non_zeros, n, k, m, block=block

@@ -24,7 +24,7 @@ _GRAIN = {FLOAT: 8, HALF: 16}  # of the matrix unit: columns of the left operand
 
 
 class BlockOptions(TypedDict, total=False):
-    """`number_of_pass` multiplies so many parts of the left operand's rows after one another."""
+    """`number_of_pass` parts of the left operand's rows are multiplied one after another."""
 
     number_of_pass: int
     memory_cycle_ratio: float

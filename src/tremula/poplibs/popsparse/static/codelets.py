@@ -30,7 +30,7 @@ from tremula.poplibs.popsparse.static.costs import (
     zeroing_cycles,
 )
 
-POSITIONS_AT_ONCE = 4  # the native product of blocks computes so many rows together
+POSITIONS_AT_ONCE = 4  # rows that the native product of blocks computes together
 
 
 def _count(v: CostView, name: str) -> np.ndarray:

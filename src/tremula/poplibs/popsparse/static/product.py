@@ -32,7 +32,7 @@ def sparse_dense_mat_mul(
     *, transpose_lhs: bool = False, transpose_rhs: bool = False,
 ) -> Tensor:  # fmt: skip
     """Sparse [m, k] by dense [k, n], or [n, k] to be transposed: a new tensor [m, n]."""
-    _refuse_turned(transpose_lhs, "left")
+    _reject_transposed(transpose_lhs, "left")
     rhs = rhs.transpose() if transpose_rhs else rhs
     p = _check_operand(lhs, rhs, (lhs.product.params.k, lhs.product.params.n), is_transposed=False)
     dense = stored_blocks(graph, rhs, p.side, sequence, name)
@@ -47,7 +47,7 @@ def dense_sparse_mat_mul(
     *, transpose_lhs: bool = False, transpose_rhs: bool = False,
 ) -> Tensor:  # fmt: skip
     """Dense [n, k], or [k, n] to be transposed, by sparse [k, m]: a new tensor [n, m]."""
-    _refuse_turned(transpose_rhs, "right")
+    _reject_transposed(transpose_rhs, "right")
     lhs = lhs.transpose() if transpose_lhs else lhs
     p = _check_operand(rhs, lhs, (rhs.product.params.n, rhs.product.params.k), is_transposed=True)
     dense = stored_blocks(graph, lhs.transpose(), p.side, sequence, name)
@@ -66,15 +66,15 @@ def dense_gradient(
     Values stay on their tiles; each tile turns its own.
     """
     p = sparse.product
-    is_turned = p.params.is_transposed
-    shape = (p.params.n, p.params.m) if is_turned else (p.params.m, p.params.n)
-    _check_operand(sparse, gradient, shape, is_transposed=is_turned)
-    given = gradient.transpose() if is_turned else gradient
+    is_transposed = p.params.is_transposed
+    shape = (p.params.n, p.params.m) if is_transposed else (p.params.m, p.params.n)
+    _check_operand(sparse, gradient, shape, is_transposed=is_transposed)
+    given = gradient.transpose() if is_transposed else gradient
     dense = stored_blocks(graph, given, p.side, sequence, name)
     out = create_dense(graph, p.element, p.params.k, p.params.n, p.side, f"{name}/out")
     slices = turned_values(graph, sparse, sequence, name)
     add_multiply(graph, p, p.backward, slices, dense, out.flatten(), sequence, name)
-    return view_of(out).transpose() if is_turned else view_of(out)
+    return view_of(out).transpose() if is_transposed else view_of(out)
 
 
 def values_gradient(
@@ -83,12 +83,14 @@ def values_gradient(
 ) -> Tensor:  # fmt: skip
     """The values' gradient, in device order: the result's gradient by the dense operand."""
     p = sparse.product
-    is_turned = p.params.is_transposed
+    is_transposed = p.params.is_transposed
     shapes = (p.params.k, p.params.n), (p.params.m, p.params.n)
     stored = []
     for tensor, shape in zip((dense, gradient), shapes, strict=True):
-        _check_operand(sparse, tensor, shape[::-1] if is_turned else shape, is_transposed=is_turned)
-        given = tensor.transpose() if is_turned else tensor
+        _check_operand(
+            sparse, tensor, shape[::-1] if is_transposed else shape, is_transposed=is_transposed
+        )
+        given = tensor.transpose() if is_transposed else tensor
         stored.append(stored_blocks(graph, given, p.side, sequence, name))
     out = create_values(graph, p, f"{name}/out")
     if p.n_blocks:
@@ -96,9 +98,9 @@ def values_gradient(
     return out
 
 
-def _refuse_turned(is_turned: bool, side: str) -> None:
+def _reject_transposed(is_transposed: bool, side: str) -> None:
     """The plan of a static product is that of its pattern, not of the transposed one."""
-    if is_turned:
+    if is_transposed:
         raise SparsityError(
             f"the sparse {side} operand of a static product cannot be transposed.",
             source=user_source(),
