@@ -1,22 +1,23 @@
 """The description of tile kernels: what it contains, and the orders that printers choose."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import fx, nn
 
-from tests.ir.host.graph_kernels.test_graph_kernels import (
+from tests.ir.host.graph_kernels.layers import (
     LAYERS,
-    LIMITS,
     CutFilter,
     TallGate,
     WithLoss,
     example,
     step_of,
 )
-from tremula.ir.host.graph_kernels.regions import find_regions
+from tremula.ir.host.graph_kernels.regions import TF32, find_regions
 from tremula.ir.host.graph_kernels.statements import (
     Compute,
-    Output,
+    KernelOutput,
     StageSide,
     Statement,
     TileKernel,
@@ -30,9 +31,9 @@ from tremula.ir.host.graph_kernels.statements import (
 def described(request: pytest.FixtureRequest) -> list[TileKernel]:
     torch.manual_seed(0)
     model: nn.Module = WithLoss(request.param)
+    every_product = replace(TF32, many_edges=1, few_nodes=1 << 20)
     return [
-        describe(region)
-        for region in find_regions(step_of(model, example(300)), LIMITS["chains-of-nodes"])
+        describe(region) for region in find_regions(step_of(model, example(300)), every_product)
     ]
 
 
@@ -46,7 +47,7 @@ def check_order(kernel: TileKernel, statements: list[Statement]) -> None:
         if isinstance(statement, Compute):
             known.add(statement.value)
     values = [each.value for each in statements if isinstance(each, Compute)]
-    names = [each.name for each in statements if isinstance(each, Output)]
+    names = [each.name for each in statements if isinstance(each, KernelOutput)]
     assert set(values) == computed
     assert len(values) == len(kernel.computes)
     assert sorted(names) == sorted(output.name for output in kernel.outputs)
@@ -75,7 +76,7 @@ def test_results_leave_as_soon_as_they_are_known(described: list[TileKernel]):
         for statement in scheduled:
             if isinstance(statement, Compute):
                 last = statement.value
-            elif isinstance(statement, Output):
+            elif isinstance(statement, KernelOutput):
                 operands = [x for x in statement.role.rows if kernel.computed(x) is not None]
                 assert not operands or last in operands
 

@@ -30,7 +30,7 @@ TILES, GLUON, FEATURE_MAJOR_TILES, SEGMENTS = "tiles", "gluon", "feature-major",
 
 
 @dataclass(frozen=True)
-class Launch:
+class KernelLaunch:
     """A form of a kernel, its rows per tile, warps per program, programs per multiprocessor."""
 
     block: int
@@ -42,38 +42,48 @@ class Launch:
 
 
 # The first is taken where nothing can be timed.
-_CANDIDATES = (Launch(32, 4, False, 8), Launch(16, 4, False, 8), Launch(64, 4, False, 4))
+_CANDIDATES = (
+    KernelLaunch(32, 4, False, 8),
+    KernelLaunch(16, 4, False, 8),
+    KernelLaunch(64, 4, False, 4),
+)
 _WITH_PRODUCTS = (
-    Launch(64, 8, False, 2),
-    Launch(32, 4, False, 4),
-    Launch(32, 8, True, 2, 128),
-    Launch(64, 8, True, 1),
-    Launch(128, 8, False, 1),
+    KernelLaunch(64, 8, False, 2),
+    KernelLaunch(32, 4, False, 4),
+    KernelLaunch(32, 8, True, 2, 128),
+    KernelLaunch(64, 8, True, 1),
+    KernelLaunch(128, 8, False, 1),
 )
 # Several matrices, or a sum of outer products, leave no room to read them again for each tile.
 _WITH_CHAINS = (
-    Launch(32, 8, True, 1),
-    Launch(32, 8, True, 2, 128),
-    Launch(32, 4, True, 2),
-    Launch(16, 4, True, 2),
+    KernelLaunch(32, 8, True, 1),
+    KernelLaunch(32, 8, True, 2, 128),
+    KernelLaunch(32, 4, True, 2),
+    KernelLaunch(16, 4, True, 2),
 )
 # With few rows each program has one tile: small ones, so that many multiprocessors have work.
 _FEW_ROWS = 1 << 14
-_WITH_FEW_ROWS = (Launch(16, 4, False, 4), Launch(16, 8, False, 4), Launch(32, 8, False, 2))
-_IN_GLUON = (  # a warp has 16 rows, and four of them work together
-    Launch(64, 4, True, 2, form=GLUON),
-    Launch(64, 8, True, 1, form=GLUON),
-    Launch(128, 8, True, 1, form=GLUON),
-    Launch(128, 8, True, 2, 128, form=GLUON),
+_WITH_FEW_ROWS = (
+    KernelLaunch(16, 4, False, 4),
+    KernelLaunch(16, 8, False, 4),
+    KernelLaunch(32, 8, False, 2),
 )
-_FEATURE_MAJOR = (Launch(N_ROWS, N_WARPS, True, 1, form=FEATURE_MAJOR_TILES),)
+_IN_GLUON = (  # a warp has 16 rows, and four of them work together
+    KernelLaunch(64, 4, True, 2, form=GLUON),
+    KernelLaunch(64, 8, True, 1, form=GLUON),
+    KernelLaunch(128, 8, True, 1, form=GLUON),
+    KernelLaunch(128, 8, True, 2, 128, form=GLUON),
+)
+_FEATURE_MAJOR = (KernelLaunch(N_ROWS, N_WARPS, True, 1, form=FEATURE_MAJOR_TILES),)
 # A block is the rows of a segment that are read together. One warp: sums stay within threads.
 _BY_SEGMENTS = (
-    Launch(4, 1, False, form=SEGMENTS),
-    Launch(8, 1, False, form=SEGMENTS),
-    Launch(2, 1, False, form=SEGMENTS),
+    KernelLaunch(4, 1, False, form=SEGMENTS),
+    KernelLaunch(8, 1, False, form=SEGMENTS),
+    KernelLaunch(2, 1, False, form=SEGMENTS),
 )
-_LAUNCH_FIELDS = [part.name for part in fields(Launch)]  # a file with other fields is not read
+_LAUNCH_FIELDS = [
+    part.name for part in fields(KernelLaunch)
+]  # a file with other fields is not read
 _LONG = 64  # rows of a segment that one program sums; others sum the rest
 
 
@@ -90,14 +100,14 @@ class RowKernel:
     has_outer_sums: bool  # by tensor cores
     graph: fx.GraphModule
     others: dict[str, str] = field(default_factory=dict)  # form -> text, of the other forms it has
-    launch: Launch | None = field(default=None)
+    launch: KernelLaunch | None = field(default=None)
 
     @property
     def texts(self) -> str:
         """The texts of all forms: a choice between them depends on all."""
         return self.text + "".join(self.others.values())
 
-    def text_for(self, launch: Launch) -> str:
+    def text_for(self, launch: KernelLaunch) -> str:
         return self.text if launch.form == TILES else self.others[launch.form]
 
     @property
@@ -177,14 +187,14 @@ def _new_results(kernel: RowKernel, device: torch.device) -> list[Tensor]:
     return made
 
 
-def _started(kernel: RowKernel, launch: Launch, inputs: Sequence[Tensor]) -> list[Tensor]:
+def _started(kernel: RowKernel, launch: KernelLaunch, inputs: Sequence[Tensor]) -> list[Tensor]:
     results = _new_results(kernel, inputs[0].device)
     _start(kernel, launch, inputs, results)
     return results
 
 
 def _start(
-    kernel: RowKernel, launch: Launch, inputs: Sequence[Tensor], results: Sequence[Tensor]
+    kernel: RowKernel, launch: KernelLaunch, inputs: Sequence[Tensor], results: Sequence[Tensor]
 ) -> None:
     n_programs = -(-kernel.n_rows // launch.block)
     if launch.form == SEGMENTS:
@@ -196,7 +206,7 @@ def _start(
     function[n_programs,](*inputs, *results, **_choices(launch))
 
 
-def _choices(launch: Launch) -> dict[str, int]:
+def _choices(launch: KernelLaunch) -> dict[str, int]:
     if launch.form == SEGMENTS:
         return {"BLOCK": launch.block, "LONG": _LONG, "num_warps": launch.n_warps}
     limited = {"maxnreg": launch.max_registers} if launch.max_registers else {}
@@ -204,7 +214,7 @@ def _choices(launch: Launch) -> dict[str, int]:
     return sizes if launch.form != TILES else {**sizes, "HOIST": launch.hoists, "num_stages": 1}
 
 
-def _compiles(kernel: RowKernel, launch: Launch, arguments: Sequence[Tensor]) -> bool:
+def _compiles(kernel: RowKernel, launch: KernelLaunch, arguments: Sequence[Tensor]) -> bool:
     """Compile a candidate. Gluon is experimental: where it fails, other forms are used."""
     function = _compiled(kernel.text_for(launch))
     try:
@@ -254,7 +264,7 @@ def _stored(text: str, suffix: str) -> Path:
 # -- choosing --------------------------------------------------------------------------------------
 
 
-def _chosen(kernel: RowKernel, inputs: Sequence[Tensor]) -> Launch:
+def _chosen(kernel: RowKernel, inputs: Sequence[Tensor]) -> KernelLaunch:
     """The fastest candidate on this GPU: known from an earlier run, or timed now."""
     if torch.cuda.is_current_stream_capturing():
         return _candidates(kernel, inputs[0].device)[0]
@@ -264,7 +274,7 @@ def _chosen(kernel: RowKernel, inputs: Sequence[Tensor]) -> Launch:
     if name not in known:
         known[name] = _timed(kernel, inputs)
         _write(path, json.dumps(known))
-    return Launch(*known[name])
+    return KernelLaunch(*known[name])
 
 
 def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
@@ -280,7 +290,7 @@ def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
     with ThreadPoolExecutor() as pool:  # the compiler works outside Python
         compiled = list(pool.map(lambda launch: _compiles(kernel, launch, arguments), candidates))
     candidates = [launch for launch, is_fine in zip(candidates, compiled, strict=True) if is_fine]
-    times: dict[Launch, float] = {}
+    times: dict[KernelLaunch, float] = {}
     for launch in candidates:
         try:
             times[launch] = _time_of(lambda: _started(kernel, launch, inputs))  # noqa: B023
@@ -290,7 +300,7 @@ def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
     return list(astuple(best))
 
 
-def _candidates(kernel: RowKernel, device: torch.device) -> tuple[Launch, ...]:
+def _candidates(kernel: RowKernel, device: torch.device) -> tuple[KernelLaunch, ...]:
     if not kernel.n_matrices:
         return (*_CANDIDATES, *_BY_SEGMENTS) if SEGMENTS in kernel.others else _CANDIDATES
     is_full = kernel.n_matrices > 1 or kernel.has_outer_sums

@@ -1,17 +1,18 @@
 """The description of a tile kernel: a list of statements that every printer understands.
 
 A kernel works on one tile of rows after another. For each tile it computes values (`Compute`),
-operands first, and writes or adds up results (`Output`). Rows that a statement takes and that no
-statement computes are loaded where they are first used. What a statement does is its role
+operands first, and writes or adds up results (`KernelOutput`). Rows that a statement takes and that
+no statement computes are loaded where they are first used. What a statement does is its role
 (`roles.py`); a printer chooses the language and the order:
 
     Compute(value, Gather | Product | ElementWise | RowReduction | RowView)
-    Output("r0", value, Store | SegmentSum | ColumnSum | OuterSum)
+    KernelOutput("r0", value, Store | SegmentSum | ColumnSum | OuterSum)
     StageSide(side, output)      an operand of an outer product, put where the units read it
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import fx
 
@@ -46,7 +47,7 @@ class Compute:
 
 
 @dataclass(frozen=True)
-class Output:
+class KernelOutput:
     """A result of the kernel: rows that are stored, or a sum over rows."""
 
     name: str  # its parameter
@@ -65,11 +66,11 @@ class StageSide:
     """A side of an outer product: it goes to shared memory as soon as it is known."""
 
     side: fx.Node
-    output: Output
+    output: KernelOutput
     index: int  # of the sides that a printer stages
 
 
-Statement = Compute | Output | StageSide
+Statement = Compute | KernelOutput | StageSide
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,13 @@ class TileKernel:
 
     region: Region
     computes: tuple[Compute, ...]  # operands first
-    outputs: tuple[Output, ...]  # in the order of the kernel's results
+    outputs: tuple[KernelOutput, ...]  # in the order of the kernel's results
 
     @property
     def n_rows(self) -> int:
         return self.region.n_rows
 
-    @property
+    @cached_property
     def products(self) -> list[tuple[fx.Node, Product]]:
         """Wide products with matrices, including sums of outer products over very few rows."""
         wide = [node for node in self.region.nodes if roles.weight_of(node)]
@@ -96,7 +97,11 @@ class TileKernel:
 
     def computed(self, node: fx.Node) -> Compute | None:
         """The statement that computes a value; None if the kernel reads it."""
-        return next((each for each in self.computes if each.value is node), None)
+        return self._compute_of.get(node)
+
+    @cached_property
+    def _compute_of(self) -> dict[fx.Node, Compute]:
+        return {each.value: each for each in self.computes}
 
     def is_early_gather(self, compute: Compute) -> bool:
         """Whether a gather can be started before anything is computed."""
@@ -118,7 +123,7 @@ def describe(region: Region) -> TileKernel:
         is_row_wise = roles.row_role_of(node, region.n_rows) is not None
         role = Store(node) if is_row_wise else roles.sum_role_of(node)
         assert role is not None, f"{node} is neither rows nor a sum of rows"
-        outputs.append(Output(f"r{index}", node, role))
+        outputs.append(KernelOutput(f"r{index}", node, role))
     return TileKernel(region, tuple(computes), tuple(outputs))
 
 
@@ -149,7 +154,7 @@ def _needs_gather(kernel: TileKernel, compute: Compute, seen: set[fx.Node]) -> b
 
 def outputs_as_soon_as_known(
     computes: Sequence[Compute],
-    outputs: Sequence[Output],
+    outputs: Sequence[KernelOutput],
     staged_sides: Callable[[OuterSum], Sequence[fx.Node]],
     *,
     is_async: bool,
@@ -174,12 +179,12 @@ def outputs_as_soon_as_known(
     yield from pending
 
 
-def _is_known(output: Output, known: set[fx.Node], computed: set[fx.Node]) -> bool:
+def _is_known(output: KernelOutput, known: set[fx.Node], computed: set[fx.Node]) -> bool:
     return all(x in known or x not in computed for x in output.role.rows)
 
 
 def _staged(
-    pending: list[Output],
+    pending: list[KernelOutput],
     known: set[fx.Node],
     staged_sides: Callable[[OuterSum], Sequence[fx.Node]],
 ) -> Iterator[StageSide]:

@@ -61,7 +61,7 @@ from tremula.ir.host.graph_kernels.roles import (
 )
 from tremula.ir.host.graph_kernels.statements import (
     Compute,
-    Output,
+    KernelOutput,
     StageSide,
     Statement,
     Store,
@@ -169,7 +169,7 @@ class _FeatureMajorPrinter:
                 self._compute(statement)
             case StageSide():
                 self._rows_in_memory(statement.side)
-            case Output():
+            case KernelOutput():
                 self._output(statement)
 
     def wait_for_sums(self) -> None:
@@ -474,7 +474,7 @@ class _FeatureMajorPrinter:
 
     # -- results ---------------------------------------------------------------------------------
 
-    def _output(self, output: Output) -> None:
+    def _output(self, output: KernelOutput) -> None:
         match output.role:
             case Store(source):
                 self._layout_of(source).store(source, self._tile(source), output.name)

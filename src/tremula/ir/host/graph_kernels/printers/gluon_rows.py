@@ -62,7 +62,7 @@ from tremula.ir.host.graph_kernels.roles import (
 )
 from tremula.ir.host.graph_kernels.statements import (
     Compute,
-    Output,
+    KernelOutput,
     StageSide,
     Statement,
     Store,
@@ -123,7 +123,7 @@ class _RowMajorPrinter:
                 self.text.tiles[statement.value] = self._computed(statement)
             case StageSide():
                 self._stage(statement.side, f"{'de'[statement.index]}_{statement.output.name}")
-            case Output():
+            case KernelOutput():
                 self._output(statement)
 
     # -- the loop --------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class _RowMajorPrinter:
     def _live_rows(self, node: fx.Node) -> str:
         return self.tiles.live_rows(node, self._tile(node))
 
-    def _output(self, output: Output) -> None:
+    def _output(self, output: KernelOutput) -> None:
         match output.role:
             case Store(source):
                 self.tiles.store(source, self._tile(source), output.name)

@@ -5,7 +5,7 @@ from torch import fx
 
 from tremula.ir.host.graph_kernels import roles
 from tremula.ir.host.graph_kernels.roles import Gather, SegmentSum
-from tremula.ir.host.graph_kernels.statements import Output, TileKernel
+from tremula.ir.host.graph_kernels.statements import KernelOutput, TileKernel
 
 MIN_WIDTH = 16  # of a tile that the units compute with; narrower ones have a row in each thread
 MIN_DOWN = 64  # rows of a product: wgmma has four warps of 16
@@ -32,7 +32,7 @@ def is_printable(kernel: TileKernel, precision: str) -> bool:
     return are_flat and all(_is_summable(output, dtype) for output in kernel.outputs)
 
 
-def _is_summable(output: Output, dtype: torch.dtype) -> bool:
+def _is_summable(output: KernelOutput, dtype: torch.dtype) -> bool:
     """Whether the units can do a sum, in the type they multiply, or need not do it."""
     if isinstance(output.role, SegmentSum):
         source = output.role.source

@@ -34,7 +34,7 @@ from tremula.ir.host.graph_kernels.printers.triton_tiles import (
 from tremula.ir.host.graph_kernels.roles import ColumnSum, OuterSum, SegmentSum
 from tremula.ir.host.graph_kernels.statements import (
     Compute,
-    Output,
+    KernelOutput,
     Store,
     TileKernel,
     in_order,
@@ -63,7 +63,7 @@ def triton_source(
     for statement in in_order(kernel):
         if isinstance(statement, Compute):
             printer.tiles.compute(statement)
-        elif isinstance(statement, Output):
+        elif isinstance(statement, KernelOutput):
             printer.output(statement)
     text = printer.text
     return KernelSource(
@@ -107,7 +107,7 @@ class _RowsPrinter:
         parameters = text.parameters(len(self.kernel.outputs))
         return HEADER + f"def kernel({parameters}, {_SIZES}):\n" + body(lines)
 
-    def output(self, output: Output) -> None:
+    def output(self, output: KernelOutput) -> None:
         match output.role:
             case Store():
                 self._store(output.value, output.name)

@@ -19,7 +19,7 @@ from tremula.ir.host.graph_kernels.printers.kernel_text import (
 )
 from tremula.ir.host.graph_kernels.printers.triton_tiles import HEADER, ReadAhead, TritonTiles
 from tremula.ir.host.graph_kernels.roles import SegmentSum
-from tremula.ir.host.graph_kernels.statements import Output, TileKernel
+from tremula.ir.host.graph_kernels.statements import KernelOutput, TileKernel
 
 
 def segment_source(kernel: TileKernel, precision: str, inputs: Sequence[fx.Node]) -> str:
@@ -80,7 +80,7 @@ def _lines(kernel: TileKernel, text: KernelText) -> list[str]:
     ]
 
 
-def _add_up(output: Output, tiles: TritonTiles) -> None:
+def _add_up(output: KernelOutput, tiles: TritonTiles) -> None:
     """Sum the rows of a tile; store the sum of a segment, or add it to what other programs have."""
     role, text = output.role, tiles.text
     assert isinstance(role, SegmentSum), "a kernel by segments has no other results"
