@@ -49,13 +49,13 @@ def test_power_is_the_programs_while_it_runs():
     columns, telemetry = ChipColumns(bow, 2), Telemetry()
     begin = columns.at
     telemetry.attached("a", now=begin)
-    told = {"busy_s": 1.0, "joules": 2 * 305.0, "modelled_s": 1.0, "cycles": 7.0}
-    telemetry.told(columns, "a", [0, 1], told, now=begin + 2)
+    counters = {"busy_s": 1.0, "joules": 2 * 305.0, "modelled_s": 1.0, "cycles": 7.0}
+    telemetry.record_beat(columns, "a", [0, 1], counters, now=begin + 2)
     assert columns.utilisation.tolist() == [0.5, 0.5]
     assert columns.watts[0] == pytest.approx((305 + bow.idle_watts) / 2)
     assert columns.counters["joules"].tolist() == [305.0, 305.0]
     assert columns.counters["cycles"].tolist() == [7.0, 7.0]
-    telemetry.told(columns, "a", [0, 1], told, now=begin + 4)
+    telemetry.record_beat(columns, "a", [0, 1], counters, now=begin + 4)
     assert columns.utilisation.tolist() == [0.0, 0.0]
     assert columns.session.tolist() == [0.25, 0.25]
 

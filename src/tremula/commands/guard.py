@@ -91,7 +91,7 @@ def _interrupts_arrive() -> Iterator[None]:
 
 
 def message_of(error: Exception) -> str | None:
-    """What to tell a user about an error; None if it is our bug, which wants a traceback."""
+    """What to say to a user about an error; None if it is our bug, which wants a traceback."""
     mine = _users_frames(error)
     if isinstance(error, PoplarError):
         if error.source is None and mine and "\n  at " not in error.what:
@@ -134,25 +134,25 @@ def _users_frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 def _users_traceback(error: Exception) -> str:
     """A traceback as Python prints it, of the user's frames alone."""
-    told = traceback.TracebackException.from_exception(error)
-    n_hidden = _keep_users_frames(told)
+    summary = traceback.TracebackException.from_exception(error)
+    n_hidden = _keep_users_frames(summary)
     note = "(frames of libraries are left out; --traceback shows them)" if n_hidden else ""
-    return "".join(told.format()) + note
+    return "".join(summary.format()) + note
 
 
-def _keep_users_frames(told: traceback.TracebackException) -> int:
+def _keep_users_frames(summary: traceback.TracebackException) -> int:
     """Drop other frames, also of causes; causes without any frame of the user's go altogether."""
-    mine = [frame for frame in told.stack if _is_users(frame.filename)]
-    n_hidden = _n_within(told.stack, mine)
-    told.stack = traceback.StackSummary.from_list(mine)
-    for one in told.exceptions or ():  # of an exception group
+    mine = [frame for frame in summary.stack if _is_users(frame.filename)]
+    n_hidden = _n_within(summary.stack, mine)
+    summary.stack = traceback.StackSummary.from_list(mine)
+    for one in summary.exceptions or ():  # of an exception group
         n_hidden += _keep_users_frames(one)
     for name in ("__cause__", "__context__"):
-        earlier = getattr(told, name)
+        earlier = getattr(summary, name)
         if earlier is not None:
             n_hidden += _keep_users_frames(earlier)
             if not earlier.stack:
-                setattr(told, name, None)
+                setattr(summary, name, None)
     return n_hidden
 
 
@@ -183,7 +183,7 @@ def _flush(stream: IO[str] | None) -> None:
 
 
 def _end_output() -> None:
-    """Python flushes again at its end and would complain there about what has been told."""
+    """Python flushes again at its end and would complain there about what was already reported."""
     try:
         _flush(sys.stdout)
     except (OSError, ValueError):

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
     machine = chosen_system(args.system)
     task = task_of_script(args.script, args.arguments, machine)
-    with progress("compiling candidates") as tell:
+    with progress("compiling candidates") as report_share:
         result = plan(
             task,
             n_chips=args.chips,
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
             max_minutes=args.minutes,
             n_workers=args.workers,
             folder=args.folder,
-            progress=tell,
+            progress=report_share,
         )
     _print(args, result)
     if args.output is not None:

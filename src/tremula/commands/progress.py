@@ -12,13 +12,13 @@ _FIRST_S, _BETWEEN_S = 0.5, 0.1  # what ends soon is not worth a line; more ofte
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[float], None]]:
-    """Yields a function to tell what share is done, 0 … 1; at the end the line is cleared."""
+    """Yields a function to call with the share done, 0 … 1; at the end the line is cleared."""
     stream: IO[str] = sys.stderr
     is_shown = stream is not None and stream.isatty()  # None: it was closed by who started us
     next_s = time.monotonic() + _FIRST_S
     widest = 0
 
-    def tell(share: float) -> None:
+    def report_share(share: float) -> None:
         nonlocal next_s, widest
         if not is_shown or time.monotonic() < next_s:
             return
@@ -30,7 +30,7 @@ def progress(what: str) -> Iterator[Callable[[float], None]]:
         stream.flush()
 
     try:
-        yield tell
+        yield report_share
     finally:
         if widest:
             stream.write(f"\r{' ' * widest}\r")

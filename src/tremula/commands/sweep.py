@@ -26,9 +26,13 @@ def run(args: argparse.Namespace) -> int:
     from tremula.explore.sweeps import sweep, swept_page, swept_table
 
     space = load_space(args.space)
-    with progress("sweeping") as tell:
+    with progress("sweeping") as report_share:
         swept = sweep(
-            space, folder=args.folder, n_workers=args.workers, address=args.cluster, tell=tell
+            space,
+            folder=args.folder,
+            n_workers=args.workers,
+            address=args.cluster,
+            progress=report_share,
         )
     if args.json:
         pairs = zip(swept.points, swept.is_front, strict=True)

@@ -59,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _export(data: PageData, path: Path) -> int:
-    with progress("exporting") as tell:
-        n_packs, n_left_out = export_page(data, path, progress=tell)
+    with progress("exporting") as report_share:
+        n_packs, n_left_out = export_page(data, path, progress=report_share)
     size = path.stat().st_size / 1e6
     left_out = f"; {n_left_out} details left out" if n_left_out else ""
     print(f"{path}: {size:.1f} MB, {n_packs} parts{left_out}")

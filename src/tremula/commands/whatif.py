@@ -40,12 +40,12 @@ def run(args: argparse.Namespace) -> int:
         )
     chip = None if args.chip is None else load_chip(args.chip)
     sweep = parse_sweep(args.sweep)
-    with progress("costing chips") as tell:
+    with progress("costing chips") as report_share:
         if subject.suffix == ".py":
-            points = whatif_script(subject, args.arguments, chip, sweep, progress=tell)
+            points = whatif_script(subject, args.arguments, chip, sweep, progress=report_share)
         else:
             with open_report(subject) as report:
-                points = whatif_report(report, chip, sweep, progress=tell)
+                points = whatif_report(report, chip, sweep, progress=report_share)
     if args.json:
         print(json.dumps([point.as_dict() for point in points], indent=1))
     else:

@@ -18,7 +18,7 @@ from tremula.explore.trial import TrialOutcome
 from tremula.explore.workers import results_of
 from tremula.vision.analysis.text_views import table
 
-Tell = Callable[[float], None]
+Progress = Callable[[float], None]
 AIMS = ("ms/sample", "bytes/tile", "mJ/sample")  # less is better in all
 
 
@@ -60,18 +60,18 @@ def sweep(
     folder: str | Path | None = None,
     n_workers: int | None = None,
     address: str | None = None,
-    tell: Tell = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> Swept:
     """Compute what is not known yet, here or on a Dask cluster at `address`."""
     store, jobs = ResultStore(folder or cache_dir() / "sweeps"), space.jobs
     keys = [_key(job) for job in jobs]
     results = {key: stored for key in keys if (stored := store.find(key)) is not None}
     missing = [number for number, key in enumerate(keys) if key not in results]
-    tell(len(results) / max(1, len(jobs)))
+    progress(len(results) / max(1, len(jobs)))
     for number, result in _results(jobs, missing, n_workers, address):
         store.keep(keys[number], result)
         results[keys[number]] = result
-        tell(len(results) / len(jobs))
+        progress(len(results) / len(jobs))
     points = tuple(
         SweepPoint(job, TrialOutcome.from_dict(results[key]))
         for job, key in zip(jobs, keys, strict=True)

@@ -26,7 +26,7 @@ class Settings:
 
     tiny: bool = True  # the form of at most a minute; otherwise the form its page speaks of
     report: Path | None = None  # where to write the analyser's report, if it is wanted
-    show: Callable[[str], None] = print  # takes each line that tells what is done
+    show: Callable[[str], None] = print  # takes each line that says what is done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,7 @@ def validate(
     """
     checked, unchecked = [], []
     known: dict[tuple[object, ...], float | str] = {}
-    rows, tell = list(rows), progress or (lambda *_: None)
+    rows, notify = list(rows), progress or (lambda *_: None)
     for number, row in enumerate(rows, start=1):
         try:
             workload = find_workload(row)
@@ -98,7 +98,7 @@ def validate(
                 known[row.key] = TOO_LARGE
             elif row.key not in known:
                 known[row.key] = _outcome_of(
-                    workload.predict, row, kept, lambda n=number, r=row: tell(n, len(rows), r)
+                    workload.predict, row, kept, lambda n=number, r=row: notify(n, len(rows), r)
                 )
             result = known[row.key]
             if isinstance(result, str):
@@ -112,13 +112,13 @@ def validate(
 
 
 def _outcome_of(
-    predict: Callable, row: MeasuredRow, kept: SavedResults | None, tell: Callable[[], None]
+    predict: Callable, row: MeasuredRow, kept: SavedResults | None, notify: Callable[[], None]
 ) -> float | str:
     """The prediction in the row's unit, or why there is none."""
     result = None if kept is None else kept.find(row)
     if result is not None:
         return result
-    tell()
+    notify()
     try:
         result = predict(row, chip_of(row)).in_unit(row.unit)
     except PoplarError as reason:  # a user's row may describe something that cannot be built

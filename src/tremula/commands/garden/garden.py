@@ -69,7 +69,7 @@ def _list(args: argparse.Namespace) -> int:
     width = max(len(one.name) for one in result)
     for one in result:
         print(f"{one.name:<{width}}  {one.domain:<14} {one.framework:<18} {one.title}")
-    print(f"\n{len(result)} of {len(everything)}. `tremula garden show NAME` tells more.")
+    print(f"\n{len(result)} of {len(everything)}. `tremula garden show NAME` says more.")
     return 0
 
 

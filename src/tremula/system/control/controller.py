@@ -176,12 +176,12 @@ class Controller:
         self.telemetry.attached(lease["id"])
         return lease
 
-    def beat(self, caller: Caller, id: str, told: dict[str, float]) -> list[dict]:
+    def beat(self, caller: Caller, id: str, counters: dict[str, float]) -> list[dict]:
         """A program lives and has done so much; returns the faults it has met."""
         row = leases.find_lease(self.store, id, caller)
         result = leases.renew_lease(self.store, row)
         ipus = self._ipus(id)
-        self.telemetry.told(self.columns(row["cluster"]), id, ipus, told)
+        self.telemetry.record_beat(self.columns(row["cluster"]), id, ipus, counters)
         return result
 
     def remove_lease(self, caller: Caller, id: str) -> None:

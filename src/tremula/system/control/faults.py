@@ -1,7 +1,8 @@
 """Faults that are injected: a link down, a parity error, a reset, a host agent gone.
 
-Programs on what broke are told (see `tremula.poplar.partition`), partitions find another route or
-become unusable, and new partitions keep away, until the fault is cleared or the partition reset.
+Programs on broken devices are notified (see `tremula.poplar.partition`), partitions find another
+route or become unusable, and new partitions avoid them, until the fault is cleared or the partition
+is reset.
 """
 
 import time

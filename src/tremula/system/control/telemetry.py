@@ -16,13 +16,13 @@ INLET_CELSIUS = 25.0
 CELSIUS_PER_WATT = 0.16  # about 70 °C at 285 W
 LAG_S = 20.0
 _COUNTERS = ("busy_s", "cycles", "joules", "host_bytes", "exchange_bytes", "link_bytes")
-Told = dict[str, float]
+Counters = dict[str, float]
 
 
 @dataclass
-class _LastTold:
+class _LastBeat:
     at: float
-    told: Told
+    counters: Counters
     started_at: float
 
 
@@ -62,7 +62,7 @@ class Telemetry:
 
     def __init__(self) -> None:
         self._columns: dict[str, ChipColumns] = {}
-        self._last: dict[str, _LastTold] = {}
+        self._last: dict[str, _LastBeat] = {}
 
     def columns(self, cluster: str, chip: Chip, n: int) -> ChipColumns:
         result = self._columns.get(cluster)
@@ -72,14 +72,14 @@ class Telemetry:
 
     def attached(self, lease: str, now: float | None = None) -> None:
         now = time.monotonic() if now is None else now
-        self._last[lease] = _LastTold(now, dict.fromkeys((*_COUNTERS, "modelled_s"), 0.0), now)
+        self._last[lease] = _LastBeat(now, dict.fromkeys((*_COUNTERS, "modelled_s"), 0.0), now)
 
-    def told(
+    def record_beat(
         self,
         columns: ChipColumns,
         lease: str,
         ipus: list[int],
-        told: Told,
+        counters: Counters,
         now: float | None = None,
     ) -> None:
         """A program's sums since it attached; what is new since then is split over its chips."""
@@ -87,7 +87,7 @@ class Telemetry:
         if lease not in self._last:
             self.attached(lease, now)
         last = self._last[lease]
-        new = {k: max(0.0, told.get(k, 0.0) - last.told.get(k, 0.0)) for k in last.told}
+        new = {k: max(0.0, counters.get(k, 0.0) - last.counters.get(k, 0.0)) for k in last.counters}
         columns.warm(now)
         for name in _COUNTERS:
             # Chips of a lease run together: each is busy all the time, and its clock ticks.
@@ -96,17 +96,17 @@ class Telemetry:
         busy = min(1.0, new["busy_s"] / max(now - last.at, 1e-3))
         columns.utilisation[ipus] = busy
         whole = max(now - last.started_at, 1e-3)
-        columns.session[ipus] = min(1.0, told.get("busy_s", 0.0) / whole)
-        columns.tile_bytes[ipus] = told.get("tile_bytes", 0.0)
-        columns.watts[ipus] = self._watts(columns.chip, told, len(ipus), busy)
-        self._last[lease] = _LastTold(
-            now, {k: told.get(k, 0.0) for k in last.told}, last.started_at
+        columns.session[ipus] = min(1.0, counters.get("busy_s", 0.0) / whole)
+        columns.tile_bytes[ipus] = counters.get("tile_bytes", 0.0)
+        columns.watts[ipus] = self._watts(columns.chip, counters, len(ipus), busy)
+        self._last[lease] = _LastBeat(
+            now, {k: counters.get(k, 0.0) for k in last.counters}, last.started_at
         )
 
-    def _watts(self, chip: Chip, told: Told, n_ipus: int, busy: float) -> float:
+    def _watts(self, chip: Chip, counters: Counters, n_ipus: int, busy: float) -> float:
         idle = chip.idle_watts
-        seconds = told.get("modelled_s", 0.0)
-        running = told.get("joules", 0.0) / seconds / n_ipus if seconds > 0 else idle
+        seconds = counters.get("modelled_s", 0.0)
+        running = counters.get("joules", 0.0) / seconds / n_ipus if seconds > 0 else idle
         return idle + busy * max(0.0, running - idle)
 
     def gone(self, columns: ChipColumns, lease: str, ipus: list[int]) -> None:

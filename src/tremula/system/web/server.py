@@ -1,4 +1,4 @@
-"""Runs a controller: state in a folder, API on the loop-back address unless told otherwise."""
+"""Runs a controller: state in a folder, API on the loop-back address unless set otherwise."""
 
 import socket
 import threading

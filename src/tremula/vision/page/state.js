@@ -35,7 +35,7 @@ export function change(patch) {
   if (hash === location.hash) return;
   if (patch.view && patch.view !== before.view) history.pushState(null, "", hash);
   else history.replaceState(null, "", hash);
-  tell(before);
+  notify(before);
 }
 
 export function link(patch) {
@@ -46,7 +46,7 @@ export function link(patch) {
   return hash;
 }
 
-function tell(before, isMove = false) {
+function notify(before, isMove = false) {
   for (const listener of [...listeners]) listener(state, before, isMove);
 }
 
@@ -59,7 +59,7 @@ export function listen(listener) {
 function onMove() {
   const before = state;
   state = parse();
-  if (JSON.stringify(state) !== JSON.stringify(before)) tell(before, true);
+  if (JSON.stringify(state) !== JSON.stringify(before)) notify(before, true);
 }
 window.addEventListener("popstate", onMove);
 window.addEventListener("hashchange", onMove);

@@ -30,7 +30,7 @@ def export_page(
 ) -> tuple[int, int]:
     """Write the file; returns how many packs it holds and how many were left out.
 
-    `progress` is told how much is done, 0 … 1.
+    `progress` is called with the share done, 0 … 1.
     """
     with ThreadPoolExecutor(1) as pool:
         of_programs = pool.submit(program_packs, data)

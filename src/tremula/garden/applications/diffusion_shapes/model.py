@@ -1,4 +1,4 @@
-"""A UNet that guesses the noise in a picture, told its level and a name; a painter with it."""
+"""A UNet that guesses the noise in a picture, given its level and a name; a painter with it."""
 
 import math
 
@@ -17,8 +17,8 @@ def kept_share() -> Tensor:
     return torch.cos(at * math.pi / 2) ** 2
 
 
-class Told(nn.Module):
-    """Two convolutions with a shortcut; what the network is told shifts the channels."""
+class ConditionedBlock(nn.Module):
+    """Two convolutions with a shortcut; the condition shifts the channels."""
 
     def __init__(self, n_in: int, n_out: int, n_told: int):
         super().__init__()
@@ -27,8 +27,8 @@ class Told(nn.Module):
         self.shift = nn.Linear(n_told, n_out)
         self.around = nn.Conv2d(n_in, n_out, 1)
 
-    def forward(self, x: Tensor, told: Tensor) -> Tensor:
-        hidden = functional.silu(self.first(x)) + self.shift(told)[:, :, None, None]
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        hidden = functional.silu(self.first(x)) + self.shift(condition)[:, :, None, None]
         return functional.silu(self.second(hidden)) + self.around(x)
 
 
@@ -39,17 +39,17 @@ class TinyUNet(nn.Module):
         super().__init__()
         self.levels = nn.Embedding(N_LEVELS, width)
         self.names = nn.Embedding(n_names, width)
-        self.down = Told(1, width, width)
-        self.middle = Told(width, 2 * width, width)
-        self.up = Told(3 * width, width, width)
+        self.down = ConditionedBlock(1, width, width)
+        self.middle = ConditionedBlock(width, 2 * width, width)
+        self.up = ConditionedBlock(3 * width, width, width)
         self.out = nn.Conv2d(width, 1, 3, padding=1)
 
     def forward(self, x: Tensor, level: Tensor, name: Tensor) -> Tensor:
-        told = self.levels(level) + self.names(name)
-        wide = self.down(x, told)
-        deep = self.middle(functional.avg_pool2d(wide, 2), told)
+        condition = self.levels(level) + self.names(name)
+        wide = self.down(x, condition)
+        deep = self.middle(functional.avg_pool2d(wide, 2), condition)
         back = functional.interpolate(deep, scale_factor=2.0, mode="nearest")
-        return self.out(self.up(torch.cat([wide, back], 1), told))
+        return self.out(self.up(torch.cat([wide, back], 1), condition))
 
 
 class NoiseLoss(nn.Module):

@@ -25,14 +25,14 @@ class Autoencoder(nn.Module):
         middle, log_variance = self.encoder(pictures).chunk(2, 1)
         noise = torch.randn_like(middle)  # new in every step, drawn by the tiles
         drawn = self.decoder(middle + noise * (0.5 * log_variance).exp())
-        told = functional.binary_cross_entropy_with_logits(drawn, pictures, reduction="none")
+        errors = functional.binary_cross_entropy_with_logits(drawn, pictures, reduction="none")
         sent = 0.5 * (middle**2 + log_variance.exp() - 1 - log_variance)
-        bits = (told.sum(1) + sent.sum(1)) / math.log(2)
+        bits = (errors.sum(1) + sent.sum(1)) / math.log(2)
         return bits, poptorch.identity_loss(bits.mean(), reduction="none")
 
 
 def bits_of_independent_pixels(known: Tensor, new: Tensor) -> float:
     """Bits of a new picture for a model that knows each pixel's frequency, and nothing else."""
     share = (known.sum(0) + 1) / (len(known) + 2)
-    told = functional.binary_cross_entropy(share.expand_as(new), new, reduction="none")
-    return float(told.sum(1).mean() / math.log(2))
+    errors = functional.binary_cross_entropy(share.expand_as(new), new, reduction="none")
+    return float(errors.sum(1).mean() / math.log(2))

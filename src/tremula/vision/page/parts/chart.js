@@ -17,7 +17,7 @@ export class Chart {
     this.view = [0, this.count()];
     this.cursor = null;
     this.canvas = h("canvas", { tabIndex: 0, role: "img" });
-    this.tell();
+    this.setAriaLabel();
     this.element = h("div.chart", { style: { height: `${options.height ?? 260}px` } }, this.canvas);
     this.draw = perFrame(() => this.paint());
     this.observer = onSize(this.element, (width, height) => {
@@ -34,12 +34,12 @@ export class Chart {
   // New series or marks; the zoom stays.
   update(options) {
     Object.assign(this.options, options);
-    if (options.series) this.tell();
+    if (options.series) this.setAriaLabel();
     this.draw();
   }
 
   // For screen readers: the largest value of each series, and where it is.
-  tell() {
+  setAriaLabel() {
     const { label, series, xName = "", yFormat = whole, perChip } = this.options;
     const peaks = series.map(({ name, values }) => {
       const most = values.reduce((high, value) => Math.max(high, value), -Infinity), at = values.indexOf(most);

@@ -14,8 +14,8 @@ export class DeviceRun {
     const { n_ipus: k, clock_hz: clock } = options.overview.facts;
     this.row = Math.max(4, Math.min(34, Math.floor((MOST - AXIS) / k)));
     this.height = AXIS + k * this.row;
-    const told = `One run on the device, ${duration((options.to - options.from) / clock)}, a row for each of ${k} chip(s)`;
-    this.canvas = h("canvas", { role: "img", "aria-label": told });
+    const description = `One run on the device, ${duration((options.to - options.from) / clock)}, a row for each of ${k} chip(s)`;
+    this.canvas = h("canvas", { role: "img", "aria-label": description });
     this.element = h("div.chart.device-run", { style: { height: `${this.height}px` } }, this.canvas);
     this.draw = perFrame(() => this.paint());
     onSize(this.element, (width) => {

@@ -42,8 +42,8 @@ export class Lanes {
     columns.depth.forEach((depth, i) => { rows[columns.lane[i]] = Math.max(rows[columns.lane[i]], depth + 1); });
     let top = AXIS;
     const nRuns = facts.runs.length;
-    const told = `Host events over time: ${facts.lanes.length} thread(s), ${whole(facts.n_events)} events, ${whole(nRuns)} run(s) of the device`;
-    this.canvas.setAttribute("aria-label", told);
+    const description = `Host events over time: ${facts.lanes.length} thread(s), ${whole(facts.n_events)} events, ${whole(nRuns)} run(s) of the device`;
+    this.canvas.setAttribute("aria-label", description);
     this.threads = facts.lanes.map((name, i) => {
       const lane = { name, top, rows: rows[i], events: [] };
       top += rows[i] * ROW + GAP;

@@ -16,7 +16,7 @@ export class PipelineChart {
     this.row = Math.max(8, Math.min(30, Math.floor(MOST_TALL / Math.max(1, this.lanes.length))));
     this.top = AXIS + PARTS;
     this.height = this.top + this.lanes.length * this.row + 4;
-    this.canvas = h("canvas", { tabIndex: 0, role: "img", "aria-label": this.told() });
+    this.canvas = h("canvas", { tabIndex: 0, role: "img", "aria-label": this.ariaLabel() });
     this.element = h("div.chart.pipeline", { style: { height: `${this.height}px` } }, this.canvas);
     this.draw = perFrame(() => this.paint());
     onSize(this.element, (width) => {
@@ -32,7 +32,7 @@ export class PipelineChart {
     });
   }
 
-  told() {
+  ariaLabel() {
     const { columns, facts } = this.options.stages;
     return `${facts.stages.length} stages over time: ${whole(columns.visit_stage.length)} visits in ${whole(facts.passes.length)} pass(es)`;
   }

@@ -104,17 +104,17 @@ class ConstantRow {
   }
 
   slider(title, min, max, step, value) {
-    const told = h("output", {});
+    const output = h("output", {});
     const input = h("input", { type: "range", min, max, step, value, "aria-label": `${this.name}: ${title}`, oninput: () => this.slide() });
-    const tell = () => { told.textContent = title === "values" ? input.value : quantity(this.constant.value * 2 ** input.value, this.constant.unit); };
-    if (this.constant) tell();
-    return { input, tell, element: h("label.slider", {}, h("span", {}, title), input, told) };
+    const showValue = () => { output.textContent = title === "values" ? input.value : quantity(this.constant.value * 2 ** input.value, this.constant.unit); };
+    if (this.constant) showValue();
+    return { input, showValue, element: h("label.slider", {}, h("span", {}, title), input, output) };
   }
 
   // While a slider is being dragged, answers do not move it.
   slide() {
     this.isSliding = true;
-    for (const one of [this.from, this.to, this.count]) one.tell();
+    for (const one of [this.from, this.to, this.count]) one.showValue();
     const text = valuesBetween(this.constant, Number(this.from.input.value), Number(this.to.input.value), Number(this.count.input.value));
     this.values.value = text.split(",").map(brief).join(", ");
     clearTimeout(this.waiting);
@@ -135,7 +135,7 @@ class ConstantRow {
     const place = (v) => Math.max(-WIDEST, Math.min(WIDEST, Math.log2(v / this.constant.value)));
     for (const [one, value] of [[this.from, place(Math.min(...numbers))], [this.to, place(Math.max(...numbers))], [this.count, numbers.length]]) {
       one.input.value = value;
-      one.tell();
+      one.showValue();
     }
   }
 }

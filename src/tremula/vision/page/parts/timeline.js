@@ -17,7 +17,7 @@ const IN_TIME = [4, 2, 3, 1, 0];
 export class Timeline {
   constructor(options) {
     this.options = options;
-    this.canvas = h("canvas", { tabIndex: 0, role: "img", "aria-label": this.told() });
+    this.canvas = h("canvas", { tabIndex: 0, role: "img", "aria-label": this.ariaLabel() });
     this.element = h("div.chart.timeline", {}, this.canvas);
     this.draw = perFrame(() => this.paint());
     this.setHeight();
@@ -32,7 +32,7 @@ export class Timeline {
     this.canvas.addEventListener("blur", () => hint());
   }
 
-  told() {
+  ariaLabel() {
     const { trace } = this.options, { facts } = trace.overview;
     const folded = facts.is_folded ? `, folded into ${whole(trace.n)} entries` : "";
     return `Steps over time on ${trace.nIpus} chip(s): ${whole(facts.n_executions ?? trace.n)} executions${folded}, ${whole(trace.end - trace.begin)} cycles`;

@@ -146,9 +146,9 @@ class ChipView {
     const sum = values.reduce((total, v) => total + v, 0), nBusy = values.reduce((count, v) => count + (v !== 0), 0);
     this.title.textContent = `Step ${whole(step)} of ${whole(this.n)}: ${text(this.steps, "path", step) || "unnamed"}`;
     const absent = this.other && this.other.places[step] < 0 ? "B does not have this step. " : "";
-    this.about.replaceChildren(`${text(this.steps, "type", step)}. ${absent}${whole(nBusy)} of ${whole(facts.n_tiles)} tiles${this.other ? " differ" : ""}, most ${this.told(values[largest])} (${this.nameOf(largest)}), mean ${this.told(sum / facts.n_tiles)}. `,
+    this.about.replaceChildren(`${text(this.steps, "type", step)}. ${absent}${whole(nBusy)} of ${whole(facts.n_tiles)} tiles${this.other ? " differ" : ""}, most ${this.valueText(values[largest])} (${this.nameOf(largest)}), mean ${this.valueText(sum / facts.n_tiles)}. `,
       h("a.go", { href: link({ view: "execution", step }) }, "In the trace →"));
-    this.scaleText.textContent = this.told(this.most);
+    this.scaleText.textContent = this.valueText(this.most);
     this.plan.update({ label: `${this.title.textContent}, ${this.what} of every tile: ${this.about.textContent}` });
     this.element.querySelector(".card").dataset.step = step;
     for (let next = step + 1; next <= Math.min(this.n - 1, step + AHEAD) && this.timer; next++) this.valuesAt(next).catch(() => {});
@@ -160,7 +160,7 @@ class ChipView {
     return this.what === "memory" ? most(columns.including_gaps) : this.what === "temporary" ? most(columns.temporary) : largest;
   }
 
-  told(value) {
+  valueText(value) {
     const show = this.isBytes ? bytes : (v) => `${whole(v)} cycles`;
     return this.other ? signed(value, show) : show(value);
   }
@@ -184,7 +184,7 @@ class ChipView {
 
   describe(tile) {
     const { facts } = this.tiles, value = this.values[tile];
-    return [this.nameOf(tile), [this.other ? `${this.what}, B − A` : this.what, this.told(value)],
+    return [this.nameOf(tile), [this.other ? `${this.what}, B − A` : this.what, this.valueText(value)],
       ...(this.isBytes && !this.other ? [["of", bytes(facts.available)]] : [])];
   }
 
