@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tremula.frontends.poptorch.executor.entry import PoplarExecutor as PoplarExecutor
     from tremula.frontends.poptorch.executor.entry import inferenceModel as inferenceModel
     from tremula.frontends.poptorch.executor.entry import trainingModel as trainingModel
-    from tremula.frontends.poptorch.inputs.arg_parsers import ICustomArgParser as ICustomArgParser
-    from tremula.frontends.poptorch.inputs.arg_parsers import (
+    from tremula.frontends.poptorch.inputs.arguments import ICustomArgParser as ICustomArgParser
+    from tremula.frontends.poptorch.inputs.arguments import (
         registerCustomArgParser as registerCustomArgParser,
     )
     from tremula.frontends.poptorch.logging import setLogLevel as setLogLevel
@@ -57,7 +57,7 @@ __version__ = f"3.4.0-tremula{_version.VERSION}"
 
 # Where names are found, by module of tremula.frontends.poptorch; loaded on first use.
 _NAMES = {
-    "inputs.arg_parsers": "ICustomArgParser registerCustomArgParser",
+    "inputs.arguments": "ICustomArgParser registerCustomArgParser",
     "data.async_data": "AsynchronousDataAccessor",
     "blocks": """
         Attribute BeginBlock Block BlockFunction LegacyBeginBlockFn NameScope module_repr print

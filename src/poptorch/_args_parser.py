@@ -1,6 +1,6 @@
 """poptorch._args_parser: arguments of models, and parsers for classes of the user."""
 
-from tremula.frontends.poptorch.inputs.arg_parsers import (
+from tremula.frontends.poptorch.inputs.arguments import (
     ArgsParser,
     ICustomArgParser,
     registerCustomArgParser,

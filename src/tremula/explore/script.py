@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map_only
 from tremula.base.errors import FileLoadError
 from tremula.explore.trial import Task
 from tremula.frontends.poptorch.executor.poplar_executor import PoplarExecutor
-from tremula.frontends.poptorch.inputs.arg_parsers import micro_batch
+from tremula.frontends.poptorch.inputs.arguments import micro_batch
 from tremula.hardware import System
 from tremula.vision.analysis.scripts import run_script
 

@@ -9,7 +9,7 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.data.data import BaseData
 
 from tremula.frontends.geometric.common import DataBatch, HeteroDataBatch, call_once
-from tremula.frontends.poptorch.inputs.structures import ICustomArgParser, registerCustomArgParser
+from tremula.frontends.poptorch.inputs.arguments import ICustomArgParser, registerCustomArgParser
 
 
 class PyGArgsParser(ICustomArgParser):

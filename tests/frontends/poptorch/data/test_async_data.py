@@ -17,7 +17,7 @@ from tremula.frontends.poptorch.data import async_ring
 from tremula.frontends.poptorch.data.async_data import AsynchronousDataAccessor, poptorchAtExit
 from tremula.frontends.poptorch.enums import SharingStrategy
 from tremula.frontends.poptorch.exceptions import Error
-from tremula.frontends.poptorch.inputs.arg_parsers import ICustomArgParser, registerCustomArgParser
+from tremula.frontends.poptorch.inputs.arguments import ICustomArgParser, registerCustomArgParser
 
 # Another process imports the data sets by name: their folder must be on its path.
 HERE = Path(__file__).parent

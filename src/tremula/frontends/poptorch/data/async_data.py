@@ -20,7 +20,7 @@ from tremula.frontends.poptorch.data.async_ring import BatchRing, make_ring, sen
 from tremula.frontends.poptorch.data.async_worker import CHANNEL, LoadingTask, RandomState, load
 from tremula.frontends.poptorch.enums import SharingStrategy
 from tremula.frontends.poptorch.exceptions import Error, createPoptorchError
-from tremula.frontends.poptorch.inputs.structures import Structure, _parsers, put_together
+from tremula.frontends.poptorch.inputs.arguments import Structure, _parsers, put_together
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.vision.trace import recorder as trace
 

@@ -36,13 +36,9 @@ from torch._utils import ExceptionWrapper
 
 from tremula.base.tracing import span
 from tremula.frontends.poptorch.data.async_ring import BatchRing, open_ring, ring_layout, send
+from tremula.frontends.poptorch.data.batch_structures import structure_and_tensors, tensors_like
 from tremula.frontends.poptorch.exceptions import createPoptorchError
-from tremula.frontends.poptorch.inputs.structures import (
-    Structure,
-    registerCustomArgParser,
-    structure_and_tensors,
-    tensors_like,
-)
+from tremula.frontends.poptorch.inputs.arguments import Structure, registerCustomArgParser
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.profiling import timed_batches
 from tremula.vision.trace import recorder as trace

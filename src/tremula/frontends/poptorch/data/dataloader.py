@@ -10,11 +10,11 @@ from torch.utils.data import IterableDataset
 from tremula.base.errors import suggest
 from tremula.base.tracing import is_tracing
 from tremula.frontends.poptorch.data.async_data import AsynchronousDataAccessor, n_rows_of
+from tremula.frontends.poptorch.data.batch_structures import concatenated
 from tremula.frontends.poptorch.enums import DataLoaderMode
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.frontends.poptorch.executor.profile_folder import trace_if_profiled
-from tremula.frontends.poptorch.inputs.arg_parsers import n_batches_to_combine
-from tremula.frontends.poptorch.inputs.structures import concatenated
+from tremula.frontends.poptorch.inputs.arguments import n_batches_to_combine
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
 from tremula.frontends.poptorch.profiling import timed_batches

@@ -14,12 +14,17 @@ from torch.utils.hooks import RemovableHandle
 from tremula.frontends.poptorch.block_places import placing_blocks
 from tremula.frontends.poptorch.enums import OutputMode
 from tremula.frontends.poptorch.exceptions import createPoptorchError, poptorch_errors
-from tremula.frontends.poptorch.executor.outputs import InputCutter, OutputGroup, Selection
+from tremula.frontends.poptorch.executor.outputs import OutputGroup, Selection
 from tremula.frontends.poptorch.executor.placement import check_placed
 from tremula.frontends.poptorch.executor.step_settings import step_settings
 from tremula.frontends.poptorch.executor.weights import HostWeights, plain
-from tremula.frontends.poptorch.inputs.arg_parsers import ParsedArgs, micro_batch, narrower_types
-from tremula.frontends.poptorch.inputs.structures import flatten_outputs
+from tremula.frontends.poptorch.inputs.arguments import (
+    InputCutter,
+    ParsedArgs,
+    flatten_outputs,
+    micro_batch,
+    narrower_types,
+)
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import AnchoredTensor, Options
 from tremula.frontends.shared.program import LeasedDevice, Program, compile_program

@@ -1,4 +1,4 @@
-"""Inputs of a call split into micro-batches, and its results selected and joined."""
+"""Results of the micro-batches of a call, selected and joined."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,52 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tremula.frontends.poptorch.enums import CommGroupType, OutputMode
+from tremula.frontends.poptorch.enums import OutputMode
 from tremula.frontends.poptorch.exceptions import createPoptorchError
-from tremula.frontends.poptorch.inputs.arg_parsers import NARROWER, micro_batch
+from tremula.frontends.poptorch.inputs.arguments import NARROWER
 from tremula.frontends.poptorch.options.options import Options
 from tremula.ir.run.output_facts import OutputFact
 from tremula.ir.run.performance import MicroBatches
-
-# -- inputs ----------------------------------------------------------------------------------------
-
-
-def slice_order(options: Options) -> list[int]:
-    """Which slice of its inputs each micro-batch reads, [iteration][accumulation][replica]."""
-    n_iterations, n_accumulation = options.device_iterations, options.Training.gradient_accumulation
-    size, n_replicas = options.input_group_size, options.replication_factor
-    n_groups, n_steps = n_replicas // size, n_iterations * n_accumulation
-    if CommGroupType(options.input_cgt) is CommGroupType.Orthogonal and size > 1:
-        # Each group has a contiguous part of the data of the whole call.
-        return [(r % n_groups) * n_steps + s for s in range(n_steps) for r in range(n_replicas)]
-    return [s * n_groups + r // size for s in range(n_steps) for r in range(n_replicas)]
-
-
-class InputCutter:
-    """Cuts the inputs of each call the way those of the first call were cut."""
-
-    def __init__(self, first: Sequence[Tensor], options: Options):
-        self.order = slice_order(options)
-        micro = [micro_batch(tensor, options) for tensor in first]
-        self._sizes = [m.shape[0] if m.dim() else 0 for m in micro]
-        self._is_whole = self.order == [0]
-        self._in_turn = self.order == list(range(len(self.order)))
-
-    def cut(self, tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
-        """The inputs of every micro-batch, in the order they run; all are views."""
-        if self._is_whole:
-            return [tensors]
-        if not tensors:
-            return [()] * len(self.order)
-        parts = [
-            tensor.split(size) if size else (tensor,) * (max(self.order) + 1)
-            for tensor, size in zip(tensors, self._sizes, strict=True)
-        ]
-        slices: list[Sequence[Tensor]] = list(zip(*parts, strict=True))
-        return slices if self._in_turn else [slices[i] for i in self.order]
-
-
-# -- outputs ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

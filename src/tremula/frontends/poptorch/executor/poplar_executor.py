@@ -19,7 +19,7 @@ from tremula.frontends.poptorch.executor.outputs import OutputCollector
 from tremula.frontends.poptorch.executor.placement import uses_ipu_model
 from tremula.frontends.poptorch.executor.profile_folder import trace_if_profiled, write_profile
 from tremula.frontends.poptorch.executor.weights import ParameterOfModel, Sources, unwrap, wrap
-from tremula.frontends.poptorch.inputs.arg_parsers import ArgsParser, ParsedArgs
+from tremula.frontends.poptorch.inputs.arguments import ArgsParser, ParsedArgs
 from tremula.frontends.poptorch.logging import LOGGER, set_max_repeats
 from tremula.frontends.poptorch.optim.settings import COMBINED_SGD
 from tremula.frontends.poptorch.optim.state import OptimizerState

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
 
 from tremula.frontends.poptorch.exceptions import createPoptorchError
-from tremula.frontends.poptorch.inputs.structures import flatten_outputs, put_together, take_apart
+from tremula.frontends.poptorch.inputs.arguments import flatten_outputs, put_together, take_apart
 from tremula.ir.ops import custom as registry
 from tremula.ir.ops import host_calls
 from tremula.ir.recording import Recording, active

@@ -9,7 +9,7 @@ from torch import Tensor
 from tremula.base.print_format import PrintTensorFmt
 from tremula.frontends.poptorch.enums import MatMulSerializationMode, OverlapMode
 from tremula.frontends.poptorch.exceptions import createPoptorchError
-from tremula.frontends.poptorch.inputs.structures import put_together, take_apart
+from tremula.frontends.poptorch.inputs.arguments import put_together, take_apart
 from tremula.frontends.poptorch.ops.control import cond, dynamic_slice, dynamic_update, for_loop
 from tremula.frontends.poptorch.ops.custom import CPU, accessAttributes, custom_op
 from tremula.frontends.poptorch.ops.multi_conv import MultiConv

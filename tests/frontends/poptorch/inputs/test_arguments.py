@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import poptorch
-from tremula.frontends.poptorch.inputs import structures as custom_parsers
-from tremula.frontends.poptorch.inputs.arg_parsers import (
+from tremula.frontends.poptorch.inputs import arguments as custom_parsers
+from tremula.frontends.poptorch.inputs.arguments import (
     ArgsParser,
     flatten_outputs,
     micro_batch,
