@@ -72,6 +72,8 @@ format: $(DEV)
 	$(BIN)/ruff check --fix .
 
 docs: $(DEV)
+	$(BIN)/python -c 'from tremula.frontends.popart.options.table import session_options_markdown as page; print(page(), end="")' \
+	  > docs/session-options.md
 	$(BIN)/python -c 'from tremula.base.options import options_markdown as page; print(page(), end="")' \
 	  > docs/options.md
 	$(BIN)/python -c 'from tremula.base.error_page import errors_markdown as page; print(page(), end="")' \

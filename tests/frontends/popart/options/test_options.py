@@ -1,11 +1,15 @@
 """SessionOptions and Patterns: every option exists, wrong names are errors, effects are said."""
 
+from pathlib import Path
+
 import pytest
 
 import popart
 from tests.frontends.popart.options.values import other_value
 from tremula.frontends.popart.options.options import NAMES
-from tremula.frontends.popart.options.table import OPTIONS, set_option
+from tremula.frontends.popart.options.table import OPTIONS, session_options_markdown, set_option
+
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -22,6 +26,12 @@ def test_every_option_by_name(name):
         for part in name.split("."):
             value = getattr(value, part)
         assert value == other_value(row)
+
+
+def test_the_page_is_up_to_date():
+    """docs/session-options.md is what the table says; `make docs` renews it."""
+    page = ROOT / "docs" / "session-options.md"
+    assert page.read_text(encoding="utf-8") == session_options_markdown()
 
 
 def test_unknown_names_and_choices():

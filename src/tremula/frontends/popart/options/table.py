@@ -101,3 +101,59 @@ def set_option(options: SessionOptions, name: str, value: Any) -> None:
     elif isinstance(row.default, set | list):
         value = type(row.default)(value)
     setattr(owner, field_name, value)
+
+
+def session_options_markdown() -> str:
+    """The page docs/session-options.md."""
+    with_effect = [row for row in OPTIONS.values() if row.effect or row.drives]
+    others = [row for row in OPTIONS.values() if not (row.effect or row.drives)]
+    return "\n".join(
+        [
+            "# Session options",
+            "",
+            "Made from the fields of `popart.SessionOptions`; `make docs` renews it.",
+            "",
+            "PopART's scripts set these as attributes: `options.enableOutlining = False`,",
+            "`options.batchSerializationSettings.factor = 4`. PopTorch's scripts set the same ones",
+            'by name: `options._Popart.set("batchSerializationSettings.factor", 4)`, except those',
+            "marked *PopART only*, for which PopTorch has setters or nothing. Choices are",
+            "enumerations of `popart` or their numbers.",
+            "",
+            "## With an effect",
+            "",
+            "The last column names the fields of `StepSettings` that an option changes; a test",
+            "changes each option and compares.",
+            "",
+            "| option | value | default | effect | settings |",
+            "|---|---|---|---|---|",
+            *map(_row_with_effect, with_effect),
+            "",
+            "## Accepted without effect",
+            "",
+            "These are checked and stored, and change neither results nor the tile program.",
+            "",
+            "| option | value | default |",
+            "|---|---|---|",
+            *map(_cells, others),
+            "",
+        ]
+    )
+
+
+def _cells(row: SessionOption) -> str:
+    """The columns name, value and default of a row."""
+    note = "" if row.is_set_by_name else " *(PopART only)*"
+    kind = _code(row.choices.__name__) if row.choices else row.kind
+    is_object = row.kind == "object"  # its own defaults are on its page
+    default = f"{type(row.default).__name__}()" if is_object else repr(row.default)
+    default = str(row.default) if row.choices else default
+    return f"| {_code(row.name)}{note} | {kind} | {_code(default)} |"
+
+
+def _row_with_effect(row: SessionOption) -> str:
+    effect = row.effect or "is named in the log as not modelled"
+    return f"{_cells(row)} {effect} | {', '.join(map(_code, row.drives))} |"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`"
