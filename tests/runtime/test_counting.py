@@ -35,7 +35,7 @@ class Spin(Vertex):
 
 
 class SpinTogether(MultiVertex):
-    """The same on all workers of a tile; the last one counts up."""
+    """A loop whose length depends on data, on the first worker of a tile."""
 
     n: InOut[int32]
     total: InOut[int32]

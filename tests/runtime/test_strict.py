@@ -145,7 +145,7 @@ def test_order_dependence_is_found(graph):
 
 
 def test_order_dependence_between_codelets_is_found(graph):
-    """The same between vertices of two codelets."""
+    """Vertices of two codelets whose order matters are found."""
     x, y = variable(graph, [2], "x", 1), variable(graph, [4], "y")
     cs = graph.add_compute_set("cs")
     graph.add_vertex(cs, Reacher, {"x": x, "y": y[:2], "beyond": 1}, tile=0)
@@ -154,7 +154,7 @@ def test_order_dependence_between_codelets_is_found(graph):
 
 
 def test_an_unwritten_output_is_found(graph):
-    """An Output element that nobody wrote is named."""
+    """An Output element that was not written is named."""
     y = variable(graph, [4], "y", 1)
     cs = graph.add_compute_set("cs")
     graph.add_vertex(cs, Forgetful, {"y": y, "count": 3, "adds": 0}, tile=0)
@@ -162,7 +162,7 @@ def test_an_unwritten_output_is_found(graph):
 
 
 def test_an_unwritten_scattered_output_is_found(graph):
-    """The same when the field is gathered into scratch space first."""
+    """An unwritten element is named, too, if its field goes through scratch space."""
     y = variable(graph, [8], "y", 1)
     cs = graph.add_compute_set("cs")
     graph.add_vertex(cs, Forgetful, {"y": y[::2], "count": 3, "adds": 0}, tile=0)

@@ -253,7 +253,7 @@ def _machine_float(value: object) -> np.float32:
 
 
 def _with_machine_numbers(function: Callable) -> FunctionType:
-    """The same code with the machine's types, float and math; breakpoints still hit."""
+    """Codelet code with the machine's types, float and math; breakpoints still hit."""
     scope = dict(function.__globals__)
     for name in function.__code__.co_names:
         if name in scope:

@@ -32,12 +32,12 @@ class Sweep:
 
     @cached_property
     def native(self) -> NativeSweep:
-        """The same, compiled, or taken from a cache."""
+        """The function compiled by a C compiler, or loaded from the cache."""
         return NativeSweep(self.function, lambda: self.by_numba)
 
     @cached_property
     def by_numba(self) -> Callable[..., Any]:
-        """The same where no C compiler is."""
+        """The function compiled by Numba, where there is no C compiler."""
         from numba import njit  # slow to load
 
         return njit(cache=True, nogil=True)(self.function)

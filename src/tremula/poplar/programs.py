@@ -407,7 +407,7 @@ class Sync(Program):
 
 @dataclass(frozen=True, eq=False)
 class Block(Program):
-    """The same as its body; names a region for profiling."""
+    """Runs its body, as a region that profiles show by name."""
 
     body: Program = None  # pyright: ignore[reportAssignmentType]
 

@@ -191,7 +191,7 @@ class Device:
         return system is not None and bool(system.dram_gbytes_per_s_per_machine)
 
     def create_virtual_device(self, tiles_per_ipu: int) -> "Device":
-        """The same device using fewer tiles per IPU."""
+        """A view of this device that uses fewer tiles per IPU."""
         target = self.target.virtual(tiles_per_ipu)
         return Device(target, self.id, self.partition, self.first_ipu, self._hold)
 

@@ -298,7 +298,7 @@ def known_call(lowering: ExpressionLowering, node: ast.expr) -> str:
 
 
 def _as_read(target: ast.expr) -> ast.expr:
-    """The same place, read instead of written."""
+    """An assignment's target as an expression that reads it."""
     copy = ast.parse(ast.unparse(target), mode="eval").body
     return ast.copy_location(copy, target)
 

@@ -88,7 +88,7 @@ def block_product(values, row_start, offsets, dense, out, side, n):
 
 @njit(nogil=True, parallel=True, error_model="numpy", cache=True)
 def element_product(values, row_start, offsets, dense, out, n):
-    """The same for single elements."""
+    """Rows of single elements times a dense matrix."""
     for row in prange(len(row_start) - 1):
         sum_scaled_rows(
             out, row * n, dense, 0, values, offsets, row_start[row], row_start[row + 1], n

@@ -396,7 +396,7 @@ class Coster:
         self.loads.add(number, loads)
 
     def _for_replicas(self, chip_bytes: Ints, chip_sends: Ints) -> Traffic:
-        """The same traffic in every replica, between all chips of the system."""
+        """Traffic of one replica repeated in all, between the chips of the system."""
         one = Traffic.between(chip_bytes, chip_sends)
         n = self.n_replicas
         first = np.repeat(np.arange(n) * self.target.n_ipus, len(one.source))

@@ -95,7 +95,7 @@ NO_EXCHANGE = StepExchange()
 
 
 def further_on(exchange: StepExchange, n_tiles: int) -> StepExchange:
-    """The same on another chip, whose tiles have numbers higher by n_tiles."""
+    """A phase moved to another chip, whose tile numbers are higher by n_tiles."""
     if n_tiles == 0:
         return exchange
     # There is nothing between chips.
@@ -106,7 +106,7 @@ Part = TypeVar("Part", StepExchange, ExchangePhase, TileCopies)
 
 
 def _with_columns(part: Part, change: Callable[[Ints], Ints]) -> Part:
-    """The same with each of its columns changed."""
+    """A phase with each of its columns changed."""
 
     def changed(value: Any) -> Any:  # noqa: ANN401 - a column, a record of columns or None
         if isinstance(value, np.ndarray):
@@ -123,7 +123,7 @@ class SharedColumns:
         self._known: dict[tuple[tuple[int, ...], int], Ints] = {}
 
     def of(self, exchange: StepExchange) -> StepExchange:
-        """The same exchange with columns that were met before."""
+        """This exchange, sharing equal columns with earlier ones."""
         return _with_columns(exchange, self._column)
 
     def _column(self, column: Ints) -> Ints:

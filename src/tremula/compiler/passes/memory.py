@@ -215,7 +215,7 @@ def memory_of(
 
 
 def placed_on(chip: Chip, memory: TileMemory, liveness: Liveness) -> Placement:
-    """The same contents placed on another chip."""
+    """A memory's contents placed on another chip."""
     needs = needs_of(memory.always_live, memory.temporary)
     return place_on(chip, liveness, memory.placement.special, needs)
 

@@ -166,7 +166,7 @@ class Report:
         return self._origin[1]
 
     def pva(self) -> Any:  # noqa: ANN401 - a tremula.vision.pva.Report, which is loaded on request
-        """The same as pva's object model, which `pva.openReport` gives for a file."""
+        """This report as pva's object model, which `pva.openReport` gives for a file."""
         return vision("pva.report").report_of(*self._origin)
 
     @property

@@ -80,7 +80,7 @@ def layout_of_pieces(pieces: Pieces, n_bytes: int, variables: VariableTable) -> 
 def moved_pieces(
     pieces: Pieces, n_bytes: int, variables: VariableTable, ids: Mapping[int, int]
 ) -> Pieces:
-    """The same pieces of other variables: ids[v] in place of v."""
+    """Pieces moved to other variables: ids[v] in place of v."""
     met, slots, digest = layout_of_pieces(pieces, n_bytes, variables)
     new, base = tuple(ids.get(v, v) for v in met), variables.base_bytes
     shift = [base[n] - base[v] for n, v in zip(new, met, strict=True)]

@@ -39,7 +39,7 @@ class Runs(NamedTuple):
         return address
 
     def unrolled(self) -> "Runs":
-        """The same addresses, with a run for every repetition of an element."""
+        """Runs of these addresses, one for every repetition of an element."""
         is_repeated = (self.stride == 0) & (self.count > 1)
         if not bool(is_repeated.any()):
             return self
@@ -88,7 +88,7 @@ def expand(counts: Ints) -> tuple[Ints, Ints]:
 
 
 def merge_dims(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    """The same elements in the same order with as few dimensions as strides allow."""
+    """(shape, strides) of all elements, in order, with as few dimensions as strides allow."""
     sizes: list[int] = []
     steps: list[int] = []
     for size, step in zip(shape, strides, strict=True):
@@ -150,7 +150,7 @@ def strided_runs(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) 
 
 
 def joined_runs(runs: Runs) -> Runs:
-    """The same addresses with neighbouring runs of stride 1 made one."""
+    """Runs of these addresses, where neighbours of stride 1 are joined."""
     if len(runs.start) < 2:
         return runs
     is_plain = (runs.stride == 1) | (runs.count == 1)
@@ -221,7 +221,7 @@ class Pieces:
         return self._lookup_strided(virtual)
 
     def _lookup_strided(self, virtual: Runs) -> Runs:
-        """The same, element by element."""
+        """Look up addresses one element at a time, where runs have strides."""
         result = np.empty((2, virtual.n_elems), np.int64)
         (n,) = look_up_strided(self.start, self.runs.start, self.runs.stride, *virtual, result)
         start, count = result[:, :n].copy()

@@ -248,7 +248,7 @@ class Tensor:
         return self.reshape((*self.shape[:begin_dim], merged, *self.shape[end_dim:]))
 
     def reshape(self, shape: Sequence[int]) -> "Tensor":
-        """The same elements in another shape; one size may be -1."""
+        """A view of all elements in another shape; one size may be -1."""
         shape = tuple(int(s) for s in shape)
         check_reshape(self.shape, shape)
         strides = reshaped_strides(self.shape, self.strides, shape)
@@ -352,7 +352,7 @@ class Tensor:
         return self._view(self.offset, shape, (*self.strides[:before], 0, *self.strides[before:]))
 
     def reinterpret(self, type: Type | str) -> "Tensor":
-        """The same bits as another type of the same size."""
+        """A view of the bits as another type of the same size."""
         type = as_type(type)
         check_reinterpret(self.type, type)
         return Tensor(self.variables, type, self.offset, self.shape, self.strides, self.pieces)
@@ -409,7 +409,7 @@ class Tensor:
         return intersect(self.covered_intervals(), other.covered_intervals())
 
     def __eq__(self, other: object) -> bool:
-        """The same view: type, shape and elements; not their values."""
+        """Whether two views are equal: type, shape and elements; not their values."""
         if not isinstance(other, Tensor):
             return NotImplemented
         return (

@@ -86,7 +86,7 @@ def cut_where_it_lies(graph: Graph, ring: Ring, order: TileOrder) -> Cuts:
 
 
 def _cuts(graph: Graph, order: TileOrder, n: int, grain: int) -> Cuts:
-    """The same in pieces of whole grains: as the tensor lies, or evenly if that is uneven."""
+    """Pieces of whole grains: by the tensor's tile map, or evenly if that is uneven."""
     n_elems, n_tiles = order.flat.n_elems, graph.target.n_tiles
     n_grains = -(-n_elems // (n * grain))
     even = max(-(-n_elems // n_tiles), n * grain)

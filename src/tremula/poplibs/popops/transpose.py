@@ -177,7 +177,7 @@ def regroup_tensor(
     sequence: Sequence,
     name: str = "",
 ) -> Tensor:
-    """The same elements, but with `new` innermost in memory; fast where `old` is innermost now."""
+    """A copy with `new` innermost in memory; fast where `old` is innermost now."""
     _check_grouping(tensor, old, new)
     shape = list(tensor.shape)
     order = sorted((old, new))

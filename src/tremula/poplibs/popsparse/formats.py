@@ -104,15 +104,15 @@ class _Matrix:
             )
 
     def to_coo(self) -> "COOMatrix":
-        """The same matrix as a list of blocks, row by row."""
+        """This matrix as a list of blocks, row by row."""
         raise NotImplementedError
 
     def to_csr(self) -> "CSRMatrix":
-        """The same matrix by rows."""
+        """This matrix by rows."""
         return CSRMatrix._of(self.to_coo())
 
     def to_csc(self) -> "CSCMatrix":
-        """The same matrix by columns."""
+        """This matrix by columns."""
         return CSCMatrix._of(self.to_coo())
 
     def to_dense(self) -> np.ndarray:
@@ -210,7 +210,7 @@ class COOMatrix(_Matrix):
         return np.setdiff1d(np.arange(len(keys)), first)
 
     def with_block(self, block: Block) -> "COOMatrix":
-        """The same matrix in blocks of another size.
+        """This matrix in blocks of another size.
 
         Smaller blocks divide the present ones. Larger ones are possible where every part is there.
         """
@@ -295,7 +295,7 @@ class CSRMatrix(_Matrix):
         )  # fmt: skip
 
     def with_values(self, values: np.ndarray) -> "CSRMatrix":
-        """The same pattern with other values, in the same order."""
+        """This pattern with other values, in its order."""
         return CSRMatrix(
             self.num_rows, self.num_columns, values, self.column_indices, self.row_indices,
             self.block,

@@ -37,7 +37,7 @@ def simplified(tensor: Tensor, others: list[Tensor]) -> tuple[Tensor, list[Tenso
 
 
 def factored(tensor: Tensor) -> Tensor | None:
-    """The same elements, in the same order, as a strided view; dimensions are split as needed.
+    """All elements, in order, as a strided view; dimensions are split as needed.
 
     Grouped layouts are such views: shape [8, 5] stored as [2, 5, 4] is [2, 4, 5] with strides
     [20, 1, 4]. None if no strides describe it.
@@ -82,7 +82,7 @@ def _even_blocks(tensor: Tensor) -> Tensor | None:
 
 
 def _factored_in_order(tensor: Tensor, dims: list[int]) -> Tensor | None:
-    """The same, starting from dimensions in memory order, which have far fewer runs."""
+    """A strided view, found from dimensions in memory order, which have far fewer runs."""
     ordered = tensor.dim_shuffle(dims)
     strided = factored(ordered)
     if strided is None:

@@ -257,7 +257,7 @@ def matrix_problem(
 def transposed_matrix_problem(
     n_groups: int, n_rows: int, n_inner: int, n_cols: int, type: Type, out_type: Type
 ) -> ProductProblem:
-    """The same with a left operand [g, k, m]: a weight update sums over positions k."""
+    """A product with a left operand [g, k, m]: a weight update sums over positions k."""
     field = FieldDim(n_inner, 1, n_inner)
     return ProductProblem(True, n_groups, 1, (field,), n_rows, n_cols, type, out_type)
 

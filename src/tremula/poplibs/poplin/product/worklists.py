@@ -53,7 +53,7 @@ class Pairing(NamedTuple):
     taps: tuple[tuple[int, int, int, int], ...]
 
     def relative(self) -> "Pairing":
-        """The same, wherever its inputs start."""
+        """This pairing with inputs counted from its first one."""
         return self._replace(low=0, high=self.high - self.low)
 
 

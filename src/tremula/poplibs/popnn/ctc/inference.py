@@ -83,7 +83,7 @@ def beam_search_decoder_logits(
     beam_width: int = 16,
     top_paths: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same from values before a log-softmax over the classes."""
+    """Beam search on values before a log-softmax over the classes."""
     _check(logits, data_lengths, blank_class, beam_width, top_paths)
     log_probabilities = log_softmax(graph, logits, sequence, f"{name or 'ctcInference'}/logSoftmax")
     return beam_search_decoder_log_probabilities(
@@ -129,7 +129,7 @@ def _add_beam(graph: Graph, layout: CtcPlan, width: int, sequence: Sequence, nam
 def _per_batch(
     graph: Graph, layout: CtcPlan, values: np.ndarray, sequence: Sequence, name: str
 ) -> Tensor:
-    """The same values for each sequence, on the tile of its first part."""
+    """A copy of the values for each sequence, on the tile of its first part."""
     type = UNSIGNED_INT if values.dtype == np.uint32 else FLOAT
     variable = graph.add_variable(type, [layout.n_batches, len(values)], name)
     batch, n = np.arange(layout.n_batches), len(values)

@@ -80,7 +80,7 @@ def on_tiles(graph: Graph, type: Type, plan: DynamicPlan, size: int, name: str) 
 
 
 def buffer_like(graph: Graph, like: Tensor, plan: DynamicPlan, name: str) -> Tensor:
-    """The same for another [x, y, z, size]."""
+    """A new buffer on the tiles of a plan, like another of shape [x, y, z, size]."""
     return on_tiles(graph, like.type, plan, like.shape[3], name)
 
 

@@ -116,7 +116,7 @@ class MatMulParams:
 
     @property
     def layer(self) -> FullyConnectedParams:
-        """The same as a layer: a batch of n."""
+        """The parameters as those of a layer: a batch of n."""
         return FullyConnectedParams(self.n, self.k, self.m, self.n_non_zeros, self.side)
 
 

@@ -143,11 +143,11 @@ class Partitioner:
         ).to_coo()  # fmt: skip
 
     def to_csr(self, meta_info: Ints, nz_values: Ints) -> CSRMatrix:
-        """The same by rows."""
+        """The matrix by rows."""
         return self.to_coo(meta_info, nz_values).to_csr()
 
     def to_csc(self, meta_info: Ints, nz_values: Ints) -> CSCMatrix:
-        """The same by columns."""
+        """The matrix by columns."""
         return self.to_coo(meta_info, nz_values).to_csc()
 
     @property

@@ -145,7 +145,7 @@ class KeptElements:
         return pieces_of(flat, Runs(flat.offset + self.begin, self.count, np.ones_like(self.count)))
 
     def by_rows(self) -> "KeptElements":
-        """The same, row by row, columns ascending."""
+        """The kept elements, row by row, columns ascending."""
         order = np.lexsort((self.begin, self.row))
         return KeptElements(self.row[order], self.begin[order], self.count[order])
 

@@ -43,7 +43,7 @@ def bs_softmax_in_place(
     sequence: Sequence, name: str = "bsSoftmax", *,
     sub_block_mask: SubBlockMask = SubBlockMask.NONE, n_groups: int = 1,
 ) -> None:  # fmt: skip
-    """The same, over the blocks themselves."""
+    """A softmax of block-sparse rows, in place."""
     result = bs_softmax(
         graph, t, dims, block, sparsity, sequence, name,
         sub_block_mask=sub_block_mask, n_groups=n_groups,

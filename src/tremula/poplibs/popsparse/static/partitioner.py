@@ -65,11 +65,11 @@ class Partitioner:
         return self._pattern.with_values(self._product.from_device(nz_values))
 
     def to_coo(self, nz_values: np.ndarray) -> COOMatrix:
-        """The same as a list of blocks, row by row."""
+        """The matrix as a list of blocks, row by row."""
         return self.to_csr(nz_values).to_coo()
 
     def to_csc(self, nz_values: np.ndarray) -> CSCMatrix:
-        """The same by columns."""
+        """The matrix by columns."""
         return self.to_csr(nz_values).to_csc()
 
 
