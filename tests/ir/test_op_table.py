@@ -78,7 +78,7 @@ def test_a_users_module_adds_operations(tmp_path, monkeypatch):
 
 
 def test_an_operation_has_one_entry_of_a_kind():
-    """A second lowering or decomposition is refused; PyTorch's own are not entries."""
+    """A second lowering or decomposition is rejected; PyTorch's own are not entries."""
     with pytest.raises(ValueError, match="aten::mm has two lowerings"):
         lowers("mm", calls="")(print)
     addbmm = torch.ops.aten.addbmm.default

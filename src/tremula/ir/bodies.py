@@ -1,4 +1,4 @@
-"""Bodies of loops and branches: steps of their own, which operations name by a text key."""
+"""Bodies of loops and branches: separate steps, which operations name by a text key."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

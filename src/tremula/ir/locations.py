@@ -20,7 +20,7 @@ class Location:
         return self.is_off_chip and n_elements >= max(1, self.least_off_chip)
 
     def shards(self, n_elements: int) -> bool:
-        """Whether replicas share a tensor of this size out between them."""
+        """Whether a tensor of this size is sharded over replicas."""
         return self.is_sharded and n_elements >= max(1, self.least_sharded)
 
 
@@ -39,7 +39,7 @@ class Phases:
     """Parts of a step that run one after another, and whether values wait between them elsewhere.
 
     Backward phases follow the forward ones in reverse. The last one has both directions, unless it
-    is followed by a backward phase of its own.
+    is followed by a separate backward phase.
     """
 
     of_block: tuple[int, ...] = ()  # empty: there are none
@@ -54,9 +54,9 @@ class Phases:
         return 2 * last + self.has_separate_backward - forward if is_backward else forward
 
 
-class HeldPlace(NamedTuple):
-    """Under which name the host finds a held tensor: a tensor's handle, or a remote buffer's."""
+class HostHandle(NamedTuple):
+    """How the host addresses a resident tensor: a tensor's handle, or a row of a remote buffer."""
 
     handle: str
     row: int = 0  # of a remote buffer
-    n_shards: int = 1  # replica r has the r-th of so many equal parts, the last ones padded
+    n_shards: int = 1  # replica r has the r-th of n equal parts, the last ones padded

@@ -123,7 +123,7 @@ def enter_finder(find: Callable[[object], Callable | None]) -> None:
 
 
 def forget(*functions: Callable) -> None:
-    """Take functions out of the table again, as a notebook does before it defines them anew."""
+    """Take functions out of the table again, as a notebook does before it defines them again."""
     for name in [n for n, lowering in _lowerings.items() if lowering.build in functions]:
         del _lowerings[name]
     for key in [k for k, preference in _preferences.items() if preference.create in functions]:

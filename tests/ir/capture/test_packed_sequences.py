@@ -52,7 +52,7 @@ def test_lengths_of_the_model():
 
 
 def test_unknown_lengths():
-    """Lengths that are an input are refused, with what to do."""
+    """Lengths that are an input are an error that says what to do."""
     with pytest.raises(CaptureError) as error:
         run_on_tiles(
             lambda x, n: pack_padded_sequence(x, n).data,

@@ -392,17 +392,17 @@ def test_centered_must_agree():
 
 
 def test_subclass_warning():
-    """A user's subclass is told that its code does not run; plain classes are not."""
+    """A user's subclass causes a warning that its code does not run; plain classes do not."""
 
     class Mine(torch.optim.AdamW):
         pass
 
-    told = []
+    warnings = []
     for kind in (torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop):
-        warn_about_subclass(kind(make_parameters()), told.append)
-    assert told == []
-    warn_about_subclass(Mine(make_parameters()), told.append)
-    assert "Mine is a subclass of AdamW. Poptorch does not run Python optimizer code" in told[0]
+        warn_about_subclass(kind(make_parameters()), warnings.append)
+    assert warnings == []
+    warn_about_subclass(Mine(make_parameters()), warnings.append)
+    assert "Mine is a subclass of AdamW. Poptorch does not run Python optimizer code" in warnings[0]
 
 
 def test_changed_constants():

@@ -17,7 +17,7 @@ X = torch.tensor([[1.75, -2.5, 0.5, 3.25], [0.25, 4.5, -1.5, 2.75], [-0.5, 1.25,
 
 
 def assert_as_pytorch(function: Callable, *inputs: Tensor) -> None:
-    """The same results, types and shapes."""
+    """Results, types and shapes agree."""
     wanted = function(*[x.clone() for x in inputs])
     result = run_host(captured(function, *inputs), *[x.clone() for x in inputs])
     for number, (got, right) in enumerate(zip(result, wanted, strict=True)):
@@ -26,7 +26,7 @@ def assert_as_pytorch(function: Callable, *inputs: Tensor) -> None:
 
 
 def accepted(calls: Iterable[Callable], *inputs: Tensor) -> list[Callable]:
-    """The calls that PyTorch itself does not refuse."""
+    """The calls that PyTorch itself does not reject."""
     result = []
     for call in calls:
         with contextlib.suppress(RuntimeError, NotImplementedError, TypeError):
@@ -176,7 +176,7 @@ def _in_place(name: str) -> Callable:
 
 
 def test_types_and_out_on_tiles():
-    """The same on tiles: halves stay halves, `out=` has its type, both of two results are given."""
+    """On tiles, too, halves stay halves, `out=` has its type, both of two results are given."""
     operands = X.to(HALF), X
     calls = [_in_place(name) for name in ("add_", "__isub__", "mul_")]
     calls.append(lambda _, x: _into(ONE_RESULT["cumsum"], [0], INT)(x)[:1])

@@ -119,7 +119,7 @@ VIEW_OF_A_WRITTEN_TRANSPOSE = [
 @example(VIEW_OF_A_WRITTEN_TRANSPOSE)
 @given(INSTRUCTIONS)
 def test_spelled_out_steps_compute_the_same(program):
-    """The same programs after the passes of the tile program."""
+    """Programs compute what they did after the passes of the tile program, too."""
     x, y = torch.arange(24.0).reshape(4, 6) - 9, torch.linspace(-2, 3, 12).reshape(3, 4)
 
     def function(x, y):
@@ -147,7 +147,7 @@ def test_written_inputs_are_results():
 
 
 def test_steps_of_written_slices():
-    """A write to every other element is refused at its line; reading them is not."""
+    """A write to every other element is an error at its line; reading them is not."""
     with pytest.raises(CaptureError, match="slices with step size other than 1 is not supported"):
         captured(lambda x: x.clone()[::2].add_(1), torch.ones(4))
     with pytest.raises(CaptureError, match=r"test_passes\.py"):
@@ -192,7 +192,7 @@ def test_constants_are_folded():
 
 
 def test_dead_nodes_go_but_prints_stay():
-    """Work nobody uses is dropped; a print whose result is not used still prints."""
+    """Unused work is dropped; a print whose result is not used still prints."""
 
     def function(x):
         torch.exp(x)

@@ -1,4 +1,4 @@
-"""Gradients of weights come out of their products the way round that the weights lie."""
+"""Gradients of weights come out of their products in the memory order of the weights."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch.nn.functional import mse_loss
 
 from tests.ir.steps import captured, train_on_tiles, training_step
 from tremula.ir.passes import TILE_PASSES, apply
-from tremula.ir.passes.transpose_gradients import turn_gradients
+from tremula.ir.passes.transpose_gradients import transpose_gradients
 
 GRADIENT, MM, T = (
     op.default for op in (torch.ops.tremula.gradient, torch.ops.aten.mm, torch.ops.aten.t)
@@ -63,7 +63,7 @@ def products_of_gradients(step):
     ("model", "expected"), [(Plain, [True, True]), (AsItLies, [False]), (Tied, [])]
 )
 def test_only_gradients_of_transposed_weights_turn(model, expected):
-    """A weight that lies as its gradient comes, and a sum of two gradients, are left alone."""
+    """A weight in the order of its gradient, and a sum of two gradients, are left alone."""
     torch.manual_seed(0)
     step = apply(training_step(model(), torch.randn(5, 12)), TILE_PASSES)
     assert products_of_gradients(step) == expected
@@ -72,7 +72,7 @@ def test_only_gradients_of_transposed_weights_turn(model, expected):
 def test_a_step_without_training_stays():
     """Inference has no gradients to turn."""
     step = captured(Plain(), torch.randn(5, 12))
-    assert turn_gradients(step) is step
+    assert transpose_gradients(step) is step
 
 
 @pytest.mark.parametrize("model", [Plain, AsItLies, Tied])

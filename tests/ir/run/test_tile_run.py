@@ -36,6 +36,6 @@ def test_a_slower_chip_takes_longer():
 
 
 def test_operations_without_a_lowering_have_no_cost():
-    """What cannot run on tiles is refused by name."""
+    """What cannot run on tiles is rejected by name."""
     with pytest.raises(tremula.errors.PoplarError, match="linalg_eig"):
         tremula.cost_of(lambda x: torch.linalg.eigvals(x).abs(), torch.eye(3))

@@ -90,7 +90,7 @@ def _folded(gradient: Tensor, dim: int, n: int, before: int, after: int) -> Tens
 
 
 _LINEAR, _NEAREST = 0, 1  # as ATen numbers interpolations
-_ZEROS, _BORDER = 0, 1  # and what lies beyond the border; 2 is a reflection
+_ZEROS, _BORDER = 0, 1  # and what is beyond the border; 2 is a reflection
 Gradients = tuple[Tensor | None, Tensor | None]
 
 

@@ -126,12 +126,12 @@ def searchsorted_number(
 
 
 def _places_in(x: Tensor, boundaries: Tensor, is_int32: bool, is_right: bool) -> Tensor:
-    """How many boundaries lie below (or at) each value: all are compared at once."""
+    """How many boundaries are below (or at) each value: all are compared at once."""
     is_below = boundaries <= x if is_right else boundaries < x
     return is_below.sum(-1, dtype=torch.int32 if is_int32 else torch.int64)
 
 
-# -- running values: in log2(n) steps, each joins what lies 1, 2, 4, … before ----------------------
+# -- running values: in log2(n) steps, each joins what is 1, 2, 4, … before ----------------------
 
 
 def _before(x: Tensor, dim: int, step: int) -> Tensor:
@@ -288,7 +288,7 @@ def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
 def histogram(
     x: Tensor, bins: Tensor, *, weight: Tensor | None = None, density: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """How many elements, or what weight, lie between each two borders."""
+    """How many elements, or what weight, are between each two borders."""
     points = x.reshape(-1, 1)
     weights = None if weight is None else weight.reshape(-1)
     return _histogram(points, [bins], weights, density), bins.clone()
@@ -319,7 +319,7 @@ def histogramdd_of_equal_bins(
     x: Tensor, bins: list[int], *, range: list[float] | None = None,
     weight: Tensor | None = None, density: bool = False,
 ) -> Tensor:  # fmt: skip
-    """How many points lie in each cell of a grid of equal cells."""
+    """How many points are in each cell of a grid of equal cells."""
     borders = histogramdd_borders(x, bins, range=range)
     return histogramdd(x, borders, weight=weight, density=density)
 
@@ -328,7 +328,7 @@ def histogramdd_of_equal_bins(
 def histogramdd(
     x: Tensor, bins: list[Tensor], *, weight: Tensor | None = None, density: bool = False
 ) -> Tensor:
-    """How many points lie in each cell of a grid."""
+    """How many points are in each cell of a grid."""
     weights = None if weight is None else weight.reshape(-1)
     return _histogram(x.reshape(-1, x.shape[-1]), bins, weights, density)
 

@@ -38,7 +38,7 @@ def lowered_body(tiles: Tiles, key: str, inputs: list[Tensor], sequence: Sequenc
         elif node.op == "call_function":
             args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
             lowering = lowering_of(node)
-            assert lowering is not None, "refused above"
+            assert lowering is not None, "rejected above"
             values[node] = lowering.build(here, *args, **kwargs)
     return [values[node] for node in step.results()]
 
@@ -47,7 +47,7 @@ def lowered_body(tiles: Tiles, key: str, inputs: list[Tensor], sequence: Sequenc
 def for_loop(
     tiles: Tiles, state: list[Tensor], captured: list[Tensor], count: int, body: str
 ) -> list[Tensor]:
-    """State lives in variables of its own; each round writes its results back to them."""
+    """State has separate variables; each round writes its results back to them."""
     if count < 1:
         return list(state)
     held = [tiles.writeable_copy(tensor) for tensor in state]

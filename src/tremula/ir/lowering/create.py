@@ -147,5 +147,5 @@ def _triangle(tiles: Tiles, x: Tensor, diagonal: int, part: Callable) -> Tensor:
     key = ("triangle", part.__name__, *shape, diagonal)
     if key not in tiles.shared:
         tiles.shared[key] = tiles.constant(part(np.ones(shape, bool), diagonal), BOOL)
-    nought = expr.Const(False if x.type == BOOL else 0, x.type)
-    return mapped(tiles, lambda x, kept: expr.select(x, nought, kept), x, tiles.shared[key])
+    zero = expr.Const(False if x.type == BOOL else 0, x.type)
+    return mapped(tiles, lambda x, kept: expr.select(x, zero, kept), x, tiles.shared[key])

@@ -36,7 +36,7 @@ def preferred_layout(placeholder: fx.Node, place: Callable[[fx.Node], Tiles]) ->
 
 
 def spread_by_name(graph: Graph, type: Type, shape: list[int], name: str) -> Tensor:
-    """A weight or buffer that nobody wants laid out in some way, from a tile that its name chooses.
+    """A weight or buffer without a preferred layout, from a tile that its name chooses.
 
     A model has many biases, norms and running means, and most are small. If all began at tile 0,
     a few tiles would have all of them, their states and the code that updates them. Equal layers

@@ -1,4 +1,4 @@
-"""Lowerings of tensors that replicas share out between them: own parts, gathered wholes, sums."""
+"""Lowerings of tensors that are sharded over replicas: own parts, gathered wholes, sums."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -33,7 +33,7 @@ class LoweringOptions:
     rounds_stochastically: bool = False  # halves, to one of the two neighbours at random
     has_synthetic_data: bool = False  # zeros on the device instead of streams from and to the host
     locations: Locations = field(default_factory=Locations)  # of what outlives an operation
-    # Steps that repeat are one function where that saves so many KiB of a tile; None: never.
+    # Steps that repeat are one function where that saves this many KiB of a tile; None: never.
     outline_threshold: float | None = 1.0
     n_io_tiles: int = 0  # of each chip, set aside for transfers that overlap with computing
     prefetch_depth: int = 0  # transfers that the host is ahead of the device

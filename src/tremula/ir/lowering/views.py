@@ -45,7 +45,7 @@ def reshaped(tiles: Tiles, x: Tensor, *_how: object) -> Tensor:
 
 @lowers(*with_copies("view.dtype"), calls="Tensor.reinterpret")
 def view_as_type(tiles: Tiles, x: Tensor, _dtype: object) -> Tensor:
-    """The same bits; both types must be equally wide, on tiles and in PyTorch."""
+    """The bits of `x` as another type; both types must be equally wide, on tiles and in PyTorch."""
     return x.reinterpret(tiles.out_type)
 
 
@@ -217,7 +217,7 @@ MIN_TURNED_PER_TILE = 64
 
 
 def _in_rows(tiles: Tiles, parts: list[Tensor]) -> list[Tensor]:
-    """Large parts that lie by columns, turned if another lies by rows.
+    """Large parts that are column-major, transposed if another is row-major.
 
     Whoever reads the whole can then move rows of it, whatever the part.
     """
@@ -268,7 +268,7 @@ def slice_scatter(
     first, last = _bounds(start, end, x.shape[dim])
     shape = (*x.shape[:dim], -(-(last - first) // step), *x.shape[dim + 1 :])
     source = broadcast_view(tiles.cast(source, x.type), shape)
-    if step == 1 and repeats_elements(x):  # a padded gradient: a view, without memory of its own
+    if step == 1 and repeats_elements(x):  # a padded gradient: a view, which takes no memory
         parts = [x.slice(0, first, dim), source, x.slice(last, x.shape[dim], dim)]
         return concat([part for part in parts if part.shape[dim]] or [x], dim)
     result = tiles.writeable_copy(x)
@@ -277,7 +277,7 @@ def slice_scatter(
 
 
 def _with_part(tiles: Tiles, whole: Tensor, part: Tensor, source: Tensor) -> Tensor:
-    """`whole`, a copy of its own, after `source` was written to a view of it."""
+    """A new copy of `whole` after `source` was written to a view of it."""
     if part.n_elems:
         tiles.copy(tiles.cast(source, whole.type), part)
     return whole

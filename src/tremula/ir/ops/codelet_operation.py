@@ -1,4 +1,4 @@
-"""Custom operations made of codelets: which vertices, fields and shapes stand for one."""
+"""Custom operations made of codelets: which vertices, fields and shapes make one."""
 
 import json
 from collections.abc import Iterable, Mapping

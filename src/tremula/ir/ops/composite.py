@@ -79,8 +79,8 @@ def _keep_slice(ctx: Context, inputs: tuple, output: Tensor) -> None:  # noqa: A
 
 def _slice_gradient(ctx: Context, gradient: Tensor) -> tuple:
     (start,) = ctx.saved_tensors
-    nought = gradient.new_zeros(ctx.shape)
-    return torch.ops.tremula.dynamic_update(nought, gradient, start, ctx.dim), None, None, None
+    zeros = gradient.new_zeros(ctx.shape)
+    return torch.ops.tremula.dynamic_update(zeros, gradient, start, ctx.dim), None, None, None
 
 
 def _keep_update(ctx: Context, inputs: tuple, output: Tensor) -> None:  # noqa: ARG001
@@ -91,8 +91,8 @@ def _keep_update(ctx: Context, inputs: tuple, output: Tensor) -> None:  # noqa: 
 
 def _update_gradient(ctx: Context, gradient: Tensor) -> tuple:
     (start,) = ctx.saved_tensors
-    nought = gradient.new_zeros(ctx.update_shape)
-    of_x = torch.ops.tremula.dynamic_update(gradient, nought, start, ctx.dim)
+    zeros = gradient.new_zeros(ctx.update_shape)
+    of_x = torch.ops.tremula.dynamic_update(gradient, zeros, start, ctx.dim)
     size = ctx.update_shape[ctx.dim]
     of_update = torch.ops.tremula.dynamic_slice(gradient, start, ctx.dim, size)
     return of_x, of_update, None, None

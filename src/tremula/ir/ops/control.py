@@ -1,4 +1,4 @@
-"""Loops and branches as operations of their own, which hold the keys of bodies."""
+"""Loops and branches as operations, which hold the keys of bodies."""
 
 import torch
 from torch import Tensor

@@ -1,6 +1,6 @@
 """A linear layer whose sparse weight has a pattern that is data, as operations of PyTorch.
 
-Values [slots, side, side] lie in the order of PopSparse's buckets, each block by its columns; rows
+Values [slots, side, side] are in the order of PopSparse's buckets, each block by its columns; rows
 and columns say where the host finds the block of a slot (-1: nowhere), meta_info says so to tiles.
 """
 

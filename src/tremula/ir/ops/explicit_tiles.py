@@ -2,7 +2,7 @@
 
 `tremula::on_tiles` places the rows of an array, `tremula::tile_vertices` runs one vertex of a
 codelet on each tile with its rows, `tremula::tile_cycles` reads the clock. On the host the first is
-a copy, the second runs the same vertices on a small machine, and the clock stands at 0. Tiles draw
+a copy, the second runs the same vertices on a small machine, and the clock is 0. Tiles draw
 from the generators of their own workers, whose seeds can be read and set (files `tile_random`).
 """
 
@@ -136,7 +136,7 @@ def add_vertices(tiles: Place, operands: list[TileTensor], call: VertexCall) -> 
     n = len(call.tiles)
     edges: dict[str, TileTensor] = {}
     for name, operand in zip(call.inputs, operands, strict=True):
-        if name in call.outputs:  # read and written: a copy of its own
+        if name in call.outputs:  # read and written: a new copy
             edges[name] = placed_rows(tiles, operand.shape, operand.type, call.tiles, name)
             tiles.sequence.add(programs.Copy(operand, edges[name]))
         else:

@@ -7,7 +7,7 @@ _library = torch.library.Library("tremula", "FRAGMENT")
 _library.define("own_shard(Tensor x, int n_replicas) -> Tensor")  # this replica's part, flat
 _library.define("gathered(Tensor shard, int[] shape, int n_replicas) -> Tensor")
 _library.define("sum_over_replicas(Tensor x) -> Tensor")
-# Tagged, so that nobody takes it for a constant: every replica has another.
+# Tagged, so that no pass folds it like a constant: every replica has another.
 _library.define("replica_number() -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
 # Within groups of `size` replicas, `stride` apart; all on tiles only.
 _library.define("group_all_reduce(Tensor x, str operation, int size, int stride) -> Tensor")

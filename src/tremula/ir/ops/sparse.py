@@ -19,7 +19,7 @@ _library.define("sparse_mm_values(Tensor gradient, Tensor dense, int pattern) ->
 
 
 def _oriented(values: Tensor, number: int, transposed: bool) -> tuple[Tensor, Pattern]:
-    """Values and pattern of the matrix that stands on the left."""
+    """Values and pattern of the left matrix."""
     pattern = pattern_numbered(number)
     if not transposed:
         return values, pattern

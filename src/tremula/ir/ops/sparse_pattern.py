@@ -58,7 +58,7 @@ class Pattern:
 
     @cached_property
     def transposed(self) -> tuple["Pattern", np.ndarray]:
-        """The transposed pattern, and which of these blocks each of its own is."""
+        """The transposed pattern, and which of these blocks each of its blocks is."""
         order = np.lexsort((self.rows, self.columns)).astype(np.int32)
         counts = np.bincount(self.columns, minlength=self.n_columns // self.side)
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
@@ -105,7 +105,7 @@ class Pattern:
 
 
 class _UsedLast:
-    """The patterns that were used last, so many that their blocks are not too many."""
+    """The patterns that were used last, within a limit on their blocks."""
 
     def __init__(self, most_blocks: int) -> None:
         self.patterns: OrderedDict[int, Pattern] = OrderedDict()
@@ -130,8 +130,8 @@ def pattern_numbered(number: int) -> Pattern:
     result = _known.get(number)
     if result is None:
         raise UnsuitableModel(
-            f"the sparse pattern {number} that an operation names is gone: nobody holds it, and "
-            f"patterns of {_used_last.most_blocks} blocks were used since.",
+            f"the sparse pattern {number} that an operation names is gone: nothing refers to it, "
+            f"and patterns of {_used_last.most_blocks} blocks were used since.",
             hint="keep the layer or the Pattern, or compile the model again",
         )
     _used_last.keep(number, result)

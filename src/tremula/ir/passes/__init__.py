@@ -30,7 +30,7 @@ from tremula.ir.passes.recompute import (
 from tremula.ir.passes.shard_update import Shards, shard_update
 from tremula.ir.passes.split import drop_markers, micro_batch_part
 from tremula.ir.passes.table_gradients import add_rows_in_place
-from tremula.ir.passes.transpose_gradients import turn_gradients
+from tremula.ir.passes.transpose_gradients import transpose_gradients
 from tremula.ir.step import CapturedStep
 from tremula.ir.text import step_text
 
@@ -47,7 +47,7 @@ COMMON_PASSES: Passes = (
     ("drop dead nodes", drop_dead),
 )
 
-# The host runs what these leave, per micro-batch; each backend then has passes of its own.
+# The host runs what these leave, per micro-batch; each backend then adds its own passes.
 HOST_PASSES: Passes = (
     ("keep the micro-batch part", micro_batch_part),
     ("drop markers", drop_markers),
@@ -67,7 +67,7 @@ def tile_passes(
     `stage_of_block` is the pipeline stage of each block, empty without a pipeline. Of
     `recomputed_stages`, which has the same form, the backward pass computes all values again.
     `activations` says which forward values wait for the backward pass off the chip, `shards` which
-    weights replicas share out between them, `recomputation` (of a step that is no pipeline) how
+    weights are sharded over replicas, `recomputation` (without a pipeline) how
     values that the backward pass computes again are chosen, `phases` when others leave the chip.
     """
     # Stages of a pipeline add up their own parts of a gradient; phases keep to their order.
@@ -81,7 +81,7 @@ def tile_passes(
         ("drop identities", drop_identities),
         ("share common subexpressions", share_common),
         *((("add rows in place", add_rows_in_place),) if is_in_one_go else ()),
-        ("turn gradients", turn_gradients),
+        ("transpose gradients", transpose_gradients),
         ("mark gradients early", mark_gradients_early),
         ("drop dead nodes", drop_dead),
         ("recompute between checkpoints", between),

@@ -21,14 +21,14 @@ from tremula.ir.step import CapturedStep
 
 
 def decompose(step: CapturedStep) -> CapturedStep:
-    """Run the graph on fake tensors once more, decomposing what has no lowering."""
+    """Run the graph on fake tensors again, decomposing what has no lowering."""
     return _Decomposer(step).run()
 
 
 class _Decomposer(Recorder):
     """Records again; every node it makes keeps the origin of the node it came from.
 
-    A complex tensor has no node: a fake stands for it, and `pairs` knows its two parts, which have.
+    A complex tensor has no node: a fake represents it, and `pairs` knows its two parts, which have.
     """
 
     def __init__(self, step: CapturedStep):
@@ -41,7 +41,7 @@ class _Decomposer(Recorder):
         self.values: dict[fx.Node, Any] = {}
         self.constants = dict(step.constants)
         self._tuples: dict[fx.Node, fx.Node] = {}  # kept calls with several results
-        self.pairs: dict[int, Pair] = {}  # by the id of the fake that stands for a complex tensor
+        self.pairs: dict[int, Pair] = {}  # by the id of the fake that represents a complex tensor
 
     def run(self) -> CapturedStep:
         with self.fakes, torch.no_grad():

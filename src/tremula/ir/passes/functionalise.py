@@ -63,17 +63,17 @@ class _Tensor:
 
 
 def functionalise(step: CapturedStep) -> CapturedStep:
-    """The same step without writes. Results that only repeat an unchanged input are dropped."""
-    return _functional(step, refuses_steps=True)
+    """The step without writes. Results that only repeat an unchanged input are dropped."""
+    return _functional(step, rejects_steps=True)
 
 
 def functionalise_decompositions(step: CapturedStep) -> CapturedStep:
-    """The same for decomposed operations, which may write every other element."""
-    return _functional(step, refuses_steps=False)
+    """As `functionalise`, for decomposed operations, which may write every other element."""
+    return _functional(step, rejects_steps=False)
 
 
-def _functional(step: CapturedStep, *, refuses_steps: bool) -> CapturedStep:
-    work = _Functionaliser(step, refuses_steps)
+def _functional(step: CapturedStep, *, rejects_steps: bool) -> CapturedStep:
+    work = _Functionaliser(step, rejects_steps)
     for node in step.graph.nodes:
         work.visit(node)
     graph, outputs = work.finish()
@@ -83,9 +83,9 @@ def _functional(step: CapturedStep, *, refuses_steps: bool) -> CapturedStep:
 class _Functionaliser:
     """Walks the recorded graph once, in order, and writes the new one."""
 
-    def __init__(self, step: CapturedStep, refuses_steps: bool):
+    def __init__(self, step: CapturedStep, rejects_steps: bool):
         self.step = step
-        self.refuses_steps = refuses_steps
+        self.rejects_steps = rejects_steps
         self.new = fx.Graph()
         self.tensors: dict[fx.Node, _Tensor] = {}
         self.others: dict[fx.Node, fx.Node] = {}  # nodes with several results
@@ -146,7 +146,7 @@ class _Functionaliser:
     def _plain(
         self, node: fx.Node, target: Callable | None = None, without: tuple[int, ...] = ()
     ) -> None:
-        """The same call, or one of another operation that takes fewer arguments."""
+        """The call as it is, or one of another operation that takes fewer arguments."""
         if "val" not in node.meta:
             return  # no result and no write: a check that raises in PyTorch
         copy = self.new.node_copy(node, self.read_or_other)
@@ -234,7 +234,7 @@ class _Functionaliser:
     def _check_steps(self, view: fx.Node) -> None:
         has_steps = view.target is aten.slice.Tensor and len(view.args) > 4 and view.args[4] != 1
         is_users = self.origin is None or self.origin.phase == FORWARD
-        if has_steps and is_users and self.refuses_steps:
+        if has_steps and is_users and self.rejects_steps:
             raise CaptureError(
                 "In-place modification of slices with step size other than 1 is not supported.",
                 source=self.origin.source if self.origin is not None else None,
@@ -326,7 +326,7 @@ def _seen_alike(tensor: _Tensor) -> _Tensor:
 
 
 def _another(tensor: Tensor) -> Tensor:
-    """A fake tensor of its own with the shape and type of another."""
+    """A new fake tensor with the shape and type of another."""
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     span = 1 + sum((size - 1) * stride for size, stride in steps)
     if span == tensor.numel():

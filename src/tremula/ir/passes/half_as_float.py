@@ -82,7 +82,7 @@ def widen_halves(step: CapturedStep) -> CapturedStep:
 
 
 class _Widener:
-    """Copies a graph node by node; `wide` is what stands for each node of the old one."""
+    """Copies a graph node by node; `wide` is what replaces each node of the old one."""
 
     def __init__(self, step: CapturedStep):
         self.step = step
@@ -395,7 +395,7 @@ def _is_half(value: object) -> bool:
 
 
 def _of_type(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """A fake tensor in another type; of one that is nought throughout PyTorch makes none itself."""
+    """A fake tensor in another type; PyTorch makes none of a tensor that is zero throughout."""
     if not value._is_zerotensor():
         return value.to(dtype)
     with value.fake_mode:  # pyright: ignore[reportAttributeAccessIssue]

@@ -73,7 +73,7 @@ class PartReads:
     """Lets each part of a step read, of values that wait elsewhere, what was brought to it."""
 
     step: CapturedStep
-    waits: Callable[[fx.Node, fx.Node], bool]  # (what is no view, a reader)
+    waits: Callable[[fx.Node, fx.Node], bool]  # (what is not a view, a reader)
     bring: Callable[[fx.Node], fx.Node]  # makes the node that brings a value, with its shape
     part_of: Parts
     brought: dict[tuple[fx.Node, Hashable], fx.Node] = field(default_factory=dict)

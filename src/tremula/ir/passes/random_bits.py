@@ -26,7 +26,7 @@ _STEP = 2.0**-24  # between uniform floats
 
 
 def initial_state(seed: int, replica: int = 0) -> Tensor:
-    """The buffer "rng" before the first step; replicas draw from streams of their own."""
+    """The buffer "rng" before the first step; replicas draw from separate streams."""
     return torch.tensor([_signed(seed + 0x9E3779B9 * replica), 0], dtype=torch.int32)
 
 

@@ -1,4 +1,4 @@
-"""Pass: replicas share out the update of large weights, and keep only their share of its states.
+"""Pass: the update of large weights is sharded over replicas, with its states.
 
 A weight of n elements is R shards of ceil(n / R), the last ones padded with zeros. Its gradient is
 reduced and scattered, each replica updates its shard, and the new shards are gathered:
@@ -30,11 +30,11 @@ SUM_OVER_REPLICAS = torch.ops.tremula.sum_over_replicas.default
 _SUMS = {torch.ops.aten.sum.default, torch.ops.aten.sum.dim_IntList}
 
 
-N_SHARDS = "n_shards"  # the key under which a node's meta says that it is one of so many shards
+N_SHARDS = "n_shards"  # the key under which a node's meta has the number of shards it is one of
 
 
 class Shards(NamedTuple):
-    """What replicas share out between them."""
+    """What is sharded over replicas."""
 
     n_replicas: int = 1
     updated: tuple[str, ...] = ()  # weights of which each replica updates a shard
@@ -42,7 +42,7 @@ class Shards(NamedTuple):
 
 
 def shard_update(step: CapturedStep, shards: Shards) -> CapturedStep:
-    """Share out updates over replicas; weights held as shards are gathered where they are read."""
+    """Shard updates over replicas; weights held as shards are gathered where they are read."""
     for name in shards.updated:
         _ShardedWeight(step, name, shards.n_replicas, is_held=name in shards.held).run()
     return drop_dead(step)

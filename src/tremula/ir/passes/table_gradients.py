@@ -6,7 +6,7 @@ use, both as large as the table, and adds them. But a lookup changes only the ro
     mm(t(dy), x) + embedding_dense_backward(rows, ids)   becomes   mm(t(dy), x).index_add(ids, rows)
 
 The rows are added in place. The product is put off until then if it is larger than what it is made
-of: it would lie about for the whole backward pass.
+of: it would take memory for the whole backward pass.
 """
 
 import torch
@@ -17,7 +17,7 @@ from tremula.ir.step import CapturedStep
 
 aten = torch.ops.aten
 _LOOKUP, _MM = aten.embedding_dense_backward.default, aten.mm.default
-# The key under which the meta of an update says that nobody else reads its first operand.
+# The key under which the meta of an update says that nothing else reads its first operand.
 OVERWRITES = "overwrites its operand"
 
 

@@ -1,12 +1,12 @@
-"""Pass: the gradient of a weight comes out of its product the way round that the weight lies.
+"""Pass: the gradient of a weight comes out of its product in the memory order of the weight.
 
 A layer reads its weight [out, in] transposed, as the right operand of a product, and so the weight
-lies with `out` innermost. Its gradient, as PyTorch writes it, has `in` innermost:
+is laid out with `out` innermost. Its gradient, as PyTorch writes it, has `in` innermost:
 
     mm(t(dy), x)  [out, in]   becomes   t(mm(t(x), dy))
 
-Both are sums of the same terms. But the second lies in pieces of many elements of the weight, the
-first in pieces of one, and the update brings every gradient to its weight.
+Both are sums of the same terms. But the second has long runs of elements in the order of the
+weight, the first has none, and the update brings every gradient to its weight.
 """
 
 import torch
@@ -22,7 +22,7 @@ _T, _MM = aten.t.default, aten.mm.default
 _RIGHT_OPERAND: dict[object, int] = {_MM: 1, aten.addmm.default: 2}
 
 
-def turn_gradients(step: CapturedStep) -> CapturedStep:
+def transpose_gradients(step: CapturedStep) -> CapturedStep:
     """Compute gradients of weights that are read transposed as transposed products.
 
     What they were before is left behind, dead.

@@ -16,7 +16,7 @@ from tremula.ir.host.programs.error_origin import note_operation
 from tremula.ir.host.programs.fastest import FastestProgram
 from tremula.ir.host.programs.inductor import InductorProgram
 from tremula.ir.host.programs.program import DeviceState, HostProgram
-from tremula.ir.locations import HeldPlace
+from tremula.ir.locations import HostHandle
 from tremula.ir.lowering.types import narrow, tile_shape, tile_type, widened
 from tremula.ir.repetition import Repetition
 from tremula.ir.run.generators import DeviceRandom, HostRandom, TileRandom
@@ -34,7 +34,7 @@ class Handles(Protocol):
     """The names under which the host finds the tensors and streams of a tile program."""
 
     @property
-    def held(self) -> Mapping[tuple[str, int], HeldPlace]: ...  # by kind and index
+    def held(self) -> Mapping[tuple[str, int], HostHandle]: ...  # by kind and index
     @property
     def inputs(self) -> Sequence[str]: ...
     @property
@@ -248,13 +248,13 @@ class TileSession:
             for each in replicas:
                 self._write_one(place, shards[each % place.n_shards], each)
 
-    def _write_one(self, place: HeldPlace, values: np.ndarray, replica: int) -> None:
+    def _write_one(self, place: HostHandle, values: np.ndarray, replica: int) -> None:
         if self._is_remote(place):
             self.engine.copy_to_remote_buffer(values, place.handle, place.row, replica)
         else:
             self.engine.write_tensor(place.handle, values, replica)
 
-    def _is_remote(self, place: HeldPlace) -> bool:
+    def _is_remote(self, place: HostHandle) -> bool:
         return place.handle in self.engine.executable.host.buffers
 
     def _read(self, kind: str, replica: int) -> list[Tensor]:
@@ -269,7 +269,7 @@ class TileSession:
         values = np.concatenate(parts)[: math.prod(shape)]
         return widened(np.reshape(values, shape), fake.dtype).to(fake.dtype)
 
-    def _values_at(self, place: HeldPlace, replica: int) -> np.ndarray:
+    def _values_at(self, place: HostHandle, replica: int) -> np.ndarray:
         if self._is_remote(place):
             return self.engine.copy_from_remote_buffer(place.handle, place.row, replica)
         return self.engine.read_tensor(place.handle, replica=replica)

@@ -17,7 +17,7 @@ from tremula.base.errors import FileLoadError
 from tremula.compiler.executable.executable import Executable, validate
 from tremula.compiler.file.codec import read_record, record, write_record
 from tremula.ir.bodies import all_nodes
-from tremula.ir.locations import HeldPlace
+from tremula.ir.locations import HostHandle
 from tremula.ir.nodes import schema_name
 from tremula.ir.op_table import code_of_users
 from tremula.ir.origin import ORIGIN
@@ -36,7 +36,7 @@ class StoredTileProgram:
 
     key: str
     executable: Executable
-    held_handles: tuple[tuple[str, int, str, int, int], ...]  # kind, index, HeldPlace
+    held_handles: tuple[tuple[str, int, str, int, int], ...]  # kind, index, HostHandle
     input_handles: tuple[str, ...]
     output_handles: tuple[tuple[str, int, str, str], ...]  # kind, index and name, handle
     # Code of the script, by handle; not written to files.
@@ -58,9 +58,9 @@ class StoredTileProgram:
         return stored
 
     @property
-    def held(self) -> dict[tuple[str, int], HeldPlace]:
+    def held(self) -> dict[tuple[str, int], HostHandle]:
         return {
-            (kind, index): HeldPlace(handle, row, n_shards)
+            (kind, index): HostHandle(handle, row, n_shards)
             for kind, index, handle, row, n_shards in self.held_handles
         }
 

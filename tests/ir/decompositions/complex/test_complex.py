@@ -108,7 +108,7 @@ def test_what_has_no_rule_is_refused_by_name():
 
 
 def test_a_complex_parameter_is_not_trained():
-    """Optimisers have formulas of real numbers: a complex weight is refused."""
+    """Optimisers have formulas of real numbers: a complex weight is rejected."""
 
     class Model(torch.nn.Module):
         def __init__(self):

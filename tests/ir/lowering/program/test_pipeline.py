@@ -21,7 +21,7 @@ from tremula.runtime.engine import Engine
 
 
 def on_chip(name: str, chip: int) -> None:
-    """Everything from here on is a block of its own."""
+    """Everything from here on is a separate block."""
     recording = active()
     if recording is not None:
         recording.start_block(name, chip)
@@ -164,7 +164,7 @@ class Tied(nn.Module):
 
 
 class Apart(Tied):
-    """The same table, but the last stage is on a chip of its own."""
+    """The expected table if the last stage is on a separate chip."""
 
     def forward(self, tokens, targets):
         on_chip("look up", 0)

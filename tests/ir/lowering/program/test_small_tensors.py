@@ -28,7 +28,7 @@ class _Layer(nn.Module):
 
 
 class _Layers(nn.Module):
-    """Layers, each on a chip of its own or all on one."""
+    """Layers, each on a separate chip or all on one."""
 
     def __init__(self, is_placed: bool) -> None:
         super().__init__()

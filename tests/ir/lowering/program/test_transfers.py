@@ -1,4 +1,4 @@
-"""Transfers with the host: prefetched, beside computing on tiles of their own, and narrow."""
+"""Transfers with the host: prefetched, overlapped on dedicated tiles, and narrow."""
 
 from dataclasses import replace
 from functools import cache
@@ -45,7 +45,7 @@ def inferred(mode: str, n_io_tiles: int, depth: int = 0, n: int = 5) -> TileRun:
 
 
 def test_transfers_run_beside_computing():
-    """On tiles of their own transfers give the same outputs; all but the first and last hide."""
+    """On dedicated tiles, transfers give the same outputs; all but the first and last hide."""
     plain, beside = inferred("no_overlap", 2, 1), inferred(OVER_ITERATIONS, 2, 1)
     for ours, theirs in zip(plain.outputs, beside.outputs, strict=True):
         assert torch.equal(ours, theirs)

@@ -36,12 +36,12 @@ class Optimizer:
         self.clips = tuple(clip_norm_settings)
 
     def insertSpecific(self, id: str, values: Mapping[str, Any]) -> None:
-        """Give a weight numbers of its own; those that are left out are the default ones."""
+        """Set the numbers of one weight; those that are left out are the default ones."""
         given = read_values(values, self.numbers, "", type(self).__name__)
         self.specific[id] = {**self.specific.get(id, {}), **given}
 
     def hasSpecific(self, id: str | None = None) -> bool:
-        """Whether a weight, or any, has numbers of its own."""
+        """Whether a weight, or any, has specific numbers."""
         return bool(self.specific) if id is None else id in self.specific
 
     def getLossScalingVal(self) -> float:

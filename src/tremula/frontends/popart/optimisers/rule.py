@@ -72,7 +72,7 @@ def rule_of(
 
 
 def _group(optimizer: Optimizer, id: str) -> ParameterGroup:
-    """The hyperparameters of a weight, or with "" those of all that have none of their own."""
+    """The hyperparameters of a weight, or with "" those of all others."""
     values = {name: optimizer.value(name, id) for name in optimizer.numbers}
     return ParameterGroup(
         constants=tuple((name, v.val()) for name, v in values.items() if v.isConst()),

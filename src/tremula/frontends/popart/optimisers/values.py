@@ -49,7 +49,7 @@ class OptimizerValueMap:
         return self._specific.get(id, self._default)
 
     def getDefault(self) -> OptimizerValue:
-        """The number for weights that have none of their own."""
+        """The number for all other weights."""
         return self._default
 
     def hasSpecific(self, id: str | None = None) -> bool:

@@ -12,7 +12,7 @@ def _joined(packed: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
     """V and T of reflections packed as LAPACK has them: below a diagonal of ones.
 
     T is the inverse of a triangle, 1 / tau on its diagonal and VᵀV above it; written so that a
-    reflection by nothing, whose tau is zero, is no division.
+    reflection by nothing, whose tau is zero, needs no division.
     """
     n_rows, k = packed.shape[-2], tau.shape[-1]
     one = torch.eye(n_rows, k, dtype=packed.dtype, device=packed.device)

@@ -12,7 +12,7 @@ aten = torch.ops.aten
 def _factored(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Factors and exchanged rows of what determinants are taken of; gradients count on which.
 
-    PyTorch factors the transpose of a matrix whose rows lie one after another in memory.
+    PyTorch factors the transpose of a matrix whose rows follow one another in memory.
     """
     matrix = matrix.mT if matrix.is_contiguous() else matrix
     factors, pivots, _ = aten.linalg_lu_factor_ex.default(matrix)

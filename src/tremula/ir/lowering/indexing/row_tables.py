@@ -128,7 +128,7 @@ def new_table(tiles: Tiles, sizes: Table, type: Type, operation: str | None) -> 
 
 
 def own_copy(tiles: Tiles, x: Tensor, type: Type) -> Tensor:
-    """The first operand in a variable of its own that updates may write."""
+    """A copy of the first operand that updates may write."""
     node: Any = tiles.node.args[0]
     if node.target in _FULL and isinstance(value := node.args[1], bool | int | float):
         filled = tiles.new(x.shape, type)
@@ -231,7 +231,7 @@ class Along:
     """Indices along one dimension, of the shape of the result.
 
     Dimensions along which the index only repeats itself, as when it was expanded, are columns of
-    the table; the others are groups, each with a table of its own.
+    the table; the others are groups, each with its own table.
     """
 
     dim: int

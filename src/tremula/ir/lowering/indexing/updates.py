@@ -114,7 +114,7 @@ def index_add(
 
 @prefers_layout("index_add", 0)
 def table_of_rows(tiles: Tiles, node: fx.Node) -> Tensor | None:
-    """A table that rows are added to lies as one that is looked up."""
+    """A table that rows are added to is laid out like one that is looked up."""
     shape, dim = tiles.shape_of(0), node.args[1]
     if not shape or not isinstance(dim, int):
         return None

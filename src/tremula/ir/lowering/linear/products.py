@@ -56,7 +56,7 @@ def mm(tiles: Tiles, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _written(tiles: Tiles, a: Tensor, b: Tensor, target: Tensor) -> Tensor:
-    """The product in a tensor that lies otherwise, part by part: only one part is there twice."""
+    """The product in a tensor with another layout, part by part: only one part is there twice."""
     n_parts = -(-target.n_elems * target.type.n_bytes // _bytes_of(tiles, _WRITTEN_SHARE))
     dims = (-2, None) if a.shape[-2] >= b.shape[-1] else (None, -1)
     operands = zip(_parts(a, dims[0], n_parts), _parts(b, dims[1], n_parts), strict=True)

@@ -1,6 +1,6 @@
 """Lowerings of layer, group and batch norm and their gradients.
 
-Some dimensions of the activations are kept, for they have statistics of their own; the others are
+Some dimensions of the activations are kept, for they have separate statistics; the others are
 reduced. The mean is taken off before squares are summed, in float; what is centred is also what
 gets scaled, so this costs no more passes than squaring first.
 """
@@ -26,7 +26,7 @@ class Norm:
 
     tiles: Tiles
     x: Tensor
-    kept: Kept  # dimensions with statistics of their own
+    kept: Kept  # dimensions with separate statistics
     channels: Kept  # dimensions of gamma and beta
 
     @property
@@ -248,13 +248,13 @@ def native_batch_norm(  # noqa: PLR0917 - as ATen
 
 
 def _given(statistic: Tensor | None) -> Tensor:
-    """PyTorch refuses a model without the statistics that it needs when it is captured."""
+    """PyTorch rejects a model without the statistics that it needs when it is captured."""
     assert statistic is not None, "a batch norm needs statistics, of the batch or running ones"
     return statistic
 
 
 def _moved(tiles: Tiles, running: Tensor, new: Tensor, momentum: float, share: float) -> Tensor:
-    """(1 - momentum) · running + share · new; as operands, numbers need no codelet of their own."""
+    """(1 - momentum) · running + share · new; as operands, numbers need no separate codelet."""
     weights = [tiles.constant([w], FLOAT) for w in (1 - momentum, share)]
     expr = wide(_1, running.type) * _2 + _3 * PlaceHolder(4)
     operands = [running, weights[0], new, weights[1]]

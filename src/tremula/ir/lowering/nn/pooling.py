@@ -16,7 +16,7 @@ Ints = ListOf[int]
 
 
 def _each(value: Ints | int, n: int) -> tuple[int, ...]:
-    """One number per dimension; a single one stands for all."""
+    """One number per dimension; a single one is used for all."""
     values = [value] if isinstance(value, int) else list(value)
     return tuple(values * n if len(values) == 1 else values)
 

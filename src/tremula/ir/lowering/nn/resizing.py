@@ -51,7 +51,7 @@ _NEAREST = [
 
 @lowers(*_NEAREST, calls="Tensor.broadcast")
 def upsample_nearest(tiles: Tiles, x: Tensor, out: Ints, *scales: float | None) -> Tensor:
-    """Repeated elements: a view, without memory of its own."""
+    """Repeated elements: a view, which takes no memory."""
     for d, places in enumerate(_nearest_places(tiles, x.shape[2:], out, scales), start=2):
         x = _chosen(x, places, d)
     return x

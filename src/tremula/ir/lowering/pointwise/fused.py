@@ -56,7 +56,7 @@ class Folded:
                 self._place(node)
 
     def _place(self, node: fx.Node) -> None:
-        """Fold a node into its readers, or let it be the root of an expression of its own."""
+        """Fold a node into its readers, or let it be the root of a separate expression."""
         roots = tuple(dict.fromkeys(r for u in node.users for r in self.nodes.get(u, (u,))))
         leaves = set(_operands(node))
         fits = all(
@@ -143,7 +143,7 @@ class Folded:
 
 
 def _held(tiles: Tiles, leaves: Mapping[object, Tensor]) -> Tensor | None:
-    """The weight or state that an expression is about: its value lies with it, not the gradient."""
+    """The weight or state that an expression is about, whose layout its value gets."""
     for leaf, tensor in leaves.items():
         is_held = isinstance(leaf, fx.Node) and leaf.op == "placeholder"
         if is_held and tensor.shape == tiles.out_shape:
@@ -152,7 +152,7 @@ def _held(tiles: Tiles, leaves: Mapping[object, Tensor]) -> Tensor | None:
 
 
 def _place_of(graph: Graph, tensor: Tensor) -> tuple[object, ...] | None:
-    """Equal for views that lie alike on the same tiles; None for views of several variables."""
+    """Equal for views of the same layout on the same tiles; None for views of several variables."""
     key = poputil.layout_key(tensor)
     if key is None:
         return None

@@ -1,4 +1,4 @@
-"""What builders ask about a step's nodes: where they are, who reads them, what they become."""
+"""Queries about the nodes of a step: where they are, what reads them, what they become."""
 
 import operator
 from collections.abc import Callable
@@ -98,7 +98,7 @@ def base_of(node: fx.Node) -> fx.Node:
 def chips_of_nodes(
     step: CapturedStep, own_chip: Callable[[fx.Node], int | None]
 ) -> dict[fx.Node, int]:
-    """Each node has a chip of its own, or follows its largest operand, or is on chip 0."""
+    """Each node is on the chip of `own_chip`, or follows its largest operand, or is on chip 0."""
     chip_of = {}
     for node in step.graph.nodes:
         chip = own_chip(node)

@@ -5,7 +5,7 @@ from functools import partial
 
 from torch import fx
 
-from tremula.ir.locations import HeldPlace, Location
+from tremula.ir.locations import HostHandle, Location
 from tremula.ir.lowering.program.node_queries import base_of, follows_operand, held_by_result
 from tremula.ir.lowering.program.schedule import Schedule
 from tremula.ir.lowering.program.streaming import Row, StreamingMemory
@@ -37,18 +37,18 @@ class OffChipTensors:
 
     # -- weights and states ------------------------------------------------------------------------
 
-    def hold(self, slot: StepSlot, node: fx.Node, tensor: Tensor) -> HeldPlace:
+    def hold(self, slot: StepSlot, node: fx.Node, tensor: Tensor) -> HostHandle:
         """Where the host finds a held tensor: on the tiles, or in a row of a remote buffer."""
         n_shards = node.meta.get(N_SHARDS, 1)
         location, chip = self._location_of(slot), self.values.chip_of[node]
         if location.leaves(tensor.n_elems * n_shards):
             row = self.memory.add(slot.kind, location, tensor.type, tensor.n_elems, chip)
             self.rows[node] = row
-            return HeldPlace(row.buffer.handle, row.number, n_shards)
+            return HostHandle(row.buffer.handle, row.number, n_shards)
         handle = f"{slot.kind}:{slot.name}"
         self.values.graph.create_host_write(handle, tensor)
         self.values.graph.create_host_read(handle, tensor)
-        return HeldPlace(handle, n_shards=n_shards)
+        return HostHandle(handle, n_shards=n_shards)
 
     def _location_of(self, slot: StepSlot) -> Location:
         kinds = {PARAMETER: self.locations.weight, STATE: self.locations.state}

@@ -1,6 +1,6 @@
 """Transfers beside computing: tiles set aside for I/O hold the next inputs and the last outputs.
 
-Of micro-batch k, in the order of the program; a tilde marks transfers that nobody waits for:
+Of micro-batch k, in the order of the program; a tilde marks transfers that nothing waits for:
 
     take k ─ load k+1 ~ ─ store k-1 ~ ─ compute k ─ put k
 

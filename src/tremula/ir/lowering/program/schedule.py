@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tremula.base.replica_group import ReplicaGroup
-from tremula.ir.locations import HeldPlace
+from tremula.ir.locations import HostHandle
 from tremula.ir.placement import Places
 from tremula.ir.repetition import Repetition
 from tremula.ir.step import StepSlot
@@ -49,7 +49,7 @@ class BuiltProgram:
 
     graph: Graph
     program: Program
-    held: dict[tuple[str, int], HeldPlace] = field(default_factory=dict)  # by kind and index
+    held: dict[tuple[str, int], HostHandle] = field(default_factory=dict)  # by kind and index
     inputs: list[str] = field(default_factory=list)  # stream handles
     outputs: list[tuple[StepSlot, str]] = field(default_factory=list)
     host_functions: dict[str, Callable] = field(default_factory=dict)  # by handle

@@ -27,7 +27,7 @@ IoTiles = Callable[[int, bool], Graph]
 
 @dataclass(frozen=True)
 class Row:
-    """A tensor's place off the chip."""
+    """A tensor in streaming memory: one row of a remote buffer."""
 
     buffer: RemoteBuffer
     number: int
@@ -67,7 +67,7 @@ class StreamingMemory:
         if row.location.uses_io_tiles and self.io_tiles is not None:
             self._load_ahead(row, tensor, tiles)
             return
-        # As it is: flattened, one that lies in another order has a piece for every few elements.
+        # Not flattened: of a tensor in another order that would be a piece for every few elements.
         tiles.sequence.add(Copy(row.buffer, tensor, _offset(row, tiles), waits=self.waits))
 
     def store(self, tensor: Tensor, row: Row, tiles: Tiles) -> None:

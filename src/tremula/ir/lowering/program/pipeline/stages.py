@@ -18,7 +18,7 @@ class Stages:
 
     A step of S forward stages has S stages, or 2S - 1 if it trains: the last one computes forward
     and backward at once, then the others follow backward, each on the chip it had. Interleaved, the
-    last one has a backward stage of its own, so there are 2S.
+    last one has a separate backward stage, so there are 2S.
     """
 
     chip: tuple[int, ...]  # of each stage
