@@ -175,7 +175,7 @@ def test_helpers_of_descriptions():
     shares = core.make_ipu_vector1d_worker_offsets_and_sizes(30, allow_overlap=True, grain_size=4)
     np.testing.assert_array_equal(shares[:, 0], [0, 4, 8, 11, 0, 0])
     np.testing.assert_array_equal(shares[:, 1], [4, 4, 4, 4, 0, 0])
-    with pytest.raises(ValueError, match="cannot be shared out"):
+    with pytest.raises(ValueError, match="cannot be split"):
         core.make_ipu_vector1d_worker_offsets(7)
 
 

@@ -135,7 +135,7 @@ def test_meshes_cut_arrays_and_join_them():
 
 
 def test_wrong_axes_and_lengths():
-    """Collectives over an axis that nobody maps, groups of replicas, arguments that differ."""
+    """Collectives over an axis that is not mapped, groups of replicas, arguments that differ."""
     with pytest.raises(NameError, match="unbound axis name"):
         tremula.jax.jit(lambda x: lax.psum(x, "i"))(X)
     mapped = tremula.jax.pmap(lambda x, y: x + y)

@@ -126,7 +126,7 @@ def test_options():
     ],
 )
 def test_layers_go_to_ipus(layers, n_layers, found):
-    """-1 takes what others leave; the last -1 takes what cannot be shared out."""
+    """-1 takes what others leave; the last -1 takes what cannot be split evenly."""
     assert get_layer_ipu(IPUConfig(layers_per_ipu=layers), n_layers) == found
 
 
@@ -145,5 +145,5 @@ def test_encoder_and_decoder_share_out_ipus():
     assert decoder.matmul_proportion == [0.3, 0.4]
     with pytest.raises(IncompatibleIPUConfigError, match="has no cut"):
         split_encoder_decoder_ipu_config(config, 7, 1)
-    with pytest.raises(IncompatibleIPUConfigError, match="one IPU cannot be shared"):
+    with pytest.raises(IncompatibleIPUConfigError, match="one IPU cannot be split"):
         split_encoder_decoder_ipu_config(IPUConfig(), 1, 1)

@@ -185,7 +185,7 @@ def test_wrong_use_is_named(tmp_path):
         IPUTrainer(model, None, IPUTrainingArguments(str(tmp_path)))
     with pytest.raises(TypeError, match="IPUTrainingArguments, got TrainingArguments"):
         IPUTrainer(model, IPUConfig(), TrainingArguments(str(tmp_path), use_cpu=True))
-    with pytest.raises(IncompatibleIPUConfigError, match="no multiple of the 2 IPUs"):
+    with pytest.raises(IncompatibleIPUConfigError, match="not a multiple of the 2 IPUs"):
         IPUTrainer(
             model, IPUConfig(layers_per_ipu=[1, 1]), IPUTrainingArguments(str(tmp_path), n_ipu=1)
         )

@@ -39,7 +39,7 @@ class NoMasker(Masker):
 
 
 class LayerMasker(ABC):
-    """The same around layers: each gets entries that a masker has seen first."""
+    """A masker around layers: each gets entries that a masker has seen first."""
 
     def __init__(self, masker: Masker):
         self.masker = masker

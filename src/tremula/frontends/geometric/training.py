@@ -78,7 +78,7 @@ class TrainingStepper:
     def run(
         self, num_steps: int, batch: Iterable[Any], ipu_batch: Iterable[Any] | None = None
     ) -> None:
-        """Train both so many steps on one batch, each on its own if two are given."""
+        """Train both for some steps on one batch, or each on a separate one if two are passed."""
         ipu_batch = batch if ipu_batch is None else ipu_batch
         cpu_losses, ipu_losses = [], []
         for _ in range(num_steps):
@@ -122,7 +122,7 @@ class TrainingStepper:
     def benchmark(
         self, num_steps: int, batch: Iterable[Any], devices: Iterable[str] = ("ipu",)
     ) -> dict[str, float]:
-        """Seconds for so many steps on each of the devices "ipu" and "cpu"."""
+        """Seconds for some steps on each of the devices "ipu" and "cpu"."""
         steps = {"ipu": lambda: self.ipu_step(batch, copy_weights=False)}
         steps["cpu"] = lambda: self.cpu_step(batch)
         results = {}

@@ -34,7 +34,7 @@ def evaluate(closed: ClosedJaxpr, operands: Sequence[Value]) -> list[Value]:
 def evaluate_open(
     jaxpr: Jaxpr, constants: Sequence[Value], operands: Sequence[Value]
 ) -> list[Value]:
-    """The same for one whose constants are given."""
+    """Evaluate a jaxpr whose constants are passed as values."""
     values: dict[Any, Value] = dict(zip(jaxpr.constvars, constants, strict=True))
     values.update(zip(jaxpr.invars, operands, strict=True))
 
@@ -80,13 +80,13 @@ def is_literal(atom: object) -> bool:
 
 def _last_uses(jaxpr: Jaxpr) -> dict[int, list[Any]]:
     """Variables that no line behind a place reads, so that their memory can go."""
-    kept = {atom for atom in jaxpr.outvars if not is_literal(atom)}
+    saved = {atom for atom in jaxpr.outvars if not is_literal(atom)}
     last: dict[Any, int] = {}
     for place, line in enumerate(jaxpr.eqns):
         last.update({atom: place for atom in line.invars if not is_literal(atom)})
     result: dict[int, list[Any]] = {}
     for variable, place in last.items():
-        if variable not in kept:
+        if variable not in saved:
             result.setdefault(place, []).append(variable)
     return result
 
@@ -130,10 +130,10 @@ def _located(equation: Equation, error: Exception) -> Exception:
 
 def _other_version(equation: Equation, name: str) -> JaxError:
     """A rule looked for a parameter that the primitive had when it was written."""
-    given = ", ".join(sorted(map(str, equation.params)))
+    values = ", ".join(sorted(map(str, equation.params)))
     return JaxError(
         f"JAX {jax.__version__} gives the primitive {equation.name!r} no parameter {name!r}, but"
-        f" {given or 'none'}: its form is not known.",
+        f" {values or 'none'}: its form is not known.",
         source=equation.source,
         hint=f"use a version that is known: pip install '{KNOWN_VERSIONS}'",
     )

@@ -94,8 +94,8 @@ class JitFunction:
         """Arguments that are arrays."""
         numbers, names = self._static
         places = {i % len(args) for i in numbers if -len(args) <= i < len(args)} if args else set()
-        given = {name: value for name, value in kwargs.items() if name not in names}
-        return [value for i, value in enumerate(args) if i not in places], given
+        values = {name: value for name, value in kwargs.items() if name not in names}
+        return [value for i, value in enumerate(args) if i not in places], values
 
     def _trace(self, args: tuple, kwargs: dict) -> Any:  # noqa: ANN401
         return self._traced.trace(*args, **kwargs)
@@ -158,10 +158,10 @@ class PmapFunction(JitFunction):
     def _trace(self, args: tuple, kwargs: dict) -> Any:  # noqa: ANN401
         """As a `shard_map` over a mesh of one axis."""
         in_axes = [_axis_of(self._in_axes, i) for i in range(len(args))]
-        given = [*zip(args, in_axes, strict=True), (kwargs, 0)]
+        values = [*zip(args, in_axes, strict=True), (kwargs, 0)]
         sizes = {
             np.shape(leaf)[axis]
-            for arg, axis in given
+            for arg, axis in values
             if axis is not None
             for leaf in jax.tree_util.tree_leaves(arg)
         }

@@ -18,7 +18,7 @@ from tremula.ir.settings import host_settings
 
 
 class IpuTargetType(Enum):
-    """What stands behind a device."""
+    """What a device is: a chip or a model of one."""
 
     IPU = 0
     IPU_MODEL = 1

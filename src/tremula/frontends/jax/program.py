@@ -140,7 +140,7 @@ def _inputs(arrays: list[Any], jaxpr: ClosedJaxpr) -> list[Tensor]:
 
 
 def _own(results: list[Tensor], inputs: list[Tensor]) -> list[Tensor]:
-    """Results on this computer, in memory that no argument has: somebody may write it later."""
+    """Results on this computer, in memory that no argument has: it may be written later."""
     taken = {part.untyped_storage().data_ptr() for part in inputs}
     own = []
     for result in results:

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 
 VARIABLE = "KERAS_BACKEND"
 
@@ -16,7 +16,7 @@ def use_torch() -> None:
         return
     result = loaded.config.backend()
     if result != "torch":
-        raise refuse(
+        raise keras_error(
             f"Keras is loaded with the backend {result!r}; Tremula needs 'torch'.",
             hint="import tremula.keras before keras, or set KERAS_BACKEND=torch",
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tremula.base.context_values import ContextSetting
-from tremula.frontends.keras.config_node import Node, field
+from tremula.frontends.keras.config_node import ConfigNode, field
 from tremula.frontends.keras.enums import (
     DeviceConnectionType,
     MergeRemoteBuffersBehaviour,
@@ -14,34 +14,34 @@ from tremula.frontends.keras.enums import (
     SelectionOrder,
     StochasticRoundingBehaviour,
 )
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 
 
-class _PoplarOptions(Node):
+class _PoplarOptions(ConfigNode):
     poplar_options = field({}, about="options of the library that plans these operations")
 
 
-class _Matmuls(Node):
+class _Matmuls(ConfigNode):
     clear_pass_type = field(False)
     poplar_options = field({}, about="options of matrix products")
 
 
-class _NormsExperimental(Node):
+class _NormsExperimental(ConfigNode):
     distributed_batch_norm_replica_group_size = field(1)
 
 
-class _Norms(Node):
+class _Norms(ConfigNode):
     use_stable_statistics = field(False)
     experimental = _NormsExperimental()
 
 
-class _DeviceConnection(Node):
+class _DeviceConnection(ConfigNode):
     type = field(DeviceConnectionType.ALWAYS)
     version = field("")
     enable_remote_buffers = field(False)
 
 
-class _FloatingPointBehaviour(Node):
+class _FloatingPointBehaviour(ConfigNode):
     inv = field(False)
     div0 = field(False)
     oflo = field(False)
@@ -50,24 +50,24 @@ class _FloatingPointBehaviour(Node):
     set_all = field(False)
 
 
-class _IoTiles(Node):
+class _IoTiles(ConfigNode):
     num_io_tiles = field(0)
     place_ops_on_io_tiles = field(False)
     available_memory_proportion = field(0.9, float, int)
 
 
-class _IpuModel(Node):
+class _IpuModel(ConfigNode):
     compile_ipu_code = field(True)
     tiles_per_ipu = field(0)
     version = field("ipu2")
 
 
-class _Math(Node):
+class _Math(ConfigNode):
     fast = field(False)
     dot_strength = field(True)
 
 
-class _Optimizations(Node):
+class _Optimizations(ConfigNode):
     math = _Math()
     prefetch_data_streams = field(True)
     combine_embedding_lookups = field(False)
@@ -89,25 +89,25 @@ class _Optimizations(Node):
     enable_dynamic_slice_replacement = field(True)
 
 
-class _Scheduling(Node):
+class _Scheduling(ConfigNode):
     algorithm = field(SchedulingAlgorithm.CHOOSE_BEST)
     maximum_scheduler_lookahead_depth = field(5)
     maximum_scheduler_search_space_size = field(64)
 
 
-class _MultiReplicaDistribution(Node):
+class _MultiReplicaDistribution(ConfigNode):
     process_index = field(0)
     process_count = field(0)
 
 
-class _Experimental(Node):
+class _Experimental(ConfigNode):
     always_rearrange_copies_on_the_host = field(False)
     enable_remote_buffer_embedding = field(False)
     enable_prng_stability = field(False)
     multi_replica_distribution = _MultiReplicaDistribution()
 
 
-class IPUConfig(Node):
+class IPUConfig(ConfigNode):
     """The machine a script wants. `configure_ipu_system()` makes it the one in force."""
 
     auto_select_ipus = field([], int, list, tuple, about="how many chips; a list: by device")
@@ -168,12 +168,12 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu") -> None:
     """Make settings those in force: for this thread or, in the main thread, for all."""
     del device
     if not isinstance(config, IPUConfig):
-        raise refuse(
+        raise keras_error(
             f"configure_ipu_system takes an IPUConfig; got {config!r}.",
             hint="cfg = ipu.config.IPUConfig(); cfg.auto_select_ipus = 1",
         )
     if config.n_chips < 1:
-        raise refuse(
+        raise keras_error(
             f"auto_select_ipus = {config.auto_select_ipus!r} selects no IPU.", hint="at least 1"
         )
     _in_force.set(copy.deepcopy(config))
@@ -188,7 +188,7 @@ def get_ipu_config() -> IPUConfig:
     """A copy of the settings in force; an error before the first `configure_ipu_system`."""
     config = _in_force.get()
     if config is None:
-        raise refuse(
+        raise keras_error(
             "no IPU system is configured.", hint="call IPUConfig().configure_ipu_system() first"
         )
     return copy.deepcopy(config)

@@ -12,11 +12,11 @@ from enum import Enum
 from typing import Any
 
 from tremula.base.errors import suggest
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 
 
 @dataclass(frozen=True)
-class Field:
+class ConfigField:
     """A setting: its default, the types that its values may have, what it means."""
 
     default: Any
@@ -34,7 +34,7 @@ class Field:
 
 def field(default: Any, *types: type, about: str = "") -> Any:  # noqa: ANN401
     """Declare a setting; without types, values have that of the default."""
-    return Field(default, types or (type(default),), about)
+    return ConfigField(default, types or (type(default),), about)
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class AttributeMetadata:
     about: str
 
 
-class Node:
+class ConfigNode:
     """A group of settings."""
 
     def __init__(self, path: str = ""):
         self.__dict__["_path"] = path
         for name, member in self._members():
-            if isinstance(member, Field):
+            if isinstance(member, ConfigField):
                 self.__dict__[name] = copy.deepcopy(member.default)
             else:
                 self.__dict__[name] = type(member)(f"{path}{name}.")
@@ -62,7 +62,7 @@ class Node:
     def _members(cls) -> Iterator[tuple[str, Any]]:
         for name in dir(cls):
             member = cls.__dict__.get(name)
-            if isinstance(member, Field | Node):
+            if isinstance(member, ConfigField | ConfigNode):
                 yield name, member
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - only names that are missing come here
@@ -74,13 +74,13 @@ class Node:
         member = dict(self._members()).get(name)
         if member is None:
             raise self._unknown(name)
-        if isinstance(member, Node):
-            raise refuse(
+        if isinstance(member, ConfigNode):
+            raise keras_error(
                 f"{self._path}{name} is a group of settings and cannot be replaced by {value!r}.",
                 hint="set one of " + ", ".join(n for n, _ in member._members()),
             )
         if not member.accepts(value):
-            raise refuse(
+            raise keras_error(
                 f"{self._path}{name} must be {member.names_of_types()}; got {value!r}, which is a"
                 f" {type(value).__name__}.",
                 hint=_hint_for(member),
@@ -88,7 +88,7 @@ class Node:
         self.__dict__[name] = value
 
     def _unknown(self, name: str) -> AttributeError:
-        error = refuse(
+        error = keras_error(
             f"{self._path.rstrip('.') or 'IPUConfig'} has no setting {name!r}.",
             hint=suggest(name, [n for n, _ in self._members()]),
         )
@@ -101,7 +101,7 @@ class Node:
         result: dict[str, Any] = {}
         for name, member in self._members():
             value = self.__dict__[name]
-            if isinstance(member, Node):
+            if isinstance(member, ConfigNode):
                 result.update(value.to_dict())
             else:
                 result[f"{self._path}{name}"] = value
@@ -127,9 +127,9 @@ class Node:
         """What a setting is, by its full name."""
         first, _, rest = path.partition(".")
         member = dict(self._members()).get(first)
-        if rest and isinstance(member, Node):
+        if rest and isinstance(member, ConfigNode):
             return getattr(self, first).get_attribute_metadata(rest)
-        if not isinstance(member, Field):
+        if not isinstance(member, ConfigField):
             raise self._unknown(path)
         return AttributeMetadata(f"{self._path}{path}", member.types, member.default, member.about)
 
@@ -138,7 +138,7 @@ class UnknownSetting(AttributeError):
     """A name that `IPUConfig` does not have."""
 
 
-def _hint_for(member: Field) -> str:
+def _hint_for(member: ConfigField) -> str:
     choices = [t for t in member.types if issubclass(t, Enum)]
     if choices:
         return "one of " + ", ".join(f"{choices[0].__name__}.{c.name}" for c in choices[0])
@@ -147,7 +147,7 @@ def _hint_for(member: Field) -> str:
 
 def _read(value: object, member: object) -> object:
     """A value from JSON: names of choices become choices."""
-    if not isinstance(member, Field) or not isinstance(value, str):
+    if not isinstance(member, ConfigField) or not isinstance(value, str):
         return value
     for kind in member.types:
         if issubclass(kind, Enum) and value in kind.__members__:

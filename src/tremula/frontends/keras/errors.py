@@ -24,6 +24,6 @@ def script_line() -> Source:
     return source_at(frame.f_code.co_filename, frame.f_lineno)
 
 
-def refuse(what: str, hint: str = "") -> KerasError:
+def keras_error(what: str, hint: str = "") -> KerasError:
     """The error to raise: it names the user's line."""
     return KerasError(what, source=script_line(), hint=hint)

@@ -13,10 +13,10 @@ from keras.src.trainers.data_adapters.data_adapter_utils import (
 from torch import Tensor
 
 from tremula.frontends.keras.config import config_in_force
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.machine import checks_floats, tile_settings
 from tremula.frontends.keras.options import LAST, MEAN, PREDICT, RUNNING_MEAN, TRAIN, ModelOptions
-from tremula.frontends.keras.pipelines.pipeline import Pipeline
+from tremula.frontends.keras.pipelines.pipeline import KerasPipeline
 from tremula.frontends.keras.program import KerasProgram, compile_keras
 from tremula.frontends.keras.step import StepOfModel
 from tremula.ir.placement import PlacementRules
@@ -25,7 +25,7 @@ from tremula.ir.run.compiled_step import StepSettings
 from tremula.ir.settings import host_settings
 
 _MOST_SEEDS = 2**31
-_COMPILED = ("optimizer", "_compile_loss", "_compile_metrics")  # what compile() makes anew
+_COMPILED = ("optimizer", "_compile_loss", "_compile_metrics")  # what compile() makes again
 
 
 def execute(model: keras.Model, options: ModelOptions, kind: str, data: Sequence[Any]) -> list[Any]:
@@ -73,7 +73,7 @@ def _program(
     )
     if key not in options.programs:
         step = StepOfModel(model, kind, structure, pipeline=pipeline)
-        asked = StepSettings(
+        requested = StepSettings(
             repetition=repetition,
             host=settings,
             tiles=tile_settings(settings, options.prefetch_depth, pipeline),
@@ -83,7 +83,7 @@ def _program(
             placement=PlacementRules() if pipeline is None else pipeline.placement(),
         )
         options.programs[key] = compile_keras(
-            step, batches[0], asked, keeps_last=options.metric_reduction == LAST
+            step, batches[0], requested, keeps_last=options.metric_reduction == LAST
         )
     return options.programs[key]
 
@@ -93,8 +93,8 @@ def _repetition(model: keras.Model, options: ModelOptions, kind: str, n_batches:
     n_accumulation = options.n_accumulation if kind == TRAIN else 1
     n_of_update = n_accumulation * n_replicas
     if n_batches % n_of_update:
-        raise refuse(
-            f"an execution of {n_batches} batches cannot be shared out: {n_accumulation} are"
+        raise keras_error(
+            f"an execution of {n_batches} batches cannot be split: {n_accumulation} are"
             f" accumulated on each of {n_replicas} replicas.",
             hint=f"give compile(steps_per_execution=…) a multiple of {n_accumulation}, and a data"
             " set with a multiple of the batches of an execution",
@@ -111,7 +111,7 @@ def _repetition(model: keras.Model, options: ModelOptions, kind: str, n_batches:
     )
 
 
-def _check_filled(pipeline: Pipeline, repetition: Repetition, kind: str) -> None:
+def _check_filled(pipeline: KerasPipeline, repetition: Repetition, kind: str) -> None:
     if kind == TRAIN:
         pipeline.check_accumulation(repetition.n_accumulation)
     else:

@@ -13,7 +13,7 @@ from tremula.frontends.keras.enums import (
     RecomputationMode,
     ReplicatedMetricReductionMethod,
 )
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.options import REDUCTIONS, ModelOptions, options_of
 from tremula.frontends.keras.pipelines.assignments import assigned_stages, assignments_of, summary
 from tremula.frontends.keras.pipelines.pipeline import PipelineOptions
@@ -53,17 +53,17 @@ def set_gradient_accumulation_options(
     gradient_accumulation_reduction_method: Any = "sum",  # noqa: ANN401 - a name or a choice
     **_details: Any,  # noqa: ANN401 - of memory, which a model of this machine does not have
 ) -> None:
-    """Update weights once for so many batches, by the sum or mean of their gradients."""
+    """Update weights once for this many batches, by the sum or mean of their gradients."""
     options, n = _options(self), gradient_accumulation_steps_per_replica
     if not isinstance(n, int) or n < 1:
-        raise refuse(
+        raise keras_error(
             f"gradient_accumulation_steps_per_replica must be a whole number of at least 1;"
             f" got {n!r}."
         )
     method = gradient_accumulation_reduction_method
     name = method.name if isinstance(method, GradientAccumulationReductionMethod) else str(method)
     if name.lower() not in REDUCTIONS:
-        raise refuse(
+        raise keras_error(
             f"there is no gradient_accumulation_reduction_method {name!r}.",
             hint=suggest(name.lower(), REDUCTIONS),
         )
@@ -84,12 +84,12 @@ def set_pipelining_options(
     options = _options(self)
     unknown = sorted(set(details) - set(_PIPELINE_DETAILS))
     if unknown:
-        raise refuse(
+        raise keras_error(
             f"set_pipelining_options has no option {unknown[0]!r}.",
             hint=suggest(unknown[0], [*_PIPELINE_OPTIONS, *_PIPELINE_DETAILS]),
         )
     if not isinstance(pipeline_schedule, PipelineSchedule):
-        raise refuse(
+        raise keras_error(
             f"pipeline_schedule must be a PipelineSchedule; got {pipeline_schedule!r}.",
             hint="one of " + ", ".join(f"PipelineSchedule.{s.name}" for s in PipelineSchedule),
         )
@@ -146,9 +146,9 @@ def _set_queue_options(model: keras.Model, options: dict[str, Any], method: str)
     known = {"set_infeed_queue_options": "prefetch_depth"}.get(method, "buffer_depth")
     for name, value in options.items():
         if name != known:
-            raise refuse(f"{method} has no option {name!r}.", hint=suggest(name, [known]))
+            raise keras_error(f"{method} has no option {name!r}.", hint=suggest(name, [known]))
         if not isinstance(value, int) or value < 1:
-            raise refuse(f"{name} must be a whole number of at least 1; got {value!r}.")
+            raise keras_error(f"{name} must be a whole number of at least 1; got {value!r}.")
     _options(model).prefetch_depth = options.get("prefetch_depth")
 
 
@@ -166,12 +166,12 @@ def set_replication_options(
     name = method.name if isinstance(method, ReplicatedMetricReductionMethod) else str(method)
     known = ReplicatedMetricReductionMethod.__members__
     if name.upper() not in known:
-        raise refuse(
+        raise keras_error(
             f"there is no replicated_metric_reduction_method {name!r}.",
             hint=suggest(name.upper(), known),
         )
     if name.upper() == ReplicatedMetricReductionMethod.SUM.name:
-        raise refuse(
+        raise keras_error(
             "metrics of replicas are not added up: Keras keeps means, whose sum is not one.",
             hint="use MEAN, which is over the samples of all replicas, or LAST",
         )
@@ -198,10 +198,10 @@ def export_for_ipu_serving(
 
     _options(self)
     if batch_size is None:
-        given = [tensor.shape[0] for tensor in getattr(self, "inputs", None) or []]
-        batch_size = given[0] if given else None
+        values = [tensor.shape[0] for tensor in getattr(self, "inputs", None) or []]
+        batch_size = values[0] if values else None
     if not isinstance(batch_size, int) or batch_size < 1:
-        raise refuse(
+        raise keras_error(
             f"export_for_ipu_serving needs a batch size; got {batch_size!r}.",
             hint="model.export_for_ipu_serving(folder, batch_size=8)",
         )
@@ -220,7 +220,7 @@ def ipu_report(self: keras.Model) -> "Report":
     """Cycles and memory, on tiles, of the step that ran last."""
     options = _options(self)
     if options.last is None:
-        raise refuse(
+        raise keras_error(
             f"{self.name} has not run yet.", hint="call fit, evaluate or predict before ipu_report"
         )
     return options.last.report()
@@ -229,7 +229,7 @@ def ipu_report(self: keras.Model) -> "Report":
 def _options(model: keras.Model) -> ModelOptions:
     options = options_of(model)
     if options is None:
-        raise refuse(
+        raise keras_error(
             f"{model.name} is a plain Keras model: it was built outside IPUStrategy.scope().",
             hint="build it inside `with ipu.ipu_strategy.IPUStrategy().scope():`",
         )

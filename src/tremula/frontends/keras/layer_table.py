@@ -78,8 +78,8 @@ def names_of_keras() -> dict[str, str]:
 def _of(family: str, *inputs: Input, **rows: Any) -> list[LayerCase]:  # noqa: ANN401
     """Cases of one family over the same inputs: a layer's arguments, or how to make it."""
     result = []
-    for name, given in rows.items():
-        make = given if callable(given) else _maker(name, given)
+    for name, values in rows.items():
+        make = values if callable(values) else _maker(name, values)
         result.append(LayerCase(name, family, make, inputs))
     return result
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from tremula.base.errors import suggest
 from tremula.frontends.keras.config import IPUConfig, config_in_force
 from tremula.frontends.keras.enums import StochasticRoundingBehaviour
-from tremula.frontends.keras.errors import refuse
-from tremula.frontends.keras.pipelines.pipeline import Pipeline
+from tremula.frontends.keras.errors import keras_error
+from tremula.frontends.keras.pipelines.pipeline import KerasPipeline
 from tremula.ir.settings import HostSettings
 
 if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
@@ -18,7 +18,7 @@ _DEFAULT_VERSION = "ipu2"
 
 
 def tile_settings(
-    host: HostSettings, prefetch_depth: int | None = None, pipeline: Pipeline | None = None
+    host: HostSettings, prefetch_depth: int | None = None, pipeline: KerasPipeline | None = None
 ) -> "TileSettings":
     """How tile programs are compiled under the settings in force."""
     from tremula.ir.lowering.tiles import LoweringOptions  # loads slowly
@@ -65,11 +65,11 @@ def _products(config: IPUConfig) -> Mapping[str, Any]:
     for path in ("convolutions", "matmuls"):
         for name, value in getattr(config, path).poplar_options.items():
             if name not in _PRODUCT_OPTIONS:
-                raise refuse(
+                raise keras_error(
                     f"{path}.poplar_options has no {name!r}.", hint=suggest(name, _PRODUCT_OPTIONS)
                 )
             if result.setdefault(name, value) != value:
-                raise refuse(
+                raise keras_error(
                     f"{name} is {result[name]!r} of convolutions and {value!r} of matmuls; here"
                     " products of both kinds are planned alike.",
                     hint="give both the same value",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tremula.frontends.keras.scaling import Scaling, are_finite, scaling_of
-from tremula.frontends.keras.tracing import both_branches, functional_updates, held_as
+from tremula.frontends.keras.tracing import both_branches, functional_updates, variables_set_to
 from tremula.ir.host.programs.compile_isolation import traced
 from tremula.ir.optim.rule import Number
 from tremula.ir.recording import active
@@ -101,7 +101,7 @@ class KerasRule:
         n = len(self.trained)
         params, grads, states = flat[:n], flat[n : 2 * n], flat[2 * n :]
         variables = [*self.trained, *self.optimizer.variables]
-        with functional_updates(), held_as(variables, [*params, *states]) as scope:
+        with functional_updates(), variables_set_to(variables, [*params, *states]) as scope:
             self._apply(list(grads))
         result = [scope.state_mapping[id(variable)] for variable in variables]
         return [new.to(old.dtype) for new, old in zip(result, (*params, *states), strict=True)]

@@ -1,4 +1,4 @@
-"""What a model was told about its execution: accumulation, replicas, callbacks."""
+"""Options of a model's execution: accumulation, replicas, callbacks."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from tremula.frontends.keras.pipelines.pipeline import (
-    Pipeline,
+    KerasPipeline,
     PipelineOptions,
     n_replicas,
     pipeline_of,
@@ -26,7 +26,7 @@ class ModelOptions:
     n_accumulation: int = 1
     reduction: str = SUM
     n_chips: int = 1
-    pipelining: PipelineOptions | None = None  # what set_pipelining_options was told
+    pipelining: PipelineOptions | None = None  # arguments of set_pipelining_options
     assigned_stages: dict[Path, int] = field(default_factory=dict)
     metric_reduction: str = "NONE"  # of replicas
     prefetch_depth: int | None = None  # of the queue of batches; None: as IPUConfig says
@@ -36,7 +36,7 @@ class ModelOptions:
     step_logs: list[Any] = field(default_factory=list)  # of the execution that ran last
     log_stride: int = 1  # steps between two of them
 
-    def pipeline(self, model: keras.Model) -> Pipeline | None:
+    def pipeline(self, model: keras.Model) -> KerasPipeline | None:
         """The stages of the model, if it has any."""
         return pipeline_of(model, self.pipelining, self.assigned_stages)
 

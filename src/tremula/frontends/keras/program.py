@@ -16,7 +16,7 @@ from torch import Tensor
 from tremula.compiler.report.report import Report
 from tremula.frontends.keras.errors import KerasError, refuse
 from tremula.frontends.keras.optimiser import KerasRule
-from tremula.frontends.keras.step import Held, is_seed
+from tremula.frontends.keras.step import ModelState, is_seed
 from tremula.frontends.shared.program import Program, compile_program
 from tremula.ir.placement import ReadsFromLater
 from tremula.ir.run.compiled_step import StepSettings, StepToCompile
@@ -30,7 +30,7 @@ class RecordableStep(Protocol):
     @property
     def result(self) -> Any: ...  # noqa: ANN401 - structure of results, once it is recorded
     @property
-    def held(self) -> Held: ...
+    def held(self) -> ModelState: ...
     @property
     def scale(self) -> Any: ...  # noqa: ANN401 - the variable with the scale of the loss
     @property

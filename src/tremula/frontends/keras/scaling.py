@@ -12,7 +12,7 @@ import keras
 import torch
 from torch import Tensor
 
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 
 Next = tuple[Tensor, list[Tensor]]
 
@@ -30,7 +30,7 @@ def are_finite(tensors: Sequence[Tensor]) -> Tensor:
 
 @dataclass(frozen=True)
 class GrowingScale:
-    """Keras's: twice after so many steps with finite gradients, half after others."""
+    """Keras's: doubled after `n` steps with finite gradients, half after others."""
 
     growth_steps: int
 
@@ -49,7 +49,7 @@ class GrowingScale:
 
 @dataclass(frozen=True)
 class HistogramScale:
-    """ALS: by the share of elements above an edge, looked at every so many steps."""
+    """ALS: by the share of elements above an edge, checked every `n` steps."""
 
     update_frequency: int
     increase_factor: float
@@ -108,13 +108,13 @@ class ALSOptimizer(keras.optimizers.LossScaleOptimizer):
     ):
         super().__init__(optimizer, initial_scale=float(initial_loss_scaling_factor), name=name)
         if update_frequency < 1 or increase_factor <= 1 or not 0 < ratio_threshold < 1:
-            raise refuse(
+            raise keras_error(
                 "ALSOptimizer takes an update_frequency of at least 1, an increase_factor above 1"
                 f" and a ratio_threshold between 0 and 1; got {update_frequency},"
                 f" {increase_factor} and {ratio_threshold}."
             )
         if not 1 <= initial_loss_scaling_factor <= max_loss_scaling_factor:
-            raise refuse(
+            raise keras_error(
                 f"initial_loss_scaling_factor = {initial_loss_scaling_factor} is not between 1 and"
                 f" max_loss_scaling_factor = {max_loss_scaling_factor}."
             )

@@ -21,7 +21,7 @@ from tremula.base.atomic_file import atomic_file
 from tremula.base.errors import FileLoadError
 from tremula.base.version import VERSION
 from tremula.compiler.report.report import Report
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.shared.program import Program
 from tremula.ir.lowering.types import narrow, tile_shape, tile_type, widened
 from tremula.ir.run.session import connect
@@ -215,7 +215,7 @@ class ServedModel:
 
     def _program(self) -> StoredTileProgram:
         if self._stored is None:
-            raise refuse(
+            raise keras_error(
                 f"the file of {self.about.name!r} has no program for tiles.",
                 hint="export it with model.export_for_ipu_serving(folder, tiles=True)",
             )
@@ -234,12 +234,12 @@ class ServedModel:
     def _checked(self, arrays: Sequence[Any]) -> list[Tensor]:
         facts = self.about.inputs
         if len(arrays) != len(facts):
-            raise refuse(f"{self.about.name!r} takes {len(facts)} inputs; got {len(arrays)}.")
+            raise keras_error(f"{self.about.name!r} takes {len(facts)} inputs; got {len(arrays)}.")
         result = []
         for fact, array in zip(facts, arrays, strict=True):
             value = torch.as_tensor(np.asarray(array))
             if tuple(value.shape) != fact.shape:
-                raise refuse(
+                raise keras_error(
                     f"input {fact.name!r} of {self.about.name!r} has the shape {fact.shape}; got"
                     f" {tuple(value.shape)}.",
                     hint=f"the batch size is {self.about.batch_size}: fill up a smaller batch",

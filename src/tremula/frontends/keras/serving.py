@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import torch
 
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.machine import tile_settings
 from tremula.frontends.keras.options import PREDICT
 from tremula.frontends.keras.program import compile_keras
@@ -73,14 +73,14 @@ def _specs(
     if shapes is not None:
         return [(tuple(shape), torch.float32) for shape in shapes]
     if not getattr(model, "inputs", None):
-        raise refuse(
+        raise keras_error(
             f"the inputs of {model.name!r} are not known: its call is Python code.",
             hint="give input_shapes=[…], without the batch",
         )
     result = []
     for tensor in model.inputs:
         if None in tensor.shape[1:]:
-            raise refuse(
+            raise keras_error(
                 f"input {tensor.name!r} of {model.name!r} has the shape {tensor.shape}: a program"
                 " has static shapes.",
                 hint="build the model with whole shapes, or give input_shapes=[…]",

@@ -9,11 +9,11 @@ import torch
 from keras.src.trainers.data_adapters.data_adapter_utils import unpack_x_y_sample_weight
 from torch import Tensor, nn
 
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.optimiser import KerasRule, rule_of
 from tremula.frontends.keras.options import PREDICT, TEST, TRAIN
-from tremula.frontends.keras.pipelines.pipeline import Pipeline
-from tremula.frontends.keras.tracing import held_as, recorded_keras
+from tremula.frontends.keras.pipelines.pipeline import KerasPipeline
+from tremula.frontends.keras.tracing import recorded_keras, variables_set_to
 from tremula.ir.recording import active
 
 
@@ -25,13 +25,13 @@ class BufferOfModule:
     _value: Tensor
 
 
-class Held(nn.Module):
+class ModelState(nn.Module):
     """The variables of a model for the compiler: trained ones as parameters, others as buffers."""
 
     def __init__(
         self, trained: Sequence[Any], others: Sequence[Any], wrapped: Sequence[nn.Module] = ()
     ):
-        """`wrapped` are modules of PyTorch in layers: they hold the same tensors once more."""
+        """`wrapped` are modules of PyTorch in layers: they hold the same tensors again."""
         super().__init__()
         self.trained, self.others = tuple(trained), tuple(others)
         self.names = _distinct([variable.path for variable in (*trained, *others)])
@@ -49,13 +49,13 @@ class Held(nn.Module):
         return (*self.trained, *self.others)
 
     def tensors(self) -> list[Tensor]:
-        """Their values: while a step is recorded, those that stand in for them."""
+        """Their values: fake tensors while a step is recorded."""
         result = [*self._parameters.values(), *self._buffers.values()]
         assert all(tensor is not None for tensor in result), "every variable has a value"
         return result  # pyright: ignore[reportReturnType]
 
 
-def write_back(held: Held, scope: keras.StatelessScope, before: Sequence[Tensor]) -> None:
+def write_back(held: ModelState, scope: keras.StatelessScope, before: Sequence[Tensor]) -> None:
     """What layers and metrics assigned, into the buffers of a recorded step."""
     with torch.no_grad():
         for variable, old in zip(held.variables, before, strict=True):
@@ -82,10 +82,10 @@ class StepOfModel:
     kind: str
     structure: Any  # of a batch, with anything as leaves
     result: Any = None  # structure of what it returns, known once it is recorded
-    pipeline: Pipeline | None = None
+    pipeline: KerasPipeline | None = None
 
     def __post_init__(self) -> None:
-        _refuse_own_steps(self.model, self.kind)
+        _reject_custom_steps(self.model, self.kind)
         model = self.model
         trained = list(model.trainable_variables) if self.kind == TRAIN else []
         others = [*model.variables] if self.kind != PREDICT else [*model.weights, *_seeds(model)]
@@ -104,7 +104,7 @@ class StepOfModel:
             for module in wrapped
             for name, value in module.named_buffers()
         ]
-        self.held = Held([*trained, *frozen], [*unique.values(), *buffers], wrapped)
+        self.held = ModelState([*trained, *frozen], [*unique.values(), *buffers], wrapped)
 
     def rule(self) -> KerasRule | None:
         """How a step that trains updates its weights."""
@@ -117,12 +117,12 @@ class StepOfModel:
         return rule_of(optimizer, held.trained[:n], held.names[:n])
 
     def record(self, flat: list[Tensor]) -> tuple[list[Tensor], Callable[..., Any] | None]:
-        """Run one batch on tensors that stand in for values; flat results."""
+        """Run one batch on fake tensors; flat results."""
         data = keras.tree.pack_sequence_as(self.structure, flat)
         before = self.held.tensors()
         body = {TRAIN: self._train, TEST: self._test, PREDICT: self._predict}[self.kind]
         stages = None if self.pipeline is None else self.pipeline.recorder()
-        with recorded_keras(stages), held_as(self.held.variables, before) as scope:
+        with recorded_keras(stages), variables_set_to(self.held.variables, before) as scope:
             self.result = body(*unpack_x_y_sample_weight(data))
             outputs = [_tensor(leaf) for leaf in keras.tree.flatten(self.result)]
         write_back(self.held, scope, before)
@@ -203,12 +203,12 @@ def _tensor(leaf: Any) -> Tensor:  # noqa: ANN401
     return keras.ops.convert_to_tensor(leaf)  # pyright: ignore[reportReturnType] - of PyTorch here
 
 
-def _refuse_own_steps(model: keras.Model, kind: str) -> None:
+def _reject_custom_steps(model: keras.Model, kind: str) -> None:
     """A step written by hand assigns and differentiates as it likes: it is not recorded."""
     name = f"{kind}_step"
     own, plain = getattr(type(model), name), getattr(keras.Model, name)
     if own is not plain:
-        raise refuse(
+        raise keras_error(
             f"{type(model).__name__} has a {name} of its own; a compiled {kind} step is Keras's.",
             hint=f"override compute_loss or compute_metrics instead of {name}, or build the model"
             " outside IPUStrategy.scope()",

@@ -55,7 +55,7 @@ def functional_updates() -> Iterator[None]:
 
 
 def _next_method(owner: type, name: str) -> Callable[..., Any]:
-    """The method that stands behind a class's own: Nadam, for one, has something to add there."""
+    """The method after a class's own in its resolution order, where Nadam, say, adds something."""
 
     def method(self: object, *args: Any) -> Any:  # noqa: ANN401
         return getattr(super(owner, self), name)(*args)
@@ -92,7 +92,9 @@ def both_branches(
 
 
 @contextmanager
-def held_as(variables: Sequence[Any], values: Sequence[Tensor]) -> Iterator[keras.StatelessScope]:
+def variables_set_to(
+    variables: Sequence[Any], values: Sequence[Tensor]
+) -> Iterator[keras.StatelessScope]:
     """Variables have these values inside the block; assigned ones stay in the scope."""
     scope = keras.StatelessScope(collect_losses=True, initialize_variables=False)
     scope.state_mapping.update(zip(map(id, variables), values, strict=True))

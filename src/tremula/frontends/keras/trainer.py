@@ -1,7 +1,7 @@
 """Keras's trainer with compiled steps: its data adapters, callbacks, metrics and history stay.
 
 A model built inside `IPUStrategy.scope()`, or used there for the first time, is *bound*: it gets
-options and, as attributes of its own, the methods below, so it also runs compiled after the scope.
+options and, as instance attributes, the methods below, so it also runs compiled after the scope.
 Inside a scope the classes of Keras are patched to bind models; plain models, and other threads, see
 Keras as it is. Everything else of `fit`, `evaluate` and `predict` is Keras's.
 """
@@ -18,7 +18,7 @@ from keras.src.backend.torch import trainer as torch_trainer
 
 from tremula.base.context_values import pushed
 from tremula.base.libraries.patching import replaced, replaced_for_all, wrapped
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.extensions import METHODS
 from tremula.frontends.keras.options import (
     PREDICT,
@@ -122,15 +122,15 @@ class StaticEpochIterator(_PlainIterator):
         adapter, n = self.data_adapter, self.num_batches
         reaches_end = not self.steps_per_epoch or self.steps_per_epoch >= (adapter.num_batches or 0)
         if adapter.has_partial_batch and adapter.partial_batch_size and n != 1 and reaches_end:
-            raise refuse(
+            raise keras_error(
                 f"the last batch has {adapter.partial_batch_size} samples, fewer than the others:"
                 " a compiled step has static shapes.",
                 hint="batch the data set with drop_remainder=True, choose a batch_size that"
                 " divides the number of samples, or give steps_per_epoch",
             )
         if n is not None and n % self.steps_per_execution:
-            raise refuse(
-                f"{n} steps of an epoch are no multiple of the {self.steps_per_execution} of an"
+            raise keras_error(
+                f"{n} steps of an epoch are not a multiple of the {self.steps_per_execution} of an"
                 " execution (steps_per_execution × replicas).",
                 hint="change compile(steps_per_execution=…), steps_per_epoch or the batch size",
             )
@@ -146,7 +146,7 @@ def _alike(batches: Iterable[Any]) -> Iterator[Any]:
         shapes = [tuple(part.shape) for part in keras.tree.flatten(batch)]
         first = shapes if first is None else first
         if shapes != first:
-            raise refuse(
+            raise keras_error(
                 f"batch {number} has the shapes {shapes}, the first has {first}: a compiled step"
                 " has static shapes.",
                 hint="batch the data set with drop_remainder=True",
@@ -177,15 +177,15 @@ def _joined(results: list[Any]) -> Any:  # noqa: ANN401
 
 @contextmanager
 def _batches_of_replicas(model: keras.Model, n_replicas: int) -> Iterator[None]:
-    """`steps_per_execution` counts the steps of one replica; each takes a batch of its own."""
-    asked = model.steps_per_execution
+    """`steps_per_execution` counts the steps of one replica; each takes a separate batch."""
+    requested = model.steps_per_execution
     if n_replicas == 1 or getattr(model, "_tremula_is_running", False):
         yield
         return
     model.__dict__["_tremula_is_running"] = True
-    model.steps_per_execution = asked * n_replicas
+    model.steps_per_execution = requested * n_replicas
     try:
         yield
     finally:
-        model.steps_per_execution = asked
+        model.steps_per_execution = requested
         del model.__dict__["_tremula_is_running"]

@@ -50,12 +50,12 @@ def either(*checks: Check) -> Check:
 
 
 def is_layer_count(value: Any) -> bool:  # noqa: ANN401
-    """Whether this says how many layers an IPU has; -1 stands for "the rest"."""
+    """Whether this says how many layers an IPU has; -1 means "the rest"."""
     return is_whole(value) and value >= -1
 
 
 @dataclass(frozen=True)
-class Field:
+class ConfigEntry:
     """One setting: what it may be, in words and as a check, and its default."""
 
     name: str
@@ -79,18 +79,18 @@ class Field:
 _COUNTS = "a list of whole numbers, one per IPU"
 _SPLITS = list_of(lambda value: is_whole(value) and value >= 0)
 
-FIELDS: dict[str, Field] = {
+FIELDS: dict[str, ConfigEntry] = {
     field.name: field
     for field in (
-        Field(
+        ConfigEntry(
             "layers_per_ipu",
-            "a list of layers per IPU, in which -1 stands for the rest",
+            "a list of layers per IPU, in which -1 means the rest",
             list_of(is_layer_count),
             [-1],
             is_twin=True,
         ),
-        Field("ipus_per_replica", "1 or more", is_positive, is_twin=True, may_be_none=True),
-        Field(
+        ConfigEntry("ipus_per_replica", "1 or more", is_positive, is_twin=True, may_be_none=True),
+        ConfigEntry(
             "matmul_proportion",
             "a share between 0 and 1, or a list of them, one per IPU",
             either(is_share, list_of(is_share)),
@@ -98,31 +98,37 @@ FIELDS: dict[str, Field] = {
             is_twin=True,
         ),
         *(
-            Field(f"{what}_serialization_factor", "1 or more", is_positive, None, True, None, True)
+            ConfigEntry(
+                f"{what}_serialization_factor", "1 or more", is_positive, None, True, None, True
+            )
             for what in ("embedding", "projection")
         ),
         *(
-            Field(f"serialized_{what}_splits_per_ipu", _COUNTS, _SPLITS, None, True, None, True)
+            ConfigEntry(
+                f"serialized_{what}_splits_per_ipu", _COUNTS, _SPLITS, None, True, None, True
+            )
             for what in ("embedding", "projection")
         ),
-        Field("replication_factor", "1 or more", is_positive, 1, True, 1),
-        Field("device_iterations", "1 or more", is_positive, 1, True, 1),
-        Field("parallelize_kwargs", "a dict of arguments", is_mapping, None, True, None, True),
-        Field("gradient_accumulation_steps", "1 or more", is_positive, 1),
-        Field("optimizer_state_offchip", "True or False", is_flag, False),
-        Field("replicated_tensor_sharding", "True or False", is_flag, False),
-        Field("enable_half_partials", "True or False", is_flag, True),
-        Field("recompute_checkpoint_every_layer", "True or False", is_flag, False),
-        Field(
+        ConfigEntry("replication_factor", "1 or more", is_positive, 1, True, 1),
+        ConfigEntry("device_iterations", "1 or more", is_positive, 1, True, 1),
+        ConfigEntry(
+            "parallelize_kwargs", "a dict of arguments", is_mapping, None, True, None, True
+        ),
+        ConfigEntry("gradient_accumulation_steps", "1 or more", is_positive, 1),
+        ConfigEntry("optimizer_state_offchip", "True or False", is_flag, False),
+        ConfigEntry("replicated_tensor_sharding", "True or False", is_flag, False),
+        ConfigEntry("enable_half_partials", "True or False", is_flag, True),
+        ConfigEntry("recompute_checkpoint_every_layer", "True or False", is_flag, False),
+        ConfigEntry(
             "output_mode",
             "'all', 'sum', 'final' or 'default'",
             lambda value: value in ("all", "sum", "final", "default"),
             "final",
         ),
-        Field("seed", "a whole number", is_whole, None, may_be_none=True),
-        Field("auto_loss_scaling", "True or False", is_flag, False),
-        Field("executable_cache_dir", "a folder's name", is_text, ""),
-        Field("explicit_ir_inference", "True or False", is_flag, False),
+        ConfigEntry("seed", "a whole number", is_whole, None, may_be_none=True),
+        ConfigEntry("auto_loss_scaling", "True or False", is_flag, False),
+        ConfigEntry("executable_cache_dir", "a folder's name", is_text, ""),
+        ConfigEntry("explicit_ir_inference", "True or False", is_flag, False),
     )
 }
 NAMES: tuple[str, ...] = tuple(
@@ -132,13 +138,13 @@ NAMES: tuple[str, ...] = tuple(
 )
 
 
-def field_of(name: str) -> Field:
+def field_of(name: str) -> ConfigEntry:
     """The field a name belongs to; `inference_x` is the other half of `x`."""
     return FIELDS[name.removeprefix("inference_")]
 
 
 def default_of(name: str) -> Any:  # noqa: ANN401
-    """What a field is if nobody says so."""
+    """The default of a field."""
     field = field_of(name)
     value = field.inference_default if name.startswith("inference_") else field.default
     return list(value) if isinstance(value, list) else value

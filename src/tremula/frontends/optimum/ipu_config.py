@@ -188,8 +188,8 @@ class IPUConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], **changes: Any) -> Self:  # noqa: ANN401
         """A configuration from a dict as `to_dict` gives it, with changes."""
-        kept = {k: v for k, v in values.items() if k not in ("optimum_version", "model_type")}
-        return cls(**{**kept, **changes})
+        saved = {k: v for k, v in values.items() if k not in ("optimum_version", "model_type")}
+        return cls(**{**saved, **changes})
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | os.PathLike[str], **changes: Any) -> Self:  # noqa: ANN401

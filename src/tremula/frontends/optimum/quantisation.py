@@ -35,7 +35,7 @@ def group_quantize(
 
 
 def group_dequantize(packed: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    """The matrix that codes, scales and biases stand for; on tiles they are decompressed there."""
+    """The matrix that codes, scales and biases encode; on tiles they are decompressed there."""
     return torch.ops.tremula.group_decompressed(packed, scale, bias)
 
 

@@ -159,7 +159,7 @@ class Watched:
 def watch() -> Iterator[Watched]:
     """Watch all modules that run in a block; `Watched.tensors` are the histograms.
 
-    What PopTorch compiles runs once more, eagerly, with the inputs of its first call.
+    What PopTorch compiles runs again, eagerly, with the inputs of its first call.
     """
     watched = Watched()
     plain_call, seen = PoplarExecutor.__call__, set()

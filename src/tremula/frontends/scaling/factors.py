@@ -1,8 +1,9 @@
 """Factors of unit scaling: multiplying forwards or backwards alone, and what functions need.
 
-Multiplying a value forwards by one factor and its gradient by another is no gradient of anything,
-yet trains alike where the gradient of every path is multiplied by the same product: then all of a
-parameter's gradient has one factor, which the optimiser's rate, or Adam's normalisation, absorbs.
+Multiplying a value forwards by one factor and its gradient by another is not the gradient of
+anything, yet trains alike where the gradient of every path is multiplied by the same product: then
+all of a parameter's gradient has one factor, which the optimiser's rate, or Adam's normalisation,
+absorbs.
 """
 
 import math

@@ -102,7 +102,7 @@ class ColumnCollater:
         return self._batch(attributes | structure)
 
     def pin(self, n_packs: int, n_batches: int) -> None:
-        """Pin memory for so many batches at a time; PyTorch keeps it for those that follow."""
+        """Pin memory for `n` batches at a time; PyTorch keeps it for those that follow."""
         if not self.pin_memory:
             return
         # All are held to the end: what is let go would be given again.
@@ -204,7 +204,7 @@ class ColumnCollater:
             check_padding_possible(int(n), int(n_graphs - n), *rest)
 
     def _memory(self, n_packs: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What a batch of so many packs consists of, not filled: attributes, and its structure."""
+        """What a batch of `n` packs consists of, not filled: attributes, and its structure."""
         n_nodes, n_edges = self.options.total_num_nodes, self._n_edges()
         n_graphs = self.options.num_graphs
         n_rows = {NODE: n_nodes, EDGE: n_edges, GRAPH: n_graphs}
@@ -230,7 +230,7 @@ class ColumnCollater:
         self, graphs: np.ndarray, starts: np.ndarray, ptr: np.ndarray, out: np.ndarray,
         mask: np.ndarray,
     ) -> None:  # fmt: skip
-        """Edges are most of a batch, so packs are shared out over threads."""
+        """Edges are most of a batch, so packs are split across threads."""
         n_edges, n_graphs = out.shape[1], self.options.num_graphs
 
         def fill(packs: slice) -> None:

@@ -81,31 +81,31 @@ class GraphColumns(Sequence[Data]):
         whole, slices = _whole(dataset)
         n_samples = min(64, len(dataset))
         levels = attribute_levels(dataset[i] for i in range(n_samples))
-        kept = {k: v for k, v in whole.items() if isinstance(v, Tensor) and k not in excluded}
-        columns = {k: Column(v.numpy(), levels[None, k]) for k, v in kept.items()}
+        saved = {k: v for k, v in whole.items() if isinstance(v, Tensor) and k not in excluded}
+        columns = {k: Column(v.numpy(), levels[None, k]) for k, v in saved.items()}
         node_key = next(k for k, c in columns.items() if c.level == NODE)
         edge_start = slices["edge_index"].numpy() if "edge_index" in columns else None
         return cls(columns, slices[node_key].numpy(), edge_start).sorted_by_target()
 
     def without(self, keys: Sequence[str]) -> "GraphColumns":
-        """The same without some attributes."""
+        """These graphs without some attributes."""
         if not set(keys) & set(self.columns):
             return self
-        kept = {k: c for k, c in self.columns.items() if k not in set(keys)}
-        edges = self.edge_start if "edge_index" in kept else None
-        return GraphColumns(kept, self.node_start, edges)
+        saved = {k: c for k, c in self.columns.items() if k not in set(keys)}
+        edges = self.edge_start if "edge_index" in saved else None
+        return GraphColumns(saved, self.node_start, edges)
 
     def with_column(self, name: str, change: Callable[[np.ndarray], np.ndarray]) -> "GraphColumns":
-        """The same with one attribute computed anew from its values, row by row."""
+        """These graphs with one attribute recomputed from its values, row by row."""
         column = self.columns[name]
         values = np.ascontiguousarray(change(column.values))
         columns = self.columns | {name: Column(values, column.level)}
         return GraphColumns(columns, self.node_start, self.edge_start)
 
     def with_edges(self, edge_index: np.ndarray, edge_start: np.ndarray) -> "GraphColumns":
-        """The same nodes with other edges, such as those within a radius."""
-        kept = {k: c for k, c in self.columns.items() if c.level != EDGE}
-        columns = kept | {"edge_index": Column(edge_index, EDGE)}
+        """These graphs with other edges, such as those within a radius."""
+        saved = {k: c for k, c in self.columns.items() if c.level != EDGE}
+        columns = saved | {"edge_index": Column(edge_index, EDGE)}
         return GraphColumns(columns, self.node_start, edge_start).sorted_by_target()
 
     def take(self, graphs: np.ndarray | slice) -> "GraphColumns":
@@ -124,7 +124,7 @@ class GraphColumns(Sequence[Data]):
         return GraphColumns(columns, _starts(sizes.nodes[places]), _starts(sizes.edges[places]))
 
     def sorted_by_target(self) -> "GraphColumns":
-        """The same with the edges of each graph in the order of their targets."""
+        """These graphs with the edges of each in the order of their targets."""
         if "edge_index" not in self.columns:
             return self
         index = self.columns["edge_index"].values

@@ -27,7 +27,7 @@ def place_rows(pack_start, graphs, start, n_rows, out_row, n_used):
 
 @njit(nogil=True, cache=True)
 def place_graphs(pack_start, n_graphs, out_row):
-    """The same for what has one row per graph."""
+    """Copies of an attribute that has one row per graph."""
     for p in range(len(pack_start) - 1):
         for j in range(pack_start[p], pack_start[p + 1]):
             out_row[j] = p * n_graphs + j - pack_start[p]

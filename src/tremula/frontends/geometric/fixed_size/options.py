@@ -49,7 +49,7 @@ class FixedSizeOptions:
       dictionary with a number for each. Edges default to n·(n-1) of all n nodes.
     * `num_graphs`: real ones and at least one that only pads, so at least 2.
     * `node_pad_value`, `edge_pad_value`, `graph_pad_value`: fill attributes of each level; 0.
-    * `pad_graph_defaults`: values that are no tensors, by key; others are those of the first graph.
+    * `pad_graph_defaults`: values that are not tensors, by key; default: the first graph's.
     """
 
     def __init__(

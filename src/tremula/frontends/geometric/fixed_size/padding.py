@@ -21,7 +21,7 @@ def shares(n_items: int, n_graphs: int) -> list[int]:
 
 
 def edge_shares(n_edges: int, nodes: list[int]) -> list[int]:
-    """The same for edges, but graphs without nodes cannot have any."""
+    """How many edges each padding graph gets; graphs without nodes cannot have any."""
     n_graphs = sum(n > 0 for n in nodes)
     if n_graphs == 0:
         return [0] * len(nodes)
@@ -43,7 +43,7 @@ def padding_graph(
     edges: Mapping[Any, int],
     exclude_keys: set[str],
 ) -> BaseData:
-    """A graph like `first` with so many nodes and edges, by type, filled with the pad values."""
+    """A graph like `first` of these nodes and edges, by type, filled with the pad values."""
     made: GraphBatch = HeteroData() if is_hetero(first) else Data()
     for key, store in stores_of(first):
         target = made if key is None else made[key]

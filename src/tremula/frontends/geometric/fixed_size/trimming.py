@@ -16,19 +16,19 @@ Limits = Mapping[Any, int]
 
 
 def trim_nodes(graphs: Sequence[BaseData], limits: Limits, levels: Levels) -> list[BaseData]:
-    """Graphs with at most so many nodes of each type together; each keeps at least one it had."""
-    kept = _kept([node_counts(graph) for graph in graphs], limits, "nodes")
-    if kept is None:
+    """Graphs with at most `n` nodes of each type together; each keeps at least one it had."""
+    saved = _kept([node_counts(graph) for graph in graphs], limits, "nodes")
+    if saved is None:
         return list(graphs)
-    return [_subgraph(graph, masks, levels) for graph, masks in zip(graphs, kept, strict=True)]
+    return [_subgraph(graph, masks, levels) for graph, masks in zip(graphs, saved, strict=True)]
 
 
 def trim_edges(graphs: Sequence[BaseData], limits: Limits, levels: Levels) -> list[BaseData]:
-    """The same for edges."""
-    kept = _kept([edge_counts(graph) for graph in graphs], limits, "edges")
-    if kept is None:
+    """Graphs with at most `n` edges of each type together; each keeps at least one it had."""
+    saved = _kept([edge_counts(graph) for graph in graphs], limits, "edges")
+    if saved is None:
         return list(graphs)
-    return [_with_edges(graph, masks, levels) for graph, masks in zip(graphs, kept, strict=True)]
+    return [_with_edges(graph, masks, levels) for graph, masks in zip(graphs, saved, strict=True)]
 
 
 def _subgraph(graph: BaseData, masks: dict[Any, Tensor], levels: Levels) -> BaseData:
@@ -86,13 +86,13 @@ def _kept(
     totals = {kind: sum(graph.get(kind, 0) for graph in counts) for kind in limits}
     if all(totals[kind] <= limit for kind, limit in limits.items()):
         return None
-    kept: list[dict[Any, Tensor]] = [{} for _ in counts]
+    saved: list[dict[Any, Tensor]] = [{} for _ in counts]
     for kind, limit in limits.items():
         sizes = [graph.get(kind, 0) for graph in counts]
         mask = _chosen(sizes, limit, kind, what)
-        for graph, part in zip(kept, mask.split(sizes), strict=True):
+        for graph, part in zip(saved, mask.split(sizes), strict=True):
             graph[kind] = part
-    return kept
+    return saved
 
 
 def _chosen(sizes: list[int], limit: int, kind: object, what: str) -> Tensor:

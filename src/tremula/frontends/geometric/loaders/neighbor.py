@@ -39,12 +39,12 @@ class NeighborCollater:
             for name in ("num_sampled_nodes", "num_sampled_edges"):
                 data.pop(name, None)
         store = sampled[self._input_type] if self._input_type else sampled
-        kept = {name: store[name] for name in _OF_SEEDS if name in store}
-        for name in kept:
+        saved = {name: store[name] for name in _OF_SEEDS if name in store}
+        for name in saved:
             del store[name]
         made = self._collater([sampled])
         target = made[self._input_type] if self._input_type else made
-        for name, value in kept.items():
+        for name, value in saved.items():
             target[name] = value
         return made
 

@@ -61,15 +61,15 @@ class FixedSizeDataLoader(torch.utils.data.DataLoader):
         **kwargs,
     ):
         fixed_size_options = sizes_from(fixed_size_options, batch_size, num_nodes, num_edges)
-        given = FixedSizeArguments(
+        values = FixedSizeArguments(
             dataset, batch_size, shuffle, fixed_size_options, fixed_size_strategy,
             over_size_strategy, add_pad_masks, follow_batch, exclude_keys, sort_edges, kwargs,
         )  # fmt: skip
-        self.fixed_size_options = options = given.options()
-        by_columns = given.column_collater(options, is_combined=False)
+        self.fixed_size_options = options = values.options()
+        by_columns = values.column_collater(options, is_combined=False)
         super().__init__(
             dataset if by_columns is None else Numbers(dataset),  # pyright: ignore[reportArgumentType]
-            collate_fn=given.collater(options) if by_columns is None else by_columns,
-            **given.sampling(options),
+            collate_fn=values.collater(options) if by_columns is None else by_columns,
+            **values.sampling(options),
             **kwargs,
         )

@@ -99,17 +99,17 @@ class FixedSizeDataLoader(PopTorchLoader):
         **kwargs,
     ):
         fixed_size_options = sizes_from(fixed_size_options, batch_size, num_nodes, num_edges)
-        given = FixedSizeArguments(
+        values = FixedSizeArguments(
             dataset, batch_size, shuffle, fixed_size_options, fixed_size_strategy,
             over_size_strategy, add_pad_masks, follow_batch, exclude_keys, sort_edges, kwargs,
         )  # fmt: skip
-        self.fixed_size_options = given.options()
+        self.fixed_size_options = values.options()
         self._n_threads = num_threads
         self._has_pinned = False
-        sampling = given.sampling(self.fixed_size_options)
-        self._by_columns = given.column_collater(self.fixed_size_options, is_combined=True)
+        sampling = values.sampling(self.fixed_size_options)
+        self._by_columns = values.column_collater(self.fixed_size_options, is_combined=True)
         collater = self._by_columns or CombinedBatchingCollater(
-            given.collater(self.fixed_size_options), mini_batch_size=sampling.get("batch_size")
+            values.collater(self.fixed_size_options), mini_batch_size=sampling.get("batch_size")
         )
         super().__init__(
             Options() if options is None else options,

@@ -28,8 +28,8 @@ def voxel_grid(
 
 def _each(value: Sizes, pos: Tensor) -> Tensor:
     """A number for each dimension."""
-    given = torch.as_tensor(value, dtype=pos.dtype, device=pos.device).reshape(-1)
-    return given.expand(pos.shape[1])
+    values = torch.as_tensor(value, dtype=pos.dtype, device=pos.device).reshape(-1)
+    return values.expand(pos.shape[1])
 
 
 def graclus(

@@ -1,4 +1,4 @@
-"""HistogramPackingSampler: packs planned once from the sizes of all graphs, mixed anew each epoch.
+"""HistogramPackingSampler: packs planned once from the sizes of all graphs, shuffled each epoch.
 
 The way of arXiv 2209.06354: sizes are counted, and packs are made of sizes, longest first, each
 into the pack it fits best. So planning does not depend on which graph has which size, and every
@@ -60,7 +60,7 @@ def plan_packs(
 def _even_plan(
     sizes: GraphSizes, by_both: PackPlan, max_num_graphs: int, limits: tuple[int, int], n_best: int
 ) -> PackPlan | None:
-    """The same classes in fewer packs, if packs that are all alike need fewer."""
+    """The classes of a plan in fewer packs, if packs that are all alike need fewer."""
     fitting = by_both.class_of_graph >= 0
     own = (sizes.nodes[fitting], sizes.edges[fitting])
     packs = even_packs(own, limits, max_num_graphs, n_best)
@@ -100,7 +100,7 @@ def _plan(
 class HistogramPackingSampler(Sampler[list[int]]):
     """Yields packs of graphs within limits of graphs, nodes and edges; hardly any room is left.
 
-    `shuffle`: each epoch deals the graphs of each size anew and changes the order of packs, from
+    `shuffle`: each epoch deals the graphs of each size again and changes the order of packs, from
     `seed` and the number of the epoch. A graph that fits into no pack is an error, or left out with
     `allow_skip_data`.
     """

@@ -18,7 +18,7 @@ class Incoming:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampledNeighbours:
     """Nodes of each type, seeds first; edges between places among them; numbers of edges."""
 
     nodes: dict[str, Tensor]
@@ -34,7 +34,7 @@ def sample_neighbours(
     seeds: Mapping[str, Tensor],
     n_neighbours: Mapping[EdgeType, Sequence[int]],
     replace: bool = False,
-) -> Sample:
+) -> SampledNeighbours:
     """Sample for each hop h up to n_neighbours[type][h] edges into each node that is new (-1: all).
 
     Nodes are found once, however many edges reach them.
@@ -65,7 +65,7 @@ def sample_neighbours(
         for kind, result in parts.items()
     }
     rows, cols, edges = ({kind: three[i] for kind, three in joined.items()} for i in range(3))
-    return Sample(nodes, rows, cols, edges, n_nodes, n_edges)
+    return SampledNeighbours(nodes, rows, cols, edges, n_nodes, n_edges)
 
 
 def _sampled(

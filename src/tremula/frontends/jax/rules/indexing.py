@@ -104,11 +104,11 @@ def _row_gather(
     rows = rows.movedim(dim, 0)
     rows = rows.reshape([*start.shape, *rows.shape[1:]])
     windows = [d for d in range(x.dim()) if d != dim]
-    kept = [i for i, d in enumerate(windows) if d not in ones]
+    saved = [i for i, d in enumerate(windows) if d not in ones]
     if dim not in numbers.collapsed_slice_dims:
         rows = rows.unsqueeze(n_batch + sum(d < dim for d in windows))
-        kept = list(range(x.dim() - len(ones)))
-    rows = rows.reshape([*start.shape, *(rows.shape[n_batch + i] for i in kept)])
+        saved = list(range(x.dim() - len(ones)))
+    rows = rows.reshape([*start.shape, *(rows.shape[n_batch + i] for i in saved)])
     order = _output_order(numbers.offset_dims, rank)
     return rows.permute(order)
 

@@ -97,8 +97,8 @@ class TileShardedArray:
 
     def squeeze(self) -> "TileShardedArray":
         """Without axes of one element; the first axis stays."""
-        kept = [size for size in self.tile_shape if size != 1]
-        return self.tile_reshape(kept)
+        saved = [size for size in self.tile_shape if size != 1]
+        return self.tile_reshape(saved)
 
     def __len__(self) -> int:
         return len(self.tiles)

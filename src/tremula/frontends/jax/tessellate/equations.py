@@ -54,7 +54,7 @@ def from_ipu_type_to_numpy_dtype(v: Any) -> np.dtype:
 
 
 def get_ipu_type_name(v: Any) -> str:
-    """The C++ name of a type, as it stands in names of vertices."""
+    """The C++ name of a type, as names of vertices contain it."""
     return from_numpy_dtype_to_ipu_type(v).value[0]
 
 
@@ -175,7 +175,7 @@ class IpuVertexAttributeF32:
 def make_ipu_vertex_attributes(
     **kwargs: Any,
 ) -> tuple[list[IpuVertexAttributeI32], list[IpuVertexAttributeF32]]:
-    """Whole numbers and others: fields of a vertex that are no edges."""
+    """Integers and others: fields of a vertex that are not edges."""
     whole, others = [], []
     for name, value in kwargs.items():
         if isinstance(value, int | np.integer):
@@ -228,7 +228,7 @@ def _shares(
     grain = grain_size or vector_size
     if size % 2 or grain % vector_size or size < grain or (size % grain and not allow_overlap):
         raise ValueError(
-            f"{size} elements cannot be shared out in grains of {grain} elements and vectors of"
+            f"{size} elements cannot be split into grains of {grain} elements and vectors of"
             f" {vector_size}: expected an even multiple of the grain."
         )
     n_grains = -(-size // (grain * num_workers))

@@ -45,7 +45,7 @@ rotation2d_p = make_primitive(
 
 
 def tile_copy(x: TileShardedArray) -> TileShardedArray:
-    """A copy of its own of an array, on the same tiles."""
+    """A separate copy of an array, on the same tiles."""
     return tile_map(lax.copy_p, x)
 
 

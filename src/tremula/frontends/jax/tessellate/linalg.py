@@ -43,8 +43,8 @@ def ipu_eigh(
     rotated, vectors = _sweeps(a, n, N_SWEEPS if num_iters is None else num_iters)
     values = jnp.diag(rotated)
     if n > size:  # the added row has met others, but never mixes with them: its vector is its own
-        kept = jnp.argsort(jnp.abs(vectors[size]), stable=True)[:size]
-        values, vectors = values[kept], vectors[:size, kept]
+        saved = jnp.argsort(jnp.abs(vectors[size]), stable=True)[:size]
+        values, vectors = values[saved], vectors[:size, saved]
     if sort_eigenvalues:
         order = jnp.argsort(values)
         values, vectors = values[order], vectors[:, order]

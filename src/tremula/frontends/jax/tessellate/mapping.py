@@ -89,7 +89,7 @@ def declare_ipu_tile_primitive(vertex: str, gp_filename: str | Path | type = "")
 def create_ipu_tile_primitive_v2(
     pname: str, vname: str, initializer_fn: Callable, gp_filename: str | Path | type | None = None
 ) -> Primitive:
-    """The same without a decorator."""
+    """Register the translation of a primitive, as a function instead of a decorator."""
     inputs = tuple(inspect.signature(initializer_fn).parameters)
     codelets = gp_filename or ""
     if isinstance(codelets, str | Path):
@@ -132,14 +132,14 @@ def create_ipu_tile_primitive(  # noqa: PLR0917 - the original's signature
 
     def describe(*avals: ShapedArray) -> Described:
         made = {name: avals[one] if isinstance(one, int) else one for name, one in outputs.items()}
-        given = {
+        values = {
             name: function(avals, tuple(made.values()), {})
             for name, function in (constants or {}).items()
         }
         temporary = {}
         if tmp_space is not None:
             temporary["tmp"] = avals[tmp_space] if isinstance(tmp_space, int) else tmp_space
-        return made, given, temporary, perf_estimate
+        return made, values, temporary, perf_estimate
 
     describe.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]
         [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in inputs]
@@ -177,8 +177,8 @@ def ipu_cycle_count(*args: TileShardedArray, sync: bool = False) -> tuple:  # no
     """
     tiles = args[0].tiles
     *arrays, counts = cycle_count_p.bind(*(one.array for one in args), tiles=tiles)
-    kept = [TileShardedArray(x, one.tiles) for x, one in zip(arrays, args, strict=True)]
-    return (*kept, TileShardedArray(counts, tiles))
+    saved = [TileShardedArray(x, one.tiles) for x, one in zip(arrays, args, strict=True)]
+    return (*saved, TileShardedArray(counts, tiles))
 
 
 ipu_hw_cycle_count = ipu_cycle_count

@@ -14,7 +14,7 @@ _made: set[Primitive] = set()  # those that are functions of other operations
 
 
 def make_primitive(name: str, function: Callable, *, multiple_results: bool = False) -> Primitive:
-    """A primitive that JAX runs by a function of its own operations."""
+    """A primitive that JAX runs as a function of other operations."""
     primitive = Primitive(name)
     primitive.multiple_results = multiple_results
     adopt(primitive, function)
@@ -22,7 +22,7 @@ def make_primitive(name: str, function: Callable, *, multiple_results: bool = Fa
 
 
 def adopt(primitive: Primitive, function: Callable) -> None:
-    """Let a primitive stand for a function of other operations."""
+    """Define a primitive as a function of other operations."""
     _made.add(primitive)
     primitive.def_impl(function)
 
@@ -58,7 +58,7 @@ def is_vertex(primitive: Primitive) -> bool:
 
 
 def defined(primitive: Primitive, *values: Any, **attributes: Any) -> Any:
-    """A primitive of JAX itself; of ours and of custom vertices, the function they stand for."""
+    """A primitive of JAX itself; of ours and of custom vertices, the function that defines them."""
     if is_vertex(primitive) or primitive in _made:
         return primitive.impl(*values, **attributes)
     return primitive.bind(*values, **attributes)

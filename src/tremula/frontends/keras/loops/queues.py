@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from tremula.frontends.keras.enums import IPUOutfeedMode
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 
 
 class IPUInfeedQueue:
@@ -15,7 +15,7 @@ class IPUInfeedQueue:
 
     def __init__(self, dataset: Iterable[Any], prefetch_depth: int = 1, **_details: Any):  # noqa: ANN401
         if not isinstance(prefetch_depth, int) or prefetch_depth < 1:
-            raise refuse(
+            raise keras_error(
                 f"prefetch_depth must be a whole number of at least 1; got {prefetch_depth!r}."
             )
         self.dataset, self.prefetch_depth = dataset, prefetch_depth
@@ -46,7 +46,7 @@ class IPUInfeedQueue:
             result.append(batch)
             if len(result) == n_batches:
                 return result
-        raise refuse(
+        raise keras_error(
             f"a loop of {n_batches} rounds met the end of its data set after {len(result)}"
             " batches.",
             hint="repeat() the data set, or run fewer rounds",
@@ -70,7 +70,9 @@ class IPUOutfeedQueue:
         **_details: Any,  # noqa: ANN401
     ):
         if not isinstance(outfeed_mode, IPUOutfeedMode):
-            raise refuse(f"outfeed_mode must be IPUOutfeedMode.ALL or .LAST; got {outfeed_mode!r}.")
+            raise keras_error(
+                f"outfeed_mode must be IPUOutfeedMode.ALL or .LAST; got {outfeed_mode!r}."
+            )
         self.outfeed_mode, self.buffer_depth = outfeed_mode, buffer_depth
         self._rounds: list[Any] = []
         self._recorded: list[Any] | None = None  # what a round enqueues while it is recorded
@@ -80,7 +82,7 @@ class IPUOutfeedQueue:
         if self._recorded is None:
             self._rounds.append(keras.tree.map_structure(_array, tensors))
         elif self._recorded:
-            raise refuse("a loop enqueues once in each round.", hint="enqueue a tuple instead")
+            raise keras_error("a loop enqueues once in each round.", hint="enqueue a tuple instead")
         else:
             self._recorded.append(tensors)
 
@@ -88,7 +90,9 @@ class IPUOutfeedQueue:
         """What rounds enqueued since the last call, stacked; with LAST only the last of them."""
         rounds, self._rounds = self._rounds, []
         if not rounds:
-            raise refuse("the outfeed queue is empty.", hint="dequeue after strategy.run of a loop")
+            raise keras_error(
+                "the outfeed queue is empty.", hint="dequeue after strategy.run of a loop"
+            )
         if self.outfeed_mode is IPUOutfeedMode.LAST:
             return rounds[-1]
         return keras.tree.map_structure(lambda *parts: np.stack(parts), *rounds)
@@ -106,7 +110,7 @@ class IPUOutfeedQueue:
 
 
 class ScopedIPUOutfeedQueue(IPUOutfeedQueue):
-    """The same: a queue ends with its last reference."""
+    """Does nothing: a queue ends with its last reference."""
 
 
 def _array(value: Any) -> np.ndarray:  # noqa: ANN401

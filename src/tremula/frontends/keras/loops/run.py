@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from tremula.frontends.keras.config import config_in_force
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.loops.queues import IPUInfeedQueue, IPUIterator, IPUOutfeedQueue
 from tremula.frontends.keras.loops.tape import Round, recorded_round
 from tremula.frontends.keras.machine import checks_floats, tile_settings
 from tremula.frontends.keras.optimiser import KerasRule, rule_of
 from tremula.frontends.keras.program import KerasProgram, compile_keras
-from tremula.frontends.keras.step import Held, write_back
-from tremula.frontends.keras.tracing import held_as, recorded_keras
+from tremula.frontends.keras.step import ModelState, write_back
+from tremula.frontends.keras.tracing import recorded_keras, variables_set_to
 from tremula.ir.repetition import Repetition
 from tremula.ir.run.compiled_step import StepSettings
 from tremula.ir.settings import host_settings
@@ -60,7 +60,7 @@ class RecordedLoop:
         own = getattr(self.round.optimizer, "variables", [])
         for variable in (*trained, *own):
             rest.pop(id(variable), None)
-        self.held = Held(trained, list(rest.values()))
+        self.held = ModelState(trained, list(rest.values()))
 
     @property
     def scale(self) -> Any:  # noqa: ANN401
@@ -75,9 +75,13 @@ class RecordedLoop:
         return rule_of(self.round.optimizer, self.held.trained, names)
 
     def record(self, flat: list[Tensor]) -> tuple[list[Tensor], None]:
-        """Run a round on tensors that stand in for values; flat results."""
+        """Run a round on fake tensors; flat results."""
         before = self.held.tensors()
-        with recorded_keras(), held_as(self.held.variables, before) as scope, recorded_round():
+        with (
+            recorded_keras(),
+            variables_set_to(self.held.variables, before) as scope,
+            recorded_round(),
+        ):
             self.result = self._call(flat)
             leaves = keras.tree.flatten(self.result)
             outputs = [_detached(leaf) for leaf in leaves]
@@ -85,8 +89,8 @@ class RecordedLoop:
         return outputs, None
 
     def _call(self, flat: Sequence[Tensor]) -> tuple[Any, Any]:
-        batch, given = keras.tree.pack_sequence_as(self.structure, list(flat))
-        arrays = iter(given)
+        batch, values = keras.tree.pack_sequence_as(self.structure, list(flat))
+        arrays = iter(values)
         args = [next(arrays) if _is_array(arg) else arg for arg in self.args]
         if self.infeed is not None:
             self.infeed._stand_in = [batch]
@@ -118,12 +122,12 @@ def run_loop(function: Callable[..., Any], args: Sequence[Any], n_replicas: int)
     infeed = _only(objects, IPUInfeedQueue, "infeed queue or iterator")
     outfeed = _only(objects, IPUOutfeedQueue, "outfeed queue")
     first = infeed.take(1) if infeed is not None else []
-    given = [arg for arg in args if _is_array(arg)]
-    compiled = _compiled(function, args, infeed, outfeed, (first[:1], given), n_replicas)
+    values = [arg for arg in args if _is_array(arg)]
+    compiled = _compiled(function, args, infeed, outfeed, (first[:1], values), n_replicas)
     repetition = compiled.program.program.settings.repetition
     more = repetition.n_micro_batches - 1
     batches = [*first, *(infeed.take(more) if infeed is not None and more else [])]
-    flat = [_flat(batches[i] if infeed is not None else None, given) for i in range(more + 1)]
+    flat = [_flat(batches[i] if infeed is not None else None, values) for i in range(more + 1)]
     result = [
         keras.tree.pack_sequence_as(compiled.loop.result, results)
         for results in compiled.program.run(flat)
@@ -143,8 +147,8 @@ def _compiled(
     data: tuple[list[Any], list[Any]],
     n_replicas: int,
 ) -> CompiledLoop:
-    first, given = data
-    flat = _flat(first[0] if first else None, given)
+    first, values = data
+    flat = _flat(first[0] if first else None, values)
     host = host_settings()
     numbers = tuple(arg for arg in args if isinstance(arg, int | float | str))
     key = (
@@ -160,7 +164,7 @@ def _compiled(
         known = _programs[key]
         known.loop.infeed, known.loop.outfeed, known.loop.args = infeed, outfeed, args
         return known
-    structure = keras.tree.map_structure(lambda _leaf: 0, (first[0] if first else (), given))
+    structure = keras.tree.map_structure(lambda _leaf: 0, (first[0] if first else (), values))
     loop = RecordedLoop(function, args, infeed, outfeed, structure)
     loop.learn(flat)
     settings = StepSettings(
@@ -201,7 +205,7 @@ def _iterator(arg: Any) -> Any:  # noqa: ANN401
 def _only(objects: Sequence[Any], kind: type, what: str) -> Any:  # noqa: ANN401
     result = [o for o in objects if isinstance(o, kind)]
     if len(result) > 1:
-        raise refuse(f"a compiled loop has one {what}; this one reads {len(result)}.")
+        raise keras_error(f"a compiled loop has one {what}; this one reads {len(result)}.")
     return result[0] if result else None
 
 

@@ -17,7 +17,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from tremula.base.context_values import set_inside
 from tremula.base.libraries.patching import replaced
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 from tremula.ir.recording import active
 
 
@@ -43,7 +43,7 @@ class Gradient:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - only names that are missing come here
         if name.startswith("__"):
             raise AttributeError(name)
-        raise refuse(
+        raise keras_error(
             f"the gradient by {self.variable.path!r} is used otherwise than by an optimiser.",
             hint="give clipnorm=…, clipvalue=… to the optimiser; compute with gradients outside of"
             " compiled loops",
@@ -57,7 +57,7 @@ def loop_range(*limits: Any) -> Iterable[Any]:  # noqa: ANN401
     if state is None:
         return rounds
     if state.n_rounds:
-        raise refuse(
+        raise keras_error(
             "a compiled function has one loop over tf.range.", hint="use range(…) for inner loops"
         )
     state.n_rounds = len(rounds)
@@ -117,9 +117,9 @@ def _recording_apply(
     state = _recorded.get()
     assert state is not None, "replaced inside recorded_round only"
     if state.optimizer is not None:
-        raise refuse("a compiled loop updates weights once in each round.")
+        raise keras_error("a compiled loop updates weights once in each round.")
     if not all(isinstance(grad, Gradient) for grad in grads):
-        raise refuse(
+        raise keras_error(
             "an optimiser in a compiled loop takes the gradients that tape.gradient gave.",
             hint="optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))",
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.pipelines.stages import Path, invocations, stage_of
 
 
@@ -94,10 +94,10 @@ def assigned_stages(
 ) -> dict[Path, int]:
     """Stages by call, as assignments say; an error if one is missing or of another model."""
     kinds, expected = _kinds(model), invocations(model)
-    given = list(assignments)
-    for each in given:
+    values = list(assignments)
+    for each in values:
         if type(each) not in kinds:
-            raise refuse(
+            raise keras_error(
                 f"an assignment of {model.name!r} is a {type(each).__name__}; expected"
                 f" {kinds[0].__name__} or {kinds[1].__name__}.",
                 hint="change what model.get_pipeline_stage_assignment() gives",
@@ -107,20 +107,20 @@ def assigned_stages(
     for layer, node in expected:
         number = numbers.get(id(layer), 0)
         numbers[id(layer)] = number + 1
-        each = _matching(model, given, layer, node)
+        each = _matching(model, values, layer, node)
         path = (*prefix, (id(layer), number))
         if isinstance(each, _NestedModel):
             result.update(assigned_stages(layer, each.pipeline_stage_assignments, path))
             continue
         if not isinstance(each.pipeline_stage, int) or each.pipeline_stage < 0:
-            raise refuse(
+            raise keras_error(
                 f"layer {layer.name!r} of {model.name!r} is assigned to the pipeline stage"
                 f" {each.pipeline_stage!r}; a stage is a whole number from 0 on."
             )
         result[path] = each.pipeline_stage
-    if len(given) != len(expected):
-        raise refuse(
-            f"{len(given)} assignments for {len(expected)} calls of layers of {model.name!r}.",
+    if len(values) != len(expected):
+        raise keras_error(
+            f"{len(values)} assignments for {len(expected)} calls of layers of {model.name!r}.",
             hint="change what model.get_pipeline_stage_assignment() gives",
         )
     return result
@@ -131,7 +131,7 @@ def _matching(model: keras.Model, given: list[Any], layer: Any, node: int) -> An
         own = each.nested_model if isinstance(each, _NestedModel) else each.layer
         if own is layer and getattr(each, "node_index", node) == node:
             return each
-    raise refuse(
+    raise keras_error(
         f"layer {layer.name!r} of {model.name!r} is not assigned to a pipeline stage.",
         hint="change what model.get_pipeline_stage_assignment() gives: it has every layer",
     )

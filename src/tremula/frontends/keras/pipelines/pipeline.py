@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from tremula.frontends.keras.enums import PipelineSchedule
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.pipelines.stages import Path, StagesOfCalls, stages_of
 from tremula.ir.placement import PlacementRules
 
@@ -15,7 +15,7 @@ _STRIDES = {PipelineSchedule.Grouped: 1, PipelineSchedule.Interleaved: 2}
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """What `set_pipelining_options` was told."""
+    """The arguments of `set_pipelining_options`."""
 
     device_mapping: tuple[int, ...] = ()  # chip of each stage; empty: stage n is on chip n
     schedule: PipelineSchedule = PipelineSchedule.Grouped
@@ -24,7 +24,7 @@ class PipelineOptions:
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class KerasPipeline:
     """The stages of one model, in order, and how they run."""
 
     model: Any = field(repr=False)
@@ -68,7 +68,7 @@ class Pipeline:
         is_grouped = self.options.schedule is PipelineSchedule.Grouped
         unit = self.n_stages * (2 if is_grouped else 1)
         if n_accumulation % unit:
-            raise refuse(
+            raise keras_error(
                 f"gradient_accumulation_steps_per_replica is {n_accumulation}; a pipeline of"
                 f" {self.n_stages} stages with the schedule {self.options.schedule.name} takes a"
                 f" multiple of {unit}.",
@@ -78,7 +78,7 @@ class Pipeline:
     def check_depth(self, n_iterations: int) -> None:
         """Refuse an execution without gradients that ends before the last stage has begun."""
         if self.is_overlapped and n_iterations < self.n_stages:
-            raise refuse(
+            raise keras_error(
                 f"an execution of {n_iterations} steps does not fill a pipeline of"
                 f" {self.n_stages} stages.",
                 hint=f"compile(steps_per_execution={self.n_stages}), or more",
@@ -87,7 +87,7 @@ class Pipeline:
 
 def pipeline_of(
     model: keras.Model, options: PipelineOptions | None, assigned: dict[Path, int] | None
-) -> Pipeline | None:
+) -> KerasPipeline | None:
     """The pipeline of a model; None if none of its layers has a stage."""
     result: dict[Path, int | None] = dict(stages_of(model))
     result.update(assigned or {})
@@ -95,38 +95,38 @@ def pipeline_of(
     if options is None and not stages:
         return None
     if options is None:
-        raise refuse(
+        raise keras_error(
             f"layers of {model.name!r} have pipeline stages, and nothing says how many batches fill"
             " the pipeline.",
             hint="model.set_pipelining_options(gradient_accumulation_steps_per_replica=…)",
         )
     if stages and stages != list(range(len(stages))):
-        raise refuse(
+        raise keras_error(
             f"the pipeline stages of {model.name!r} are {stages}; they must be numbered from 0 on"
             " without gaps."
         )
     n_stages = len(stages) or len(options.device_mapping)
     if not n_stages:  # said by contexts in `call`, which runs when the step is recorded
-        raise refuse(
+        raise keras_error(
             f"no layer of {model.name!r} has a pipeline stage.",
             hint="build layers inside `with ipu.PipelineStage(…):`; where only `call` has contexts,"
             " give set_pipelining_options(device_mapping=[…]), a chip for each stage",
         )
     if options.device_mapping and len(options.device_mapping) != n_stages:
-        raise refuse(
+        raise keras_error(
             f"device_mapping has {len(options.device_mapping)} entries for {n_stages} stages."
         )
-    return Pipeline(model, result, n_stages, options)
+    return KerasPipeline(model, result, n_stages, options)
 
 
-def n_replicas(pipeline: Pipeline | None, n_chips: int) -> int:
+def n_replicas(pipeline: KerasPipeline | None, n_chips: int) -> int:
     """How many copies of a model the chips hold."""
     if pipeline is None:
         return n_chips
     if n_chips % pipeline.n_chips:
-        raise refuse(
+        raise keras_error(
             f"{pipeline.model.name!r} is a pipeline on {pipeline.n_chips} IPUs; {n_chips} are"
-            " configured, which is no multiple.",
+            " configured, which is not a multiple.",
             hint=f"cfg.auto_select_ipus = {pipeline.n_chips}",
         )
     return n_chips // pipeline.n_chips

@@ -18,7 +18,7 @@ import keras
 
 from tremula.base.context_values import pushed
 from tremula.base.libraries.patching import wrapped
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 from tremula.ir.recording import active
 from tremula.ir.step import BlockPlace
 
@@ -34,7 +34,7 @@ class PipelineStage:
 
     def __init__(self, stage: int):
         if isinstance(stage, bool) or not isinstance(stage, int) or stage < 0:
-            raise refuse(
+            raise keras_error(
                 f"a pipeline stage is a whole number from 0 on; got {stage!r}.",
                 hint="with ipu.PipelineStage(0): …",
             )
@@ -83,7 +83,7 @@ def _innermost_stage() -> int | None:
 
 
 def stage_of(layer: Layer, node_index: int = 0) -> int | None:
-    """The stage of a layer where a node of a model calls it; None if nobody said."""
+    """The stage of a layer where a node of a model calls it; None if it has none."""
     called = layer.__dict__.get(_CALLED_IN, {})
     return called.get(node_index, layer.__dict__.get(_BUILT_IN))
 
@@ -106,7 +106,7 @@ def invocations(model: keras.Model) -> list[tuple[Layer, int]]:
 
 
 def stages_of(model: keras.Model, prefix: Path = ()) -> dict[Path, int | None]:
-    """The stage of every call of a layer that is no model itself."""
+    """The stage of every call of a layer that is not a model itself."""
     result: dict[Path, int | None] = {}
     numbers: dict[int, int] = {}
     for layer, node in invocations(model):
@@ -165,7 +165,7 @@ class StagesOfCalls:
             place = BlockPlace(chip, self.runs.get(stage, stage), order=stage)
             recording.start_block(str(stage), chip, place)
         elif not isinstance(layer, keras.Model):
-            raise refuse(
+            raise keras_error(
                 f"layer {layer.name!r} ({type(layer).__name__}) of {self.model.name!r} has no"
                 " pipeline stage, while others have one.",
                 hint="build or call it inside `with ipu.PipelineStage(…):`, or give all layers a"

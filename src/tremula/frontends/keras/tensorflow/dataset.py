@@ -9,10 +9,10 @@ import numpy as np
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data import Dataset as TorchDataset
 
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 
 
-class _Rows(TorchDataset):
+class _BatchOfRows(TorchDataset):
     """Elements of a data set by number: rows of arrays, or batches of them."""
 
     def __init__(self, arrays: Any, groups: Any, functions: tuple[Callable, ...] = ()):  # noqa: ANN401
@@ -33,7 +33,7 @@ class _Rows(TorchDataset):
 class _Endless(IterableDataset):
     """Elements over and over."""
 
-    def __init__(self, rows: _Rows):
+    def __init__(self, rows: _BatchOfRows):
         self.rows = rows
 
     def __iter__(self) -> Iterator[Any]:
@@ -45,7 +45,7 @@ class _Endless(IterableDataset):
 class Dataset(DataLoader):
     """A data set in memory. Every method gives a new one."""
 
-    def __init__(self, rows: _Rows, *, is_batched: bool = False, is_endless: bool = False):
+    def __init__(self, rows: _BatchOfRows, *, is_batched: bool = False, is_endless: bool = False):
         super().__init__(_Endless(rows) if is_endless else rows, batch_size=None)
         self._rows, self._is_batched, self._is_endless = rows, is_batched, is_endless
 
@@ -55,15 +55,15 @@ class Dataset(DataLoader):
         arrays = keras.tree.map_structure(np.asarray, tensors)
         sizes = {len(array) for array in keras.tree.flatten(arrays)}
         if len(sizes) != 1:
-            raise refuse(
+            raise keras_error(
                 f"from_tensor_slices needs arrays of equally many rows; got {sorted(sizes)}."
             )
-        return cls(_Rows(arrays, np.arange(sizes.pop())))
+        return cls(_BatchOfRows(arrays, np.arange(sizes.pop())))
 
     def batch(self, batch_size: int, drop_remainder: bool = False) -> "Dataset":
-        """Elements are so many of the present ones, the last fewer unless it is dropped."""
+        """Elements are `batch_size` of the present ones, the last fewer unless it is dropped."""
         if self._is_batched or self._rows.functions:
-            raise refuse(
+            raise keras_error(
                 "batch() comes before map() and only once here.",
                 hint="write dataset.batch(n, drop_remainder=True).map(function)",
             )
@@ -74,7 +74,7 @@ class Dataset(DataLoader):
         groups = [order[i : i + batch_size] for i in ends]
         if drop_remainder and groups and len(groups[-1]) < batch_size:
             groups.pop()
-        rows = _Rows(self._rows.arrays, groups)
+        rows = _BatchOfRows(self._rows.arrays, groups)
         return Dataset(rows, is_batched=True, is_endless=self._is_endless)
 
     def map(self, function: Callable, num_parallel_calls: int | None = None) -> "Dataset":
@@ -91,7 +91,7 @@ class Dataset(DataLoader):
         """The same elements in another order, drawn once, from all of them."""
         del buffer_size  # everything is in memory
         if reshuffle_each_iteration:
-            raise refuse(
+            raise keras_error(
                 "shuffle() draws one order here; reshuffle_each_iteration=True needs more.",
                 hint="give arrays to fit(shuffle=True)",
             )
@@ -105,13 +105,13 @@ class Dataset(DataLoader):
         return self._with(list(self._rows.groups) * count)
 
     def take(self, count: int) -> "Dataset":
-        """The first elements; of a data set without end, so many."""
+        """The first elements; of a data set without end, `n` of them."""
         if count < 0:
             return self
         groups = self._rows.groups
         if self._is_endless:
             groups = [groups[i % len(groups)] for i in range(count)]
-        rows = _Rows(self._rows.arrays, groups[:count], self._rows.functions)
+        rows = _BatchOfRows(self._rows.arrays, groups[:count], self._rows.functions)
         return Dataset(rows, is_batched=self._is_batched)
 
     def skip(self, count: int) -> "Dataset":
@@ -135,6 +135,6 @@ class Dataset(DataLoader):
     def _with(
         self, groups: Sequence[Any], functions: tuple[Callable, ...] | None = None
     ) -> "Dataset":
-        kept = self._rows.functions if functions is None else functions
-        rows = _Rows(self._rows.arrays, groups, kept)
+        saved = self._rows.functions if functions is None else functions
+        rows = _BatchOfRows(self._rows.arrays, groups, saved)
         return Dataset(rows, is_batched=self._is_batched, is_endless=self._is_endless)

@@ -13,7 +13,7 @@ _KINDS = {
     "cifar10": ((32, 32, 3), 10, True),
     "cifar100": ((32, 32, 3), 100, True),
 }
-_SHARE_TESTED = 5  # one sample in so many
+_SHARE_TESTED = 5  # one sample in this many
 
 
 def generated(name: str, n_samples: int) -> Callable[..., Arrays]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tremula.base.errors import suggest
 from tremula.frontends.keras import config, enums, ipu, strategy
-from tremula.frontends.keras.errors import refuse
+from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.loops.tape import GradientTape, function, loop_range
 from tremula.frontends.keras.tensorflow.dataset import Dataset
 from tremula.frontends.keras.tensorflow.datasets import generated_datasets
@@ -65,7 +65,7 @@ class _StandIn(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         known = [known for known in vars(self) if not known.startswith("_")]
-        error = refuse(
+        error = keras_error(
             f"{self.__name__} has no {name!r}: Tremula has a part of TensorFlow's names.",
             hint=suggest(name, known),
         )
@@ -75,13 +75,13 @@ class _StandIn(ModuleType):
 def as_tensorflow(synthetic_samples: int | None = None) -> ModuleType:
     """Let scripts import `tensorflow`, `tensorflow.keras` and `tensorflow.python.ipu` from here.
 
-    With `synthetic_samples`, `tf.keras.datasets` gives so many generated images instead of loading.
+    With `synthetic_samples`, `tf.keras.datasets` gives that many generated images.
     """
     loaded = sys.modules.get("tensorflow")
     if isinstance(loaded, _StandIn) and synthetic_samples is None:
         return loaded
     if loaded is not None and not isinstance(loaded, _StandIn):
-        raise refuse(
+        raise keras_error(
             "TensorFlow itself is loaded, and its names are taken.",
             hint="call tremula.keras.as_tensorflow() before anything imports tensorflow",
         )

@@ -74,10 +74,10 @@ class Decoder:
 
     def prompt(self, model_inputs: dict[str, Any]) -> CausalLMOutputWithPast:
         """A prompt, compiled for its length: worth it where the device is not the host."""
-        given = dict(model_inputs)
-        cache: Cache = given.pop("past_key_values")
-        tensors = {name: v for name, v in given.items() if isinstance(v, Tensor)}
-        constants = {n: v for n, v in given.items() if not isinstance(v, Tensor) and v is not None}
+        values = dict(model_inputs)
+        cache: Cache = values.pop("past_key_values")
+        tensors = {name: v for name, v in values.items() if isinstance(v, Tensor)}
+        constants = {n: v for n, v in values.items() if not isinstance(v, Tensor) and v is not None}
         form = (*((name, v.shape, v.dtype) for name, v in tensors.items()), *sorted(constants))
         form = (*form, static_cache.room_of(cache))
         if form not in self._prompts:
@@ -90,13 +90,13 @@ class Decoder:
 
     def step(self, model_inputs: dict[str, Any], *, reorders: bool) -> CausalLMOutputWithPast:
         """One word further: what transformers gives to the model's forward."""
-        given = dict(model_inputs)
-        cache: Cache = given.pop("past_key_values")
-        tensors = {name: v for name, v in given.items() if isinstance(v, Tensor)}
-        encoded = given.pop("encoder_outputs", None)
+        values = dict(model_inputs)
+        cache: Cache = values.pop("past_key_values")
+        tensors = {name: v for name, v in values.items() if isinstance(v, Tensor)}
+        encoded = values.pop("encoder_outputs", None)
         if encoded is not None:
             tensors[ENCODED] = encoded[0]
-        constants = {n: v for n, v in given.items() if not isinstance(v, Tensor) and v is not None}
+        constants = {n: v for n, v in values.items() if not isinstance(v, Tensor) and v is not None}
         n_words = _n_words(tensors)
         n_before = static_cache.length_of(cache)
         tensors["positions"] = torch.arange(n_before, n_before + n_words)

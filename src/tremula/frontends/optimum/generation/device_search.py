@@ -31,7 +31,7 @@ _RECORDS = ("return_dict_in_generate", "output_scores", "output_logits", "output
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchSettings:
     """What `generate` asks for, as far as a device can do it."""
 
     processors: Any  # LogitsProcessorList
@@ -43,14 +43,14 @@ class Search:
     n_returned: int
 
     @staticmethod
-    def of(processors: Any, criteria: Any, config: Any) -> "Search":  # noqa: ANN401
+    def of(processors: Any, criteria: Any, config: Any) -> "SearchSettings":  # noqa: ANN401
         """From a generation's arguments; raises OnHostOnly where the host must search."""
-        asked = [name for name in _RECORDS if getattr(config, name, False)]
-        if asked:
-            raise OnHostOnly(f"{asked[0]}=True asks for what the device does not keep")
+        requested = [name for name in _RECORDS if getattr(config, name, False)]
+        if requested:
+            raise OnHostOnly(f"{requested[0]}=True asks for what the device does not keep")
         for criterion in criteria:
             if not isinstance(criterion, MaxLengthCriteria | EosTokenCriteria):
-                raise OnHostOnly(f"{type(criterion).__name__} is asked after every word")
+                raise OnHostOnly(f"{type(criterion).__name__} is called after every word")
         n_beams = config.num_beams or 1
         if n_beams > 1 and config.do_sample:
             raise OnHostOnly("beams that are drawn")
@@ -63,7 +63,7 @@ class Search:
         ):  # transformers takes a pad of 0 for none here, and fills with -1 without ends
             pad = (pad or ends[0]) if ends else -1
             beams = BeamRules(n_beams, ends, config.length_penalty, config.early_stopping)
-        return Search(
+        return SearchSettings(
             processors=processors,
             ends=ends,
             pad=pad,
@@ -82,8 +82,8 @@ class DeviceSearch:
         self._compiled: dict[tuple, tuple[SearchStep, poptorch.PoplarExecutor]] = {}
 
     def words(
-        self, search: Search, prompt: Tensor, first: Tensor, inputs: StepInputs, cache: Cache,
-        n_steps: int,
+        self, search: SearchSettings, prompt: Tensor, first: Tensor, inputs: StepInputs,
+        cache: Cache, n_steps: int,
     ) -> Tensor:  # fmt: skip
         """The rows of a prompt, finished: `first` are the words that the prompt led to."""
         room = static_cache.room_of(cache)
@@ -94,11 +94,11 @@ class DeviceSearch:
         _, executor = self._program(search, prompt, inputs, cache, n_steps, state)
         while rows.shape[1] < search.n_most and not over.all():
             places = _places(rows.shape[1] - 1, n_steps, room)
-            given = {"places": places}
+            values = {"places": places}
             states = []
             if search.draws:
-                given["draws"], states = _draws(n_steps, len(rows), _n_words_known(self._model))
-            result = executor(**given).long().view(n_steps, -1)
+                values["draws"], states = _draws(n_steps, len(rows), _n_words_known(self._model))
+            result = executor(**values).long().view(n_steps, -1)
             n_used = 0
             for column in result[: search.n_most - rows.shape[1]]:
                 rows = torch.cat((rows, column[:, None]), dim=1)
@@ -110,8 +110,8 @@ class DeviceSearch:
         return rows
 
     def beams(
-        self, search: Search, prompt: Tensor, state: Beams, inputs: StepInputs, cache: Cache,
-        n_steps: int,
+        self, search: SearchSettings, prompt: Tensor, state: Beams, inputs: StepInputs,
+        cache: Cache, n_steps: int,
     ) -> Tensor:  # fmt: skip
         """The best sentences of beams that have seen their first word."""
         room, n_words = static_cache.room_of(cache), prompt.shape[1] + 1
@@ -132,8 +132,8 @@ class DeviceSearch:
         return _best_of(state, search, prompt.shape[1])
 
     def _program(
-        self, search: Search, prompt: Tensor, inputs: StepInputs, cache: Cache, n_steps: int,
-        state: dict[str, Tensor],
+        self, search: SearchSettings, prompt: Tensor, inputs: StepInputs, cache: Cache,
+        n_steps: int, state: dict[str, Tensor],
     ) -> tuple[SearchStep, poptorch.PoplarExecutor]:  # fmt: skip
         """The compiled search, ready to begin with this prompt."""
         forms = {n: t.shape for n, t in (static_cache.tensors_of(cache) | state).items()}
@@ -156,12 +156,14 @@ class DeviceSearch:
             executor.copyNamedBuffersToDevice()
         return step, executor
 
-    def _step(self, search: Search, prompt: Tensor, inputs: StepInputs, cache: Cache) -> SearchStep:
+    def _step(
+        self, search: SearchSettings, prompt: Tensor, inputs: StepInputs, cache: Cache
+    ) -> SearchStep:
         processors = on_device(search.processors, prompt.shape[1])
-        given = (self._model, cache, inputs, processors)
+        values = (self._model, cache, inputs, processors)
         if search.beams is not None:
-            return BeamStep(*given, rules=search.beams)
-        return WordStep(*given, ends=search.ends, pad=search.pad)
+            return BeamStep(*values, rules=search.beams)
+        return WordStep(*values, ends=search.ends, pad=search.pad)
 
     def release(self) -> None:
         """Give the devices back."""
@@ -170,14 +172,16 @@ class DeviceSearch:
         self._compiled.clear()
 
 
-def first_words(search: Search, prompt: Tensor, logits: Tensor) -> Tensor:
+def first_words(search: SearchSettings, prompt: Tensor, logits: Tensor) -> Tensor:
     """The words that a prompt leads to; the host has its scores."""
     scores = search.processors(prompt, logits)
     draws = torch.empty_like(scores).exponential_(1) if search.draws else None
     return best_words(scores, draws)
 
 
-def first_beams(search: Search, prompt: Tensor, logits: Tensor, room: int) -> tuple[Beams, Tensor]:
+def first_beams(
+    search: SearchSettings, prompt: Tensor, logits: Tensor, room: int
+) -> tuple[Beams, Tensor]:
     """The beams after the first word, and which row each goes on from."""
     assert search.beams is not None, "a search with beams"
     n_prompt = prompt.shape[1]
@@ -188,7 +192,7 @@ def first_beams(search: Search, prompt: Tensor, logits: Tensor, room: int) -> tu
     return next_beams(state, log_probs, lengths, search.beams)
 
 
-def _best_of(state: Beams, search: Search, n_prompt: int) -> Tensor:
+def _best_of(state: Beams, search: SearchSettings, n_prompt: int) -> Tensor:
     """The best rows, as long as the longest of them."""
     lengths = state.done_lengths[:, : search.n_returned]
     n_words = n_prompt + int(lengths.max())

@@ -45,15 +45,15 @@ class StepInputs:
         mask = rest.pop(f"{prefix}attention_mask", None)
         positions = rest.pop(f"{prefix}position_ids", None)
         if not isinstance(mask, Tensor) or mask.shape != (len(words), 1, 1, room):
-            raise OnHostOnly("the model has an attention mask of its own kind")
+            raise OnHostOnly("the model has a custom kind of attention mask")
         offsets = torch.zeros(len(words), dtype=torch.long)
         if positions is not None:
             offsets = positions[:, -1] - place
-        given = {}
+        values = {}
         if (encoded := rest.pop("encoder_outputs", None)) is not None:
-            given["encoded"] = encoded[0]
-        given |= {n: v for n, v in rest.items() if isinstance(v, Tensor)}
-        for name in given:
+            values["encoded"] = encoded[0]
+        values |= {n: v for n, v in rest.items() if isinstance(v, Tensor)}
+        for name in values:
             if name not in ("encoded", *_SAME_IN_EVERY_STEP):
                 raise OnHostOnly(f"the model's input {name} may change from word to word")
         visible = torch.ones(len(words), room, dtype=torch.bool)
@@ -66,23 +66,23 @@ class StepInputs:
             mask_dtype=mask.dtype,
             visible=visible,
             offsets=offsets,
-            given=given,
+            given=values,
             constants={n: v for n, v in rest.items() if not isinstance(v, Tensor)},
         )
         if not torch.equal(mask_at(visible, torch.tensor([place]), mask.dtype), mask):
-            raise OnHostOnly("the model has an attention mask of its own kind")
+            raise OnHostOnly("the model has a custom kind of attention mask")
         return result
 
     def form(self) -> tuple:
         """What a program depends on."""
         names = (self.ids, self.mask, self.positions, self.mask_dtype, self.visible.shape)
-        given = tuple((name, value.shape, value.dtype) for name, value in self.given.items())
-        return names, given, tuple(sorted((n, str(v)) for n, v in self.constants.items()))
+        values = tuple((name, value.shape, value.dtype) for name, value in self.given.items())
+        return names, values, tuple(sorted((n, str(v)) for n, v in self.constants.items()))
 
     def buffers(self) -> dict[str, Tensor]:
         """The tensors, by names of buffers."""
-        given = {f"given_{name}": value for name, value in self.given.items()}
-        return {"visible": self.visible, "offsets": self.offsets, **given}
+        values = {f"given_{name}": value for name, value in self.given.items()}
+        return {"visible": self.visible, "offsets": self.offsets, **values}
 
 
 def mask_at(visible: Tensor, place: Tensor, dtype: torch.dtype) -> Tensor:
@@ -121,15 +121,15 @@ class SearchStep(nn.Module):
     def processed(self, words: Tensor, rows: Tensor, place: Tensor, *, log: bool) -> Tensor:
         """Scores of the next word, after the words at a place were read."""
         inputs, held = self._inputs, {name: getattr(self, name) for name in self._cached}
-        given: dict[str, Any] = {name: getattr(self, f"given_{name}") for name in inputs.given}
-        if "encoded" in given:
-            given["encoder_outputs"] = BaseModelOutput(last_hidden_state=given.pop("encoded"))
+        values: dict[str, Any] = {name: getattr(self, f"given_{name}") for name in inputs.given}
+        if "encoded" in values:
+            values["encoder_outputs"] = BaseModelOutput(last_hidden_state=values.pop("encoded"))
         if inputs.positions is not None:
-            given[inputs.positions] = (self.offsets + place)[:, None]  # pyright: ignore[reportOperatorIssue]
-        given[inputs.ids] = words[:, None]
-        given[inputs.mask] = mask_at(self.visible, place, inputs.mask_dtype)  # pyright: ignore[reportArgumentType]
+            values[inputs.positions] = (self.offsets + place)[:, None]  # pyright: ignore[reportOperatorIssue]
+        values[inputs.ids] = words[:, None]
+        values[inputs.mask] = mask_at(self.visible, place, inputs.mask_dtype)  # pyright: ignore[reportArgumentType]
         view = static_cache.view_of(self._cache, held, place)
-        logits = self.model(**given, **inputs.constants, past_key_values=view).logits[:, -1]
+        logits = self.model(**values, **inputs.constants, past_key_values=view).logits[:, -1]
         scores = logits.float().log_softmax(-1) if log else logits.float()
         known = known_words(rows, place + 1) if self._processors else rows
         for process in self._processors:

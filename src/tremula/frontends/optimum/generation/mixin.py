@@ -11,7 +11,7 @@ from tremula.frontends.optimum.generation import static_cache
 from tremula.frontends.optimum.generation.decoding import Decoder
 from tremula.frontends.optimum.generation.device_search import (
     DeviceSearch,
-    Search,
+    SearchSettings,
     first_beams,
     first_words,
 )
@@ -109,7 +109,7 @@ class IPUGenerationMixin:
             raise OnHostOnly("no compiled steps, or a cache that is not new")
         if self._most_steps() == 0:
             raise OnHostOnly("on_device_generation_steps=0")
-        search = Search.of(logits_processor, stopping_criteria, generation_config)
+        search = SearchSettings.of(logits_processor, stopping_criteria, generation_config)
         on_device(logits_processor, prompt.shape[1])  # refuses those that need the host
         outputs = self._prefill(prompt, generation_config, model_kwargs, is_first_iteration=True)
         try:
@@ -208,7 +208,7 @@ def _has_prompt(cache: Any) -> bool:  # noqa: ANN401
 
 
 def generating(model: nn.Module, *, on_device_generation_steps: int | None = None) -> nn.Module:
-    """The same model; its `generate` is compiled from now on.
+    """The model itself; its `generate` is compiled from now on.
 
     `on_device_generation_steps` words are found in each call of the device: 0 lets the host
     search, None chooses.

@@ -38,7 +38,7 @@ def known_words(sequences: Tensor, n_known: Tensor) -> Tensor:
 
 
 def on_device(processors: Iterable[Any], n_prompt: int) -> list[Processor]:
-    """The same processors for words after the first, which the host chooses."""
+    """Processors for words after the first, which the host chooses."""
     result = (_form_of(processor, n_prompt) for processor in processors)
     return [form for form in result if form is not None]
 

@@ -1,4 +1,4 @@
-"""A key/value cache in tensors of fixed size, written at a position that the program is told."""
+"""A key/value cache in tensors of fixed size, written at a position that is an input."""
 
 import copy
 from collections.abc import Iterator

@@ -116,7 +116,7 @@ class SerializedLinear(nn.Linear):
         factor: int,
         mode: poptorch.MatMulSerializationMode = poptorch.MatMulSerializationMode.OutputChannels,
     ) -> "SerializedLinear":
-        """The same layer with the same weights, its product in parts."""
+        """A copy of the layer that shares its weights, with the product in parts."""
         sizes = {
             poptorch.MatMulSerializationMode.OutputChannels: linear.out_features,
             poptorch.MatMulSerializationMode.ReducingDim: linear.in_features,
@@ -139,7 +139,7 @@ class SerializedLinear(nn.Linear):
 
 
 class SplitProjection(nn.Module):
-    """A linear layer in parts of its inputs or outputs, each with weights of its own.
+    """A linear layer in parts of its inputs or outputs, each with separate weights.
 
     The parts may lie on several IPUs: `splits_per_ipu[i]` is the number of parts on IPU i.
     """

@@ -94,7 +94,7 @@ class PipelineMixin:
     ) -> Self:
         """Mark which parts run on which IPU, cut large tables, and make the code static.
 
-        With `on_device_generation_steps`, `generate` finds so many words in each call; 0 lets the
+        With `on_device_generation_steps`, `generate` finds that many words in each call; 0 lets the
         host search.
         """
         model: nn.Module = self  # pyright: ignore[reportAssignmentType]

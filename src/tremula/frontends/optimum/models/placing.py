@@ -53,7 +53,7 @@ def _with_layers(model: nn.Module) -> list[nn.Module]:
 def get_layer_ipu(ipu_config: IPUConfig, target_number_of_layers: int | None = None) -> list[int]:
     """The IPU of each layer. A -1 in layers_per_ipu takes its share of what others leave.
 
-    What cannot be shared out evenly goes to the last of several -1.
+    What cannot be split evenly goes to the last of several -1.
     """
     counts = list(ipu_config.layers_per_ipu)
     if counts == [-1]:
@@ -98,7 +98,7 @@ def split_encoder_decoder_ipu_config(
     counts = [ipus.count(i) for i in range(n_ipus)]
     if n_ipus == 1:
         raise IncompatibleIPUConfigError(
-            "one IPU cannot be shared out between an encoder and a decoder",
+            "one IPU cannot be split between an encoder and a decoder",
             hint="use two or more IPUs",
         )
     cuts = [1 << k for k in range(n_ipus.bit_length()) if (1 << k) < n_ipus]

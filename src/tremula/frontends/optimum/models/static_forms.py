@@ -137,10 +137,10 @@ def _speech_to_labels(
     logits = self.lm_head(self.dropout(outputs[0]))
     loss = None
     if labels is not None:
-        given = (
+        values = (
             attention_mask if attention_mask is not None else torch.ones_like(input_values).int()
         )
-        lengths = self._get_feat_extract_output_lengths(given.sum(-1)).long()
+        lengths = self._get_feat_extract_output_lengths(values.sum(-1)).long()
         loss = nn.functional.ctc_loss(
             nn.functional.log_softmax(logits.float(), dim=-1).transpose(0, 1),
             labels.clamp(min=0),

@@ -33,9 +33,9 @@ class CompiledForward:
 
     def __call__(self, **inputs: Any) -> Any:  # noqa: ANN401
         """What the model gives for these inputs."""
-        given = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
-        n_words = given["input_ids"].shape[1] if "input_ids" in given else None
-        batch = given if n_words is None else self._filled(given, n_words)
+        values = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
+        n_words = values["input_ids"].shape[1] if "input_ids" in values else None
+        batch = values if n_words is None else self._filled(values, n_words)
         form = tuple((name, value.shape, value.dtype) for name, value in batch.items())
         if form not in self._compiled:
             self._compiled[form] = poptorch.inferenceModel(self._model, self._options())

@@ -23,7 +23,7 @@ from tremula.frontends.optimum.pipelines.removed import (
 
 
 @dataclass(frozen=True)
-class Task:
+class PipelineTask:
     """What a task needs: a class of models, a pipeline of ours if transformers has none."""
 
     auto_class: str
@@ -34,62 +34,62 @@ class Task:
     reads: str = "tokenizer"  # or feature_extractor, image_processor
 
 
-TASKS: dict[str, Task] = {
-    "audio-classification": Task(
+TASKS: dict[str, PipelineTask] = {
+    "audio-classification": PipelineTask(
         "AutoModelForAudioClassification",
         "superb/hubert-base-superb-ks",
         "hubert-base",
         reads="feature_extractor",
     ),
-    "automatic-speech-recognition": Task(
+    "automatic-speech-recognition": PipelineTask(
         "AutoModelForCTC",
         "facebook/wav2vec2-base-960h",
         "wav2vec2-ctc-base",
         reads="feature_extractor",
     ),
-    "fill-mask": Task("AutoModelForMaskedLM", "roberta-base", "roberta-base"),
-    "image-classification": Task(
+    "fill-mask": PipelineTask("AutoModelForMaskedLM", "roberta-base", "roberta-base"),
+    "image-classification": PipelineTask(
         "AutoModelForImageClassification",
         "google/vit-base-patch16-224",
         "vit-base",
         reads="image_processor",
     ),
-    "question-answering": Task(
+    "question-answering": PipelineTask(
         "AutoModelForQuestionAnswering",
         "distilbert-base-cased-distilled-squad",
         "distilbert-base",
         IPUQuestionAnsweringPipeline,
     ),
-    "text-classification": Task(
+    "text-classification": PipelineTask(
         "AutoModelForSequenceClassification",
         "distilbert-base-uncased-finetuned-sst-2-english",
         "distilbert-base",
     ),
-    "token-classification": Task(
+    "token-classification": PipelineTask(
         "AutoModelForTokenClassification",
         "dbmdz/bert-large-cased-finetuned-conll03-english",
         "bert-large",
     ),
-    "text-generation": Task("AutoModelForCausalLM", "gpt2", "gpt2-small", generates=True),
-    "summarization": Task(
+    "text-generation": PipelineTask("AutoModelForCausalLM", "gpt2", "gpt2-small", generates=True),
+    "summarization": PipelineTask(
         "AutoModelForSeq2SeqLM", "ainize/bart-base-cnn", "bart-base",
         IPUSummarizationPipeline, generates=True,
     ),
-    "translation": Task(
+    "translation": PipelineTask(
         "AutoModelForSeq2SeqLM", "t5-small", "t5-small", IPUTranslationPipeline, generates=True,
     ),
-    "text2text-generation": Task(
+    "text2text-generation": PipelineTask(
         "AutoModelForSeq2SeqLM", "t5-small", "t5-small",
         IPUText2TextGenerationPipeline, generates=True,
     ),
-    "zero-shot-classification": Task(
+    "zero-shot-classification": PipelineTask(
         "AutoModelForSequenceClassification", "roberta-large-mnli", "roberta-large",
     ),
 }  # fmt: skip
 _ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
 
 
-def task_named(name: str) -> tuple[str, Task]:
+def task_named(name: str) -> tuple[str, PipelineTask]:
     """A task and its usual name; `translation_en_to_de` is a translation."""
     usual = _ALIASES.get(name, "translation" if name.startswith("translation_") else name)
     if usual not in TASKS:
@@ -112,7 +112,7 @@ def pipeline(
 ) -> Pipeline:
     """A pipeline of transformers whose model is compiled.
 
-    `model` is a folder, a name, or a model; `ipu_config` says how it is spread (one IPU, if nobody
+    `model` is a folder, a name, or a model; `ipu_config` says how it is spread (one IPU, if nothing
     says so). Rows of words are filled up to `max_length`. `fp16` computes in half, as IPUs do.
     """
     usual, result = task_named(task)
@@ -131,19 +131,19 @@ def pipeline(
     }
     if name is not None:
         readers |= _readers(result, name, readers)
-    given = {key: value for key, value in readers.items() if value is not None}
+    values = {key: value for key, value in readers.items() if value is not None}
     if result.own_pipeline is not None:
-        made = result.own_pipeline(model=ready, task=task, device=-1, **given, **kwargs)
+        made = result.own_pipeline(model=ready, task=task, device=-1, **values, **kwargs)
     else:
-        made = transformers.pipeline(usual, model=ready, device=-1, **given, **kwargs)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        made = transformers.pipeline(usual, model=ready, device=-1, **values, **kwargs)  # pyright: ignore[reportCallIssue, reportArgumentType]
     return made
 
 
-def _loaded(task: Task, name: str) -> nn.Module:
+def _loaded(task: PipelineTask, name: str) -> nn.Module:
     return getattr(transformers, task.auto_class).from_pretrained(name)
 
 
-def _readers(task: Task, name: str, given: dict[str, Any]) -> dict[str, Any]:
+def _readers(task: PipelineTask, name: str, given: dict[str, Any]) -> dict[str, Any]:
     """What turns text, sound or pictures into tensors, from the model's folder."""
     autos = {
         "tokenizer": "AutoTokenizer",
@@ -173,14 +173,20 @@ def _pad(tokenizer: Any) -> int:  # noqa: ANN401
 
 
 def _compiled(
-    model: nn.Module, config: IPUConfig, task: Task, *, fp16: bool, max_length: int, pad: int
+    model: nn.Module,
+    config: IPUConfig,
+    task: PipelineTask,
+    *,
+    fp16: bool,
+    max_length: int,
+    pad: int,
 ) -> nn.Module:
     """The model spread over IPUs, its forward (or its generation) compiled."""
     spread = to_pipelined(model, config.eval(), force=True).eval()
     generates = task.generates or _writes_speech_down(model, task)
     if isinstance(spread, PipelineMixin):
-        asked = config.value("parallelize_kwargs", for_inference=True)
-        spread.parallelize(**{"for_generation": generates, **asked})
+        requested = config.value("parallelize_kwargs", for_inference=True)
+        spread.parallelize(**{"for_generation": generates, **requested})
     spread = spread.half() if fp16 else spread.float()
     if generates:
         return _as_transformers_knows_it(generating(spread), type(model).__name__)
@@ -190,7 +196,7 @@ def _compiled(
     return _as_transformers_knows_it(spread, type(model).__name__)
 
 
-def _writes_speech_down(model: Any, task: Task) -> bool:  # noqa: ANN401
+def _writes_speech_down(model: Any, task: PipelineTask) -> bool:  # noqa: ANN401
     """Whether speech is recognised by writing, as Whisper does, not letter by letter."""
     return task.auto_class == "AutoModelForCTC" and getattr(
         model.config, "is_encoder_decoder", False
@@ -198,7 +204,7 @@ def _writes_speech_down(model: Any, task: Task) -> bool:  # noqa: ANN401
 
 
 def _as_transformers_knows_it(model: nn.Module, name: str) -> nn.Module:
-    """The same model; its pipelines look at the name of its class."""
+    """The model itself; its pipelines look at the name of its class."""
     model.__class__ = type(name, (type(model),), {"__module__": __name__})
     return model
 

@@ -34,7 +34,7 @@ class IPUQuestionAnsweringPipeline(Pipeline):
         return super().__call__(pairs, **kwargs)
 
     def preprocess(self, input_: dict[str, str], **_: object) -> dict[str, Any]:
-        """Words of question and text, and where each stands in the text."""
+        """Words of question and text, and the position of each in the text."""
         assert self.tokenizer is not None, "transformers has seen to it"
         encoded = self.tokenizer(
             input_["question"],
@@ -98,8 +98,8 @@ class IPUText2TextGenerationPipeline(Pipeline):
         return dict(self.tokenizer(prefix + input_, truncation=truncation, return_tensors="pt"))
 
     def _forward(self, model_inputs: dict[str, Any], **generate: object) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        kept = {n: v for n, v in model_inputs.items() if n in ("input_ids", "attention_mask")}
-        return {"output_ids": self.model.generate(**kept, **generate)}  # pyright: ignore[reportCallIssue]
+        saved = {n: v for n, v in model_inputs.items() if n in ("input_ids", "attention_mask")}
+        return {"output_ids": self.model.generate(**saved, **generate)}  # pyright: ignore[reportCallIssue]
 
     def postprocess(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, model_outputs: dict[str, Any], return_tensors: bool = False, clean_up: bool = False
@@ -122,7 +122,7 @@ class IPUSummarizationPipeline(IPUText2TextGenerationPipeline):
 
 
 class IPUTranslationPipeline(IPUText2TextGenerationPipeline):
-    """A text in another language; T5 is told which ones by `translation_xx_to_yy`."""
+    """A text in another language; T5 takes the languages from `translation_xx_to_yy`."""
 
     return_name = "translation"
 

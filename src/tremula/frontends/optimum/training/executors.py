@@ -37,7 +37,7 @@ class ComputedLoss(nn.Module):
 
 
 def items_per_micro_batch(labels: Tensor, config: IPUConfig, *, shifts: bool) -> Tensor:
-    """For each micro-batch of a call: the labels that count in its update, shared out evenly.
+    """For each micro-batch of a call: the labels that count in its update, split evenly.
 
     The loss of a micro-batch is its sum over that number, and an update averages its micro-batches:
     so every label of an update has the same weight, wherever it stands.
@@ -50,7 +50,7 @@ def items_per_micro_batch(labels: Tensor, config: IPUConfig, *, shifts: bool) ->
 
 
 class _Counted(nn.Module):
-    """A model that is told how many labels count, one number for each micro-batch."""
+    """A model whose input says how many labels count, one number for each micro-batch."""
 
     def __init__(self, model: nn.Module):
         super().__init__()

@@ -105,7 +105,7 @@ class _IPUSteps(Trainer):
         if is_training:
             self._check_rows(dataset, self._combined(batch_size))
         batch_size = self._combined(batch_size, for_inference=not is_training)
-        kept = self.args.dataloader_drop_last
+        saved = self.args.dataloader_drop_last
         # Every call takes the same number of rows: a short rest is left out, or filled.
         self.args.dataloader_drop_last = is_training and not self.args.pad_on_batch_axis
         try:
@@ -113,7 +113,7 @@ class _IPUSteps(Trainer):
                 dataset, description, batch_size, *args, is_training=is_training, **kwargs
             )
         finally:
-            self.args.dataloader_drop_last = kept
+            self.args.dataloader_drop_last = saved
 
     def _check_rows(self, dataset: Any, n_wanted: int) -> None:  # noqa: ANN401
         has_too_few = hasattr(dataset, "__len__") and len(dataset) < n_wanted
@@ -232,13 +232,13 @@ class _IPUSteps(Trainer):
         """As in transformers, compiled; a short last batch runs as it is."""
         n_rows = self._combined(self.args.per_device_eval_batch_size, for_inference=True)
         tensors = [v for v in inputs.values() if isinstance(v, Tensor)]
-        given = (model, inputs, prediction_loss_only, ignore_keys)
+        values = (model, inputs, prediction_loss_only, ignore_keys)
         if any(len(tensor) != n_rows for tensor in tensors):
-            return super().prediction_step(*given, **kwargs)
+            return super().prediction_step(*values, **kwargs)
         predictor = self._compiled_prediction(model)
         vars(model)["forward"] = predictor.forward  # transformers calls the model
         try:
-            return super().prediction_step(*given, **kwargs)
+            return super().prediction_step(*values, **kwargs)
         finally:
             del vars(model)["forward"]
 
@@ -305,10 +305,10 @@ class IPUSeq2SeqTrainer(_IPUSteps, Seq2SeqTrainer):
         **kwargs: Any,  # noqa: ANN401
     ) -> tuple[Any, Any, Any]:
         """Generated words come from the model's own `generate`, whose step is compiled."""
-        given = (model, inputs, prediction_loss_only, ignore_keys)
+        values = (model, inputs, prediction_loss_only, ignore_keys)
         if prediction_loss_only or not getattr(self.args, "predict_with_generate", False):
-            return super().prediction_step(*given, **kwargs)
-        return Seq2SeqTrainer.prediction_step(self, *given, **kwargs)
+            return super().prediction_step(*values, **kwargs)
+        return Seq2SeqTrainer.prediction_step(self, *values, **kwargs)
 
 
 def _chosen_config(
@@ -340,7 +340,7 @@ def _chosen_config(
 def _replicas(n_ipus: int, n_per_replica: int) -> int:
     if n_ipus % n_per_replica:
         raise IncompatibleIPUConfigError(
-            f"n_ipu={n_ipus} is no multiple of the {n_per_replica} IPUs of a replica"
+            f"n_ipu={n_ipus} is not a multiple of the {n_per_replica} IPUs of a replica"
         )
     return n_ipus // n_per_replica
 
