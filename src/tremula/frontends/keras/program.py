@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tremula.compiler.report.report import Report
-from tremula.frontends.keras.errors import KerasError, refuse
+from tremula.frontends.keras.errors import KerasError, keras_error
 from tremula.frontends.keras.optimiser import KerasRule
 from tremula.frontends.keras.step import ModelState, is_seed
 from tremula.frontends.shared.program import Program, compile_program
@@ -168,7 +168,7 @@ def _put(variables: Sequence[Any], tensors: Sequence[Tensor], *, shares: bool) -
 def _stage_error(error: ReadsFromLater) -> KerasError:
     assert error.place is not None, "blocks of pipelines have places"
     assert error.source_place is not None, "blocks of pipelines have places"
-    return refuse(
+    return keras_error(
         f"layer {error.reader.module!r} of pipeline stage {error.place.order} reads what"
         f" {error.source_node.module!r} of the later stage {error.source_place.order} computes.",
         hint="number stages in the order in which the model runs its layers",
