@@ -9,7 +9,7 @@ from torch import Tensor
 from tremula.frontends.poptorch.optim.settings import (
     FixedSettings,
     GroupSettings,
-    Settings,
+    OptimizerSettings,
     settings_of,
 )
 from tremula.ir.optim.formulas import Formula, torch_formula
@@ -71,7 +71,7 @@ def hyper_values(rule: GroupedRule, optimizer: torch.optim.Optimizer) -> list[fl
     return values_in(rule, settings_of(optimizer))
 
 
-def values_in(rule: GroupedRule, settings: Settings) -> list[float]:
+def values_in(rule: GroupedRule, settings: OptimizerSettings) -> list[float]:
     """The values of `rule.hyper_names` in settings that the rule was made for."""
     values = [
         of_settings.hyper(name).value
@@ -81,7 +81,7 @@ def values_in(rule: GroupedRule, settings: Settings) -> list[float]:
     return values + ([settings.loss_scaling.value] if rule.loss_scaling is None else [])
 
 
-def changed_constants(rule: GroupedRule, settings: Settings) -> list[str]:
+def changed_constants(rule: GroupedRule, settings: OptimizerSettings) -> list[str]:
     """Descriptions of the constants of a rule that `settings` would change."""
     result = []
     if rule.loss_scaling not in {None, settings.loss_scaling.value}:

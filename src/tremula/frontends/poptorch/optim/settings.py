@@ -88,7 +88,7 @@ class FixedSettings:
 
 
 @dataclass(frozen=True)
-class Settings:
+class OptimizerSettings:
     """Everything an optimiser says; two optimisers with equal settings update weights alike."""
 
     fixed: FixedSettings
@@ -97,12 +97,12 @@ class Settings:
     loss_scaling: Hyper
 
 
-def settings_of(optimizer: torch.optim.Optimizer) -> Settings:
+def settings_of(optimizer: torch.optim.Optimizer) -> OptimizerSettings:
     """What `optimizer` says now; AssertionError for a class that PopTorch does not support."""
     kind = kind_of(optimizer)
     is_variable = _variability(optimizer, kind)
     loss_scaling = float(getattr(optimizer, "loss_scaling", 1.0))
-    return Settings(
+    return OptimizerSettings(
         fixed=_fixed_settings(optimizer, kind),
         defaults=_group_settings(optimizer, optimizer.defaults, kind, is_variable),
         groups=tuple(

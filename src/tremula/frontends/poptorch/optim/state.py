@@ -1,4 +1,4 @@
-"""The optimiser's numbers and states on the device: written at compile, loaded, and read back."""
+"""The hyperparameters and states of an optimiser on the device: written, loaded and read back."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -27,7 +27,7 @@ class OptimizerState:
         rule: GroupedRule,
         session: Session,
         parameters: Mapping[str, Tensor],
-        hyper: list[float],  # the rule's numbers to begin with
+        hyper: list[float],  # the first values of the rule's hyperparameters
         *,
         grouped: Collection[str] = (),  # parameters with a slice for each group of replicas
     ):
@@ -111,7 +111,7 @@ class OptimizerState:
         return torch.tensor(float(self.rule.loss_scaling_in(self.hyper)))
 
     def must_split(self) -> bool:
-        """Whether numbers were loaded that differ between the weights of a group."""
+        """Whether hyperparameters were loaded that differ between the weights of a group."""
         own = self.own
         if own is None or not own.ipu_state_is_dirty:
             return False
@@ -135,7 +135,7 @@ class OptimizerState:
         self.own.ipu_state_is_dirty = False
 
     def read_back(self) -> None:
-        """Store the device's states and numbers in the optimiser, if they are newer."""
+        """Store the device's states and hyperparameters in the optimiser, if they are newer."""
         own = self.own
         if own is None or not own.host_state_is_dirty:
             return

@@ -19,7 +19,7 @@ from tremula.frontends.poptorch.optim.settings import (
     FixedSettings,
     GroupSettings,
     Hyper,
-    Settings,
+    OptimizerSettings,
     settings_of,
     warn_about_subclass,
 )
@@ -56,7 +56,7 @@ _LOSS_SCALING = "enabled updatePeriod binEdgeLocation thresholdUpperCountProport
 
 
 def automatic_loss_scaling(options: Options) -> AutomaticLossScaling | None:
-    """How the loss is scaled, or None if the optimiser's own number stays."""
+    """How the loss is scaled, or None if it stays as the optimiser has it."""
     values = {name: options.Popart.get(f"{_PREFIX}{name}") for name in _LOSS_SCALING}
     if not values["enabled"]:
         return None
@@ -84,7 +84,7 @@ class OptimizerTracker:
         self._log = LOGGER.debug if relax_checks else LOGGER.warning
         self._known: dict[str, set[str]] = {}
         self._shown: set[str] = set()
-        self.settings: Settings | None = None
+        self.settings: OptimizerSettings | None = None
         self.rule: GroupedRule | None = None  # by the groups of the optimiser
         self._is_by_weight = False
         self._last_set: torch.optim.Optimizer | None = None
@@ -104,7 +104,7 @@ class OptimizerTracker:
     ) -> GroupedRule:
         """The rule of the first optimiser; later ones are expected to have the same attributes.
 
-        It has numbers for each weight if it must, or if some were loaded that need it.
+        It has hyperparameters for each weight if `by_weight`, or if some were loaded that need it.
         """
         self.rule = rule_from(optimizer, named_parameters)
         if self._automatic_scaling is not None:
@@ -127,11 +127,11 @@ class OptimizerTracker:
         return self.rule
 
     def values_of(self, optimizer: torch.optim.Optimizer) -> list[float]:
-        """The numbers of the compiled rule that an optimiser has now."""
+        """The values of the compiled rule's hyperparameters that an optimiser has now."""
         return self._spread(hyper_values(self._needs_rule(), optimizer))
 
     def values_by_weight(self, values: Sequence[float]) -> list[float]:
-        """Numbers of groups as those of each of their weights, with or without a gradient."""
+        """Values for groups as values for each of their weights, with or without a gradient."""
         return self._needs_rule().values_by_weight(values)
 
     def _spread(self, values: list[float]) -> list[float]:
@@ -175,7 +175,7 @@ class OptimizerTracker:
                     f"{old}; it cannot become {new}. Call destroy() and compile it again."
                 )
 
-    def _check_groups(self, settings: Settings) -> None:
+    def _check_groups(self, settings: OptimizerSettings) -> None:
         assert self.rule is not None
         n_groups = len(settings.groups)
         if n_groups != self.rule.n_groups:
@@ -220,7 +220,7 @@ def _attributes(optimizer: torch.optim.Optimizer) -> dict[str, set[str]]:
     return places
 
 
-def _log_settings(settings: Settings) -> None:
+def _log_settings(settings: OptimizerSettings) -> None:
     fixed, kind = settings.fixed, settings.fixed.variant
     accumulators = {
         "accumType": fixed.accum_dtype,

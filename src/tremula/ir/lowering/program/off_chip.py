@@ -8,7 +8,7 @@ from torch import fx
 from tremula.ir.locations import HostHandle, Location
 from tremula.ir.lowering.program.node_queries import base_of, follows_operand, held_by_result
 from tremula.ir.lowering.program.schedule import Schedule
-from tremula.ir.lowering.program.streaming import Row, StreamingMemory
+from tremula.ir.lowering.program.streaming import RemoteRow, StreamingMemory
 from tremula.ir.lowering.program.values import Read, StepValues, half_of_io_graph
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.passes.shard_update import N_SHARDS
@@ -28,10 +28,10 @@ class OffChipTensors:
         overlaps = bool(n_io_tiles) and not schedule.is_pipelined
         io_tiles = partial(half_of_io_graph, values.graph, n_io_tiles) if overlaps else None
         self.memory = StreamingMemory(values.graph, waits, io_tiles)
-        self.rows: dict[fx.Node, Row] = {}  # of weights and states
+        self.rows: dict[fx.Node, RemoteRow] = {}  # of weights and states
         # Of activations: their row, what they were, how a clone repeats elements alike.
-        self._activations: dict[fx.Node, tuple[Row, Tensor, Callable[[Tensor], Tensor]]] = {}
-        self._sums: dict[int, Row] = {}  # of gradients, by variable
+        self._activations: dict[fx.Node, tuple[RemoteRow, Tensor, Callable[[Tensor], Tensor]]] = {}
+        self._sums: dict[int, RemoteRow] = {}  # of gradients, by variable
         self._loaded: set[tuple[fx.Node, object]] = set()  # in which part of the program
         self._held_by_result = held_by_result(values.step)
 

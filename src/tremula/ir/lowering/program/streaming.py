@@ -26,7 +26,7 @@ IoTiles = Callable[[int, bool], Graph]
 
 
 @dataclass(frozen=True)
-class Row:
+class RemoteRow:
     """A tensor in streaming memory: one row of a remote buffer."""
 
     buffer: RemoteBuffer
@@ -48,7 +48,9 @@ class StreamingMemory:
         self._buffers: dict[tuple[str, Type, int, int], RemoteBuffer] = {}
         self._ahead: dict[int, _Ahead] = {}  # by sequence
 
-    def add(self, kind: str, location: Location, type: Type, n_elements: int, chip: int) -> Row:
+    def add(
+        self, kind: str, location: Location, type: Type, n_elements: int, chip: int
+    ) -> RemoteRow:
         """A new row for a tensor of a kind: weight, state, …"""
         key = (kind, type, n_elements, chip)
         buffer = self._buffers.get(key)
@@ -60,9 +62,9 @@ class StreamingMemory:
             number = buffer.repeats
             buffer = self.graph.resize_remote_buffer(buffer.handle, number + 1)
         self._buffers[key] = buffer
-        return Row(buffer, number, location)
+        return RemoteRow(buffer, number, location)
 
-    def load(self, row: Row, tensor: Tensor, tiles: Tiles) -> None:
+    def load(self, row: RemoteRow, tensor: Tensor, tiles: Tiles) -> None:
         """Fill a tensor, just before it is used."""
         if row.location.uses_io_tiles and self.io_tiles is not None:
             self._load_ahead(row, tensor, tiles)
@@ -70,7 +72,7 @@ class StreamingMemory:
         # Not flattened: of a tensor in another order that would be a piece for every few elements.
         tiles.sequence.add(Copy(row.buffer, tensor, _offset(row, tiles), waits=self.waits))
 
-    def store(self, tensor: Tensor, row: Row, tiles: Tiles) -> None:
+    def store(self, tensor: Tensor, row: RemoteRow, tiles: Tiles) -> None:
         """Keep a tensor's value off the chip."""
         sequence = tiles.sequence
         self._ahead_in(sequence).stored.add(row.key)
@@ -82,7 +84,7 @@ class StreamingMemory:
         else:
             sequence.add(Copy(tensor, row.buffer, _offset(row, tiles), waits=self.waits))
 
-    def _load_ahead(self, row: Row, tensor: Tensor, tiles: Tiles) -> None:
+    def _load_ahead(self, row: RemoteRow, tensor: Tensor, tiles: Tiles) -> None:
         """Begin where the last one was taken; loads that are taken together begin together."""
         assert self.io_tiles is not None, "asked for only if there are some"
         sequence = tiles.sequence
@@ -120,10 +122,10 @@ def _waiting(like: Tensor, io: Graph) -> Tensor:
     return io.add_variable(like.type, [like.n_elems], "waiting", mapping="linear")
 
 
-def _number(row: Row, io: Graph) -> Tensor:
+def _number(row: RemoteRow, io: Graph) -> Tensor:
     """The row on a tile for transfers, so that no other one takes part in them."""
     return io.add_constant(UNSIGNED_INT, [1], [row.number], mapping=0)
 
 
-def _offset(row: Row, tiles: Tiles) -> Tensor:
+def _offset(row: RemoteRow, tiles: Tiles) -> Tensor:
     return tiles.constant([row.number], UNSIGNED_INT)
