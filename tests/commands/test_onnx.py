@@ -52,8 +52,8 @@ def test_run_draws_random_inputs(folder, capsys):
         (["run", "m.onnx", "--input", "m.onnx"], "no array of NumPy"),
         (["run", "m.onnx", "--shape", "x=a"], "cannot read --shape"),
         (["run", "m.onnx", "--shape", "x=999999,999999"], "too large"),
-        (["profile", "x.npy"], "no ONNX model"),
-        (["onnx-check", "x.npy"], "no ONNX model"),
+        (["profile", "x.npy"], "is not an ONNX model"),
+        (["onnx-check", "x.npy"], "is not an ONNX model"),
     ],
 )
 def test_wrong_arguments(folder, capsys, arguments, error):

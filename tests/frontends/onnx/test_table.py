@@ -7,7 +7,7 @@ import pytest
 from onnx import defs
 
 from tremula.frontends.onnx.functions import schema_attributes
-from tremula.frontends.onnx.graph import Node
+from tremula.frontends.onnx.graph import OnnxNode
 from tremula.frontends.onnx.operator_page import onnx_markdown
 from tremula.frontends.onnx.table import NEWEST, all_operators, find_operator, operator
 
@@ -27,7 +27,7 @@ def test_entries_know_the_attributes_of_their_versions():
         if entry.domain == "ai.graphcore":
             continue
         for version in {entry.since, min(entry.until, _newest(entry.domain))}:
-            node = Node(entry.domain, entry.name, "", (), (), {}, {}, version, entry)
+            node = OnnxNode(entry.domain, entry.name, "", (), (), {}, {}, version, entry)
             unknown = schema_attributes(node) - entry.attributes - ALLOWED
             missing += [f"{entry.name} {version}: {name}" for name in sorted(unknown)]
     assert missing == []

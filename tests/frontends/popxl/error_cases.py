@@ -383,7 +383,7 @@ OPERATIONS = [
          lambda w: ops.collectives.replicated_slice(w.v)),
     Case("chips", ValueError, "2 tensors, but 1 chips",
          lambda w: ops.collectives.all_reduce(two_chips(w), ipus=[0])),
-    Case("same chip", ValueError, "on a chip of its own",
+    Case("same chip", ValueError, "on a separate chip",
          lambda w: ops.collectives.all_reduce(two_chips(w), ipus=[0, 0])),
 ]  # fmt: skip
 

@@ -11,7 +11,7 @@ from tremula.vision.analysis.text_views import table
 if TYPE_CHECKING:  # PyTorch is loaded where it is used
     from torch import fx
 
-    from tremula.frontends.onnx.graph import Node
+    from tremula.frontends.onnx.graph import OnnxNode
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     return 1
 
 
-def _operators(nodes: "tuple[Node, ...]") -> str:
+def _operators(nodes: "tuple[OnnxNode, ...]") -> str:
     counts = Counter(
         (node.domain or "ai.onnx", node.op_type, node.version, _way(node)) for node in nodes
     )
@@ -46,7 +46,7 @@ def _operators(nodes: "tuple[Node, ...]") -> str:
     return table(["domain", "operator", "version", "nodes", "computed by"], sorted(rows))
 
 
-def _way(node: "Node") -> str:
+def _way(node: "OnnxNode") -> str:
     if node.operator is not None:
         return f"operators/{node.operator.family.replace('.', '/')}.py"
     return "a function of the model" if node.function else "its definition"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tremula.frontends.onnx.element_types import element_type
 from tremula.frontends.onnx.errors import UnsupportedOnnx
 from tremula.frontends.onnx.functions import fixed_body
-from tremula.frontends.onnx.graph import Graph, Node
+from tremula.frontends.onnx.graph import OnnxGraph, OnnxNode
 from tremula.frontends.onnx.imported import ImportedModel, OnnxModule
 from tremula.frontends.shared.program import Program, compile_program
 from tremula.ir.capture.capture import capture, held_tensors
@@ -24,14 +24,14 @@ from tremula.ir.step import BUFFER, PARAMETER, CapturedStep
 _SHAPES_ONLY = {"Shape", "Size", "SequenceLength", "OptionalHasElement"}
 
 
-def static_inputs(graph: Graph) -> list[str]:
+def static_inputs(graph: OnnxGraph) -> list[str]:
     """Inputs whose values must be known: shapes, axes, trip counts and what they are made of."""
     wanted = _static_names(graph.nodes)
     names = [value.name for value in graph.inputs if value.name not in graph.initialisers]
     return [name for name in names if name in wanted]
 
 
-def _static_names(nodes: Sequence[Node]) -> set[str]:
+def _static_names(nodes: Sequence[OnnxNode]) -> set[str]:
     wanted: set[str] = set()
     for node in reversed(nodes):
         places = _static_places(node)
@@ -43,7 +43,7 @@ def _static_names(nodes: Sequence[Node]) -> set[str]:
     return wanted
 
 
-def _static_places(node: Node) -> list[int]:
+def _static_places(node: OnnxNode) -> list[int]:
     """Which operands of a node must be known."""
     entry = node.operator
     if entry is not None:
@@ -118,13 +118,13 @@ def compile_model(
     return CompiledOnnx(imported, program, request.input_names)
 
 
-def _seed_of_nodes(graph: Graph) -> int:
+def _seed_of_nodes(graph: OnnxGraph) -> int:
     """One seed from those of all nodes: the device has one generator, not one for each node."""
     seeds = _stated_seeds(graph.nodes)
     return zlib.crc32(repr(seeds).encode()) if seeds else new_seed()
 
 
-def _stated_seeds(nodes: Sequence[Node]) -> list[float]:
+def _stated_seeds(nodes: Sequence[OnnxNode]) -> list[float]:
     seeds: list[float] = []
     for node in nodes:
         if node.attributes.get("seed") is not None:

@@ -1,4 +1,4 @@
-"""What operators can ask for that need more than operands and attributes."""
+"""What operators use that need more than operands and attributes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ class BodyGraph(Protocol):
 @dataclass(frozen=True)
 class Context:
     version: int  # of the operator set
-    outputs: tuple[str, ...]  # names; "" where nobody wants one
+    outputs: tuple[str, ...]  # names; "" for one that is not used
     input_types: tuple[int, ...]  # element types by ONNX's numbers
     output_types: tuple[int, ...]  # the same, 0 where it is not known
     device: torch.device | None  # of a recording: where its new tensors are made

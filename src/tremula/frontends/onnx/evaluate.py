@@ -20,7 +20,7 @@ from tremula.frontends.onnx.context import Context, outside_the_recording
 from tremula.frontends.onnx.element_types import element_type, number_of
 from tremula.frontends.onnx.errors import OnnxError, UnsupportedOnnx
 from tremula.frontends.onnx.functions import body_of_schema, schema_attributes
-from tremula.frontends.onnx.graph import Function, Graph, Node, needed_for
+from tremula.frontends.onnx.graph import OnnxFunction, OnnxGraph, OnnxNode, needed_for
 from tremula.frontends.onnx.table import Operator
 from tremula.ir.recording import active
 
@@ -32,7 +32,7 @@ _FAILURES = (RuntimeError, IndexError, TypeError, ValueError, KeyError, Assertio
 class Scope:
     """The values of a graph by name, inside those of the graph around it."""
 
-    graph: Graph | None = None  # None in a function
+    graph: OnnxGraph | None = None  # None in a function
     outer: "Scope | None" = None
     values: dict[str, Any] = field(default_factory=dict)
     # What initialisers are when the model is imported: a recording does not know them.
@@ -78,12 +78,12 @@ class Evaluation:
     def __init__(self, device: torch.device | None = None):
         self.device = device  # of the recording; None without one
 
-    def main(self, graph: Graph, scope: Scope, wanted: Sequence[str]) -> dict[str, Any]:
+    def main(self, graph: OnnxGraph, scope: Scope, wanted: Sequence[str]) -> dict[str, Any]:
         for node in needed_for(graph.nodes, wanted):
             self.node(node, scope)
         return {name: scope.value(name) for name in wanted}
 
-    def body(self, graph: Graph, operands: Sequence[Any], outer: Scope) -> list[Any]:
+    def body(self, graph: OnnxGraph, operands: Sequence[Any], outer: Scope) -> list[Any]:
         scope = Scope(graph, outer)
         scope.values.update(graph.initialisers)
         scope.values.update(zip((v.name for v in graph.inputs), operands, strict=False))
@@ -93,7 +93,7 @@ class Evaluation:
 
     def function(
         self,
-        function: Function,
+        function: OnnxFunction,
         operands: Sequence[Any],
         attributes: Mapping[str, Any],
         outputs: Sequence[str],
@@ -110,7 +110,7 @@ class Evaluation:
             self.node(node, scope)
         return [scope.value(name) if name else None for name in wanted]
 
-    def node(self, node: Node, scope: Scope) -> None:
+    def node(self, node: OnnxNode, scope: Scope) -> None:
         with _named(node):
             try:
                 results = self._results(node, scope)
@@ -123,11 +123,11 @@ class Evaluation:
             if name:
                 scope.values[name] = _as_declared(value, scope, name)
 
-    def _failure(self, node: Node, scope: Scope, error: Exception) -> OnnxError:
+    def _failure(self, node: OnnxNode, scope: Scope, error: Exception) -> OnnxError:
         kinds = [_kind(scope.value(name)) if name else "none" for name in node.inputs]
         return OnnxError(f"{node.label} of ({', '.join(kinds)}) failed: {error}")
 
-    def _results(self, node: Node, scope: Scope) -> Sequence[Any]:
+    def _results(self, node: OnnxNode, scope: Scope) -> Sequence[Any]:
         attributes = _attributes(node, scope)
         operands = [scope.value(name) if name else None for name in node.inputs]
         if node.operator is None:
@@ -138,7 +138,7 @@ class Evaluation:
 
     def _computed(
         self,
-        node: Node,
+        node: OnnxNode,
         entry: Operator,
         operands: list[Any],
         attributes: dict[str, Any],
@@ -162,7 +162,7 @@ class Evaluation:
             result = entry.compute(*map(widened, operands), **_arguments(attributes))
         return result if isinstance(result, tuple) else (result,)
 
-    def _context(self, node: Node, scope: Scope) -> Context:
+    def _context(self, node: OnnxNode, scope: Scope) -> Context:
         declared = scope.graph.types if scope.graph else {}
         return Context(
             node.version,
@@ -183,7 +183,9 @@ class Evaluation:
             self.node(node, inner)
         return {name: inner.value(name) for name in wanted}
 
-    def _known_operands(self, node: Node, operands: list[Any], scope: Scope) -> list[Any] | None:
+    def _known_operands(
+        self, node: OnnxNode, operands: list[Any], scope: Scope
+    ) -> list[Any] | None:
         """Operands with values, if all have them; weights, which training changes, have none."""
         if node.graphs:
             return None
@@ -199,7 +201,7 @@ class Evaluation:
         return known
 
     def _live_operands(
-        self, node: Node, entry: Operator, operands: list[Any], scope: Scope
+        self, node: OnnxNode, entry: Operator, operands: list[Any], scope: Scope
     ) -> list[Any]:
         static = {entry.operands.index(name) for name in entry.static}
         result = []
@@ -231,7 +233,7 @@ class Evaluation:
 
 
 @contextmanager
-def _named(node: Node) -> Iterator[None]:
+def _named(node: OnnxNode) -> Iterator[None]:
     """Operations that are recorded bear the name of their node."""
     recording = active()
     if recording is None or not node.name:
@@ -244,7 +246,7 @@ def _named(node: Node) -> Iterator[None]:
         recording.pop_name()
 
 
-def _attributes(node: Node, scope: Scope) -> dict[str, Any]:
+def _attributes(node: OnnxNode, scope: Scope) -> dict[str, Any]:
     """Attributes by name: those of the function's call filled in, annotations left out."""
     given = dict(node.attributes)
     for name, reference in node.references.items():

@@ -10,15 +10,15 @@ from torch import Tensor
 
 from tremula.frontends.onnx.context import outside_the_recording
 from tremula.frontends.onnx.errors import UnsupportedOnnx
-from tremula.frontends.onnx.graph import Function, Node, Parser
+from tremula.frontends.onnx.graph import OnnxFunction, OnnxNode, Parser
 from tremula.frontends.onnx.initialisers import Reader
 
-_bodies: dict[tuple, Function] = {}
+_bodies: dict[tuple, OnnxFunction] = {}
 
 
 def body_of_schema(
-    node: Node, operands: Sequence[object], types: Sequence[int], attributes: Mapping[str, Any]
-) -> Function:
+    node: OnnxNode, operands: Sequence[object], types: Sequence[int], attributes: Mapping[str, Any]
+) -> OnnxFunction:
     """What an operator without an entry is, for operands and attributes like these."""
     fixed = fixed_body(node)
     if fixed is not None:
@@ -38,8 +38,8 @@ def body_of_schema(
     return _bodies[key]
 
 
-def fixed_body(node: Node) -> Function | None:
-    """The same for an operator whose definition is one for all operands; None for others."""
+def fixed_body(node: OnnxNode) -> OnnxFunction | None:
+    """The body of an operator that has one definition for all operands; None for others."""
     schema: Any = defs.get_schema(node.op_type, node.version, node.domain)
     if not schema.has_function:
         return None
@@ -49,7 +49,7 @@ def fixed_body(node: Node) -> Function | None:
     return _bodies[key]
 
 
-def _call(node: Node, attributes: Mapping[str, Any]) -> NodeProto:
+def _call(node: OnnxNode, attributes: Mapping[str, Any]) -> NodeProto:
     """The node with the values of attributes that are those of the function around it."""
     assert node.proto is not None, "it was read from a file"
     call = NodeProto()
@@ -65,12 +65,12 @@ def _call(node: Node, attributes: Mapping[str, Any]) -> NodeProto:
     return call
 
 
-def _parsed(proto: FunctionProto, node: Node, version: int) -> Function:
+def _parsed(proto: FunctionProto, node: OnnxNode, version: int) -> OnnxFunction:
     with outside_the_recording():
         return _parsed_with_values(proto, node, version)
 
 
-def _parsed_with_values(proto: FunctionProto, node: Node, version: int) -> Function:
+def _parsed_with_values(proto: FunctionProto, node: OnnxNode, version: int) -> OnnxFunction:
     parser = Parser((), Reader())
     proto = FunctionProto.FromString(proto.SerializeToString())
     if not any(i.domain == "" for i in proto.opset_import):
@@ -82,7 +82,7 @@ def _parsed_with_values(proto: FunctionProto, node: Node, version: int) -> Funct
     return replace(function, attributes={**function.attributes, **defaults})
 
 
-def _defaults(node: Node, version: int, parser: Parser) -> dict[str, Any]:
+def _defaults(node: OnnxNode, version: int, parser: Parser) -> dict[str, Any]:
     """What attributes are that a call leaves out."""
     schema = defs.get_schema(node.op_type, version, node.domain)
     return {
@@ -98,8 +98,8 @@ def _type_proto(value: object, number: int) -> TypeProto:
     return helper.make_tensor_type_proto(number, list(value.shape))
 
 
-def schema_attributes(node: Node) -> frozenset[str]:
-    """The attributes that ONNX defines for an operator; anything else is somebody's annotation."""
+def schema_attributes(node: OnnxNode) -> frozenset[str]:
+    """The attributes that ONNX defines for an operator; anything else is an annotation."""
     return _schema_attributes(node.domain, node.op_type, node.version)
 
 

@@ -69,7 +69,7 @@ class ValueInfo:
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
+class OnnxNode:
     """A call of an operator, or of a function."""
 
     domain: str
@@ -81,7 +81,7 @@ class Node:
     references: dict[str, str]  # in a function: attributes that are attributes of its call
     version: int
     operator: Operator | None
-    function: "Function | None" = None
+    function: "OnnxFunction | None" = None
     proto: NodeProto | None = None
 
     @property
@@ -91,8 +91,8 @@ class Node:
         return f"{self.op_type} {own!r}"
 
     @cached_property
-    def graphs(self) -> list["Graph"]:
-        return [value for value in self.attributes.values() if isinstance(value, Graph)]
+    def graphs(self) -> list["OnnxGraph"]:
+        return [value for value in self.attributes.values() if isinstance(value, OnnxGraph)]
 
     @cached_property
     def reads(self) -> frozenset[str]:
@@ -102,11 +102,11 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class OnnxGraph:
     name: str
     inputs: tuple[ValueInfo, ...]
     outputs: tuple[ValueInfo, ...]
-    nodes: tuple[Node, ...]  # each after those it needs
+    nodes: tuple[OnnxNode, ...]  # each after those it needs
     initialisers: dict[str, Any]
     types: dict[str, int] = field(default_factory=dict)  # element types of tensors, by name
 
@@ -120,8 +120,8 @@ class Graph:
 
 
 def needed_for(
-    nodes: Sequence[Node], wanted: Iterable[str], given: Iterable[str] = ()
-) -> list[Node]:
+    nodes: Sequence[OnnxNode], wanted: Iterable[str], given: Iterable[str] = ()
+) -> list[OnnxNode]:
     """The nodes that values depend on, in order; `given` values need none."""
     names, known, result = set(wanted), frozenset(given), []
     for node in reversed(nodes):
@@ -132,13 +132,13 @@ def needed_for(
 
 
 @dataclass(frozen=True, eq=False)
-class Function:
+class OnnxFunction:
     """A function that a model or an operator set defines."""
 
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[OnnxNode, ...]
     attributes: dict[str, Any]  # with their defaults; None has no default
 
 
@@ -149,10 +149,10 @@ class Parser:
         self.reader = reader
         self.missing: dict[str, str] = {}  # operators that have no entry: a node of each
         self._protos = {(f.domain, f.name): f for f in functions}
-        self._functions: dict[tuple[str, str], Function] = {}
+        self._functions: dict[tuple[str, str], OnnxFunction] = {}
         self._open: list[str] = []
 
-    def graph(self, proto: GraphProto, versions: Versions, depth: int = 0) -> Graph:
+    def graph(self, proto: GraphProto, versions: Versions, depth: int = 0) -> OnnxGraph:
         if depth > MAX_DEPTH:
             raise OnnxError(f"Graphs are nested more than {MAX_DEPTH} deep.")
         initialisers = {t.name: self.reader.tensor(t, t.name) for t in proto.initializer}
@@ -164,7 +164,7 @@ class Parser:
         types |= {name: info.type for name, info in infos.items() if info.type}
         nodes = [self.node(node, versions, depth) for node in proto.node]
         given = [value.name for value in proto.input]
-        return Graph(
+        return OnnxGraph(
             proto.name,
             tuple(infos[value.name] for value in proto.input),
             tuple(infos[value.name] for value in proto.output),
@@ -173,10 +173,10 @@ class Parser:
             types,
         )
 
-    def node(self, proto: NodeProto, versions: Versions, depth: int = 0) -> Node:
+    def node(self, proto: NodeProto, versions: Versions, depth: int = 0) -> OnnxNode:
         for text in (proto.op_type, proto.domain, proto.name, *proto.input, *proto.output):
-            if not isinstance(text, str):  # protocol buffers give bytes for what is no text
-                raise OnnxError(f"A node has a name that is no text: {bytes(text)[:40]!r}.")
+            if not isinstance(text, str):  # protocol buffers give bytes for what is not text
+                raise OnnxError(f"A node has a name that is not text: {bytes(text)[:40]!r}.")
         domain = "" if proto.domain == _OWN else proto.domain
         version = versions.get(domain, 1 if domain else 0)
         function = self._function(domain, proto.op_type)
@@ -186,7 +186,7 @@ class Parser:
             for a in proto.attribute
             if not a.ref_attr_name
         }
-        node = Node(
+        node = OnnxNode(
             domain,
             proto.op_type,
             proto.name,
@@ -217,7 +217,7 @@ class Parser:
             return self.reader.sparse(proto.sparse_tensor)
         raise UnsupportedOnnx(f"The attribute {proto.name!r} has a type that is not supported.")
 
-    def _function(self, domain: str, name: str) -> Function | None:
+    def _function(self, domain: str, name: str) -> OnnxFunction | None:
         """A function of the model; each is parsed once."""
         key = (domain, name)
         if key not in self._protos:
@@ -231,7 +231,7 @@ class Parser:
             self._open.pop()
         return self._functions[key]
 
-    def function(self, proto: FunctionProto) -> Function:
+    def function(self, proto: FunctionProto) -> OnnxFunction:
         versions = versions_of(proto.opset_import)
         nodes = [self.node(node, versions) for node in proto.node]
         attributes: dict[str, Any] = dict.fromkeys(proto.attribute)
@@ -239,7 +239,7 @@ class Parser:
             attributes[a.name] = self.attribute(a, versions, 0)
         inputs = tuple(proto.input)
         ordered = sorted_nodes(nodes, set(inputs), proto.name)
-        return Function(proto.name, inputs, tuple(proto.output), ordered, attributes)
+        return OnnxFunction(proto.name, inputs, tuple(proto.output), ordered, attributes)
 
     def refuse_missing(self) -> None:
         if not self.missing:
@@ -264,14 +264,14 @@ def has_body(domain: str, name: str, version: int) -> bool:
     return schema.has_function or schema.has_context_dependent_function
 
 
-def refuse_unknown_names(graph: Graph) -> None:
+def refuse_unknown_names(graph: OnnxGraph) -> None:
     """Everything that the nodes and outputs of a main graph read must be there."""
     for name in sorted(graph.reads):
         readers = [node.label for node in graph.nodes if name in node.reads]
         where = f"node {readers[0]}" if readers else "list of outputs"
         raise OnnxError(
-            f"The model's {where} reads {name!r}, which is no input, no initialiser and no output"
-            " of a node.",
+            f"The model's {where} reads {name!r}, which is not an input, an initialiser or an"
+            " output of a node.",
             hint="was the file saved without its weights, or cut out of a larger model?",
         )
 
@@ -314,7 +314,7 @@ def _tensor_type(proto: TypeProto) -> tuple[str, Any]:
     return kind, getattr(proto, which) if is_tensor else None
 
 
-def sorted_nodes(nodes: list[Node], given: set[str], graph: str) -> tuple[Node, ...]:
+def sorted_nodes(nodes: list[OnnxNode], given: set[str], graph: str) -> tuple[OnnxNode, ...]:
     """Nodes in an order in which each comes after those it needs; ONNX asks for one."""
     makers: dict[str, int] = {}
     for index, node in enumerate(nodes):
@@ -330,7 +330,7 @@ def sorted_nodes(nodes: list[Node], given: set[str], graph: str) -> tuple[Node, 
     return tuple(nodes[i] for i in _topological(waits, nodes, graph))
 
 
-def _topological(waits: list[set[int]], nodes: list[Node], graph: str) -> list[int]:
+def _topological(waits: list[set[int]], nodes: list[OnnxNode], graph: str) -> list[int]:
     ready = [i for i, before in enumerate(waits) if not before]
     users: dict[int, list[int]] = {}
     for index, before in enumerate(waits):

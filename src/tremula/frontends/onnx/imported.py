@@ -13,7 +13,7 @@ from tremula.base.errors import suggest
 from tremula.frontends.onnx.element_types import tensors_of
 from tremula.frontends.onnx.errors import OnnxError
 from tremula.frontends.onnx.evaluate import Evaluation, Scope
-from tremula.frontends.onnx.graph import Graph, ValueInfo
+from tremula.frontends.onnx.graph import OnnxGraph, ValueInfo
 from tremula.frontends.onnx.load import LoadedModel, ModelLike, load
 from tremula.ir.recorder import DEVICE
 from tremula.ir.recording import active
@@ -25,7 +25,7 @@ class OnnxModule(nn.Module):
     Floating-point initialisers are parameters, others buffers.
     """
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: OnnxGraph):
         super().__init__()
         self.graph = graph
         self.input_names = [v.name for v in graph.inputs if v.name not in graph.initialisers]

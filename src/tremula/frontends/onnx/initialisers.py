@@ -112,9 +112,9 @@ def _n_listed(proto: TensorProto) -> int:
     return sum(map(len, (*lists, proto.uint64_data)))
 
 
-def _refuse_size(name: str, found: int, expected: int, unit: str) -> None:
-    if found != expected:
-        raise OnnxError(f"The tensor {name!r} should have {expected} {unit}, and has {found}.")
+def _refuse_size(name: str, actual: int, expected: int, unit: str) -> None:
+    if actual != expected:
+        raise OnnxError(f"The tensor {name!r} should have {expected} {unit}, and has {actual}.")
 
 
 def _whole(entries: dict[str, str], key: str, name: str) -> int | None:

@@ -10,7 +10,7 @@ from onnx import ModelProto, TensorProto, defs, helper, shape_inference
 
 from tremula.frontends.onnx.errors import OnnxError
 from tremula.frontends.onnx.graph import (
-    Graph,
+    OnnxGraph,
     Parser,
     refuse_huge,
     refuse_unknown_names,
@@ -27,7 +27,7 @@ _SMALL_ELEMENTS = 1024  # initialisers up to this size take part in shape infere
 class LoadedModel:
     """A model's main graph, with the element types that shape inference found."""
 
-    graph: Graph
+    graph: OnnxGraph
     versions: dict[str, int]
     proto: ModelProto
 
@@ -62,7 +62,7 @@ def read_proto(model: ModelLike) -> tuple[ModelProto, Path | None]:
         return ModelProto.FromString(data), folder
     except (DecodeError, RecursionError) as error:
         raise OnnxError(
-            f"{what} is no ONNX model: {error}",
+            f"{what} is not an ONNX model: {error}",
             hint="it may be truncated, or of another format; onnx.checker.check_model says more",
         ) from None
 
@@ -97,7 +97,7 @@ def with_shapes(proto: ModelProto, shapes: dict[str, tuple[int, ...]]) -> ModelP
     return result
 
 
-def _with_types(graph: Graph, proto: ModelProto) -> Graph:
+def _with_types(graph: OnnxGraph, proto: ModelProto) -> OnnxGraph:
     """The graph with element types for all values, and the shapes of its outputs."""
     try:
         inferred = shape_inference.infer_shapes(_skeleton(proto), data_prop=True)
@@ -106,7 +106,7 @@ def _with_types(graph: Graph, proto: ModelProto) -> Graph:
     return _annotated(graph, inferred.graph)
 
 
-def _annotated(graph: Graph, inferred: onnx.GraphProto) -> Graph:
+def _annotated(graph: OnnxGraph, inferred: onnx.GraphProto) -> OnnxGraph:
     declared = (*inferred.value_info, *inferred.output, *inferred.input)
     infos = {value.name: value_info(value) for value in declared}
     refuse_huge(infos.values())
@@ -118,7 +118,7 @@ def _annotated(graph: Graph, inferred: onnx.GraphProto) -> Graph:
         if node.graphs and proto is not None:
             inner = {a.name: a.g for a in proto.attribute if a.HasField("g")}
             attributes = {
-                k: _annotated(v, inner[k]) if isinstance(v, Graph) and k in inner else v
+                k: _annotated(v, inner[k]) if isinstance(v, OnnxGraph) and k in inner else v
                 for k, v in node.attributes.items()
             }
             node = replace(node, attributes=attributes)

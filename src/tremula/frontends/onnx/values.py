@@ -5,7 +5,7 @@ import torch
 from onnx import TensorProto
 from torch import Tensor
 
-from tremula.frontends.onnx.element_types import STRING, ElementType, element_type
+from tremula.frontends.onnx.element_types import STRING, OnnxType, element_type
 from tremula.frontends.onnx.errors import UnsupportedOnnx
 
 _WHOLE_BITS = {"UINT4": (4, False), "INT4": (4, True), "UINT2": (2, False), "INT2": (2, True)}
@@ -22,7 +22,7 @@ _FLOAT8_LARGEST = {
 def parse_type_name(name: str) -> int:
     """The number of an element type that a text names, as the first operator sets did."""
     if name.upper() not in TensorProto.DataType.keys():  # noqa: SIM118 - no dict
-        raise UnsupportedOnnx(f"{name!r} is no element type of ONNX.")
+        raise UnsupportedOnnx(f"{name!r} is not an element type of ONNX.")
     return TensorProto.DataType.Value(name.upper())
 
 
@@ -60,7 +60,7 @@ def rounded_float(x: Tensor, least: int, n_bits: int, largest: float) -> Tensor:
     return (torch.round(x / step) * step).clamp(-largest, largest)
 
 
-def _as_float8(x: Tensor, kind: ElementType, *, saturate: bool) -> Tensor:
+def _as_float8(x: Tensor, kind: OnnxType, *, saturate: bool) -> Tensor:
     wide, largest = x.to(torch.float32), _FLOAT8_LARGEST[kind.name]
     if saturate:
         return wide.clamp(-largest, largest).to(kind.held)
@@ -83,7 +83,7 @@ def _as_power(x: Tensor, round_mode: str) -> Tensor:
     return bits.to(torch.uint8).view(torch.float8_e8m0fnu)
 
 
-def _from_strings(x: np.ndarray, kind: ElementType) -> Tensor:
+def _from_strings(x: np.ndarray, kind: OnnxType) -> Tensor:
     numbers = np.array([float(text) for text in x.reshape(-1)]).reshape(x.shape)
     if not kind.is_floating:
         numbers = np.array([int(float(text)) for text in x.reshape(-1)]).reshape(x.shape)

@@ -81,7 +81,7 @@ def _to_members(by_group: Tensor, n: int) -> Tensor:
 
 
 def _closed(apart: Tensor) -> Tensor:
-    """[outer, n, stride, …] as values of replicas, in memory of their own."""
+    """[outer, n, stride, …] as values of replicas, in new memory."""
     return apart.clone(memory_format=torch.contiguous_format).flatten(0, 2)
 
 

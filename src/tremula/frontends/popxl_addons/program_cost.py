@@ -165,7 +165,7 @@ class _Costing:
         yield from self._own_parts("main", main, 1)
 
     def _runs(self, graph: popxl.Graph, n_times: int, phase: str | None) -> Iterator[Part]:
-        """Graphs that a graph runs; each is a phase of its own unless one is given."""
+        """Graphs that a graph runs; each is a separate phase unless one is given."""
         for group in _independent(graph):
             parts: list[Part] = []
             spent: list[tuple[frozenset[int], int]] = []
@@ -312,7 +312,7 @@ def _makespan(spent: list[tuple[frozenset[int], int]]) -> int:
 
 
 def _hiding(parts: list[Part], cycles: int) -> Iterator[Part]:
-    """The same parts, so many cycles of which run while others do."""
+    """The parts, with n cycles of them hidden behind others."""
     for part in parts:
         saved = min(cycles, part.total_cycles) // max(part.n_times, 1)
         cycles -= saved * part.n_times

@@ -56,7 +56,7 @@ def named_variable_buffers(
     entries: int = 1,
     shard_over_dict: Mapping[str, int] | None = None,
 ) -> NamedRemoteBuffers:
-    """A buffer for each variable; names in `shard_over_dict` are shared out over so many replicas.
+    """A buffer for each variable; names in `shard_over_dict` are split across that many replicas.
 
     Without a dictionary each is shared out over all replicas that hold the same value of it.
     """

@@ -51,10 +51,10 @@ class TaskSession(popxl.Session):
         """Take over variables of the same names from another session."""
         self._load(_values(src), report_missing)
 
-    def _load(self, found: Mapping[str, np.ndarray], report_missing: Missing) -> None:
+    def _load(self, arrays: Mapping[str, np.ndarray], report_missing: Missing) -> None:
         own: dict[str, Any] = dict(self.model.to_dict())
-        _report(set(found), set(own), report_missing)
-        self.write_variables_data({own[name]: found[name] for name in own if name in found})
+        _report(set(arrays), set(own), report_missing)
+        self.write_variables_data({own[name]: arrays[name] for name in own if name in arrays})
 
 
 def _values(session: TaskSession) -> dict[str, Any]:

@@ -69,14 +69,14 @@ class TileCost:
 
 
 def cost_of_graph(graph: popxl.Graph, options: TileOptions | None = None) -> TileCost:
-    """Compile a graph for tiles, and forecast one call; inputs lie where readers want them."""
+    """Compile a graph for tiles, and forecast one call; readers choose layouts of inputs."""
     return _cost(graph, graph.inputs, tile_function(graph), options or TileOptions())
 
 
 def cost_of_operations(
     graph: popxl.Graph, operations: list[Op], options: TileOptions | None = None
 ) -> TileCost:
-    """The same for some operations of a graph, whatever the others are."""
+    """Compile some operations of a graph for tiles, and forecast one run of them."""
     made = {t for op in operations for t in op.outputs}
     read = dict.fromkeys(t for op in operations for t in op.inputs)
     inputs = [t for t in read if t not in made and not isinstance(t, popxl.Constant)]

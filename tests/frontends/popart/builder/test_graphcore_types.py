@@ -7,7 +7,7 @@ import popart
 from tremula.frontends.onnx.imported import import_model
 from tremula.frontends.onnx.table import find_operator
 from tremula.frontends.popart.builder.graphcore_ops import graphcore_operators, result_types
-from tremula.frontends.popart.builder.inference import TensorType
+from tremula.frontends.popart.builder.inference import InferredType
 
 RNG = np.random.default_rng(7)
 FLOAT, INT32, FLOAT16 = 1, 6, 10
@@ -100,16 +100,16 @@ def _types(name, *types, **attributes):
 
 def test_open_dimensions_stay_open():
     """A dimension that no input tells is open in results that depend on it, and only there."""
-    rows = TensorType(FLOAT, (None, 6))
+    rows = InferredType(FLOAT, (None, 6))
     assert _types("Gelu", rows) == [rows]
-    assert _types("ReduceMedian", rows, axes=[0], keepdims=0)[0] == TensorType(FLOAT, (6,))
-    assert _types("Sort", rows) == [rows, TensorType(INT32, (None, 6))]
-    assert _types("Reshape", rows, shape=[0, 2, 3]) == [TensorType(FLOAT, (None, 2, 3))]
-    assert _types("Reshape", rows, shape=[7, -1]) == [TensorType(FLOAT)], (
+    assert _types("ReduceMedian", rows, axes=[0], keepdims=0)[0] == InferredType(FLOAT, (6,))
+    assert _types("Sort", rows) == [rows, InferredType(INT32, (None, 6))]
+    assert _types("Reshape", rows, shape=[0, 2, 3]) == [InferredType(FLOAT, (None, 2, 3))]
+    assert _types("Reshape", rows, shape=[7, -1]) == [InferredType(FLOAT)], (
         "no size that was tried fits"
     )
-    assert _types("Gelu", TensorType(FLOAT16)) == [TensorType(FLOAT16)]
-    assert _types("ReplicatedReduceScatter", rows) == [TensorType(FLOAT)]
+    assert _types("Gelu", InferredType(FLOAT16)) == [InferredType(FLOAT16)]
+    assert _types("ReplicatedReduceScatter", rows) == [InferredType(FLOAT)]
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def integer_pow(eqn: Equation, x: Tensor) -> Tensor:
 
 @rule("cbrt")
 def cbrt(_eqn: Equation, x: Tensor) -> Tensor:
-    """A power of the size, mended by a step of Newton's."""
+    """A power of the size, refined by a step of Newton's."""
     size = torch.abs(x)
     guess = torch.pow(size, 1.0 / 3.0)
     better = guess - (guess * guess * guess - size) / (3.0 * guess * guess)

@@ -208,10 +208,10 @@ def _for_vmap(jaxpr: Jaxpr, mesh: ReplicaMesh) -> Jaxpr:
     That is what JAX notes of values that are equal on all replicas, and messages that only some
     replicas get.
     """
-    return jaxpr.replace(eqns=[new for line in jaxpr.eqns for new in _mended(line, mesh)])
+    return jaxpr.replace(eqns=[new for line in jaxpr.eqns for new in _with_mesh(line, mesh)])
 
 
-def _mended(line: JaxprEqn, mesh: ReplicaMesh) -> list[JaxprEqn]:
+def _with_mesh(line: JaxprEqn, mesh: ReplicaMesh) -> list[JaxprEqn]:
     name, params = line.primitive.name, dict(line.params)
     if name == "pvary":
         pairs = zip(line.invars, line.outvars, strict=True)

@@ -1,7 +1,7 @@
 """gather and the scatters, with all of XLA's dimension numbers.
 
 Every form becomes an index into the flat array: the sum over its dimensions of (start + offset) ×
-stride. The common case, whole rows by their numbers, is an index_select or index_add of its own.
+stride. The common case, whole rows by their numbers, is a separate index_select or index_add.
 """
 
 import math

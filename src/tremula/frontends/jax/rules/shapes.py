@@ -53,7 +53,7 @@ def _truncated(x: Tensor, after: np.dtype, held: torch.dtype) -> Tensor:
 
 @rule("bitcast_convert_type")
 def bitcast(eqn: Equation, x: Tensor) -> Tensor:
-    """The same bits; types of other sizes gain or lose a last dimension."""
+    """Bits read as another type; types of other sizes gain or lose a last dimension."""
     before, after = np.dtype(eqn.in_dtype), np.dtype(eqn.params["new_dtype"])
     if np.uint16 in (before, after):
         return _bitcast_uint16(x, before, after)
@@ -206,7 +206,7 @@ def dynamic_update_slice(eqn: Equation, x: Value, update: Value, *starts: Tensor
 
 
 def _updated(x: Tensor, update: Tensor, begins: list) -> Tensor:
-    """One dimension after another: the rows around the slice are cut out, mended, put back."""
+    """One dimension after another: the rows around the slice are cut out, updated, put back."""
     dims = [d for d, begin in enumerate(begins) if x.shape[d] != update.shape[d]]
     if not dims:
         return update.clone()

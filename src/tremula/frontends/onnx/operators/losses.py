@@ -31,7 +31,7 @@ def softmax_cross_entropy(
     reduction: str = "mean",
     context: Context,
 ) -> tuple[Tensor, ...]:
-    """The same of a softmax; and the log-probabilities."""
+    """The negative log likelihood of a softmax; and the log-probabilities."""
     log_probability = torch.log_softmax(scores, 1)
     loss = _nll(log_probability, labels, weights, ignore_index, reduction)
     return (loss, log_probability) if context.wants(1) else (loss,)

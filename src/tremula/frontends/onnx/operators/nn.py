@@ -188,7 +188,7 @@ def max_unpool(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Tensor:
-    """Each element at the place where a MaxPool found it; elsewhere 0."""
+    """Each element at the index that a MaxPool gave; elsewhere 0."""
     n = len(kernel_shape)
     strides, pads = strides or [1] * n, pads or [0] * (2 * n)
     inferred = [

@@ -5,7 +5,7 @@ from onnx import TensorProto
 from torch import Tensor
 
 from tremula.frontends.onnx.context import Context
-from tremula.frontends.onnx.element_types import ElementType, element_type
+from tremula.frontends.onnx.element_types import OnnxType, element_type
 from tremula.frontends.onnx.table import operator
 from tremula.frontends.onnx.values import cast_to
 from tremula.frontends.shared.kinds.windows import Window, conv
@@ -13,7 +13,7 @@ from tremula.frontends.shared.kinds.windows import Window, conv
 _BITS = {"UINT4": (0, 15), "INT4": (-8, 7), "UINT2": (0, 3), "INT2": (-2, 1)}
 
 
-def _range(kind: ElementType) -> tuple[int, int]:
+def _range(kind: OnnxType) -> tuple[int, int]:
     if kind.name in _BITS:
         return _BITS[kind.name]
     facts = torch.iinfo(kind.held)
@@ -150,9 +150,9 @@ def conv_integer(
     return conv(*wide, None, window, group).to(torch.int32)
 
 
-def _requantised(found: Tensor, scale: Tensor, zero_point: Tensor, number: int) -> Tensor:
+def _requantised(product: Tensor, scale: Tensor, zero_point: Tensor, number: int) -> Tensor:
     low, high = _range(element_type(number))
-    whole = torch.round(found * scale) + zero_point.to(found.dtype)
+    whole = torch.round(product * scale) + zero_point.to(product.dtype)
     return whole.clamp(low, high).to(element_type(number).held)
 
 
@@ -220,7 +220,7 @@ def qlinear_conv(
 
 @operator("BitCast", since=26)
 def bit_cast(x: Tensor, *, to: int, context: Context) -> Tensor:
-    """The same bits as another type of the same size."""
+    """Bits read as another type of equal size."""
     kind, own = element_type(to), element_type(context.input_types[0])
     if own.held.itemsize > 1 and x.dtype != own.held:
         x = x.to(own.held)
@@ -229,7 +229,7 @@ def bit_cast(x: Tensor, *, to: int, context: Context) -> Tensor:
     return x.view(kind.held)
 
 
-def _bits_of_four(x: Tensor, own: ElementType, kind: ElementType) -> Tensor:
+def _bits_of_four(x: Tensor, own: OnnxType, kind: OnnxType) -> Tensor:
     """Between whole numbers of few bits, signed or not."""
     if own.is_floating or kind.is_floating:
         raise ValueError(f"the bits of {own.name} as {kind.name}")

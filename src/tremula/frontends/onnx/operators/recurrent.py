@@ -103,11 +103,11 @@ def _run(
     return torch.stack(outputs, 1), [list(column) for column in zip(*finals, strict=True)]
 
 
-def _results(found: Tensor, finals: list[list[Tensor]], layout: int) -> tuple[Tensor, ...]:
+def _results(outputs: Tensor, finals: list[list[Tensor]], layout: int) -> tuple[Tensor, ...]:
     lasts = [torch.stack(final) for final in finals]
     if layout:
-        return found.permute(2, 0, 1, 3), *(last.transpose(0, 1) for last in lasts)
-    return found, *lasts
+        return outputs.permute(2, 0, 1, 3), *(last.transpose(0, 1) for last in lasts)
+    return outputs, *lasts
 
 
 def _initial(

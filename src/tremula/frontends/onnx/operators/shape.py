@@ -67,7 +67,7 @@ def constant(
     value_ints: list[int] | None = None,
     value_string: str | None = None,
     value_strings: list[str] | None = None,
-) -> Any:  # noqa: ANN401 - strings are no tensors
+) -> Any:  # noqa: ANN401 - strings are not tensors
     """The value of the attribute."""
     if value is not None or sparse_value is not None:
         return value if value is not None else sparse_value

@@ -122,7 +122,7 @@ class Annotations:
     def recomputeOutputInBackwardPass(
         self, nodeOutputNames: Ids, value: RecomputeType = RecomputeType.Recompute
     ) -> None:
-        """The same as `recomputeOutput` for ids."""
+        """As `recomputeOutput`, for ids."""
         self._placed(RECOMPUTE, nodeOutputNames, value, int)
 
     def getRecomputeOutputInBackwardPass(self, nodeOutputNames: Ids) -> bool:
@@ -242,7 +242,7 @@ class Annotations:
         self._set(node, INPLACE_PRIORITIES, [float(value) for value in prefs.values()])
 
     def setEnableConvDithering(self, nodeOutputName: Ids, value: int = 1) -> None:
-        """Let a convolution begin on a tile of its own."""
+        """Let a convolution begin on a separate tile."""
         self._set(self._node(nodeOutputName), DITHERING, int(value))
 
     # -- helpers -----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from tremula.frontends.popart.builder.signatures import (
     ML_DOMAIN,
     NEWEST_OPSET,
     ONNX_DOMAIN,
-    Operator,
+    OperatorMethod,
     operators,
     tensor_proto,
 )
@@ -203,7 +203,7 @@ class Builder(Annotations):
         domain = "" if domain == "ai.onnx" else domain
         known = operators(domain, int(opVersion)).get(opName.lower())
         schema = known.schema if known is not None else None
-        operator = Operator(domain, opName, (0, 2**31), (1, 2**31), (), schema=schema)
+        operator = OperatorMethod(domain, opName, (0, 2**31), (1, 2**31), (), schema=schema)
         return self._emit(operator, list(inputs), made, numOutputs, name)
 
     def reshape_const(
@@ -232,7 +232,7 @@ class Builder(Annotations):
 
     def _emit(
         self,
-        operator: Operator,
+        operator: OperatorMethod,
         inputs: Sequence[str],
         attributes: Sequence[AttributeProto],
         n_outputs: int,
@@ -292,7 +292,7 @@ class Builder(Annotations):
         return [value.name for value in self._graph.proto.output]
 
     def getValueTensorIds(self) -> list[str]:
-        """The ids of all results of operations that are no outputs."""
+        """The ids of all results of operations that are not outputs."""
         outputs = set(self.getOutputTensorIds())
         return [id for id in self._graph.maker if id not in outputs]
 
@@ -319,7 +319,7 @@ class Builder(Annotations):
         Path(filename).write_bytes(self.getModelProto())
 
     def saveInitializersExternally(self, ids: Sequence[str], filename: str | os.PathLike) -> None:
-        """Write weights to a file of their own; the model keeps where they are in it."""
+        """Write weights to a separate file; the model keeps where they are in it."""
         move_initializers(self._graph.proto, list(ids), Path(filename))
 
     def _model(self) -> onnx.ModelProto:

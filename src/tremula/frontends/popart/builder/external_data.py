@@ -1,4 +1,4 @@
-"""Weights in files of their own, beside the model."""
+"""Weights in separate files next to the model."""
 
 from pathlib import Path
 

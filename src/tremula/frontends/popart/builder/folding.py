@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tremula.frontends.popart.builder.inference import TensorType
+from tremula.frontends.popart.builder.inference import InferredType
 
 Arrays = Sequence[np.ndarray]
 Attributes = Mapping[str, Any]
@@ -16,7 +16,7 @@ Attributes = Mapping[str, Any]
 def folded(
     node: onnx.NodeProto,
     attributes: Attributes,
-    types: Sequence[TensorType],
+    types: Sequence[InferredType],
     constants: Sequence[TensorProto | None],
 ) -> TensorProto | None:
     """The value of a node's result if it is known when the graph is built."""

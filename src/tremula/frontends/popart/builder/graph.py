@@ -14,12 +14,12 @@ from tremula.frontends.popart.builder.graphcore_ops import result_types
 from tremula.frontends.popart.builder.ids import IdMaker
 from tremula.frontends.popart.builder.inference import (
     MAX_KNOWN_ELEMENTS,
-    TensorType,
+    InferredType,
     infer,
     infer_whole,
     type_of,
 )
-from tremula.frontends.popart.builder.signatures import Operator
+from tremula.frontends.popart.builder.signatures import OperatorMethod
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.tensor_info import FLOATING, type_name
 
@@ -79,7 +79,7 @@ class GraphInProgress:
             return self.constants[id]
         return self.parent.find_constant(id) if self.parent is not None else None
 
-    def type_of(self, id: str) -> TensorType:
+    def type_of(self, id: str) -> InferredType:
         """The type of a tensor; one that a node alone does not tell is looked for in the whole."""
         self.check_exists(id)
         result = type_of(self.find_type(id) or TypeProto())
@@ -92,7 +92,7 @@ class GraphInProgress:
 
     def add_node(
         self,
-        operator: Operator,
+        operator: OperatorMethod,
         inputs: Sequence[str],
         attributes: Iterable[AttributeProto],
         outputs: Sequence[str],
@@ -122,7 +122,7 @@ class GraphInProgress:
         if value is not None:
             self.note_constant(node.output[0], value)
 
-    def _result_types(self, operator: Operator, node: onnx.NodeProto) -> dict[str, TypeProto]:
+    def _result_types(self, operator: OperatorMethod, node: onnx.NodeProto) -> dict[str, TypeProto]:
         if operator.entry is not None:
             return self._entry_types(operator.entry, node)
         if operator.schema is None or any(a.type == AttributeProto.GRAPH for a in node.attribute):

@@ -21,8 +21,12 @@ from tremula.frontends.onnx.element_types import element_type, number_of
 from tremula.frontends.onnx.evaluate import widened
 from tremula.frontends.onnx.table import Operator as Entry
 from tremula.frontends.onnx.table import all_operators
-from tremula.frontends.popart.builder.inference import TensorType
-from tremula.frontends.popart.builder.signatures import GRAPHCORE_DOMAIN, Attribute, Operator
+from tremula.frontends.popart.builder.inference import InferredType
+from tremula.frontends.popart.builder.signatures import (
+    GRAPHCORE_DOMAIN,
+    MethodAttribute,
+    OperatorMethod,
+)
 from tremula.frontends.popart.enums import (
     CollectiveOperator,
     CommGroupType,
@@ -39,7 +43,7 @@ _OPEN_SIZES = (60, 120)  # with many divisors, so that reshapes and groups fit
 
 
 @cache
-def graphcore_operators() -> dict[str, Operator]:
+def graphcore_operators() -> dict[str, OperatorMethod]:
     """Operators that take no graphs, by the names of their methods."""
     entries = (e for e in all_operators() if e.domain == GRAPHCORE_DOMAIN)
     made = [_operator(entry) for entry in entries if not _takes_graphs(entry)]
@@ -50,8 +54,8 @@ def _takes_graphs(entry: Entry) -> bool:
     return any(p.annotation is BodyGraph for p in entry.attribute_parameters.values())
 
 
-def _operator(entry: Entry) -> Operator:
-    return Operator(
+def _operator(entry: Entry) -> OperatorMethod:
+    return OperatorMethod(
         GRAPHCORE_DOMAIN,
         entry.name,
         entry.n_inputs,
@@ -63,31 +67,31 @@ def _operator(entry: Entry) -> Operator:
     )
 
 
-def _attribute(name: str, parameter: Parameter) -> Attribute:
+def _attribute(name: str, parameter: Parameter) -> MethodAttribute:
     annotation = parameter.annotation
     is_float = annotation is float or float in get_args(annotation)
     kind = int(AttributeProto.FLOAT) if is_float else 0
     if parameter.default is Parameter.empty:
-        return Attribute(name, kind, is_required=True)
+        return MethodAttribute(name, kind, is_required=True)
     default = parameter.default
     if name == "reduction":
         default = _ENUM_DEFAULTS.get(default, default)
-    return Attribute(name, kind, default=default)
+    return MethodAttribute(name, kind, default=default)
 
 
 # -- types of results ------------------------------------------------------------------------------
 
 
 def result_types(
-    entry: Entry, types: Sequence[TensorType], attributes: Mapping[str, Any], n_outputs: int
-) -> list[TensorType]:
+    entry: Entry, types: Sequence[InferredType], attributes: Mapping[str, Any], n_outputs: int
+) -> list[InferredType]:
     """The types of an operator's results; open where those of its inputs do not tell.
 
     Raises ValueError for inputs that do not fit.
     """
     first = types[0].element if types else 0
     if any(t.shape is None or not t.element for t in types):
-        return [TensorType(first)] * n_outputs
+        return [InferredType(first)] * n_outputs
     if all(t.is_static for t in types):
         return _computed_types(entry, types, attributes, n_outputs)
     try:
@@ -96,23 +100,23 @@ def result_types(
             for n in _OPEN_SIZES
         )
     except ValueError:  # of these sizes; others may fit
-        return [TensorType(first)] * n_outputs
+        return [InferredType(first)] * n_outputs
     return [_where_equal(a, b) for a, b in zip(small, large, strict=True)]
 
 
-def _closed(t: TensorType, n: int) -> TensorType:
+def _closed(t: InferredType, n: int) -> InferredType:
     return t.with_shape([n if size is None else size for size in t.shape or ()])
 
 
-def _where_equal(a: TensorType, b: TensorType) -> TensorType:
+def _where_equal(a: InferredType, b: InferredType) -> InferredType:
     if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
-        return TensorType(a.element)
+        return InferredType(a.element)
     return a.with_shape([m if m == n else None for m, n in zip(a.shape, b.shape, strict=True)])
 
 
 def _computed_types(
-    entry: Entry, types: Sequence[TensorType], attributes: Mapping[str, Any], n_outputs: int
-) -> list[TensorType]:
+    entry: Entry, types: Sequence[InferredType], attributes: Mapping[str, Any], n_outputs: int
+) -> list[InferredType]:
     held = [element_type(t.element).held for t in types]
     operands = [
         widened(torch.empty(t.sizes(), dtype=dtype, device="meta"))
@@ -132,15 +136,15 @@ def _computed_types(
 
 
 def _type_of(
-    value: Tensor | None, elements: Mapping[torch.dtype, int], types: Sequence[TensorType]
-) -> TensorType:
+    value: Tensor | None, elements: Mapping[torch.dtype, int], types: Sequence[InferredType]
+) -> InferredType:
     """Of the type of an input that is computed alike, else PyTorch's; None: of an open shape."""
     if value is None:
-        return TensorType(types[0].element)
-    return TensorType(elements.get(value.dtype) or number_of(value), tuple(value.shape))
+        return InferredType(types[0].element)
+    return InferredType(elements.get(value.dtype) or number_of(value), tuple(value.shape))
 
 
-def _meta_context(types: Sequence[TensorType], n_outputs: int) -> Context:
+def _meta_context(types: Sequence[InferredType], n_outputs: int) -> Context:
     def unavailable(*_args: Any) -> Any:
         raise RuntimeError("the operator runs another graph")
 

@@ -1,4 +1,4 @@
-"""Types of an operation's results, found while a graph is built: one node at a time."""
+"""Types of an operation's results, inferred while a graph is built: one node at a time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ MAX_KNOWN_ELEMENTS = 4096  # constants that shapes are read from are small
 
 
 @dataclass(frozen=True)
-class TensorType:
+class InferredType:
     """An element type of ONNX's, 0 if it is open, and a shape, None if it is open."""
 
     element: int = 0
@@ -26,22 +26,22 @@ class TensorType:
         assert self.shape is not None, "the shape is open"
         return tuple(int(n) for n in self.shape if n is not None)
 
-    def with_shape(self, shape: Sequence[int | None]) -> "TensorType":
-        return TensorType(self.element, tuple(shape))
+    def with_shape(self, shape: Sequence[int | None]) -> "InferredType":
+        return InferredType(self.element, tuple(shape))
 
     def proto(self) -> TypeProto:
         return helper.make_tensor_type_proto(self.element, self.shape)
 
 
-def type_of(proto: TypeProto) -> TensorType:
+def type_of(proto: TypeProto) -> InferredType:
     """What a graph says about a tensor; open for sequences and optionals."""
     tensor = proto.tensor_type
     if not proto.HasField("tensor_type"):
-        return TensorType()
+        return InferredType()
     if not tensor.HasField("shape"):
-        return TensorType(tensor.elem_type)
+        return InferredType(tensor.elem_type)
     sizes = tuple(d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim)
-    return TensorType(tensor.elem_type, sizes)
+    return InferredType(tensor.elem_type, sizes)
 
 
 def infer(
@@ -87,7 +87,7 @@ def _with_element(type: TypeProto, source: int, target: int) -> TypeProto:
 
 
 def infer_whole(model: onnx.ModelProto) -> dict[str, TypeProto]:
-    """Types found by looking at a model as a whole, values of shapes included."""
+    """Types inferred for a model as a whole, values of shapes included."""
     try:
         inferred = shape_inference.infer_shapes(model, data_prop=True)
     except (shape_inference.InferenceError, RuntimeError):

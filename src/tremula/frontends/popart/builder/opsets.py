@@ -9,14 +9,14 @@ from onnx import AttributeProto, TypeProto, helper
 
 from tremula.frontends.popart.builder.graph import GraphInProgress
 from tremula.frontends.popart.builder.graphcore_ops import graphcore_operators, stored_value
-from tremula.frontends.popart.builder.inference import TensorType, type_of
+from tremula.frontends.popart.builder.inference import InferredType, type_of
 from tremula.frontends.popart.builder.signatures import (
     COUNT,
     GRAPHCORE_DOMAIN,
     ML_DOMAIN,
     ONNX_DOMAIN,
-    Attribute,
-    Operator,
+    MethodAttribute,
+    OperatorMethod,
     check_inputs,
     make_attribute,
     operators,
@@ -43,7 +43,7 @@ class OpSet:
         self._emit = emit
         self.version = version
 
-    def _operators(self) -> dict[str, Operator]:
+    def _operators(self) -> dict[str, OperatorMethod]:
         return operators(self.domain, self.version)
 
     def __getattr__(self, name: str) -> Callable[..., Results]:
@@ -60,7 +60,7 @@ class OpSet:
     def __repr__(self) -> str:
         return f"{self.domain or 'ai.onnx'} opset {self.version}"
 
-    def _method(self, operator: Operator) -> Callable[..., Results]:
+    def _method(self, operator: OperatorMethod) -> Callable[..., Results]:
         signature = operator.signature()
 
         def method(*args, **kwargs) -> Results:
@@ -72,7 +72,11 @@ class OpSet:
         return method
 
     def _call(
-        self, operator: Operator, signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]
+        self,
+        operator: OperatorMethod,
+        signature: inspect.Signature,
+        args: tuple,
+        kwargs: dict[str, Any],
     ) -> Results:
         renamed = {"debugPrefix": "debugContext", "lambda": "lambda_"}
         kwargs = {renamed.get(key, key): value for key, value in kwargs.items()}
@@ -98,7 +102,7 @@ class OpSet:
         ids = self._emit(operator, inputs, attributes, n_outputs, name)
         return ids[0] if most == 1 else ids
 
-    def _stored(self, attribute: Attribute, value: Any) -> AttributeProto | None:
+    def _stored(self, attribute: MethodAttribute, value: Any) -> AttributeProto | None:
         return make_attribute(attribute, value)
 
 
@@ -208,7 +212,7 @@ class AiOnnx(OpSet):
         ]
         return self._emit(operator, _as_list(args), made, n_outputs, text_of(debug))
 
-    def _note(self, ids: Sequence[str], types: Sequence[TensorType]) -> None:
+    def _note(self, ids: Sequence[str], types: Sequence[InferredType]) -> None:
         for id, result in zip(ids, types, strict=False):
             if result.element:
                 self._graph.types[id] = result.proto()
@@ -225,10 +229,10 @@ class AiGraphcore(OpSet):
 
     domain = GRAPHCORE_DOMAIN
 
-    def _operators(self) -> dict[str, Operator]:
+    def _operators(self) -> dict[str, OperatorMethod]:
         return graphcore_operators()
 
-    def _stored(self, attribute: Attribute, value: Any) -> AttributeProto | None:
+    def _stored(self, attribute: MethodAttribute, value: Any) -> AttributeProto | None:
         if value is None or (isinstance(value, tuple | list) and not len(value)):
             return None
         value = value.numbers() if isinstance(value, CommGroup) else value
@@ -243,14 +247,14 @@ class AiGraphcore(OpSet):
         callee: Any,
         debugContext: str | DebugContext = "",
     ) -> list[str]:
-        """A graph of its own, called: its inputs in order are `args`."""
+        """Call a separate graph, whose inputs in order are `args`."""
         takes = len(callee._graph.proto.input)
         if takes != len(args):
             raise popart_exception(
                 f"For CallOp, number of inputs ({len(args)}) does not match that"
                 f" of the callee subgraph ({takes})"
             )
-        operator = Operator(GRAPHCORE_DOMAIN, "Call", (0, 2**31), (1, 2**31), ())
+        operator = OperatorMethod(GRAPHCORE_DOMAIN, "Call", (0, 2**31), (1, 2**31), ())
         graph = helper.make_attribute("callee", callee._graph.finished())
         ids = self._emit(operator, _as_list(args), [graph], num_outputs, text_of(debugContext))
         for id, result in zip(ids, _output_types(callee), strict=False):
@@ -291,7 +295,7 @@ class AiGraphcore(OpSet):
         debugContext: str | DebugContext = "",
     ) -> str:
         """A graph over sequences that are packed in one tensor."""
-        operator = Operator(GRAPHCORE_DOMAIN, "PackedDataBlock", (1, 2**31), (1, 1), ())
+        operator = OperatorMethod(GRAPHCORE_DOMAIN, "PackedDataBlock", (1, 2**31), (1, 1), ())
         attributes = [
             helper.make_attribute("maxSequenceLengths", list(maxSequenceLengths)),
             helper.make_attribute("resultSize", int(resultSize)),
@@ -312,12 +316,12 @@ def _as_list(args: str | Sequence[str]) -> list[str]:
     return [str(id) for id in args]
 
 
-def _output_types(builder: Any) -> list[TensorType]:
+def _output_types(builder: Any) -> list[InferredType]:
     graph: GraphInProgress = builder._graph
     return [type_of(graph.find_type(v.name) or TypeProto()) for v in graph.proto.output]
 
 
-def _described(operator: Operator) -> str:
+def _described(operator: OperatorMethod) -> str:
     """A docstring from what is known of an operator."""
     domain = operator.domain or "ai.onnx"
     takes = f"\n\nInputs: {', '.join(operator.inputs)}." if operator.inputs else ""

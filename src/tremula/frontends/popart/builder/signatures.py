@@ -27,13 +27,13 @@ METHODS = {
 ONNX_DOMAIN, ML_DOMAIN, GRAPHCORE_DOMAIN = "", "ai.onnx.ml", "ai.graphcore"
 NEWEST_OPSET = defs.onnx_opset_version()
 COUNT = "num_outputs"
-_LAST = "auto_pad"  # a choice that came late: it stands behind those that scripts give by position
+_LAST = "auto_pad"  # a choice that came late: it comes after those that scripts give by position
 # Attributes that hold an element type, which scripts write as text: "FLOAT16".
 _ELEMENT_TYPES = {"to", "dtype", "data_type", "stash_type", "output_dtype", "outDataType"}
 
 
 @dataclass(frozen=True)
-class Attribute:
+class MethodAttribute:
     """An attribute of an operator. `default` None: it is left out unless it is given."""
 
     name: str
@@ -47,14 +47,14 @@ class Attribute:
 
 
 @dataclass(frozen=True)
-class Operator:
+class OperatorMethod:
     """An operator as a method: how many tensors it takes and makes, and its attributes."""
 
     domain: str
     type: str
     n_inputs: tuple[int, int]
     n_outputs: tuple[int, int]  # equal: fixed; otherwise the caller says how many
-    attributes: tuple[Attribute, ...]
+    attributes: tuple[MethodAttribute, ...]
     inputs: tuple[str, ...] = ()  # names, for the docs
     schema: Any = None  # of onnx.defs, if it has one
     name: str = ""  # of the method, where it is not the type's
@@ -85,7 +85,7 @@ class Operator:
 
 
 @cache
-def operators(domain: str, version: int) -> dict[str, Operator]:
+def operators(domain: str, version: int) -> dict[str, OperatorMethod]:
     """The operators of an op-set by the names of their methods."""
     newest: dict[str, Any] = {}
     for schema in defs.get_all_schemas_with_history():
@@ -97,13 +97,13 @@ def operators(domain: str, version: int) -> dict[str, Operator]:
     return {operator.method: operator for operator in result}
 
 
-def _operator(schema: defs.OpSchema) -> Operator:
+def _operator(schema: defs.OpSchema) -> OperatorMethod:
     attributes = [_attribute(schema.attributes[name]) for name in sorted(schema.attributes)]
     if schema.name == "Constant":  # PopART's method takes the array alone
-        attributes = [Attribute("value", AttributeProto.TENSOR, is_required=True)]
+        attributes = [MethodAttribute("value", AttributeProto.TENSOR, is_required=True)]
     counts = any(a.name == COUNT for a in attributes)  # the method's own argument of this name
     attributes = sorted((a for a in attributes if a.name != COUNT), key=lambda a: a.name == _LAST)
-    return Operator(
+    return OperatorMethod(
         schema.domain,
         schema.name,
         (schema.min_input, schema.max_input),
@@ -115,18 +115,18 @@ def _operator(schema: defs.OpSchema) -> Operator:
     )
 
 
-def _attribute(found: Any) -> Attribute:
+def _attribute(attribute: Any) -> MethodAttribute:
     default = None
-    if found.default_value.name:
-        default = helper.get_attribute_value(found.default_value)
+    if attribute.default_value.name:
+        default = helper.get_attribute_value(attribute.default_value)
         default = default.decode() if isinstance(default, bytes) else default
-    return Attribute(found.name, int(found.type.value), found.required, default)
+    return MethodAttribute(attribute.name, int(attribute.type.value), attribute.required, default)
 
 
 # -- values ----------------------------------------------------------------------------------------
 
 
-def make_attribute(attribute: Attribute, value: Any) -> AttributeProto | None:
+def make_attribute(attribute: MethodAttribute, value: Any) -> AttributeProto | None:
     """The value of an attribute as ONNX stores it; None if it is absent or the default."""
     if value is None or _is_default(attribute, value):
         return None
@@ -145,7 +145,7 @@ def make_attribute(attribute: Attribute, value: Any) -> AttributeProto | None:
         ) from error
 
 
-def _is_default(attribute: Attribute, value: Any) -> bool:
+def _is_default(attribute: MethodAttribute, value: Any) -> bool:
     if isinstance(value, list | tuple) and not len(value):
         return not attribute.is_required
     is_plain = isinstance(value, int | float | str)
@@ -165,7 +165,7 @@ def tensor_proto(value: Any, name: str = "") -> onnx.TensorProto:
     return numpy_helper.from_array(np.ascontiguousarray(value).reshape(np.shape(value)), name)
 
 
-def check_inputs(operator: Operator, given: Sequence[str]) -> None:
+def check_inputs(operator: OperatorMethod, given: Sequence[str]) -> None:
     """Raise if an operator takes another number of tensors."""
     least, most = operator.n_inputs
     if least <= len(given) <= most:
@@ -178,5 +178,5 @@ def check_inputs(operator: Operator, given: Sequence[str]) -> None:
     )
 
 
-def unknown_operator(name: str, known: dict[str, Operator], where: str) -> AttributeError:
+def unknown_operator(name: str, known: dict[str, OperatorMethod], where: str) -> AttributeError:
     return AttributeError(f"{where} has no operator {name!r}: {suggest(name, known)}")

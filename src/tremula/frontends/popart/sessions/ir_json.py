@@ -8,7 +8,7 @@ import onnx
 from onnx import AttributeProto, helper
 
 from tremula.frontends.onnx.table import newest_operator
-from tremula.frontends.popart.builder.inference import TensorType
+from tremula.frontends.popart.builder.inference import InferredType
 from tremula.frontends.popart.tensor_info import type_name
 from tremula.ir.origin import FORWARD, ORIGIN
 from tremula.ir.run.tensor_names import graph_as_json
@@ -17,7 +17,7 @@ from tremula.ir.step import BlockPlace, CapturedStep
 
 def serialised(
     graph: onnx.GraphProto,
-    types: Mapping[str, TensorType],
+    types: Mapping[str, InferredType],
     places: Mapping[str, BlockPlace],
     step: CapturedStep | None,
     *,
@@ -52,7 +52,7 @@ def serialised(
 
 def _operation(
     node: onnx.NodeProto,
-    types: Mapping[str, TensorType],
+    types: Mapping[str, InferredType],
     places: Mapping[str, BlockPlace],
     suffix: str,
 ) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _operation(
     }
 
 
-def _tensor(name: str, types: Mapping[str, TensorType], index: int) -> dict[str, Any]:
+def _tensor(name: str, types: Mapping[str, InferredType], index: int) -> dict[str, Any]:
     result = types.get(name)
     if result is None or result.shape is None or not result.element:
         return {"name": name, "index": index}

@@ -17,7 +17,7 @@ from tremula.base.errors import suggest
 from tremula.frontends.onnx.graph import needed_for
 from tremula.frontends.onnx.imported import import_model
 from tremula.frontends.popart import names
-from tremula.frontends.popart.builder.inference import TensorType, infer_whole, type_of
+from tremula.frontends.popart.builder.inference import InferredType, infer_whole, type_of
 from tremula.frontends.popart.data_flow import DataFlow, PyStepIO, PyStepIOCallback, PyWeightsIO
 from tremula.frontends.popart.devices import DeviceInfo
 from tremula.frontends.popart.enums import (
@@ -118,7 +118,7 @@ class _Session:
         )
 
     @cached_property
-    def _types(self) -> dict[str, TensorType]:
+    def _types(self) -> dict[str, InferredType]:
         """Types of all tensors that the model itself tells."""
         proto = self._imported.proto
         graph = proto.graph
@@ -126,7 +126,7 @@ class _Session:
         result = {**infer_whole(proto), **result}
         types = {name: type_of(kind) for name, kind in result.items()}
         for tensor in graph.initializer:
-            types[tensor.name] = TensorType(tensor.data_type, tuple(tensor.dims))
+            types[tensor.name] = InferredType(tensor.data_type, tuple(tensor.dims))
         return types
 
     def _planned(self) -> StepPlan:

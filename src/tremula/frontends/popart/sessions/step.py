@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tremula.frontends.onnx.evaluate import Evaluation, Scope, is_live
-from tremula.frontends.onnx.graph import Node
+from tremula.frontends.onnx.graph import OnnxNode
 from tremula.frontends.onnx.imported import ImportedModel
 from tremula.frontends.popart.builder.annotations import (
     MEMORY,
@@ -99,7 +99,7 @@ class _PlacedEvaluation(Evaluation):
         super().__init__(device)
         self.plan, self.main_scope = plan, main
 
-    def node(self, node: Node, scope: Scope) -> None:
+    def node(self, node: OnnxNode, scope: Scope) -> None:
         """One node, then the marks on its results."""
         is_main = scope is self.main_scope
         with self._block(node) if is_main else nullcontext():
@@ -109,7 +109,7 @@ class _PlacedEvaluation(Evaluation):
                 self._mark(node, scope)
 
     @contextmanager
-    def _block(self, node: Node) -> Iterator[None]:
+    def _block(self, node: OnnxNode) -> Iterator[None]:
         recording = active()
         place = self.plan.places.get(node.outputs[0] if node.outputs else node.name)
         if recording is None or place is None:
@@ -121,7 +121,7 @@ class _PlacedEvaluation(Evaluation):
         finally:
             recording.end_block()
 
-    def _replaced(self, node: Node, scope: Scope) -> bool:
+    def _replaced(self, node: OnnxNode, scope: Scope) -> bool:
         """Nodes that training or annotations compute in another way."""
         if node.op_type == "Dropout" and node.version < _OLD_DROPOUT and self.plan.is_training:
             x = scope.value(node.inputs[0])
@@ -138,7 +138,7 @@ class _PlacedEvaluation(Evaluation):
         scope.values.update(zip(node.outputs, results, strict=False))
         return True
 
-    def _mark(self, node: Node, scope: Scope) -> None:
+    def _mark(self, node: OnnxNode, scope: Scope) -> None:
         if active() is None or not node.outputs:
             return
         first = node.outputs[0]

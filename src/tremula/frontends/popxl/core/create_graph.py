@@ -82,14 +82,14 @@ def _is_by_ref(hint: Any) -> bool:
     return hint is TensorByRef or any(arg is TensorByRef for arg in typing.get_args(hint))
 
 
-def _outputs(fn: Callable | Module, found: Any) -> list[Tensor]:
-    if found is None:
+def _outputs(fn: Callable | Module, result: Any) -> list[Tensor]:
+    if result is None:
         return []
-    if isinstance(found, Tensor):
-        return [found]
-    if not isinstance(found, Iterable):
-        raise ValueError(_bad_output(fn, found))  # noqa: TRY004  as PopXL does
-    outputs = list(found)
+    if isinstance(result, Tensor):
+        return [result]
+    if not isinstance(result, Iterable):
+        raise ValueError(_bad_output(fn, result))  # noqa: TRY004  as PopXL does
+    outputs = list(result)
     for t in outputs:
         if not isinstance(t, Tensor):
             raise ValueError(_bad_output(fn, t))  # noqa: TRY004  as PopXL does

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tremula.base.source import Source
-from tremula.frontends.popxl.core.registry import Operation
+from tremula.frontends.popxl.core.registry import OperationRow
 from tremula.frontends.popxl.core.tensor import Tensor
 
 
@@ -22,7 +22,7 @@ class Op:
     def __init__(
         self,
         graph: Any,
-        row: Operation,
+        row: OperationRow,
         inputs: list[Tensor],
         layout: tuple,
         attributes: dict[str, Any],

@@ -18,7 +18,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, eq=False)
-class Operation:
+class OperationRow:
     """An operation: its name and class in PopXL, and the function over PyTorch that computes it."""
 
     name: str  # of the public function; empty for operations that only other code makes
@@ -63,7 +63,7 @@ class Operation:
         return sum(part == Hidden for part in get_args(self.signature.return_annotation))
 
 
-ROWS: dict[str, Operation] = {}  # by name of the public function
+ROWS: dict[str, OperationRow] = {}  # by name of the public function
 FUNCTIONS: Table[str, Callable[..., Any]] = Table("tremula.frontends.popxl.ops")
 VIEWS: dict[str, Callable[..., Any]] = {}  # how popart._internal.ir shows a tensor, graph or Ir
 

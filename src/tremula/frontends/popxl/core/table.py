@@ -22,7 +22,7 @@ from tremula.frontends.popxl.core.context import (
 )
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.order import order
-from tremula.frontends.popxl.core.registry import FUNCTIONS, ROWS, Operation, apply
+from tremula.frontends.popxl.core.registry import FUNCTIONS, ROWS, OperationRow, apply
 from tremula.frontends.popxl.core.tensor import Tensor
 from tremula.frontends.popxl.dtypes import dtype, int32
 
@@ -55,7 +55,7 @@ def operation(
     """
 
     def make(compute: Callable) -> Callable:
-        row = Operation(name or compute.__name__, kind, compute, **properties)
+        row = OperationRow(name or compute.__name__, kind, compute, **properties)
         ROWS[row.name] = row
         function = _function_of(row, compute)
         function = function if around is None else around(function)
@@ -65,7 +65,7 @@ def operation(
     return make
 
 
-def _function_of(row: Operation, compute: Callable) -> Callable:
+def _function_of(row: OperationRow, compute: Callable) -> Callable:
     """The function that adds the operation to the graph that is open."""
     signature = row.signature
     kinds = {
@@ -96,7 +96,7 @@ def _function_of(row: Operation, compute: Callable) -> Callable:
 
 
 def _operands(
-    row: Operation, kinds: Mapping[str, str], arguments: Mapping[str, Any]
+    row: OperationRow, kinds: Mapping[str, str], arguments: Mapping[str, Any]
 ) -> tuple[list[Tensor], tuple, dict[str, Any]]:
     """Tensors among the arguments, where each goes, and all others."""
     inputs: list[Tensor] = []
@@ -130,7 +130,7 @@ def _first_type(kinds: Mapping[str, str], arguments: Mapping[str, Any]) -> dtype
     return None
 
 
-def _as_tensor(row: Operation, value: Any, type_: dtype | None) -> Tensor:
+def _as_tensor(row: OperationRow, value: Any, type_: dtype | None) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if value is None or isinstance(value, str):
@@ -139,7 +139,7 @@ def _as_tensor(row: Operation, value: Any, type_: dtype | None) -> Tensor:
 
 
 def record(
-    row: Operation,
+    row: OperationRow,
     inputs: list[Tensor],
     layout: tuple,
     attributes: dict[str, Any],
@@ -167,7 +167,7 @@ def record(
     return op.outputs
 
 
-def _output_name(row: Operation, attributes: Mapping[str, Any]) -> str:
+def _output_name(row: OperationRow, attributes: Mapping[str, Any]) -> str:
     return attributes.get("output_name") or f"{row.name or row.kind}_out"
 
 

@@ -256,7 +256,7 @@ class Tensor:
 
     @property
     def T_(self) -> "Tensor":
-        """The same memory with its dimensions reversed."""
+        """A view with its dimensions reversed."""
         return self.transpose_()
 
     # -- operators --

@@ -12,7 +12,7 @@ import torch
 from tremula.frontends.popart.groups import CommGroup
 from tremula.frontends.popxl.core.context import gir
 from tremula.frontends.popxl.core.op import Op
-from tremula.frontends.popxl.core.registry import Operation, public
+from tremula.frontends.popxl.core.registry import OperationRow, public
 from tremula.frontends.popxl.core.table import Operands, operation, record
 from tremula.frontends.popxl.core.tensor import Tensor
 from tremula.frontends.popxl.replica_axis import (
@@ -66,7 +66,7 @@ def _of_comm_group(ir: Any, group: CommGroup) -> ReplicaGrouping:
 
 
 def _collective(
-    row: Operation, t: Tensor, group: ReplicaGrouping, shape: tuple[int, ...], **attributes: Any
+    row: OperationRow, t: Tensor, group: ReplicaGrouping, shape: tuple[int, ...], **attributes: Any
 ) -> Tensor:
     attributes["group"] = group
     attributes.setdefault("meta_shape", ())
@@ -74,9 +74,9 @@ def _collective(
     return out
 
 
-def _row(name: str, kind: str, **facts: Any) -> Callable[[Callable], Operation]:
-    def make(compute: Callable) -> Operation:
-        return Operation(name, kind, compute, is_collective=True, **facts)
+def _row(name: str, kind: str, **facts: Any) -> Callable[[Callable], OperationRow]:
+    def make(compute: Callable) -> OperationRow:
+        return OperationRow(name, kind, compute, is_collective=True, **facts)
 
     return make
 
@@ -104,7 +104,7 @@ def replicated_all_reduce(t: Tensor, op: str = "add", group: Group = None) -> Te
 
 @public
 def replicated_all_reduce_(t: Tensor, op: str = "add", group: Group = None) -> Tensor:
-    """The same, in place."""
+    """Replace a tensor by the values of all replicas of a group, combined."""
     return _collective(
         ALL_REDUCE_, t, grouping_of(group), t.shape, op=_checked(op), meta_shape=t.meta_shape
     )
@@ -200,7 +200,7 @@ def _sharded_slice_gradient(
     return [whole]
 
 
-SHARDED_SLICE = Operation(
+SHARDED_SLICE = OperationRow(
     "replica_sharded_slice", "ReplicatedReduceScatter", REDUCE_SCATTER.compute,
     is_collective=True, gradient=_sharded_slice_gradient,
 )  # fmt: skip
@@ -283,7 +283,7 @@ def _chips(ts: Sequence[Tensor], ipus: Sequence[int] | None) -> tuple[int, ...]:
     if len(result) != len(ts):
         raise ValueError(f"{len(ts)} tensors, but {len(result)} chips: {result}")
     if len(set(result)) != len(result):
-        raise ValueError(f"Each tensor must be on a chip of its own, got chips {result}")
+        raise ValueError(f"Each tensor must be on a separate chip, got chips {result}")
     return tuple(result)
 
 

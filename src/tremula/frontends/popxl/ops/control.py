@@ -8,15 +8,15 @@ from tremula.frontends.popxl.core.call_site import CallSiteInfo, ConditionalSite
 from tremula.frontends.popxl.core.context import get_current_graph
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
-from tremula.frontends.popxl.core.registry import Operation, apply, public
+from tremula.frontends.popxl.core.registry import OperationRow, apply, public
 from tremula.frontends.popxl.core.table import record
 from tremula.frontends.popxl.core.tensor import Tensor
 
 PAGE_SECTION = (11, "Calls, loops, branches")
 
-CALL = Operation("call", "Call", None, is_pure=False)
-LOOP = Operation("repeat", "Loop", None, is_pure=False)
-IF = Operation("conditional", "If", None, is_pure=False)
+CALL = OperationRow("call", "Call", None, is_pure=False)
+LOOP = OperationRow("repeat", "Loop", None, is_pure=False)
+IF = OperationRow("conditional", "If", None, is_pure=False)
 InputsDict = Mapping[Tensor, Tensor] | None
 
 
@@ -33,7 +33,7 @@ def call_with_info(
     inputs_dict: InputsDict = None,
     check_inputs: bool = True,
 ) -> CallSiteInfo:
-    """The same; gives what binds the call to the graph."""
+    """Run a graph; gives what binds the call to the graph."""
     bound = bind_inputs(graph, inputs, inputs_dict, check_inputs)
     return CallSiteInfo(_record_site(CALL, graph, bound, {}))
 
@@ -42,7 +42,7 @@ def call_with_info(
 def repeat(
     graph: Graph, repeat_count: int, *inputs: Any, inputs_dict: InputsDict = None
 ) -> tuple[Tensor, ...]:
-    """Run a graph so many times: its outputs are the first inputs of the next round."""
+    """Run a graph `repeat_count` times: its outputs are the first inputs of the next round."""
     return repeat_with_info(graph, repeat_count, *inputs, inputs_dict=inputs_dict).outputs
 
 
@@ -54,7 +54,7 @@ def repeat_with_info(
     inputs_dict: InputsDict = None,
     check_inputs: bool = True,
 ) -> CallSiteInfo:
-    """The same; gives what binds the loop to a graph that calls the one repeated."""
+    """Repeat a graph; gives what binds the loop to a graph that calls the one repeated."""
     if repeat_count < 0:
         raise ValueError(f"Repeat count must be >= 0, got {repeat_count}")
     if len(graph.inputs) < len(graph.outputs):
@@ -149,7 +149,7 @@ def _table(graph: Graph, flat: Sequence[Any], inputs_dict: InputsDict) -> str:
 
 
 def _record_site(
-    row: Operation, graph: Graph, bound: list[Tensor], attributes: dict[str, Any]
+    row: OperationRow, graph: Graph, bound: list[Tensor], attributes: dict[str, Any]
 ) -> Op:
     specs = [(t.shape, t.dtype) for t in graph.outputs]
     names = [t.name for t in graph.outputs]
@@ -193,7 +193,7 @@ def conditional_with_info(
     else_inputs_dict: InputsDict = None,
     check_inputs: bool = True,
 ) -> ConditionalSiteInfo:
-    """The same; gives what binds the branches."""
+    """Run one of two graphs; gives what binds the branches."""
     if cond.nelms != 1:
         raise ValueError(f"The condition of a branch is one boolean, got {cond!r}")
     pairs = list(zip(then_branch.outputs, else_branch.outputs, strict=False))

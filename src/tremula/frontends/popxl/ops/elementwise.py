@@ -47,7 +47,7 @@ def div(lhs: Operand, rhs: Operand) -> Tensor:
 
 @operation("Fmod", same=("lhs", "rhs"))
 def fmod(lhs: Operand, rhs: Operand) -> Tensor:
-    """The rest of a division, with the sign of the dividend."""
+    """The remainder of a division, with the sign of the dividend."""
     return torch.fmod(lhs, rhs)
 
 
@@ -280,7 +280,7 @@ def cast(t: Operand, data_type: dtype) -> Tensor:
 
 @operation("Identity")
 def identity(t: Operand, output_name: str | None = None) -> Tensor:  # noqa: ARG001
-    """A copy, under a name of its own."""
+    """A copy, under another name."""
     return t.clone()
 
 
@@ -298,7 +298,7 @@ def detach(t: Operand) -> Tensor:
 
 @operation("DetachInplace", is_view=True)
 def detach_(t: Operand) -> Tensor:
-    """The same tensor, which gradients do not pass."""
+    """A view that gradients do not pass."""
     return t.detach()
 
 

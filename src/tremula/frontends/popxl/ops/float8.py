@@ -94,8 +94,8 @@ def _half(_inputs: list[dtype], _attributes: dict[str, Any]) -> dtype:
     return float16
 
 
-def _scaled(found: Tensor, log2_scale: Tensor) -> Tensor:
-    return (found * torch.pow(2.0, log2_scale.float())).to(torch.float16)
+def _scaled(product: Tensor, log2_scale: Tensor) -> Tensor:
+    return (product * torch.pow(2.0, log2_scale.float())).to(torch.float16)
 
 
 @operation("MatMulPow2Scaled", class_name="MatMul", name="_matmul_fp8", types=_half)

@@ -43,7 +43,7 @@ def interpolate(
 
 
 def _places(n: int, size: int, scale: float, transform: str) -> Tensor:
-    """Where each element of the result lies in the operand."""
+    """The coordinate of each element of the result in the operand."""
     x = torch.arange(size, dtype=torch.float64)
     if transform == "asymmetric":
         return x / scale

@@ -1,4 +1,4 @@
-"""Operations that choose elements by number: gathers, scatters, slices at computed places."""
+"""Operations that choose elements by number: gathers, scatters, slices at computed positions."""
 
 from collections.abc import Sequence
 
@@ -44,7 +44,7 @@ def tied_gather(
     available_memory_proportion: float | None = None,  # noqa: ARG001
     zero_OOR: bool = False,
 ) -> Tensor:
-    """The same, from a tensor that a matrix product reads, too."""
+    """A gather from a tensor that a matrix product reads, too."""
     return _gathered(t, indices, axis, zero_OOR)
 
 
@@ -79,7 +79,7 @@ def scatter(
     axis: int = 0,
     available_memory_proportion: float | None = None,  # noqa: ARG001
 ) -> Tensor:
-    """A copy in which the values stand where the indices say."""
+    """A copy with the values at the indices."""
     return torch.scatter(t, axis, kinds.index_of_each(indices.long(), values, axis), values)
 
 
@@ -94,7 +94,7 @@ def scatter_reduce(
     enable_index_broadcast: bool = True,
     available_memory_proportion: float | None = None,  # noqa: ARG001
 ) -> Tensor:
-    """Elements that are scattered to one place, combined: "sum", "max", "min", "mul" or "none"."""
+    """Elements that are scattered to one index, combined: "sum", "max", "min", "mul" or "none"."""
     if reduction not in kinds.SCATTER_REDUCTIONS:
         known = list(kinds.SCATTER_REDUCTIONS)
         raise ValueError(f"reduction must be one of {known}, got {reduction!r}")
@@ -108,7 +108,12 @@ def scatter_reduce(
     return kinds.scatter_reduce(data, indices, initial_values, axis, axis_size or 0, reduction)
 
 
-# -- slices at computed places ---------------------------------------------------------------------
+# -- slices at computed positions ------------------------------------------------------------------
+
+
+def _check_index(index: Tensor, axes: Sequence[int]) -> None:
+    if index.numel() != len(axes):
+        raise ValueError(f"{len(axes)} axes need as many indices, got {index.numel()}")
 
 
 @operation("DynamicSlice")
@@ -120,6 +125,7 @@ def dynamic_slice(
     no_overlap: bool,  # noqa: ARG001
 ) -> Tensor:
     """A part that begins at a computed position."""
+    _check_index(index, axes)
     result = kinds.dynamic_slice(t, index, axes, sizes)
     return result.clone() if result is t else result
 
@@ -133,7 +139,8 @@ def dynamic_update(
     sizes: Sequence[int],
     no_overlap: bool,  # noqa: ARG001
 ) -> Tensor:
-    """A copy with a new part, at a computed place."""
+    """A copy with a new part, at a computed position."""
+    _check_index(index, axes)
     return kinds.dynamic_update(t, index, t_update, axes, sizes)
 
 
@@ -146,7 +153,8 @@ def dynamic_update_(
     sizes: Sequence[int],
     no_overlap: bool,  # noqa: ARG001
 ) -> Tensor:
-    """Write a part at a computed place."""
+    """Write a part at a computed position."""
+    _check_index(index, axes)
     return t.copy_(kinds.dynamic_update(t, index, t_update, axes, sizes))
 
 

@@ -108,7 +108,7 @@ def split_random_seed(seed: Operand, n: int = 2) -> tuple[Tensor, ...]:
 
 
 def _dropout_gradient(ctx: object, op: Op, given: list, wanted: tuple[int, ...]) -> list:
-    """The same mask, which the seed gives again."""
+    """The gradient times the mask, which the seed gives again."""
     (grad,) = given
     seed = ctx.forward(op.inputs[1])  # type: ignore[attr-defined]
     specs = [(grad.shape, grad.dtype)]
@@ -135,7 +135,7 @@ def dropout(t: Operand, seed_tensor: Operand, p: float) -> Tensor:
 
 @operation("ShapedDropout", gradient=_dropout_gradient)
 def shaped_dropout(t: Operand, seed_tensor: Operand, shape: Sequence[int], ratio: float) -> Tensor:
-    """The same with a mask of another shape, which is broadcast."""
+    """A dropout whose mask has another shape, which is broadcast."""
     _check_ratio(ratio)
     return _dropped(t, seed_tensor, shape, ratio)
 

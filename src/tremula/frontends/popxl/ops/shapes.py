@@ -81,7 +81,7 @@ def concat_(ts: Operands, axis: int = 0) -> Tensor:
 
 @operation("Split")
 def split(t: Operand, splits: Sequence[int] | int, axis: int = 0) -> list[Tensor]:
-    """Parts along a dimension: so many equal ones, or of the sizes given."""
+    """Parts along a dimension: equal ones, as many as an integer says, or of given sizes."""
     if isinstance(splits, int):
         size, rest = divmod(t.shape[axis], splits)
         if rest:

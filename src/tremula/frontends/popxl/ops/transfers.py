@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 
 from tremula.frontends.popxl.core.op import Op
-from tremula.frontends.popxl.core.registry import Operation, apply, public
+from tremula.frontends.popxl.core.registry import OperationRow, apply, public
 from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
 from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDeviceStream
 from tremula.frontends.popxl.core.table import Operand, operation, record
@@ -15,13 +15,13 @@ from tremula.frontends.popxl.dtypes import dtype, uint32
 
 PAGE_SECTION = (10, "Host, remote memory, chips")
 
-INIT = Operation("init", "Init", None)
-HOST_LOAD = Operation("host_load", "HostLoad", None, is_pure=False)
-HOST_STORE = Operation("host_store", "HostStore", None, is_pure=False)
-REMOTE_LOAD = Operation("remote_load", "RemoteLoad", None, is_pure=False)
-REMOTE_LOAD_ = Operation("remote_load_", "RemoteLoadInplace", None, is_pure=False, modifies=(0,))
-REMOTE_STORE = Operation("remote_store", "RemoteStore", None, is_pure=False)
-REMOTE_CODE_LOAD = Operation("remote_code_load", "RemoteCodeLoad", None, is_pure=False)
+INIT = OperationRow("init", "Init", None)
+HOST_LOAD = OperationRow("host_load", "HostLoad", None, is_pure=False)
+HOST_STORE = OperationRow("host_store", "HostStore", None, is_pure=False)
+REMOTE_LOAD = OperationRow("remote_load", "RemoteLoad", None, is_pure=False)
+REMOTE_LOAD_ = OperationRow("remote_load_", "RemoteLoadInplace", None, is_pure=False, modifies=(0,))
+REMOTE_STORE = OperationRow("remote_store", "RemoteStore", None, is_pure=False)
+REMOTE_CODE_LOAD = OperationRow("remote_code_load", "RemoteCodeLoad", None, is_pure=False)
 
 
 def _print_gradient(
@@ -36,7 +36,7 @@ def _print_gradient(
     return list(record(PRINT, [grad], (("t", 0),), attributes, [(grad.shape, grad.dtype)]))
 
 
-PRINT = Operation("print_tensor", "PrintTensor", None, is_pure=False, gradient=_print_gradient)
+PRINT = OperationRow("print_tensor", "PrintTensor", None, is_pure=False, gradient=_print_gradient)
 
 
 @public

@@ -31,7 +31,7 @@ Frame = dict[Tensor, Value]
 
 
 class _Plan:
-    """What running a graph needs to know, found out once."""
+    """What running a graph needs to know, computed once."""
 
     def __init__(self, graph: Graph):
         self.n_ops = len(graph.ops)

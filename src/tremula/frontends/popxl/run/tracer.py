@@ -133,7 +133,7 @@ class Tracer(Interpreter):
         state = active()
         if state is None or count * size_of(graph) <= MAX_UNROLLED:
             return super().loop(op, values)
-        return _Rounds(self, op, values).record(state)
+        return _TracedLoop(self, op, values).record(state)
 
     def branch(self, op: Op, values: list[Value]) -> list[Value]:
         """A branch of the program; replicas that may disagree compute both, and choose."""
@@ -159,7 +159,7 @@ class Tracer(Interpreter):
         return run
 
 
-class _Rounds:
+class _TracedLoop:
     """A loop of a recorded program: its state, its rows, and where they come from."""
 
     def __init__(self, tracer: Tracer, op: Op, values: list[Value]):

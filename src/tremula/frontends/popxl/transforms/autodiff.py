@@ -275,7 +275,7 @@ def add_output(op: Op, inner: Tensor) -> Tensor:
 
 
 def named(t: Tensor, by: Tensor) -> Tensor:
-    """The same tensor, under the name of a gradient."""
+    """Rename a tensor as the gradient by another."""
     t.graph.rename_tensor(t, PREFIX + by.name)
     return t
 

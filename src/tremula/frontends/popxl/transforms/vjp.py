@@ -8,7 +8,7 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.autograd.graph import saved_tensors_hooks
 
 from tremula.frontends.popxl.core.op import Op
-from tremula.frontends.popxl.core.registry import Operation
+from tremula.frontends.popxl.core.registry import OperationRow
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ def gradients(
 def _pulled(
     grads: list[torch.Tensor], values: list[torch.Tensor], forward: Forward
 ) -> list[torch.Tensor]:
-    """The same inside of `torch.vmap`, where tensors cannot require gradients."""
+    """Gradients inside of `torch.vmap`, where tensors cannot require gradients."""
 
     def chosen(*by: torch.Tensor) -> tuple[torch.Tensor, ...]:
         operands = list(values)
@@ -110,8 +110,8 @@ def _pulled(
     return list(result[1](tuple(grads)))
 
 
-def gradient_row(op: Op) -> Operation:
+def gradient_row(op: Op) -> OperationRow:
     """The row of an operation's gradient."""
-    return Operation(
+    return OperationRow(
         "", f"{op.kind}Grad", gradients, class_name=f"{op.row.class_name or op.kind}Grad"
     )

@@ -46,7 +46,7 @@ class GraphWithNamedArgs:
     def call_with_info(
         self, *inputs: Any, args: TensorMap | None = None, check_inputs: bool = True
     ) -> Any:
-        """The same, with what PopXL knows of the call."""
+        """Call the graph; gives what PopXL knows of the call."""
         return self.bind().call_with_info(*inputs, args=args, check_inputs=check_inputs)
 
     def __repr__(self) -> str:
@@ -79,6 +79,6 @@ class BoundGraph:
     def call_with_info(
         self, *inputs: Any, args: TensorMap | None = None, check_inputs: bool = True
     ) -> Any:
-        """The same, with what PopXL knows of the call."""
+        """Call the graph; gives what PopXL knows of the call."""
         given = {**self.args, **(args or {})}
         return ops.call_with_info(self.graph, *inputs, inputs_dict=given, check_inputs=check_inputs)

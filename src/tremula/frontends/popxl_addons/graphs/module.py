@@ -124,7 +124,7 @@ class Module(popxl.Module):
         shard_over: int | None = None,
         overwrite: bool = False,
     ) -> popxl.Tensor:
-        """The same for a variable of which each replica has a shard, which is the input."""
+        """An input for a variable of which each replica has a shard, which is the input."""
         tensor, factory = add_replica_sharded_variable_input(
             name, data_iter, dtype, by_ref, replica_grouping, shard_over
         )

@@ -132,7 +132,7 @@ class DotTree(Generic[Leaf]):
         return cls.from_dict(dict(zip(keys, values, strict=True)))
 
     def copy(self: Tree) -> Tree:
-        """The same leaves in a tree of their own."""
+        """A copy of the tree with its leaves."""
         tree = type(self)()
         for key, value in self._map.items():
             tree._map[key] = value.copy() if isinstance(value, DotTree) else value

@@ -221,6 +221,6 @@ def add_replica_sharded_variable_input(
     replica_grouping: popxl.ReplicaGrouping | None = None,
     shard_over: int | None = None,
 ) -> tuple[popxl.Tensor, VariableFactory]:
-    """The same for a variable of which each replica has a shard."""
+    """An input and its factory for a variable of which each replica has a shard."""
     factory = VariableFactory(data, dtype, name, by_ref, True, replica_grouping, shard_over)
     return factory.create_input(), factory

@@ -46,7 +46,7 @@ def group_quantize_decompress_numpy(
 def group_quantize_decompress(
     t: popxl.Tensor, group_scale: popxl.Tensor, group_bias: popxl.Tensor
 ) -> popxl.Tensor:
-    """The same on tiles: words uint16 [rows, groups, n] → [rows, groups · n · 4]."""
+    """Decompression on tiles: words uint16 [rows, groups, n] → [rows, groups · n · 4]."""
     if t.rank != 3 or t.dtype != popxl.uint16:
         raise ValueError(f"Codes are words uint16 [rows, groups, n], got {t!r}")
     scale, bias = (

@@ -13,7 +13,7 @@ import torch
 import popxl
 from popxl import ops
 from tremula.frontends.popxl.core.op import Op
-from tremula.frontends.popxl.core.registry import Operation
+from tremula.frontends.popxl.core.registry import OperationRow
 from tremula.frontends.popxl.core.table import record
 from tremula.frontends.popxl.ops.collectives import grouping_of
 from tremula.frontends.popxl.replica_axis import all_reduced
@@ -26,7 +26,7 @@ SUM, NOTHING = "add", "none"
 def replicated_all_reduce_identical_inputs(
     t: popxl.Tensor, op: str = "add", group: popxl.ReplicaGrouping | None = None
 ) -> popxl.Tensor:
-    """The same tensor; its gradient is summed over the group, which has parts of it.
+    """The tensor itself; its gradient is summed over the group, which has parts of it.
 
     For a tensor that is the same on all replicas of the group.
     """
@@ -76,10 +76,10 @@ def _gradient(_making: Any, op: Op, given: Grads, _wanted: Sequence[int]) -> Gra
     return [_record(grad, a["backward"], a["forward"], a["group"])]
 
 
-_REDUCES = Operation(
+_REDUCES = OperationRow(
     "replicated_all_reduce_tp", KIND, _sums, gradient=_gradient, is_collective=True
 )
-_PASSES = Operation("identity_tp", "IdentityTP", _passes, gradient=_gradient)
+_PASSES = OperationRow("identity_tp", "IdentityTP", _passes, gradient=_gradient)
 
 
 # -- collectives of groups with a stride: PopXL's own take any group -------------------------------

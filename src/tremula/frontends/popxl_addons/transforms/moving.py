@@ -10,7 +10,7 @@ TensorMap = MutableMapping[popxl.Tensor, popxl.Tensor]
 
 
 def clone_op(op: Op, graph: popxl.Graph, tensors: TensorMap) -> Op:
-    """The same operation in another graph; `tensors` has what inputs are there, learns outputs."""
+    """A copy of an operation in another graph; `tensors` maps inputs, and gets the outputs."""
     clone = Op(
         graph, op.row, [tensors[t] for t in op.inputs], op.layout, dict(op.attributes), op.graphs
     )

@@ -94,7 +94,7 @@ class Pipeline:
         return ops.reshape(row, t.shape)
 
     def _ring(self, t: popxl.Tensor, depth: int) -> tuple[popxl.Tensor, popxl.Tensor, popxl.Tensor]:
-        """Room for so many micro-batches, and where the next is written and read."""
+        """Room for n micro-batches, and where the next is written and read."""
         outer, self._outside = self._outside, True
         try:
             ring = ops.init((depth, *t.shape), t.dtype, f"{t.name}_stash".replace("/", "_"))

@@ -1,4 +1,4 @@
-"""A graph that runs another so many times."""
+"""A graph that runs another several times."""
 
 import popxl
 from popxl import ops

@@ -47,8 +47,9 @@ def index_of_each(index: Tensor, source: Tensor, axis: int) -> Tensor:
 
 def dynamic_slice(t: Tensor, index: Tensor, axes: Sequence[int], sizes: Sequence[int]) -> Tensor:
     """A part that begins at computed positions; it wraps round the end of a dimension."""
-    for start, axis, size in zip(_starts(index, axes), axes, sizes, strict=True):
-        t = torch.ops.tremula.dynamic_slice(t, start, axis, size)
+    starts = index.reshape(-1)
+    for i, (axis, size) in enumerate(zip(axes, sizes, strict=True)):
+        t = torch.ops.tremula.dynamic_slice(t, starts[i], axis, size)
     return t
 
 
@@ -56,15 +57,8 @@ def dynamic_update(
     t: Tensor, index: Tensor, value: Tensor, axes: Sequence[int], sizes: Sequence[int]
 ) -> Tensor:
     """A copy with another value for a part that begins at computed positions."""
-    starts = _starts(index, axes)
+    starts = index.reshape(-1)
     if len(axes) > 1:
         part = torch.ops.tremula.dynamic_slice(t, starts[0], axes[0], sizes[0])
-        value = dynamic_update(part, index.reshape(-1)[1:], value, axes[1:], sizes[1:])
+        value = dynamic_update(part, starts[1:], value, axes[1:], sizes[1:])
     return torch.ops.tremula.dynamic_update(t, value, starts[0], axes[0])
-
-
-def _starts(index: Tensor, axes: Sequence[int]) -> list[Tensor]:
-    flat = index.reshape(-1)
-    if flat.numel() != len(axes):
-        raise ValueError(f"{len(axes)} axes need as many indices, got {flat.numel()}")
-    return [flat[i] for i in range(len(axes))]

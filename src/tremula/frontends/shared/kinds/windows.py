@@ -22,7 +22,7 @@ _MAX_POOL = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d
 
 @dataclass(frozen=True)
 class Window:
-    """How a window moves: None stands for steps of 1 and for no pads."""
+    """How a window moves: None means steps of 1 and for no pads."""
 
     strides: Sequence[int] | None = None
     dilations: Sequence[int] | None = None

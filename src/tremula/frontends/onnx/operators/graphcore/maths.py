@@ -128,7 +128,7 @@ def bitwise_xnor(a: Tensor, b: Tensor) -> Tensor:
 
 @operator("BitwiseNot", domain=DOMAIN)
 def bitwise_not(x: Tensor) -> Tensor:
-    """All bits turned over."""
+    """All bits inverted."""
     return torch.bitwise_not(x)
 
 
@@ -156,7 +156,7 @@ def nop(x: Tensor) -> Tensor:
 
 @operator("TensorRemap", domain=DOMAIN)
 def tensor_remap(x: Tensor, *, remap_type: int = 0) -> Tensor:
-    """The value itself, laid out anew."""
+    """The value itself, with another layout."""
     del remap_type
     return x.clone()
 
@@ -277,13 +277,13 @@ def ctc_loss(
 
 @operator("Reshape", domain=DOMAIN, in_place=True)
 def reshape(x: Tensor, *, shape: list[int]) -> Tensor:
-    """The same elements in another shape."""
+    """Elements in another shape."""
     return x.reshape([x.shape[i] if n == 0 else n for i, n in enumerate(shape)])
 
 
 @operator("Reverse", domain=DOMAIN)
 def reverse(x: Tensor, *, dimensions: list[int]) -> Tensor:
-    """Turned round in some dimensions."""
+    """Reversed in some dimensions."""
     return torch.flip(x, dimensions)
 
 
@@ -291,7 +291,7 @@ def reverse(x: Tensor, *, dimensions: list[int]) -> Tensor:
 def slice_constant(
     x: Tensor, *, ends: list[int], starts: list[int], axes: list[int] | None = None
 ) -> Tensor:
-    """A part between constant places."""
+    """A part between constant positions."""
     for axis, start, end in zip(axes or range(len(starts)), starts, ends, strict=True):
         begin, stop, _ = slice(start, end).indices(x.shape[axis])
         x = x.narrow(axis, begin, max(stop - begin, 0))
@@ -340,7 +340,7 @@ def dynamic_slice(
     sizes: list[int],
     noOverlap: int = 0,
 ) -> Tensor:
-    """A part whose place the program computes."""
+    """A part whose position the program computes."""
     del noOverlap
     return indexing.dynamic_slice(x, index, axes, sizes)
 
@@ -355,14 +355,14 @@ def dynamic_update(
     sizes: list[int],
     noOverlap: int = 0,
 ) -> Tensor:
-    """Another value for a part whose place the program computes."""
+    """Another value for a part whose position the program computes."""
     del noOverlap
     return indexing.dynamic_update(x, index, value, axes, sizes)
 
 
 @operator("DynamicZero", domain=DOMAIN)
 def dynamic_zero(x: Tensor, index: Tensor, *, axes: list[int], sizes: list[int]) -> Tensor:
-    """Zeros for a part whose place the program computes."""
+    """Zeros for a part whose position the program computes."""
     part = indexing.dynamic_slice(x, index, axes, sizes)
     return indexing.dynamic_update(x, index, torch.zeros_like(part), axes, sizes)
 
@@ -371,7 +371,7 @@ def dynamic_zero(x: Tensor, index: Tensor, *, axes: list[int], sizes: list[int])
 def dynamic_add(
     x: Tensor, index: Tensor, value: Tensor, *, axes: list[int], sizes: list[int]
 ) -> Tensor:
-    """A value added to a part whose place the program computes."""
+    """A value added to a part whose position the program computes."""
     part = indexing.dynamic_slice(x, index, axes, sizes)
     return indexing.dynamic_update(x, index, part + value, axes, sizes)
 
@@ -434,7 +434,7 @@ def scatter_reduce(
     reduction: str = "sum",
     enable_index_broadcast: int = 1,
 ) -> Tensor:
-    """Elements added up, or otherwise joined, at the places that indices say."""
+    """Elements added up, or otherwise joined, at the indices given."""
     del enable_index_broadcast
     return indexing.scatter_reduce(source, index, initial, axis, axis_size, reduction)
 
@@ -466,7 +466,7 @@ def grouped_scatter_reduce(
 
 @operator("GroupedGather", domain=DOMAIN)
 def grouped_gather(data: Tensor, indices: Tensor, *, axis: int = 0, group_size: int = 1) -> Tensor:
-    """Rows by index, in each group of its own."""
+    """Rows by index, separately in each group."""
     del group_size
     axis = max(axis, 1)
     groups = [

@@ -62,7 +62,7 @@ def imputer(
     replaced_value_float: float = 0.0,
     replaced_value_int64: int = 0,
 ) -> Tensor:
-    """A value that stands for a missing one, replaced."""
+    """A value that marks a missing one, replaced."""
     if x.is_floating_point():
         new = known(np.array(imputed_value_floats, np.float32)).to(x.device)
         is_nan = replaced_value_float != replaced_value_float  # noqa: PLR0124 - NaN alone differs

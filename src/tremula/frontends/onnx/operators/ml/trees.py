@@ -29,7 +29,7 @@ class Forest:
     on_true: np.ndarray
     on_false: np.ndarray
     missing_is_true: np.ndarray
-    weights: np.ndarray  # [node, target]; zero where a node is no leaf
+    weights: np.ndarray  # [node, target]; zero where a node is not a leaf
     members: np.ndarray | None = None  # [node, value] of sets, filled up with NaN
 
     def depth(self) -> int:
