@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # lazy: importing the tile compiler is slow
 SUMMARY_FILE = "profile.txt"
 
 
-class LeasedDevice(Protocol):
+class AttachedDevice(Protocol):
     """A device that is busy while a call runs, and raises the faults of its machine."""
 
     def running(self, tiles: "TileProgram | None") -> AbstractContextManager[None]: ...
@@ -38,7 +38,7 @@ class LeasedDevice(Protocol):
 class Program:
     """A step compiled for fixed shapes, with its weights on a device."""
 
-    def __init__(self, compiled: CompiledStep, device: LeasedDevice | None = None):
+    def __init__(self, compiled: CompiledStep, device: AttachedDevice | None = None):
         self.compiled = compiled
         self.device = device
         self.n_calls = 0
@@ -154,7 +154,7 @@ def compile_program(
     settings: StepSettings,
     *,
     stored: "StoredTileProgram | None" = None,
-    device: LeasedDevice | None = None,
+    device: AttachedDevice | None = None,
 ) -> Program:
     """Compile a step; `stored` is its tile program, if a file had it.
 

@@ -22,7 +22,7 @@ from tremula.frontends.popart.options.options import SessionOptions
 from tremula.frontends.popart.sessions.buffers import StepInput, array_of
 from tremula.frontends.popart.sessions.step import StepModule, StepPlan
 from tremula.frontends.popart.sessions.weights import SessionModel, SessionWeights
-from tremula.frontends.shared.program import LeasedDevice, Program, compile_program
+from tremula.frontends.shared.program import AttachedDevice, Program, compile_program
 from tremula.ir.capture.capture import held_tensors
 from tremula.ir.optim.grouped_rule import AutomaticLossScaling, GroupedRule
 from tremula.ir.run.compiled_step import StepSettings, StepToCompile
@@ -71,7 +71,7 @@ class SessionProgram:
     def compile(
         self,
         settings: StepSettings,
-        device: LeasedDevice,
+        device: AttachedDevice,
         stored: "StoredTileProgram | None" = None,
     ) -> None:
         """Capture the step and open it on the device, with the weights it begins with."""

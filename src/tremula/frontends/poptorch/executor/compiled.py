@@ -27,7 +27,7 @@ from tremula.frontends.poptorch.inputs.arguments import (
 )
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import AnchoredTensor, Options
-from tremula.frontends.shared.program import LeasedDevice, Program, compile_program
+from tremula.frontends.shared.program import AttachedDevice, Program, compile_program
 from tremula.ir.optim.grouped_rule import GroupedRule
 from tremula.ir.run.compiled_step import CompiledStep, StepToCompile
 from tremula.ir.run.replica_groups import Grouping
@@ -122,7 +122,7 @@ def compile_model(
     rule: GroupedRule | None,
     host: HostSettings,
     *,
-    device: LeasedDevice | None = None,
+    device: AttachedDevice | None = None,
     stored: "StoredTileProgram | None" = None,
     groupings: Mapping[str, Grouping] | None = None,
 ) -> CompiledModel:

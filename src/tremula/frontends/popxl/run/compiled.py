@@ -18,7 +18,7 @@ from tremula.frontends.popxl.run.interpreter import plan_of
 from tremula.frontends.popxl.run.memory import DeviceMemory
 from tremula.frontends.popxl.run.rows import RowTracer
 from tremula.frontends.popxl.run.tracer import TracedStreams, Tracer
-from tremula.frontends.shared.program import LeasedDevice, Program, compile_program
+from tremula.frontends.shared.program import AttachedDevice, Program, compile_program
 from tremula.ir.repetition import Repetition
 from tremula.ir.run.compiled_step import StepSettings, StepToCompile
 from tremula.ir.run.tile_program import TileSettings
@@ -130,7 +130,7 @@ class CompiledProgram:
         *,
         for_tiles: bool,
         runs_on_tiles: bool,
-        device: LeasedDevice | None = None,
+        device: AttachedDevice | None = None,
     ):
         self.ir, self.memory, self.device = ir, memory, device
         self.n_replicas = memory.n_replicas
