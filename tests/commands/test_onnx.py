@@ -49,7 +49,7 @@ def test_run_draws_random_inputs(folder, capsys):
         (["run", "none.onnx"], "there is no file 'none.onnx'"),
         (["run", "m.onnx", "--input", "z=x.npy"], "no input 'z'"),
         (["run", "m.onnx", "--input", "gone.npy"], "there is no file 'gone.npy'"),
-        (["run", "m.onnx", "--input", "m.onnx"], "no array of NumPy"),
+        (["run", "m.onnx", "--input", "m.onnx"], "not a NumPy array"),
         (["run", "m.onnx", "--shape", "x=a"], "cannot read --shape"),
         (["run", "m.onnx", "--shape", "x=999999,999999"], "too large"),
         (["profile", "x.npy"], "is not an ONNX model"),

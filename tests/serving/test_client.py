@@ -35,7 +35,7 @@ def test_refusals_are_errors(url):
     """The server's reason is in the message; an address that is none is named."""
     with InferenceClient(url) as client, pytest.raises(RuntimeFailure, match=r"400: .*'tag'"):
         client.infer("rows", {"x": ROWS["x"]})
-    with pytest.raises(InvalidOption, match="'localhost:1' is no address"):
+    with pytest.raises(InvalidOption, match="'localhost:1' is not the address"):
         InferenceClient("localhost:1")
 
 
@@ -63,6 +63,6 @@ def test_the_load_test_command(serve, capsys):
     assert main(["load-test", url, "other"]) == 1
     assert "there is no model 'other'" in capsys.readouterr().err
     assert main(["load-test", "127.0.0.1:9", "rows"]) == 1
-    assert "is no address of a server" in capsys.readouterr().err
+    assert "is not the address of a server" in capsys.readouterr().err
     assert main(["load-test", "http://127.0.0.1:9", "rows", "--json"]) == 1
     assert "no server of the V2 protocol answers" in capsys.readouterr().err

@@ -118,5 +118,5 @@ def test_files_that_hold_no_program(tmp_path):
     with pytest.raises(FileLoadError, match="there is no file"):
         program_of_file(tmp_path / "none.onnx")
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(FileLoadError, match=r"is no program: .*\n  try: serve an \.onnx file"):
+    with pytest.raises(FileLoadError, match=r"is not a program: .*\n  try: serve an \.onnx file"):
         program_of_file(tmp_path / "text")

@@ -1,6 +1,6 @@
 """`tremula bench SUITE`: measure figures, print them as they come, fail if one misses its bar.
 
-The suites are no part of the installed package: they are in the folder `benchmarks` of a checkout,
+The suites are not part of the installed package: they are in the folder `benchmarks` of a checkout,
 and measure the package that is installed from it (`pip install --editable`).
 """
 

@@ -1,4 +1,4 @@
-"""Where a model can be cut into stages, and what lies between two cuts: flops and bytes."""
+"""Where a model can be cut into stages, and what is between two cuts: flops and bytes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

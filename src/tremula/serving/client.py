@@ -43,7 +43,9 @@ class InferenceClient:
     def __init__(self, url: str, timeout_s: float = 60.0):
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
-            raise InvalidOption(f"{url!r} is no address of a server.", hint="http://127.0.0.1:8000")
+            raise InvalidOption(
+                f"{url!r} is not the address of a server.", hint="http://127.0.0.1:8000"
+            )
         self._connection = http.client.HTTPConnection(
             parts.hostname, parts.port or 80, timeout=timeout_s
         )

@@ -127,7 +127,9 @@ async def load_test(
     """Send requests for some seconds, at `rate` requests per second over all connections."""
     parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname:
-        raise InvalidOption(f"{url!r} is no address of a server.", hint="http://127.0.0.1:8000")
+        raise InvalidOption(
+            f"{url!r} is not the address of a server.", hint="http://127.0.0.1:8000"
+        )
     request = infer_request(parts.netloc, model, inputs, is_binary=is_binary)
     interval = 0.0 if rate is None else n_connections / rate
     loop = asyncio.get_running_loop()

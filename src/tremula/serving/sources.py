@@ -64,7 +64,7 @@ def _kind(path: Path) -> str:
             members = set(archive.namelist())
     except (OSError, zipfile.BadZipFile) as error:
         raise FileLoadError(
-            f"{path} is no program: {error}.",
+            f"{path} is not a program: {error}.",
             hint="serve an .onnx file, a file of model.compileAndExport, or a folder of "
             "export_for_ipu_serving",
         ) from None
@@ -183,7 +183,7 @@ def _poptorch_file(path: Path, name: str) -> ServedProgram:
     others = [key for key, value in arguments.items() if not hasattr(value, "numpy")]
     if others:
         raise InvalidOption(
-            f"{path} was compiled for arguments that are no tensors: {', '.join(others)}.",
+            f"{path} was compiled for arguments that are not tensors: {', '.join(others)}.",
             hint="give those their defaults in forward()",
         )
     arrays = {key: value.numpy() for key, value in arguments.items()}

@@ -18,7 +18,7 @@ _API = "VIPU_CLI_API_"
 
 
 class ControllerError(SystemRuntimeError):
-    """A request that the controller refused, or could not be asked; `status` is 0 then."""
+    """A request that the controller rejected, or that could not be sent; `status` is 0 then."""
 
     def __init__(self, what: str, *, hint: str = "", status: int = 0, code: str = ""):
         self.status, self.code = status, code
@@ -49,7 +49,7 @@ class Client:
         try:
             answer = json.loads(text or "{}")
         except ValueError:
-            raise self._unreachable("it is no controller") from None
+            raise self._unreachable("it is not a controller") from None
         if status >= 400:
             raise ControllerError(
                 answer.get("error", f"status {status}"),

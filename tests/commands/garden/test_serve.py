@@ -42,7 +42,7 @@ def test_what_cannot_be_served_is_told(capsys, tmp_path):
     """A missing file, an application that has no server, a name that is unknown."""
     for what, words in (
         (str(tmp_path / "none.onnx"), "there is no file"),
-        ("mnist_poptorch", "is no application to serve"),
+        ("mnist_poptorch", "is not an application that can be served"),
         ("served_digit", "did you mean 'served_digits'"),
     ):
         assert main(["serve", what, "--port", "0"]) == 1

@@ -69,12 +69,12 @@ def test_morton_order_visits_every_cell_once():
 
 
 def test_bad_input_is_named():
-    """Sizes that do not fit, a tolerance that is none, a side that is no power of two."""
+    """Sizes that do not fit, a tolerance that is none, a side that is not a power of two."""
     with pytest.raises(
         tr.errors.InvalidOption, match=r"\[64, 64\] cannot be cut into blocks of 48"
     ):
         compressed(covariance(8), 48, 1e-3)
     with pytest.raises(tr.errors.InvalidOption, match="tolerance is 2"):
         compressed(covariance(8), 32, 2)
-    with pytest.raises(tr.errors.InvalidOption, match="12 is no power of two"):
+    with pytest.raises(tr.errors.InvalidOption, match="12 is not a power of two"):
         covariance(12)

@@ -64,7 +64,7 @@ def test_a_manifest_becomes_an_application(folder):
         ('licence = "MIT"', "", "licence", "missing"),
         ('source = "slide 3"', "", "published[0].source", "missing"),
         ('error = "<= 1e-3"', 'error = "small"', "expected.error", "0.3 .. 0.4"),
-        ('error = "<= 1e-3"', 'error = "0.4 .. 0.3"', "expected.error", "no limit"),
+        ('error = "<= 1e-3"', 'error = "0.4 .. 0.3"', "expected.error", "not a limit"),
         ('error = "<= 1e-3"', "", "expected", "table of limits"),
     ],
 )
@@ -81,7 +81,9 @@ def test_a_wrong_field_is_named(folder, old, new, field, hint):
 
 def test_what_is_no_manifest_is_told(folder):
     """A folder without one, and a file that is not TOML, are errors that name the path."""
-    with pytest.raises(FileLoadError, match=r"heat is no application: it has no manifest\.toml"):
+    with pytest.raises(
+        FileLoadError, match=r"heat is not an application: it has no manifest\.toml"
+    ):
         read_manifest(folder)
     with pytest.raises(FileLoadError, match=r"manifest\.toml is not TOML: .*line 2"):
         read(folder, "title = 'Heat'\ndomain\n")

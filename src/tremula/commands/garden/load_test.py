@@ -47,7 +47,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _metadata(url: str, model: str) -> dict[str, Any]:
     if not url.startswith("http://"):
-        raise InvalidOption(f"{url!r} is no address of a server.", hint="http://127.0.0.1:8000")
+        raise InvalidOption(
+            f"{url!r} is not the address of a server.", hint="http://127.0.0.1:8000"
+        )
     try:
         with urllib.request.urlopen(f"{url.rstrip('/')}/v2/models/{model}", timeout=10) as answer:
             return json.load(answer)

@@ -106,7 +106,7 @@ def _read(path: Path) -> np.ndarray:
     try:
         return np.load(path, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise FileLoadError(f"{path} is no array of NumPy: {error}.") from None
+        raise FileLoadError(f"{path} is not a NumPy array: {error}.") from None
 
 
 def _random(

@@ -12,7 +12,7 @@ FOLDER = Path("~/.ipuof.conf.d")
 
 def config_path(partition: str, gcd: int, folder: Path | None = None) -> Path:
     if "/" in partition or partition.startswith("."):
-        raise InvalidOption(f"{partition!r} is no name of a partition.", hint="p1, say")
+        raise InvalidOption(f"{partition!r} is not the name of a partition.", hint="p1, say")
     return (folder or FOLDER).expanduser() / f"{partition}_gcd{gcd}.conf"
 
 

@@ -21,7 +21,7 @@ def _view(args: argparse.Namespace) -> int:
         raise InvalidOption(
             "the page needs an access key.", hint="--config FILE.hcl, or $VIPU_CLI_API_ACCESS_KEY"
         )
-    client.get("clusters")  # refuses a wrong key here, in words
+    client.get("clusters")  # rejects a wrong key here, with an explanation
     url = f"http://{client.host}:{client.port}/?key={quote(client.key, safe='')}"
     print(url)
     if not args.no_browser:

@@ -76,7 +76,7 @@ def read_figures(path: Path) -> Figures | None:
 def _rounded(value: float) -> float:
     """Six digits; JSON has no NaN, so what is not finite is an error here."""
     if not math.isfinite(value):
-        raise FileLoadError(f"a figure is {value}, which is no number to keep.")
+        raise FileLoadError(f"a figure is {value}, which is not a finite number.")
     return float(f"{value:.6g}")
 
 

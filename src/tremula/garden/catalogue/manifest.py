@@ -72,7 +72,7 @@ def _parsed(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileLoadError(
-            f"{path.parent} is no application: it has no {path.name}.",
+            f"{path.parent} is not an application: it has no {path.name}.",
             hint="`tremula garden new NAME --from OTHER` makes a folder that has one",
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -144,7 +144,7 @@ def _expected(fields: _Fields) -> dict[str, Expectation]:
         limits = Expectation.parse(text) if isinstance(text, str) else None
         if limits is None:
             raise fields.wrong(
-                f"expected.{name}", f"is no limit: {text!r}.", f"write it as {FORMS}"
+                f"expected.{name}", f"is not a limit: {text!r}.", f"write it as {FORMS}"
             )
         result[name] = limits
     return result

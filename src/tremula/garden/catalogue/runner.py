@@ -50,7 +50,7 @@ def served_application(application: Application, settings: Settings) -> "ServedP
     served = getattr(module, "served", None)
     if served is None:
         raise InvalidOption(
-            f"{application.name} is no application to serve.",
+            f"{application.name} is not an application that can be served.",
             hint="`tremula garden --technique serving` lists those; a main.py needs a function "
             "`served(settings)` that gives a ServedProgram",
         )

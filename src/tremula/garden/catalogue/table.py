@@ -13,7 +13,7 @@ _HEAD = """\
 {n} applications; `tremula garden run NAME --tiny` runs one. Figures are those that
 `tremula garden figures` found: results of the tiny form, and what its step takes on the modelled
 machine. Claims of others stand beside ours; they were measured on other programs, data and
-machines, and are no comparison of speeds.
+machines, and do not compare speeds.
 [The garden](garden.md) says how it works. This page is made by `make docs`.
 """
 

@@ -1,4 +1,4 @@
-"""The audit log: who did what, and what was refused. The newest entries are kept."""
+"""The audit log: who did what, and what was rejected. The newest entries stay."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What a controller refuses: each error has an HTTP status, a short code, a text and a hint."""
+"""What a controller rejects: each error has an HTTP status, a short code, a text and a hint."""
 
 import re
 

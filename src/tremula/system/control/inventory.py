@@ -268,7 +268,7 @@ def devices_json(store: StateStore, caller: Caller, cluster: str | None = None) 
 
 @lru_cache(maxsize=16)
 def _fixed_parts(cluster: str, n_ipus: int, per: int) -> list[str]:
-    """The first half of each chip's JSON: where it stands, which never changes."""
+    """The first half of each chip's JSON: where it is, which never changes."""
     n_machines = -(-n_ipus // per)
     machines = [_agent(cluster, place, n_machines) for place in range(n_machines)]
     return [

@@ -50,7 +50,7 @@ def add_partition(store: StateStore, request: PartitionRequest, caller: Caller) 
 
 
 def _check_domains(store: StateStore, request: PartitionRequest, cluster: str) -> None:
-    """Domains are equal powers of two; each lies within one IPU-Link domain, a rack."""
+    """Domains are equal powers of two; each is within one IPU-Link domain, a rack."""
     n = request.n_gcds
     if not 1 <= n <= request.size or n & (n - 1):
         raise wrong(

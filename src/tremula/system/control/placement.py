@@ -27,7 +27,7 @@ def place(is_free: Bools, size: int) -> int | None:
     n_blocks = len(is_free) // size
     fits = is_free[: n_blocks * size].reshape(n_blocks, size).all(axis=1)
     while fits.any():
-        # A free block whose other half is not free lies in no larger free block.
+        # A free block whose other half is not free is in no larger free block.
         halves = np.append(fits, np.zeros(len(fits) % 2, bool)).reshape(-1, 2)
         is_lonely = (halves & ~halves[:, ::-1]).ravel()
         if is_lonely.any():

@@ -108,7 +108,7 @@ def _numbers(text: str) -> list[str]:
         first, _, last = part.strip().partition("-")
         last = last or first
         if not (first.isdecimal() and last.isdecimal()) or int(last) < int(first):
-            raise InvalidOption(f"{part!r} is no range of hosts.", hint="node[0-3,8], say")
+            raise InvalidOption(f"{part!r} is not a range of hosts.", hint="node[0-3,8], say")
         result += [f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1)]
     return result
 
@@ -116,5 +116,5 @@ def _numbers(text: str) -> list[str]:
 def _checked_host(name: str) -> str:
     # It becomes an argument of ssh: a leading dash would be an option.
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]*", name):
-        raise InvalidOption(f"{name!r} is no name of a host.", hint="-H node[0-3], say")
+        raise InvalidOption(f"{name!r} is not the name of a host.", hint="-H node[0-3], say")
     return name

@@ -1,4 +1,4 @@
-"""Workloads: which tile program stands for a measured row, and how its metric is read."""
+"""Workloads: which tile program represents a measured row, and how its metric is read."""
 
 import re
 from collections.abc import Callable
@@ -36,7 +36,7 @@ _PER_SECOND = {"GB/s": 1e9, "TB/s": 1e12, "MB/s": 1e6}
 
 
 class NoWorkload(PoplarError):
-    """No tile program stands for a row; the text says why."""
+    """No tile program represents a row; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

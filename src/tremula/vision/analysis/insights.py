@@ -203,7 +203,7 @@ def exchange_code(reader: ReportReader) -> Iterator[Insight]:
     )
 
 
-# -- cycles: nothing saves more than what lies on the critical path --------------------------------
+# -- cycles: nothing saves more than what is on the critical path --------------------------------
 
 
 @dataclass(frozen=True)

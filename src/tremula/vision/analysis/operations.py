@@ -29,7 +29,7 @@ def makers_of_variables(reader: ReportReader) -> Ints:
     """int64[n_variables]: the first step whose name is nearest to a variable's; -1 for none.
 
     "layer/matmul/partials" is made by a step "layer/matmul/…", wherever that runs: the programs
-    that a step is in (a pipeline's stage, say) are no part of its name.
+    that a step is in (a pipeline's stage, say) are not part of its name.
     """
     step_of: dict[str, int] = {}
     for step, name in enumerate(reader.table("steps")["name"]):

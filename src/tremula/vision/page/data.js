@@ -12,7 +12,7 @@ const kept = new Map();
 
 export const isExported = Boolean(embedded);
 
-let generation; // of the reports that this page shows: answers from others are refused
+let generation; // of the reports that this page shows: answers from others are rejected
 
 // The facts of everything, the first thing a page loads.
 export async function loadIndex() {

@@ -1,6 +1,6 @@
 """Heat maps of how two reports differ, in the blocks and on the axes of the first of them.
 
-Steps are paired by name, the n-th of a name with the n-th. A cell of MIDDLE is no difference; 0 and
+Steps are paired by name, the n-th of a name with the n-th. MIDDLE means no difference; 0 and
 2 × MIDDLE are the largest, less and more.
 """
 

@@ -43,7 +43,7 @@ def tiles_pack(reader: ReportReader) -> bytes:
 
 
 def _memory_facts(reader: ReportReader, categories: list[str]) -> dict[str, object]:
-    """What an address map needs: the regions, and what lies below the variables."""
+    """What an address map needs: the regions, and what is below the variables."""
     chip = chip_from_toml(reader.target["chip_toml"])
     return {
         "region0": chip.n_bytes_region0,
@@ -55,7 +55,7 @@ def _memory_facts(reader: ReportReader, categories: list[str]) -> dict[str, obje
 
 
 def is_code(category: str) -> bool:
-    """Whether a category of memory is code, which lies at the bottom of a tile."""
+    """Whether a category of memory is code, which is at the bottom of a tile."""
     return category.endswith(" Code")
 
 

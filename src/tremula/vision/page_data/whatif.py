@@ -121,7 +121,7 @@ class Points:
         return pack_of(points_facts(sweep, [self._point({}), *map(self._point, wanted)]))
 
     def _point(self, changes: dict[str, Number]) -> ChipPoint:
-        """Values that are the chip's own are no change."""
+        """Values that are the chip's own are not changes."""
         chip = self.program.chip
         real = {name: value for name, value in changes.items() if value != getattr(chip, name)}
         key = tuple(sorted(real.items()))

@@ -42,7 +42,7 @@ class DebugContext:
 
     @property
     def parents(self) -> list["DebugContext"]:
-        """The contexts it lies in."""
+        """The contexts it is in."""
         parent = int(self._of("parent"))  # pyright: ignore[reportArgumentType]
         return [DebugContext(self._reader, parent)] if parent >= 0 else []
 

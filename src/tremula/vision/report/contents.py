@@ -127,7 +127,7 @@ class Contents:
 
     @cached_property
     def programs(self) -> Columns:
-        """Rows of the program trees, with what lies on the critical path."""
+        """Rows of the program trees, with what is on the critical path."""
         return ProgramRows(self.executable, *self._routes).columns(self.measured.of_place)
 
     @cached_property

@@ -99,7 +99,7 @@ class ProgramRows:
                     self._add(child, number, 0, under + 1, root)
 
     def columns(self, of_place: Ints) -> dict[str, Sequence | Ints]:
-        """All columns; `of_place` int64[n_places, 5] is what lies on the critical path."""
+        """All columns; `of_place` int64[n_places, 5] is what is on the critical path."""
         names = ("id", "parent", "place", "kind", "name", "n_times", "step", "source", "root")
         result = dict(zip(names, zip(*self.rows, strict=True), strict=True))
         place, parent = np.array(self.place), np.array(result["parent"], np.int64)

@@ -24,7 +24,7 @@ class DatabaseKind:
 
     name: str
     application: str  # what its table `info` says
-    schema_version: tuple[int, int]  # a newer first part is refused
+    schema_version: tuple[int, int]  # a newer first part is an error
     tables: Iterable[str]
     wanted: str  # hint where a file is something else
     again: str  # hint where it is damaged

@@ -8,7 +8,7 @@ from types import MappingProxyType
 APPLICATION = "tremula report"
 FILE_NAME = "profile.pop"
 _MOST_NAMED = 6  # reports that an error lists
-# A newer major version is refused; a newer minor version only adds tables or columns.
+# A newer major version is an error; a newer minor version only adds tables or columns.
 SCHEMA_VERSION = (2, 0)
 ROWS_PER_BLOCK = 64
 # How many rows of level 0 a row of level 1 pools, and how many of the level below at later levels.

@@ -2,7 +2,7 @@
 
 Reports are written once and whole. Whatever changes a byte later, cuts the file or adds to it,
 breaks the seal; so code that reads a sealed report may rely on what the writer put in. The seal
-lies in `user_version`, four bytes of an SQLite file that belong to the application.
+is in `user_version`, four bytes of an SQLite file that belong to the application.
 """
 
 import os

@@ -132,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(unquote(url.path), parse_qs(url.query))
 
     def _why_not_own(self) -> str:
-        """Why a request is refused (DNS rebinding, other sites); empty if it is the page's own."""
+        """Why a request is rejected (DNS rebinding, other sites); empty if it is the page's own."""
         host = self.headers.get("Host", "").lower()
         named = _AUTHORITY.fullmatch(host)
         if named is None:

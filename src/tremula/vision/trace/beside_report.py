@@ -21,7 +21,7 @@ def host_columns(reader: ReportReader) -> tuple[dict[str, Any], dict[str, Ints]]
     traces = _of_last_run([_columns_of(path) for path in trace_paths(reader)])
     if not traces:
         why = (
-            "There is no system trace (*.pvti) beside this report; set PVTI_OPTIONS to record one."
+            "There is no system trace (*.pvti) next to this report; set PVTI_OPTIONS to record one."
         )
         return {"found": False, "why": why, "n_runs": len(reader.table("runs")["id"])}, {}
     origin_ns = min(t["from_ns"] for t in traces)

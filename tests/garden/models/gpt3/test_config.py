@@ -63,9 +63,9 @@ def test_wrong_configurations_say_what_is_wrong(text, complaint):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    """A missing file and a text that is no TOML are errors that name the file."""
+    """A missing file and a text that is not TOML are errors that name the file."""
     with pytest.raises(FileLoadError, match=r"nowhere\.toml"):
         load_config(tmp_path / "nowhere.toml")
     (tmp_path / "bad.toml").write_text("hidden: 3")
-    with pytest.raises(FileLoadError, match="bad is no TOML"):
+    with pytest.raises(FileLoadError, match="bad is not TOML"):
         load_config(tmp_path / "bad.toml")

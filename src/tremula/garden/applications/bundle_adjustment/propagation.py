@@ -1,4 +1,4 @@
-"""Bundle adjustment as a tile program: who lies where, and how beliefs and messages alternate.
+"""Bundle adjustment as a tile program: which tile has what, and how beliefs and messages alternate.
 
     Execute   each camera and each point: where it is believed to be
     Execute   each measurement: derivatives at this place

@@ -44,6 +44,6 @@ def run(settings: Settings) -> Findings:
 
 
 def tones(n_signals: int, length: int) -> np.ndarray:
-    """Signal k is one turning number: its whole spectrum stands in bin k."""
+    """Signal k is one turning number: its whole spectrum is in bin k."""
     bins, samples = np.arange(n_signals)[:, None], np.arange(length)
     return np.exp(2j * np.pi * bins * samples / length)

@@ -1,6 +1,6 @@
 """The self-consistent field on tiles: a loop of two-electron terms, functional, DIIS, eigenvectors.
 
-What lies where:
+What is stored where:
 
     two-electron integrals   a tile for each pair i >= k of basis functions: the matrix (ik|jl)
     the grid                 a tile for some points: values of all basis functions there

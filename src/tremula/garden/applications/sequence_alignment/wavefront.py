@@ -113,7 +113,7 @@ def wavefront_engine(
 def _spread(
     graph: tr.Graph, element: tr.Type, shape: list[int], name: str, tiles: np.ndarray
 ) -> tr.Tensor:
-    """A variable whose row i lies on tile tiles[i]."""
+    """A variable whose row i is on tile tiles[i]."""
     tensor = graph.add_variable(element, shape, name)
     for row, tile in enumerate(tiles.tolist()):
         graph.set_tile_mapping(tensor[row], tile)

@@ -36,7 +36,7 @@ class XDrop(Vertex):
         scores = self.scores
         for i in range(3 * size):
             scores[i] = NOTHING
-        scores[1] = 0  # row i stands at i + 1, so that row -1 can be read
+        scores[1] = 0  # row i is stored at i + 1, so that row -1 can be read
         best, best_row, best_diagonal, n_cells = 0, 0, 0, 0
         low, high, diagonal = 0, 0, 0
         while low <= high and diagonal < n + m:

@@ -115,7 +115,7 @@ def morton_order(n_side: int) -> np.ndarray:
     """int64[n_side², 2]: all cells of a grid along a Z-shaped curve; n_side is a power of two."""
     n_bits = n_side.bit_length() - 1
     if n_side != 1 << n_bits:
-        raise InvalidOption(f"{n_side} is no power of two.", hint="take a side of 32, 64, …")
+        raise InvalidOption(f"{n_side} is not a power of two.", hint="take a side of 32, 64, …")
     code = np.arange(n_side**2)
     y, x = np.zeros_like(code), np.zeros_like(code)
     for bit in range(n_bits):

@@ -147,7 +147,9 @@ def config_from_toml(text: str, name: str = "GPT") -> GPTConfig:
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise FileLoadError(f"{name} is no TOML: {error}", hint="[model]\n  hidden = 64") from error
+        raise FileLoadError(
+            f"{name} is not TOML: {error}", hint="[model]\n  hidden = 64"
+        ) from error
     kinds = {
         "model": ModelSizes,
         "parallel": Parallelism,

@@ -56,7 +56,7 @@ class Head(_Part):
         return cross_entropy_sharded_loss(logits, labels - first_word, groups.tp1)
 
     def _padding(self) -> popxl.Tensor:
-        """Rows of the table that are no words get no probability."""
+        """Rows of the table that are not words get no probability."""
         config = self.of.config
         n = config.word_rows * config.parallel.tensor_1
         bias = np.where(np.arange(n) < config.model.vocabulary, 0, MASKED).astype(np.float32)

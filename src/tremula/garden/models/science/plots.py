@@ -15,7 +15,7 @@ _MOST_TICKS = 6
 
 @dataclass(frozen=True, slots=True)
 class PlotSeries:
-    """Values y over x; a band lies between y and `to`."""
+    """Values y over x; a band is drawn between y and `to`."""
 
     name: str
     x: Sequence[float] | np.ndarray

@@ -15,7 +15,7 @@ export function rackPicture(cluster, colourBy, chosen, choose) {
 function rack(cluster, first, end, per, view) {
   const perRow = Math.min(per, PER_ROW), width = perRow * (CHIP + GAP) + 3 * GAP, rowHeight = Math.ceil(per / perRow) * (CHIP + GAP) + 2 * GAP;
   const parts = [];
-  for (let machine = end - 1; machine >= first; machine -= 1) { // the lowest stands at the bottom
+  for (let machine = end - 1; machine >= first; machine -= 1) { // the lowest is at the bottom
     const y = (end - 1 - machine) * (rowHeight + GAP);
     parts.push(s("rect", { class: "machine", x: 0, y, width, height: rowHeight, rx: 2 }));
     for (let place = 0; place < per && machine * per + place < cluster.n_ipus; place += 1) {

@@ -67,7 +67,7 @@ export class PlainPainter {
   }
 }
 
-// Of every x: its column or -1, and where in the column it lies, or -1 in one too narrow for that;
+// Of every x: its column or -1, and where in the column it is, or -1 in one too narrow for that;
 // of every column, what the chip does. A column is never narrower than a pixel.
 function columnsOf(block, lane, view, width) {
   const columnAt = new Int32Array(width).fill(-1), shareAt = new Float32Array(width), scale = width / (view.to - view.from);

@@ -1,4 +1,4 @@
-// What lies at which address of one tile: rows of memory from the bottom up, blocks, gaps, regions.
+// What is at which address of one tile: rows of memory from the bottom up, blocks, gaps, regions.
 
 import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
 import { SERIES, colour } from "../colours.js";

@@ -251,7 +251,7 @@ class TracePart {
   }
 }
 
-// The part of a stretch that lies between two times.
+// The part of a stretch between two times.
 function shareOf(begin, end, from, to) {
   return end > begin ? Math.max(0, Math.min(to, end) - Math.max(from, begin)) / (end - begin) : 0;
 }

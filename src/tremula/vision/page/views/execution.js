@@ -66,7 +66,7 @@ class ExecutionView {
     this.range.listen(() => this.onRange());
     const tools = [h("div.spring"), h("span.status", {}, STEERING),
       choice("Timeline", [["flame", "Flame", "nested by name"], ["flat", "Flat", "phases of each step"]], kind, (show) => context.select({ show }))];
-    const note = context.other && h("p.note", {}, "The timeline is A's; B − A stands in the heat map and with the steps below. Side by side shows both over time.");
+    const note = context.other && h("p.note", {}, "The timeline is A's; B − A is in the heat map and with the steps below. Side by side shows both over time.");
     return [card("Timeline", [this.foldedText(), ...tools], note, this.strip.element, h("div", { style: { height: "8px" } }), this.timeline.element,
       legend(phasesOn(facts.n_ipus).map(({ name, tone, about }) => ({ name, about, colour: colour(tone) })))),
     card(this.versus?.title("Every tile") ?? "Every tile", [this.heat.status, h("div.spring"), h("span.status", {}, "Alt + wheel zooms tiles"),

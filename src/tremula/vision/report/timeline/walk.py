@@ -313,7 +313,7 @@ def walk(script, runs, events, state, folds, marks, rows):
     cache=True, nogil=True, boundscheck=True, no_cfunc_wrapper=True,
 )  # fmt: skip
 def walk_back(script, phases, events, rows, n, chip, of_step, of_place):
-    """Add what lies on the critical path, from a chip at the last of n rows back to the first.
+    """Add what is on the critical path, from a chip at the last of n rows back to the first.
 
     `of_step` is [n_steps, n_chips, 5], `of_place` [n_places, 5]. Returns the chip.
     """
