@@ -139,7 +139,7 @@ def single(chip: str | Chip, n_ipus: int = 1) -> System:
     n_per_machine = int(parts["n_ipus_per_machine"].value)
     n_machines = -(-n_ipus // n_per_machine)
     facts = parts | {
-        "n_ipus": Fact(n_ipus, "yours", "requested"),
+        "n_ipus": Fact(n_ipus, "yours", "asked for"),
         "n_machines": derived(n_machines, f"{n_ipus} chips, {n_per_machine} to a machine"),
         "n_hosts": guessed(-(-n_machines // _N_MACHINES_PER_RACK), "one for each rack"),
         "topology": _topology_of(n_machines, has_gateway=n_per_machine == 4),
@@ -164,7 +164,7 @@ def _parts_for(chip: Chip) -> dict[str, Fact]:
         return parts
     n_along = max(1, chip.n_ipu_links // 5)
     n_across = max(1, chip.n_ipu_links - 2 * n_along)
-    source = f"the {chip.n_ipu_links} links of {chip.name}, split between its neighbours"
+    source = f"the {chip.n_ipu_links} links of {chip.name}, shared out"
     shared_out = zip(_WAYS, (n_across, n_along, 0), strict=True)
     return parts | {f"n_links_{way}": derived(n, source) for way, n in shared_out}
 
