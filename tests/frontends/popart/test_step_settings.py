@@ -43,9 +43,7 @@ def of_popart(options: popart.SessionOptions) -> StepSettings:
 
 
 def of_poptorch(options: poptorch.Options) -> StepSettings:
-    return poptorch_settings.step_settings(
-        options.randomSeed(5), HostSettings(), {}, is_training=True
-    )
+    return poptorch_settings.step_settings(options.randomSeed(5), HostSettings(), {})
 
 
 def leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
@@ -61,7 +59,7 @@ def leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
 def differing(a: StepSettings, b: StepSettings) -> set[str]:
     """Names of the fields in which two settings differ; callbacks do not count."""
     others = dict(leaves(b))
-    return {name for name, v in leaves(a) if v != others[name]} - {"place", "warn", "tiles.warn"}
+    return {name for name, v in leaves(a) if v != others[name]} - {"warn", "tiles.warn"}
 
 
 @pytest.mark.parametrize("name", [name for name in OPTIONS if name != "enableExplicitIR"])
