@@ -31,7 +31,7 @@ help:
 	@echo "make test-onnx   the official tests of ONNX backends, all of them, on the host and on tiles"
 	@echo "make check   format, lint, types of what changed, import layers, quick tests"
 	@echo "make types   types of everything"
-	@echo "make format  format and mend what can be mended"
+	@echo "make format  format, and fix what can be fixed automatically"
 	@echo "make docs    renew the pages that are made from tables, signatures and docstrings"
 	@echo "make site    build the documentation site, dead links are errors"
 	@echo "make dist    build wheel and sdist, and try the wheel in a fresh environment"

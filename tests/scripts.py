@@ -1,4 +1,4 @@
-"""Running scripts in processes of their own, forked from one that has imported the slow modules.
+"""Running scripts in separate processes, forked from one that has imported the slow modules.
 
 Importing PyTorch takes seconds of every process. A fork of a process that has imported it starts
 at once, and is as separate as any other: own memory, streams, folder, arguments and exit code.

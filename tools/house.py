@@ -336,10 +336,18 @@ def banned_words() -> list[str]:
             result += [f"{where}:{number} {match[0]}" for match in BANNED.finditer(line)]
             if THE_SAME.search(line):
                 result.append(f"{where}:{number} The same …")
+    fields = {id(target) for target in _codelet_fields()}
     for module, node in every(ast.Name):
-        if isinstance(node.ctx, ast.Store) and node.id in BANNED_NAMES:
+        if isinstance(node.ctx, ast.Store) and node.id in BANNED_NAMES and id(node) not in fields:
             result.append(at(module, node, node.id))
     return result
+
+
+def _codelet_fields() -> Iterator[ast.expr]:
+    """Fields of codelets, whose names are part of compiled programs."""
+    for _, node in every(ast.ClassDef):
+        if any(ast.unparse(base).endswith("Vertex") for base in node.bases):
+            yield from (part.target for part in node.body if isinstance(part, ast.AnnAssign))
 
 
 def _texts() -> Iterator[Path]:

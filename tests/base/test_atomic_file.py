@@ -35,7 +35,7 @@ def test_an_error_changes_nothing(tmp_path):
 
 
 def test_the_later_of_two_writers_wins(tmp_path):
-    """Each has a file of its own; both are whole."""
+    """Writers use separate temporary files; the one that finishes last replaces the file."""
     path = tmp_path / "file"
     with atomic_path(path) as first:
         with atomic_path(path) as second:

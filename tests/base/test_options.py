@@ -21,7 +21,7 @@ def test_defaults():
     """Without anything given every option has its default, and nothing counts as given."""
     options = parse_options(None, {})
     assert dict(options.values) == {name: spec.default for name, spec in OPTIONS.items()}
-    assert options.given == ()
+    assert options.names_set == ()
     assert options.flag("debug.allowOutOfMemory") is False
     assert options.text("exchange.streamBufferOverlap") == "any"
     assert options.whole("tremula.threads") == 0
@@ -108,7 +108,7 @@ def test_mistakes_in_the_environment_name_the_variable():
     )
     assert "POPLAR_ENGINE_OPTIONS is not valid JSON" in refused({}, {variable: "{debug"})
     assert "must hold a JSON object, got list: [1]" in refused({}, {variable: "[1]"})
-    assert parse_options({}, {variable: " "}).given == ()
+    assert parse_options({}, {variable: " "}).names_set == ()
 
 
 def test_options_without_effect_are_known():

@@ -26,7 +26,7 @@ def _doubling() -> type:
 
 
 def test_a_second_analysis_reads_the_first(entries, monkeypatch):
-    """The same text is analysed once; the codelet that comes of its entry is the same."""
+    """Equal source text is analysed once; the codelet read from the cache equals the first one."""
     first = codelet_of(_doubling())
     assert len(entries()) == 1
     monkeypatch.setattr(analysis_cache, "_analyse", None)

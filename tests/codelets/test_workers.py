@@ -96,7 +96,7 @@ def test_more_workers_compute_the_same(codelet):
 
 @pytest.mark.parametrize("n_workers", [1, 6, 12])
 def test_draws_are_reproducible_with_any_number_of_workers(n_workers):
-    """Every worker has a record of its own, and two runs draw the same."""
+    """Every worker has a separate record, and two runs draw the same numbers."""
     first, second = run(Draw, n_workers, has_x=False)[0], run(Draw, n_workers, has_x=False)[0]
     np.testing.assert_array_equal(first, second)
     assert len(np.unique(first)) > N * 0.99

@@ -35,7 +35,7 @@ def compiled(cache: Path, **changes: object) -> tr.Executable:
 
 
 def test_second_compile_reads_the_file(tmp_path: Path) -> None:
-    """The same program makes one file, and the second compile gives the same executable."""
+    """Compiling a program twice makes one file, and the second compile gives the same executable."""
     first, second = compiled(tmp_path), compiled(tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
     assert (first.code == second.code).all()
@@ -55,7 +55,7 @@ def test_any_change_compiles_again(tmp_path: Path, change: dict[str, object]) ->
 
 
 def test_a_damaged_file_is_replaced(tmp_path: Path) -> None:
-    """A truncated cache file warns, is compiled again and written anew."""
+    """A truncated cache file warns, is compiled and written again."""
     compiled(tmp_path)
     (file,) = tmp_path.iterdir()
     whole = file.read_bytes()

@@ -50,7 +50,7 @@ class Built:
         """The tensors of one kind that stay on the chips, by slot."""
         reads = self.program.graph.state.handles.reads
         return {
-            slot: reads[self.program.held[kind, slot.index].handle]
+            slot: reads[self.program.state_handles[kind, slot.index].handle]
             for _, slot in self.step.of_kind(kind)
         }
 

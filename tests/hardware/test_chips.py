@@ -122,7 +122,7 @@ def test_replace_marks_what_is_yours():
 @settings(max_examples=60, deadline=None)
 @given(n_elements=st.integers(1, 500), name=st.sampled_from(sorted(CHIPS)))
 def test_regions_follow_the_memory(n_elements, name):
-    """Memory of any number of elements is shared out in whole elements, interleaved in pairs."""
+    """Memory of any number of elements is split into whole elements, interleaved in pairs."""
     base = chip(name)
     c = base.replace(n_bytes_per_tile=16384 * n_elements, n_bytes_reserved_per_tile=0)
     assert c.n_bytes_region0 + c.n_bytes_region1 == c.n_bytes_per_tile

@@ -188,7 +188,7 @@ def test_what_stays_on_its_chip_uses_no_link():
 
 
 def test_the_busiest_link_has_a_name():
-    """The bottleneck of a system of 10,000 chips is named by what it joins, in no time."""
+    """The bottleneck of a system of 10,000 chips is named by the chips or gateways it joins."""
     s = single("bow", 10_000)
     chips = np.arange(s.n_ipus)
     sends = np.zeros_like(chips)

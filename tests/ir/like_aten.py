@@ -46,7 +46,7 @@ def gradients(function, *operands):
 
 
 def complex_gradients(function, *operands):
-    """The same of complex results: both parts count."""
+    """Gradients of a function with complex results: both parts count."""
 
     def real(*leaves):
         y = function(*leaves)

@@ -49,7 +49,7 @@ BEFORE = ["synchronize", "empty_cache", "side stream", "begin thread_local"]
 
 
 def test_a_recording_has_a_beginning_and_an_end(calls: list[str]):
-    """GPU memory is let go, pinned memory is not; the body is recorded on a stream of its own."""
+    """GPU memory is let go, pinned memory is not; the body is recorded on a separate stream."""
     with capturing(Graph(calls)):
         calls.append("body")
     assert calls == [*BEFORE, "body", "end", "own stream"]

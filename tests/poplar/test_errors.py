@@ -414,7 +414,7 @@ def recursive(made):
     ("name", "fail", "what", "hint"), CASES, ids=[f"{case[0]}: {case[2]}" for case in CASES]
 )
 def test_error_text(made, name, fail, what, hint):
-    """Each mistake raises its class and says what, where and how to mend it."""
+    """Each mistake raises its class and says what, where and how to fix it."""
     with pytest.raises(errors.PoplarError) as caught:
         fail(made)
     text = str(caught.value)

@@ -121,7 +121,7 @@ def test_errors(name):
 
 
 def test_results_repeat():
-    """The same program on the same data gives the same bits."""
+    """Running a program twice on the same data gives the same bits."""
     op = OPS["popops.add"]
     samples = list(op.samples(tr.FLOAT, np.random.default_rng(5)))
     calls = [Call(op.function, s.inputs, tr.FLOAT, s.options) for s in samples]

@@ -102,7 +102,7 @@ def test_costs_share_the_work(n_rows):
 
 
 def test_random_numbers():
-    """All twelve workers fill their shares, each from a stream of its own."""
+    """All twelve workers fill their shares, each from a separate stream."""
 
     def uniform(graph, reference, sequence):
         seed = graph.add_constant(tr.UNSIGNED_INT, [2], np.array([1, 2], np.uint32))

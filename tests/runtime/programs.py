@@ -11,7 +11,7 @@ def new_graph(n_ipus=1, replicas=1, tiles=4):
 
 
 def variable(graph, type, shape, name, value=None, tile=0):
-    """A mapped variable with host handles of its own name."""
+    """A mapped variable whose host handles have the variable's name."""
     tensor = graph.add_variable(type, shape, name, mapping=tile)
     if value is not None:
         graph.set_initial_value(tensor, value)

@@ -128,7 +128,7 @@ def of_size(view, n: int):
 
 
 def compute_set(world: World):
-    """Up to one table of each codelet; written variables are read by nobody else."""
+    """Up to one table of each codelet; written variables are not read by other vertices."""
     draw, graph = world.draw, world.graph
     cs = graph.add_compute_set(f"cs{len(world.vertices)}")
     world.vertices[cs] = []
@@ -252,7 +252,7 @@ def repeat(world: World, depth: int):
 
 
 def while_loop(world: World, depth: int):
-    """A loop with a counter of its own, steered by a flag or by the result of Execute."""
+    """A loop with a separate counter, controlled by a flag or by the result of Execute."""
     draw, graph = world.draw, world.graph
     tile = draw(st.integers(0, N_TILES - 1))
     n = graph.add_variable(INT, [], "n", mapping=tile)

@@ -1,4 +1,4 @@
-"""What scripts import to spread models of their own over IPUs."""
+"""What scripts import to split their custom models across IPUs."""
 
 from tremula.frontends.optimum.errors import IncompatibleIPUConfigError
 from tremula.frontends.optimum.models.layers import (

@@ -1,4 +1,4 @@
-"""Operations of the addons; each is also in a module of its own, as in popxl-addons."""
+"""Operations of the addons; each is also in a separate module, as in popxl-addons."""
 
 from popxl_addons.ops.cross_entropy import (
     cross_entropy,

@@ -162,10 +162,10 @@ _PLAIN = (str, Real, os.PathLike)  # Python types a value may have
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The value of every option. `given` names those that were set."""
+    """The value of every option. `names_set` lists those that were set."""
 
     values: Mapping[str, OptionValue | None]
-    given: tuple[str, ...]
+    names_set: tuple[str, ...]
 
     def flag(self, name: str) -> bool:
         value = self.values[name]
@@ -184,11 +184,11 @@ class Options:
 
     def without_effect(self) -> tuple[str, ...]:
         """Options that were set but change nothing here."""
-        return tuple(name for name in self.given if not OPTIONS[name].is_acted_on)
+        return tuple(name for name in self.names_set if not OPTIONS[name].is_acted_on)
 
     def to_dict(self) -> dict[str, str]:
         """The options given, as text; `parse_options` reads them back."""
-        return {name: _as_text(self.values[name]) for name in self.given}
+        return {name: _as_text(self.values[name]) for name in self.names_set}
 
 
 def parse_options(
@@ -196,17 +196,17 @@ def parse_options(
 ) -> Options:
     """Options from code, overridden by those in the environment; `environ` is for tests."""
     values: dict[str, OptionValue | None] = {spec.name: spec.default for spec in _TABLE}
-    given: dict[str, None] = {}
+    names_set: dict[str, None] = {}
     source = user_source()
     for name, value in (mapping or {}).items():
         values[name] = _checked(name, value, "", source)
-        given[name] = None
+        names_set[name] = None
     outside = os.environ if environ is None else environ
     for variable in ENVIRONMENT_VARIABLES:
         for name, value in _from_json(variable, outside.get(variable, "")).items():
             values[name] = _checked(name, value, f" in {variable}", None)
-            given[name] = None
-    return Options(MappingProxyType(values), tuple(given))
+            names_set[name] = None
+    return Options(MappingProxyType(values), tuple(names_set))
 
 
 def _from_json(variable: str, text: str) -> dict[str, object]:

@@ -85,11 +85,11 @@ def _summarised(array: np.ndarray, fmt: PrintTensorFmt) -> tuple[np.ndarray, tup
         return array, (False,) * array.ndim
     edge = fmt.edge_items
     has_gap = tuple(n > 2 * edge for n in array.shape)
-    kept = [
+    shown_indices = [
         np.r_[0:edge, n - edge : n] if is_cut else np.arange(n)
         for n, is_cut in zip(array.shape, has_gap, strict=True)
     ]
-    return array[np.ix_(*kept)], has_gap
+    return array[np.ix_(*shown_indices)], has_gap
 
 
 def _words(values: np.ndarray, fmt: PrintTensorFmt) -> list[str]:

@@ -137,21 +137,21 @@ class PythonCodelet:
         )
 
     def _checked_column(self, what: str, value: object, n_rows: int) -> np.ndarray:
-        given = np.asarray(value)
-        if given.shape not in ((), (n_rows,)) or given.dtype.kind not in "iuf":
+        column = np.asarray(value)
+        if column.shape not in ((), (n_rows,)) or column.dtype.kind not in "iuf":
             raise MissingPerfEstimate(
                 f"{what} of codelet {self.spec.name!r} must return a number or {n_rows} of them, "
-                f"got shape {given.shape} of {given.dtype}.",
+                f"got shape {column.shape} of {column.dtype}.",
                 source=self.spec.source,
                 hint="compute with whole columns, v.sizes['x'] // 2 say",
             )
-        if given.size and not (np.isfinite(given).all() and given.min() >= 0):
+        if column.size and not (np.isfinite(column).all() and column.min() >= 0):
             raise MissingPerfEstimate(
-                f"{what} of codelet {self.spec.name!r} returned {given.min()}.",
+                f"{what} of codelet {self.spec.name!r} returned {column.min()}.",
                 source=self.spec.source,
                 hint="return numbers that are not negative",
             )
-        whole = np.ceil(given).astype(np.int64) if given.dtype.kind == "f" else given
+        whole = np.ceil(column).astype(np.int64) if column.dtype.kind == "f" else column
         return np.broadcast_to(whole.astype(np.int64), (n_rows,)).copy()
 
     def _counted_cycles(self, cost_input: CostInput) -> np.ndarray:
@@ -243,13 +243,15 @@ def codelet_from_class(cls: type) -> PythonCodelet:
 def _provenance(cls: type, compute: FunctionSource) -> Provenance:
     if hasattr(cls, "standing"):
         raise compute.error("a cost has no `standing`", None, "it is called `provenance`")
-    given = getattr(cls, "provenance", Provenance.DERIVED)
+    provenance = getattr(cls, "provenance", Provenance.DERIVED)
     known = [s.value for s in Provenance]
-    if isinstance(given, Provenance):
-        return given
-    if given not in known:
-        raise compute.error(f"unknown provenance {given!r}", None, suggest(str(given), known))
-    return Provenance(given)
+    if isinstance(provenance, Provenance):
+        return provenance
+    if provenance not in known:
+        raise compute.error(
+            f"unknown provenance {provenance!r}", None, suggest(str(provenance), known)
+        )
+    return Provenance(provenance)
 
 
 def codelet_of(cls: type) -> PythonCodelet:

@@ -132,10 +132,12 @@ class CostView:
         self.columns = cost_input.columns
 
     def __getattr__(self, name: str) -> FieldView:
-        given = self.__dict__["cost_input"]
-        columns = [table.get(name) for table in (given.sizes, given.n_subs, given.state)]
+        cost_input = self.__dict__["cost_input"]
+        columns = [
+            table.get(name) for table in (cost_input.sizes, cost_input.n_subs, cost_input.state)
+        ]
         if all(column is None for column in columns):
-            raise AttributeError(f"no field {name!r}; " + suggest(name, [*given.sizes]))
+            raise AttributeError(f"no field {name!r}; " + suggest(name, [*cost_input.sizes]))
         return FieldView(*columns)
 
 

@@ -117,8 +117,8 @@ class VectorList:
 
 def _vector_form(arguments: object, is_list: bool) -> VectorForm:
     """`T`, or `T, layout, min_align, is_interleaved`; `_field` rejects bad values."""
-    given = arguments if isinstance(arguments, tuple) else (arguments,)
-    element, layout, min_align, is_interleaved = (*given, *("SPAN", 1, False)[len(given) - 1 :])
+    values = arguments if isinstance(arguments, tuple) else (arguments,)
+    element, layout, min_align, is_interleaved = (*values, *("SPAN", 1, False)[len(values) - 1 :])
     return VectorForm(element, layout, min_align, is_interleaved, is_list)  # pyright: ignore[reportArgumentType]
 
 

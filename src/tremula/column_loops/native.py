@@ -99,14 +99,14 @@ def compiled(function: Function, columns: Sequence[LoopColumn]) -> Function | No
 
 
 def _run(sweep: Function, translated: "_Translator", *columns: np.ndarray | int) -> tuple | None:
-    held, arguments = [], []
+    alive, arguments = [], []
     for name, column in zip(translated.columns, columns, strict=True):
         if isinstance(column, int):
             arguments.append(column)
             continue
         assert name not in translated.written or column.flags.c_contiguous, "it is written in place"
         column = np.ascontiguousarray(column)
-        held.append(column)
+        alive.append(column)
         shape = column.shape
         arguments += (_address(column), shape[0], shape[-1])
     if not translated.n_results:
@@ -177,8 +177,8 @@ class _Translator:
         places = (n.value for n in stored if isinstance(n, ast.Subscript))
         self.written = {column.id for column in places if isinstance(column, ast.Name)}
         self.locals = sorted({n.id for n in stored if isinstance(n, ast.Name)})
-        given = (n.value for n in nodes if isinstance(n, ast.Return))
-        self.n_results = max((len(v.elts) for v in given if isinstance(v, ast.Tuple)), default=0)
+        returned = (n.value for n in nodes if isinstance(n, ast.Return))
+        self.n_results = max((len(v.elts) for v in returned if isinstance(v, ast.Tuple)), default=0)
         self._n_temporaries = 0
 
     def text(self) -> str:
@@ -231,8 +231,8 @@ class _Translator:
 
     def _for(self, name: str, limits: list[ast.expr], body: list[ast.stmt]) -> list[str]:
         """The limits are computed once, and the name keeps its last value."""
-        given = [self._value(limit) for limit in limits]
-        begin, end, step = [*(["0LL"] if len(given) == 1 else []), *given, "1LL"][:3]
+        bounds = [self._value(limit) for limit in limits]
+        begin, end, step = [*(["0LL"] if len(bounds) == 1 else []), *bounds, "1LL"][:3]
         at, last = self._temporary(), self._temporary()
         is_down = step.startswith("(-")
         test = f"{at} {'>' if is_down else '<'} {last}"

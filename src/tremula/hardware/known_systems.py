@@ -164,9 +164,9 @@ def _parts_for(chip: Chip) -> dict[str, Fact]:
         return parts
     n_along = max(1, chip.n_ipu_links // 5)
     n_across = max(1, chip.n_ipu_links - 2 * n_along)
-    source = f"the {chip.n_ipu_links} links of {chip.name}, shared out"
-    shared_out = zip(_WAYS, (n_across, n_along, 0), strict=True)
-    return parts | {f"n_links_{way}": derived(n, source) for way, n in shared_out}
+    source = f"the {chip.n_ipu_links} links of {chip.name}, split by direction"
+    links_by_way = zip(_WAYS, (n_across, n_along, 0), strict=True)
+    return parts | {f"n_links_{way}": derived(n, source) for way, n in links_by_way}
 
 
 def _dss8440(chip: Chip) -> System:

@@ -233,14 +233,14 @@ def _checked_ipu(system: "System", ipu: int) -> None:
 
 
 def _checked_traffic(system: "System", bytes_between: np.ndarray) -> np.ndarray:
-    given = np.asarray(bytes_between)
+    array = np.asarray(bytes_between)
     expected = (system.n_ipus, system.n_ipus)
-    if given.shape != expected or given.dtype.kind not in "iu" or (given < 0).any():
+    if array.shape != expected or array.dtype.kind not in "iu" or (array < 0).any():
         raise InvalidMachineModel(
             f"traffic on {system.name!r} must be bytes from chip to chip: whole numbers, zero or "
-            f"more, of shape {expected}; got {given.dtype} of shape {given.shape}.",
+            f"more, of shape {expected}; got {array.dtype} of shape {array.shape}.",
             hint="row a, column b holds the bytes that chip a sends to chip b",
         )
-    traffic = given.astype(np.int64)
+    traffic = array.astype(np.int64)
     np.fill_diagonal(traffic, 0)
     return traffic

@@ -156,8 +156,8 @@ def _overloads(packet: torch._ops.OpOverloadPacket | None) -> list[OpOverload]:
 
 def _read_types(func: OpOverload) -> list[tuple[str, str]]:
     """Names and types of what an operation takes, but for the result of `out=` and its kind."""
-    given = [a for a in func._schema.arguments if not (a.kwarg_only and is_written(a))]
-    return [(a.name, str(a.type)) for a in given if a.name not in _KINDS_OF_RESULT]
+    arguments = [a for a in func._schema.arguments if not (a.kwarg_only and is_written(a))]
+    return [(a.name, str(a.type)) for a in arguments if a.name not in _KINDS_OF_RESULT]
 
 
 # Factories take them where no tensor to write is given.

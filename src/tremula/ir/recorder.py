@@ -225,9 +225,9 @@ class Recorder(TorchDispatchMode):
         if is_held and id(value) in self._brought_in:
             return self._brought_in[id(value)]
         with _outside_the_recording():  # the value itself, not a fake of it
-            kept = value.detach().clone()
-            fake = self.fakes.from_tensor(kept)
-        self.constant(kept, fake)
+            constant = value.detach().clone()
+            fake = self.fakes.from_tensor(constant)
+        self.constant(constant, fake)
         if is_held:
             self._brought_in[id(value)] = fake
         return fake

@@ -68,12 +68,14 @@ class HostSettings:
 
 def _from_environment() -> HostSettings:
     """TREMULA_HOST, TREMULA_DEVICE, TREMULA_TILES, TREMULA_CHIP, TREMULA_REPRODUCIBLE."""
-    given = {}
+    values = {}
     for field in fields(HostSettings):
         text = os.environ.get(f"TREMULA_{field.name.upper()}")
         if text:
-            given[field.name] = text not in ("0", "false") if field.name == "reproducible" else text
-    return HostSettings(**given)
+            values[field.name] = (
+                text not in ("0", "false") if field.name == "reproducible" else text
+            )
+    return HostSettings(**values)
 
 
 _chosen: ContextSetting[dict[str, object]] = ContextSetting("host_settings", {})

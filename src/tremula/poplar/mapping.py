@@ -1,7 +1,7 @@
 """Tensors on tiles: how a graph numbers its tiles, and where the elements of a tensor are.
 
 A virtual graph is a view of some tiles of its graph, which it numbers from 0. Logs of tile maps
-hold top-level numbers; callers see the numbers of their own graph:
+hold top-level numbers; callers see the numbers of the graph they use:
 
     virtual graph of tiles 4, 5, 7:   own 0 1 2  ->  top 4 5 7
 """

@@ -73,7 +73,7 @@ class Partition:
 
     @property
     def system(self) -> System:
-        """The chips of this domain as a machine of their own."""
+        """The chips of this domain as a separate machine."""
         return system_from_toml(self.system_toml, origin=f"partition {self.name!r}")
 
     def lease(self, first: int, n_ipus: int) -> "Lease | None":
@@ -225,15 +225,15 @@ def partition_of_environment() -> Partition | None:
     names = (CONFIG_PATH, f"{API}PARTITION_ID")
     if not any(os.environ.get(name) for name in names):
         return None
-    given = {n: v for n, v in os.environ.items() if n.startswith("IPUOF_") or n == ACCESS_KEY}
-    return _partition(tuple(sorted(given.items())))
+    variables = {n: v for n, v in os.environ.items() if n.startswith("IPUOF_") or n == ACCESS_KEY}
+    return _partition(tuple(sorted(variables.items())))
 
 
 @lru_cache(maxsize=8)
 def _partition(environment: tuple[tuple[str, str], ...]) -> Partition:
-    given = dict(environment)
-    path = given.get(CONFIG_PATH)
-    return _from_file(Path(path)) if path else _from_server(given)
+    variables = dict(environment)
+    path = variables.get(CONFIG_PATH)
+    return _from_file(Path(path)) if path else _from_server(variables)
 
 
 def _from_file(path: Path) -> Partition:

@@ -140,11 +140,11 @@ class Sequence(Program):
 
     def __init__(self, steps: Iterable[Program] | Program = (), *more: Program, name: str = ""):
         is_listed = isinstance(steps, Iterable)
-        given = [*steps, *more] if is_listed else [steps, *more]
+        children = [*steps, *more] if is_listed else [steps, *more]
         object.__setattr__(self, "source", user_source())
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "steps", [])
-        for step in given:
+        for step in children:
             self.add(step)
 
     def add(self, *programs: Program) -> "Sequence":
@@ -383,11 +383,11 @@ class Call(Program):
                 f"got {type(self.function).__name__}, expected a function.",
                 "make one with graph.add_function(program)",
             )
-        for what, given, wanted in (
+        for what, tensors, wanted in (
             ("inputs", self.inputs, self.function.inputs),
             ("outputs", self.outputs, self.function.outputs),
         ):
-            got = [(t.type, t.n_elems) for t in given]
+            got = [(t.type, t.n_elems) for t in tensors]
             if got != list(wanted):
                 raise self.fail(
                     f"{what} of host function {self.function.handle!r} are {got}, expected "

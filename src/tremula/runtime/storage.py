@@ -144,7 +144,7 @@ class NativeTables:
     sets: np.ndarray  # int64[n_compute_sets, 6]: see interpreter.SETS
     copy_rows: np.ndarray  # int64[n, 5]
     copy_info: np.ndarray  # int64[n_copies, 5]
-    kept: list  # arrays and codelets that must outlive the addresses
+    alive: list  # arrays and codelets that must outlive the addresses
     table_columns: list[list[tuple[np.ndarray, ...]]]  # [replica][table]
     codelet_of: list[Codelet]  # of each table
     n_workers: int  # that share a MultiVertex
@@ -166,7 +166,7 @@ def build_tables(executable: Executable, n_threads: int) -> NativeTables:
     prepare_kernels((codelets[t.codelet] for t in records), is_counted=False, n_workers=n_workers)
     addresses = [codelets[t.codelet].kernel_address(n_workers=n_workers) for t in records]
     kernel = np.array(addresses, np.int64)
-    kept: list = [codelets]
+    alive: list = [codelets]
     table_columns = [
         [_own_columns(t) for t in records] for _ in range(executable.replication_factor)
     ]
@@ -174,7 +174,7 @@ def build_tables(executable: Executable, n_threads: int) -> NativeTables:
     for replica, tables in enumerate(table_columns):
         for i, columns in enumerate(tables):
             listed = np.array([c.ctypes.data for c in columns] or [0], np.int64)
-            kept.append(listed)
+            alive.append(listed)
             pointers[replica, i] = listed.ctypes.data
     bounds = [
         _chunk_bounds(table, codelets[table.codelet].spec, cycles, n_threads)
@@ -194,7 +194,7 @@ def build_tables(executable: Executable, n_threads: int) -> NativeTables:
         sets,
         rows,
         info,
-        kept,
+        alive,
         table_columns,
         [codelets[t.codelet] for t in records],
         n_workers,

@@ -53,7 +53,7 @@ UNPACKS = """
 #include <poplar/QuarterFloat.hpp>
 #include <poplar/Vertex.hpp>
 using namespace poplar;
-// As PopLibs does it: a function of its own, on the bits of the byte.
+// As PopLibs does it: a separate function, on the bits of the byte.
 static quarter_metadata unpackMetadata(const MetadataType *in) {
   quarter_metadata out;
   out.fmt = *in & 0x80 ? quarter_metadata::f143 : quarter_metadata::f152;

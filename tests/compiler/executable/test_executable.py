@@ -129,7 +129,7 @@ def test_a_loaded_executable_runs_the_same(executable, saved, tmp_path):
 
 
 def test_saving_is_reproducible(executable, saved, tmp_path):
-    """The same executable gives the same bytes, and so does one that was loaded."""
+    """Saving an executable twice gives the same bytes, and so does saving a loaded one."""
     path = tmp_path / "again.tremula"
     load_bytes(tmp_path, saved).save(str(path))
     assert path.read_bytes() == saved

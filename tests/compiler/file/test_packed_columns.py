@@ -36,7 +36,7 @@ COLUMNS = {
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_columns_come_back(name):
-    """Type, shape and every number are those that were written; nobody can write to them."""
+    """Type, shape and every number are those that were written; the arrays are read-only."""
     _, (read,) = _both_ways(COLUMNS[name])
     assert read.dtype == COLUMNS[name].dtype
     assert read.shape == COLUMNS[name].shape

@@ -50,7 +50,7 @@ def test_repeated_layers_are_alike() -> None:
 
 
 def test_any_difference_that_matters_is_seen() -> None:
-    """State, tiles of vertices and tile maps of data each make a set of its own."""
+    """A difference in state, tiles of vertices or tile maps of data makes a separate set."""
     for change in ({"factor": 3.0}, {"shift": 1}, {"mapping": 2}):
         assert first_alike(layers(4, **change).graph).tolist() == [0, 1, 1, 3], change
 

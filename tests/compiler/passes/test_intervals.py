@@ -17,7 +17,7 @@ def columns(listed):
 
 @given(rows)
 def test_unions_hold_each_byte_once(listed):
-    """In whatever order intervals come, each tile has the bytes of all of its own, sorted."""
+    """In whatever order intervals come, each tile has the bytes of all its intervals, sorted."""
     tile, low, high = columns(listed)
     wanted = {(int(t), at) for t, a, b in zip(tile, low, high, strict=True) for at in range(a, b)}
     for union in (merge_per_group, union_on_tiles):

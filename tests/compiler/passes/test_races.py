@@ -66,7 +66,7 @@ def test_races_are_found_exactly(small_graph, touch, vertices):
 
 
 def test_one_vertex_may_alias_its_own_fields(small_graph, touch):
-    """The same elements in several fields of one vertex are no race."""
+    """Elements that appear in several fields of one vertex are not a race."""
     graph = small_graph()
     variable = graph.add_variable(FLOAT, [N_ELEMS], "data", mapping=0)
     everything = dict.fromkeys(FIELDS, range(N_ELEMS))

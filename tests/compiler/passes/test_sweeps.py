@@ -265,7 +265,7 @@ def test_numba_helps_where_no_compiler_is(monkeypatch, tmp_path):
 
 
 def test_c_that_does_not_compile_is_warned_of(monkeypatch, tmp_path):
-    """Numba computes the same, but nobody wonders why it takes longer."""
+    """A warning says why compilation takes longer; Numba computes the same results."""
     if shutil.which("g++") is None:
         pytest.skip("no C compiler")
     monkeypatch.setenv("TREMULA_CACHE_DIR", str(tmp_path))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tremula.garden.applications.diffusion_shapes.main import nearest_shape, shapes
-from tremula.garden.applications.diffusion_shapes.model import kept_share
+from tremula.garden.applications.diffusion_shapes.model import signal_share
 from tremula.garden.applications.mae_digits.model import images_of, patches_of
 from tremula.garden.applications.unet_segmentation.overlap import overlap_of
 
@@ -22,7 +22,7 @@ def test_shapes_are_known_by_their_looks():
     """New pictures of shapes are nearest to those of the same name; noise grows with the level."""
     pictures, names = shapes(40, seed=5)
     assert (nearest_shape(pictures) == names).float().mean() > 0.95
-    kept = kept_share()
+    kept = signal_share()
     assert (kept.diff() < 0).all()
     assert kept[0] > 0.99
     assert kept[-1] < 0.01

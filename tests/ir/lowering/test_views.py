@@ -33,7 +33,7 @@ def test_views():
 
 
 def test_views_of_views():
-    """The same of a tensor that is itself a permuted slice."""
+    """Views of a permuted slice give PyTorch's results."""
     x = torch.randn(7, 4, 6)
     assert_like_aten(lambda x: views(x.permute(2, 1, 0)[::2, :, 2:])[:-1], x)
 

@@ -135,7 +135,7 @@ def test_holders_of_addresses(places):
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 8, 1000])
 def test_ones_are_many_and_for_reading(n):
-    """As many as were asked for; nobody can change what others read."""
+    """The column has the requested length and is read-only, because callers share it."""
     column = ones(n)
     assert column.tolist() == [1] * n
     assert not column.flags.writeable

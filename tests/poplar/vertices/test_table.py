@@ -279,7 +279,7 @@ def test_empty_lists_survive_a_mixture():
 
 
 def test_state_defaults_to_zero_and_one_value_serves_all():
-    """State nobody set is zero; in bulk, one value or one per vertex may be given."""
+    """State that was not set is zero; in bulk, one value or one per vertex may be given."""
     graph = small_graph()
     x = graph.add_variable(FLOAT, [3, 2])
 

@@ -34,7 +34,7 @@ def test_the_first_objective_counts_most():
 
 
 def test_divisors():
-    """Divisors that give a quotient of their own, factors, products."""
+    """Divisors that give distinct quotients, factors, products."""
     left = []
     for value in range(1, 11):
         model = Model()

@@ -241,7 +241,7 @@ def test_new_values_for_a_known_pattern():
 
 
 def test_forecasts_know_what_each_bucket_has():
-    """A known pattern's rows and values are counted, and its cycles are those of its own load."""
+    """A known pattern's rows and values are counted, and its cycles are those of this load."""
     params = dynamic.MatMulParams.create_with_nz_ratio(0.3, 1, 32, 48, 8)
     model = tr.IPUModel("bow", tiles_per_ipu=16)
     partitioner = dynamic.Partitioner(params, F, model.create_target())

@@ -83,7 +83,7 @@ def test_plans_are_those_of_poplibs(problem, found):
 
 
 def test_blocks_are_dealt_once_per_interval():
-    """Every interval of columns has each block exactly once, on tiles of its own."""
+    """Every interval of columns has each block exactly once, on separate tiles."""
     rng = np.random.default_rng(0)
     present = rng.random((24, 40)) < 0.2
     row, column = np.nonzero(present)

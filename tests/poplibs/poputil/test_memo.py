@@ -35,7 +35,7 @@ def test_results_are_read_only() -> None:
 
 
 def test_old_results_are_forgotten() -> None:
-    """Only the last so many are kept."""
+    """Only the last n results are cached."""
     calls = []
 
     @remembered
@@ -51,7 +51,7 @@ def test_old_results_are_forgotten() -> None:
 
 
 def test_large_results_are_forgotten_sooner() -> None:
-    """All results of a function together take so many bytes at most."""
+    """All results of a function together take at most a fixed number of bytes."""
     calls = []
     third = MAX_REMEMBERED_BYTES // 3
 

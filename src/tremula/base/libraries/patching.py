@@ -186,12 +186,12 @@ def _hold(places: Iterable[object], dispatches: list[_Dispatch]) -> None:
     for module in places:
         if not isinstance(module, ModuleType) or known.get(module.__name__) == len(vars(module)):
             continue
-        held = [
+        patched = [
             (n, dispatch_of[id(v)]) for n, v in list(vars(module).items()) if id(v) in dispatch_of
         ]
-        if not held and module.__name__ != "__main__":
+        if not patched and module.__name__ != "__main__":
             known[module.__name__] = len(vars(module))
-        for name, dispatch in held:
+        for name, dispatch in patched:
             dispatch.holders.append((module, name))
             setattr(module, name, dispatch.dispatcher)
 
@@ -241,11 +241,11 @@ def install_in_all_modules(owner: ModuleType, functions: Mapping[str, Callable[.
     """`install` for functions of a module, also where other modules have imported them."""
     new_of = {id(getattr(owner, name)): (name, new) for name, new in functions.items()}
     for module in [m for m in list(sys.modules.values()) if isinstance(m, ModuleType)]:
-        for held, value in list(vars(module).items()):
+        for alias, value in list(vars(module).items()):
             if id(value) in new_of:
                 name, new = new_of[id(value)]
                 _require_listed(owner, name)
-                setattr(module, held, new)
+                setattr(module, alias, new)
 
 
 # -- of one object ---------------------------------------------------------------------------------

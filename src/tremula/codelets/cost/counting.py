@@ -200,8 +200,8 @@ class _Counter:
             jump = []
         price = self.pricer.of_statements(group)
         price.slots += extra
-        kept = [s for s in (group[:-1] if jump else group) if self.keep(s)]
-        return [*kept, *self._counts(price), *jump]
+        statements = [s for s in (group[:-1] if jump else group) if self.keep(s)]
+        return [*statements, *self._counts(price), *jump]
 
     def _counts(self, price: Price) -> list[ast.stmt]:
         """Count statements of a price; helper calls of constant cost are added in."""
@@ -222,8 +222,8 @@ class _Counter:
     def _helper_count(self, target: FunctionSource, call: ast.Call) -> CountHelper:
         wanted = self.model.sliced(target).parameters
         names = [a.arg for a in self.model.trees[id(target)].args.args]
-        given = dict(zip(names, call.args, strict=False))
-        return CountHelper(target, [given[n] for n in wanted])
+        arguments = dict(zip(names, call.args, strict=False))
+        return CountHelper(target, [arguments[n] for n in wanted])
 
     def _count_If(self, node: ast.If) -> list[ast.stmt]:
         body, orelse = self.block(node.body), self.block(node.orelse)

@@ -149,11 +149,11 @@ class TaintTable:
 
     def of_helper(self, helper: FunctionSource, call: ast.Call) -> "TaintTable":
         names = [a.arg for a in helper.tree().args.args]
-        given = {
+        arguments = {
             name: (self.value(argument), self.length(argument))
             for name, argument in zip(names, call.args, strict=False)
         }
-        return TaintTable(helper, {}, given, self.kinds.of_helper(helper, call))
+        return TaintTable(helper, {}, arguments, self.kinds.of_helper(helper, call))
 
     def _changed_fields(self) -> set[str]:
         """Fields that compute writes, or vectors it hands to a function that might."""

@@ -236,14 +236,14 @@ class Library:
 
     def _companion_of(self, symbol: str) -> str:
         """Which file to give, too: one beside these that defines the symbol, if there is one."""
-        given = [Path(unit.file) for unit in self.units if Path(unit.file).is_file()]
+        sources = [Path(unit.file) for unit in self.units if Path(unit.file).is_file()]
         names = "|".join(map(re.escape, sorted(_words_of(symbol)))) or re.escape(symbol)
         definition = re.compile(rf"\b(?:{names})\s*\([^;{{}}]*\)[^;{{}}]*{{")
-        beside = sorted({f for path in given for f in path.resolve().parent.glob("*.c*")})
+        beside = sorted({f for path in sources for f in path.resolve().parent.glob("*.c*")})
         for file in beside:
-            is_given = any(file == path.resolve() for path in given)
+            is_given = any(file == path.resolve() for path in sources)
             if not is_given and definition.search(file.read_text(errors="replace")):
-                both = f"[{given[0].name!r}, {file.name!r}]"
+                both = f"[{sources[0].name!r}, {file.name!r}]"
                 return f"{file.name} beside it defines it: add_codelets({both})"
         return "give the file that defines it together with this one: add_codelets([file, other])"
 

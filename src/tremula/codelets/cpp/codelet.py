@@ -180,14 +180,14 @@ def load_cpp_codelets(
     line break or a brace). Of `flags`, -I, -D and -O are used. Raises GraphObjectLoadError,
     GraphProgramCompilationError or LinkError.
     """
-    given = [paths_or_source] if isinstance(paths_or_source, str | Path) else list(paths_or_source)
-    compiler, kept = find_compiler(), parse_flags(flags)
+    items = [paths_or_source] if isinstance(paths_or_source, str | Path) else list(paths_or_source)
+    compiler, user_flags = find_compiler(), parse_flags(flags)
     units = []
-    for item in given:
+    for item in items:
         is_text = isinstance(item, str) and ("\n" in item or "{" in item)
         path = None if is_text else read_source(Path(item))
-        units.append(preprocess(path, str(item), kept, compiler))
-    library = library_of(units, kept.optimise)
+        units.append(preprocess(path, str(item), user_flags, compiler))
+    library = library_of(units, user_flags.optimise)
     codelets: dict[str, CppCodelet] = {}
     for entry in library.table():
         codelet = _codelet(library, entry)

@@ -121,17 +121,17 @@ class UserFlags:
 
 def parse_flags(flags: str) -> UserFlags:
     """Keep -I, -D and -O; drop what only the real compiler understands."""
-    kept: list[str] = []
+    include_and_define: list[str] = []
     optimise = "-O3"
     words = iter(shlex.split(flags))
     for word in words:
         if word in ("-I", "-D"):
-            kept.append(word + next(words, ""))
+            include_and_define.append(word + next(words, ""))
         elif word.startswith(("-I", "-D")):
-            kept.append(word)
+            include_and_define.append(word)
         elif _OPTIMISATION.match(word):
             optimise = word
-    return UserFlags(tuple(kept), optimise)
+    return UserFlags(tuple(include_and_define), optimise)
 
 
 def checked_optimisation(flag: str) -> str:
@@ -169,12 +169,12 @@ def _hint_of_missing_header(text: str, file: str) -> str:
     header, _, problem = text.partition(": ")
     if "No such file" not in problem:
         return ""
-    given = "flags='-I…' to add_codelets, or --flags='-I…' to the command"
+    advice = "flags='-I…' to add_codelets, or --flags='-I…' to the command"
     for folder in Path(file).resolve().parents[:N_FOLDERS_UP] if Path(file).is_file() else ():
         for place in (folder, folder / "include", folder / "src"):
             if (place / header).is_file():
-                return f"it is in {place}: give {given.replace('-I…', f'-I{place}')}"
-    return f"give the folder of {header}: {given}"
+                return f"it is in {place}: give {advice.replace('-I…', f'-I{place}')}"
+    return f"give the folder of {header}: {advice}"
 
 
 def _user_place(lines: list[str]) -> Source | None:

@@ -101,8 +101,8 @@ class CodeletKernelText:
         name = self.names.helpers[id(helper)]
         if id(helper) in self.names.counting_helpers:
             body = self.model.instrumented(helper)
-            given = [*parameters, "_k_count", *worker]
-            lines = self._function(name, given, helper, body, counts=True)
+            arguments = [*parameters, "_k_count", *worker]
+            lines = self._function(name, arguments, helper, body, counts=True)
         else:
             lines = self._function(name, [*parameters, *worker], helper, tree.body, counts=False)
         if self.variant is Variant.COST and self.model.static_slots(helper) is None:
@@ -166,10 +166,10 @@ class CodeletKernelText:
             lines += [self._add_count()]
         if is_open:
             return [], lines, used
-        given = ", ".join(self._given(used))
-        head = [f'@njit({_OPTIONS}, inline="always")', f"def row({given}):"]
+        arguments = ", ".join(self._given(used))
+        head = [f'@njit({_OPTIONS}, inline="always")', f"def row({arguments}):"]
         row = [*head, *(f"    {line}" for line in lines), "    return 1", "", ""]
-        return row, [f"_k_all &= row({given})"], used
+        return row, [f"_k_all &= row({arguments})"], used
 
     def _setup(self, spec: FieldSpec, lowering: ExpressionLowering) -> list[str]:
         return field_setup(spec, lowering, self.variant is not Variant.COST)

@@ -38,8 +38,8 @@ def _array_call(typingctx, function, operands, *unused):
 
     def codegen(context, builder, _, args):
         values = [
-            context.cast(builder, value, given, wanted)
-            for value, given, wanted in zip(
+            context.cast(builder, value, source, wanted)
+            for value, source, wanted in zip(
                 args[: len(operands)], operands_given, signature.args, strict=True
             )
         ]
@@ -79,8 +79,8 @@ def _binary_code(function, a, b, kind, gives_bool, worker):
 
     def codegen(context, builder, signature, args):
         values = [
-            convert(context, builder, value, given, operand)
-            for value, given in zip(args[:2], (a, b), strict=True)
+            convert(context, builder, value, source, operand)
+            for value, source in zip(args[:2], (a, b), strict=True)
         ]
         if kind == half:  # an integer beside a half becomes a half first
             values = [

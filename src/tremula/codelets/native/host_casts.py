@@ -35,16 +35,16 @@ def encode(values, codes, n_mantissa_bits, bias, factor, overflow):
     lift = np.float32(2.0 ** (24 - bias - n_mantissa_bits))
     lift_bits, overflow = _bits_of(lift), _U(overflow)
     for i in range(len(values)):
-        given = _bits_of(values[i])
+        input_bits = _bits_of(values[i])
         size = np.float32(abs(values[i]) * factor)
         bits = _bits_of(size)
         normal = _U(_U(bits + below_half + ((bits >> shift) & _U(1))) >> shift) - rebias
         small = _bits_of(np.float32(size + lift)) - lift_bits
         code = _U(small if size < least_normal else normal)
         code = _U(overflow if code > _U(0x7F) else code)
-        sign = _U((given >> _U(24)) & _U(0x80))
+        sign = _U((input_bits >> _U(24)) & _U(0x80))
         code = _U(code | sign if code != _U(0) else code)
-        is_finite = _U(given & _U(0x7FFFFFFF)) < _U(0x7F800000)
+        is_finite = _U(input_bits & _U(0x7FFFFFFF)) < _U(0x7F800000)
         codes[i] = np.uint8(code if is_finite else _U(0x80))
 
 

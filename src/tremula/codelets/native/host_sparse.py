@@ -44,8 +44,8 @@ def _make_strip(n_cols: int):
             def product(p, totals):
                 at = builder.add(v_at, builder.mul(p, area))
                 row = builder.load(builder.gep(places_of, [p]))
-                given = (v, at, inner, _I64(1), x, builder.add(x_at, row), width, inner)
-                return emit.loop(blocks, right, given, totals)
+                operands = (v, at, inner, _I64(1), x, builder.add(x_at, row), width, inner)
+                return emit.loop(blocks, right, operands, totals)
 
             loop = SumLoop(builder, first, last, [zero] * _ROWS, product)
             for result, place in zip(loop.results, places, strict=True):

@@ -59,15 +59,15 @@ def load(typingctx, pointer, index):
 @intrinsic
 def store(typingctx, pointer, index, value, worker=None):
     """pointer[index] = value, converted as C does."""
-    element, given, worker = pointer.dtype, types.unliteral(value), worker or types.none
+    element, source, worker = pointer.dtype, types.unliteral(value), worker or types.none
 
     def codegen(context, builder, signature, args):
         target, at, data, worker_value = args
-        data = convert(context, builder, data, given, element, (worker, worker_value))
+        data = convert(context, builder, data, source, element, (worker, worker_value))
         context.pack_value(builder, element, data, builder.gep(target, [at]))
         return context.get_dummy_value()
 
-    return types.void(pointer, types.int64, given, worker), codegen
+    return types.void(pointer, types.int64, source, worker), codegen
 
 
 @intrinsic
@@ -76,15 +76,15 @@ def as_element(typingctx, array, value, worker):
 
     Those are numbers for halves, and floats for integers.
     """
-    element, given = getattr(array, "dtype", None), types.unliteral(value)
-    is_float = isinstance(given, (types.Float, HalfType))
+    element, source = getattr(array, "dtype", None), types.unliteral(value)
+    is_float = isinstance(source, (types.Float, HalfType))
     is_ours = element == half or (isinstance(element, types.Integer) and is_float)
-    result = element if is_ours and is_number(given) else given
+    result = element if is_ours and is_number(source) else source
 
     def codegen(context, builder, signature, args):
-        return convert(context, builder, args[1], given, result, (worker, args[2]))
+        return convert(context, builder, args[1], source, result, (worker, args[2]))
 
-    return result(array, given, worker), codegen
+    return result(array, source, worker), codegen
 
 
 def _make_vector(is_readonly: bool):

@@ -71,8 +71,8 @@ def _make_blocks(n_cols: int, n_rows_at_once: int):
             def product(p, totals):
                 at = builder.add(a_at, _load_index(context, builder, offsets, offs, p))
                 first_weight = builder.add(w_at, builder.mul(p, n_block))
-                given = (a, at, a_stride, _I64(1), w, first_weight, w_stride, n_inner)
-                return emit.loop(dense, weights, given, totals)
+                operands = (a, at, a_stride, _I64(1), w, first_weight, w_stride, n_inner)
+                return emit.loop(dense, weights, operands, totals)
 
             loop = SumLoop(builder, first, last, [zero] * n_rows_at_once, product)
             for result, place in zip(loop.results, places, strict=True):

@@ -36,8 +36,8 @@ class _Folding(ast.NodeTransformer):
         value = self._value(node.test)
         if value is _UNKNOWN:
             return self.generic_visit(node)
-        kept = [self.visit(s) for s in (node.body if value else node.orelse)]
-        flat = [t for s in kept for t in (s if isinstance(s, list) else [s])]
+        branch = [self.visit(s) for s in (node.body if value else node.orelse)]
+        flat = [t for s in branch for t in (s if isinstance(s, list) else [s])]
         return flat or [ast.copy_location(ast.Pass(), node)]
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:

@@ -182,15 +182,15 @@ class KindTable:
         return kind if kind.base == "half" else ValueKind("float", kind.rank)
 
     def _allocated_base(self, node: ast.Call) -> str:
-        given = [k.value for k in node.keywords] or node.args[-1:]
-        bound = self.function.bindings.get(dotted_name(given[0]) or "")
+        arguments = [k.value for k in node.keywords] or node.args[-1:]
+        bound = self.function.bindings.get(dotted_name(arguments[0]) or "")
         return kind_of_type(bound).base if isinstance(bound, Type) else "float"
 
     def of_helper(self, helper: FunctionSource, call: ast.Call) -> "KindTable":
         """The kinds inside a helper function when called with these arguments."""
         names = [a.arg for a in helper.tree().args.args]
-        given = dict(zip(names, map(self.of, call.args), strict=False))
-        return KindTable(helper, {}, given)
+        kinds = dict(zip(names, map(self.of, call.args), strict=False))
+        return KindTable(helper, {}, kinds)
 
 
 def _kind_of_number(value: object) -> ValueKind:

@@ -1,7 +1,7 @@
 """Exchange: the bytes every tile receives and sends in each step, and what it must copy itself.
 
-A tile receives what its vertices read and it does not hold, each byte once; it sends what others
-need of its own data, each byte once however many listen (multicast). After compute, outputs go
+A tile receives what its vertices read and it does not hold, each byte once; it sends what other
+tiles need of its data, each byte once however many listen (multicast). After compute, outputs go
 home. A field must be contiguous in its tile's memory: the exchange can put remote data anywhere,
 but the part that is on the tile already has to be copied into place, and outputs copied back.
 """

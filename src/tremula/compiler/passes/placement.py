@@ -34,7 +34,7 @@ class SpecialMemory:
     """What variables want of memory, tile by tile: sorted entries of the liveness CSR."""
 
     interleaved: Ints
-    apart: Ints  # want memory elements of their own
+    apart: Ints  # want separate memory elements
 
 
 @record

@@ -136,12 +136,12 @@ def place_ranges(item_start, first, last, n_bytes, lowest, align, address, activ
     for t in range(len(highest)):
         n_active = 0
         for item in range(item_start[t], item_start[t + 1]):
-            kept = 0
+            n_still_active = 0
             for k in range(n_active):
                 if last[active[k]] >= first[item]:
-                    active[kept] = active[k]
-                    kept += 1
-            n_active = kept
+                    active[n_still_active] = active[k]
+                    n_still_active += 1
+            n_active = n_still_active
             at = -(-lowest[item] // align[item]) * align[item]
             slot = n_active
             for k in range(n_active):

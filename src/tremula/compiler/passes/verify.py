@@ -284,7 +284,7 @@ class _Access(NamedTuple):
 def check_races(compute_set: FrozenComputeSet, variables: VariableTable) -> None:
     """Raise GraphCycleError if the result could depend on the order of vertices.
 
-    One vertex may reach an element through several of its own fields.
+    One vertex may reach an element through several fields.
     """
     accesses = _accesses(compute_set)
     written = [a for a in accesses if a.spec.is_written and len(a.edges.begin)]

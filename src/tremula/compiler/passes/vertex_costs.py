@@ -157,18 +157,18 @@ def _own_cycles(
     table: FrozenTable, chip: Chip, estimators: Mapping[str, Estimator]
 ) -> tuple[Ints | None, Ints | None, Provenance]:
     """(cycles, flops, provenance) from an estimator or the codelet; None must be counted."""
-    codelet, given = table.codelet, cost_input(table, chip)
-    flops = codelet.flops(given)
+    codelet, inputs = table.codelet, cost_input(table, chip)
+    flops = codelet.flops(inputs)
     estimator = estimators.get(codelet.spec.name)
     if estimator is not None:
-        cycles = estimator(CostView(given), chip)
+        cycles = estimator(CostView(inputs), chip)
         if isinstance(cycles, tuple):
             cycles, estimated = cycles
             flops = _checked(table, estimated, "flops")
         return _checked(table, cycles, "its registered estimator"), flops, Provenance.YOURS
     if codelet.is_data_dependent:
         return None, flops, codelet.provenance
-    return _checked(table, codelet.cycles(given), "its cycles method"), flops, codelet.provenance
+    return _checked(table, codelet.cycles(inputs), "its cycles method"), flops, codelet.provenance
 
 
 def _checked(table: FrozenTable, given: object, origin: str) -> Ints:

@@ -134,8 +134,10 @@ def _fullest_tiles(report: Report) -> list[str]:
     including = report.memory.including_gaps
     lines = [f"  The {_FULLEST_TILES} fullest tiles:"]
     for tile in np.argsort(including)[::-1][:_FULLEST_TILES].tolist():
-        held = [(name, int(n[tile])) for name, n in report.bytes_by_category().items() if n[tile]]
-        shown = ", ".join(f"{name} {n:,}" for name, n in sorted(held, key=lambda h: -h[1])[:4])
+        n_bytes = [
+            (name, int(n[tile])) for name, n in report.bytes_by_category().items() if n[tile]
+        ]
+        shown = ", ".join(f"{name} {n:,}" for name, n in sorted(n_bytes, key=lambda h: -h[1])[:4])
         lines.append(f"    tile {tile}: {int(including[tile]):,} B ({shown})")
     return lines
 

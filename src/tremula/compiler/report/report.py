@@ -228,7 +228,7 @@ def make_report(executable: Executable, execution: Execution | None = None) -> R
     costs = executable.analysis.costs
     memory = executable.analysis.memory
     n_steps, n_chips = costs.sync.shape
-    given = execution
+    measured = execution
     if execution is None:
         nothing = np.zeros(n_steps, np.int64)
         chips = np.zeros(n_chips, np.int64)
@@ -257,7 +257,7 @@ def make_report(executable: Executable, execution: Execution | None = None) -> R
         has_run=bool(execution.executed.any()),
         cycles_of_chip=np.array(execution.cycles_of_chip),
         program_names=executable.names,
-        _origin=(executable, given),
+        _origin=(executable, measured),
     )
 
 

@@ -227,7 +227,7 @@ class ServedModel:
         device = IPUModel(about.chip, about.n_chips, about.n_tiles).create_device()
         engine = Engine(stored.executable, writes_reports=False).load(device)
         for (kind, index), value in zip(about.weights, self.weights, strict=True):
-            handle = stored.held[kind, index].handle
+            handle = stored.state_handles[kind, index].handle
             engine.write_tensor(handle, narrow(torch.from_numpy(np.array(value))))
         return engine
 

@@ -1,4 +1,4 @@
-"""Captures loops and branches: their bodies are functions recorded as steps of their own."""
+"""Captures loops and branches: their bodies are functions recorded as separate steps."""
 
 import hashlib
 from collections.abc import Callable, Iterator

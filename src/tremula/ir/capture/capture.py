@@ -202,7 +202,7 @@ class _Capture:
         return self.recorder.node_of(tensor)
 
     def _held_results(self, *groups: list[Tensor]) -> list[tuple[StepSlot, fx.Node]]:
-        """Parameters, buffers and inputs once more: functionalisation finds which were written."""
+        """Parameters, buffers and inputs as results: functionalisation finds which were written."""
         results = []
         for kind, tensors in zip((PARAMETER, BUFFER, INPUT), groups, strict=True):
             named = [slot for slot in self.slots if slot.kind == kind]
@@ -221,7 +221,10 @@ class _Capture:
         with _outside_the_recording():
             numbers = [(name, torch.zeros(())) for name in rule.hyper_names]
         hypers = self._placeholders(HYPER, numbers)
-        by_name = {held.name: fake for held, fake in zip(self.parameters, parameters, strict=True)}
+        by_name = {
+            parameter.name: fake
+            for parameter, fake in zip(self.parameters, parameters, strict=True)
+        }
         trained = [by_name[name] for name in rule.names]
         _refuse_complex(zip(rule.names, trained, strict=True))
         scaling = rule.loss_scaling_in(hypers)
@@ -292,7 +295,7 @@ class _Capture:
 
     def _initial_states(self, rule: UpdateRule) -> list[Tensor]:
         """The optimiser's states before the first step, as tensors without memory."""
-        real = {held.name: held.tensor for held in self.parameters}
+        real = {parameter.name: parameter.tensor for parameter in self.parameters}
         with _outside_the_recording(), self.fakes:
             return rule.initial_state([real[name] for name in rule.names])
 

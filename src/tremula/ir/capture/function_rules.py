@@ -157,8 +157,8 @@ def _with_long_indices(args: tuple, kwargs: dict, name: str, place: int) -> tupl
     """The call with one argument cast: a cast of what it writes would write a copy."""
     if name in kwargs:
         return args, {**kwargs, name: _as_long(kwargs[name])}
-    given = [_as_long(value) if i == place else value for i, value in enumerate(args)]
-    return tuple(given), kwargs
+    new_args = [_as_long(value) if i == place else value for i, value in enumerate(args)]
+    return tuple(new_args), kwargs
 
 
 def _as_long(value: object) -> object:

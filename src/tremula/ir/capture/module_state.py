@@ -35,8 +35,8 @@ def unregistered_tensors(model: nn.Module) -> dict[int, Tensor]:
     result: dict[int, Tensor] = {}
     for module in model.modules():
         own = [value for name, value in vars(module).items() if name not in _TABLES]
-        held = _ModuleState(module).contents.values()
-        inner = [item for container, _ in held for item in _items(container)]
+        containers = _ModuleState(module).contents.values()
+        inner = [item for container, _ in containers for item in _items(container)]
         result |= {id(value): value for value in (*own, *inner) if isinstance(value, Tensor)}
     return result
 

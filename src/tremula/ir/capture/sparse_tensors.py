@@ -71,9 +71,9 @@ def _times(state: Recording, sparse: Tensor, dense: Tensor, *, transposed: bool 
         )
     with _disable_current_modes():  # a constant's pattern is a fact, not a part of the program
         pattern, values = pattern_of(sparse)
-    held = state.recorder.bring_in(values.to(dense.dtype))
+    nonzeros = state.recorder.bring_in(values.to(dense.dtype))
     columns = dense if dense.dim() == 2 else dense.unsqueeze(1)
-    out = sparse_mm(held, columns, pattern, transposed=transposed)
+    out = sparse_mm(nonzeros, columns, pattern, transposed=transposed)
     return out if dense.dim() == 2 else out.squeeze(1)
 
 

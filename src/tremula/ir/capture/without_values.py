@@ -21,8 +21,8 @@ def repeat_interleave(
 ) -> Tensor:  # fmt: skip
     """By counts that are not known: a row's place is how many rows end before it."""
     if repeats is None or not isinstance(repeats, Tensor) or _is_known(state, repeats):
-        given = () if repeats is None else (repeats, dim)
-        return func(input, *given, output_size=output_size)
+        args = () if repeats is None else (repeats, dim)
+        return func(input, *args, output_size=output_size)
     if output_size is None:
         raise CaptureError(
             "repeat_interleave: how many rows the result has depends on values of `repeats`, which"
@@ -65,7 +65,7 @@ def _is_known(state: Recording, tensor: Tensor) -> bool:
     return known_value(state.recorder, tensor) is not None
 
 
-# -- products of groups of rows, each with a matrix of its own: experts of a model -----------------
+# -- products of groups of rows, one matrix per group: experts of a model --------------------------
 
 
 def grouped_mm(
@@ -120,7 +120,7 @@ def istft(  # noqa: PLR0913, PLR0917 - as PyTorch
     normalized: bool = False, onesided: bool | None = None, length: int | None = None,
     return_complex: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The same numbers; a window that leaves a place without any weight gives NaN, not an error."""
+    """torch.istft without a check of values: samples to which no window contributes are NaN."""
     hop = n_fft // 4 if hop_length is None else hop_length
     window = _window(input, n_fft, win_length, window)
     is_batch = input.dim() == 3

@@ -21,8 +21,8 @@ def trilinear(
     names = [
         "".join(x for d, x in enumerate(letters) if d not in new) for new in (new_a, new_b, new_c)
     ]
-    kept = "".join(x for d, x in enumerate(letters) if d not in summed)
-    return torch.einsum(f"{','.join(names)}->{kept}", a, b, c)
+    output_letters = "".join(x for d, x in enumerate(letters) if d not in summed)
+    return torch.einsum(f"{','.join(names)}->{output_letters}", a, b, c)
 
 
 @decomposes(aten.fake_quantize_per_tensor_affine_cachemask.default)

@@ -66,6 +66,6 @@ def _scores(
 ) -> Tensor:
     scores = query @ key.transpose(-2, -1) * _factor(query, scale)
     if is_causal:
-        kept = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
-        scores = torch.where(kept, scores, -math.inf)
+        is_visible = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+        scores = torch.where(is_visible, scores, -math.inf)
     return scores if attn_mask is None else scores + attn_mask

@@ -50,12 +50,12 @@ def for_loop(
     """State has separate variables; each round writes its results back to them."""
     if count < 1:
         return list(state)
-    held = [tiles.writeable_copy(tensor) for tensor in state]
+    carried = [tiles.writeable_copy(tensor) for tensor in state]
     rounds = Sequence()
-    results = lowered_body(tiles, body, [*held, *captured], rounds)
-    _write_back(tiles, results, held, rounds)
+    results = lowered_body(tiles, body, [*carried, *captured], rounds)
+    _write_back(tiles, results, carried, rounds)
     tiles.sequence.add(Repeat(count, rounds))
-    return held
+    return carried
 
 
 def _write_back(
@@ -80,8 +80,8 @@ def call(tiles: Tiles, inputs: list[Tensor], body: str) -> list[Tensor]:
     if key not in functions:
         functions[key] = _function(tiles, inputs, body)
     function, arguments, results = functions[key]
-    for given, own in zip(inputs, arguments, strict=True):
-        tiles.copy(given, own)
+    for source, target in zip(inputs, arguments, strict=True):
+        tiles.copy(source, target)
     tiles.sequence.add(Call(function))
     return [tiles.writeable_copy(result) for result in results]
 
@@ -111,15 +111,15 @@ def while_loop(
     body: str,
 ) -> list[Tensor]:
     """The condition is computed before every round, from the state's own variables."""
-    held = [tiles.writeable_copy(tensor) for tensor in state]
+    carried = [tiles.writeable_copy(tensor) for tensor in state]
     check, rounds = Sequence(), Sequence()
-    (goes_on,) = lowered_body(tiles, condition_body, [*held, *condition_captured], check)
+    (goes_on,) = lowered_body(tiles, condition_body, [*carried, *condition_captured], check)
     predicate = tiles.new((), BOOL)
     check.add(Copy(goes_on.reshape([]), predicate))
-    results = lowered_body(tiles, body, [*held, *captured], rounds)
-    _write_back(tiles, results, held, rounds)
+    results = lowered_body(tiles, body, [*carried, *captured], rounds)
+    _write_back(tiles, results, carried, rounds)
     tiles.sequence.add(RepeatWhileTrue(check, predicate, rounds))
-    return held
+    return carried
 
 
 @lowers("tremula::scan", calls="Repeat, popops.dynamic_slice, popops.dynamic_update")
@@ -133,7 +133,7 @@ def scan(
     body: str,
 ) -> list[Tensor]:
     """A counter says which row goes in and comes out; results are written where they stay."""
-    held = [tiles.writeable_copy(tensor) for tensor in state]
+    carried = [tiles.writeable_copy(tensor) for tensor in state]
     counter, rounds = tiles.new((1,), UNSIGNED_INT), Sequence()
     dims, sizes = (0,), (1,)
     taken = [
@@ -142,9 +142,9 @@ def scan(
         ).squeeze([0])
         for row in rows
     ]
-    matches = lowered_body(tiles, body, [*held, *taken, *captured], rounds)
+    body_results = lowered_body(tiles, body, [*carried, *taken, *captured], rounds)
     made = []
-    for result in matches[len(held) :]:
+    for result in body_results[len(carried) :]:
         target = popops.create_sliceable_tensor(
             tiles.graph, result.type, [count, *result.shape], dims, sizes, tiles.name
         )
@@ -153,14 +153,14 @@ def scan(
             dims=dims, sizes=sizes,
         )  # fmt: skip
         made.append(target)
-    _write_back(tiles, matches[: len(held)], held, rounds)
+    _write_back(tiles, body_results[: len(carried)], carried, rounds)
     if rows or made:
         begin = count - 1 if is_reversed else 0
         popops.fill(tiles.graph, counter, begin, tiles.sequence, tiles.name)
         following = expr._1 - 1 if is_reversed else expr._1 + 1
         popops.map_in_place(tiles.graph, following, [counter], rounds, tiles.name)
     tiles.sequence.add(Repeat(count, rounds))
-    return [*held, *made]
+    return [*carried, *made]
 
 
 @lowers("tremula::cond", calls="If")
@@ -177,9 +177,9 @@ def cond(
     branches = (Sequence(), Sequence())
     taken = lowered_body(tiles, then_body, then_inputs, branches[0])
     other = lowered_body(tiles, else_body, else_inputs, branches[1])
-    held = [tiles.new(tensor.shape, tensor.type) for tensor in taken]
+    outputs = [tiles.new(tensor.shape, tensor.type) for tensor in taken]
     for results, branch in ((taken, branches[0]), (other, branches[1])):
-        for result, target in zip(results, held, strict=True):
+        for result, target in zip(results, outputs, strict=True):
             branch.add(Copy(result, target))
     tiles.sequence.add(If(predicate, *branches))
-    return held
+    return outputs

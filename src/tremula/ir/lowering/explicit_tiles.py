@@ -46,9 +46,9 @@ def tile_seeds(tiles: Tiles, rows: list[int], _n_workers: int) -> Tensor:
 @lowers("tremula::set_tile_seeds", calls="set_hw_seeds")
 def set_tile_seeds(tiles: Tiles, seeds: Tensor, rows: list[int]) -> Tensor:
     """Workers of other tiles keep theirs."""
-    held = get_hw_seeds(tiles.graph, tiles.sequence, f"{tiles.name}/seeds")
-    own = explicit_tiles.placed(tiles, seeds, rows)
+    all_seeds = get_hw_seeds(tiles.graph, tiles.sequence, f"{tiles.name}/seeds")
+    new_seeds = explicit_tiles.placed(tiles, seeds, rows)
     for i, row in enumerate(rows):
-        tiles.copy(own[i].reinterpret(UNSIGNED_INT), held[row])
-    set_hw_seeds(tiles.graph, held, tiles.sequence)
-    return own
+        tiles.copy(new_seeds[i].reinterpret(UNSIGNED_INT), all_seeds[row])
+    set_hw_seeds(tiles.graph, all_seeds, tiles.sequence)
+    return new_seeds

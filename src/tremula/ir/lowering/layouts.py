@@ -71,8 +71,8 @@ def is_laid_out_for_another(reader: fx.Node, argument: int) -> bool:
 
 def is_wanted_otherwise(reader: fx.Node, argument: int) -> bool:
     """Whether another kind of operation would lay out the same weight or input differently."""
-    held: Any = reader.args[argument]
-    return any(user.target is not reader.target for _, user, _ in _consumers(held))
+    operand: Any = reader.args[argument]
+    return any(user.target is not reader.target for _, user, _ in _consumers(operand))
 
 
 def _consumer(node: fx.Node) -> "_Consumer | None":

@@ -206,11 +206,11 @@ def native_dropout(
     """The kept elements, scaled, and the mask of them."""
     if train is False or probability == 0:
         return x, broadcast_view(tiles.constant(True, BOOL), x.shape)
-    kept = _ones(tiles, x, x.type, 1 - probability)
+    mask = _ones(tiles, x, x.type, 1 - probability)
     scale = 1 / (1 - probability) if probability < 1 else 0.0
     factor = tiles.constant(scale, x.type)
-    scaled = popops.map(tiles.graph, _1 * _2 * _3, [x, kept, factor], tiles.sequence, tiles.name)
-    return scaled, tiles.cast(kept, BOOL)
+    scaled = popops.map(tiles.graph, _1 * _2 * _3, [x, mask, factor], tiles.sequence, tiles.name)
+    return scaled, tiles.cast(mask, BOOL)
 
 
 @lowers("poisson", calls="poprand.uniform, poprand.normal, popops.map")

@@ -28,8 +28,8 @@ _ORDERED = (FLOAT, HALF, INT, UNSIGNED_INT)  # what arg_max compares
 
 def reduced_dims(x: Tensor, dim: Dims) -> list[int]:
     """Dimensions counted from the front; none given means all."""
-    given = [dim] if isinstance(dim, int) else list(dim or ())
-    return sorted({d % max(x.rank, 1) for d in given} if given and x.rank else range(x.rank))
+    dims = [dim] if isinstance(dim, int) else list(dim or ())
+    return sorted({d % max(x.rank, 1) for d in dims} if dims and x.rank else range(x.rank))
 
 
 def count(x: Tensor, dims: ListOf[int]) -> int:

@@ -331,13 +331,13 @@ def _strided(
     tiles: Tiles, x: Tensor, size: list[int], stride: list[int], offset: int | None
 ) -> Tensor:
     """The elements at offset + i * stride[0] + … of the storage in which PyTorch would hold x."""
-    held: torch.Tensor = cast("fx.Node", tiles.node.args[0]).meta["val"]
-    base = int(held.storage_offset())
+    fake: torch.Tensor = cast("fx.Node", tiles.node.args[0]).meta["val"]
+    base = int(fake.storage_offset())
     first = (base if offset is None else offset) - base
-    order = _dense_order(held)
+    order = _dense_order(fake)
     last = first + sum((int(n) - 1) * int(s) for n, s in zip(size, stride, strict=True))
     if order is None or first < 0 or last >= x.n_elems:
-        return _gathered(x, held, size, stride, first)
+        return _gathered(x, fake, size, stride, first)
     flat = x.dim_shuffle(order).flatten()
     step = flat.strides[0]
     strides = tuple(step * int(s) for s in stride)

@@ -27,10 +27,10 @@ _DEVICES = ("CPU", "CUDA")
 
 def _run_loop(state: list[Tensor], captured: list[Tensor], count: int, body: str) -> list[Tensor]:
     function = body_of(body).on_host(_device(state, captured))
-    given = list(state)
+    initial = list(state)
     for _ in range(count):
         state = function(*state, *captured)
-    return owned(state, [*given, *captured])
+    return owned(state, [*initial, *captured])
 
 
 def _run_call(inputs: list[Tensor], body: str) -> list[Tensor]:
@@ -58,10 +58,10 @@ def _run_while(
 ) -> list[Tensor]:
     device = _device(state, captured)
     goes_on, function = body_of(condition_body).on_host(device), body_of(body).on_host(device)
-    given = list(state)
+    initial = list(state)
     while bool(goes_on(*state, *condition_captured)[0].item()):
         state = function(*state, *captured)
-    return owned(state, [*given, *captured])
+    return owned(state, [*initial, *captured])
 
 
 def _run_scan(
@@ -78,14 +78,14 @@ def _run_scan(
             compiled(state, rows, captured, count, is_reversed), [*state, *rows, *captured]
         )
     function = body_of(body).on_host(_device(state, rows, captured))
-    n, given = len(state), list(state)
+    n, initial = len(state), list(state)
     made = _new_rows(body_of(body), n, count, [*state, *rows, *captured])
     for i in reversed(range(count)) if is_reversed else range(count):
         result = function(*state, *(row[i] for row in rows), *captured)
         state = result[:n]
         for target, value in zip(made, result[n:], strict=True):
             target[i] = value
-    return [*owned(state, [*given, *rows, *captured]), *made]
+    return [*owned(state, [*initial, *rows, *captured]), *made]
 
 
 def _new_rows(body: Body, n_state: int, count: int, on: list[Tensor]) -> list[Tensor]:

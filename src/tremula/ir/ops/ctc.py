@@ -29,10 +29,10 @@ def _wide(x: Tensor) -> Tensor:
 
 def _run(log_probs: Tensor, *operands: object) -> tuple[Tensor, Tensor]:
     """Losses [batch] and the tape."""
-    *given, is_differentiated = operands
-    kept = torch.ops.aten._ctc_loss.Tensor(_wide(log_probs), *given)  # losses, alphas
-    tape = new_tape(log_probs, kept if is_differentiated else None)
-    return kept[0].to(log_probs.dtype, copy=True), tape
+    *arguments, is_differentiated = operands
+    results = torch.ops.aten._ctc_loss.Tensor(_wide(log_probs), *arguments)  # losses, alphas
+    tape = new_tape(log_probs, results if is_differentiated else None)
+    return results[0].to(log_probs.dtype, copy=True), tape
 
 
 def _run_backward(
@@ -90,7 +90,7 @@ def record(
     is_alone = log_probs.dim() == 2
     if is_alone:
         log_probs = log_probs.unsqueeze(1)
-    lengths = [_as_vector(given, targets) for given in (input_lengths, target_lengths)]
+    lengths = [_as_vector(values, targets) for values in (input_lengths, target_lengths)]
     rows = _in_rows(targets, log_probs.shape[1], lengths[1])
     operands = (log_probs, rows, *lengths, blank, zero_infinity)
     if torch.is_grad_enabled() and log_probs.requires_grad:

@@ -3,7 +3,7 @@
 `tremula::on_tiles` places the rows of an array, `tremula::tile_vertices` runs one vertex of a
 codelet on each tile with its rows, `tremula::tile_cycles` reads the clock. On the host the first is
 a copy, the second runs the same vertices on a small machine, and the clock is 0. Tiles draw
-from the generators of their own workers, whose seeds can be read and set (files `tile_random`).
+from the generators of their workers, whose seeds can be read and set (files `tile_random`).
 """
 
 import hashlib

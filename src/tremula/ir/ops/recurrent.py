@@ -41,18 +41,18 @@ def _run(  # noqa: PLR0917 - one argument per setting of a net
     n_layers: int, bidirectional: bool, batch_first: bool, needs: list[bool],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Output, last states, last cells (of an LSTM, else empty), tape."""
-    given = [x, *states, *weights]
+    tensors = [x, *states, *weights]
     if any(needs) and torch._C._dispatch_tls_is_dispatch_key_excluded(_AUTOGRAD[0]):
-        given = _kept_from_the_compiler(x, states, weights)
+        tensors = _kept_from_the_compiler(x, states, weights)
     with _autograd_is_heard(), torch.set_grad_enabled(any(needs)):
-        leaves = [t.detach().requires_grad_(need) for t, need in zip(given, needs, strict=True)]
+        leaves = [t.detach().requires_grad_(need) for t, need in zip(tensors, needs, strict=True)]
         of_states = leaves[1 : 1 + len(states)]
         results = getattr(torch._VF, kind)(
             leaves[0], of_states if kind == "lstm" else of_states[0], leaves[1 + len(states) :],
             has_biases, n_layers, 0.0, any(needs), bidirectional, batch_first,
         )  # fmt: skip
-    kept = (results, [leaf for leaf in leaves if leaf.requires_grad]) if any(needs) else None
-    tape = new_tape(x, kept)
+    saved = (results, [leaf for leaf in leaves if leaf.requires_grad]) if any(needs) else None
+    tape = new_tape(x, saved)
     detached = [r.detach() for r in results]
     return (*detached, tape) if kind == "lstm" else (*detached, x.new_empty(0), tape)
 
@@ -118,8 +118,8 @@ def _shapes(  # noqa: PLR0917
 
 def _backward_shapes(*arguments) -> list[Tensor]:
     x, states, weights = arguments[5:8]
-    given, needs = [x, *states, *weights], arguments[-1]
-    return [torch.empty_like(t) for t, need in zip(given, needs, strict=True) if need]
+    tensors, needs = [x, *states, *weights], arguments[-1]
+    return [torch.empty_like(t) for t, need in zip(tensors, needs, strict=True) if need]
 
 
 _library.impl("recurrent", _run, "CompositeExplicitAutograd")
@@ -191,11 +191,11 @@ def call(  # noqa: PLR0917 - one argument per setting of a net
     kind: str, x: Tensor, states: list[Tensor], weights: list[Tensor], has_biases: bool,
     n_layers: int, bidirectional: bool, batch_first: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    given = (x, *states, *weights)
-    needs = [torch.is_grad_enabled() and t.requires_grad for t in given]
+    tensors = (x, *states, *weights)
+    needs = [torch.is_grad_enabled() and t.requires_grad for t in tensors]
     how = (kind, has_biases, n_layers, bidirectional, batch_first, needs)
     if any(needs):
-        results = _Recurrent.apply(len(states), how, *given)
+        results = _Recurrent.apply(len(states), how, *tensors)
     else:
         results = torch.ops.tremula.recurrent(x, states, weights, *how)[:3]
     return tuple(results[: 1 + len(states)])

@@ -44,18 +44,18 @@ _N_REPLAYS = 3
 _chosen: dict[tuple, Launch] = {}
 
 
-def block_product(given: Blocks, dense: Tensor) -> Tensor:
+def block_product(sparse: Blocks, dense: Tensor) -> Tensor:
     """[m, n]: a sparse operand by dense [k, n]."""
-    values = given.values
+    values = sparse.values
     if values.shape[-1] < _LEAST_SIDE or importlib.util.find_spec("triton") is None:
-        return _gathered_product(values, given.row_start, given.columns, dense)
-    given = Blocks(values.contiguous(), given.row_start, given.columns)
+        return _gathered_product(values, sparse.row_start, sparse.columns, dense)
+    sparse = Blocks(values.contiguous(), sparse.row_start, sparse.columns)
     dense = dense.contiguous()
     key = (values.shape, dense.shape, dense.dtype, dense.device)
     if key not in _chosen and dense.is_cuda and not torch.cuda.is_current_stream_capturing():
-        fitting = [one for one in _LAUNCHES if _fits(one, given, dense)] or [_LAUNCHES[0]]
-        _chosen[key] = min(fitting, key=lambda launch: _milliseconds(given, dense, launch))
-    return _launched(given, dense, _chosen.get(key, _LAUNCHES[0]))
+        fitting = [one for one in _LAUNCHES if _fits(one, sparse, dense)] or [_LAUNCHES[0]]
+        _chosen[key] = min(fitting, key=lambda launch: _milliseconds(sparse, dense, launch))
+    return _launched(sparse, dense, _chosen.get(key, _LAUNCHES[0]))
 
 
 def _launched(given: Blocks, dense: Tensor, launch: Launch) -> Tensor:

@@ -102,7 +102,7 @@ class _Functionaliser:
             self._call(node)
 
     def finish(self) -> tuple[fx.Graph, list]:
-        kept, results = [], []
+        slots, results = [], []
         inputs = {
             (s.kind, s.index): n for s, n in zip(self.step.inputs, self._inputs(), strict=True)
         }
@@ -110,10 +110,10 @@ class _Functionaliser:
             value = self.read(node)
             if slot.kind != OUTPUT and value is inputs.get((slot.kind, slot.index)):
                 continue  # never written
-            kept.append(slot)
+            slots.append(slot)
             results.append(value)
         self.new.output(results)
-        return self.new, kept
+        return self.new, slots
 
     def _inputs(self) -> list[fx.Node]:
         return [node for node in self.new.nodes if node.op == "placeholder"]
@@ -243,18 +243,18 @@ class _Functionaliser:
 
     def _functional_value(self, node: fx.Node, target: fx.Node) -> fx.Node:
         schema = overload_of(node)._schema
-        given = {schema.arguments[place].name for place in written_arguments(node.target)}
+        out_names = {schema.arguments[place].name for place in written_arguments(node.target)}
         args = tuple(self._argument(a) for a in node.args)
-        kwargs = {k: self._argument(v) for k, v in node.kwargs.items() if k not in given}
+        kwargs = {k: self._argument(v) for k, v in node.kwargs.items() if k not in out_names}
         special = _FUNCTIONAL_FORMS.get(schema_name(node))
         if special is not None:
             return special(self, target, args, kwargs)
         func = functional_overload(overload_of(node))
         takes = {a.name for a in func._schema.arguments}
-        if given & set(node.kwargs) and "dtype" in takes and kwargs.get("dtype") is None:
+        if out_names & set(node.kwargs) and "dtype" in takes and kwargs.get("dtype") is None:
             kwargs["dtype"] = target.meta["val"].dtype  # sums and factories take that of `out=`
         value = _value_of(func, args, kwargs, target)
-        if not given & set(node.kwargs):
+        if not out_names & set(node.kwargs):
             self._check_type(value, target)
         return self.emit(func, args, kwargs, val=value)
 

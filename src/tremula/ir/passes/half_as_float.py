@@ -125,11 +125,11 @@ class _Widener:
 
     def _output(self, node: fx.Node) -> None:
         results = self.step.results()
-        given = [
+        converted = [
             self.wide[result] if slot.kind == GRADIENT else self._as_it_was(result)
             for slot, result in zip(self.step.outputs, results, strict=True)
         ]
-        self.graph.output(given).meta.update(node.meta)
+        self.graph.output(converted).meta.update(node.meta)
 
     # -- calls
 
@@ -152,11 +152,11 @@ class _Widener:
         source = node.args[0]
         assert isinstance(source, fx.Node), "an item of a call"
         copy = self.graph.node_copy(node, self.wide.__getitem__)
-        value, given = node.meta["val"], copy.args[0]
-        assert isinstance(given, fx.Node), "a node for a node"
+        value, operation = node.meta["val"], copy.args[0]
+        assert isinstance(operation, fx.Node), "a node for a node"
         if not _is_half(value):
             self.wide[node] = copy
-        elif given.meta.get(_ON_HALVES):
+        elif operation.meta.get(_ON_HALVES):
             self.wide[node] = self._widen(copy) if value.numel() else copy
         else:
             copy.meta["val"] = _widened(value)

@@ -208,9 +208,9 @@ def _native_dropout(
 ) -> tuple[Tensor, Tensor]:
     if train is False or probability == 0:
         return x.clone(), torch.ones(like[1].shape, dtype=torch.bool, device=x.device)
-    kept = draws.hits(like[1], 1 - probability)
+    mask = draws.hits(like[1], 1 - probability)
     scale = 1 / (1 - probability) if probability < 1 else 0.0
-    return x * kept * scale, kept
+    return x * mask * scale, mask
 
 
 @_draws(_aten.randint.default)
@@ -293,8 +293,8 @@ class _Reproducer(_Decomposer):
 
     def __init__(self, step: CapturedStep):
         super().__init__(step)
-        kept = [slot.kind in (PARAMETER, BUFFER) for slot in step.inputs]
-        self.n_before = max((index + 1 for index, is_kept in enumerate(kept) if is_kept), default=0)
+        is_state = [slot.kind in (PARAMETER, BUFFER) for slot in step.inputs]
+        self.n_before = max((index + 1 for index, state in enumerate(is_state) if state), default=0)
         self.n_seen = 0
         self.state: Tensor | None = None
         self.draws: Draws | None = None
@@ -327,8 +327,8 @@ class _Reproducer(_Decomposer):
         assert self.state is not None, "a graph has a node before its output"
         with self:
             after = self.state + torch.arange(2, dtype=torch.int32, device=self.state.device)
-        given: Any = node.args[0]
-        results = [self.node_of(self.values[n]) for n in given]
+        outputs: Any = node.args[0]
+        results = [self.node_of(self.values[n]) for n in outputs]
         self.graph.output([*results, self.node_of(after)])
 
     def _call(self, node: fx.Node) -> None:

@@ -55,8 +55,8 @@ def recompute_by_mode(step: CapturedStep, mode: str) -> CapturedStep:
         gone = _norms_and_followers(step)
     else:
         values = forward_values(step)
-        kept = set() if mode == EVERYTHING else kept_values(values, mode)
-        gone = set(values) - kept
+        saved = set() if mode == EVERYTHING else kept_values(values, mode)
+        gone = set(values) - saved
     gone -= set(step.results())
 
     def goes(node: fx.Node, _user: fx.Node) -> bool:

@@ -82,11 +82,11 @@ def kept_values(values: list[fx.Node], mode: str) -> set[fx.Node]:
     """The union of the cheapest live set of each interval."""
     place = {node: number for number, node in enumerate(values)}
     last = {node: _last_forward_use(node, place) for node in values}
-    kept: set[fx.Node] = set()
+    saved: set[fx.Node] = set()
     for interval in intervals(len(values), mode):
         cuts = [{n for n in values[: p + 1] if last[n] > p or n is values[p]} for p in interval]
-        kept |= min(cuts, key=lambda cut: sum(map(_n_bytes, cut)))
-    return kept
+        saved |= min(cuts, key=lambda cut: sum(map(_n_bytes, cut)))
+    return saved
 
 
 def _last_forward_use(node: fx.Node, place: dict[fx.Node, int]) -> int:

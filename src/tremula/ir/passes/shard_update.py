@@ -38,13 +38,13 @@ class Shards(NamedTuple):
 
     n_replicas: int = 1
     updated: tuple[str, ...] = ()  # weights of which each replica updates a shard
-    held: tuple[str, ...] = ()  # of these: weights of which each replica holds only a shard
+    stored: tuple[str, ...] = ()  # of these: weights of which each replica holds only a shard
 
 
 def shard_update(step: CapturedStep, shards: Shards) -> CapturedStep:
     """Shard updates over replicas; weights held as shards are gathered where they are read."""
     for name in shards.updated:
-        _ShardedWeight(step, name, shards.n_replicas, is_held=name in shards.held).run()
+        _ShardedWeight(step, name, shards.n_replicas, is_held=name in shards.stored).run()
     return drop_dead(step)
 
 
@@ -54,8 +54,8 @@ class _ShardedWeight:
         self.step = step
         self.name = name
         self.n_replicas = n_replicas
-        held = dict(zip(step.inputs, step.placeholders(), strict=True))
-        self.weight = next(n for s, n in held.items() if (s.kind, s.name) == (PARAMETER, name))
+        node_of = dict(zip(step.inputs, step.placeholders(), strict=True))
+        self.weight = next(n for s, n in node_of.items() if (s.kind, s.name) == (PARAMETER, name))
         returned = [base_of(step.results()[place]) for place, _ in step.results_of_kind(OUTPUT)]
         self.is_held = is_held and self.weight not in returned  # what a model returns is whole
         self.whole = self.weight.meta["val"]
@@ -63,7 +63,7 @@ class _ShardedWeight:
         self.length = -(-self.whole.numel() // n_replicas)
         self.states = [
             node
-            for slot, node in held.items()
+            for slot, node in node_of.items()
             if slot.kind == STATE
             and slot.owner == name
             and tuple(node.meta["val"].shape) == self.shape
@@ -71,8 +71,8 @@ class _ShardedWeight:
         self.sharded: set[fx.Node] = set()
 
     def run(self) -> None:
-        for held in (*self.states, *([self.weight] if self.is_held else [])):
-            self._shorten(held)
+        for input_node in (*self.states, *([self.weight] if self.is_held else [])):
+            self._shorten(input_node)
         number = self.step.rule.names.index(self.name)  # pyright: ignore[reportOptionalMemberAccess]
         for node in list(self.step.graph.nodes):
             if node.target is _GRADIENT and node.args[1] == number:

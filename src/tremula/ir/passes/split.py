@@ -16,13 +16,13 @@ def micro_batch_part(step: CapturedStep) -> CapturedStep:
     graph = fx.Graph()
     copied: dict[fx.Node, fx.Node] = {}
     graph.graph_copy(step.graph, copied)
-    kept = [
+    results = [
         (slot, copied[node])
         for slot, node in zip(step.outputs, step.results(), strict=True)
         if not (step.training and slot.kind in (PARAMETER, STATE, HYPER))
     ]
-    graph.output([node for _, node in kept])
-    part = step.with_graph(graph, outputs=tuple(slot for slot, _ in kept))
+    graph.output([node for _, node in results])
+    part = step.with_graph(graph, outputs=tuple(slot for slot, _ in results))
     return _without_unused_states(drop_dead(part))
 
 

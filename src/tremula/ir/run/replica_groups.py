@@ -74,10 +74,10 @@ def one_slice_of(
     parameters: Sequence[ModelTensor], groupings: Mapping[str, Grouping], n_replicas: int
 ) -> Iterator[None]:
     """Inside, a grouped parameter has the shape and value that one replica sees."""
-    grouped = [held.tensor for held in parameters if held.name in groupings]
-    for held in parameters:
-        if held.name in groupings:
-            _check_slices(held, groupings[held.name], n_replicas)
+    grouped = [parameter.tensor for parameter in parameters if parameter.name in groupings]
+    for parameter in parameters:
+        if parameter.name in groupings:
+            _check_slices(parameter, groupings[parameter.name], n_replicas)
     whole = [tensor.data for tensor in grouped]
     for tensor in grouped:
         tensor.data = tensor.data[0]

@@ -34,7 +34,7 @@ class Handles(Protocol):
     """The names under which the host finds the tensors and streams of a tile program."""
 
     @property
-    def held(self) -> Mapping[tuple[str, int], HostHandle]: ...  # by kind and index
+    def state_handles(self) -> Mapping[tuple[str, int], HostHandle]: ...  # by kind and index
     @property
     def inputs(self) -> Sequence[str]: ...
     @property
@@ -182,7 +182,7 @@ class TileSession:
 
     def write_buffers(self, values: Mapping[int, Tensor], replica: int | None = None) -> None:
         for index, value in values.items():
-            handle = self.built.held[BUFFER, index].handle
+            handle = self.built.state_handles[BUFFER, index].handle
             self.engine.write_tensor(handle, narrow(value), replica)
 
     def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]:
@@ -239,7 +239,7 @@ class TileSession:
     def _write(self, kind: str, tensors: list[Tensor], replica: int | None = None) -> None:
         """To one replica, or to all of them."""
         for index, tensor in enumerate(tensors):
-            place, value = self.built.held[kind, index], narrow(tensor)
+            place, value = self.built.state_handles[kind, index], narrow(tensor)
             if not self._is_remote(place) and place.n_shards == 1:
                 self.engine.write_tensor(place.handle, value, replica)
                 continue
@@ -262,7 +262,7 @@ class TileSession:
         return [self._read_one(slot, node, replica) for slot, node in nodes if slot.kind == kind]
 
     def _read_one(self, slot: StepSlot, node: fx.Node, replica: int) -> Tensor:
-        place, fake = self.built.held[slot.kind, slot.index], node.meta["val"]
+        place, fake = self.built.state_handles[slot.kind, slot.index], node.meta["val"]
         replicas = range(place.n_shards) if place.n_shards > 1 else [replica]
         parts = [np.ravel(self._values_at(place, each)) for each in replicas]
         shape = tile_shape(fake)

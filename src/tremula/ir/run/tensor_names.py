@@ -89,8 +89,8 @@ def take_loss(step: CapturedStep) -> tuple[CapturedStep, fx.Node | None]:
     loss = next((node for slot, node in pairs if slot.kind == LOSS), None)
     if loss is None:
         return step, None
-    kept = [(slot, node) for slot, node in pairs if slot.kind != LOSS]
-    return _with_results(step, kept), loss
+    others = [(slot, node) for slot, node in pairs if slot.kind != LOSS]
+    return _with_results(step, others), loss
 
 
 def with_tensors(

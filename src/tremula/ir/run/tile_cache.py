@@ -49,7 +49,7 @@ class StoredTileProgram:
             executable,
             tuple(
                 (kind, index, place.handle, place.row, place.n_shards)
-                for (kind, index), place in handles.held.items()
+                for (kind, index), place in handles.state_handles.items()
             ),
             tuple(handles.inputs),
             tuple((slot.kind, slot.index, slot.name, handle) for slot, handle in handles.outputs),
@@ -58,7 +58,7 @@ class StoredTileProgram:
         return stored
 
     @property
-    def held(self) -> dict[tuple[str, int], HostHandle]:
+    def state_handles(self) -> dict[tuple[str, int], HostHandle]:
         return {
             (kind, index): HostHandle(handle, row, n_shards)
             for kind, index, handle, row, n_shards in self.held_handles

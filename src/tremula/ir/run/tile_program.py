@@ -224,13 +224,14 @@ class TileProgram:
         shared = [
             name for name in rule.names if schedule.group_of(name).size == schedule.n_replicas
         ]
-        held = [name for name in shared if locations.weight.shards(sizes[name])]
+        stored_as_shards = [name for name in shared if locations.weight.shards(sizes[name])]
         updated = [
             name
             for name in shared
-            if name in held or (name in has_states and locations.state.shards(sizes[name]))
+            if name in stored_as_shards
+            or (name in has_states and locations.state.shards(sizes[name]))
         ]
-        return Shards(schedule.n_replicas, tuple(updated), tuple(held))
+        return Shards(schedule.n_replicas, tuple(updated), tuple(stored_as_shards))
 
     def _engine_options(self) -> dict:
         return {**self.settings.engine_options, "tremula.seed": self.seed}

@@ -88,7 +88,7 @@ def run_step_on_tiles(
     options: LoweringOptions | None = None,
     engine_options: Mapping[str, object] | None = None,
 ) -> list[Tensor]:
-    """The same for a function that is recorded already."""
+    """Compile a recorded step for tiles and run it once: its results."""
     device = device or IPUModel("bow", tiles_per_ipu=8).create_device()
     built = _built(apply(step, TILE_PASSES, "tiles"), device, options, engine_options)
     engine = Engine(built.graph, [built.program], engine_options)

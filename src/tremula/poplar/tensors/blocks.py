@@ -1,8 +1,8 @@
 """Blocked matrices as patterns: a few cuts say where every element is, whatever their number.
 
 A matrix is kept as contiguous blocks of rows and columns, usually one block on one tile. Its view
-in row-major order would be a run for each row of each block; `BlockPieces` computes these where
-somebody asks, and compares, moves and orders them by the cuts alone.
+in row-major order would be a run for each row of each block; `BlockPieces` computes these on
+demand, and compares, moves and orders them by the cuts alone.
 """
 
 from dataclasses import dataclass

@@ -308,9 +308,11 @@ class Tensor:
         """Remove the given dimensions of size 1 (all of them if not given)."""
         chosen = {d for d, s in enumerate(self.shape) if s == 1} if dims is None else set(dims)
         check_squeeze(self.shape, chosen)
-        kept = [d for d in range(self.rank) if d not in chosen]
+        remaining = [d for d in range(self.rank) if d not in chosen]
         return self._view(
-            self.offset, tuple(self.shape[d] for d in kept), tuple(self.strides[d] for d in kept)
+            self.offset,
+            tuple(self.shape[d] for d in remaining),
+            tuple(self.strides[d] for d in remaining),
         )
 
     # -- repeating and skipping --------------------------------------------------------------------

@@ -23,17 +23,17 @@ def repeats(numbers: list[int]) -> Iterator[RepeatedSteps]:
         places = np.sort(order[low : high + 1])
         period = int(np.diff(places).min())
         length = min(length, period)
-        kept = _apart(places.tolist(), length)
-        if len(kept) > 1:
-            yield RepeatedSteps(length, kept)
+        separate = _apart(places.tolist(), length)
+        if len(separate) > 1:
+            yield RepeatedSteps(length, separate)
 
 
 def _apart(places: list[int], length: int) -> tuple[int, ...]:
-    kept = [places[0]]
+    separate = [places[0]]
     for place in places[1:]:
-        if place >= kept[-1] + length:
-            kept.append(place)
-    return tuple(kept)
+        if place >= separate[-1] + length:
+            separate.append(place)
+    return tuple(separate)
 
 
 def _suffixes(numbers: np.ndarray) -> np.ndarray:

@@ -84,13 +84,13 @@ def group_decompressed(
     begin, end = cuts[:-1], cuts[1:]
     tiles = np.arange(n_parts)
     flat = out.flatten()
-    held = 2 * begin * per_group, 2 * end * per_group
-    graph.set_tile_mapping(flat, TileMapping(*held, tiles, graph.target.n_tiles))
+    interval = 2 * begin * per_group, 2 * end * per_group
+    graph.set_tile_mapping(flat, TileMapping(*interval, tiles, graph.target.n_tiles))
     fields = {
         "packed": Slices(packed.flatten(), begin * per_group, end * per_group),
         "scale": Slices(scale.flatten(), begin, end),
         "bias": Slices(bias.flatten(), begin, end),
-        "out": Slices(flat, *held),
+        "out": Slices(flat, *interval),
         "n_bytes": np.full(n_parts, per_group),
     }
     run_vertices(graph, group_decompress(scale.type), fields, tiles, sequence, name)

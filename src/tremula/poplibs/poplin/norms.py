@@ -1,6 +1,6 @@
 """Normalisation over any dimensions: statistics, whitening, and their gradients.
 
-`kept` are the dimensions that have statistics of their own; all others are reduced. Sums are float;
+`kept` are the dimensions that have separate statistics; all others are reduced. Sums are float;
 statistics and results have the type of the activations.
 """
 

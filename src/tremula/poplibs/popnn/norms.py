@@ -306,9 +306,9 @@ def _from_groups(
 
 def _column(values: np.ndarray, x: np.ndarray, n_groups: Groups) -> np.ndarray:
     """Statistics, shaped to broadcast over what they summarise."""
-    kept = (1,) if n_groups is None else (0, 1)
+    dims = (1,) if n_groups is None else (0, 1)
     return values.astype(np.float64).reshape(
-        [x.shape[d] if d in kept else 1 for d in range(x.ndim)]
+        [x.shape[d] if d in dims else 1 for d in range(x.ndim)]
     )
 
 

@@ -76,10 +76,10 @@ def _reflected(tensor: Tensor, dim: int, size: int, is_end: bool) -> Tensor:
 def _checked(
     tensor: Tensor, lower: SequenceOf[int], upper: SequenceOf[int], mode: str, mapping: str
 ) -> tuple[list[int], list[int]]:
-    for what, given, known in (("mode", mode, MODES), ("mapping", mapping, MAPPINGS)):
-        if given not in known:
+    for what, value, known in (("mode", mode, MODES), ("mapping", mapping, MAPPINGS)):
+        if value not in known:
             raise PoplibsError(
-                f"pad has no {what} {given!r}.", source=user_source(), hint=suggest(given, known)
+                f"pad has no {what} {value!r}.", source=user_source(), hint=suggest(value, known)
             )
     low, high = [int(n) for n in lower], [int(n) for n in upper]
     if not len(low) == len(high) == tensor.rank:

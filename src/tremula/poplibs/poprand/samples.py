@@ -219,7 +219,7 @@ for _function, _about, _is_shaped, _codelet in (
 
 
 def _seed_and_draw(graph: Graph, seed: Tensor, sequence: Sequence) -> Tensor:
-    """set_seed, and numbers drawn after it without a seed of their own."""
+    """set_seed, and numbers drawn after it without an explicit seed."""
     set_seed(graph, seed, 3, sequence)
     reference = graph.add_variable(FLOAT, [1000], "reference", mapping="linear")
     return uniform(graph, None, 0, reference, FLOAT, 0.0, 1.0, sequence)

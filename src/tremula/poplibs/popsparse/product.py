@@ -32,7 +32,7 @@ def dense_mat_mul(
         multiply = (
             static if isinstance(lhs, static.SparseTensor) else dynamic
         ).sparse_dense_mat_mul
-        return multiply(graph, lhs, rhs, sequence, name=name)  # pyright: ignore[reportArgumentType] - of its own kind
+        return multiply(graph, lhs, rhs, sequence, name=name)  # pyright: ignore[reportArgumentType] - kind matches lhs
     if isinstance(rhs, static.SparseTensor):
         return static.dense_sparse_mat_mul(graph, lhs, rhs, sequence, name)
     assert isinstance(rhs, dynamic.SparseTensor), "one of the two kinds"

@@ -88,14 +88,14 @@ class VoidFunction:
                 source=user_source(),
                 hint="give None for created arguments",
             )
-        given = [
+        tensors = [
             self._like(i) if a.kind is ArgKind.CREATED and t is None else t
             for i, (a, t) in enumerate(zip(self.signature, arguments, strict=True))
         ]
-        self._copy(given, sequence, is_before=True)
+        self._copy(tensors, sequence, is_before=True)
         sequence.add(Call(self._function))
-        self._copy(given, sequence, is_before=False)
-        return [t for t in given if t is not None]
+        self._copy(tensors, sequence, is_before=False)
+        return [t for t in tensors if t is not None]
 
     def _like(self, index: int) -> Tensor:
         fixed = self.tensors[index]

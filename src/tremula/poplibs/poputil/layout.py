@@ -39,7 +39,7 @@ def simplified(tensor: Tensor, others: list[Tensor]) -> tuple[Tensor, list[Tenso
 def factored(tensor: Tensor) -> Tensor | None:
     """All elements, in order, as a strided view; dimensions are split as needed.
 
-    Grouped layouts are such views: shape [8, 5] stored as [2, 5, 4] is [2, 4, 5] with strides
+    Grouped layouts are examples: shape [8, 5] stored as [2, 5, 4] is [2, 4, 5] with strides
     [20, 1, 4]. None if no strides describe it.
     """
     if tensor.pieces is None:

@@ -32,7 +32,7 @@ def blocks_of(tensor: Tensor) -> BlockCuts | None:
 
 
 def layout_key(tensor: Tensor) -> tuple[object, ...] | None:
-    """Equal for views that lie alike, element by element, each in a variable of its own.
+    """Equal for views with the same memory layout, element by element, each within one variable.
 
     None for views of several variables.
     """

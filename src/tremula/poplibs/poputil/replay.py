@@ -7,7 +7,7 @@ records what the first call adds, and from then on adds that again with the vari
 
     y = add(graph, a, b, sequence, "one")       recorded
         key   add, layout of operand 0, layout of operand 1
-        tape  given   operands        v0, v1
+        tape  operands                v0, v1
               new     variables       v2 "one/out", and its tile map
               sets    compute sets    "one": a template over (v0, v1, v2)
               steps   programs        Execute("one")
@@ -72,8 +72,8 @@ def replayed(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            given = parameters.bind(*args, **kwargs).arguments
-            call = _call_of(function, given, makes_programs)
+            arguments = parameters.bind(*args, **kwargs).arguments
+            call = _call_of(function, arguments, makes_programs)
         except (TypeError, NotReplayable):  # a wrong call raises its own error
             return function(*args, **kwargs)
         tape = call.recorder.tapes.get(call.key)
@@ -201,7 +201,7 @@ class _Tape:
     """What one call added to the graph."""
 
     name: str
-    given: tuple[int, ...]  # variables of the operands
+    operands: tuple[int, ...]  # variables of the operands
     new: range  # variables it made
     tile_map: tuple[np.ndarray, ...]  # of the variables it made
     sets: list[ComputeSet]
@@ -213,7 +213,7 @@ class _Tape:
     def play(self, call: _ReplayedCall) -> object:
         """Add it again for another call; returns what that call would."""
         state, source = call.state, user_source()
-        ids = dict(zip(self.given, call.variables, strict=True))
+        ids = dict(zip(self.operands, call.variables, strict=True))
         ids.update((old, self._add_variable(old, call, source)) for old in self.new)
         self._add_tile_map(call, ids)
         sets = [

@@ -132,7 +132,7 @@ def _groups(segment: np.ndarray, user: np.ndarray) -> list[tuple[np.ndarray, np.
 
 
 def _without_halos(user: np.ndarray, n_users: np.ndarray) -> Columns:
-    """Give a shared segment the users of a neighbour, if those are some of its own."""
+    """Give a shared segment a neighbour's users, if the segment's users include all of them."""
     users = np.split(user, np.cumsum(n_users)[:-1]) if len(n_users) else []
     chosen = list(users)
     for s, mine in enumerate(users):

@@ -41,7 +41,7 @@ class _Instance:
     number: int
     process: subprocess.Popen[bytes]
     log: IO[bytes] | None
-    kept: deque[str] = field(default_factory=lambda: deque(maxlen=_N_KEPT))
+    last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=_N_KEPT))
     rest: dict[str, bytes] = field(default_factory=dict)
 
 
@@ -86,7 +86,7 @@ def _run_once(wanted: InstanceLaunch, attempt: int) -> _Ended:
             if instance.log is not None:
                 instance.log.close()
     if ended.code and wanted.only_instance not in (None, ended.instance):
-        for line in instances[ended.instance].kept:
+        for line in instances[ended.instance].last_lines:
             _say(f"[{ended.instance}] {line}")
     return ended
 
@@ -222,7 +222,7 @@ def _show(wanted: InstanceLaunch, instance: _Instance, name: str, data: bytes) -
     stream = sys.stdout if name == "stdout" else sys.stderr
     for line in lines:
         shown = line.decode(errors="replace").rstrip("\r")
-        instance.kept.append(shown)
+        instance.last_lines.append(shown)
         if instance.log is not None:
             instance.log.write(line + b"\n")
             instance.log.flush()

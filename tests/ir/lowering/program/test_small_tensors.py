@@ -62,7 +62,7 @@ def test_running_means_and_variances_begin_at_different_tiles():
     handles, first_tiles = built.graph.state.handles.reads, {}
     for slot in step.inputs:
         if slot.kind == BUFFER and slot.name.endswith(("running_mean", "running_var")):
-            held = handles[built.held[BUFFER, slot.index].handle]
+            held = handles[built.state_handles[BUFFER, slot.index].handle]
             tiles = built.graph.get_tile_mapping(held).tile
             first_tiles.setdefault(slot.name.rpartition(".")[2], set()).add(int(tiles[0]))
     assert len(first_tiles) == 2
@@ -76,7 +76,7 @@ def test_vectors_of_a_layer_begin_at_different_tiles():
     for slot in step.inputs:
         if slot.kind == PARAMETER and not slot.name.endswith("dense.weight"):
             mapping = built.graph.get_tile_mapping(
-                handles[built.held[PARAMETER, slot.index].handle]
+                handles[built.state_handles[PARAMETER, slot.index].handle]
             )
             of_all_layers = re.sub(r"\d", "", slot.name)
             tiles_of.setdefault(of_all_layers, []).append(tuple(np.unique(mapping.tile).tolist()))

@@ -34,12 +34,12 @@ def test_states_are_laid_out_like_their_weights(dtype):
     graph = (built := build_tile_program(step, target, Schedule(), LoweringOptions())).graph
     tensors = graph.state.handles.reads
     weights = {
-        slot.name: tensors[built.held[PARAMETER, slot.index].handle]
+        slot.name: tensors[built.state_handles[PARAMETER, slot.index].handle]
         for slot in step.inputs
         if slot.kind == PARAMETER
     }
     states = [
-        (weights[slot.owner], tensors[built.held[STATE, slot.index].handle])
+        (weights[slot.owner], tensors[built.state_handles[STATE, slot.index].handle])
         for slot in step.inputs
         if slot.kind == STATE and slot.name.startswith("Accl")
     ]

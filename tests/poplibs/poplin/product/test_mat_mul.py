@@ -105,7 +105,7 @@ def test_an_output_made_for_it_is_written_directly():
 
 
 def test_plans_are_kept():
-    """The same question is planned once; another memory bound is another question."""
+    """A product is planned once; another memory bound makes another plan."""
     graph = small_graph()
     first = poplin.mat_mul_plan(graph, tr.FLOAT, [64, 64], [64, 64])
     again = poplin.mat_mul_plan(small_graph(), tr.FLOAT, [64, 64], [64, 64])

@@ -249,7 +249,7 @@ def test_loops():
 
 
 def test_ring():
-    """A CircBuf gives back what was added so many rounds ago, and forgets the oldest."""
+    """A CircBuf gives back what was added n rounds ago, and forgets the oldest."""
     graph, sequence = small_graph(), Sequence()
     ring = popops.CircBuf(graph, FLOAT, 3, [4])
     x = laid_out(graph, FLOAT, [4], np.random.default_rng(0))
@@ -274,7 +274,7 @@ def test_constant_texts():
 
 
 def test_results_do_not_depend_on_the_tile_map():
-    """The same operation on other layouts gives the same bits."""
+    """An operation gives the same bits on any layout."""
     expr = exp(_1) * 0.5 + _2
     first = [run_op(on(expr), [X, Y], seed=seed)[0].tobytes() for seed in range(3)]
     assert len(set(first)) == 1

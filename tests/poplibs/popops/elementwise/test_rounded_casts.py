@@ -56,7 +56,7 @@ def test_rounding_is_unbiased_and_seeded(form):
     fraction = np.abs(values) / step % 1
     deviation = np.sqrt((fraction * (1 - fraction)).sum() * 2) / (2 * N)
     assert abs(errors.mean()) < 4 * deviation
-    assert (first[0] != first[1]).mean() > 0.1  # drawn anew
+    assert (first[0] != first[1]).mean() > 0.1  # each run draws new numbers
     np.testing.assert_array_equal(first, cast_on_tiles(values, kind, form, n_runs=2))
     assert (first[0] != cast_on_tiles(values, kind, form, seed=2)[0]).mean() > 0.1
     np.testing.assert_array_equal(cast_on_tiles(first[0], kind, form)[0], first[0])

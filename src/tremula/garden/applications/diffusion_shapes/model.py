@@ -11,7 +11,7 @@ import poptorch
 N_LEVELS = 64  # of noise, from almost none to almost nothing else
 
 
-def kept_share() -> Tensor:
+def signal_share() -> Tensor:
     """How much of a picture is left at each level: cosine schedule, `float32[64]`."""
     at = (torch.arange(N_LEVELS) + 1) / (N_LEVELS + 1)
     return torch.cos(at * math.pi / 2) ** 2
@@ -55,17 +55,17 @@ class TinyUNet(nn.Module):
 class NoiseLoss(nn.Module):
     """Noise is added on the device; the loss is how wrongly it is guessed."""
 
-    kept: Tensor
+    signal_share: Tensor
 
     def __init__(self, unet: TinyUNet):
         super().__init__()
         self.unet = unet
-        self.register_buffer("kept", kept_share())
+        self.register_buffer("signal_share", signal_share())
 
     def forward(self, pictures: Tensor, level: Tensor, name: Tensor) -> Tensor:
         noise = torch.randn_like(pictures)
-        kept = self.kept[level][:, None, None, None]
-        seen = kept.sqrt() * pictures + (1 - kept).sqrt() * noise
+        signal = self.signal_share[level][:, None, None, None]
+        seen = signal.sqrt() * pictures + (1 - signal).sqrt() * noise
         loss = functional.mse_loss(self.unet(seen, level, name), noise)
         return poptorch.identity_loss(loss, reduction="none")
 
@@ -73,20 +73,20 @@ class NoiseLoss(nn.Module):
 class Painter(nn.Module):
     """From noise to pictures by names: a loop of guesses (DDIM), each a little less noisy."""
 
-    kept: Tensor
+    signal_share: Tensor
 
     def __init__(self, unet: TinyUNet, n_steps: int):
         super().__init__()
         self.unet, self.n_steps = unet, n_steps
-        self.register_buffer("kept", torch.cat([torch.ones(1), kept_share()]))
+        self.register_buffer("signal_share", torch.cat([torch.ones(1), signal_share()]))
 
     def forward(self, noise: Tensor, name: Tensor) -> Tensor:
         stride = N_LEVELS // self.n_steps
 
         def body(x: Tensor, level: Tensor, name: Tensor) -> list[Tensor]:
-            """`level` counts down; row 0 of `kept` is a picture without noise."""
-            now = self.kept.index_select(0, level)
-            then = self.kept.index_select(0, level - stride)
+            """`level` counts down; row 0 of `signal_share` is a picture without noise."""
+            now = self.signal_share.index_select(0, level)
+            then = self.signal_share.index_select(0, level - stride)
             guess = self.unet(x, (level - 1).expand(x.shape[0]), name)
             picture = (x - (1 - now).sqrt() * guess) / now.sqrt()
             picture = picture.clamp(-1.5, 1.5)

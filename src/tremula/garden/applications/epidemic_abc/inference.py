@@ -73,7 +73,7 @@ class Inference:
         constants, parts, bring = self._given()
         n_kept = self._on_tiles("number kept", tr.INT, self.n_workers)
         tried = self._on_tiles("tried", tr.INT, 2 * self.n_workers)
-        kept = self._on_tiles("kept", tr.FLOAT, self.n_workers * self.n_slots * N_KEPT)
+        accepted = self._on_tiles("kept", tr.FLOAT, self.n_workers * self.n_slots * N_KEPT)
         self.graph.create_host_write("given", constants)
         self._read_and_written("tried", tried)
         simulate = self.graph.add_compute_set("simulate and compare")
@@ -83,15 +83,15 @@ class Inference:
             "people": self.epidemic.people,
             "confirmed": self.epidemic.confirmed,
         }
-        edges = {**parts, "kept": kept, "n_kept": n_kept, "tried": tried}
+        edges = {**parts, "kept": accepted, "n_kept": n_kept, "tried": tried}
         tiles = np.arange(self.n_tiles)
         self.graph.add_vertices(simulate, SimulateAndCompare, edges | states, tiles=tiles)
 
         a_round = tr.Sequence(tr.Execute(simulate))
         n_new = popops.reduce(self.graph, n_kept, [0, 1], "ADD", a_round)
         is_new, goes_on = self._decided(n_new, a_round)
-        to_host = self.graph.add_device_to_host_fifo("kept", tr.FLOAT, kept.n_elems)
-        a_round.add(tr.If(is_new, tr.Copy(kept, to_host), tr.Sequence()))
+        to_host = self.graph.add_device_to_host_fifo("kept", tr.FLOAT, accepted.n_elems)
+        a_round.add(tr.If(is_new, tr.Copy(accepted, to_host), tr.Sequence()))
         return tr.Sequence(bring, tr.RepeatWhileTrue(a_round, goes_on, tr.Sequence()))
 
     def _given(self) -> tuple[tr.Tensor, dict[str, tr.Tensor], tr.Program]:

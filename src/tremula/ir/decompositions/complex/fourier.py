@@ -40,9 +40,11 @@ def fft_r2c(x: Tensor, dims: list[int], normalization: int, onesided: bool) -> P
     """The last dimension first, of which the second half mirrors the first; then the others."""
     sizes = [x.shape[d] for d in dims]
     *others, last = dims
-    kept = x.shape[last] // 2 + 1 if onesided else x.shape[last]
+    n_frequencies = x.shape[last] // 2 + 1 if onesided else x.shape[last]
     result = _along(x, last, lambda row: _transform(row, forward=True))
-    result = Pair(result.re.narrow(last, 0, kept), result.im.narrow(last, 0, kept))
+    result = Pair(
+        result.re.narrow(last, 0, n_frequencies), result.im.narrow(last, 0, n_frequencies)
+    )
     return _normalised(fft_c2c(result, others, 0, True), sizes, normalization)
 
 

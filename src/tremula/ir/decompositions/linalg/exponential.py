@@ -41,8 +41,8 @@ def _polynomial(x: Tensor) -> Tensor:
     fourth = square @ square
 
     def terms(first: int) -> Tensor:
-        kept = range(first, min(first + 4, _DEGREE + 1))
-        return sum((powers[i - first] / factorial(i) for i in kept), torch.zeros_like(x))
+        exponents = range(first, min(first + 4, _DEGREE + 1))
+        return sum((powers[i - first] / factorial(i) for i in exponents), torch.zeros_like(x))
 
     firsts = range(0, _DEGREE + 1, 4)
     result = terms(firsts[-1])

@@ -39,8 +39,8 @@ def _largest(x: Tensor) -> Tensor:
 @decomposes(aten._linalg_eigh.default)
 def eigh(matrix: Tensor, uplo: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
     """Jacobi's rotations of the matrix with all eigenvalues moved above 0; no vector turns."""
-    kept = matrix.tril() if uplo.upper() == "L" else matrix.triu()
-    symmetric = kept + kept.mT - torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1))
+    triangle = matrix.tril() if uplo.upper() == "L" else matrix.triu()
+    symmetric = triangle + triangle.mT - torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1))
     if not matrix.numel():
         return matrix.new_zeros(matrix.shape[:-1]), matrix.new_zeros(_shape_of_v(matrix, compute_v))
     bound = symmetric.abs().sum(-1).amax(-1)[..., None, None]  # no eigenvalue is larger

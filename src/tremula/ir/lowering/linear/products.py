@@ -20,10 +20,10 @@ from tremula.poplibs.poputil import broadcast_view
 Shape = tuple[int, ...]
 _MULTIPLIED = (FLOAT, HALF)  # types of the matrix unit
 # Of all memory, for a copy of a weight laid out differently. Less would fit more models, but
-# results of many parts are in so many pieces that their readers are slow to build (GPT-2: 71 s
-# instead of 13).
+# results of many parts are so fragmented that their readers are slow to build (GPT-2: 71 s instead
+# of 13).
 _REARRANGED_SHARE = 1 / 4
-# The same, of a gradient as large as a table; its parts are brought to one tensor.
+# Of all memory, for a gradient as large as a table; its parts are brought to one tensor.
 _WRITTEN_SHARE = 1 / 16
 
 

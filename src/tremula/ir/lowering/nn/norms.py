@@ -26,12 +26,12 @@ class Norm:
 
     tiles: Tiles
     x: Tensor
-    kept: Kept  # dimensions with separate statistics
+    statistic_dims: Kept  # dimensions with separate statistics
     channels: Kept  # dimensions of gamma and beta
 
     @property
     def reduced(self) -> list[int]:
-        return [d for d in range(self.x.rank) if d not in self.kept]
+        return [d for d in range(self.x.rank) if d not in self.statistic_dims]
 
     @property
     def n(self) -> int:
@@ -40,7 +40,9 @@ class Norm:
 
     def beside(self, statistic: Tensor) -> Tensor:
         """One value per statistic, shaped to be repeated over the reduced dimensions."""
-        return statistic.reshape([n if d in self.kept else 1 for d, n in enumerate(self.x.shape)])
+        return statistic.reshape(
+            [n if d in self.statistic_dims else 1 for d, n in enumerate(self.x.shape)]
+        )
 
     def per_channel(self, parameter: Tensor) -> Tensor:
         shape = [n if d in self.channels else 1 for d, n in enumerate(self.x.shape)]

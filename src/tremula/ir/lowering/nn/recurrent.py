@@ -128,20 +128,20 @@ def _cell(net: Net, place: tuple[int, int], weights: list[Tensor]) -> Cell:
     if not net.has_biases:
         nothing = tiles.new(tuple(shape), inputs.type, f"{name}/biases")
         popops.zero(tiles.graph, nothing, tiles.sequence, f"{name}/biases")
-        given, own = nothing, nothing
+        input_bias, recurrent_bias = nothing, nothing
     else:
-        given, own = (b.reshape(shape) for b in weights[2:])
+        input_bias, recurrent_bias = (b.reshape(shape) for b in weights[2:])
     add: Callable = popops.add
     if net.kind == "gru":
-        both = given[:2]
+        both = input_bias[:2]
         if net.has_biases:
-            both = add(tiles.graph, both, own[:2], tiles.sequence, f"{name}/biases")
-        biases = concat([both, given[2:]])
-        made = gru_reset_after.GruAfterWeights(inputs, recurrent, biases, own[2])
+            both = add(tiles.graph, both, recurrent_bias[:2], tiles.sequence, f"{name}/biases")
+        biases = concat([both, input_bias[2:]])
+        made = gru_reset_after.GruAfterWeights(inputs, recurrent, biases, recurrent_bias[2])
     else:
-        biases = given
+        biases = input_bias
         if net.has_biases:
-            biases = add(tiles.graph, given, own, tiles.sequence, f"{name}/biases")
+            biases = add(tiles.graph, input_bias, recurrent_bias, tiles.sequence, f"{name}/biases")
         form = lstm.LstmWeights if net.kind == "lstm" else rnn.RnnWeights
         made = form(inputs, recurrent, biases)
     return Cell(net, name, made)

@@ -46,7 +46,7 @@ def frexp(tiles: Tiles, x: Tensor) -> tuple[Tensor, Tensor]:
     power = ((_2 >> _FRACTION_BITS) & 255) - _BIAS
     power = power - expr.select(expr.Const(_RAISED, INT), expr.Const(0, INT), is_small)
     exponent = _map(tiles, expr.select(power, expr.Const(0, INT), has_parts), x, whole)
-    kept = (_1 & (-(2**31) + 2**_FRACTION_BITS - 1)) | (_BIAS << _FRACTION_BITS)
-    mantissa = _map(tiles, kept, whole).reinterpret(FLOAT)
+    mantissa_bits = (_1 & (-(2**31) + 2**_FRACTION_BITS - 1)) | (_BIAS << _FRACTION_BITS)
+    mantissa = _map(tiles, mantissa_bits, whole).reinterpret(FLOAT)
     result = _map(tiles, expr.select(_2, _1, has_parts), x, mantissa)
     return tiles.cast(result, tiles.result_type(0)), exponent

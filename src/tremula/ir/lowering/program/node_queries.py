@@ -67,10 +67,10 @@ def held_nodes(step: CapturedStep) -> dict[tuple[str, int], fx.Node]:
 def overwrites(step: CapturedStep, folded: Folded) -> dict[fx.Node, fx.Node]:
     """Nodes that may write their value over the held tensor it becomes: node → placeholder."""
     order = folded.places({node: index for index, node in enumerate(step.graph.nodes)})
-    held = held_nodes(step)
+    state_nodes = held_nodes(step)
     result = {}
     for slot, node in zip(step.outputs, step.results(), strict=True):
-        old = held.get((slot.kind, slot.index))
+        old = state_nodes.get((slot.kind, slot.index))
         if slot.kind not in (PARAMETER, STATE) or old is None or node.op != "call_function":
             continue
         if _last_read(old, order) <= order[node]:
@@ -81,10 +81,10 @@ def overwrites(step: CapturedStep, folded: Folded) -> dict[fx.Node, fx.Node]:
 def held_by_result(step: CapturedStep) -> dict[fx.Node, list[fx.Node]]:
     """For a node: the weights and states that become its value."""
     result: dict[fx.Node, list[fx.Node]] = {}
-    held = held_nodes(step)
+    state_nodes = held_nodes(step)
     for slot, node in zip(step.outputs, step.results(), strict=True):
-        if slot.kind in (PARAMETER, STATE) and (slot.kind, slot.index) in held:
-            result.setdefault(node, []).append(held[slot.kind, slot.index])
+        if slot.kind in (PARAMETER, STATE) and (slot.kind, slot.index) in state_nodes:
+            result.setdefault(node, []).append(state_nodes[slot.kind, slot.index])
     return result
 
 

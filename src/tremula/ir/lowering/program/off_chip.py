@@ -70,10 +70,10 @@ class OffChipTensors:
 
     def store(self, node: fx.Node, update: Sequence) -> None:
         """Send new weights and states to streaming memory as soon as they are computed."""
-        for held in self._held_by_result.get(node, ()):
-            if held in self.rows:
+        for state_node in self._held_by_result.get(node, ()):
+            if state_node in self.rows:
                 tiles = self.values.tiles_on(node, self.values.chip_of[node], update)
-                self.memory.store(self.values.tensor(node), self.rows[held], tiles)
+                self.memory.store(self.values.tensor(node), self.rows[state_node], tiles)
 
     # -- activations -------------------------------------------------------------------------------
 

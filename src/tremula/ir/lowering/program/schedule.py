@@ -49,7 +49,9 @@ class BuiltProgram:
 
     graph: Graph
     program: Program
-    held: dict[tuple[str, int], HostHandle] = field(default_factory=dict)  # by kind and index
+    state_handles: dict[tuple[str, int], HostHandle] = field(
+        default_factory=dict
+    )  # by kind and index
     inputs: list[str] = field(default_factory=list)  # stream handles
     outputs: list[tuple[StepSlot, str]] = field(default_factory=list)
     host_functions: dict[str, Callable] = field(default_factory=dict)  # by handle

@@ -95,8 +95,8 @@ class StepBuilder:
             if slot.kind == INPUT:
                 self.of.transfers.add_input(slot, node, tensor, self.flow.reads_of(node))
             else:
-                held = self.of.off_chip.hold(slot, node, tensor)
-                self.built.held[slot.kind, slot.index] = held
+                handle = self.of.off_chip.hold(slot, node, tensor)
+                self.built.state_handles[slot.kind, slot.index] = handle
         self.flow.start()
 
     def lower(self, node: fx.Node) -> None:
@@ -120,19 +120,23 @@ class StepBuilder:
 
     def _destination(self, node: fx.Node, chip: int) -> Tensor | None:
         """The held tensor that a node writes its value over, if it may and is on its chip."""
-        held = self._overwrites.get(node)
-        if held is None or self.values.chip_of[held] != chip or not self.flow.may_overwrite(node):
+        overwritten = self._overwrites.get(node)
+        if (
+            overwritten is None
+            or self.values.chip_of[overwritten] != chip
+            or not self.flow.may_overwrite(node)
+        ):
             return None
-        return self.values.tensor(held)
+        return self.values.tensor(overwritten)
 
     # -- results -----------------------------------------------------------------------------------
 
     def _give_results(self) -> None:
-        of, held = self.of, held_nodes(self.step)
+        of, state_nodes = self.of, held_nodes(self.step)
         writes: dict[int, tuple[Sequence, list[tuple[Tensor, Tensor]]]] = {}
         for slot, node in zip(self.step.outputs, self.step.results(), strict=True):
             of.gradients.settle(node)
-            value, old = self.values.tensor(node), held.get((slot.kind, slot.index))
+            value, old = self.values.tensor(node), state_nodes.get((slot.kind, slot.index))
             if slot.kind in (OUTPUT, INPUT):
                 gives = self.flow.gives_of(node)
                 self._load_result(node, gives)

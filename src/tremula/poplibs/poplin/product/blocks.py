@@ -93,8 +93,8 @@ def _view_runs(blocks: OperandBlocks, order: tuple[int, ...]) -> Runs:
 
 def joined_runs(start: Ints, count: Ints) -> Runs:
     """Neighbouring runs of stride 1 as one, empty ones left out."""
-    kept = count > 0
-    start, count = start[kept], count[kept]
+    is_filled = count > 0
+    start, count = start[is_filled], count[is_filled]
     if not len(start):
         return Runs(start, count, count)
     is_first = np.concatenate(([True], start[1:] != start[:-1] + count[:-1]))
@@ -118,8 +118,8 @@ class _Note(NamedTuple):
 
 def _relative(tensor: Tensor) -> tuple[object, ...]:
     """A view without its address and its dimensions of size 1."""
-    kept = [d for d, n in enumerate(tensor.shape) if n != 1]
-    shape, strides = ([part[d] for d in kept] for part in (tensor.shape, tensor.strides))
+    dims = [d for d, n in enumerate(tensor.shape) if n != 1]
+    shape, strides = ([part[d] for d in dims] for part in (tensor.shape, tensor.strides))
     variables, n_bytes, offset = tensor.variables, tensor.type.n_bytes, tensor.offset
     if tensor.pieces is None:
         offset -= variables.base_bytes[variables.id_at(offset * n_bytes)] // n_bytes
@@ -182,8 +182,8 @@ def spread_over_users(start: Ints, size: Ints, users: Ints, grain: int) -> Sprea
     cuts = np.arange(n_users + 1) * n_grains[:, None] // n_users * grain
     cuts = np.minimum(cuts, size[:, None]) + start[:, None]
     begin, end = cuts[:, :-1].ravel(), cuts[:, 1:].ravel()
-    kept = end > begin
-    return Spread(begin[kept], end[kept], users.ravel()[kept])
+    is_filled = end > begin
+    return Spread(begin[is_filled], end[is_filled], users.ravel()[is_filled])
 
 
 def map_spread(graph: Graph, flat: Tensor, spread: Spread) -> None:
@@ -213,8 +213,8 @@ def box_runs(blocks: OperandBlocks, low: list[Ints], high: list[Ints]) -> tuple[
 
 def _joined_within(start: Ints, count: Ints, owner: Ints) -> Runs:
     """Runs joined where they follow each other in one box."""
-    kept = count > 0
-    start, count, owner = start[kept], count[kept], owner[kept]
+    is_filled = count > 0
+    start, count, owner = start[is_filled], count[is_filled], owner[is_filled]
     if not len(start):
         return Runs(start, count, count)
     breaks = (start[1:] != start[:-1] + count[:-1]) | (owner[1:] != owner[:-1])

@@ -9,7 +9,7 @@ in the order of `Partition.tile_order` and lie on the tile of their number. For 
     part of i    0     0     1     1     2     2
     part of o0   0     1     0     1     0     1
 
-An operand is stored as *blocks*, one for each combination of the parts of its own dimensions.
+An operand is stored as *blocks*, one for each combination of the parts of its dimensions.
 Vertices that differ in other dimensions alone share a block; they are its *users*, and each holds
 an equal piece of it between products (`spread_over_users`):
 

@@ -47,8 +47,8 @@ class ConvParams:
     def __post_init__(self) -> None:
         rank = len(self.field_shape)
         for name, default in _DEFAULTS.items():
-            given = tuple(getattr(self, name)) or (default,) * rank
-            object.__setattr__(self, name, given)
+            value = tuple(getattr(self, name)) or (default,) * rank
+            object.__setattr__(self, name, value)
         if self.out_type is None:
             object.__setattr__(self, "out_type", result_type(self.type))
         _check(self)

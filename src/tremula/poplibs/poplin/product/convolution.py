@@ -385,8 +385,8 @@ def reference_convolution(
         out += np.einsum("bgi...,gci->bgc...", inputs[head + window], kernel[head + tap])
     for d in range(p.rank):
         high = out.shape[3 + d] - p.output_truncation_upper[d]
-        kept = np.arange(p.output_truncation_lower[d], high, p.stride[d])
-        out = np.take(out, kept, 3 + d)
+        indices = np.arange(p.output_truncation_lower[d], high, p.stride[d])
+        out = np.take(out, indices, 3 + d)
     pads = zip(p.output_padding_lower, p.output_padding_upper, strict=True)
     out = np.pad(out, [(0, 0)] * 3 + list(pads))
     return out.reshape(p.n_batch, p.n_groups * p.n_out_chans, *out.shape[3:]).astype(dtype)

@@ -238,8 +238,8 @@ def _created(  # noqa: PLR0917 - all that a created operand depends on
 
 
 def _out_type(element: Type, options: ProductOptions) -> Type:
-    given = options.get("out_type")
-    result = result_type(element) if given is None else as_type(given)
+    requested = options.get("out_type")
+    result = result_type(element) if requested is None else as_type(requested)
     check_result_type(result, element, "the result of a product")
     return result
 

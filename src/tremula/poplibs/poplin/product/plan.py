@@ -82,8 +82,8 @@ def n_reduction_stages(n_reduced: Ints) -> Ints:
 
 def narrowed(n_parts: Ints, n_stages_left: int) -> Ints:
     """Parts left by the first of the remaining stages; all stages have about the same fan-in."""
-    kept = n_parts ** ((n_stages_left - 1) / n_stages_left)
-    return np.maximum(1, np.rint(kept)).astype(np.int64)
+    n_left = n_parts ** ((n_stages_left - 1) / n_stages_left)
+    return np.maximum(1, np.rint(n_left)).astype(np.int64)
 
 
 def reduction_depths(n_reduced: int) -> tuple[int, ...]:

@@ -342,8 +342,8 @@ def _candidates(
     c = columns[2 + n_dims]
     row, which = (x.ravel() for x in np.indices((len(c), len(serial))))
     c_serial = np.asarray(serial)[which]
-    kept = _fills(-(-problem.n_out // variant.out_grain), c[row] * c_serial)
-    columns, c_serial = [column[row[kept]] for column in columns], c_serial[kept]
+    fills = _fills(-(-problem.n_out // variant.out_grain), c[row] * c_serial)
+    columns, c_serial = [column[row[fills]] for column in columns], c_serial[fills]
     return Candidates(
         columns[0], columns[1], tuple(columns[2 : 2 + n_dims]), columns[2 + n_dims],
         columns[3 + n_dims], tuple(columns[4 + n_dims :]), c_serial,

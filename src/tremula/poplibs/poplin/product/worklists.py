@@ -259,11 +259,11 @@ class _Units:
         return unit * n_chunks + chunk, items
 
     def _cut(
-        self, found: np.ndarray, chunk: int, n_chunks: int, low: int, high: int, out_step: int,
+        self, rows: np.ndarray, chunk: int, n_chunks: int, low: int, high: int, out_step: int,
         left_stride: int,
     ) -> tuple:  # fmt: skip
         """The part of each item whose rows are in [low, high)."""
-        row, out, left, right, n, n_inner = found.T
+        row, out, left, right, n, n_inner = rows.T
         begin = np.maximum(out, low) if out_step == 1 else out
         end = np.minimum(out + n, high) if out_step == 1 else out + n
         items = np.stack(
@@ -277,8 +277,8 @@ class _Units:
             ],
             axis=1,
         )
-        kept = end > begin
-        return (row * n_chunks + chunk)[kept], items[kept]
+        is_filled = end > begin
+        return (row * n_chunks + chunk)[is_filled], items[is_filled]
 
     def _dealt(
         self, items: np.ndarray, keys: np.ndarray, n_chunks: int, steps: tuple[int, int, int, int]
@@ -296,5 +296,5 @@ def _zeroed_by_first(items: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, n
     same = (items[:-1, 5] == 1) & (items[1:, 5] == 0) & (keys[:-1] == keys[1:])
     same &= (items[:-1, 0] == items[1:, 0]) & (items[:-1, 3] == items[1:, 3])
     items[1:, 5] |= same
-    kept = np.append(~same, True)
-    return items[kept], keys[kept]
+    remains = np.append(~same, True)
+    return items[remains], keys[remains]

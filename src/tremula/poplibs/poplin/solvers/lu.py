@@ -193,9 +193,9 @@ def lu_panel_codelet() -> type:
                         best, largest = i, size
                 self.pivots[j] = int32(best + first)
                 for c in range(n):
-                    kept = panel[j * n + c]
+                    swapped = panel[j * n + c]
                     panel[j * n + c] = panel[best * n + c]
-                    panel[best * n + c] = kept
+                    panel[best * n + c] = swapped
                 pivot = panel[j * n + j]
                 for i in range(j + 1, n_rows):
                     factor = panel[i * n + j] / pivot
@@ -241,9 +241,9 @@ def exchange_rows_codelet() -> type:
                 begin = n * worker_id // self.n_workers
                 end = n * (worker_id + 1) // self.n_workers
                 for c in range(begin, end):
-                    kept = panel[j * n + c]
+                    swapped = panel[j * n + c]
                     panel[j * n + c] = panel[other * n + c]
-                    panel[other * n + c] = kept
+                    panel[other * n + c] = swapped
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
@@ -271,9 +271,9 @@ def permutation_codelet() -> type:
                 self.permutation[i] = int32(i)
             for j in range(len(self.pivots)):
                 other = int(self.pivots[j])
-                kept = self.permutation[j]
+                swapped = self.permutation[j]
                 self.permutation[j] = self.permutation[other]
-                self.permutation[other] = kept
+                self.permutation[other] = swapped
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004

@@ -280,9 +280,9 @@ def _mask_samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
 def _mask_reference(
     a: np.ndarray, *, lower: bool = True, unit_diagonal: bool = False
 ) -> np.ndarray:
-    kept = np.tril(a) if lower else np.triu(a)
+    triangle = np.tril(a) if lower else np.triu(a)
     is_diagonal = np.eye(*a.shape[-2:], dtype=bool)
-    return np.where(is_diagonal & unit_diagonal, np.ones_like(a), kept)
+    return np.where(is_diagonal & unit_diagonal, np.ones_like(a), triangle)
 
 
 _SQUARE = np.ones((3, 3), np.float32)

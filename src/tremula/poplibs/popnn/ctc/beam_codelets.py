@@ -106,7 +106,7 @@ def grown_to(words: np.ndarray, scores: np.ndarray, width: int, j: int) -> float
 def stay(
     words: np.ndarray, scores: np.ndarray, probabilities: np.ndarray, at: int, blank: int, j: int
 ) -> None:
-    """Make a candidate of prefix j as it is: a blank, or its last class once more."""
+    """Make a candidate of prefix j as it is: a blank, or its last class again."""
     width, zero = len(words) // BEAM_WORDS, float32(LOG_ZERO)
     here = max(float32(probabilities[at + blank]), zero)
     scores[4 * width] = log_add(scores[j], scores[width + j]) + here

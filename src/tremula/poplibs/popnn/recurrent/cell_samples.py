@@ -65,8 +65,8 @@ def with_gradient(
 ) -> Arrays:  # fmt: skip
     """The operands of a training pass of a cell with one state."""
     sizes = (3, 2, 5, 4) if is_whole else (4, 3, 2, 6)
-    given = operands(type, rng, sizes, n_gates, 1)
-    return (*given, random_gradient(type, rng, given, is_whole=is_whole))
+    inputs = operands(type, rng, sizes, n_gates, 1)
+    return (*inputs, random_gradient(type, rng, inputs, is_whole=is_whole))
 
 
 BAD_GRADIENT = np.ones((3, 1, 3), np.float32)  # of more steps than there are

@@ -101,13 +101,13 @@ def gru_fwd(
     if output_full_sequence or not inference_only:
         outputs = add_states(graph, state, n_steps, sequence, f"{name}/outputs")
     loop = TimeLoop(graph, n_steps, name)
-    given = loop.take(gates)
+    step_gates = loop.take(gates)
     z = mat_mul(graph, output, first, loop.body, f"{name}/recurrent")
-    popops.map_in_place(graph, _1 + _2, [z, given[:, : 2 * n_out]], loop.body, f"{name}/sum")
+    popops.map_in_place(graph, _1 + _2, [z, step_gates[:, : 2 * n_out]], loop.body, f"{name}/sum")
     reset, update = gates_of(z, 2)
-    kept = popops.map(graph, sigmoid(_1) * _2, [reset, output], loop.body, f"{name}/reset")
-    candidate = mat_mul(graph, kept, second, loop.body, f"{name}/candidate")
-    rest = given[:, 2 * n_out :]
+    reset_output = popops.map(graph, sigmoid(_1) * _2, [reset, output], loop.body, f"{name}/reset")
+    candidate = mat_mul(graph, reset_output, second, loop.body, f"{name}/candidate")
+    rest = step_gates[:, 2 * n_out :]
     popops.map_in_place(graph, _1 + _2, [candidate, rest], loop.body, f"{name}/sum")
     new = sigmoid(_2) * _1 + (1.0 - sigmoid(_2)) * tanh(_3)
     popops.map_in_place(graph, new, [output, update, candidate], loop.body, f"{name}/output")
@@ -142,14 +142,14 @@ def gru_bwd(
     second = arranged(graph, n_batches, second, sequence, f"{name}/weights")
     loop = TimeLoop(graph, n_steps, name, is_backward=True)
     add_own_gradient(loop, state, output_gradient, sequence)
-    kept = gates_of(loop.take(forward.gates), N_GATES)
+    forward_gates = gates_of(loop.take(forward.gates), N_GATES)
     before = loop.take(forward.outputs)
     new = graph.add_variable(type, (n_batches, N_GATES * n_out), f"{name}/gates", mapping="linear")
-    product = _add_gate_gradients(graph, state, before, kept, second, new, loop)
+    product = _add_gate_gradients(graph, state, before, forward_gates, second, new, loop)
     loop.put(gradients, new)
     rest = mat_mul(graph, new[:, : 2 * n_out], first, loop.body, f"{name}/recurrent")
     earlier = _1 * sigmoid(_2) + _3 * sigmoid(_4) + _5
-    operands = [state, kept[1], product, kept[0], rest]
+    operands = [state, forward_gates[1], product, forward_gates[0], rest]
     popops.map_in_place(graph, earlier, operands, loop.body, f"{name}/before")
     loop.finish(sequence)
     inputs = input_gradient(graph, gradients, weights.input, sequence, name)
@@ -193,8 +193,8 @@ def gru_wu(
     n = 2 * before.shape[2]
     both = weight_gradient(graph, before, gates[..., :n], 2, sequence, name)
     reset = gates_of(forward.gates, N_GATES)[0]
-    kept = popops.map(graph, sigmoid(_1) * _2, [reset, before], sequence, f"{name}/reset")
-    last = weight_gradient(graph, kept, gates[..., n:], 1, sequence, name)
+    reset_output = popops.map(graph, sigmoid(_1) * _2, [reset, before], sequence, f"{name}/reset")
+    last = weight_gradient(graph, reset_output, gates[..., n:], 1, sequence, name)
     biases = bias_gradient(graph, gates, N_GATES, sequence, name)
     return GruWeights(inputs, concat([both, last]), biases)
 
@@ -234,9 +234,9 @@ def gru_training_of_tensors(
 ) -> tuple[Tensor, ...]:
     """(Output, gradients of x, state and weights) of gru_fwd and gru_bwd_with_wu."""
     *weights, gradient = rest
-    is_whole, given = gradient.rank == 3, GruWeights(*weights)
-    forward = gru_fwd(graph, x, state, given, sequence, output_full_sequence=is_whole)
-    backward, update = gru_bwd_with_wu(graph, x, given, forward, gradient, sequence)
+    is_whole, parameters = gradient.rank == 3, GruWeights(*weights)
+    forward = gru_fwd(graph, x, state, parameters, sequence, output_full_sequence=is_whole)
+    backward, update = gru_bwd_with_wu(graph, x, parameters, forward, gradient, sequence)
     return forward.output, backward.input_gradient, backward.state_gradient, *update
 
 

@@ -68,13 +68,13 @@ def gru_after_fwd(
     recurrent = arranged(graph, n_batches, matrix, sequence, f"{name}/weights")
     outputs = add_states(graph, state, n_steps, sequence, f"{name}/outputs")
     loop = TimeLoop(graph, n_steps, name)
-    given = loop.take(sums)
+    step_sums = loop.take(sums)
     product = mat_mul(graph, output, recurrent, loop.body, f"{name}/recurrent")
     both, last = product[:, : 2 * n_out], product[:, 2 * n_out :]
-    popops.map_in_place(graph, _1 + _2, [both, given[:, : 2 * n_out]], loop.body, f"{name}/sum")
+    popops.map_in_place(graph, _1 + _2, [both, step_sums[:, : 2 * n_out]], loop.body, f"{name}/sum")
     popops.map_in_place(graph, _1 + _2, [last, weights.candidate_bias], loop.body, f"{name}/bias")
     reset, update = gates_of(both, 2)
-    operands = [given[:, 2 * n_out :], reset, last]
+    operands = [step_sums[:, 2 * n_out :], reset, last]
     candidate = popops.map(graph, _1 + sigmoid(_2) * _3, operands, loop.body, f"{name}/candidate")
     new = sigmoid(_2) * _1 + (1.0 - sigmoid(_2)) * tanh(_3)
     popops.map_in_place(graph, new, [output, update, candidate], loop.body, f"{name}/output")
@@ -124,15 +124,17 @@ def _add_loop(
     recurrent = arranged(graph, n_batches, matrix, sequence, f"{name}/weights")
     loop = TimeLoop(graph, n_steps, name, is_backward=True)
     add_own_gradient(loop, state, output_gradient, sequence)
-    kept = gates_of(loop.take(forward.gates), 4)
+    forward_gates = gates_of(loop.take(forward.gates), 4)
     before = loop.take(forward.outputs)
     new = graph.add_variable(type, (n_batches, 4 * n_out), f"{name}/gates", mapping="linear")
-    _add_gate_gradients(graph, state, before, kept, gates_of(new, 4), loop, name)
+    _add_gate_gradients(graph, state, before, forward_gates, gates_of(new, 4), loop, name)
     loop.put(gradients, new)
     of_product = concat([new[:, : 2 * n_out], new[:, 3 * n_out :]], 1)
     rest = mat_mul(graph, of_product, recurrent, loop.body, f"{name}/recurrent")
     earlier = _1 * sigmoid(_2) + _3
-    popops.map_in_place(graph, earlier, [state, kept[1], rest], loop.body, f"{name}/before")
+    popops.map_in_place(
+        graph, earlier, [state, forward_gates[1], rest], loop.body, f"{name}/before"
+    )
     loop.finish(sequence)
     return state, gradients
 
@@ -170,9 +172,9 @@ def training_of_tensors(
 ) -> tuple[Tensor, ...]:
     """(Output, gradients of x, state and weights) of both passes."""
     *weights, gradient = rest
-    given = GruAfterWeights(*weights)
-    forward = gru_after_fwd(graph, x, state, given, sequence)
-    result = gru_after_bwd_with_wu(graph, x, given, forward, gradient, sequence)
+    parameters = GruAfterWeights(*weights)
+    forward = gru_after_fwd(graph, x, state, parameters, sequence)
+    result = gru_after_bwd_with_wu(graph, x, parameters, forward, gradient, sequence)
     return forward.output, result.input, result.state, *result.weights
 
 

@@ -167,8 +167,8 @@ def add_own_gradient(
     if output_gradient.rank == 3:
         name = loop.name
         steps = sliceable(loop.graph, output_gradient, sequence, f"{name}/outputGradient")
-        given = loop.take(steps)
-        popops.map_in_place(loop.graph, _1 + _2, [state, given], loop.body, f"{name}/sum")
+        step_gradient = loop.take(steps)
+        popops.map_in_place(loop.graph, _1 + _2, [state, step_gradient], loop.body, f"{name}/sum")
 
 
 def joined_gates(weights: Tensor) -> Tensor:

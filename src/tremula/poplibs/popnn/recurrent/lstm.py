@@ -196,7 +196,7 @@ def _add_gate_gradients(
     forget, enter, candidate, leave = gates_of(z, N_GATES)
     to_forget, to_enter, to_candidate, to_leave = gates_of(new, N_GATES)
     slope = sigmoid(_3) * (1.0 - sigmoid(_3))
-    for what, expr, given, out in (
+    for what, expr, tensors, out in (
         ("leave", _1 * tanh(_2) * slope, [output, after, leave], to_leave),
         ("cell", _1 + _2 * sigmoid(_3) * (1.0 - tanh(_4) * tanh(_4)),
          [cell, output, leave, after], cell),
@@ -207,7 +207,7 @@ def _add_gate_gradients(
         ("before", _1 * sigmoid(_2), [cell, forget], cell),
     ):  # fmt: skip
         add = popops.map_in_place if out is cell else popops.map_with_output
-        arguments = [given] if out is cell else [given, out]
+        arguments = [tensors] if out is cell else [tensors, out]
         add(graph, expr, *arguments, loop.body, f"{name}/{what}")  # pyright: ignore[reportCallIssue]
 
 
@@ -381,10 +381,10 @@ def _forward_samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
 
 def _training_samples(type: Type, rng: np.random.Generator) -> Iterator[Sample]:
     for sizes, is_whole, order in (((3, 2, 5, 4), True, INPUT_FIRST), ((4, 3, 2, 6), False, None)):
-        given = operands(type, rng, sizes, 4, 2)
-        of_output = random_gradient(type, rng, given, is_whole=is_whole)
-        of_cell = random_gradient(type, rng, given, is_whole=False)
-        yield Sample((*given, of_output, of_cell), {"cell_order": order} if order else {})
+        inputs = operands(type, rng, sizes, 4, 2)
+        of_output = random_gradient(type, rng, inputs, is_whole=is_whole)
+        of_cell = random_gradient(type, rng, inputs, is_whole=False)
+        yield Sample((*inputs, of_output, of_cell), {"cell_order": order} if order else {})
 
 
 _GOOD = operands(FLOAT, np.random.default_rng(0), (2, 1, 2, 3), 4, 2)

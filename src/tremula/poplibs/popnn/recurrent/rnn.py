@@ -202,13 +202,13 @@ def rnn_training_of_tensors(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """(Output, gradients of x, state and weights) of rnn_fwd and rnn_bwd_with_wu."""
     *weights, gradient = rest
-    is_whole, given = gradient.rank == 3, RnnWeights(*weights)
+    is_whole, parameters = gradient.rank == 3, RnnWeights(*weights)
     forward = rnn_fwd(
-        graph, x, state, given, sequence,
+        graph, x, state, parameters, sequence,
         output_full_sequence=is_whole, non_linearity=non_linearity,
     )  # fmt: skip
     backward, update = rnn_bwd_with_wu(
-        graph, x, given, forward, gradient, sequence, non_linearity=non_linearity
+        graph, x, parameters, forward, gradient, sequence, non_linearity=non_linearity
     )
     return forward.output, backward.input_gradient, backward.state_gradient, *update
 

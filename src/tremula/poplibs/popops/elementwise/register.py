@@ -114,7 +114,7 @@ def _check_new(op: ElementOp) -> None:
     clashes = [n for n, f in op.functions.items() if known.get(n, f) is not f]
     if clashes or "<lambda>" in op.functions:
         raise PoplibsError(
-            f"the tile functions of {op.name} need names of their own, got "
+            f"the tile functions of {op.name} need unique names, got "
             f"{', '.join(clashes or ['a lambda'])}.",
             source=user_source(),
             hint="generated codelets call them by name: define each with `def` and a new name",

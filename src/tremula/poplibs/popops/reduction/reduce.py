@@ -190,20 +190,20 @@ class _ReductionBuilder:
     def _reduced(self) -> Tensor:
         order = _order_in_memory(self.tensor)
         ordered = self.tensor.dim_shuffle(order)
-        kept = [d for d in order if d in self.kept]
+        remaining = [d for d in order if d in self.kept]
         factors = factors_of(list(ordered.shape), [d in self.dims for d in order])
         mapping = self.graph.get_tile_mapping(ordered)
         segments = segments_of(mapping.begin, mapping.end, mapping.tile, factors)
         is_inner = factors[-1][1]
-        sizes = tuple(self.tensor.shape[d] for d in kept)
+        sizes = tuple(self.tensor.shape[d] for d in remaining)
         self.n_outs = int(np.prod(sizes, dtype=np.int64))
         groups = grouped(segments, self.n_outs, is_inner)
-        back = [kept.index(d) for d in self.kept]
+        back = [remaining.index(d) for d in self.kept]
         if self.out is None:
             flat = self.graph.add_variable(self.out_type, [self.n_outs], self._name("out"))
             self._reduce_to(flat, ordered.flatten(), groups, is_inner)
             return flat.reshape(sizes).dim_shuffle(back)
-        out = self.out.dim_shuffle([self.kept.index(d) for d in kept]).flatten()
+        out = self.out.dim_shuffle([self.kept.index(d) for d in remaining]).flatten()
         self._reduce_to(out, ordered.flatten(), groups, is_inner)
         return self.out
 
@@ -350,8 +350,8 @@ def _checked_operation(one: Reduction) -> tuple[str, Type]:
             source=user_source(),
             hint=f"only {names_of(lambda op: op.takes_scale)} can scale or update",
         )
-    given = one.out.type if one.out is not None else type
-    out_type = given if one.out_type is None else as_type(one.out_type)
+    default = one.out.type if one.out is not None else type
+    out_type = default if one.out_type is None else as_type(one.out_type)
     is_float_pair = {type, out_type} <= {FLOAT, HALF} and operation.mixes_floats
     if out_type is not type and not is_float_pair:
         raise PoplibsError(

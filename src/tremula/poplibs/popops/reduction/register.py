@@ -56,10 +56,10 @@ def reference_reduce(
     op = REDUCE_OPS[operation]
     wide = {"f": np.float64, "b": np.bool_}.get(values.dtype.kind, np.int64)
     first = np.moveaxis(values.astype(wide), dims, range(len(dims)))
-    kept = first.shape[len(dims) :]
+    out_shape = first.shape[len(dims) :]
     n_partials = int(np.prod(first.shape[: len(dims)], dtype=np.int64))
-    start = np.full(kept, op.identity_of(as_type(values.dtype)), wide)
-    result = fold(op.numpy, first.reshape((n_partials, *kept)), start)
+    start = np.full(out_shape, op.identity_of(as_type(values.dtype)), wide)
+    result = fold(op.numpy, first.reshape((n_partials, *out_shape)), start)
     return np.asarray(result * scale if scale != 1 else result).astype(values.dtype)
 
 

@@ -180,9 +180,9 @@ def grouped(segments: ReductionSegments, n_outs: int, is_inner: bool) -> Groups:
     is_kept = (n_atoms > 1) & (n_rows >= MIN_ROWS_KEPT)
     if not bool(is_kept.any()):
         return _cut_and_grouped(segments, cuts, n_atoms, n_outs, is_inner)
-    kept = segments.take(np.flatnonzero(is_kept))
+    uncut = segments.take(np.flatnonzero(is_kept))
     rest = grouped(segments.take(np.flatnonzero(~is_kept)), n_outs, is_inner)
-    whole = _by_place(kept, (kept.tile * (n_outs + 1) + kept.out) * (n_outs + 1) + kept.width)
+    whole = _by_place(uncut, (uncut.tile * (n_outs + 1) + uncut.out) * (n_outs + 1) + uncut.width)
     start = np.concatenate((whole.start, whole.start[-1] + rest.start[1:]))
     columns = [np.concatenate(pair) for pair in zip(whole, rest, strict=True)]
     return Groups(*columns)._replace(start=start)

@@ -63,7 +63,7 @@ def side_by_side(source: Tensor, groups: Groups) -> tuple[Tensor, Groups]:
     if bool((np.diff(groups.start) == 1).all()):
         return source, groups
     flat = source.runs()
-    assert len(flat.start) == 1, "partials are a variable of their own"
+    assert len(flat.start) == 1, "partials are one whole variable"
     runs = Runs(flat.start[0] + groups.begin, groups.n_elems, np.ones_like(groups.begin))
     total = int(groups.n_elems.sum())
     gathered = Tensor(source.variables, source.type, 0, (total,), (1,), Pieces(runs))

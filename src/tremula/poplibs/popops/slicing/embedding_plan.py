@@ -111,14 +111,14 @@ def plan(
                 source=user_source(),
                 hint="there is nothing to plan for an empty table; slice without a plan",
             )
-    given = _parsed_options(as_type(type), dict(options or {}))
+    parsed = _parsed_options(as_type(type), dict(options or {}))
     n_tiles = target.tiles_per_ipu
-    result = _plan(target.chip, n_tiles, as_type(type), n_groups, *sizes.values(), given)
-    limit = int(given.available_memory_proportion * target.chip.n_bytes_per_tile)
+    result = _plan(target.chip, n_tiles, as_type(type), n_groups, *sizes.values(), parsed)
+    limit = int(parsed.available_memory_proportion * target.chip.n_bytes_per_tile)
     if result.n_temporary_bytes > limit:
         warnings.warn(
             f"no plan for {n_lookups} lookups in {n_entries} x {row_size} {type} fits "
-            f"available_memory_proportion {given.available_memory_proportion} ({limit} bytes a "
+            f"available_memory_proportion {parsed.available_memory_proportion} ({limit} bytes a "
             f"tile); the cheapest needs {result.n_temporary_bytes} bytes.",
             stacklevel=2,
         )

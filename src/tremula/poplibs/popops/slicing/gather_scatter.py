@@ -114,10 +114,10 @@ def scatter(  # noqa: PLR0913 - XLA's own options
         )
     n_index = len(scatter_dims_to_operand_dims)
     corners = _index_vectors("scatter", indices, index_vector_dim, n_index)
-    kept = [d for d in range(operand.rank) if d not in set(inserted_window_dims)]
-    _check_updates(operand, indices, updates, index_vector_dim, update_window_dims, kept)
+    window_dims = [d for d in range(operand.rank) if d not in set(inserted_window_dims)]
+    _check_updates(operand, indices, updates, index_vector_dim, update_window_dims, window_dims)
     sizes = [1] * operand.rank
-    for d, from_dim in zip(kept, sorted(update_window_dims), strict=True):
+    for d, from_dim in zip(window_dims, sorted(update_window_dims), strict=True):
         sizes[d] = updates.shape[from_dim]
     _check_window(
         "scatter", operand.shape, tuple(sizes), inserted_window_dims, scatter_dims_to_operand_dims

@@ -315,8 +315,8 @@ class PlannedLookups:
     ) -> None:
         """Collect the lookups, spread over the tiles of all row parts."""
         parts, first, n_rows = collected_rows(self.plan, self.cuts, a_round)
-        kept = np.flatnonzero((n_rows > 0) & (self.cuts.width(parts.column) > 0))
-        parts, first, n_rows = parts.take(kept), first[kept], n_rows[kept]
+        filled = np.flatnonzero((n_rows > 0) & (self.cuts.width(parts.column) > 0))
+        parts, first, n_rows = parts.take(filled), first[filled], n_rows[filled]
         block = lookup_block(self.plan, parts, a_round)
         width = self.cuts.width(parts.column)
         begin = self.cuts.begin(block, parts.column) + first * width
@@ -325,7 +325,7 @@ class PlannedLookups:
         source = (source + (first * width)[:, None]).ravel()
         n_parts = self.plan.sliced_dim_split
         ends = source + np.repeat(n_rows * width, n_parts)
-        start = np.arange(len(kept) + 1) * n_parts
+        start = np.arange(len(filled) + 1) * n_parts
         words = as_words(in_blocks(out, self.cuts))
         run_vertices(
             self.graph,

@@ -140,16 +140,16 @@ class PlannedUpdates:
         table_size = self.lookups.blocks.n_rows * self.plan.row_size
         n_partials = -(-partials.n_elems // table_size)
         parts, begin, end = table_shares(self.plan, self.lookups.blocks, matrix.type)
-        kept = np.flatnonzero(end > begin)
-        begin, end = begin[kept], end[kept]
-        tiles = tile_of_parts(self.plan, parts.take(kept))
+        filled = np.flatnonzero(end > begin)
+        begin, end = begin[filled], end[filled]
+        tiles = tile_of_parts(self.plan, parts.take(filled))
         joined = partials
         if n_partials > 1:
             joined = self.graph.add_variable(partials.type, [table_size], f"{self.name}/joined")
             map_flat(self.graph, joined, begin, end, tiles)
             first = np.arange(n_partials) * table_size
             source, until = ((edge[:, None] + first[None, :]).ravel() for edge in (begin, end))
-            start = np.arange(len(kept) + 1) * n_partials
+            start = np.arange(len(filled) + 1) * n_partials
             run_vertices(
                 self.graph,
                 join_partials_codelet(partials.type, self.operation),

@@ -207,7 +207,7 @@ def _update_flops(v: CostView, type: Type, n_each: int) -> np.ndarray:
 
 @family
 def join_partials_codelet(T: Type, operation: str) -> type:  # noqa: N803
-    """The same elements of several partial tables, combined in order."""
+    """Combines corresponding elements of several partial tables, in order."""
     combine = COMBINE[operation]
 
     class JoinPartials(MultiVertex):

@@ -53,7 +53,7 @@ def grad_w_supervisor(search: SearchCost) -> Ints:
     return 37 + 38 + np.asarray(search.n_own, np.int64) * int(26 * (search.n_groups + 1) / 2)
 
 
-# Widths with loops of their own: {Z: (slots once, of a row, of a value)}.
+# Widths with dedicated loops: {Z: (slots once, of a row, of a value)}.
 _WIDTHS = {
     ("forward", "float"): {4: (25, 13, 3), 2: (27, 11, 2)},
     ("forward", "half"): {8: (28, 15, 3), 4: (30, 11, 2)},

@@ -227,9 +227,9 @@ class _Product:
         ends = np.cumsum(sizes)
         partials = self.graph.add_variable(p.partials, [int(ends[-1])], f"{self.name}/partials")
         tiles = TileCoordinates.of(plan).tile
-        kept = sizes > 0
+        is_filled = sizes > 0
         mapping = TileMapping(
-            (ends - sizes)[kept], ends[kept], tiles[kept], self.graph.target.n_tiles
+            (ends - sizes)[is_filled], ends[is_filled], tiles[is_filled], self.graph.target.n_tiles
         )
         self.graph.set_tile_mapping(partials, mapping)
         zero(self.graph, partials, sequence, f"{self.name}/zero")

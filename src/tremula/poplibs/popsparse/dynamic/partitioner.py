@@ -54,7 +54,7 @@ class KnownPattern:
     """What a forecast needs to know of a pattern: how far it spills, and what each bucket has."""
 
     ends: tuple[int, int]  # endX, endY
-    rows: Ints  # int64[sub-groups, z]: rows of its own sub-group in each bucket
+    rows: Ints  # int64[sub-groups, z]: rows of the bucket's sub-group in each bucket
     blocks: Ints
     loads: Ints  # int64[sub-groups, z, workers, 3]: rows, values, columns; of blocks, no workers
 

@@ -259,12 +259,12 @@ class _Costs:
             cast = costs.cast_cycles(partials, p.partials, p.element, n_workers)
         cycles = cycles + np.where(parts_y > 1, reduced, cast)
         is_temporary = (c.z > 1) | (p.partials is not p.element)
-        kept = np.where(is_temporary, partial_bytes, 0) + turned_bytes
+        temporary_bytes = np.where(is_temporary, partial_bytes, 0) + turned_bytes
         buckets = (
             np.maximum(c.z - 1, 2) * self.bucket_bytes
         )  # of the sub-group, or two on their way
-        in_product = np.where(moves, dense_bytes, 0) + buckets + kept
-        in_reduction = np.where(parts_y > 1, partial_bytes, 0) + kept
+        in_product = np.where(moves, dense_bytes, 0) + buckets + temporary_bytes
+        in_reduction = np.where(parts_y > 1, partial_bytes, 0) + temporary_bytes
         return cycles, np.maximum(in_product, in_reduction)
 
     def _compute(self, *, is_gradient: bool) -> Ints:

@@ -208,13 +208,13 @@ def spread(
     leaves, values, words = _shed(pieces, n_buckets, limits.n_values, max_words, limits.n_fixed)
     if not leaves.any():
         return PatternPieces(*pieces), 0
-    spilled, kept = pieces[:, leaves], pieces[:, ~leaves]
+    spilled, staying = pieces[:, leaves], pieces[:, ~leaves]
     has = np.zeros((n_buckets, n_x * n_y), np.bool_)
-    has[kept[0], kept[1]] = True
+    has[staying[0], staying[1]] = True
     over = np.bincount(spilled[0], spilled[4], minlength=n_buckets)
     spilled = np.ascontiguousarray(spilled[:, np.argsort(-over[spilled[0]], kind="stable")])
     moved, n_left = _placed(
         spilled, values, words, has, n_y, n_z, limits.n_values, max_words, limits.n_fixed
     )
-    joined = np.concatenate((kept, moved), axis=1)
+    joined = np.concatenate((staying, moved), axis=1)
     return PatternPieces(*joined[:, np.argsort(joined[0], kind="stable")]), int(n_left)

@@ -164,9 +164,9 @@ def _sparse_result(
             sequence.add(Copy(sparse.in_row_order(values), own))
     if params.sub_block_mask is SubBlockMask.NONE:
         return out
-    kept = mask.kept(params.sub_block_mask)
+    elements = mask.kept(params.sub_block_mask)
     masked = create_blocks(graph, lhs.type, mask.shape, f"{name}/masked")
     zero(graph, masked, sequence, f"{name}/zero")
-    if len(kept.row):
-        sequence.add(Copy(kept.of(flat), kept.of(masked.flatten())))
+    if len(elements.row):
+        sequence.add(Copy(elements.of(flat), elements.of(masked.flatten())))
     return masked

@@ -32,8 +32,8 @@ def bs_softmax(
     """Softmax of each row of blocks [blocks, elements]: a new tensor like them."""
     mask = BlockMask(*dims, block, mask_bytes(sparsity), n_groups)
     _check(mask, t)
-    kept = mask.kept(sub_block_mask).by_rows()
-    rows = _SoftmaxRows(graph, kept, t.type, name)
+    elements = mask.kept(sub_block_mask).by_rows()
+    rows = _SoftmaxRows(graph, elements, t.type, name)
     padded = rows.gathered(t, _least(t.type), sequence)
     return rows.scattered(softmax(graph, padded, sequence, name), mask, sequence)
 

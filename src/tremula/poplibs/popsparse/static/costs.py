@@ -22,7 +22,7 @@ BLOCK_SIDES = (1, 4, 8, 16)
 # -- elements, on a worker -------------------------------------------------------------------------
 
 # Slots of a worker: once; for a row with its first value; for each further value. Two widths of the
-# dense operand have loops of their own.
+# dense operand have dedicated loops.
 _WORKER = {
     "half": {4: (31, 7, 2), 8: (31, 8, 3)},
     "float": {2: (29, 5, 2), 4: (30, 6, 3)},
@@ -156,7 +156,7 @@ def vertex_cycles(
 
 # -- gradients: the formulae of the dynamic vertices, which compute the same -----------------------
 
-# Element by element: slots once, for a row, for a value; two widths have loops of their own.
+# Element by element: slots once, for a row, for a value; two widths have dedicated loops.
 _GRAD_W_WIDTHS = {
     "float": {4: (30, 9, 5), 2: (32, 7, 4)},
     "half": {8: (30, 11, 5), 4: (32, 10, 4)},

@@ -251,12 +251,12 @@ def plan_static(
         return _plan_of(
             problem, _Estimate(0, 0), (1, 1), [0, problem.n_padded], _Bands.of(columns, 1), order
         )
-    kept, rare = _kept(columns, n_values)
-    order = np.concatenate((kept, rare))
+    frequent, rare = _kept(columns, n_values)
+    order = np.concatenate((frequent, rare))
     kept_rows = _kept(problem.counts("row"), n_values)[0]
-    search = _StaticSearch(problem, chip, n_values, max(len(kept_rows), 1), max(len(kept), 1))
+    search = _StaticSearch(problem, chip, n_values, max(len(kept_rows), 1), max(len(frequent), 1))
     grain = 1 if problem.side == 1 else problem.grain
-    most_bands = min(MAX_BANDS, -(-max(len(kept), 1) // grain))
+    most_bands = min(MAX_BANDS, -(-max(len(frequent), 1) // grain))
     most_splits = min(MAX_SPLITS, problem.n_padded // problem.grain)
     limit = proportion * chip.n_bytes_per_tile
     best: tuple[int, int, int] | None = None

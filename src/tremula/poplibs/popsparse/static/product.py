@@ -69,8 +69,8 @@ def dense_gradient(
     is_transposed = p.params.is_transposed
     shape = (p.params.n, p.params.m) if is_transposed else (p.params.m, p.params.n)
     _check_operand(sparse, gradient, shape, is_transposed=is_transposed)
-    given = gradient.transpose() if is_transposed else gradient
-    dense = stored_blocks(graph, given, p.side, sequence, name)
+    untransposed = gradient.transpose() if is_transposed else gradient
+    dense = stored_blocks(graph, untransposed, p.side, sequence, name)
     out = create_dense(graph, p.element, p.params.k, p.params.n, p.side, f"{name}/out")
     slices = turned_values(graph, sparse, sequence, name)
     add_multiply(graph, p, p.backward, slices, dense, out.flatten(), sequence, name)
@@ -90,8 +90,8 @@ def values_gradient(
         _check_operand(
             sparse, tensor, shape[::-1] if is_transposed else shape, is_transposed=is_transposed
         )
-        given = tensor.transpose() if is_transposed else tensor
-        stored.append(stored_blocks(graph, given, p.side, sequence, name))
+        untransposed = tensor.transpose() if is_transposed else tensor
+        stored.append(stored_blocks(graph, untransposed, p.side, sequence, name))
     out = create_values(graph, p, f"{name}/out")
     if p.n_blocks:
         add_values_gradient(graph, p, stored[0], stored[1], out, sequence, name)

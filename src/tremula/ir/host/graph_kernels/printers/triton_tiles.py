@@ -283,5 +283,5 @@ def along(name: str, axis: int, rank: int) -> str:
 
 def _masked_by(conditions: list[str]) -> str:
     """The arguments of a load that reads zero where a condition is false."""
-    given = [condition for condition in conditions if condition]
-    return f", mask={' & '.join(given)}, other=0" if given else ""
+    masks = [condition for condition in conditions if condition]
+    return f", mask={' & '.join(masks)}, other=0" if masks else ""

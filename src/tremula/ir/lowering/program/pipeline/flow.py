@@ -196,7 +196,7 @@ class PipelineFlow:
         A list of slot numbers says which is next. It is rotated by one each time, which is cheaper
         than counting: with three slots 0 1 2, then 1 2 0, then 2 0 1.
         """
-        for (earlier, stage), kept in self._rings.items():
+        for (earlier, stage), buffered in self._rings.items():
             graph = self.values.chips[self.stages.chip[stage]]
             n_slots = self.stages.n_between(earlier, stage)
             keeps, restores = self.parts[earlier].keeps, self.parts[stage].restores
@@ -205,10 +205,10 @@ class PipelineFlow:
             turns = [graph.clone(order, f"{name}/turn") for _ in range(2)]
             self.of.before.add(*(Copy(order, turn) for turn in turns))
             leaves = self.values.options.locations.activation.leaves
-            for value in kept:
+            for value in buffered:
                 if leaves(value.row.n_elems):
                     self._keep_off_chip(value, n_slots, turns, (keeps, restores))
-            stays = [value for value in kept if not leaves(value.row.n_elems)]
+            stays = [value for value in buffered if not leaves(value.row.n_elems)]
             for type in dict.fromkeys(value.row.type for value in stays):
                 same = [value for value in stays if value.row.type == type]
                 row = concat([value.row for value in same]).expand([0])
@@ -302,8 +302,8 @@ class PipelineFlow:
         return self.parts[self.stages.of_node.get(node, 0)].gives
 
     def writes_of(self, slot: StepSlot) -> Sequence:
-        held = held_nodes(self.values.step)[slot.kind, slot.index]
-        stage = self.stages.of_node.get(held)
+        state_node = held_nodes(self.values.step)[slot.kind, slot.index]
+        stage = self.stages.of_node.get(state_node)
         return self.of.update if stage is None else self.parts[stage].writes
 
     def program(self) -> Program:

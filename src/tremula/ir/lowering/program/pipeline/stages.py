@@ -137,11 +137,11 @@ def changed_in_loop(step: CapturedStep) -> dict[fx.Node, fx.Node]:
     Without an optimiser no update comes later, so what changes a weight is part of it too.
     """
     kinds = (BUFFER,) if step.training else (BUFFER, PARAMETER)
-    held = {
+    state_nodes = {
         (slot.kind, slot.index): node
         for slot, node in zip(step.inputs, step.placeholders(), strict=True)
         if slot.kind in kinds
     }
     results = zip(step.outputs, step.results(), strict=True)
-    changes = ((held.get((slot.kind, slot.index)), node) for slot, node in results)
+    changes = ((state_nodes.get((slot.kind, slot.index)), node) for slot, node in results)
     return {old: new for old, new in changes if old is not None and old is not new}
