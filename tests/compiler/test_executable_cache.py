@@ -35,7 +35,7 @@ def compiled(cache: Path, **changes: object) -> tr.Executable:
 
 
 def test_second_compile_reads_the_file(tmp_path: Path) -> None:
-    """Compiling a program twice makes one file, and the second compile gives the same executable."""
+    """Compiling a program twice makes one file, and the second result equals the first."""
     first, second = compiled(tmp_path), compiled(tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
     assert (first.code == second.code).all()

@@ -273,7 +273,7 @@ def test_branches_on_random_numbers_are_counted_as_they_run():
 
 
 def test_strict_mode_allows_drawing():
-    """Drawing changes the workers' states, which are not in any variable and depend on the order."""
+    """Drawing changes the workers' states, which are outside all variables and order-dependent."""
     engine = drawing(12, 30, options={"debug.strict": "true"})
     engine.run()
     plain = drawing(12, 30)

@@ -120,7 +120,7 @@ def test_interval_helpers():
 
 
 def test_map_by_use(graph):
-    """An element used by one tile goes there; those used by several are split evenly across them."""
+    """An element used by one tile goes there; those used by several are spread over them evenly."""
     tensor = graph.add_variable(tr.FLOAT, [24])
     tracker = poputil.TensorUseTracker(8)
     tracker.add(graph, 1, tensor[:16])
