@@ -25,13 +25,15 @@ OPTIONS = set(
     "enableGradientAccumulation delayVarUpdates enablePrefetchDatastreams groupHostSync "
     "explicitRecomputation outlineThreshold virtualGraphMode rearrangeAnchorsOnHost".split()
 )
-# Words of the house idiom: see "How we write" in CONTRIBUTING.md.
-BANNED = re.compile(
-    r"\b(nought|anew|so many|shared out|of its own|of their own|nobody|somebody|are such|once more|"
-    r"mend|mends|mended|in no time|brings Numba|unluckiest)\b"
+# Words of the house idiom (CONTRIBUTING.md, "How we write"): those that have no good use, which
+# tests/test_style.py rejects; those that mostly read better otherwise; names of variables.
+REJECTED = re.compile(
+    r"\b(nought|anew|so many|shared out|nobody|somebody|are such|mend|mends|mended|in no time|"
+    r'brings Numba|unluckiest)\b|"""The same\b',
+    re.IGNORECASE,
 )
+AVOIDED = re.compile(r"\b(of its own|of their own|once more)\b", re.IGNORECASE)
 BANNED_NAMES = set("found given held kept asked".split())
-THE_SAME = re.compile(r'"""The same\b')
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COUNTED = (
     *FUNCTIONS, ast.ClassDef, ast.Call, ast.Name, ast.Attribute, ast.Assign, ast.AnnAssign,
@@ -328,14 +330,8 @@ def _private_names_of(name: str) -> tuple[set[str], set[str]]:
 
 
 def banned_words() -> list[str]:
-    """Words of the house idiom in src, tests and docs: phrases, names, docstrings "The same …"."""
-    result = []
-    for path in _texts():
-        where = path.relative_to(ROOT)
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            result += [f"{where}:{number} {match[0]}" for match in BANNED.finditer(line)]
-            if THE_SAME.search(line):
-                result.append(f"{where}:{number} The same …")
+    """Words of the house idiom in src, tests and docs, and such names of variables in src."""
+    result = [*matches(REJECTED), *matches(AVOIDED)]
     fields = {id(target) for target in _codelet_fields()}
     for module, node in every(ast.Name):
         if isinstance(node.ctx, ast.Store) and node.id in BANNED_NAMES and id(node) not in fields:
@@ -348,6 +344,15 @@ def _codelet_fields() -> Iterator[ast.expr]:
     for _, node in every(ast.ClassDef):
         if any(ast.unparse(base).endswith("Vertex") for base in node.bases):
             yield from (part.target for part in node.body if isinstance(part, ast.AnnAssign))
+
+
+def matches(pattern: re.Pattern[str]) -> Iterator[str]:
+    """File, line and text of what matches in source, tests, pages, examples and benchmarks."""
+    for path in _texts():
+        where = path.relative_to(ROOT)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            for match in pattern.finditer(line):
+                yield f"{where}:{number} {match[0]}"
 
 
 def _texts() -> Iterator[Path]:

@@ -308,7 +308,7 @@ ABOVE = np.where(BELOW == NUMBERS, BELOW, np.nextafter(BELOW, np.float16(np.inf)
 
 
 def test_default_rounding_is_numpys():
-    """Nobody asked: nearest even, overflow to infinity."""
+    """Without a rounding mode, halves round to nearest even and overflow to infinity."""
     values = [*NUMBERS, 65519, 65520, 1e9, -1e9, np.nan]
     engine = narrowing(values, [])
     with np.errstate(over="ignore"):

@@ -13,7 +13,7 @@ import numpy as np
 
 from tremula.column_loops.native import NativeSweep
 
-# So many turns of its innermost loop a sweep takes in Python, in all calls together: about 10 ms.
+# Iterations of its innermost loop that a sweep runs in Python, over all calls: about 10 ms.
 TURNS_IN_PYTHON = 20_000
 
 

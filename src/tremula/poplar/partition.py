@@ -52,7 +52,7 @@ class DeviceLoad:
     tile_bytes: int = 0  # the fullest tile
 
     def times(self, n: int) -> "DeviceLoad":
-        """So many calls of what this is one of; the fullest tile stays as full."""
+        """The load of n such calls; the fullest tile stays as full."""
         sums = {name: value * n for name, value in asdict(self).items() if name != "tile_bytes"}
         return DeviceLoad(**sums, tile_bytes=self.tile_bytes)
 

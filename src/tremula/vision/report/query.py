@@ -19,7 +19,7 @@ _ALLOWED = frozenset(
 def run_query(
     database: sqlite3.Connection, sql: str, parameters: Sequence[object] = ()
 ) -> tuple[list[str], list[tuple]]:
-    """Names of columns and rows. Nobody else may use the connection meanwhile."""
+    """Names of columns, and rows. The connection must not be used elsewhere meanwhile."""
     deadline = time.monotonic() + MAX_S
     with _reading_only(database, deadline):
         try:
