@@ -349,10 +349,10 @@ def _codelet_fields() -> Iterator[ast.expr]:
 def matches(pattern: re.Pattern[str]) -> Iterator[str]:
     """File, line and text of what matches in source, tests, pages, examples and benchmarks."""
     for path in _texts():
-        where = path.relative_to(ROOT)
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            for match in pattern.finditer(line):
-                yield f"{where}:{number} {match[0]}"
+        text = path.read_text(encoding="utf-8")
+        for match in pattern.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            yield f"{path.relative_to(ROOT)}:{line} {match[0]}"
 
 
 def _texts() -> Iterator[Path]:
