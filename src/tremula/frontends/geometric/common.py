@@ -23,7 +23,7 @@ def call_once(function: Callable) -> Callable:
     has_run = False
 
     @wraps(function)
-    def wrapper(*args, **kwargs) -> Any:  # noqa: ANN401
+    def wrapper(*args, **kwargs) -> object:
         nonlocal has_run
         if has_run:
             return None

@@ -34,7 +34,7 @@ _ONLY = ("", "to", "")  # the type of edges of a graph without types
 def _without_missing(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The operation with static shapes, and then only the neighbours that exist."""
 
-    def existing(*args: Any, **kwargs: Any) -> Tensor:  # noqa: ANN401
+    def existing(*args: object, **kwargs: object) -> Tensor:
         pairs = function(*args, **kwargs)
         return pairs[:, (pairs != MISSING).all(0)]
 
@@ -58,7 +58,7 @@ def _fps(
 
 
 def _sample(
-    sampler: Any,  # noqa: ANN401 — PyG's NeighborSampler
+    sampler: Any,  # noqa: ANN401 — a NeighborSampler: PyG declares unions of what it holds
     seed: Tensor | dict[str, Tensor],
     seed_time: object = None,
     **_kwargs: object,
@@ -98,7 +98,7 @@ def _without_advice(method: Callable, advice: str) -> Callable:
     """A method that does not ask for `pyg_lib` or a GPU, as there is a fallback for it."""
 
     @wraps(method)
-    def quiet(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def quiet(*args: object, **kwargs: object) -> object:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", advice)
             return method(*args, **kwargs)
@@ -125,7 +125,7 @@ def _hetero_output(sampler: Any, seed: dict[str, Tensor]) -> HeteroSamplerOutput
     )
 
 
-def _clusters(data: Any, edge_index: Tensor, num_nodes: int) -> Tensor:  # noqa: ANN401
+def _clusters(data: ClusterData, edge_index: Tensor, num_nodes: int) -> Tensor:
     """The cluster of each node, for PyG's ClusterData."""
     both = torch.cat([edge_index, edge_index.flip(0)], 1)
     row, column = sort_edge_index(both, num_nodes=num_nodes)

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +19,7 @@ def set_aggregation_dim_size(model: nn.Module, dim_size: int) -> None:
     It must be at least the number of nodes of a batch.
     """
 
-    def set_dim_size(_module: nn.Module, inputs: tuple) -> dict[str, Any]:
+    def set_dim_size(_module: nn.Module, inputs: tuple) -> dict[str, object]:
         arguments = inputs[-1]
         arguments["dim_size"] = dim_size
         return arguments
@@ -60,7 +59,7 @@ class TrainingStepper:
         self.inference_model = None
         self.check_parameters()
 
-    def cpu_step(self, batch: Iterable[Any]) -> tuple[Any, Tensor]:
+    def cpu_step(self, batch: Iterable[object]) -> tuple[object, Tensor]:
         """One step by PyTorch."""
         self.optimizer.zero_grad()
         out, loss = self.cpu_model(*batch)
@@ -68,7 +67,7 @@ class TrainingStepper:
         self.optimizer.step()
         return out, loss
 
-    def ipu_step(self, batch: Iterable[Any], copy_weights: bool = True) -> tuple[Any, Tensor]:
+    def ipu_step(self, batch: Iterable[object], copy_weights: bool = True) -> tuple[object, Tensor]:
         """One step by PopTorch."""
         out, loss = self.training_model(*batch)
         if copy_weights:
@@ -76,7 +75,7 @@ class TrainingStepper:
         return out, loss
 
     def run(
-        self, num_steps: int, batch: Iterable[Any], ipu_batch: Iterable[Any] | None = None
+        self, num_steps: int, batch: Iterable[object], ipu_batch: Iterable[object] | None = None
     ) -> None:
         """Train both for some steps on one batch, or each on a separate one if two are passed."""
         ipu_batch = batch if ipu_batch is None else ipu_batch
@@ -91,7 +90,7 @@ class TrainingStepper:
         if num_steps:
             self.assert_close(torch.stack(ipu_losses), torch.stack(cpu_losses), "loss")
 
-    def run_inference(self, batch: Iterable[Any]) -> None:
+    def run_inference(self, batch: Iterable[object]) -> None:
         """Compare what both compute without training."""
         self.cpu_model.eval()
         if self.inference_model is None:
@@ -108,7 +107,7 @@ class TrainingStepper:
         for name, expected in self.cpu_model.named_parameters():
             self.assert_close(ours[name], expected, name)
 
-    def assert_close(self, actual: Any, expected: Any, id: str) -> None:  # noqa: ANN401
+    def assert_close(self, actual: object, expected: object, id: str) -> None:
         """Raise, with a name, if two results differ."""
         torch.testing.assert_close(
             actual,
@@ -120,7 +119,7 @@ class TrainingStepper:
         )
 
     def benchmark(
-        self, num_steps: int, batch: Iterable[Any], devices: Iterable[str] = ("ipu",)
+        self, num_steps: int, batch: Iterable[object], devices: Iterable[str] = ("ipu",)
     ) -> dict[str, float]:
         """Seconds for some steps on each of the devices "ipu" and "cpu"."""
         steps = {"ipu": lambda: self.ipu_step(batch, copy_weights=False)}

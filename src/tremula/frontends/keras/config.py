@@ -3,7 +3,6 @@
 import copy
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from tremula.base.context_values import ContextSetting
 from tremula.frontends.keras.config_node import ConfigNode, field
@@ -139,7 +138,7 @@ class IPUConfig(ConfigNode):
         configure_ipu_system(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "IPUConfig":
+    def from_dict(cls, values: Mapping[str, object]) -> "IPUConfig":
         """Settings from what `to_dict` gave."""
         result = cls()
         result._from_dict(values)

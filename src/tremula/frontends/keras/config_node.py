@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NoReturn
 
 from tremula.base.errors import suggest
 from tremula.frontends.keras.errors import keras_error
@@ -19,7 +19,7 @@ from tremula.frontends.keras.errors import keras_error
 class ConfigField:
     """A setting: its default, the types that its values may have, what it means."""
 
-    default: Any
+    default: object
     types: tuple[type, ...]
     about: str
 
@@ -32,7 +32,7 @@ class ConfigField:
         return " or ".join("None" if t is type(None) else t.__name__ for t in self.types)
 
 
-def field(default: Any, *types: type, about: str = "") -> Any:  # noqa: ANN401
+def field(default: object, *types: type, about: str = "") -> Any:  # noqa: ANN401 - read as its value
     """Declare a setting; without types, values have that of the default."""
     return ConfigField(default, types or (type(default),), about)
 
@@ -43,12 +43,14 @@ class AttributeMetadata:
 
     name: str
     types: tuple[type, ...]
-    default: Any
+    default: object
     about: str
 
 
 class ConfigNode:
     """A group of settings."""
+
+    _path: str
 
     def __init__(self, path: str = ""):
         self.__dict__["_path"] = path
@@ -59,13 +61,13 @@ class ConfigNode:
                 self.__dict__[name] = type(member)(f"{path}{name}.")
 
     @classmethod
-    def _members(cls) -> Iterator[tuple[str, Any]]:
+    def _members(cls) -> Iterator[tuple[str, "ConfigField | ConfigNode"]]:
         for name in dir(cls):
             member = cls.__dict__.get(name)
             if isinstance(member, ConfigField | ConfigNode):
                 yield name, member
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - only names that are missing come here
+    def __getattr__(self, name: str) -> NoReturn:  # called for missing names only
         if name.startswith("__"):
             raise AttributeError(name)
         raise self._unknown(name)
@@ -96,9 +98,9 @@ class ConfigNode:
 
     # -- as plain values ---------------------------------------------------------------------------
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Names of settings, with those of their groups, and values."""
-        result: dict[str, Any] = {}
+        result: dict[str, object] = {}
         for name, member in self._members():
             value = self.__dict__[name]
             if isinstance(member, ConfigNode):
@@ -114,7 +116,7 @@ class ConfigNode:
         else:
             setattr(self, first, _read(value, dict(self._members()).get(first)))
 
-    def _from_dict(self, values: Mapping[str, Any]) -> None:
+    def _from_dict(self, values: Mapping[str, object]) -> None:
         for path, value in values.items():
             self._set_path(path, value)
 

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import torch
@@ -28,7 +27,9 @@ _MOST_SEEDS = 2**31
 _COMPILED = ("optimizer", "_compile_loss", "_compile_metrics")  # what compile() makes again
 
 
-def execute(model: keras.Model, options: ModelOptions, kind: str, data: Sequence[Any]) -> list[Any]:
+def execute(
+    model: keras.Model, options: ModelOptions, kind: str, data: Sequence[object]
+) -> list[object]:
     """Results of every step of an execution: logs, or predictions."""
     data = [_without_nothing(batch) for batch in data]
     batches = [[_tensor(leaf) for leaf in keras.tree.flatten(batch)] for batch in data]
@@ -48,7 +49,7 @@ def _program(
     model: keras.Model,
     options: ModelOptions,
     kind: str,
-    first: Any,  # noqa: ANN401
+    first: object,
     batches: list[list[Tensor]],
 ) -> KerasProgram:
     """The program for an execution like this, compiled when it is first met."""
@@ -118,12 +119,12 @@ def _check_filled(pipeline: KerasPipeline, repetition: Repetition, kind: str) ->
         pipeline.check_depth(repetition.n_iterations)
 
 
-def _without_nothing(batch: Any) -> Any:  # noqa: ANN401
+def _without_nothing(batch: object) -> object:
     """A batch as data adapters give it: without targets or weights that are None."""
     return pack_x_y_sample_weight(*unpack_x_y_sample_weight(batch))
 
 
-def _tensor(leaf: Any) -> Tensor:  # noqa: ANN401
+def _tensor(leaf: object) -> Tensor:
     if isinstance(leaf, Tensor):
         return leaf.detach()
     return torch.as_tensor(leaf)

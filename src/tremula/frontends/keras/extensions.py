@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import keras
 
@@ -15,7 +15,12 @@ from tremula.frontends.keras.enums import (
 )
 from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.options import REDUCTIONS, ModelOptions, options_of
-from tremula.frontends.keras.pipelines.assignments import assigned_stages, assignments_of, summary
+from tremula.frontends.keras.pipelines.assignments import (
+    Assignment,
+    assigned_stages,
+    assignments_of,
+    summary,
+)
 from tremula.frontends.keras.pipelines.pipeline import PipelineOptions
 
 if TYPE_CHECKING:
@@ -50,8 +55,8 @@ _PIPELINE_DETAILS = (
 def set_gradient_accumulation_options(
     self: keras.Model,
     gradient_accumulation_steps_per_replica: int,
-    gradient_accumulation_reduction_method: Any = "sum",  # noqa: ANN401 - a name or a choice
-    **_details: Any,  # noqa: ANN401 - of memory, which a model of this machine does not have
+    gradient_accumulation_reduction_method: GradientAccumulationReductionMethod | str = "sum",
+    **_details: object,  # of memory, which a model of this machine does not have
 ) -> None:
     """Update weights once for this many batches, by the sum or mean of their gradients."""
     options, n = _options(self), gradient_accumulation_steps_per_replica
@@ -75,10 +80,10 @@ def set_pipelining_options(
     gradient_accumulation_steps_per_replica: int | None = None,
     device_mapping: Sequence[int] | None = None,
     accumulate_outfeed: bool | None = None,
-    gradient_accumulation_reduction_method: Any = "sum",  # noqa: ANN401
+    gradient_accumulation_reduction_method: GradientAccumulationReductionMethod | str = "sum",
     pipeline_schedule: PipelineSchedule = PipelineSchedule.Grouped,
     recomputation_mode: RecomputationMode | None = None,
-    **details: Any,  # noqa: ANN401
+    **details: object,
 ) -> None:
     """How the stages of a model run: batches in flight, chips, schedule."""
     options = _options(self)
@@ -105,12 +110,12 @@ def set_pipelining_options(
     )
 
 
-def get_pipeline_stage_assignment(self: keras.Model) -> list[Any]:
+def get_pipeline_stage_assignment(self: keras.Model) -> list[Assignment]:
     """An assignment for every call of a layer, to be changed and set again."""
     return assignments_of(self, _options(self).assigned_stages)
 
 
-def set_pipeline_stage_assignment(self: keras.Model, assignments: Sequence[Any]) -> None:
+def set_pipeline_stage_assignment(self: keras.Model, assignments: Sequence[Assignment]) -> None:
     """Give all layers their stages."""
     _options(self).assigned_stages = assigned_stages(self, assignments)
 
@@ -130,19 +135,19 @@ def print_pipeline_stage_assignment_summary(
     print_fn(summary(self, _options(self).assigned_stages))
 
 
-def set_infeed_queue_options(self: keras.Model, **options: Any) -> None:  # noqa: ANN401
+def set_infeed_queue_options(self: keras.Model, **options: int) -> None:
     """How batches wait for the device: `prefetch_depth` of them."""
     _set_queue_options(self, options, "set_infeed_queue_options")
 
 
-def set_outfeed_queue_options(self: keras.Model, **options: Any) -> None:  # noqa: ANN401
+def set_outfeed_queue_options(self: keras.Model, **options: int) -> None:
     """How results wait for the host; their number changes nothing here."""
     depth = _options(self).prefetch_depth
     _set_queue_options(self, options, "set_outfeed_queue_options")
     _options(self).prefetch_depth = depth
 
 
-def _set_queue_options(model: keras.Model, options: dict[str, Any], method: str) -> None:
+def _set_queue_options(model: keras.Model, options: dict[str, int], method: str) -> None:
     known = {"set_infeed_queue_options": "prefetch_depth"}.get(method, "buffer_depth")
     for name, value in options.items():
         if name != known:
@@ -159,7 +164,7 @@ def set_asynchronous_callbacks(self: keras.Model, asynchronous: bool = False) ->
 
 def set_replication_options(
     self: keras.Model,
-    replicated_metric_reduction_method: Any = "NONE",  # noqa: ANN401
+    replicated_metric_reduction_method: ReplicatedMetricReductionMethod | str = "NONE",
 ) -> None:
     """How metrics of replicas combine: NONE and MEAN are of all samples, LAST of one replica."""
     method = replicated_metric_reduction_method
@@ -182,8 +187,8 @@ def export_for_ipu_serving(
     self: keras.Model,
     export_dir: str | Path,
     batch_size: int | None = None,
-    preprocessing_step: Callable[..., Any] | None = None,
-    postprocessing_step: Callable[..., Any] | None = None,
+    preprocessing_step: Callable[..., object] | None = None,
+    postprocessing_step: Callable[..., object] | None = None,
     *,
     input_shapes: Sequence[tuple[int, ...]] | None = None,
     tiles: bool = True,

@@ -6,7 +6,7 @@ docs/keras-layers.md is made from this table, and tests hold every row of it to 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 from keras import layers
@@ -29,7 +29,7 @@ class LayerCase:
 
     name: str
     family: str
-    make: Callable[[], Any]
+    make: Callable[[], keras.layers.Layer]
     inputs: tuple[Input, ...]
     host: str = ""
     tiles: str = ""
@@ -37,7 +37,7 @@ class LayerCase:
     trains: bool = True  # eager Keras can
     takes_list: bool = False  # of its inputs
 
-    def applied(self, inputs: list[Any]) -> Any:  # noqa: ANN401
+    def applied(self, inputs: list[object]) -> object:
         """The layer's outputs for inputs of Keras."""
         layer = self.make()
         return layer(inputs) if self.takes_list else layer(*inputs)
@@ -64,6 +64,10 @@ def layer_cases() -> dict[str, LayerCase]:
     return {case.name: case for case in result}
 
 
+Arguments = dict[str, Any] | tuple[Any, ...]
+Row = Arguments | Callable[[], keras.layers.Layer]  # how a layer is made
+
+
 def names_of_keras() -> dict[str, str]:
     """Every class of `keras.layers`, and the name of the row that it is in."""
     rows = {id(getattr(layers, name)): name for name in layer_cases() if hasattr(layers, name)}
@@ -75,16 +79,16 @@ def names_of_keras() -> dict[str, str]:
     return {name: rows.get(id(value), "") for name, value in sorted(classes.items())}
 
 
-def _of(family: str, *inputs: Input, **rows: Any) -> list[LayerCase]:  # noqa: ANN401
+def _of(family: str, *inputs: Input, **rows: Row) -> list[LayerCase]:
     """Cases of one family over the same inputs: a layer's arguments, or how to make it."""
     result = []
     for name, values in rows.items():
-        make = values if callable(values) else _maker(name, values)
+        make = _maker(name, values) if isinstance(values, dict | tuple) else values
         result.append(LayerCase(name, family, make, inputs))
     return result
 
 
-def _maker(name: str, arguments: dict[str, Any] | tuple[Any, ...]) -> Callable[[], Any]:
+def _maker(name: str, arguments: Arguments) -> Callable[[], keras.layers.Layer]:
     kind = getattr(layers, name)
     if isinstance(arguments, dict):
         return lambda: kind(**arguments)
@@ -141,17 +145,17 @@ def _core() -> list[LayerCase]:
 class _Same(layers.Wrapper):
     """A wrapper that adds nothing."""
 
-    def call(self, inputs: Any) -> Any:  # noqa: ANN401
+    def call(self, inputs: object) -> object:
         return self.layer(inputs)
 
 
-def _wrapped_module() -> Any:  # noqa: ANN401
+def _wrapped_module() -> keras.layers.Layer:
     import torch
 
     return layers.TorchModuleWrapper(torch.nn.Linear(6, 2), output_shape=(None, 2))
 
 
-def _no_layer() -> Any:  # noqa: ANN401
+def _no_layer() -> NoReturn:
     raise NotImplementedError
 
 

@@ -7,13 +7,19 @@ more, as a function of real tensors, so that a step does not run Keras's Python 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
+import keras
 import torch
+from keras.src.optimizers.base_optimizer import BaseOptimizer
 from torch import Tensor
 
 from tremula.frontends.keras.scaling import Scaling, are_finite, scaling_of
-from tremula.frontends.keras.tracing import both_branches, functional_updates, variables_set_to
+from tremula.frontends.keras.tracing import (
+    ModelVariable,
+    both_branches,
+    functional_updates,
+    variables_set_to,
+)
 from tremula.ir.host.programs.compile_isolation import traced
 from tremula.ir.optim.rule import Number
 from tremula.ir.recording import active
@@ -25,11 +31,13 @@ class KerasRule:
 
     kind: str  # the optimiser's class
     names: tuple[str, ...]  # of the trained variables
-    optimizer: Any = field(compare=False, repr=False)
-    trained: tuple[Any, ...] = field(compare=False, repr=False)
+    optimizer: BaseOptimizer = field(compare=False, repr=False)
+    trained: tuple[ModelVariable, ...] = field(compare=False, repr=False)
     owners: tuple[str | None, ...]  # of each state: the name of its weight, if it has one
     scaling: Scaling | None = None  # of the loss, and what it counts
-    counters: tuple[Any, ...] = field(default=(), compare=False, repr=False)  # variables of it
+    counters: tuple[keras.Variable, ...] = field(
+        default=(), compare=False, repr=False
+    )  # variables of it
     accum_dtype: torch.dtype = torch.float32  # of running means of gradients
 
     @property
@@ -54,7 +62,7 @@ class KerasRule:
         return False
 
     @property
-    def held(self) -> list[Any]:
+    def held(self) -> list[keras.Variable]:
         """The variables of the optimiser, then the counters, in the order of the states."""
         return [*self.optimizer.variables, *self.counters]
 
@@ -138,10 +146,13 @@ class KerasRule:
         return {}
 
 
-def rule_of(optimizer: Any, trained: Sequence[Any], names: Sequence[str]) -> KerasRule:  # noqa: ANN401
+def rule_of(
+    optimizer: BaseOptimizer, trained: Sequence[ModelVariable], names: Sequence[str]
+) -> KerasRule:
     """The rule of an optimiser that is built, for variables known to the step by these names."""
     scaling, counters = scaling_of(optimizer)
-    inner = optimizer if scaling is None else optimizer.inner_optimizer
+    is_scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    inner = optimizer.inner_optimizer if is_scaled else optimizer
     name_of = {id(variable): name for variable, name in zip(trained, names, strict=True)}
     return KerasRule(
         kind=type(optimizer).__name__,
@@ -155,8 +166,8 @@ def rule_of(optimizer: Any, trained: Sequence[Any], names: Sequence[str]) -> Ker
 
 
 def _owners(
-    states: Sequence[Any],
-    optimizer: Any,  # noqa: ANN401
+    states: Sequence[keras.Variable],
+    optimizer: BaseOptimizer,
     name_of: Mapping[int, str],
 ) -> tuple[str | None, ...]:
     """The weight of each state; `name_of` has the names of trained variables by their `id`.

@@ -1,7 +1,7 @@
 """Options of a model's execution: accumulation, replicas, callbacks."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import keras
 
@@ -12,6 +12,9 @@ from tremula.frontends.keras.pipelines.pipeline import (
     pipeline_of,
 )
 from tremula.frontends.keras.pipelines.stages import Path
+
+if TYPE_CHECKING:
+    from tremula.frontends.keras.program import KerasProgram
 
 TRAIN, TEST, PREDICT = "train", "test", "predict"  # kinds of steps
 SUM, MEAN, RUNNING_MEAN = "sum", "mean", "running_mean"
@@ -31,9 +34,9 @@ class ModelOptions:
     metric_reduction: str = "NONE"  # of replicas
     prefetch_depth: int | None = None  # of the queue of batches; None: as IPUConfig says
     asynchronous_callbacks: bool = False
-    programs: dict[Any, Any] = field(default_factory=dict)
-    last: Any = None  # the program that ran last
-    step_logs: list[Any] = field(default_factory=list)  # of the execution that ran last
+    programs: dict[tuple, "KerasProgram"] = field(default_factory=dict)
+    last: "KerasProgram | None" = None  # the program that ran last
+    step_logs: list[object] = field(default_factory=list)  # of the execution that ran last
     log_stride: int = 1  # steps between two of them
 
     def pipeline(self, model: keras.Model) -> KerasPipeline | None:

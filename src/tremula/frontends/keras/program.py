@@ -8,8 +8,9 @@ have memory of their own: weights go there before an execution and come back aft
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+import keras
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from tremula.compiler.report.report import Report
 from tremula.frontends.keras.errors import KerasError, keras_error
 from tremula.frontends.keras.optimiser import KerasRule
 from tremula.frontends.keras.step import ModelState, is_seed
+from tremula.frontends.keras.tracing import ModelVariable
 from tremula.frontends.shared.program import Program, compile_program
 from tremula.ir.placement import ReadsFromLater
 from tremula.ir.run.compiled_step import StepSettings, StepToCompile
@@ -28,15 +30,17 @@ class RecordableStep(Protocol):
     @property
     def kind(self) -> str: ...
     @property
-    def result(self) -> Any: ...  # noqa: ANN401 - structure of results, once it is recorded
+    def result(self) -> object: ...  # structure of results, once it is recorded
     @property
     def held(self) -> ModelState: ...
     @property
-    def scale(self) -> Any: ...  # noqa: ANN401 - the variable with the scale of the loss
+    def scale(self) -> keras.Variable | None: ...  # the scale of the loss
     @property
-    def counted(self) -> list[Any]: ...  # variables that replicas count for themselves
+    def counted(
+        self,
+    ) -> Sequence[ModelVariable]: ...  # variables that replicas count for themselves
     def rule(self) -> KerasRule | None: ...
-    def record(self, flat: list[Tensor]) -> tuple[list[Tensor], Any]: ...
+    def record(self, flat: list[Tensor]) -> tuple[list[Tensor], None]: ...
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,8 @@ class KerasProgram:
 
     step: RecordableStep
     program: Program
-    metrics: tuple[Any, ...]  # variables that replicas count for themselves
-    seeds: tuple[Any, ...] = ()  # states of the layers' generators
+    metrics: tuple[ModelVariable, ...]  # variables that replicas count for themselves
+    seeds: tuple[ModelVariable, ...] = ()  # states of the layers' generators
     keeps_last: bool = False  # metrics are those of the last replica, not of all
 
     def run(self, batches: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
@@ -80,12 +84,12 @@ class KerasProgram:
         return self.program.n_replicas
 
     @property
-    def _states(self) -> tuple[Any, ...]:
+    def _states(self) -> tuple[ModelVariable, ...]:
         rule = self.program.step.rule
         return () if rule is None else tuple(rule.held)  # pyright: ignore[reportAttributeAccessIssue] - a KerasRule
 
     @property
-    def _scale(self) -> Any:  # noqa: ANN401
+    def _scale(self) -> keras.Variable | None:
         """The variable with the scale of the loss, if the optimiser has one."""
         rule = self.program.step.rule
         return self.step.scale if rule is not None and rule.loss_scaling is None else None
@@ -144,18 +148,18 @@ class KerasProgram:
             for variables, tensors in pairs
         )
 
-    def _counted(self) -> list[tuple[int, Any]]:
+    def _counted(self) -> list[tuple[int, ModelVariable]]:
         if self.n_replicas == 1:
             return []
         ids = {id(variable) for variable in self.metrics}
         return [(i, v) for i, v in enumerate(self.step.held.others) if id(v) in ids]
 
 
-def _values(variables: Sequence[Any]) -> list[Tensor]:
+def _values(variables: Sequence[ModelVariable]) -> list[Tensor]:
     return [variable._value.detach() for variable in variables]
 
 
-def _put(variables: Sequence[Any], tensors: Sequence[Tensor], *, shares: bool) -> None:
+def _put(variables: Sequence[ModelVariable], tensors: Sequence[Tensor], *, shares: bool) -> None:
     for variable, tensor in zip(variables, tensors, strict=False):
         own = variable._value
         if shares and own.device == tensor.device:

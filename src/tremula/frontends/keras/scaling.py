@@ -6,13 +6,15 @@ functions of a step: (gradients, scale, counters) → the next scale and counter
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import keras
 import torch
+from keras.src.optimizers.base_optimizer import BaseOptimizer
 from torch import Tensor
 
 from tremula.frontends.keras.errors import keras_error
+from tremula.ir.optim.rule import Number
 
 Next = tuple[Tensor, list[Tensor]]
 
@@ -20,7 +22,7 @@ Next = tuple[Tensor, list[Tensor]]
 class Scaling(Protocol):
     """How the scale of the loss follows from gradients."""
 
-    def after(self, grads: Sequence[Tensor], scale: Any, counters: Sequence[Tensor]) -> Next: ...  # noqa: ANN401
+    def after(self, grads: Sequence[Tensor], scale: Number, counters: Sequence[Tensor]) -> Next: ...
 
 
 def are_finite(tensors: Sequence[Tensor]) -> Tensor:
@@ -34,7 +36,7 @@ class GrowingScale:
 
     growth_steps: int
 
-    def after(self, grads: Sequence[Tensor], scale: Any, counters: Sequence[Tensor]) -> Next:  # noqa: ANN401
+    def after(self, grads: Sequence[Tensor], scale: Number, counters: Sequence[Tensor]) -> Next:
         (n_steps,) = counters
         is_finite = are_finite(grads)
         is_due = n_steps == self.growth_steps - 1
@@ -58,7 +60,7 @@ class HistogramScale:
     bin_edge: float
     accumulates: bool
 
-    def after(self, grads: Sequence[Tensor], scale: Any, counters: Sequence[Tensor]) -> Next:  # noqa: ANN401
+    def after(self, grads: Sequence[Tensor], scale: Number, counters: Sequence[Tensor]) -> Next:
         n_steps, n_large, n_all = counters
         small = torch.stack([(grad.abs() <= self.bin_edge).float().sum() for grad in grads]).sum()
         n_elements = float(sum(grad.numel() for grad in grads))
@@ -80,7 +82,7 @@ class HistogramScale:
         )
 
 
-def _tensor(scale: Any, like: Tensor) -> Tensor:  # noqa: ANN401 - a number on a CPU
+def _tensor(scale: Number, like: Tensor) -> Tensor:
     if isinstance(scale, Tensor):
         return scale
     return torch.full((), float(scale), dtype=torch.float32, device=like.device)
@@ -95,7 +97,7 @@ class ALSOptimizer(keras.optimizers.LossScaleOptimizer):
 
     def __init__(
         self,
-        optimizer: Any,  # noqa: ANN401
+        optimizer: BaseOptimizer,
         initial_loss_scaling_factor: float = 1.0,
         update_frequency: int = 8,
         increase_factor: float = 2.0,
@@ -126,9 +128,9 @@ class ALSOptimizer(keras.optimizers.LossScaleOptimizer):
             float(histogram_bin_edge),
             bool(accumulate_statistics_over_update_period),
         )
-        self.counters: list[Any] = []
+        self.counters: list[keras.Variable] = []
 
-    def build(self, var_list: list[Any]) -> None:
+    def build(self, var_list: list[keras.Variable]) -> None:
         """Make the counters, too."""
         super().build(var_list)
         self.counters = [
@@ -142,7 +144,7 @@ class ALSOptimizer(keras.optimizers.LossScaleOptimizer):
         return float(self.dynamic_scale.numpy()) if self.built else float(self.initial_scale)
 
 
-def scaling_of(optimizer: Any) -> tuple[Scaling | None, tuple[Any, ...]]:  # noqa: ANN401
+def scaling_of(optimizer: BaseOptimizer) -> tuple[Scaling | None, tuple[keras.Variable, ...]]:
     """How an optimiser that is built scales the loss, and the variables that it counts in."""
     if isinstance(optimizer, ALSOptimizer):
         return optimizer.scaling, tuple(optimizer.counters)

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.fx import GraphModule
 
 from tremula.base.atomic_file import atomic_file
 from tremula.base.errors import FileLoadError
@@ -145,7 +147,7 @@ def _exported(step: CapturedStep, places: Sequence[int], weights: Sequence[Tenso
     return stream.getvalue()
 
 
-def _on_cpu(module: Any) -> Any:  # noqa: ANN401 - of fx
+def _on_cpu(module: GraphModule) -> GraphModule:
     """The graph with tensors that it makes on this computer's processor."""
     for node in module.graph.nodes:
         if "device" in node.kwargs:
@@ -172,10 +174,10 @@ class ServedModel:
     weights: list[np.ndarray]
     _host: bytes = field(repr=False, default=b"")
     _stored: StoredTileProgram | None = field(repr=False, default=None)
-    _module: Any = field(repr=False, default=None)
+    _module: nn.Module | None = field(repr=False, default=None)
     _engine: Engine | None = field(repr=False, default=None)
 
-    def __call__(self, *arrays: Any) -> Any:  # noqa: ANN401
+    def __call__(self, *arrays: npt.ArrayLike) -> np.ndarray | tuple[np.ndarray, ...]:
         """Outputs for inputs, on this computer: an array, or a tuple of them."""
         inputs = self._checked(arrays)
         if self._module is None:
@@ -184,13 +186,15 @@ class ServedModel:
             result = self._module(*(torch.from_numpy(np.array(w)) for w in self.weights), *inputs)
         return _plural([tensor.numpy() for tensor in result])
 
-    def run_on_tiles(self, *arrays: Any) -> Any:  # noqa: ANN401
+    def run_on_tiles(self, *arrays: npt.ArrayLike) -> np.ndarray | tuple[np.ndarray, ...]:
         """Outputs for inputs, computed vertex by vertex: an array, or a tuple of them."""
         if self._engine is None:
             self._engine = self._new_engine()
         return self._run_on(self._engine, self._checked(arrays))
 
-    def _run_on(self, engine: Engine, inputs: Sequence[Tensor]) -> Any:  # noqa: ANN401
+    def _run_on(
+        self, engine: Engine, inputs: Sequence[Tensor]
+    ) -> np.ndarray | tuple[np.ndarray, ...]:
         stored = self._program()
         for handle, value in zip(stored.inputs, inputs, strict=True):
             connect(engine, handle, narrow(value))
@@ -231,7 +235,7 @@ class ServedModel:
             engine.write_tensor(handle, narrow(torch.from_numpy(np.array(value))))
         return engine
 
-    def _checked(self, arrays: Sequence[Any]) -> list[Tensor]:
+    def _checked(self, arrays: Sequence[npt.ArrayLike]) -> list[Tensor]:
         facts = self.about.inputs
         if len(arrays) != len(facts):
             raise keras_error(f"{self.about.name!r} takes {len(facts)} inputs; got {len(arrays)}.")
@@ -248,7 +252,7 @@ class ServedModel:
         return result
 
 
-def _plural(values: list[np.ndarray]) -> Any:  # noqa: ANN401
+def _plural(values: list[np.ndarray]) -> np.ndarray | tuple[np.ndarray, ...]:
     return values[0] if len(values) == 1 else tuple(values)
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import keras
 import torch
@@ -17,7 +16,7 @@ from tremula.frontends.keras.step import StepOfModel
 from tremula.ir.run.compiled_step import StepSettings
 from tremula.ir.settings import HostSettings, host_settings
 
-Function = Callable[..., Any]
+Function = Callable[..., object]
 
 
 @dataclass
@@ -27,7 +26,7 @@ class ServedStep(StepOfModel):
     before: Function | None = None
     after: Function | None = None
 
-    def _predict(self, x: Any, _y: Any, _sample_weight: Any) -> Any:  # noqa: ANN401
+    def _predict(self, x: object, _y: object, _sample_weight: object) -> object:
         with torch.no_grad():
             if self.before is not None:
                 x = self.before(*x) if isinstance(x, list | tuple) else self.before(x)
@@ -48,7 +47,7 @@ def export(
     """Write a model for batches of one size; the path of its file."""
     specs = _specs(model, input_shapes)
     batch = [torch.zeros((batch_size, *shape), dtype=dtype) for shape, dtype in specs]
-    inputs: Any = [0] * len(batch) if len(batch) > 1 else 0
+    inputs = [0] * len(batch) if len(batch) > 1 else 0
     step = ServedStep(model, PREDICT, (inputs,), before=before, after=after)
     host = host_settings()
     settings = StepSettings(

@@ -1,8 +1,8 @@
 """What a step of a Keras model computes: training, testing or prediction of one batch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import keras
 import torch
@@ -13,7 +13,7 @@ from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.optimiser import KerasRule, rule_of
 from tremula.frontends.keras.options import PREDICT, TEST, TRAIN
 from tremula.frontends.keras.pipelines.pipeline import KerasPipeline
-from tremula.frontends.keras.tracing import recorded_keras, variables_set_to
+from tremula.frontends.keras.tracing import ModelVariable, recorded_keras, variables_set_to
 from tremula.ir.recording import active
 
 
@@ -29,14 +29,17 @@ class ModelState(nn.Module):
     """The variables of a model for the compiler: trained ones as parameters, others as buffers."""
 
     def __init__(
-        self, trained: Sequence[Any], others: Sequence[Any], wrapped: Sequence[nn.Module] = ()
+        self,
+        trained: Sequence[ModelVariable],
+        others: Sequence[ModelVariable],
+        wrapped: Sequence[nn.Module] = (),
     ):
         """`wrapped` are modules of PyTorch in layers: they hold the same tensors again."""
         super().__init__()
         self.trained, self.others = tuple(trained), tuple(others)
         self.names = _distinct([variable.path for variable in (*trained, *others)])
         for variable, name in zip(trained, self.names, strict=False):
-            self._parameters[name] = variable._value
+            self._parameters[name] = cast("nn.Parameter", variable._value)
         for variable, name in zip(others, self.names[len(self.trained) :], strict=True):
             is_own = isinstance(variable, BufferOfModule)
             self._buffers[name] = variable._value if is_own else variable._value.detach()
@@ -44,7 +47,7 @@ class ModelState(nn.Module):
             self.add_module(f"wrapped_{number}", module)
 
     @property
-    def variables(self) -> tuple[Any, ...]:
+    def variables(self) -> tuple[ModelVariable, ...]:
         """All of them, in the order of `names`."""
         return (*self.trained, *self.others)
 
@@ -80,8 +83,8 @@ class StepOfModel:
 
     model: keras.Model
     kind: str
-    structure: Any  # of a batch, with anything as leaves
-    result: Any = None  # structure of what it returns, known once it is recorded
+    structure: object  # of a batch, with anything as leaves
+    result: object = None  # structure of what it returns, known once it is recorded
     pipeline: KerasPipeline | None = None
 
     def __post_init__(self) -> None:
@@ -116,7 +119,7 @@ class StepOfModel:
         n, held = self.n_trained, self.held
         return rule_of(optimizer, held.trained[:n], held.names[:n])
 
-    def record(self, flat: list[Tensor]) -> tuple[list[Tensor], Callable[..., Any] | None]:
+    def record(self, flat: list[Tensor]) -> tuple[list[Tensor], None]:
         """Run one batch on fake tensors; flat results."""
         data = keras.tree.pack_sequence_as(self.structure, flat)
         before = self.held.tensors()
@@ -129,16 +132,16 @@ class StepOfModel:
         return outputs, None
 
     @property
-    def scale(self) -> Any:  # noqa: ANN401
+    def scale(self) -> keras.Variable | None:
         """The variable with the scale of the loss, if the optimiser has one."""
         return getattr(self.model.optimizer, "dynamic_scale", None)
 
     @property
-    def counted(self) -> list[Any]:
+    def counted(self) -> list[keras.Variable]:
         """Variables that replicas count for themselves."""
         return list(self.model.metrics_variables) if self.model.compiled else []
 
-    def _train(self, x: Any, y: Any, sample_weight: Any) -> dict[str, Any]:  # noqa: ANN401
+    def _train(self, x: object, y: object, sample_weight: object) -> dict[str, object]:
         model = self.model
         y_pred = model(x, training=True) if model._call_has_training_arg else model(x)
         loss = self._loss(x, y, y_pred, sample_weight, training=True)
@@ -150,23 +153,23 @@ class StepOfModel:
         recording.losses[:] = [loss]
         return metrics
 
-    def _test(self, x: Any, y: Any, sample_weight: Any) -> dict[str, Any]:  # noqa: ANN401
+    def _test(self, x: object, y: object, sample_weight: object) -> dict[str, object]:
         with torch.no_grad():
             y_pred = self._predict(x, y, sample_weight)
             self._loss(x, y, y_pred, sample_weight, training=False)
             return self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
-    def _predict(self, x: Any, _y: Any, _sample_weight: Any) -> Any:  # noqa: ANN401
+    def _predict(self, x: object, _y: object, _sample_weight: object) -> object:
         model = self.model
         with torch.no_grad():
             return model(x, training=False) if model._call_has_training_arg else model(x)
 
     def _loss(
         self,
-        x: Any,  # noqa: ANN401
-        y: Any,  # noqa: ANN401
-        y_pred: Any,  # noqa: ANN401
-        sample_weight: Any,  # noqa: ANN401
+        x: object,
+        y: object,
+        y_pred: object,
+        sample_weight: object,
         *,
         training: bool,
     ) -> Tensor:
@@ -180,7 +183,7 @@ class StepOfModel:
         return loss
 
 
-def _of_optimizer(model: keras.Model) -> list[Any]:
+def _of_optimizer(model: keras.Model) -> list[keras.Variable]:
     return list(model.optimizer.variables) if getattr(model, "optimizer", None) else []
 
 
@@ -189,17 +192,17 @@ def _wrapped_modules(model: keras.Model) -> list[nn.Module]:
     return [layer.module for layer in result if isinstance(layer, keras.layers.TorchModuleWrapper)]
 
 
-def _seeds(model: keras.Model) -> list[Any]:
+def _seeds(model: keras.Model) -> list[keras.Variable]:
     """The states of the layers' random generators."""
     return [v for v in model.variables if is_seed(v)]
 
 
-def is_seed(variable: Any) -> bool:  # noqa: ANN401
+def is_seed(variable: ModelVariable) -> bool:
     """Whether a variable is the state of a layer's random generator."""
     return variable.path.endswith("seed_generator_state")
 
 
-def _tensor(leaf: Any) -> Tensor:  # noqa: ANN401
+def _tensor(leaf: object) -> Tensor:
     return keras.ops.convert_to_tensor(leaf)  # pyright: ignore[reportReturnType] - of PyTorch here
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from keras.src import callbacks as callbacks_module
 
@@ -23,13 +22,13 @@ def callbacks_of_steps(options: ModelOptions) -> Iterator[None]:
     class CallbackList(_Plain):
         """Keras's, called once for each execution; what it holds is called for each step."""
 
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ANN401
+        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
             for index, (step, own) in enumerate(_steps(options, batch, logs)):
                 if index:
                     super().on_train_batch_begin(step)
                 super().on_train_batch_end(step, own)
 
-        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ANN401
+        def on_test_batch_end(self, batch: int, logs: object = None) -> None:
             for index, (step, own) in enumerate(_steps(options, batch, logs)):
                 if index:
                     super().on_test_batch_begin(step)
@@ -39,7 +38,7 @@ def callbacks_of_steps(options: ModelOptions) -> Iterator[None]:
         yield
 
 
-def _steps(options: ModelOptions, last: int, logs: Any) -> list[tuple[int, Any]]:  # noqa: ANN401
+def _steps(options: ModelOptions, last: int, logs: object) -> list[tuple[int, object]]:
     """Numbers and logs of the steps of the execution that ended."""
     result = options.step_logs or [logs]
     stride = options.log_stride

@@ -28,10 +28,10 @@ class IPUStrategy:
 
     def run(
         self,
-        fn: Callable[..., Any],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401
+        fn: Callable[..., object],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> Any:  # noqa: ANN401 - what the function returns
         """Run a function of a script on the device: one round of its loop is compiled."""
         from tremula.frontends.keras.loops.run import run_loop  # loads the compiler
 

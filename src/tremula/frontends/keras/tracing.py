@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 import keras
 import torch
@@ -22,6 +22,15 @@ from tremula.ir.recorder import DEVICE
 from tremula.ir.recording import active
 
 _DEVICE_KEY = "torch_device"  # where Keras keeps the device that it makes tensors on
+
+
+class ModelVariable(Protocol):
+    """A variable of Keras with its tensor, or a buffer that is used like one."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def _value(self) -> Tensor: ...
 
 
 @contextmanager
@@ -54,20 +63,20 @@ def functional_updates() -> Iterator[None]:
         yield
 
 
-def _next_method(owner: type, name: str) -> Callable[..., Any]:
+def _next_method(owner: type, name: str) -> Callable[..., object]:
     """The method after a class's own in its resolution order, where Nadam, say, adds something."""
 
-    def method(self: object, *args: Any) -> Any:  # noqa: ANN401
+    def method(self: object, *args: object) -> object:
         return getattr(super(owner, self), name)(*args)
 
     return method
 
 
 def both_branches(
-    pred: Any,  # noqa: ANN401
-    true_fn: Callable[[], Any],
-    false_fn: Callable[[], Any],
-) -> Any:  # noqa: ANN401
+    pred: object,
+    true_fn: Callable[[], object],
+    false_fn: Callable[[], object],
+) -> object:
     """`keras.ops.cond` of a value that is not known: both are computed, and one is chosen.
 
     So it is with what they assign to variables.
@@ -93,7 +102,7 @@ def both_branches(
 
 @contextmanager
 def variables_set_to(
-    variables: Sequence[Any], values: Sequence[Tensor]
+    variables: Sequence[ModelVariable], values: Sequence[Tensor]
 ) -> Iterator[keras.StatelessScope]:
     """Variables have these values inside the block; assigned ones stay in the scope."""
     scope = keras.StatelessScope(collect_losses=True, initialize_variables=False)
@@ -118,29 +127,31 @@ def _no_generator(seed: object) -> None:
         seed.next()
 
 
-def _scattered(indices: Any, values: Any, shape: Sequence[int]) -> Tensor:  # noqa: ANN401
+def _scattered(indices: object, values: object, shape: Sequence[int]) -> Tensor:
     """`keras.ops.scatter` without a loop over the values of indices."""
-    values, places = torch_core.convert_to_tensor(values), torch_core.convert_to_tensor(indices)
-    n = places.shape[-1]
-    rows = values.reshape(-1, *shape[n:])
-    zeros = torch.zeros(tuple(shape), dtype=values.dtype, device=values.device)
-    return zeros.index_put(places.reshape(-1, n).long().unbind(1), rows, accumulate=True)
+    updates, index = torch_core.convert_to_tensor(values), torch_core.convert_to_tensor(indices)
+    n = index.shape[-1]
+    rows = updates.reshape(-1, *shape[n:])
+    zeros = torch.zeros(tuple(shape), dtype=updates.dtype, device=updates.device)
+    return zeros.index_put(index.reshape(-1, n).long().unbind(1), rows, accumulate=True)
 
 
 def _without_generator(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A function that draws, called as if no generator were given: Keras gives `None`."""
 
-    def draw(*args: Any, generator: None = None, **kwargs: Any) -> Tensor:  # noqa: ANN401
+    def draw(*args: object, generator: None = None, **kwargs: object) -> Tensor:
         assert generator is None, "draws are the program's own"
         return plain(*args, **kwargs)
 
     return draw
 
 
-def _named_call(stages: StagesOfCalls | None, plain: Callable[..., Any]) -> Callable[..., Any]:
+def _named_call(
+    stages: StagesOfCalls | None, plain: Callable[..., object]
+) -> Callable[..., object]:
     """`Layer.__call__` that tells the recording which layer runs."""
 
-    def call(self: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def call(self: keras.layers.Layer, *args: object, **kwargs: object) -> object:
         recording = active()
         if recording is None:
             return plain(self, *args, **kwargs)

@@ -54,7 +54,7 @@ def scope_of(new_options: NewOptions) -> Iterator[None]:
 def _binding_init(plain: Callable) -> Callable:
     """`Trainer.__init__` that binds the new model."""
 
-    def __init__(self: keras.Model, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, N807
+    def __init__(self: keras.Model, *args: object, **kwargs: object) -> None:  # noqa: N807
         plain(self, *args, **kwargs)
         _bind(self)
 
@@ -64,7 +64,7 @@ def _binding_init(plain: Callable) -> Callable:
 def _binding(name: str, plain: Callable) -> Callable:
     """A method of `Trainer` that binds a model which was built outside of any scope."""
 
-    def call(self: keras.Model, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def call(self: keras.Model, *args: object, **kwargs: object) -> object:
         if options_of(self) is not None:
             return plain(self, *args, **kwargs)
         _bind(self)
@@ -103,7 +103,7 @@ def _make_function(kind: str, model: keras.Model, force: bool = False) -> Callab
     return getattr(model, name)
 
 
-def _run_static(name: str, model: keras.Model, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+def _run_static(name: str, model: keras.Model, *args: object, **kwargs: object) -> object:
     """`model.fit`, `evaluate` or `predict`: Keras's, on batches of one shape."""
     options = _bound_options(model)
     with (
@@ -135,11 +135,11 @@ class StaticEpochIterator(_PlainIterator):
                 hint="change compile(steps_per_execution=…), steps_per_epoch or the batch size",
             )
 
-    def _get_iterator(self) -> Iterator[Any]:
+    def _get_iterator(self) -> Iterator[object]:
         return _alike(super()._get_iterator())
 
 
-def _alike(batches: Iterable[Any]) -> Iterator[Any]:
+def _alike(batches: Iterable[object]) -> Iterator[object]:
     """The batches as they come, while all have the shapes of the first."""
     first: list[tuple[int, ...]] | None = None
     for number, batch in enumerate(batches):
@@ -155,7 +155,7 @@ def _alike(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _function(model: keras.Model, options: ModelOptions, kind: str) -> Callable:
-    def run(data: list[Any]) -> Any:  # noqa: ANN401
+    def run(data: list[object]) -> object:
         from tremula.frontends.keras.execution import execute  # loads the compiler
 
         results = execute(model, options, kind, data)
@@ -168,7 +168,7 @@ def _function(model: keras.Model, options: ModelOptions, kind: str) -> Callable:
     return run
 
 
-def _joined(results: list[Any]) -> Any:  # noqa: ANN401
+def _joined(results: list[object]) -> object:
     """Predictions of all steps, one after another."""
     if len(results) == 1:
         return results[0]

@@ -7,13 +7,13 @@ exponent is ⌊log₂|x|⌋.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
 
 from tremula.frontends.poptorch.executor.poplar_executor import PoplarExecutor
 
@@ -100,7 +100,7 @@ class Watched:
         self.tensors: dict[tuple[str, str], Exponents] = {}
         self._names: dict[nn.Module, str] = {}
         self._depth = 0
-        self._hooks: list[Any] = []
+        self._hooks: list[RemovableHandle] = []
         self._watched_parameters: set[int] = set()
 
     def add(self, name: str, kind: str, tensor: object) -> None:
@@ -164,7 +164,7 @@ def watch() -> Iterator[Watched]:
     watched = Watched()
     plain_call, seen = PoplarExecutor.__call__, set()
 
-    def call(self: PoplarExecutor, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def call(self: PoplarExecutor, *args: object, **kwargs: object) -> object:
         if id(self) not in seen:
             seen.add(id(self))
             _run_eagerly(self, args, kwargs)
@@ -179,7 +179,7 @@ def watch() -> Iterator[Watched]:
         watched.stop()
 
 
-def _run_eagerly(executor: PoplarExecutor, args: tuple, kwargs: dict[str, Any]) -> None:
+def _run_eagerly(executor: PoplarExecutor, args: tuple, kwargs: dict[str, object]) -> None:
     """The model and, in training, its gradients; weights, buffers and seeds stay as they are."""
     model = executor.model
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -194,7 +194,7 @@ def _run_eagerly(executor: PoplarExecutor, args: tuple, kwargs: dict[str, Any]) 
         parameter.grad = gradients[name]
 
 
-def _loss_of(result: Any) -> Tensor:  # noqa: ANN401
+def _loss_of(result: object) -> Tensor:
     """The last scalar of what a model in training gives; all sums of it if there is none."""
     tensors = [t for t in tree_leaves(result) if isinstance(t, Tensor) and t.requires_grad]
     scalars = [t for t in tensors if t.numel() == 1]

@@ -9,23 +9,29 @@ absorbs.
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
 from tremula.base.errors import InvalidOption, suggest
 
 
+class _Context(FunctionCtx):
+    """What the forward pass saves for the backward pass."""
+
+    factor: float
+
+
 class _Scaled(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, forward: float, backward: float) -> Tensor:  # noqa: ANN401
+    def forward(ctx: _Context, x: Tensor, forward: float, backward: float) -> Tensor:
         ctx.factor = backward
         return x * forward
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    def backward(ctx: _Context, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         return gradients[0] * ctx.factor, None, None
 
 

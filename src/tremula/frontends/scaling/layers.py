@@ -119,7 +119,7 @@ class CharacterModel(nn.Module):
         self.norm = LayerNorm(width)
         self.head = Linear(width, n_characters, is_last=True)  # in its own type, as is usual
 
-    def forward(self, ids: Tensor, target: Tensor | None = None) -> Any:  # noqa: ANN401
+    def forward(self, ids: Tensor, target: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
         places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
         x = functional.residual_add(self.characters(ids), self.places(places))
         logits = self.head(self.norm(self.blocks(x)))

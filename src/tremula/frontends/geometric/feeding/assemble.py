@@ -200,8 +200,10 @@ class ColumnCollater:
             return  # each pack has a padding graph and a node for it
         for n, n_nodes, n_edges in zip(n_real, nodes.n_used, edges.n_used, strict=True):
             check_n_graphs(int(n), n_graphs)
-            rest = {None: int(nodes.n_rows - n_nodes)}, {None: int(edges.n_rows - n_edges)}
-            check_padding_possible(int(n), int(n_graphs - n), *rest)
+            n_free_nodes, n_free_edges = int(nodes.n_rows - n_nodes), int(edges.n_rows - n_edges)
+            check_padding_possible(
+                int(n), int(n_graphs - n), {None: n_free_nodes}, {None: n_free_edges}
+            )
 
     def _memory(self, n_packs: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What a batch of `n` packs consists of, not filled: attributes, and its structure."""

@@ -234,7 +234,7 @@ def _is_increased(graph: BaseData, name: str, value: Tensor) -> bool:
     return bool(torch.as_tensor(increase).any())
 
 
-def _whole(dataset: Sequence[BaseData]) -> tuple[dict[str, Any], Mapping[str, Tensor]]:
+def _whole(dataset: Sequence[BaseData]) -> tuple[dict[str, object], Mapping[str, Tensor]]:
     """All graphs joined, without adding up numbers of nodes, and where each begins."""
     if isinstance(dataset, InMemoryDataset) and dataset._indices is None:
         data, slices = dataset._data, dataset.slices

@@ -1,14 +1,14 @@
 """Collaters: lists of graphs to batches, of any size, of one size, and several at a time."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import torch
+from torch_geometric.data import HeteroData
 from torch_geometric.data.data import BaseData
 from torch_geometric.loader.dataloader import Collater as _PyGCollater
 
 from tremula.frontends.geometric.args_parser import PyGArgsParser
-from tremula.frontends.geometric.common import GraphBatch, is_hetero
+from tremula.frontends.geometric.common import GraphBatch, StoreKey, is_hetero
 from tremula.frontends.geometric.fixed_size.levels import Levels, attribute_levels
 from tremula.frontends.geometric.fixed_size.options import (
     Counts,
@@ -90,7 +90,7 @@ class FixedSizeCollater(Collater):
             add_masks(made, len(graphs), nodes, edges)
         return made
 
-    def _limits(self, graphs: list[BaseData]) -> tuple[dict[Any, int], dict[Any, int]]:
+    def _limits(self, graphs: list[BaseData]) -> tuple[dict[StoreKey, int], dict[StoreKey, int]]:
         options, first = self.fixed_size_options, graphs[0]
         return (
             by_type(options.num_nodes, node_counts(first), "num_nodes"),
@@ -107,7 +107,7 @@ class FixedSizeCollater(Collater):
         return trim_edges(graphs, max_edges, self._levels) if self.trim_edges else list(graphs)
 
     def _padding(
-        self, graphs: list[BaseData], nodes: dict[Any, int], edges: dict[Any, int]
+        self, graphs: list[BaseData], nodes: dict[StoreKey, int], edges: dict[StoreKey, int]
     ) -> list[BaseData]:
         """The padding graphs; raises if the real ones are too many or too large."""
         options, (max_nodes, max_edges) = self.fixed_size_options, self._limits(graphs)
@@ -141,7 +141,7 @@ class FixedSizeCollater(Collater):
         ]
 
 
-def by_type(counts: Counts, present: dict[Any, int], name: str) -> dict[Any, int]:
+def by_type(counts: Counts, present: dict[StoreKey, int], name: str) -> dict[StoreKey, int]:
     """The limit of each type that occurs; one number holds for all types."""
     if not isinstance(counts, dict):
         return dict.fromkeys(present, counts)
@@ -154,7 +154,7 @@ def by_type(counts: Counts, present: dict[Any, int], name: str) -> dict[Any, int
     return {kind: counts[kind] for kind in present}
 
 
-def counts_of(graphs: Sequence[BaseData]) -> tuple[dict[Any, int], dict[Any, int]]:
+def counts_of(graphs: Sequence[BaseData]) -> tuple[dict[StoreKey, int], dict[StoreKey, int]]:
     """All nodes and edges of some graphs, by type."""
     nodes = dict.fromkeys(node_counts(graphs[0]), 0)
     edges = dict.fromkeys(edge_counts(graphs[0]), 0)
@@ -175,7 +175,7 @@ def check_n_graphs(n_graphs: int, limit: int) -> None:
         )
 
 
-def check_fits(what: str, counts: dict[Any, int], limits: dict[Any, int]) -> None:
+def check_fits(what: str, counts: dict[StoreKey, int], limits: dict[StoreKey, int]) -> None:
     """Raise if there are more nodes, or edges, than a batch has."""
     for kind, n in counts.items():
         if n > limits[kind]:
@@ -188,7 +188,7 @@ def check_fits(what: str, counts: dict[Any, int], limits: dict[Any, int]) -> Non
 
 
 def check_padding_possible(
-    n_graphs: int, n_padding: int, nodes: dict[Any, int], edges: dict[Any, int]
+    n_graphs: int, n_padding: int, nodes: dict[StoreKey, int], edges: dict[StoreKey, int]
 ) -> None:
     """Raise if there is padding to add and nothing to add it to."""
     if n_padding == 0 and (any(nodes.values()) or any(edges.values())):
@@ -205,21 +205,23 @@ def check_padding_possible(
             )
 
 
-def _end_types(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401
+def _end_types(kind: StoreKey) -> tuple[StoreKey, ...]:
     return (kind[0], kind[2]) if isinstance(kind, tuple) else (None,)
 
 
-def _ends(kind: Any, nodes_by_graph: dict[Any, list[int]]) -> list[int]:  # noqa: ANN401
+def _ends(kind: StoreKey, nodes_by_graph: dict[StoreKey, list[int]]) -> list[int]:
     """Nodes of each padding graph at the end of an edge that has fewer of them."""
     return list(map(min, zip(*(nodes_by_graph[end] for end in _end_types(kind)), strict=True)))
 
 
-def _has_edges(data: BaseData, kind: Any) -> bool:  # noqa: ANN401
-    return "edge_index" in (data if kind is None else data[kind])
+def _has_edges(data: BaseData, kind: StoreKey) -> bool:
+    if isinstance(data, HeteroData) and kind is not None:
+        return "edge_index" in data[kind]
+    return "edge_index" in data
 
 
 def add_masks(
-    batch: GraphBatch, n_graphs: int, nodes: dict[Any, int], edges: dict[Any, int]
+    batch: GraphBatch, n_graphs: int, nodes: dict[StoreKey, int], edges: dict[StoreKey, int]
 ) -> None:
     """Say of each graph, node and edge whether it is real."""
     batch.graphs_mask = torch.arange(batch.num_graphs) < n_graphs

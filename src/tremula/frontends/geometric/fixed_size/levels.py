@@ -1,7 +1,6 @@
 """Levels: whether an attribute has a row per node, one per edge, or belongs to the whole graph."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from torch import Tensor
 from torch_geometric.data.data import BaseData
@@ -70,6 +69,6 @@ def _choose(name: str, fitting: set[str], known: str | None) -> str:
     return GRAPH
 
 
-def level_of(levels: Levels, key: StoreKey, name: str, value: Any) -> str:  # noqa: ANN401
+def level_of(levels: Levels, key: StoreKey, name: str, value: object) -> str:
     """The level of an attribute; what is not a tensor belongs to the graph."""
     return levels.get((key, name), GRAPH) if isinstance(value, Tensor) else GRAPH

@@ -1,15 +1,14 @@
 """FixedSizeOptions: how many nodes, edges and graphs every batch of a loader has."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import islice
-from typing import Any
 
 from torch_geometric.data.data import BaseData
 
-from tremula.frontends.geometric.common import is_hetero
+from tremula.frontends.geometric.common import StoreKey, is_hetero
 
-Counts = int | dict[Any, int]  # one number, or one for each type of node or edge
+Counts = int | dict[StoreKey, int]  # one number, or one for each type of node or edge
 
 
 class FixedSizeStrategy(IntEnum):
@@ -60,7 +59,7 @@ class FixedSizeOptions:
         node_pad_value: float | None = None,
         edge_pad_value: float | None = None,
         graph_pad_value: float | None = None,
-        pad_graph_defaults: dict[str, Any] | None = None,
+        pad_graph_defaults: dict[str, object] | None = None,
     ):
         _check_num_graphs(num_graphs)
         _check_counts("num_nodes", num_nodes)
@@ -69,8 +68,8 @@ class FixedSizeOptions:
             num_edges = n_nodes * (n_nodes - 1)
         else:
             _check_counts("num_edges", num_edges)
-        self.num_nodes = num_nodes
-        self.num_edges = num_edges
+        self.num_nodes: Counts = num_nodes
+        self.num_edges: Counts = num_edges
         self.num_graphs = num_graphs
         self.node_pad_value = 0.0 if node_pad_value is None else node_pad_value
         self.edge_pad_value = 0.0 if edge_pad_value is None else edge_pad_value
@@ -81,7 +80,9 @@ class FixedSizeOptions:
         """Whether there is a number for each type of node and of edge."""
         return isinstance(self.num_nodes, dict) and isinstance(self.num_edges, dict)
 
-    def to_hetero(self, node_types: Iterable[str], edge_types: Iterable[Any]) -> "FixedSizeOptions":
+    def to_hetero(
+        self, node_types: Iterable[str], edge_types: Iterable[tuple[str, str, str]]
+    ) -> "FixedSizeOptions":
         """Give each type the number that was meant for all; changes these options."""
         if not isinstance(self.num_nodes, dict):
             self.num_nodes = dict.fromkeys(node_types, self.num_nodes)
@@ -179,7 +180,7 @@ def _check_counts(name: str, counts: Counts) -> None:
             )
 
 
-def _mapped(counts: Counts, function: Any) -> Counts:  # noqa: ANN401
+def _mapped(counts: Counts, function: Callable[[int], int]) -> Counts:
     if isinstance(counts, dict):
         return {kind: function(n) for kind, n in counts.items()}
     return function(counts)
@@ -187,8 +188,8 @@ def _mapped(counts: Counts, function: Any) -> Counts:  # noqa: ANN401
 
 def _largest(samples: Iterable[BaseData]) -> tuple[Counts, Counts]:
     """The most nodes and edges that one of the samples has, per type where there are types."""
-    nodes: dict[Any, int] = {}
-    edges: dict[Any, int] = {}
+    nodes: dict[StoreKey, int] = {}
+    edges: dict[StoreKey, int] = {}
     has_types = False
     for data in samples:
         has_types = is_hetero(data)
@@ -201,14 +202,14 @@ def _largest(samples: Iterable[BaseData]) -> tuple[Counts, Counts]:
     return (nodes, edges) if has_types else (nodes[None], edges[None])
 
 
-def node_counts(data: BaseData) -> dict[Any, int]:
+def node_counts(data: BaseData) -> dict[StoreKey, int]:
     """Nodes by type; the type of a graph without types is None."""
     if is_hetero(data):
         return {kind: store.num_nodes or 0 for kind, store in data.node_items()}
     return {None: data.num_nodes or 0}
 
 
-def edge_counts(data: BaseData) -> dict[Any, int]:
+def edge_counts(data: BaseData) -> dict[StoreKey, int]:
     """Edges by type."""
     if is_hetero(data):
         return {kind: store.num_edges for kind, store in data.edge_items()}

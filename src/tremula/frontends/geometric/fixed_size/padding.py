@@ -1,7 +1,6 @@
 """Padding graphs: how nodes and edges are shared among them, and the graphs themselves."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,8 +38,8 @@ def padding_graph(
     first: BaseData,
     levels: Levels,
     options: FixedSizeOptions,
-    nodes: Mapping[Any, int],
-    edges: Mapping[Any, int],
+    nodes: Mapping[StoreKey, int],
+    edges: Mapping[StoreKey, int],
     exclude_keys: set[str],
 ) -> BaseData:
     """A graph like `first` of these nodes and edges, by type, filled with the pad values."""
@@ -56,18 +55,19 @@ def padding_graph(
 
 def _padded(  # noqa: PLR0917 — all of what decides about one value
     name: str,
-    value: Any,  # noqa: ANN401
+    value: object,
     key: StoreKey,
     data: BaseData,
     store: BaseStorage,
     levels: Levels,
     options: FixedSizeOptions,
-    nodes: Mapping[Any, int],
-    edges: Mapping[Any, int],
-) -> Any:  # noqa: ANN401
+    nodes: Mapping[StoreKey, int],
+    edges: Mapping[StoreKey, int],
+) -> object:
     if name == "num_nodes":
         return nodes[key]
     if name == "edge_index":
+        assert isinstance(value, Tensor), "the ends of edges are a tensor"
         source, target = (key[0], key[2]) if isinstance(key, tuple) else (None, None)
         return ring_edges(edges[key], nodes[source], nodes[target]).to(value.dtype)
     if not isinstance(value, Tensor):

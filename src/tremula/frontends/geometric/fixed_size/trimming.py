@@ -2,17 +2,17 @@
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data.data import BaseData
+from torch_geometric.data.storage import BaseStorage
 
 from tremula.frontends.geometric.common import StoreKey, stores_of
 from tremula.frontends.geometric.fixed_size.levels import EDGE, NODE, Levels, level_of
 from tremula.frontends.geometric.fixed_size.options import edge_counts, node_counts
 
-Limits = Mapping[Any, int]
+Limits = Mapping[StoreKey, int]
 
 
 def trim_nodes(graphs: Sequence[BaseData], limits: Limits, levels: Levels) -> list[BaseData]:
@@ -31,7 +31,7 @@ def trim_edges(graphs: Sequence[BaseData], limits: Limits, levels: Levels) -> li
     return [_with_edges(graph, masks, levels) for graph, masks in zip(graphs, saved, strict=True)]
 
 
-def _subgraph(graph: BaseData, masks: dict[Any, Tensor], levels: Levels) -> BaseData:
+def _subgraph(graph: BaseData, masks: dict[StoreKey, Tensor], levels: Levels) -> BaseData:
     """The graph of some nodes and the edges between them.
 
     PyG's own `subgraph` takes attributes for those of nodes or edges by the size they have in one
@@ -53,7 +53,7 @@ def _subgraph(graph: BaseData, masks: dict[Any, Tensor], levels: Levels) -> Base
     return _with_edges(made, edge_masks, levels)
 
 
-def _with_edges(graph: BaseData, masks: dict[Any, Tensor], levels: Levels) -> BaseData:
+def _with_edges(graph: BaseData, masks: dict[StoreKey, Tensor], levels: Levels) -> BaseData:
     made = copy.copy(graph)
     for key, store in _edge_stores(made):
         _select(made, store, key, EDGE, masks[key], levels)
@@ -62,7 +62,7 @@ def _with_edges(graph: BaseData, masks: dict[Any, Tensor], levels: Levels) -> Ba
 
 def _select(
     graph: BaseData,
-    store: Any,  # noqa: ANN401
+    store: BaseStorage,
     key: StoreKey,
     level: str,
     rows: Tensor,
@@ -75,18 +75,18 @@ def _select(
             store[name] = value.index_select(graph.__cat_dim__(name, value, store), places)
 
 
-def _edge_stores(graph: BaseData) -> Iterator[tuple[Any, Any]]:
+def _edge_stores(graph: BaseData) -> Iterator[tuple[StoreKey, BaseStorage]]:
     return ((key, store) for key, store in stores_of(graph) if "edge_index" in store)
 
 
 def _kept(
-    counts: list[dict[Any, int]], limits: Limits, what: str
-) -> list[dict[Any, Tensor]] | None:
+    counts: list[dict[StoreKey, int]], limits: Limits, what: str
+) -> list[dict[StoreKey, Tensor]] | None:
     """Which items stay, per graph and type; None if all do."""
     totals = {kind: sum(graph.get(kind, 0) for graph in counts) for kind in limits}
     if all(totals[kind] <= limit for kind, limit in limits.items()):
         return None
-    saved: list[dict[Any, Tensor]] = [{} for _ in counts]
+    saved: list[dict[StoreKey, Tensor]] = [{} for _ in counts]
     for kind, limit in limits.items():
         sizes = [graph.get(kind, 0) for graph in counts]
         mask = _chosen(sizes, limit, kind, what)

@@ -40,7 +40,7 @@ class FixedSizeArguments:
     follow_batch: Sequence[str] | None = None
     exclude_keys: Sequence[str] | None = None
     sort_edges: bool = True
-    others: dict[str, Any] = field(default_factory=dict)  # for torch's loader
+    others: dict[str, object] = field(default_factory=dict)  # for torch's loader
 
     def __post_init__(self) -> None:
         assert "collate_fn" not in self.others, (

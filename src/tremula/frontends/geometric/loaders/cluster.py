@@ -1,7 +1,5 @@
 """FixedSizeClusterLoader: batches of one size from the clusters of one large graph."""
 
-from typing import Any
-
 import torch
 from torch_geometric.loader import ClusterData, ClusterLoader
 
@@ -36,7 +34,7 @@ def _collater(
     batch_size: int,
     over_size_strategy: OverSizeStrategy,
     add_pad_masks: bool,
-    others: dict[str, Any],
+    others: dict[str, object],
 ) -> ClusterCollater:
     assert options.num_graphs == 2, (
         f"The number of graphs of the fixed size options must be 2 for a {name}, the graph of the "

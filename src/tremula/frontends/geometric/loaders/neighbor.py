@@ -1,13 +1,14 @@
 """FixedSizeNeighborLoader: batches of one size from the sampled neighbours of some nodes."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from torch import Tensor
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
 from torch_geometric.loader import NeighborLoader
 from torch_geometric.loader.utils import get_input_nodes
 from torch_geometric.sampler import NeighborSampler
+from torch_geometric.sampler.base import SubgraphType
+from torch_geometric.typing import EdgeType, InputNodes
 
 from tremula.frontends.geometric.common import GraphBatch
 from tremula.frontends.geometric.fixed_size.collate import (
@@ -60,12 +61,12 @@ class FixedSizeNeighborLoader(PopTorchLoader):
 
     def __init__(
         self,
-        data: Data | HeteroData | tuple[Any, Any],
-        num_neighbors: list[int] | dict[Any, list[int]],
-        input_nodes: Any = None,  # noqa: ANN401 — PyG takes nodes, a mask, or a pair with a type
+        data: Data | HeteroData | tuple[FeatureStore, GraphStore],
+        num_neighbors: list[int] | dict[EdgeType, list[int]],
+        input_nodes: InputNodes = None,
         input_time: Tensor | None = None,
         replace: bool = False,
-        subgraph_type: Any = "directional",  # noqa: ANN401 — an enumeration or its name
+        subgraph_type: SubgraphType | str = "directional",
         disjoint: bool = False,
         temporal_strategy: str = "uniform",
         time_attr: str | None = None,

@@ -81,7 +81,7 @@ def mf_conv_forward(
     layer: Layer,
     x: Tensor | tuple[Tensor, Tensor | None],
     edge_index: Tensor,
-    size: Any = None,  # noqa: ANN401
+    size: tuple[int, int] | None = None,
 ) -> Tensor:
     """MFConv: all products, of which each node keeps that of its degree."""
     pair = (x, x) if isinstance(x, Tensor) else x

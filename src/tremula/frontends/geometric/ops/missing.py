@@ -7,15 +7,12 @@ missing to a node behind all others, which is then cut off: right for every aggr
 """
 
 import sys
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 MISSING = -1
-
-Layer = Any  # a MessagePassing of PyG
 
 _check_input = MessagePassing._check_input
 _index_select = MessagePassing._index_select
@@ -33,7 +30,7 @@ def may_miss(edges: object) -> bool:
 
 
 def check_input(
-    layer: Layer, edge_index: Tensor, size: tuple[int | None, int | None] | None
+    layer: MessagePassing, edge_index: Tensor, size: tuple[int | None, int | None] | None
 ) -> list[int | None]:
     """Remember which edges of this propagation are missing."""
     missing = None
@@ -45,7 +42,7 @@ def check_input(
     return _check_input(layer, edge_index, size)
 
 
-def index_select(layer: Layer, src: Tensor, index: Tensor) -> Tensor:
+def index_select(layer: MessagePassing, src: Tensor, index: Tensor) -> Tensor:
     """Rows of nodes; what is missing gets the first, which then goes nowhere."""
     if vars(layer).get("_missing_edges") is not None:
         index = index.clamp(min=0)
@@ -53,7 +50,7 @@ def index_select(layer: Layer, src: Tensor, index: Tensor) -> Tensor:
 
 
 def aggregate(
-    layer: Layer,
+    layer: MessagePassing,
     inputs: Tensor,
     index: Tensor,
     ptr: Tensor | None = None,
@@ -69,7 +66,7 @@ def aggregate(
     return out.narrow(layer.node_dim, 0, dim_size)
 
 
-def _refuse_own_ways(layer: Layer) -> None:
+def _refuse_own_ways(layer: MessagePassing) -> None:
     """Layers that weigh a node's edges against each other, or aggregate in a way of their own."""
     taken = {
         n for part in ("message", "edge_update") for n in layer.inspector.get_param_names(part)

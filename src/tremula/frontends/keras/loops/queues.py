@@ -13,14 +13,14 @@ from tremula.frontends.keras.errors import keras_error
 class IPUInfeedQueue:
     """Batches of a data set, in order; a loop takes one in each round."""
 
-    def __init__(self, dataset: Iterable[Any], prefetch_depth: int = 1, **_details: Any):  # noqa: ANN401
+    def __init__(self, dataset: Iterable[object], prefetch_depth: int = 1, **_details: object):
         if not isinstance(prefetch_depth, int) or prefetch_depth < 1:
             raise keras_error(
                 f"prefetch_depth must be a whole number of at least 1; got {prefetch_depth!r}."
             )
         self.dataset, self.prefetch_depth = dataset, prefetch_depth
-        self._batches: Iterator[Any] = iter(dataset)
-        self._stand_in: list[Any] = []  # what a round gets while a loop is recorded
+        self._batches: Iterator[object] = iter(dataset)
+        self._stand_in: list[object] = []  # what a round gets while a loop is recorded
 
     @property
     def initializer(self) -> None:
@@ -34,12 +34,12 @@ class IPUInfeedQueue:
     def __iter__(self) -> "IPUInfeedQueue":
         return self
 
-    def __next__(self) -> Any:  # noqa: ANN401
+    def __next__(self) -> Any:  # noqa: ANN401 - a batch, as the data set has it
         if self._stand_in:
             return self._stand_in.pop()
         return next(self._batches)
 
-    def take(self, n_batches: int) -> list[Any]:
+    def take(self, n_batches: int) -> list[object]:
         """The next batches; an error if there are fewer."""
         result = []
         for batch in self._batches:
@@ -67,17 +67,17 @@ class IPUOutfeedQueue:
         self,
         outfeed_mode: IPUOutfeedMode = IPUOutfeedMode.ALL,
         buffer_depth: int = 1,
-        **_details: Any,  # noqa: ANN401
+        **_details: object,
     ):
         if not isinstance(outfeed_mode, IPUOutfeedMode):
             raise keras_error(
                 f"outfeed_mode must be IPUOutfeedMode.ALL or .LAST; got {outfeed_mode!r}."
             )
         self.outfeed_mode, self.buffer_depth = outfeed_mode, buffer_depth
-        self._rounds: list[Any] = []
-        self._recorded: list[Any] | None = None  # what a round enqueues while it is recorded
+        self._rounds: list[object] = []
+        self._recorded: list[object] | None = None  # what a round enqueues while it is recorded
 
-    def enqueue(self, tensors: Any) -> None:  # noqa: ANN401
+    def enqueue(self, tensors: object) -> None:
         """Give results of a round to the script."""
         if self._recorded is None:
             self._rounds.append(keras.tree.map_structure(_array, tensors))
@@ -86,7 +86,7 @@ class IPUOutfeedQueue:
         else:
             self._recorded.append(tensors)
 
-    def dequeue(self) -> Any:  # noqa: ANN401
+    def dequeue(self) -> Any:  # noqa: ANN401 - arrays, as they were enqueued
         """What rounds enqueued since the last call, stacked; with LAST only the last of them."""
         rounds, self._rounds = self._rounds, []
         if not rounds:
@@ -113,5 +113,5 @@ class ScopedIPUOutfeedQueue(IPUOutfeedQueue):
     """Does nothing: a queue ends with its last reference."""
 
 
-def _array(value: Any) -> np.ndarray:  # noqa: ANN401
+def _array(value: object) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(value))

@@ -7,7 +7,7 @@ enclosing function.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 import keras
 import torch
@@ -27,20 +27,21 @@ from tremula.ir.run.compiled_step import StepSettings
 from tremula.ir.settings import host_settings
 
 LOOP = "loop"
-_programs: dict[Any, "CompiledLoop"] = {}
+_Queue = TypeVar("_Queue")
+_programs: dict[tuple, "CompiledLoop"] = {}
 
 
 @dataclass
 class RecordedLoop:
     """A round of a function, with everything it reads."""
 
-    function: Callable[..., Any]
-    args: list[Any]
+    function: Callable[..., object]
+    args: list[object]
     infeed: IPUInfeedQueue | None
     outfeed: IPUOutfeedQueue | None
-    structure: Any  # of a batch and of the arguments that are arrays
+    structure: object  # of a batch and of the arguments that are arrays
     round: Round = field(default_factory=Round)
-    result: Any = None  # structure of (what it enqueued, what it returned)
+    result: object = None  # structure of (what it enqueued, what it returned)
     kind: str = LOOP
 
     def __post_init__(self) -> None:
@@ -63,7 +64,7 @@ class RecordedLoop:
         self.held = ModelState(trained, list(rest.values()))
 
     @property
-    def scale(self) -> Any:  # noqa: ANN401
+    def scale(self) -> keras.Variable | None:
         """The variable with the scale of the loss."""
         return getattr(self.round.optimizer, "dynamic_scale", None)
 
@@ -88,7 +89,7 @@ class RecordedLoop:
         write_back(self.held, scope, before)
         return outputs, None
 
-    def _call(self, flat: Sequence[Tensor]) -> tuple[Any, Any]:
+    def _call(self, flat: Sequence[Tensor]) -> tuple[list[object], list[object]]:
         batch, values = keras.tree.pack_sequence_as(self.structure, list(flat))
         arrays = iter(values)
         args = [next(arrays) if _is_array(arg) else arg for arg in self.args]
@@ -115,7 +116,7 @@ class CompiledLoop:
     program: KerasProgram
 
 
-def run_loop(function: Callable[..., Any], args: Sequence[Any], n_replicas: int) -> Any:  # noqa: ANN401
+def run_loop(function: Callable[..., object], args: Sequence[object], n_replicas: int) -> object:
     """Run a function on the device; what it returns in the last round."""
     args = [_iterator(arg) for arg in args]
     objects = _reachable(function, args)
@@ -140,11 +141,11 @@ def run_loop(function: Callable[..., Any], args: Sequence[Any], n_replicas: int)
 
 
 def _compiled(
-    function: Callable[..., Any],
-    args: list[Any],
+    function: Callable[..., object],
+    args: list[object],
     infeed: IPUInfeedQueue | None,
     outfeed: IPUOutfeedQueue | None,
-    data: tuple[list[Any], list[Any]],
+    data: tuple[list[object], list[object]],
     n_replicas: int,
 ) -> CompiledLoop:
     first, values = data
@@ -180,36 +181,38 @@ def _compiled(
     return _programs[key]
 
 
-def _detached(leaf: Any) -> Tensor:  # noqa: ANN401
-    tensor: Any = keras.ops.convert_to_tensor(leaf)
+def _detached(leaf: object) -> Tensor:
+    tensor = keras.ops.convert_to_tensor(leaf)
+    assert isinstance(tensor, Tensor), "Keras computes with PyTorch"
     return tensor.detach()
 
 
-def _flat(batch: Any, given: list[Any]) -> list[Tensor]:  # noqa: ANN401
-    leaves = keras.tree.flatten((() if batch is None else batch, given))
+def _flat(batch: object, arrays: list[object]) -> list[Tensor]:
+    leaves = keras.tree.flatten((() if batch is None else batch, arrays))
     return [torch.as_tensor(keras.ops.convert_to_numpy(leaf)) for leaf in leaves]
 
 
-def _is_array(value: Any) -> bool:  # noqa: ANN401
+def _is_array(value: object) -> bool:
     is_number = isinstance(value, bool | int | float | str)
     has_shape = hasattr(value, "shape") and hasattr(value, "dtype")
     return has_shape and not is_number and not isinstance(value, keras.Variable)
 
 
-def _iterator(arg: Any) -> Any:  # noqa: ANN401
+def _iterator(arg: object) -> object:
     """An iterator of a data set as a queue, which can hand out stand-ins."""
-    is_plain = isinstance(arg, Iterator) and not isinstance(arg, IPUInfeedQueue)
-    return IPUIterator(arg) if is_plain else arg
+    if isinstance(arg, Iterator) and not isinstance(arg, IPUInfeedQueue):
+        return IPUIterator(arg)
+    return arg
 
 
-def _only(objects: Sequence[Any], kind: type, what: str) -> Any:  # noqa: ANN401
+def _only(objects: Sequence[object], kind: type[_Queue], what: str) -> _Queue | None:
     result = [o for o in objects if isinstance(o, kind)]
     if len(result) > 1:
         raise keras_error(f"a compiled loop has one {what}; this one reads {len(result)}.")
     return result[0] if result else None
 
 
-def _reachable(function: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
+def _reachable(function: Callable[..., object], args: Sequence[object]) -> list[object]:
     """Arguments, and what the function's code names in its module and around it."""
     inner = getattr(function, "__wrapped__", function)
     code = getattr(inner, "__code__", None)
@@ -222,8 +225,8 @@ def _reachable(function: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
     return list(unique.values())
 
 
-def _variables(objects: Sequence[Any]) -> list[Any]:
-    result: dict[int, Any] = {}
+def _variables(objects: Sequence[object]) -> list[keras.Variable]:
+    result: dict[int, keras.Variable] = {}
     for each in objects:
         if isinstance(each, keras.Variable):
             result[id(each)] = each

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import NoReturn, Self, SupportsInt
 
 import keras
 import torch
 from keras.src.optimizers.base_optimizer import BaseOptimizer
+from torch import Tensor
 
 from tremula.base.context_values import set_inside
 from tremula.base.libraries.patching import replaced
@@ -26,9 +27,9 @@ class Round:
     """What one round of a loop said about itself."""
 
     n_rounds: int = 0  # 0: there is no loop
-    loss: Any = None
-    trained: list[Any] = field(default_factory=list)
-    optimizer: Any = None
+    loss: Tensor | None = None
+    trained: list[keras.Variable] = field(default_factory=list)
+    optimizer: BaseOptimizer | None = None
 
 
 _recorded: ContextVar[Round | None] = ContextVar("recorded_round", default=None)
@@ -38,9 +39,9 @@ _recorded: ContextVar[Round | None] = ContextVar("recorded_round", default=None)
 class Gradient:
     """The gradient of a recorded loss by a variable: only an optimiser can use it."""
 
-    variable: Any
+    variable: keras.Variable
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - only names that are missing come here
+    def __getattr__(self, name: str) -> NoReturn:  # called for missing names only
         if name.startswith("__"):
             raise AttributeError(name)
         raise keras_error(
@@ -50,7 +51,7 @@ class Gradient:
         )
 
 
-def loop_range(*limits: Any) -> Iterable[Any]:  # noqa: ANN401
+def loop_range(*limits: SupportsInt) -> Iterable[int]:
     """`tf.range`: the rounds of a loop that is compiled; whole numbers elsewhere."""
     rounds = range(*(int(limit) for limit in limits))
     state = _recorded.get()
@@ -64,9 +65,9 @@ def loop_range(*limits: Any) -> Iterable[Any]:  # noqa: ANN401
     return rounds[:1]
 
 
-def function(func: Callable | None = None, **_choices: Any) -> Any:  # noqa: ANN401
+def function(func: Callable | None = None, **_choices: object) -> Callable:
     """`tf.function`: the function itself; `strategy.run` compiles it."""
-    return (lambda own: own) if func is None else func
+    return (lambda inner: inner) if func is None else func
 
 
 class GradientTape:
@@ -88,9 +89,12 @@ class GradientTape:
     ) -> None:
         self._enabled.__exit__(kind, error, trace)
 
-    def gradient(self, target: Any, sources: Sequence[Any]) -> list[Any]:  # noqa: ANN401
+    def gradient(
+        self, target: Tensor, sources: Sequence[keras.Variable]
+    ) -> list[Tensor | None] | list[Gradient]:
         """Gradients of a loss by variables."""
-        loss: Any = keras.ops.sum(target) if target.ndim else target
+        loss = keras.ops.sum(target) if target.ndim else target
+        assert isinstance(loss, Tensor), "Keras computes with PyTorch"
         state = _recorded.get()
         if state is None:
             return list(torch.autograd.grad(loss, [v.value for v in sources], allow_unused=True))
@@ -111,17 +115,18 @@ def recorded_round() -> Iterator[Round]:
 
 def _recording_apply(
     self: BaseOptimizer,
-    grads: Sequence[Any],
-    variables: Any = None,  # noqa: ANN401
+    grads: Sequence[object],
+    variables: Iterable[keras.Variable] | None = None,
 ) -> None:
     state = _recorded.get()
     assert state is not None, "replaced inside recorded_round only"
     if state.optimizer is not None:
         raise keras_error("a compiled loop updates weights once in each round.")
-    if not all(isinstance(grad, Gradient) for grad in grads):
+    marked = [grad for grad in grads if isinstance(grad, Gradient)]
+    if len(marked) != len(grads):
         raise keras_error(
             "an optimiser in a compiled loop takes the gradients that tape.gradient gave.",
             hint="optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))",
         )
     state.optimizer = self
-    state.trained = [grad.variable for grad in grads] if variables is None else list(variables)
+    state.trained = [grad.variable for grad in marked] if variables is None else list(variables)

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import keras
+from keras.layers import Layer
 
 from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.pipelines.stages import Path, invocations, stage_of
@@ -14,7 +14,7 @@ from tremula.frontends.keras.pipelines.stages import Path, invocations, stage_of
 class SequentialLayerPipelineStageAssignment:
     """A layer of a Sequential model and its stage."""
 
-    layer: Any
+    layer: Layer
     pipeline_stage: int | None = None
 
 
@@ -22,12 +22,12 @@ class SequentialLayerPipelineStageAssignment:
 class FunctionalLayerPipelineStageAssignment:
     """A call of a layer of a functional model and its stage."""
 
-    layer: Any
+    layer: Layer
     node_index: int
     pipeline_stage: int | None = None
 
     @property
-    def inbound_layers(self) -> list[Any]:
+    def inbound_layers(self) -> list[Layer]:
         """The layers whose outputs this call reads."""
         node = self.layer._inbound_nodes[self.node_index]
         return [parent.operation for parent in node.parent_nodes]
@@ -37,16 +37,16 @@ class FunctionalLayerPipelineStageAssignment:
 class ModelLayerPipelineStageAssignment:
     """A layer of a model whose `call` is Python code, and its stage."""
 
-    layer: Any
+    layer: Layer
     node_index: int = 0
     pipeline_stage: int | None = None
 
 
 @dataclass
 class _NestedModel:
-    nested_model: Any
+    nested_model: keras.Model
     node_index: int = 0
-    pipeline_stage_assignments: list[Any] = field(default_factory=list)
+    pipeline_stage_assignments: list["Assignment"] = field(default_factory=list)
 
 
 class SequentialNestedModelPipelineStageAssignment(_NestedModel):
@@ -61,9 +61,17 @@ class NestedModelPipelineStageAssignment(_NestedModel):
     """A model in a model whose `call` is Python code, with the assignments of its layers."""
 
 
+LayerAssignment = (
+    SequentialLayerPipelineStageAssignment
+    | FunctionalLayerPipelineStageAssignment
+    | ModelLayerPipelineStageAssignment
+)
+Assignment = LayerAssignment | _NestedModel
+
+
 def assignments_of(
     model: keras.Model, assigned: dict[Path, int] | None = None, prefix: Path = ()
-) -> list[Any]:
+) -> list[Assignment]:
     """An assignment for every call of a layer, in order."""
     of_layer, of_model = _kinds(model)
     result, numbers = [], {}
@@ -81,7 +89,9 @@ def assignments_of(
     return result
 
 
-def _kinds(model: keras.Model) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _kinds(
+    model: keras.Model,
+) -> tuple[Callable[..., LayerAssignment], Callable[..., _NestedModel]]:
     if isinstance(model, keras.Sequential):
         return SequentialLayerPipelineStageAssignment, SequentialNestedModelPipelineStageAssignment
     if hasattr(model, "_nodes_by_depth"):
@@ -90,7 +100,7 @@ def _kinds(model: keras.Model) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def assigned_stages(
-    model: keras.Model, assignments: Sequence[Any], prefix: Path = ()
+    model: keras.Model, assignments: Sequence[Assignment], prefix: Path = ()
 ) -> dict[Path, int]:
     """Stages by call, as assignments say; an error if one is missing or of another model."""
     kinds, expected = _kinds(model), invocations(model)
@@ -126,8 +136,10 @@ def assigned_stages(
     return result
 
 
-def _matching(model: keras.Model, given: list[Any], layer: Any, node: int) -> Any:  # noqa: ANN401
-    for each in given:
+def _matching(
+    model: keras.Model, assignments: list[Assignment], layer: Layer, node: int
+) -> Assignment:
+    for each in assignments:
         own = each.nested_model if isinstance(each, _NestedModel) else each.layer
         if own is layer and getattr(each, "node_index", node) == node:
             return each
@@ -145,7 +157,7 @@ def summary(model: keras.Model, assigned: dict[Path, int] | None) -> str:
     return "\n".join([f"Pipeline stages of {model.name!r}", *(line.rstrip() for line in lines)])
 
 
-def _rows(assignments: Sequence[Any], prefix: str = "") -> list[tuple[str, str, str, str]]:
+def _rows(assignments: Sequence[Assignment], prefix: str = "") -> list[tuple[str, str, str, str]]:
     result = []
     for each in assignments:
         if isinstance(each, _NestedModel):

@@ -1,7 +1,6 @@
 """How a pipeline runs: stages on chips, a schedule, batches to fill it; and what cannot run."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import keras
 
@@ -27,7 +26,7 @@ class PipelineOptions:
 class KerasPipeline:
     """The stages of one model, in order, and how they run."""
 
-    model: Any = field(repr=False)
+    model: keras.Model = field(repr=False)
     stages: dict[Path, int | None]  # of calls of layers
     n_stages: int
     options: PipelineOptions

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import keras
 
@@ -58,7 +58,7 @@ class PipelineStage:
 
 
 def _noting_stage(plain: Callable) -> Callable:
-    def __init__(self: Layer, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, N807
+    def __init__(self: Layer, *args: object, **kwargs: object) -> None:  # noqa: N807
         plain(self, *args, **kwargs)
         self.__dict__[_BUILT_IN] = _innermost_stage()
 
@@ -66,7 +66,7 @@ def _noting_stage(plain: Callable) -> Callable:
 
 
 def _noting_node(plain: Callable) -> Callable:
-    def __call__(self: Layer, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, N807
+    def __call__(self: Layer, *args: object, **kwargs: object) -> object:  # noqa: N807
         before = len(self._inbound_nodes)
         result = plain(self, *args, **kwargs)
         if len(self._inbound_nodes) > before:

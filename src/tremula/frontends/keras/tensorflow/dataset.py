@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -11,17 +10,20 @@ from torch.utils.data import Dataset as TorchDataset
 
 from tremula.frontends.keras.errors import keras_error
 
+# What an element is made of: the number of a row, or those of the rows of a batch.
+Groups = Sequence[int | np.ndarray] | np.ndarray
+
 
 class _BatchOfRows(TorchDataset):
     """Elements of a data set by number: rows of arrays, or batches of them."""
 
-    def __init__(self, arrays: Any, groups: Any, functions: tuple[Callable, ...] = ()):  # noqa: ANN401
+    def __init__(self, arrays: object, groups: Groups, functions: tuple[Callable, ...] = ()):
         self.arrays, self.groups, self.functions = arrays, groups, functions
 
     def __len__(self) -> int:
         return len(self.groups)
 
-    def __getitem__(self, number: int) -> Any:  # noqa: ANN401
+    def __getitem__(self, number: int) -> object:
         rows = self.groups[number]
         element = keras.tree.map_structure(lambda array: array[rows], self.arrays)
         for function in self.functions:
@@ -36,7 +38,7 @@ class _Endless(IterableDataset):
     def __init__(self, rows: _BatchOfRows):
         self.rows = rows
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         while True:
             for number in range(len(self.rows)):
                 yield self.rows[number]
@@ -50,7 +52,7 @@ class Dataset(DataLoader):
         self._rows, self._is_batched, self._is_endless = rows, is_batched, is_endless
 
     @classmethod
-    def from_tensor_slices(cls, tensors: Any) -> "Dataset":  # noqa: ANN401
+    def from_tensor_slices(cls, tensors: object) -> "Dataset":
         """Elements are the rows of arrays."""
         arrays = keras.tree.map_structure(np.asarray, tensors)
         sizes = {len(array) for array in keras.tree.flatten(arrays)}
@@ -132,9 +134,7 @@ class Dataset(DataLoader):
         """How many elements there are; -1: without end."""
         return -1 if self._is_endless else len(self._rows)
 
-    def _with(
-        self, groups: Sequence[Any], functions: tuple[Callable, ...] | None = None
-    ) -> "Dataset":
+    def _with(self, groups: Groups, functions: tuple[Callable, ...] | None = None) -> "Dataset":
         saved = self._rows.functions if functions is None else functions
         rows = _BatchOfRows(self._rows.arrays, groups, saved)
         return Dataset(rows, is_batched=self._is_batched, is_endless=self._is_endless)

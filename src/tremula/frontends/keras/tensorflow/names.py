@@ -2,7 +2,7 @@
 
 import sys
 from types import ModuleType
-from typing import Any
+from typing import NoReturn
 
 import keras
 import numpy as np
@@ -61,7 +61,7 @@ _OTHER_NAMES = {
 class _StandIn(ModuleType):
     """A module of TensorFlow's name; what it does not have is an error with the nearest name."""
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - only names that are missing come here
+    def __getattr__(self, name: str) -> NoReturn:  # called for missing names only
         if name.startswith("__"):
             raise AttributeError(name)
         known = [known for known in vars(self) if not known.startswith("_")]
