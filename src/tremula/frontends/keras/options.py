@@ -1,7 +1,7 @@
 """Options of a model's execution: accumulation, replicas, callbacks."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import keras
 
@@ -14,12 +14,18 @@ from tremula.frontends.keras.pipelines.pipeline import (
 from tremula.frontends.keras.pipelines.stages import Path
 
 if TYPE_CHECKING:
-    from tremula.frontends.keras.program import KerasProgram
+    from tremula.compiler.report.report import Report
 
 TRAIN, TEST, PREDICT = "train", "test", "predict"  # kinds of steps
 SUM, MEAN, RUNNING_MEAN = "sum", "mean", "running_mean"
 REDUCTIONS = (SUM, MEAN, RUNNING_MEAN)
 LAST = "LAST"  # metrics of the last replica; otherwise of all samples
+
+
+class ReportingProgram(Protocol):
+    """A compiled program that can report on itself."""
+
+    def report(self) -> "Report": ...
 
 
 @dataclass
@@ -34,8 +40,8 @@ class ModelOptions:
     metric_reduction: str = "NONE"  # of replicas
     prefetch_depth: int | None = None  # of the queue of batches; None: as IPUConfig says
     asynchronous_callbacks: bool = False
-    programs: dict[tuple, "KerasProgram"] = field(default_factory=dict)
-    last: "KerasProgram | None" = None  # the program that ran last
+    programs: dict[tuple, Any] = field(default_factory=dict)  # compiled, by what they are for
+    last: "ReportingProgram | None" = None  # the program that ran last
     step_logs: list[object] = field(default_factory=list)  # of the execution that ran last
     log_stride: int = 1  # steps between two of them
 

@@ -2,39 +2,39 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeGuard
 
 from tremula.frontends.optimum.errors import IncompatibleIPUConfigError
 
-Check = Callable[[Any], bool]
+Check = Callable[[object], bool]
 
 
-def is_whole(value: Any) -> bool:  # noqa: ANN401
+def is_whole(value: object) -> TypeGuard[int]:
     """Whether this is a number that counts things; True is not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def is_positive(value: Any) -> bool:  # noqa: ANN401
+def is_positive(value: object) -> bool:
     """Whether this counts at least one thing."""
     return is_whole(value) and value > 0
 
 
-def is_share(value: Any) -> bool:  # noqa: ANN401
+def is_share(value: object) -> bool:
     """Whether this is a part of a whole."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
 
 
-def is_flag(value: Any) -> bool:  # noqa: ANN401
+def is_flag(value: object) -> bool:
     """Whether this is yes or no."""
     return isinstance(value, bool)
 
 
-def is_text(value: Any) -> bool:  # noqa: ANN401
+def is_text(value: object) -> bool:
     """Whether this is text."""
     return isinstance(value, str)
 
 
-def is_mapping(value: Any) -> bool:  # noqa: ANN401
+def is_mapping(value: object) -> bool:
     """Whether this is a dict with names as keys."""
     return isinstance(value, dict) and all(isinstance(key, str) for key in value)
 
@@ -49,7 +49,7 @@ def either(*checks: Check) -> Check:
     return lambda value: any(check(value) for check in checks)
 
 
-def is_layer_count(value: Any) -> bool:  # noqa: ANN401
+def is_layer_count(value: object) -> bool:
     """Whether this says how many layers an IPU has; -1 means "the rest"."""
     return is_whole(value) and value >= -1
 
@@ -61,12 +61,12 @@ class ConfigEntry:
     name: str
     expected: str
     check: Check
-    default: Any = None
+    default: object = None
     is_twin: bool = False  # also exists as inference_<name>
-    inference_default: Any = None  # None: the same as for training
+    inference_default: object = None  # None: the same as for training
     may_be_none: bool = False
 
-    def checked(self, value: Any, *, name: str | None = None) -> Any:  # noqa: ANN401
+    def checked(self, value: object, *, name: str | None = None) -> object:
         """The value itself, or an error that says what it should be."""
         may_be_none = self.may_be_none or (name or "").startswith("inference_")
         if (value is None and may_be_none) or self.check(value):
@@ -143,7 +143,7 @@ def field_of(name: str) -> ConfigEntry:
     return FIELDS[name.removeprefix("inference_")]
 
 
-def default_of(name: str) -> Any:  # noqa: ANN401
+def default_of(name: str) -> object:
     """The default of a field."""
     field = field_of(name)
     value = field.inference_default if name.startswith("inference_") else field.default

@@ -28,9 +28,9 @@ class IPUConfig:
     A twin that is None is the same as in training.
     """
 
-    def __init__(self, **fields: Any):  # noqa: ANN401
+    def __init__(self, **fields: object):
         self._mode = "training"
-        self._values = {name: default_of(name) for name in NAMES}
+        self._values: dict[str, Any] = {name: default_of(name) for name in NAMES}
         for name, value in fields.items():
             if name not in NAMES:
                 raise IncompatibleIPUConfigError(
@@ -57,12 +57,12 @@ class IPUConfig:
         self._mode = "inference"
         return self
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a type for each field
         if name.startswith("_") or name not in NAMES:
             raise AttributeError(f"IPUConfig has no field {name!r}: {suggest(name, NAMES)}")
         return self.value(name, for_inference=self._mode == "inference")
 
-    def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
+    def __setattr__(self, name: str, value: object) -> None:
         if name.startswith("_"):
             object.__setattr__(self, name, value)
             return
@@ -78,7 +78,7 @@ class IPUConfig:
             self._values[name] = before
             raise
 
-    def value(self, name: str, *, for_inference: bool) -> Any:  # noqa: ANN401
+    def value(self, name: str, *, for_inference: bool) -> Any:  # noqa: ANN401 - a type for each field
         """A field as it is in training or inference, whatever the mode."""
         field = field_of(name)
         if field.is_twin and (for_inference or name.startswith("inference_")):
@@ -116,7 +116,7 @@ class IPUConfig:
         self._check_length(f"{prefix}matmul_proportion", value("matmul_proportion"), n_ipus)
 
     @staticmethod
-    def _check_length(name: str, value: Any, n_ipus: int) -> None:  # noqa: ANN401
+    def _check_length(name: str, value: object, n_ipus: int) -> None:
         if isinstance(value, list) and len(value) != n_ipus:
             raise IncompatibleIPUConfigError(
                 f"{name}={value} has {len(value)} items, expected one for each of {n_ipus} IPUs"
@@ -186,13 +186,13 @@ class IPUConfig:
     # -- files -------------------------------------------------------------------------------------
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any], **changes: Any) -> Self:  # noqa: ANN401
+    def from_dict(cls, values: Mapping[str, object], **changes: object) -> Self:
         """A configuration from a dict as `to_dict` gives it, with changes."""
         saved = {k: v for k, v in values.items() if k not in ("optimum_version", "model_type")}
         return cls(**{**saved, **changes})
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str | os.PathLike[str], **changes: Any) -> Self:  # noqa: ANN401
+    def from_pretrained(cls, name_or_path: str | os.PathLike[str], **changes: object) -> Self:
         """The configuration in a folder or file, or one of those published as Graphcore/….
 
         Nothing is ever fetched: the published ones come with this package.
@@ -209,7 +209,7 @@ class IPUConfig:
             raise IncompatibleIPUConfigError(f"{path} must hold an object, got {values!r:.60}")
         return cls.from_dict(values, **changes)
 
-    def save_pretrained(self, folder: str | os.PathLike[str], **_: Any) -> None:  # noqa: ANN401
+    def save_pretrained(self, folder: str | os.PathLike[str], **_: object) -> None:
         """Write `ipu_config.json` into a folder."""
         Path(folder).mkdir(parents=True, exist_ok=True)
         self.to_json_file(Path(folder) / IPU_CONFIG_NAME)
@@ -252,7 +252,7 @@ class IPUConfig:
         return f"IPUConfig({', '.join(f'{n}={v!r}' for n, v in changed.items())})"
 
 
-def _parsed(text: str) -> Any:  # noqa: ANN401
+def _parsed(text: str) -> bool | float | str | list | None:
     """A value in the command line's spelling: lists have blanks between items, text no quotes."""
     if text.startswith("[") and text.endswith("]"):
         return [_parsed(item) for item in text[1:-1].split()]

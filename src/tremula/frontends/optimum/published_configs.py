@@ -1,14 +1,13 @@
 """Configurations under the names that were published for common models; the values are ours."""
 
 import copy
-from typing import Any
 
 from tremula.base.errors import suggest
 from tremula.frontends.optimum.errors import IncompatibleIPUConfigError
 
 # For four IPUs each, which is what the published ones used; how layers are cut is by the size of
 # the models. What was published besides (accumulation for one data set, cache folders) is left out.
-_FOUR: dict[str, Any] = {
+_FOUR: dict[str, object] = {
     "gradient_accumulation_steps": 16,
     "inference_device_iterations": 4,
     "replicated_tensor_sharding": True,
@@ -17,13 +16,13 @@ _FOUR: dict[str, Any] = {
 }
 
 
-def _encoder(layers: list[int], **others: Any) -> dict[str, Any]:  # noqa: ANN401
+def _encoder(layers: list[int], **others: object) -> dict[str, object]:
     return {**_FOUR, "layers_per_ipu": layers, **others}
 
 
-_OFF_CHIP: dict[str, Any] = {"optimizer_state_offchip": True}
-_WORDS: dict[str, Any] = {"embedding_serialization_factor": 2}
-_PUBLISHED: dict[str, dict[str, Any]] = {
+_OFF_CHIP: dict[str, object] = {"optimizer_state_offchip": True}
+_WORDS: dict[str, object] = {"embedding_serialization_factor": 2}
+_PUBLISHED: dict[str, dict[str, object]] = {
     "bert-base": _encoder([3, 3, 3, 3]),
     "bert-large": _encoder([3, 7, 7, 7], **_OFF_CHIP),
     "roberta-base": _encoder([3, 3, 3, 3], **_WORDS),
@@ -53,7 +52,7 @@ _PUBLISHED: dict[str, dict[str, Any]] = {
 NAMES: tuple[str, ...] = tuple(f"Graphcore/{name}-ipu" for name in _PUBLISHED)
 
 
-def published_config(name: str) -> dict[str, Any]:
+def published_config(name: str) -> dict[str, object]:
     """The fields of a published configuration: `Graphcore/bert-base-ipu` or `bert-base-ipu`."""
     short = name.removeprefix("Graphcore/").removesuffix("-ipu")
     if short not in _PUBLISHED:

@@ -1,12 +1,14 @@
 """Group quantisation: weights in 4 bits with a scale for each group, decompressed where used."""
 
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from tremula.frontends.optimum.errors import IncompatibleIPUConfigError
 from tremula.ir.ops.low_precision import N_LEVELS
+
+_Model = TypeVar("_Model", bound=nn.Module)
 
 
 def group_quantize(
@@ -61,7 +63,7 @@ class GroupQuantizedLinear(nn.Module):
         return nn.functional.linear(x, weight.to(x.dtype), self.bias)
 
 
-def group_quantize_model(model: nn.Module, group_size: int = 64, skip: tuple[str, ...] = ()) -> Any:  # noqa: ANN401
+def group_quantize_model(model: _Model, group_size: int = 64, skip: tuple[str, ...] = ()) -> _Model:
     """Let every linear layer whose columns divide have weights of 4 bits; gives the model back."""
     for parent_name, parent in list(model.named_modules()):
         for name, child in list(parent.named_children()):

@@ -18,7 +18,7 @@ class DecodeStep(nn.Module):
     """Runs a model on the newest words, with keys and values as buffers it writes to."""
 
     def __init__(
-        self, model: nn.Module, cache: Cache, constants: dict[str, Any], *, reorders: bool
+        self, model: nn.Module, cache: Cache, constants: dict[str, object], *, reorders: bool
     ):
         super().__init__()
         self.model, self.constants, self.reorders = model, constants, reorders
@@ -40,7 +40,7 @@ class DecodeStep(nn.Module):
                 if name.startswith("own"):
                     tensor.copy_(tensor.index_select(0, order))
         if ENCODED in inputs:
-            words: Any = inputs.pop(ENCODED)
+            words = inputs.pop(ENCODED)
             inputs["encoder_outputs"] = BaseModelOutput(last_hidden_state=words)  # pyright: ignore[reportArgumentType]
         view = static_cache.view_of(self._cache, held, positions)
         outputs = self.model(**inputs, **self.constants, past_key_values=view)
@@ -50,7 +50,7 @@ class DecodeStep(nn.Module):
 class PromptStep(nn.Module):
     """Runs a model on a whole prompt; gives the last scores, and all keys and values."""
 
-    def __init__(self, model: nn.Module, cache: Cache, constants: dict[str, Any]):
+    def __init__(self, model: nn.Module, cache: Cache, constants: dict[str, object]):
         super().__init__()
         self.model, self.constants = model, constants
         self._cache = cache
@@ -110,7 +110,12 @@ class Decoder:
         return CausalLMOutputWithPast(logits=logits, past_key_values=cache)  # pyright: ignore[reportArgumentType]
 
     def _run(
-        self, cache: Cache, tensors: dict[str, Tensor], constants: dict[str, Any], *, reorders: bool
+        self,
+        cache: Cache,
+        tensors: dict[str, Tensor],
+        constants: dict[str, object],
+        *,
+        reorders: bool,
     ) -> Tensor:
         form = (
             tuple((name, v.shape, v.dtype) for name, v in tensors.items()),

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import LogitsProcessorList, StoppingCriteriaList
 from transformers.cache_utils import Cache
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
@@ -34,7 +35,7 @@ _RECORDS = ("return_dict_in_generate", "output_scores", "output_logits", "output
 class SearchSettings:
     """What `generate` asks for, as far as a device can do it."""
 
-    processors: Any  # LogitsProcessorList
+    processors: Any  # LogitsProcessorList, whose declared types of tensors are too narrow
     ends: tuple[int, ...]
     pad: int
     n_most: int  # words, with the prompt
@@ -43,7 +44,11 @@ class SearchSettings:
     n_returned: int
 
     @staticmethod
-    def of(processors: Any, criteria: Any, config: Any) -> "SearchSettings":  # noqa: ANN401
+    def of(
+        processors: LogitsProcessorList,
+        criteria: StoppingCriteriaList,
+        config: Any,  # noqa: ANN401 - GenerationConfig after generate's changes
+    ) -> "SearchSettings":
         """From a generation's arguments; raises OnHostOnly where the host must search."""
         requested = [name for name in _RECORDS if getattr(config, name, False)]
         if requested:
@@ -51,6 +56,7 @@ class SearchSettings:
         for criterion in criteria:
             if not isinstance(criterion, MaxLengthCriteria | EosTokenCriteria):
                 raise OnHostOnly(f"{type(criterion).__name__} is called after every word")
+        assert criteria.max_length is not None, "generate always limits the length"
         n_beams = config.num_beams or 1
         if n_beams > 1 and config.do_sample:
             raise OnHostOnly("beams that are drawn")
@@ -213,5 +219,5 @@ def _draws(n_steps: int, n_rows: int, n_vocabulary: int) -> tuple[Tensor, list[T
     return torch.cat(drawn), states
 
 
-def _n_words_known(model: Any) -> int:  # noqa: ANN401
+def _n_words_known(model: Any) -> int:  # noqa: ANN401 - a model of transformers
     return model.config.get_text_config(decoder=True).vocab_size

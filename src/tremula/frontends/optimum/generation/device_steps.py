@@ -33,7 +33,7 @@ class StepInputs:
     visible: Tensor  # (rows, room): which words of the prompt count
     offsets: Tensor  # (rows,): position of a word less its place
     given: dict[str, Tensor]  # the same in every step
-    constants: dict[str, Any]
+    constants: dict[str, object]
 
     @staticmethod
     def of(inputs: dict[str, Any], seen: Tensor | None, place: int, room: int) -> "StepInputs":

@@ -1,11 +1,14 @@
 """IPUGenerationMixin: `generate` of transformers, whose search runs on the device."""
 
 import functools
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
-from transformers.cache_utils import EncoderDecoderCache, StaticCache
+from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+from transformers.cache_utils import Cache, EncoderDecoderCache, StaticCache
+from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.utils.generic import ModelOutput
 
 from tremula.frontends.optimum.generation import static_cache
 from tremula.frontends.optimum.generation.decoding import Decoder
@@ -30,12 +33,14 @@ class IPUGenerationMixin:
     _decoder: Decoder | None = None
     _searches: DeviceSearch | None = None
     _steps_by: Decoder | None = None  # while it generates
-    _prefilled: Any = None  # outputs of a prompt that transformers' search goes on from
+    _prefilled: CausalLMOutputWithPast | None = (
+        None  # outputs of a prompt that transformers' search goes on from
+    )
     _n_beams = 1
     on_device_generation_steps: int | None = None
 
     @torch.no_grad()
-    def generate(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def generate(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - those of transformers
         """As in transformers: greedy, sampling and beam search, with all its arguments.
 
         The cache is static unless the arguments say otherwise; `disable_compile=True` runs every
@@ -57,7 +62,7 @@ class IPUGenerationMixin:
             decoder.forget()
             self.train(was_training)  # pyright: ignore[reportAttributeAccessIssue]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - those of the model
         """Steps of generation are compiled; on a GPU prompts are, too."""
         decoder, cache = self._steps_by, kwargs.get("past_key_values")
         if decoder is None or not _can_be_compiled(cache):
@@ -72,7 +77,7 @@ class IPUGenerationMixin:
 
     # -- searches on the device --------------------------------------------------------------------
 
-    def _sample(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def _sample(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> Tensor | ModelOutput:  # noqa: ANN401
         """Greedy and sampling, where possible on the device."""
         if kwargs.get("streamer") is None:
             try:
@@ -81,14 +86,14 @@ class IPUGenerationMixin:
                 pass
         return super()._sample(input_ids, *args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
 
-    def _beam_search(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def _beam_search(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> Tensor | ModelOutput:  # noqa: ANN401
         """Beams, where possible on the device."""
         try:
             return self._searched(input_ids, *args, **kwargs)
         except OnHostOnly:
             return super()._beam_search(input_ids, *args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
 
-    def _prefill(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def _prefill(self, *args: object, **kwargs: object) -> CausalLMOutputWithPast:
         """The outputs of a prompt, if they are not there already."""
         result, self._prefilled = self._prefilled, None
         return result or super()._prefill(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
@@ -96,9 +101,9 @@ class IPUGenerationMixin:
     def _searched(
         self,
         prompt: Tensor,
-        logits_processor: Any,  # noqa: ANN401
-        stopping_criteria: Any,  # noqa: ANN401
-        generation_config: Any,  # noqa: ANN401
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
         synced_gpus: bool = False,  # noqa: ARG002 (transformers gives them)
         streamer: None = None,  # noqa: ARG002
         **model_kwargs: Any,  # noqa: ANN401
@@ -117,6 +122,7 @@ class IPUGenerationMixin:
         except OnHostOnly:
             self._prefilled = outputs
             raise
+        assert outputs.logits is not None, "a model that generates gives scores"
         logits = outputs.logits[:, -1].float()
         n_steps = self._n_steps(search.n_most - prompt.shape[1] - 1)
         decoder, self._steps_by = self._steps_by, None  # the model's forward runs as it is now
@@ -133,9 +139,9 @@ class IPUGenerationMixin:
     def _step_inputs(
         self,
         prompt: Tensor,
-        outputs: Any,  # noqa: ANN401
+        outputs: CausalLMOutputWithPast,
         model_kwargs: dict[str, Any],
-        cache: Any,  # noqa: ANN401
+        cache: Cache,
     ) -> StepInputs:
         """What the model takes after the prompt, seen from the step that comes next."""
         model: Any = self
@@ -179,12 +185,12 @@ class IPUGenerationMixin:
         own = config or IPUConfig(enable_half_partials=False)
         return functools.partial(own.to_options, for_inference=True)
 
-    def _prepare_static_cache(self, *args: Any, max_cache_len: int, **kwargs: Any) -> Any:  # noqa: ANN401
+    def _prepare_static_cache(self, *args: object, max_cache_len: int, **kwargs: object) -> Cache:
         """A cache with some room to spare."""
         room = -(-max_cache_len // _ROOMS) * _ROOMS
         return super()._prepare_static_cache(*args, max_cache_len=room, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
 
-    def _valid_auto_compile_criteria(self, *_args: Any, **_kwargs: Any) -> bool:  # noqa: ANN401
+    def _valid_auto_compile_criteria(self, *_args: object, **_kwargs: object) -> bool:
         """Steps are compiled here, not by torch.compile."""
         return False
 
@@ -194,15 +200,15 @@ def _is_static(cache: object) -> bool:
     return isinstance(own, StaticCache)
 
 
-def _can_be_compiled(cache: Any) -> bool:  # noqa: ANN401
+def _can_be_compiled(cache: object) -> TypeGuard[Cache]:
     """Steps with a static cache can. Of prompts, each length is compiled by itself: on a GPU."""
-    if not _is_static(cache):
+    if not isinstance(cache, Cache) or not _is_static(cache):
         return False
     is_alone = isinstance(cache, StaticCache)  # an encoder's keys are made by its own call
     return _has_prompt(cache) or (is_alone and host_settings().torch_device().type == "cuda")
 
 
-def _has_prompt(cache: Any) -> bool:  # noqa: ANN401
+def _has_prompt(cache: Cache) -> bool:
     """Whether a cache has seen the prompt."""
     return bool(cache.get_seq_length() > 0)
 

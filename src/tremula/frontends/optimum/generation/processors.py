@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,13 +36,13 @@ def known_words(sequences: Tensor, n_known: Tensor) -> Tensor:
     return torch.where(places < n_known, sequences, sequences[..., :1])
 
 
-def on_device(processors: Iterable[Any], n_prompt: int) -> list[Processor]:
+def on_device(processors: Iterable[theirs.LogitsProcessor], n_prompt: int) -> list[Processor]:
     """Processors for words after the first, which the host chooses."""
     result = (_form_of(processor, n_prompt) for processor in processors)
     return [form for form in result if form is not None]
 
 
-def identity_of(processors: Iterable[Any]) -> tuple:
+def identity_of(processors: Iterable[theirs.LogitsProcessor]) -> tuple:
     """What makes processors alike: programs with alike ones are the same program."""
     return tuple(
         (type(p).__name__, *((name, str(value)) for name, value in sorted(vars(p).items())))
@@ -51,7 +50,7 @@ def identity_of(processors: Iterable[Any]) -> tuple:
     )
 
 
-def _form_of(processor: Any, n_prompt: int) -> Processor | None:  # noqa: ANN401
+def _form_of(processor: theirs.LogitsProcessor, n_prompt: int) -> Processor | None:
     if isinstance(processor, theirs.RepetitionPenaltyLogitsProcessor) and (
         processor.prompt_ignore_length
     ):

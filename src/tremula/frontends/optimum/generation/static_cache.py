@@ -92,7 +92,7 @@ def view_of(cache: Cache, tensors: dict[str, Tensor], positions: Tensor) -> Cach
     return both
 
 
-def _held(layer: Any, name: str, tensors: dict[str, Tensor], positions: Tensor) -> HeldLayer:  # noqa: ANN401
+def _held(layer: object, name: str, tensors: dict[str, Tensor], positions: Tensor) -> HeldLayer:
     if type(layer) is not StaticLayer:
         raise PoplarError(
             f"{type(layer).__name__} of transformers cannot be kept on the device",
@@ -114,7 +114,7 @@ def empty_like(cache: Cache) -> Cache:
 
 def room_of(cache: Cache) -> int:
     """How many words a static cache has room for."""
-    layer: Any = next(layer for _, layer in _layers_of(cache))
+    layer = next(layer for _, layer in _layers_of(cache))
     return layer.max_cache_len
 
 

@@ -13,7 +13,7 @@ from tremula.frontends.optimum.errors import IncompatibleIPUConfigError
 def recomputation_checkpoint(module: nn.Module) -> torch.utils.hooks.RemovableHandle:
     """Keep what a module computes for the backward pass; what lies between is computed again."""
 
-    def keep(_module: nn.Module, _inputs: object, result: Any) -> Any:  # noqa: ANN401
+    def keep(_module: nn.Module, _inputs: object, result: object) -> object:
         if isinstance(result, Tensor):
             return poptorch.recomputationCheckpoint(result)
         if isinstance(result, tuple):  # attention weights and biases may be None

@@ -62,8 +62,8 @@ class PipelineMixin:
         cls,
         name_or_path: str,
         ipu_config: IPUConfig,
-        *args: Any,  # noqa: ANN401
-        **kwargs: Any,  # noqa: ANN401
+        *args: object,
+        **kwargs: object,
     ) -> Self:
         """A pipelined model with weights that transformers saved in a folder."""
         model = cls.from_pretrained(name_or_path, *args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
@@ -90,7 +90,7 @@ class PipelineMixin:
         self,
         for_generation: bool = False,
         on_device_generation_steps: int | None = None,
-        **_: Any,  # noqa: ANN401
+        **_: object,
     ) -> Self:
         """Mark which parts run on which IPU, cut large tables, and make the code static.
 
@@ -172,7 +172,7 @@ def _cut_tables(model: nn.Module, config: IPUConfig) -> None:
         _cut_head(model, head, config)
 
 
-def _table_of(model: nn.Module, getter: str) -> Any:  # noqa: ANN401
+def _table_of(model: nn.Module, getter: str) -> nn.Module | None:
     """A model's words, in or out; None for models that have none."""
     try:
         return getattr(model, getter)()

@@ -7,7 +7,7 @@ code that computes the same in its place, `undo_static` takes it away again.
 
 from collections.abc import Callable
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ from transformers.modeling_outputs import CausalLMOutput, Seq2SeqSequenceClassif
 from tremula.base.libraries.patching import AttributeChanges
 from tremula.frontends.optimum.models.placing import layers_of
 from tremula.frontends.poptorch.logging import LOGGER
+
+if TYPE_CHECKING:
+    from transformers.models.wav2vec2.modeling_wav2vec2 import Wav2Vec2ForPreTrainingOutput
 
 _CHANGES = "_static_forms"
 
@@ -52,7 +55,7 @@ def _static_layer_drop(model: nn.Module, changes: AttributeChanges) -> None:
     layers = {id(layer): layer for layer in layers_of(model)}
     for module in model.modules():
         share = getattr(module, "layerdrop", None)
-        owner: Any = module
+        owner: object = module
         if share is None and hasattr(module, "layers"):
             owner = getattr(module, "config", None)
             share = getattr(owner, "layerdrop", None)
@@ -66,8 +69,8 @@ def _static_layer_drop(model: nn.Module, changes: AttributeChanges) -> None:
         changes.on_undo(handle.remove)
 
 
-def _dropping(share: float) -> Callable[..., Any]:
-    def hook(layer: nn.Module, args: tuple, kwargs: dict, result: Any) -> Any:  # noqa: ANN401
+def _dropping(share: float) -> Callable[..., object]:
+    def hook(layer: nn.Module, args: tuple, kwargs: dict, result: Tensor | tuple) -> Tensor | tuple:
         if not layer.training:
             return result
         before = args[0] if args else kwargs["hidden_states"]
@@ -83,13 +86,13 @@ def _dropping(share: float) -> Callable[..., Any]:
 
 
 def _classify_by_end(
-    self: Any,  # noqa: ANN401
+    self: Any,  # noqa: ANN401 - any of several classes of transformers
     input_ids: Tensor,
     attention_mask: Tensor | None = None,
     decoder_input_ids: Tensor | None = None,
     decoder_attention_mask: Tensor | None = None,
     labels: Tensor | None = None,
-    **kwargs: Any,  # noqa: ANN401
+    **kwargs: object,
 ) -> Seq2SeqSequenceClassifierOutput:
     """BART's and T5's classifiers: the last end of sentence in each row speaks for it."""
     body = self.model if hasattr(self, "model") else self.transformer
@@ -112,7 +115,12 @@ def _classify_by_end(
     return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]
 
 
-def _classification_loss(config: Any, logits: Tensor, labels: Tensor) -> Tensor:  # noqa: ANN401
+class _ClassifierConfig(Protocol):
+    problem_type: str | None
+    num_labels: int
+
+
+def _classification_loss(config: _ClassifierConfig, logits: Tensor, labels: Tensor) -> Tensor:
     kind = config.problem_type
     if kind == "regression" or (kind is None and config.num_labels == 1):
         return nn.functional.mse_loss(logits.squeeze(), labels.squeeze())
@@ -125,11 +133,11 @@ def _classification_loss(config: Any, logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _speech_to_labels(
-    self: Any,  # noqa: ANN401
+    self: Any,  # noqa: ANN401 - any of several classes of transformers
     input_values: Tensor,
     attention_mask: Tensor | None = None,
     labels: Tensor | None = None,
-    **kwargs: Any,  # noqa: ANN401
+    **kwargs: object,
 ) -> CausalLMOutput:
     """Wav2Vec2's and HuBERT's CTC: labels stay padded instead of being selected."""
     kwargs.pop("return_dict", None)
@@ -154,7 +162,7 @@ def _speech_to_labels(
 
 
 def _mask_speech(
-    self: Any,  # noqa: ANN401
+    self: Any,  # noqa: ANN401 - any of several classes of transformers
     hidden_states: Tensor,
     mask_time_indices: Tensor | None = None,
     attention_mask: Tensor | None = None,  # noqa: ARG001
@@ -170,13 +178,13 @@ def _mask_speech(
 
 
 def _contrast_speech(
-    self: Any,  # noqa: ANN401
+    self: Any,  # noqa: ANN401 - any of several classes of transformers
     input_values: Tensor,
     attention_mask: Tensor | None = None,
     mask_time_indices: Tensor | None = None,
     sampled_negative_indices: Tensor | None = None,
-    **kwargs: Any,  # noqa: ANN401
-) -> Any:  # noqa: ANN401
+    **kwargs: object,
+) -> "Wav2Vec2ForPreTrainingOutput":
     """Wav2Vec2's pre-training: negatives equal to the positive are masked, not selected."""
     from transformers.models.wav2vec2.modeling_wav2vec2 import Wav2Vec2ForPreTrainingOutput
 

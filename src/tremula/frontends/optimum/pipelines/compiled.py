@@ -2,10 +2,10 @@
 
 import copy
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.utils.generic import ModelOutput
 
 import poptorch
 
@@ -31,7 +31,7 @@ class CompiledForward:
         self._max_length, self._pad = max_length, pad_token_id
         self._compiled: dict[tuple, poptorch.PoplarExecutor] = {}
 
-    def __call__(self, **inputs: Any) -> Any:  # noqa: ANN401
+    def __call__(self, **inputs: object) -> object:
         """What the model gives for these inputs."""
         values = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
         n_words = values["input_ids"].shape[1] if "input_ids" in values else None
@@ -43,10 +43,10 @@ class CompiledForward:
             outputs = self._compiled[form](**batch)
         return outputs if n_words is None else _cut(outputs, batch["input_ids"].shape[1], n_words)
 
-    def _filled(self, given: dict[str, Tensor], n_words: int) -> dict[str, Tensor]:
+    def _filled(self, values: dict[str, Tensor], n_words: int) -> dict[str, Tensor]:
         n_wanted = -(-n_words // self._max_length) * self._max_length
-        result = dict(given)
-        result.setdefault("attention_mask", torch.ones_like(given["input_ids"]))
+        result = dict(values)
+        result.setdefault("attention_mask", torch.ones_like(values["input_ids"]))
         for name in _WORDS:
             tensor = result.get(name)
             if tensor is not None and tensor.shape[1] == n_words:
@@ -61,7 +61,7 @@ class CompiledForward:
         self._compiled.clear()
 
 
-def _cut(outputs: Any, n_computed: int, n_words: int) -> Any:  # noqa: ANN401
+def _cut(outputs: ModelOutput, n_computed: int, n_words: int) -> ModelOutput:
     """The results of the words that were given."""
     if n_computed == n_words:
         return outputs

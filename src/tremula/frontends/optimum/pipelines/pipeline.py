@@ -1,13 +1,19 @@
 """`pipeline(task, model, ipu_config)`: transformers' pipelines on compiled models."""
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import transformers
 from torch import nn
-from transformers import Pipeline
+from transformers import (
+    BaseImageProcessor,
+    FeatureExtractionMixin,
+    Pipeline,
+    PreTrainedTokenizerBase,
+)
 
 from tremula.base.errors import PoplarError, suggest
 from tremula.frontends.optimum.generation.mixin import generating
@@ -101,14 +107,14 @@ def task_named(name: str) -> tuple[str, PipelineTask]:
 def pipeline(
     task: str,
     model: str | nn.Module | None = None,
-    ipu_config: str | dict[str, Any] | IPUConfig | None = None,
-    tokenizer: Any = None,  # noqa: ANN401
-    feature_extractor: Any = None,  # noqa: ANN401
+    ipu_config: str | dict[str, object] | IPUConfig | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    feature_extractor: FeatureExtractionMixin | None = None,
     *,
-    image_processor: Any = None,  # noqa: ANN401
+    image_processor: BaseImageProcessor | None = None,
     fp16: bool = True,
     max_length: int = 128,
-    **kwargs: Any,  # noqa: ANN401
+    **kwargs: Any,  # noqa: ANN401 - those of transformers.pipeline
 ) -> Pipeline:
     """A pipeline of transformers whose model is compiled.
 
@@ -143,7 +149,7 @@ def _loaded(task: PipelineTask, name: str) -> nn.Module:
     return getattr(transformers, task.auto_class).from_pretrained(name)
 
 
-def _readers(task: PipelineTask, name: str, given: dict[str, Any]) -> dict[str, Any]:
+def _readers(task: PipelineTask, name: str, known: Mapping[str, object]) -> dict[str, object]:
     """What turns text, sound or pictures into tensors, from the model's folder."""
     autos = {
         "tokenizer": "AutoTokenizer",
@@ -156,19 +162,19 @@ def _readers(task: PipelineTask, name: str, given: dict[str, Any]) -> dict[str, 
     return {
         key: getattr(transformers, autos[key]).from_pretrained(name)
         for key in wanted
-        if given[key] is None
+        if known[key] is None
     }
 
 
-def _config(given: str | dict[str, Any] | IPUConfig | None) -> IPUConfig:
-    if given is None:
+def _config(config: str | dict[str, object] | IPUConfig | None) -> IPUConfig:
+    if config is None:
         return IPUConfig()
-    if isinstance(given, dict):
-        return IPUConfig.from_dict(given)
-    return IPUConfig.from_pretrained(given) if isinstance(given, str) else given.clone()
+    if isinstance(config, dict):
+        return IPUConfig.from_dict(config)
+    return IPUConfig.from_pretrained(config) if isinstance(config, str) else config.clone()
 
 
-def _pad(tokenizer: Any) -> int:  # noqa: ANN401
+def _pad(tokenizer: PreTrainedTokenizerBase | None) -> int:
     return getattr(tokenizer, "pad_token_id", None) or 0
 
 
@@ -196,7 +202,7 @@ def _compiled(
     return _as_transformers_knows_it(spread, type(model).__name__)
 
 
-def _writes_speech_down(model: Any, task: PipelineTask) -> bool:  # noqa: ANN401
+def _writes_speech_down(model: nn.Module, task: PipelineTask) -> bool:
     """Whether speech is recognised by writing, as Whisper does, not letter by letter."""
     return task.auto_class == "AutoModelForCTC" and getattr(
         model.config, "is_encoder_decoder", False
@@ -209,7 +215,7 @@ def _as_transformers_knows_it(model: nn.Module, name: str) -> nn.Module:
     return model
 
 
-def _with_right_types(compiled: CompiledForward, model: nn.Module, **inputs: Any) -> Any:  # noqa: ANN401
+def _with_right_types(compiled: CompiledForward, model: nn.Module, **inputs: object) -> object:
     """Pictures and sounds come as float32, whatever the model computes in."""
     dtype = next(model.parameters()).dtype
     cast = {

@@ -1,5 +1,6 @@
 """Pipelines that transformers 5 no longer has: answers in a text, and text from text."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,7 +22,13 @@ class IPUQuestionAnsweringPipeline(Pipeline):
             raise ValueError(f"top_k and max_answer_len start at 1, got {top_k}, {max_answer_len}")
         return {}, {}, {"top_k": top_k, "max_answer_len": max_answer_len}
 
-    def __call__(self, *args: Any, question: Any = None, context: Any = None, **kwargs: Any) -> Any:  # noqa: ANN401
+    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        *args: Any,  # noqa: ANN401 - those of transformers
+        question: str | Sequence[str] | None = None,
+        context: str | Sequence[str] | None = None,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401 - an answer, or several
         """Answer one question about one text, or each of several."""
         if args:
             return super().__call__(*args, **kwargs)
@@ -54,7 +61,7 @@ class IPUQuestionAnsweringPipeline(Pipeline):
 
     def postprocess(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, model_outputs: dict[str, Any], top_k: int = 1, max_answer_len: int = 15
-    ) -> Any:  # noqa: ANN401
+    ) -> dict[str, object] | list[dict[str, object]]:
         """The best spans of the text, with their probabilities."""
         is_text = model_outputs["is_text"]
         start = model_outputs["start"][0].float().masked_fill(~is_text, -1e4).softmax(-1)
@@ -103,7 +110,7 @@ class IPUText2TextGenerationPipeline(Pipeline):
 
     def postprocess(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, model_outputs: dict[str, Any], return_tensors: bool = False, clean_up: bool = False
-    ) -> list[dict[str, Any]]:
+    ) -> list[dict[str, object]]:
         """One record for each text that was generated."""
         rows = model_outputs["output_ids"]
         if return_tensors:

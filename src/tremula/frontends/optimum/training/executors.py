@@ -1,7 +1,7 @@
 """The compiled steps of a trainer: one trains, and one for each form of batch predicts."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 import poptorch
 from tremula.frontends.optimum.ipu_config import IPUConfig
 
-ComputeLoss = Callable[..., Any]
+ComputeLoss = Callable[..., Any]  # of a trainer: a loss, or a pair of loss and outputs
 ITEMS = "num_items_in_batch"
 
 
-def loss_of_model(model: nn.Module, inputs: dict[str, Any], **_: object) -> Tensor:
+def loss_of_model(model: nn.Module, inputs: Mapping[str, object], **_: object) -> Tensor:
     """The loss that a model of transformers finds by itself."""
     outputs = model(**inputs)
     return outputs["loss"] if isinstance(outputs, dict) else outputs[0]
@@ -28,7 +28,7 @@ class ComputedLoss(nn.Module):
         self.model = model
         self._compute_loss = compute_loss
 
-    def forward(self, **inputs: Any) -> Tensor:  # noqa: ANN401
+    def forward(self, **inputs: Tensor) -> Tensor:
         n_items = inputs.pop(ITEMS, None)
         if n_items is not None:
             n_items = n_items.reshape(())
@@ -56,7 +56,7 @@ class _Counted(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, **inputs: Any) -> Any:  # noqa: ANN401
+    def forward(self, **inputs: Tensor) -> object:
         if ITEMS in inputs:
             inputs[ITEMS] = inputs[ITEMS].reshape(())
         return self.model(**inputs)
@@ -73,7 +73,7 @@ class Predictor:
         self._n_micro = config.batch_size_factor(for_inference=True)
         self._compiled: dict[tuple, poptorch.PoplarExecutor] = {}
 
-    def forward(self, **inputs: Any) -> Any:  # noqa: ANN401
+    def forward(self, **inputs: object) -> object:
         """The outputs of the model for a batch."""
         batch = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
         if ITEMS in batch:

@@ -3,14 +3,15 @@
 import copy
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
-from transformers import Seq2SeqTrainer, Trainer
+from torch.utils.data import DataLoader, Dataset
+from transformers import Seq2SeqTrainer, Trainer, TrainingArguments
+from transformers.trainer_utils import EvalLoopOutput
 
 import poptorch
 from poptorch import optim
@@ -43,11 +44,11 @@ class _IPUSteps(Trainer):
         model: nn.Module | None = None,
         ipu_config: IPUConfig | None = None,
         args: Arguments | None = None,
-        *rest: Any,  # noqa: ANN401
+        *rest: Any,  # noqa: ANN401 - arguments of Trainer
         model_init: Callable[[], nn.Module] | None = None,
         force_to_pipelined: bool = False,
-        tokenizer: Any = None,  # noqa: ANN401
-        **kwargs: Any,  # noqa: ANN401
+        tokenizer: object = None,
+        **kwargs: Any,  # noqa: ANN401 - likewise
     ):
         args = self._own_arguments(args)
         self.ipu_config = _chosen_config(model, ipu_config, args)
@@ -89,13 +90,13 @@ class _IPUSteps(Trainer):
     def _combined(self, n_rows: int, *, for_inference: bool = False) -> int:
         return n_rows * self.ipu_config.batch_size_factor(for_inference)
 
-    def get_total_train_batch_size(self, args: Any) -> int:  # noqa: ANN401
+    def get_total_train_batch_size(self, args: TrainingArguments) -> int:
         """Rows of one call."""
         return self._combined(args.per_device_train_batch_size)
 
     def _get_dataloader(
         self,
-        dataset: Any,  # noqa: ANN401
+        dataset: Dataset,
         description: str,
         batch_size: int,
         *args: Any,  # noqa: ANN401
@@ -115,13 +116,13 @@ class _IPUSteps(Trainer):
         finally:
             self.args.dataloader_drop_last = saved
 
-    def _check_rows(self, dataset: Any, n_wanted: int) -> None:  # noqa: ANN401
-        has_too_few = hasattr(dataset, "__len__") and len(dataset) < n_wanted
-        if has_too_few and not self.args.pad_on_batch_axis:
+    def _check_rows(self, dataset: Dataset, n_wanted: int) -> None:
+        n_rows = len(dataset) if isinstance(dataset, Sized) else n_wanted
+        if n_rows < n_wanted and not self.args.pad_on_batch_axis:
             raise IncompatibleIPUConfigError(
                 f"one call takes {n_wanted} rows (per_device_train_batch_size "
                 f"{self.args.per_device_train_batch_size} × {self.ipu_config.batch_size_factor()} "
-                f"micro-batches), but the data set has {len(dataset)}",
+                f"micro-batches), but the data set has {n_rows}",
                 hint="lower gradient_accumulation_steps, replication_factor or device_iterations "
                 "of the IPUConfig, or set pad_on_batch_axis",
             )
@@ -136,12 +137,12 @@ class _IPUSteps(Trainer):
         return self.optimizer
 
     @property
-    def _own_model(self) -> Any:  # noqa: ANN401
-        assert self.model is not None, "the constructor has seen to it"
+    def _own_model(self) -> nn.Module:
+        assert isinstance(self.model, nn.Module), "the constructor has seen to it"
         return self.model
 
     @property
-    def _inner_optimizer(self) -> Any:  # noqa: ANN401
+    def _inner_optimizer(self) -> Any:  # noqa: ANN401 - PopTorch's have more methods than others
         """The optimiser itself: accelerate wraps it."""
         return getattr(self.optimizer, "optimizer", self.optimizer)
 
@@ -187,7 +188,7 @@ class _IPUSteps(Trainer):
     def training_step(
         self,
         model: nn.Module,  # noqa: ARG002
-        inputs: dict[str, Any],
+        inputs: dict[str, Tensor | Any],
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
         """Forward, backward and update of every micro-batch in `inputs`, compiled."""
@@ -207,7 +208,7 @@ class _IPUSteps(Trainer):
             executor.setOptimizer(self._inner_optimizer)
         return executor(**batch).float().mean()
 
-    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> None:  # noqa: ANN401
+    def _get_grad_norm(self, model: nn.Module, grad_norm: object = None) -> None:
         """Gradients stay on the device: there is no norm to log."""
 
     def _weights_to_host(self) -> None:
@@ -216,7 +217,7 @@ class _IPUSteps(Trainer):
 
     # -- predicting --------------------------------------------------------------------------------
 
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:  # noqa: ANN401
         """As in transformers, with the weights that training has reached."""
         self._weights_to_host()
         return super().evaluation_loop(*args, **kwargs)
@@ -224,7 +225,7 @@ class _IPUSteps(Trainer):
     def prediction_step(
         self,
         model: nn.Module,
-        inputs: dict[str, Any],
+        inputs: dict[str, Tensor | Any],
         prediction_loss_only: bool,
         ignore_keys: list[str] | None = None,
         **kwargs: Any,  # noqa: ANN401
@@ -299,7 +300,7 @@ class IPUSeq2SeqTrainer(_IPUSteps, Seq2SeqTrainer):
     def prediction_step(
         self,
         model: nn.Module,
-        inputs: dict[str, Any],
+        inputs: dict[str, Tensor | Any],
         prediction_loss_only: bool,
         ignore_keys: list[str] | None = None,
         **kwargs: Any,  # noqa: ANN401
@@ -358,9 +359,9 @@ def _never_steps(optimizer: torch.optim.Optimizer) -> None:
     optimizer.step = MethodType(step, optimizer)  # schedules wrap a method
 
 
-def _unmarked(model: Any) -> Any:  # noqa: ANN401
+def _unmarked(model: PipelineMixin) -> Any:  # noqa: ANN401
     """A copy of a pipelined model, in its original class."""
-    twin = copy.deepcopy(model).deparallelize()
+    twin: Any = copy.deepcopy(model).deparallelize()
     ours = (PipelineMixin, IPUGenerationMixin)
     twin.__class__ = next(
         kind
