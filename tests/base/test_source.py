@@ -27,8 +27,8 @@ PACKAGE = Path(tremula.__file__).parent
     [
         ("/models/model.py", True),
         ("<stdin>", True),
-        (str(PACKAGE / "bench" / "poptorch" / "models.py"), True),
-        (str(PACKAGE / "garden" / "mnist.py"), True),
+        (str(PACKAGE.parents[1] / "benchmarks" / "poptorch" / "models.py"), True),
+        (str(PACKAGE / "garden" / "models" / "resnet.py"), True),
         (str(PACKAGE / "commands" / "demo.py"), True),
         (str(PACKAGE / "poplibs" / "popops" / "reduce.py"), False),
         ("<frozen runpy>", False),
