@@ -147,10 +147,10 @@ def _conv(name: str, *args: Any, inputs: tuple[str, ...] = E, options: str = "",
     call = kwargs.pop("call", None)
 
     def make() -> nn.Module:
-        # Modules among the arguments are made anew, so that cases share no parameters.
-        given = [arg() if callable(arg) else arg for arg in args]
+        # Modules among the arguments are made again, so that cases share no parameters.
+        values = [arg() if callable(arg) else arg for arg in args]
         made = {k: v() if callable(v) and k in ("nn", "conv") else v for k, v in kwargs.items()}
-        return getattr(pyg, name)(*given, **made)
+        return getattr(pyg, name)(*values, **made)
 
     return Case(name, "conv", make, inputs, options, call)
 
@@ -271,8 +271,8 @@ def _aggr(name: str, *args: Any, limited: bool = False, **kwargs) -> Case:
     call = _limited if limited else _sized
 
     def make() -> nn.Module:
-        given = [arg() if callable(arg) else arg for arg in args]
-        return getattr(pyg.aggr, name)(*given, **kwargs)
+        values = [arg() if callable(arg) else arg for arg in args]
+        return getattr(pyg.aggr, name)(*values, **kwargs)
 
     return Case(name, "aggr", make, XB, options, call)
 

@@ -19,7 +19,7 @@ def doubled(data):
 
 
 def test_tensors_come_by_sorted_key():
-    """Of a graph without types, and its batch; what is no tensor is left out."""
+    """Of a graph without types, and its batch; what is not a tensor is left out."""
     (graph,) = random_graphs([(3, 4)], 0)
     keys = ["edge_attr", "edge_index", "fingerprint", "is_ring", "x", "y", "z"]
     result = list(PARSER.yieldTensors(graph))

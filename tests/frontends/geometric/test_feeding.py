@@ -211,7 +211,7 @@ def test_a_loader_says_which_batch_follows():
 
 
 class Requests:
-    """Stands in for pinned memory: what is asked for, and how much is held at a time."""
+    """Stands in for pinned memory: what is requested, and how much is in use at a time."""
 
     def __init__(self, monkeypatch):
         self.alive, self.most_alive, self.log, self._lock = (

@@ -61,7 +61,7 @@ def test_cluster_loader(module):
 
 
 def test_neighbours_are_those_of_the_graph():
-    """Sampled edges exist and lead to nodes of the hop before; at most as many as asked."""
+    """Sampled edges exist and lead to nodes of the hop before; at most as many as requested."""
     torch.manual_seed(0)
     loader = NeighborLoader(GRAPH, [3, 2], batch_size=10)
     edges = set(map(tuple, GRAPH.edge_index.t().tolist()))
@@ -90,7 +90,7 @@ def test_all_neighbours():
 
 
 def test_neighbor_loader_pads():
-    """One size for all; counts of seeds are kept; several batches of one call are joined."""
+    """One size for all; counts of seeds stay; several batches of one call are joined."""
     torch.manual_seed(0)
     loader = FixedSizeNeighborLoader(GRAPH, [3, 2], batch_size=12)
     shapes = {(tuple(batch.x.shape), tuple(batch.edge_index.shape)) for batch in loader}

@@ -121,7 +121,7 @@ def test_plain_loaders():
 
 @BOTH
 def test_sizes_as_numbers(module):
-    """num_nodes and num_edges are the options of older scripts; both at once are refused."""
+    """num_nodes and num_edges are the options of older scripts; both at once are an error."""
     loader = module.FixedSizeDataLoader(GRAPHS, batch_size=3, num_nodes=20, num_edges=30)
     assert {(b.num_nodes, b.edge_index.shape[1], b.num_graphs) for b in loader} == {(20, 30, 3)}
     for sizes in ({"num_nodes": 9, "fixed_size_options": pg.FixedSizeOptions(9)}, {"num_edges": 9}):
@@ -146,7 +146,7 @@ def test_loader_errors():
 
 
 def test_packing_nothing():
-    """A data set without graphs is refused when the sampler is made."""
+    """A data set without graphs is an error when the sampler is made."""
     with pytest.raises(ValueError, match="its length must be greater than 0"):
         StreamPackingSampler([], 3, 4, 100)
 

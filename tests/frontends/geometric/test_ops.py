@@ -56,7 +56,7 @@ def test_knn_and_radius_equal_brute_force(seed, n_x, n_y, n_examples, k):
 @given(SEEDS, st.integers(2, 9), st.integers(1, 3), st.integers(1, 4), st.booleans())
 @SETTINGS
 def test_graphs_of_neighbours(seed, n, n_examples, k, loop):
-    """Edges lead from neighbours to points, without the point itself unless it is asked for."""
+    """Edges lead from neighbours to points, without the point itself unless it is requested."""
     x, batch = points(seed, n, n_examples)
     edges = ops.knn_graph(x, k, batch, loop=loop)
     assert edges[1].tolist() == [i for i in range(n) for _ in range(k)]

@@ -49,7 +49,7 @@ def test_sizes_from_a_loader():
 
 
 def test_the_text_says_what_is_reserved():
-    """Each size names the element kept for padding."""
+    """Each size names the element reserved for padding."""
     text = repr(FixedSizeOptions(10, 20, 3))
     for what, n in (("node", 10), ("edge", 20), ("graph", 3)):
         assert f"num_{what}s={n} (At least one {what} reserved for padding)" in text

@@ -1,4 +1,4 @@
-"""Keras models compiled as steps compute what Keras computes, and refuse what cannot be static."""
+"""Keras models compiled as steps compute what Keras computes, and reject what cannot be static."""
 
 import contextlib
 

@@ -32,12 +32,12 @@ def values(case):
     """Inputs of some batches."""
     rng = np.random.default_rng(1)
     result = []
-    for given in case.inputs:
-        shape = (BATCH * N_STEPS, *given.shape)
-        if given.n_values:
-            result.append(rng.integers(0, given.n_values, shape).astype(np.int32))
+    for spec in case.inputs:
+        shape = (BATCH * N_STEPS, *spec.shape)
+        if spec.n_values:
+            result.append(rng.integers(0, spec.n_values, shape).astype(np.int32))
         else:
-            result.append((rng.random(shape) * given.scale).astype(np.float32))
+            result.append((rng.random(shape) * spec.scale).astype(np.float32))
     return result
 
 
@@ -45,7 +45,7 @@ def run(case, place):
     """Predictions of a model with one layer and, if it can be trained, what three steps leave."""
     with place:
         keras.utils.set_random_seed(7)
-        types = ["int32" if given.n_values else "float32" for given in case.inputs]
+        types = ["int32" if spec.n_values else "float32" for spec in case.inputs]
         inputs = [keras.Input(g.shape, dtype=t) for g, t in zip(case.inputs, types, strict=True)]
         model = keras.Model(inputs, case.applied(inputs))
         data = values(case)
@@ -59,7 +59,7 @@ def run(case, place):
 
 
 def assert_like_keras(case, place, tolerance):
-    """Predictions and three steps, except where both draw numbers of their own."""
+    """Predictions and three steps, except where both draw separate random numbers."""
     theirs = run(case, contextlib.nullcontext())
     ours = run(case, place)
     largest = np.abs(theirs[0]).max() + 1e-6

@@ -57,7 +57,7 @@ def assert_same(ours, theirs):
 
 
 def plain():
-    """The same model on one chip."""
+    """A model with the weights of the pipelined one, on one chip."""
     reset_ipu_configuration()
     with scope():
         keras.utils.set_random_seed(1)
@@ -105,7 +105,7 @@ def test_stages_are_those_of_the_call_else_of_the_layer():
 
 
 def test_assignments_are_got_changed_and_set(capsys):
-    """Also of models in models; what is missing or wrong is refused by the layer's name."""
+    """Also of models in models; what is missing or wrong is an error that names the layer."""
     with scope():
         inner = keras.Sequential([keras.Input((4,)), layers.Dense(4, name="a"), layers.ReLU()])
         model = keras.Sequential([keras.Input((4,)), inner, layers.Dense(2, name="b")])
@@ -130,7 +130,7 @@ def test_assignments_are_got_changed_and_set(capsys):
 
 @pytest.mark.slow
 def test_stages_in_the_code_of_a_model():
-    """A model with a `call` of its own names its stages there."""
+    """A model with a custom `call` names its stages there."""
 
     class Own(keras.Model):
         def __init__(self):

@@ -102,7 +102,7 @@ def test_scales_follow_gradients():
 
 
 def test_settings_of_als_are_checked():
-    """A scale above the largest, a frequency below one: refused at the line."""
+    """A scale above the largest, a frequency below one: an error at the line."""
     with pytest.raises(KerasError, match=r"not between 1 and[\s\S]*test_scaling\.py"):
         ALSOptimizer(optimizers.SGD(), initial_loss_scaling_factor=1e6)
     with pytest.raises(KerasError, match="update_frequency of at least 1"):

@@ -70,7 +70,7 @@ def test_a_resumed_run_equals_one_that_was_not_interrupted(tmp_path):
 
 
 def test_steps_of_an_execution_are_a_multiple_of_those_accumulated():
-    """Refused before anything runs, at the line that trains."""
+    """An error before anything runs, at the line that trains."""
     with scope():
         model = classifier(steps_per_execution=2)
         model.set_gradient_accumulation_options(4)
@@ -117,7 +117,7 @@ def test_an_accumulated_outfeed_gives_one_result_for_each_update():
 
 @pytest.mark.slow
 def test_metrics_of_replicas():
-    """Of all samples, or of those of the last replica; sums of means are refused."""
+    """Of all samples, or of those of the last replica; sums of means are an error."""
     with scope(2):
         model = classifier(steps_per_execution=4)
         everything = model.evaluate(ROWS, CLASSES, batch_size=2, verbose=0)[1]

@@ -1,4 +1,4 @@
-"""Scripts with TensorFlow's names run as they are, where asked for."""
+"""Scripts with TensorFlow's names run unchanged on request."""
 
 import os
 import subprocess
@@ -57,7 +57,7 @@ def test_names_of_tensorflow_are_those_of_keras(tensorflow):
 
 
 def test_a_loaded_tensorflow_stays(monkeypatch):
-    """The names are refused where the real modules are in use."""
+    """The names are an error where the real modules are in use."""
     monkeypatch.setitem(sys.modules, "tensorflow", ModuleType("tensorflow"))
     with pytest.raises(KerasError, match="TensorFlow itself is loaded"):
         as_tensorflow()

@@ -48,14 +48,14 @@ def test_twins_follow_the_mode():
     ],
 )
 def test_wrong_fields_are_named(fields, said):
-    """What a field should be, and which fields exclude each other, stands in the error."""
+    """What a field should be, and which fields exclude each other, is in the error."""
     with pytest.raises(IncompatibleIPUConfigError) as error:
         IPUConfig(**fields)
     assert said in str(error.value)
 
 
 def test_an_assignment_that_fails_changes_nothing():
-    """A refused value leaves the old one."""
+    """A rejected value leaves the old one."""
     config = IPUConfig(layers_per_ipu=[1, 1])
     config.ipus_per_replica = 2
     with pytest.raises(IncompatibleIPUConfigError, match="speaks of 3 IPUs"):

@@ -34,7 +34,7 @@ def _outputs(model, batch):
 
 
 def _marks(model):
-    """How many hooks each part has: weight norms have some of their own."""
+    """How many hooks each part has: weight norms add some."""
     return [len(m._forward_pre_hooks) + len(m._forward_hooks) for m in model.modules()]
 
 
@@ -93,19 +93,19 @@ def test_every_class_compiles_for_tiles(name):
 
 
 def test_layer_drop_is_a_choice_on_the_device():
-    """Layers are dropped in about the share that was asked for, and never in evaluation."""
+    """Layers are dropped in about the requested share, and never in evaluation."""
     tiny = tiny_family_model("HubertForSequenceClassification")
     tiny.model.config.layerdrop = 0.5
     pipelined = to_pipelined(tiny.model, IPUConfig()).parallelize()
     assert pipelined.config.layerdrop == 0.0
     layer = layers_of(pipelined)[0].train()
     x = torch.randn(1, 4, 16)
-    kept = layer.eval()(x)
+    result = layer.eval()(x)
     torch.manual_seed(0)
     results = [layer.train()(x) for _ in range(100)]
     dropped = sum(bool(torch.equal(r, x)) for r in results)
     assert 30 < dropped < 70
-    assert not torch.equal(kept, x)
+    assert not torch.equal(result, x)
     assert pipelined.deparallelize().config.layerdrop == 0.5
 
 
@@ -164,7 +164,7 @@ def test_parts_by_themselves():
 
 
 def test_classes_by_name():
-    """Any model of transformers has a pipelined class; others are refused with a hint."""
+    """Any model of transformers has a pipelined class; others are an error with a hint."""
     kind = og.PipelinedBertForMaskedLM
     assert issubclass(kind, BertForMaskedLM)
     assert kind is og.PipelinedBertForMaskedLM

@@ -87,7 +87,7 @@ def test_quantised_weights_are_near(seed):
 
 
 def test_quantised_models_compute_what_their_weights_say():
-    """A layer of 4 bits equals the layer with the weights it stands for, compiled too."""
+    """A layer of 4 bits equals the layer with the weights it represents, compiled too."""
     torch.manual_seed(0)
     linear, x = nn.Linear(64, 8), torch.randn(3, 64)
     layer = GroupQuantizedLinear(linear, 32)

@@ -41,7 +41,7 @@ def model_of(name, **fields):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("task", "name", "given", "more"),
+    ("task", "name", "inputs", "more"),
     [
         ("text-classification", "BertForSequenceClassification", ["the cat sat", "a dog"], {}),
         ("token-classification", "BertForTokenClassification", "the cat sat on", {}),
@@ -54,11 +54,11 @@ def model_of(name, **fields):
         ),
     ],
 )
-def test_results_equal_those_of_transformers(tokenizer, task, name, given, more):
+def test_results_equal_those_of_transformers(tokenizer, task, name, inputs, more):
     """Rows filled up to a fixed length give the same scores and words."""
-    expected = transformers.pipeline(task, model_of(name), tokenizer=tokenizer)(given, **more)
+    expected = transformers.pipeline(task, model_of(name), tokenizer=tokenizer)(inputs, **more)
     ours = pipeline(task, model_of(name), tokenizer=tokenizer, fp16=False, max_length=16)
-    assert _plain(ours(given, **more)) == _plain(expected)
+    assert _plain(ours(inputs, **more)) == _plain(expected)
 
 
 def _plain(found):

@@ -110,7 +110,7 @@ def test_a_resumed_run_equals_one_that_was_not_interrupted(tmp_path):
 
 @pytest.mark.slow
 def test_saved_models_are_those_of_transformers(tmp_path):
-    """What is saved loads as a plain model; the IPUConfig lies beside it."""
+    """What is saved loads as a plain model; the IPUConfig is beside it."""
     trainer = ours(tmp_path, max_steps=2, config=IPUConfig(embedding_serialization_factor=2))
     trainer.train()
     trainer.train()  # again, from where it is
@@ -161,7 +161,7 @@ def test_sequence_to_sequence(tmp_path):
 
 
 def test_arguments():
-    """Old names are accepted, wrong values refused."""
+    """Old names are accepted, wrong values rejected."""
     arguments = IPUTrainingArguments(
         "x", evaluation_strategy="no", gradient_accumulation_steps=7, warmup_ratio=0.1
     )

@@ -90,7 +90,7 @@ model = torch.nn.Linear(8, 8)
 
 
 def test_the_command(tmp_path, capsys):
-    """It runs a script, prints the table, writes the page; wrong scripts and names are refused."""
+    """It runs a script, prints the table, writes the page; wrong scripts and names are errors."""
     script = tmp_path / "small.py"
     script.write_text(SCRIPT)
     page = tmp_path / "page.html"

@@ -113,7 +113,7 @@ def test_the_character_model_starts_at_one_and_learns_in_8_bits():
 
 
 def test_unknown_functions_are_named():
-    """A function without factors is refused with the nearest name."""
+    """A function without factors is an error with the nearest name."""
     with pytest.raises(InvalidOption, match=r"(?s)knows no 'gelus'.*gelu"):
         function_factors("gelus")
     with pytest.raises(ValueError, match="3 heads do not divide 32 channels"):

@@ -64,14 +64,14 @@ def _sample(
     **_kwargs: object,
 ) -> SamplerOutput | HeteroSamplerOutput:
     """Uniform sampling of neighbours for PyG's NeighborSampler."""
-    for is_asked, what in (
+    for is_requested, what in (
         (sampler.is_temporal or seed_time is not None, "temporal sampling"),
         (sampler.edge_weight is not None, "weighted sampling"),
         (sampler.disjoint, "disjoint subgraphs"),
         (sampler.subgraph_type == SubgraphType.induced, "induced subgraphs"),
         (sampler.sample_direction == "backward", "sampling backwards"),
     ):
-        if is_asked:
+        if is_requested:
             raise ImportError(
                 f"'NeighborSampler' does {what} only with 'pyg-lib', which is not installed: "
                 "without it, there is uniform sampling of directional subgraphs."
@@ -158,7 +158,7 @@ _BY_FLAG: dict[str, dict[str, Callable]] = {
 
 @call_once
 def install_fallbacks() -> None:
-    """Give PyG what `pyg_lib` would have given it, where it is missing."""
+    """Install replacements for what `pyg_lib` would provide, where it is missing."""
     has = torch_geometric.typing
     if not has.WITH_KNN:
         for layer, forward in _FORWARDS.items():

@@ -30,7 +30,7 @@ class ReportingProgram(Protocol):
 
 @dataclass
 class ModelOptions:
-    """Kept with a model built in `IPUStrategy.scope()`."""
+    """Saved with a model built in `IPUStrategy.scope()`."""
 
     n_accumulation: int = 1
     reduction: str = SUM

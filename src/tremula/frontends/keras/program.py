@@ -2,7 +2,7 @@
 
 On this computer a variable of Keras *is* the tensor on the device: what a callback assigns is there
 in the next step, what a checkpoint saves is what the last step left, and nothing is copied. Tiles
-have memory of their own: weights go there before an execution and come back after it.
+have separate memory: weights go there before an execution and come back after it.
 """
 
 import zlib

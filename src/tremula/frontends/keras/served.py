@@ -1,7 +1,7 @@
 """A model in a file that runs without Keras: its graph for this computer, its program for tiles.
 
 The file is a zip archive with data only: `about.json` (inputs, outputs), `weights.npz`, `host.pt2`
-(an exported program of PyTorch) and, if asked for, `program.tremula` (an executable for tiles).
+(an exported program of PyTorch) and, if requested, `program.tremula` (an executable for tiles).
 """
 
 import io

@@ -98,7 +98,7 @@ class StepOfModel:
         unique = {id(variable): variable for variable in others if id(variable) not in ids}
         wrapped = _wrapped_modules(model)
         fixed = {id(parameter) for module in wrapped for parameter in module.parameters()}
-        frozen = [v for v in unique.values() if id(v._value) in fixed]  # parameters all the same
+        frozen = [v for v in unique.values() if id(v._value) in fixed]  # parameters nevertheless
         for variable in frozen:
             del unique[id(variable)]
         self.n_trained = len(trained)

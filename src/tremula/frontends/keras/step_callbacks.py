@@ -1,4 +1,4 @@
-"""Callbacks for every step of an execution, where a model asked for them."""
+"""Callbacks for every step of an execution, where a model requests them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

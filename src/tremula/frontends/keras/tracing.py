@@ -137,7 +137,7 @@ def _scattered(indices: object, values: object, shape: Sequence[int]) -> Tensor:
 
 
 def _without_generator(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A function that draws, called as if no generator were given: Keras gives `None`."""
+    """A function that draws, called without a generator: Keras passes `None`."""
 
     def draw(*args: object, generator: None = None, **kwargs: object) -> Tensor:
         assert generator is None, "draws are the program's own"
@@ -149,7 +149,7 @@ def _without_generator(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _named_call(
     stages: StagesOfCalls | None, plain: Callable[..., object]
 ) -> Callable[..., object]:
-    """`Layer.__call__` that tells the recording which layer runs."""
+    """`Layer.__call__` that reports to the recording which layer runs."""
 
     def call(self: keras.layers.Layer, *args: object, **kwargs: object) -> object:
         recording = active()

@@ -115,7 +115,7 @@ def _run_static(name: str, model: keras.Model, *args: object, **kwargs: object) 
 
 
 class StaticEpochIterator(_PlainIterator):
-    """Batches of an epoch, refused at once if their number or size does not fit."""
+    """Batches of an epoch, rejected at once if their number or size does not fit."""
 
     def __init__(self, *args: Any, **kwargs: Any):  # noqa: ANN401
         super().__init__(*args, **kwargs)

@@ -93,7 +93,7 @@ class IPUConfig:
         return result
 
     def _check(self, for_inference: bool) -> None:
-        """Refuse fields that contradict each other."""
+        """Raise if fields contradict each other."""
 
         def value(name: str) -> Any:  # noqa: ANN401
             return self.value(name, for_inference=for_inference)

@@ -105,11 +105,11 @@ class ColumnCollater:
         """Pin memory for `n` batches at a time; PyTorch keeps it for those that follow."""
         if not self.pin_memory:
             return
-        # All are held to the end: what is let go would be given again.
-        held = [self._memory(n_packs)]
+        # All stay referenced to the end: freed memory would be returned again.
+        blocks = [self._memory(n_packs)]
 
         def hold(part: slice) -> None:
-            held.extend([self._memory(n_packs) for _ in range(part.start, part.stop)])
+            blocks.extend([self._memory(n_packs) for _ in range(part.start, part.stop)])
 
         shared_out(hold, n_batches - 1)
 

@@ -11,7 +11,7 @@ from tremula.frontends.geometric.fixed_size.levels import NODE
 def with_radius_graph(
     columns: GraphColumns, r: float, max_num_neighbors: int = 32, pos: str = "pos"
 ) -> GraphColumns:
-    """The same graphs whose edges join nodes within r of each other, sorted by target.
+    """Graphs whose edges join nodes within r of each other, sorted by target.
 
     As PyG's `radius_graph` without loops: each node gets its first `max_num_neighbors` neighbours.
     `pos` is the attribute that holds the positions.

@@ -119,7 +119,7 @@ def _chosen(sizes: list[int], limit: int, kind: object, what: str) -> Tensor:
 
 
 def sort_by_target(graph: BaseData, levels: Levels) -> BaseData:
-    """The same graph with its edges in the order of their targets, all their attributes with them.
+    """A graph with its edges, and their attributes, in the order of their targets.
 
     A graph whose edges are in order already is returned as it is.
     """

@@ -22,7 +22,7 @@ from tremula.frontends.geometric.fixed_size.options import (
 from tremula.frontends.geometric.packing.histogram import HistogramPackingSampler
 from tremula.frontends.geometric.packing.stream import StreamPackingSampler
 
-# Graphs of a data set that are looked at to tell attributes of nodes from those of graphs.
+# Graphs of a data set that are looked at to distinguish attributes of nodes from those of graphs.
 N_SAMPLES_FOR_LEVELS = 64
 
 
@@ -60,7 +60,7 @@ class FixedSizeArguments:
             )
 
     def options(self) -> FixedSizeOptions:
-        """The sizes: those given, or enough for the largest graphs of the data set."""
+        """The sizes: those of the arguments, or enough for the largest graphs of the data set."""
         options = self.fixed_size_options
         if options is None:
             options = FixedSizeOptions.from_dataset(self.dataset, self.batch_size)
@@ -156,7 +156,7 @@ class Numbers(torch.utils.data.Dataset):
 def sizes_from(
     options: FixedSizeOptions | None, batch_size: int, num_nodes: int | None, num_edges: int | None
 ) -> FixedSizeOptions | None:
-    """Sizes given as numbers, as loaders took them before there were options; or the options."""
+    """Sizes passed as numbers, as loaders took them before there were options; or the options."""
     if num_nodes is None and num_edges is None:
         return options
     if options is not None or num_nodes is None:

@@ -12,7 +12,7 @@ from tremula.frontends.geometric.fixed_size.options import FixedSizeOptions, Ove
 from tremula.frontends.poptorch.data.dataloader import DataLoader as PopTorchLoader
 from tremula.frontends.poptorch.options.options import Options
 
-_REFUSED = {"collate_fn", "batch_sampler", "shuffle", "exclude_keys"}
+_UNSUPPORTED = {"collate_fn", "batch_sampler", "shuffle", "exclude_keys"}
 
 
 class ClusterCollater:
@@ -40,8 +40,8 @@ def _collater(
         f"The number of graphs of the fixed size options must be 2 for a {name}, the graph of the "
         f"clusters and one that pads: it is {options.num_graphs}."
     )
-    refused = sorted(_REFUSED & set(others))
-    assert not refused, f"`{name}` does not support the following arguments: {refused}."
+    unsupported = sorted(_UNSUPPORTED & set(others))
+    assert not unsupported, f"`{name}` does not support the following arguments: {unsupported}."
     collater = FixedSizeCollater(
         options,
         add_masks_to_batch=add_pad_masks,

@@ -35,7 +35,7 @@ _N_IN_USE = 3
 class DataLoader(PopTorchLoader):
     """Batches of `batch_size` graphs, as large as they come out.
 
-    A compiled model refuses batches of another size: use `FixedSizeDataLoader` for graphs that
+    A compiled model rejects batches of another size: use `FixedSizeDataLoader` for graphs that
     differ in size.
     """
 

@@ -19,7 +19,7 @@ _index_select = MessagePassing._index_select
 
 
 def marked(edges: Tensor) -> Tensor:
-    """The same edges, known as some of which neighbours may be missing."""
+    """Mark edges of which some neighbours may be missing; returns them."""
     edges.may_miss = True  # pyright: ignore[reportAttributeAccessIssue]
     return edges
 
@@ -35,7 +35,7 @@ def check_input(
     """Remember which edges of this propagation are missing."""
     missing = None
     if may_miss(edge_index):
-        _refuse_own_ways(layer)
+        _reject_custom_aggregation(layer)
         source = 0 if layer.flow == "source_to_target" else 1
         missing = edge_index[source] == MISSING
     vars(layer)["_missing_edges"] = missing
@@ -66,8 +66,8 @@ def aggregate(
     return out.narrow(layer.node_dim, 0, dim_size)
 
 
-def _refuse_own_ways(layer: MessagePassing) -> None:
-    """Layers that weigh a node's edges against each other, or aggregate in a way of their own."""
+def _reject_custom_aggregation(layer: MessagePassing) -> None:
+    """Raise for layers that weigh a node's edges against each other, or aggregate otherwise."""
     taken = {
         n for part in ("message", "edge_update") for n in layer.inspector.get_param_names(part)
     }

@@ -39,7 +39,7 @@ def add_remaining_self_loops(
 
 
 def remove_self_loops(edge_index: Tensor, edge_attr: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The same edges, of which loops have the weight 0; for weights that factors are made of."""
+    """Edges whose loops have the weight 0; for weights that factors are made of."""
     edge_index, weight, _, _ = _without_loops(edge_index, edge_attr)
     return edge_index, weight
 

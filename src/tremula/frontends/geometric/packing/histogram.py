@@ -171,7 +171,7 @@ class HistogramPackingSampler(Sampler[list[int]]):
         return dealt[slots], starts
 
     def _dealt(self, graphs: np.ndarray) -> np.ndarray:
-        """A graph for each slot: the next one of the slot's class, in the order given."""
+        """A graph for each slot: the next one of the slot's class, in the order of the data set."""
         result = np.empty_like(graphs)
         by_class = graphs[np.argsort(self._class_of_graph[graphs], kind="stable")]
         result[self._slots_by_class] = by_class

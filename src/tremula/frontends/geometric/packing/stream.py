@@ -83,7 +83,7 @@ class StreamPackingSampler(Sampler[list[int]]):
         )
 
     def __len__(self) -> int:
-        """The number of batches, which only packing them tells."""
+        """The number of batches, known only after packing them."""
         if isinstance(self.base_sampler, RandomSampler):
             raise UnknownLength(
                 f"The length of {type(self).__name__} cannot be determined: its base sampler is a "

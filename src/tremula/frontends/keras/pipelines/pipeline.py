@@ -61,7 +61,7 @@ class KerasPipeline:
         return StagesOfCalls(self.model, self.stages, self.chips, self._runs())
 
     def check_accumulation(self, n_accumulation: int) -> None:
-        """Refuse a number of batches that does not fill the pipeline evenly."""
+        """Reject a number of batches that does not fill the pipeline evenly."""
         if not self.is_overlapped:
             return
         is_grouped = self.options.schedule is PipelineSchedule.Grouped
@@ -75,7 +75,7 @@ class KerasPipeline:
             )
 
     def check_depth(self, n_iterations: int) -> None:
-        """Refuse an execution without gradients that ends before the last stage has begun."""
+        """Reject an execution without gradients that ends before the last stage has begun."""
         if self.is_overlapped and n_iterations < self.n_stages:
             raise keras_error(
                 f"an execution of {n_iterations} steps does not fill a pipeline of"

@@ -1,10 +1,10 @@
-"""The pipeline stages of layers: said by a context, kept with the layer, asked while recording.
+"""The pipeline stages of layers: set by a context, saved with the layer, read while recording.
 
     with ipu.PipelineStage(0):
         x = layers.Dense(64)(x)
 
 A layer belongs to the stage that it is called in or, if it is called outside of any, to the one
-that it was built in. Notes are kept in a layer's `__dict__`: Keras tracks what attributes are set.
+that it was built in. Notes are saved in a layer's `__dict__`: Keras tracks what attributes are set.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,1 +1,1 @@
-"""The names of TensorFlow that scripts for IPUs import, on top of Keras; only where asked for."""
+"""The names of TensorFlow that scripts for IPUs import, on top of Keras; only on request."""

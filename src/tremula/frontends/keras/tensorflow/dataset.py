@@ -90,7 +90,7 @@ class Dataset(DataLoader):
         seed: int | None = None,
         reshuffle_each_iteration: bool = False,
     ) -> "Dataset":
-        """The same elements in another order, drawn once, from all of them."""
+        """A data set with its elements in random order, drawn once."""
         del buffer_size  # everything is in memory
         if reshuffle_each_iteration:
             raise keras_error(

@@ -1,4 +1,4 @@
-"""`tensorflow`, `tensorflow.keras`, `tensorflow.python.ipu` as modules, put in place when asked."""
+"""`tensorflow`, `tensorflow.keras`, `tensorflow.python.ipu` as modules, installed on request."""
 
 import sys
 from types import ModuleType

@@ -26,7 +26,7 @@ def is_end(words: Tensor, ends: tuple[int, ...]) -> Tensor:
 
 @dataclass(frozen=True)
 class BeamRules:
-    """What a beam search is asked for."""
+    """The settings of a beam search."""
 
     n_beams: int
     ends: tuple[int, ...]

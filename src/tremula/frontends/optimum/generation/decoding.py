@@ -29,7 +29,7 @@ class DecodeStep(nn.Module):
             self._names.append(name)
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take over keys and values."""
+        """Copy keys and values into the buffers."""
         for name in self._names:
             getattr(self, name).copy_(tensors[name])
 

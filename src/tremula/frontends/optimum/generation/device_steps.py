@@ -107,7 +107,7 @@ class SearchStep(nn.Module):
         self.load(static_cache.tensors_of(cache) | inputs.buffers())
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what a search begins with."""
+        """Copy what a search begins with into the buffers."""
         for name, tensor in tensors.items():
             if name in self._buffers:
                 getattr(self, name).copy_(tensor)

@@ -108,14 +108,14 @@ class IPUGenerationMixin:
         streamer: None = None,  # noqa: ARG002
         **model_kwargs: Any,  # noqa: ANN401
     ) -> Tensor:
-        """Words found by the device; OnHostOnly before anything was done, or after the prompt."""
+        """Words chosen by the device; OnHostOnly before anything was done, or after the prompt."""
         cache: Any = model_kwargs.get("past_key_values")
         if self._steps_by is None or not _is_static(cache) or _has_prompt(cache):
             raise OnHostOnly("no compiled steps, or a cache that is not new")
         if self._most_steps() == 0:
             raise OnHostOnly("on_device_generation_steps=0")
         search = SearchSettings.of(logits_processor, stopping_criteria, generation_config)
-        on_device(logits_processor, prompt.shape[1])  # refuses those that need the host
+        on_device(logits_processor, prompt.shape[1])  # raises for those that need the host
         outputs = self._prefill(prompt, generation_config, model_kwargs, is_first_iteration=True)
         try:
             inputs = self._step_inputs(prompt, outputs, dict(model_kwargs), cache)

@@ -40,7 +40,7 @@ class GivenLayer(DynamicLayer):
 
 
 def _layers_of(cache: Cache) -> Iterator[tuple[str, Any]]:
-    """The layers of a cache, with names of their own."""
+    """The layers of a cache, with distinct names."""
     if isinstance(cache, EncoderDecoderCache):
         parts = {"own": cache.self_attention_cache, "cross": cache.cross_attention_cache}
     else:
@@ -71,7 +71,7 @@ def length_of(cache: Cache) -> int:
 
 
 def view_of(cache: Cache, tensors: dict[str, Tensor], positions: Tensor) -> Cache:
-    """A cache of the same form whose keys and values are the tensors given."""
+    """A cache of the same form whose keys and values are `tensors`."""
     own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
     view: Any = copy.copy(own)
     view.layers = [

@@ -11,7 +11,7 @@ from tremula.frontends.optimum.errors import IncompatibleIPUConfigError
 
 
 def recomputation_checkpoint(module: nn.Module) -> torch.utils.hooks.RemovableHandle:
-    """Keep what a module computes for the backward pass; what lies between is computed again."""
+    """Keep what a module computes for the backward pass; what is between is computed again."""
 
     def keep(_module: nn.Module, _inputs: object, result: object) -> object:
         if isinstance(result, Tensor):
@@ -185,7 +185,7 @@ class SplitProjection(nn.Module):
 
 
 class SharedEmbedding(nn.Module):
-    """One table that an encoder and a decoder look up in the same step, where the table lies."""
+    """One table that an encoder and a decoder look up in the same step, where the table is."""
 
     def __init__(self, shared: nn.Module):
         super().__init__()

@@ -230,7 +230,7 @@ def pipelined_class_by_name(name: str) -> type:
 def to_pipelined(model: nn.Module, ipu_config: IPUConfig, force: bool = False) -> nn.Module:
     """A pipelined copy of a model.
 
-    A model without a list of equal layers is refused; with `force` it comes back as it is, for a
+    A model without a list of equal layers is an error; with `force` it comes back as it is, for a
     single IPU.
     """
     if not isinstance(model, nn.Module):

@@ -62,7 +62,7 @@ class CompiledForward:
 
 
 def _cut(outputs: ModelOutput, n_computed: int, n_words: int) -> ModelOutput:
-    """The results of the words that were given."""
+    """The results without those of padding."""
     if n_computed == n_words:
         return outputs
     for name, value in outputs.items():

@@ -18,7 +18,7 @@ class _IPUArguments:
     """What trainers on IPUs have besides transformers' arguments.
 
     The compiled step accumulates gradients, so transformers' own loop sees one step of each: the
-    number given as gradient_accumulation_steps is kept as `accumulation_on_device`.
+    number given as gradient_accumulation_steps is saved as `accumulation_on_device`.
     """
 
     # The model lives where PopTorch puts it; transformers is not to move it.

@@ -40,7 +40,7 @@ def items_per_micro_batch(labels: Tensor, config: IPUConfig, *, shifts: bool) ->
     """For each micro-batch of a call: the labels that count in its update, split evenly.
 
     The loss of a micro-batch is its sum over that number, and an update averages its micro-batches:
-    so every label of an update has the same weight, wherever it stands.
+    so every label of an update has the same weight, wherever it is.
     """
     n_iterations = config.value("device_iterations", for_inference=False)
     n_micro = config.batch_size_factor() // n_iterations

@@ -315,7 +315,7 @@ class IPUSeq2SeqTrainer(_IPUSteps, Seq2SeqTrainer):
 def _chosen_config(
     model: nn.Module | None, ipu_config: IPUConfig | None, args: Arguments
 ) -> IPUConfig:
-    """The configuration given, or that of arguments or model, with the arguments' changes."""
+    """The configuration argument, or that of arguments or model, with the arguments' changes."""
     if ipu_config is None and args.ipu_config_name is not None:
         ipu_config = IPUConfig.from_pretrained(args.ipu_config_name)
     if ipu_config is None and isinstance(model, PipelineMixin):
