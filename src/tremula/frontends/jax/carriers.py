@@ -49,7 +49,7 @@ def _is_key_type(dtype: Any) -> bool:  # noqa: ANN401
     return jax.numpy.issubdtype(dtype, jax.dtypes.prng_key)
 
 
-def carrier(dtype: Any) -> torch.dtype:  # noqa: ANN401
+def carrier(dtype: object) -> torch.dtype:
     """The PyTorch type that holds an array of this type."""
     return _row(dtype).carrier
 
@@ -74,7 +74,7 @@ def n_bits(dtype: Any) -> int:  # noqa: ANN401
     return np.dtype(dtype).itemsize * 8
 
 
-def ordered(x: Tensor, dtype: Any) -> Tensor:  # noqa: ANN401
+def ordered(x: Tensor, dtype: object) -> Tensor:
     """Signed integers in the order of the unsigned ones; its own inverse. Others as they are."""
     return element_types.ordered(x, _row(dtype)) if is_wrapped(dtype) else x
 
@@ -138,7 +138,7 @@ def of_parts(parts: list[Tensor], avals: list[Any]) -> list[Value]:
     return [Key(next(left), next(left)) if is_key(aval) else next(left) for aval in avals]
 
 
-def by_words(function: Callable[..., Tensor], *values: Value, **params: Any) -> Value:  # noqa: ANN401
+def by_words(function: Callable[..., Tensor], *values: Value, **params: object) -> Value:
     """A function that only moves elements, of arrays or of the words of keys."""
     if not any(isinstance(value, Key) for value in values):
         return function(*values, **params)

@@ -38,7 +38,7 @@ def evaluate_open(
     values: dict[Any, Value] = dict(zip(jaxpr.constvars, constants, strict=True))
     values.update(zip(jaxpr.invars, operands, strict=True))
 
-    def read(atom: Any) -> Value:  # noqa: ANN401
+    def read(atom: object) -> Value:
         return constant(atom) if is_literal(atom) else values[atom]
 
     def operands_of(line: JaxprEqn) -> list[Any]:

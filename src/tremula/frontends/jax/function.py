@@ -48,7 +48,7 @@ class JitFunction:
             function, static_argnums=static_argnums, static_argnames=static_argnames
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def __call__(self, *args: object, **kwargs: object) -> Any:  # noqa: ANN401
         """The function's result. The first call with arguments of a kind compiles for it."""
         leaves = jax.tree_util.tree_leaves(self._dynamic(args, kwargs))
         if any(isinstance(leaf, Tracer) for leaf in leaves):
@@ -56,16 +56,16 @@ class JitFunction:
         program, out_tree = self._program(args, kwargs)
         return jax.tree_util.tree_unflatten(out_tree, program.run(leaves))
 
-    def jaxpr(self, *args: Any, **kwargs: Any) -> ClosedJaxpr:  # noqa: ANN401
+    def jaxpr(self, *args: object, **kwargs: object) -> ClosedJaxpr:
         """What JAX makes of the function for arguments like these."""
         return self._trace(args, kwargs).jaxpr
 
-    def report(self, *args: Any, **kwargs: Any) -> "Report":  # noqa: ANN401
+    def report(self, *args: object, **kwargs: object) -> "Report":
         """Cycles and memory of the tile program for arguments like these, on the chip chosen."""
         leaves = jax.tree_util.tree_leaves(self._dynamic(args, kwargs))
         return self._program(args, kwargs, for_report=True)[0].report(leaves)
 
-    def save_report(self, folder: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Path:  # noqa: ANN401
+    def save_report(self, folder: str | os.PathLike[str], *args: object, **kwargs: object) -> Path:
         """Write the report of the tile program for arguments like these: `tremula view FOLDER`."""
         leaves = jax.tree_util.tree_leaves(self._dynamic(args, kwargs))
         program, _ = self._program(args, kwargs, for_report=True)
@@ -200,7 +200,7 @@ def _specs(axes: Axes, name: Hashable) -> Any:  # noqa: ANN401
     return _spec(axes, name)
 
 
-def _without_axis(tree: Any, axis: int | None) -> Any:  # noqa: ANN401
+def _without_axis(tree: object, axis: int | None) -> Any:  # noqa: ANN401
     """What one replica sees of arguments that are cut into single rows."""
     if axis is None:
         return tree

@@ -70,7 +70,7 @@ def _by_backend(original: Callable, ours: Callable) -> Callable:
     """A function that takes `backend=`: ours for "ipu", else the original."""
 
     @functools.wraps(original)
-    def chosen(function: Callable | None = None, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def chosen(function: Callable | None = None, *args: object, **kwargs: object) -> Any:  # noqa: ANN401
         if kwargs.get("backend") == "ipu":
             kwargs = {name: value for name, value in kwargs.items() if name != "backend"}
             if function is None:

@@ -33,7 +33,7 @@ class OnnxRep(BackendRep):
         self.execution = execution
         self._compiled: dict[tuple, CompiledOnnx] = {}
 
-    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:  # noqa: ANN401, ARG002
+    def run(self, inputs: object, **kwargs: object) -> tuple[Any, ...]:  # noqa: ARG002
         """Outputs, as arrays, for inputs in order or by name."""
         given = {name: tensors_of(value) for name, value in self._named(inputs).items()}
         with torch.no_grad():
@@ -42,7 +42,7 @@ class OnnxRep(BackendRep):
         pairs = zip(result, kinds, strict=True)
         return tuple(arrays_of(value, number) for value, number in pairs)
 
-    def _named(self, inputs: Any) -> dict[str, Any]:  # noqa: ANN401
+    def _named(self, inputs: object) -> dict[str, Any]:
         names = self.imported.module.input_names
         if isinstance(inputs, Mapping):
             return dict(inputs)
@@ -84,7 +84,7 @@ class OnnxBackend(Backend):
     execution: ClassVar[str] = "eager"
 
     @classmethod
-    def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> OnnxRep:  # noqa: ANN401
+    def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: object) -> OnnxRep:
         """A model that is ready to run; `execution` is eager, host or tiles."""
         if not cls.supports_device(device):
             raise OnnxError(f"The backend has no device {device!r}.", hint="use 'CPU'")
@@ -95,7 +95,9 @@ class OnnxBackend(Backend):
         return OnnxRep(import_model(model), execution)
 
     @classmethod
-    def run_model(cls, model: ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> Any:  # noqa: ANN401
+    def run_model(
+        cls, model: ModelProto, inputs: object, device: str = "CPU", **kwargs: object
+    ) -> Any:  # noqa: ANN401
         return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod

@@ -224,7 +224,7 @@ class Evaluation:
             result.append(value)
         return result
 
-    def bring_in(self, value: Any) -> Any:  # noqa: ANN401
+    def bring_in(self, value: object) -> Any:  # noqa: ANN401
         if isinstance(value, list):
             return [self.bring_in(item) for item in value]
         if self.device is None or not isinstance(value, Tensor) or is_live(value):
@@ -277,7 +277,7 @@ def widened(value: Any) -> Any:  # noqa: ANN401
     return value.to(torch.int64) if is_wide else value
 
 
-def _as_declared(value: Any, scope: Scope, name: str) -> Any:  # noqa: ANN401
+def _as_declared(value: object, scope: Scope, name: str) -> Any:  # noqa: ANN401
     number = scope.graph.types.get(name, 0) if scope.graph else 0
     if not number or not isinstance(value, Tensor):
         return value

@@ -145,7 +145,7 @@ class LegacyBeginBlockFn(_BlockStart):
 
 
 def BeginBlock(  # noqa: N802
-    layer_to_call: Any,  # noqa: ANN401
+    layer_to_call: object,
     user_id: str | int | None = None,
     ipu_id: int | None = None,
 ) -> Any:  # noqa: ANN401

@@ -65,7 +65,7 @@ class dtype:
         """Whether results must be cut to the type's bits: it is computed in a wider one."""
         return self._numpy.kind == "u" and self.carrier.itemsize > self.n_bytes
 
-    def as_numpy(self) -> Any:
+    def as_numpy(self) -> np.dtype | type[np.generic]:
         """The type of arrays on the host."""
         return self._numpy if self.is_float8 else self._numpy.type
 
@@ -81,7 +81,7 @@ class dtype:
         return result
 
     @classmethod
-    def as_dtype(cls, type_: Any) -> "dtype":
+    def as_dtype(cls, type_: object) -> "dtype":
         """The PopXL type of a name, a NumPy, PyTorch or Python type, an array or a tensor."""
         if isinstance(type_, dtype):
             return type_
@@ -151,7 +151,7 @@ def downcast_of(type_: dtype) -> dtype:
     return _DOWNCAST.get(type_.name, type_)
 
 
-def to_array(data: Any, type_: dtype | None = None, downcast: Any = True) -> np.ndarray:
+def to_array(data: object, type_: dtype | None = None, downcast: object = True) -> np.ndarray:
     """Host data as a NumPy array of a type; by default 64 bits become 32."""
     if isinstance(data, torch.Tensor):
         data = data.detach().cpu().numpy()

@@ -1,7 +1,5 @@
 """8-bit floats on the host: numbers times a power of two, rounded to 4 or 5 bits of exponent."""
 
-from typing import Any
-
 import numpy as np
 
 from tremula.base.floats import QuarterFormat
@@ -21,7 +19,7 @@ def format_of(type_: dtype) -> QuarterFormat:
 
 
 def host_pow2scale_cast_to_fp8(
-    src: Any,
+    src: np.ndarray,
     dtype: dtype = float8_143,
     log2_scale: int = 0,
     nan_on_overflow: bool = True,
@@ -44,7 +42,7 @@ def host_pow2scale_cast_from_fp8(
     return decoded(src.view(np.uint8), format_of(result), log2_scale, dtype.numpy_dtype)
 
 
-def host_fp8_mse_scale(src: Any, dtype: dtype = float8_143) -> tuple[float, int]:
+def host_fp8_mse_scale(src: object, dtype: dtype = float8_143) -> tuple[float, int]:
     """(mean squared error, log2_scale) of the scale at which 8 bits lose least.
 
     Of all scales at which every number is in the format's range and has all of its digits, which
@@ -59,7 +57,7 @@ def host_fp8_mse_scale(src: Any, dtype: dtype = float8_143) -> tuple[float, int]
     return float(np.mean((back - values) ** 2)) if values.size else 0.0, scale
 
 
-def host_fp8_mse_scale_pb(src: Any, dtype: dtype = float8_143) -> int:
+def host_fp8_mse_scale_pb(src: object, dtype: dtype = float8_143) -> int:
     """The log2_scale at which 8 bits lose least."""
     return host_fp8_mse_scale(src, dtype)[1]
 

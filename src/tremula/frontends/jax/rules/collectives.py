@@ -153,7 +153,7 @@ def shard_map(eqn: Equation, *operands: Value) -> list[Value]:
     ]
     body = jaxpr_as_fun(ClosedJaxpr(_for_vmap(params["jaxpr"], mesh), ()))
 
-    def mapped(*arrays: Any) -> list[Any]:  # noqa: ANN401
+    def mapped(*arrays: object) -> list[Any]:
         cut = [_parts(x, cuts, mesh) for x, cuts in zip(arrays, ins, strict=True)]
         result = _over_axes(body, mesh, ins)(*cut)
         return [_whole(x, cuts, mesh) for x, cuts in zip(result, outs, strict=True)]
@@ -238,7 +238,7 @@ def _to_some(line: JaxprEqn, mesh: ReplicaMesh) -> list[JaxprEqn]:
     size = mesh.group(name).size
     idle = [sorted(set(range(size)) - {pair[side] for pair in sent}) for side in (0, 1)]
 
-    def passed(x: Any) -> Any:  # noqa: ANN401
+    def passed(x: object) -> Any:  # noqa: ANN401
         result = lax.ppermute(x, name, [*sent, *zip(*idle, strict=True)])
         place = lax.axis_index(name)
         for end in idle[1]:

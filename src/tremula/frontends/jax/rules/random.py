@@ -101,7 +101,7 @@ def random_gamma(eqn: Equation, keys: Key, shape: Tensor) -> Value:
     """By rejection, in JAX's own definition: a loop that ends when every element is accepted."""
     _impl(eqn.in_dtype)
 
-    def draw(keys: Any, shape: Any) -> Any:  # noqa: ANN401
+    def draw(keys: object, shape: object) -> Any:  # noqa: ANN401
         return random_gamma_p.impl(keys, shape, use_vmap=True, **eqn.params)
 
     return by_definition(draw, eqn.in_avals, [keys, shape])[0]

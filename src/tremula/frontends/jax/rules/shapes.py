@@ -220,7 +220,7 @@ def _updated(x: Tensor, update: Tensor, begins: list) -> Tensor:
     return torch.ops.tremula.dynamic_update(x, update, begin, dim)
 
 
-def _cut(x: Tensor, begin: Any, dim: int, size: int) -> Tensor:  # noqa: ANN401
+def _cut(x: Tensor, begin: object, dim: int, size: int) -> Tensor:
     if isinstance(begin, int):
         return x.narrow(dim, begin, size)
     return torch.ops.tremula.dynamic_slice(x, begin, dim, size)

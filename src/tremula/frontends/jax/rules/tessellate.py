@@ -77,7 +77,7 @@ def tile_map(eqn: Equation, *rows: Tensor) -> list[Value]:
     if is_vertex(primitive):
         return _translated(eqn, primitive, attributes, rows)
 
-    def one(*values: Any) -> Any:  # noqa: ANN401
+    def one(*values: object) -> Any:  # noqa: ANN401
         return defined(primitive, *values, **attributes)
 
     mapped = jax.vmap(one, axis_size=len(eqn.params["tiles"]))

@@ -26,7 +26,7 @@ def _n_windows(length: int, size: int, stride: int, step: int) -> int:
     return max(0, (length - (size - 1) * step - 1) // stride + 1)
 
 
-def _over_windows(eqn: Equation, x: Tensor, start: Any, combine: Callable) -> Tensor:  # noqa: ANN401
+def _over_windows(eqn: Equation, x: Tensor, start: object, combine: Callable) -> Tensor:
     """Axis by axis: windows are boxes, and the order in a sum does not matter."""
     params = eqn.params
     dilation = params.get("base_dilation") or (1,) * x.dim()
@@ -95,7 +95,7 @@ def window_by_function(eqn: Equation, *operands: Tensor) -> list[Value]:
     return [combine(_over_windows(plain, padded, 0, combine), start.expand(eqn.shape))]
 
 
-def padded_like(eqn: Equation, x: Tensor, value: Any) -> Tensor:  # noqa: ANN401
+def padded_like(eqn: Equation, x: Tensor, value: object) -> Tensor:
     dilation = eqn.params.get("base_dilation") or (1,) * x.dim()
     config = [
         (low, high, between - 1)

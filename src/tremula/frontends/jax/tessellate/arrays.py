@@ -147,18 +147,18 @@ def tile_put_sharded(array: Any, tiles: Sequence[int]) -> TileShardedArray:
     return TileShardedArray(put_sharded_p.bind(jax.numpy.asarray(array), tiles=tiles), tiles)
 
 
-def tile_put_replicated(array: Any, tiles: Sequence[int]) -> TileShardedArray:
+def tile_put_replicated(array: object, tiles: Sequence[int]) -> TileShardedArray:
     """A copy of an array on each tile, along a new first axis."""
     tiles = _tiles(tiles)
     return TileShardedArray(put_replicated_p.bind(jax.numpy.asarray(array), tiles=tiles), tiles)
 
 
-def tile_constant_sharded(data: Any, tiles: Sequence[int]) -> TileShardedArray:
+def tile_constant_sharded(data: object, tiles: Sequence[int]) -> TileShardedArray:
     """Rows of numbers that are known beforehand, each on its tile."""
     return tile_put_sharded(np.asarray(data), tiles)
 
 
-def tile_constant_replicated(data: Any, tiles: Sequence[int]) -> TileShardedArray:
+def tile_constant_replicated(data: object, tiles: Sequence[int]) -> TileShardedArray:
     """Numbers that are known beforehand, on each tile."""
     return tile_put_replicated(np.asarray(data), tiles)
 

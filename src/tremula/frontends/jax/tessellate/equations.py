@@ -53,16 +53,16 @@ def from_ipu_type_to_numpy_dtype(v: Any) -> np.dtype:
     return v.dtype if isinstance(v, IpuType) else np.dtype(v)
 
 
-def get_ipu_type_name(v: Any) -> str:
+def get_ipu_type_name(v: object) -> str:
     """The C++ name of a type, as names of vertices contain it."""
     return from_numpy_dtype_to_ipu_type(v).value[0]
 
 
-def make_ipu_shaped_array(shape: Sequence[int], dtype: Any) -> ShapedArray:
+def make_ipu_shaped_array(shape: Sequence[int], dtype: object) -> ShapedArray:
     return ShapedArray(tuple(shape), from_ipu_type_to_numpy_dtype(dtype))
 
 
-def make_ipu_vertex_name_templated(basename: str, *args: Any) -> str:
+def make_ipu_vertex_name_templated(basename: str, *args: object) -> str:
     """Vertex<float,true>: types, numbers and truth values as C++ writes them."""
     names = []
     for value in args:
@@ -109,22 +109,22 @@ def make_ipu_vertex_io_info(
     return IpuVertexIOInfo(name, iotype, tuple(aval.shape), kind, int(vertex_dim2))
 
 
-def make_ipu_vertex_constant_info(name: str, data: Any, vertex_dim2: int = 0) -> IpuVertexIOInfo:
+def make_ipu_vertex_constant_info(name: str, data: object, vertex_dim2: int = 0) -> IpuVertexIOInfo:
     """A field with the same numbers on every tile."""
     data = np.asarray(data)
     kind = from_numpy_dtype_to_ipu_type(data.dtype)
     return IpuVertexIOInfo(name, IpuVertexIOType.In, data.shape, kind, vertex_dim2, data)
 
 
-def make_ipu_vertex_in_info(name: str, aval: Any, vertex_dim2: int = 0) -> IpuVertexIOInfo:
+def make_ipu_vertex_in_info(name: str, aval: object, vertex_dim2: int = 0) -> IpuVertexIOInfo:
     return make_ipu_vertex_io_info(name, IpuVertexIOType.In, aval, vertex_dim2)
 
 
-def make_ipu_vertex_out_info(name: str, aval: Any, vertex_dim2: int = 0) -> IpuVertexIOInfo:
+def make_ipu_vertex_out_info(name: str, aval: object, vertex_dim2: int = 0) -> IpuVertexIOInfo:
     return make_ipu_vertex_io_info(name, IpuVertexIOType.Out, aval, vertex_dim2)
 
 
-def make_ipu_vertex_inout_info(name: str, aval: Any, vertex_dim2: int = 0) -> IpuVertexIOInfo:
+def make_ipu_vertex_inout_info(name: str, aval: object, vertex_dim2: int = 0) -> IpuVertexIOInfo:
     return make_ipu_vertex_io_info(name, IpuVertexIOType.InOut, aval, vertex_dim2)
 
 
@@ -173,7 +173,7 @@ class IpuVertexAttributeF32:
 
 
 def make_ipu_vertex_attributes(
-    **kwargs: Any,
+    **kwargs: object,
 ) -> tuple[list[IpuVertexAttributeI32], list[IpuVertexAttributeF32]]:
     """Integers and others: fields of a vertex that are not edges."""
     whole, others = [], []

@@ -56,7 +56,7 @@ def _sweeps(a: Any, n: int, count: int) -> tuple[Any, Any]:
     half, tiles = n // 2, tuple(range(n // 2))
     order = _next_partners(n)
 
-    def round_(_: Any, state: tuple) -> tuple:
+    def round_(_: object, state: tuple) -> tuple:
         first, second, v_first, v_second = state  # rows of the pairs, of the matrix and of V^T
         cosine, sine = _rotations(first, second, half)
         first, second = _turned(first, second, cosine[:, None], sine[:, None])
@@ -119,7 +119,7 @@ def ipu_qr(x: Any, xsdiag: Any = None) -> tuple[TileShardedArray, TileShardedArr
     n = _square(x, "ipu_qr")
     columns, rows = tuple(range(n)), tuple(range(n, 2 * n))
 
-    def step(k: Any, state: tuple) -> tuple:
+    def step(k: object, state: tuple) -> tuple:
         q, r = state
         reflector = _reflector(lax.dynamic_index_in_dim(r, k, 0, keepdims=False), k)
         return _reflected(q, reflector, rows), _reflected(r, reflector, columns)
@@ -162,7 +162,7 @@ def _reflector(column: Any, k: Any) -> Any:
 
 
 @partial(jax.jit, static_argnums=2)
-def _reflected(rows: Any, reflector: Any, tiles: tuple[int, ...]) -> Any:
+def _reflected(rows: object, reflector: object, tiles: tuple[int, ...]) -> Any:
     """Every row reflected, by the tile that holds it."""
     rows = tile_put_sharded(rows, tiles).array
     copies = tile_put_replicated(reflector, tiles).array

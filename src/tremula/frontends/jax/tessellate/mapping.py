@@ -109,7 +109,7 @@ def _check_file(name: str, codelets: str | Path) -> None:
 
 
 def _without_reference(name: str) -> Callable:
-    def refuse(*_values: Any, **_attributes: Any) -> Any:
+    def refuse(*_values: object, **_attributes: object) -> Any:
         raise NotImplementedError(
             f"the tile primitive {name!r} runs on tiles only: JAX has no implementation of it."
             f" Give one with {name}_p.def_impl(function)."

@@ -30,7 +30,7 @@ def adopt(primitive: Primitive, function: Callable) -> None:
     mlir.register_lowering(primitive, mlir.lower_fun(function, primitive.multiple_results))
 
 
-def _shapes(function: Callable, *avals: ShapedArray, **params: Any) -> Any:
+def _shapes(function: Callable, *avals: ShapedArray, **params: object) -> Any:
     result = jax.eval_shape(
         lambda *xs: function(*xs, **params),
         *(jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals),
@@ -42,10 +42,10 @@ def _replicated(x: Any, *, tiles: tuple[int, ...]) -> Any:
     return jnp.broadcast_to(x[None], (len(tiles), *x.shape))
 
 
-def _mapped(*rows: Any, mapped: Primitive, attributes: tuple, tiles: tuple, sync: bool) -> Any:  # noqa: ARG001
+def _mapped(*rows: object, mapped: Primitive, attributes: tuple, tiles: tuple, sync: bool) -> Any:  # noqa: ARG001
     """What a tile computes for each row: `vmap` over tiles."""
 
-    def one(*values: Any) -> list[Any]:
+    def one(*values: object) -> list[Any]:
         result = defined(mapped, *values, **dict(attributes))
         return list(result) if isinstance(result, tuple | list) else [result]
 
@@ -57,7 +57,7 @@ def is_vertex(primitive: Primitive) -> bool:
     return hasattr(primitive, "vertex") or hasattr(primitive, "ipu_translation")
 
 
-def defined(primitive: Primitive, *values: Any, **attributes: Any) -> Any:
+def defined(primitive: Primitive, *values: object, **attributes: object) -> Any:
     """A primitive of JAX itself; of ours and of custom vertices, the function that defines them."""
     if is_vertex(primitive) or primitive in _made:
         return primitive.impl(*values, **attributes)

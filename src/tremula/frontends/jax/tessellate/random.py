@@ -37,7 +37,7 @@ random_normal_p = _row_of_draws("tile_random_normal")
 def tile_random_uniform(
     tiles: Sequence[int],
     size: int,
-    dtype: Any,
+    dtype: object,
     offset: float = 0.0,
     scale: float = 1.0,
 ) -> TileShardedArray:
@@ -48,7 +48,7 @@ def tile_random_uniform(
 def tile_random_normal(
     tiles: Sequence[int],
     size: int,
-    dtype: Any,
+    dtype: object,
     mean: float = 0.0,
     stddev: float = 1.0,
 ) -> TileShardedArray:

@@ -85,20 +85,20 @@ def sequence_map(
 
 
 @operator("Optional", since=15)
-def optional(value: Any = None, *, type: Any = None) -> Any:  # noqa: ANN401
+def optional(value: object = None, *, type: object = None) -> Any:  # noqa: ANN401
     """Its operand, or nothing."""
     del type
     return value
 
 
 @operator("OptionalHasElement", since=15, folds=False)
-def optional_has_element(value: Any = None) -> Tensor:  # noqa: ANN401
+def optional_has_element(value: object = None) -> Tensor:
     """Whether there is a value; a constant."""
     return known(np.array(value is not None))
 
 
 @operator("OptionalGetElement", since=15)
-def optional_get_element(value: Any) -> Any:  # noqa: ANN401
+def optional_get_element(value: object) -> Any:  # noqa: ANN401
     """The value of an optional that has one."""
     if value is None:
         raise ValueError("the optional has no value")

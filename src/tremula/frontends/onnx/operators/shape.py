@@ -33,7 +33,7 @@ def checked_sizes(sizes: list[int]) -> list[int]:
 
 
 @operator("Identity", in_place=True)
-def identity(x: Any) -> Any:  # noqa: ANN401 - sequences, too
+def identity(x: object) -> Any:  # noqa: ANN401 - sequences, too
     """Its operand."""
     return x
 

@@ -48,7 +48,7 @@ class Annotations:
     # -- attributes of a node ----------------------------------------------------------------------
 
     def addNodeAttribute(
-        self, attributeName: str, attributeValue: Any, nodeOutputNames: Ids
+        self, attributeName: str, attributeValue: object, nodeOutputNames: Ids
     ) -> None:
         """Set an attribute of the operation that makes these tensors; it must not have it."""
         node = self._node(nodeOutputNames)
@@ -196,7 +196,7 @@ class Annotations:
         """Patterns that leave an operation alone."""
         self._set(self._node(nodeOutputName), EXCLUDED_PATTERNS, list(patternNames))
 
-    def setPartialsType(self, nodeOutputName: Ids, partialsType: Any) -> None:
+    def setPartialsType(self, nodeOutputName: Ids, partialsType: object) -> None:
         """The type in which a product or convolution is summed."""
         text = {"FLOAT": "float", "FLOAT16": "half"}.get(str(partialsType).upper(), partialsType)
         self._choice(PARTIALS, text, PARTIALS_TYPES)
@@ -275,7 +275,7 @@ class Annotations:
         del node.attribute[:]
         node.attribute.extend([*kept, helper.make_attribute(name, value)])
 
-    def _placed(self, name: str, first: Any, value: Any, store: Callable[[Any], Any]) -> Any:
+    def _placed(self, name: str, first: object, value: object, store: Callable[[Any], Any]) -> Any:
         is_for_ids = isinstance(first, str | list | tuple | set | frozenset)
         if not is_for_ids:
             return self._context(name, store(first))

@@ -145,7 +145,7 @@ def _type_of(
 
 
 def _meta_context(types: Sequence[InferredType], n_outputs: int) -> Context:
-    def unavailable(*_args: Any) -> Any:
+    def unavailable(*_args: object) -> Any:
         raise RuntimeError("the operator runs another graph")
 
     names = tuple(f"output {i}" for i in range(n_outputs))
@@ -157,7 +157,7 @@ def _meta_context(types: Sequence[InferredType], n_outputs: int) -> Context:
 # -- attributes ------------------------------------------------------------------------------------
 
 
-def stored_value(name: str, value: Any) -> Any:
+def stored_value(name: str, value: object) -> Any:
     """A choice as the node's attribute holds it: reductions by name, types and others by number."""
     if isinstance(value, ReductionType):
         return value.name

@@ -102,7 +102,7 @@ class OpSet:
         ids = self._emit(operator, inputs, attributes, n_outputs, name)
         return ids[0] if most == 1 else ids
 
-    def _stored(self, attribute: MethodAttribute, value: Any) -> AttributeProto | None:
+    def _stored(self, attribute: MethodAttribute, value: object) -> AttributeProto | None:
         return make_attribute(attribute, value)
 
 
@@ -133,7 +133,7 @@ class AiOnnx(OpSet):
         self,
         args: Sequence[str],
         num_outputs: int,
-        body: Any,
+        body: object,
         debugContext: str | DebugContext = "",
     ) -> list[str]:
         """A graph again and again: `args` are the trip count, a condition and what it carries.
@@ -159,7 +159,7 @@ class AiOnnx(OpSet):
         self,
         args: Sequence[str],
         num_outputs: int,
-        body: Any,
+        body: object,
         num_scan_inputs: int,
         scan_input_axes: Sequence[int] = (),
         scan_input_directions: Sequence[int] = (),
@@ -232,7 +232,7 @@ class AiGraphcore(OpSet):
     def _operators(self) -> dict[str, OperatorMethod]:
         return graphcore_operators()
 
-    def _stored(self, attribute: MethodAttribute, value: Any) -> AttributeProto | None:
+    def _stored(self, attribute: MethodAttribute, value: object) -> AttributeProto | None:
         if value is None or (isinstance(value, tuple | list) and not len(value)):
             return None
         value = value.numbers() if isinstance(value, CommGroup) else value
@@ -262,7 +262,9 @@ class AiGraphcore(OpSet):
                 self._graph.types[id] = result.proto()
         return ids
 
-    def multiconv(self, args: Sequence[Sequence[str]], *rest: Any, **kwargs: Any) -> list[str]:
+    def multiconv(
+        self, args: Sequence[Sequence[str]], *rest: object, **kwargs: object
+    ) -> list[str]:
         """Convolutions that run at the same time: `args` has the [data, weights] of each.
 
         Attributes are lists with an entry for each convolution.

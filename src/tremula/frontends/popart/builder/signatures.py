@@ -145,7 +145,7 @@ def make_attribute(attribute: MethodAttribute, value: Any) -> AttributeProto | N
         ) from error
 
 
-def _is_default(attribute: MethodAttribute, value: Any) -> bool:
+def _is_default(attribute: MethodAttribute, value: object) -> bool:
     if isinstance(value, list | tuple) and not len(value):
         return not attribute.is_required
     is_plain = isinstance(value, int | float | str)

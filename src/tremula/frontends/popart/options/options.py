@@ -261,7 +261,7 @@ class SessionOptions:
         for name, item in _FIELDS.items():
             object.__setattr__(self, name, default_of(item))
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         name = _OLD_NAMES.get(name, name)
         _check_exists(name)
         object.__setattr__(self, name, self._checked(name, value))
@@ -273,7 +273,7 @@ class SessionOptions:
         raise AttributeError(f"SessionOptions has no option {name!r}{advice}")
 
     @staticmethod
-    def _checked(name: str, value: Any) -> Any:
+    def _checked(name: str, value: object) -> Any:
         default = default_of(_FIELDS[name])
         if isinstance(default, OptionEnum):
             return _choice(type(default), name, value)

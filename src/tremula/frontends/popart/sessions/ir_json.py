@@ -83,7 +83,7 @@ def _tensor(name: str, types: Mapping[str, InferredType], index: int) -> dict[st
     return {"name": name, "index": index, "shape": f"[{shape}]", "type": kind}
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 

@@ -65,7 +65,7 @@ class AsynchronousDataAccessor:
 
     def __init__(
         self,
-        dataset: Any,  # noqa: ANN401 — any iterable, with or without a length
+        dataset: object,
         buffer_size: int = 3,
         miss_sleep_time_in_ms: float = 0.1,
         load_indefinitely: bool = True,
@@ -329,7 +329,7 @@ def _pickled_parsers() -> tuple[bytes, ...]:
     return tuple(pickled)
 
 
-def _detached(dataset: Any) -> Any:  # noqa: ANN401
+def _detached(dataset: object) -> Any:  # noqa: ANN401
     """A DataLoader without its workers, which belong to this process, and without its owner."""
     if not isinstance(dataset, torch.utils.data.DataLoader):
         return dataset
@@ -338,7 +338,7 @@ def _detached(dataset: Any) -> Any:  # noqa: ANN401
     return loader
 
 
-def _keeps_short_batch(dataset: Any) -> bool:  # noqa: ANN401
+def _keeps_short_batch(dataset: object) -> bool:
     drops_last = getattr(dataset, "drop_last", True)
     return not getattr(dataset, "drops_last_combined", drops_last)
 

@@ -175,7 +175,7 @@ class Loader:
         if self.n_published == 0:
             raise createPoptorchError(self._nothing_loaded())
 
-    def _tensors_of(self, element: Any) -> list[torch.Tensor]:  # noqa: ANN401
+    def _tensors_of(self, element: object) -> list[torch.Tensor]:
         if self.structure is None:
             self.structure, tensors = structure_and_tensors(element)
             return tensors

@@ -22,7 +22,7 @@ from tremula.frontends.poptorch.inputs.arguments import (
 ANY_TENSOR = TensorPlace(torch.Size(), torch.float32)
 
 
-def structure_and_tensors(batch: Any) -> tuple[Structure, list[torch.Tensor]]:  # noqa: ANN401
+def structure_and_tensors(batch: object) -> tuple[Structure, list[torch.Tensor]]:
     """How a batch is built, without shapes, and its tensors."""
     tensors: list[torch.Tensor] = []
     structure = _without_shapes(take_apart(batch, tensors.append))
@@ -38,7 +38,7 @@ def structure_and_tensors(batch: Any) -> tuple[Structure, list[torch.Tensor]]:  
     return structure, tensors
 
 
-def tensors_like(batch: Any, first: Structure) -> list[torch.Tensor]:  # noqa: ANN401
+def tensors_like(batch: object, first: Structure) -> list[torch.Tensor]:
     """The tensors of a batch in the order of the first batch; raises if it is built differently."""
     structure, tensors = structure_and_tensors(batch)
     if structure == first:

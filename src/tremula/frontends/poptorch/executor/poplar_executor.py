@@ -119,7 +119,7 @@ class PoplarExecutor:
 
     # -- running -----------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def __call__(self, *args: object, **kwargs: object) -> Any:  # noqa: ANN401
         """Run one call's worth of micro-batches; the first call compiles."""
         with span(self._channel, "call"):
             compiled = self._compiled
@@ -190,7 +190,7 @@ class PoplarExecutor:
         """Whether there is a program."""
         return self._compiled is not None
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+    def compile(self, *args: object, **kwargs: object) -> None:
         """Compile for arguments like these without running."""
         if self._compiled is not None:
             LOGGER.warning("Call to compile() ignored: the model is already compiled")
@@ -334,9 +334,9 @@ class PoplarExecutor:
     def compileAndExport(  # noqa: N802
         self,
         filename: str,
-        *args: Any,  # noqa: ANN401
+        *args: object,
         export_model: bool = True,
-        **kwargs: Any,  # noqa: ANN401
+        **kwargs: object,
     ) -> None:
         """Compile for arguments like these and save the result."""
         self.compile(*args, **kwargs)

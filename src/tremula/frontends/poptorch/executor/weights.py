@@ -212,7 +212,7 @@ def _wrap_class(model: nn.Module, owner: Owner) -> None:
     _set_class(model, type(name, (_WrappedModule, type(model)), attributes))
 
 
-def _set_class(thing: Any, cls: type) -> None:  # noqa: ANN401
+def _set_class(thing: object, cls: type) -> None:
     """Change the class of an object to a related one: its values stay where they are."""
     thing.__class__ = cls
 

@@ -124,7 +124,7 @@ def _is_same(value: object, other: object) -> bool:
         return False
 
 
-def take_apart(value: Any, on_tensor: OnTensor) -> Structure:  # noqa: ANN401
+def take_apart(value: object, on_tensor: OnTensor) -> Structure:
     """The structure of a value; `on_tensor` gets each tensor, in order."""
     if isinstance(value, torch.Tensor):
         on_tensor(value)
@@ -256,7 +256,7 @@ def in_order_of(first: Structure, got: Structure, tensors: Iterator[Any]) -> lis
     return [tensor for part in parts for tensor in part]
 
 
-def flatten_outputs(value: Any) -> tuple[list[torch.Tensor], Callable[[Sequence], Any]]:  # noqa: ANN401
+def flatten_outputs(value: object) -> tuple[list[torch.Tensor], Callable[[Sequence], Any]]:
     """The tensors a model returned, and a function that puts others in their places.
 
     A tensor that is returned twice is listed twice; other values come back unchanged.

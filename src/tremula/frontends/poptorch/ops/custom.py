@@ -102,7 +102,7 @@ class CPU:
         self._layer_to_call = layer_to_call
         self.ID = ID
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def __call__(self, *args: object, **kwargs: object) -> Any:  # noqa: ANN401
         recording = active()
         if recording is None:
             return self._layer_to_call(*args, **kwargs)

@@ -60,7 +60,7 @@ class MultiConv:
         self._settings["cycle back off"] = float(value)
         return self
 
-    def _set(self, name: str, value: Any, is_valid: Callable[[Any], bool]) -> Self:  # noqa: ANN401
+    def _set(self, name: str, value: object, is_valid: Callable[[Any], bool]) -> Self:
         values = list(value) if isinstance(value, list | tuple) else [value]
         if not values or not all(is_valid(item) for item in values):
             raise ValueError(f"Invalid {name}: {value!r}")

@@ -98,7 +98,7 @@ def nop(tensor: Tensor) -> Tensor:
     return torch.ops.tremula.nop(tensor) if active() is not None else tensor
 
 
-def recomputationCheckpoint(*tensors: Any) -> Any:  # noqa: ANN401, N802
+def recomputationCheckpoint(*tensors: object) -> Any:  # noqa: ANN401, N802
     """Keep these values for the backward pass; values between checkpoints are recomputed.
 
     One tensor comes back as a tensor, several as a tuple, a list or tuple as the same container.
@@ -159,17 +159,17 @@ def serializedMatMul(  # noqa: N802
     return torch.ops.tremula.serialized_mm(lhs, rhs, mode.value, factor, keep_precision)
 
 
-def set_overlap_for_input(input_tensors: Any, mode: OverlapMode) -> Any:  # noqa: ANN401
+def set_overlap_for_input(input_tensors: object, mode: OverlapMode) -> Any:  # noqa: ANN401
     """Let the transfer of inputs overlap with computing; the only use of an input."""
     return _overlapped(input_tensors, mode, output=False)
 
 
-def set_overlap_for_output(output_tensors: Any, mode: OverlapMode) -> Any:  # noqa: ANN401
+def set_overlap_for_output(output_tensors: object, mode: OverlapMode) -> Any:  # noqa: ANN401
     """Let the transfer of outputs overlap with computing; return exactly these from forward."""
     return _overlapped(output_tensors, mode, output=True)
 
 
-def _overlapped(value: Any, mode: OverlapMode, *, output: bool) -> Any:  # noqa: ANN401
+def _overlapped(value: object, mode: OverlapMode, *, output: bool) -> Any:  # noqa: ANN401
     assert isinstance(mode, OverlapMode), f"mode must be a poptorch.OverlapMode, got {mode!r}"
     if active() is None:
         return value

@@ -87,7 +87,7 @@ def _value_of(node: ast.expr, names: dict[str, Any]) -> Any:  # noqa: ANN401
         raise SyntaxError(what) from None
 
 
-def _member(owner: Any, name: str) -> Any:  # noqa: ANN401
+def _member(owner: object, name: str) -> Any:  # noqa: ANN401
     if isinstance(owner, dict):  # the names of poptorch or torch that may be used
         if name not in owner:
             raise AttributeError(f"{name!r} cannot be used here: {suggest(name, owner)}")
@@ -119,7 +119,7 @@ def _setter(options: OptionsDict, accessor: str) -> Callable:
     return result
 
 
-def _from_json(value: Any) -> Any:  # noqa: ANN401
+def _from_json(value: object) -> Any:  # noqa: ANN401
     """A JSON value; "ConnectionType.Never" means the enumeration, "torch.half" the type."""
     match = _ENUM_TEXT.fullmatch(value) if isinstance(value, str) else None
     if match is None:

@@ -128,7 +128,7 @@ def validate_options(options: Mapping[str, object]) -> None:
         parse_options(engine_options)
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401
+def _plain(value: object) -> Any:  # noqa: ANN401
     """Enumeration members as integers, also inside a container."""
     if isinstance(value, IntEnum):
         return int(value)

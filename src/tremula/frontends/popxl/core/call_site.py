@@ -1,7 +1,6 @@
 """How a call binds tensors of the calling graph to inputs and outputs of the graph called."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
@@ -152,12 +151,12 @@ class ConditionalSiteInfo:
 
 def modified_inputs(op: Op) -> set[int]:
     """Inputs of a call that are passed by reference."""
-    graph: Any = op.graphs[0]
+    graph = op.graphs[0]
     by_ref = {i for i, t in enumerate(graph.inputs) if t in graph.by_ref_inputs}
     return by_ref | op.attributes.get("modified", set())
 
 
-def _checked(idx: int, of: Sequence[Any], what: str) -> int:
+def _checked(idx: int, of: Sequence[object], what: str) -> int:
     if not 0 <= idx < len(of):
         raise IndexError(f"There is no {what} {idx}: there are {len(of)}")
     return idx

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from math import ceil, prod
-from typing import Any
 
 import numpy as np
 
 from tremula.frontends.popxl.core.context import get_current_graph, get_main_graph
-from tremula.frontends.popxl.core.host_data import as_host_data, is_read_only
+from tremula.frontends.popxl.core.host_data import HostData, as_host_data, is_read_only
 from tremula.frontends.popxl.core.registry import public
 from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer, shard_size
 from tremula.frontends.popxl.core.tensor import Constant, RetrievalMode, Tensor, Variable
@@ -20,7 +19,7 @@ _MODES = ("one_per_group", "all_replicas")
 
 @public
 def constant(
-    data: Any,
+    data: object,
     dtype: dtype | None = None,
     name: str | None = None,
     downcast: bool = True,
@@ -41,7 +40,7 @@ def constant(
 
 
 def _array(
-    data: Any,
+    data: object,
     type_: dtype | None,
     downcast: bool,
     log2_scale: int | None,
@@ -64,7 +63,7 @@ def _type_of(array: np.ndarray) -> dtype:
 
 
 def variable(
-    data: Any,
+    data: object,
     dtype: dtype | None = None,
     name: str | None = None,
     downcast: bool = True,
@@ -80,7 +79,7 @@ def variable(
 
 
 def _variable(
-    data: Any,
+    data: object,
     type_: dtype | None,
     name: str | None,
     downcast: bool,
@@ -97,8 +96,8 @@ def _variable(
     chosen: ReplicaGrouping = grouping or graph.ir.replica_grouping()
     if mode not in (None, *_MODES):
         raise ValueError(f"Retrieval mode must be one of {_MODES}, got {mode!r}")
-    held, type_ = as_host_data(data, type_, downcast)
-    shape = tuple(held.shape)
+    array, type_ = as_host_data(data, type_, downcast)
+    shape = tuple(array.shape)
     n_groups = chosen.num_groups
     if n_groups > 1:
         if not shape or shape[0] != n_groups:
@@ -108,21 +107,21 @@ def _variable(
             )
         shape = shape[1:]
     made = Variable._make(graph, name or "t", shape, type_)
-    made.data = _own(held) if held is data else held
+    made.data = _private_copy(array) if array is data else array
     made._grouping, made._mode = chosen, mode or "one_per_group"
     made.remote, made.shard, made.synced = None, None, True
-    made.is_read_only = is_read_only(held)
+    made.is_read_only = is_read_only(array)
     return made
 
 
-def _own(held: Any) -> Any:
+def _private_copy(data: HostData) -> HostData:
     """A copy of an ordinary array; maps, lazy arrays and repeated elements stay as they are."""
-    is_repeated = isinstance(held, np.ndarray) and 0 in held.strides
-    return held.copy() if type(held) is np.ndarray and not is_repeated else held
+    is_repeated = isinstance(data, np.ndarray) and 0 in data.strides
+    return data.copy() if type(data) is np.ndarray and not is_repeated else data
 
 
 def remote_variable(
-    data: Any,
+    data: object,
     remote_buffer: RemoteBuffer,
     offset: int = 0,
     dtype: dtype | None = None,
@@ -144,7 +143,7 @@ def remote_variable(
 
 
 def remote_replica_sharded_variable(
-    data: Any,
+    data: object,
     remote_buffer: RemoteBuffer,
     offset: int = 0,
     dtype: dtype | None = None,
@@ -175,7 +174,7 @@ def remote_replica_sharded_variable(
 
 
 def replica_sharded_variable(
-    data: Any,
+    data: object,
     dtype: dtype | None = None,
     name: str | None = None,
     downcast: bool = True,

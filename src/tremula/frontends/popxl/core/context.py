@@ -3,24 +3,29 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tremula.base.context_values import pushed
+
+if TYPE_CHECKING:
+    from tremula.frontends.popxl.core.graph import Graph
+    from tremula.frontends.popxl.core.ir import Ir
+    from tremula.frontends.popxl.core.order import OrderedBlock
 
 COMPUTE, IO = "compute", "io"
 
 
 # Stacks of what this thread has opened; the last entry counts.
-GRAPHS: ContextVar[tuple[Any, ...]] = ContextVar("graphs", default=())
+GRAPHS: "ContextVar[tuple[Graph, ...]]" = ContextVar("graphs", default=())
 IPUS: ContextVar[tuple[int, ...]] = ContextVar("ipus", default=())
 TILE_SETS: ContextVar[tuple[str, ...]] = ContextVar("tile_sets", default=())
 # Names, with the graph they were opened in.
-NAMES: ContextVar[tuple[tuple[Any, str], ...]] = ContextVar("names", default=())
-SEQUENCES: ContextVar[tuple[Any, ...]] = ContextVar("sequences", default=())
+NAMES: "ContextVar[tuple[tuple[Graph, str], ...]]" = ContextVar("names", default=())
+SEQUENCES: "ContextVar[tuple[OrderedBlock, ...]]" = ContextVar("sequences", default=())
 STAGES: ContextVar[tuple[int, ...]] = ContextVar("pipeline_stages", default=())
 
 
-def get_current_graph() -> Any:
+def get_current_graph() -> "Graph":
     """The graph that operations are added to."""
     graphs = GRAPHS.get()
     if not graphs:
@@ -30,22 +35,22 @@ def get_current_graph() -> Any:
     return graphs[-1]
 
 
-def get_main_graph() -> Any:
+def get_main_graph() -> "Graph":
     """The main graph of the current graph's Ir."""
     return get_current_graph().ir.main_graph
 
 
-def gcg() -> Any:
+def gcg() -> "Graph":
     """The graph that operations are added to."""
     return get_current_graph()
 
 
-def gmg() -> Any:
+def gmg() -> "Graph":
     """The main graph of the current graph's Ir."""
     return get_main_graph()
 
 
-def gir() -> Any:
+def gir() -> "Ir":
     """The Ir of the current graph."""
     return get_current_graph().ir
 
@@ -97,6 +102,6 @@ def current_stage() -> int | None:
     return stages[-1] if stages else None
 
 
-def current_scope(graph: Any) -> str:
+def current_scope(graph: "Graph") -> str:
     """The names open in a graph, joined."""
     return "/".join(name for owner, name in NAMES.get() if owner is graph)

@@ -2,7 +2,7 @@
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tremula.frontends.popxl.core.graph import Graph
@@ -19,16 +19,18 @@ def name_of(fn: Callable | Module) -> str:
     return name.replace(".<locals>", "")
 
 
-def build_graph(graph: Graph, fn: Callable | Module, args: tuple, kwargs: dict[str, Any]) -> None:
+def build_graph(
+    graph: Graph, fn: Callable | Module, args: tuple, kwargs: Mapping[str, object]
+) -> None:
     """Inputs for all tensors among the arguments, then what the function makes of them."""
     function = fn.build if isinstance(fn, Module) else fn
     signature = inspect.signature(function)
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
-        n_found = len(args) + len(kwargs)
+        n_args = len(args) + len(kwargs)
         raise ValueError(
-            f"{name_of(fn)} cannot be called with {n_found} arguments: {error}"
+            f"{name_of(fn)} cannot be called with {n_args} arguments: {error}"
         ) from error
     bound.apply_defaults()
     hints = _hints(function)
@@ -78,11 +80,11 @@ def _input(graph: Graph, name: str, like: Tensor | TensorSpec, by_ref: bool) -> 
     return t
 
 
-def _is_by_ref(hint: Any) -> bool:
+def _is_by_ref(hint: object) -> bool:
     return hint is TensorByRef or any(arg is TensorByRef for arg in typing.get_args(hint))
 
 
-def _outputs(fn: Callable | Module, result: Any) -> list[Tensor]:
+def _outputs(fn: Callable | Module, result: object) -> list[Tensor]:
     if result is None:
         return []
     if isinstance(result, Tensor):

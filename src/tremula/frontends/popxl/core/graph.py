@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tremula.base.errors import suggest
 from tremula.frontends.popxl.core.context import GRAPHS, NAMES
@@ -11,13 +11,17 @@ from tremula.frontends.popxl.core.registry import VIEWS
 from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
 from tremula.frontends.popxl.dtypes import dtype
 
+if TYPE_CHECKING:
+    from tremula.frontends.popxl.core.internal import GraphView
+    from tremula.frontends.popxl.core.ir import Ir
+
 _hook_handles = itertools.count(1)
 
 
 class Graph:
     """A graph, made by `Ir.create_graph` or `Ir.create_empty_graph`; a context that adds to it."""
 
-    ir: Any
+    ir: "Ir"
     _id: str
     _prefix: str  # of the ids of its tensors
     _tensors: dict[str, Tensor]
@@ -25,7 +29,7 @@ class Graph:
     _inputs: list[Tensor]
     _outputs: list[Tensor]
     _by_ref_inputs: set[Tensor]
-    _hooks: dict[int, Callable[[Op], Any]]
+    _hooks: dict[int, Callable[[Op], object]]
     _call_sites: list[Op]
     _name_counts: dict[str, int]
     is_differentiable: bool  # may be taken apart by autodiff of a caller
@@ -39,7 +43,7 @@ class Graph:
         )
 
     @classmethod
-    def _make(cls, ir: Any, id: str) -> "Graph":
+    def _make(cls, ir: "Ir", id: str) -> "Graph":
         self = object.__new__(cls)
         self.ir, self._id = ir, id
         self._prefix = f"{id}/" if id else ""
@@ -125,11 +129,11 @@ class Graph:
         return value.graph is self
 
     @property
-    def _pb_graph(self) -> Any:
+    def _pb_graph(self) -> "GraphView":
         return VIEWS["graph"](self)
 
     @staticmethod
-    def _from_pb(view: Any) -> "Graph":
+    def _from_pb(view: "GraphView") -> "Graph":
         return view._graph
 
     # -- how it is changed --
@@ -226,7 +230,7 @@ class Graph:
 
     # -- hooks and contexts --
 
-    def register_op_created_hook(self, fn: Callable[[Op], Any]) -> int:
+    def register_op_created_hook(self, fn: Callable[[Op], object]) -> int:
         """Call a function with each operation that is made in this graph; gives a handle."""
         handle = next(_hook_handles)
         self._hooks[handle] = fn

@@ -41,7 +41,7 @@ class LazyArray:
 HostData = np.ndarray | LazyArray
 
 
-def as_host_data(data: Any, type_: dtype | None, downcast: bool) -> tuple[HostData, dtype]:
+def as_host_data(data: object, type_: dtype | None, downcast: bool) -> tuple[HostData, dtype]:
     """Data for a variable in its type; memory maps and lazy arrays are taken as they are."""
     if isinstance(data, LazyArray):
         if type_ is not None and data.popxl_dtype != type_:

@@ -6,7 +6,7 @@ for each kind, with a few questions they answer. Nothing can be changed through 
 
 from enum import Enum
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tremula.base.errors import suggest
 from tremula.frontends.popart.enums import TileSet
@@ -14,6 +14,10 @@ from tremula.frontends.popxl.core.aliases import written_operands
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.registry import ROWS, VIEWS
 from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
+
+if TYPE_CHECKING:
+    from tremula.frontends.popxl.core.graph import Graph
+    from tremula.frontends.popxl.core.ir import Ir
 
 
 class TensorType(Enum):
@@ -184,7 +188,7 @@ class TensorView:
 class GraphView:
     """A graph as PopART shows it."""
 
-    def __init__(self, graph: Any):
+    def __init__(self, graph: "Graph"):
         self._graph = graph
 
     @property
@@ -239,7 +243,7 @@ class GraphView:
 class IrView:
     """A program as PopART shows it."""
 
-    def __init__(self, ir: Any):
+    def __init__(self, ir: "Ir"):
         self._ir = ir
 
     def getAllGraphs(self) -> list[GraphView]:

@@ -4,16 +4,26 @@ import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 from weakref import WeakValueDictionary
 
 from tremula.frontends.poptorch.instances import this_instance
 from tremula.frontends.popxl.core.create_graph import build_graph, name_of
 from tremula.frontends.popxl.core.graph import Graph
+from tremula.frontends.popxl.core.module import Module
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.registry import VIEWS
 from tremula.frontends.popxl.core.svg import svg_of
 from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
+
+if TYPE_CHECKING:
+    from tremula.frontends.popxl.core.internal import IrView
+    from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
+    from tremula.frontends.popxl.core.streams import (
+        DeviceToHostStream,
+        HostToDeviceStream,
+        Stream,
+    )
 
 _ids = itertools.count()
 
@@ -30,14 +40,19 @@ class Ir:
         self.main_graph = self._add_graph("")
         self.num_host_transfers = 1
         self._is_frozen = False  # a session exists
-        self._streams: dict[str, Any] = {}
-        self._remote_buffers: list[Any] = []
+        self._streams: dict[str, Stream] = {}
+        self._remote_buffers: list[RemoteBuffer] = []
         self._options = SimpleNamespace()
         Ir._ir_cache[self._id] = self
         if replication == "popdist":
-            own = this_instance()
-            self._replicas, self._instance_replicas = own.n_total_replicas, own.n_local_replicas
-            self.replica_offset = own.replica_index_offset  # of the first replica of this process
+            instance = this_instance()
+            self._replicas, self._instance_replicas = (
+                instance.n_total_replicas,
+                instance.n_local_replicas,
+            )
+            self.replica_offset = (
+                instance.replica_index_offset
+            )  # of the first replica of this process
         else:
             self.replica_offset = 0
             self._replicas = self._instance_replicas = _replicas(replication)
@@ -47,11 +62,11 @@ class Ir:
         return self._id
 
     @property
-    def _pb_ir(self) -> Any:
+    def _pb_ir(self) -> "IrView":
         return VIEWS["ir"](self)
 
     @staticmethod
-    def _from_pb(view: Any) -> "Ir":
+    def _from_pb(view: "IrView") -> "Ir":
         return view._ir
 
     @property
@@ -79,7 +94,7 @@ class Ir:
         """A partition of the replicas by a group's number for each."""
         return ReplicaGrouping.of_assignment(self._replicas, assignments)
 
-    def create_graph(self, fn: Callable | Any, *args: Any, **kwargs: Any) -> Graph:
+    def create_graph(self, fn: Callable | Module, *args: object, **kwargs: object) -> Graph:
         """The graph of a function or Module, for tensors like those given."""
         graph = self.create_empty_graph(name_of(fn))
         build_graph(graph, fn, args, kwargs)
@@ -94,11 +109,11 @@ class Ir:
         """All graphs, the main one first."""
         return tuple(self._graphs.values())
 
-    def get_all_h2d_streams(self) -> set[Any]:
+    def get_all_h2d_streams(self) -> "set[HostToDeviceStream]":
         """Streams that some operation loads from."""
         return self._used_streams("HostLoad")
 
-    def get_all_d2h_streams(self) -> set[Any]:
+    def get_all_d2h_streams(self) -> "set[DeviceToHostStream]":
         """Streams that some operation stores to."""
         return self._used_streams("HostStore")
 
@@ -112,7 +127,7 @@ class Ir:
         """All graphs as a picture: tensors, operations, and which graph calls which."""
         return svg_of(self)
 
-    def _used_streams(self, kind: str) -> set[Any]:
+    def _used_streams(self, kind: str) -> set:
         return {
             op.attributes["stream"]
             for graph in self._graphs.values()

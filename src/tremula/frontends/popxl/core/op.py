@@ -1,10 +1,13 @@
 """An operation in a graph: which row of the table, on which tensors, where and after what."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tremula.base.source import Source
-from tremula.frontends.popxl.core.registry import OperationRow
+from tremula.frontends.popxl.core.registry import AttributeDict, OperationRow
 from tremula.frontends.popxl.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tremula.frontends.popxl.core.graph import Graph
 
 
 class Op:
@@ -21,12 +24,12 @@ class Op:
 
     def __init__(
         self,
-        graph: Any,
+        graph: "Graph",
         row: OperationRow,
         inputs: list[Tensor],
         layout: tuple,
-        attributes: dict[str, Any],
-        graphs: tuple = (),
+        attributes: AttributeDict,
+        graphs: "tuple[Graph, ...]" = (),
     ):
         self.graph, self.row, self.inputs, self.layout = graph, row, inputs, layout
         self.attributes, self.graphs = attributes, graphs

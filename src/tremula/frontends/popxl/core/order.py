@@ -6,20 +6,21 @@ constraints are kept for those who look at or rearrange a graph.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 from tremula.base.context_values import pushed
 from tremula.frontends.popxl.core.context import SEQUENCES
+from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
 
 
-class _Sequence:
+class OrderedBlock:
     """A block: operations of each graph that the next must follow, and all that were made in it."""
 
     def __init__(self, mode: bool | str):
         self.mode = mode
-        self.last: dict[Any, list[Op]] = {}
-        self.made: dict[Any, list[Op]] = {}
+        self.last: dict[Graph, list[Op]] = {}
+        self.made: dict[Graph, list[Op]] = {}
 
 
 @contextmanager
@@ -33,7 +34,7 @@ def in_sequence(enabled: bool | Literal["pass"] = True) -> Iterator[None]:
     if enabled == "pass":
         yield
         return
-    block = _Sequence(enabled)
+    block = OrderedBlock(enabled)
     around = _enclosing()
     if around is not None and around.mode is True:
         block.last = {graph: list(ops) for graph, ops in around.last.items()}
@@ -45,12 +46,12 @@ def in_sequence(enabled: bool | Literal["pass"] = True) -> Iterator[None]:
             _close(block, around)
 
 
-def _enclosing() -> _Sequence | None:
+def _enclosing() -> OrderedBlock | None:
     sequences = SEQUENCES.get()
     return sequences[-1] if sequences else None
 
 
-def _close(block: _Sequence, around: _Sequence) -> None:
+def _close(block: OrderedBlock, around: OrderedBlock) -> None:
     for graph, ops in block.made.items():
         around.made.setdefault(graph, []).extend(ops)
         if around.mode is True:

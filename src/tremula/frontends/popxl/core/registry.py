@@ -12,9 +12,10 @@ from tremula.frontends.popxl.dtypes import dtype
 from tremula.frontends.shared.table import Table
 
 Hidden = Annotated[torch.Tensor, "hidden"]  # a result that the public function does not return
-Attributes = Mapping[str, Any]
+Attributes = Mapping[str, Any]  # of an operation, by name: each has its own type
+AttributeDict = dict[str, Any]
 Types = Sequence[dtype]
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +75,6 @@ def public(function: Function) -> Function:
     return function
 
 
-def apply(name: str, *args: Any, **kwargs: Any) -> Any:
+def apply(name: str, *args: object, **kwargs: object) -> Any:
     """Call a public operation by name."""
     return FUNCTIONS.rows()[name](*args, **kwargs)

@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from math import ceil, prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tremula.frontends.popxl.core.context import gir
 from tremula.frontends.popxl.core.tensor import Tensor
 from tremula.frontends.popxl.dtypes import dtype
+from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
+
+if TYPE_CHECKING:
+    from tremula.frontends.popxl.core.ir import Ir
 
 
 class RemoteBuffer:
@@ -43,7 +47,7 @@ class RemoteBuffer:
         return self._dtype
 
     @property
-    def ir(self) -> Any:
+    def ir(self) -> "Ir":
         return self._ir
 
     @property
@@ -100,7 +104,7 @@ def remote_buffer(shape: Sequence[int], dtype: dtype, entries: int = 1) -> Remot
 def replica_sharded_buffer(
     shape: Sequence[int],
     dtype: dtype,
-    replica_grouping: Any = None,
+    replica_grouping: ReplicaGrouping | None = None,
     shard_over: int | None = None,
     entries: int = 1,
 ) -> RemoteBuffer:
@@ -109,7 +113,7 @@ def replica_sharded_buffer(
     return RemoteBuffer((ceil(prod(shape) / n),), dtype, entries, tuple(shape), n)
 
 
-def shard_size(ir: Any, replica_grouping: Any, shard_over: int | None) -> int:
+def shard_size(ir: "Ir", replica_grouping: ReplicaGrouping | None, shard_over: int | None) -> int:
     """Over how many replicas a tensor is sharded: all of its group, or as many as asked for."""
     size = ir.replication_factor if replica_grouping is None else replica_grouping.group_size
     if shard_over is None:

@@ -1,10 +1,13 @@
 """Streams between host and device."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Self
 
 from tremula.frontends.popxl.core.context import get_main_graph
 from tremula.frontends.popxl.core.tensor import Tensor, TensorSpec
 from tremula.frontends.popxl.dtypes import dtype as DType
+
+if TYPE_CHECKING:
+    from tremula.frontends.popxl.core.ir import Ir
 
 
 class Stream:
@@ -16,7 +19,7 @@ class Stream:
         raise TypeError(f"{type(self).__name__} is made by popxl.h2d_stream or popxl.d2h_stream")
 
     @classmethod
-    def _make(cls, tensor: Tensor) -> Any:
+    def _make(cls, tensor: Tensor) -> Self:
         self = object.__new__(cls)
         self._tensor = tensor
         tensor.ir._streams[tensor.id] = self
@@ -40,7 +43,7 @@ class Stream:
         return self._tensor.spec
 
     @property
-    def ir(self) -> Any:
+    def ir(self) -> "Ir":
         return self._tensor.ir
 
     def __eq__(self, other: object) -> bool:

@@ -1,12 +1,18 @@
 """A program as a picture: a column for each graph, operations from top to bottom, and calls.
 
-Operations stand in rows by how far they are from the graph's inputs, edges lead from the operation
+Operations are in rows by how far they are from the graph's inputs, edges lead from the operation
 that makes a tensor to those that read it; an edge to something written is red, a call is dashed.
 """
 
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tremula.frontends.popxl.core.graph import Graph
+    from tremula.frontends.popxl.core.ir import Ir
+    from tremula.frontends.popxl.core.op import Op
+    from tremula.frontends.popxl.core.tensor import Tensor
 
 CHARACTER, ROW, COLUMN, BOX, MARGIN = 6.6, 46, 14, 24, 16
 MAX_OPS = 400  # of one graph; the rest is a number
@@ -41,15 +47,15 @@ class _Box:
 class _Drawing:
     """A graph's boxes and edges, laid out."""
 
-    graph: Any
+    graph: "Graph"
     boxes: list[_Box] = field(default_factory=list)
     edges: list[tuple[int, int, bool]] = field(default_factory=list)  # box to box, written
-    calls: list[tuple[int, Any]] = field(default_factory=list)  # box → graph
+    calls: "list[tuple[int, Graph]]" = field(default_factory=list)  # box → graph
     width: float = 0.0
     height: float = 0.0
 
 
-def svg_of(ir: Any) -> str:
+def svg_of(ir: "Ir") -> str:
     """All graphs of a program, the main one first, side by side."""
     drawings = [_drawn(graph) for graph in ir.graphs]
     x, parts, corners = float(MARGIN), [], {}
@@ -65,15 +71,15 @@ def svg_of(ir: Any) -> str:
     )
 
 
-def _drawn(graph: Any) -> _Drawing:
+def _drawn(graph: "Graph") -> _Drawing:
     drawing = _Drawing(graph)
-    maker: dict[Any, int] = {}  # the box that a tensor comes from
+    maker: dict[Tensor, int] = {}  # the box that a tensor comes from
 
     def add(label: str, style: str, row: int) -> int:
         drawing.boxes.append(_Box(label, style, row))
         return len(drawing.boxes) - 1
 
-    def source(t: Any) -> int:
+    def source(t: "Tensor") -> int:
         if t not in maker:
             style = {"Variable": "variable", "Constant": "constant"}.get(type(t).__name__, "input")
             maker[t] = add(t.name, style, 0)
@@ -101,12 +107,12 @@ def _drawn(graph: Any) -> _Drawing:
     return drawing
 
 
-def _label(op: Any) -> str:
+def _label(op: "Op") -> str:
     count = op.attributes.get("repeat_count")
     return op.kind if count is None else f"{op.kind} × {count}"
 
 
-def _style(op: Any) -> str:
+def _style(op: "Op") -> str:
     if op.graphs:
         return "call"
     return "transfer" if op.kind in _TRANSFERS or op.row.is_collective else "op"
@@ -156,7 +162,7 @@ def _box_text(box: _Box) -> str:
     )
 
 
-def _call_text(drawing: _Drawing, left: float, corners: dict[Any, float]) -> str:
+def _call_text(drawing: _Drawing, left: float, corners: "dict[Graph, float]") -> str:
     parts = []
     for place, called in drawing.calls:
         box = drawing.boxes[place]

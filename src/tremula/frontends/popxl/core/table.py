@@ -9,7 +9,7 @@ shapes of results come from running the function on tensors without memory.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 
@@ -22,12 +22,22 @@ from tremula.frontends.popxl.core.context import (
 )
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.order import order
-from tremula.frontends.popxl.core.registry import FUNCTIONS, ROWS, OperationRow, apply
+from tremula.frontends.popxl.core.registry import (
+    FUNCTIONS,
+    ROWS,
+    AttributeDict,
+    Attributes,
+    OperationRow,
+    apply,
+)
 from tremula.frontends.popxl.core.tensor import Tensor
 from tremula.frontends.popxl.dtypes import dtype, int32
 
+if TYPE_CHECKING:
+    from tremula.frontends.popxl.core.graph import Graph
+
 Operand = torch.Tensor  # a tensor, or what becomes a constant of the first one's type
-Indices = Annotated[torch.Tensor, "integers"]  # the same, of integers
+Indices = Annotated[torch.Tensor, "integers"]  # an operand of integers
 OptionalOperand = torch.Tensor | None
 Operands = list[torch.Tensor]
 Scalar = torch.Tensor | float | None  # a tensor, or a number that stays an attribute
@@ -40,7 +50,7 @@ _OF_TORCH = {
     for type_ in dtype._known.values()
     if type_.name == str(type_.carrier).removeprefix("torch.")
 }
-_inferred: dict[Any, list[Spec]] = {}
+_inferred: dict[tuple, list[Spec]] = {}
 
 
 def operation(
@@ -75,7 +85,7 @@ def _function_of(row: OperationRow, compute: Callable) -> Callable:
     }
 
     @functools.wraps(compute)
-    def make(*args: Any, **kwargs: Any) -> Any:
+    def make(*args: object, **kwargs: object) -> Tensor | Sequence[Tensor] | None:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -96,15 +106,15 @@ def _function_of(row: OperationRow, compute: Callable) -> Callable:
 
 
 def _operands(
-    row: OperationRow, kinds: Mapping[str, str], arguments: Mapping[str, Any]
-) -> tuple[list[Tensor], tuple, dict[str, Any]]:
+    row: OperationRow, kinds: Mapping[str, str], arguments: Attributes
+) -> tuple[list[Tensor], tuple, AttributeDict]:
     """Tensors among the arguments, where each goes, and all others."""
     inputs: list[Tensor] = []
-    layout: list[tuple[str, Any]] = []
-    attributes: dict[str, Any] = {}
+    layout: list[tuple[str, int | list[int]]] = []
+    attributes: AttributeDict = {}
     type_ = _first_type(kinds, arguments)
 
-    def put(value: Any, kind: str) -> int:
+    def put(value: object, kind: str) -> int:
         inputs.append(_as_tensor(row, value, int32 if kind == "indices" else type_))
         return len(inputs) - 1
 
@@ -121,7 +131,7 @@ def _operands(
     return inputs, tuple(layout), attributes
 
 
-def _first_type(kinds: Mapping[str, str], arguments: Mapping[str, Any]) -> dtype | None:
+def _first_type(kinds: Mapping[str, str], arguments: Attributes) -> dtype | None:
     for name in kinds:
         value = arguments[name]
         for item in value if isinstance(value, list | tuple) else (value,):
@@ -130,7 +140,7 @@ def _first_type(kinds: Mapping[str, str], arguments: Mapping[str, Any]) -> dtype
     return None
 
 
-def _as_tensor(row: OperationRow, value: Any, type_: dtype | None) -> Tensor:
+def _as_tensor(row: OperationRow, value: object, type_: dtype | None) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if value is None or isinstance(value, str):
@@ -142,9 +152,9 @@ def record(
     row: OperationRow,
     inputs: list[Tensor],
     layout: tuple,
-    attributes: dict[str, Any],
+    attributes: AttributeDict,
     specs: Sequence[Spec] | None = None,
-    graphs: tuple = (),
+    graphs: "tuple[Graph, ...]" = (),
     names: Sequence[str] = (),
 ) -> list[Tensor]:
     """Add an operation to the graph that is open; its results."""
@@ -167,7 +177,7 @@ def record(
     return op.outputs
 
 
-def _output_name(row: OperationRow, attributes: Mapping[str, Any]) -> str:
+def _output_name(row: OperationRow, attributes: Attributes) -> str:
     return attributes.get("output_name") or f"{row.name or row.kind}_out"
 
 
@@ -192,7 +202,7 @@ def _meta_shape(op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
     return next((t.meta_shape for t in op.inputs if t.meta_shape and t.shape == shape), ())
 
 
-def check_in_graph(graph: Any, name: str, tensors: Sequence[Tensor]) -> None:
+def check_in_graph(graph: "Graph", name: str, tensors: Sequence[Tensor]) -> None:
     for t in tensors:
         if t.graph is not graph:
             raise ValueError(
@@ -216,7 +226,7 @@ def infer(op: Op) -> list[Spec]:
     return result
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: object) -> tuple:
     return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else (type(value), value)
 
 
@@ -226,7 +236,7 @@ def _infer(op: Op) -> list[Spec]:
     assert row.compute is not None, f"{row.kind} says its types itself"
     try:
         results = op.compute(values)
-    except (popart_exception, ValueError, TypeError):  # an argument that we refused
+    except (popart_exception, ValueError, TypeError):  # an argument that is not valid
         raise
     except (RuntimeError, IndexError) as error:
         operands = ", ".join(f"{t.dtype.name}{list(t.shape)}" for t in op.inputs)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -11,6 +11,13 @@ from tremula.frontends.popxl.core.registry import VIEWS, apply
 from tremula.frontends.popxl.dtypes import dtype as DType
 from tremula.frontends.popxl.errors import UndefinedValue
 from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
+
+if TYPE_CHECKING:
+    from tremula.frontends.popxl.core.graph import Graph
+    from tremula.frontends.popxl.core.internal import TensorView
+    from tremula.frontends.popxl.core.ir import Ir
+    from tremula.frontends.popxl.core.op import Op
+    from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
 
 RetrievalMode = Literal["one_per_group", "all_replicas"]
 
@@ -22,7 +29,7 @@ class TensorSpec(Mapping):
         self.shape, self.dtype = tuple(int(n) for n in shape), dtype
         self.meta_shape = tuple(meta_shape)
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> tuple[int, ...] | DType:
         if key not in {"shape", "dtype", "meta_shape"}:
             raise KeyError(key)
         return getattr(self, key)
@@ -49,6 +56,7 @@ class Tensor:
     __slots__ = (
         "_dtype", "_graph", "_id", "_meta_shape", "_name", "_shape", "producer", "uses",
     )  # fmt: skip
+    producer: "Op | None"
     # NumPy's operators leave theirs to ours.
     __array_ufunc__ = None
 
@@ -57,8 +65,8 @@ class Tensor:
 
     @classmethod
     def _make(
-        cls, graph: Any, name: str, shape: tuple[int, ...], type_: DType, meta_shape: tuple = ()
-    ) -> Any:
+        cls, graph: "Graph", name: str, shape: tuple[int, ...], type_: DType, meta_shape: tuple = ()
+    ) -> Self:
         self = object.__new__(cls)
         self._graph, self._shape, self._dtype = graph, shape, type_
         self._meta_shape = meta_shape
@@ -114,11 +122,11 @@ class Tensor:
         return prod(self._shape)
 
     @property
-    def graph(self) -> Any:
+    def graph(self) -> "Graph":
         return self._graph
 
     @property
-    def ir(self) -> Any:
+    def ir(self) -> "Ir":
         return self._graph.ir
 
     def strides(self, shape: Sequence[int] | None = None) -> list[int]:
@@ -158,16 +166,16 @@ class Tensor:
         return True
 
     @property
-    def _pb_tensor(self) -> Any:
+    def _pb_tensor(self) -> "TensorView":
         return VIEWS["tensor"](self)
 
     @staticmethod
-    def _from_pb_tensor(view: Any) -> "Tensor":
+    def _from_pb_tensor(view: "TensorView") -> "Tensor":
         return view._tensor
 
     def _ensure_tensor(
         self,
-        value: Any,
+        value: "TensorLike",
         dtype: DType | None = None,
         raise_on_empty: bool = True,  # noqa: ARG002
     ) -> "Tensor":
@@ -261,61 +269,61 @@ class Tensor:
 
     # -- operators --
 
-    def __add__(self, other: Any) -> "Tensor":
+    def __add__(self, other: "TensorLike") -> "Tensor":
         return apply("add", self, self._ensure_tensor(other))
 
-    def __radd__(self, other: Any) -> "Tensor":
+    def __radd__(self, other: "TensorLike") -> "Tensor":
         return apply("add", self._ensure_tensor(other), self)
 
-    def __iadd__(self, other: Any) -> "Tensor":
+    def __iadd__(self, other: "TensorLike") -> "Tensor":
         return apply("add_", self, self._ensure_tensor(other))
 
-    def __sub__(self, other: Any) -> "Tensor":
+    def __sub__(self, other: "TensorLike") -> "Tensor":
         return apply("sub", self, self._ensure_tensor(other))
 
-    def __rsub__(self, other: Any) -> "Tensor":
+    def __rsub__(self, other: "TensorLike") -> "Tensor":
         return apply("sub", self._ensure_tensor(other), self)
 
-    def __mul__(self, other: Any) -> "Tensor":
+    def __mul__(self, other: "TensorLike") -> "Tensor":
         return apply("mul", self, self._ensure_tensor(other))
 
-    def __rmul__(self, other: Any) -> "Tensor":
+    def __rmul__(self, other: "TensorLike") -> "Tensor":
         return apply("mul", self._ensure_tensor(other), self)
 
-    def __truediv__(self, other: Any) -> "Tensor":
+    def __truediv__(self, other: "TensorLike") -> "Tensor":
         return apply("div", self, self._ensure_tensor(other))
 
-    def __rtruediv__(self, other: Any) -> "Tensor":
+    def __rtruediv__(self, other: "TensorLike") -> "Tensor":
         return apply("div", self._ensure_tensor(other), self)
 
-    def __pow__(self, other: Any) -> "Tensor":
+    def __pow__(self, other: "TensorLike") -> "Tensor":
         return apply("pow", self, self._ensure_tensor(other))
 
-    def __rpow__(self, other: Any) -> "Tensor":
+    def __rpow__(self, other: "TensorLike") -> "Tensor":
         return apply("pow", self._ensure_tensor(other), self)
 
-    def __mod__(self, other: Any) -> "Tensor":
+    def __mod__(self, other: "TensorLike") -> "Tensor":
         return apply("fmod", self, self._ensure_tensor(other))
 
-    def __rmod__(self, other: Any) -> "Tensor":
+    def __rmod__(self, other: "TensorLike") -> "Tensor":
         return apply("fmod", self._ensure_tensor(other), self)
 
-    def __matmul__(self, other: Any) -> "Tensor":
+    def __matmul__(self, other: "TensorLike") -> "Tensor":
         return apply("matmul", self, self._ensure_tensor(other))
 
-    def __rmatmul__(self, other: Any) -> "Tensor":
+    def __rmatmul__(self, other: "TensorLike") -> "Tensor":
         return apply("matmul", self._ensure_tensor(other), self)
 
-    def __and__(self, other: Any) -> "Tensor":
+    def __and__(self, other: "TensorLike") -> "Tensor":
         return apply("logical_and", self, self._ensure_tensor(other))
 
-    def __rand__(self, other: Any) -> "Tensor":
+    def __rand__(self, other: "TensorLike") -> "Tensor":
         return apply("logical_and", self._ensure_tensor(other), self)
 
-    def __or__(self, other: Any) -> "Tensor":
+    def __or__(self, other: "TensorLike") -> "Tensor":
         return apply("logical_or", self, self._ensure_tensor(other))
 
-    def __ror__(self, other: Any) -> "Tensor":
+    def __ror__(self, other: "TensorLike") -> "Tensor":
         return apply("logical_or", self._ensure_tensor(other), self)
 
     def __neg__(self) -> "Tensor":
@@ -324,7 +332,7 @@ class Tensor:
     def __invert__(self) -> "Tensor":
         return apply("logical_not", self)
 
-    def __getitem__(self, key: Any) -> "Tensor":
+    def __getitem__(self, key: object) -> "Tensor":
         result = _as_index_tensor(key)
         if result is not None:
             if result.dtype.name == "bool":
@@ -333,7 +341,7 @@ class Tensor:
         return _sliced(self, key if isinstance(key, tuple) else (key,))
 
 
-def _as_index_tensor(key: Any) -> Tensor | None:
+def _as_index_tensor(key: object) -> Tensor | None:
     """A key that is a tensor of integers or booleans, or what becomes one."""
     if isinstance(key, list):
         key = np.asarray(key)
@@ -346,7 +354,7 @@ def _as_index_tensor(key: Any) -> Tensor | None:
     return key
 
 
-def _sliced(t: Tensor, keys: tuple) -> Tensor:
+def _sliced(t: Tensor, keys: tuple[object, ...]) -> Tensor:
     """The part that integers and slices choose."""
     if len(keys) > t.rank:
         raise IndexError(f"{len(keys)} indices for a tensor of rank {t.rank}: {t!r}")
@@ -385,8 +393,8 @@ class Variable(Tensor):
 
     __slots__ = ("_grouping", "_mode", "data", "is_read_only", "remote", "shard", "synced")
     data: Any  # what the host holds: (groups, *shape) if replicas differ
-    remote: Any  # (remote buffer, entry) of one that is in remote memory
-    shard: Any  # the tensor that is this replica's part, of a sharded one
+    remote: "tuple[RemoteBuffer, int] | None"  # buffer and entry of one in remote memory
+    shard: tuple[Tensor, int] | None  # this replica's part of a sharded one, number of shards
 
     @property
     def replica_grouping(self) -> ReplicaGrouping:
@@ -421,4 +429,4 @@ class TensorByRef(Tensor):
     __slots__ = ()
 
 
-TensorLike = Tensor | np.ndarray | Sequence | int | float | bool
+TensorLike = Tensor | np.ndarray | torch.Tensor | Sequence | int | float | bool

@@ -11,6 +11,7 @@ import torch
 
 from tremula.frontends.popart.groups import CommGroup
 from tremula.frontends.popxl.core.context import gir
+from tremula.frontends.popxl.core.ir import Ir
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.registry import OperationRow, public
 from tremula.frontends.popxl.core.table import Operands, operation, record
@@ -60,7 +61,7 @@ def grouping_of(group: Group) -> ReplicaGrouping:
     return group
 
 
-def _of_comm_group(ir: Any, group: CommGroup) -> ReplicaGrouping:
+def _of_comm_group(ir: Ir, group: CommGroup) -> ReplicaGrouping:
     groups = group.replica_group(ir.replication_factor)
     return ir.replica_grouping(groups.stride, groups.size)
 
@@ -74,9 +75,9 @@ def _collective(
     return out
 
 
-def _row(name: str, kind: str, **facts: Any) -> Callable[[Callable], OperationRow]:
+def _row(name: str, kind: str, **properties: Any) -> Callable[[Callable], OperationRow]:
     def make(compute: Callable) -> OperationRow:
-        return OperationRow(name, kind, compute, is_collective=True, **facts)
+        return OperationRow(name, kind, compute, is_collective=True, **properties)
 
     return make
 
@@ -116,7 +117,7 @@ OutputShape = Literal["auto", "new_axis", "concat", "meta_shape"]
 
 
 def _gather_gradient(
-    _ctx: Any, op: Op, given: list[Tensor | None], _wanted: tuple[int, ...]
+    _ctx: object, op: Op, given: list[Tensor | None], _wanted: tuple[int, ...]
 ) -> list[Tensor]:
     """Each replica's own part of the gradient; nothing is summed over replicas."""
     (grad,), (t,), a = given, op.inputs, op.attributes
@@ -190,7 +191,7 @@ def replicated_reduce_scatter(
 
 
 def _sharded_slice_gradient(
-    _ctx: Any, op: Op, given: list[Tensor | None], _wanted: tuple[int, ...]
+    _ctx: object, op: Op, given: list[Tensor | None], _wanted: tuple[int, ...]
 ) -> list[Tensor]:
     (grad,), (t,) = given, op.inputs
     assert grad is not None, "a slice without a gradient is not visited"
@@ -215,7 +216,7 @@ def replica_sharded_slice(t: Tensor, group: Group = None) -> Tensor:
 
 
 def _slice_gradient(
-    _ctx: Any, op: Op, given: list[Tensor | None], _wanted: tuple[int, ...]
+    _ctx: object, op: Op, given: list[Tensor | None], _wanted: tuple[int, ...]
 ) -> list[Tensor]:
     (grad,), (t,), a = given, op.inputs, op.attributes
     assert grad is not None, "a slice without a gradient is not visited"
@@ -239,8 +240,8 @@ def replicated_slice(t: Tensor, axis: int = 0, group: Group = None) -> Tensor:
             f"Dimension {axis} of {t!r} does not divide into {n} equal parts, one for each replica"
         )
     part = t.shape[axis] // n
-    kept = (part,) if part > 1 else ()
-    shape = (*t.shape[:axis], *kept, *t.shape[axis + 1 :])
+    remaining = (part,) if part > 1 else ()
+    shape = (*t.shape[:axis], *remaining, *t.shape[axis + 1 :])
     return _collective(SLICE, t, grouping, shape, axis=axis)
 
 
@@ -248,7 +249,7 @@ def replicated_slice(t: Tensor, axis: int = 0, group: Group = None) -> Tensor:
 
 
 def _gradients_reduced(
-    _ctx: Any, op: Op, given: list[Tensor | None], wanted: tuple[int, ...]
+    _ctx: object, op: Op, given: list[Tensor | None], wanted: tuple[int, ...]
 ) -> list[Tensor]:
     from_all = [g for g in given if g is not None]
     made = all_reduce(from_all, op.attributes["ipus"], op.attributes["op"])
@@ -256,24 +257,24 @@ def _gradients_reduced(
 
 
 def _gradients_as_they_are(
-    _ctx: Any, _op: Op, given: list[Tensor | None], wanted: tuple[int, ...]
+    _ctx: object, _op: Op, given: list[Tensor | None], wanted: tuple[int, ...]
 ) -> list[Tensor | None]:
     return [given[i] for i in wanted]
 
 
 @operation("AllReduce", name="_all_reduce", gradient=_gradients_reduced)
-def _all_reduce(ts: Operands, ipus: Any, op: str) -> list[torch.Tensor]:  # noqa: ARG001
+def _all_reduce(ts: Operands, ipus: Sequence[int], op: str) -> list[torch.Tensor]:  # noqa: ARG001
     whole = REDUCTIONS[op](ts)
     return [whole.clone() for _ in ts]
 
 
 @operation("AllReduce", name="_identical_inputs", gradient=_gradients_reduced)
-def _identical_inputs(ts: Operands, ipus: Any, op: str) -> list[torch.Tensor]:  # noqa: ARG001
+def _identical_inputs(ts: Operands, ipus: Sequence[int], op: str) -> list[torch.Tensor]:  # noqa: ARG001
     return [t.clone() for t in ts]
 
 
 @operation("AllReduce", name="_identical_grad_inputs", gradient=_gradients_as_they_are)
-def _identical_grad_inputs(ts: Operands, ipus: Any, op: str) -> list[torch.Tensor]:  # noqa: ARG001
+def _identical_grad_inputs(ts: Operands, ipus: Sequence[int], op: str) -> list[torch.Tensor]:  # noqa: ARG001
     whole = REDUCTIONS[op](ts)
     return [whole.clone() for _ in ts]
 

@@ -1,27 +1,27 @@
 """Calls, loops and branches: operations that run other graphs."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popxl.core.call_site import CallSiteInfo, ConditionalSiteInfo
 from tremula.frontends.popxl.core.context import get_current_graph
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
-from tremula.frontends.popxl.core.registry import OperationRow, apply, public
+from tremula.frontends.popxl.core.registry import AttributeDict, OperationRow, apply, public
 from tremula.frontends.popxl.core.table import record
-from tremula.frontends.popxl.core.tensor import Tensor
+from tremula.frontends.popxl.core.tensor import Tensor, TensorLike
 
 PAGE_SECTION = (11, "Calls, loops, branches")
 
 CALL = OperationRow("call", "Call", None, is_pure=False)
 LOOP = OperationRow("repeat", "Loop", None, is_pure=False)
 IF = OperationRow("conditional", "If", None, is_pure=False)
+GraphInput = TensorLike | Sequence[TensorLike]
 InputsDict = Mapping[Tensor, Tensor] | None
 
 
 @public
-def call(graph: Graph, *inputs: Any, inputs_dict: InputsDict = None) -> tuple[Tensor, ...]:
+def call(graph: Graph, *inputs: GraphInput, inputs_dict: InputsDict = None) -> tuple[Tensor, ...]:
     """Run a graph with these inputs; its outputs."""
     return call_with_info(graph, *inputs, inputs_dict=inputs_dict).outputs
 
@@ -29,7 +29,7 @@ def call(graph: Graph, *inputs: Any, inputs_dict: InputsDict = None) -> tuple[Te
 @public
 def call_with_info(
     graph: Graph,
-    *inputs: Any,
+    *inputs: GraphInput,
     inputs_dict: InputsDict = None,
     check_inputs: bool = True,
 ) -> CallSiteInfo:
@@ -40,7 +40,7 @@ def call_with_info(
 
 @public
 def repeat(
-    graph: Graph, repeat_count: int, *inputs: Any, inputs_dict: InputsDict = None
+    graph: Graph, repeat_count: int, *inputs: GraphInput, inputs_dict: InputsDict = None
 ) -> tuple[Tensor, ...]:
     """Run a graph `repeat_count` times: its outputs are the first inputs of the next round."""
     return repeat_with_info(graph, repeat_count, *inputs, inputs_dict=inputs_dict).outputs
@@ -50,7 +50,7 @@ def repeat(
 def repeat_with_info(
     graph: Graph,
     repeat_count: int,
-    *inputs: Any,
+    *inputs: GraphInput,
     inputs_dict: InputsDict = None,
     check_inputs: bool = True,
 ) -> CallSiteInfo:
@@ -64,10 +64,10 @@ def repeat_with_info(
             f" and {len(graph.outputs)} outputs"
         )
     bound = bind_inputs(graph, inputs, inputs_dict, check_inputs)
-    for given, made in zip(graph.inputs, graph.outputs, strict=False):
-        if (given.shape, given.dtype) != (made.shape, made.dtype):
+    for first, made in zip(graph.inputs, graph.outputs, strict=False):
+        if (first.shape, first.dtype) != (made.shape, made.dtype):
             raise ValueError(
-                f"To repeat the subgraph {graph.id}, output {made!r} must be like input {given!r},"
+                f"To repeat the subgraph {graph.id}, output {made!r} must be like input {first!r},"
                 " which it is in the next round"
             )
     wrapper = _wrapper(graph)
@@ -81,19 +81,19 @@ def _wrapper(graph: Graph) -> Graph:
     with wrapper:
         inputs = []
         for t in graph.inputs:
-            own = wrapper.new_tensor(t.name, t.shape, t.dtype, t.meta_shape)
-            wrapper.mark_input(own, t in graph.by_ref_inputs)
-            inputs.append(own)
+            inner = wrapper.new_tensor(t.name, t.shape, t.dtype, t.meta_shape)
+            wrapper.mark_input(inner, t in graph.by_ref_inputs)
+            inputs.append(inner)
         for t in call(graph, *inputs):
             wrapper.mark_as_output(t)
     return wrapper
 
 
 def bind_inputs(
-    graph: Graph, inputs: Sequence[Any], inputs_dict: InputsDict, check_inputs: bool = True
+    graph: Graph, inputs: Sequence[GraphInput], inputs_dict: InputsDict, check_inputs: bool = True
 ) -> list[Tensor]:
     """A tensor of the calling graph for each input of the graph called."""
-    flat: list[Any] = []
+    flat: list[TensorLike] = []
     for value in inputs:
         flat += value if isinstance(value, list | tuple) else [value]
     if len(flat) > len(graph.inputs):
@@ -122,9 +122,8 @@ def bind_inputs(
     return [_coerced(graph, t, bound[t]) for t in graph.inputs]
 
 
-def _coerced(graph: Graph, inner: Tensor, value: Any) -> Tensor:
-    if not isinstance(value, Tensor):
-        value = apply("constant", value, inner.dtype)
+def _coerced(graph: Graph, inner: Tensor, operand: TensorLike) -> Tensor:
+    value = operand if isinstance(operand, Tensor) else apply("constant", operand, inner.dtype)
     if value.graph is not get_current_graph():
         raise ValueError(
             f"Input {inner.id} of graph {graph.id} is given {value.id}, which is not a tensor of"
@@ -138,27 +137,34 @@ def _coerced(graph: Graph, inner: Tensor, value: Any) -> Tensor:
     return value
 
 
-def _table(graph: Graph, flat: Sequence[Any], inputs_dict: InputsDict) -> str:
+def _table(graph: Graph, flat: Sequence[object], inputs_dict: InputsDict) -> str:
     """Inputs of a graph and what is given for each, a line for each."""
     rows = []
     for i in range(max(len(graph.inputs), len(flat))):
         inner = graph.inputs[i] if i < len(graph.inputs) else None
-        given = flat[i] if i < len(flat) else (inputs_dict or {}).get(inner)  # type: ignore[arg-type]
-        rows.append(f"  {i}: {'-' if inner is None else inner.id:<32} {given!r}")
+        value = flat[i] if i < len(flat) else (inputs_dict or {}).get(inner)  # type: ignore[arg-type]
+        rows.append(f"  {i}: {'-' if inner is None else inner.id:<32} {value!r}")
     return "\n".join(["  input of the graph                given", *rows])
 
 
 def _record_site(
-    row: OperationRow, graph: Graph, bound: list[Tensor], attributes: dict[str, Any]
+    row: OperationRow, graph: Graph, bound: list[Tensor], attributes: AttributeDict
 ) -> Op:
     specs = [(t.shape, t.dtype) for t in graph.outputs]
     names = [t.name for t in graph.outputs]
     layout = tuple((str(i), i) for i in range(len(bound)))
     attributes = {**attributes, "modified": set()}
     outputs = record(row, bound, layout, attributes, specs, (graph,), names)
-    op = outputs[0].producer if outputs else get_current_graph().ops[-1]
+    op = _recorded(outputs)
     for t, inner in zip(outputs, graph.outputs, strict=True):
         t._meta_shape = inner.meta_shape
+    return op
+
+
+def _recorded(outputs: list[Tensor]) -> Op:
+    """The operation that was just added to the current graph, from its outputs."""
+    op = outputs[0].producer if outputs else get_current_graph().ops[-1]
+    assert op is not None, "an operation that was just recorded makes its outputs"
     return op
 
 
@@ -170,8 +176,8 @@ def conditional(
     cond: Tensor,
     then_branch: Graph,
     else_branch: Graph,
-    then_inputs: Sequence[Any] | None = None,
-    else_inputs: Sequence[Any] | None = None,
+    then_inputs: Sequence[GraphInput] | None = None,
+    else_inputs: Sequence[GraphInput] | None = None,
     then_inputs_dict: InputsDict = None,
     else_inputs_dict: InputsDict = None,
 ) -> tuple[Tensor, ...]:
@@ -187,8 +193,8 @@ def conditional_with_info(
     cond: Tensor,
     then_branch: Graph,
     else_branch: Graph,
-    then_inputs: Sequence[Any] | None = None,
-    else_inputs: Sequence[Any] | None = None,
+    then_inputs: Sequence[GraphInput] | None = None,
+    else_inputs: Sequence[GraphInput] | None = None,
     then_inputs_dict: InputsDict = None,
     else_inputs_dict: InputsDict = None,
     check_inputs: bool = True,
@@ -220,5 +226,5 @@ def conditional_with_info(
         IF, [cond, *first, *second], layout, {"modified": set()}, specs,
         (then_branch, else_branch), [t.name for t in then_branch.outputs],
     )  # fmt: skip
-    op = outputs[0].producer if outputs else get_current_graph().ops[-1]
+    op = _recorded(outputs)
     return ConditionalSiteInfo(op)

@@ -1,13 +1,12 @@
 """8-bit floats: casts with a power-of-two scale, and products of such tensors."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tremula.base.floats import LARGEST_CODE, QuarterFormat, quarter_table
-from tremula.frontends.popxl.core.registry import public
+from tremula.frontends.popxl.core.registry import Attributes, Types, public
 from tremula.frontends.popxl.core.table import Operand, operation
 from tremula.frontends.popxl.core.tensor import Tensor as PopxlTensor
 from tremula.frontends.popxl.dtypes import dtype, float16, int32
@@ -53,7 +52,9 @@ def _to_fp8(t: Operand, log2_scale: Operand, data_type: dtype) -> Tensor:
 
 
 @public
-def pow2scale_cast_to_fp8(t: PopxlTensor, log2_scale: Any, data_type: dtype) -> PopxlTensor:
+def pow2scale_cast_to_fp8(
+    t: PopxlTensor, log2_scale: PopxlTensor | int, data_type: dtype
+) -> PopxlTensor:
     """Numbers times `2^log2_scale` as 8-bit floats."""
     format_of(data_type)
     if not t.dtype.is_float or t.dtype.is_float8:
@@ -72,7 +73,7 @@ def _from_fp8(t: Operand, log2_scale: Operand, data_type: dtype, source: dtype) 
 
 @public
 def pow2scale_cast_from_fp8(
-    t: PopxlTensor, log2_scale: Any, data_type: dtype = float16
+    t: PopxlTensor, log2_scale: PopxlTensor | int, data_type: dtype = float16
 ) -> PopxlTensor:
     """8-bit floats times `2^log2_scale` as numbers of another type."""
     format_of(t.dtype)
@@ -81,7 +82,7 @@ def pow2scale_cast_from_fp8(
     return _from_fp8(t, _scale(t, log2_scale), data_type, t.dtype)
 
 
-def _scale(t: PopxlTensor, log2_scale: Any) -> PopxlTensor:
+def _scale(t: PopxlTensor, log2_scale: PopxlTensor | int) -> PopxlTensor:
     return t._ensure_tensor(log2_scale, int32)
 
 
@@ -90,7 +91,7 @@ def _check_pair(name: str, a: PopxlTensor, b: PopxlTensor) -> None:
         raise TypeError(f"popxl.ops.{name} takes 8-bit floats, got {a!r} and {b!r}")
 
 
-def _half(_inputs: list[dtype], _attributes: dict[str, Any]) -> dtype:
+def _half(_inputs: Types, _attributes: Attributes) -> dtype:
     return float16
 
 
@@ -114,7 +115,7 @@ def _matmul_fp8(
 def matmul_pow2scaled(
     lhs: PopxlTensor,
     rhs: PopxlTensor,
-    log2_scale: Any,
+    log2_scale: PopxlTensor | int,
     available_memory_proportion: float | None = None,  # noqa: ARG001
 ) -> PopxlTensor:
     """The product of matrices of 8-bit floats, times `2^log2_scale`, in float16."""
@@ -134,14 +135,14 @@ def _conv_fp8(
 def conv_pow2scaled(
     t: PopxlTensor,
     weight: PopxlTensor,
-    log2_scale: Any,
+    log2_scale: PopxlTensor | int,
     stride: Sequence[int] = (1, 1),
     padding: Sequence[int] = (0, 0, 0, 0),
     dilation: Sequence[int] = (1, 1),
     groups: int = 1,
     pad_type: str = "not_set",
-    available_memory_proportions: Any = None,  # noqa: ARG001
-    enable_conv_dithering: Any = None,  # noqa: ARG001
+    available_memory_proportions: object = None,  # noqa: ARG001
+    enable_conv_dithering: object = None,  # noqa: ARG001
 ) -> PopxlTensor:
     """A convolution of 8-bit floats, times `2^log2_scale`, in float16."""
     _check_pair("conv_pow2scaled", t, weight)
@@ -161,7 +162,7 @@ def _conv_t_fp8(
 def conv_transpose_pow2scaled(
     t: PopxlTensor,
     weight: PopxlTensor,
-    log2_scale: Any,
+    log2_scale: PopxlTensor | int,
     stride: Sequence[int] = (1, 1),
     padding: Sequence[int] = (0, 0, 0, 0),
     dilation: Sequence[int] = (1, 1),
@@ -169,8 +170,8 @@ def conv_transpose_pow2scaled(
     pad_type: str = "not_set",
     output_padding: Sequence[int] = (),
     output_shape: Sequence[int] = (),
-    available_memory_proportions: Any = None,  # noqa: ARG001
-    enable_conv_dithering: Any = None,  # noqa: ARG001
+    available_memory_proportions: object = None,  # noqa: ARG001
+    enable_conv_dithering: object = None,  # noqa: ARG001
 ) -> PopxlTensor:
     """The transpose of a convolution of 8-bit floats, times `2^log2_scale`, in float16."""
     _check_pair("conv_transpose_pow2scaled", t, weight)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -60,9 +60,9 @@ def conv(
     dilation: Sequence[int] = (1, 1),
     groups: int = 1,
     pad_type: str = "not_set",
-    available_memory_proportions: Any = None,  # noqa: ARG001
-    partials_types: Any = None,  # noqa: ARG001
-    enable_conv_dithering: Any = None,  # noqa: ARG001
+    available_memory_proportions: object = None,  # noqa: ARG001
+    partials_types: object = None,  # noqa: ARG001
+    enable_conv_dithering: object = None,  # noqa: ARG001
 ) -> Tensor:
     """A convolution; padding is given before all dimensions, then behind all."""
     return convolved(t, weight, stride, padding, dilation, groups, pad_type)
@@ -91,9 +91,9 @@ def conv_transpose(
     pad_type: str = "not_set",
     output_padding: Sequence[int] = (),
     output_shape: Sequence[int] = (),
-    available_memory_proportions: Any = None,  # noqa: ARG001
-    partials_types: Any = None,  # noqa: ARG001
-    enable_conv_dithering: Any = None,  # noqa: ARG001
+    available_memory_proportions: object = None,  # noqa: ARG001
+    partials_types: object = None,  # noqa: ARG001
+    enable_conv_dithering: object = None,  # noqa: ARG001
 ) -> Tensor:
     """The transpose of a convolution."""
     return conv_transposed(

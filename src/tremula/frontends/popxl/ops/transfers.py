@@ -1,10 +1,11 @@
 """Operations that move tensors: from and to the host, remote memory, other chips and tiles."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
+from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.registry import OperationRow, apply, public
 from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
@@ -25,7 +26,7 @@ REMOTE_CODE_LOAD = OperationRow("remote_code_load", "RemoteCodeLoad", None, is_p
 
 
 def _print_gradient(
-    _ctx: Any, op: Op, given: list[Tensor | None], _wanted: tuple[int, ...]
+    _ctx: object, op: Op, given: list[Tensor | None], _wanted: tuple[int, ...]
 ) -> list[Tensor | None]:
     """The gradient as it is, printed if that was asked for."""
     (grad,) = given
@@ -140,7 +141,7 @@ def _offset(buffer: RemoteBuffer, offset: int | Tensor) -> Tensor:
 
 
 @public
-def remote_code_load(graph: Any, destination: Literal["executable"]) -> None:
+def remote_code_load(graph: Graph, destination: Literal["executable"]) -> None:
     """Bring the code of a graph from remote memory; here, code is always where it is needed."""
     if destination != "executable":
         raise ValueError(f"Code is loaded to 'executable', got {destination!r}")

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ from torch import nn
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.ir import Ir
 from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
+from tremula.frontends.popxl.core.streams import Stream
 from tremula.frontends.popxl.core.tensor import Tensor
 from tremula.frontends.popxl.dtypes import from_carrier, to_carrier
 from tremula.frontends.popxl.run.counts import executions, transfers
@@ -49,7 +49,7 @@ def obstacle(ir: Ir) -> str:
     return f"remote buffers hold {n_bytes:,} bytes" if n_bytes > MAX_REMOTE_BYTES else ""
 
 
-def _has_effects(graph: Any, kinds: set[str]) -> bool:
+def _has_effects(graph: Graph, kinds: set[str]) -> bool:
     return any(
         op.kind in kinds or any(_has_effects(called, kinds) for called in op.graphs)
         for op in graph.ops
@@ -72,7 +72,12 @@ class _MainGraph(nn.Module):
     """
 
     def __init__(
-        self, memory: DeviceMemory, streams: Any, functions: set[Graph], *, has_rows: bool
+        self,
+        memory: DeviceMemory,
+        streams: tuple[list[Stream], list[Stream]],
+        functions: set[Graph],
+        *,
+        has_rows: bool,
     ):
         super().__init__()
         self.memory, self.functions, self.has_rows = memory, functions, has_rows
@@ -190,7 +195,9 @@ class CompiledProgram:
 
     # -- running --
 
-    def run(self, inputs: Mapping[Any, np.ndarray], outputs: Mapping[Any, np.ndarray]) -> None:
+    def run(
+        self, inputs: Mapping[Stream, np.ndarray], outputs: Mapping[Stream, np.ndarray]
+    ) -> None:
         """One run, on arrays of the host."""
         if self.memory.was_written:
             self._write()

@@ -4,6 +4,7 @@ from collections import Counter
 
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.ir import Ir
+from tremula.frontends.popxl.core.streams import Stream
 
 
 def executions(ir: Ir) -> dict[Graph, int]:
@@ -38,9 +39,9 @@ def n_operations(ir: Ir) -> int:
     return sum(n * len(graph.ops) for graph, n in executions(ir).items())
 
 
-def transfers(ir: Ir) -> Counter:
+def transfers(ir: Ir) -> Counter[Stream]:
     """How many elements each stream moves in a run, for one replica."""
-    result: Counter = Counter()
+    result: Counter[Stream] = Counter()
     for graph, n in executions(ir).items():
         for op in graph.ops:
             if op.kind in {"HostLoad", "HostStore"}:

@@ -109,6 +109,7 @@ class DeviceMemory:
 
 
 def _key(variable: Variable) -> tuple[int, int]:
+    assert variable.remote is not None, f"{variable!r} is not in remote memory"
     buffer, index = variable.remote
     return buffer.remote_buffer_id, index
 

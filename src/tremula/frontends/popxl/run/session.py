@@ -1,7 +1,7 @@
 """Sessions: a program on a device, with its variables, run by run."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from tremula.frontends.popart.devices import DeviceInfo, DeviceManager
 from tremula.frontends.popart.enums import DeviceType
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popxl.core.ir import Ir
-from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDeviceStream
+from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDeviceStream, Stream
 from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
 from tremula.frontends.popxl.dtypes import dtype, to_array
 from tremula.frontends.popxl.run.compiled import CompiledProgram, obstacle
@@ -23,7 +23,7 @@ from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import host_settings
 
 DeviceName = Literal["cpu", "ipu_model", "ipu_hw"]
-Inputs = Mapping[HostToDeviceStream, Any]
+Inputs = Mapping[HostToDeviceStream, object]
 Outputs = Mapping[DeviceToHostStream, np.ndarray]
 _DEVICES = ("cpu", "ipu_model", "ipu_hw")
 _MODELS = {DeviceType.IpuModel, DeviceType.Sim}  # they compute every vertex
@@ -182,7 +182,7 @@ class Session:
                 f" missing {missing or 'none'}, unexpected {unexpected or 'none'}"
             )
 
-    def _input_array(self, stream: HostToDeviceStream, value: Any) -> np.ndarray:
+    def _input_array(self, stream: HostToDeviceStream, value: object) -> np.ndarray:
         array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
         array = np.asarray(array)
         if array.dtype != stream.dtype.numpy_dtype:
@@ -196,7 +196,7 @@ class Session:
         self._check_array(stream, array)
         return array
 
-    def _check_array(self, stream: Any, array: np.ndarray) -> None:
+    def _check_array(self, stream: Stream, array: np.ndarray) -> None:
         """Dimensions of size 1 may be left out, and the first may be larger than needed."""
         ir = self._ir
         transfers, replicas = ir.num_host_transfers, ir.instance_replication_factor
@@ -254,7 +254,7 @@ class Session:
         """Values of several variables and constants."""
         return {t: self.get_tensor_data(t) for t in tensors}
 
-    def write_variable_data(self, tensor: Variable, data: Any) -> None:
+    def write_variable_data(self, tensor: Variable, data: object) -> None:
         """New values of a variable, on the host and on the device."""
         self._check_variable(tensor)
         array = data.detach().cpu().numpy() if isinstance(data, torch.Tensor) else np.asarray(data)
@@ -272,7 +272,7 @@ class Session:
         self._memory.write(tensor)
         tensor.synced = True
 
-    def write_variables_data(self, tensors: Mapping[Variable, Any]) -> None:
+    def write_variables_data(self, tensors: Mapping[Variable, object]) -> None:
         """New values of several variables."""
         for tensor, data in tensors.items():
             self.write_variable_data(tensor, data)

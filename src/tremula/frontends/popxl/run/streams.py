@@ -1,18 +1,18 @@
 """Host buffers of one run: what loads take and stores leave, element by element."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from tremula.frontends.popart.exceptions import popart_runtime_error
 from tremula.frontends.popxl.core.ir import Ir
-from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDeviceStream
+from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDeviceStream, Stream
 from tremula.frontends.popxl.dtypes import from_carrier, to_carrier
 
 
-def buffer_shape(ir: Ir, stream: Any) -> tuple[int, ...]:
+def buffer_shape(ir: Ir, stream: Stream) -> tuple[int, ...]:
     """The shape of a stream's array for one run: transfers and replicas first, if several."""
     n = (ir.num_host_transfers, ir.instance_replication_factor)
     return tuple(k for k in n if k > 1) + stream.shape
@@ -44,7 +44,7 @@ class StreamBuffers:
         self._outputs = {
             stream: array.reshape(-1, n, *stream.shape) for stream, array in outputs.items()
         }
-        self._places: dict[Any, list[int]] = {}
+        self._places: dict[Stream, list[int]] = {}
 
     def load(self, stream: HostToDeviceStream, replicas: list[int]) -> list[torch.Tensor]:
         """The next element for each of some replicas."""
@@ -60,7 +60,7 @@ class StreamBuffers:
         for r, value in zip(replicas, values, strict=True):
             array[self._next(stream, r, len(array))][r] = from_carrier(value, stream.dtype)
 
-    def _next(self, stream: Any, replica: int, n: int) -> int:
+    def _next(self, stream: Stream, replica: int, n: int) -> int:
         places = self._places.setdefault(stream, [0] * self.n_replicas)
         place = places[replica]
         if place >= n:

@@ -8,7 +8,6 @@ state that goes from round to round.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -16,12 +15,13 @@ from tremula.frontends.popxl.core.call_site import modified_inputs
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
+from tremula.frontends.popxl.core.streams import Stream
 from tremula.frontends.popxl.core.tensor import Tensor
 from tremula.frontends.popxl.run.interpreter import Frame, Interpreter, Value, plan_of
 from tremula.frontends.popxl.run.memory import DeviceMemory
 from tremula.frontends.popxl.run.tile_collectives import on_tiles
 from tremula.ir.capture.bodies import record_cond, record_function, record_scan
-from tremula.ir.recording import active
+from tremula.ir.recording import Recording, active
 
 # A loop of fewer operations in all is written out.
 MAX_UNROLLED = 64
@@ -31,23 +31,23 @@ MAX_UNROLLED = 64
 class TracedStreams:
     """Elements that go in, and those that were stored, as `[elements, …]`."""
 
-    inputs: dict[Any, torch.Tensor]
-    places: dict[Any, int] = field(default_factory=dict)
-    stored: dict[Any, list[torch.Tensor]] = field(default_factory=dict)
+    inputs: dict[Stream, torch.Tensor]
+    places: dict[Stream, int] = field(default_factory=dict)
+    stored: dict[Stream, list[torch.Tensor]] = field(default_factory=dict)
 
-    def load(self, stream: Any, replicas: list[int]) -> Value:  # noqa: ARG002
+    def load(self, stream: Stream, replicas: list[int]) -> Value:  # noqa: ARG002
         return [self.take(stream, 1)[0]]
 
-    def store(self, stream: Any, replicas: list[int], values: Value) -> None:  # noqa: ARG002
+    def store(self, stream: Stream, replicas: list[int], values: Value) -> None:  # noqa: ARG002
         self.stored.setdefault(stream, []).append(values[0].clone()[None])
 
-    def take(self, stream: Any, n: int) -> torch.Tensor:
+    def take(self, stream: Stream, n: int) -> torch.Tensor:
         """The next n elements together."""
         place = self.places.get(stream, 0)
         self.places[stream] = place + n
         return self.inputs[stream][place : place + n]
 
-    def outputs(self, stream: Any) -> torch.Tensor:
+    def outputs(self, stream: Stream) -> torch.Tensor:
         parts = self.stored[stream]
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
@@ -67,8 +67,9 @@ class Tracer(Interpreter):
         super().__init__(memory)
         self.held, self.remote = held, remote  # variables; buffers by number
         self.functions = functions  # graphs that stay functions of the program
-        self._keys: dict[Any, str] = {}
-        self._constants: dict[Any, dict[int, torch.Tensor]] = {}  # by recorder, by id of the value
+        self._keys: dict[tuple[Graph, tuple[int, ...]], str] = {}
+        # By recorder, by id of the value.
+        self._constants: dict[object, dict[int, torch.Tensor]] = {}
 
     def variables(self) -> Frame:
         return {t: [value] for t, value in self.held.items()}
@@ -103,7 +104,9 @@ class Tracer(Interpreter):
             inputs[i].copy_(value)
         return [[value] for value in result[:n]]
 
-    def _key(self, state: Any, graph: Graph, inputs: list[torch.Tensor], written: list[int]) -> str:
+    def _key(
+        self, state: Recording, graph: Graph, inputs: list[torch.Tensor], written: list[int]
+    ) -> str:
         """The function that a graph is: recorded once, called from everywhere."""
         key = (graph, tuple(written))
         if key not in self._keys:
@@ -171,7 +174,7 @@ class _TracedLoop:
         self.buffers = sorted(_stored_buffers(self.graph))
         self.loads, self.stores = _streams(self.graph)
 
-    def record(self, state: Any) -> list[Value]:
+    def record(self, state: Recording) -> list[Value]:
         streams = self.tracer.streams
         assert isinstance(streams, TracedStreams), "a tracer runs on traced streams"
         carried = [value[0] for value in self.values[: self.n_carried]]
@@ -228,10 +231,10 @@ def _stored_buffers(graph: Graph) -> set[int]:
     return result
 
 
-def _streams(graph: Graph) -> tuple[dict[Any, int], dict[Any, int]]:
+def _streams(graph: Graph) -> tuple[dict[Stream, int], dict[Stream, int]]:
     """Elements that one execution of a graph loads and stores, by stream."""
-    loads: dict[Any, int] = {}
-    stores: dict[Any, int] = {}
+    loads: dict[Stream, int] = {}
+    stores: dict[Stream, int] = {}
     for op in graph.ops:
         if op.kind in {"HostLoad", "HostStore"}:
             into = loads if op.kind == "HostLoad" else stores

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal, overload
 
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popxl.core.call_site import CallSiteInfo
@@ -22,13 +22,34 @@ from tremula.frontends.popxl.transforms.vjp import forward_of, gradient_row
 PREFIX = "Gradient___"
 
 
+@overload
+def autodiff(
+    graph: Graph,
+    grads_provided: Iterable[Tensor] | None = None,
+    grads_required: Iterable[Tensor] | None = None,
+    called_graphs_grad_info: Mapping[Graph, GradGraphInfo] | None = None,
+    return_all_grad_graphs: Literal[False] = False,
+) -> GradGraphInfo: ...
+
+
+@overload
+def autodiff(
+    graph: Graph,
+    grads_provided: Iterable[Tensor] | None = None,
+    grads_required: Iterable[Tensor] | None = None,
+    called_graphs_grad_info: Mapping[Graph, GradGraphInfo] | None = None,
+    *,
+    return_all_grad_graphs: Literal[True],
+) -> dict[Graph, GradGraphInfo]: ...
+
+
 def autodiff(
     graph: Graph,
     grads_provided: Iterable[Tensor] | None = None,
     grads_required: Iterable[Tensor] | None = None,
     called_graphs_grad_info: Mapping[Graph, GradGraphInfo] | None = None,
     return_all_grad_graphs: bool = False,
-) -> Any:
+) -> GradGraphInfo | dict[Graph, GradGraphInfo]:
     """The graph of a graph's gradients.
 
     Its first inputs are the gradients by `grads_provided` (by default all outputs), its outputs

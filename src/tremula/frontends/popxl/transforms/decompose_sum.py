@@ -15,8 +15,8 @@ def decompose_sum(graph: Graph) -> Graph:
 
 
 def _decompose(graph: Graph, op: Op) -> None:
-    place = {made: i for i, made in enumerate(graph.ops)}
-    operands = sorted(op.inputs, key=lambda t: place.get(t.producer, -1))
+    index: dict[Op | None, int] = {made: i for i, made in enumerate(graph.ops)}
+    operands = sorted(op.inputs, key=lambda t: index.get(t.producer, -1))
     (result,) = op.outputs
     graph.remove_op(op)
     total = operands[0]

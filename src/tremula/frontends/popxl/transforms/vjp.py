@@ -1,7 +1,6 @@
 """The gradient of one operation, by PyTorch: which of its operands are needed, and how it runs."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch._C._functorch import peek_interpreter_stack
@@ -27,7 +26,7 @@ def forward_of(op: Op, wanted: tuple[int, ...], given: tuple[int, ...]) -> Forwa
     return Forward(op, specs, wanted, _saved(op, wanted), given)
 
 
-_saved_operands: dict[Any, tuple[int, ...]] = {}
+_saved_operands: dict[tuple, tuple[int, ...]] = {}
 
 
 def _saved(op: Op, wanted: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,7 +1,6 @@
 """Graphs that were made before, for the same function and the same types of arguments."""
 
 from collections.abc import Callable, Hashable
-from typing import Any
 
 import popxl
 
@@ -12,7 +11,9 @@ class GraphCache:
     def __init__(self) -> None:
         self._graphs: dict[Hashable, popxl.Graph] = {}
 
-    def create_graph(self, fn: Callable | popxl.Module, *args: Any, **kwargs: Any) -> popxl.Graph:
+    def create_graph(
+        self, fn: Callable | popxl.Module, *args: object, **kwargs: object
+    ) -> popxl.Graph:
         """The graph of a function for such arguments: a new one, or one made before."""
         ir = popxl.gcg().ir
         key = (ir, _key_of(fn), _key_of(args), _key_of(kwargs))
@@ -21,7 +22,7 @@ class GraphCache:
         return self._graphs[key]
 
 
-def _key_of(value: Any) -> Hashable:
+def _key_of(value: object) -> Hashable:
     if isinstance(value, popxl.Tensor):
         return ("tensor", value.shape, value.dtype, value.meta_shape)
     if isinstance(value, popxl.TensorSpec):

@@ -6,7 +6,7 @@ those of its variables go to `self.var_grad["name"]`.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import popxl
@@ -40,7 +40,7 @@ class Module(popxl.Module):
         self.aux: dict[str, popxl.Tensor] = {}
         self.var_grad: dict[str, popxl.Tensor] = {}
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if "build" in cls.__dict__:
             cls.build = _in_scope(cls.build)
@@ -55,7 +55,7 @@ class Module(popxl.Module):
         return hasattr(self, "build_grad")
 
     def create_graph(
-        self, *args: Any, **kwargs: Any
+        self, *args: object, **kwargs: object
     ) -> tuple[NamedVariableFactories, GraphWithNamedArgs]:
         """Factories of the module's variables, and its graph, with inputs of the same names."""
         owner, self._parent = self._parent, None  # names are those of this module's own variables
@@ -66,7 +66,7 @@ class Module(popxl.Module):
         factories, inputs = self._made[graph]
         return factories.copy(), GraphWithNamedArgs(graph, inputs.copy())
 
-    def _graph_for(self, args: tuple, kwargs: dict[str, Any]) -> popxl.Graph:
+    def _graph_for(self, args: tuple, kwargs: dict[str, object]) -> popxl.Graph:
         outer = self._factories, self._inputs
         self._factories, self._inputs = NamedVariableFactories(), NamedTensors()
         try:
@@ -86,11 +86,10 @@ class Module(popxl.Module):
     ) -> Callable[..., tuple[popxl.Tensor, ...]]:
         """A function that makes another module's graph and calls it, with variables of this one."""
 
-        def call(*args: Any, **kwargs: Any) -> tuple[popxl.Tensor, ...]:
+        def call(*args: object, **kwargs: object) -> tuple[popxl.Tensor, ...]:
             factories, graph = module.create_graph(*args, **kwargs)
             bound = graph.bind(self.add_variable_inputs(name or module._name, factories))
-            given = [a for a in args if isinstance(a, popxl.Tensor)]
-            return bound.call(*given)
+            return bound.call(*(a for a in args if isinstance(a, popxl.Tensor)))
 
         return call
 
@@ -150,7 +149,7 @@ class Module(popxl.Module):
         self._add(str(name), variable_f.copy(), tensors, overwrite)
         return tensors.copy()
 
-    def _add(self, name: str, factory: Any, tensor: Any, overwrite: bool = False) -> None:
+    def _add(self, name: str, factory: object, tensor: object, overwrite: bool = False) -> None:
         """Under this module's name in the module whose graph is being made."""
         if self._parent is not None:
             full = f"{self._name}.{name}" if self._name else name
@@ -161,7 +160,7 @@ class Module(popxl.Module):
 
     # -- modules in modules --
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if isinstance(value, Module) and name != "_parent":
             value._name, value._parent = name, self
         super().__setattr__(name, value)
@@ -190,7 +189,7 @@ class Module(popxl.Module):
     def __getitem__(self, key: str | int) -> Any:
         return self.get(key)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> "Iterator[Module]":
         parts = getattr(self, "_sub_modules", None)
         if parts is None:
             raise TypeError(f"{type(self).__name__} was not made by Module.from_list")
@@ -201,7 +200,7 @@ def _in_scope(build: Callable) -> Callable:
     """`build`, with the module's name before the names of tensors it makes."""
 
     @functools.wraps(build)
-    def scoped(self: Module, *args: Any, **kwargs: Any) -> Any:
+    def scoped(self: Module, *args: object, **kwargs: object) -> Any:
         if self._parent is None or not self._name:
             return build(self, *args, **kwargs)
         with popxl.name_scope(self._name):

@@ -24,7 +24,7 @@ class DotTree(Generic[Leaf]):
     end if negative.
     """
 
-    def __init__(self, **entries: Any):
+    def __init__(self, **entries: object):
         self._map: dict[str, Any] = {}
         for key, value in entries.items():
             self.insert(key, value)
@@ -68,7 +68,7 @@ class DotTree(Generic[Leaf]):
 
     # -- changing --
 
-    def insert(self, key: Key, value: Any, overwrite: bool = False) -> None:
+    def insert(self, key: Key, value: object, overwrite: bool = False) -> None:
         """Put a leaf, or a tree, under a name; a dotted one makes the trees on the way."""
         if isinstance(key, int) and key < 0:
             raise ValueError(f"A numbered entry cannot be negative, got {key}")

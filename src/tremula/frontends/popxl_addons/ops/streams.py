@@ -1,7 +1,5 @@
 """A stream and its load or store at once."""
 
-from typing import Any
-
 import numpy as np
 
 import popxl
@@ -10,7 +8,7 @@ from popxl.utils import to_numpy
 
 
 def host_load(
-    t: Any, dtype: popxl.dtype, name: str
+    t: object, dtype: popxl.dtype, name: str
 ) -> tuple[np.ndarray, popxl.HostToDeviceStream, popxl.Tensor]:
     """For a host array: the array in this type, a stream for it, and the tensor that is loaded."""
     array = to_numpy(t, dtype)

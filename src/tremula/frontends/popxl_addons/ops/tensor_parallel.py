@@ -6,7 +6,6 @@ on with its own part (`identical_inputs`), and ends where parts are summed
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -65,11 +64,11 @@ def _sums(op: Op, x: torch.Tensor) -> torch.Tensor:
     return all_reduced(x, op.attributes["group"], SUM)
 
 
-def _passes(t: torch.Tensor, **_attributes: Any) -> torch.Tensor:
+def _passes(t: torch.Tensor, **_attributes: object) -> torch.Tensor:
     return t.clone()
 
 
-def _gradient(_making: Any, op: Op, given: Grads, _wanted: Sequence[int]) -> Grads:
+def _gradient(_making: object, op: Op, given: Grads, _wanted: Sequence[int]) -> Grads:
     (grad,) = given
     assert grad is not None, "an operation without gradients is not asked"
     a = op.attributes

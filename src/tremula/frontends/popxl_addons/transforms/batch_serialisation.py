@@ -260,7 +260,7 @@ def _check(steps: int, rows: int, io_mode: str) -> None:
         raise ValueError(f"rows must be at least 1, got {rows}")
 
 
-def _handle(handle: Any) -> Handle:
+def _handle(handle: object) -> Handle:
     """A stream or RemoteHandle; (buffer, row offset) is short for the latter."""
     if isinstance(handle, popxl.HostToDeviceStream | RemoteHandle):
         return handle

@@ -102,7 +102,7 @@ def one_hot_encoder(
 
 @operator("LabelEncoder", domain=ML, since=2)
 def label_encoder(
-    x: Any,  # noqa: ANN401 - numbers or strings
+    x: object,
     *,
     default_float: float = -0.0,
     default_int64: int = -1,
@@ -145,7 +145,7 @@ def _first(*given: object) -> np.ndarray:
     raise ValueError("the encoder has no keys or no values")
 
 
-def _key(value: Any) -> Any:  # noqa: ANN401
+def _key(value: object) -> Any:  # noqa: ANN401
     return "nan" if value != value else value  # noqa: PLR0124 - NaN as a key is itself
 
 
