@@ -3,29 +3,24 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tremula.base.context_values import pushed
-
-if TYPE_CHECKING:
-    from tremula.frontends.popxl.core.graph import Graph
-    from tremula.frontends.popxl.core.ir import Ir
-    from tremula.frontends.popxl.core.order import OrderedBlock
 
 COMPUTE, IO = "compute", "io"
 
 
 # Stacks of what this thread has opened; the last entry counts.
-GRAPHS: "ContextVar[tuple[Graph, ...]]" = ContextVar("graphs", default=())
+GRAPHS: ContextVar[tuple[Any, ...]] = ContextVar("graphs", default=())
 IPUS: ContextVar[tuple[int, ...]] = ContextVar("ipus", default=())
 TILE_SETS: ContextVar[tuple[str, ...]] = ContextVar("tile_sets", default=())
 # Names, with the graph they were opened in.
-NAMES: "ContextVar[tuple[tuple[Graph, str], ...]]" = ContextVar("names", default=())
-SEQUENCES: "ContextVar[tuple[OrderedBlock, ...]]" = ContextVar("sequences", default=())
+NAMES: ContextVar[tuple[tuple[Any, str], ...]] = ContextVar("names", default=())
+SEQUENCES: ContextVar[tuple[Any, ...]] = ContextVar("sequences", default=())
 STAGES: ContextVar[tuple[int, ...]] = ContextVar("pipeline_stages", default=())
 
 
-def get_current_graph() -> "Graph":
+def get_current_graph() -> Any:
     """The graph that operations are added to."""
     graphs = GRAPHS.get()
     if not graphs:
@@ -35,22 +30,22 @@ def get_current_graph() -> "Graph":
     return graphs[-1]
 
 
-def get_main_graph() -> "Graph":
+def get_main_graph() -> Any:
     """The main graph of the current graph's Ir."""
     return get_current_graph().ir.main_graph
 
 
-def gcg() -> "Graph":
+def gcg() -> Any:
     """The graph that operations are added to."""
     return get_current_graph()
 
 
-def gmg() -> "Graph":
+def gmg() -> Any:
     """The main graph of the current graph's Ir."""
     return get_main_graph()
 
 
-def gir() -> "Ir":
+def gir() -> Any:
     """The Ir of the current graph."""
     return get_current_graph().ir
 
@@ -102,6 +97,6 @@ def current_stage() -> int | None:
     return stages[-1] if stages else None
 
 
-def current_scope(graph: "Graph") -> str:
+def current_scope(graph: Any) -> str:
     """The names open in a graph, joined."""
     return "/".join(name for owner, name in NAMES.get() if owner is graph)

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tremula.base.errors import suggest
 from tremula.frontends.popxl.core.context import GRAPHS, NAMES
@@ -11,17 +11,13 @@ from tremula.frontends.popxl.core.registry import VIEWS
 from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
 from tremula.frontends.popxl.dtypes import dtype
 
-if TYPE_CHECKING:
-    from tremula.frontends.popxl.core.internal import GraphView
-    from tremula.frontends.popxl.core.ir import Ir
-
 _hook_handles = itertools.count(1)
 
 
 class Graph:
     """A graph, made by `Ir.create_graph` or `Ir.create_empty_graph`; a context that adds to it."""
 
-    ir: "Ir"
+    ir: Any
     _id: str
     _prefix: str  # of the ids of its tensors
     _tensors: dict[str, Tensor]
@@ -43,7 +39,7 @@ class Graph:
         )
 
     @classmethod
-    def _make(cls, ir: "Ir", id: str) -> "Graph":
+    def _make(cls, ir: Any, id: str) -> "Graph":
         self = object.__new__(cls)
         self.ir, self._id = ir, id
         self._prefix = f"{id}/" if id else ""
@@ -129,11 +125,11 @@ class Graph:
         return value.graph is self
 
     @property
-    def _pb_graph(self) -> "GraphView":
+    def _pb_graph(self) -> Any:
         return VIEWS["graph"](self)
 
     @staticmethod
-    def _from_pb(view: "GraphView") -> "Graph":
+    def _from_pb(view: Any) -> "Graph":
         return view._graph
 
     # -- how it is changed --

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from weakref import WeakValueDictionary
 
 from tremula.frontends.poptorch.instances import this_instance
@@ -17,7 +17,6 @@ from tremula.frontends.popxl.core.svg import svg_of
 from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
 
 if TYPE_CHECKING:
-    from tremula.frontends.popxl.core.internal import IrView
     from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
     from tremula.frontends.popxl.core.streams import (
         DeviceToHostStream,
@@ -62,11 +61,11 @@ class Ir:
         return self._id
 
     @property
-    def _pb_ir(self) -> "IrView":
+    def _pb_ir(self) -> Any:
         return VIEWS["ir"](self)
 
     @staticmethod
-    def _from_pb(view: "IrView") -> "Ir":
+    def _from_pb(view: Any) -> "Ir":
         return view._ir
 
     @property

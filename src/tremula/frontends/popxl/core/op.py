@@ -1,13 +1,10 @@
 """An operation in a graph: which row of the table, on which tensors, where and after what."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tremula.base.source import Source
 from tremula.frontends.popxl.core.registry import AttributeDict, OperationRow
 from tremula.frontends.popxl.core.tensor import Tensor
-
-if TYPE_CHECKING:
-    from tremula.frontends.popxl.core.graph import Graph
 
 
 class Op:
@@ -24,12 +21,12 @@ class Op:
 
     def __init__(
         self,
-        graph: "Graph",
+        graph: Any,
         row: OperationRow,
         inputs: list[Tensor],
         layout: tuple,
         attributes: AttributeDict,
-        graphs: "tuple[Graph, ...]" = (),
+        graphs: tuple = (),
     ):
         self.graph, self.row, self.inputs, self.layout = graph, row, inputs, layout
         self.attributes, self.graphs = attributes, graphs

@@ -2,15 +2,12 @@
 
 from collections.abc import Sequence
 from math import ceil, prod
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tremula.frontends.popxl.core.context import gir
 from tremula.frontends.popxl.core.tensor import Tensor
 from tremula.frontends.popxl.dtypes import dtype
 from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
-
-if TYPE_CHECKING:
-    from tremula.frontends.popxl.core.ir import Ir
 
 
 class RemoteBuffer:
@@ -47,7 +44,7 @@ class RemoteBuffer:
         return self._dtype
 
     @property
-    def ir(self) -> "Ir":
+    def ir(self) -> Any:
         return self._ir
 
     @property
@@ -113,7 +110,7 @@ def replica_sharded_buffer(
     return RemoteBuffer((ceil(prod(shape) / n),), dtype, entries, tuple(shape), n)
 
 
-def shard_size(ir: "Ir", replica_grouping: ReplicaGrouping | None, shard_over: int | None) -> int:
+def shard_size(ir: Any, replica_grouping: ReplicaGrouping | None, shard_over: int | None) -> int:
     """Over how many replicas a tensor is sharded: all of its group, or as many as asked for."""
     size = ir.replication_factor if replica_grouping is None else replica_grouping.group_size
     if shard_over is None:

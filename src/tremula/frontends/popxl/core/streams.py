@@ -1,13 +1,10 @@
 """Streams between host and device."""
 
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 from tremula.frontends.popxl.core.context import get_main_graph
 from tremula.frontends.popxl.core.tensor import Tensor, TensorSpec
 from tremula.frontends.popxl.dtypes import dtype as DType
-
-if TYPE_CHECKING:
-    from tremula.frontends.popxl.core.ir import Ir
 
 
 class Stream:
@@ -43,7 +40,7 @@ class Stream:
         return self._tensor.spec
 
     @property
-    def ir(self) -> "Ir":
+    def ir(self) -> Any:
         return self._tensor.ir
 
     def __eq__(self, other: object) -> bool:

@@ -6,11 +6,10 @@ that makes a tensor to those that read it; an edge to something written is red, 
 
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tremula.frontends.popxl.core.graph import Graph
-    from tremula.frontends.popxl.core.ir import Ir
     from tremula.frontends.popxl.core.op import Op
     from tremula.frontends.popxl.core.tensor import Tensor
 
@@ -55,7 +54,7 @@ class _Drawing:
     height: float = 0.0
 
 
-def svg_of(ir: "Ir") -> str:
+def svg_of(ir: Any) -> str:
     """All graphs of a program, the main one first, side by side."""
     drawings = [_drawn(graph) for graph in ir.graphs]
     x, parts, corners = float(MARGIN), [], {}

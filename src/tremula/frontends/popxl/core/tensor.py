@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -11,13 +11,6 @@ from tremula.frontends.popxl.core.registry import VIEWS, apply
 from tremula.frontends.popxl.dtypes import dtype as DType
 from tremula.frontends.popxl.errors import UndefinedValue
 from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
-
-if TYPE_CHECKING:
-    from tremula.frontends.popxl.core.graph import Graph
-    from tremula.frontends.popxl.core.internal import TensorView
-    from tremula.frontends.popxl.core.ir import Ir
-    from tremula.frontends.popxl.core.op import Op
-    from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer
 
 RetrievalMode = Literal["one_per_group", "all_replicas"]
 
@@ -56,7 +49,7 @@ class Tensor:
     __slots__ = (
         "_dtype", "_graph", "_id", "_meta_shape", "_name", "_shape", "producer", "uses",
     )  # fmt: skip
-    producer: "Op | None"
+    producer: Any  # an operation, or None
     # NumPy's operators leave theirs to ours.
     __array_ufunc__ = None
 
@@ -65,7 +58,7 @@ class Tensor:
 
     @classmethod
     def _make(
-        cls, graph: "Graph", name: str, shape: tuple[int, ...], type_: DType, meta_shape: tuple = ()
+        cls, graph: Any, name: str, shape: tuple[int, ...], type_: DType, meta_shape: tuple = ()
     ) -> Self:
         self = object.__new__(cls)
         self._graph, self._shape, self._dtype = graph, shape, type_
@@ -122,11 +115,11 @@ class Tensor:
         return prod(self._shape)
 
     @property
-    def graph(self) -> "Graph":
+    def graph(self) -> Any:
         return self._graph
 
     @property
-    def ir(self) -> "Ir":
+    def ir(self) -> Any:
         return self._graph.ir
 
     def strides(self, shape: Sequence[int] | None = None) -> list[int]:
@@ -166,11 +159,11 @@ class Tensor:
         return True
 
     @property
-    def _pb_tensor(self) -> "TensorView":
+    def _pb_tensor(self) -> Any:
         return VIEWS["tensor"](self)
 
     @staticmethod
-    def _from_pb_tensor(view: "TensorView") -> "Tensor":
+    def _from_pb_tensor(view: Any) -> "Tensor":
         return view._tensor
 
     def _ensure_tensor(
@@ -393,7 +386,7 @@ class Variable(Tensor):
 
     __slots__ = ("_grouping", "_mode", "data", "is_read_only", "remote", "shard", "synced")
     data: Any  # what the host holds: (groups, *shape) if replicas differ
-    remote: "tuple[RemoteBuffer, int] | None"  # buffer and entry of one in remote memory
+    remote: tuple[Any, int] | None  # buffer and entry of one in remote memory
     shard: tuple[Tensor, int] | None  # this replica's part of a sharded one, number of shards
 
     @property
