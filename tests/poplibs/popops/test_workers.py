@@ -81,7 +81,8 @@ def test_more_workers_compute_the_same(build):
 def test_cycles_of_a_vertex():
     """Workers issue in turn: twelve need as many slots for the elements, and start six more."""
     cost = LoopCost(11, 29, 3, 2)
-    six, twelve = (int(flat_multi_cycles(np.array([2400]), cost, n)[0]) for n in (6, 12))
+    chips = [tr.chip("bow").replace(name="x", n_workers=n) for n in (6, 12)]
+    six, twelve = (int(flat_multi_cycles(np.array([2400]), cost, chip)[0]) for chip in chips)
     assert twelve - six == 6 * 29
 
 

@@ -19,7 +19,7 @@ from tremula.compiler.executable.executable import Executable
 from tremula.compiler.report.report import Report
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.dtypes import to_carrier
-from tremula.frontends.popxl.run.interpreter import Frame, Value
+from tremula.frontends.popxl.run.interpreter import Frame, Value, plan_of
 from tremula.frontends.popxl.run.memory import DeviceMemory
 from tremula.frontends.popxl.run.tracer import Tracer
 from tremula.frontends.popxl_addons.notes import notes_of
@@ -100,6 +100,7 @@ def _cost(
     function: Callable[..., list[Tensor]],
     options: TileOptions,
 ) -> TileCost:
+    _plan_before_recording(graph)
     # One element, repeated: shapes are all that recording needs.
     given = [torch.zeros((), dtype=t.dtype.carrier).expand(t.shape) for t in inputs]
     step = capture_function(function, given)
@@ -113,6 +114,7 @@ def _cost(
 
 def tile_function(graph: popxl.Graph) -> Callable[..., list[Tensor]]:
     """A function from inputs of a graph on one replica to its outputs, and to what it changed."""
+    _plan_before_recording(graph)
 
     def function(*inputs: Tensor) -> list[Tensor]:
         values = [[value.clone()] for value in inputs]
@@ -124,6 +126,17 @@ def tile_function(graph: popxl.Graph) -> Callable[..., list[Tensor]]:
         return [value[0] for value in (*outputs, *changed)]
 
     return function
+
+
+def _plan_before_recording(graph: popxl.Graph) -> None:
+    """Plan a graph and those it calls: the constants of a plan must not belong to a recording."""
+    waiting, planned = [graph], set()
+    while waiting:
+        current = waiting.pop()
+        if current not in planned:
+            planned.add(current)
+            plan_of(current)
+            waiting += [called for op in current.ops for called in op.graphs]
 
 
 class _GraphTracer(Tracer):
