@@ -89,14 +89,18 @@ def recorded(*, is_only_compiled: bool = False) -> Iterator[list[str]]:
             raise _Compiled
         return executable
 
-    users = [m for m in sys.modules.values() if getattr(m, "compile_graph", None) is compile_graph]
-    for module in users:
-        module.compile_graph = compile_and_note  # pyright: ignore[reportAttributeAccessIssue]
+    _replace_everywhere(compile_graph, compile_and_note)
     try:
         yield result
-    finally:
-        for module in users:
-            module.compile_graph = compile_graph  # pyright: ignore[reportAttributeAccessIssue]
+    finally:  # modules imported meanwhile have the replacement, too
+        _replace_everywhere(compile_and_note, compile_graph)
+
+
+def _replace_everywhere(old: object, new: object) -> None:
+    """Replace `compile_graph` in every module that has it under this name."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "compile_graph", None) is old:
+            module.compile_graph = new  # pyright: ignore[reportAttributeAccessIssue]
 
 
 # -- what is compiled ------------------------------------------------------------------------------
