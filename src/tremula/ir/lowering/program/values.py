@@ -136,6 +136,7 @@ class StepValues:
         for slot, parameter in zip(self.step.inputs, self.step.placeholders(), strict=True):
             if slot.kind == PARAMETER and slot.name == state.owner:
                 same = shape == parameter.meta["val"].shape
+                same &= self.chip_of[node] == self.chip_of[parameter]  # scalars may be elsewhere
                 result = self.of_node.get(parameter) if same else None
                 return result if isinstance(result, Tensor) else None
         return None
