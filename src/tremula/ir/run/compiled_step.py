@@ -194,8 +194,11 @@ def _tile_program(step: CapturedStep, places: Places, settings: StepSettings) ->
 
 
 def _open_session(step: CapturedStep, tiles: "TileProgram", settings: StepSettings) -> Session:
+    from tremula.ir.run.host_cache import keep_host_program  # loads slowly
+
     if settings.runs_on_tiles:
         return tiles.session()
+    keep_host_program(step, tiles)
     if settings.host.tiles == "ahead":
         tiles.program()
     if settings.groupings:

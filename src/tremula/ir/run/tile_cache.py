@@ -3,7 +3,8 @@
 import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -108,8 +109,14 @@ class ProgramCache:
 
     def keep(self, program: StoredTileProgram) -> None:
         """Store a program; if the folder cannot be written to, warn and go on without."""
-        try:
+        with self.writing():
             write_program(self.path_of(program.key), program)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Around writing a file: an error of the disk is a warning, old unfinished files go."""
+        try:
+            yield
             self._remove_leftovers()
         except OSError as error:
             self.warn(f"The executable could not be kept in {self.folder}: {error}")

@@ -81,7 +81,7 @@ class TileProgram:
 
     def offer(self, stored: StoredTileProgram) -> None:
         """Use a program from a file, if it is the one that would be compiled."""
-        if stored.key != self._key():
+        if stored.key != self.key:
             self.settings.warn(
                 "The saved program was made from another model; this one is compiled."
             )
@@ -145,7 +145,7 @@ class TileProgram:
     def _find_or_compile(self, bar: ProgressBar) -> StoredTileProgram:
         folder = self.settings.cache_folder if can_be_kept(self._captured) else None
         cache = None if folder is None else ProgramCache(folder, self.settings.warn)
-        stored = None if cache is None else cache.find(self._key())
+        stored = None if cache is None else cache.find(self.key)
         if stored is None:
             stored = self._compile(bar)
             if cache is not None:
@@ -163,7 +163,7 @@ class TileProgram:
             with span(COMPILATION, "compile graph"):
                 progress = bar.part(60, 95)
                 executable = compile_graph(built.graph, [program], self._engine_options(), progress)
-        return StoredTileProgram.of(self._key(), executable, built)
+        return StoredTileProgram.of(self.key, executable, built)
 
     def built(self, progress: Progress | None = None) -> tuple[BuiltProgram, Sequence]:
         """The step as a graph of vertices and a program, not yet compiled."""
@@ -185,7 +185,8 @@ class TileProgram:
         program.add(built.program)
         return built, program
 
-    def _key(self) -> str:
+    @property
+    def key(self) -> str:
         return program_key(
             self._captured,
             (self.settings.chip, self.settings.n_tiles),

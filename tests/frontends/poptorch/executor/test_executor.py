@@ -605,6 +605,30 @@ def test_names():
     assert len(names) == len(set(names))
 
 
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (torch.optim.SGD, {"scaledLearningRate0": 0.5, "weightDecayScaleFactor0": 0.95}),
+        (poptorch.optim.AdamW, {"learningRate": 0.5, "weightDecay": 0.1}),
+    ],
+)
+def test_hyperparameters_have_names(make, expected):
+    """Learning rate and weight decay of each weight are named and can be anchored."""
+    options = poptorch.Options()
+    for name in expected:
+        options.anchorTensor(name, f"{name}___specific___fc1.weight")
+    model = Model()
+    optimizer = make(model.parameters(), lr=1.0, weight_decay=0.1)
+    wrapped = poptorch.trainingModel(model, options, optimizer)
+    wrapped(X, Y)
+    assert {f"{name}___specific___fc2.bias" for name in expected} <= set(wrapped.getTensorNames())
+    optimizer.param_groups[0]["lr"] = 0.5
+    wrapped.setOptimizer(optimizer)
+    wrapped(X, Y)
+    values = {name: float(wrapped.getAnchoredTensor(name)) for name in expected}
+    assert values == pytest.approx(expected)
+
+
 def test_anchors():
     """Anchored tensors are returned by name, each with its own mode."""
     options = poptorch.Options().deviceIterations(2)

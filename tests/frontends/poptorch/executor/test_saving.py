@@ -240,6 +240,27 @@ def test_cache_of_the_environment(tmp_path, monkeypatch, compilations):
     assert len(compilations) == 1
 
 
+def test_cache_on_this_computer(tmp_path, monkeypatch, compilations):
+    """Where results are computed by the host, a compiled model leaves one record, found again."""
+    monkeypatch.chdir(tmp_path)
+    paths = [tmp_path / "set", tmp_path / "environment", tmp_path / "session_cache"]
+    for path in paths:
+        monkeypatch.delenv("POPTORCH_CACHE_DIR", raising=False)
+        for layer in (nn.Linear(3, 2), nn.Linear(3, 2), nn.Linear(3, 2, bias=False)):
+            if path.name == "environment":
+                monkeypatch.setenv("POPTORCH_CACHE_DIR", str(path))
+            options = poptorch.Options()
+            if path.name == "set":
+                options.enableExecutableCaching(path)
+            elif path.name == "session_cache":  # PopART's default folder
+                options._Popart.set("enableEngineCaching", True)
+            model = poptorch.inferenceModel(layer, options)
+            model.compile(X)
+            torch.testing.assert_close(model(X), layer(X).detach())
+        assert len(list(path.glob("*.host.tremula"))) == 2
+    assert not compilations
+
+
 def test_damaged_files_are_made_again(tmp_path, compilations, capfd):
     """A truncated file is as good as none, and replaced."""
     cached(tmp_path)(X)

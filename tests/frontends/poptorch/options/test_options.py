@@ -269,10 +269,13 @@ def test_a_model_freezes_its_options(opts, wrapper):
 
 @pytest.mark.parametrize("accum_type", [torch.float16, torch.float32])
 @pytest.mark.parametrize("combined", [False, True])
-@pytest.mark.parametrize("chosen", [None, poptorch.MeanReductionStrategy.Post])
+@pytest.mark.parametrize(
+    "chosen",
+    [None, poptorch.MeanReductionStrategy.Post, poptorch.MeanReductionStrategy.PostAndLoss],
+)
 @pytest.mark.parametrize("is_training", [False, True])
 def test_half_accumulators_keep_a_running_mean(opts, accum_type, combined, chosen, is_training):
-    """Unless a script chose a strategy, separate half accumulators mean Running, else Post."""
+    """Separate half accumulators need Running, whatever a script chose; others use its choice."""
     model = torch.nn.Linear(2, 2)
     loss = lambda x: poptorch.identity_loss(torch.nn.functional.linear(x, model.weight), "sum")  # noqa: E731
     model.forward = loss
@@ -285,14 +288,31 @@ def test_half_accumulators_keep_a_running_mean(opts, accum_type, combined, chose
         wrapped = poptorch.trainingModel(model, opts, optimizer)
     else:
         wrapped = poptorch.inferenceModel(model, opts)
-    wrapped.compile(torch.ones(1, 2))
     is_running = is_training and accum_type is torch.float16 and not combined
     strategies = poptorch.MeanReductionStrategy
-    expected = chosen if chosen is not None else strategies.Running if is_running else None
-    result = wrapped.options.Training.meanAccumulationAndReplicationReductionStrategy
-    assert result is (strategies.Post if expected is None else expected)
     untouched = strategies.Post if chosen is None else chosen
+    for _ in ("wrapped", "compiled"):
+        result = wrapped.options.Training.meanAccumulationAndReplicationReductionStrategy
+        assert result is (strategies.Running if is_running else untouched)
+        if not wrapped.isCompiled():
+            wrapped.compile(torch.ones(1, 2))
     assert opts.Training.meanAccumulationAndReplicationReductionStrategy is untouched
+
+
+def test_an_optimizer_set_before_compiling_decides_the_mean(opts):
+    """setOptimizer with half accumulators before compiling means Running; afterwards it raises."""
+    model = torch.nn.Linear(2, 2)
+    model.forward = lambda x: poptorch.identity_loss(x * model.weight, "sum")
+    plain = poptorch.optim.SGD(model.parameters(), lr=0.1)
+    half = poptorch.optim.SGD(model.parameters(), lr=0.1, accum_type=torch.float16)
+    wrapped = poptorch.trainingModel(model, opts, plain)
+    training, running = wrapped.options.Training, poptorch.MeanReductionStrategy.Running
+    wrapped.setOptimizer(half)
+    assert training.meanAccumulationAndReplicationReductionStrategy is running
+    wrapped.setOptimizer(plain)
+    wrapped.compile(torch.ones(1, 2))
+    with pytest.raises(ValueError, match="already compiled"):
+        wrapped.setOptimizer(half)
 
 
 def test_frozen_options(opts):

@@ -26,6 +26,7 @@ from tremula.frontends.poptorch.inputs.arguments import (
     narrower_types,
 )
 from tremula.frontends.poptorch.logging import LOGGER
+from tremula.frontends.poptorch.optim.names import ipu_param_names
 from tremula.frontends.poptorch.options.options import AnchoredTensor, Options
 from tremula.frontends.shared.program import AttachedDevice, Program, compile_program
 from tremula.ir.optim.grouped_rule import GroupedRule
@@ -127,7 +128,8 @@ def compile_model(
     groupings: Mapping[str, Grouping] | None = None,
 ) -> CompiledModel:
     """Compile a module for arguments like these."""
-    settings = step_settings(options, host, groupings or {})
+    of_optimizer = frozenset() if rule is None else frozenset(ipu_param_names(rule))
+    settings = step_settings(options, host, groupings or {}, not_in_graph=of_optimizer)
     narrower = narrower_types(model)
     request = _step_to_compile(model, first, options, rule, narrower)
     with plain(model):

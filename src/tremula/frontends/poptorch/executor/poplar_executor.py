@@ -21,7 +21,8 @@ from tremula.frontends.poptorch.executor.profile_folder import trace_if_profiled
 from tremula.frontends.poptorch.executor.weights import ParameterOfModel, Sources, unwrap, wrap
 from tremula.frontends.poptorch.inputs.arguments import ArgsParser, ParsedArgs
 from tremula.frontends.poptorch.logging import LOGGER, set_max_repeats
-from tremula.frontends.poptorch.optim.settings import COMBINED_SGD
+from tremula.frontends.poptorch.optim.names import ipu_param_names
+from tremula.frontends.poptorch.optim.settings import settings_of
 from tremula.frontends.poptorch.optim.state import OptimizerState
 from tremula.frontends.poptorch.optim.tracker import OptimizerTracker, automatic_loss_scaling
 from tremula.frontends.poptorch.options.options import Options
@@ -81,7 +82,7 @@ class PoplarExecutor:
         trace_if_profiled(options)
         if training:
             wrap(model, self)
-            self._tracker.note(self._needs_optimizer())
+            self.setOptimizer(self._needs_optimizer())
 
     @property
     def model(self) -> nn.Module:
@@ -179,6 +180,10 @@ class PoplarExecutor:
             elif anchor.long_name == LOSS_SCALE:
                 assert self._optimizer_state is not None, "only training scales a loss"
                 self._anchored[anchor.short_name] = self._optimizer_state.loss_scaling()
+            elif anchor.long_name not in compiled.program.compiled.names.updated:
+                assert self._optimizer_state is not None, "only training has hyperparameters"
+                params = self._optimizer_state.params()
+                self._anchored[anchor.short_name] = params[anchor.long_name]
             else:
                 index = compiled.program.compiled.names.updated[anchor.long_name]
                 value = compiled.program.session.read_weights()[0][index]
@@ -273,15 +278,11 @@ class PoplarExecutor:
     def _start_rule(self) -> GroupedRule | None:
         if not self._training:
             return None
-        rule = self._tracker.start(
+        return self._tracker.start(
             self._needs_optimizer(),
             self._named_parameters(),
             by_weight=self._has_numbers_by_weight,
         )
-        is_combined = rule.formula.variant == COMBINED_SGD
-        are_half = rule.accum_dtype is torch.float16 and not is_combined
-        self._options.Training.follow_accumulators(are_half=are_half)
-        return rule
 
     def _named_parameters(self) -> list[tuple[str, Tensor]]:
         return [(held.name, held.tensor) for held in held_tensors(self._model, PARAMETER)]
@@ -461,7 +462,10 @@ class PoplarExecutor:
     def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: N802
         """Use the values an optimiser has now; without this call a change goes unnoticed."""
         self._tracker.note(optimizer)
-        if self._compiled is not None and self._training:
+        if self._compiled is None and self._training:
+            are_half = settings_of(optimizer).fixed.sums_in_half
+            self._options.Training.follow_accumulators(are_half=are_half)
+        elif self._training:
             changed = self._tracker.changed(optimizer, self._named_parameters())
             if self._optimizer_state is not None:
                 self._optimizer_state.follow(optimizer)
@@ -480,7 +484,9 @@ class PoplarExecutor:
         assert self._compiled is not None, (
             "Tensor names are only available after the model has been compiled."
         )
-        return self._compiled.program.compiled.names.all(self._training)
+        names = self._compiled.program.compiled.names.all(self._training)
+        rule = self._compiled.rule
+        return names if rule is None else [*names, *ipu_param_names(rule)]
 
     def getAnchoredTensor(self, short_name: str) -> Tensor:  # noqa: N802
         """The value of an anchored tensor in the last call."""

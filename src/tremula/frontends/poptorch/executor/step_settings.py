@@ -1,6 +1,6 @@
 """PopTorch's options as the plain settings of a compiled step."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from tremula.frontends.popart.enums import RecomputationType
@@ -30,9 +30,16 @@ _RECOMPUTATION = {
 
 
 def step_settings(
-    options: Options, host: HostSettings, groupings: Mapping[str, Grouping]
+    options: Options,
+    host: HostSettings,
+    groupings: Mapping[str, Grouping],
+    *,
+    not_in_graph: Collection[str] = (),
 ) -> StepSettings:
-    """Everything a script chose that changes how its step is compiled and run."""
+    """Everything a script chose that changes how its step is compiled and run.
+
+    Anchored tensors that are `not_in_graph` are left to the caller.
+    """
     session = options.session_options()
     return StepSettings(
         repetition=repetition(
@@ -44,7 +51,11 @@ def step_settings(
         runs_on_tiles=uses_ipu_model(options) or host.tiles == "run",
         checks_floats=bool(session.enableFloatingPointChecks),
         groupings=groupings,
-        anchors=tuple(anchored.long_name for anchored in options.anchored_tensors.values()),
+        anchors=tuple(
+            anchored.long_name
+            for anchored in options.anchored_tensors.values()
+            if anchored.long_name not in not_in_graph
+        ),
         source_excludes=tuple(options.source_location_excludes),
         placement=placement_rules(options),
         warn=LOGGER.warning,
@@ -52,11 +63,10 @@ def step_settings(
 
 
 def _tile_settings(options: Options, session: SessionOptions, chip: str) -> "TileSettings":
-    has_cache = session.enableEngineCaching and "cachePath" in options.Popart.options
     return tile_settings(
         session,
         *machine_of(options, chip),
-        cache_folder=session.cachePath if has_cache else None,
+        cache_folder=session.cachePath if session.enableEngineCaching else None,
         warn=LOGGER.warning,
         available_memory=options.available_memory_proportion,
         recomputation=_RECOMPUTATION.get(session.autoRecomputation),

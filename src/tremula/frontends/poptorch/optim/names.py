@@ -45,6 +45,11 @@ def ipu_params(rule: GroupedRule, hyper: Sequence[float]) -> dict[str, Tensor]:
     return result
 
 
+def ipu_param_names(rule: GroupedRule) -> list[str]:
+    """The names of `ipu_params`: learning rates, decays and what else a run reads."""
+    return list(ipu_params(rule, [1.0] * len(rule.hyper_names)))
+
+
 def _entries(rule: GroupedRule, param: int, hyper: Sequence[float]) -> Iterator[tuple[str, float]]:
     group = rule.group_of[param]
     hyperparameters = {

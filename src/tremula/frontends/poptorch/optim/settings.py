@@ -86,6 +86,11 @@ class FixedSettings:
     second_order_dtype: torch.dtype
     max_grad_norm: float
 
+    @property
+    def sums_in_half(self) -> bool:
+        """Whether gradients are accumulated in half, in tensors apart from momenta."""
+        return self.accum_dtype is torch.float16 and self.variant != COMBINED_SGD
+
 
 @dataclass(frozen=True)
 class OptimizerSettings:

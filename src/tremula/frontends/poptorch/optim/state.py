@@ -110,6 +110,10 @@ class OptimizerState:
     def loss_scaling(self) -> Tensor:
         return torch.tensor(float(self.rule.loss_scaling_in(self.hyper)))
 
+    def params(self) -> dict[str, Tensor]:
+        """What the device has of the hyperparameters, by PopART's names."""
+        return ipu_params(self.rule, self.hyper)
+
     def must_split(self) -> bool:
         """Whether hyperparameters were loaded that differ between the weights of a group."""
         own = self.own
@@ -143,7 +147,7 @@ class OptimizerState:
         states = dict(zip(self.rule.state_names(), values, strict=True))
         if self.rule.automatic is not None:
             states[SCALE_FACTOR] = torch.tensor(self.scale_factor())
-        own.set_state_dict({"ipu_state": states, "ipu_param": ipu_params(self.rule, self.hyper)})
+        own.set_state_dict({"ipu_state": states, "ipu_param": self.params()})
         own.ipu_state_is_dirty = False
 
     def before_run(self) -> None:

@@ -90,7 +90,7 @@ class _TrainingOptions(OptionsDict):
 
     def __init__(self, popart_options: _PopartOptions):
         self._popart_options = popart_options
-        self._has_chosen_strategy = False  # by the script, not by its optimiser
+        self._strategy_of_script = MeanReductionStrategy.Post
         super().__init__(
             gradient_accumulation=1,
             accumulation_and_replication_reduction_type=ReductionType.Mean,
@@ -101,17 +101,16 @@ class _TrainingOptions(OptionsDict):
         """Set options that exist, to values of the type they have."""
         super().set(**values)
         if _STRATEGY in values:
-            self._has_chosen_strategy = True
+            self._strategy_of_script = self.meanAccumulationAndReplicationReductionStrategy
         return self
 
     def follow_accumulators(self, *, are_half: bool) -> None:
         """Use a running mean for accumulators in half, whose sum may overflow before it is divided.
 
-        A strategy that the script chose stays.
+        As in PopTorch, it replaces the strategy that the script chose, which other accumulators use.
         """
-        if not self._has_chosen_strategy:
-            strategy = MeanReductionStrategy.Running if are_half else MeanReductionStrategy.Post
-            self._values[_STRATEGY] = strategy
+        running = MeanReductionStrategy.Running
+        self._values[_STRATEGY] = running if are_half else self._strategy_of_script
 
     def apply_to(self, session: SessionOptions) -> None:
         """Write these choices into PopART's session options."""
