@@ -1,7 +1,9 @@
 """Poplar's calls, as ports of C++ programs make them: names, orders, constants, files, devices."""
 
 import io
+import json
 import re
+import zlib
 
 import numpy as np
 import pytest
@@ -217,3 +219,160 @@ def test_devices():
     assert manager.acquire_available_device(8).is_attached
     with pytest.raises(errors.InvalidMachineModel, match="device 99 does not exist"):
         manager.get_device(99)
+
+
+# -- Poplar's own spellings ------------------------------------------------------------------------
+
+
+def test_getters_can_be_called_by_poplars_names():
+    """What is a property here is a method under Poplar's name, in both styles."""
+    graph = new_graph()
+    x = variable(graph, FLOAT, [2, 3], "x")
+    target = graph.get_target()
+    assert target is graph.getTarget() is graph.target
+    assert target.get_num_tiles() == target.getNumTiles() == target.n_tiles
+    assert x.num_elements() == x.numElements() == 6
+    assert x.element_type() is x.elementType() is FLOAT
+    assert x.isContiguous()
+    assert x.is_contiguous
+    assert x.shapeToString() == "{2,3}"
+    model = p.IPUModel()
+    model.numIPUs = 2
+    assert model.createDevice().getTarget().getNumIPUs() == 2
+    assert p.DeviceManager().getNumDevices() == p.DeviceManager().n_devices
+
+
+def test_a_program_in_poplars_spelling():
+    """A port that keeps C++'s names builds and runs."""
+    graph = new_graph()
+    x = graph.addVariable(FLOAT, [3], "x")
+    graph.setTileMapping(x, 1)
+    graph.setInitialValue(x, [1.0, 2.0, 3.0])
+    graph.createHostRead("x", x)
+    engine = tr.Engine(graph, p.Sequence())
+    engine.loadAndRun()
+    assert engine.readTensor("x").tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("format", list(p.SerializationFormat))
+@pytest.mark.parametrize("stream", [io.BytesIO, io.StringIO])
+def test_graphs_are_described(format, stream):
+    """`serialize` writes variables, their mapping and vertices, to text or bytes."""
+    if format is p.SerializationFormat.Binary and stream is io.StringIO:
+        return
+    graph = new_graph()
+    x, y = (variable(graph, FLOAT, [4], name, 1) for name in "xy")
+    blend_set(graph, x, y, 0.5)
+    out = stream()
+    graph.serialize(out, format)
+    data = out.getvalue()
+    text = zlib.decompress(data) if format is p.SerializationFormat.Binary else data
+    described = json.loads(text)
+    names = [row["name"] for row in described["variables"]]
+    assert names[:2] == ["x", "y"]
+    assert described["variables"][0]["shape"] == [4]
+    mapped = sum(end - begin for _, begin, end in described["variables"][0]["mapping"])
+    assert mapped == 4
+    (table,) = described["compute_sets"][0]["vertices"]
+    assert len(table["tile"]) == graph.n_vertices
+    assert all(len(field["n_elements"]) == len(table["tile"]) for field in table["fields"].values())
+
+
+def test_executables_in_streams():
+    """An executable is written to a stream and read back; other bytes are an error."""
+    graph = new_graph()
+    x = variable(graph, FLOAT, [2], "x", 3)
+    graph.create_host_read("again", x)
+    executable = tr.compile_graph(graph, [p.Sequence()])
+    out = io.BytesIO()
+    executable.serialize(out)
+    out.seek(0)
+    engine = tr.Engine(tr.Executable.deserialize(out)).load()
+    assert engine.read_tensor("again").tolist() == [3, 3]
+    with pytest.raises(errors.FileLoadError, match="is not a Tremula file"):
+        tr.Executable.deserialize(io.BytesIO(b"other"))
+
+
+def test_profile_summaries_have_poplars_options():
+    """Options are those of Poplar, as text or flags; an unknown one suggests the nearest."""
+    graph = new_graph()
+    x, y = (variable(graph, FLOAT, [4], name, 1) for name in "xy")
+    engine = loaded(graph, p.Execute(blend_set(graph, x, y, 0.5)))
+    engine.run()
+    texts = []
+    for options in (None, {"showExecutionSteps": "true"}, {"showVarStorage": True}):
+        out = io.StringIO()
+        engine.printProfileSummary(out, options)
+        texts.append(out.getvalue())
+    assert len(set(texts)) == 3
+    with pytest.raises(errors.InvalidOption, match="showExecutionSteps"):
+        engine.print_profile_summary(io.StringIO(), {"showExecutionStep": "true"})
+    engine.resetExecutionProfile()
+    with pytest.raises(errors.MissingProfileData, match="nothing has run"):
+        _ = engine.report().total_cycles
+
+
+def test_memory_of_streams_by_begin_and_end():
+    """A stream reads from and writes to memory between two addresses, or two views of an array."""
+    graph = new_graph()
+    x = variable(graph, FLOAT, [2], "x")
+    to, back = (
+        graph.add_host_to_device_fifo("to", FLOAT, 2),
+        graph.add_device_to_host_fifo("back", FLOAT, 2),
+    )
+    copies = p.Sequence([p.Copy(to, x), p.Copy(x, back)])
+    engine = tr.Engine(graph, p.Repeat(2, copies)).load()
+    data = np.arange(8, dtype=np.float32)
+    result = np.zeros(4, np.float32)
+    begin = data.ctypes.data
+    for first, end in ((data, data[4:]), (begin, begin + 16)):
+        engine.connectStream("to", first, end)
+        engine.connect_stream("back", result.ctypes.data, result.ctypes.data + result.nbytes)
+        engine.run()
+        assert result.tolist() == [0, 1, 2, 3]
+        result[:] = 0
+    with pytest.raises(errors.StreamConnectionError, match="ends 3 bytes after"):
+        engine.connect_stream("to", begin, begin + 3)
+    with pytest.raises(errors.StreamConnectionError, match="two views of one array"):
+        engine.connect_stream("to", data[:2], data[4:])
+
+
+def test_callbacks_by_replica_index():
+    """The index of a replica may come before the callback, as in Poplar."""
+    device = p.IPUModel(n_ipus=2, tiles_per_ipu=2).create_device()
+    graph = p.Graph(device, replication_factor=2)
+    x = graph.add_variable(FLOAT, [1], "x", mapping=0)
+    stream = graph.add_host_to_device_fifo("in", FLOAT, 1)
+    graph.create_host_read("x", x)
+    engine = tr.Engine(graph, p.Copy(stream, x)).load(device)
+    for replica in range(2):
+        engine.connectStreamToCallback("in", replica, lambda out, r=replica: out.fill(10.0 + r))
+    engine.run()
+    assert [float(engine.read_tensor("x", replica=r)[0]) for r in range(2)] == [10, 11]
+
+
+_PRINTS = """
+#include <poplar/Vertex.hpp>
+#include <cstdio>
+class Says : public poplar::Vertex {
+public:
+  poplar::Output<float> out;
+  bool compute() { printf("hello %d\\n", 7); *out = 1; return true; }
+};
+"""
+
+
+def test_what_codelets_print_goes_to_a_stream(capfd):
+    """`set_print_stream` collects printf of C++ codelets; otherwise it is the process's output."""
+    graph = new_graph()
+    graph.add_codelets(_PRINTS)
+    x = variable(graph, FLOAT, [], "x")
+    cs = graph.add_compute_set("cs")
+    vertex = graph.add_vertex(cs, "Says", {"out": x}, tile=0)
+    graph.set_perf_estimate(vertex, 10)
+    engine = loaded(graph, p.Execute(cs))
+    out = io.StringIO()
+    engine.setPrintStream(out)
+    engine.run()
+    assert out.getvalue() == "hello 7\n"
+    assert capfd.readouterr().out == ""

@@ -75,6 +75,8 @@ from tremula.poplar.programs import (
     Waits,
     WriteUndef,
 )
+from tremula.poplar.serialize import SerializationFormat
+from tremula.poplar.spellings import add_cpp_spellings
 from tremula.poplar.streams import DataStream, HostFunction, RemoteBuffer, ReplicatedStreamMode
 from tremula.poplar.target import Device, DeviceManager, IPUModel, Target, TargetType
 from tremula.poplar.tensors.structure import (
@@ -88,9 +90,17 @@ from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplar.vertices.bulk import Slices
 from tremula.poplar.vertices.compute_set import ComputeSet, FieldRef, VertexRef
 
+for _class in (
+    Device, DeviceManager, Graph, PrintTensorFmt, Sequence, Switch, Target, Tensor,
+    TensorRearranger,
+):  # fmt: skip
+    add_cpp_spellings(_class)
+add_cpp_spellings(IPUModel, fields=("n_ipus", "tiles_per_ipu", "version"))
+
 __all__ = [
     # graphs and tensors
-    "ComputeSet", "FieldRef", "Graph", "Interval", "Slices", "Tensor", "TensorRearranger",
+    "ComputeSet", "FieldRef", "Graph", "Interval", "SerializationFormat", "Slices", "Tensor",
+    "TensorRearranger",
     "TileMapping", "VariableMappingMethod", "VertexRef", "append", "concat", "reorder_to_simplify",
     "sorted_contiguous_regions", "unbroadcast",
     # vertices

@@ -114,11 +114,12 @@ Graph::addFunctionBuffer | Graph.add_function_buffer |
 Graph::addHostFunction | Graph.add_host_function |
 Graph::outputVertexGraph | Graph.output_vertex_graph | a path or an open file
 Graph::outputComputeGraph | Graph.output_compute_graph | a path or an open file
-Graph::serialize | | executables can be saved, graphs are Python
+Graph::serialize | Graph.serialize | JSON, or the same deflated; it is not read back
 Graph::serializeTensors | | tensors are views of a graph and live with it
 VariableMappingMethod | VariableMappingMethod |
 VertexRef | VertexRef | `vertex["field"]`
 FieldRef | FieldRef | `vertex["field"][i]`
+SerializationFormat | SerializationFormat |
 ComputeSet | ComputeSet |
 
 Tensor
@@ -214,8 +215,8 @@ OptionFlags | | a dict
 Compiling and running
 compileGraph | compile_graph |
 Executable | Executable |
-Executable::serialize | Executable.save | to a path
-Executable::deserialize | Executable.load | from a path
+Executable::serialize | Executable.serialize | to a stream; `save` writes a file
+Executable::deserialize | Executable.deserialize | from a stream; `load` reads a file
 Engine | Engine | of a graph and programs, or of an executable
 Engine::load | Engine.load | the device may be left out
 Engine::prepare | Engine.load |
@@ -225,19 +226,19 @@ Engine::loadAndRun | Engine.load_and_run |
 Engine::stop | Engine.stop |
 Engine::writeTensor | Engine.write_tensor | an array
 Engine::readTensor | Engine.read_tensor | returns an array
-Engine::connectStream | Engine.connect_stream | an array: as many chunks as it holds, over and over
+Engine::connectStream | Engine.connect_stream | an array of chunks, repeated; or two addresses
 Engine::connectStreamToCallback | Engine.connect_stream_to_callback |
 Engine::connectHostFunction | Engine.connect_host_function |
 Engine::copyToRemoteBuffer | Engine.copy_to_remote_buffer | data first, as in Poplar
 Engine::copyFromRemoteBuffer | Engine.copy_from_remote_buffer | returns an array
 Engine::listStreams | Engine.list_streams |
 Engine::getEngineOptions | Engine.options | an attribute
-Engine::setPrintStream | | C++ codelets print to the process's own streams
-Engine::setPrintTensorStream | Engine.print_stream | an attribute to set
+Engine::setPrintStream | Engine.set_print_stream | what C++ codelets print while a program runs
+Engine::setPrintTensorStream | Engine.set_print_tensor_stream | also the attribute `print_stream`
 Engine::enableExecutionProfiling | Engine.enable_execution_profiling |
 Engine::disableExecutionProfiling | Engine.disable_execution_profiling |
-Engine::resetExecutionProfile | Engine.reset_execution_profiling |
-Engine::printProfileSummary | Engine.print_profile_summary |
+Engine::resetExecutionProfile | Engine.reset_execution_profile |
+Engine::printProfileSummary | Engine.print_profile_summary | two options, see its text
 Engine::getReport | Engine.get_report | as pva gives it, without a file
 Engine::getTimeStamp | | use Python's clock, or a system trace
 Engine::insertSimulatedError | | `vipu inject fault` breaks a partition: [the system](system.md)
@@ -267,7 +268,9 @@ _HEAD = """# Poplar in C++ → Tremula in Python
 
 Every class and method of Poplar's C++ interface, its name here, and what differs. In general:
 
-* Names are snake_case; `num…` is `n_…`; getters without arguments are properties.
+* Names are snake_case; `num…` is `n_…`; getters without arguments are properties. Poplar's own
+  spellings work, too, and there getters are called: `graph.addVariable`, `target.getNumTiles()`,
+  `target.get_num_tiles()`, `tensor.num_elements()`.
 * Lists of sizes are lists, option flags a dict, debug contexts a `name`. The last positional
   argument of every program may be its name, and where types tell arguments apart, Poplar's order is
   accepted.

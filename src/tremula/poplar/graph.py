@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import IO, Any, TextIO, TypeVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from tremula.poplar.mapping import (
     target_of_tiles,
 )
 from tremula.poplar.programs import Function, FunctionBuffer, Program
+from tremula.poplar.serialize import SerializationFormat, serialize_graph
 from tremula.poplar.streams import (
     DataStream,
     HostFunction,
@@ -587,6 +588,12 @@ class Graph:
         executed = [programs] if isinstance(programs, Program) else list(programs)
         sets = executed_sets(executed) if executed else self.state.compute_sets
         write_text(file, compute_graph(self.state.variables, sets, is_ordered=bool(executed)))
+
+    def serialize(
+        self, out: IO[Any], format: SerializationFormat = SerializationFormat.Binary
+    ) -> None:
+        """Write a description of the graph to a stream: JSON, or the same deflated."""
+        serialize_graph(self, out, format)
 
     @property
     def n_vertices(self) -> int:

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
+from ctypes import c_void_p
 from typing import IO, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from tremula.base.errors import (
     ControlProgramError,
     GraphMemoryAllocationError,
     GraphReplicationError,
+    InvalidOption,
     RuntimeFailure,
     StreamConnectionError,
     TensorIoStateError,
@@ -18,6 +20,7 @@ from tremula.base.errors import (
 )
 from tremula.base.options import Options, parse_options
 from tremula.base.tracing import POPLAR, span
+from tremula.base.types import as_type
 from tremula.compiler.compile import Progress, compile_graph
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.lower.lower import Programs
@@ -26,6 +29,7 @@ from tremula.compiler.program_ir import Opcode, StepKind
 from tremula.compiler.report.profile_summary import profile_summary
 from tremula.compiler.report.report import Report, make_report
 from tremula.poplar.graph import Graph
+from tremula.poplar.spellings import add_cpp_spellings
 from tremula.poplar.target import Device
 from tremula.runtime.auto_report import auto_report
 from tremula.runtime.clock import Clock
@@ -33,7 +37,9 @@ from tremula.runtime.device_load import LoadMeter
 from tremula.runtime.host_connections import CallbackPort, HostConnections, RingPort, StreamCallback
 from tremula.runtime.host_steps import run_host_step
 from tremula.runtime.loaded import LoadedProgram
+from tremula.runtime.memory_spans import Address, memory_between
 from tremula.runtime.storage import host_array
+from tremula.runtime.vertex_prints import vertex_prints_to
 
 # The interpreter comes back about this often, so that Ctrl-C and stop() take effect.
 SECONDS_BETWEEN_RETURNS = 0.1
@@ -64,6 +70,7 @@ class Engine:
         self.host = HostConnections(self.executable.host)
         self._loaded: LoadedProgram | None = None
         self._registers: np.ndarray | None = None  # of the program that runs now
+        self._vertex_stream: IO[str] | None = None  # for what C++ codelets print
         self._meter: LoadMeter | None = None  # reports to a controller what runs, on a partition
 
     def _compiled(
@@ -132,7 +139,7 @@ class Engine:
     def run(self, program: int | str = 0) -> None:
         """Run a program, by index or name, to its end."""
         entry = self._entry(program)
-        with span(POPLAR, "Engine.run"):
+        with span(POPLAR, "Engine.run"), vertex_prints_to(self._vertex_stream):
             if self._meter is not None:
                 with self._meter.metered(self.clock):
                     self._run_entry(entry)
@@ -270,6 +277,14 @@ class Engine:
     def print_stream(self, stream: IO[str]) -> None:
         self.host.print_stream = stream
 
+    def set_print_tensor_stream(self, stream: IO[str]) -> None:
+        """Where `PrintTensor` prints from now on."""
+        self.print_stream = stream
+
+    def set_print_stream(self, stream: IO[str]) -> None:
+        """Where C++ codelets print from now on, instead of the process's standard output."""
+        self._vertex_stream = stream
+
     def write_tensor(self, handle: str, data: object, replica: int | None = None) -> None:
         """Write a tensor that `create_host_write` named; to all replicas unless one is named."""
         view = self.host.written(handle)
@@ -285,18 +300,40 @@ class Engine:
         with span(POPLAR, "Engine.read_tensor", tensor=handle):
             return self.loaded.storage.read_values(view, replica)
 
-    def connect_stream(self, handle: str, data: np.ndarray, replica: int | None = None) -> None:
-        """Let a stream take its chunks from (or put them into) an array, over and over."""
-        port = RingPort(self.host.stream(handle), data)
-        self.host.connect(handle, port, self._chosen_replicas(replica))
+    def connect_stream(
+        self,
+        handle: str,
+        data: Address,
+        replica: Address | None = None,
+        *,
+        end: Address | None = None,
+    ) -> None:
+        """Let a stream take its chunks from (or put them into) an array, over and over.
+
+        In Poplar's form, `connect_stream(handle, begin, end)`, both are addresses, or arrays whose
+        first element is meant: `connect_stream(handle, data, data[n:])`.
+        """
+        stream = self.host.stream(handle)
+        if end is None and replica is not None and _is_end(data, replica):
+            end, replica = replica, None
+        if end is not None:
+            data = memory_between(handle, data, end, as_type(stream.type_name).dtype)
+        assert not isinstance(replica, np.ndarray | c_void_p), "an end, which was taken above"
+        self.host.connect(handle, RingPort(stream, data), self._chosen_replicas(replica))
 
     def connect_stream_to_callback(
         self,
         handle: str,
-        callback: StreamCallback | Callable[[np.ndarray], object],
-        replica: int | None = None,
+        callback: StreamCallback | Callable[[np.ndarray], object] | int,
+        replica: StreamCallback | Callable[[np.ndarray], object] | int | None = None,
     ) -> None:
-        """Let a stream call host code for each chunk; see StreamCallback."""
+        """Let a stream call host code for each chunk; see StreamCallback.
+
+        As in Poplar, the index of a replica may also come before the callback.
+        """
+        if isinstance(callback, int) and not isinstance(replica, int | None):
+            callback, replica = replica, callback
+        assert isinstance(replica, int | None), f"a replica is an index, got {replica!r}"
         stream = self.host.stream(handle)
         use_prefetch = stream.is_host_to_device and self.options.flag("exchange.enablePrefetch")
         port = CallbackPort(stream, callback, use_prefetch)
@@ -355,8 +392,6 @@ class Engine:
         """The report as pva's object model, without a file: `get_report().execution.steps`."""
         return self.report().pva()
 
-    getReport = get_report  # as the original spells it  # noqa: N815
-
     def enable_execution_profiling(self) -> None:
         """Let reports count what runs from now on, which they do unless it was disabled."""
         self.clock.enable_profiling()
@@ -365,13 +400,40 @@ class Engine:
         """Leave what runs from now on out of reports. The clock and `cycle_count` go on."""
         self.clock.disable_profiling()
 
-    def reset_execution_profiling(self) -> None:
+    def reset_execution_profile(self) -> None:
         """Leave what ran so far out of reports."""
         self.clock.reset_profiling()
 
+    reset_execution_profiling = reset_execution_profile
+
     def print_profile_summary(
-        self, stream: IO[str] | None = None, *, show_execution_steps: bool = False
+        self,
+        stream: IO[str] | None = None,
+        options: Mapping[str, object] | None = None,
+        *,
+        show_execution_steps: bool = False,
     ) -> None:
-        """Print the report as text; with `show_execution_steps` every step too."""
-        text = profile_summary(self.report(), show_execution_steps=show_execution_steps)
+        """Print the report as text.
+
+        Options are Poplar's: `showExecutionSteps` prints every step, `showVarStorage` the memory of
+        the fullest tiles.
+        """
+        chosen = {"showExecutionSteps": show_execution_steps, "showVarStorage": False}
+        for name, value in (options or {}).items():
+            if name not in chosen:
+                raise InvalidOption(f"no option {name!r}.", hint=suggest(name, chosen))
+            chosen[name] = str(value).lower() in {"true", "1"}
+        text = profile_summary(
+            self.report(),
+            show_execution_steps=chosen["showExecutionSteps"],
+            show_var_storage=chosen["showVarStorage"],
+        )
         print(text, file=stream or sys.stdout)
+
+
+def _is_end(begin: object, value: object) -> bool:
+    """Whether a number or array after `begin` ends the memory; an array with a number has none."""
+    return isinstance(value, np.ndarray | c_void_p) or not isinstance(begin, np.ndarray)
+
+
+add_cpp_spellings(Engine)

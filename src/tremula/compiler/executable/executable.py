@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import IO
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from tremula.compiler.executable.records import (
     VariableRecords,
     View,
 )
-from tremula.compiler.file.codec import read_record, record, write_record
+from tremula.compiler.file.codec import read_bytes, read_record, record, write_record, write_to
 from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.exchange import StepExchanges
 from tremula.compiler.passes.liveness import Liveness
@@ -90,6 +91,18 @@ class Executable:
         """Read a file; raises FileLoadError if it is not an intact, consistent executable."""
         executable = read_record(path, FILE_KIND, Executable)
         validate(executable, str(path))
+        return executable
+
+    def serialize(self, out: IO[bytes]) -> None:
+        """Write to a stream of bytes."""
+        write_to(out, FILE_KIND, self)
+
+    @staticmethod
+    def deserialize(source: IO[bytes]) -> "Executable":
+        """Read a stream to its end; raises FileLoadError if that is not an intact executable."""
+        name = str(getattr(source, "name", "stream"))
+        executable = read_bytes(source.read(), FILE_KIND, Executable, name)
+        validate(executable, name)
         return executable
 
 

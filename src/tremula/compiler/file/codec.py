@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import numpy as np
 
@@ -126,18 +126,23 @@ def digest_of(value: object) -> str:
 
 def write_record(path: str | os.PathLike, kind: str, value: object) -> None:
     """Write atomically: a reader sees the old file or the whole new one."""
+    with atomic_file(path, is_durable=True) as file:
+        write_to(file, kind, value)
+
+
+def write_to(file: IO[bytes], kind: str, value: object) -> None:
+    """Write a record to a stream of bytes."""
     columns = PackedColumns()
     tree = to_tree(value, columns)
     header = _header(kind, tree, columns)
     digest = hashlib.blake2b(header, digest_size=_DIGEST_BYTES)
     for blob in columns.blobs:
         digest.update(blob)
-    with atomic_file(path, is_durable=True) as file:
-        file.write(MAGIC + FORMAT_VERSION.to_bytes(4, "little"))
-        file.write(len(header).to_bytes(8, "little") + digest.digest())
-        file.write(header)
-        for blob in columns.blobs:
-            file.write(blob)
+    file.write(MAGIC + FORMAT_VERSION.to_bytes(4, "little"))
+    file.write(len(header).to_bytes(8, "little") + digest.digest())
+    file.write(header)
+    for blob in columns.blobs:
+        file.write(blob)
 
 
 def _header(kind: str, tree: object, columns: PackedColumns) -> bytes:
@@ -149,8 +154,12 @@ def _header(kind: str, tree: object, columns: PackedColumns) -> bytes:
 
 def read_record(path: str | os.PathLike, kind: str, cls: type[Record]) -> Record:
     """Read and check a file; raises FileLoadError for anything but an intact file of this kind."""
-    data = _read_bytes(path)
-    fail = _failure(path)
+    return read_bytes(_read_bytes(path), kind, cls, path)
+
+
+def read_bytes(data: bytes, kind: str, cls: type[Record], name: str | os.PathLike) -> Record:
+    """Read and check the bytes of a record; `name` is what errors call them."""
+    fail = _failure(name)
     if data[: len(MAGIC)] != MAGIC:
         raise fail("is not a Tremula file", "give a file written by Tremula")
     damaged = fail("is truncated or was altered", "compile and save again")

@@ -1,8 +1,8 @@
 """Programs of this computer in an executable cache: a record of each, beside its tile program.
 
 On this computer compiling is capturing, which must be repeated to know which program it is. So a
-record saves no time; it says which programs were compiled, and a folder that a script checks after a
-compilation has a file. The tile program is added, under the same key, when something compiles it.
+record saves no time; it says which programs were compiled, and a folder that a script looks into
+after a compilation has a file. The tile program is added, under the same key, when it is compiled.
 """
 
 from dataclasses import dataclass

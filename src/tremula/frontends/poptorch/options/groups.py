@@ -107,7 +107,7 @@ class _TrainingOptions(OptionsDict):
     def follow_accumulators(self, *, are_half: bool) -> None:
         """Use a running mean for accumulators in half, whose sum may overflow before it is divided.
 
-        As in PopTorch, it replaces the strategy that the script chose, which other accumulators use.
+        As in PopTorch, it replaces what the script chose, which other accumulators use.
         """
         running = MeanReductionStrategy.Running
         self._values[_STRATEGY] = running if are_half else self._strategy_of_script
