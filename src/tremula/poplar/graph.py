@@ -36,7 +36,7 @@ from tremula.poplar.mapping import (
     target_of_tiles,
 )
 from tremula.poplar.programs import Function, FunctionBuffer, Program
-from tremula.poplar.serialize import SerializationFormat, serialize_graph
+from tremula.poplar.serialize import GraphContents, SerializationFormat
 from tremula.poplar.streams import (
     DataStream,
     HostFunction,
@@ -593,7 +593,14 @@ class Graph:
         self, out: IO[Any], format: SerializationFormat = SerializationFormat.Binary
     ) -> None:
         """Write a description of the graph to a stream: JSON, or the same deflated."""
-        serialize_graph(self, out, format)
+        contents = GraphContents(
+            self.target,
+            self.replication_factor,
+            self.state.variables,
+            self.state.compute_sets,
+            lambda tensor: self.get_tile_mapping(tensor, require_complete=False),
+        )
+        contents.write(out, format)
 
     @property
     def n_vertices(self) -> int:
