@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report",
         type=output_folder,
         metavar="DIR",
-        help="let engines leave reports here (profile.pop)",
+        help="let engines and models of all front ends leave reports here (profile.pop)",
     )
     parser.add_argument(
         "--passes", action="store_true", help="at the end, print the compiler's passes and times"
@@ -110,4 +110,8 @@ def _reporting_to(folder: Path) -> Iterator[None]:
     for path in reports:
         print(f"report: {path}", file=sys.stderr)
     if not reports:
-        print(f"no report: the script ran no engine and no model ({folder})", file=sys.stderr)
+        print(
+            f"no report in {folder}: the script ran no engine and no model, or a warning above "
+            "says why its programs have none",
+            file=sys.stderr,
+        )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # they load slowly, and a front end asks this module at its s
 _SWITCHES = (
     "autoReport.all", "autoReport.outputGraphProfile", "autoReport.outputExecutionProfile",
 )  # fmt: skip
-_n_engines: dict[Path, int] = {}  # that write to a folder
+_n_reports: dict[Path, int] = {}  # that were requested in a folder
 
 
 class AutoReport:
@@ -59,9 +59,14 @@ def auto_report(options: Options) -> AutoReport | None:
     folder = report_folder(options)
     if folder is None:
         return None
-    _n_engines[folder] = number = _n_engines.get(folder, 0) + 1
-    folder = folder if number == 1 else folder / str(number)
+    folder = numbered_folder(folder)
     return AutoReport(folder, options.whole("autoReport.executionProfileProgramRunCount"))
+
+
+def numbered_folder(folder: Path) -> Path:
+    """A folder for one more report: itself the first time, then numbered ones in it."""
+    _n_reports[folder] = number = _n_reports.get(folder, 0) + 1
+    return folder if number == 1 else folder / str(number)
 
 
 def report_folder(options: Options) -> Path | None:

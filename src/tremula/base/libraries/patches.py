@@ -88,7 +88,8 @@ PATCHES: tuple[LibraryPatch, ...] = (
            " get_pipeline_stage_assignment set_pipeline_stage_assignment"
            " reset_pipeline_stage_assignment print_pipeline_stage_assignment_summary"
            " set_infeed_queue_options set_outfeed_queue_options set_asynchronous_callbacks"
-           " set_replication_options export_for_ipu_serving ipu_report",
+           " set_replication_options export_for_ipu_serving ipu_report"
+           " save_report",
            "trainer.py", "a plain model says that it was built outside the scope", is_added=True),
     _keras("keras.src.callbacks", "CallbackList", "step_callbacks.py",
            "callbacks are called for each step of an execution"),

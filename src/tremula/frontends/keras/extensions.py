@@ -1,5 +1,6 @@
 """Methods that models of a scope have besides Keras's: accumulation, callbacks, reports."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from tremula.frontends.keras.enums import (
     ReplicatedMetricReductionMethod,
 )
 from tremula.frontends.keras.errors import keras_error
-from tremula.frontends.keras.options import REDUCTIONS, ModelOptions, options_of
+from tremula.frontends.keras.options import REDUCTIONS, ModelOptions, ReportingProgram, options_of
 from tremula.frontends.keras.pipelines.assignments import (
     Assignment,
     assigned_stages,
@@ -223,12 +224,21 @@ def export_for_ipu_serving(
 
 def ipu_report(self: keras.Model) -> "Report":
     """Cycles and memory, on tiles, of the step that ran last."""
-    options = _options(self)
-    if options.last is None:
+    return _last_program(self, "ipu_report").report()
+
+
+def save_report(self: keras.Model, folder: str | os.PathLike[str]) -> Path:
+    """Write the report of the step that ran last for the analyser; the path of its file."""
+    return _last_program(self, "save_report").save_report(folder)
+
+
+def _last_program(model: keras.Model, method: str) -> ReportingProgram:
+    last = _options(model).last
+    if last is None:
         raise keras_error(
-            f"{self.name} has not run yet.", hint="call fit, evaluate or predict before ipu_report"
+            f"{model.name} has not run yet.", hint=f"call fit, evaluate or predict before {method}"
         )
-    return options.last.report()
+    return last
 
 
 def _options(model: keras.Model) -> ModelOptions:
@@ -254,4 +264,5 @@ METHODS = (
     set_replication_options,
     export_for_ipu_serving,
     ipu_report,
+    save_report,
 )

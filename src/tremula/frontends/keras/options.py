@@ -1,5 +1,7 @@
 """Options of a model's execution: accumulation, replicas, callbacks."""
 
+import os
+import pathlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +28,7 @@ class ReportingProgram(Protocol):
     """A compiled program that can report on itself."""
 
     def report(self) -> "Report": ...
+    def save_report(self, folder: str | os.PathLike[str]) -> pathlib.Path: ...
 
 
 @dataclass

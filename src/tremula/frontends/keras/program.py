@@ -5,9 +5,11 @@ in the next step, what a checkpoint saves is what the last step left, and nothin
 have separate memory: weights go there before an execution and come back after it.
 """
 
+import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import keras
@@ -78,6 +80,10 @@ class KerasProgram:
     def report(self) -> Report:
         """Cycles and memory of the tile program."""
         return self.program.report()
+
+    def save_report(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the report of the tile program for the analyser; the path of its file."""
+        return self.program.save_report(folder, self.step.kind)
 
     @property
     def n_replicas(self) -> int:
@@ -190,7 +196,7 @@ def compile_keras(
     names = [f"{step.kind}_data_{i}" for i in range(len(batch))]
     request = StepToCompile(step.held, step.record, list(batch), names, step.rule())
     try:
-        program = compile_program(request, settings)
+        program = compile_program(request, settings, report_name=step.kind)
     except ReadsFromLater as error:
         raise _stage_error(error) from error
     seeds = tuple(v for v in step.held.others if is_seed(v))

@@ -1,8 +1,10 @@
 """A model compiled for the shapes of given inputs: on this computer, or on tiles."""
 
+import os
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -21,6 +23,7 @@ from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import HostSettings, host_settings
 from tremula.ir.step import BUFFER, PARAMETER, CapturedStep
 
+NAME = "onnx"  # of a model in reports
 _SHAPES_ONLY = {"Shape", "Size", "SequenceLength", "OptionalHasElement"}
 
 
@@ -85,6 +88,13 @@ class CompiledOnnx:
             for tensor, kind in zip(outputs, kinds, strict=True)
         ]
 
+    def save_report(self, folder: str | os.PathLike[str], *inputs: Tensor) -> Path:
+        """Write the report of the tile program for the analyser; the path of its file.
+
+        Where cycles depend on data, those of a call with these inputs, or with zeros.
+        """
+        return self.program.save_report(folder, NAME, [inputs] if inputs else None)
+
 
 def compile_model(
     imported: ImportedModel,
@@ -109,7 +119,7 @@ def compile_model(
         runs_on_tiles=on_tiles,
         seed=_seed_of_nodes(imported.module.graph) if seed is None else seed,
     )
-    program = compile_program(request, settings)
+    program = compile_program(request, settings, report_name=NAME)
     parameters, buffers = (
         [one.tensor.detach() for one in held_tensors(request.model, kind)]
         for kind in (PARAMETER, BUFFER)

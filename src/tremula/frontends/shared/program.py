@@ -5,6 +5,7 @@ arguments ─► rows ─► Program.run ─► results of each micro-batch ─�
 └─ report(), save_report(), timing(): from the tile program
 """
 
+import os
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from tremula.frontends.shared.wanted_report import leave_report
 from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
 from tremula.ir.run.generators import DeviceRandom
 from tremula.ir.run.performance import CallTiming
@@ -38,9 +40,15 @@ class AttachedDevice(Protocol):
 class Program:
     """A step compiled for fixed shapes, with its weights on a device."""
 
-    def __init__(self, compiled: CompiledStep, device: AttachedDevice | None = None):
+    def __init__(
+        self,
+        compiled: CompiledStep,
+        device: AttachedDevice | None = None,
+        report_name: str | None = None,
+    ):
         self.compiled = compiled
         self.device = device
+        self.report_name = report_name  # of the report that the first call leaves
         self.n_calls = 0
         self._seconds_to_open = 0.0
 
@@ -91,6 +99,9 @@ class Program:
             for row, written in zip(rows, moved, strict=True):
                 write_back(row, written)
         self.n_calls += 1
+        if self.n_calls == 1 and self.report_name is not None:
+            name, options = self.report_name, self.settings.tiles.engine_options
+            leave_report(name, options, lambda folder: self.save_report(folder, name, rows))
 
     def call(self, rows: Rows) -> list[list[Tensor]]:
         """Run one call; the outputs of each of its micro-batches."""
@@ -138,8 +149,11 @@ class Program:
         """
         return self.tiles.report(rows, self.session)
 
-    def save_report(self, folder: Path, model_name: str, rows: Rows | None = None) -> Path:
+    def save_report(
+        self, folder: str | os.PathLike[str], model_name: str, rows: Rows | None = None
+    ) -> Path:
         """Write the report for the analyser, and its summary as text; the path of the report."""
+        folder = Path(folder)
         from tremula.compiler.report.profile_summary import profile_summary  # slow to import
         from tremula.vision.report.write import write_report
 
@@ -155,12 +169,14 @@ def compile_program(
     *,
     stored: "StoredTileProgram | None" = None,
     device: AttachedDevice | None = None,
+    report_name: str | None = None,
 ) -> Program:
     """Compile a step; `stored` is its tile program, if a file had it.
 
-    `Program.open` puts it on its device; otherwise the first use of its session does.
+    `Program.open` puts it on its device; otherwise the first use of its session does. With a
+    `report_name`, the first call leaves a report where the engine's options ask for reports.
     """
-    return Program(compile_step(request, settings, stored), device)
+    return Program(compile_step(request, settings, stored), device, report_name)
 
 
 def write_back(originals: Iterable[Tensor], written: Iterable[Tensor]) -> None:

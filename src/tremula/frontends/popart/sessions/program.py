@@ -72,6 +72,7 @@ class SessionProgram:
         self,
         settings: StepSettings,
         device: AttachedDevice,
+        name: str,
         stored: "StoredTileProgram | None" = None,
     ) -> None:
         """Capture the step and open it on the device, with the weights it begins with."""
@@ -83,7 +84,9 @@ class SessionProgram:
         names = [wanted.id for wanted in self.inputs]
         request = StepToCompile(self.module, run_forward, zeros, names, self._rule())
         with popart_errors():
-            self._program = compile_program(request, settings, stored=stored, device=device)
+            self._program = compile_program(
+                request, settings, stored=stored, device=device, report_name=name
+            )
         self.to_device()
         if self.rule is not None:
             self._write_first_states(self._program.n_replicas)

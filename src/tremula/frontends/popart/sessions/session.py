@@ -246,7 +246,7 @@ class _Session:
             self._seed,
         )
         with popart_errors():
-            program.compile(settings, self._device, stored)
+            program.compile(settings, self._device, self.name, stored)
         return program
 
     def prepareDevice(self, loadEngine: bool = True) -> None:
@@ -468,6 +468,11 @@ class _Session:
         folder = Path(self._options.engineOptions.get("autoReport.directory") or self._folder.name)
         with popart_errors():
             return openReport(self._program.program.save_report(folder, self.name))
+
+    def save_report(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the report of the tile program for the analyser; the path of its file."""
+        with popart_errors():
+            return self._program.program.save_report(folder, self.name)
 
     @cached_property
     def _folder(self) -> tempfile.TemporaryDirectory:

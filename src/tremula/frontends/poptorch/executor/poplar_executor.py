@@ -1,8 +1,10 @@
 """PoplarExecutor: a module that runs as a compiled program."""
 
 import datetime as dt
+import os
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -510,6 +512,11 @@ class PoplarExecutor:
     def tile_program(self) -> "TileProgram":
         """The program for tiles: `executable`, `timing`, `engine`, compiled on demand."""
         return self.compiled_program().tiles
+
+    def save_report(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the report of the tile program for the analyser; the path of its file."""
+        with poptorch_errors():
+            return self.compiled_program().save_report(folder, self._name)
 
     def cycleCount(self) -> int:  # noqa: N802
         """Cycles the machine takes for one call, from the tile program."""

@@ -1,6 +1,8 @@
 """Sessions: a program on a device, with its variables, run by run."""
 
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -19,6 +21,8 @@ from tremula.frontends.popxl.run.counts import n_operations
 from tremula.frontends.popxl.run.interpreter import Interpreter
 from tremula.frontends.popxl.run.memory import DeviceMemory
 from tremula.frontends.popxl.run.streams import StreamBuffers, buffer_shape
+from tremula.frontends.shared.program import Program
+from tremula.frontends.shared.wanted_report import leave_report
 from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import host_settings
 
@@ -115,6 +119,8 @@ class Session:
         for variable in self._variables:
             variable.synced = False
         self._execute(arrays, outputs)
+        if self._n_runs == 1:
+            leave_report("popxl", {}, self.save_report)
 
     def _execute(self, inputs: dict, outputs: dict) -> None:
         """On tiles if the device is a model of chips; on the host, from the second run compiled."""
@@ -146,10 +152,17 @@ class Session:
 
     def report(self) -> Report:
         """Cycles and memory of the program on tiles; it is compiled for them if it was not yet."""
+        return self._tile_program().report()
+
+    def save_report(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the report of the program on tiles for the analyser; the path of its file."""
+        return self._tile_program().save_report(folder, "popxl")
+
+    def _tile_program(self) -> Program:
         if self._on_tiles is None:
             self._check_compilable()
             self._on_tiles = self._compile(for_tiles=True, runs_on_tiles=False)
-        return self._on_tiles.program.report()
+        return self._on_tiles.program
 
     def _check_compilable(self) -> None:
         if self._obstacle:
