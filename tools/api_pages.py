@@ -61,8 +61,14 @@ def _value(module: ModuleType, name: str) -> object:
 
 
 def members_of(cls: type) -> Iterator[tuple[str, object]]:
-    """Public methods and properties a class defines itself, in the order they are written."""
+    """Public methods and properties a class defines itself, in the order they are written.
+
+    Further spellings of the same methods are left out: docs/poplar-cpp.md has them.
+    """
+    spellings: frozenset[str] = vars(cls).get("cpp_spellings", frozenset())
     for name, member in vars(cls).items():
+        if name in spellings:
+            continue
         plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
         # PyTorch adds a method of its own to every class of optimisers that was used once.
         is_torch = (getattr(plain, "__module__", None) or "").startswith("torch.")

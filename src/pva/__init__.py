@@ -17,7 +17,8 @@ from tremula.vision.pva.programs import (
 )
 from tremula.vision.pva.report import Compilation, Report, Target, openReport
 from tremula.vision.pva.variables import DebugContext, LoweredVariable, Variable
-from tremula.vision.trace.reader import openTrace
+from tremula.vision.trace.reader import Event, Process, Thread, openTrace
+from tremula.vision.trace.reader import TraceReader as Trace
 
 __all__ = [
     "Block",
@@ -25,6 +26,7 @@ __all__ = [
     "ComputeInstrumentation",
     "ComputeSet",
     "DebugContext",
+    "Event",
     "Execution",
     "ExecutionStep",
     "ExternalExchangeInstrumentation",
@@ -33,13 +35,16 @@ __all__ = [
     "LoweredVariable",
     "Operation",
     "OperationAnalysis",
+    "Process",
     "Program",
     "ProgramVisitor",
     "Report",
     "Run",
     "Target",
     "TargetType",
+    "Thread",
     "Tile",
+    "Trace",
     "Variable",
     "openReport",
     "openTrace",

@@ -2,6 +2,7 @@
 
 `graph.add_variable` is also `graph.addVariable`, and a getter that is a property here can be called
 as in C++, in both styles: `target.getNumTiles()` and `target.get_num_tiles()` are `target.n_tiles`.
+A class lists what it got in `cpp_spellings`; pages and stubs have one name of each method.
 """
 
 import re
@@ -22,6 +23,7 @@ _ELSEWHERE = ("Target::getNumConvUnits",)  # `target.chip` has it for each type
 def add_cpp_spellings(cls: type, fields: tuple[str, ...] = ()) -> None:
     """Give a class the spellings of Poplar's class of its name; `fields` can be assigned to."""
     prefix = f"{cls.__name__}::"
+    added: set[str] = set()
     for row in (row for rows in sections().values() for row in rows):
         theirs = row.theirs.removeprefix("program::")
         owner, _, attribute = row.ours.partition(".")
@@ -33,6 +35,8 @@ def add_cpp_spellings(cls: type, fields: tuple[str, ...] = ()) -> None:
         for name in (spelling, snake_case(spelling)):
             if not hasattr(cls, name):
                 setattr(cls, name, value)
+                added.add(name)
+    cls.cpp_spellings = frozenset(added)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def snake_case(name: str) -> str:

@@ -71,6 +71,12 @@ def test_events_nest(recorded):
     threads = {thread.name: thread for thread in process.threads}
     (outer,) = threads["MainThread"].events
     assert (outer.label, outer.channel) == ("outer", "mine")
+    kinds = zip(
+        (recorded, process, threads["worker"], outer),
+        "Trace Process Thread Event".split(),
+        strict=True,
+    )
+    assert all(isinstance(value, getattr(pva, kind)) for value, kind in kinds)
     assert json.loads(outer.metadata) == {"batch": 3}
     assert [c.label for c in outer.children()] == ["inner", "flag", "Engine.run"]
     assert all(outer.timestamp <= c.timestamp for c in outer.children())

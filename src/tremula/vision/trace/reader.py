@@ -171,9 +171,11 @@ class TraceReader(DatabaseReader):
 
     @property
     def processes(self) -> list["Process"]:
+        """Processes that recorded events."""
         return [Process(self, int(pid)) for pid in np.unique(self.events.pid)]
 
     def process(self, pid: int) -> "Process":
+        """The process of this number."""
         return Process(self, pid)
 
 
@@ -202,15 +204,22 @@ def _nesting(columns: Ints) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True)
 class Event:
+    """Something that took time, or an instant; with the events it encloses.
+
+    `timestamp` and `duration` are in microseconds.
+    """
+
     _reader: TraceReader
     _id: int
 
     @property
     def label(self) -> str:
+        """What the instrumented code calls it."""
         return self._reader.labels[int(self._reader.events.label[self._id])]
 
     @property
     def channel(self) -> str:
+        """The channel it was recorded on."""
         return self._reader.channels[int(self._reader.events.channel[self._id])]
 
     @property
@@ -229,6 +238,7 @@ class Event:
         return self._reader.details.get(self._id, "")
 
     def children(self) -> list["Event"]:
+        """The events directly inside it, in order of time."""
         mine = np.flatnonzero(self._reader.events.parent == self._id)
         return [Event(self._reader, i) for i in mine.tolist()]
 
@@ -238,12 +248,15 @@ class Event:
 
 @dataclass(frozen=True)
 class Thread:
+    """A thread of a process, with the events that no other event encloses."""
+
     _reader: TraceReader
     _pid: int
     tid: int
 
     @property
     def name(self) -> str:
+        """The thread's name, or empty."""
         return self._reader.thread_names.get((self._pid, self.tid), "")
 
     @property
@@ -257,11 +270,14 @@ class Thread:
 
 @dataclass(frozen=True)
 class Process:
+    """A process of a trace, with its threads."""
+
     _reader: TraceReader
     pid: int
 
     @property
     def threads(self) -> list[Thread]:
+        """Threads that recorded events."""
         events = self._reader.events
         return [
             Thread(self._reader, self.pid, int(tid))
@@ -269,6 +285,7 @@ class Process:
         ]
 
     def thread(self, tid: int) -> Thread:
+        """The thread of this number."""
         result = [t for t in self.threads if t.tid == tid]
         if not result:
             raise MissingProfileData(
