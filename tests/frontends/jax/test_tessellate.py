@@ -138,17 +138,21 @@ def test_rows_are_where_they_should_be():
 
 @pytest.mark.slow
 def test_random_numbers_of_the_machine():
-    """Uniform and normal numbers have their means and deviations, on the host and on tiles."""
+    """Uniform floats are around their offset, integers from it; normal numbers have their mean."""
 
     def function():
-        return (ti.lax.tile_random_uniform(TILES, 2000, jnp.float32, -1.0, 2.0),
+        return (ti.lax.tile_random_uniform(TILES, 2000, jnp.float32, 1.0, 2.0),
+                ti.lax.tile_random_uniform(TILES, 2000, jnp.int32, 10, 256),
                 ti.lax.tile_random_normal(TILES, 2000, jnp.float32, 3.0, 0.5))  # fmt: skip
 
-    for choices in ({}, ON_TILES):
-        with tremula.configured(**choices):
-            uniform, normal = tremula.jax.jit(function)()
-        assert abs(uniform.array.mean()) < 0.05
-        assert -1 <= uniform.array.min() < uniform.array.max() <= 1
+    on_tiles = tremula.jax.jit(function)
+    with tremula.configured(**ON_TILES):
+        on_tiles = on_tiles()
+    for uniform, whole, normal in (jax.jit(function)(), tremula.jax.jit(function)(), on_tiles):
+        assert abs(uniform.array.mean() - 1) < 0.05
+        assert 0 <= uniform.array.min() < 0.1
+        assert 1.9 < uniform.array.max() <= 2
+        assert (10, 265) == (whole.array.min(), whole.array.max())
         assert abs(normal.array.mean() - 3) < 0.05
         assert abs(normal.array.std() - 0.5) < 0.05
 

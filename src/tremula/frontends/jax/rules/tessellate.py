@@ -14,6 +14,7 @@ from tremula.frontends.jax.errors import JaxError
 from tremula.frontends.jax.evaluate import by_definition
 from tremula.frontends.jax.table import Equation, rule
 from tremula.frontends.jax.tessellate.equations import IpuTileMapEquation
+from tremula.frontends.jax.tessellate.ipu_types import from_ipu_type_to_numpy_dtype
 from tremula.frontends.jax.tessellate.primitives import defined, is_vertex
 from tremula.ir.ops import tile_random  # noqa: F401  registers tremula::tile_draws
 from tremula.ir.ops.explicit_tiles import VertexCall, vertices
@@ -36,8 +37,14 @@ def gather(eqn: Equation, x: Tensor) -> Tensor:
 
 
 @rule("tile_data_barrier")
-def barrier(_eqn: Equation, *arrays: Tensor) -> list[Value]:
+def barrier(eqn: Equation, *arrays: Tensor) -> list[Value]:
     """The program is a sequence of steps already, which all tiles take together."""
+    sizes = {np.dtype(aval.dtype).itemsize for aval in eqn.in_avals}
+    if len(sizes) > 1:
+        names = sorted({np.dtype(aval.dtype).name for aval in eqn.in_avals})
+        raise TypeError(
+            f"Only supporting dtypes of same size in Tile data barrier, got {', '.join(names)}."
+        )
     return list(arrays)
 
 
@@ -52,8 +59,11 @@ def draws(eqn: Equation) -> Tensor:
     params, tiles = eqn.params, list(eqn.params["tiles"])
     is_normal = eqn.name == "tile_random_normal"
     drawn = torch.ops.tremula.tile_draws(tiles, params["size"], is_normal)
+    is_whole = params["dtype"] == "int32"
+    if not is_normal and not is_whole:  # the hardware's floats are around their offset
+        drawn = drawn - 0.5
     values = drawn * params["second"] + params["first"]
-    if params["dtype"] == "int32":
+    if is_whole:
         values = torch.floor(values)
     return torch.ops.tremula.on_tiles(values.to(carrier(eqn.dtype)), tiles)
 
@@ -132,18 +142,20 @@ def _translated(
     ]
     temporary = {}
     if result.tmp_space_name:
-        space = result.tmp_space_aval
-        temporary[result.tmp_space_name] = (tuple(space.shape), carrier(space.dtype))
+        space, dtype = result.tmp_space_aval, result.tmp_space_aval.dtype
+        temporary[result.tmp_space_name] = (
+            tuple(space.shape), carrier(from_ipu_type_to_numpy_dtype(dtype)),
+        )  # fmt: skip
     fields = [*result.inputs_info, *result.outputs_info]
     call = VertexCall(
         result.gp_filename,
         result.vname,
         tiles,
         tuple(info.name for info in operands),
-        {info.name: (tuple(info.shape), carrier(info.aval.dtype)) for info in result.outputs_info},
-        {i.name: i.constant_data for i in result.inputs_info if i.constant_data is not None},
+        {info.name: (tuple(info.shape), carrier(info.shaped.dtype)) for info in result.outputs_info},
+        {i.name: i.constant for i in result.inputs_info if i.is_constant_input},
         temporary,
         {one.name: one.value for one in (*result.attributes_i32, *result.attributes_f32)},
-        {info.name: info.dtype.value[0] for info in fields if is_wrapped(info.aval.dtype)},
+        {info.name: info.dtype.cpp_name for info in fields if is_wrapped(info.shaped.dtype)},
     )
     return list(vertices(shaped, call))

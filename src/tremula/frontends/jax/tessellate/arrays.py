@@ -11,13 +11,37 @@ from jax.core import ShapedArray
 from jax.tree_util import register_pytree_node_class
 
 from tremula.frontends.jax.tessellate.primitives import (
+    InconsistentTiles,
+    NotTileSharded,
     barrier_p,
+    check_rows,
     gather_p,
     put_replicated_p,
     put_sharded_p,
 )
 
 Slice = int | slice
+
+
+def check_tile_array_multi_slice(slices: tuple[Slice, ...], shape: Sequence[int]) -> bool:
+    """Whether what slices leave on each tile is contiguous: True, or an error.
+
+    Inside a tile, all axes before the last one that is cut have one element left.
+    """
+    if not all(isinstance(part, int | slice) for part in slices) or len(slices) > len(shape):
+        raise ValueError(
+            f"Unsupported slicing `{slices}` on IPU tile array of shape `{tuple(shape)}`."
+        )
+    whole = [*slices[1:], *[slice(None)] * (len(shape) - len(slices))]
+    cut = [i for i, part in enumerate(whole) if shape[i + 1] > 1 and part != slice(None)]
+    last = max(cut, default=0)
+    is_strided = any(isinstance(p, slice) and p.step not in (None, 1) for p in whole)
+    if is_strided or any(not isinstance(part, int) for part in whole[:last]):
+        raise ValueError(
+            f"Unsupported slicing `{slices}` on IPU tile array of shape `{tuple(shape)}`: what is"
+            " left on a tile would not be contiguous."
+        )
+    return True
 
 
 @register_pytree_node_class
@@ -33,12 +57,8 @@ class TileShardedArray:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tiles", tuple(int(tile) for tile in self.tiles))
-        shape = getattr(self.array, "shape", None)
-        if shape is not None and (not shape or shape[0] != len(self.tiles)):
-            raise ValueError(
-                f"Inconsistent IPU sharded array shape '{tuple(shape)}' and number of tiles"
-                f" {len(self.tiles)}: the first axis has a row for each tile."
-            )
+        if hasattr(self.array, "shape"):
+            check_rows(self.array, self.tiles)
 
     def tree_flatten(self) -> tuple[tuple, tuple]:
         return (self.array,), self.tiles
@@ -109,25 +129,9 @@ class TileShardedArray:
     def __getitem__(self, key: Slice | tuple[Slice, ...]) -> "TileShardedArray":
         """Rows, and contiguous parts of what their tiles hold."""
         key = key if isinstance(key, tuple) else (key,)
-        if not all(isinstance(part, int | slice) for part in key) or len(key) > len(self.shape):
-            raise ValueError(
-                f"Unsupported slicing `{key}` on IPU tile array of shape `{self.shape}`."
-            )
         first = slice(key[0], key[0] + 1 or None) if isinstance(key[0], int) else key[0]
-        self._check_contiguous(key)
+        check_tile_array_multi_slice((first, *key[1:]), self.shape)
         return TileShardedArray(self.array[(first, *key[1:])], self.tiles[first])
-
-    def _check_contiguous(self, key: tuple[Slice, ...]) -> None:
-        """Inside a tile, all axes before the last one that is cut have one element left."""
-        whole = [*key[1:], *[slice(None)] * (len(self.shape) - len(key))]
-        cut = [i for i, part in enumerate(whole) if self.tile_shape[i] > 1 and part != slice(None)]
-        last = max(cut, default=0)
-        is_strided = any(isinstance(p, slice) and p.step not in (None, 1) for p in whole)
-        if is_strided or any(not isinstance(part, int) for part in whole[:last]):
-            raise ValueError(
-                f"Unsupported slicing `{key}` on IPU tile array of shape `{self.shape}`: what is"
-                " left on a tile would not be contiguous."
-            )
 
     @classmethod
     def concatenate(cls, arrays: Sequence["TileShardedArray"]) -> "TileShardedArray":
@@ -139,18 +143,13 @@ class TileShardedArray:
 def tile_put_sharded(array: Any, tiles: Sequence[int]) -> TileShardedArray:
     """Row i of an array on tile tiles[i]."""
     tiles = _tiles(tiles)
-    if np.shape(array)[:1] != (len(tiles),):
-        raise ValueError(
-            f"Inconsistent IPU sharded array shape '{np.shape(array)}' and number of tiles"
-            f" {len(tiles)}: the first axis has a row for each tile."
-        )
-    return TileShardedArray(put_sharded_p.bind(jax.numpy.asarray(array), tiles=tiles), tiles)
+    return TileShardedArray(put_sharded_p.bind(_array(array), tiles=tiles), tiles)
 
 
 def tile_put_replicated(array: object, tiles: Sequence[int]) -> TileShardedArray:
     """A copy of an array on each tile, along a new first axis."""
     tiles = _tiles(tiles)
-    return TileShardedArray(put_replicated_p.bind(jax.numpy.asarray(array), tiles=tiles), tiles)
+    return TileShardedArray(put_replicated_p.bind(_array(array), tiles=tiles), tiles)
 
 
 def tile_constant_sharded(data: object, tiles: Sequence[int]) -> TileShardedArray:
@@ -161,6 +160,11 @@ def tile_constant_sharded(data: object, tiles: Sequence[int]) -> TileShardedArra
 def tile_constant_replicated(data: object, tiles: Sequence[int]) -> TileShardedArray:
     """Numbers that are known beforehand, on each tile."""
     return tile_put_replicated(np.asarray(data), tiles)
+
+
+def _array(value: Any) -> Any:
+    """An array as it is; numbers and lists of Python as JAX takes them."""
+    return value if hasattr(value, "shape") else jax.numpy.asarray(value)
 
 
 def tile_gather(
@@ -175,17 +179,17 @@ def tile_gather(
     """
     tiles, indices = _tiles(tiles), tuple(int(index) for index in indices)
     if len(indices) != len(tiles):
-        raise ValueError(f"{len(indices)} indices, but {len(tiles)} tiles.")
+        raise InconsistentTiles(f"{len(indices)} indices, but {len(tiles)} tiles.")
     if indices and not 0 <= min(indices) <= max(indices) < len(arr):
-        raise ValueError(f"indices from 0 to {len(arr) - 1} expected, got {indices}.")
-    data = arr.array if isinstance(arr, TileShardedArray) else jax.numpy.asarray(arr)
+        raise InconsistentTiles(f"indices from 0 to {len(arr) - 1} expected, got {indices}.")
+    data = arr.array if isinstance(arr, TileShardedArray) else _array(arr)
     return TileShardedArray(gather_p.bind(data, indices=indices, tiles=tiles, copy=copy), tiles)
 
 
 def tile_data_barrier(*arrays: TileShardedArray) -> Any:
     """The same arrays; everything before is done when anything behind begins."""
     if not all(isinstance(one, TileShardedArray) for one in arrays):
-        raise TypeError("Tile barrier inputs must be `TileShardedArray` instances.")
+        raise NotTileSharded("Tile barrier inputs must be `TileShardedArray` instances.")
     if len(arrays) == 1:
         return arrays[0]
     result = barrier_p.bind(*(one.array for one in arrays), tiles=tuple(a.tiles for a in arrays))
@@ -198,5 +202,5 @@ tile_barrier = tile_data_barrier
 def _tiles(tiles: Sequence[int]) -> tuple[int, ...]:
     result = tuple(int(tile) for tile in tiles)
     if any(tile < 0 for tile in result):
-        raise ValueError(f"tiles are numbered from 0, got {result}.")
+        raise InconsistentTiles(f"tiles are numbered from 0, got {result}.")
     return result

@@ -1,84 +1,54 @@
-"""What a primitive is on tiles, said in full: the vertex, its fields, constants and attributes.
+"""What a primitive is on tiles, described in full: the vertex, its fields, constants, attributes.
 
-`register_ipu_tile_primitive` takes a function that gives such a description, an equation.
+`register_ipu_tile_primitive` takes a function that returns such a description, an equation.
 `declare_ipu_tile_primitive` is the short way to the same.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Self
 
 import numpy as np
 from jax.core import ShapedArray
 
-from tremula.base.errors import suggest
-from tremula.frontends.jax.errors import JaxError
-
-
-class IpuType(Enum):
-    """Types of elements on tiles; the value is the C++ name, and the type of NumPy."""
-
-    BOOL = ("bool", "bool")
-    UNSIGNED_CHAR = ("unsigned char", "uint8")
-    UNSIGNED_SHORT = ("unsigned short", "uint16")
-    UNSIGNED_INT = ("unsigned int", "uint32")
-    CHAR = ("signed char", "int8")
-    SHORT = ("short", "int16")
-    INT = ("int", "int32")
-    HALF = ("half", "float16")
-    FLOAT = ("float", "float32")
-
-    @property
-    def dtype(self) -> np.dtype:
-        return np.dtype(self.value[1])
-
-
-_OF_NUMPY = {kind.dtype: kind for kind in IpuType}
-
-
-def from_numpy_dtype_to_ipu_type(v: Any) -> IpuType:
-    if isinstance(v, IpuType):
-        return v
-    if np.dtype(v) not in _OF_NUMPY:
-        known = [dtype.name for dtype in _OF_NUMPY]
-        raise JaxError(
-            f"tiles have no elements of type {np.dtype(v).name}.",
-            hint=suggest(np.dtype(v).name, known),
-        )
-    return _OF_NUMPY[np.dtype(v)]
-
-
-def from_ipu_type_to_numpy_dtype(v: Any) -> np.dtype:
-    return v.dtype if isinstance(v, IpuType) else np.dtype(v)
-
-
-def get_ipu_type_name(v: object) -> str:
-    """The C++ name of a type, as names of vertices contain it."""
-    return from_numpy_dtype_to_ipu_type(v).value[0]
-
-
-def make_ipu_shaped_array(shape: Sequence[int], dtype: object) -> ShapedArray:
-    return ShapedArray(tuple(shape), from_ipu_type_to_numpy_dtype(dtype))
+from tremula.frontends.jax.tessellate.ipu_types import (
+    Base64Data,
+    IpuShapedArray,
+    IpuTensorSlice,
+    IpuType,
+    JsonForm,
+    from_ipu_type_to_numpy_dtype,
+    from_numpy_dtype_to_ipu_type,
+    get_ipu_type_name,
+    json_of,
+)
 
 
 def make_ipu_vertex_name_templated(basename: str, *args: object) -> str:
     """Vertex<float,true>: types, numbers and truth values as C++ writes them."""
-    names = []
-    for value in args:
-        if isinstance(value, str):
-            names.append(value)
-        elif isinstance(value, bool | int):
-            names.append(str(value).lower())
-        else:
-            names.append(get_ipu_type_name(value))
+    names = [_template_argument(value) for value in args]
     return f"{basename}<{','.join(names)}>" if names else basename
+
+
+def _template_argument(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | int) and not isinstance(value, IpuType):
+        return str(value).lower()
+    if isinstance(value, IpuType | np.dtype) or (
+        isinstance(value, type) and issubclass(value, np.generic)
+    ):
+        return get_ipu_type_name(value)
+    raise ValueError(
+        f"a template argument is a name, a number, a truth value or a type, got {value!r}."
+    )
 
 
 # -- fields ----------------------------------------------------------------------------------------
 
 
-class IpuVertexIOType(Enum):
+class IpuVertexIOType(IntEnum):
     """What a vertex does with a field."""
 
     In = 0
@@ -86,45 +56,111 @@ class IpuVertexIOType(Enum):
     InOut = 2
 
 
-@dataclass(frozen=True)
-class IpuVertexIOInfo:
-    """A field of a vertex; `vertex_dim2` is the length of each vector in a list of vectors."""
+class IpuVertexIOInfo(JsonForm):
+    """A field of a vertex; `slices2d` are its vectors where it is a list of vectors.
 
-    name: str
-    iotype: IpuVertexIOType
-    shape: tuple[int, ...]
-    dtype: IpuType
-    vertex_dim2: int = 0
-    constant_data: np.ndarray | None = None
+    A positive `vertex_dim2` is the length of each vector. -1 marks a field that is one number.
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        iotype: IpuVertexIOType = IpuVertexIOType.In,
+        shape: Sequence[int] = (),
+        dtype: IpuType = IpuType.UNSIGNED_CHAR,
+        vertex_dim2: int = 0,
+        constant_data: Base64Data | None = None,
+        *,
+        aval: IpuShapedArray | None = None,
+        slices2d: Sequence[IpuTensorSlice] = (),
+        is_scalar: bool = False,
+    ):
+        self.name, self.iotype = name, IpuVertexIOType(iotype)
+        self.aval = aval or IpuShapedArray(list(shape), dtype)
+        self.constant_data = constant_data or Base64Data()
+        self.slices2d = list(slices2d)
+        self.is_scalar = is_scalar or vertex_dim2 < 0
+        if vertex_dim2 > 0:
+            n_rows = self.aval.size // vertex_dim2
+            self.slices2d = IpuTensorSlice.make_tensor2d_slices(n_rows, int(vertex_dim2))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IpuVertexIOInfo) and (self.name, self.iotype, self.aval) == (
+            other.name, other.iotype, other.aval)  # fmt: skip
+
+    __hash__ = None  # it can change, as upstream's
+
+    def __repr__(self) -> str:
+        return f"IpuVertexIOInfo({self.name!r}, {self.iotype.name}, {self.shape}, {self.dtype.name})"
 
     @property
-    def aval(self) -> ShapedArray:
-        return ShapedArray(tuple(self.shape), self.dtype.dtype)
+    def shape(self) -> list[int]:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> IpuType:
+        return self.aval.dtype
+
+    @property
+    def vertex_dim2(self) -> int:
+        """The length of each vector of a list of vectors; 0 for other fields."""
+        return self.slices2d[0].end - self.slices2d[0].begin if self.slices2d else 0
+
+    @property
+    def is_constant_input(self) -> bool:
+        return not self.constant_data.is_empty
+
+    @property
+    def constant(self) -> np.ndarray:
+        """The numbers of a constant."""
+        dtype = from_ipu_type_to_numpy_dtype(self.dtype)
+        return np.frombuffer(self.constant_data.decoded_bytes, dtype).reshape(self.shape)
+
+    @property
+    def shaped(self) -> ShapedArray:
+        """As JAX describes it."""
+        return ShapedArray(tuple(self.shape), from_ipu_type_to_numpy_dtype(self.dtype))
+
+    @classmethod
+    def _from_json(cls, value: Any) -> Self:
+        return cls(
+            value["name"],
+            value["iotype"],
+            constant_data=Base64Data._from_json(value["constant_data"]),
+            aval=IpuShapedArray._from_json(value["aval"]),
+            slices2d=[IpuTensorSlice._from_json(one) for one in value["slices2d"]],
+            is_scalar=value.get("is_scalar", False),
+        )
 
 
 def make_ipu_vertex_io_info(
     name: str, iotype: IpuVertexIOType, aval: Any, vertex_dim2: int = 0
 ) -> IpuVertexIOInfo:
+    """A field with the shape and type of an array of JAX or NumPy."""
     kind = from_numpy_dtype_to_ipu_type(aval.dtype)
-    return IpuVertexIOInfo(name, iotype, tuple(aval.shape), kind, int(vertex_dim2))
+    return IpuVertexIOInfo(name, iotype, aval.shape, kind, int(vertex_dim2))
 
 
 def make_ipu_vertex_constant_info(name: str, data: object, vertex_dim2: int = 0) -> IpuVertexIOInfo:
     """A field with the same numbers on every tile."""
     data = np.asarray(data)
     kind = from_numpy_dtype_to_ipu_type(data.dtype)
-    return IpuVertexIOInfo(name, IpuVertexIOType.In, data.shape, kind, vertex_dim2, data)
+    encoded = Base64Data.from_decoded_data(data.tobytes())
+    return IpuVertexIOInfo(name, IpuVertexIOType.In, data.shape, kind, int(vertex_dim2), encoded)
 
 
 def make_ipu_vertex_in_info(name: str, aval: object, vertex_dim2: int = 0) -> IpuVertexIOInfo:
+    """A field that is read."""
     return make_ipu_vertex_io_info(name, IpuVertexIOType.In, aval, vertex_dim2)
 
 
 def make_ipu_vertex_out_info(name: str, aval: object, vertex_dim2: int = 0) -> IpuVertexIOInfo:
+    """A field that is written."""
     return make_ipu_vertex_io_info(name, IpuVertexIOType.Out, aval, vertex_dim2)
 
 
 def make_ipu_vertex_inout_info(name: str, aval: object, vertex_dim2: int = 0) -> IpuVertexIOInfo:
+    """A field that is read and written."""
     return make_ipu_vertex_io_info(name, IpuVertexIOType.InOut, aval, vertex_dim2)
 
 
@@ -160,16 +196,20 @@ def make_ipu_vertex_outputs(
 # -- attributes ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class IpuVertexAttributeI32:
-    name: str
-    value: int
+@dataclass
+class IpuVertexAttributeI32(JsonForm):
+    """An integer that a vertex has as a field."""
+
+    name: str = ""
+    value: int = 0
 
 
-@dataclass(frozen=True)
-class IpuVertexAttributeF32:
-    name: str
-    value: float
+@dataclass
+class IpuVertexAttributeF32(JsonForm):
+    """A number that a vertex has as a field."""
+
+    name: str = ""
+    value: float = 0.0
 
 
 def make_ipu_vertex_attributes(
@@ -178,7 +218,7 @@ def make_ipu_vertex_attributes(
     """Integers and others: fields of a vertex that are not edges."""
     whole, others = [], []
     for name, value in kwargs.items():
-        if isinstance(value, int | np.integer):
+        if isinstance(value, int | np.integer | np.bool_):
             whole.append(IpuVertexAttributeI32(name, int(value)))
         elif isinstance(value, float | np.floating):
             others.append(IpuVertexAttributeF32(name, float(value)))
@@ -189,84 +229,67 @@ def make_ipu_vertex_attributes(
     return whole, others
 
 
-@dataclass(frozen=True)
-class IpuTileMapEquation:
+# -- equations -------------------------------------------------------------------------------------
+
+
+@dataclass
+class IpuTileMapEquation(JsonForm):
     """One vertex on each tile."""
 
-    vname: str
-    pname: str
-    tiles: tuple[int, ...]
-    inputs_info: Sequence[IpuVertexIOInfo] = ()
-    outputs_info: Sequence[IpuVertexIOInfo] = ()
-    attributes_i32: Sequence[IpuVertexAttributeI32] = ()
-    attributes_f32: Sequence[IpuVertexAttributeF32] = ()
+    pname: str = ""
+    vname: str = ""
+    tiles: list[int] = field(default_factory=list)
+    inputs_info: list[IpuVertexIOInfo] = field(default_factory=list)
+    outputs_info: list[IpuVertexIOInfo] = field(default_factory=list)
+    attributes_i32: list[IpuVertexAttributeI32] = field(default_factory=list)
+    attributes_f32: list[IpuVertexAttributeF32] = field(default_factory=list)
     tmp_space_name: str = ""
-    tmp_space_aval: Any = None
+    tmp_space_aval: IpuShapedArray = field(default_factory=lambda: IpuShapedArray([0]))
     gp_filename: Any = ""
     perf_estimate: int = 0
     sync: bool = False
 
+    def __post_init__(self) -> None:
+        self.tiles = [int(tile) for tile in self.tiles]
+        for name in ("inputs_info", "outputs_info", "attributes_i32", "attributes_f32"):
+            setattr(self, name, list(getattr(self, name)))
+        self.gp_filename = self.gp_filename or ""
+
+    @property
+    def use_tmp_space(self) -> bool:
+        return self.tmp_space_aval.size > 0
+
+    @property
+    def num_inputs(self) -> int:
+        return len(self.inputs_info)
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.outputs_info)
+
+    @property
+    def num_inouts(self) -> int:
+        return sum(info.iotype is IpuVertexIOType.InOut for info in self.inputs_info)
+
     @property
     def operands(self) -> list[IpuVertexIOInfo]:
         """Inputs that come from the program."""
-        return [info for info in self.inputs_info if info.constant_data is None]
+        return [info for info in self.inputs_info if not info.is_constant_input]
 
+    def _to_json(self) -> Any:
+        values = {name: json_of(value) for name, value in vars(self).items()}
+        return {**values, "gp_filename": str(self.gp_filename)}
 
-# -- how the workers of a tile share a vector ------------------------------------------------------
-
-
-def make_num_elements_per_worker(N: int, num_workers: int) -> np.ndarray:  # noqa: N803
-    """Elements for each worker, the first ones with one more if they do not divide."""
-    whole, rest = divmod(N, num_workers)
-    return np.array([whole + (i < rest) for i in range(num_workers)], np.int32)
-
-
-def _shares(
-    size: int, vector_size: int, num_workers: int, allow_overlap: bool, grain_size: int | None
-) -> tuple[int, int, int, int]:
-    """Vectors of a grain, vectors of a full share, how many have one, elements left over."""
-    grain = grain_size or vector_size
-    if size % 2 or grain % vector_size or size < grain or (size % grain and not allow_overlap):
-        raise ValueError(
-            f"{size} elements cannot be split into grains of {grain} elements and vectors of"
-            f" {vector_size}: expected an even multiple of the grain."
-        )
-    n_grains = -(-size // (grain * num_workers))
-    n_full = size // (grain * n_grains)
-    return grain // vector_size, n_grains * grain // vector_size, n_full, size % (grain * n_grains)
-
-
-def make_ipu_vector1d_worker_offsets(
-    size: int,
-    vector_size: int = 2,
-    num_workers: int = 6,
-    wdtype: Any = np.uint16,
-    allow_overlap: bool = False,
-    grain_size: int | None = None,
-) -> np.ndarray:
-    """Where the share of each worker begins, in vectors, and where the last one ends."""
-    grain, share, n_full, left = _shares(size, vector_size, num_workers, allow_overlap, grain_size)
-    sizes = np.zeros(num_workers, np.int64)
-    sizes[:n_full] = share
-    if n_full < num_workers:
-        sizes[n_full] = left // (grain * vector_size) * grain
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(wdtype)
-
-
-def make_ipu_vector1d_worker_offsets_and_sizes(
-    size: int,
-    vector_size: int = 2,
-    num_workers: int = 6,
-    wdtype: Any = np.uint16,
-    allow_overlap: bool = False,
-    grain_size: int | None = None,
-) -> np.ndarray:
-    """(first vector, number of vectors) of each worker; the last may overlap the one before."""
-    grain, share, n_full, left = _shares(size, vector_size, num_workers, allow_overlap, grain_size)
-    result = np.zeros((num_workers, 2), np.int64)
-    result[:n_full, 0] = share * np.arange(n_full)
-    result[:n_full, 1] = share
-    if n_full < num_workers:
-        last = -(-left // (grain * vector_size)) * grain
-        result[n_full] = size // vector_size - last, last
-    return result.astype(wdtype)
+    @classmethod
+    def _from_json(cls, value: Any) -> Self:
+        read = dict(value)
+        for name, kind in (
+            ("inputs_info", IpuVertexIOInfo),
+            ("outputs_info", IpuVertexIOInfo),
+            ("attributes_i32", IpuVertexAttributeI32),
+            ("attributes_f32", IpuVertexAttributeF32),
+        ):
+            read[name] = [kind._from_json(one) for one in read.get(name, ())]
+        if "tmp_space_aval" in read:
+            read["tmp_space_aval"] = IpuShapedArray._from_json(read["tmp_space_aval"])
+        return cls(**read)

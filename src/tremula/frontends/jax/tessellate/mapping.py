@@ -11,7 +11,13 @@ from jax.extend.core import Primitive
 
 from tremula.frontends.jax.tessellate.arrays import TileShardedArray
 from tremula.frontends.jax.tessellate.equations import IpuTileMapEquation
-from tremula.frontends.jax.tessellate.primitives import cycle_count_p, is_vertex, map_p
+from tremula.frontends.jax.tessellate.parameters import canonical
+from tremula.frontends.jax.tessellate.primitives import (
+    NotTileSharded,
+    cycle_count_p,
+    is_vertex,
+    map_p,
+)
 
 # outputs, constants and temporary space by the names of the vertex's fields, a guess of cycles
 Described = tuple[Mapping[str, ShapedArray], Mapping[str, Any] | None, Mapping | None, int]
@@ -31,6 +37,31 @@ class Vertex:
         return outputs, constants or {}, temporary or {}, estimate
 
 
+def check_tile_mapping_consistency(args: Sequence[TileShardedArray]) -> None:
+    """All arrays are on the same tiles, row by row."""
+    for other in args[1:]:
+        if other.tiles != args[0].tiles:
+            raise ValueError(
+                f"Inconsistent tile mapping between input arrays: {args[0].tiles} vs {other.tiles}."
+            )
+
+
+def check_in_out_arguments(inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Fields that are read and written come first, in one order among operands and results."""
+    both = [name for name in inputs if name in outputs]
+    for name in both:
+        if list(inputs).index(name) != list(outputs).index(name):
+            raise IndexError(
+                f"Inconsistent TessellateIPU inplace in/out indices: {list(inputs).index(name)} vs"
+                f" {list(outputs).index(name)} for the field {name!r}."
+            )
+    if both != list(inputs[: len(both)]):
+        raise ValueError(
+            f"In/out arguments should be at the first vertex arguments, got {both} among"
+            f" {list(inputs)}."
+        )
+
+
 def tile_map(primitive: Primitive | None, *args: TileShardedArray, **attributes: Any) -> Any:
     """Run a primitive on every tile with the rows it holds.
 
@@ -40,14 +71,10 @@ def tile_map(primitive: Primitive | None, *args: TileShardedArray, **attributes:
     """
     tiles, sync = attributes.pop("tiles", None), bool(attributes.pop("sync", False))
     if not all(isinstance(one, TileShardedArray) for one in args):
-        raise TypeError("Tile map inputs must be `TileShardedArray` instances.")
+        raise NotTileSharded("Tile map inputs must be `TileShardedArray` instances.")
     if primitive is None:
         return tuple(args)
-    for other in args[1:]:
-        if other.tiles != args[0].tiles:
-            raise ValueError(
-                f"Inconsistent tile mapping between input arrays: {args[0].tiles} vs {other.tiles}."
-            )
+    check_tile_mapping_consistency(args)
     if not args and not tiles:
         raise ValueError(f"tile_map of {primitive.name} without operands needs tiles=(…).")
     tiles = tuple(int(tile) for tile in tiles) if tiles else args[0].tiles
@@ -56,7 +83,7 @@ def tile_map(primitive: Primitive | None, *args: TileShardedArray, **attributes:
     result = map_p.bind(
         *(one.array for one in args),
         mapped=primitive,
-        attributes=tuple(sorted(attributes.items())),
+        attributes=canonical(attributes),
         tiles=tiles,
         sync=sync,
     )
@@ -67,7 +94,9 @@ def tile_map(primitive: Primitive | None, *args: TileShardedArray, **attributes:
 tile_map_primitive = tile_map  # its older name
 
 
-def declare_ipu_tile_primitive(vertex: str, gp_filename: str | Path | type = "") -> Callable:
+def declare_ipu_tile_primitive(
+    vname: str, gp_filename: str | Path | type | None = None
+) -> Callable:
     """Declare a vertex as a primitive for `tile_map`.
 
         @declare_ipu_tile_primitive("Demo<{x}>", gp_filename="demo_vertex.cpp")
@@ -81,7 +110,7 @@ def declare_ipu_tile_primitive(vertex: str, gp_filename: str | Path | type = "")
 
     def declare(describe: Callable[..., Described]) -> Primitive:
         name = describe.__name__.removesuffix("_p")
-        return create_ipu_tile_primitive_v2(name, vertex, describe, gp_filename)
+        return create_ipu_tile_primitive_v2(name, vname, describe, gp_filename)
 
     return declare
 

@@ -1,14 +1,26 @@
 """The primitives that programs with tiles are traced to, and what they are on other backends."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
+
+from tremula.frontends.jax.tessellate.parameters import bound
+
+
+class InconsistentTiles(ValueError, AssertionError):
+    """Arrays and tiles that do not fit; TessellateIPU asserts some of it, and raises the rest."""
+
+
+class NotTileSharded(TypeError, AssertionError):
+    """An operand that is no array over tiles."""
+
 
 _made: set[Primitive] = set()  # those that are functions of other operations
 
@@ -38,7 +50,23 @@ def _shapes(function: Callable, *avals: ShapedArray, **params: object) -> Any:
     return jax.tree_util.tree_map(lambda one: ShapedArray(one.shape, one.dtype), result)
 
 
+def _sharded(x: Any, *, tiles: tuple[int, ...]) -> Any:
+    check_rows(x, tiles)
+    return x
+
+
+def check_rows(x: Any, tiles: Sequence[int]) -> None:
+    """There is a row for each tile."""
+    if np.shape(x)[:1] != (len(tiles),):
+        raise InconsistentTiles(
+            f"Inconsistent IPU sharded array shape '{np.shape(x)}' and number of tiles"
+            f" {len(tiles)}: the first axis has a row for each tile."
+        )
+
+
 def _replicated(x: Any, *, tiles: tuple[int, ...]) -> Any:
+    if isinstance(x, np.ndarray | np.generic):  # nothing is traced: it stays on the host
+        return np.stack([x] * len(tiles))
     return jnp.broadcast_to(x[None], (len(tiles), *x.shape))
 
 
@@ -61,10 +89,10 @@ def defined(primitive: Primitive, *values: object, **attributes: object) -> Any:
     """A primitive of JAX itself; of ours and of custom vertices, the function that defines them."""
     if is_vertex(primitive) or primitive in _made:
         return primitive.impl(*values, **attributes)
-    return primitive.bind(*values, **attributes)
+    return bound(primitive, *values, **attributes)
 
 
-put_sharded_p = make_primitive("tile_put_sharded", lambda x, *, tiles: x)  # noqa: ARG005
+put_sharded_p = make_primitive("tile_put_sharded", _sharded)
 put_replicated_p = make_primitive("tile_put_replicated", _replicated)
 gather_p = make_primitive(
     "tile_gather",
@@ -96,5 +124,5 @@ def _mapped_shapes(*avals: ShapedArray, mapped: Primitive, tiles: tuple, **param
     else:
         translation = getattr(mapped, "ipu_translation")  # noqa: B009 - JAX knows no such attribute
         equation = translation(mapped, tiles, rows, dict(params["attributes"]))
-        outputs = [info.aval for info in equation.outputs_info]
+        outputs = [info.shaped for info in equation.outputs_info]
     return [ShapedArray((len(tiles), *one.shape), one.dtype) for one in outputs]

@@ -25,7 +25,10 @@ def _row_of_draws(name: str) -> Primitive:
         shape, key = (len(tiles), size), jax.random.key(0)
         if name.endswith("normal"):
             return (first + second * jax.random.normal(key, shape)).astype(dtype)
-        return (first + second * jax.random.uniform(key, shape)).astype(dtype)
+        drawn = jax.random.uniform(key, shape)
+        if dtype == "int32":
+            return jnp.floor(first + second * drawn).astype(dtype)
+        return (first + second * (drawn - 0.5)).astype(dtype)
 
     return make_primitive(name, function)
 
@@ -41,7 +44,11 @@ def tile_random_uniform(
     offset: float = 0.0,
     scale: float = 1.0,
 ) -> TileShardedArray:
-    """`size` numbers between offset and offset + scale on each tile."""
+    """`size` numbers on each tile.
+
+    Floats are around the offset, from offset - scale / 2 to offset + scale / 2, as the hardware's
+    generator makes them; integers from offset up to, and without, offset + scale.
+    """
     return _drawn(random_uniform_p, tiles, size, dtype, offset, scale, "float16 float32 int32")
 
 
