@@ -2,6 +2,7 @@
 
 from tessellate_ipu import core, lax, linalg, utils
 from tessellate_ipu.utils import IpuDevice, IpuTargetType, is_ipu_model
+from tremula.frontends.jax.backend import add_platform
 from tremula.frontends.jax.tessellate.arrays import (
     TileShardedArray,
     tile_barrier,
@@ -33,3 +34,5 @@ __all__ = [
 ]  # fmt: skip
 
 __version__ = "0.2.0"  # of the API that this is
+
+add_platform()  # the platform "ipu" of JAX

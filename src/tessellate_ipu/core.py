@@ -26,6 +26,13 @@ from tremula.frontends.jax.tessellate.equations import (  # noqa: F401 - the sam
     make_ipu_vertex_out_info,
     make_ipu_vertex_outputs,
 )
+from tremula.frontends.jax.tessellate.ipu_types import (  # noqa: F401
+    IpuType,
+    from_ipu_type_to_numpy_dtype,
+    from_numpy_dtype_to_ipu_type,
+    get_ipu_type_name,
+    make_ipu_shaped_array,
+)
 from tremula.frontends.jax.tessellate.mapping import (  # noqa: F401 - the same
     create_ipu_tile_primitive,
     create_ipu_tile_primitive_v2,
@@ -41,7 +48,8 @@ from tremula.frontends.jax.tessellate.mapping import (  # noqa: F401 - the same
 from tremula.frontends.jax.tessellate.primitives import (  # noqa: F401 - the same
     cycle_count_p as hw_cycle_count_p,
 )
-from tremula.frontends.jax.tessellate.ipu_types import (  # noqa: F401
-    IpuType, from_ipu_type_to_numpy_dtype, from_numpy_dtype_to_ipu_type, get_ipu_type_name, make_ipu_shaped_array)
 from tremula.frontends.jax.tessellate.workers import (  # noqa: F401
-    make_ipu_vector1d_worker_offsets, make_ipu_vector1d_worker_offsets_and_sizes, make_num_elements_per_worker)
+    make_ipu_vector1d_worker_offsets,
+    make_ipu_vector1d_worker_offsets_and_sizes,
+    make_num_elements_per_worker,
+)

@@ -2,6 +2,6 @@
 
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from tremula.frontends.jax.jax_namespace import IpuDevice, IpuTargetType, is_ipu_model
+from tremula.frontends.jax.device import IpuDevice, IpuTargetType, is_ipu_model
 
 __all__ = ["ArrayLike", "DTypeLike", "IpuDevice", "IpuTargetType", "NDArray", "is_ipu_model"]

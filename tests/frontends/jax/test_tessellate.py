@@ -152,7 +152,7 @@ def test_random_numbers_of_the_machine():
         assert abs(uniform.array.mean() - 1) < 0.05
         assert 0 <= uniform.array.min() < 0.1
         assert 1.9 < uniform.array.max() <= 2
-        assert (10, 265) == (whole.array.min(), whole.array.max())
+        assert (whole.array.min(), whole.array.max()) == (10, 265)
         assert abs(normal.array.mean() - 3) < 0.05
         assert abs(normal.array.std() - 0.5) < 0.05
 

@@ -111,6 +111,14 @@ PATCHES: tuple[LibraryPatch, ...] = (
     # -- JAX, inside ipu_backend() --
     LibraryPatch("jax", _JAX, "jax", ("jit", "pmap", "devices"),
                  "frontends/jax/jax_namespace.py", 'the backend "ipu" is known'),
+    LibraryPatch("jax", _JAX, "jax._src.pjit", ("_pjit_call_impl_python",),
+                 "frontends/jax/backend.py", "functions for the platform \"ipu\" run as programs"),
+    LibraryPatch("jaxlib", _JAX, "jaxlib._jax.Device",
+                 ("platform", "device_kind", "__repr__", "__str__"),
+                 "frontends/jax/device.py", "what devices of the platform \"ipu\" are"),
+    LibraryPatch("jaxlib", _JAX, "jaxlib._jax.Device",
+                 ("target_type", "is_ipu_model", "num_tiles", "num_worker_contexts", "__call__"),
+                 "frontends/jax/device.py", "what programs read of an IPU", is_added=True),
     # -- PyG, while a model is recorded --
     LibraryPatch("torch_geometric", _PYG, "torch_geometric.experimental.__experimental_flag__",
                  ("disable_dynamic_shapes",), "frontends/geometric/overrides.py",

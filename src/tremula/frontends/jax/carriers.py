@@ -6,7 +6,7 @@ the array's own type; those of 16 bits as 32-bit integers, masked after every op
 leave their range.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -113,17 +113,23 @@ def _is_here(array: jax.Array) -> bool:
     return len(devices) == 1 and next(iter(devices)).platform == "cpu"
 
 
-def to_arrays(values: list[Value], avals: list[Any]) -> list[Any]:
-    """The arrays of JAX that held values are. Memory is shared: the values must not change."""
+def to_arrays(
+    values: list[Value], avals: list[Any], places: Sequence[Any] | None = None
+) -> list[Any]:
+    """The arrays of JAX that held values are, on its default device or where `places` says.
+
+    Memory is shared: the values must not change.
+    """
     plain = [
         None if isinstance(value, Key) else element_types.from_carrier(value, _row(aval.dtype))
         for value, aval in zip(values, avals, strict=True)
     ]
-    arrays = jax.device_put(plain)
+    arrays = jax.device_put(plain, None if places is None else list(places))
     for i, (value, aval) in enumerate(zip(values, avals, strict=True)):
         if isinstance(value, Key):
             data = np.stack([np.asarray(part).view(np.uint32) for part in value], axis=-1)
-            arrays[i] = jax.random.wrap_key_data(jax.numpy.asarray(data), impl=aval.dtype._impl)
+            words = jax.device_put(data, None if places is None else places[i])
+            arrays[i] = jax.random.wrap_key_data(words, impl=aval.dtype._impl)
     return arrays
 
 

@@ -16,11 +16,9 @@ from jax.extend.core import ClosedJaxpr
 from jax.sharding import AbstractMesh, PartitionSpec
 
 from tremula.base.errors import suggest
-from tremula.base.options import parse_options
 from tremula.frontends.jax.errors import JaxError
 from tremula.frontends.jax.mapped import mapped_function
 from tremula.ir.settings import host_settings
-from tremula.runtime.auto_report import report_folder
 
 if TYPE_CHECKING:
     from tremula.compiler.report.report import Report
@@ -75,21 +73,6 @@ class JitFunction:
     def _name(self) -> str:
         return getattr(self, "__name__", "function").strip("<>")
 
-    def _write_wanted_report(self, program: "JaxProgram", leaves: list) -> None:
-        """In the folder that was given, or one in that which the engine's options name.
-
-        Programs for further kinds of arguments get numbered folders inside.
-        """
-        folder = self._report_folder
-        if folder is None:
-            root = report_folder(parse_options({}))  # what the environment asks for
-            if root is None:
-                return
-            folder = root / self._name
-        number = len(self._programs)
-        folder = Path(folder) if number == 1 else Path(folder, str(number))
-        program.save_report(folder, leaves, self._name)
-
     def _dynamic(self, args: tuple, kwargs: dict) -> tuple[list, dict]:
         """Arguments that are arrays."""
         numbers, names = self._static
@@ -121,20 +104,20 @@ class JitFunction:
             for_report,
         )
         if key not in self._programs:
-            from tremula.frontends.jax.program import compile_jaxpr, compile_mapped  # loads PyTorch
+            from tremula.frontends.jax.program import (  # loads PyTorch
+                compile_traced,
+                write_wanted_report,
+            )
 
             traced = self._trace(args, kwargs)
             out_tree = jax.tree_util.tree_structure(traced.out_info)
-            mapped = mapped_function(traced.jaxpr)
-            if for_report and mapped is None:
+            if for_report and mapped_function(traced.jaxpr) is None:
                 return self._program(args, kwargs)
-            if mapped is not None and (for_report or settings.tiles == "run"):
-                program = compile_mapped(mapped, leaves, settings)
-            else:
-                program = compile_jaxpr(traced.jaxpr, leaves, settings)
+            program = compile_traced(traced.jaxpr, leaves, settings, for_report=for_report)
             self._programs[key] = program, out_tree
             if not for_report:
-                self._write_wanted_report(program, leaves)
+                number = len(self._programs)
+                write_wanted_report(program, leaves, self._name, number, self._report_folder)
         return self._programs[key]
 
 

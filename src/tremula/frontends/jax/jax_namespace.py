@@ -4,47 +4,14 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import jax
 
 from tremula.base.context_values import set_inside
 from tremula.base.libraries.patching import replaced_for_all
+from tremula.frontends.jax.device import client_of
 from tremula.frontends.jax.function import jit, pmap
-from tremula.hardware.known_chips import chip
-from tremula.ir.settings import host_settings
-
-
-class IpuTargetType(Enum):
-    """What a device is: a chip or a model of one."""
-
-    IPU = 0
-    IPU_MODEL = 1
-
-
-@dataclass(frozen=True)
-class IpuDevice:
-    """What `jax.devices("ipu")` lists: a chip of the machine that `tremula.configure` chose."""
-
-    id: int
-    platform: str = "ipu"
-    device_kind: str = "modelled IPU"
-    target_type: IpuTargetType = IpuTargetType.IPU_MODEL
-
-    @property
-    def num_tiles(self) -> int:
-        return chip(host_settings().chip).n_tiles
-
-    @property
-    def num_worker_contexts(self) -> int:
-        return chip(host_settings().chip).n_workers
-
-
-def is_ipu_model(device: object) -> bool:
-    """Whether a device is a modelled chip: all are."""
-    return isinstance(device, IpuDevice)
 
 
 @contextmanager
@@ -89,5 +56,5 @@ _jit, _pmap = _by_backend(jax.jit, jit), _by_backend(jax.pmap, pmap)
 @functools.wraps(_plain_devices)
 def _devices(backend: str | None = None) -> list[Any]:
     if backend == "ipu":
-        return [IpuDevice(i) for i in range(_n_devices.get())]
+        return client_of(_n_devices.get()).devices()
     return _plain_devices(backend)

@@ -152,7 +152,10 @@ def _translated(
         result.vname,
         tiles,
         tuple(info.name for info in operands),
-        {info.name: (tuple(info.shape), carrier(info.shaped.dtype)) for info in result.outputs_info},
+        {
+            info.name: (tuple(info.shape), carrier(info.shaped.dtype))
+            for info in result.outputs_info
+        },
         {i.name: i.constant for i in result.inputs_info if i.is_constant_input},
         temporary,
         {one.name: one.value for one in (*result.attributes_i32, *result.attributes_f32)},

@@ -88,10 +88,12 @@ class IpuVertexIOInfo(JsonForm):
         return isinstance(other, IpuVertexIOInfo) and (self.name, self.iotype, self.aval) == (
             other.name, other.iotype, other.aval)  # fmt: skip
 
-    __hash__ = None  # it can change, as upstream's
+    __hash__ = None  # pyright: ignore[reportAssignmentType] - its fields can change
 
     def __repr__(self) -> str:
-        return f"IpuVertexIOInfo({self.name!r}, {self.iotype.name}, {self.shape}, {self.dtype.name})"
+        return (
+            f"IpuVertexIOInfo({self.name!r}, {self.iotype.name}, {self.shape}, {self.dtype.name})"
+        )
 
     @property
     def shape(self) -> list[int]:

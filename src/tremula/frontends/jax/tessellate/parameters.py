@@ -37,7 +37,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "reshape": {"dimensions": None, "sharding": None},
     "round": {"rounding_method": lax.RoundingMethod.AWAY_FROM_ZERO},
     "slice": {"strides": None},
-    "sort": {"dimension": -1, "is_stable": True, "num_keys": 1},
+    "sort": {"is_stable": True, "num_keys": 1},
     "split": {"axis": 0},
 }  # fmt: skip
 
@@ -49,6 +49,7 @@ _SCATTERS: dict[str, Callable[..., Any]] = {
     "scatter-min": lax.scatter_min,
     "scatter-max": lax.scatter_max,
 }
+_LAST_AXIS = {"sort": "dimension", "top_k": "axis"}  # parameters whose default it is
 _TYPES = {"new_dtype", "dtype", "preferred_element_type", "index_dtype"}
 
 
@@ -58,10 +59,10 @@ def bound(primitive: Primitive, *values: Any, **attributes: Any) -> Any:
         options = {name: attributes.get(name, value) for name, value in _INDEXED.items()}
         dimensions = attributes["dimension_numbers"]
         return _SCATTERS[primitive.name](*values, dimensions, **options)
-    defaults = DEFAULTS.get(primitive.name, {})
+    defaults = dict(DEFAULTS.get(primitive.name, {}))
     values = tuple(jax.numpy.asarray(value) for value in values)
-    if primitive.name == "sort":
-        attributes.setdefault("dimension", np.ndim(values[0]) - 1)
+    if primitive.name in _LAST_AXIS:
+        defaults[_LAST_AXIS[primitive.name]] = np.ndim(values[0]) - 1
     return primitive.bind(*values, **{**defaults, **attributes})
 
 
