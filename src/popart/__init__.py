@@ -8,6 +8,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from tremula.base.errors import suggest as _suggest
+from tremula.base.libraries.fallbacks import stand_in_for_libraries as _stand_in_for_libraries
 from tremula.base.requirements import require as _require
 from tremula.frontends.popart import enums as _enums
 from tremula.frontends.popart.enums import *  # noqa: F403 - all its names are public
@@ -43,6 +44,7 @@ if _TYPE_CHECKING:
     from tremula.frontends.popart.tensor_info import TensorInfo as TensorInfo
     from tremula.frontends.popart.transformer import GraphTransformer as GraphTransformer
 
+_stand_in_for_libraries()  # of custom operations, which scripts load with ctypes
 _API = "tremula.frontends.popart."
 # Where each other name is, by module.
 _LATER = {

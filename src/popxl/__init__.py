@@ -1,5 +1,6 @@
 """popxl: explicit graphs, remote memory, collectives. Names only; code is in tremula.frontends."""
 
+from tremula.base.libraries.fallbacks import stand_in_for_libraries as _stand_in_for_libraries
 from tremula.frontends.popxl.core import internal as _internal  # views
 from tremula.frontends.popxl.core.constructors import (
     constant,
@@ -66,3 +67,5 @@ from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
 from tremula.frontends.popxl.run.session import Session
 
 from . import dtypes, errors, fp8_utils, ops, transforms, utils
+
+_stand_in_for_libraries()  # of custom operations, which scripts import through cppimport

@@ -1,4 +1,7 @@
-"""`tremula codelets FILE`: list the codelets of a C++ or Python file, their fields and types."""
+"""`tremula codelets FILE`: list the codelets of a C++ or Python file, their fields and types.
+
+`--template` prints a Python file that stands for a library of custom operations, to fill in.
+"""
 
 import argparse
 import importlib.util
@@ -9,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tremula.base.errors import GraphObjectCreationError, GraphObjectLoadError, PoplarError
+from tremula.base.libraries.operation_template import template_of
 from tremula.codelets.spec import CodeletSpec, FieldSpec
 
 
@@ -16,16 +20,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="C++ files, or one Python file")
     parser.add_argument("--flags", default="", help="compile flags for C++: -I, -D and -O are used")
+    parser.add_argument(
+        "--template",
+        action="store_true",
+        help="print a Python file to fill in for the custom operations of C++ sources",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON record per codelet")
 
 
 def run(args: argparse.Namespace) -> None:
     """Print the codelets of the files."""
+    if args.template:
+        print(template_of(_existing(args.files)), end="")
+        return
     specs = _python_specs(args.files) if args.files[0].endswith(".py") else _cpp_specs(args)
     if args.json:
         print(json.dumps([_record(spec) for spec in specs], indent=2))
     else:
         print("\n\n".join(_description(spec) for spec in specs))
+
+
+def _existing(files: list[str]) -> list[str]:
+    for file in files:
+        if not Path(file).is_file():
+            raise GraphObjectLoadError(
+                f"source file {file!r} does not exist.", hint="give paths of C++ files"
+            )
+    return files
 
 
 def _cpp_specs(args: argparse.Namespace) -> list[CodeletSpec]:

@@ -54,6 +54,9 @@ def _lacking(owner: str, names: str, library: str = "pyg_lib") -> LibraryPatch:
 
 
 PATCHES: tuple[LibraryPatch, ...] = (
+    # -- PyTorch, for the process --
+    _torch("torch._ops._Ops", "load_library", "base/libraries/fallbacks.py",
+           "a Python file stands for a library of PopART's operations that cannot be loaded"),
     # -- PyTorch, while a model is recorded --
     _torch("torch._subclasses.fake_tensor.FakeTensor", "device", _CAPTURE,
            "a model's code sees the device of the program, PyTorch that of the fake tensor"),

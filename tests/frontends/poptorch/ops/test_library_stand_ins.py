@@ -1,6 +1,7 @@
 """Scripts that load a compiled library of custom operations run with a Python file in its place."""
 
 import ctypes
+import importlib
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import torch
 import poptorch
 import tremula as tr
 from tremula.base.errors import FileLoadError, PoplarError
+from tremula.commands import main
+from tremula.ir.ops.custom import registered
 
 CODELET = """
 #include <poplar/Vertex.hpp>
@@ -78,6 +81,75 @@ def test_without_a_stand_in_a_library_is_missing(tmp_path):
         ctypes.cdll.LoadLibrary(str(tmp_path / "libnowhere.so"))
     with pytest.raises(FileLoadError, match=r"no file of operations(.|\n)*nowhere\.py beside it"):
         tr.load_operations(tmp_path / "libnowhere.so")
+
+
+SOURCE = """// cppimport
+const popart::OperatorIdentifier LeakyRelu = {"custom.ops", "LeakyRelu", 1};
+const popart::OperatorIdentifier LeakyReluGrad = {"custom.ops", "LeakyReluGrad", 1};
+static popart::OperatorIdentifier Other(popart::Domain::ai_graphcore, "Other", 2);
+// OperatorIdentifier Old = {"custom.ops", "Old", 1};
+"""
+
+
+def test_torch_loads_stand_ins(tmp_path):
+    """torch.ops.load_library runs the Python file, whose functions are those of the library."""
+    (tmp_path / "made_ops.py").write_text("sizes = []\ndef setSize(n): sizes.append(n)\n")
+    torch.ops.load_library(str(tmp_path / "libmade_ops.so"))
+    library = ctypes.cdll.LoadLibrary(str(tmp_path / "libmade_ops.so"))
+    library.setSize(3)
+    assert library.sizes == [3]
+    with pytest.raises(AttributeError, match="has no function 'setShape' that the script calls"):
+        _ = library.setShape
+
+
+@pytest.mark.parametrize("load", [torch.ops.load_library, ctypes.cdll.LoadLibrary])
+def test_the_error_says_how_to_make_a_stand_in(load, tmp_path):
+    """It names the operators of the sources beside the library, the file, and the command."""
+    (tmp_path / "ops.cpp").write_text(SOURCE)
+    library = tmp_path / "build" / "custom_ops.so"
+    library.parent.mkdir()
+    library.write_text("no library")
+    with pytest.raises(OSError, match=r"LeakyRelu(.|\n)*custom_ops\.py(.|\n)*--template"):
+        load(str(library))
+    with pytest.raises(OSError, match="libsystem_none") as error:
+        ctypes.cdll.LoadLibrary("libsystem_none.so.1")
+    assert "template" not in str(error.value)
+
+
+def test_templates_register_the_operators_of_sources(tmp_path, capsys):
+    """Filled in, the printed file is a stand-in; gradients are functions, codelets are listed."""
+    (tmp_path / "ops.cpp").write_text(SOURCE + CODELET)
+    assert main(["codelets", "--template", str(tmp_path / "ops.cpp")]) == 0
+    text = capsys.readouterr().out
+    assert "'a', 'b', 'weight'], outputs={'out': 0}" in text
+    assert "Old" not in text
+    filled = text.replace(
+        'raise NotImplementedError("LeakyRelu: compute it with PyTorch, or register a codelet")',
+        "return [torch.where(inputs[0] < 0, inputs[0] * attributes['alpha'], inputs[0])]",
+    )
+    (tmp_path / "leaky.py").write_text(filled)
+    torch.ops.load_library(str(tmp_path / "leaky.so"))
+    assert registered("ai.graphcore::Other:2").gradient is None
+    leaky = registered("custom.ops::LeakyRelu:1")
+    assert leaky.gradient is not None
+    (result,) = leaky.host([torch.tensor([-2.0, 2])], {"alpha": 0.5})
+    assert result.tolist() == [-1, 2]
+
+
+def test_modules_of_cppimport(tmp_path, monkeypatch):
+    """A C++ module is the Python file beside it, or an error with advice."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "made_binding.cpp").write_text(SOURCE)
+    importlib.import_module("cppimport.import_hook")
+    cppimport = importlib.import_module("cppimport")
+    with pytest.raises(ImportError, match=r"LeakyRelu(.|\n)*made_binding\.py(.|\n)*--template"):
+        importlib.import_module("made_binding")
+    with pytest.raises(ImportError, match=r"made_binding\.py"):
+        cppimport.imp_from_filepath(str(tmp_path / "made_binding.cpp"))
+    (tmp_path / "made_binding.py").write_text("value = 5\n")
+    importlib.invalidate_caches()
+    assert cppimport.imp("made_binding").value == 5
+    assert cppimport.imp_from_filepath(str(tmp_path / "made_binding.cpp")).value == 5
 
 
 def test_the_number_of_operands_is_checked(tmp_path, gxx):
