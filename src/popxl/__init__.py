@@ -1,6 +1,9 @@
 """popxl: explicit graphs, remote memory, collectives. Names only; code is in tremula.frontends."""
 
 from tremula.base.libraries.fallbacks import stand_in_for_libraries as _stand_in_for_libraries
+from tremula.base.libraries.redirects import add_modules as _add_modules
+from tremula.base.version import VERSION as __version__  # noqa: N811
+from tremula.frontends.popart.enums import TileSet
 from tremula.frontends.popxl.core import internal as _internal  # views
 from tremula.frontends.popxl.core.constructors import (
     constant,
@@ -63,9 +66,21 @@ from tremula.frontends.popxl.dtypes import (
     uint32,
     uint64,
 )
+from tremula.frontends.popxl.locations import (
+    ExecutionContext,
+    ReplicatedTensorSharding,
+    TensorLocation,
+    TensorStorage,
+)
 from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
 from tremula.frontends.popxl.run.session import Session
 
-from . import dtypes, errors, fp8_utils, ops, transforms, utils
+from . import ops, transforms
+from ._modules import MODULES as _MODULES
+
+_PARENTS = {"popxl": globals(), "popxl.ops": vars(ops), "popxl.transforms": vars(transforms)}
+for _name, _module in _add_modules("popxl", _MODULES).items():
+    _parent, _, _last = f"popxl.{_name}".rpartition(".")
+    _PARENTS.get(_parent, {}).setdefault(_last, _module)
 
 _stand_in_for_libraries()  # of custom operations, which scripts import through cppimport

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module as module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from popart import popart_exception, popart_runtime_error
 from popxl import ops
 from popxl.errors import UndefinedValue
 from popxl.transforms import autodiff
+from tremula.frontends.popxl.dtypes import to_array
 
 
 class World:
@@ -52,6 +54,18 @@ class World:
         path = self.folder / "weights.bin"
         np.zeros(shape, dtype).tofile(path)
         return np.memmap(path, dtype, "r", shape=shape)
+
+    def chips(self) -> popxl.Tensor:
+        """A sum of tensors of two chips."""
+        a = self.v + 1
+        with popxl.ipu(1):
+            b = self.v + 1
+        return ops.add(a, b)
+
+    def branch(self) -> Any:
+        """What binds a branch whose graphs are both `plus`."""
+        inputs = [self.v, self.s]
+        return ops.conditional_with_info(self.flag, self.graph, self.graph, inputs, inputs)
 
     def single(self) -> popxl.Ir:
         """Another program, of one replica, that loads and stores a stream."""
@@ -207,8 +221,26 @@ GRAPHS = [
     Case("results", ValueError, "must return None, a Tensor or an iterable of Tensors, got 1",
          lambda w: w.made(lambda: [1])),
     Case("spec", KeyError, "size", lambda w: w.v.spec["size"]),
-    Case("iterating", ValueError, "Iterating over", lambda w: list(w.v)),
-    Case("in tensor", TypeError, "`in` is not supported", lambda w: 1 in w.v),
+    Case("iterating", TypeError, "is not iterable", lambda w: list(w.v)),
+    Case("in tensor", TypeError, "is not a container", lambda w: 1 in w.v),
+    Case("empty operand", ValueError, "has no elements", lambda w: np.zeros(0) + w.v),
+    Case("neither branch", IndexError, "goes to neither branch",
+         lambda w: w.branch().is_parent_index_in_then_branch(0)),
+    Case("not an input of a branch", ValueError, "is not an input of this branch",
+         lambda w: w.branch().parent_to_graph(w.x)),
+    Case("branch modifies", NotImplementedError, "does not write its inputs",
+         lambda w: w.branch().set_parent_input_modified(w.v)),
+    Case("buffer of other shards", ValueError, "holds no shards",
+         lambda w: popxl.remote_replica_sharded_variable(
+             np.ones(9, np.float32), popxl.remote_buffer((3,), popxl.float32))),
+    Case("operands by position", TypeError, "passed by name",
+         lambda w: popxl.ops.utils.check_in_graph(w.main, w.v)),
+    Case("operand is a number", TypeError, "`t` is not a Tensor",
+         lambda w: popxl.ops.utils.check_in_graph(w.main, t=1)),
+    Case("operand of another graph", ValueError, "`t` is not in the current graph",
+         lambda w: popxl.ops.utils.check_in_graph(w.ir.create_empty_graph(), t=w.v)),
+    Case("other chips", ValueError, "`lhs` and `rhs` are located on different IPUs: 0 != 1",
+         lambda w: w.chips()),
     Case("bool", ValueError, "is not known while a graph is built", lambda w: bool(w.v)),
     Case("len", ValueError, "of a 0-rank tensor is undefined", lambda w: len(w.s)),
     Case("ipu", UndefinedValue, "does not have a ipu",
@@ -230,7 +262,13 @@ GRAPHS = [
     Case("as_dtype", ValueError, "There is no `popxl.dtype`",
          lambda w: popxl.dtype.as_dtype("float31")),
     Case("8 bits", TypeError, "cannot become .* without a scale",
-         lambda w: popxl.variable([1.0], popxl.float8_143)),
+         lambda w: to_array([1.0], popxl.float8_143)),
+    Case("scale of 32 bits", RuntimeError, "log2_scale is for 8-bit floats",
+         lambda w: popxl.variable([1.0], popxl.float32, log2_scale=1)),
+    Case("scale of a tensor", ValueError, "log2_scale must be a scalar",
+         lambda w: ops.pow2scale_cast_to_fp8(w.v, popxl.constant([1, 2]), popxl.float8_143)),
+    Case("scale of floats", TypeError, "log2_scale must be an integer",
+         lambda w: ops.pow2scale_cast_to_fp8(w.v, popxl.constant(1.0), popxl.float8_143)),
 ]  # fmt: skip
 
 
@@ -278,7 +316,27 @@ DATA = [
     Case("buffer offset", ValueError, "Offset 2 is out of range",
          lambda w: ops.remote_load(w.buffer, 2)),
     Case("offsets", ValueError, "is one integer", lambda w: ops.remote_load(w.buffer, w.v)),
-    Case("seeds", ValueError, "need positive counts", lambda w: popxl.create_seeds(1, offset=-1)),
+    Case("seeds", ValueError, "need positive counts", lambda w: popxl.create_seeds(1, offset=-2)),
+    Case("no 64 bits", ValueError, "64 bits",
+         lambda w: popxl.random_seed.uint64_to_two_uint32(-1)),
+    Case("no 32 bits", ValueError, "32 bits",
+         lambda w: popxl.random_seed.two_uint32_to_uint64(2**32, 0)),
+    Case("alias called", NotImplementedError, "is an annotation only",
+         lambda w: popxl.typing_.NewAliasAnnotation("Id", int)()),
+    Case("no hook", ValueError, "There is no hook 0",
+         lambda w: popxl.context.get_current_context().remove_op_created_hook(0)),
+    Case("no frame", IndexError, "frame 10000 was asked for",
+         lambda w: popxl.context.get_source_location(10000)),
+    Case("collective operator", ValueError, "Not a valid op: 'sub'",
+         lambda w: popxl.ops.collectives.collectives.to_collective_op("sub")),
+    Case("levels", ValueError, "must increase",
+         lambda w: module("popxl.ops.histogram").check_increment([1.0, 1.0])),
+    Case("slice lengths", ValueError, "must be of one length",
+         lambda w: module("popxl.ops.slice").process_args([0], [1, 2])),
+    Case("code source", ValueError, "from 'remote' or 'executable'",
+         lambda w: module("popxl.ops.code_copy").code_copy(w.main, "disk", "executable")),
+    Case("no attribute", AttributeError, "did you mean 'Ir'",
+         lambda w: module("popxl.ir").Irr),
     Case("8-bit format", TypeError, "is not an 8-bit float",
          lambda w: popxl.fp8_utils.host_pow2scale_cast_to_fp8(1.0, popxl.float16)),
     Case("8-bit scale", ValueError, "log2_scale must be from -32 to 31, got 40",
@@ -340,7 +398,11 @@ OPERATIONS = [
          lambda w: ops.scatter_reduce(w.x, w.i, "sum", axis_size=2, enable_index_broadcast=False)),
     Case("reduction axis", popart_exception, "there is no dimension 5",
          lambda w: ops.sum(w.x, 5)),
-    Case("dynamic_slice", ValueError, "1 axes need as many indices, got 2",
+    Case("slice sizes", ValueError, "must have the same length",
+         lambda w: ops.dynamic_slice(w.x, w.i, [0, 1], [1], True)),
+    Case("classes", ValueError, "num_classes is the size of a dimension",
+         lambda w: ops.onehot(w.i, w.i + 1, popxl.constant([0, 1]), 1)),
+    Case("dynamic_slice", ValueError, r"1 axes need as many indices, or .*, got \(2,\)",
          lambda w: ops.dynamic_slice(w.x, w.i, [0], [1], True)),
     Case("nll_loss", ValueError, "reduction must be one of",
          lambda w: ops.nll_loss(w.x, w.i, reduction="median")),
@@ -456,11 +518,13 @@ SESSIONS = [
          lambda w: running(w, lambda w: {w.stream: np.zeros(3, np.float32)})),
     Case("array dtype", ValueError, "the array given for it int32",
          lambda w: running(w, lambda w: {w.stream: np.zeros(2, np.int32)})),
-    Case("written dtype", TypeError, "types must match exactly",
-         lambda w: on(w, lambda s: s.write_variable_data(w.own, np.zeros(2)))),
+    Case("written dtype", TypeError, "convert the array first",
+         lambda w: on(w, lambda s: s.write_variable_data(w.own, np.zeros(2, np.int32)))),
+    Case("written operation", TypeError, "is not of type Variable",
+         lambda w: on(w, lambda s: s.write_variable_data(s.ir.main_graph.ops[0].outputs[0], 1))),
     Case("written shape", ValueError, "on the host, got",
          lambda w: on(w, lambda s: s.write_variable_data(w.own, np.zeros(3, np.float32)))),
-    Case("no variable", TypeError, "Only variables and constants hold data",
+    Case("no variable", TypeError, "is not of type Constant or Variable",
          lambda w: on(w, lambda s: s.get_tensor_data(s.ir.main_graph.ops[0].outputs[0]))),
     Case("foreign variable", ValueError, "belongs to another Ir",
          lambda w: on(w, lambda s: s.get_tensor_data(w.v))),

@@ -98,6 +98,11 @@ class dtype:
             raise ValueError(f"There is no `popxl.dtype` that is equivalent to {type_}: {advice}")
         return cls._known[name]
 
+    @classmethod
+    def from_name(cls, name: str) -> "dtype":
+        """The PopXL type of a name, such as "float32" or "half"."""
+        return cls.as_dtype(str(name))
+
     def __repr__(self) -> str:
         return f"popxl.dtypes.{self._name}"
 
@@ -151,6 +156,9 @@ def downcast_of(type_: dtype) -> dtype:
     return _DOWNCAST.get(type_.name, type_)
 
 
+np_dtype_float8_143, np_dtype_float8_152 = FLOAT8_143_NUMPY, FLOAT8_152_NUMPY
+
+
 def to_array(data: object, type_: dtype | None = None, downcast: object = True) -> np.ndarray:
     """Host data as a NumPy array of a type; by default 64 bits become 32."""
     if isinstance(data, torch.Tensor):
@@ -177,7 +185,7 @@ def to_carrier(array: np.ndarray, type_: dtype) -> torch.Tensor:
 def from_carrier(tensor: torch.Tensor, type_: dtype) -> np.ndarray:
     """The array on the host of a computed tensor."""
     if type_.is_float8:
-        return np.ascontiguousarray(tensor.detach().cpu().numpy()).view(type_.numpy_dtype)
+        return np.asarray(tensor.detach().cpu().numpy(), order="C").view(type_.numpy_dtype)
     return tensor_to_array(tensor, ELEMENT_TYPES[type_.name])
 
 

@@ -26,9 +26,10 @@ def host_pow2scale_cast_to_fp8(
 ) -> np.ndarray:
     """Numbers times 2^log2_scale as 8-bit floats: arrays of one-byte records."""
     _check_scale(log2_scale)
+    values = np.asarray(src)
     # A factor of 2^log2_scale is the opposite of a format's scale.
-    codes = encoded(src, format_of(dtype), -log2_scale, saturates=not nan_on_overflow)
-    return np.ascontiguousarray(codes).view(dtype.numpy_dtype)
+    codes = encoded(values, format_of(dtype), -log2_scale, saturates=not nan_on_overflow)
+    return np.asarray(codes, order="C").reshape(values.shape).view(dtype.numpy_dtype)
 
 
 def host_pow2scale_cast_from_fp8(
@@ -39,7 +40,8 @@ def host_pow2scale_cast_from_fp8(
     """8-bit floats times 2^log2_scale as ordinary numbers."""
     _check_scale(log2_scale)
     result = dtype_of_array(src)
-    return decoded(src.view(np.uint8), format_of(result), log2_scale, dtype.numpy_dtype)
+    values = decoded(src.view(np.uint8), format_of(result), log2_scale, dtype.numpy_dtype)
+    return np.asarray(values).reshape(src.shape)
 
 
 def host_fp8_mse_scale(src: object, dtype: dtype = float8_143) -> tuple[float, int]:

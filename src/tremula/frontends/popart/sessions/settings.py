@@ -36,7 +36,7 @@ def step_settings(
             options,
             device.chip,
             device.n_tiles,
-            cache_folder=_cache_folder(options),
+            cache_folder=cache_folder(options),
             warn=getLogger("session").warn,
         ),
         seed=seed % 2**63,
@@ -53,7 +53,8 @@ def _host(device: DeviceInfo) -> HostSettings:
     return replace(settings, device="cpu") if device.type is DeviceType.Cpu else settings
 
 
-def _cache_folder(options: SessionOptions) -> str | None:
+def cache_folder(options: SessionOptions) -> str | None:
+    """Where compiled programs are saved: by an option, or by a variable of the environment."""
     if options.enableEngineCaching:
         return options.cachePath
     folders = (os.environ.get(name) for name in _CACHE_VARIABLES)

@@ -85,14 +85,11 @@ class CallSiteInfo:
         return f"CallSiteInfo[{self._op!r}, graph={self.called_graph.id}]"
 
 
-class ConditionalSiteInfo:
+class ConditionalSiteInfo(CallSiteInfo):
     """A branch: which tensor outside is which inside, for both graphs."""
 
-    def __init__(self, op: Op):
-        self._op = op
-
     @property
-    def called_graph(self) -> tuple[Graph, Graph]:
+    def called_graph(self) -> tuple[Graph, Graph]:  # type: ignore[override]
         """The branches: then, else."""
         return self.then_graph, self.else_graph
 
@@ -103,40 +100,29 @@ class ConditionalSiteInfo:
     def _places(self, then_branch: bool) -> list[int]:
         return dict(self._op.layout)["then" if then_branch else "else"]
 
-    def graph_to_parent_input_index(self, idx: int, then_branch: bool) -> int:
+    def graph_to_parent_input_index(self, idx: int, then_branch: bool = True) -> int:
         places = self._places(then_branch)
         return places[_checked(idx, places, "input")]
 
     def is_parent_index_in_then_branch(self, idx: int) -> bool:
-        _checked(idx, self._op.inputs, "input")
-        return idx in self._places(True)
+        """Whether an input outside goes to the first graph; it may go to the second only."""
+        is_then = idx in self._places(True)
+        if not is_then and idx not in self._places(False):
+            raise IndexError(f"Input {idx} goes to neither branch")
+        return is_then
 
     def parent_to_graph_input_index(self, idx: int) -> int:
         return self._places(self.is_parent_index_in_then_branch(idx)).index(idx)
 
-    def graph_to_parent_output_index(self, idx: int, then_branch: bool) -> int:
+    def graph_to_parent_output_index(self, idx: int, then_branch: bool = True) -> int:
         return _checked(idx, self.called_graph[not then_branch].outputs, "output")
 
-    def parent_to_graph_output_index(self, idx: int, then_branch: bool) -> int:
+    def parent_to_graph_output_index(self, idx: int, then_branch: bool = True) -> int:
         return _checked(idx, self.called_graph[not then_branch].outputs, "output")
 
     @property
     def else_graph(self) -> Graph:
         return self._op.graphs[1]
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        return tuple(self._op.inputs)
-
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        return tuple(self._op.outputs)
-
-    def parent_input(self, idx: int) -> Tensor:
-        return self._op.inputs[_checked(idx, self._op.inputs, "input")]
-
-    def parent_output(self, idx: int) -> Tensor:
-        return self._op.outputs[_checked(idx, self._op.outputs, "output")]
 
     def graph_to_parent(self, graph_tensor: Tensor) -> Tensor:
         """The tensor outside of an input or output of either branch."""
@@ -147,6 +133,24 @@ class ConditionalSiteInfo:
             if graph_tensor in graph.outputs:
                 return self._op.outputs[graph.outputs.index(graph_tensor)]
         raise ValueError(f"{graph_tensor!r} is neither an input nor an output of a branch")
+
+    def parent_to_graph(self, parent_tensor: Tensor) -> Tensor:
+        """The input inside that a tensor outside is given to; of several, the first."""
+        if parent_tensor not in self._op.inputs:
+            raise ValueError(f"{parent_tensor!r} is not an input of this branch")
+        idx = self._op.inputs.index(parent_tensor)
+        graph = self.called_graph[not self.is_parent_index_in_then_branch(idx)]
+        return graph.inputs[self.parent_to_graph_input_index(idx)]
+
+    def set_parent_input_modified(
+        self,
+        parent_tensor: Tensor,
+        infer_modified_regions: bool = True,
+    ) -> None:
+        """Branches take their inputs by value."""
+        raise NotImplementedError(
+            f"A branch does not write its inputs, so {parent_tensor!r} cannot be modified by it"
+        )
 
 
 def modified_inputs(op: Op) -> set[int]:

@@ -6,12 +6,16 @@ from math import ceil, prod
 import numpy as np
 
 from tremula.frontends.popxl.core.context import get_current_graph, get_main_graph
-from tremula.frontends.popxl.core.host_data import HostData, as_host_data, is_read_only
+from tremula.frontends.popxl.core.host_data import (
+    HostData,
+    as_host_data,
+    is_read_only,
+    to_numpy,
+)
 from tremula.frontends.popxl.core.registry import public
 from tremula.frontends.popxl.core.remote_buffer import RemoteBuffer, shard_size
 from tremula.frontends.popxl.core.tensor import Constant, RetrievalMode, Tensor, Variable
-from tremula.frontends.popxl.dtypes import dtype, to_array
-from tremula.frontends.popxl.fp8_utils import host_pow2scale_cast_to_fp8
+from tremula.frontends.popxl.dtypes import dtype
 from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
 
 _MODES = ("one_per_group", "all_replicas")
@@ -31,6 +35,8 @@ def constant(
     graph.ir.check_open()
     try:
         array = _array(data, dtype, downcast, log2_scale, nan_on_overflow)
+    except RuntimeError:
+        raise
     except (ValueError, TypeError) as error:
         raise TypeError(f"{data!r} cannot become a constant tensor: {error}") from error
     type_ = _type_of(array)
@@ -47,12 +53,9 @@ def _array(
     nan_on_overflow: bool | None,
 ) -> np.ndarray:
     """Host data in its type; 8-bit floats are made with a scale."""
-    if type_ is not None and type_.is_float8 and log2_scale is not None:
-        scale, is_nan = log2_scale, nan_on_overflow is not False
-        return host_pow2scale_cast_to_fp8(np.asarray(data), type_, scale, is_nan)
     if data is None or isinstance(data, str):
         raise TypeError("it holds no numbers")
-    result = to_array(data, type_, downcast)
+    result = to_numpy(data, type_, downcast, False, log2_scale, nan_on_overflow)
     if result.dtype == object:
         raise TypeError("it holds no numbers")
     return result
@@ -73,16 +76,15 @@ def variable(
     nan_on_overflow: bool | None = None,
 ) -> Variable:
     """A tensor that keeps its values between runs; on the main graph only."""
-    if dtype is not None and dtype.is_float8 and log2_scale is not None:
-        data = _array(data, dtype, downcast, log2_scale, nan_on_overflow)
-    return _variable(data, dtype, name, downcast, replica_grouping, retrieval_mode)
+    array, type_ = as_host_data(data, dtype, downcast, log2_scale, nan_on_overflow)
+    array = _private_copy(array) if array is data else array
+    return _variable(array, type_, name, replica_grouping, retrieval_mode)
 
 
 def _variable(
-    data: object,
-    type_: dtype | None,
+    array: HostData,
+    type_: dtype,
     name: str | None,
-    downcast: bool,
     grouping: ReplicaGrouping | None,
     mode: RetrievalMode | None,
 ) -> Variable:
@@ -96,7 +98,6 @@ def _variable(
     chosen: ReplicaGrouping = grouping or graph.ir.replica_grouping()
     if mode not in (None, *_MODES):
         raise ValueError(f"Retrieval mode must be one of {_MODES}, got {mode!r}")
-    array, type_ = as_host_data(data, type_, downcast)
     shape = tuple(array.shape)
     n_groups = chosen.num_groups
     if n_groups > 1:
@@ -107,7 +108,7 @@ def _variable(
             )
         shape = shape[1:]
     made = Variable._make(graph, name or "t", shape, type_)
-    made.data = _private_copy(array) if array is data else array
+    made.data = array
     made._grouping, made._mode = chosen, mode or "one_per_group"
     made.remote, made.shard, made.synced = None, None, True
     made.is_read_only = is_read_only(array)
@@ -133,10 +134,11 @@ def remote_variable(
     nan_on_overflow: bool | None = None,
 ) -> Variable:
     """A variable that lives in an entry of a remote buffer."""
-    made = variable(
-        data, dtype, name, downcast, replica_grouping, retrieval_mode, log2_scale, nan_on_overflow
-    )
+    array, type_ = as_host_data(data, dtype, downcast, log2_scale, nan_on_overflow)
+    array = _without_group_axis(array, remote_buffer.tensor_shape, replica_grouping)
     remote_buffer.check_offset(offset)
+    array = _private_copy(array) if array is data else array
+    made = _variable(array, type_, name, replica_grouping, retrieval_mode)
     remote_buffer.validate_tensor_matches_buffer(made)
     made.remote = (remote_buffer, offset)
     return made
@@ -154,11 +156,18 @@ def remote_replica_sharded_variable(
     log2_scale: int | None = None,
     nan_on_overflow: bool | None = None,
 ) -> Variable:
-    """A variable of which each replica has a shard in an entry of a remote buffer."""
-    made = variable(
-        data, dtype, name, downcast, replica_grouping, retrieval_mode, log2_scale, nan_on_overflow
-    )
+    """A variable of which each replica has a shard in an entry of a remote buffer.
+
+    A plain buffer, of the shape of one shard, becomes a sharded one for the shape of the data.
+    """
+    array, type_ = as_host_data(data, dtype, downcast, log2_scale, nan_on_overflow)
+    if remote_buffer.meta_shape:
+        array = _without_group_axis(array, remote_buffer.meta_shape, replica_grouping)
+    array = _private_copy(array) if array is data else array
     remote_buffer.check_offset(offset)
+    made = _variable(array, type_, name, replica_grouping, retrieval_mode)
+    if not remote_buffer.meta_shape:
+        _shard_plain_buffer(remote_buffer, made)
     if made.shape != remote_buffer.meta_shape:
         raise ValueError(
             f"The data shape {made.shape} does not match the whole shape of the sharded buffer,"
@@ -171,6 +180,29 @@ def remote_replica_sharded_variable(
         )
     made.remote = (remote_buffer, offset)
     return made
+
+
+def _without_group_axis(
+    array: HostData, shape: tuple[int, ...], grouping: ReplicaGrouping | None
+) -> HostData:
+    """Data without a leading axis of one group, where the shape that is wanted has none."""
+    is_one_group = grouping is None or grouping.num_groups == 1
+    if is_one_group and tuple(array.shape) == (1, *shape) and isinstance(array, np.ndarray):
+        return array.reshape(shape)
+    return array
+
+
+def _shard_plain_buffer(buffer: RemoteBuffer, whole: Variable) -> None:
+    """Let a buffer of shards know the shape of the whole, and over how many replicas it is cut."""
+    n_parts = ceil(whole.nelms / max(prod(buffer.tensor_shape), 1))
+    size = whole.replica_grouping.group_size
+    if n_parts < 1 or size % n_parts or len(buffer.tensor_shape) != 1:
+        raise ValueError(
+            f"A buffer of shape {buffer.tensor_shape} holds no shards of a tensor of shape"
+            f" {whole.shape}, which is cut into 1-D parts over {size} replicas: use a buffer of"
+            f" shape {(ceil(whole.nelms / size),)}, or popxl.replica_sharded_buffer"
+        )
+    buffer.meta_shape, buffer.n_shards = whole.shape, n_parts
 
 
 def replica_sharded_variable(

@@ -1,6 +1,7 @@
 """What is open while operations are made: graphs, chips, tile sets, names, orders."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -18,6 +19,9 @@ TILE_SETS: ContextVar[tuple[str, ...]] = ContextVar("tile_sets", default=())
 NAMES: ContextVar[tuple[tuple[Any, str], ...]] = ContextVar("names", default=())
 SEQUENCES: ContextVar[tuple[Any, ...]] = ContextVar("sequences", default=())
 STAGES: ContextVar[tuple[int, ...]] = ContextVar("pipeline_stages", default=())
+# Functions that get each operation of any graph, by handle.
+HOOKS: ContextVar[tuple[tuple[int, Callable[[Any], object]], ...]] = ContextVar("hooks", default=())
+HOOK_HANDLES = itertools.count(1)
 
 
 def get_current_graph() -> Any:
@@ -54,10 +58,10 @@ get_ir = gir
 
 
 @contextmanager
-def ipu(ipu: int) -> Iterator[None]:
-    """Operations made inside run on this chip of their replica."""
-    with pushed(IPUS, int(ipu)):
-        yield
+def ipu(ipu: int | None) -> Iterator[int | None]:
+    """Operations made inside run on this chip of their replica; on the first, if None."""
+    with pushed(IPUS, 0 if ipu is None else int(ipu)):
+        yield ipu
 
 
 @contextmanager
@@ -68,10 +72,10 @@ def io_tiles() -> Iterator[None]:
 
 
 @contextmanager
-def name_scope(name: str) -> Iterator[None]:
+def name_scope(name: str) -> Iterator[list[str]]:
     """Names of tensors made inside begin with `name/`."""
     with pushed(NAMES, (get_current_graph(), name)):
-        yield
+        yield [name for _, name in NAMES.get()]
 
 
 @contextmanager

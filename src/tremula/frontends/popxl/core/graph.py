@@ -1,17 +1,14 @@
 """Graphs: tensors and operations under one name, with inputs and outputs."""
 
-import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from tremula.base.errors import suggest
-from tremula.frontends.popxl.core.context import GRAPHS, NAMES
+from tremula.frontends.popxl.core.context import GRAPHS, HOOK_HANDLES, HOOKS, NAMES
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.registry import VIEWS
 from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
 from tremula.frontends.popxl.dtypes import dtype
-
-_hook_handles = itertools.count(1)
 
 
 class Graph:
@@ -161,7 +158,7 @@ class Graph:
         for called in op.graphs:
             called._call_sites.append(op)
         self.plan = None
-        for hook in list(self._hooks.values()):
+        for hook in [*self._hooks.values(), *(fn for _, fn in HOOKS.get())]:
             hook(op)
 
     def remove_op(self, op: Op) -> None:
@@ -228,7 +225,7 @@ class Graph:
 
     def register_op_created_hook(self, fn: Callable[[Op], object]) -> int:
         """Call a function with each operation that is made in this graph; gives a handle."""
-        handle = next(_hook_handles)
+        handle = next(HOOK_HANDLES)
         self._hooks[handle] = fn
         return handle
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from tremula.frontends.popxl.dtypes import downcast_of, dtype, to_array
+from tremula.frontends.popxl.fp8_utils import host_pow2scale_cast_to_fp8
 
 
 class LazyArray:
@@ -41,7 +42,36 @@ class LazyArray:
 HostData = np.ndarray | LazyArray
 
 
-def as_host_data(data: object, type_: dtype | None, downcast: bool) -> tuple[HostData, dtype]:
+def to_numpy(
+    x: object,
+    dtype: dtype | None = None,
+    downcast: bool = True,
+    copy: bool = True,
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> np.ndarray:
+    """Host data as an array; without a type 64 bits become 32, 8-bit floats get a scale."""
+    if dtype is not None and dtype.is_float8:
+        x = x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else x
+        result = np.asarray(x, order="C")
+        if result.dtype != dtype.numpy_dtype:
+            saturates = nan_on_overflow is False
+            return host_pow2scale_cast_to_fp8(result, dtype, log2_scale or 0, not saturates)
+    else:
+        for name, value in (("log2_scale", log2_scale), ("nan_on_overflow", nan_on_overflow)):
+            if value is not None:
+                raise RuntimeError(f"{name} is for 8-bit floats, not for {dtype or 'other types'}")
+        result = to_array(x, dtype, downcast)
+    return result.copy() if copy else result
+
+
+def as_host_data(
+    data: object,
+    type_: dtype | None,
+    downcast: bool,
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> tuple[HostData, dtype]:
     """Data for a variable in its type; memory maps and lazy arrays are taken as they are."""
     if isinstance(data, LazyArray):
         if type_ is not None and data.popxl_dtype != type_:
@@ -56,7 +86,7 @@ def as_host_data(data: object, type_: dtype | None, downcast: bool) -> tuple[Hos
     if type_ is None:
         result = dtype.as_dtype(data.dtype)
         type_ = downcast_of(result) if downcast else result
-    return to_array(data, type_), type_
+    return to_numpy(data, type_, downcast, False, log2_scale, nan_on_overflow), type_
 
 
 def _mapped(data: np.memmap, type_: dtype | None) -> np.memmap:

@@ -16,6 +16,7 @@ from tremula.frontends.popxl.core.registry import ROWS, VIEWS
 from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
 
 if TYPE_CHECKING:
+    from tremula.frontends.popart.options.options import SessionOptions
     from tremula.frontends.popxl.core.graph import Graph
     from tremula.frontends.popxl.core.ir import Ir
 
@@ -255,9 +256,9 @@ class IrView:
     def getGraph(self, id: str) -> GraphView:
         return GraphView(self._ir._graphs[id])
 
-    def getSessionOptions(self) -> SimpleNamespace:
-        """Options of PopART's that a script may set; they have no effect here."""
-        return self._ir._options
+    def getSessionOptions(self) -> "SessionOptions":
+        """The options of the program's sessions: those that are modelled count, others are kept."""
+        return self._ir.session_options
 
     def getId(self) -> int:
         return self._ir.id

@@ -3,10 +3,11 @@
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from weakref import WeakValueDictionary
 
+from tremula.frontends.popart.enums import VirtualGraphMode
+from tremula.frontends.popart.options.options import SessionOptions
 from tremula.frontends.poptorch.instances import this_instance
 from tremula.frontends.popxl.core.create_graph import build_graph, name_of
 from tremula.frontends.popxl.core.graph import Graph
@@ -36,12 +37,12 @@ class Ir:
         self._id = next(_ids)
         self._graphs: dict[str, Graph] = {}
         self._names: dict[str, int] = {}
-        self.main_graph = self._add_graph("")
-        self.num_host_transfers = 1
+        self._main_graph = self._add_graph("")
+        self._num_host_transfers = 1
         self._is_frozen = False  # a session exists
         self._streams: dict[str, Stream] = {}
         self._remote_buffers: list[RemoteBuffer] = []
-        self._options = SimpleNamespace()
+        self.session_options = _session_options()
         Ir._ir_cache[self._id] = self
         if replication == "popdist":
             instance = this_instance()
@@ -59,6 +60,20 @@ class Ir:
     @property
     def id(self) -> int:
         return self._id
+
+    @property
+    def main_graph(self) -> Graph:
+        """The graph that runs."""
+        return self._main_graph
+
+    @property
+    def num_host_transfers(self) -> int:
+        """How often a run loads from, or stores to, each stream."""
+        return self._num_host_transfers
+
+    @num_host_transfers.setter
+    def num_host_transfers(self, value: int) -> None:
+        self._num_host_transfers = int(value)
 
     @property
     def _pb_ir(self) -> Any:
@@ -89,9 +104,9 @@ class Ir:
         """A partition of the replicas: `group_size` members, `stride` apart."""
         return ReplicaGrouping.of_stride(self._replicas, stride, group_size)
 
-    def replica_grouping_from_assignments(self, assignments: Sequence[int]) -> ReplicaGrouping:
+    def replica_grouping_from_assignments(self, assignment: Sequence[int]) -> ReplicaGrouping:
         """A partition of the replicas by a group's number for each."""
-        return ReplicaGrouping.of_assignment(self._replicas, assignments)
+        return ReplicaGrouping.of_assignment(self._replicas, assignment)
 
     def create_graph(self, fn: Callable | Module, *args: object, **kwargs: object) -> Graph:
         """The graph of a function or Module, for tensors like those given."""
@@ -165,6 +180,17 @@ class Ir:
 
     def __repr__(self) -> str:
         return f"Ir[id={self._id}, replicas={self._replicas}, graphs={len(self._graphs)}]"
+
+
+def _session_options() -> SessionOptions:
+    """PopART's options, as PopXL sets them: everything that runs is written in the graphs."""
+    options = SessionOptions()
+    options.virtualGraphMode = VirtualGraphMode.Manual
+    options.enableExplicitIR(True)
+    options.aliasZeroCopy = options.decomposeGradSum = True
+    options.enableInplaceAmbiguityChecking = True
+    options.enableVariablesCaching = False
+    return options
 
 
 def _replicas(value: int) -> int:

@@ -17,30 +17,30 @@ from tremula.frontends.popxl.core.op import Op
 class OrderedBlock:
     """A block: operations of each graph that the next must follow, and all that were made in it."""
 
-    def __init__(self, mode: bool | str):
+    def __init__(self, mode: bool):
         self.mode = mode
         self.last: dict[Graph, list[Op]] = {}
         self.made: dict[Graph, list[Op]] = {}
 
 
 @contextmanager
-def in_sequence(enabled: bool | Literal["pass"] = True) -> Iterator[None]:
+def in_sequence(mode: bool | Literal["pass"] = True) -> Iterator[bool | None]:
     """Operations made inside run one after the other; with False, the block is one unordered unit.
 
     "pass" leaves the order as it is around the block.
     """
-    if enabled is None or enabled not in (True, False, "pass"):
-        raise TypeError(f"in_sequence takes True, False or 'pass', got {enabled!r}")
-    if enabled == "pass":
-        yield
+    if mode is None or mode not in (True, False, "pass"):
+        raise TypeError(f"in_sequence takes True, False or 'pass', got {mode!r}")
+    if mode == "pass":
+        yield None
         return
-    block = OrderedBlock(enabled)
+    block = OrderedBlock(bool(mode))
     around = _enclosing()
     if around is not None and around.mode is True:
         block.last = {graph: list(ops) for graph, ops in around.last.items()}
     try:
         with pushed(SEQUENCES, block):
-            yield
+            yield block.mode
     finally:
         if around is not None:
             _close(block, around)

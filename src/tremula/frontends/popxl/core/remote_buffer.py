@@ -23,13 +23,27 @@ class RemoteBuffer:
     ):
         self._ir = gir()
         self._ir.check_open()
-        self._shape = tuple(int(n) for n in tensor_shape)
-        self._dtype = tensor_dtype
         self.meta_shape = tuple(meta_shape)
         self.n_shards = n_shards  # replicas that hold one tensor together
-        self.entries = entries
+        self.set_remote_buffer_info(tensor_dtype, tuple(tensor_shape), entries)
         self._ir._remote_buffers.append(self)
         self._id = len(self._ir._remote_buffers)
+
+    def set_remote_buffer_info(
+        self, tensor_dtype: dtype, tensor_shape: Sequence[int], entries: int
+    ) -> None:
+        """Choose what an entry is, and how many there are."""
+        self._dtype, self._shape = tensor_dtype, tuple(int(n) for n in tensor_shape)
+        self.entries = entries
+
+    @property
+    def meta_shape(self) -> tuple[int, ...]:
+        """The shape of the whole tensors whose shards the entries are; () for others."""
+        return self._meta_shape
+
+    @meta_shape.setter
+    def meta_shape(self, shape: Sequence[int]) -> None:
+        self._meta_shape = tuple(int(n) for n in shape)
 
     @property
     def remote_buffer_id(self) -> int:
@@ -63,15 +77,16 @@ class RemoteBuffer:
         """Bytes of all entries, for one replica."""
         return self._entries * prod(self._shape) * self._dtype.n_bytes
 
-    def validate_tensor_matches_buffer(self, t: Tensor, what: str = "tensor") -> None:
-        """Raise unless a tensor has the shape and type of an entry."""
-        if t.shape != self._shape:
+    def validate_tensor_matches_buffer(self, t: Tensor, num_shards: int = 1) -> None:
+        """Raise unless a tensor has the type and shape of an entry; if sharded, of the whole."""
+        expected = self._shape if num_shards == 1 else self.meta_shape
+        if t.shape != expected:
             raise ValueError(
-                f"The {what} shape {t.shape} does not match the buffer shape {self._shape}"
+                f"The tensor shape {t.shape} does not match the buffer shape {expected}"
             )
         if t.dtype != self._dtype:
             raise ValueError(
-                f"The {what} dtype {t.dtype!r} does not match the buffer dtype {self._dtype!r}"
+                f"The tensor dtype {t.dtype!r} does not match the buffer dtype {self._dtype!r}"
             )
 
     def check_offset(self, offset: int) -> None:
@@ -93,9 +108,11 @@ class RemoteBuffer:
         return f"RemoteBuffer[{self._id}: {self._entries} × {self._dtype!r} {self._shape}]"
 
 
-def remote_buffer(shape: Sequence[int], dtype: dtype, entries: int = 1) -> RemoteBuffer:
+def remote_buffer(
+    tensor_shape: Sequence[int], tensor_dtype: dtype, entries: int = 1
+) -> RemoteBuffer:
     """Remote memory for `entries` tensors of a shape and type."""
-    return RemoteBuffer(shape, dtype, entries)
+    return RemoteBuffer(tensor_shape, tensor_dtype, entries)
 
 
 def replica_sharded_buffer(
@@ -105,9 +122,14 @@ def replica_sharded_buffer(
     shard_over: int | None = None,
     entries: int = 1,
 ) -> RemoteBuffer:
-    """Remote memory for shards of tensors of a shape: 1-D, one part of `shard_over` each."""
+    """Remote memory for shards of tensors: 1-D, one part of `shard_over` each.
+
+    The shape is that of the variable's data: with several groups of replicas, they come first.
+    """
     n = shard_size(gir(), replica_grouping, shard_over)
-    return RemoteBuffer((ceil(prod(shape) / n),), dtype, entries, tuple(shape), n)
+    has_groups = replica_grouping is not None and replica_grouping.num_groups > 1
+    whole = tuple(shape)[1:] if has_groups else tuple(shape)
+    return RemoteBuffer((ceil(prod(whole) / n),), dtype, entries, whole, n)
 
 
 def shard_size(ir: Any, replica_grouping: ReplicaGrouping | None, shard_over: int | None) -> int:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-_WORDS = 2**32
+_WORD = 2**32
 
 
 def create_seeds(
@@ -14,11 +14,30 @@ def create_seeds(
 ) -> np.ndarray:
     """Seeds `[batches, accumulation, replicas, 2]`, without dimensions of size 1.
 
-    The numbers are those that come after `offset` batches of the same seed.
+    A seed is a number of 64 bits, in two words, the high one first; `offset` is added to `seed`,
+    so that each step can have other seeds.
     """
-    shape = (batches_per_step, gradient_accumulation_factor, replicas, 2)
-    if min(shape) < 1 or offset < 0:
-        raise ValueError(f"Seeds need positive counts and an offset of 0 or more, got {shape[:3]}")
-    generator = np.random.default_rng(seed)
-    whole = generator.integers(0, _WORDS, (offset + batches_per_step, *shape[1:]), np.uint32)
-    return whole[offset:].squeeze() if max(shape[:3]) > 1 else whole[offset:].reshape(2)
+    shape = (batches_per_step, gradient_accumulation_factor, replicas)
+    if min(shape) < 1 or seed + offset < 0:
+        raise ValueError(
+            f"Seeds need positive counts and a seed of 0 or more, got {shape} and {seed + offset}"
+        )
+    generator = np.random.default_rng(seed + offset)
+    size = batches_per_step * gradient_accumulation_factor * replicas
+    numbers = generator.integers(0, _WORD**2 - 1, size, np.uint64, endpoint=True)
+    words = [uint64_to_two_uint32(int(number)) for number in numbers]
+    return np.array(words, np.uint32).reshape(*shape, 2).squeeze()
+
+
+def uint64_to_two_uint32(num: int) -> tuple[int, int]:
+    """A number of 64 bits as two words, the high one first."""
+    if not 0 <= num < _WORD**2:
+        raise ValueError(f"{num} is not an unsigned number of 64 bits")
+    return divmod(num, _WORD)
+
+
+def two_uint32_to_uint64(a: int, b: int) -> int:
+    """The number of 64 bits that two words make, the high one first."""
+    if not (0 <= a < _WORD and 0 <= b < _WORD):
+        raise ValueError(f"{a} and {b} are not unsigned numbers of 32 bits")
+    return a * _WORD + b

@@ -22,6 +22,7 @@ from tremula.frontends.popxl.core.context import (
 )
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.order import order
+from tremula.frontends.popxl.core.places import check_tensor_ipu_and_tile_set
 from tremula.frontends.popxl.core.registry import (
     FUNCTIONS,
     ROWS,
@@ -160,13 +161,15 @@ def record(
     """Add an operation to the graph that is open; its results."""
     graph = get_current_graph()
     check_in_graph(graph, row.name or row.kind, inputs)
+    if row.is_pure and len(inputs) > 1:
+        _check_places(row, layout, inputs)
     op = Op(graph, row, inputs, layout, attributes, graphs)
     op.ipu, op.tile_set = current_ipu(), current_tile_set()
     op.stage = current_stage()
-    if specs is None:
-        specs = infer(op)
     if row.same:
         _check_types(op)
+    if specs is None:
+        specs = infer(op)
     for i, (shape, type_) in enumerate(specs):
         name = names[i] if i < len(names) else _output_name(row, attributes)
         t = graph.new_tensor(name, shape, type_, _meta_shape(op, shape))
@@ -177,16 +180,31 @@ def record(
     return op.outputs
 
 
+def _check_places(row: OperationRow, layout: tuple, inputs: list[Tensor]) -> None:
+    """Operands that were computed are on one chip and on one kind of tiles."""
+    if row.kind in {"IpuCopy", "AllReduce"} or all(t.producer is None for t in inputs):
+        return
+    named: dict[str, Tensor] = {}
+    for name, index in layout:
+        for n, i in enumerate(index if isinstance(index, list) else [index]):
+            if inputs[i].producer is not None:
+                named[f"{name}_{n}" if isinstance(index, list) else name] = inputs[i]
+    check_tensor_ipu_and_tile_set(**named)
+
+
 def _output_name(row: OperationRow, attributes: Attributes) -> str:
     return attributes.get("output_name") or f"{row.name or row.kind}_out"
 
 
 def _check_types(op: Op) -> None:
     """Operands that are computed together have one type."""
-    result = {name: op.operand(name) for name in op.row.same}
-    types = {t.dtype for t in result.values() if t is not None}
-    if len(types) > 1:
-        got = ", ".join(f"{name}: {t.dtype.name}" for name, t in result.items())
+    result: list[tuple[str, Tensor]] = []
+    for name in op.row.same:
+        operand = op.operand(name)
+        several = operand if isinstance(operand, list) else [operand]
+        result += [(name, t) for t in several if t is not None]
+    if len({t.dtype for _, t in result}) > 1:
+        got = ", ".join(f"{name}: {t.dtype.name}" for name, t in result)
         raise popart_exception(
             f"popxl.ops.{op.row.name}: operands must have the same dtype, got {got}",
             hint="convert one of them with popxl.ops.cast",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -21,6 +21,13 @@ class TensorSpec(Mapping):
     def __init__(self, shape: Sequence[int], dtype: DType, meta_shape: Sequence[int] = ()):
         self.shape, self.dtype = tuple(int(n) for n in shape), dtype
         self.meta_shape = tuple(meta_shape)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Shape, type and whole shape by name."""
+        return {"shape": self.shape, "dtype": self.dtype, "meta_shape": self.meta_shape}
+
+    def to_tuple(self) -> tuple[tuple[int, ...], DType, tuple[int, ...]]:
+        return self.shape, self.dtype, self.meta_shape
 
     def __getitem__(self, key: str) -> tuple[int, ...] | DType:
         if key not in {"shape", "dtype", "meta_shape"}:
@@ -50,11 +57,18 @@ class Tensor:
         "_dtype", "_graph", "_id", "_meta_shape", "_name", "_shape", "producer", "uses",
     )  # fmt: skip
     producer: Any  # an operation, or None
+    # Classes by PopART's name of the kind.
+    _tensor_types: "ClassVar[dict[str, type[Tensor]]]" = {}  # noqa: RUF012
     # NumPy's operators leave theirs to ours.
     __array_ufunc__ = None
 
     def __init__(self) -> None:
         raise RuntimeError("popxl.Tensor cannot be constructed directly.")
+
+    def __init_subclass__(cls, tensor_type: str | None = None, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        if tensor_type is not None:
+            Tensor._tensor_types[tensor_type] = cls
 
     @classmethod
     def _make(
@@ -122,10 +136,10 @@ class Tensor:
     def ir(self) -> Any:
         return self._graph.ir
 
-    def strides(self, shape: Sequence[int] | None = None) -> list[int]:
-        """Distances in elements between neighbours of each dimension."""
+    def strides(self, shape: Sequence[int] | None = None) -> tuple[int, ...]:
+        """Distances in bytes between neighbours of each dimension, as NumPy's."""
         shape = self._shape if shape is None else tuple(shape)
-        return [prod(shape[i + 1 :]) for i in range(len(shape))]
+        return tuple(self._dtype.n_bytes * prod(shape[i + 1 :]) for i in range(len(shape)))
 
     @property
     def ipu(self) -> int:
@@ -138,6 +152,8 @@ class Tensor:
         return self._setting("tile_set")
 
     def _setting(self, name: str) -> Any:
+        if name == "ipu" and self.producer is not None and self.producer.kind == "IpuCopy":
+            return self.producer.attributes["destination"]
         op = self.producer or next((op for op in self._graph.ops if self in op.inputs), None)
         if op is None:
             raise UndefinedValue(
@@ -170,12 +186,18 @@ class Tensor:
         self,
         value: "TensorLike",
         dtype: DType | None = None,
-        raise_on_empty: bool = True,  # noqa: ARG002
+        raise_on_empty: bool = True,
     ) -> "Tensor":
         """A tensor as it is; other values as constants of this tensor's type."""
         if isinstance(value, Tensor):
             return value
-        return apply("constant", value, dtype or self._dtype)
+        made = apply("constant", value, dtype or self._dtype)
+        if raise_on_empty and not made.nelms:
+            raise ValueError(
+                f"{value!r} has no elements, which is most likely a mistake. If it is not, make a"
+                " tensor of it first: popxl.constant(value)"
+            )
+        return made
 
     def _ensure_dtype_match(self, other: "Tensor") -> None:
         if self._dtype != other.dtype:
@@ -199,14 +221,10 @@ class Tensor:
             raise ValueError("Python len of a 0-rank tensor is undefined.")
         return self._shape[0]
 
-    def __iter__(self) -> Iterator:
-        raise ValueError(
-            f"Iterating over {self!r} is not supported: its elements are not known while a graph"
-            " is built. Use ops.split, or index it"
-        )
-
-    def __contains__(self, value: object) -> bool:
-        raise TypeError(f"`in` is not supported for tensors: {value!r} in {self!r}")
+    # The elements are not known while a graph is built: `list(t)` and `x in t` raise TypeError, and
+    # a tensor is not an Iterable.
+    __iter__ = None
+    __contains__ = None
 
     def __bool__(self) -> bool:
         raise ValueError(
@@ -247,8 +265,9 @@ class Tensor:
         n = self._shape[0]
         return apply("gather", self.flatten(), np.arange(n, dtype=np.int32) * (n + 1), axis=0)
 
-    def copy_to_ipu(self, dst: int, src: int | None = None) -> "Tensor":
-        return apply("ipu_copy", self, dst, src)
+    def copy_to_ipu(self, destination: int, source: int | None = None) -> "Tensor":
+        """A copy on another chip of the replica; the source is by default where it is made."""
+        return apply("ipu_copy", self, destination, source)
 
     @property
     def T(self) -> "Tensor":
@@ -268,8 +287,9 @@ class Tensor:
     def __radd__(self, other: "TensorLike") -> "Tensor":
         return apply("add", self._ensure_tensor(other), self)
 
-    def __iadd__(self, other: "TensorLike") -> "Tensor":
-        return apply("add_", self, self._ensure_tensor(other))
+    def __iadd__(self, other: "TensorLike") -> Self:
+        apply("add_", self, self._ensure_tensor(other))
+        return self
 
     def __sub__(self, other: "TensorLike") -> "Tensor":
         return apply("sub", self, self._ensure_tensor(other))
@@ -374,20 +394,28 @@ def _sliced(t: Tensor, keys: tuple[object, ...]) -> Tensor:
     return apply("squeeze", out, squeezed) if squeezed else out
 
 
-class Constant(Tensor):
+class Constant(Tensor, tensor_type="Const"):
     """A tensor whose values are part of the program."""
 
     __slots__ = ("data",)
     data: np.ndarray
 
+    def copy_to_ipu(self, dst: int, src: int) -> Tensor:  # type: ignore[override]
+        """A copy on another chip; no operation makes a constant, so its chip must be named."""
+        return apply("ipu_copy", self, dst, src)
 
-class Variable(Tensor):
+
+class Variable(Tensor, tensor_type="Variable"):
     """A tensor of the main graph that keeps its values between runs."""
 
     __slots__ = ("_grouping", "_mode", "data", "is_read_only", "remote", "shard", "synced")
     data: Any  # what the host holds: (groups, *shape) if replicas differ
     remote: tuple[Any, int] | None  # buffer and entry of one in remote memory
     shard: tuple[Tensor, int] | None  # this replica's part of a sharded one, number of shards
+
+    def copy_to_ipu(self, dst: int, src: int) -> Tensor:  # type: ignore[override]
+        """A copy on another chip; no operation makes a variable, so its chip must be named."""
+        return apply("ipu_copy", self, dst, src)
 
     @property
     def replica_grouping(self) -> ReplicaGrouping:
@@ -407,8 +435,6 @@ class Variable(Tensor):
     def shape_on_host(self) -> tuple[int, ...]:
         """One more dimension, the first, where groups of replicas have their own values."""
         n = self._grouping.num_groups
-        if self._mode == "all_replicas":
-            n = self._grouping.num_replicas
         return (n, *self._shape) if n > 1 else self._shape
 
     @property
@@ -422,4 +448,7 @@ class TensorByRef(Tensor):
     __slots__ = ()
 
 
-TensorLike = Tensor | np.ndarray | torch.Tensor | Sequence | int | float | bool
+ScalarType = int | float | bool  # what becomes a tensor without dimensions
+HostTensor = np.ndarray | torch.Tensor | Sequence
+HostScalarTensor = ScalarType | HostTensor
+TensorLike = Tensor | HostScalarTensor

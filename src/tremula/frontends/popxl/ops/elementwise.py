@@ -143,7 +143,7 @@ def tanh(t: Operand) -> Tensor:
     return torch.tanh(t)
 
 
-@operation("Max")
+@operation("Max", same=("ts",))
 def maximum(*ts: Operand) -> Tensor:
     """The largest of several tensors, element by element."""
     return reduce(torch.maximum, ts)
@@ -160,14 +160,14 @@ FUNCTIONS.enter("clamp", clip)
 
 @operation("IncrementMod")
 def increment_mod(t: Operand, increment: float, modulus: float) -> Tensor:
-    """`(t + increment) mod modulus`."""
+    """`(t + increment) % modulus`, with the sign of the sum, as in C."""
     return kinds.increment_mod(t, increment, modulus)
 
 
 @operation("IncrementModInplace", modifies=(0,))
 def increment_mod_(t: Operand, increment: float, modulus: float) -> Tensor:
-    """`t ← (t + increment) mod modulus`."""
-    return t.add_(kinds.number_like(t, increment)).remainder_(kinds.number_like(t, modulus))
+    """`t ← (t + increment) % modulus`, with the sign of the sum, as in C."""
+    return t.copy_(kinds.increment_mod(t, increment, modulus))
 
 
 # -- comparisons and logic -------------------------------------------------------------------------

@@ -83,7 +83,13 @@ def pow2scale_cast_from_fp8(
 
 
 def _scale(t: PopxlTensor, log2_scale: PopxlTensor | int) -> PopxlTensor:
-    return t._ensure_tensor(log2_scale, int32)
+    """The power of two: one integer, in the program or computed by it."""
+    scale = t._ensure_tensor(log2_scale, int32)
+    if scale.rank:
+        raise ValueError(f"log2_scale must be a scalar tensor, got shape {scale.shape}")
+    if not scale.dtype.is_integer:
+        raise TypeError(f"log2_scale must be an integer tensor of type int32, got {scale.dtype!r}")
+    return scale
 
 
 def _check_pair(name: str, a: PopxlTensor, b: PopxlTensor) -> None:

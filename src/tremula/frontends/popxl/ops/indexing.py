@@ -1,12 +1,16 @@
 """Operations that choose elements by number: gathers, scatters, slices at computed positions."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tremula.frontends.popxl.core.host_data import array_of
 from tremula.frontends.popxl.core.table import Indices, Operand, OptionalOperand, operation
+from tremula.frontends.popxl.core.tensor import Constant, Variable
+from tremula.frontends.popxl.core.tensor import Tensor as PopxlTensor
 from tremula.frontends.shared.kinds import indexing as kinds
 
 PAGE_SECTION = (6, "Indexing")
@@ -58,20 +62,29 @@ def groupedgather(
     zero_OOR: bool = False,
 ) -> Tensor:
     """A gather in each group: the first dimension of tensor and indices counts the groups."""
+    _check_groups(t, indices, group_size)
+    inner = _axis_in_group(t, axis)
+    parts = [_gathered(t[g], indices[g], inner, zero_OOR) for g in range(group_size)]
+    return torch.stack(parts)
+
+
+def _check_groups(t: Tensor, indices: Tensor, group_size: int) -> None:
     if t.shape[0] != group_size or indices.shape[0] != group_size:
         raise ValueError(
             f"the first dimension must count {group_size} groups, got {tuple(t.shape)} and"
             f" indices {tuple(indices.shape)}"
         )
-    inner = axis % t.dim() - 1 if axis % t.dim() else 0
-    parts = [_gathered(t[g], indices[g], inner, zero_OOR) for g in range(group_size)]
-    return torch.stack(parts)
+
+
+def _axis_in_group(t: Tensor, axis: int) -> int:
+    """An axis of the tensors of a group; the first axis counts groups, and stands for the next."""
+    return max(axis % t.dim() - 1, 0)
 
 
 # -- scatters --------------------------------------------------------------------------------------
 
 
-@operation("Scatter", name="scatter")
+@operation("Scatter", name="scatter", same=("t", "values"))
 def scatter(
     t: Operand,
     indices: Indices,
@@ -108,12 +121,60 @@ def scatter_reduce(
     return kinds.scatter_reduce(data, indices, initial_values, axis, axis_size or 0, reduction)
 
 
+@operation("ScatterReduce", name="grouped_scatter_reduce")
+def grouped_scatter_reduce(
+    data: Operand,
+    indices: Indices,
+    reduction: str,
+    initial_values: OptionalOperand = None,
+    axis: int = 0,
+    axis_size: int | None = None,
+    group_size: int = 1,
+    enable_index_broadcast: bool = True,
+    available_memory_proportion: float | None = None,  # noqa: ARG001
+) -> Tensor:
+    """A scatter in each group: the first dimension of data and indices counts the groups."""
+    _check_groups(data, indices, group_size)
+    inner, compute = _axis_in_group(data, axis), scatter_reduce.row.compute  # type: ignore[attr-defined]
+    parts = [
+        compute(
+            data[g],
+            indices[g],
+            reduction,
+            None if initial_values is None else initial_values[g],
+            inner,
+            axis_size,
+            enable_index_broadcast,
+        )
+        for g in range(group_size)
+    ]
+    return torch.stack(parts)
+
+
 # -- slices at computed positions ------------------------------------------------------------------
 
 
-def _check_index(index: Tensor, axes: Sequence[int]) -> None:
-    if index.numel() != len(axes):
-        raise ValueError(f"{len(axes)} axes need as many indices, got {index.numel()}")
+def _check_index(t: Tensor, index: Tensor, axes: Sequence[int], sizes: Sequence[int]) -> None:
+    if len(axes) != len(sizes):
+        raise ValueError(f"axes {list(axes)} and sizes {list(sizes)} must have the same length")
+    if not kinds.has_rows(t, index, axes, sizes) and index.numel() != len(axes):
+        raise ValueError(
+            f"{len(axes)} axes need as many indices, or a row of {len(axes) - 1} for each member of"
+            f" the first axis, got {tuple(index.shape)}"
+        )
+
+
+def _update(
+    t: Tensor, index: Tensor, value: Tensor, axes: Sequence[int], sizes: Sequence[int]
+) -> Tensor:
+    """A copy of a tensor with a new part, which may be broadcast."""
+    _check_index(t, index, axes, sizes)
+    shape = list(t.shape)
+    for axis, size in zip(axes, sizes, strict=True):
+        shape[axis] = size
+    if list(value.shape) != shape:
+        value = value.broadcast_to(shape)
+    return kinds.dynamic_update(t, index, value, list(axes), list(sizes))
 
 
 @operation("DynamicSlice")
@@ -125,12 +186,12 @@ def dynamic_slice(
     no_overlap: bool,  # noqa: ARG001
 ) -> Tensor:
     """A part that begins at a computed position."""
-    _check_index(index, axes)
-    result = kinds.dynamic_slice(t, index, axes, sizes)
+    _check_index(t, index, axes, sizes)
+    result = kinds.dynamic_slice(t, index, list(axes), list(sizes))
     return result.clone() if result is t else result
 
 
-@operation("DynamicUpdate")
+@operation("DynamicUpdate", same=("t", "t_update"))
 def dynamic_update(
     t: Operand,
     index: Indices,
@@ -140,11 +201,10 @@ def dynamic_update(
     no_overlap: bool,  # noqa: ARG001
 ) -> Tensor:
     """A copy with a new part, at a computed position."""
-    _check_index(index, axes)
-    return kinds.dynamic_update(t, index, t_update, axes, sizes)
+    return _update(t, index, t_update, axes, sizes)
 
 
-@operation("DynamicUpdateInplace", modifies=(0,))
+@operation("DynamicUpdateInplace", modifies=(0,), same=("t", "t_update"))
 def dynamic_update_(
     t: Operand,
     index: Indices,
@@ -154,14 +214,32 @@ def dynamic_update_(
     no_overlap: bool,  # noqa: ARG001
 ) -> Tensor:
     """Write a part at a computed position."""
-    _check_index(index, axes)
-    return t.copy_(kinds.dynamic_update(t, index, t_update, axes, sizes))
+    return t.copy_(_update(t, index, t_update, axes, sizes))
 
 
 # -- others ----------------------------------------------------------------------------------------
 
 
-@operation("Onehot")
+def _with_number_of_classes(make: Callable) -> Callable:
+    """The number of classes is a shape: it is known when the graph is built."""
+
+    @functools.wraps(make)
+    def onehot(
+        t: PopxlTensor, num_classes: PopxlTensor | int, values: PopxlTensor, axis: int
+    ) -> PopxlTensor:
+        if isinstance(num_classes, PopxlTensor):
+            if not isinstance(num_classes, Constant | Variable) or num_classes.nelms != 1:
+                raise ValueError(
+                    f"popxl.ops.onehot: num_classes is the size of a dimension, so it must be a"
+                    f" constant or variable of one element, got {num_classes!r}"
+                )
+            num_classes = int(array_of(num_classes.data).reshape(()))
+        return make(t, num_classes, values, axis)
+
+    return onehot
+
+
+@operation("Onehot", around=_with_number_of_classes)
 def onehot(t: Indices, num_classes: int, values: Operand, axis: int) -> Tensor:
     """The second of two values where a class is the one named, the first elsewhere."""
     chosen = functional.one_hot(t.long() % num_classes, num_classes).bool()

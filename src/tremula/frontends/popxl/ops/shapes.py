@@ -68,12 +68,12 @@ def squeeze(t: Operand, axes: Sequence[int] | None = None) -> Tensor:
     return t.squeeze(tuple(axes)).clone() if axes else t.clone()
 
 
-@operation("Concat")
+@operation("Concat", same=("ts",))
 def concat(ts: Operands, axis: int = 0) -> Tensor:
     return torch.cat(ts, axis)
 
 
-@operation("ConcatInplace")
+@operation("ConcatInplace", same=("ts",))
 def concat_(ts: Operands, axis: int = 0) -> Tensor:
     """The tensors one behind the other: what is written to the whole is written to them."""
     return torch.cat(ts, axis)

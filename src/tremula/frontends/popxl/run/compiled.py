@@ -203,7 +203,8 @@ class CompiledProgram:
             self._write()
             self.memory.was_written = False
         values = [
-            to_carrier(inputs[s].reshape(-1, self.n_replicas, *s.shape)[:k], s.dtype)
+            # A copy: the program may write to what it loads.
+            to_carrier(inputs[s].reshape(-1, self.n_replicas, *s.shape)[:k], s.dtype).clone()
             for s, k in self.loads.items()
         ]
         rows = [values]

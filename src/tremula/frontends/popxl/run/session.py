@@ -1,7 +1,8 @@
 """Sessions: a program on a device, with its variables, run by run."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,9 @@ from tremula.compiler.report.report import Report
 from tremula.frontends.popart.devices import DeviceInfo, DeviceManager
 from tremula.frontends.popart.enums import DeviceType
 from tremula.frontends.popart.exceptions import popart_exception
+from tremula.frontends.popart.logging import getLogger
+from tremula.frontends.popart.sessions.settings import cache_folder
+from tremula.frontends.popart.step_settings import tile_settings
 from tremula.frontends.popxl.core.ir import Ir
 from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDeviceStream, Stream
 from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
@@ -20,9 +24,10 @@ from tremula.frontends.popxl.run.compiled import CompiledProgram, obstacle
 from tremula.frontends.popxl.run.counts import n_operations
 from tremula.frontends.popxl.run.interpreter import Interpreter
 from tremula.frontends.popxl.run.memory import DeviceMemory
-from tremula.frontends.popxl.run.streams import StreamBuffers, buffer_shape
+from tremula.frontends.popxl.run.streams import StreamBuffers, buffer_shape, full_shape
 from tremula.frontends.shared.program import Program
 from tremula.frontends.shared.wanted_report import leave_report
+from tremula.ir.run.progress import ProgressBar
 from tremula.ir.run.tile_program import TileSettings
 from tremula.ir.settings import host_settings
 
@@ -35,6 +40,7 @@ _MODELS = {DeviceType.IpuModel, DeviceType.Sim}  # they compute every vertex
 # more operations it has: compiling one takes as long as interpreting it some times.
 COMPILED_PER_RUN = 500
 MAX_COMPILED_OPERATIONS = 4000
+_PREFETCH = {"defaultPrefetchBufferingDepth", "defaultBufferingDepth"}
 
 
 class Session:
@@ -71,7 +77,16 @@ class Session:
 
     @property
     def device(self) -> DeviceInfo:
+        """What the program runs on; another one may be set before the first run."""
         return self._device
+
+    @device.setter
+    def device(self, device: DeviceInfo) -> None:
+        self._set_device(device)
+
+    def _set_device(self, device: DeviceInfo) -> None:
+        self._device = _device(self._ir, device)
+        self._compiled = self._on_tiles = None
 
     @property
     def is_attached(self) -> bool:
@@ -88,39 +103,50 @@ class Session:
         self._depth.append(attaches)
         return self
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, error: object, *_rest: object) -> None:
         if self._depth.pop():
-            if self._weights_to_host_on_exit:
+            if self._weights_to_host_on_exit and error is None:
                 self.weights_to_host()
             self._is_attached = False
 
     # -- running --
 
-    def run(self, inputs: Inputs | None = None, device_desc: str | None = None) -> dict:  # noqa: ARG002
+    def run(
+        self, inputs: Inputs | None = None, downcast_inputs: bool = True
+    ) -> dict[DeviceToHostStream, np.ndarray]:
         """Run the program once; the arrays of all streams of results."""
         outputs = self.create_host_outputs()
-        self.run_with_outputs(inputs, outputs)
+        self.run_with_outputs(inputs, outputs, downcast_inputs)
         return outputs
 
     def run_with_outputs(
-        self, inputs: Inputs | None = None, outputs: Outputs | None = None
+        self,
+        inputs: Inputs | None = None,
+        outputs: Outputs | None = None,
+        downcast_inputs: bool = True,
     ) -> None:
-        """Run the program once, into arrays that `create_host_outputs` made."""
-        if not self._is_attached:
-            raise ValueError(
-                "The session is not attached to its device: run inside `with session:`"
-            )
-        given, outputs = dict(inputs or {}), dict(outputs or {})
-        self._check_streams(given, self._streams_in, "inputs")
+        """Run the program once, into arrays that `create_host_outputs` made.
+
+        Inputs of 64 bits become 32, unless `downcast_inputs` is False.
+        """
+        self._check_attached()
+        values, outputs = dict(inputs or {}), dict(outputs or {})
+        self._check_streams(values, self._streams_in, "inputs")
         self._check_streams(outputs, self._streams_out, "outputs")
-        arrays = {s: self._input_array(s, value) for s, value in given.items()}
+        arrays = {s: self._input_array(s, value, downcast_inputs) for s, value in values.items()}
         for stream, array in outputs.items():
             self._check_array(stream, array)
         for variable in self._variables:
             variable.synced = False
         self._execute(arrays, outputs)
         if self._n_runs == 1:
-            leave_report("popxl", {}, self.save_report)
+            leave_report("popxl", self._ir.session_options.engineOptions, self.save_report)
+
+    def _check_attached(self) -> None:
+        if not self._is_attached:
+            raise ValueError(
+                "The session is not attached to its device: put the call inside `with session:`"
+            )
 
     def _execute(self, inputs: dict, outputs: dict) -> None:
         """On tiles if the device is a model of chips; on the host, from the second run compiled."""
@@ -138,17 +164,32 @@ class Session:
         self._interpreter.run(self._ir.main_graph, streams)
 
     def _compile(self, *, for_tiles: bool, runs_on_tiles: bool) -> CompiledProgram:
-        host, device = host_settings(), self._device
-        tiles = TileSettings(device.chip, device.n_tiles)
-        return CompiledProgram(
-            self._ir,
-            self._memory,
-            host,
-            tiles,
-            for_tiles=for_tiles,
-            runs_on_tiles=runs_on_tiles,
-            device=device,
+        # A tile program shows its progress itself.
+        with ProgressBar("Graph compilation", not for_tiles):
+            return CompiledProgram(
+                self._ir,
+                self._memory,
+                host_settings(),
+                self._tile_settings(),
+                for_tiles=for_tiles,
+                runs_on_tiles=runs_on_tiles,
+                device=self._device,
+            )
+
+    def _tile_settings(self) -> TileSettings:
+        """The options of the Ir, as the compiler takes them."""
+        options, device = self._ir.session_options, self._device
+        settings = tile_settings(
+            options,
+            device.chip,
+            device.n_tiles,
+            cache_folder=cache_folder(options),
+            warn=getLogger("session").warn,
+            shows_progress=True,
         )
+        if not _PREFETCH & options.changed().keys():  # loads are where the program has them
+            settings = replace(settings, lowering=replace(settings.lowering, prefetch_depth=0))
+        return settings
 
     def report(self) -> Report:
         """Cycles and memory of the program on tiles; it is compiled for them if it was not yet."""
@@ -195,11 +236,11 @@ class Session:
                 f" missing {missing or 'none'}, unexpected {unexpected or 'none'}"
             )
 
-    def _input_array(self, stream: HostToDeviceStream, value: object) -> np.ndarray:
+    def _input_array(self, stream: HostToDeviceStream, value: object, downcast: bool) -> np.ndarray:
         array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
         array = np.asarray(array)
         if array.dtype != stream.dtype.numpy_dtype:
-            result = to_array(array)
+            result = to_array(array, downcast=downcast)
             if dtype.as_dtype(result.dtype) != stream.dtype:
                 raise ValueError(
                     f"Stream {stream.tensor_id} has dtype {stream.dtype!r}, the array given for it"
@@ -208,6 +249,10 @@ class Session:
             array = result
         self._check_array(stream, array)
         return array
+
+    def _full_input_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of a run's array for a stream of this shape: transfers, replicas, then it."""
+        return full_shape(self._ir, tuple(shape))
 
     def _check_array(self, stream: Stream, array: np.ndarray) -> None:
         """Dimensions of size 1 may be left out, and the first may be larger than needed."""
@@ -233,12 +278,14 @@ class Session:
 
     def weights_from_host(self) -> None:
         """Write all variables to the device, as the host holds them."""
+        self._check_attached()
         self._memory.write_all()
         for variable in self._variables:
             variable.synced = True
 
     def weights_to_host(self) -> None:
         """Read all variables from the device."""
+        self._check_attached()
         for variable in self._variables:
             self._read(variable)
 
@@ -256,9 +303,13 @@ class Session:
 
     def get_tensor_data(self, tensor: Variable | Constant) -> np.ndarray:
         """The values of a variable or constant, read from the device if the host's are old."""
+        if not isinstance(tensor, Constant | Variable):
+            raise TypeError(
+                f"{tensor!r} is not of type Constant or Variable: only these hold data on the host"
+            )
+        self._check_own(tensor)
         if isinstance(tensor, Constant):
             return tensor.data
-        self._check_variable(tensor)
         if not tensor.synced and self._is_attached:
             self._read(tensor)
         return self._memory.read(tensor) if tensor.is_read_only else tensor.data
@@ -269,16 +320,23 @@ class Session:
 
     def write_variable_data(self, tensor: Variable, data: object) -> None:
         """New values of a variable, on the host and on the device."""
-        self._check_variable(tensor)
-        array = data.detach().cpu().numpy() if isinstance(data, torch.Tensor) else np.asarray(data)
-        if array.dtype != tensor.dtype.numpy_dtype:
+        if not isinstance(tensor, Variable):
             raise TypeError(
-                f"{tensor.id} has dtype {tensor.dtype!r}, the data given {array.dtype}:"
-                " types must match exactly"
+                f"Tensor {getattr(tensor, 'id', tensor)} is not of type Variable: only variables"
+                " can be written"
             )
+        self._check_own(tensor)
+        array = _host_array(tensor, data)
         expected = tuple(tensor.shape_on_host)
+        if array.shape == (1, *expected) and tensor.replica_grouping.num_groups == 1:
+            array = array[0]
         if array.shape != expected:
             raise ValueError(f"{tensor.id} has shape {expected} on the host, got {array.shape}")
+        if tensor.retrieval_mode == "all_replicas" and tensor.replica_grouping.group_size > 1:
+            raise NotImplementedError(
+                f"{tensor.id} is retrieved from all replicas, so it cannot be written: use"
+                ' retrieval_mode="one_per_group"'
+            )
         if tensor.is_read_only:
             raise ValueError(f"{tensor.id} is a read-only memory map: it cannot be written")
         tensor.data = array.copy()
@@ -290,14 +348,27 @@ class Session:
         for tensor, data in tensors.items():
             self.write_variable_data(tensor, data)
 
-    def _check_variable(self, tensor: object) -> None:
-        if not isinstance(tensor, Variable):
-            raise TypeError(f"Only variables and constants hold data on the host, got {tensor!r}")
+    def _check_own(self, tensor: Tensor) -> None:
         if tensor.ir is not self._ir:
             raise ValueError(f"{tensor.id} belongs to another Ir than this session's")
 
     def __repr__(self) -> str:
         return f"Session[{self._ir!r}, {self._device!r}]"
+
+
+def _host_array(tensor: Variable, data: object) -> np.ndarray:
+    """Data in a variable's type: numbers and lists become it, of arrays only 64 bits do."""
+    if isinstance(data, torch.Tensor):
+        data = data.detach().cpu().numpy()
+    if not isinstance(data, np.ndarray | np.generic):
+        return np.asarray(data).astype(tensor.dtype.numpy_dtype)
+    array = to_array(np.asarray(data), downcast=tensor.dtype.numpy_dtype.itemsize != 8)
+    if array.dtype != tensor.dtype.numpy_dtype:
+        raise TypeError(
+            f"{tensor.id} has dtype {tensor.dtype!r}, the data given {array.dtype}: convert the"
+            " array first"
+        )
+    return array
 
 
 def _device(ir: Ir, desc: str | DeviceInfo) -> DeviceInfo:

@@ -14,8 +14,12 @@ from tremula.frontends.popxl.dtypes import from_carrier, to_carrier
 
 def buffer_shape(ir: Ir, stream: Stream) -> tuple[int, ...]:
     """The shape of a stream's array for one run: transfers and replicas first, if several."""
+    return full_shape(ir, stream.shape)
+
+
+def full_shape(ir: Ir, shape: tuple[int, ...]) -> tuple[int, ...]:
     n = (ir.num_host_transfers, ir.instance_replication_factor)
-    return tuple(k for k in n if k > 1) + stream.shape
+    return tuple(k for k in n if k > 1) + shape
 
 
 class Streams(Protocol):

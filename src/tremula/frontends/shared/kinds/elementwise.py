@@ -35,8 +35,8 @@ def scaled(t: Tensor, factor: Factor) -> Tensor:
 
 
 def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
-    """`(t + increment) mod modulus`."""
-    return torch.remainder(t + number_like(t, increment), number_like(t, modulus))
+    """`(t + increment) % modulus` as C computes it: the remainder has the sign of the sum."""
+    return torch.fmod(t + number_like(t, increment), number_like(t, modulus))
 
 
 def number_like(t: Tensor, value: float) -> float | int:

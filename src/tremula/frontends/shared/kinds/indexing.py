@@ -45,8 +45,24 @@ def index_of_each(index: Tensor, source: Tensor, axis: int) -> Tensor:
     return index.expand(source.shape)
 
 
+def has_rows(t: Tensor, index: Tensor, axes: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Whether an index has a row for each member of the first axis, all of which are addressed."""
+    if index.dim() != 2 or len(axes) < 2:
+        return False
+    return tuple(index.shape) == (sizes[0], len(axes) - 1) and t.shape[axes[0]] == sizes[0]
+
+
 def dynamic_slice(t: Tensor, index: Tensor, axes: Sequence[int], sizes: Sequence[int]) -> Tensor:
-    """A part that begins at computed positions; it wraps round the end of a dimension."""
+    """A part that begins at computed positions; it wraps round the end of a dimension.
+
+    An index `[B, len(axes) - 1]` has a row of positions for each member of the first axis.
+    """
+    if has_rows(t, index, axes, sizes):
+        parts = [
+            dynamic_slice(t.narrow(axes[0], b, 1), index[b], axes[1:], sizes[1:])
+            for b in range(sizes[0])
+        ]
+        return torch.cat(parts, axes[0])
     starts = index.reshape(-1)
     for i, (axis, size) in enumerate(zip(axes, sizes, strict=True)):
         t = torch.ops.tremula.dynamic_slice(t, starts[i], axis, size)
@@ -56,7 +72,22 @@ def dynamic_slice(t: Tensor, index: Tensor, axes: Sequence[int], sizes: Sequence
 def dynamic_update(
     t: Tensor, index: Tensor, value: Tensor, axes: Sequence[int], sizes: Sequence[int]
 ) -> Tensor:
-    """A copy with another value for a part that begins at computed positions."""
+    """A copy with another value for a part that begins at computed positions.
+
+    An index `[B, len(axes) - 1]` has a row of positions for each member of the first axis.
+    """
+    if has_rows(t, index, axes, sizes):
+        parts = [
+            dynamic_update(
+                t.narrow(axes[0], b, 1),
+                index[b],
+                value.narrow(axes[0], b, 1),
+                axes[1:],
+                sizes[1:],
+            )
+            for b in range(sizes[0])
+        ]
+        return torch.cat(parts, axes[0])
     starts = index.reshape(-1)
     if len(axes) > 1:
         part = torch.ops.tremula.dynamic_slice(t, starts[0], axes[0], sizes[0])

@@ -1,3 +1,0 @@
-"""popxl.errors: exceptions."""
-
-from tremula.frontends.popxl.errors import UndefinedValue

@@ -1,3 +1,0 @@
-"""popxl.graph: graphs."""
-
-from tremula.frontends.popxl.core.graph import Graph

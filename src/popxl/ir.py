@@ -1,3 +1,0 @@
-"""popxl.ir: programs."""
-
-from tremula.frontends.popxl.core.ir import Ir

@@ -1,0 +1,205 @@
+"""What programs written for PopXL rely on: values on the host, options, shapes, types, chips."""
+
+import numpy as np
+import pytest
+
+import popxl
+from popart import popart_exception
+from popxl import ops
+from tests.frontends.popxl.runs import run
+
+
+def stored(t):
+    stream = popxl.d2h_stream(t.shape, t.dtype)
+    ops.host_store(stream, t)
+    return stream
+
+
+@pytest.mark.parametrize("n_replicas", [1, 2])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_arrays_of_the_host_are_never_written(n_replicas, dtype):
+    """In-place operations on a loaded tensor leave the caller's array as it is, in every run."""
+    ir = popxl.Ir(n_replicas)
+    with ir.main_graph:
+        stream = popxl.h2d_stream((3,), popxl.dtype.as_dtype(dtype))
+        x = ops.host_load(stream)
+        out = stored(ops.scaled_add_(x, popxl.constant(np.ones(3, dtype))))
+    array = np.zeros((n_replicas, 3) if n_replicas > 1 else 3, dtype)
+    with popxl.Session(ir, "cpu") as session:
+        results = [session.run({stream: array})[out].copy() for _ in range(4)]
+    assert all((result == 1).all() for result in results)
+    assert not array.any()
+
+
+def test_increments_wrap_as_in_c():
+    """The remainder has the sign of the sum, in place or not."""
+    ir = popxl.Ir()
+    with ir.main_graph:
+        t = popxl.variable(np.array([-5, -1, 4], np.int32))
+        results = [ops.increment_mod(t, 1, 3), ops.increment_mod_(t, 1, 3)]
+    for result in run(ir, results):
+        assert result.tolist() == [-1, 0, 2]
+
+
+def test_one_hot_by_tensors():
+    """The number of classes is a tensor; the axis is where classes go, and values are two."""
+    ir = popxl.Ir()
+    with ir.main_graph:
+        t = popxl.variable(np.array([[1, 5]], np.int32))
+        classes, values = popxl.constant(6, popxl.int32), popxl.constant([2.0, 3.0])
+        results = [ops.onehot(t, classes, values, 1), ops.onehot(t, classes, values, -1)]
+    first, last = run(ir, results)
+    expected = np.where(np.eye(6)[[1, 5]], 3.0, 2.0)
+    np.testing.assert_array_equal(last[0], expected)
+    np.testing.assert_array_equal(first[0], expected.T)
+
+
+def test_a_position_for_each_member_of_a_batch():
+    """An index `[B, 1]` slices and updates each member at its position: a cache of keys."""
+    ir = popxl.Ir()
+    past, new = np.arange(24.0).reshape(3, 2, 4), -np.ones((3, 2, 1))
+    with ir.main_graph:
+        t, update = (popxl.variable(a.astype(np.float32)) for a in (past, new))
+        index = popxl.variable(np.array([[0], [3], [1]], np.int32))
+        part = ops.dynamic_slice(t, index, [0, 2], [3, 1], True)
+        copy = ops.dynamic_update(t, index, update, [0, 2], [3, 1], True)
+        results = [part, copy, ops.dynamic_update_(t, index, update, [0, 2], [3, 1], True)]
+    part, copy, written = run(ir, results)
+    expected = past.copy()
+    for b, i in enumerate((0, 3, 1)):
+        np.testing.assert_array_equal(part[b, :, 0], past[b, :, i])
+        expected[b, :, i] = -1
+    np.testing.assert_array_equal(copy, expected)
+    np.testing.assert_array_equal(written, expected)
+
+
+def test_eight_bit_scalars_and_conversion():
+    """8-bit data is converted with scale 0 by default, and a scalar has no dimensions."""
+    ir = popxl.Ir()
+    with ir.main_graph:
+        v = popxl.variable(3.0, popxl.float8_143)
+        c = popxl.constant([1.0, 2.0], popxl.float8_152)
+        results = [ops.pow2scale_cast_from_fp8(t, 0, popxl.float32) for t in (v, c)]
+    assert (v.shape, c.shape) == ((), (2,))
+    scalar, both = run(ir, results)
+    assert scalar.tolist() == 3.0
+    assert both.tolist() == [1, 2]
+
+
+def test_shards_in_a_plain_buffer():
+    """A buffer of the shape of one shard serves a sharded variable; a group axis of one goes."""
+    ir = popxl.Ir(2)
+    with ir.main_graph, popxl.in_sequence():
+        buffer = popxl.remote_buffer((3,), popxl.float32, 1)
+        whole = popxl.remote_replica_sharded_variable(np.arange(6.0), buffer, 0)
+        shard = ops.remote_load(buffer, 0)
+        ops.remote_store(buffer, 0, shard + 1)
+        out = stored(ops.collectives.replicated_all_gather(shard))
+        plain = popxl.remote_buffer((1,), popxl.float32, 1)
+        one = popxl.remote_variable(np.zeros((1, 1)), plain, replica_grouping=ir.replica_grouping())
+    assert (shard.meta_shape, whole.shape, one.shape) == ((6,), (6,), (1,))
+    with popxl.Session(ir, "cpu") as session:
+        np.testing.assert_array_equal(session.run()[out][1], np.arange(6))
+        np.testing.assert_array_equal(session.get_tensor_data(whole), np.arange(6) + 1)
+
+
+def test_values_written_to_variables():
+    """Numbers, lists and 64-bit arrays become the variable's type; other arrays do not."""
+    ir = popxl.Ir(2)
+    with ir.main_graph:
+        scalar = popxl.variable(1.0)
+        v = popxl.variable([1.0, 2.0])
+        grouping = ir.replica_grouping(group_size=2)
+        both = popxl.variable([1.0], replica_grouping=grouping, retrieval_mode="all_replicas")
+        ops.add(v, scalar)
+    assert both.shape_on_host == (1,)
+    with popxl.Session(ir, "cpu") as session:
+        session.write_variable_data(scalar, 2)
+        session.write_variables_data({v: np.full((1, 2), 3.0)})
+        assert session.get_tensor_data(scalar).tolist() == 2.0
+        assert session.get_tensor_data(v).tolist() == [3, 3]
+        with pytest.raises(TypeError, match="convert the array"):
+            session.write_variable_data(v, np.ones(2, np.float16))
+        with pytest.raises(NotImplementedError, match="retrieved from all replicas"):
+            session.write_variable_data(both, [1.0])
+
+
+def test_options_of_the_program():
+    """Session options are PopART's, with PopXL's defaults; sessions compile with them."""
+    ir = popxl.Ir()
+    options = ir._pb_ir.getSessionOptions()
+    assert (options.useHostCopyOps, options.enableExplicitMainLoops) == (True, True)
+    options.engineOptions["target.syncReplicasIndependently"] = "true"
+    options.enableStochasticRounding = True
+    options.partialsTypeMatMuls = "half"
+    assert ir._pb_ir.getSessionOptions().engineOptions["target.syncReplicasIndependently"] == "true"
+    with ir.main_graph:
+        stored(popxl.variable(1.0) + 1)
+    settings = popxl.Session(ir, "cpu")._tile_settings()
+    assert settings.lowering.rounds_stochastically
+    assert settings.lowering.partials_type == "half"
+    assert settings.shows_progress
+
+
+def test_shapes_of_runs():
+    """Transfers and replicas are leading dimensions where there are several."""
+    ir = popxl.Ir(4)
+    ir.num_host_transfers = 8
+    with ir.main_graph:
+        stored(popxl.variable(1.0) + 1)
+    session = popxl.Session(ir, "cpu")
+    assert session._full_input_shape((2, 3)) == (8, 4, 2, 3)
+    for call in (session.run, session.weights_from_host, session.weights_to_host):
+        with pytest.raises(ValueError, match="not attached"):
+            call()
+
+
+def test_types_must_match():
+    """Operands that are joined have one type: concatenations, maxima, updates, scatters."""
+    with popxl.Ir().main_graph:
+        f, i = popxl.variable([1.0, 2.0]), popxl.variable([1, 2])
+        for call in (
+            lambda: ops.concat([f, i]),
+            lambda: ops.concat_([f, i]),
+            lambda: ops.maximum(f, i),
+            lambda: ops.dynamic_update(f, popxl.constant([0]), i, [0], [2], True),
+            lambda: ops.scatter(f, i, i),
+        ):
+            with pytest.raises(popart_exception, match="the same dtype"):
+                call()
+
+
+def test_tensors_of_another_chip():
+    """An operation takes computed tensors of one chip; copies and results of calls know theirs."""
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x = popxl.variable([1.0, 2.0])
+        here = x + 1
+        with popxl.ipu(1):
+            there = here.copy_to_ipu(1)
+            ops.add(there, there)
+            graph = ir.create_graph(lambda t: t + 1, x.spec)
+            (called,) = ops.call(graph, there)
+        assert there.ipu == 1
+        with pytest.raises(ValueError, match="different IPUs"):
+            ops.add(here, there)
+        with popxl.ipu(1):
+            ops.add(called, there)
+        with popxl.io_tiles():
+            io = ops.io_tile_copy(here)
+        with pytest.raises(ValueError, match="different tile sets"):
+            ops.add(here, io)
+
+
+def test_plus_equals_is_in_place():
+    """`t += x` writes t and gives t; an empty list plus a tensor is a mistake."""
+    ir = popxl.Ir()
+    with ir.main_graph:
+        t = before = popxl.variable([1.0, 2.0])
+        t += 1
+        assert t is before
+        empty = []
+        with pytest.raises(ValueError, match="no elements"):
+            empty += t
+        result = ops.identity(t)
+    assert run(ir, [result])[0].tolist() == [2, 3]
