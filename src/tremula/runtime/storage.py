@@ -17,6 +17,7 @@ from tremula.compiler.executable.records import TableRecord, View
 from tremula.compiler.program_ir import CopyPlan
 from tremula.compiler.worker_states import n_states_bytes, states_shape
 from tremula.poplar.tensors.variables import ALIGNMENT_BYTES
+from tremula.runtime.row_order import in_order_of_memory
 
 # A table stays on one thread if its fields have fewer elements than this in all, and its vertices
 # fewer modelled cycles: waking the others costs about as much as that work (measured: a parallel
@@ -160,8 +161,12 @@ class NativeTables:
 
 def build_tables(executable: Executable, n_threads: int) -> NativeTables:
     """Compile the kernels and lay out everything the interpreter reads."""
-    records = [t for cs in executable.compute_sets for t in cs.tables]
     codelets = executable.codelets
+    records = [
+        in_order_of_memory(table, codelets[table.codelet].spec)
+        for compute_set in executable.compute_sets
+        for table in compute_set.tables
+    ]
     n_workers = executable.target.chip.n_workers
     prepare_kernels((codelets[t.codelet] for t in records), is_counted=False, n_workers=n_workers)
     addresses = [codelets[t.codelet].kernel_address(n_workers=n_workers) for t in records]

@@ -121,12 +121,17 @@ class CodeletKernelText:
         writer = Writer(self._lowering(helper), "None")
         writer.before_return = self._add_count() if counts else ""
         writer.write(body, 1)
-        lines = [f"@njit({_OPTIONS})", f"def {name}({', '.join(parameters)}):"]
+        lines = [self._helper_decorator(), f"def {name}({', '.join(parameters)}):"]
         lines += ["    _k_n = 0"] if counts else []
         lines += writer.lines
         if counts and not isinstance(body[-1], ast.Return):
             lines += [f"    {self._add_count()}"]
         return [*lines, "", ""]
+
+    def _helper_decorator(self) -> str:
+        """Helpers of a run are inlined: a call counts references to its arrays at every element."""
+        inlined = ", forceinline=True" if self.variant is Variant.RUN else ""
+        return f"@njit({_OPTIONS}{inlined})"
 
     def _lowering(self, function: FunctionSource) -> ExpressionLowering:
         return ExpressionLowering(function, {}, self.names, None)

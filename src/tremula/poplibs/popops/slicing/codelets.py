@@ -26,15 +26,20 @@ SHIFT_SLOTS, DIVIDE_SLOTS = 5, 64
 
 
 def copy_row(out: np.ndarray, to: int, table: np.ndarray, at: int, width: int) -> None:
-    """Plans often leave a tile two or four columns: a loop would cost more than the copies."""
+    """Plans often leave a tile two or four columns: a loop would cost more than the copies.
+
+    All are read before one is written, so that native code moves them together.
+    """
     if width == 2:
-        out[to] = table[at]
-        out[to + 1] = table[at + 1]
+        first, second = table[at], table[at + 1]
+        out[to] = first
+        out[to + 1] = second
     elif width == 4:
-        out[to] = table[at]
-        out[to + 1] = table[at + 1]
-        out[to + 2] = table[at + 2]
-        out[to + 3] = table[at + 3]
+        first, second, third, fourth = table[at], table[at + 1], table[at + 2], table[at + 3]
+        out[to] = first
+        out[to + 1] = second
+        out[to + 2] = third
+        out[to + 3] = fourth
     else:
         new, old = out[to : to + width], table[at : at + width]
         for j in range(width):
