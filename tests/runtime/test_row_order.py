@@ -1,4 +1,4 @@
-"""Rows of a table that read the same large operand run next to each other, with the same results."""
+"""Rows that read the same large operand run next to each other, with the same results."""
 
 import numpy as np
 

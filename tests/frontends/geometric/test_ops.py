@@ -37,20 +37,26 @@ def neighbours(x, y, batch_x, batch_y):
 @given(SEEDS, st.integers(1, 9), st.integers(1, 7), st.integers(1, 3), st.integers(1, 4))
 @SETTINGS
 def test_knn_and_radius_equal_brute_force(seed, n_x, n_y, n_examples, k):
-    """Neighbours in order of distance, or of place within a radius; -1 for those missing."""
+    """Neighbours in order of distance; -1 in both rows for those missing; no column in vain."""
     x, batch_x = points(seed, n_x, n_examples)
     y, batch_y = points(seed + 1, n_y, n_examples)
     result = ops.knn(x, y, k, batch_x, batch_y)
     near = ops.radius(x, y, 1.5, batch_x, batch_y, max_num_neighbors=k)
-    assert result.shape == near.shape == (2, n_y * k)
-    rows = zip(result[1].view(n_y, k).tolist(), near[1].view(n_y, k).tolist(), strict=True)
+    width = min(k, n_x)
+    assert result.shape == near.shape == (2, n_y * width)
+    for edges in (result, near):
+        assert torch.equal(edges[0] == -1, edges[1] == -1)
+        real = edges[edges != -1].reshape(2, -1)  # as programs read them
+        targets = torch.arange(n_y).repeat_interleave(width)[edges[0] != -1]
+        assert torch.equal(real[0], targets)
+    rows = zip(result[1].view(n_y, width).tolist(), near[1].view(n_y, width).tolist(), strict=True)
     for (got, got_near), (order, distance) in zip(
         rows, neighbours(x, y, batch_x, batch_y), strict=True
     ):
         expected = order[:k]
-        assert got == expected + [-1] * (k - len(expected))
-        within = sorted(p for p, d in zip(order, distance, strict=True) if d <= 1.5)[:k]
-        assert got_near == within + [-1] * (k - len(within))
+        assert got == expected + [-1] * (width - len(expected))
+        within = [p for p, d in zip(order, distance, strict=True) if d <= 1.5][:k]
+        assert got_near == within + [-1] * (width - len(within))
 
 
 @given(SEEDS, st.integers(2, 9), st.integers(1, 3), st.integers(1, 4), st.booleans())
@@ -59,7 +65,9 @@ def test_graphs_of_neighbours(seed, n, n_examples, k, loop):
     """Edges lead from neighbours to points, without the point itself unless it is requested."""
     x, batch = points(seed, n, n_examples)
     edges = ops.knn_graph(x, k, batch, loop=loop)
-    assert edges[1].tolist() == [i for i in range(n) for _ in range(k)]
+    near = ops.radius_graph(x, 1e3, batch, loop, max_num_neighbors=k)
+    assert edges.shape == near.shape == (2, n * min(k, n))
+    assert torch.equal(edges, near)
     for i, (order, _) in enumerate(neighbours(x, x, batch, batch)):
         order = order if loop else [p for p in order if p != i]
         got = [s for s, t in edges.t().tolist() if t == i and s >= 0]

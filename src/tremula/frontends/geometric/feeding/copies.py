@@ -111,25 +111,44 @@ def fill_edges(pack_start, graphs, edge_start, edge_index, ptr, n_edges, n_graph
 
 @njit(nogil=True, cache=True)
 def near_pairs(pos, node_start, graphs_from, graphs_to, square, limit, counts, out):
-    """Pairs of one graph within a distance, sorted by target; only counted if `out` is empty."""
+    """Pairs of one graph within a distance, by target, nearest first; counted if `out` is empty."""
     n_found = 0
+    n_most = 1
+    for g in range(graphs_from, graphs_to):
+        n_most = max(n_most, node_start[g + 1] - node_start[g])
+    nearest = np.empty(min(limit, n_most), np.int64)
+    distances = np.empty(min(limit, n_most), np.float32)
     for g in range(graphs_from, graphs_to):
         begin, end = node_start[g], node_start[g + 1]
         before = n_found
         for target in range(begin, end):
             n_own = 0
             for source in range(begin, end):
-                if source == target or n_own >= limit:
+                if source == target:
                     continue
                 total = np.float32(0)
                 for axis in range(pos.shape[1]):
                     offset = pos[source, axis] - pos[target, axis]
                     total += offset * offset
                 if total <= square:
-                    if out.shape[1]:
-                        out[0, n_found] = source - begin
-                        out[1, n_found] = target - begin
-                    n_found += 1
-                    n_own += 1
+                    n_own = _insert(nearest, distances, n_own, source - begin, total)
+            for i in range(n_own):
+                if out.shape[1]:
+                    out[0, n_found] = nearest[i]
+                    out[1, n_found] = target - begin
+                n_found += 1
         counts[g] = n_found - before
     return n_found
+
+
+@njit(nogil=True, cache=True)
+def _insert(nearest, distances, n, place, distance):
+    """Put a place into a list sorted by distance, if it is near enough; the list's new length."""
+    if n == len(nearest) and (n == 0 or distance >= distances[n - 1]):
+        return n
+    at = min(n, len(nearest) - 1)
+    while at > 0 and distances[at - 1] > distance:
+        nearest[at], distances[at] = nearest[at - 1], distances[at - 1]
+        at -= 1
+    nearest[at], distances[at] = place, distance
+    return min(n + 1, len(nearest))

@@ -44,7 +44,8 @@ def gravnet_forward(layer: Layer, x: Tensor | Pair, batch: Tensor | Pair | None 
     left = layer.lin_s(features[0])
     right = left if isinstance(x, Tensor) else layer.lin_s(features[1])
     edges = _edges_to((left, right), layer.k, batches)
-    square = (left[edges[0].clamp(min=0)] - right[edges[1]]).pow(2).sum(-1)
+    ends = edges.clamp(min=0)
+    square = (left[ends[0]] - right[ends[1]]).pow(2).sum(-1)
     out = layer.propagate(
         edges,
         x=(hidden, None),
@@ -78,12 +79,13 @@ def _points_near(pos: Tensor, k: int, batch: Tensor | None) -> Tensor:
     """
     pairs = pyg.knn(pos, pos, k, batch, batch)
     n_points = pos.size(0)
-    if (n_points < k and batch is None) or pairs.size(1) != n_points * k:
+    is_short = pairs.size(1) != n_points * k and not may_miss(pairs)
+    if (n_points < k and batch is None) or is_short:
         raise ValueError(
             f"XConv needs {k} points (kernel_size times dilation) in each graph; there are "
             f"{n_points} in all, with {pairs.size(1)} neighbours. Leave out smaller graphs."
         )
-    near = pairs[1].view(n_points, k)
+    near = pairs[1].view(n_points, -1)
     if not may_miss(pairs):
         return near
     n_found = (near != MISSING).sum(1, keepdim=True)

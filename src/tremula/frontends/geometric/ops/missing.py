@@ -1,8 +1,8 @@
 """Message passing over edges of which some are missing: those send nothing, as in PyG.
 
-With static shapes `knn`, `radius` and their graphs mark a neighbour that is not there with -1,
-where PyG has an edge less. Such edges are marked as a tensor, too, while a model is recorded. A
-layer that gets them computes a message for each, from the first row, and adds those that are
+With static shapes `knn`, `radius` and their graphs put -1 in both rows for a neighbour that is not
+there, where PyG has an edge less. Such edges are marked as a tensor, too, while a model is recorded.
+A layer that gets them computes a message for each, from the first row, and adds those that are
 missing to a node behind all others, which is then cut off: right for every aggregation.
 """
 
@@ -36,8 +36,7 @@ def check_input(
     missing = None
     if may_miss(edge_index):
         _reject_custom_aggregation(layer)
-        source = 0 if layer.flow == "source_to_target" else 1
-        missing = edge_index[source] == MISSING
+        missing = edge_index[0] == MISSING
     vars(layer)["_missing_edges"] = missing
     return _check_input(layer, edge_index, size)
 

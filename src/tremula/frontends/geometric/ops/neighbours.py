@@ -1,7 +1,7 @@
 """Neighbours in space with static shapes: knn, radius, knn_graph, radius_graph, knn_interpolate.
 
-All compare every pair of points. A missing neighbour is marked with -1, so that shapes depend on no
-value; `loop=False` finds one neighbour more and drops the point itself.
+All compare every pair of points. Shapes depend on no value: each point has as many columns as it can
+have neighbours, nearest first, and a column without a neighbour holds -1 in both rows.
 """
 
 import math
@@ -22,9 +22,11 @@ def knn(
     num_workers: int = 1,  # noqa: ARG001 — PyG's arguments, here and below
     batch_size: int | None = None,  # noqa: ARG001
 ) -> Tensor:
-    """The k nearest rows of x for each row of y: places in y over places in x, [2, k · len(y)]."""
-    distance = _distance(x, y, batch_x, batch_y, cosine)
-    return _pairs(*_nearest(distance, k), k)
+    """The k nearest rows of x for each row of y: places in y over places in x.
+
+    [2, min(k, len(x)) · len(y)].
+    """
+    return _pairs(_nearest(_distance(x, y, batch_x, batch_y, cosine), k))
 
 
 def knn_graph(
@@ -37,11 +39,11 @@ def knn_graph(
     num_workers: int = 1,  # noqa: ARG001
     batch_size: int | None = None,  # noqa: ARG001
 ) -> Tensor:
-    """Edges from the k nearest neighbours of each row, [2, k · len(x)]."""
+    """Edges from the k nearest neighbours of each row, [2, min(k, len(x)) · len(x)]."""
     distance = _distance(x, x, batch, batch, cosine)
     if not loop:
         distance = distance.masked_fill(_own_pairs(x), math.inf)
-    return _directed(_pairs(*_nearest(distance, k), k), flow)
+    return _directed(_pairs(_nearest(distance, k)), flow)
 
 
 def radius(
@@ -54,9 +56,11 @@ def radius(
     num_workers: int = 1,  # noqa: ARG001
     batch_size: int | None = None,  # noqa: ARG001
 ) -> Tensor:
-    """Rows of x within r of each row of y, the first `max_num_neighbors` of them."""
-    is_near = _distance(x, y, batch_x, batch_y) <= r * r
-    return _pairs(*_first(is_near, max_num_neighbors), max_num_neighbors)
+    """Rows of x within r of each row of y, the nearest `max_num_neighbors` of them.
+
+    [2, min(max_num_neighbors, len(x)) · len(y)].
+    """
+    return _pairs(_nearest(_within(_distance(x, y, batch_x, batch_y), r), max_num_neighbors))
 
 
 def radius_graph(
@@ -69,11 +73,11 @@ def radius_graph(
     num_workers: int = 1,  # noqa: ARG001
     batch_size: int | None = None,  # noqa: ARG001
 ) -> Tensor:
-    """Edges between rows within r of each other, [2, max_num_neighbors · len(x)]."""
-    is_near = _distance(x, x, batch, batch) <= r * r
+    """Edges between rows within r of each other, [2, min(max_num_neighbors, len(x)) · len(x)]."""
+    distance = _within(_distance(x, x, batch, batch), r)
     if not loop:
-        is_near = is_near & ~_own_pairs(x)
-    return _directed(_pairs(*_first(is_near, max_num_neighbors), max_num_neighbors), flow)
+        distance = distance.masked_fill(_own_pairs(x), math.inf)
+    return _directed(_pairs(_nearest(distance, max_num_neighbors)), flow)
 
 
 def knn_interpolate(
@@ -87,12 +91,12 @@ def knn_interpolate(
 ) -> Tensor:
     """Features at pos_y: means of those of the k nearest pos_x, weighted by 1 / distance²."""
     with torch.no_grad():
-        distance = _distance(pos_x, pos_y, batch_x, batch_y)
-        places, result = _nearest(distance, k)
+        places = _nearest(_distance(pos_x, pos_y, batch_x, batch_y), k)
+        is_missing = places == MISSING
         places = places.clamp(min=0)
         offset = pos_x[places] - pos_y.unsqueeze(1)
         weight = 1.0 / (offset * offset).sum(-1).clamp(min=1e-16)
-        weight = weight.masked_fill(~result, 0.0).unsqueeze(-1)
+        weight = weight.masked_fill(is_missing, 0.0).unsqueeze(-1)
     return (x[places] * weight).sum(1) / weight.sum(1).clamp(min=1e-16)
 
 
@@ -104,20 +108,24 @@ def radius_interactions(
     A missing edge is one from a node to itself that is as long as the cutoff: there, the filter's
     weight is exactly zero.
     """
-    edges = radius_graph(pos, cutoff, batch, max_num_neighbors=max_num_neighbors)
-    is_missing = edges[0] == MISSING
-    sources = torch.where(is_missing, edges[1], edges[0])
-    offset = pos[sources] - pos[edges[1]]
+    distance = _within(_distance(pos, pos, batch, batch), cutoff)
+    places = _nearest(distance.masked_fill(_own_pairs(pos), math.inf), max_num_neighbors)
+    targets = _rows_of(places)
+    is_missing = places.reshape(-1) == MISSING
+    sources = torch.where(is_missing, targets, places.reshape(-1))
+    offset = pos[sources] - pos[targets]
     # The root of zero has no slope: what is missing is replaced before the root.
     square = (offset * offset).sum(-1).masked_fill(is_missing, 1.0)
     length = square.sqrt().masked_fill(is_missing, cutoff)
-    return torch.stack([sources, edges[1]]), length
+    return torch.stack([sources, targets]), length
 
 
 # -- pieces ----------------------------------------------------------------------------------------
 
 
 def _rows(x: Tensor) -> Tensor:
+    """Points as rows of floats."""
+    x = x.detach() if x.is_floating_point() else x.to(torch.float32)
     return x.unsqueeze(1) if x.dim() == 1 else x.flatten(1)
 
 
@@ -125,7 +133,7 @@ def _distance(
     x: Tensor, y: Tensor, batch_x: Tensor | None, batch_y: Tensor | None, cosine: bool = False
 ) -> Tensor:
     """Squared distances, or 1 - cosine, [len(y), len(x)]; infinite between examples."""
-    x, y = _rows(x.detach()), _rows(y.detach())
+    x, y = _rows(x), _rows(y)
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"Rows differ in length: x has {x.shape[1]} columns, y {y.shape[1]}.")
     if cosine:
@@ -147,36 +155,28 @@ def _own_pairs(x: Tensor) -> Tensor:
     return places.unsqueeze(1) == places
 
 
-def _nearest(distance: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Places of the k smallest per row, and whether each exists."""
-    n_found = min(k, distance.shape[1])
-    value, place = distance.topk(n_found, dim=1, largest=False, sorted=True)
-    return _filled(place, value < math.inf, k)
+def _within(distance: Tensor, r: float) -> Tensor:
+    """Squared distances, infinite beyond the radius."""
+    return distance.masked_fill(distance > r * r, math.inf)
 
 
-def _first(is_near: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Places of the first k per row that are True, in order."""
-    n_points = is_near.shape[1]
-    places = torch.arange(n_points, device=is_near.device)
-    order = (n_points - places).to(torch.float32).masked_fill(~is_near, 0.0)
-    value, place = order.topk(min(k, n_points), dim=1, largest=True, sorted=True)
-    return _filled(place, value > 0, k)
+def _nearest(distance: Tensor, k: int) -> Tensor:
+    """Places of the k smallest of each row that are finite, else -1: [n, min(k, columns)]."""
+    value, place = distance.topk(min(k, distance.shape[1]), dim=1, largest=False, sorted=True)
+    return place.masked_fill(value == math.inf, MISSING)
 
 
-def _filled(place: Tensor, found: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """-1 where nothing was found, and in columns that there are no points for."""
-    place = place.masked_fill(~found, MISSING)
-    n_more = k - place.shape[1]
-    if n_more <= 0:
-        return place, found
-    more = place.new_full((place.shape[0], n_more), MISSING)
-    return torch.cat([place, more], 1), torch.cat([found, more >= 0], 1)
-
-
-def _pairs(place: Tensor, _found: Tensor, k: int) -> Tensor:
-    """Rows of y over their neighbours, row by row."""
+def _rows_of(place: Tensor) -> Tensor:
+    """The row of each place, as one list."""
     rows = torch.arange(place.shape[0], device=place.device)
-    return marked(torch.stack([rows.unsqueeze(1).expand(-1, k).reshape(-1), place.reshape(-1)]))
+    return rows.unsqueeze(1).expand(-1, place.shape[1]).reshape(-1)
+
+
+def _pairs(place: Tensor) -> Tensor:
+    """Rows of y over their neighbours, row by row; -1 in both where there is none."""
+    neighbours = place.reshape(-1)
+    rows = _rows_of(place).masked_fill(neighbours == MISSING, MISSING)
+    return marked(torch.stack([rows, neighbours]))
 
 
 def _directed(edges: Tensor, flow: str) -> Tensor:

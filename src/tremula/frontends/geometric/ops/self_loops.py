@@ -51,7 +51,8 @@ def _without_loops(
     if weight is None:
         weight = torch.ones(edge_index.shape[1], device=edge_index.device)
     if may_miss(edge_index):
-        weight = weight.masked_fill((edge_index == MISSING).any(0), 0)
+        is_missing = edge_index[0] == MISSING
+        weight, is_loop = weight.masked_fill(is_missing, 0), is_loop & ~is_missing
         edge_index = edge_index.clamp(min=0)
     return edge_index, weight.masked_fill(is_loop, 0), is_loop, weight.masked_fill(~is_loop, 0)
 
