@@ -13,7 +13,7 @@ def with_radius_graph(
 ) -> GraphColumns:
     """Graphs whose edges join nodes within r of each other, sorted by target.
 
-    As PyG's `radius_graph` without loops: each node gets its nearest `max_num_neighbors` neighbours.
+    As PyG's `radius_graph` without loops: each node gets its nearest `max_num_neighbors` others.
     `pos` is the attribute that holds the positions.
     """
     if pos not in columns.columns or columns.columns[pos].level != NODE:

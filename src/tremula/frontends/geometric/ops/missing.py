@@ -1,8 +1,8 @@
 """Message passing over edges of which some are missing: those send nothing, as in PyG.
 
 With static shapes `knn`, `radius` and their graphs put -1 in both rows for a neighbour that is not
-there, where PyG has an edge less. Such edges are marked as a tensor, too, while a model is recorded.
-A layer that gets them computes a message for each, from the first row, and adds those that are
+there, where PyG has an edge less. Such edges are marked as a tensor, too, while a model is
+recorded. A layer that gets them computes a message for each, from the first row, and adds those that are
 missing to a node behind all others, which is then cut off: right for every aggregation.
 """
 

@@ -1,7 +1,7 @@
 """Neighbours in space with static shapes: knn, radius, knn_graph, radius_graph, knn_interpolate.
 
-All compare every pair of points. Shapes depend on no value: each point has as many columns as it can
-have neighbours, nearest first, and a column without a neighbour holds -1 in both rows.
+All compare every pair of points. Shapes depend on no value: each point has as many columns as it
+can have neighbours, nearest first, and a column without a neighbour holds -1 in both rows.
 """
 
 import math
