@@ -2,8 +2,8 @@
 
 With static shapes `knn`, `radius` and their graphs put -1 in both rows for a neighbour that is not
 there, where PyG has an edge less. Such edges are marked as a tensor, too, while a model is
-recorded. A layer that gets them computes a message for each, from the first row, and adds those that are
-missing to a node behind all others, which is then cut off: right for every aggregation.
+recorded. A layer that gets them computes a message for each, from the first row, and adds those
+that are missing to a node behind all others, which is then cut off: right for every aggregation.
 """
 
 import sys
