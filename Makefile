@@ -95,6 +95,8 @@ docs: $(DEV)
 	  > docs/onnx.md
 	$(BIN)/python -c 'from tremula.garden.catalogue.table import applications_markdown as page; print(page(), end="")' \
 	  > docs/garden-applications.md
+	$(BIN)/python -c 'from tremula.commands.port.table import markdown as page; print(page(), end="")' \
+	  > docs/porting-shims.md
 	$(BIN)/python tools/api_pages.py
 
 site: $(RELEASE)

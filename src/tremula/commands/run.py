@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError
@@ -31,6 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=output_folder,
         metavar="DIR",
         help="write what every pass leaves here, as text",
+    )
+    parser.add_argument(
+        "--port",
+        action="store_true",
+        help="add names that older scripts use and libraries have dropped (docs/porting.md)",
     )
     parser.add_argument(
         "--as-tensorflow",
@@ -63,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
             stack.enter_context(_reporting_to(args.report))
         if script.suffix == ".onnx":
             return run_model(script, args.arguments)
+        if args.port:
+            stack.enter_context(_porting())
         if args.as_tensorflow:
             _name_tensorflow(args.synthetic_data)
         run_script(script, args.arguments)
@@ -73,6 +80,15 @@ def _name_tensorflow(synthetic_samples: int | None) -> None:
     from tremula.frontends.keras.tensorflow.names import as_tensorflow  # loads Keras
 
     as_tensorflow(synthetic_samples)
+
+
+def _porting() -> AbstractContextManager[None]:
+    from tremula.base.libraries.fallbacks import stand_in_for_libraries
+    from tremula.commands.port.shims import ported
+    from tremula.commands.port.table import SHIMS
+
+    stand_in_for_libraries()
+    return ported(SHIMS)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from tremula.base.errors import FileLoadError
+from tremula.base.libraries.import_hooks import WhenImported
 from tremula.base.libraries.operation_template import operators_in
 from tremula.base.libraries.patching import install
 
@@ -58,13 +59,7 @@ def stand_in_for_libraries() -> None:
         return
     ctypes.cdll.LoadLibrary = _with_stand_ins(ctypes.cdll.LoadLibrary)
     sys.meta_path.append(_CppImports())
-    if _TORCH_OPS in sys.modules:
-        _stand_in_for_torch(sys.modules[_TORCH_OPS])
-    else:
-        sys.meta_path.insert(0, _WhenTorchLoads())
-
-
-_TORCH_OPS = "torch._ops"
+    WhenImported().add("torch._ops", _stand_in_for_torch)
 
 
 def _stand_in_for_torch(module: ModuleType) -> None:
@@ -76,28 +71,6 @@ def _stand_in_for_torch(module: ModuleType) -> None:
         _with_stand_ins(lambda name: original(self, name))(path)
 
     install(kind, "load_library", load_library)
-
-
-class _WhenTorchLoads(importlib.abc.MetaPathFinder):
-    """Changes `torch.ops` when PyTorch is imported, which may be later."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: object = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        del path, target
-        if fullname != _TORCH_OPS:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                execute(module)
-                _stand_in_for_torch(module)
-
-            spec.loader.exec_module = exec_module
-        return spec
 
 
 def _with_stand_ins(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
