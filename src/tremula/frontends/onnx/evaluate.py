@@ -191,11 +191,8 @@ class Evaluation:
             return None
         known = []
         for name, value in zip(node.inputs, operands, strict=True):
-            if not is_live(value):
-                known.append(value)
-                continue
-            constant = scope.constant(name)
-            if constant is None or constant.is_floating_point():
+            constant = _known_if_constant(name, value, scope)
+            if is_live(constant):
                 return None
             known.append(constant)
         return known
@@ -207,8 +204,7 @@ class Evaluation:
         result = []
         for index, (name, value) in enumerate(zip(node.inputs, operands, strict=True)):
             if index not in static and node.graphs:  # it may decide by what is known
-                constant = scope.constant(name) if name and is_live(value) else None
-                result.append(value if constant is None else constant)
+                result.append(_known_if_constant(name, value, scope))
                 continue
             if index not in static:
                 result.append(self.bring_in(value))
@@ -230,6 +226,17 @@ class Evaluation:
         if self.device is None or not isinstance(value, Tensor) or is_live(value):
             return value
         return value.to(self.device)
+
+
+def _known_if_constant(name: str, value: object, scope: Scope) -> Any:  # noqa: ANN401
+    """A live value as its constant, if it has one that the program cannot change.
+
+    Floating-point initialisers are weights: training changes them.
+    """
+    if not name or not is_live(value):
+        return value
+    constant = scope.constant(name)
+    return value if constant is None or constant.is_floating_point() else constant
 
 
 @contextmanager

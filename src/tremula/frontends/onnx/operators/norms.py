@@ -1,5 +1,7 @@
 """Normalisation: over batches, channels, groups and rows."""
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
@@ -8,6 +10,84 @@ from tremula.frontends.onnx.context import Context
 from tremula.frontends.onnx.element_types import element_type
 from tremula.frontends.onnx.operators.shape import axes_of
 from tremula.frontends.onnx.table import operator
+
+
+@dataclass(frozen=True)
+class BatchStatistics:
+    """How a batch normalisation computes and keeps its statistics."""
+
+    epsilon: float
+    momentum: float
+    is_unbiased: bool = False  # whether the running variance divides by n - 1
+
+
+def batch_norm_of_graph(
+    x: Tensor,
+    parameters: tuple[Tensor, Tensor, Tensor, Tensor],  # scale, bias, mean, variance
+    how: BatchStatistics,
+    context: Context,
+    *,
+    spatial: int = 1,
+) -> tuple[Tensor, ...]:
+    """Normalise by the statistics of the batch if the node has outputs for them, else by its own.
+
+    Statistics are those of a channel, or of each element of a sample if `spatial` is 0.
+    """
+    shape = [x.shape[1]] if spatial else list(x.shape[1:])
+    _check_shapes(x, parameters, shape)
+    if not spatial:
+        flat = tuple(p.reshape(-1) for p in parameters)
+        result, *statistics = _batch_norm(x.flatten(1), flat, how, context)
+        return result.reshape(x.shape), *(s.reshape(shape) for s in statistics)
+    return _batch_norm(x, parameters, how, context)
+
+
+def _check_shapes(x: Tensor, parameters: tuple[Tensor, ...], shape: list[int]) -> None:
+    for name, parameter in zip(("scale", "B", "mean", "var"), parameters, strict=True):
+        if list(parameter.shape) != shape:
+            raise ValueError(
+                f"expected shape of batch norm input tensor {name} ({list(parameter.shape)}) to be"
+                f" {shape}, as x has shape {list(x.shape)}"
+            )
+
+
+def _batch_norm(
+    x: Tensor, parameters: tuple[Tensor, ...], how: BatchStatistics, context: Context
+) -> tuple[Tensor, ...]:
+    scale, bias, mean, var = parameters
+    if context.wants(1):
+        return _of_batch(x, scale, bias, mean, var, how)
+    return (_normalised(x, scale, bias, mean, var, how.epsilon),)
+
+
+def _normalised(
+    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor, epsilon: float
+) -> Tensor:
+    """By statistics, which have no gradient, in their type."""
+    mean, var = mean.detach(), var.detach()
+    if x.dim() == 1:
+        return (x - mean) / torch.sqrt(var + epsilon) * scale + bias
+    scale, bias = scale.to(mean.dtype), bias.to(mean.dtype)
+    wide = x.to(mean.dtype)
+    return F.batch_norm(wide, mean, var, scale, bias, False, 0.0, epsilon).to(x.dtype)
+
+
+def _of_batch(
+    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor, how: BatchStatistics
+) -> tuple[Tensor, ...]:
+    """The result, running mean and variance, and those of the batch."""
+    wide, scale, bias = (t.to(mean.dtype) for t in (x, scale, bias))
+    result = F.batch_norm(wide, None, None, scale, bias, True, 0.0, how.epsilon).to(x.dtype)
+    axes = [axis for axis in range(x.dim()) if axis != 1]
+    fixed = x.detach()
+    own_mean = fixed.mean(axes)
+    own_var = fixed.var(axes, correction=0)
+    count = x.numel() // x.shape[1]
+    factor = count / max(count - 1, 1) if how.is_unbiased else 1.0
+    share = 1 - how.momentum
+    running_mean = mean.detach() * how.momentum + own_mean * share
+    running_var = var.detach() * how.momentum + own_var * (share * factor)
+    return result, running_mean, running_var, own_mean, own_var
 
 
 @operator("BatchNormalization", until=6, role="norm")
@@ -26,7 +106,8 @@ def batch_norm_before_7(
 ) -> tuple[Tensor, ...]:
     """With the statistics given, unless the node wants new ones."""
     del is_test
-    return _batch_norm(x, scale, bias, mean, var, epsilon, momentum, spatial, context)
+    how = BatchStatistics(epsilon, momentum)
+    return batch_norm_of_graph(x, (scale, bias, mean, var), how, context, spatial=spatial)
 
 
 @operator("BatchNormalization", since=7, until=13, role="norm")
@@ -43,7 +124,8 @@ def batch_norm_before_14(
     context: Context,
 ) -> tuple[Tensor, ...]:
     """With the statistics given, unless the node wants new ones."""
-    return _batch_norm(x, scale, bias, mean, var, epsilon, momentum, spatial, context)
+    how = BatchStatistics(epsilon, momentum)
+    return batch_norm_of_graph(x, (scale, bias, mean, var), how, context, spatial=spatial)
 
 
 @operator("BatchNormalization", since=14, role="norm")
@@ -61,55 +143,7 @@ def batch_norm(
     """With the statistics given, or in training with the batch's, and running ones as results."""
     if not training_mode:
         return (_normalised(x, scale, bias, mean, var, epsilon),)
-    result = _of_batch(x, scale, bias, mean, var, epsilon, momentum)
-    return result[:3]
-
-
-def _batch_norm(
-    x: Tensor,
-    scale: Tensor,
-    bias: Tensor,
-    mean: Tensor,
-    var: Tensor,
-    epsilon: float,
-    momentum: float,
-    spatial: int,
-    context: Context,
-) -> tuple[Tensor, ...]:
-    if not spatial:
-        return ((x - mean) / torch.sqrt(var + epsilon) * scale + bias,)
-    if context.wants(1):
-        return _of_batch(x, scale, bias, mean, var, epsilon, momentum)
-    return (_normalised(x, scale, bias, mean, var, epsilon),)
-
-
-def _normalised(
-    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor, epsilon: float
-) -> Tensor:
-    """By statistics, which have no gradient, in their type."""
-    if x.dim() == 1:
-        return (x - mean) / torch.sqrt(var + epsilon) * scale + bias
-    scale, bias = scale.to(mean.dtype), bias.to(mean.dtype)
-    wide = x.to(mean.dtype)
-    return F.batch_norm(wide, mean, var, scale, bias, False, 0.0, epsilon).to(x.dtype)
-
-
-def _of_batch(
-    x: Tensor,
-    scale: Tensor,
-    bias: Tensor,
-    mean: Tensor,
-    var: Tensor,
-    epsilon: float,
-    momentum: float,
-) -> tuple[Tensor, ...]:
-    """The result, running mean and variance, and those of the batch."""
-    axes = [axis for axis in range(x.dim()) if axis != 1]
-    own_mean = x.mean(axes)
-    own_var = x.var(axes, correction=0)
-    result = _normalised(x, scale, bias, own_mean, own_var, epsilon)
-    kept = mean * momentum + own_mean * (1 - momentum)
-    return result, kept, var * momentum + own_var * (1 - momentum), own_mean, own_var
+    return _of_batch(x, scale, bias, mean, var, BatchStatistics(epsilon, momentum))[:3]
 
 
 @operator("InstanceNormalization", role="norm")

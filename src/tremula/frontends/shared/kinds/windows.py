@@ -105,7 +105,8 @@ def conv_transpose(
     n = t.dim() - 2
     strides, dilations = window.steps(n)
     more = list(output_padding) or [0] * n
-    whole = _CONV_TRANSPOSE[n - 1](t, weight, bias, strides, [0] * n, [0] * n, n_groups, dilations)
+    inner = None if any(more) else bias  # extra elements get the bias, too
+    whole = _CONV_TRANSPOSE[n - 1](t, weight, inner, strides, [0] * n, [0] * n, n_groups, dilations)
     if output_shape or window.auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         wanted = list(output_shape) or [s * k for s, k in zip(t.shape[2:], strides, strict=True)]
         sizes = [size + extra for size, extra in zip(whole.shape[2:], more, strict=True)]
@@ -114,7 +115,10 @@ def conv_transpose(
     else:
         pads = list(window.pads or [0] * (2 * n)) if window.auto_pad == "NOTSET" else [0] * (2 * n)
     ends = [pad - extra for pad, extra in zip(pads[n:], more, strict=True)]
-    return padded(whole, [-pad for pad in (*pads[:n], *ends)])
+    result = padded(whole, [-pad for pad in (*pads[:n], *ends)])
+    if bias is not None and inner is None:
+        result = result + bias.reshape(-1, *[1] * n)
+    return result
 
 
 # -- pooling ---------------------------------------------------------------------------------------

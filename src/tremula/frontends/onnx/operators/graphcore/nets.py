@@ -6,7 +6,7 @@ from torch import Tensor
 from tremula.frontends.onnx.context import Context
 from tremula.frontends.onnx.operators.graphcore.maths import DOMAIN
 from tremula.frontends.onnx.operators.nn import conv
-from tremula.frontends.onnx.operators.norms import batch_norm_before_14
+from tremula.frontends.onnx.operators.norms import BatchStatistics, batch_norm_of_graph
 from tremula.frontends.onnx.table import operator
 from tremula.frontends.shared import splines
 from tremula.frontends.shared.kinds import norms
@@ -37,10 +37,9 @@ def batch_norm(
     momentum: float = 0.9,
     context: Context,
 ) -> tuple[Tensor, ...]:
-    """As ONNX's before version 14."""
-    return batch_norm_before_14(
-        x, scale, bias, mean, var, epsilon=epsilon, momentum=momentum, context=context
-    )
+    """As ONNX's before version 14; the running variance is unbiased, it divides by n - 1."""
+    how = BatchStatistics(epsilon, momentum, is_unbiased=True)
+    return batch_norm_of_graph(x, (scale, bias, mean, var), how, context)
 
 
 @operator("NormalizeImage", domain=DOMAIN, method="normalize_image")
