@@ -20,7 +20,8 @@ class Recording:
 
     training: bool
     source_excludes: tuple[str, ...] = ()
-    warn: Callable[[str], None] | None = None  # told what a model's author should know
+    warn: Callable[[str], None] | None = None  # gets what a model's author should know
+    strides_group_norms: bool = False  # groups of group norms are strided channels
     phase: str = FORWARD
     blocks: list[BlockOfOps] = field(default_factory=list)
     losses: list[torch.Tensor] = field(default_factory=list)

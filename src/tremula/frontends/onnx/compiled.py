@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tremula.frontends.onnx.element_types import element_type
+from tremula.frontends.onnx.element_types import element_type, widened
 from tremula.frontends.onnx.errors import UnsupportedOnnx
 from tremula.frontends.onnx.functions import fixed_body
 from tremula.frontends.onnx.graph import OnnxGraph, OnnxNode
@@ -156,7 +156,7 @@ def capture_model(imported: ImportedModel, inputs: Mapping[str, Any]) -> Capture
 def _request(imported: ImportedModel, inputs: Mapping[str, Any]) -> StepToCompile:
     static = static_inputs(imported.module.graph)
     model = _Fixed(imported.module, {name: inputs[name] for name in static}).eval()
-    live = [inputs[name] for name in model.names]
+    live = [widened(inputs[name]) for name in model.names]
     _refuse_others(model.names, live)
 
     def run_forward(flat: list[Tensor]) -> tuple[list[Tensor], None]:

@@ -6,6 +6,7 @@ and 2 bits in 8, floating-point numbers of 6 and 4 bits in 32.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -152,3 +153,13 @@ def tensors_of(value: object) -> object:
     if isinstance(value, list | tuple):
         return [tensors_of(item) for item in value]
     return tensor_of(np.asarray(value))
+
+
+# Types of which PyTorch has few operations, and tiles none: computed as 64-bit integers.
+UNSIGNED = frozenset({torch.uint16, torch.uint32, torch.uint64})
+
+
+def widened(value: Any) -> Any:  # noqa: ANN401
+    """Unsigned integers that PyTorch cannot compute with, as 64-bit ones."""
+    is_wide = isinstance(value, Tensor) and value.dtype in UNSIGNED
+    return value.to(torch.int64) if is_wide else value

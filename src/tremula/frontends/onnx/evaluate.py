@@ -17,14 +17,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from tremula.base.errors import PoplarError
 from tremula.frontends.onnx.context import Context, outside_the_recording
-from tremula.frontends.onnx.element_types import element_type, number_of
+from tremula.frontends.onnx.element_types import UNSIGNED, element_type, number_of, widened
 from tremula.frontends.onnx.errors import OnnxError, UnsupportedOnnx
 from tremula.frontends.onnx.functions import body_of_schema, schema_attributes
 from tremula.frontends.onnx.graph import OnnxFunction, OnnxGraph, OnnxNode, needed_for
 from tremula.frontends.onnx.table import Operator
 from tremula.ir.recording import active
 
-_UNSIGNED = {torch.uint16, torch.uint32, torch.uint64}  # PyTorch can hardly compute with these
 _FAILURES = (RuntimeError, IndexError, TypeError, ValueError, KeyError, AssertionError)
 
 
@@ -278,17 +277,13 @@ def _arguments(attributes: dict[str, Any]) -> dict[str, Any]:
     return {f"{name}_" if iskeyword(name) else name: v for name, v in attributes.items()}
 
 
-def widened(value: Any) -> Any:  # noqa: ANN401
-    """Unsigned integers that PyTorch cannot compute with, as 64-bit ones."""
-    is_wide = isinstance(value, Tensor) and value.dtype in _UNSIGNED
-    return value.to(torch.int64) if is_wide else value
-
-
 def _as_declared(value: object, scope: Scope, name: str) -> Any:  # noqa: ANN401
     number = scope.graph.types.get(name, 0) if scope.graph else 0
     if not number or not isinstance(value, Tensor):
         return value
     wanted = element_type(number).held
+    if is_live(value) and wanted in UNSIGNED:
+        return widened(value)
     return value if value.dtype == wanted else value.to(wanted)
 
 

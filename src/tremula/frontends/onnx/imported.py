@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from tremula.base.errors import suggest
-from tremula.frontends.onnx.element_types import tensors_of
+from tremula.frontends.onnx.element_types import tensors_of, widened
 from tremula.frontends.onnx.errors import OnnxError
 from tremula.frontends.onnx.evaluate import Evaluation, Scope
 from tremula.frontends.onnx.graph import OnnxGraph, ValueInfo
@@ -46,7 +46,7 @@ class OnnxModule(nn.Module):
         if value.is_floating_point() and value.dtype.itemsize > 1:
             self.register_parameter(place, nn.Parameter(value))
         else:
-            self.register_buffer(place, value)
+            self.register_buffer(place, widened(value))
 
     def initialiser(self, name: str) -> Tensor:
         return getattr(self, self._places[name])

@@ -90,6 +90,7 @@ def capture(
     source_excludes: tuple[str, ...] = (),
     warn: Callable[[str], None] | None = None,
     keep_loss: bool = False,
+    strides_group_norms: bool = False,
 ) -> CapturedStep:
     """Record one step. `run_forward` gives, for flat inputs, flat outputs and how to rebuild.
 
@@ -97,7 +98,9 @@ def capture(
     `keep_loss` makes it a result of kind LOSS. `warn` is told what a model's author should know.
     The graph is as PyTorch ran it; `passes` make it functional.
     """
-    recording_state = Recording(rule is not None, source_excludes, warn=warn)
+    recording_state = Recording(
+        rule is not None, source_excludes, warn=warn, strides_group_norms=strides_group_norms
+    )
     return _Capture(model, inputs, rule, recording_state, keep_loss).run(
         run_forward, input_names or [f"input_{i}" for i in range(len(inputs))]
     )

@@ -320,6 +320,27 @@ def _batch_norm(
     return func(x, mean, var, weight, bias, *args, **kwargs)
 
 
+def _group_norm(
+    state: Recording, func: Callable, input: Tensor, num_groups: int, weight: Tensor | None = None,
+    bias: Tensor | None = None, *args: object, **kwargs: object,
+) -> Tensor:  # fmt: skip
+    """A session may group strided channels: group g has channels g, g + num_groups, …"""
+    n_channels = input.shape[1]
+    if not state.strides_group_norms or num_groups in (1, n_channels):
+        return func(input, num_groups, weight, bias, *args, **kwargs)
+    moved = strided_channels(input, num_groups)
+    result = func(moved, num_groups, None, None, *args, **kwargs)
+    result = strided_channels(result, n_channels // num_groups)
+    shape = (-1, *[1] * (input.dim() - 2))
+    result = result if weight is None else result * weight.reshape(shape)
+    return result if bias is None else result + bias.reshape(shape)
+
+
+def strided_channels(x: Tensor, stride: int) -> Tensor:
+    """Channels 0, stride, 2 stride, …, then those from 1 on, and so on."""
+    return x.unflatten(1, (-1, stride)).transpose(1, 2).flatten(1, 2)
+
+
 def _is_ipu(_state: Recording, func: Callable, tensor: Tensor) -> bool:
     return isinstance(tensor, FakeTensor) or func(tensor)
 
@@ -334,6 +355,8 @@ FORMS: dict[Callable, Callable[..., object]] = {
     torch.as_tensor: _as_tensor,
     F.rrelu: _rrelu,
     F.batch_norm: _batch_norm,
+    F.group_norm: _group_norm,
+    torch.group_norm: _group_norm,
     F.gaussian_nll_loss: _gaussian_nll_loss,
     F.embedding_bag: _embedding_bag,
     torch.index_fill: _index_fill,

@@ -63,6 +63,7 @@ class StepSettings:
     seed: int = 0
     runs_on_tiles: bool = False  # every result is computed vertex by vertex
     checks_floats: bool = False  # on the host: stop at the operation that makes a NaN
+    strides_group_norms: bool = False  # group g of a group norm has channels g, g + n_groups, …
     groupings: Mapping[str, Grouping] = field(default_factory=dict)  # by name of the parameter
     anchors: Sequence[str] = ()  # tensors to return besides the outputs, by name
     source_excludes: tuple[str, ...] = ()  # files whose lines are not a model's
@@ -172,6 +173,7 @@ def _captured(
             source_excludes=settings.source_excludes,
             warn=settings.warn,
             keep_loss=True,
+            strides_group_norms=settings.strides_group_norms,
         )
         return take_loss(apply(recorded, COMMON_PASSES))
 

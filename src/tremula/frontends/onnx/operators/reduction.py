@@ -44,7 +44,7 @@ def _enter(name: str, reduce: reductions.Reduce, operand_since: int) -> None:
         return _reduced(x, axes_of(axes if has_axes else None, x.dim()))(keepdims)
 
     def _reduced(x: Tensor, axes: list[int]) -> Callable[[int], Tensor]:
-        if not axes:  # of a scalar
+        if not axes:  # of a scalar, or an empty list: nothing is reduced
             return lambda _keep: reduce(x.unsqueeze(0), [0], False)
         return lambda keep: reduce(x, axes, bool(keep))
 

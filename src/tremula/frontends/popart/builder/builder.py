@@ -152,6 +152,7 @@ class Builder(Annotations):
         if parent is None:
             raise popart_exception("This graph has no parent graph")
         parent.check_exists(tensorId)
+        self._graph.arguments.append(tensorId)
 
     def addInitializedInputTensor(
         self,

@@ -9,14 +9,17 @@ from onnx import AttributeProto, TensorProto, TypeProto, checker, helper, shape_
 
 from tremula.base.errors import suggest
 from tremula.frontends.onnx.table import Operator as Entry
+from tremula.frontends.onnx.table import find_operator
 from tremula.frontends.popart.builder.folding import folded
 from tremula.frontends.popart.builder.graphcore_ops import result_types
 from tremula.frontends.popart.builder.ids import IdMaker
 from tremula.frontends.popart.builder.inference import (
     MAX_KNOWN_ELEMENTS,
     InferredType,
+    as_popart,
     infer,
     infer_whole,
+    special_types,
     type_of,
 )
 from tremula.frontends.popart.builder.signatures import OperatorMethod
@@ -36,12 +39,15 @@ class GraphInProgress:
         self.types: dict[str, TypeProto] = {}
         self.constants: dict[str, TensorProto] = {}
         self.maker: dict[str, onnx.NodeProto] = {}  # id -> the node that makes it
+        self.arguments: list[str] = []  # of a call: inputs, and tensors of the parent it declares
+        self._operators: list[OperatorMethod] = []  # of each node
         self.opsets: dict[str, int] = parent.opsets if parent is not None else {}
 
     # -- tensors -----------------------------------------------------------------------------------
 
     def add_input(self, id: str, type: TypeProto | None) -> None:
         value = self.proto.input.add(name=id)
+        self.arguments.append(id)
         if type is not None:
             value.type.CopyFrom(type)
             self.types[id] = type
@@ -106,14 +112,33 @@ class GraphInProgress:
         node.attribute.extend(attributes)
         types = self._result_types(operator, node)
         self.proto.node.append(node)
-        kept = self.proto.node[-1]
+        self._operators.append(operator)
+        stored = self.proto.node[-1]
         self.types |= {id: type for id, type in types.items() if id}
-        self.maker |= dict.fromkeys(outputs, kept)
-        if operator.type == "Constant" and kept.attribute[0].name == "value":
-            self.note_constant(outputs[0], kept.attribute[0].t)
+        self.maker |= dict.fromkeys(outputs, stored)
+        if operator.type == "Constant" and stored.attribute[0].name == "value":
+            self.note_constant(outputs[0], stored.attribute[0].t)
         elif len(outputs) == 1:
-            self._fold(kept)
-        return kept
+            self._fold(stored)
+        return stored
+
+    def bind_types(self, names: Sequence[str], types: Sequence[TypeProto | None]) -> None:
+        """Types for inputs that were added without one, and then for what depends on them."""
+        missing = {
+            name: type
+            for name, type in zip(names, types, strict=False)
+            if type is not None and name not in self.types
+        }
+        if not missing:
+            return
+        self.types |= missing
+        for node, operator in zip(self.proto.node, self._operators, strict=False):
+            if any(id and id not in self.types for id in node.output):
+                new = self._result_types(operator, node)
+                self.types |= {id: type for id, type in new.items() if id}
+        for value in self.proto.output:
+            if value.name in self.types:
+                value.type.CopyFrom(self.types[value.name])
 
     def _fold(self, node: onnx.NodeProto) -> None:
         types = [type_of(self.find_type(id) or TypeProto()) for id in node.input]
@@ -127,21 +152,44 @@ class GraphInProgress:
             return self._entry_types(operator.entry, node)
         if operator.schema is None or any(a.type == AttributeProto.GRAPH for a in node.attribute):
             return {}  # the caller knows more
-        result = {id: self.find_type(id) for id in node.input}
+        result = {id: self.find_type(id) for id in node.input if id}
+        if any(type is None for type in result.values()):
+            return {}  # until the graph is used
         known = {id: self.find_constant(id) for id in node.input}
+        values = {id: value for id, value in known.items() if value is not None}
+        types = {id: type for id, type in result.items() if type is not None}
+        special = special_types(node, types)
+        if special is not None:
+            return special
         try:
-            return infer(
-                operator.schema,
-                node,
-                {id: type for id, type in result.items() if type is not None},
-                {id: value for id, value in known.items() if value is not None},
-                self.opset_protos(),
+            return as_popart(
+                node, infer(operator.schema, node, types, values, self.opset_protos())
             )
         except (shape_inference.InferenceError, checker.ValidationError, RuntimeError) as error:
+            return self._lax_types(operator, node, values, error)
+
+    def _lax_types(
+        self,
+        operator: OperatorMethod,
+        node: onnx.NodeProto,
+        values: Mapping[str, TensorProto],
+        error: Exception,
+    ) -> dict[str, TypeProto]:
+        """Types from running the operator itself: PopART takes more than ONNX specifies."""
+        version = self.opsets.get(operator.domain, 1)
+        entry = find_operator(operator.domain, operator.type, version)
+        types = [type_of(self.find_type(id) or TypeProto()) for id in node.input]
+        try:
+            assert entry is not None, "every operator of PopART has an entry"
+            known = [values.get(id) for id in node.input]
+            result = result_types(entry, types, values_of(node), len(node.output), known)
+        except (ValueError, AssertionError, KeyError):
             reason = str(error).rpartition("] ")[2].strip()
             raise popart_exception(
                 f"{operator.type}{self._shown(node)} does not fit its inputs: {reason}"
             ) from error
+        made = {id: t.proto() for id, t in zip(node.output, result, strict=False) if t.element}
+        return as_popart(node, made)
 
     def _entry_types(self, entry: Entry, node: onnx.NodeProto) -> dict[str, TypeProto]:
         types = [type_of(self.find_type(id) or TypeProto()) for id in node.input]
@@ -165,6 +213,16 @@ class GraphInProgress:
 
     def opset_protos(self) -> list[onnx.OperatorSetIdProto]:
         return [helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
+
+    def callee(self) -> onnx.GraphProto:
+        """The graph as a call takes it: tensors of the parent that it declares are inputs, too."""
+        graph = self.finished()
+        del graph.input[:]
+        for name in self.arguments:
+            value = graph.input.add(name=name)
+            if name in self.types:
+                value.type.CopyFrom(self.types[name])
+        return graph
 
     def finished(self) -> onnx.GraphProto:
         """The graph with the types of all its tensors."""

@@ -12,13 +12,12 @@ from keyword import iskeyword
 from typing import Any, get_args
 
 import torch
-from onnx import AttributeProto
+from onnx import AttributeProto, TensorProto, numpy_helper
 from torch import Tensor
 
 from tremula.base.errors import PoplarError
 from tremula.frontends.onnx.context import BodyGraph, Context
-from tremula.frontends.onnx.element_types import element_type, number_of
-from tremula.frontends.onnx.evaluate import widened
+from tremula.frontends.onnx.element_types import element_type, number_of, tensor_of, widened
 from tremula.frontends.onnx.table import Operator as Entry
 from tremula.frontends.onnx.table import all_operators
 from tremula.frontends.popart.builder.inference import InferredType
@@ -83,25 +82,36 @@ def _attribute(name: str, parameter: Parameter) -> MethodAttribute:
 
 
 def result_types(
-    entry: Entry, types: Sequence[InferredType], attributes: Mapping[str, Any], n_outputs: int
+    entry: Entry,
+    types: Sequence[InferredType],
+    attributes: Mapping[str, Any],
+    n_outputs: int,
+    constants: Sequence[TensorProto | None] = (),
 ) -> list[InferredType]:
     """The types of an operator's results; open where those of its inputs do not tell.
 
-    Raises ValueError for inputs that do not fit.
+    `constants` are the operands whose values are known. Raises ValueError for inputs that do not
+    fit.
     """
     first = types[0].element if types else 0
     if any(t.shape is None or not t.element for t in types):
         return [InferredType(first)] * n_outputs
     if all(t.is_static for t in types):
-        return _computed_types(entry, types, attributes, n_outputs)
+        return _computed_types(entry, types, attributes, n_outputs, constants)
     try:
         small, large = (
-            _computed_types(entry, [_closed(t, n) for t in types], attributes, n_outputs)
+            _computed_types(
+                entry, [_closed(t, n) for t in types], attributes, n_outputs, constants
+            )
             for n in _OPEN_SIZES
         )
     except ValueError:  # of these sizes; others may fit
         return [InferredType(first)] * n_outputs
     return [_where_equal(a, b) for a, b in zip(small, large, strict=True)]
+
+
+def _without_values(t: InferredType) -> Tensor:
+    return widened(torch.empty(t.sizes(), dtype=element_type(t.element).held, device="meta"))
 
 
 def _closed(t: InferredType, n: int) -> InferredType:
@@ -115,13 +125,16 @@ def _where_equal(a: InferredType, b: InferredType) -> InferredType:
 
 
 def _computed_types(
-    entry: Entry, types: Sequence[InferredType], attributes: Mapping[str, Any], n_outputs: int
+    entry: Entry,
+    types: Sequence[InferredType],
+    attributes: Mapping[str, Any],
+    n_outputs: int,
+    constants: Sequence[TensorProto | None],
 ) -> list[InferredType]:
-    held = [element_type(t.element).held for t in types]
-    operands = [
-        widened(torch.empty(t.sizes(), dtype=dtype, device="meta"))
-        for t, dtype in zip(types, held, strict=True)
-    ]
+    operands = [_without_values(t) for t in types]
+    for i, constant in enumerate(constants):
+        if constant is not None and i < len(entry.operands) and entry.operands[i] in entry.static:
+            operands[i] = tensor_of(numpy_helper.to_array(constant))
     known = {name: value for name, value in attributes.items() if name in entry.attributes}
     arguments = {f"{name}_" if iskeyword(name) else name: value for name, value in known.items()}
     if entry.takes_context:

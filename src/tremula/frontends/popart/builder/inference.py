@@ -93,3 +93,30 @@ def infer_whole(model: onnx.ModelProto) -> dict[str, TypeProto]:
     except (shape_inference.InferenceError, RuntimeError):
         return {}
     return {value.name: value.type for value in inferred.graph.value_info}
+
+
+# -- where PopART's types are not ONNX's -----------------------------------------------------------
+
+_INDEX_TYPES = {"ArgMax": {0: TensorProto.INT32}, "ArgMin": {0: TensorProto.INT32},
+                "TopK": {1: TensorProto.UINT32}}  # fmt: skip
+
+
+def as_popart(node: onnx.NodeProto, types: Mapping[str, TypeProto]) -> dict[str, TypeProto]:
+    """Types with the index types of the device, which has no 64-bit integers."""
+    result = dict(types)
+    for index, element in _INDEX_TYPES.get(node.op_type, {}).items():
+        if not node.domain and index < len(node.output) and node.output[index] in result:
+            shape = type_of(result[node.output[index]]).shape
+            result[node.output[index]] = InferredType(element, shape).proto()
+    return result
+
+
+def special_types(
+    node: onnx.NodeProto, types: Mapping[str, TypeProto]
+) -> dict[str, TypeProto] | None:
+    """Types of operations that PopART defines in another way; None for all others."""
+    if node.op_type.startswith("Reduce") and not node.domain:
+        axes = next((a for a in node.attribute if a.name == "axes"), None)
+        if axes is not None and not axes.ints:  # nothing is reduced
+            return {node.output[0]: types[node.input[0]]}
+    return None

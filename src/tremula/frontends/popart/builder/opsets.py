@@ -133,7 +133,7 @@ class AiOnnx(OpSet):
         self,
         args: Sequence[str],
         num_outputs: int,
-        body: object,
+        body: Any,
         debugContext: str | DebugContext = "",
     ) -> list[str]:
         """A graph again and again: `args` are the trip count, a condition and what it carries.
@@ -141,6 +141,7 @@ class AiOnnx(OpSet):
         The body takes the iteration, the condition and what is carried; it gives a condition, what
         is carried and what is to be stacked.
         """
+        self._bind_types(body, args)
         ids = self._with_graphs("Loop", args, num_outputs, {"body": body}, {}, debugContext)
         types = _output_types(body)[1:]
         n_carried = len(args) - 2
@@ -159,7 +160,7 @@ class AiOnnx(OpSet):
         self,
         args: Sequence[str],
         num_outputs: int,
-        body: object,
+        body: Any,
         num_scan_inputs: int,
         scan_input_axes: Sequence[int] = (),
         scan_input_directions: Sequence[int] = (),
@@ -175,6 +176,7 @@ class AiOnnx(OpSet):
             "scan_output_axes": list(scan_output_axes),
             "scan_output_directions": list(scan_output_directions),
         }
+        self._bind_types(body, args, num_scan_inputs, scan_input_axes)
         ids = self._with_graphs("Scan", args, num_outputs, {"body": body}, attributes, debugContext)
         n_carried = len(args) - num_scan_inputs
         types = _output_types(body)
@@ -190,6 +192,21 @@ class AiOnnx(OpSet):
             stacked.append(result.with_shape(shape) if shape is not None else result)
         self._note(ids, [*types[:n_carried], *stacked])
         return ids
+
+    def _bind_types(
+        self, body: Any, args: Sequence[str], n_scanned: int = 0, axes: Sequence[int] = ()
+    ) -> None:
+        """Types for inputs of a body that has none: those of `args`, or of their slices."""
+        types = [type_of(self._graph.find_type(id) or TypeProto()) for id in args]
+        n_carried = len(args) - n_scanned
+        for i in range(n_scanned):
+            whole = types[n_carried + i]
+            if whole.shape is not None:
+                shape = list(whole.shape)
+                shape.pop(axes[i] if axes else 0)
+                types[n_carried + i] = whole.with_shape(shape)
+        names = [value.name for value in body._graph.proto.input]
+        body._graph.bind_types(names, [t.proto() if t.element else None for t in types])
 
     def _with_graphs(
         self,
@@ -248,14 +265,20 @@ class AiGraphcore(OpSet):
         debugContext: str | DebugContext = "",
     ) -> list[str]:
         """Call a separate graph, whose inputs in order are `args`."""
-        takes = len(callee._graph.proto.input)
-        if takes != len(args):
-            raise popart_exception(
-                f"For CallOp, number of inputs ({len(args)}) does not match that"
-                f" of the callee subgraph ({takes})"
-            )
+        graph = callee._graph
+        counts = (
+            ("inputs", len(args), len(graph.arguments)),
+            ("outputs", num_outputs, len(graph.proto.output)),
+        )
+        for what, n_given, n_expected in counts:
+            if n_given != n_expected:
+                raise popart_exception(
+                    f"For CallOp '{text_of(debugContext)}', number of {what} ({n_given}) does not"
+                    f" match that of the callee subgraph ({n_expected})"
+                )
+        graph.bind_types(graph.arguments, [self._graph.find_type(id) for id in args])
         operator = OperatorMethod(GRAPHCORE_DOMAIN, "Call", (0, 2**31), (1, 2**31), ())
-        graph = helper.make_attribute("callee", callee._graph.finished())
+        graph = helper.make_attribute("callee", graph.callee())
         ids = self._emit(operator, _as_list(args), [graph], num_outputs, text_of(debugContext))
         for id, result in zip(ids, _output_types(callee), strict=False):
             if result.element:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -40,6 +40,7 @@ class MethodAttribute:
     kind: int  # of AttributeProto.AttributeType; 0: whatever the value is
     is_required: bool = False
     default: Any = None
+    takes_empty: bool = False  # an empty list has a meaning; of others it is "left out"
 
     @property
     def parameter(self) -> str:
@@ -99,6 +100,8 @@ def operators(domain: str, version: int) -> dict[str, OperatorMethod]:
 
 def _operator(schema: defs.OpSchema) -> OperatorMethod:
     attributes = [_attribute(schema.attributes[name]) for name in sorted(schema.attributes)]
+    if schema.name.startswith("Reduce"):
+        attributes = [replace(a, takes_empty=a.name == "axes") for a in attributes]
     if schema.name == "Constant":  # PopART's method takes the array alone
         attributes = [MethodAttribute("value", AttributeProto.TENSOR, is_required=True)]
     counts = any(a.name == COUNT for a in attributes)  # the method's own argument of this name
@@ -147,7 +150,7 @@ def make_attribute(attribute: MethodAttribute, value: Any) -> AttributeProto | N
 
 def _is_default(attribute: MethodAttribute, value: object) -> bool:
     if isinstance(value, list | tuple) and not len(value):
-        return not attribute.is_required
+        return not attribute.is_required and not attribute.takes_empty
     is_plain = isinstance(value, int | float | str)
     return is_plain and not attribute.is_required and value == attribute.default
 

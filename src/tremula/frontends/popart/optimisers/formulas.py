@@ -119,7 +119,10 @@ def adaptive(
         if not is_tensorflows:
             change = change * hyper["learningRate"]
         if not is_penalty and not is_zero(hyper["weightDecay"]):
-            change = change + weight.value * (hyper["weightDecay"] * hyper["learningRate"])
+            # TensorFlow's momentum holds the learning rate already: PopART then decays without it.
+            has_rate = is_tensorflows and "Accl3" in weight.states
+            rate = 1.0 if has_rate else hyper["learningRate"]
+            change = change + weight.value * (hyper["weightDecay"] * rate)
         return weight.value - change, new
 
     return compute

@@ -163,7 +163,11 @@ class SessionOptions:
     )
     ensureFp32LossScaleTensor: bool = option(False)
     enableStableNorm: bool = option(False)
-    groupNormStridedChannelGrouping: bool = option(False)
+    groupNormStridedChannelGrouping: bool = option(
+        False,
+        RESULTS + "a group of group normalisation is every n-th channel",
+        "strides_group_norms",
+    )
     enableSupportedDataTypeCasting: bool = option(True)
     # updates and collectives
     constantWeights: bool = option(True)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tremula.frontends.onnx.element_types import element_type
+from tremula.frontends.onnx.element_types import UNSIGNED, element_type
 from tremula.frontends.onnx.imported import ImportedModel
 from tremula.frontends.popart.exceptions import popart_errors
 from tremula.frontends.popart.optimisers.optimisers import Optimizer
@@ -202,5 +202,6 @@ def _like(array: np.ndarray, state: Tensor) -> Tensor:
 
 
 def torch_type(number: int) -> torch.dtype:
-    """How tensors of an element type are held."""
-    return element_type(number).held
+    """How a step holds tensors of an element type."""
+    dtype = element_type(number).held
+    return torch.int64 if dtype in UNSIGNED else dtype

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tremula.base.errors import suggest
+from tremula.frontends.onnx.element_types import UNSIGNED, element_type
 from tremula.frontends.onnx.graph import needed_for
 from tremula.frontends.onnx.imported import import_model
 from tremula.frontends.popart import names
@@ -122,7 +123,8 @@ class _Session:
         """Types of all tensors that the model itself tells."""
         proto = self._imported.proto
         graph = proto.graph
-        result = {value.name: value.type for value in (*graph.input, *graph.output)}
+        declared = (*graph.value_info, *graph.input, *graph.output)
+        result = {value.name: value.type for value in declared}
         result = {**infer_whole(proto), **result}
         types = {name: type_of(kind) for name, kind in result.items()}
         for tensor in graph.initializer:
@@ -432,7 +434,14 @@ class _Session:
         """Types of what the step returns."""
         gradients = [names.GRADIENT + id for id in self._plan.gradients]
         results = zip([*self._plan.wanted, *gradients], self._program.results, strict=True)
-        return {id: info_of_tensor(value) for id, value in results}
+        return {id: self._info_of_result(id, value) for id, value in results}
+
+    def _info_of_result(self, id: str, value: Tensor) -> TensorInfo:
+        """As the step returns it; unsigned integers, which it computes as others, as declared."""
+        kind = self._types.get(id)
+        if kind is not None and kind.element and element_type(kind.element).held in UNSIGNED:
+            return TensorInfo(type_name(kind.element), [int(n) for n in value.shape])
+        return info_of_tensor(value)
 
     def _held(self, id: str) -> np.ndarray:
         return value_of_optimiser(id, self._program)

@@ -42,6 +42,7 @@ def step_settings(
         seed=seed % 2**63,
         runs_on_tiles=device.type in _ON_TILES or host.tiles == "run",
         checks_floats=bool(options.enableFloatingPointChecks),
+        strides_group_norms=bool(options.groupNormStridedChannelGrouping),
         groupings=groupings,
         # Nothing warns: what a capture warns of is for authors of PyTorch code.
         placement=PlacementRules(stride=1, phases=Phases(leaves_after_forward=True)),

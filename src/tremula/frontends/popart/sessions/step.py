@@ -1,6 +1,6 @@
 """The module that a session compiles: an imported model with marks for placing and training."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +23,7 @@ from tremula.ir.recording import active
 from tremula.ir.step import BlockPlace
 
 _OLD_DROPOUT = 12  # before it, a dropout drops whenever the session trains
+_GRAPHCORE = "ai.graphcore"
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,19 @@ class StepModule(nn.Module):
         return evaluation.main(module.graph, scope, plan.needed())
 
 
+def is_dropout(op_type: str, domain: str, version: int) -> bool:
+    """Whether a node drops elements because its session trains."""
+    if domain == _GRAPHCORE:
+        return op_type == "ShapedDropout"
+    return not domain and op_type == "Dropout" and version < _OLD_DROPOUT
+
+
+def _dropped(x: Tensor, ratio: float, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Zeros with a probability, in whole slices where the shape has a 1; and what stays."""
+    mask = torch.rand_like(x.new_zeros(list(shape))) >= ratio
+    return torch.where(mask, x / (1 - ratio), torch.zeros_like(x)), mask
+
+
 class _PlacedEvaluation(Evaluation):
     """Each node of the main graph in the block its annotations name."""
 
@@ -123,11 +137,10 @@ class _PlacedEvaluation(Evaluation):
 
     def _replaced(self, node: OnnxNode, scope: Scope) -> bool:
         """Nodes that training or annotations compute in another way."""
-        if node.op_type == "Dropout" and node.version < _OLD_DROPOUT and self.plan.is_training:
-            x = scope.value(node.inputs[0])
-            share = float(node.attributes.get("ratio", 0.5))
-            mask = torch.rand_like(x) >= share
-            results = torch.where(mask, x / (1 - share), torch.zeros_like(x)), mask
+        if self.plan.is_training and is_dropout(node.op_type, node.domain, node.version):
+            x = self.bring_in(scope.value(node.inputs[0]))
+            shape = node.attributes.get("shape", x.shape)
+            results = _dropped(x, float(node.attributes.get("ratio", 0.5)), shape)
         elif node.op_type == "MatMul" and SERIALIZE_MODE in node.attributes:
             a, b = (self.bring_in(scope.value(name)) for name in node.inputs)
             how = (node.attributes[name] for name in (SERIALIZE_MODE, SERIALIZE_FACTOR))

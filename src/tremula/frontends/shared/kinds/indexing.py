@@ -27,7 +27,8 @@ def scatter_reduce(
     base = initial
     if base is None:
         shape = [axis_size if d == axis else n for d, n in enumerate(source.shape)]
-        base = torch.zeros(shape, dtype=source.dtype, device=source.device)
+        fill = 1 if reduction == "mul" else 0  # what indices that do not occur give
+        base = torch.full(shape, fill, dtype=source.dtype, device=source.device)
     if reduction == "none":
         return base.scatter(axis, index, source)
     if reduction == "sum":

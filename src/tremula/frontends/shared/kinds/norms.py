@@ -4,6 +4,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tremula.ir.capture.function_rules import strided_channels
+from tremula.ir.recording import active
+
 
 def group_norm(
     t: Tensor, scale: Tensor, bias: Tensor, n_groups: int, epsilon: float
@@ -15,6 +18,9 @@ def group_norm(
     """
     wide = t.float()
     result = functional.group_norm(wide, n_groups, scale.float(), bias.float(), epsilon)
+    recording = active()
+    if recording is not None and recording.strides_group_norms:
+        wide = strided_channels(wide, n_groups)
     groups = wide.reshape(t.shape[0] * n_groups, -1)
     variance, mean = torch.var_mean(groups, 1, correction=0)
     return result.to(t.dtype), mean, torch.rsqrt(variance + epsilon)
