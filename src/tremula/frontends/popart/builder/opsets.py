@@ -109,6 +109,21 @@ class OpSet:
 class AiOnnx(OpSet):
     """ONNX's own operators."""
 
+    def constant(
+        self,
+        value: Any,
+        is_value_sparse: bool | str | DebugContext = False,
+        debugContext: str | DebugContext = "",
+    ) -> str:
+        """A constant with the value of an array; the name may come second."""
+        if not isinstance(is_value_sparse, bool):
+            is_value_sparse, debugContext = False, is_value_sparse
+        if is_value_sparse:
+            raise popart_exception("Constants of sparse tensors are not supported")
+        operator = self._operators()["constant"]
+        attribute = make_attribute(operator.attributes[0], value)
+        return self._emit(operator, [], [attribute], 1, text_of(debugContext))[0]
+
     def logical_if(
         self,
         args: Sequence[str],
@@ -288,24 +303,21 @@ class AiGraphcore(OpSet):
     def multiconv(
         self, args: Sequence[Sequence[str]], *rest: object, **kwargs: object
     ) -> list[str]:
-        """Convolutions that run at the same time: `args` has the [data, weights] of each.
+        """Convolutions that run at the same time: `args` has [data, weights] or, with a bias,
+        [data, weights, bias] of each.
 
         Attributes are lists with an entry for each convolution.
         """
         operator = graphcore_operators()["multiconv"]
         names = [attribute.name for attribute in operator.attributes]
-        given = {**dict(zip(names, rest, strict=False)), **kwargs}
+        values = {**dict(zip(names, rest, strict=False)), **kwargs}
         flat = {
             key: [n for part in value for n in (part if isinstance(part, list | tuple) else [part])]
             if isinstance(value, list | tuple)
             else value
-            for key, value in given.items()
+            for key, value in values.items()
         }
-        if any(len(group) > 2 for group in args):
-            raise popart_exception(
-                "multiconv takes [data, weights] of each convolution: add biases to its results"
-            )
-        inputs = [id for group in args for id in group]
+        inputs = [id for group in args for id in (*group, "", "")[:3]]
         result = self._method(operator)(inputs, len(args), **flat)
         assert isinstance(result, list), "several convolutions have several results"
         return result
@@ -336,9 +348,8 @@ class AiGraphcore(OpSet):
 
 
 def _as_list(args: str | Sequence[str]) -> list[str]:
-    if isinstance(args, str):
-        raise popart_exception(f"Inputs are a list of ids, got the text {args!r}: write [{args!r}]")
-    return [str(id) for id in args]
+    """Ids of inputs; where there is one, it may stand alone."""
+    return [args] if isinstance(args, str) else [str(id) for id in args]
 
 
 def _output_types(builder: Any) -> list[InferredType]:

@@ -118,11 +118,18 @@ def _operator(schema: defs.OpSchema) -> OperatorMethod:
     )
 
 
+def _text(value: Any) -> Any:
+    """Bytes, which are how ONNX stores texts, as texts."""
+    if isinstance(value, list | tuple):
+        return [_text(part) for part in value]
+    return value.decode() if isinstance(value, bytes) else value
+
+
 def _attribute(attribute: Any) -> MethodAttribute:
     default = None
     if attribute.default_value.name:
         default = helper.get_attribute_value(attribute.default_value)
-        default = default.decode() if isinstance(default, bytes) else default
+        default = _text(default)
     return MethodAttribute(attribute.name, int(attribute.type.value), attribute.required, default)
 
 
@@ -151,8 +158,11 @@ def make_attribute(attribute: MethodAttribute, value: Any) -> AttributeProto | N
 def _is_default(attribute: MethodAttribute, value: object) -> bool:
     if isinstance(value, list | tuple) and not len(value):
         return not attribute.is_required and not attribute.takes_empty
-    is_plain = isinstance(value, int | float | str)
-    return is_plain and not attribute.is_required and value == attribute.default
+    is_plain = isinstance(value, int | float | str | list | tuple)
+    if not is_plain or attribute.is_required or attribute.default is None:
+        return False
+    is_list = isinstance(value, list | tuple)
+    return (list(value) if is_list else value) == attribute.default
 
 
 def _plain(value: Any, kind: int) -> Any:

@@ -19,6 +19,7 @@ from tremula.frontends.popart.builder.annotations import (
 )
 from tremula.frontends.popart.sessions.placement import block_name
 from tremula.ir.ops import composite, markers  # noqa: F401 - register tremula::*
+from tremula.ir.recorder import DEVICE
 from tremula.ir.recording import active
 from tremula.ir.step import BlockPlace
 
@@ -89,8 +90,16 @@ class StepModule(nn.Module):
         scope.values.update({n: getattr(module, place) for n, place in module._places.items()})
         scope.values.update(given)
         fakes = [v for v in scope.values.values() if isinstance(v, Tensor) and is_live(v)]
-        evaluation = _PlacedEvaluation(plan, scope, fakes[0].device if fakes else None)
-        return evaluation.main(module.graph, scope, plan.needed())
+        evaluation = _PlacedEvaluation(plan, scope, _device(fakes))
+        values = evaluation.main(module.graph, scope, plan.needed())
+        return {name: evaluation.bring_in(value) for name, value in values.items()}
+
+
+def _device(live: Sequence[Tensor]) -> torch.device | None:
+    """The device of the recording that is under way; None without one."""
+    if active() is not None:
+        return DEVICE
+    return live[0].device if live else None
 
 
 def is_dropout(op_type: str, domain: str, version: int) -> bool:

@@ -17,18 +17,23 @@ def scatter_reduce(
     axis: int,
     axis_size: int,
     reduction: str,
+    *,
+    broadcasts: bool = True,
 ) -> Tensor:
     """Elements of one index combined, on top of initial values, else of nothing.
 
-    An index that has fewer dimensions than the source counts for all its elements.
+    An index that has fewer dimensions than the source counts for all its elements. An index of the
+    same rank that is smaller is expanded, or, without `broadcasts`, covers a part of the source, as
+    in `torch.scatter`.
     """
     axis %= source.dim()
-    index = index_of_each(index.to(torch.int64), source, axis)
     base = initial
     if base is None:
         shape = [axis_size if d == axis else n for d, n in enumerate(source.shape)]
         fill = 1 if reduction == "mul" else 0  # what indices that do not occur give
         base = torch.full(shape, fill, dtype=source.dtype, device=source.device)
+    source = source if broadcasts else _covered_part(source, index)
+    index = index_of_each(index.to(torch.int64), source, axis)
     if reduction == "none":
         return base.scatter(axis, index, source)
     if reduction == "sum":
@@ -94,3 +99,36 @@ def dynamic_update(
         part = torch.ops.tremula.dynamic_slice(t, starts[0], axes[0], sizes[0])
         value = dynamic_update(part, starts[1:], value, axes[1:], sizes[1:])
     return torch.ops.tremula.dynamic_update(t, value, starts[0], axes[0])
+
+
+def sequence_slice(
+    source: Tensor,
+    into: Tensor,
+    counts: Tensor,
+    starts: Tensor,
+    places: Tensor,
+    zeros_unused: bool,
+) -> Tensor:
+    """`into` with rows of `source`: run i is `counts[i]` rows from `starts[i]` to `places[i]`.
+
+    Counts and positions may be computed: each row of the result looks for the last run it is in.
+    """
+    rows = torch.arange(into.shape[0], device=into.device).unsqueeze(1)
+    counts, starts, places = (t.reshape(1, -1).to(rows.dtype) for t in (counts, starts, places))
+    is_inside = (rows >= places) & (rows < places + counts)
+    numbers = torch.arange(1, counts.shape[1] + 1, device=into.device)
+    last = (is_inside * numbers).amax(1)  # 0: in none
+    is_chosen = last.unsqueeze(1) == numbers
+    origin = torch.where(is_chosen, rows - places + starts, 0).sum(1)
+    moved = source.index_select(0, origin.clamp(0, source.shape[0] - 1))
+    is_copied = (last > 0).reshape(-1, *[1] * (into.dim() - 1))
+    return torch.where(is_copied, moved, torch.zeros_like(into) if zeros_unused else into)
+
+
+def _covered_part(source: Tensor, index: Tensor) -> Tensor:
+    """The part of a source that an index of the same rank covers."""
+    if index.dim() != source.dim() or index.shape == source.shape:
+        return source
+    for axis, size in enumerate(index.shape):
+        source = source.narrow(axis, 0, min(size, source.shape[axis]))
+    return source

@@ -244,12 +244,12 @@ def _ctc_outline(
     reduction: str = "Mean",
     outDataType: str = "UNDEFINED",
     **_attributes: int,
-) -> tuple[Tensor, Tensor]:
+) -> Tensor:
     """PyTorch's loss reads the values of the lengths."""
     shape = logs.shape[1:2] if reduction == "NoReduction" else ()
     number = TensorProto.DataType.Value(outDataType)
     dtype = element_type(number).held if number else logs.dtype
-    return logs.new_empty(shape, dtype=dtype), logs
+    return logs.new_empty(shape, dtype=dtype)
 
 
 @operator("Ctc", domain=DOMAIN, method="ctcloss", outline=_ctc_outline)
@@ -263,13 +263,13 @@ def ctc_loss(
     blank: int = 0,
     outDataType: str = "UNDEFINED",
     zeroInfinity: int = 0,
-) -> tuple[Tensor, Tensor]:
-    """Connectionist temporal classification of log-probabilities [T, N, C]; and its gradient."""
-    del outDataType
+) -> Tensor:
+    """Connectionist temporal classification of log-probabilities [T, N, C]."""
     lengths = input_lengths.to(torch.int64), target_lengths.to(torch.int64)
     labels = targets.to(torch.int64)
     loss = F.ctc_loss(logs, labels, *lengths, blank, _reduction(reduction), bool(zeroInfinity))
-    return loss, torch.zeros_like(logs)
+    number = TensorProto.DataType.Value(outDataType)
+    return loss.to(element_type(number).held) if number else loss
 
 
 # -- shapes and slices -----------------------------------------------------------------------------
@@ -323,11 +323,10 @@ def init(
     data_type: int,
     init_type: int,
     batch_axis: int | None = None,
-    context: Context,
 ) -> Tensor:
     """A new tensor of zeros."""
     del init_type, batch_axis
-    return torch.zeros(shape, dtype=element_type(data_type).held, device=context.device)
+    return torch.zeros(shape, dtype=element_type(data_type).held)
 
 
 @operator("DynamicSlice", domain=DOMAIN)
@@ -376,12 +375,7 @@ def dynamic_add(
     return indexing.dynamic_update(x, index, part + value, axes, sizes)
 
 
-@operator(
-    "SequenceSlice",
-    domain=DOMAIN,
-    static=("counts", "starts", "places"),
-    outline=lambda _source, into, *_numbers, **_attributes: into,
-)
+@operator("SequenceSlice", domain=DOMAIN)
 def sequence_slice(
     source: Tensor,
     into: Tensor,
@@ -391,14 +385,8 @@ def sequence_slice(
     *,
     zeroUnused: int = 0,
 ) -> Tensor:
-    """Runs of rows copied from one tensor into another."""
-    result = torch.zeros_like(into) if zeroUnused else into.clone()
-    rows = zip(counts.tolist(), starts.tolist(), places.tolist(), strict=True)
-    for count, start, place in rows:
-        moved = source.narrow(0, start, count)
-        rest = result.narrow(0, place + count, result.shape[0] - place - count)
-        result = torch.cat([result.narrow(0, 0, place), moved, rest])
-    return result
+    """Runs of rows copied from one tensor into another: how many, from where, to where."""
+    return indexing.sequence_slice(source, into, counts, starts, places, bool(zeroUnused))
 
 
 # -- sorting and scattering ------------------------------------------------------------------------
@@ -435,8 +423,15 @@ def scatter_reduce(
     enable_index_broadcast: int = 1,
 ) -> Tensor:
     """Elements added up, or otherwise joined, at the indices given."""
-    del enable_index_broadcast
-    return indexing.scatter_reduce(source, index, initial, axis, axis_size, reduction)
+    return indexing.scatter_reduce(
+        source,
+        index,
+        initial,
+        axis,
+        axis_size,
+        reduction,
+        broadcasts=bool(enable_index_broadcast),
+    )
 
 
 @operator("GroupedScatterReduce", domain=DOMAIN)

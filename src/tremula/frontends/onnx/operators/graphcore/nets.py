@@ -9,7 +9,7 @@ from tremula.frontends.onnx.operators.nn import conv
 from tremula.frontends.onnx.operators.norms import BatchStatistics, batch_norm_of_graph
 from tremula.frontends.onnx.table import operator
 from tremula.frontends.shared import splines
-from tremula.frontends.shared.kinds import norms
+from tremula.frontends.shared.kinds import norms, windows
 from tremula.ir.ops import ctc  # noqa: F401 - registers tremula::ctc_beam_search
 
 
@@ -85,7 +85,7 @@ def lstm(
 
 @operator("MultiConv", domain=DOMAIN)
 def multi_conv(
-    *operands: Tensor,
+    *operands: Tensor | None,
     dilations: list[int] | None = None,
     inDilations: list[int] | None = None,
     pads: list[int] | None = None,
@@ -97,23 +97,40 @@ def multi_conv(
     perConvReservedTiles: int | None = None,
     cycleBackOff: float | None = None,
 ) -> tuple[Tensor, ...]:
-    """Several convolutions; attributes of all of them are joined in order."""
-    del inDilations, outPads, availableMemoryProportions, partialsTypes
-    del planType, perConvReservedTiles, cycleBackOff
-    result = []
-    for i in range(0, len(operands), 2):
-        data, weight = operands[i : i + 2]
-        n, place = data.dim() - 2, i // 2
-        result.append(
-            conv(
-                data,
-                weight,
-                dilations=dilations[place * n : (place + 1) * n] if dilations else None,
-                pads=pads[place * 2 * n : (place + 1) * 2 * n] if pads else None,
-                strides=strides[place * n : (place + 1) * n] if strides else None,
-            )
+    """Several convolutions, each of data, weights and a bias or none.
+
+    Attributes of all of them are joined in order.
+    """
+    del availableMemoryProportions, partialsTypes, planType, perConvReservedTiles, cycleBackOff
+    result, begin = [], 0
+    for i in range(0, len(operands), 3):
+        data, weight, bias = operands[i : i + 3]
+        assert data is not None, "a convolution has data"
+        assert weight is not None, "and weights"
+        n = data.dim() - 2
+        part, both = slice(begin, begin + n), slice(2 * begin, 2 * (begin + n))
+        begin += n
+        data = _spread(data, inDilations[part] if inDilations else [1] * n)
+        y = conv(
+            data,
+            weight,
+            bias,
+            group=data.shape[1] // weight.shape[1],
+            dilations=dilations[part] if dilations else None,
+            pads=pads[both] if pads else None,
+            strides=strides[part] if strides else None,
         )
+        result.append(windows.padded(y, outPads[both] if outPads else []))
     return tuple(result)
+
+
+def _spread(x: Tensor, dilations: list[int]) -> Tensor:
+    """With zeros between elements."""
+    for axis, dilation in enumerate(dilations, 2):
+        if dilation > 1:
+            wide = torch.stack([x, *[torch.zeros_like(x)] * (dilation - 1)], axis + 1)
+            x = wide.flatten(axis, axis + 1).narrow(axis, 0, (x.shape[axis] - 1) * dilation + 1)
+    return x
 
 
 @operator("ShapedDropout", domain=DOMAIN)

@@ -57,9 +57,17 @@ def upsample_9(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
 
 
 @operator("Resize", since=10, until=10, static=("scales",))
-def resize_10(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
-    """By factors; coordinates are divided by them."""
-    return _resized(x, _by_scales(x, scales.tolist()), _old(mode))
+def resize_10(
+    x: Tensor, scales: Tensor, *, mode: str = "nearest", nearest_mode: str = "pytorch"
+) -> Tensor:
+    """By factors; coordinates are divided by them, unless PopART's attribute `nearest_mode` is set.
+
+    It chooses a rounding of version 11, between the centres of pixels.
+    """
+    how = _old(mode)
+    if nearest_mode != "pytorch":
+        how = _How(how.mode, nearest_mode=nearest_mode)
+    return _resized(x, _by_scales(x, scales.tolist()), how)
 
 
 def _old(mode: str) -> _How:
@@ -111,9 +119,14 @@ def resize(
 def _by_scales(x: Tensor, scales: list[float], axes: list[int] | None = None) -> list[_Axis]:
     places = axes if axes is not None else list(range(x.dim()))
     return [
-        _Axis(axis, x.shape[axis], math.floor(x.shape[axis] * scale), scale)
+        _Axis(axis, x.shape[axis], _scaled_size(x.shape[axis], scale), scale)
         for axis, scale in zip(places, scales, strict=True)
     ]
+
+
+def _scaled_size(size: int, scale: float) -> int:
+    """Rounded down, from a product in float32, as ONNX's shape inference does: 10 · 0.7 is 7."""
+    return math.floor(np.float32(size) * np.float32(scale))
 
 
 def _by_sizes(x: Tensor, sizes: list[int], axes: list[int], policy: str) -> list[_Axis]:
@@ -141,7 +154,7 @@ def _resized(x: Tensor, axes: list[_Axis], how: _How) -> Tensor:
 
 
 def _along(x: Tensor, axis: _Axis, how: _How) -> Tensor:
-    places = _coordinates(axis, how.transformation)
+    places = _coordinates(axis, how)
     indices, weights = _taps(axis, places, how)
     is_sum = how.mode != "nearest"
     result = None
@@ -160,8 +173,12 @@ def _along(x: Tensor, axis: _Axis, how: _How) -> Tensor:
     return result
 
 
-def _coordinates(axis: _Axis, transformation: str) -> np.ndarray:
+def _coordinates(axis: _Axis, how: _How) -> np.ndarray:
     """Where each output is in the input."""
+    transformation = how.transformation
+    if how.mode == "nearest" and how.nearest_mode == "pytorch":  # as torch's interpolate
+        factor = np.float32(1 / axis.scale)
+        return (np.arange(axis.n_out, dtype=np.float32) * factor).astype(np.float64)
     rule = _TRANSFORMATIONS.get(transformation)
     if rule is None:
         raise ValueError(f"the coordinate transformation {transformation!r}")
@@ -201,6 +218,7 @@ _NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "round_prefer_ceil": lambda at: np.floor(at + 0.5),
     "floor": np.floor,
     "ceil": np.ceil,
+    "pytorch": np.floor,  # PopART's own; coordinates are divided by the factor
 }
 
 
@@ -208,6 +226,9 @@ def _taps(axis: _Axis, places: np.ndarray, how: _How) -> tuple[np.ndarray, np.nd
     """For each output the inputs that it is a sum of, and their weights."""
     last = axis.n_in - 1
     if how.mode == "nearest":
+        if how.nearest_mode not in _NEAREST:
+            known_modes = ", ".join(_NEAREST)
+            raise ValueError(f"nearest_mode is one of {known_modes}, got {how.nearest_mode!r}")
         nearest = _NEAREST[how.nearest_mode](places)
         indices = np.clip(nearest, 0, last).astype(np.int64).reshape(-1, 1)
         return indices, np.ones(indices.shape)
