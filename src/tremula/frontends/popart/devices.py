@@ -186,15 +186,30 @@ class DeviceManager:
         selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
     ) -> DeviceInfo:
         """Chips of a machine: the host computes, and the tile program is costed."""
-        is_random = selectionCriterion is DeviceSelectionCriterion.Random
-        id = random.randrange(MAX_IPUS) if is_random else next(self._ids)
-        return _attached(
-            DeviceInfo(DeviceType.Ipu, numIpus, tilesPerIpu, id=id, connection=connectionType)
-        )
+        return self._acquired(numIpus, tilesPerIpu, connectionType, selectionCriterion)
 
-    def tryAcquireAvailableDevice(self, *args, **kwargs) -> DeviceInfo | None:
+    def tryAcquireAvailableDevice(
+        self,
+        numIpus: int = 1,
+        tilesPerIpu: int = 0,
+        pattern: SyncPattern = SyncPattern.Full,  # noqa: ARG002
+        connectionType: DeviceConnectionType = DeviceConnectionType.Always,
+        selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
+    ) -> DeviceInfo | None:
         """Like `acquireAvailableDevice`; there is always a device, so never None."""
-        return self.acquireAvailableDevice(*args, **kwargs)
+        return self._acquired(numIpus, tilesPerIpu, connectionType, selectionCriterion)
+
+    def _acquired(
+        self,
+        n_ipus: int,
+        n_tiles: int,
+        connection: DeviceConnectionType,
+        criterion: DeviceSelectionCriterion,
+    ) -> DeviceInfo:
+        """Scripts may replace the public methods by functions that call each other."""
+        is_random = criterion is DeviceSelectionCriterion.Random
+        id = random.randrange(MAX_IPUS) if is_random else next(self._ids)
+        return _attached(DeviceInfo(DeviceType.Ipu, n_ipus, n_tiles, id=id, connection=connection))
 
     def acquireDeviceById(
         self,
@@ -205,9 +220,14 @@ class DeviceManager:
         """The chip with a number."""
         return _attached(DeviceInfo(DeviceType.Ipu, 1, id=id, connection=connectionType))
 
-    def tryAcquireDeviceById(self, *args, **kwargs) -> DeviceInfo | None:
+    def tryAcquireDeviceById(
+        self,
+        id: int,
+        pattern: SyncPattern = SyncPattern.Full,  # noqa: ARG002
+        connectionType: DeviceConnectionType = DeviceConnectionType.Always,
+    ) -> DeviceInfo | None:
         """Like `acquireDeviceById`; there is always a device, so never None."""
-        return self.acquireDeviceById(*args, **kwargs)
+        return _attached(DeviceInfo(DeviceType.Ipu, 1, id=id, connection=connectionType))
 
     def enumerateDevices(
         self,

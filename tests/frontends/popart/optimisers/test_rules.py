@@ -198,13 +198,16 @@ def test_rmsprop(centered):
 
 
 def test_tensorflows_rmsprop():
-    """The variant has ε inside the root, the rate inside the momentum, and starts at one."""
+    """The variant has ε inside the root, the rate inside the momentum, and starts at one.
+
+    Decoupled decay then is not multiplied by the rate.
+    """
     ours = popart.Adaptive(ADAPTIVE_VALUES, rmsprop_tf_variant=True)
 
     def step(w, g, s, _t):
         s["v"] = ALPHA * s.get("v", 1) + (1 - ALPHA) * g * g
         s["m"] = MM * s.get("m", 0) + LR * g / np.sqrt(s["v"] + EPS)
-        return w - s["m"] - LR * WD * w
+        return w - s["m"] - WD * w
 
     same(trained(ours), by_formula(step))
     with pytest.raises(popart.popart_exception, match="a form of RMSProp, not of AdaGrad"):

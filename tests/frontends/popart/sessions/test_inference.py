@@ -109,9 +109,9 @@ def test_wrong_buffers():
         ran(builder, {"x": np.ones(3, np.float32)}, ["y:0"])
     with pytest.raises(popart.popart_exception, match="No data for the input 'x'"):
         ran(builder, {"z": np.ones(2, np.float32)}, ["y:0"])
-    with pytest.raises(popart.popart_exception, match="Anchor tensor 'z' not in Ir Tensors"):
+    with pytest.raises(popart.popart_exception, match="Anchor tensor `z' not in Ir Tensors"):
         ran(builder, {"x": np.ones(2, np.float32)}, ["z"])
-    with pytest.raises(popart.popart_exception, match="Anchor tensor 'Gradient___x' not in"):
+    with pytest.raises(popart.popart_exception, match="Anchor tensor `Gradient___x' not in"):
         ran(builder, {"x": np.ones(2, np.float32)}, ["Gradient___x"])
     session, _ = ran(builder, {"x": np.ones(2, np.float32)}, ["y:0"])
     with pytest.raises(popart.popart_exception, match=r"must be contiguous and of shape \[2\]"):

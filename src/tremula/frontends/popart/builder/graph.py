@@ -178,7 +178,7 @@ class GraphInProgress:
         """Types from running the operator itself: PopART takes more than ONNX specifies."""
         version = self.opsets.get(operator.domain, 1)
         entry = find_operator(operator.domain, operator.type, version)
-        types = [type_of(self.find_type(id) or TypeProto()) for id in node.input]
+        types = [self._type_if_named(id) for id in node.input]
         try:
             assert entry is not None, "every operator of PopART has an entry"
             known = [values.get(id) for id in node.input]
@@ -191,8 +191,12 @@ class GraphInProgress:
         made = {id: t.proto() for id, t in zip(node.output, result, strict=False) if t.element}
         return as_popart(node, made)
 
+    def _type_if_named(self, id: str) -> InferredType | None:
+        """The type of an input; None for one that is left out."""
+        return type_of(self.find_type(id) or TypeProto()) if id else None
+
     def _entry_types(self, entry: Entry, node: onnx.NodeProto) -> dict[str, TypeProto]:
-        types = [type_of(self.find_type(id) or TypeProto()) for id in node.input]
+        types = [self._type_if_named(id) for id in node.input]
         try:
             result = result_types(entry, types, values_of(node), len(node.output))
         except ValueError as error:

@@ -83,7 +83,7 @@ def _attribute(name: str, parameter: Parameter) -> MethodAttribute:
 
 def result_types(
     entry: Entry,
-    types: Sequence[InferredType],
+    types: Sequence[InferredType | None],
     attributes: Mapping[str, Any],
     n_outputs: int,
     constants: Sequence[TensorProto | None] = (),
@@ -93,15 +93,16 @@ def result_types(
     `constants` are the operands whose values are known. Raises ValueError for inputs that do not
     fit.
     """
-    first = types[0].element if types else 0
-    if any(t.shape is None or not t.element for t in types):
+    known = [t for t in types if t is not None]
+    first = known[0].element if known else 0
+    if any(t.shape is None or not t.element for t in known):
         return [InferredType(first)] * n_outputs
-    if all(t.is_static for t in types):
+    if all(t.is_static for t in known):
         return _computed_types(entry, types, attributes, n_outputs, constants)
     try:
         small, large = (
             _computed_types(
-                entry, [_closed(t, n) for t in types], attributes, n_outputs, constants
+                entry, [t and _closed(t, n) for t in types], attributes, n_outputs, constants
             )
             for n in _OPEN_SIZES
         )
@@ -126,12 +127,12 @@ def _where_equal(a: InferredType, b: InferredType) -> InferredType:
 
 def _computed_types(
     entry: Entry,
-    types: Sequence[InferredType],
+    types: Sequence[InferredType | None],
     attributes: Mapping[str, Any],
     n_outputs: int,
     constants: Sequence[TensorProto | None],
 ) -> list[InferredType]:
-    operands = [_without_values(t) for t in types]
+    operands = [t and _without_values(t) for t in types]
     for i, constant in enumerate(constants):
         if constant is not None and i < len(entry.operands) and entry.operands[i] in entry.static:
             operands[i] = tensor_of(numpy_helper.to_array(constant))
@@ -144,25 +145,28 @@ def _computed_types(
     except (RuntimeError, IndexError, TypeError, PoplarError) as error:
         raise ValueError(str(error).splitlines()[0]) from error
     flat = values if isinstance(values, tuple) else (values,)
-    elements = {operand.dtype: t.element for operand, t in zip(operands, types, strict=True)}
+    pairs = zip(operands, types, strict=True)
+    elements = {x.dtype: t.element for x, t in pairs if x is not None and t is not None}
     return [_type_of(value, elements, types) for value in flat[:n_outputs]]
 
 
 def _type_of(
-    value: Tensor | None, elements: Mapping[torch.dtype, int], types: Sequence[InferredType]
+    value: Tensor | None,
+    elements: Mapping[torch.dtype, int],
+    types: Sequence[InferredType | None],
 ) -> InferredType:
     """Of the type of an input that is computed alike, else PyTorch's; None: of an open shape."""
     if value is None:
-        return InferredType(types[0].element)
+        return InferredType(next(t.element for t in types if t is not None))
     return InferredType(elements.get(value.dtype) or number_of(value), tuple(value.shape))
 
 
-def _meta_context(types: Sequence[InferredType], n_outputs: int) -> Context:
+def _meta_context(types: Sequence[InferredType | None], n_outputs: int) -> Context:
     def unavailable(*_args: object) -> Any:
         raise RuntimeError("the operator runs another graph")
 
     names = tuple(f"output {i}" for i in range(n_outputs))
-    elements = tuple(t.element for t in types)
+    elements = tuple(t.element if t is not None else 0 for t in types)
     device = torch.device("meta")
     return Context(1, names, elements, (0,) * n_outputs, device, *[unavailable] * 3)
 

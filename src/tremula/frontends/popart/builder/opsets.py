@@ -300,6 +300,18 @@ class AiGraphcore(OpSet):
                 self._graph.types[id] = result.proto()
         return ids
 
+    def reshape(
+        self,
+        args: str | Sequence[str],
+        shape: Sequence[int],
+        debugContext: str | DebugContext = "",
+    ) -> str:
+        """Elements in another shape; `args` is an id, or a list with one."""
+        ids = [args] if isinstance(args, str) else list(args)
+        result = self._method(graphcore_operators()["reshape"])(ids, list(shape), debugContext)
+        assert isinstance(result, str), "Reshape has one result"
+        return result
+
     def multiconv(
         self, args: Sequence[Sequence[str]], *rest: object, **kwargs: object
     ) -> list[str]:
@@ -348,8 +360,9 @@ class AiGraphcore(OpSet):
 
 
 def _as_list(args: str | Sequence[str]) -> list[str]:
-    """Ids of inputs; where there is one, it may stand alone."""
-    return [args] if isinstance(args, str) else [str(id) for id in args]
+    if isinstance(args, str):
+        raise popart_exception(f"Inputs are a list of ids, got the text {args!r}: write [{args!r}]")
+    return [str(id) for id in args]
 
 
 def _output_types(builder: Any) -> list[InferredType]:

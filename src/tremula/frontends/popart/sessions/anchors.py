@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tremula.base.errors import suggest
 from tremula.frontends.popart import names
-from tremula.frontends.popart.exceptions import popart_exception
+from tremula.frontends.popart.sessions.checks import missing_anchor
 from tremula.frontends.popart.sessions.weights import STATE_PREFIXES
 
 
@@ -53,7 +52,7 @@ def _kind(id: str, known: set[str], weights: set[str], is_training: bool) -> str
             return "weights"
         if is_of_optimiser(id):
             return "of_optimiser"
-    raise popart_exception(f"Anchor tensor '{id}' not in Ir Tensors: {suggest(id, known)}")
+    raise missing_anchor(id, known)
 
 
 def weight_of(id: str) -> str:

@@ -5,12 +5,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from torch import Tensor
 
-from tremula.base.errors import suggest
 from tremula.frontends.popart import names
 from tremula.frontends.popart.data_flow import DataFlow, PyStepIO, PyStepIOCallback
-from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.sessions.anchors import AnchorKinds, weight_of
 from tremula.frontends.popart.sessions.buffers import AnchorValues, array_of
+from tremula.frontends.popart.sessions.checks import missing_anchor
 from tremula.frontends.popart.sessions.program import SessionProgram
 from tremula.frontends.popart.sessions.step import StepPlan
 from tremula.frontends.popart.tensor_info import TensorInfo
@@ -95,7 +94,7 @@ def value_of_optimiser(id: str, program: SessionProgram) -> np.ndarray:
     if id in numbers:
         return np.float32(numbers[id]) * np.ones((), np.float32)
     known = [*states, *numbers]
-    raise popart_exception(f"Anchor tensor '{id}' not in Ir Tensors: {suggest(id, known)}")
+    raise missing_anchor(id, known)
 
 
 def optimiser_numbers(program: SessionProgram) -> Mapping[str, float]:

@@ -39,6 +39,7 @@ from tremula.frontends.popart.sessions.buffers import (
     anchor_shape,
     micro_batches,
 )
+from tremula.frontends.popart.sessions.checks import check_gradients, check_nodes
 from tremula.frontends.popart.sessions.collector import (
     Collector,
     info_of_tensor,
@@ -60,7 +61,6 @@ if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
     from tremula.vision.pva.report import Report
 
 _STATISTICS = {"BatchNormalization": (3, 4)}  # operands that training replaces by outputs 1 and 2
-_COLLECTIVES = ("ReplicatedAllReduce", "ReplicatedReduceScatter")
 Model = str | bytes | os.PathLike | onnx.ModelProto
 
 
@@ -138,7 +138,10 @@ class _Session:
                 f"Could not find loss tensor '{self._loss}' in the model:"
                 f" {suggest(self._loss, self._imported.tensor_names)}"
             )
-        self._refuse_collectives()
+        check_nodes(graph, self._repetition.n_replicas)
+        if self._loss is not None:
+            nodes = self._imported.module.graph.nodes
+            check_gradients(nodes, self._loss, kinds.gradients, self._types)
         is_one_chip = self._device.type is DeviceType.Cpu and self._device.numIpus == 1
         n_chips = self._n_chips_asked() if is_one_chip else self._device.numIpus
         places = place_nodes(graph, self._options, n_chips, self._sizes())
@@ -156,16 +159,6 @@ class _Session:
             checkpoints=kept,
             updates=self._updates(),
         )
-
-    def _refuse_collectives(self) -> None:
-        """Replicas run one after another on the host: inside a step they cannot meet."""
-        nodes = [n for n in self._model.proto.graph.node if n.op_type in _COLLECTIVES]
-        if nodes and self._repetition.n_replicas > 1:
-            raise popart_exception(
-                f"{nodes[0].op_type} {nodes[0].output[0]!r} joins values of replicas inside a step,"
-                f" which sessions do for gradients only; there are {self._repetition.n_replicas}"
-                " replicas"
-            )
 
     def _n_chips_asked(self) -> int:
         """A CPU has as many chips as the model names."""

@@ -1,0 +1,85 @@
+"""What a session rejects before it compiles: impossible attributes, gradients that do not exist."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx
+from onnx import TensorProto
+
+from tremula.base.errors import suggest
+from tremula.frontends.onnx.graph import OnnxNode
+from tremula.frontends.popart import names
+from tremula.frontends.popart.builder.graph import values_of
+from tremula.frontends.popart.builder.inference import InferredType
+from tremula.frontends.popart.exceptions import popart_exception
+
+_COLLECTIVES = ("ReplicatedAllReduce", "ReplicatedReduceScatter")
+_DROPOUTS = ("Dropout", "ShapedDropout")
+_FLOATS = {
+    TensorProto.FLOAT,
+    TensorProto.FLOAT16,
+    TensorProto.DOUBLE,
+    TensorProto.BFLOAT16,
+    TensorProto.UNDEFINED,  # not known before it is compiled
+}
+
+
+def check_nodes(graph: onnx.GraphProto, n_replicas: int) -> None:
+    """Raise for attributes that no node can have, and for collectives inside a step.
+
+    Replicas run one after another on the host: inside a step they cannot meet.
+    """
+    for node in _all_nodes(graph):
+        if node.op_type in _DROPOUTS:
+            _check_ratio(node)
+        if node.op_type in _COLLECTIVES and n_replicas > 1:
+            raise popart_exception(
+                f"{node.op_type} {node.output[0]!r} joins values of replicas inside a step,"
+                f" which sessions do for gradients only; there are {n_replicas} replicas"
+            )
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _all_nodes(attribute.g)
+
+
+def _check_ratio(node: onnx.NodeProto) -> None:
+    ratio = values_of(node).get("ratio", 0.5)
+    if not 0 <= ratio < 1:
+        raise popart_exception(
+            f"Ratio value {ratio:g} of {node.op_type} {node.output[0]!r} is not valid:"
+            " it must be in [0, 1)"
+        )
+
+
+def check_gradients(
+    nodes: Sequence[OnnxNode],
+    loss: str,
+    wanted: Iterable[str],
+    types: Mapping[str, InferredType],
+) -> None:
+    """Raise for an anchored gradient of a tensor by which the loss does not change."""
+    differentiable = _differentiable(nodes, loss, types)
+    for name in wanted:
+        if name not in differentiable:
+            raise missing_anchor(names.GRADIENT + name, differentiable)
+
+
+def _differentiable(
+    nodes: Sequence[OnnxNode], loss: str, types: Mapping[str, InferredType]
+) -> set[str]:
+    """Floating-point tensors with a path to the loss that no Detach cuts."""
+    result = {loss}
+    for node in reversed(nodes):
+        if node.op_type == "Detach" or result.isdisjoint(node.outputs):
+            continue
+        result |= {n for n in node.reads if types.get(n, InferredType()).element in _FLOATS}
+    return result
+
+
+def missing_anchor(id: str, known: Iterable[str]) -> popart_exception:
+    """The error for an anchor that names no tensor."""
+    return popart_exception(f"Anchor tensor `{id}' not in Ir Tensors. {suggest(id, known)}")
