@@ -162,9 +162,7 @@ class GraphInProgress:
         if special is not None:
             return special
         try:
-            return as_popart(
-                node, infer(operator.schema, node, types, values, self.opset_protos())
-            )
+            return as_popart(node, infer(operator.schema, node, types, values, self.opset_protos()))
         except (shape_inference.InferenceError, checker.ValidationError, RuntimeError) as error:
             return self._lax_types(operator, node, values, error)
 

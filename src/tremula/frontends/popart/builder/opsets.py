@@ -315,8 +315,7 @@ class AiGraphcore(OpSet):
     def multiconv(
         self, args: Sequence[Sequence[str]], *rest: object, **kwargs: object
     ) -> list[str]:
-        """Convolutions that run at the same time: `args` has [data, weights] or, with a bias,
-        [data, weights, bias] of each.
+        """Convolutions at the same time: `args` has [data, weights] or [data, weights, bias] of each.
 
         Attributes are lists with an entry for each convolution.
         """
