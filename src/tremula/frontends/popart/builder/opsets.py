@@ -315,7 +315,7 @@ class AiGraphcore(OpSet):
     def multiconv(
         self, args: Sequence[Sequence[str]], *rest: object, **kwargs: object
     ) -> list[str]:
-        """Convolutions at the same time: `args` has [data, weights] or [data, weights, bias] of each.
+        """Convolutions at the same time: `args` has [data, weights] of each, or with a bias.
 
         Attributes are lists with an entry for each convolution.
         """
