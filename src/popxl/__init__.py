@@ -73,6 +73,7 @@ from tremula.frontends.popxl.locations import (
     TensorStorage,
 )
 from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
+from tremula.frontends.popxl.run import popart_session as _popart_session  # enters itself
 from tremula.frontends.popxl.run.session import Session
 
 from . import ops, transforms

@@ -67,6 +67,14 @@ class World:
         inputs = [self.v, self.s]
         return ops.conditional_with_info(self.flag, self.graph, self.graph, inputs, inputs)
 
+    def with_option(self, name: str, value: object, do: Callable) -> Any:
+        setattr(self.ir.session_options, name, value)
+        return do()
+
+    def chained(self) -> None:
+        with popxl.transforms.io_tile_exchange():
+            ops.remote_store(self.buffer, 0, ops.remote_load(self.buffer, 0))
+
     def single(self) -> popxl.Ir:
         """Another program, of one replica, that loads and stores a stream."""
         ir = popxl.Ir()
@@ -224,6 +232,24 @@ GRAPHS = [
     Case("iterating", TypeError, "is not iterable", lambda w: list(w.v)),
     Case("in tensor", TypeError, "is not a container", lambda w: 1 in w.v),
     Case("empty operand", ValueError, "has no elements", lambda w: np.zeros(0) + w.v),
+    Case("mode of a sequence", TypeError, "takes True, False or 'pass', got 2",
+         lambda w: popxl.in_sequence(2).__enter__()),
+    Case("unknown chip", ValueError, "Could not infer the ipu .* specify `source`",
+         lambda w: ops.ipu_copy(popxl.variable(1.0), 1)),
+    Case("own code", ValueError, "cannot load the code",
+         lambda w: ops.remote_code_load(w.main, "executable")),
+    Case("permutation", ValueError, "Values in permutation .* rank 2",
+         lambda w: ops.transpose(w.x, (5, 4))),
+    Case("squeezed axis", ValueError, "must be dimensions of", lambda w: ops.squeeze(w.x, [2])),
+    Case("squeezed twice", ValueError, "different dimensions",
+         lambda w: ops.squeeze(popxl.constant([[1.0]]), [0, -2])),
+    Case("partials", ValueError, "partials_type must be float16 or float32",
+         lambda w: ops.matmul(w.x, w.x, partials_type=popxl.int32)),
+    Case("partials of the session", ValueError, "must be 'float' or 'half'",
+         lambda w: w.with_option("partialsTypeMatMuls", "foo", lambda: ops.matmul(w.x, w.x))),
+    Case("chained transfers", RuntimeError, "must be independent", lambda w: w.chained()),
+    Case("grouping itself", RuntimeError, "cannot be constructed directly",
+         lambda w: popxl.ReplicaGrouping()),
     Case("neither branch", IndexError, "goes to neither branch",
          lambda w: w.branch().is_parent_index_in_then_branch(0)),
     Case("not an input of a branch", ValueError, "is not an input of this branch",
@@ -251,7 +277,7 @@ GRAPHS = [
     Case("indices", IndexError, "2 indices for a tensor of rank 1", lambda w: w.v[0, 0]),
     Case("key", TypeError, "Invalid key 'a' of type str", lambda w: w.v["a"]),
     Case("index", IndexError, "Index 2 is out of range", lambda w: w.v[2]),
-    Case("in_sequence", TypeError, "takes True, False or 'pass', got None",
+    Case("in_sequence", TypeError, "`None` cannot be passed",
          lambda w: entered(popxl.in_sequence(None))),
     Case("io_tile_exchange", RuntimeError, "Only loads and stores can overlap",
          exchange_of_sums),
@@ -307,7 +333,7 @@ DATA = [
              np.zeros(4, np.float16), popxl.replica_sharded_buffer((4,), popxl.float32))),
     Case("shard_over", ValueError, r"shard_over \(3\) must divide",
          lambda w: popxl.replica_sharded_buffer((4,), popxl.float32, shard_over=3)),
-    Case("entries", ValueError, "must be a positive number, got 0",
+    Case("entries", ValueError, "must be a non-zero, positive integer. Got 0",
          lambda w: popxl.remote_buffer((2,), popxl.float32, 0)),
     Case("buffer shape", ValueError, "does not match the buffer shape",
          lambda w: ops.remote_store(w.buffer, 0, w.x)),

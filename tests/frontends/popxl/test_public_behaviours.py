@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import popart
 import popxl
 from popart import popart_exception
 from popxl import ops
@@ -203,3 +204,71 @@ def test_plus_equals_is_in_place():
             empty += t
         result = ops.identity(t)
     assert run(ir, [result])[0].tolist() == [2, 3]
+
+
+def test_replicas_are_a_session_option():
+    """The number of replicas is set on the Ir or in its options, and read from either."""
+    ir = popxl.Ir()
+    options = ir._pb_ir.getSessionOptions()
+    options.enableReplicatedGraphs = True
+    options.replicatedGraphCount = 2
+    with ir.main_graph:
+        t = popxl.variable(np.zeros((2, 5)))
+        assert ops.collectives.replicated_all_gather(t).shape == (4, 5)
+    assert ir.replication_factor == 2
+    ir.replication_factor = 4
+    assert options.replicatedGraphCount == 4
+    settings = ir.replica_grouping(2, 2)._to_variable_settings("all_replicas")
+    assert (settings.getStride(), settings.getGroupSize()) == (2, 2)
+    assert popxl.ReplicaGrouping._from_variable_settings(ir, settings) == ir.replica_grouping(2, 2)
+
+
+def test_a_session_of_popart():
+    """`popart.InferenceSession.fromIr` runs a program on arrays by the ids of its streams."""
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x = popxl.h2d_stream((2,), popxl.float32, name="x")
+        y = popxl.d2h_stream((2,), popxl.float32, name="y")
+        w = popxl.variable([1.0, 2.0], name="w")
+        ops.host_store(y, ops.add_(w, ops.host_load(x)))
+    view = ir._pb_ir
+    view.setDataFlow(popart.DataFlow(1, {y.tensor_id: popart.AnchorReturnType("All")}))
+    device = popart.DeviceManager().createCpuDevice()
+    session = popart.InferenceSession.fromIr(ir=view, deviceInfo=device)
+    session.prepareDevice()
+    anchors = session.initAnchorArrays()
+    session.weightsFromHost()
+    session.run(popart.PyStepIO({x.tensor_id: np.ones(2, np.float32)}, anchors))
+    assert anchors[y.tensor_id].tolist() == [2, 3]
+    weights = popart.PyWeightsIO({"w": np.zeros(2, np.float32)})
+    session.weightsToHost()
+    session.readWeights(weights)
+    assert weights.weights["w"].tolist() == [2, 3]
+
+
+def test_merged_transfers_are_one_operation_of_the_view():
+    """PopART's view of a graph shows an exchange for transfers that move together."""
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.transforms.merge_exchange():
+        ops.host_load(popxl.h2d_stream((), popxl.float32), "x")
+        ops.host_store(popxl.d2h_stream((), popxl.float32), popxl.constant(1.0))
+    view = ir.main_graph._pb_graph
+    assert [op.opType() for op in view.getOps()] == ["Init", "MultiExchange"]
+
+
+def test_names_and_places_in_graphs():
+    """A cast is named after its operand; hooks see all graphs; contexts give what they open."""
+    ir = popxl.Ir()
+    kinds = []
+    context = popxl.context.get_current_context()
+    handle = context.register_op_created_hook(lambda op: kinds.append(op.kind))
+    with ir.main_graph, popxl.ipu(2) as chip, popxl.in_sequence() as is_ordered:
+        a = popxl.variable(1.0, name="a")
+        assert ops.cast(a, popxl.float16).name == "a_float16"
+        assert (chip, is_ordered, context.ipu_id, context.in_sequence) == (2, True, 2, True)
+        ir.create_graph(lambda t: t * 2, a)
+    context.remove_op_created_hook(handle)
+    with ir.main_graph, popxl.name_scope("part") as scopes:
+        assert scopes == ["part"]
+        assert (a + 1).name == "part/add_out"
+    assert kinds == ["Cast", "Mul"]

@@ -62,6 +62,18 @@ class VariableSettings:
         """Which replicas give their value back."""
         return self._mode
 
+    def isUsingCommGroup(self) -> bool:
+        """Whether the groups were chosen by a CommGroup, not by a stride and a size."""
+        return self._stride == 0
+
+    def getStride(self) -> int:
+        """The distance between members of a group; 0 if a CommGroup chose the groups."""
+        return self._stride
+
+    def getGroupSize(self) -> int:
+        """How many replicas share a value; 0 for all."""
+        return self._group.replicaGroupSize
+
     def groupCount(self, numReplicas: int) -> int:
         """How many different values there are."""
         grouping = self.grouping(numReplicas)

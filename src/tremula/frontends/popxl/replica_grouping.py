@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from tremula.base.replica_group import ReplicaGroup
+from tremula.frontends.popart.enums import VariableRetrievalMode
+from tremula.frontends.popart.groups import VariableSettings
 
 
 class ReplicaGrouping:
@@ -14,9 +17,24 @@ class ReplicaGrouping:
     Made by `Ir.replica_grouping(stride, group_size)` or from a list of group numbers.
     """
 
-    def __init__(self, assignment: Sequence[int], group: ReplicaGroup | None, group_size: int):
+    _assignment: tuple[int, ...]
+    _group: ReplicaGroup | None  # None: members are not equally far apart
+    _group_size: int
+
+    def __init__(self) -> None:
+        raise RuntimeError(
+            "popxl.ReplicaGrouping cannot be constructed directly. Use `popxl.Ir.replica_grouping`"
+            " or `popxl.Ir.replica_grouping_from_assignments`."
+        )
+
+    @classmethod
+    def _make(
+        cls, assignment: Sequence[int], group: ReplicaGroup | None, group_size: int
+    ) -> "ReplicaGrouping":
+        self = object.__new__(cls)
         self._assignment = tuple(int(number) for number in assignment)
-        self._group, self._group_size = group, int(group_size)  # None: not equally far apart
+        self._group, self._group_size = group, int(group_size)
+        return self
 
     @classmethod
     def of_stride(
@@ -27,7 +45,7 @@ class ReplicaGrouping:
         size = n_replicas if size is None else size
         _check_stride(n_replicas, stride, size)
         group = ReplicaGroup(size, 1 if size == 1 else stride)
-        return cls(_assignment(group, n_replicas), group, size)
+        return cls._make(_assignment(group, n_replicas), group, size)
 
     @classmethod
     def of_assignment(cls, n_replicas: int, assignment: Sequence[int]) -> "ReplicaGrouping":
@@ -47,7 +65,22 @@ class ReplicaGrouping:
             )
         size = counts[order[0]]
         numbered = [order.index(group) for group in result]
-        return cls(numbered, _group_of(n_replicas, numbered, size), size)
+        return cls._make(numbered, _group_of(n_replicas, numbered, size), size)
+
+    @classmethod
+    def _from_variable_settings(cls, ir: Any, settings: VariableSettings) -> "ReplicaGrouping":
+        """The partition that PopART's settings of a variable describe."""
+        n = ir.replication_factor
+        if settings.isUsingCommGroup():
+            group = settings.getSharedVariableDomain().replica_group(n)
+            return cls.of_stride(n, group.stride, group.size)
+        return cls.of_stride(n, settings.getStride(), settings.getGroupSize())
+
+    def _to_variable_settings(self, retrieval_mode: str | None = None) -> VariableSettings:
+        """PopART's settings of a variable with this partition."""
+        is_all = retrieval_mode == "all_replicas"
+        mode = VariableRetrievalMode.AllReplicas if is_all else VariableRetrievalMode.OnePerGroup
+        return VariableSettings(self.stride, self.group_size, mode)
 
     @property
     def assignment(self) -> list[int]:

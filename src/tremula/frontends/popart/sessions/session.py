@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import onnx
@@ -507,6 +507,18 @@ class InferenceSession(_Session):
         name: str = "inference",
     ):
         super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name)
+
+    @classmethod
+    def fromIr(cls, ir: "SessionSource", deviceInfo: DeviceInfo, name: str = "fromIr") -> object:
+        """A session of a program that was written as graphs, with PopXL."""
+        del name
+        return ir.session_on(deviceInfo)
+
+
+class SessionSource(Protocol):
+    """A program that makes a session on a device."""
+
+    def session_on(self, device: DeviceInfo) -> object: ...
 
 
 class TrainingSession(_Session):

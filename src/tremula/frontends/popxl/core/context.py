@@ -13,7 +13,7 @@ COMPUTE, IO = "compute", "io"
 
 # Stacks of what this thread has opened; the last entry counts.
 GRAPHS: ContextVar[tuple[Any, ...]] = ContextVar("graphs", default=())
-IPUS: ContextVar[tuple[int, ...]] = ContextVar("ipus", default=())
+IPUS: ContextVar[tuple[int | None, ...]] = ContextVar("ipus", default=())
 TILE_SETS: ContextVar[tuple[str, ...]] = ContextVar("tile_sets", default=())
 # Names, with the graph they were opened in.
 NAMES: ContextVar[tuple[tuple[Any, str], ...]] = ContextVar("names", default=())
@@ -59,8 +59,8 @@ get_ir = gir
 
 @contextmanager
 def ipu(ipu: int | None) -> Iterator[int | None]:
-    """Operations made inside run on this chip of their replica; on the first, if None."""
-    with pushed(IPUS, 0 if ipu is None else int(ipu)):
+    """Operations made inside run on this chip of their replica; None leaves it open."""
+    with pushed(IPUS, None if ipu is None else int(ipu)):
         yield ipu
 
 
@@ -85,7 +85,7 @@ def pipeline_stage(stage: int) -> Iterator[None]:
         yield
 
 
-def current_ipu() -> int:
+def current_ipu() -> int | None:
     ipus = IPUS.get()
     return ipus[-1] if ipus else 0
 

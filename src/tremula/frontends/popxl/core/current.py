@@ -35,7 +35,7 @@ class Context:
     """A view of what `with` statements opened: graph, chip, tiles, names, order."""
 
     @property
-    def ipu_id(self) -> int:
+    def ipu_id(self) -> int | None:
         return current_ipu()
 
     @property

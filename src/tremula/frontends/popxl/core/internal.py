@@ -4,11 +4,14 @@ Scripts that look into a graph (`graph._pb_graph.getOps()`) find operations as o
 for each kind, with a few questions they answer. Nothing can be changed through a view.
 """
 
+import logging
+from dataclasses import dataclass
 from enum import Enum
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from tremula.base.errors import suggest
+from tremula.frontends.popart.data_flow import DataFlow
 from tremula.frontends.popart.enums import TileSet
 from tremula.frontends.popxl.core.aliases import written_operands
 from tremula.frontends.popxl.core.op import Op
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from tremula.frontends.popxl.core.ir import Ir
 
 
+LOG = logging.getLogger("tremula.popxl")
+
+
 class TensorType(Enum):
     """What a tensor is: a value of the program, of the host, or of a stream."""
 
@@ -28,6 +34,27 @@ class TensorType(Enum):
     Const = 1
     Stream = 2
     Variable = 3
+
+
+class MatMulPartialsType(Enum):
+    """The type of a product's partial sums."""
+
+    HALF = 0
+    FLOAT = 1
+
+
+@dataclass(frozen=True)
+class OptimizerValue:
+    """A number of an optimiser, and whether it is fixed in the program."""
+
+    value: float
+    is_const: bool = True
+
+    def val(self) -> float:
+        return self.value
+
+    def isConst(self) -> bool:
+        return self.is_const
 
 
 class OpView:
@@ -45,7 +72,8 @@ class OpView:
         return self._op.name
 
     def opType(self) -> str:
-        return self._op.kind
+        name = type(self).__name__
+        return "MultiExchange" if name == "MultiExchangeOp" else self._op.kind
 
     def inTensor(self, index: int) -> "TensorView":
         return TensorView(self._op.inputs[index])
@@ -77,6 +105,21 @@ class OpView:
     def isOptimizerOp(self) -> bool:
         compute = self._op.row.compute
         return compute is not None and compute.__module__.endswith("var_updates")
+
+    def getGraph(self) -> "GraphView":
+        return GraphView(self._op.graph)
+
+    def getPartialsType(self) -> "MatMulPartialsType":
+        """The type of a product's partial sums: its own, or the session's."""
+        own = self._op.attributes["partials_type"]
+        name = own.name if own else self._op.graph.ir.session_options.partialsTypeMatMuls
+        is_half = name in {"float16", "half"}
+        return MatMulPartialsType.HALF if is_half else MatMulPartialsType.FLOAT
+
+    def getFactor(self) -> "OptimizerValue":
+        """The factor of an update: a number of the program, or 0 if a tensor has it."""
+        f = self._op.attributes.get("f")
+        return OptimizerValue(0.0 if f is None else float(f), is_const=f is not None)
 
     def getAxis(self) -> int:
         return self._op.attributes["axis"]
@@ -197,7 +240,17 @@ class GraphView:
         return self._graph.id
 
     def getOps(self) -> list[OpView]:
-        return [view_of(op) for op in self._graph.ops]
+        """The operations; transfers that were merged are one, where the last of them is."""
+        ops = self._graph.ops
+        numbers = [op.attributes.get("exchange") for op in ops]
+        result = []
+        for i, (op, number) in enumerate(zip(ops, numbers, strict=True)):
+            is_merged = number is not None and numbers.count(number) > 1
+            if not is_merged:
+                result.append(view_of(op))
+            elif number not in numbers[i + 1 :]:
+                result.append(class_of("MultiExchangeOp")(op))
+        return result
 
     def getOpSchedule(self, *_options: object) -> list[OpView]:
         """The operations in the order they run."""
@@ -262,6 +315,40 @@ class IrView:
 
     def getId(self) -> int:
         return self._ir.id
+
+    def getDataFlow(self) -> "DataFlow":
+        return self._ir.data_flow
+
+    def setDataFlow(self, dataFlow: "DataFlow") -> None:
+        """Batches of a step, which are transfers of a run, and the streams that come back."""
+        self._ir.data_flow = dataFlow
+        self._ir.num_host_transfers = dataFlow.batchesPerStep()
+
+    def logIr(self) -> None:
+        """Write all graphs to the log."""
+        for graph in self._ir.graphs:
+            LOG.debug("%s", graph.id or "main")
+            for op in graph.ops:
+                LOG.debug("  %r", op)
+
+    def updateVertices(self) -> None:
+        """Operations and tensors are up to date at any time."""
+
+    def setPatterns(self, patterns: object) -> None:
+        """Patterns change how PopART writes a program, not what it computes."""
+
+    def removeIsolatedTensors(self, retainUsedIOTensors: bool = True) -> None:
+        """Tensors that nothing uses take no memory."""
+
+    def removeIsolatedGraphs(self) -> None:
+        """Graphs that nothing calls are not executed."""
+
+    def applyPreAliasPatterns(self, graph: "GraphView") -> None:
+        """Patterns change how PopART writes a graph, not what it computes."""
+
+    def session_on(self, device: object) -> object:
+        """What `popart.InferenceSession.fromIr` gives for a program."""
+        return VIEWS["session"](self._ir, device)
 
 
 VIEWS.update(tensor=TensorView, graph=GraphView, ir=IrView)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from weakref import WeakValueDictionary
 
+from tremula.frontends.popart.data_flow import DataFlow
 from tremula.frontends.popart.enums import VirtualGraphMode
 from tremula.frontends.popart.options.options import SessionOptions
 from tremula.frontends.poptorch.instances import this_instance
@@ -39,23 +40,21 @@ class Ir:
         self._names: dict[str, int] = {}
         self._main_graph = self._add_graph("")
         self._num_host_transfers = 1
+        self.data_flow = DataFlow(1, {})  # what a session of PopART's takes and gives back
         self._is_frozen = False  # a session exists
         self._streams: dict[str, Stream] = {}
         self._remote_buffers: list[RemoteBuffer] = []
         self.session_options = _session_options()
         Ir._ir_cache[self._id] = self
+        self.replica_offset = 0  # of the first replica of this process
         if replication == "popdist":
             instance = this_instance()
-            self._replicas, self._instance_replicas = (
-                instance.n_total_replicas,
-                instance.n_local_replicas,
-            )
-            self.replica_offset = (
-                instance.replica_index_offset
-            )  # of the first replica of this process
+            self._set_replicas(instance.n_local_replicas)
+            self.replica_offset = instance.replica_index_offset
+            self.session_options.enableDistributedReplicatedGraphs = True
+            self.session_options.globalReplicationFactor = instance.n_total_replicas
         else:
-            self.replica_offset = 0
-            self._replicas = self._instance_replicas = _replicas(replication)
+            self._set_replicas(_replicas(replication))
 
     @property
     def id(self) -> int:
@@ -86,27 +85,33 @@ class Ir:
     @property
     def replication_factor(self) -> int:
         """How many replicas run the program."""
-        return self._replicas
+        return self.session_options.getGlobalReplicationFactor()
 
     @replication_factor.setter
     def replication_factor(self, value: int) -> None:
         if self._is_frozen:
             raise RuntimeError("The replication factor cannot change after a Session was created")
-        self._replicas = self._instance_replicas = _replicas(value)
+        self._set_replicas(_replicas(value))
         self.replica_offset = 0
+        self.session_options.enableDistributedReplicatedGraphs = False
+
+    def _set_replicas(self, n: int) -> None:
+        """PopART's options hold the number of replicas: scripts may read and set them there."""
+        self.session_options.enableReplicatedGraphs = n > 1
+        self.session_options.replicatedGraphCount = n
 
     @property
     def instance_replication_factor(self) -> int:
         """How many of them this process runs."""
-        return self._instance_replicas
+        return self.session_options.n_replicas
 
     def replica_grouping(self, stride: int = 1, group_size: int | None = None) -> ReplicaGrouping:
         """A partition of the replicas: `group_size` members, `stride` apart."""
-        return ReplicaGrouping.of_stride(self._replicas, stride, group_size)
+        return ReplicaGrouping.of_stride(self.replication_factor, stride, group_size)
 
     def replica_grouping_from_assignments(self, assignment: Sequence[int]) -> ReplicaGrouping:
         """A partition of the replicas by a group's number for each."""
-        return ReplicaGrouping.of_assignment(self._replicas, assignment)
+        return ReplicaGrouping.of_assignment(self.replication_factor, assignment)
 
     def create_graph(self, fn: Callable | Module, *args: object, **kwargs: object) -> Graph:
         """The graph of a function or Module, for tensors like those given."""
@@ -179,7 +184,8 @@ class Ir:
         return self._id
 
     def __repr__(self) -> str:
-        return f"Ir[id={self._id}, replicas={self._replicas}, graphs={len(self._graphs)}]"
+        n = self.replication_factor
+        return f"Ir[id={self._id}, replicas={n}, graphs={len(self._graphs)}]"
 
 
 def _session_options() -> SessionOptions:

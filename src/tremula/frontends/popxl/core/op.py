@@ -15,8 +15,8 @@ class Op:
     """
 
     __slots__ = (
-        "after", "attributes", "graph", "graphs", "inputs", "ipu", "layout", "name", "outputs",
-        "row", "site", "source", "stage", "tile_set",
+        "after", "attributes", "graph", "graphs", "has_ipu", "inputs", "ipu", "layout", "name",
+        "outputs", "row", "site", "source", "stage", "tile_set",
     )  # fmt: skip
 
     def __init__(
@@ -32,6 +32,7 @@ class Op:
         self.attributes, self.graphs = attributes, graphs
         self.outputs: list[Tensor] = []
         self.ipu, self.tile_set, self.name = 0, "compute", row.kind
+        self.has_ipu = True  # False: the program leaves its chip open, and it runs on the first
         self.stage: int | None = None  # of a pipeline
         self.after: list[Op] = []  # operations that must have run, besides those of its operands
         self.source: Source | None = None

@@ -29,7 +29,9 @@ def in_sequence(mode: bool | Literal["pass"] = True) -> Iterator[bool | None]:
 
     "pass" leaves the order as it is around the block.
     """
-    if mode is None or mode not in (True, False, "pass"):
+    if mode is None:
+        raise TypeError("`None` cannot be passed to `in_sequence`: use False or 'pass'")
+    if mode not in (True, False, "pass"):
         raise TypeError(f"in_sequence takes True, False or 'pass', got {mode!r}")
     if mode == "pass":
         yield None

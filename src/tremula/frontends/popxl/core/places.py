@@ -51,6 +51,8 @@ def place_of(t: Tensor) -> Place | None:
     if op.kind in {"Call", "Loop", "If"}:
         inner = op.graphs[0].outputs[op.outputs.index(t)]
         return None if inner.producer is None else place_of(inner)
+    if not op.has_ipu:
+        return None
     if op.kind == "IpuCopy":
         return op.attributes["destination"], op.tile_set
     return op.ipu, op.tile_set

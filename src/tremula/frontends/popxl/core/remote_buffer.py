@@ -62,6 +62,10 @@ class RemoteBuffer:
         return self._ir
 
     @property
+    def _current_ir(self) -> Any:
+        return self._ir._pb_ir
+
+    @property
     def entries(self) -> int:
         """How many tensors fit."""
         return self._entries
@@ -69,7 +73,7 @@ class RemoteBuffer:
     @entries.setter
     def entries(self, value: int) -> None:
         if value < 1:
-            raise ValueError(f"Entries must be a positive number, got {value}")
+            raise ValueError(f"Entries must be a non-zero, positive integer. Got {value}")
         self._entries = int(value)
 
     @property
@@ -82,11 +86,13 @@ class RemoteBuffer:
         expected = self._shape if num_shards == 1 else self.meta_shape
         if t.shape != expected:
             raise ValueError(
-                f"The tensor shape {t.shape} does not match the buffer shape {expected}"
+                "Tensor does not match buffer."
+                f" The tensor shape {t.shape} does not match the buffer shape {expected}"
             )
         if t.dtype != self._dtype:
             raise ValueError(
-                f"The tensor dtype {t.dtype!r} does not match the buffer dtype {self._dtype!r}"
+                "Tensor does not match buffer."
+                f" The tensor dtype {t.dtype!r} does not match the buffer dtype {self._dtype!r}"
             )
 
     def check_offset(self, offset: int) -> None:

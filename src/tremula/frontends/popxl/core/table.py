@@ -164,14 +164,15 @@ def record(
     if row.is_pure and len(inputs) > 1:
         _check_places(row, layout, inputs)
     op = Op(graph, row, inputs, layout, attributes, graphs)
-    op.ipu, op.tile_set = current_ipu(), current_tile_set()
+    ipu = current_ipu()
+    op.ipu, op.has_ipu, op.tile_set = ipu or 0, ipu is not None, current_tile_set()
     op.stage = current_stage()
     if row.same:
         _check_types(op)
     if specs is None:
         specs = infer(op)
     for i, (shape, type_) in enumerate(specs):
-        name = names[i] if i < len(names) else _output_name(row, attributes)
+        name = names[i] if i < len(names) else _output_name(row, attributes, inputs)
         t = graph.new_tensor(name, shape, type_, _meta_shape(op, shape))
         t.producer = op
         op.outputs.append(t)
@@ -192,7 +193,10 @@ def _check_places(row: OperationRow, layout: tuple, inputs: list[Tensor]) -> Non
     check_tensor_ipu_and_tile_set(**named)
 
 
-def _output_name(row: OperationRow, attributes: Attributes) -> str:
+def _output_name(row: OperationRow, attributes: Attributes, inputs: list[Tensor]) -> str:
+    """A name that the program chose; of a cast, the operand's with the type; else by operation."""
+    if "data_type" in attributes and inputs:
+        return f"{inputs[0].name}_{attributes['data_type'].name}"
     return attributes.get("output_name") or f"{row.name or row.kind}_out"
 
 

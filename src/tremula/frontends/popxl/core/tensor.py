@@ -155,7 +155,7 @@ class Tensor:
         if name == "ipu" and self.producer is not None and self.producer.kind == "IpuCopy":
             return self.producer.attributes["destination"]
         op = self.producer or next((op for op in self._graph.ops if self in op.inputs), None)
-        if op is None:
+        if op is None or (name == "ipu" and not op.has_ipu):
             raise UndefinedValue(
                 f"Tensor {self.id} does not have a {name}: no operation makes or uses it yet"
             )

@@ -44,7 +44,7 @@ def decoded(codes: Tensor, form: QuarterFormat) -> Tensor:
 
 
 @operation(
-    "CastThenPow2Scale", class_name="CastThenPow2Scale", name="_to_fp8",
+    "Pow2ScaleThenCast", name="_to_fp8",
     types=lambda _inputs, attributes: attributes["data_type"],
 )  # fmt: skip
 def _to_fp8(t: Operand, log2_scale: Operand, data_type: dtype) -> Tensor:
@@ -63,7 +63,7 @@ def pow2scale_cast_to_fp8(
 
 
 @operation(
-    "Pow2ScaleThenCast", name="_from_fp8",
+    "CastThenPow2Scale", name="_from_fp8",
     types=lambda _inputs, attributes: attributes["data_type"],
 )  # fmt: skip
 def _from_fp8(t: Operand, log2_scale: Operand, data_type: dtype, source: dtype) -> Tensor:

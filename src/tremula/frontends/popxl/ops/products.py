@@ -1,13 +1,16 @@
 """Matrix products, convolutions and pooling."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from tremula.frontends.popxl.core.context import get_current_graph
 from tremula.frontends.popxl.core.table import Operand, operation
+from tremula.frontends.popxl.core.tensor import Tensor as PopxlTensor
 from tremula.frontends.popxl.dtypes import dtype
 from tremula.frontends.shared.kinds import windows
 from tremula.frontends.shared.kinds.windows import Window
@@ -15,8 +18,34 @@ from tremula.frontends.shared.kinds.windows import Window
 PAGE_SECTION = (4, "Products, convolutions, pooling")
 
 
+def _with_partials(make: Callable) -> Callable:
+    """The type of partial sums is by default the session's."""
+
+    @functools.wraps(make)
+    def matmul(
+        lhs: PopxlTensor,
+        rhs: PopxlTensor,
+        available_memory_proportion: float | None = None,
+        output_type: dtype | None = None,
+        partials_type: dtype | None = None,
+    ) -> PopxlTensor:
+        if partials_type is None:
+            name = get_current_graph().ir.session_options.partialsTypeMatMuls.lower()
+            if name not in {"", "float", "half"}:
+                raise ValueError(
+                    "The session option partialsTypeMatMuls must be 'float' or 'half', got"
+                    f" {name!r}"
+                )
+        elif partials_type.name not in {"float16", "float32"}:
+            raise ValueError(f"partials_type must be float16 or float32, got {partials_type!r}")
+        return make(lhs, rhs, available_memory_proportion, output_type, partials_type)
+
+    return matmul
+
+
 @operation(
     "MatMul",
+    around=_with_partials,
     same=("lhs", "rhs"),
     types=lambda inputs, attributes: attributes["output_type"] or inputs[0],
 )

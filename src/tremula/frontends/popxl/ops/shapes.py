@@ -54,18 +54,32 @@ def transpose_(t: Operand, permutation: Sequence[int] | None = None) -> Tensor:
 
 
 def _permutation(t: Tensor, permutation: Sequence[int] | None) -> tuple[int, ...]:
-    return tuple(reversed(range(t.dim()))) if permutation is None else tuple(permutation)
+    if permutation is None:
+        return tuple(reversed(range(t.dim())))
+    result, rank = tuple(permutation), t.dim()
+    if any(not -rank <= axis < rank for axis in result):
+        raise ValueError(
+            f"Values in permutation must be less than the number of dimensions, rank {rank}, got"
+            f" {result}"
+        )
+    return result
 
 
-@operation("Squeeze")
+@operation("Reshape")
 def squeeze(t: Operand, axes: Sequence[int] | None = None) -> Tensor:
     """Without dimensions of size 1: all, or those given, which must be of that size."""
     if axes is None:
         return t.squeeze().clone()
-    for axis in axes:
+    rank = t.dim()
+    if any(not -rank <= axis < rank for axis in axes):
+        raise ValueError(f"axes {list(axes)} must be dimensions of {tuple(t.shape)}")
+    numbers = [axis % rank for axis in axes]
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"axes {list(axes)} must be different dimensions")
+    for axis in numbers:
         if t.shape[axis] != 1:
             raise ValueError(f"dimension {axis} of {tuple(t.shape)} is not of size 1")
-    return t.squeeze(tuple(axes)).clone() if axes else t.clone()
+    return t.squeeze(tuple(numbers)).clone() if numbers else t.clone()
 
 
 @operation("Concat", same=("ts",))

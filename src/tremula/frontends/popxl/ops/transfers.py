@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 
+from tremula.frontends.popxl.core.context import get_current_graph
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.registry import OperationRow, apply, public
@@ -13,6 +14,7 @@ from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDevic
 from tremula.frontends.popxl.core.table import Operand, operation, record
 from tremula.frontends.popxl.core.tensor import Tensor
 from tremula.frontends.popxl.dtypes import dtype, uint32
+from tremula.frontends.popxl.errors import UndefinedValue
 
 PAGE_SECTION = (10, "Host, remote memory, chips")
 
@@ -145,6 +147,11 @@ def remote_code_load(graph: Graph, destination: Literal["executable"]) -> None:
     """Bring the code of a graph from remote memory; here, code is always where it is needed."""
     if destination != "executable":
         raise ValueError(f"Code is loaded to 'executable', got {destination!r}")
+    if graph is get_current_graph():
+        raise ValueError(
+            f"The remote_code_load op cannot load the code of the graph that it is in,"
+            f" {graph.id or 'main'}: load the code of a graph that is called"
+        )
     record(REMOTE_CODE_LOAD, [], (), {"graph": graph, "destination": destination}, [])
 
 
@@ -160,7 +167,15 @@ def _ipu_copy(t: Operand, destination: int, source: int) -> torch.Tensor:  # noq
 def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
     """A copy on another chip of the same replica."""
     if source is None:
-        source = t.producer.attributes.get("destination", t.ipu) if t.producer else t.ipu
+        try:
+            source = t.ipu if t.producer is not None else None
+        except UndefinedValue:
+            source = None
+    if source is None:
+        raise ValueError(
+            f"Could not infer the ipu of {t.id}, which no operation on a known chip makes. Please"
+            " specify `source`"
+        )
     return _ipu_copy(t, destination, source)
 
 

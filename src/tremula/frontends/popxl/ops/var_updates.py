@@ -18,9 +18,10 @@ PAGE_SECTION = (13, "Updates (`ops.var_updates`)")
 
 
 def _times(t: Tensor, f: Tensor | float | None) -> Tensor:
+    """A multiple, of the type of the tensor."""
     if f is None:
         return t
-    return t * (f.to(t.dtype) if isinstance(f, Tensor) else f)
+    return (t * (f.to(t.dtype) if isinstance(f, Tensor) else f)).to(t.dtype)
 
 
 def _number(f: Tensor | float | None, default: float = 1.0) -> Tensor | float:

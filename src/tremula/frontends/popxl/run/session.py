@@ -132,10 +132,8 @@ class Session:
         self._check_attached()
         values, outputs = dict(inputs or {}), dict(outputs or {})
         self._check_streams(values, self._streams_in, "inputs")
-        self._check_streams(outputs, self._streams_out, "outputs")
+        self._validate_run_outputs(outputs)
         arrays = {s: self._input_array(s, value, downcast_inputs) for s, value in values.items()}
-        for stream, array in outputs.items():
-            self._check_array(stream, array)
         for variable in self._variables:
             variable.synced = False
         self._execute(arrays, outputs)
@@ -249,6 +247,18 @@ class Session:
             array = result
         self._check_array(stream, array)
         return array
+
+    def _validate_run_inputs(self, inputs: Mapping[HostToDeviceStream, np.ndarray]) -> None:
+        """Raise unless there is an array of the right shape for each stream of inputs."""
+        self._check_streams(dict(inputs), self._streams_in, "inputs")
+        for stream, array in inputs.items():
+            self._check_array(stream, array)
+
+    def _validate_run_outputs(self, outputs: Outputs) -> None:
+        """Raise unless there is an array of the right shape for each stream of results."""
+        self._check_streams(dict(outputs), self._streams_out, "outputs")
+        for stream, array in outputs.items():
+            self._check_array(stream, array)
 
     def _full_input_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of a run's array for a stream of this shape: transfers, replicas, then it."""

@@ -44,3 +44,11 @@ def io_tile_exchange(verify_overlap: bool = True) -> Iterator[None]:
                 "Only loads and stores can overlap with computing, but io_tile_exchange holds"
                 f" {', '.join(op.kind for op in others)}"
             )
+        transfers = [op for op in made if op.kind in TRANSFERS]
+        loaded = {t for op in transfers for t in op.outputs}
+        chained = [op for op in transfers if any(t in loaded for t in op.inputs)]
+        if chained:
+            raise RuntimeError(
+                "Transfers of io_tile_exchange must be independent to be one exchange, but"
+                f" {chained[0]!r} takes what another one loads"
+            )
