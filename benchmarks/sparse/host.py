@@ -8,6 +8,7 @@ import numpy as np
 
 from benchmarks.figures import Figure
 from benchmarks.measure import ratio
+from benchmarks.sparse.torch_layouts import multiplied_layouts
 
 if TYPE_CHECKING:  # loaded where they are used
     from torch import Tensor
@@ -55,7 +56,8 @@ def _against_torch(side: int) -> float:
     if side > 1:
         theirs.append(theirs[0].to_dense().to_sparse_csr())
     ours = lambda: sparse_mm(values, x, pattern)  # noqa: E731
-    return max(ratio(ours, lambda t=t: t @ x, rounds=7).value for t in theirs)
+    layouts = multiplied_layouts(theirs, x)
+    return max(ratio(ours, lambda t=t: t @ x, rounds=7).value for t in layouts)
 
 
 def _gpu_figures() -> Iterator[Figure]:

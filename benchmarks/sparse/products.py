@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.figures import Figure
 from benchmarks.measure import ratio
+from benchmarks.sparse.torch_layouts import multiplied_layouts
 
 if TYPE_CHECKING:  # loaded where they are used
     from tremula.validate import Checked, MeasuredRow
@@ -45,7 +46,8 @@ def tile_figures() -> Iterator[Figure]:
     engine.write_tensor("values", lhs.product.to_device(pattern.nz_values).astype(np.float16))
     engine.write_tensor("x", x.astype(np.float16))
     engine.run()
-    theirs, right = torch.from_numpy(dense).to_sparse_bsr((SIDE, SIDE)), torch.from_numpy(x)
+    blocks, right = torch.from_numpy(dense).to_sparse_bsr((SIDE, SIDE)), torch.from_numpy(x)
+    (theirs,) = multiplied_layouts([blocks], right)
     wanted = (theirs @ right).numpy()
     error = float(np.abs(engine.read_tensor("out").astype(np.float32) - wanted).max())
     yield Figure.of(
