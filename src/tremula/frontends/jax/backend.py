@@ -111,3 +111,9 @@ def _program(jaxpr: ClosedJaxpr, args: Sequence[object], name: str) -> "JaxProgr
             programs[key] = compile_traced(jaxpr, list(args), key[0], n_tiles=key[1])
             write_wanted_report(programs[key], list(args), name, number=len(programs))
         return programs[key]
+
+
+def forget_programs() -> None:
+    """Drop all programs of the platform; a function that is called is compiled again."""
+    with _lock:
+        _programs.clear()

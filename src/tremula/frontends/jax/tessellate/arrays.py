@@ -16,6 +16,7 @@ from tremula.frontends.jax.tessellate.primitives import (
     barrier_p,
     check_rows,
     gather_p,
+    put,
     put_replicated_p,
     put_sharded_p,
 )
@@ -143,13 +144,13 @@ class TileShardedArray:
 def tile_put_sharded(array: Any, tiles: Sequence[int]) -> TileShardedArray:
     """Row i of an array on tile tiles[i]."""
     tiles = _tiles(tiles)
-    return TileShardedArray(put_sharded_p.bind(_array(array), tiles=tiles), tiles)
+    return TileShardedArray(put(put_sharded_p, _array(array), tiles), tiles)
 
 
 def tile_put_replicated(array: object, tiles: Sequence[int]) -> TileShardedArray:
     """A copy of an array on each tile, along a new first axis."""
     tiles = _tiles(tiles)
-    return TileShardedArray(put_replicated_p.bind(_array(array), tiles=tiles), tiles)
+    return TileShardedArray(put(put_replicated_p, _array(array), tiles), tiles)
 
 
 def tile_constant_sharded(data: object, tiles: Sequence[int]) -> TileShardedArray:

@@ -24,6 +24,8 @@ from tremula.frontends.jax.tessellate.ipu_types import (
     json_of,
 )
 
+MAX_OVERWRITTEN = 2  # operands of a vertex that TessellateIPU overwrites; Tremula has no limit
+
 
 def make_ipu_vertex_name_templated(basename: str, *args: object) -> str:
     """Vertex<float,true>: types, numbers and truth values as C++ writes them."""

@@ -3,24 +3,37 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 
 from tremula.frontends.jax.tessellate.arrays import TileShardedArray
-from tremula.frontends.jax.tessellate.equations import IpuTileMapEquation
+from tremula.frontends.jax.tessellate.equations import (
+    IpuTileMapEquation,
+    make_ipu_vertex_attributes,
+    make_ipu_vertex_constant_info,
+    make_ipu_vertex_inputs,
+    make_ipu_vertex_outputs,
+)
+from tremula.frontends.jax.tessellate.ipu_types import get_ipu_type_name, make_ipu_shaped_array
 from tremula.frontends.jax.tessellate.parameters import canonical
 from tremula.frontends.jax.tessellate.primitives import (
     NotTileSharded,
     cycle_count_p,
     is_vertex,
+    make_primitive,
     map_p,
 )
+from tremula.frontends.jax.tessellate.registry import describe_primitive
 
 # outputs, constants and temporary space by the names of the vertex's fields, a guess of cycles
 Described = tuple[Mapping[str, ShapedArray], Mapping[str, Any] | None, Mapping | None, int]
+FullyDescribed = tuple[Mapping[str, ShapedArray], Mapping[str, Any], Mapping[str, Any], int]
 
 
 @dataclass(frozen=True)
@@ -32,9 +45,39 @@ class Vertex:
     inputs: tuple[str, ...]
     describe: Callable[..., Described]
 
-    def described(self, avals: Sequence[Any]) -> Described:
+    def described(self, avals: Sequence[Any]) -> FullyDescribed:
         outputs, constants, temporary, estimate = self.describe(*avals)
         return outputs, constants or {}, temporary or {}, estimate
+
+    def translation(
+        self,
+        p: Primitive,
+        tiles: Sequence[int],
+        inavals: Sequence[Any],
+        attributes: Mapping[str, Any] | None = None,
+    ) -> IpuTileMapEquation:
+        """The description of the vertex in full."""
+        outputs, constants, temporary, estimate = self.described(inavals)
+        operands = dict(zip(self.inputs, inavals, strict=True))
+        both = [name for name in self.inputs if name in outputs]
+        types = {name: get_ipu_type_name(aval.dtype) for name, aval in operands.items()}
+        whole, others = make_ipu_vertex_attributes(**(attributes or {}))
+        equation = IpuTileMapEquation(
+            p.name,
+            self.name.format(**types),
+            list(tiles),
+            make_ipu_vertex_inputs(operands, both)
+            + [make_ipu_vertex_constant_info(name, data) for name, data in constants.items()],
+            make_ipu_vertex_outputs(outputs, both),
+            whole,
+            others,
+            gp_filename=self.codelets,
+            perf_estimate=estimate,
+        )
+        for name, aval in temporary.items():
+            equation.tmp_space_name = name
+            equation.tmp_space_aval = make_ipu_shaped_array(aval.shape, aval.dtype)
+        return equation
 
 
 def check_tile_mapping_consistency(args: Sequence[TileShardedArray]) -> None:
@@ -74,6 +117,8 @@ def tile_map(primitive: Primitive | None, *args: TileShardedArray, **attributes:
         raise NotTileSharded("Tile map inputs must be `TileShardedArray` instances.")
     if primitive is None:
         return tuple(args)
+    if primitive is hw_cycle_count_p:
+        return ipu_cycle_count(*args, sync=sync)
     check_tile_mapping_consistency(args)
     if not args and not tiles:
         raise ValueError(f"tile_map of {primitive.name} without operands needs tiles=(…).")
@@ -88,7 +133,7 @@ def tile_map(primitive: Primitive | None, *args: TileShardedArray, **attributes:
         sync=sync,
     )
     results = tuple(TileShardedArray(x, tiles) for x in result)
-    return results if primitive.multiple_results else results[0]
+    return results if primitive.multiple_results or len(results) != 1 else results[0]
 
 
 tile_map_primitive = tile_map  # its older name
@@ -118,7 +163,11 @@ def declare_ipu_tile_primitive(
 def create_ipu_tile_primitive_v2(
     pname: str, vname: str, initializer_fn: Callable, gp_filename: str | Path | type | None = None
 ) -> Primitive:
-    """Register the translation of a primitive, as a function instead of a decorator."""
+    """Declare a vertex as a primitive for `tile_map`, with a function instead of a decorator.
+
+    Fields that are operands and results come first in both, in one order: the vertex overwrites
+    them.
+    """
     inputs = tuple(inspect.signature(initializer_fn).parameters)
     codelets = gp_filename or ""
     if isinstance(codelets, str | Path):
@@ -127,7 +176,16 @@ def create_ipu_tile_primitive_v2(
     primitive = Primitive(pname)
     primitive.vertex = made  # pyright: ignore[reportAttributeAccessIssue]
     primitive.def_impl(_without_reference(pname))
+    primitive.def_abstract_eval(partial(_vertex_shapes, primitive, made))
+    describe_primitive(primitive, made.translation)
     return primitive
+
+
+def _vertex_shapes(primitive: Primitive, vertex: Vertex, *avals: ShapedArray, **_: object) -> Any:
+    """What a vertex says that it returns."""
+    outputs = tuple(vertex.described(avals)[0].values())
+    primitive.multiple_results = len(outputs) > 1
+    return outputs if primitive.multiple_results else outputs[0]
 
 
 def _check_file(name: str, codelets: str | Path) -> None:
@@ -144,6 +202,7 @@ def _without_reference(name: str) -> Callable:
             f" Give one with {name}_p.def_impl(function)."
         )
 
+    refuse.is_missing = True  # pyright: ignore[reportFunctionMemberAccess]
     return refuse
 
 
@@ -178,25 +237,46 @@ def create_ipu_tile_primitive(  # noqa: PLR0917 - the original's signature
     return primitive
 
 
-Translation = Callable[..., IpuTileMapEquation]
-_translated: dict[str, tuple[Primitive, Translation]] = {}
+# -- the clock -------------------------------------------------------------------------------------
 
 
-def register_ipu_tile_primitive(primitive: Primitive, translation: Translation) -> None:
-    """Let `tile_map` run a primitive as the vertex that a function describes.
-
-    The function gets the primitive, the tiles, what a tile holds of each operand (shapes and types)
-    and the attributes of the call, and gives an `IpuTileMapEquation`.
-    """
-    _translated[primitive.name] = primitive, translation
-    primitive.ipu_translation = translation  # pyright: ignore[reportAttributeAccessIssue]
+def hw_cycle_count_numpy_impl(arg: Any) -> list[Any]:
+    """Outside of a program the clock stands at 0."""
+    return [arg, np.zeros(2, np.uint32)]
 
 
-def get_ipu_tile_primitive_translation(pname: str) -> tuple[Primitive, Translation]:
-    """What was registered for a name."""
-    if pname not in _translated:
-        raise KeyError(f"no tile primitive {pname!r} is registered: {sorted(_translated)}")
-    return _translated[pname]
+def hw_cycle_count_abstract_eval(arg: Any) -> tuple[ShapedArray, ShapedArray]:
+    return ShapedArray(arg.shape, arg.dtype), ShapedArray((2,), np.dtype(np.uint32))
+
+
+hw_cycle_count_p = make_primitive(
+    "hw_cycle_count", lambda arg: [arg, jnp.zeros(2, jnp.uint32)], multiple_results=True
+)
+hw_cycle_count_p.def_impl(hw_cycle_count_numpy_impl)
+
+
+def hw_cycle_count(arg: Any) -> Any:
+    """An array and the clock."""
+    return hw_cycle_count_p.bind(arg)
+
+
+def hw_cycle_count_tile_translation_ipu(
+    p: Primitive,
+    tiles: Sequence[int],
+    inavals: Sequence[Any],
+    attributes: Mapping[str, Any] | None = None,
+) -> IpuTileMapEquation:
+    """TessellateIPU's vertex that reads the clock. The compiler has a step for it instead."""
+    del attributes
+    (x,) = inavals
+    outputs = {"data": x, "out": ShapedArray((2,), np.dtype(np.uint32))}
+    return IpuTileMapEquation(
+        p.name, "CycleCountBarrier", list(tiles),
+        make_ipu_vertex_inputs({"data": x}, {"data"}), make_ipu_vertex_outputs(outputs, {"data"}),
+    )  # fmt: skip
+
+
+describe_primitive(hw_cycle_count_p, hw_cycle_count_tile_translation_ipu)
 
 
 def ipu_cycle_count(*args: TileShardedArray, sync: bool = False) -> tuple:  # noqa: ARG001

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src.core import trace_state_clean
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
@@ -92,6 +93,13 @@ def defined(primitive: Primitive, *values: object, **attributes: object) -> Any:
     return bound(primitive, *values, **attributes)
 
 
+def put(primitive: Primitive, x: Any, tiles: tuple[int, ...]) -> Any:
+    """Bind a primitive that places an array; one of NumPy stays one where nothing is traced."""
+    if isinstance(x, np.ndarray) and trace_state_clean():
+        return primitive.impl(x, tiles=tiles)
+    return primitive.bind(x, tiles=tiles)
+
+
 put_sharded_p = make_primitive("tile_put_sharded", _sharded)
 put_replicated_p = make_primitive("tile_put_replicated", _replicated)
 gather_p = make_primitive(
@@ -126,3 +134,11 @@ def _mapped_shapes(*avals: ShapedArray, mapped: Primitive, tiles: tuple, **param
         equation = translation(mapped, tiles, rows, dict(params["attributes"]))
         outputs = [info.shaped for info in equation.outputs_info]
     return [ShapedArray((len(tiles), *one.shape), one.dtype) for one in outputs]
+
+
+def square_size(x: Any, name: str) -> int:
+    """The number of rows of a square matrix."""
+    shape = np.shape(x)
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise InconsistentTiles(f"{name} takes a square matrix, got an array of shape {shape}.")
+    return shape[0]

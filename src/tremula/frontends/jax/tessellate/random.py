@@ -9,11 +9,12 @@ import numpy as np
 from jax.extend.core import Primitive
 
 from tremula.frontends.jax.tessellate.arrays import TileShardedArray
-from tremula.frontends.jax.tessellate.primitives import make_primitive
+from tremula.frontends.jax.tessellate.primitives import InconsistentTiles, make_primitive
 from tremula.hardware.known_chips import chip
 from tremula.ir.settings import host_settings
 
-_N_WORDS = 4  # of the seed of a worker
+SEED_WORDS = 4  # of each worker
+UNIFORM_TYPES = ("float16", "float32", "int32")  # normal numbers: the floats
 
 
 def _row_of_draws(name: str) -> Primitive:
@@ -49,7 +50,7 @@ def tile_random_uniform(
     Floats are around the offset, from offset - scale / 2 to offset + scale / 2, as the hardware's
     generator makes them; integers from offset up to, and without, offset + scale.
     """
-    return _drawn(random_uniform_p, tiles, size, dtype, offset, scale, "float16 float32 int32")
+    return _drawn(random_uniform_p, tiles, size, dtype, offset, scale, UNIFORM_TYPES)
 
 
 def tile_random_normal(
@@ -60,16 +61,22 @@ def tile_random_normal(
     stddev: float = 1.0,
 ) -> TileShardedArray:
     """`size` normally distributed numbers on each tile."""
-    return _drawn(random_normal_p, tiles, size, dtype, mean, stddev, "float16 float32")
+    return _drawn(random_normal_p, tiles, size, dtype, mean, stddev, UNIFORM_TYPES[:2])
+
+
+def check_drawn_type(name: str, dtype: Any, allowed: Sequence[str]) -> np.dtype:
+    """The type of numbers that are drawn, or an error."""
+    kind = np.dtype(dtype)
+    if kind.name not in allowed:
+        raise InconsistentTiles(f"{name} draws {', '.join(allowed)}, got {kind.name}.")
+    return kind
 
 
 def _drawn(
     primitive: Primitive, tiles: Sequence[int], size: int, dtype: Any, first: float,
-    second: float, allowed: str,
+    second: float, allowed: Sequence[str],
 ) -> TileShardedArray:  # fmt: skip
-    kind, places = np.dtype(dtype).name, tuple(int(tile) for tile in tiles)
-    if kind not in allowed.split():
-        raise ValueError(f"{primitive.name} draws {allowed.replace(' ', ', ')}, got {kind}.")
+    kind, places = check_drawn_type(primitive.name, dtype, allowed).name, tuple(map(int, tiles))
     drawn = primitive.bind(
         tiles=places, size=int(size), dtype=kind, first=float(first), second=float(second)
     )
@@ -80,7 +87,7 @@ def _drawn(
 
 get_hw_seeds_p = make_primitive(
     "tile_get_hw_seeds",
-    lambda *, tiles, n_workers: jnp.zeros((len(tiles), n_workers, _N_WORDS), jnp.uint32),
+    lambda *, tiles, n_workers: jnp.zeros((len(tiles), n_workers, SEED_WORDS), jnp.uint32),
 )
 set_hw_seeds_p = make_primitive("tile_set_hw_seeds", lambda seeds, *, tiles: seeds)  # noqa: ARG005
 
@@ -105,10 +112,14 @@ def tile_set_hw_seeds(seeds: TileShardedArray) -> TileShardedArray:
 
     Return or use what it gives: what nothing uses is left out of a program.
     """
-    wanted = (get_ipu_num_worker_contexts(), _N_WORDS)
-    if seeds.tile_shape != wanted or seeds.dtype != np.uint32:
-        raise ValueError(
-            f"the seeds of a tile are uint32 {wanted}, got {np.dtype(seeds.dtype).name}"
-            f" {seeds.tile_shape}."
-        )
+    check_seeds(seeds.tile_shape, seeds.dtype)
     return TileShardedArray(set_hw_seeds_p.bind(seeds.array, tiles=seeds.tiles), seeds.tiles)
+
+
+def check_seeds(shape: Sequence[int], dtype: Any) -> None:
+    """The seeds of one tile have four words for each worker."""
+    wanted = (get_ipu_num_worker_contexts(), SEED_WORDS)
+    if tuple(shape) != wanted or dtype != np.uint32:
+        raise InconsistentTiles(
+            f"the seeds of a tile are uint32 {wanted}, got {np.dtype(dtype).name} {tuple(shape)}."
+        )

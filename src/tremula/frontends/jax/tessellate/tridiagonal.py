@@ -1,0 +1,145 @@
+"""Tridiagonal matrices over tiles: systems of equations, eigenvalues and eigenvectors.
+
+Each tile solves one system, or finds one eigenvalue, by itself.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tremula.frontends.jax.tessellate.arrays import TileShardedArray, tile_put_sharded
+from tremula.frontends.jax.tessellate.householder import ipu_hessenberg
+from tremula.frontends.jax.tessellate.mapping import tile_map
+from tremula.frontends.jax.tessellate.primitives import make_primitive
+
+N_WORKERS = 6  # systems on a tile, one for each worker
+Rows = TileShardedArray
+
+
+def _solved(d: Any, u: Any, l: Any, b: Any) -> list[Any]:
+    """Elimination from the first equation to the last, and back."""
+
+    def down(state: tuple, row: tuple) -> tuple:
+        upper, right = state
+        diagonal, above, below, value = row
+        pivot = diagonal - below * upper
+        state = above / pivot, (value - below * right) / pivot
+        return state, state
+
+    def up(x: Any, row: tuple) -> tuple:
+        upper, right = row
+        x = right - upper * x
+        return x, x
+
+    zero = jnp.zeros((), d.dtype)
+    shape, rows = d.shape, [part.reshape(-1) for part in (d, u, l, b)]
+    rows[2] = rows[2].at[0].set(0)  # the first equation has nothing before it
+    _, (upper, right) = lax.scan(down, (zero, zero), tuple(rows))
+    _, x = lax.scan(up, zero, (upper.at[-1].set(0), right), reverse=True)
+    return [x.reshape(shape), u, l, b]
+
+
+tridiagonal_solver_p = make_primitive("tridiagonal_solver", _solved, multiple_results=True)
+
+
+def ipu_tridiag_solve_shard_inputs(
+    diag: Any, udiag: Any, ldiag: Any, rhs: Any
+) -> tuple[Rows, Rows, Rows, Rows]:
+    """Systems [systems, n], six on each tile."""
+    shapes = {jnp.shape(part) for part in (diag, udiag, ldiag, rhs)}
+    if len(shapes) != 1:
+        raise ValueError(f"diagonals and right-hand sides have one shape, got {sorted(shapes)}.")
+    tiles = tuple(i // N_WORKERS for i in range(jnp.shape(diag)[0]))
+    d, u, lower, b = (tile_put_sharded(part, tiles) for part in (diag, udiag, ldiag, rhs))
+    return d, u, lower, b
+
+
+def ipu_tridiag_solve(diag: Any, udiag: Any, ldiag: Any, rhs: Any) -> Rows:
+    """Solutions of tridiagonal systems [systems, n].
+
+    Row i of a matrix has ldiag[i], diag[i] and udiag[i]; the first of `ldiag` and the last of
+    `udiag` are not used.
+    """
+    operands = ipu_tridiag_solve_shard_inputs(diag, udiag, ldiag, rhs)
+    return tile_map(tridiagonal_solver_p, *operands)[0]
+
+
+def ipu_tridiagonal_eigenvalue(
+    d: Any, e: Any, *, select: str = "a", select_range: Any = None, tol: float | None = None
+) -> Any:
+    """All eigenvalues, in order, of a symmetric matrix with diagonal d and subdiagonal e.
+
+    By bisection: how many eigenvalues are below a number is a count of signs. All bits are found,
+    also where `tol` would let it end earlier.
+    """
+    del tol
+    if select != "a" or select_range is not None:
+        raise NotImplementedError("ipu_tridiagonal_eigenvalue finds all eigenvalues: select='a'.")
+    d, e = jnp.asarray(d, jnp.float32), jnp.asarray(e, jnp.float32)
+    n = d.shape[0]
+    if n == 1:
+        return d
+    around = jnp.abs(jnp.pad(e, (1, 0))) + jnp.abs(jnp.pad(e, (0, 1)))
+    low, high = jnp.min(d - around), jnp.max(d + around)
+    info = jnp.finfo(d.dtype)
+    least = info.tiny * jnp.maximum(1, jnp.max(e * e))
+    limits = jnp.full(n, low), jnp.full(n, high)
+
+    def halved(_: object, limits: tuple) -> tuple:
+        low, high = limits
+        middle = (low + high) / 2
+        is_above = _n_below(d, e * e, middle, least) > jnp.arange(n)
+        return jnp.where(is_above, low, middle), jnp.where(is_above, middle, high)
+
+    low, high = lax.fori_loop(0, info.nmant + 3, halved, limits)
+    return (low + high) / 2
+
+
+def _n_below(d: Any, squares: Any, numbers: Any, least: Any) -> Any:
+    """How many eigenvalues are below each of some numbers: negative pivots."""
+
+    def row(state: tuple, values: tuple) -> tuple:
+        pivot, count = state
+        diagonal, square = values
+        pivot = diagonal - numbers - square / pivot
+        pivot = jnp.where(jnp.abs(pivot) < least, -least, pivot)
+        return (pivot, count + (pivot < 0)), None
+
+    start = jnp.ones_like(numbers), jnp.zeros(numbers.shape, jnp.int32)
+    (_, count), _ = lax.scan(row, start, (d, jnp.pad(squares, (1, 0))))
+    return count
+
+
+def ipu_tridiagonal_eigh(d: Any, e: Any, n_iter: int = 2, seed: int = 42) -> tuple[Any, Any]:
+    """Eigenvectors (rows) and eigenvalues, by inverse iteration from random vectors."""
+    n = d.shape[0]
+    values = ipu_tridiagonal_eigenvalue(d, e)
+    matrix = jnp.broadcast_to(d, (n, n)) - values[:, None]
+    upper = jnp.broadcast_to(jnp.pad(e, (0, 1)), (n, n))
+    lower = jnp.broadcast_to(jnp.pad(e, (1, 0)), (n, n))
+
+    def improved(_: object, x: Any) -> Any:
+        return _unit(ipu_tridiag_solve(matrix, upper, lower, x).array)
+
+    start = jax.random.normal(jax.random.PRNGKey(seed), (n, n), jnp.float32)
+    return lax.fori_loop(0, n_iter, improved, _unit(start)), values
+
+
+def _unit(rows: Any) -> Any:
+    return rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def ipu_eigh_hess(M: Any) -> tuple[Any, Any]:  # noqa: N803
+    """Eigenvectors (rows) and eigenvalues of a symmetric matrix, by its tridiagonal form."""
+    values, vectors = ipu_hess_eigh(M)
+    return vectors, values
+
+
+def ipu_hess_eigh(x: Any, num_iters: int = 2) -> tuple[Any, Any]:
+    """Eigenvalues and eigenvectors (rows) of a symmetric matrix, by its tridiagonal form."""
+    q, form = ipu_hessenberg(x)
+    diagonals = jnp.diag(form.array), jnp.diag(form.array, 1)
+    vectors, values = ipu_tridiagonal_eigh(*diagonals, n_iter=num_iters)
+    return values, vectors @ q.array.T
