@@ -9,6 +9,9 @@ import pytest
 from jax import lax
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
+
+import tessellate_ipu as ti
+import tremula.jax
 from tessellate_ipu.core import tile_array_primitives as prims
 from tessellate_ipu.core import tile_interpreter_primitives as tip
 from tessellate_ipu.core.tile_array import check_tile_array_multi_slice
@@ -29,9 +32,6 @@ from tessellate_ipu.lib.pytessellate_ipu_core import (
     IpuVertexIOInfo,
     IpuVertexIOType,
 )
-
-import tessellate_ipu as ti
-import tremula.jax
 
 TILES = (0, 1, 2)
 FLOAT16 = ShapedArray((10, 12), np.dtype(np.float16))

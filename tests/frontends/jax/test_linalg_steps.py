@@ -4,14 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import tessellate_ipu as ti
+import tremula.jax
 from tessellate_ipu.linalg import tile_linalg_hessenberg as hessenberg
 from tessellate_ipu.linalg import tile_linalg_jacobi as jacobi
 from tessellate_ipu.linalg import tile_linalg_qr as qr
 from tessellate_ipu.linalg import tile_linalg_tridiagonal_eigh as tridiagonal
 from tessellate_ipu.linalg.tile_linalg_tridiagonal_solver import ipu_tridiag_solve
-
-import tessellate_ipu as ti
-import tremula.jax
 
 
 def symmetric(n):
