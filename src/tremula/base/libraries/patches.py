@@ -111,6 +111,15 @@ PATCHES: tuple[LibraryPatch, ...] = (
            "tracing.py", "updates by Keras's formulas for one variable, none in place"),
     _keras(f"{_KERAS_TORCH}.optimizers.torch_optimizer.TorchOptimizer", "_apply_weight_decay",
            "tracing.py", "updates by Keras's formulas for one variable, none in place"),
+    # -- Keras, while scripts import `tensorflow` from here --
+    _keras("keras.src.models.model.Model", "save save_weights load_weights",
+           "tensorflow/keras2.py", "paths without a suffix, and arguments of TensorFlow 2"),
+    _keras("keras.src.layers.layer.Layer", "add_weight", "tensorflow/keras2.py",
+           "the name may be the first argument, as in TensorFlow 2"),
+    *(_keras(f"keras.datasets.{name}", "load_data", "tensorflow/datasets.py",
+             "samples are generated with --synthetic-data")
+      for name in ("mnist", "fashion_mnist", "cifar10", "cifar100", "imdb", "reuters",
+                   "boston_housing", "california_housing")),
     # -- JAX, inside ipu_backend() --
     LibraryPatch("jax", _JAX, "jax", ("jit", "pmap", "devices"),
                  "frontends/jax/jax_namespace.py", 'the backend "ipu" is known'),

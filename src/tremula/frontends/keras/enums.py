@@ -28,6 +28,11 @@ class StochasticRoundingBehaviour(Enum):
     ON = 1
     REPLICA_IDENTICAL_ONLY = 2
 
+    @classmethod
+    def from_bool(cls, value: bool) -> "StochasticRoundingBehaviour":
+        """ON or OFF."""
+        return cls.ON if value else cls.OFF
+
 
 class SchedulingAlgorithm(Enum):
     """How operations are put in order."""
@@ -78,6 +83,13 @@ class RecomputationMode(Enum):
     Auto = 0
     RecomputeThenBackpropagate = 1
     RecomputeAndBackpropagateInterleaved = 2
+
+
+class ReduceOp(Enum):
+    """How values of replicas combine."""
+
+    SUM = "SUM"
+    MEAN = "MEAN"
 
 
 class IPUOutfeedMode(Enum):

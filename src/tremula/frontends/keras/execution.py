@@ -18,13 +18,27 @@ from tremula.frontends.keras.options import LAST, MEAN, PREDICT, RUNNING_MEAN, T
 from tremula.frontends.keras.pipelines.pipeline import KerasPipeline
 from tremula.frontends.keras.program import KerasProgram, compile_keras
 from tremula.frontends.keras.step import StepOfModel
+from tremula.frontends.poptorch import collectives
 from tremula.ir.placement import PlacementRules
 from tremula.ir.repetition import Repetition
 from tremula.ir.run.compiled_step import StepSettings
 from tremula.ir.settings import host_settings
 
 _MOST_SEEDS = 2**31
+_seeds = random.Random()  # of the random numbers of programs
 _COMPILED = ("optimizer", "_compile_loss", "_compile_metrics")  # what compile() makes again
+
+
+def reset_seed(seed: int) -> None:
+    """Start the random numbers of programs that are compiled from now on at a seed."""
+    _seeds.seed(seed)
+
+
+def share_weights(variables: Sequence[keras.Variable]) -> None:
+    """Give every process the values that variables have in the first."""
+    collectives.init()
+    for variable in variables:
+        variable.assign(collectives.broadcast(variable.value.detach(), 0))
 
 
 def execute(
@@ -33,6 +47,9 @@ def execute(
     """Results of every step of an execution: logs, or predictions."""
     data = [_without_nothing(batch) for batch in data]
     batches = [[_tensor(leaf) for leaf in keras.tree.flatten(batch)] for batch in data]
+    if options.n_processes > 1 and not options.has_common_weights:
+        share_weights(model.variables)
+        options.has_common_weights = True
     program = _program(model, options, kind, data[0], batches)
     options.last = program
     results = program.run(batches)
@@ -79,7 +96,7 @@ def _program(
             host=settings,
             tiles=tile_settings(settings, options.prefetch_depth, pipeline),
             checks_floats=checks_floats(),
-            seed=random.randrange(_MOST_SEEDS),
+            seed=_seeds.randrange(_MOST_SEEDS),
             runs_on_tiles=settings.tiles == "run",
             placement=PlacementRules() if pipeline is None else pipeline.placement(),
         )
@@ -100,7 +117,7 @@ def _repetition(model: keras.Model, options: ModelOptions, kind: str, n_batches:
             hint=f"give compile(steps_per_execution=…) a multiple of {n_accumulation}, and a data"
             " set with a multiple of the batches of an execution",
         )
-    scale = 1.0 / n_replicas if kind == TRAIN else 1.0
+    scale = 1.0 / (n_replicas * options.n_processes) if kind == TRAIN else 1.0
     if options.reduction in (MEAN, RUNNING_MEAN):
         scale /= n_accumulation
     return Repetition(
@@ -108,6 +125,7 @@ def _repetition(model: keras.Model, options: ModelOptions, kind: str, n_batches:
         n_accumulation,
         n_replicas,
         scale,
+        n_processes=options.n_processes if kind == TRAIN else 1,
         has_running_mean=options.reduction == RUNNING_MEAN and n_accumulation > 1,
     )
 

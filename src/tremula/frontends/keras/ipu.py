@@ -1,6 +1,6 @@
 """The module that scripts call `ipu`: its parts by the names they have in TensorFlow for IPUs."""
 
-from types import SimpleNamespace
+from types import ModuleType
 
 from tremula.frontends.keras import config, enums
 from tremula.frontends.keras import strategy as ipu_strategy
@@ -37,25 +37,6 @@ from tremula.frontends.keras.pipelines.stages import PipelineStage
 from tremula.frontends.keras.scaling import ALSOptimizer
 from tremula.frontends.keras.strategy import IPUStrategy
 
-utils = SimpleNamespace(
-    configure_ipu_system=configure_ipu_system,
-    reset_ipu_configuration=reset_ipu_configuration,
-    DeviceConnectionType=enums.DeviceConnectionType,
-    SelectionOrder=enums.SelectionOrder,
-)
-pipelining_ops = SimpleNamespace(
-    PipelineSchedule=PipelineSchedule, RecomputationMode=RecomputationMode
-)
-ipu_infeed_queue = SimpleNamespace(
-    IPUInfeedQueue=IPUInfeedQueue, IPUIterator=IPUIterator, IPUOwnedIterator=IPUOwnedIterator
-)
-ipu_outfeed_queue = SimpleNamespace(
-    IPUOutfeedQueue=IPUOutfeedQueue,
-    IPUOutfeedMode=IPUOutfeedMode,
-    ScopedIPUOutfeedQueue=ScopedIPUOutfeedQueue,
-)
-optimizers = SimpleNamespace(ALSOptimizer=ALSOptimizer)
-
 __all__ = [
     "ALSOptimizer",
     "FunctionalLayerPipelineStageAssignment",
@@ -82,12 +63,14 @@ __all__ = [
     "configure_ipu_system",
     "enums",
     "get_ipu_config",
-    "ipu_infeed_queue",
-    "ipu_outfeed_queue",
     "ipu_strategy",
     "loop_range",
-    "optimizers",
-    "pipelining_ops",
     "reset_ipu_configuration",
-    "utils",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Parts by their names in TensorFlow, such as `ipu.utils`; loaded on first use."""
+    from tremula.frontends.keras.tensorflow.names import part_of  # its table names this module
+
+    return part_of("tensorflow.python.ipu", name)

@@ -13,7 +13,7 @@ import torch
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from torch import Tensor
 
-from tremula.frontends.keras.scaling import Scaling, are_finite, scaling_of
+from tremula.frontends.keras.scaling import ConstantScale, Scaling, are_finite, scaling_of
 from tremula.frontends.keras.tracing import (
     ModelVariable,
     both_branches,
@@ -115,8 +115,8 @@ class KerasRule:
         return [new.to(old.dtype) for new, old in zip(result, (*params, *states), strict=True)]
 
     def _apply(self, grads: list[Tensor]) -> None:
-        """The update; where the loss is scaled, only by finite gradients."""
-        if self.scaling is None:
+        """The update; where the scale of the loss changes, only by finite gradients."""
+        if self.scaling is None or isinstance(self.scaling, ConstantScale):
             self.optimizer.apply(grads, list(self.trained))
             return
         both_branches(

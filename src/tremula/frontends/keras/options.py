@@ -37,7 +37,9 @@ class ModelOptions:
 
     n_accumulation: int = 1
     reduction: str = SUM
-    n_chips: int = 1
+    n_chips: int = 1  # of this process
+    n_processes: int = 1  # that train together
+    has_common_weights: bool = False  # whether all processes began with those of the first
     pipelining: PipelineOptions | None = None  # arguments of set_pipelining_options
     assigned_stages: dict[Path, int] = field(default_factory=dict)
     metric_reduction: str = "NONE"  # of replicas

@@ -50,6 +50,14 @@ class GrowingScale:
 
 
 @dataclass(frozen=True)
+class ConstantScale:
+    """A scale that stays: updates are applied whatever the gradients are."""
+
+    def after(self, grads: Sequence[Tensor], scale: Number, counters: Sequence[Tensor]) -> Next:
+        return _tensor(scale, grads[0]), list(counters)
+
+
+@dataclass(frozen=True)
 class HistogramScale:
     """ALS: by the share of elements above an edge, checked every `n` steps."""
 
@@ -149,5 +157,7 @@ def scaling_of(optimizer: BaseOptimizer) -> tuple[Scaling | None, tuple[keras.Va
     if isinstance(optimizer, ALSOptimizer):
         return optimizer.scaling, tuple(optimizer.counters)
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        if isinstance(getattr(optimizer, "scaling", None), ConstantScale):
+            return ConstantScale(), (optimizer.step_counter,)
         return GrowingScale(optimizer.dynamic_growth_steps), (optimizer.step_counter,)
     return None, ()

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tremula.frontends.keras.config import n_chips_in_force
+from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.options import ModelOptions
 from tremula.frontends.keras.trainer import scope_of
 
@@ -24,7 +25,12 @@ class IPUStrategy:
     @property
     def num_replicas_in_sync(self) -> int:
         """Copies of a model that train together: one on each chip, unless it is a pipeline."""
-        return self.num_ipus
+        return self.num_ipus * self.num_processes
+
+    @property
+    def num_processes(self) -> int:
+        """Processes that train together."""
+        return 1
 
     def run(
         self,
@@ -38,15 +44,35 @@ class IPUStrategy:
         if kwargs:
             inner = fn
             fn = functools.wraps(inner)(functools.partial(inner, **kwargs))
-        return run_loop(fn, list(args), self.num_replicas_in_sync)
+        return run_loop(fn, list(args), self.num_ipus, self.num_processes)
 
     experimental_run_v2 = run
 
     @contextmanager
     def scope(self) -> Iterator["IPUStrategy"]:
         """Models that are built inside, or used for the first time, run compiled."""
-        with scope_of(lambda: ModelOptions(n_chips=self.num_ipus)):
+        with scope_of(lambda: ModelOptions(n_chips=self.num_ipus, n_processes=self.num_processes)):
             yield self
+
+    def reduce(self, reduce_op: object, value: Any, axis: int | None = None) -> Any:  # noqa: ANN401
+        """The sum or mean of a value along an axis; of replicas, `run` gives one value already."""
+        import keras
+
+        name = str(getattr(reduce_op, "name", reduce_op)).upper()
+        if name not in ("SUM", "MEAN"):
+            raise keras_error(f"reduce_op must be SUM or MEAN; got {reduce_op!r}.")
+        if axis is None:
+            return value
+        return (keras.ops.sum if name == "SUM" else keras.ops.mean)(value, axis=axis)
+
+    def experimental_distribute_dataset(self, dataset: Any, options: object = None) -> Any:  # noqa: ANN401
+        """The data set itself: replicas take batches from it in turn."""
+        del options
+        return dataset
+
+    def experimental_local_results(self, value: object) -> tuple[object, ...]:
+        """The value of `run`, of one replica."""
+        return (value,)
 
 
 IPUStrategyV1 = IPUStrategy

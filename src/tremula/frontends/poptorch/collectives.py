@@ -228,9 +228,7 @@ def _reduction(
     if op is None:
         op = Average if average is None or average else Sum
     if op is Adasum:
-        raise CollectiveError(
-            "Adasum is not supported.", hint="use op=hvd.Average or op=hvd.Sum"
-        )
+        raise CollectiveError("Adasum is not supported.", hint="use op=hvd.Average or op=hvd.Sum")
     if not isinstance(op, ReduceOp):
         raise CollectiveError(
             f"op must be one of hvd.Average, Sum, Min, Max and Product; got {op!r}."

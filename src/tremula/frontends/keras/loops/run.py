@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tremula.frontends.keras.config import config_in_force
 from tremula.frontends.keras.errors import keras_error
+from tremula.frontends.keras.execution import share_weights
 from tremula.frontends.keras.loops.queues import IPUInfeedQueue, IPUIterator, IPUOutfeedQueue
 from tremula.frontends.keras.loops.tape import Round, recorded_round
 from tremula.frontends.keras.machine import checks_floats, tile_settings
@@ -116,7 +117,12 @@ class CompiledLoop:
     program: KerasProgram
 
 
-def run_loop(function: Callable[..., object], args: Sequence[object], n_replicas: int) -> object:
+def run_loop(
+    function: Callable[..., object],
+    args: Sequence[object],
+    n_replicas: int,
+    n_processes: int = 1,
+) -> object:
     """Run a function on the device; what it returns in the last round."""
     args = [_iterator(arg) for arg in args]
     objects = _reachable(function, args)
@@ -124,7 +130,8 @@ def run_loop(function: Callable[..., object], args: Sequence[object], n_replicas
     outfeed = _only(objects, IPUOutfeedQueue, "outfeed queue")
     first = infeed.take(1) if infeed is not None else []
     values = [arg for arg in args if _is_array(arg)]
-    compiled = _compiled(function, args, infeed, outfeed, (first[:1], values), n_replicas)
+    counts = (n_replicas, n_processes)
+    compiled = _compiled(function, args, infeed, outfeed, (first[:1], values), counts)
     repetition = compiled.program.program.settings.repetition
     more = repetition.n_micro_batches - 1
     batches = [*first, *(infeed.take(more) if infeed is not None and more else [])]
@@ -146,9 +153,10 @@ def _compiled(
     infeed: IPUInfeedQueue | None,
     outfeed: IPUOutfeedQueue | None,
     data: tuple[list[object], list[object]],
-    n_replicas: int,
+    counts: tuple[int, int],
 ) -> CompiledLoop:
     first, values = data
+    n_replicas, n_processes = counts
     flat = _flat(first[0] if first else None, values)
     host = host_settings()
     numbers = tuple(arg for arg in args if isinstance(arg, int | float | str))
@@ -157,7 +165,7 @@ def _compiled(
         tuple((tuple(part.shape), part.dtype) for part in flat),
         numbers,
         tuple(id(arg) for arg in args if not _is_array(arg) and not isinstance(arg, IPUIterator)),
-        n_replicas,
+        counts,
         host,
         config_in_force().to_json(),
     )
@@ -168,9 +176,15 @@ def _compiled(
     structure = keras.tree.map_structure(lambda _leaf: 0, (first[0] if first else (), values))
     loop = RecordedLoop(function, args, infeed, outfeed, structure)
     loop.learn(flat)
+    if n_processes > 1:
+        share_weights(loop.held.variables)
     settings = StepSettings(
         repetition=Repetition(
-            max(1, loop.round.n_rounds), 1, n_replicas, gradient_scale=1.0 / n_replicas
+            max(1, loop.round.n_rounds),
+            1,
+            n_replicas,
+            gradient_scale=1.0 / (n_replicas * n_processes),
+            n_processes=n_processes if loop.round.optimizer is not None else 1,
         ),
         host=host,
         tiles=tile_settings(host, infeed.prefetch_depth if infeed is not None else None),

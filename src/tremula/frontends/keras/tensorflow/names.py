@@ -1,155 +1,288 @@
-"""`tensorflow`, `tensorflow.keras`, `tensorflow.python.ipu` as modules, installed on request."""
+"""`tensorflow` and its parts as modules, generated from the table when a script imports them."""
 
+import dis
+import importlib
+import importlib.abc
+import importlib.machinery
+import logging
 import sys
+from collections.abc import Iterator, Sequence
+from functools import cache
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import keras
-import numpy as np
+from keras import ops
 
 from tremula.base.errors import suggest
-from tremula.frontends.keras import config, enums, ipu, strategy
 from tremula.frontends.keras.errors import keras_error
-from tremula.frontends.keras.loops.tape import GradientTape, function, loop_range
-from tremula.frontends.keras.tensorflow.dataset import Dataset
-from tremula.frontends.keras.tensorflow.datasets import generated_datasets
+from tremula.frontends.keras.tensorflow.table import ALIASES, MODULES, REJECTED
+from tremula.frontends.keras.tensorflow.types import DTYPES
 
-_OF_KERAS = (
-    "activations",
-    "applications",
-    "callbacks",
-    "constraints",
-    "datasets",
-    "initializers",
-    "layers",
-    "losses",
-    "metrics",
-    "mixed_precision",
-    "models",
-    "optimizers",
-    "preprocessing",
-    "regularizers",
-    "utils",
-)
-_TYPES = ("bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
-_OPERATIONS = (
-    "abs",
-    "argmax",
-    "cast",
-    "concat",
-    "exp",
-    "expand_dims",
-    "matmul",
-    "maximum",
-    "minimum",
-    "reshape",
-    "shape",
-    "squeeze",
-    "stack",
-    "tanh",
-    "transpose",
-)
-_OTHER_NAMES = {
-    "concat": "concatenate",
-    "reduce_mean": "mean",
-    "reduce_sum": "sum",
-    "reduce_max": "max",
-    "reduce_min": "min",
-}
+ROOT = "tensorflow"
+_MISSING = object()
+PAGE = "docs/keras-porting.md"
+VERSION, KERAS_VERSION = "2.6.3", "2.6.0"
+_OWN = "tremula.frontends.keras"
+_IMPORT_FROM = dis.opmap["IMPORT_FROM"]
+globals().update(DTYPES, half=DTYPES["float16"], double=DTYPES["float64"])
 
 
-class _StandIn(ModuleType):
-    """A module of TensorFlow's name; what it does not have is an error with the nearest name."""
+class StandIn(ModuleType):
+    """A module of TensorFlow's name; what it does not have is an error that says so in one line."""
 
-    def __getattr__(self, name: str) -> NoReturn:  # called for missing names only
-        if name.startswith("__"):
+    def __getattr__(self, name: str) -> Any:  # called for names that were not used yet
+        if name.startswith("__") and name != "__version__":
             raise AttributeError(name)
-        known = [known for known in vars(self) if not known.startswith("_")]
-        error = keras_error(
-            f"{self.__name__} has no {name!r}: Tremula has a part of TensorFlow's names.",
-            hint=suggest(name, known),
-        )
-        raise AttributeError(*error.args)
+        value = _looked_up(self.__name__, name)
+        if value is _MISSING:
+            _raise_missing(self.__name__, name)
+        self.__dict__[name] = value
+        return value
+
+    def __dir__(self) -> list[str]:
+        return sorted({*names_of(self.__name__), *vars(self)})
+
+
+def _looked_up(module: str, name: str) -> Any:
+    """The value of a name by the rows of its module; `_MISSING` if none has it."""
+    for source, names in _rows(module):
+        if name in names:
+            return getattr(importlib.import_module(source), names[name])
+    if is_module(f"{module}.{name}"):
+        return module_of(f"{module}.{name}")
+    for source, names in _rows(module):
+        if "*" in names and not name.startswith("_"):
+            value = getattr(importlib.import_module(source), name, _MISSING)
+            if value is not _MISSING:
+                return value
+    return _MISSING
+
+
+@cache
+def _rows(module: str) -> list[tuple[str, dict[str, str]]]:
+    """Sources of a module and the names that they have here and there."""
+    result = []
+    for row in MODULES.get(module, ()):
+        source, _, words = row.partition(": ")
+        pairs = [word.partition("=") for word in words.split()]
+        source = f"{_OWN}{source}" if source.startswith(".") else source
+        result.append((source, {own: other or own for own, _, other in pairs}))
+    return result
+
+
+def names_of(module: str) -> list[str]:
+    """The public names of a module, its parts included."""
+    module = ALIASES.get(module, module)
+    result = set(_parts(module))
+    for source, names in _rows(module):
+        result.update(name for name in names if name != "*")
+        if "*" in names:
+            loaded = importlib.import_module(source)
+            public = getattr(loaded, "__all__", None) or vars(loaded)
+            result.update(name for name in public if not name.startswith("_"))
+    return sorted(result)
+
+
+def _parts(module: str) -> Iterator[str]:
+    prefix = f"{module}."
+    for path in (*MODULES, *ALIASES):
+        if path.startswith(prefix):
+            yield path.removeprefix(prefix).partition(".")[0]
+
+
+def is_module(path: str) -> bool:
+    """Whether there is a module of this name."""
+    return path in MODULES or path in ALIASES
+
+
+@cache
+def module_of(path: str) -> ModuleType:
+    """The module of a name; the same one for aliases. All names of a rejected one are errors."""
+    return module_of(ALIASES[path]) if path in ALIASES else StandIn(path)
+
+
+def _reason(path: str) -> str | None:
+    """Why a name, or a module around it, is not there."""
+    while path:
+        if path in REJECTED:
+            return REJECTED[path]
+        if MODULES.get(path):
+            return None
+        path = path.rpartition(".")[0]
+    return None
+
+
+def missing_text(module: str, name: str) -> str:
+    """One line that names what is missing, and the page."""
+    path = f"{module}.{name}"
+    reason = _reason(path)
+    if reason is not None:
+        return f"{path} {reason} ({PAGE})."
+    hint = suggest(name, names_of(module))
+    return f"{module} has no {name!r}: Tremula has a part of TensorFlow's names ({PAGE}); {hint}"
+
+
+def _raise_missing(module: str, name: str) -> NoReturn:
+    text = missing_text(module, name)
+    error = keras_error(text)
+    caller = sys._getframe(2)
+    if caller.f_code.co_code[caller.f_lasti] == _IMPORT_FROM:
+        # Python replaces an AttributeError by a text of its own here.
+        raise ImportError(str(error), name=f"{module}.{name}")
+    raise AttributeError(*error.args, name=name)
+
+
+# -- importing -------------------------------------------------------------------------------------
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds `tensorflow` and its parts in the table."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        del path, target
+        if fullname != ROOT and not fullname.startswith(f"{ROOT}."):
+            return None
+        if fullname != ROOT and not isinstance(sys.modules.get(ROOT), StandIn):
+            return None
+        if not is_module(fullname) and _reason(fullname) is None:
+            raise ModuleNotFoundError(missing_text(*_split(fullname)), name=fullname)
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return module_of(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing: names are looked up when they are used."""
+
+
+def part_of(module: str, name: str) -> Any:
+    """A name of a module that is not in the module that it stands for."""
+    if not name.startswith("_"):
+        for source, names in _rows(module):
+            if name in names:
+                return getattr(importlib.import_module(source), names[name])
+        if is_module(f"{module}.{name}"):
+            return module_of(f"{module}.{name}")
+        raise AttributeError(missing_text(module, name), name=name)
+    raise AttributeError(name)
+
+
+def _split(path: str) -> tuple[str, str]:
+    module, _, name = path.rpartition(".")
+    return module, name
 
 
 def as_tensorflow(synthetic_samples: int | None = None) -> ModuleType:
     """Let scripts import `tensorflow`, `tensorflow.keras` and `tensorflow.python.ipu` from here.
 
-    With `synthetic_samples`, `tf.keras.datasets` gives that many generated images.
+    With `synthetic_samples`, data sets of Keras have that many generated samples.
     """
-    loaded = sys.modules.get("tensorflow")
-    if isinstance(loaded, _StandIn) and synthetic_samples is None:
-        return loaded
-    if loaded is not None and not isinstance(loaded, _StandIn):
+    from tremula.frontends.keras.tensorflow import datasets, keras2
+
+    loaded = sys.modules.get(ROOT)
+    if loaded is not None and not isinstance(loaded, StandIn):
         raise keras_error(
             "TensorFlow itself is loaded, and its names are taken.",
             hint="call tremula.keras.as_tensorflow() before anything imports tensorflow",
         )
-    modules = _modules(synthetic_samples)
-    sys.modules.update(modules)
-    return modules["tensorflow"]
-
-
-def _modules(synthetic_samples: int | None) -> dict[str, ModuleType]:
-    """All modules by their full names."""
-    own_keras = _like("tensorflow.keras", keras)
-    result = {"tensorflow.keras": own_keras}
-    for name in _OF_KERAS:
-        part = getattr(keras, name, None)
-        if part is not None:
-            result[f"tensorflow.keras.{name}"] = part
+    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, Finder())
+    keras2.install()
     if synthetic_samples is not None:
-        result["tensorflow.keras.datasets"] = generated_datasets(synthetic_samples)
-    for path, part in list(result.items())[1:]:
-        setattr(own_keras, path.rpartition(".")[2], part)
-    own_keras.__dict__["ipu"] = ipu
-    python = _StandIn("tensorflow.python")
-    python.__dict__.update(ipu=ipu, __path__=[])
-    result["tensorflow.python"] = python
-    result["tensorflow.python.ipu"] = ipu
-    for name, part in (
-        ("config", config),
-        ("ipu_strategy", strategy),
-        ("utils", ipu.utils),
-        ("enums", enums),
-        ("ipu_infeed_queue", ipu.ipu_infeed_queue),
-        ("ipu_outfeed_queue", ipu.ipu_outfeed_queue),
-        ("pipelining_ops", ipu.pipelining_ops),
-    ):
-        result[f"tensorflow.python.ipu.{name}"] = part  # pyright: ignore[reportArgumentType]
-    result["tensorflow"] = _top(own_keras, python)
-    return result
+        datasets.synthesize(synthetic_samples)
+    return importlib.import_module(ROOT)
 
 
-def _like(name: str, module: ModuleType) -> ModuleType:
-    """A module with everything public of another."""
-    result = _StandIn(name)
-    public = {n: value for n, value in vars(module).items() if not n.startswith("_")}
-    result.__dict__.update(public, __path__=[])
-    return result
+# -- names that belong to no other file ------------------------------------------------------------
 
 
-def _top(own_keras: ModuleType, python: ModuleType) -> ModuleType:
-    top = _StandIn("tensorflow")
-    data = _StandIn("tensorflow.data")
-    data.__dict__.update(Dataset=Dataset, AUTOTUNE=-1)
-    operations = {n: getattr(keras.ops, _OTHER_NAMES.get(n, n)) for n in _OPERATIONS}
-    operations |= {n: getattr(keras.ops, own) for n, own in _OTHER_NAMES.items()}
-    top.__dict__.update(
-        {name: name for name in _TYPES},
-        **operations,
-        keras=own_keras,
-        optimizers=keras.optimizers,
-        losses=keras.losses,
-        metrics=keras.metrics,
-        python=python,
-        data=data,
-        constant=np.asarray,
-        function=function,
-        GradientTape=GradientTape,
-        range=loop_range,
-        convert_to_tensor=keras.ops.convert_to_tensor,
-        __version__="2.6.3",
-        __path__=[],
+class Module:
+    """`tf.Module`: an object with variables."""
+
+    def __init__(self, name: str | None = None):
+        self.name = name or type(self).__name__.lower()
+
+    @property
+    def variables(self) -> tuple[keras.Variable, ...]:
+        own = [v for v in vars(self).values() if isinstance(v, keras.Variable)]
+        layers = [v for v in vars(self).values() if isinstance(v, keras.layers.Layer | Module)]
+        return (*own, *(v for layer in layers for v in layer.variables))
+
+    @property
+    def trainable_variables(self) -> tuple[keras.Variable, ...]:
+        return tuple(v for v in self.variables if v.trainable)
+
+
+class UnconnectedGradients:
+    """What a tape gives for variables that a value does not depend on."""
+
+    NONE, ZERO = "none", "zero"
+
+
+def stop_gradient(input: Any, name: str = "") -> Any:
+    """The value, without a gradient."""
+    del name
+    return ops.stop_gradient(input)
+
+
+def executing_eagerly() -> bool:
+    """Whether operations are computed at once: outside compiled steps."""
+    from tremula.ir.recording import active
+
+    return active() is None
+
+
+def is_tensor(x: object) -> bool:
+    return keras.ops.is_tensor(x) or isinstance(x, keras.KerasTensor | keras.Variable)
+
+
+constant_initializer = keras.initializers.Constant
+random_normal_initializer = keras.initializers.RandomNormal
+random_uniform_initializer = keras.initializers.RandomUniform
+zeros_initializer, ones_initializer = keras.initializers.Zeros, keras.initializers.Ones
+
+
+def list_physical_devices(device_type: str | None = None) -> list[Any]:
+    """The devices of TensorFlow: the processor only; IPUs are configured by IPUConfig."""
+    return [] if device_type not in (None, "CPU") else [_Device("/physical_device:CPU:0", "CPU")]
+
+
+list_logical_devices = list_physical_devices
+
+
+class _Device:
+    def __init__(self, name: str, device_type: str):
+        self.name, self.device_type = name, device_type
+
+
+def run_functions_eagerly(run_eagerly: bool) -> None:
+    """Functions always run as Python code, outside strategy.run."""
+    del run_eagerly
+
+
+def as_bytes(bytes_or_text: str | bytes, encoding: str = "utf-8") -> bytes:
+    return bytes_or_text.encode(encoding) if isinstance(bytes_or_text, str) else bytes_or_text
+
+
+def as_str(bytes_or_text: str | bytes, encoding: str = "utf-8") -> str:
+    return bytes_or_text.decode(encoding) if isinstance(bytes_or_text, bytes) else bytes_or_text
+
+
+def set_verbosity(verbosity: int) -> None:
+    """The level of the logger `tensorflow`."""
+    logging.getLogger("tensorflow").setLevel(verbosity)
+
+
+def learning_phase() -> int:
+    """0: the argument `training=` says whether layers train."""
+    return 0
+
+
+def set_learning_phase(value: int) -> NoReturn:
+    """Rejected: the argument `training=` says whether layers train."""
+    raise keras_error(
+        f"set_learning_phase({value}) is older than Keras 3.", hint="call model(x, training=True)"
     )
-    return top

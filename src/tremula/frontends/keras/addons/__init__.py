@@ -1,0 +1,1 @@
+"""Layers and optimisers of Graphcore's add-ons for Keras: `ipu_tensorflow_addons` names them."""

@@ -1,0 +1,237 @@
+"""Elements of data sets: their types, batches of them, and the order in which they come."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import torch
+from torch import Tensor
+
+from tremula.frontends.keras.errors import keras_error
+from tremula.frontends.keras.tensorflow.types import TensorSpec, as_dtype, inferred_dtype
+
+Start = Callable[[], Iterator[Any]]
+# Types of arrays that functions of a data set get as tensors.
+_TENSOR_KINDS = frozenset("bool int8 int16 int32 int64 uint8 float16 float32 float64".split())
+
+
+def fetching(start: Start, arrays: object) -> Start:
+    """A function that starts elements; numbers of rows become rows."""
+    if arrays is None:
+        return start
+
+    def rows() -> Iterator[Any]:
+        for index in start():
+            yield keras.tree.map_structure(lambda array, index=index: array[index], arrays)
+
+    return rows
+
+
+def without_lists(tensors: object) -> object:
+    """Lists of numbers are arrays; tuples and dictionaries are structures."""
+    if isinstance(tensors, list):
+        return as_array(tensors)
+    if isinstance(tensors, tuple):
+        return tuple(without_lists(each) for each in tensors)
+    if isinstance(tensors, Mapping):
+        return {key: without_lists(each) for key, each in tensors.items()}
+    return tensors
+
+
+def as_array(value: Any) -> Any:
+    """A value as an element has it: NumPy's array, with TensorFlow's type."""
+    if isinstance(value, Tensor | keras.Variable):
+        return np.asarray(keras.ops.convert_to_numpy(value))
+    if isinstance(value, str):
+        value = value.encode()
+    if isinstance(value, bytes):
+        return np.asarray(value, object)
+    if isinstance(value, np.ndarray | np.generic):
+        return value
+    if hasattr(value, "indices") and hasattr(value, "dense_shape"):
+        return value  # a sparse tensor
+    array = np.asarray(value)
+    if array.dtype.kind in "US":
+        flat = [each.encode() if isinstance(each, str) else each for each in array.reshape(-1)]
+        return np.array(flat, object).reshape(array.shape)
+    return array.astype(inferred_dtype(value).as_numpy_dtype)
+
+
+def as_tensor(array: Any) -> Any:
+    """What a function gets of an element: tensors of numbers; text as it is."""
+    kind = getattr(getattr(array, "dtype", None), "name", "")
+    return torch.as_tensor(array) if kind in _TENSOR_KINDS else array
+
+
+def called_with(function: Callable[..., Any], element: Any) -> Any:
+    args = keras.tree.map_structure(as_tensor, element)
+    return function(*args) if isinstance(args, tuple) else function(args)
+
+
+def mapped(function: Callable[..., Any], element: Any) -> Any:
+    result = called_with(function, element)
+    if isinstance(result, list):  # TensorFlow makes a tensor of a list
+        result = tuple(result)
+    return keras.tree.map_structure(as_array, result)
+
+
+def holds(predicate: Callable[..., Any], element: Any) -> bool:
+    return bool(called_with(predicate, element))
+
+
+def stacked(chunk: Sequence[Any]) -> Any:
+    try:
+        return keras.tree.map_structure(lambda *parts: np.stack(parts), *chunk)
+    except ValueError as error:
+        shapes = [[np.shape(leaf) for leaf in keras.tree.flatten(each)] for each in chunk[:2]]
+        raise keras_error(
+            f"batch() of elements with different shapes, such as {shapes[0]} and {shapes[-1]}.",
+            hint="use padded_batch(), or make them alike in map()",
+        ) from error
+
+
+def batch_size_of(batch_size: int) -> int:
+    if int(batch_size) < 1:
+        raise ValueError(f"batch_size must be at least 1; got {batch_size!r}.")
+    return int(batch_size)
+
+
+def chunks_of(elements: Iterator[Any], size: int, drop_remainder: bool) -> Iterator[list[Any]]:
+    while chunk := list(itertools.islice(elements, size)):
+        if len(chunk) < size and drop_remainder:
+            return
+        yield chunk
+
+
+def padded(chunk: Sequence[Any], shapes: object, values: object) -> Any:
+    columns = list(zip(*(keras.tree.flatten(each) for each in chunk), strict=True))
+    wanted = _per_leaf(shapes, len(columns), is_shape=True)
+    fills = _per_leaf(values, len(columns), is_shape=False)
+    result = [_filled(*each) for each in zip(columns, wanted, fills, strict=True)]
+    return keras.tree.pack_sequence_as(chunk[0], result)
+
+
+def _per_leaf(value: Any, n: int, *, is_shape: bool) -> list[Any]:
+    """A shape or a value for every leaf of an element."""
+    if value is None:
+        return [None] * n
+    is_one = (
+        not any(isinstance(each, list | tuple) for each in value)
+        if is_shape and isinstance(value, list | tuple)
+        else not isinstance(value, list | tuple | dict)
+    )
+    if n == 1 and is_one:
+        return [value]
+    return [value] * n if is_one else list(value.values() if isinstance(value, dict) else value)
+
+
+def _filled(arrays: Sequence[Any], shape: Any, value: Any) -> np.ndarray:
+    own = [np.shape(array) for array in arrays]
+    largest = [max(sizes) for sizes in zip(*own, strict=True)]
+    target = largest if shape is None else [
+        m if s in (None, -1) else int(s) for m, s in zip(largest, shape, strict=True)
+    ]  # fmt: skip
+    if any(m > t for m, t in zip(largest, target, strict=True)):
+        raise ValueError(f"padded_batch: an element of {largest} does not fit {target}.")
+    kind = np.asarray(arrays[0]).dtype
+    fill = (b"" if kind.kind == "O" else 0) if value is None else value
+    result = np.full((len(arrays), *target), fill, kind)
+    for i, array in enumerate(arrays):
+        result[(i, *(slice(size) for size in np.shape(array)))] = array
+    return result
+
+
+def packed(structure: object, row: Sequence[Any]) -> Any:
+    return keras.tree.pack_sequence_as(structure, list(row))
+
+
+def specs_of(types: object, shapes: object, signature: object) -> Any:
+    if signature is not None:
+        return signature
+    if types is None:
+        raise TypeError("from_generator needs output_signature or output_types.")
+    del shapes  # those of the elements are taken as they come
+    return types
+
+
+def typed_element(element: Any, specs: Any) -> Any:
+    """An element of a generator in the types that were promised."""
+    flat_specs = [specs] if isinstance(specs, str | TensorSpec) else _flat_specs(specs)
+    leaves = [element] if len(flat_specs) == 1 and not isinstance(element, tuple | dict) else (
+        keras.tree.flatten(without_lists(element))
+    )  # fmt: skip
+    if len(leaves) != len(flat_specs):
+        raise ValueError(
+            f"the generator gave {len(leaves)} values; its types are {len(flat_specs)}."
+        )
+    values = []
+    for leaf, spec in zip(leaves, flat_specs, strict=True):
+        kind = as_dtype(getattr(spec, "dtype", spec))
+        array = np.asarray(as_array(leaf), object if kind == "string" else str(kind))
+        if isinstance(spec, TensorSpec) and not spec.shape.is_compatible_with(array.shape):
+            raise ValueError(
+                f"the generator gave an array of {array.shape}; its shape is {tuple(spec.shape)}."
+            )
+        values.append(array)
+    if not isinstance(element, tuple | dict | list):
+        return values[0]
+    return keras.tree.pack_sequence_as(without_lists(element), values)
+
+
+def _flat_specs(specs: Any) -> list[Any]:
+    if isinstance(specs, str | TensorSpec | np.dtype | type):
+        return [specs]
+    values = specs.values() if isinstance(specs, Mapping) else specs
+    return [leaf for each in values for leaf in _flat_specs(each)]
+
+
+# -- iterators -------------------------------------------------------------------------------------
+
+
+def shuffled(elements: Iterator[Any], size: int, seed: tuple[int, int]) -> Iterator[Any]:
+    rng = np.random.default_rng(seed)
+    buffer = list(itertools.islice(elements, size))
+    for element in elements:
+        i = int(rng.integers(len(buffer)))
+        chosen, buffer[i] = buffer[i], element
+        yield chosen
+    rng.shuffle(buffer)
+    yield from buffer
+
+
+def endless(start: Start) -> Iterator[Any]:
+    while True:
+        is_empty = True
+        for element in start():
+            is_empty = False
+            yield element
+        if is_empty:
+            return
+
+
+def interleaved(inner: Iterator[Iterator[Any]], n_open: int, block_length: int) -> Iterator[Any]:
+    running = list(itertools.islice(inner, n_open))
+    position = 0
+    while running:
+        position %= len(running)
+        block = list(itertools.islice(running[position], block_length))
+        yield from block
+        if len(block) == block_length:
+            position += 1
+            continue
+        following = next(inner, None)
+        if following is None:
+            del running[position]
+        else:
+            running[position] = following
+            position += 1
+
+
+def saving(elements: Iterator[Any], saved: list[Any], is_complete: list[bool]) -> Iterator[Any]:
+    own = []
+    for element in elements:
+        own.append(element)
+        yield element
+    saved[:], is_complete[0] = own, True
