@@ -116,6 +116,15 @@ PATCHES: tuple[LibraryPatch, ...] = (
            "tensorflow/keras2.py", "paths without a suffix, and arguments of TensorFlow 2"),
     _keras("keras.src.layers.layer.Layer", "add_weight", "tensorflow/keras2.py",
            "the name may be the first argument, as in TensorFlow 2"),
+    _torch("torch.Tensor",
+           "__radd__ __rsub__ __rmul__ __rtruediv__ __rfloordiv__ __rpow__ __rmod__ __rmatmul__"
+           " __lt__ __le__ __gt__ __ge__ __ne__ numpy",
+           "frontends/keras/tensorflow/tensors.py",
+           "operands may be NumPy's arrays, and tensors with a gradient can be read"),
+    LibraryPatch("torch", _TORCH, "torch.Tensor", ("get_shape",),
+                 "frontends/keras/tensorflow/tensors.py", "the shape by TensorFlow's method", True),
+    _keras("keras.src.random.seed_generator", "python_random", "tensorflow/randoms.py",
+           "tf.random.set_seed seeds initialisers, and not Python's random module"),
     *(_keras(f"keras.datasets.{name}", "load_data", "tensorflow/datasets.py",
              "samples are generated with --synthetic-data")
       for name in ("mnist", "fashion_mnist", "cifar10", "cifar100", "imdb", "reuters",

@@ -16,7 +16,9 @@ blocks in the same way, and lets a thread wait that wants another value than the
 Every replacement has a row in `patches.PATCHES`; one without a row is an error.
 """
 
+import contextlib
 import functools
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -152,6 +154,8 @@ def _dispatcher(key: Key, original: Any) -> Any:  # noqa: ANN401
     def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         return _in_force.get().get(key, original)(*args, **kwargs)
 
+    with contextlib.suppress(ValueError, TypeError):  # of functions without a readable signature
+        call.__signature__ = inspect.signature(original)  # Keras reads that of Layer.__init__
     return call
 
 

@@ -100,11 +100,11 @@ def _kinds(
 
 
 def assigned_stages(
-    model: keras.Model, assignments: Sequence[Assignment], prefix: Path = ()
+    model: keras.Model, assignments: Sequence[Assignment | int], prefix: Path = ()
 ) -> dict[Path, int]:
     """Stages by call, as assignments say; an error if one is missing or of another model."""
     kinds, expected = _kinds(model), invocations(model)
-    values = list(assignments)
+    values = _of_numbers(model, assignments)
     for each in values:
         if type(each) not in kinds:
             raise keras_error(
@@ -134,6 +134,26 @@ def assigned_stages(
             hint="change what model.get_pipeline_stage_assignment() gives",
         )
     return result
+
+
+def _of_numbers(
+    model: keras.Model, assignments: Sequence[Assignment | int]
+) -> list[Assignment]:
+    """Assignments, also of a Sequential model whose stages are a list of numbers."""
+    values = list(assignments)
+    are_numbers = bool(values) and all(type(each) is int for each in values)
+    if not (are_numbers and isinstance(model, keras.Sequential)):
+        return values  # pyright: ignore[reportReturnType] - others are rejected by their type
+    layers = [layer for layer, _ in invocations(model)]
+    if len(layers) != len(values):
+        raise keras_error(
+            f"{len(values)} pipeline stages for {len(layers)} layers of {model.name!r}.",
+            hint="give a stage for every layer; an Input has none",
+        )
+    return [
+        SequentialLayerPipelineStageAssignment(layer, stage)  # pyright: ignore[reportArgumentType]
+        for layer, stage in zip(layers, values, strict=True)
+    ]
 
 
 def _matching(

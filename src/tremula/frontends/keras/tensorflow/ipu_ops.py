@@ -15,7 +15,6 @@ from tremula.frontends.keras.config import n_chips_in_force
 from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.execution import reset_seed
 from tremula.frontends.keras.tensorflow.arrays import Value, plain
-from tremula.frontends.keras.tensorflow.randoms import set_seed
 from tremula.frontends.keras.tensorflow.types import TensorShape, as_dtype
 from tremula.ir.recording import active
 
@@ -41,7 +40,6 @@ def reset_ipu_seed(
         raise keras_error("reset_ipu_seed(experimental_identical_replicas=True) is not supported.")
     if not isinstance(seed, int):
         raise TypeError(f"a seed is a whole number; got {seed!r}.")
-    set_seed(seed)
     reset_seed(seed)
 
 

@@ -16,6 +16,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from tremula.base.libraries.patching import replaced_for_all
 from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.scaling import ConstantScale
+from tremula.frontends.keras.tensorflow.tensors import replacements
 from tremula.frontends.keras.tensorflow.types import as_dtype
 
 _WEIGHTS, _MODEL = ".weights.h5", ".keras"
@@ -56,7 +57,7 @@ class OlderArguments:
     """`lr`, `decay` and functions of gradients, in front of an optimiser's class."""
 
     def __init__(self, *args: Any, **kwargs: Any):
-        self.gradient_transformers = list(kwargs.pop("gradient_transformers", None) or ())
+        transformers = list(kwargs.pop("gradient_transformers", None) or ())
         if kwargs.pop("gradient_aggregator", None) is not None:
             raise keras_error(
                 "gradient_aggregator is not supported: a strategy reduces gradients.",
@@ -66,6 +67,7 @@ class OlderArguments:
             kwargs["learning_rate"] = kwargs.pop("lr")
         decay = kwargs.pop("decay", 0.0)
         super().__init__(*args, **kwargs)
+        self.gradient_transformers = transformers
         if decay:
             rate = float(self._learning_rate.numpy())  # pyright: ignore[reportAttributeAccessIssue]
             self.learning_rate = keras.optimizers.schedules.InverseTimeDecay(rate, 1, decay)
@@ -163,6 +165,13 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
         kwargs.pop("period", None) if kwargs.get("period") == 1 else None
         suffix = _WEIGHTS if kwargs.get("save_weights_only") else _MODEL
         super().__init__(with_suffix(os.fspath(filepath), suffix), **kwargs)
+
+
+class TensorBoard(keras.callbacks.TensorBoard):
+    """Keras's, without a drawing of the model, which is TensorFlow's own format."""
+
+    def _write_keras_model_summary(self) -> None:
+        """Nothing: `model.summary()` prints it."""
 
 
 def with_suffix(path: str, suffix: str) -> str:
@@ -266,7 +275,7 @@ _installed = ExitStack()
 
 
 def install() -> None:
-    """Give models and layers the older forms of their methods, once in a process."""
+    """Give models, layers and tensors TensorFlow's forms of their methods, once in a process."""
     if _installed.__dict__.setdefault("is_done", False):
         return
     _installed.__dict__["is_done"] = True
@@ -277,3 +286,5 @@ def install() -> None:
         (keras.layers.Layer, "add_weight", _add_weight),
     ):
         _installed.enter_context(replaced_for_all(owner, name, wrap(getattr(owner, name))))
+    for owner, name, method in replacements():
+        _installed.enter_context(replaced_for_all(owner, name, method))

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import keras
 from keras import ops
+from keras.src.utils import module_utils
 
 from tremula.base.errors import suggest
 from tremula.frontends.keras.errors import keras_error
@@ -21,6 +22,7 @@ from tremula.frontends.keras.tensorflow.types import DTYPES
 
 ROOT = "tensorflow"
 _MISSING = object()
+_SPECIAL = ("__version__", "__internal__")
 PAGE = "docs/keras-porting.md"
 VERSION, KERAS_VERSION = "2.6.3", "2.6.0"
 _OWN = "tremula.frontends.keras"
@@ -32,7 +34,7 @@ class StandIn(ModuleType):
     """A module of TensorFlow's name; what it does not have is an error that says so in one line."""
 
     def __getattr__(self, name: str) -> Any:  # called for names that were not used yet
-        if name.startswith("__") and name != "__version__":
+        if name.startswith("__") and name not in _SPECIAL:
             raise AttributeError(name)
         value = _looked_up(self.__name__, name)
         if value is _MISSING:
@@ -147,7 +149,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return None
         if fullname != ROOT and not isinstance(sys.modules.get(ROOT), StandIn):
             return None
-        if not is_module(fullname) and _reason(fullname) is None:
+        is_rejected = fullname in REJECTED and _split(fullname)[1].islower()
+        if not is_module(fullname) and not is_rejected:
             raise ModuleNotFoundError(missing_text(*_split(fullname)), name=fullname)
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
@@ -190,10 +193,17 @@ def as_tensorflow(synthetic_samples: int | None = None) -> ModuleType:
         )
     if not any(isinstance(finder, Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, Finder())
+    _refresh_keras()
     keras2.install()
     if synthetic_samples is not None:
         datasets.synthesize(synthetic_samples)
     return importlib.import_module(ROOT)
+
+
+def _refresh_keras() -> None:
+    """Let Keras look for TensorFlow again: it remembers whether there was one."""
+    for lazy in (module_utils.tensorflow, module_utils.gfile):
+        lazy._available = lazy.module = None
 
 
 # -- names that belong to no other file ------------------------------------------------------------

@@ -1,20 +1,29 @@
 """`tf.random`: tensors of random numbers, by Keras's generators."""
 
+import random
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import keras
 import torch
 from keras.src.backend.common import global_state
+from keras.src.random import seed_generator
 from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR, SeedGenerator
 
+from tremula.base.libraries.patching import replaced_for_all
 from tremula.frontends.keras.tensorflow.arrays import Value, _sizes, plain
 from tremula.frontends.keras.tensorflow.types import as_dtype
+
+_replaced = ExitStack()
 
 
 def set_seed(seed: int) -> None:
     """Start the generators of this process at a seed: models initialised later are the same."""
     torch.manual_seed(seed)
+    _replaced.close()
+    own = random.Random(seed)
+    _replaced.enter_context(replaced_for_all(seed_generator, "python_random", own))
     global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, SeedGenerator(seed))
 
 

@@ -183,7 +183,8 @@ MODULES: dict[str, tuple[str, ...]] = {
         ".tensorflow.names: list_logical_devices list_physical_devices run_functions_eagerly",
     ),
     "tensorflow.compat": (".tensorflow.names: as_bytes as_str as_text=as_str",),
-    "tensorflow.compat.v1": (),
+    "tensorflow.compat.v1": (".tensorflow.types: Dimension",),
+    "tensorflow.__internal__": (".tensorflow.types: CompositeTensor=TypeSpec",),
     "tensorflow.compat.v1.logging": ("logging: *", ".tensorflow.names: set_verbosity"),
     # -- Keras --
     "tensorflow.keras": (
@@ -197,7 +198,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         ".tensorflow.names: learning_phase set_learning_phase",
     ),
     "tensorflow.keras.callbacks": (
-        ".tensorflow.keras2: ModelCheckpoint",
+        ".tensorflow.keras2: ModelCheckpoint TensorBoard",
         "keras.callbacks: *",
     ),
     "tensorflow.keras.datasets": (),
