@@ -1,4 +1,4 @@
-"""A loop of its own in `tf.function`: batches from an iterator, losses to a queue, and steps alone."""
+"""A loop in `tf.function`: batches from an iterator, losses to a queue; and single steps."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,16 +1,17 @@
-"""An LSTM in sections whose states are saved while the rest is computed again, and text in stages."""
+"""An LSTM in sections between saved states, the rest computed again; and texts in stages."""
 
 import argparse
 
-import ipu_tensorflow_addons.keras.layers as ipu_layers
 import numpy as np
 import tensorflow as tf
-from ipu_tensorflow_addons.keras.layers import LSTM, Embedding
 from tensorflow.keras.datasets import imdb
 from tensorflow.keras.layers import Dense, Input
 from tensorflow.keras.optimizers import Adam
 from tensorflow.keras.preprocessing import sequence
 from tensorflow.python import ipu
+
+import ipu_tensorflow_addons.keras.layers as ipu_layers
+from ipu_tensorflow_addons.keras.layers import LSTM, Embedding
 
 
 def sections(inputs, length, n_checkpoints, units):

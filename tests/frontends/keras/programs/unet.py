@@ -6,10 +6,11 @@ from functools import partial
 
 import numpy as np
 import tensorflow as tf
-from ipu_tensorflow_addons.keras.layers import Dropout as IPUDropout
 from tensorflow import keras
 from tensorflow.keras.layers import Conv2D, Conv2DTranspose, Input, MaxPooling2D
 from tensorflow.python import ipu
+
+from ipu_tensorflow_addons.keras.layers import Dropout as IPUDropout
 
 SIZE, CLASSES, ACCUMULATED = 16, 2, 4
 
@@ -162,7 +163,9 @@ def check(first, trained, predictions, history):
     for own, other in zip(trained, reference.get_weights()):
         np.testing.assert_allclose(own, other, atol=2e-5)
     (x, _) = next(iter(load_data()))
-    np.testing.assert_allclose(predictions[:2], tf.convert_to_tensor(reference(x)).detach(), atol=1e-4)
+    np.testing.assert_allclose(
+        predictions[:2], tf.convert_to_tensor(reference(x)).detach(), atol=1e-4
+    )
     assert {"loss", "dice_accuracy", "ce_loss"} <= set(history.history)
 
 

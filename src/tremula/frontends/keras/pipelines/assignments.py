@@ -136,9 +136,7 @@ def assigned_stages(
     return result
 
 
-def _of_numbers(
-    model: keras.Model, assignments: Sequence[Assignment | int]
-) -> list[Assignment]:
+def _of_numbers(model: keras.Model, assignments: Sequence[Assignment | int]) -> list[Assignment]:
     """Assignments, also of a Sequential model whose stages are a list of numbers."""
     values = list(assignments)
     are_numbers = bool(values) and all(type(each) is int for each in values)

@@ -315,13 +315,18 @@ def one_hot(
     """Rows with a one (`on_value`) at the index; of an index out of range, none."""
     del name
     kind = "float32" if dtype is None else str(as_dtype(dtype))
-    hot = ops.one_hot(_plain(indices), int(depth), axis=-1 if axis is None else axis, dtype=kind)
+    index = _plain(indices)
+    place = (-1 if axis is None else axis) % (len(index.shape) + 1)
+    sizes = [1] * (len(index.shape) + 1)
+    sizes[place] = int(depth)
+    classes = ops.reshape(ops.arange(int(depth), dtype="int64"), sizes)
+    is_hot = ops.equal(ops.expand_dims(ops.cast(index, "int64"), place), classes)
     if on_value is None and off_value is None:
-        return hot
+        return ops.cast(is_hot, kind)
     on, off = 1 if on_value is None else on_value, 0 if off_value is None else off_value
     if dtype is None:
         kind = str(inferred_dtype(on if on_value is not None else off))
-    return ops.cast(ops.where(ops.cast(hot, "bool"), on, off), kind)
+    return ops.cast(ops.where(is_hot, on, off), kind)
 
 
 def boolean_mask(tensor: Value, mask: Value, axis: int | None = None, name: str = "") -> Value:

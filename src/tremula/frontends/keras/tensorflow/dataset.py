@@ -439,7 +439,7 @@ class Dataset(DataLoader):
     def element_spec(self) -> Any:  # a structure of TensorSpec
         """Shapes and types of the first element."""
         first = next(self._elements(), None)
-        return keras.tree.map_structure(TensorSpec.from_tensor, first)
+        return keras.tree.map_structure(_spec, first)
 
     def as_numpy_iterator(self) -> Iterator[Any]:
         """Elements as NumPy arrays."""
@@ -460,6 +460,10 @@ class Dataset(DataLoader):
             known = [each for each in vars(Dataset) if not each.startswith("_")]
             raise AttributeError(f"tf.data.Dataset has no {name!r} here; {suggest(name, known)}")
         raise AttributeError(name)
+
+
+def _spec(leaf: Any) -> TensorSpec:
+    return TensorSpec((), "string") if isinstance(leaf, bytes) else TensorSpec.from_tensor(leaf)
 
 
 def cardinality(dataset: Dataset) -> Count:
@@ -483,8 +487,7 @@ class TFRecordDataset(Dataset):
 
         def start() -> Iterator[Any]:
             for path in names:
-                for record in read_records(path, compression_type):
-                    yield np.asarray(record, object)
+                yield from read_records(path, compression_type)
 
         super().__init__(start, UNKNOWN)
 
@@ -499,7 +502,7 @@ class TextLineDataset(Dataset):
             for path in names:
                 with open(path, "rb") as file:
                     for line in file:
-                        yield np.asarray(line.rstrip(b"\r\n"), object)
+                        yield line.rstrip(b"\r\n")
 
         super().__init__(start, UNKNOWN)
 

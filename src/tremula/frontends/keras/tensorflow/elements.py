@@ -47,9 +47,10 @@ def as_array(value: Any) -> Any:
     if isinstance(value, str):
         value = value.encode()
     if isinstance(value, bytes):
-        return np.asarray(value, object)
-    if isinstance(value, np.ndarray | np.generic):
         return value
+    if isinstance(value, np.ndarray | np.generic):
+        is_text = value.dtype.kind == "O" and value.ndim == 0
+        return value.item() if is_text else value
     if hasattr(value, "indices") and hasattr(value, "dense_shape"):
         return value  # a sparse tensor
     array = np.asarray(value)
@@ -81,9 +82,15 @@ def holds(predicate: Callable[..., Any], element: Any) -> bool:
     return bool(called_with(predicate, element))
 
 
+def _stack(parts: Sequence[Any]) -> np.ndarray:
+    if isinstance(parts[0], bytes):
+        return np.array(parts, object)
+    return np.stack(parts)
+
+
 def stacked(chunk: Sequence[Any]) -> Any:
     try:
-        return keras.tree.map_structure(lambda *parts: np.stack(parts), *chunk)
+        return keras.tree.map_structure(lambda *parts: _stack(parts), *chunk)
     except ValueError as error:
         shapes = [[np.shape(leaf) for leaf in keras.tree.flatten(each)] for each in chunk[:2]]
         raise keras_error(

@@ -272,13 +272,20 @@ def _add_weight(plain: Callable) -> Callable:
 
 
 _installed = ExitStack()
+_state = {"is_installed": False}
+
+
+def uninstall() -> None:
+    """Give models, layers and tensors their own methods back."""
+    _installed.close()
+    _state["is_installed"] = False
 
 
 def install() -> None:
     """Give models, layers and tensors TensorFlow's forms of their methods, once in a process."""
-    if _installed.__dict__.setdefault("is_done", False):
+    if _state["is_installed"]:
         return
-    _installed.__dict__["is_done"] = True
+    _state["is_installed"] = True
     for owner, name, wrap in (
         (keras.Model, "save_weights", _save_weights),
         (keras.Model, "load_weights", _load_weights),

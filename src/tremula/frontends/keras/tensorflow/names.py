@@ -200,6 +200,19 @@ def as_tensorflow(synthetic_samples: int | None = None) -> ModuleType:
     return importlib.import_module(ROOT)
 
 
+def forget_tensorflow() -> None:
+    """Take the names away again, as tests do: modules that have them keep them."""
+    from tremula.frontends.keras.tensorflow import datasets, keras2
+
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, Finder)]
+    for path, module in list(sys.modules.items()):
+        if isinstance(module, StandIn):
+            del sys.modules[path]
+    datasets.synthesize(None)
+    keras2.uninstall()
+    _refresh_keras()
+
+
 def _refresh_keras() -> None:
     """Let Keras look for TensorFlow again: it remembers whether there was one."""
     for lazy in (module_utils.tensorflow, module_utils.gfile):

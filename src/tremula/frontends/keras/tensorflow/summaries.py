@@ -71,6 +71,10 @@ class SummaryWriter:
     def close(self) -> None:
         self._file.close()
 
+    def __del__(self) -> None:
+        if not self._file.closed:
+            self._file.close()
+
     def init(self) -> None:
         """Nothing has to be run."""
 
