@@ -32,7 +32,9 @@ with ir.main_graph, popxl.in_sequence(True):
     spec = popxl.TensorSpec((2, 4), popxl.float32)
     factories, forward = Tanh().create_graph(spec)
     x_in = forward.graph.inputs[0]
-    sums, backward = addons.autodiff_with_accumulation(forward, forward.args.tensors, [x_in])
+    sums, backward = addons.autodiff_with_accumulation(
+        forward, forward.args.tensors, grads_required=[x_in]
+    )
     info = backward.grad_graph_info
     layers = [factories.init(f"layer{i}") for i in range(2)]
     means = [sums.init(f"means{i}") for i in range(2)]

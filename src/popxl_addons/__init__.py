@@ -1,37 +1,116 @@
-"""popxl_addons: named variables, modules, transforms. Names only; code is in tremula.frontends."""
+"""PopXL's add-ons: modules with named variables, transforms, optimisers, sessions.
 
-from tremula.frontends.popxl_addons.graphs.cache import (
-    GraphCache,
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
+
+from tremula.frontends.popxl_addons.transforms.repeat_graph import (
+    repeat_graph,
 )
-from tremula.frontends.popxl_addons.graphs.graph import (
-    BoundGraph,
-    GraphWithNamedArgs,
+from tremula.frontends.popxl_addons.version import (
+    GIT_COMMIT,
 )
-from tremula.frontends.popxl_addons.graphs.module import (
-    Module,
+
+from . import (
+    graph,
+    layers,
+    optimizers,
+    testing_utils,
+    variable_factory,
 )
-from tremula.frontends.popxl_addons.graphs.route_tensor import (
-    route_tensor_into_graph,
+from .array_munging import (
+    handle_negative_axis,
+    pad_axis,
+    repeat,
+    repeat_axis,
+    repeat_shard,
+    shard,
+    shard2D,
+    split2D,
+    squeeze_safe,
+    tensor_parallel_input,
+    tensor_parallel_output,
+    unshard,
+    unshard2D,
+    unshard_arrays,
 )
-from tremula.frontends.popxl_addons.named.dot_tree import (
+from .debugging import (
+    print_tensor,
+    print_text,
+)
+from .dot_tree import (
     DotTree,
 )
-from tremula.frontends.popxl_addons.named.factories import (
+from .graph_cache import (
+    argument_hash,
+    bound_arguments,
+    function,
+    get_function_hash,
+    tensor_hash,
+)
+from .module import (
+    BoundGraph,
+    GradGraphInfoLike,
+    GraphCache,
+    GraphLike,
+    GraphWithNamedArgs,
+    Module,
+    NamedTensors,
     NamedVariableFactories,
+    NameScopeMeta,
+    OrderedDict,
     VariableFactory,
     add_replica_sharded_variable_input,
     add_variable_input,
+    create_grad_graph_info,
+    duplicate_items,
+    overrides,
 )
-from tremula.frontends.popxl_addons.named.tensors import (
+from .named_replica_grouping import (
     NamedReplicaGrouping,
-    NamedTensorData,
-    NamedTensors,
+    fill_none_group,
+    get_ild_replica_grouping,
+    get_ild_size_from_popdist,
+    get_instance_replica_grouping,
+    is_cross_ild,
+    is_cross_instance,
 )
-from tremula.frontends.popxl_addons.ops.streams import (
+from .named_tensors import (
+    NamedTensorData,
+    TensorMap,
+    print_named_tensors,
+)
+from .ops import (
+    cross_entropy,
+    cross_entropy_with_grad,
+    dense_const_sparse_matmul,
+    fp8_amax_scale,
     host_load,
     host_store,
+    random_sparse,
+    replicated_all_gather_strided,
+    replicated_all_reduce,
+    replicated_all_reduce_identical_grad_inputs,
+    replicated_all_reduce_identical_inputs,
+    replicated_all_reduce_strided,
+    replicated_all_reduce_strided_graph,
+    replicated_all_reduce_strided_identical_grad_inputs,
+    replicated_all_reduce_strided_identical_inputs,
+    replicated_reduce_scatter_strided,
 )
-from tremula.frontends.popxl_addons.remote import (
+from .patterns import (
+    apply_pre_alias_patterns,
+)
+from .performance_utils import (
+    elementwise_binary_flops,
+    evaluate_FLOPs,
+    evaluate_ir_FLOPs,
+    format_flops_scientific,
+    group_norm_flops,
+    matmul_flops,
+    print_FLOPs,
+    total_FLOPs,
+)
+from .remote import (
     NamedRemoteBuffers,
     create_remote_buffer,
     load_remote,
@@ -41,98 +120,185 @@ from tremula.frontends.popxl_addons.remote import (
     store_remote,
     store_remote_graph,
 )
-from tremula.frontends.popxl_addons.rts import (
+from .route_tensor import (
+    is_subgraph,
+    route_tensor_into_graph,
+)
+from .rts import (
     all_gather_replica_sharded_graph,
     gather_replica_sharded_tensor,
     reduce_replica_sharded_graph,
     reduce_replica_sharded_tensor,
     replica_sharded_spec,
 )
-from tremula.frontends.popxl_addons.seeds import (
+from .seed_variable import (
     seed_variable,
 )
-from tremula.frontends.popxl_addons.settings import (
-    apply_pre_alias_patterns,
-    set_available_memory_proportion_by_ipu,
-)
-from tremula.frontends.popxl_addons.streams import (
+from .streams import (
     InputStreams,
     OutputStreams,
 )
-from tremula.frontends.popxl_addons.task_session import (
+from .task_session import (
     TaskSession,
+    initialise_memmap_dir_from_checkpoint,
+    write_variables_pb,
 )
-from tremula.frontends.popxl_addons.transforms.autodiff import (
+from .transforms import (
+    RemoteHandle,
     autodiff,
     autodiff_with_accumulation,
-    recompute_graph,
-    recomputed,
-)
-from tremula.frontends.popxl_addons.transforms.batch_serialisation import (
-    RemoteHandle,
     batch_serial_buffer,
     batch_serialise,
     batch_serialise_fwd_and_grad,
-)
-from tremula.frontends.popxl_addons.transforms.pipelining import (
+    disable_fc_pass,
+    enable_fc_pass,
     pipelined_execution,
+    recompute_graph,
+    recomputed,
+    set_available_memory_proportion_by_ipu,
+    set_graph_available_memory_proportion_by_ipu,
 )
-from tremula.frontends.popxl_addons.transforms.repeat_graph import (
-    repeat_graph,
+from .utils import (
+    WeightsDict,
+    null_context,
+    suffix_graph_name,
+    timer,
 )
-
-from . import array_munging, layers, ops, optimizers, remote, rts, transforms
 
 __all__ = [
     "BoundGraph",
     "DotTree",
+    "GIT_COMMIT",
+    "GradGraphInfoLike",
     "GraphCache",
+    "GraphLike",
     "GraphWithNamedArgs",
     "InputStreams",
     "Module",
+    "NameScopeMeta",
     "NamedRemoteBuffers",
     "NamedReplicaGrouping",
     "NamedTensorData",
     "NamedTensors",
     "NamedVariableFactories",
+    "OrderedDict",
     "OutputStreams",
     "RemoteHandle",
     "TaskSession",
+    "TensorMap",
     "VariableFactory",
+    "WeightsDict",
     "add_replica_sharded_variable_input",
     "add_variable_input",
     "all_gather_replica_sharded_graph",
     "apply_pre_alias_patterns",
+    "argument_hash",
     "array_munging",
     "autodiff",
     "autodiff_with_accumulation",
     "batch_serial_buffer",
     "batch_serialise",
     "batch_serialise_fwd_and_grad",
+    "bound_arguments",
+    "create_grad_graph_info",
     "create_remote_buffer",
+    "cross_entropy",
+    "cross_entropy_with_grad",
+    "debugging",
+    "dense_const_sparse_matmul",
+    "disable_fc_pass",
+    "dot_tree",
+    "duplicate_items",
+    "elementwise_binary_flops",
+    "enable_fc_pass",
+    "evaluate_FLOPs",
+    "evaluate_ir_FLOPs",
+    "fill_none_group",
+    "format_flops_scientific",
+    "fp8_amax_scale",
+    "function",
     "gather_replica_sharded_tensor",
+    "get_function_hash",
+    "get_ild_replica_grouping",
+    "get_ild_size_from_popdist",
+    "get_instance_replica_grouping",
+    "graph",
+    "graph_cache",
+    "group_norm_flops",
+    "handle_negative_axis",
     "host_load",
     "host_store",
+    "initialise_memmap_dir_from_checkpoint",
+    "is_cross_ild",
+    "is_cross_instance",
+    "is_subgraph",
     "layers",
     "load_remote",
     "load_remote_graph",
+    "matmul_flops",
+    "module",
     "named_buffers",
+    "named_replica_grouping",
+    "named_tensors",
     "named_variable_buffers",
+    "null_context",
     "ops",
     "optimizers",
+    "overrides",
+    "pad_axis",
+    "patterns",
+    "performance_utils",
     "pipelined_execution",
+    "print_FLOPs",
+    "print_named_tensors",
+    "print_tensor",
+    "print_text",
+    "random_sparse",
     "recompute_graph",
     "recomputed",
     "reduce_replica_sharded_graph",
     "reduce_replica_sharded_tensor",
     "remote",
+    "repeat",
+    "repeat_axis",
     "repeat_graph",
+    "repeat_shard",
     "replica_sharded_spec",
+    "replicated_all_gather_strided",
+    "replicated_all_reduce",
+    "replicated_all_reduce_identical_grad_inputs",
+    "replicated_all_reduce_identical_inputs",
+    "replicated_all_reduce_strided",
+    "replicated_all_reduce_strided_graph",
+    "replicated_all_reduce_strided_identical_grad_inputs",
+    "replicated_all_reduce_strided_identical_inputs",
+    "replicated_reduce_scatter_strided",
+    "route_tensor",
     "route_tensor_into_graph",
     "rts",
     "seed_variable",
     "set_available_memory_proportion_by_ipu",
+    "set_graph_available_memory_proportion_by_ipu",
+    "shard",
+    "shard2D",
+    "split2D",
+    "squeeze_safe",
     "store_remote",
     "store_remote_graph",
+    "streams",
+    "suffix_graph_name",
+    "task_session",
+    "tensor_hash",
+    "tensor_parallel_input",
+    "tensor_parallel_output",
+    "testing_utils",
+    "timer",
+    "total_FLOPs",
     "transforms",
+    "unshard",
+    "unshard2D",
+    "unshard_arrays",
+    "utils",
+    "variable_factory",
+    "write_variables_pb",
 ]

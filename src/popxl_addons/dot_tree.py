@@ -1,4 +1,7 @@
-"""Trees of things by dotted names."""
+"""A tree of values by dotted names.
+
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
 
 from tremula.frontends.popxl_addons.named.dot_tree import (
     DotTree,

@@ -1,4 +1,7 @@
-"""Named remote buffers."""
+"""Named remote buffers.
+
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
 
 from tremula.frontends.popxl_addons.remote import (
     NamedRemoteBuffers,

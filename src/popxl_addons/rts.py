@@ -1,4 +1,7 @@
-"""Replicated tensor sharding."""
+"""Replicated tensor sharding.
+
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
 
 from tremula.frontends.popxl_addons.rts import (
     all_gather_replica_sharded_graph,

@@ -1,4 +1,7 @@
-"""Variables that are to be made."""
+"""Factories of variables.
+
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
 
 from tremula.frontends.popxl_addons.named.factories import (
     NamedVariableFactories,

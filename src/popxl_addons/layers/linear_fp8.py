@@ -1,6 +1,9 @@
-"""A linear layer in 8-bit floats."""
+"""Linear layers in 8-bit floats.
 
-from tremula.frontends.popxl_addons.low_precision_layers import (
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
+
+from tremula.frontends.popxl_addons.layers.low_precision import (
     LinearFP8,
 )
 

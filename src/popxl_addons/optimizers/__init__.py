@@ -1,13 +1,18 @@
-"""Steps of optimisers."""
+"""Steps of optimisers as modules.
 
-from tremula.frontends.popxl_addons.optimizers.adam import (
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
+
+from .adam import (
     AdamOptimizerStep,
 )
-from tremula.frontends.popxl_addons.optimizers.lamb import (
+from .lamb import (
     LambOptimizerStep,
 )
 
 __all__ = [
     "AdamOptimizerStep",
     "LambOptimizerStep",
+    "adam",
+    "lamb",
 ]

@@ -1,4 +1,7 @@
-"""LAMB for one variable."""
+"""LAMB.
+
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
 
 from tremula.frontends.popxl_addons.optimizers.lamb import (
     LambOptimizerStep,

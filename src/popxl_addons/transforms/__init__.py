@@ -1,35 +1,55 @@
-"""Transforms of graphs."""
+"""Transforms of graphs.
 
-from tremula.frontends.popxl_addons.transforms.autodiff import (
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
+
+from . import (
+    repeat_graph,
+)
+from .autodiff import (
     autodiff,
     autodiff_with_accumulation,
-    recompute_graph,
     recomputed,
 )
-from tremula.frontends.popxl_addons.transforms.batch_serialisation import (
-    BatchSerialResult,
+from .available_memory_proportion import (
+    set_available_memory_proportion_by_ipu,
+    set_graph_available_memory_proportion_by_ipu,
+)
+from .batch_serialisation import (
     RemoteHandle,
     batch_serial_buffer,
     batch_serialise,
     batch_serialise_fwd_and_grad,
 )
-from tremula.frontends.popxl_addons.transforms.pipelining import (
+from .pipelining import (
     pipelined_execution,
 )
-from tremula.frontends.popxl_addons.transforms.repeat_graph import (
-    repeat_graph,
+from .recomputation import (
+    recompute_graph,
+)
+from .use_fc_pass import (
+    disable_fc_pass,
+    enable_fc_pass,
 )
 
 __all__ = [
-    "BatchSerialResult",
     "RemoteHandle",
     "autodiff",
     "autodiff_with_accumulation",
+    "available_memory_proportion",
     "batch_serial_buffer",
+    "batch_serialisation",
     "batch_serialise",
     "batch_serialise_fwd_and_grad",
+    "disable_fc_pass",
+    "enable_fc_pass",
     "pipelined_execution",
+    "pipelining",
+    "recomputation",
     "recompute_graph",
     "recomputed",
     "repeat_graph",
+    "set_available_memory_proportion_by_ipu",
+    "set_graph_available_memory_proportion_by_ipu",
+    "use_fc_pass",
 ]

@@ -1,4 +1,7 @@
-"""Loops over micro-batches."""
+"""Loops over micro-batches.
+
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
 
 from tremula.frontends.popxl_addons.transforms.batch_serialisation import (
     BatchSerialResult,
@@ -6,6 +9,11 @@ from tremula.frontends.popxl_addons.transforms.batch_serialisation import (
     batch_serial_buffer,
     batch_serialise,
     batch_serialise_fwd_and_grad,
+    batch_serialise_non_overlapped,
+    batch_serialise_overlapped,
+)
+from tremula.frontends.popxl_addons.utils import (
+    null_context,
 )
 
 __all__ = [
@@ -14,4 +22,7 @@ __all__ = [
     "batch_serial_buffer",
     "batch_serialise",
     "batch_serialise_fwd_and_grad",
+    "batch_serialise_non_overlapped",
+    "batch_serialise_overlapped",
+    "null_context",
 ]

@@ -222,7 +222,7 @@ GRAPHS = [
     Case("module", NotImplementedError, "has no `build`", lambda w: popxl.Module()(w.v)),
     Case("mixed list", TypeError, "'a' mixes tensors and other values",
          lambda w: w.made(lambda a: None, [w.v, 1])),
-    Case("arguments", ValueError, "cannot be called with 2 arguments",
+    Case("arguments", ValueError, "2 arguments do not match the signature",
          lambda w: w.made(lambda a: a, w.v, w.v)),
     Case("result", ValueError, "must return None, a Tensor or an iterable of Tensors, got True",
          lambda w: w.made(lambda: True)),
@@ -524,7 +524,7 @@ CALLS = [
          gradient_of_a_writing_loop),
     Case("no gradient", popart_exception, "ReplicatedAllReduce .* has no gradient",
          lambda w: autodiff(w.made(ops.collectives.replicated_all_reduce, w.v))),
-    Case("closed graph", popart_exception, "cannot be differentiated as a part of",
+    Case("closed graph", popart_exception, "marked as unsafe to autodiff as a part of",
          gradient_of_a_closed_graph),
     Case("another call", TypeError, "but the gradient is that of", gradient_for_another_call),
 ]  # fmt: skip

@@ -61,7 +61,7 @@ def test_arguments_become_inputs(main):
     assert [t.name for t in graph.inputs][:3] == ["a", "b_0", "b_1"]
     with pytest.raises(TypeError, match="mixes"):
         main.ir.create_graph(lambda a: None, [x[0], 1])
-    with pytest.raises(ValueError, match="cannot be called"):
+    with pytest.raises(ValueError, match="do not match the signature"):
         main.ir.create_graph(lambda a: a, x[0], x[1])
     with pytest.raises(ValueError, match="must return"):
         main.ir.create_graph(lambda: True)

@@ -17,15 +17,30 @@ class NamedRemoteBuffers(DotTree[popxl.RemoteBuffer]):
 
 
 def create_remote_buffer(
-    spec: popxl.TensorSpec, entries: int = 1, shard_over: int = 1
+    spec: popxl.TensorSpec | popxl.Tensor,
+    entries: int = 1,
+    replica_group: popxl.ReplicaGrouping | None = None,
+    shard_over: int | None = None,
 ) -> popxl.RemoteBuffer:
-    """A buffer for tensors like this; of shards, if the tensor divides into `shard_over` parts."""
+    """A buffer for tensors like this one, or for shards of them.
+
+    `replica_group` are replicas that have the same tensor, of which `shard_over` (by default all)
+    have a shard each; 1 keeps tensors whole. The spec of a shard gives a buffer of such shards.
+    """
     if spec.meta_shape:
         return _sharded_buffer(spec.shape, spec.meta_shape, spec.dtype, entries)
+    if shard_over is None:
+        whole: popxl.ReplicaGrouping = popxl.gcg().ir.replica_grouping()
+        shard_over = (whole if replica_group is None else replica_group.const_rg).group_size
+    if shard_over <= 1:
+        return popxl.remote_buffer(spec.shape, spec.dtype, entries)
     n_elements = prod(spec.shape)
-    if shard_over > 1 and n_elements % shard_over == 0:
-        return _sharded_buffer((n_elements // shard_over,), spec.shape, spec.dtype, entries)
-    return popxl.remote_buffer(spec.shape, spec.dtype, entries)
+    if n_elements % shard_over:
+        raise ValueError(
+            f"Cannot shard a tensor of {n_elements} elements, {spec.shape}, over {shard_over}"
+            " replicas: pass shard_over=1 to keep it whole"
+        )
+    return _sharded_buffer((n_elements // shard_over,), spec.shape, spec.dtype, entries)
 
 
 def _sharded_buffer(
@@ -38,14 +53,11 @@ def _sharded_buffer(
     return buffer
 
 
-def named_buffers(
-    tensors: NamedTensors, entries: int = 1, shard_over_dict: Mapping[str, int] | None = None
-) -> NamedRemoteBuffers:
-    """A buffer for each tensor."""
-    over = shard_over_dict or {}
+def named_buffers(tensors: NamedTensors, entries: int = 1) -> NamedRemoteBuffers:
+    """A buffer for each tensor, of shards for shards."""
     return NamedRemoteBuffers.from_dict(
         {
-            name: create_remote_buffer(t.spec, entries, over.get(name, 1))
+            name: create_remote_buffer(t.spec, entries, shard_over=1)
             for name, t in tensors.to_dict().items()
         }
     )
@@ -54,23 +66,37 @@ def named_buffers(
 def named_variable_buffers(
     factories: NamedVariableFactories,
     entries: int = 1,
-    shard_over_dict: Mapping[str, int] | None = None,
+    shard_over_dict: Mapping[str, int] | int | bool = True,
 ) -> NamedRemoteBuffers:
-    """A buffer for each variable; names in `shard_over_dict` are split across that many replicas.
+    """A buffer for each variable.
 
-    Without a dictionary each is shared out over all replicas that hold the same value of it.
+    `shard_over_dict` says over how many of the replicas that have the same value each is sharded: a
+    number for each name or for all (1: not at all), all of them (True), or none (False).
     """
-    groups = factories.replica_groupings.to_dict()
-    over = (
-        {name: group.const_rg.group_size for name, group in groups.items()}
-        if shard_over_dict is None
-        else shard_over_dict
-    )
     buffers = {}
     for name, factory in factories.to_dict().items():
         spec = popxl.TensorSpec(factory.shape, factory.dtype, factory.meta_shape)
-        buffers[name] = create_remote_buffer(spec, entries, over.get(name, 1))
+        group = factory.replica_grouping
+        over = _n_shards(name, shard_over_dict, group.const_rg.group_size)
+        buffers[name] = create_remote_buffer(spec, entries, group, over)
     return NamedRemoteBuffers.from_dict(buffers)
+
+
+def _n_shards(name: str, shard_over: Mapping[str, int] | int | bool, group_size: int) -> int:
+    if isinstance(shard_over, Mapping):
+        return shard_over.get(name) or group_size
+    if isinstance(shard_over, bool):
+        return group_size if shard_over else 1
+    if not isinstance(shard_over, int):
+        raise ValueError(  # noqa: TRY004  as PopXL does
+            f"shard_over_dict must be a dictionary, an integer or a boolean, got {shard_over!r}"
+        )
+    if not 1 <= shard_over <= group_size:
+        raise ValueError(
+            f"{name} has the same value on {group_size} replicas: it can be sharded over"
+            f" 1 to {group_size} of them, got shard_over_dict={shard_over}"
+        )
+    return shard_over
 
 
 def _transfers(stack: ExitStack, use_io_tiles: bool) -> None:
@@ -113,14 +139,14 @@ def load_remote_graph(
     tensors = NamedTensors.pack(names, graph.call(0))
     """
     graph = popxl.gcg().ir.create_empty_graph("load_remote")
-    names, held = buffers.unpack()
+    names, chosen = buffers.unpack()
     with graph:
         index = popxl.graph_input([], popxl.int32, "load_index")
         with ExitStack() as stack:
             _transfers(stack, use_io_tiles)
             loaded = [
                 ops.remote_load(_with_entries(buffer, entries), index, name)
-                for name, buffer in zip(names, held, strict=True)
+                for name, buffer in zip(names, chosen, strict=True)
             ]
         for t in loaded:
             popxl.graph_output(t)
@@ -132,17 +158,17 @@ def store_remote_graph(
 ) -> GraphWithNamedArgs:
     """A graph that stores tensors, its named arguments, in the entry that its input says."""
     graph = popxl.gcg().ir.create_empty_graph("store_remote")
-    names, held = buffers.unpack()
+    names, chosen = buffers.unpack()
     args = {}
     with graph:
         index = popxl.graph_input([], popxl.int32, "store_index")
-        for name, buffer in zip(names, held, strict=True):
+        for name, buffer in zip(names, chosen, strict=True):
             args[name] = popxl.graph_input(
                 buffer.tensor_shape, buffer.tensor_dtype, name, meta_shape=buffer.meta_shape
             )
         with ExitStack() as stack:
             _transfers(stack, use_io_tiles)
-            for name, buffer in zip(names, held, strict=True):
+            for name, buffer in zip(names, chosen, strict=True):
                 ops.remote_store(_with_entries(buffer, entries), index, args[name])
     return GraphWithNamedArgs(graph, NamedTensors.from_dict(args))
 

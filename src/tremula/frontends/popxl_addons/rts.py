@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 import popxl
 from popxl import ops
 from tremula.frontends.popxl_addons.graphs.graph import GraphWithNamedArgs
-from tremula.frontends.popxl_addons.named.tensors import NamedReplicaGrouping, NamedTensors
+from tremula.frontends.popxl_addons.named.replica_groupings import NamedReplicaGrouping
+from tremula.frontends.popxl_addons.named.tensors import NamedTensors
 
 Groups = NamedReplicaGrouping | None
 
@@ -13,7 +14,7 @@ Groups = NamedReplicaGrouping | None
 def replica_sharded_spec(
     t: popxl.Tensor, shard_over: popxl.ReplicaGrouping | int
 ) -> popxl.TensorSpec:
-    """What a replica has of a tensor that a group shares out; the tensor, if it does not divide."""
+    """The spec of a replica's shard of a tensor; that of the tensor if it does not divide."""
     size = shard_over if isinstance(shard_over, int) else shard_over.group_size
     if t.meta_shape or size == 1 or t.nelms % size:
         return t.spec

@@ -6,16 +6,15 @@ import popxl
 
 
 def seed_variable(
-    seed: int,
-    replica_grouping: popxl.ReplicaGrouping | None = None,
-    name: str = "seed",
+    seed: int, replica_grouping: popxl.ReplicaGrouping | None = None
 ) -> tuple[popxl.Variable, popxl.Tensor]:
-    """A variable with a seed of two words for each group of replicas, and a copy to split.
+    """A variable with a seed of two words for each group of replicas, and the tensor to use.
 
-    The variable keeps what the next run begins with, if the program writes it.
+    Without groups every replica has its own seed. The session reads and writes the first; what
+    the program writes to the second, the next run starts with.
     """
-    n_groups = replica_grouping.num_groups if replica_grouping else 1
-    words = np.random.default_rng(seed).integers(0, 2**32, (n_groups, 2), dtype=np.uint32)
-    data = words if n_groups > 1 else words[0]
-    variable = popxl.variable(data, popxl.uint32, name, replica_grouping=replica_grouping)
+    whole: popxl.ReplicaGrouping = popxl.gcg().ir.replica_grouping(group_size=1)
+    group = whole if replica_grouping is None else replica_grouping
+    seeds = np.asarray(popxl.create_seeds(seed, replicas=group.num_groups))
+    variable = popxl.variable(seeds, popxl.uint32, "random_seed", replica_grouping=group)
     return variable, variable

@@ -1,65 +1,71 @@
 """Streams by name: what a session is fed, and what it gives."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, Self, TypeVar
 
 import popxl
+from tremula.frontends.popxl_addons.utils import OrderedDict
 
 Spec = tuple[Iterable[int], popxl.dtype]
+Stream = TypeVar("Stream", popxl.HostToDeviceStream, popxl.DeviceToHostStream)
 
 
-class _Streams:
-    """Streams by name, in the order they were made."""
+class _Streams(OrderedDict, Generic[Stream]):
+    """Streams by name, by position and as attributes; iterating gives the streams."""
 
-    _make: Any = None
+    stream_init: Callable[..., Any]
 
-    def __init__(self, **specs: Spec):
-        self._streams: dict[str, Any] = {
-            name: type(self)._make(tuple(shape), dtype, name)
-            for name, (shape, dtype) in specs.items()
-        }
+    def __init__(self, **streams: Spec):
+        super().__init__()
+        for name, (shape, dtype) in streams.items():
+            self[name] = self.stream_init(tuple(shape), dtype, name)
 
     @classmethod
-    def from_streams(cls, streams: Iterable[Any]) -> Any:
-        """Streams that are there already, by their own names."""
+    def from_streams(cls, streams: Iterable[Stream]) -> Self:
+        """Streams that exist already, by the ids of their tensors."""
         made = cls()
-        made._streams = {stream.tensor_id: stream for stream in streams}
+        for stream in streams:
+            made[stream.tensor_id] = stream
         return made
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in self._streams:
-            raise AttributeError(f"No stream {name!r}, there are: {', '.join(self._streams)}")
-        return self._streams[name]
+    def __getattr__(self, key: str) -> Stream:
+        if key.startswith("_"):  # of Python's protocols, such as copying
+            raise AttributeError(key)
+        try:
+            return self[key]
+        except KeyError as error:
+            raise AttributeError(error.args[0]) from None
 
-    def __getitem__(self, name: str) -> Any:
-        return self._streams[name]
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, int | slice):
+            return list(self.values())[key]
+        if key not in self:
+            raise KeyError(f"No stream {key!r}, available: {', '.join(self.keys())}")
+        return super().__getitem__(key)
 
-    def __iter__(self) -> Any:
-        return iter(self._streams.values())
-
-    def __len__(self) -> int:
-        return len(self._streams)
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values())
 
     def names(self) -> list[str]:
         """All names."""
-        return list(self._streams)
+        return list(self.keys())
 
 
-class InputStreams(_Streams):
+class InputStreams(_Streams[popxl.HostToDeviceStream]):
     """Streams to the device: `InputStreams(words=((4, 8), popxl.int32))`."""
 
-    _make = staticmethod(popxl.h2d_stream)
+    stream_init = staticmethod(popxl.h2d_stream)
 
 
-class OutputStreams(_Streams):
+class OutputStreams(_Streams[popxl.DeviceToHostStream]):
     """Streams from the device."""
 
-    _make = staticmethod(popxl.d2h_stream)
+    stream_init = staticmethod(popxl.d2h_stream)
 
 
 def host_inputs(streams: InputStreams, data: Mapping[str, Any]) -> dict[Any, Any]:
-    """Arrays by name as a session wants them: by stream."""
+    """Arrays by name as a session takes them: by stream."""
     unknown = set(data) - set(streams.names())
     if unknown:
-        raise ValueError(f"No stream {sorted(unknown)}, there are: {', '.join(streams.names())}")
+        raise ValueError(f"No stream {sorted(unknown)}, available: {', '.join(streams.names())}")
     return {streams[name]: value for name, value in data.items()}

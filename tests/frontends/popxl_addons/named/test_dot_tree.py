@@ -30,7 +30,7 @@ def test_trees_are_copied_mapped_and_filtered():
     """Copies do not share trees; common names map leaves to leaves."""
     tree = DotTree.from_dict({"a.x": 1, "a.y": 2})
     other = tree.copy()
-    other.insert("a.z", 3)
+    other.insert("a.z", 3, overwrite=True)
     assert tree.len_flat() == 2
     assert tree.map(lambda leaf: leaf * 10).a.y == 20
     assert other.filter_keys(["a.z"]).to_dict() == {"a.z": 3}

@@ -41,19 +41,19 @@ def test_remote_variables_are_sharded_like_their_buffers(tmp_path):
         with popxl.Session(ir, "cpu") as session:
             np.testing.assert_array_equal(session.get_tensor_data(made.w), expected)
             session.run()
-    assert (tmp_path / "m.w.bin").stat().st_size == 32
+    assert (tmp_path / "m.w.npy").stat().st_size == 32
 
 
 def test_files_that_do_not_hold_the_variable(tmp_path):
     """A file that is too short is an error that names it."""
-    (tmp_path / "w.bin").write_bytes(b"1234")
+    (tmp_path / "w.npy").write_bytes(b"1234")
     ir = popxl.Ir()
     with ir.main_graph:
         with ir.create_empty_graph("g"):
             _, factory = addons.add_variable_input("w", lambda: np.zeros(8, np.float32))
         named = addons.NamedVariableFactories(w=factory)
         buffers = addons.named_variable_buffers(named)
-        with pytest.raises(ValueError, match=r"w\.bin is too short"):
+        with pytest.raises(ValueError, match=r"w\.npy is too short"):
             named.init_remote(buffers, memmap_dir=tmp_path)
 
 

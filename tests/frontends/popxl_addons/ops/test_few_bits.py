@@ -136,7 +136,7 @@ def test_a_layer_with_weights_of_4_bits():
         result = session.run()[stream]
     expected = x @ group_quantize_decompress_numpy(*packed).astype(np.float32)
     np.testing.assert_allclose(result, expected, atol=2e-2)
-    with pytest.raises(ValueError, match="multiple of 4 that divides out_features, 16, got 6"):
+    with pytest.raises(ValueError, match="positive multiple of 4, got 6"):
         LinearGQ(16, group_size=6)
 
 

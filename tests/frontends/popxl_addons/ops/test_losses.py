@@ -7,7 +7,7 @@ import torch
 import popxl
 from popxl import ops
 from popxl_addons.array_munging import shard, shard2D, tensor_parallel_input
-from popxl_addons.ops import cross_entropy_sharded_loss
+from popxl_addons.ops.cross_entropy_sharded_loss import cross_entropy_sharded_loss
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -23,7 +23,7 @@ def test_ignored_labels_do_not_count(reduction):
         first = popxl.variable(np.array([0, 3], np.int32), replica_grouping=each)
         indices = popxl.variable(labels) - first
         ignored = popxl.constant(2, popxl.int32) - first
-        loss = cross_entropy_sharded_loss(own, indices, group, reduction, ignored)
+        loss = cross_entropy_sharded_loss(own, indices, ignored, group, reduction)
         stream = popxl.d2h_stream(loss.shape, loss.dtype)
         ops.host_store(stream, loss)
     with popxl.Session(ir, "cpu") as session:

@@ -79,9 +79,9 @@ def test_task_sessions_keep_checkpoints(tmp_path):
             w = popxl.variable(np.float32(value))
             ops.host_store(outputs.y, ops.host_load(inputs.x) * w)
         model = addons.NamedTensors.from_dict({name: w})
-        return addons.TaskSession(inputs, outputs, model, ir, "cpu")
+        return addons.TaskSession(inputs, outputs, model, ir=ir, device_desc="cpu")
 
-    path = tmp_path / "folder" / "model.npz"
+    path = str(tmp_path / "folder")
     with session_of(3) as session:
         session.save_checkpoint(path)
     with session_of(5) as session:

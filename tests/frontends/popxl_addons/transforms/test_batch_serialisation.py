@@ -7,6 +7,7 @@ import popxl
 import popxl_addons as addons
 from popxl import ops
 from popxl_addons.layers import Linear
+from popxl_addons.transforms.batch_serialisation import batch_serialise_overlapped
 
 STEPS = 4
 
@@ -22,7 +23,7 @@ def test_micro_batches_are_loaded_and_stored(io_mode):
         factories, graph = Linear(3).create_graph(spec)
         given, taken = (f((2, 3), popxl.float32) for f in (popxl.h2d_stream, popxl.d2h_stream))
         x, y = graph.graph.inputs[0], graph.graph.outputs[0]
-        rows = addons.batch_serial_buffer(x, STEPS, 3)
+        rows = addons.RemoteHandle(addons.batch_serial_buffer(x, STEPS, 3))
         first = addons.batch_serialise(
             graph, STEPS, {x: given}, {}, {y: rows}, io_mode=io_mode
         )  # row 0: from the host
@@ -58,7 +59,7 @@ def test_gradients_of_micro_batches():
         sums, gradient = addons.autodiff_with_accumulation(graph, graph.args.tensors)
         given, dy = (popxl.h2d_stream((2, 3), popxl.float32, name) for name in ("x", "dy"))
         forward, backward = addons.batch_serialise_fwd_and_grad(
-            graph, gradient, STEPS,
+            graph, gradient, graph.args, STEPS,
             {graph.graph.inputs[0]: given, gradient.graph.inputs[0]: dy}, {}, {}, io_mode="compute",
         )  # fmt: skip
         args, means = factories.init(), sums.init()
@@ -84,6 +85,6 @@ def test_what_loops_refuse():
         with pytest.raises(ValueError, match="io_mode must be one of"):
             addons.batch_serialise(graph, 2, {}, {}, {}, io_mode="fast")
         with pytest.raises(ValueError, match="at least 2"):
-            addons.batch_serialise(graph, 1, {}, {}, {}, io_mode="io_overlapped")
+            batch_serialise_overlapped(graph, 1, {}, {}, {})
         with pytest.raises(TypeError, match="RemoteHandle"):
             addons.batch_serialise(graph, 2, {x: 3}, {}, {})

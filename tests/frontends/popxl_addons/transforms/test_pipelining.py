@@ -6,13 +6,16 @@ import pytest
 import popxl
 import popxl_addons as addons
 from popxl import ops
+from popxl_addons.transforms.pipelining import Pipelining
 from tremula.frontends.popxl_addons.transforms.pipelining import pipeline_shape
 
 STEPS = 6
 
 
-def test_stages_pass_values_on():
+@pytest.mark.parametrize("transfers_apart", [False, True])
+def test_stages_pass_values_on(monkeypatch, transfers_apart):
     """Three stages, a value that waits for the last one, and a sum that all micro-batches enter."""
+    monkeypatch.setattr(Pipelining, "transfers_apart", transfers_apart)
     ir = popxl.Ir()
     ir.num_host_transfers = STEPS
     data = np.arange(STEPS * 2, dtype=np.float32).reshape(STEPS, 2)

@@ -30,7 +30,7 @@ def build_graph(
     except TypeError as error:
         n_args = len(args) + len(kwargs)
         raise ValueError(
-            f"{name_of(fn)} cannot be called with {n_args} arguments: {error}"
+            f"{n_args} arguments do not match the signature of {name_of(fn)}: {error}"
         ) from error
     bound.apply_defaults()
     hints = _hints(function)

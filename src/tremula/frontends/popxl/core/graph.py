@@ -152,6 +152,7 @@ class Graph:
 
     def add_op(self, op: Op) -> None:
         self.ir.check_open()
+        op.id = self.ir.next_op_id()
         self._ops.append(op)
         for t in op.inputs:
             t.uses += 1

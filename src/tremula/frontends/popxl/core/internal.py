@@ -65,7 +65,7 @@ class OpView:
 
     @property
     def id(self) -> int:
-        return self._op.graph.ops.index(self._op)
+        return self._op.id
 
     @property
     def name(self) -> str:
@@ -257,7 +257,7 @@ class GraphView:
         return self.getOps()
 
     def getOpIds(self) -> list[int]:
-        return list(range(len(self._graph.ops)))
+        return [op.id for op in self._graph.ops]
 
     def getTensor(self, id: str) -> TensorView:
         return TensorView(self._graph.get_tensor(id))

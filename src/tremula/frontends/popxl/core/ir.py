@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
 
 _ids = itertools.count()
+FIRST_OP_ID = 100  # as in PopART
 
 
 class Ir:
@@ -45,6 +46,7 @@ class Ir:
         self._streams: dict[str, Stream] = {}
         self._remote_buffers: list[RemoteBuffer] = []
         self.session_options = _session_options()
+        self._op_ids = itertools.count(FIRST_OP_ID)
         Ir._ir_cache[self._id] = self
         self.replica_offset = 0  # of the first replica of this process
         if replication == "popdist":
@@ -59,6 +61,10 @@ class Ir:
     @property
     def id(self) -> int:
         return self._id
+
+    def next_op_id(self) -> int:
+        """The number of one more operation."""
+        return next(self._op_ids)
 
     @property
     def main_graph(self) -> Graph:

@@ -15,8 +15,8 @@ class Op:
     """
 
     __slots__ = (
-        "after", "attributes", "graph", "graphs", "has_ipu", "inputs", "ipu", "layout", "name",
-        "outputs", "row", "site", "source", "stage", "tile_set",
+        "after", "attributes", "graph", "graphs", "has_ipu", "id", "inputs", "ipu", "layout",
+        "name", "outputs", "row", "site", "source", "stage", "tile_set",
     )  # fmt: skip
 
     def __init__(
@@ -30,6 +30,7 @@ class Op:
     ):
         self.graph, self.row, self.inputs, self.layout = graph, row, inputs, layout
         self.attributes, self.graphs = attributes, graphs
+        self.id = 0  # its number among all operations of the Ir, once it is in a graph
         self.outputs: list[Tensor] = []
         self.ipu, self.tile_set, self.name = 0, "compute", row.kind
         self.has_ipu = True  # False: the program leaves its chip open, and it runs on the first

@@ -18,9 +18,9 @@ RetrievalMode = Literal["one_per_group", "all_replicas"]
 class TensorSpec(Mapping):
     """The shape and type of a tensor that is not there yet; `**spec` gives both by name."""
 
-    def __init__(self, shape: Sequence[int], dtype: DType, meta_shape: Sequence[int] = ()):
+    def __init__(self, shape: Sequence[int], dtype: DType, meta_shape: Sequence[int] | None = ()):
         self.shape, self.dtype = tuple(int(n) for n in shape), dtype
-        self.meta_shape = tuple(meta_shape)
+        self.meta_shape = tuple(meta_shape or ())
 
     def to_dict(self) -> dict[str, Any]:
         """Shape, type and whole shape by name."""
@@ -436,6 +436,11 @@ class Variable(Tensor, tensor_type="Variable"):
         """One more dimension, the first, where groups of replicas have their own values."""
         n = self._grouping.num_groups
         return (n, *self._shape) if n > 1 else self._shape
+
+    @property
+    def _memmap_arr(self) -> np.memmap | None:
+        """The mapped file that the variable's values are in, as scripts read it."""
+        return self.data if isinstance(self.data, np.memmap) else None
 
     @property
     def in_sync_with_ipu(self) -> bool:

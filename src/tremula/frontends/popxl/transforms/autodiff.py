@@ -219,7 +219,7 @@ class _Differentiation:
         """The gradient graph of a graph called, made once for all its calls."""
         if not called.is_differentiable:
             raise popart_exception(
-                f"Graph {called.id} cannot be differentiated as a part of {self.graph.id}",
+                f"Graph {called.id} is marked as unsafe to autodiff as a part of {self.graph.id}",
                 hint="give its gradient by called_graphs_grad_info",
             )
         required = [called.inputs[i] for i in wanted]

@@ -1,10 +1,11 @@
-"""A tree of things by dotted names: `tree.layer.weight`, `tree["layer"]`, `tree[0]`."""
+"""A tree of values by dotted names: `tree.layer.weight`, `tree["layer"]`, `tree[0]`."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from tremula.base.errors import suggest
+from tremula.frontends.popxl_addons.utils import OrderedDict, duplicate_items
 
 Leaf = TypeVar("Leaf")
 Other = TypeVar("Other")
@@ -20,16 +21,19 @@ def sanitise(name: str) -> str:
 class DotTree(Generic[Leaf]):
     """Leaves under dotted names.
 
-    Parts of a name are identifiers or numbers. Numbers are found by `tree[0]`, and count from the
+    Parts of a name are identifiers or numbers. Numbers are read by `tree[0]`, and count from the
     end if negative.
+
+    >>> DotTree.from_dict({"layer.weight": 1}).layer.weight
+    1
     """
 
-    def __init__(self, **entries: object):
-        self._map: dict[str, Any] = {}
-        for key, value in entries.items():
+    def __init__(self, **kwargs: object):
+        self._map: OrderedDict[str, Any] = OrderedDict()
+        for key, value in kwargs.items():
             self.insert(key, value)
 
-    # -- finding --
+    # -- reading --
 
     def get(self, key: Key) -> Any:
         """What has a name: a leaf, or the tree of what begins with it."""
@@ -38,7 +42,11 @@ class DotTree(Generic[Leaf]):
             known = ", ".join(self._map) or "none"
             raise KeyError(f"No entry {first!r}: {suggest(first, self._map)} Available: {known}")
         result = self._map[first]
-        return result.get(rest) if rest else result
+        if not rest:
+            return result
+        if not isinstance(result, DotTree):
+            raise KeyError(f"{first!r} is a leaf: it has no entry {rest!r}")
+        return result.get(rest)
 
     def __getitem__(self, key: Key) -> Any:
         return self.get(key)
@@ -69,43 +77,55 @@ class DotTree(Generic[Leaf]):
     # -- changing --
 
     def insert(self, key: Key, value: object, overwrite: bool = False) -> None:
-        """Put a leaf, or a tree, under a name; a dotted one makes the trees on the way."""
+        """Put a leaf, or a tree, under a name; a dotted name makes the trees on the way.
+
+        With `overwrite`, trees that exist are merged with what is inserted, and leaves replaced.
+        Without it, a first part of the name that exists is an error.
+        """
         if isinstance(key, int) and key < 0:
             raise ValueError(f"A numbered entry cannot be negative, got {key}")
         first, _, rest = str(key).partition(".")
         if not first.isnumeric() and not first.isidentifier():
             raise ValueError(f"{first!r} is not a valid Python identifier")
+        existing = self._map.get(first)
+        if first in self._map and not overwrite:
+            raise ValueError(f"{first!r} already exists: pass overwrite=True to merge or replace")
         if rest:
-            inner = self._map.get(first)
-            inner = inner.copy() if isinstance(inner, DotTree) else type(self)()
+            # A copy, so that an error leaves the tree as it was.
+            inner = existing.copy() if isinstance(existing, DotTree) else type(self)()
             inner.insert(rest, value, overwrite)
             self._map[first] = inner
-            return
-        if first in self._map and not overwrite:
-            raise ValueError(f"{first!r} already exists")
-        if overwrite and isinstance(value, DotTree) and isinstance(self._map.get(first), DotTree):
-            self._map[first].update(value, overwrite=True)
+        elif isinstance(value, DotTree) and isinstance(existing, DotTree):
+            existing.update(value, overwrite=True)
         else:
             self._map[first] = value
 
-    def update(self, other: "DotTree[Leaf]", overwrite: bool = False) -> None:
-        """Put everything of another tree into this one."""
-        for key, value in other.to_dict().items():
+    def update(self, values: "DotTree[Leaf]", overwrite: bool = False) -> None:
+        """Insert every entry of another tree's first level into this one."""
+        for key, value in values.copy()._map.items():
             self.insert(key, value, overwrite)
 
     def pop(self, key: Key) -> Any:
-        """Take an entry of the first level out."""
-        self.get(key)
-        return self._map.pop(self._name_of(key))
+        """Take an entry out, also one of an inner tree."""
+        outer, _, last = self._name_of(key).rpartition(".")
+        owner = self.get(outer) if outer else self
+        result = owner.get(last)
+        del owner._map[owner._name_of(last)]
+        return result
 
     def _clear(self) -> None:
-        self._map.clear()
+        """Remove all leaves; inner trees stay, empty, as other trees may hold them too."""
+        for key, value in list(self._map.items()):
+            if isinstance(value, DotTree):
+                value._clear()
+            else:
+                del self._map[key]
 
     # -- converting --
 
-    def to_dict(self) -> dict[str, Leaf]:
+    def to_dict(self) -> OrderedDict[str, Leaf]:
         """All leaves by dotted names."""
-        result: dict[str, Leaf] = {}
+        result: OrderedDict[str, Leaf] = OrderedDict()
         for key, value in self._map.items():
             if isinstance(value, DotTree):
                 result.update({f"{key}.{name}": leaf for name, leaf in value.to_dict().items()})
@@ -114,11 +134,17 @@ class DotTree(Generic[Leaf]):
         return result
 
     @classmethod
-    def from_dict(cls: type[Tree], leaves: Mapping[Any, Any]) -> Tree:
+    def from_dict(cls: type[Tree], d: Mapping[Any, Any]) -> Tree:
         """A tree from dotted names; leaves may be trees themselves."""
         tree = cls()
-        for key, value in leaves.items():
-            tree.insert(key, value)
+        for key, value in d.items():
+            *outer, last = str(key).split(".")
+            inner = tree
+            for name in outer:
+                if name not in inner:
+                    inner.insert(name, cls())
+                inner = inner.get(name)
+            inner.insert(last, value)
         return tree
 
     def unpack(self) -> tuple[list[str], list[Leaf]]:
@@ -129,7 +155,7 @@ class DotTree(Generic[Leaf]):
     @classmethod
     def pack(cls: type[Tree], keys: Iterable[Key], values: Iterable[Any]) -> Tree:
         """The tree of names and leaves."""
-        return cls.from_dict(dict(zip(keys, values, strict=True)))
+        return cls.from_dict(dict(zip(keys, values, strict=False)))
 
     def copy(self: Tree) -> Tree:
         """A copy of the tree with its leaves."""
@@ -138,19 +164,24 @@ class DotTree(Generic[Leaf]):
             tree._map[key] = value.copy() if isinstance(value, DotTree) else value
         return tree
 
-    def map(self: Tree, function: Callable[[Any], Any]) -> Tree:
+    def map(self: Tree, fn: Callable[[Any], Any]) -> Tree:
         """A tree with what a function makes of each leaf."""
-        return self.from_dict({name: function(leaf) for name, leaf in self.to_dict().items()})
+        return self.from_dict({name: fn(leaf) for name, leaf in self.to_dict().items()})
 
-    def filter_keys(self: Tree, keys: Iterable[str]) -> Tree:
-        """Only leaves with these names, in the order of this tree."""
-        kept = set(keys)
-        return self.from_dict({name: t for name, t in self.to_dict().items() if name in kept})
+    def filter_keys(self: Tree, keys: Iterable[Key]) -> Tree:
+        """A tree with these leaves and branches alone, in the order of the names."""
+        names = list(keys)
+        if duplicate_items(names):
+            raise ValueError(f"Names must be different, got twice: {duplicate_items(names)}")
+        tree = type(self)()
+        for name in names:
+            value = self.get(name)
+            tree.insert(name, value.copy() if isinstance(value, DotTree) else value, overwrite=True)
+        return tree
 
-    def to_mapping(self, other: "DotTree[Other]") -> "dict[Leaf, Other]":
+    def to_mapping(self, values: "DotTree[Other]") -> "dict[Leaf, Other]":
         """From leaves of this tree to those with the same names of another."""
-        theirs = other.to_dict()
-        return {leaf: theirs[name] for name, leaf in self.to_dict().items() if name in theirs}
+        return to_mapping(self, values)
 
     # -- looking --
 
@@ -173,9 +204,10 @@ class DotTree(Generic[Leaf]):
         return len(self.to_dict())
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.to_dict()})"
+        return f"{type(self).__name__}({dict(self.to_dict())})"
 
 
-def to_mapping(keys: "DotTree[Leaf]", values: "DotTree[Other]") -> "dict[Leaf, Other]":
+def to_mapping(key: "DotTree[Leaf]", value: "DotTree[Other]") -> "dict[Leaf, Other]":
     """From leaves of one tree to leaves of another with the same names."""
-    return keys.to_mapping(values)
+    theirs = value.to_dict()
+    return {leaf: theirs[name] for name, leaf in key.to_dict().items() if name in theirs}

@@ -1,4 +1,4 @@
-"""Variables that are to be made: from data that comes when they are, under names."""
+"""Factories of variables: data, type and groups of replicas of variables to be made, by name."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -7,54 +7,80 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import popxl
 from popxl import ops
+from tremula.frontends.popxl.core.context import GRAPHS
 from tremula.frontends.popxl.core.host_data import LazyArray, open_memmap
 from tremula.frontends.popxl_addons.named.dot_tree import DotTree
-from tremula.frontends.popxl_addons.named.tensors import NamedReplicaGrouping, NamedTensors
+from tremula.frontends.popxl_addons.named.replica_groupings import NamedReplicaGrouping
+from tremula.frontends.popxl_addons.named.tensors import NamedTensors
 
 Data = Callable[[], Any] | Iterable[Any]
+HOST_TYPES = (np.ndarray, np.generic, torch.Tensor, LazyArray, bool, int, float)
 
 
 class VariableFactory:
     """Makes variables of one shape and type.
 
-    `data` is called, or asked for its next element, once for each group of replicas of each
-    variable. A sharded one (`shard_over` replicas) is an input of its shard's shape in graphs.
+    `data_iter` is called, or advanced, once for each group of replicas of each variable. With
+    `shard_over` above 1, that many replicas of a group have a shard each: inputs of graphs have the
+    shape of a shard.
     """
 
     def __init__(
         self,
-        data: Data,
+        data_iter: Data,
         dtype: popxl.dtype | None = None,
         name: str | None = None,
         by_ref: bool = False,
-        replica_sharded: bool = False,
         replica_grouping: popxl.ReplicaGrouping | None = None,
-        shard_over: int | None = None,
+        shard_over: int = 1,
     ):
-        self._source = _iterator(data)
-        self._first: list[Any] = [_first_of(self._source)]
+        self.data_iter = Peekable(data_iter)
         self.name, self.by_ref = name, by_ref
-        self.replica_grouping = replica_grouping
-        self.replica_sharded = replica_sharded
-        self.dtype = dtype or popxl.dtype.as_dtype(_array(self._first[0]).dtype)
-        self.shape = tuple(int(n) for n in self._first[0].shape)
+        self._grouping = replica_grouping
+        if replica_grouping is None and GRAPHS.get():
+            self._grouping = popxl.gcg().ir.replica_grouping()
+        self.replica_sharded = shard_over > 1
+        first = self.data_iter.peek()
+        self.dtype = dtype or popxl.dtype.as_dtype(first)
+        self.shape: tuple[int, ...] = tuple(int(n) for n in np.shape(first))
         self.meta_shape: tuple[int, ...] = ()
-        if replica_sharded:
-            group = replica_grouping or popxl.gcg().ir.replica_grouping()
-            self.meta_shape, n = self.shape, shard_over or group.group_size
-            self.shape = (-(-prod(self.shape) // n),)
+        if self.replica_sharded:
+            self._check_shards(shard_over)
+            self.meta_shape = self.shape
+            self.shape = (-(-prod(self.shape) // shard_over),)
+
+    def _check_shards(self, shard_over: int) -> None:
+        size = self.replica_grouping.group_size
+        if shard_over > size:
+            raise ValueError(
+                f"{self.name} cannot be sharded over {shard_over} replicas:"
+                f" its groups have {size} members"
+            )
+
+    @property
+    def replica_grouping(self) -> popxl.ReplicaGrouping:
+        """Replicas that have the same value: all of them unless the factory says otherwise."""
+        return popxl.gcg().ir.replica_grouping() if self._grouping is None else self._grouping
 
     def create_input(self, prefix: str | None = None) -> popxl.Tensor:
         """An input of the graph that is open, for a variable of this factory."""
         name = self.name if prefix is None else f"{prefix}.{self.name}"
         return popxl.graph_input(self.shape, self.dtype, name, self.by_ref, self.meta_shape)
 
-    def create_tensor(self, name: str | None = None, empty: bool = False) -> popxl.Tensor:
+    def create_tensor(
+        self,
+        name: str | None = None,
+        empty: bool = False,
+        memmap_dir: str | Path | None = None,
+        read_only_if_exists: bool = False,
+    ) -> popxl.Tensor:
         """A variable of the main graph; sharded ones give the shard."""
-        data, name = self.next_data(empty), name or self.name
+        name = name or self.name
+        data = self._data(name, empty, memmap_dir, read_only_if_exists)
         if self.replica_sharded:
             _, shard = popxl.replica_sharded_variable(
                 data, self.dtype, name, replica_grouping=self.replica_grouping,
@@ -69,49 +95,75 @@ class VariableFactory:
         entry: int,
         name: str | None = None,
         empty: bool = False,
-        memmap_file: Path | None = None,
+        memmap_dir: str | Path | None = None,
         read_only_if_exists: bool = False,
     ) -> popxl.Tensor:
         """A variable in an entry of a remote buffer, sharded if the buffer is.
 
-        `empty` ones get no data: zeros, made when a session first needs them. With a file, the
-        variable is what the file holds if it is there; else the file is written first.
+        `empty` ones get no data: zeros, made when a session first needs them. With a folder, the
+        variable is what the file of its name holds if there is one; else the file is written first.
         """
-        if memmap_file is None:
-            data = self.next_data(empty)
-        else:
-            data = self._mapped(memmap_file, empty, read_only_if_exists)
+        name = name or self.name
+        data = self._data(name, empty, memmap_dir, read_only_if_exists)
         make = popxl.remote_replica_sharded_variable if buffer.meta_shape else popxl.remote_variable
         group = self.replica_grouping
-        return make(data, buffer, entry, self.dtype, name or self.name, replica_grouping=group)
+        return make(data, buffer, entry, self.dtype, name, replica_grouping=group)
+
+    def _data(
+        self, name: str | None, empty: bool, folder: str | Path | None, read_only: bool
+    ) -> Any:
+        if folder is None:
+            return self.next_data(empty)
+        return self.next_memmap(folder, name or "t", empty, read_only)
 
     def next_data(self, empty: bool = False) -> Any:
         """The data of one more variable: a row for each group of replicas if there are several."""
-        shape = self._shape_on_host()
         if empty:
-            return LazyArray(shape, self.dtype)
-        n_groups = self.replica_grouping.num_groups if self.replica_grouping else 1
+            return LazyArray(self._shape_on_host(), self.dtype)
+        n_groups = self.replica_grouping.num_groups
         if n_groups == 1:
-            return self._next()
-        return np.stack([_array(self._next()) for _ in range(n_groups)])
+            return next(self.data_iter)
+        return np.stack([_array(next(self.data_iter)) for _ in range(n_groups)])
 
-    def _next(self) -> Any:
-        return self._first.pop() if self._first else next(self._source)
-
-    def _shape_on_host(self) -> tuple[int, ...]:
-        shape = self.meta_shape or self.shape
-        n_groups = self.replica_grouping.num_groups if self.replica_grouping else 1
-        return (n_groups, *shape) if n_groups > 1 else shape
-
-    def _mapped(self, file: Path, empty: bool, read_only: bool) -> np.memmap:
-        shape = self._shape_on_host()
+    def next_memmap(
+        self,
+        memmap_dir: str | Path,
+        name: str,
+        empty: bool = False,
+        read_only_if_exists: bool = False,
+    ) -> np.memmap:
+        """The file `name.npy` of a folder, plain numbers, mapped; a new one is filled with data."""
+        file, shape = Path(memmap_dir) / f"{name}.npy", self._shape_on_host()
         if file.exists():
-            return open_memmap(file, shape, self.dtype, "r" if read_only else "r+")
+            return open_memmap(file, shape, self.dtype, "r" if read_only_if_exists else "r+")
         file.parent.mkdir(parents=True, exist_ok=True)
         mapped = open_memmap(file, shape, self.dtype, "w+")
         if not empty:
             mapped[...] = np.asarray(_array(self.next_data()), mapped.dtype)
         return mapped
+
+    def _shape_on_host(self) -> tuple[int, ...]:
+        shape = self.meta_shape or self.shape
+        n_groups = self.replica_grouping.num_groups
+        return (n_groups, *shape) if n_groups > 1 else shape
+
+
+class Peekable(Iterator[Any]):
+    """Data of variables, one after another, of which the next can be looked at."""
+
+    def __init__(self, data: Data):
+        self._source = _iterator(data)
+        self._waiting: list[Any] = []
+        self.peek()
+
+    def peek(self) -> Any:
+        """The next data, which stays the next."""
+        if not self._waiting:
+            self._waiting.append(_first_of(self._source))
+        return self._waiting[0]
+
+    def __next__(self) -> Any:
+        return self._waiting.pop() if self._waiting else next(self._source)
 
 
 def _iterator(data: Data) -> Iterator[Any]:
@@ -119,8 +171,8 @@ def _iterator(data: Data) -> Iterator[Any]:
         return (data() for _ in itertools.count())
     if isinstance(data, np.ndarray) or not isinstance(data, Iterable):
         raise ValueError(  # noqa: TRY004  PopXL's
-            f"Data of a variable factory must be a function or an iterable, got {type(data)}."
-            " If it is the same for all variables, pass `lambda: data`"
+            f"`data_iter` must be a function or an iterable, got {type(data)}."
+            " If the data is the same for all variables, pass `lambda: data`"
         )
     return iter(data)
 
@@ -132,8 +184,10 @@ def _first_of(source: Iterator[Any]) -> Any:
         raise ValueError("The data iterator of a variable factory is empty") from None
     except Exception as error:
         raise ValueError("The function that gives a variable's data raised an error") from error
-    if not hasattr(first, "shape") or not hasattr(first, "dtype"):
-        first = np.asarray(first)
+    if not isinstance(first, HOST_TYPES):
+        raise ValueError(  # noqa: TRY004  PopXL's
+            f"`data_iter` must give NumPy arrays, PyTorch tensors or numbers, got {first!r}"
+        )
     return first
 
 
@@ -145,14 +199,21 @@ def _array(value: Any) -> Any:
 class NamedVariableFactories(DotTree[VariableFactory]):
     """Factories by the names of variables. Variables are made in the order of names."""
 
-    def init(self, prefix: str | None = None, empty: bool = False) -> NamedTensors:
-        """A variable of the main graph for each."""
-        names, factories = self.unpack()
-        made = [
-            factory.create_tensor(_prefixed(prefix, name), empty)
-            for name, factory in zip(names, factories, strict=True)
-        ]
-        return NamedTensors.pack(names, made)
+    def init(
+        self,
+        prefix: str | None = None,
+        empty: bool = False,
+        memmap_dir: str | Path | None = None,
+        read_only_if_exists: bool = False,
+    ) -> NamedTensors:
+        """A variable of the main graph for each, named `prefix.name`."""
+        made = {
+            name: factory.create_tensor(
+                _prefixed(prefix, name), empty, memmap_dir, read_only_if_exists
+            )
+            for name, factory in zip(*self.unpack(), strict=True)
+        }
+        return NamedTensors.from_dict(made)
 
     def init_remote(
         self,
@@ -164,14 +225,14 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         read_only_if_exists: bool = False,
     ) -> NamedTensors:
         """A remote variable for each, in the buffer of its name."""
-        result, made = buffers.to_dict(), {}
-        names, factories = self.unpack()
-        for name, factory in zip(names, factories, strict=True):
-            full = _prefixed(prefix, name)
-            file = None if memmap_dir is None else Path(memmap_dir) / f"{full}.bin"
-            made[name] = factory.create_remote_tensor(
-                result[name], entry, full, empty, file, read_only_if_exists
+        buffer_of = buffers.to_dict()
+        made = {
+            name: factory.create_remote_tensor(
+                buffer_of[name], entry, _prefixed(prefix, name), empty, memmap_dir,
+                read_only_if_exists,
             )
+            for name, factory in zip(*self.unpack(), strict=True)
+        }  # fmt: skip
         return NamedTensors.from_dict(made)
 
     def init_zero(self) -> NamedTensors:
@@ -192,8 +253,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
     @property
     def replica_groupings(self) -> NamedReplicaGrouping:
         """The groups of replicas that hold the same values of each."""
-        whole = popxl.gcg().ir.replica_grouping()
-        groups = {name: f.replica_grouping or whole for name, f in self.to_dict().items()}
+        groups = {name: f.replica_grouping for name, f in self.to_dict().items()}
         return NamedReplicaGrouping.from_dict(groups)
 
 
@@ -203,24 +263,30 @@ def _prefixed(prefix: str | None, name: str) -> str:
 
 def add_variable_input(
     name: str,
-    data: Data,
+    data_iter: Data,
     dtype: popxl.dtype | None = None,
     by_ref: bool = False,
     replica_grouping: popxl.ReplicaGrouping | None = None,
 ) -> tuple[popxl.Tensor, VariableFactory]:
     """An input of the graph that is open, and the factory of its variables."""
-    factory = VariableFactory(data, dtype, name, by_ref, replica_grouping=replica_grouping)
+    factory = VariableFactory(data_iter, dtype, name, by_ref, replica_grouping)
     return factory.create_input(), factory
 
 
 def add_replica_sharded_variable_input(
     name: str,
-    data: Data,
+    data_iter: Data,
     dtype: popxl.dtype | None = None,
     by_ref: bool = False,
     replica_grouping: popxl.ReplicaGrouping | None = None,
     shard_over: int | None = None,
 ) -> tuple[popxl.Tensor, VariableFactory]:
-    """An input and its factory for a variable of which each replica has a shard."""
-    factory = VariableFactory(data, dtype, name, by_ref, True, replica_grouping, shard_over)
+    """An input and its factory for a variable of which each replica has a shard.
+
+    The shards are those of `shard_over` replicas: by default of a whole group.
+    """
+    group = popxl.gcg().ir.replica_grouping() if replica_grouping is None else replica_grouping
+    factory = VariableFactory(
+        data_iter, dtype, name, by_ref, replica_grouping, shard_over or group.group_size
+    )
     return factory.create_input(), factory

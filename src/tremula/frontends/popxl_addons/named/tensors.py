@@ -1,11 +1,14 @@
-"""Trees of tensors, of their values, and of groups of replicas."""
+"""Trees of tensors and of their values."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 import popxl
+from popxl import ops
 from tremula.frontends.popxl_addons.named.dot_tree import DotTree
+
+TensorMap = Mapping[popxl.Tensor, popxl.Tensor]
 
 
 class NamedTensors(DotTree[popxl.Tensor]):
@@ -21,7 +24,14 @@ class NamedTensors(DotTree[popxl.Tensor]):
         """All tensors by name."""
         return self.to_dict()
 
-    def remap(self, mapping: Mapping[popxl.Tensor, popxl.Tensor]) -> "NamedTensors":
+    def remap(self, mapping: TensorMap) -> "NamedTensors":
+        """What tensors become under a mapping, which must have all of them."""
+        for name, t in self.to_dict().items():
+            if t not in mapping:
+                raise KeyError(f"The mapping has no entry for {name}: {t!r}")
+        return self.remap_known(mapping)
+
+    def remap_known(self, mapping: TensorMap) -> "NamedTensors":
         """What tensors become under a mapping; those that it does not have are left out."""
         result = {name: mapping[t] for name, t in self.to_dict().items() if t in mapping}
         return NamedTensors.from_dict(result)
@@ -31,13 +41,8 @@ class NamedTensorData(DotTree[np.ndarray]):
     """Arrays by dotted names."""
 
 
-class NamedReplicaGrouping(DotTree[popxl.ReplicaGrouping]):
-    """Groups of replicas by the names of variables."""
-
-    @classmethod
-    def build_groups(
-        cls, names: Iterable[str], value: popxl.ReplicaGrouping | None = None
-    ) -> "NamedReplicaGrouping":
-        """The same groups for all names: one of all replicas unless given."""
-        group = value or popxl.gcg().ir.replica_grouping()
-        return cls.from_dict(dict.fromkeys(names, group))
+def print_named_tensors(named_tensors: NamedTensors) -> NamedTensors:
+    """Print each tensor under its name when the program runs; the tensors to go on with."""
+    return NamedTensors.from_dict(
+        {name: ops.print_tensor(t, name) for name, t in named_tensors.to_dict().items()}
+    )

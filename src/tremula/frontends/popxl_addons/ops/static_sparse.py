@@ -1,4 +1,4 @@
-"""Products with a sparse matrix whose places and values are known while a graph is built."""
+"""Products with a sparse matrix whose positions and values are known while a graph is built."""
 
 from typing import Protocol
 
@@ -56,7 +56,7 @@ def _ordered(rhs: CSR, n_columns: int) -> tuple[Pattern, np.ndarray]:
     if len(columns) and not 0 <= columns.min() <= columns.max() < n_columns:
         raise ValueError(f"A column of the sparse matrix is not below output_cols, {n_columns}")
     if ((np.diff(rows) == 0) & (np.diff(columns) == 0)).any():
-        raise ValueError("The sparse matrix names a place twice: call its sum_duplicates() first")
+        raise ValueError("The sparse matrix has a position twice: call its sum_duplicates() first")
     pattern = Pattern(len(starts) - 1, n_columns, 1, starts, columns)
     return pattern, np.asarray(rhs.data)[order]
 

@@ -16,6 +16,9 @@ from tremula.frontends.popxl.core.registry import OperationRow
 from tremula.frontends.popxl.core.table import record
 from tremula.frontends.popxl.ops.collectives import grouping_of
 from tremula.frontends.popxl.replica_axis import all_reduced
+from tremula.frontends.popxl_addons.graphs.graph import GraphWithNamedArgs
+from tremula.frontends.popxl_addons.named.tensors import NamedTensors
+from tremula.frontends.popxl_addons.utils import null_context
 
 Grads = list[popxl.Tensor | None]
 KIND = "ReplicatedAllReduceTP"
@@ -39,7 +42,7 @@ def replicated_all_reduce_identical_grad_inputs(
     return _record(t, op, NOTHING, group)
 
 
-def replicated_all_reduce_summed_grad(
+def replicated_all_reduce(
     t: popxl.Tensor, op: str = "add", group: popxl.ReplicaGrouping | None = None
 ) -> popxl.Tensor:
     """The sum over the group; so is its gradient, as replicas go on differently."""
@@ -81,21 +84,64 @@ _REDUCES = OperationRow(
 _PASSES = OperationRow("identity_tp", "IdentityTP", _passes, gradient=_gradient)
 
 
-# -- collectives of groups with a stride: PopXL's own take any group -------------------------------
+# -- collectives of groups with a stride -----------------------------------------------------------
 
 
 def replicated_all_reduce_strided(
     t: popxl.Tensor, op: str = "add", group: popxl.ReplicaGrouping | None = None
 ) -> popxl.Tensor:
-    """The reduction over the group."""
-    return ops.collectives.replicated_all_reduce(t, op, group)
+    """The reduction over the group, which may be differentiated if it is a sum or a mean."""
+    if op not in (SUM, "mean"):
+        return ops.collectives.replicated_all_reduce(t, op, group)
+    total = replicated_all_reduce(t, SUM, group)
+    return total / grouping_of(group).group_size if op == "mean" else total
+
+
+def replicated_all_reduce_strided_identical_inputs(
+    t: popxl.Tensor, op: str = "add", group: popxl.ReplicaGrouping | None = None
+) -> popxl.Tensor:
+    """The tensor itself, the same on all replicas; its gradient is summed over the group."""
+    return replicated_all_reduce_identical_inputs(t, op, group)
+
+
+def replicated_all_reduce_strided_identical_grad_inputs(
+    t: popxl.Tensor, op: str = "add", group: popxl.ReplicaGrouping | None = None
+) -> popxl.Tensor:
+    """The sum over the group; its gradient, the same on all replicas, passes."""
+    return replicated_all_reduce_identical_grad_inputs(t, op, group)
+
+
+def replicated_all_reduce_strided_graph(
+    tensors: NamedTensors,
+    op: str = "add",
+    group: popxl.ReplicaGrouping | None = None,
+    use_io_tiles: bool = False,
+) -> tuple[GraphWithNamedArgs, list[str]]:
+    """A graph from tensors, its named arguments, to their reductions, and the names of those.
+
+    graph, names = replicated_all_reduce_strided_graph(tensors)
+    reduced = NamedTensors.pack(names, graph.bind(tensors).call())
+    """
+    graph = popxl.gcg().ir.create_empty_graph("replica_reduce")
+    names, like = tensors.unpack()
+    tiles = popxl.io_tiles() if use_io_tiles else null_context()
+    args = {}
+    with graph, popxl.in_sequence(False), tiles:
+        for name, t in zip(names, like, strict=True):
+            args[name] = popxl.graph_input(t.shape, t.dtype, name, meta_shape=t.meta_shape)
+            here = ops.io_tile_copy(args[name]) if use_io_tiles else args[name]
+            popxl.graph_output(ops.collectives.replicated_all_reduce(here, op, group))
+    return GraphWithNamedArgs(graph, NamedTensors.from_dict(args)), names
 
 
 def replicated_all_gather_strided(
-    t: popxl.Tensor, axis: int = 0, group: popxl.ReplicaGrouping | None = None
+    t: popxl.Tensor, group: popxl.ReplicaGrouping | None = None
 ) -> popxl.Tensor:
-    """The tensors of the group along an axis; the whole, of a shard."""
-    return ops.collectives.replicated_all_gather(t, axis, group)
+    """The tensors of the group, one after the other along the first dimension.
+
+    Of a shard it is the whole tensor, in its shape.
+    """
+    return ops.collectives.replicated_all_gather(t, 0, group)
 
 
 def replicated_reduce_scatter_strided(

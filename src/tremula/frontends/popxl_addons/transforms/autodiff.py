@@ -1,26 +1,33 @@
-"""Gradients of graphs with names: accumulated over micro-batches, or from inputs alone."""
+"""Gradients of graphs with names, also as running means over micro-batches."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 import popxl
 from popxl import ops
-from popxl.transforms import ExpectedConnection, ExpectedConnectionType, GradGraphInfo
+from popxl.transforms import ExpectedConnection, GradGraphInfo
 from popxl.transforms import autodiff as popxl_autodiff
-from tremula.frontends.popxl_addons.graphs.graph import GraphWithNamedArgs
+from tremula.frontends.popxl.transforms.autodiff import add_output
+from tremula.frontends.popxl_addons.graphs.graph import (
+    GradGraphInfoLike,
+    GraphLike,
+    GraphWithNamedArgs,
+    infos_by_graph,
+)
 from tremula.frontends.popxl_addons.named.dot_tree import sanitise
 from tremula.frontends.popxl_addons.named.factories import (
     NamedVariableFactories,
     VariableFactory,
     add_variable_input,
 )
-from tremula.frontends.popxl_addons.named.tensors import NamedReplicaGrouping, NamedTensors
+from tremula.frontends.popxl_addons.named.replica_groupings import NamedReplicaGrouping
+from tremula.frontends.popxl_addons.named.tensors import NamedTensors
 from tremula.frontends.popxl_addons.notes import notes_of
+from tremula.frontends.popxl_addons.transforms.recomputation import recompute_graph
 
-Infos = Mapping[popxl.Graph, GradGraphInfo]
+Infos = Mapping[GraphLike, GradGraphInfoLike] | Mapping[popxl.Graph, GradGraphInfo]
 COUNTER = "mean_accum_counter"
 
 
@@ -36,34 +43,37 @@ def autodiff(
     grads_required: Iterable[popxl.Tensor] | None = None,
     called_graphs_grad_info: Infos | None = None,
 ) -> GraphWithNamedArgs:
-    """The gradient graph of a graph; of graphs it calls, the gradients they say themselves."""
-    info = _differentiated(graph.graph, grads_provided, grads_required, called_graphs_grad_info)
+    """The gradient graph of a graph; of graphs it calls, the gradients their modules give."""
+    info = _differentiated(graph, grads_provided, grads_required, called_graphs_grad_info)
     return GraphWithNamedArgs.from_grad_graph(info)
 
 
 def _differentiated(
-    graph: popxl.Graph,
+    graph: GraphWithNamedArgs,
     provided: Iterable[popxl.Tensor] | None,
     required: Iterable[popxl.Tensor] | None,
     known: Infos | None,
 ) -> GradGraphInfo:
-    own = own_gradient(graph)
+    own = own_gradient(graph.graph)
     if own is not None:
         return own
-    result = {**_called_infos(graph), **(known or {})}
-    return popxl_autodiff(graph, provided, required, result)
+    given = {**infos_by_graph(graph.called_graphs_grad_info), **infos_by_graph(known)}
+    infos = {**_called_infos(graph.graph, given), **given}
+    return popxl_autodiff(graph.graph, provided, required, infos)
 
 
-def _called_infos(graph: popxl.Graph) -> dict[popxl.Graph, GradGraphInfo]:
+def _called_infos(graph: popxl.Graph, known: Infos) -> dict[popxl.Graph, GradGraphInfo]:
     """Gradients of graphs called, directly or not, that are not to be taken apart."""
     result: dict[popxl.Graph, GradGraphInfo] = {}
     marked = notes_of(graph.ir).get("recomputed", {})
     for called in graph.called_graphs:
+        if called in known:
+            continue
         own = own_gradient(called)
         if own is not None:
             result[called] = own
             continue
-        result.update(_called_infos(called))
+        result.update(_called_infos(called, known))
         if called in marked:
             if marked[called] is None:
                 info = popxl_autodiff(called, None, _varying_inputs(called), result)
@@ -83,54 +93,22 @@ def _varying_inputs(graph: popxl.Graph) -> list[popxl.Tensor]:
     ]
 
 
-# -- gradients that modules say themselves ---------------------------------------------------------
-
-
 def own_gradient(graph: popxl.Graph) -> GradGraphInfo | None:
     """The gradient graph that a module's `build_grad` makes, made once; None without one."""
-    makers = notes_of(graph.ir).get("own_gradients", {})
-    if graph not in makers:
+    notes = notes_of(graph.ir)
+    forward: GraphWithNamedArgs | None = notes.get("own_gradients", {}).get(graph)
+    if forward is None:
         return None
-    made = notes_of(graph.ir).setdefault("own_gradient_infos", {})
+    made = notes.setdefault("own_gradient_infos", {})
     if graph not in made:
-        made[graph] = _build_grad(graph, *makers[graph])
+        sites = graph.call_sites
+        n_before = len(graph.outputs)
+        floats = [t for t in graph.inputs if t.dtype.is_float]
+        forward.autodiff(grads_required=floats, method="build_grad", force=True)
+        for op in sites:  # calls that were there before the graph got outputs
+            for t in graph.outputs[n_before:]:
+                add_output(op, t)
     return made[graph]
-
-
-def _build_grad(
-    graph: popxl.Graph, module: Any, aux: dict[str, popxl.Tensor], variables: NamedTensors
-) -> GradGraphInfo:
-    base = graph.name.split("_subgraph(")[0]
-    own = graph.ir.create_empty_graph(f"{base}_grad")
-    expected = []
-    with own:
-        grads = []
-        for t in graph.outputs:
-            grads.append(popxl.graph_input(t.shape, t.dtype, f"Gradient___{t.name}"))
-            expected.append(ExpectedConnection(ExpectedConnectionType.FwdGrad, t))
-        module.aux = {}
-        for name, t in aux.items():
-            module.aux[name] = popxl.graph_input(t.shape, t.dtype, name, meta_shape=t.meta_shape)
-            expected.append(ExpectedConnection(ExpectedConnectionType.Fwd, t))
-            if t not in graph.inputs and t not in graph.outputs:
-                graph.mark_as_output(t)
-        module.var_grad = {}
-        result = module.build_grad(*grads)
-        named = variables.to_dict()
-        arguments = [t for t in graph.inputs if t not in named.values() and t.dtype.is_float]
-        given = [result] if isinstance(result, popxl.Tensor) else list(result or ())
-        if len(given) != len(arguments):
-            raise ValueError(
-                f"build_grad of {type(module).__name__} must return a gradient for each of its"
-                f" {len(arguments)} arguments of floats, got {len(given)}"
-            )
-        pairs = list(zip(arguments, given, strict=True))
-        pairs += [(named[name], grad) for name, grad in module.var_grad.items()]
-        for _, grad in pairs:
-            popxl.graph_output(grad)
-    module.aux, module.var_grad = {}, {}
-    outputs = [ExpectedConnection(ExpectedConnectionType.FwdGrad, t) for t, _ in pairs]
-    return GradGraphInfo(own, graph, tuple(expected), tuple(outputs))
 
 
 # -- accumulation ----------------------------------------------------------------------------------
@@ -139,9 +117,10 @@ def _build_grad(
 def autodiff_with_accumulation(
     graph: GraphWithNamedArgs,
     tensors_to_accumulate_grads: Iterable[popxl.Tensor],
+    grads_provided: Iterable[popxl.Tensor] | None = None,
     grads_required: Iterable[popxl.Tensor] | None = None,
-    replica_groupings: NamedReplicaGrouping | None = None,
     called_graphs_grad_info: Infos | None = None,
+    replica_groupings: NamedReplicaGrouping | None = None,
 ) -> tuple[NamedVariableFactories, GraphWithNamedArgs]:
     """The gradient graph of a graph, with running means of some gradients instead of outputs.
 
@@ -150,7 +129,8 @@ def autodiff_with_accumulation(
     """
     summed = list(tensors_to_accumulate_grads)
     others = [t for t in (grads_required or ()) if t not in summed]
-    info = _differentiated(graph.graph, None, [*others, *summed], called_graphs_grad_info)
+    required = [*others, *summed]
+    info = _differentiated(graph, grads_provided, required, called_graphs_grad_info)
     groups = {} if replica_groupings is None else replica_groupings.to_dict()
     names = {t: name for name, t in graph.args.to_dict().items()}
     args: dict[str, popxl.Tensor] = {}
@@ -182,32 +162,25 @@ def autodiff_with_accumulation(
     )
 
 
-# -- recomputation ---------------------------------------------------------------------------------
+def remap_grad_info(
+    grad_info: GradGraphInfo, forward_graph: popxl.Graph, backward_graph: popxl.Graph
+) -> GradGraphInfo:
+    """The connections of a gradient graph, for other graphs with inputs and outputs like its own.
 
+    A connection to input or output i of the first forward graph becomes one to that of the other.
+    """
+    old = grad_info.forward_graph
 
-def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
-    """A gradient graph that calls the forward graph again: it needs that one's inputs alone."""
-    info = grad_graph.grad_graph_info
-    forward: popxl.Graph = info.forward_graph
-    outer = forward.ir.create_empty_graph(f"{info.graph.name.split('_subgraph(')[0]}_recomp")
-    expected, given = [], {}
-    with outer, popxl.in_sequence(True):
-        for t, e in zip(info.graph.inputs, info.expected_inputs, strict=False):
-            if e.connection_type is ExpectedConnectionType.FwdGrad:
-                given[t] = _input_like(t)
-                expected.append(e)
-        inputs = {t: _input_like(t) for t in forward.inputs}
-        expected += [ExpectedConnection(ExpectedConnectionType.Fwd, t) for t in inputs]
-        named = {t: _input_like(t, True) for t in grad_graph.args.tensors}
-        call = ops.call_with_info(forward, inputs_dict=inputs)
-        for t, e in zip(info.graph.inputs, info.expected_inputs, strict=False):
-            if e.connection_type is ExpectedConnectionType.Fwd:
-                given[t] = call.graph_to_parent(e.fwd_tensor)
-        for t in ops.call(info.graph, inputs_dict={**given, **named}):
-            popxl.graph_output(t)
-    made = GradGraphInfo(outer, forward, tuple(expected), info.expected_outputs)
-    return GraphWithNamedArgs(outer, grad_graph.args.remap(named), made)
+    def moved(e: ExpectedConnection) -> ExpectedConnection:
+        for before, after in ((old.inputs, forward_graph.inputs),
+                              (old.outputs, forward_graph.outputs)):  # fmt: skip
+            if e.fwd_tensor in before:
+                return ExpectedConnection(e.connection_type, after[before.index(e.fwd_tensor)])
+        raise ValueError(f"{e.fwd_tensor!r} is neither an input nor an output of {old}")
 
-
-def _input_like(t: popxl.Tensor, by_ref: bool = False) -> popxl.Tensor:
-    return popxl.graph_input(t.shape, t.dtype, t.name.replace("/", "_"), by_ref, t.meta_shape)
+    return GradGraphInfo(
+        backward_graph,
+        forward_graph,
+        tuple(moved(e) for e in grad_info.expected_inputs),
+        tuple(moved(e) for e in grad_info.expected_outputs),
+    )

@@ -5,28 +5,31 @@ Three modes: "compute" loads and stores on the tiles that compute; "io" on tiles
 "io_overlapped" loads the next micro-batch and stores the last while one is computed.
 """
 
+import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import popxl
 from popxl import ops
-from popxl.transforms import ExpectedConnectionType
+from popxl.transforms import ExpectedConnectionType, GradGraphInfo
 from tremula.frontends.popxl_addons.graphs.graph import GraphWithNamedArgs
 from tremula.frontends.popxl_addons.named.tensors import NamedTensors
 from tremula.frontends.popxl_addons.remote import create_remote_buffer
+from tremula.frontends.popxl_addons.transforms.autodiff import remap_grad_info
+from tremula.frontends.popxl_addons.utils import suffix_graph_name
 
 IoMode = Literal["compute", "io", "io_overlapped"]
 IO_MODES = ("compute", "io", "io_overlapped")
 
 
-@dataclass(frozen=True)
+@dataclass
 class RemoteHandle:
     """Where a tensor of a micro-batch is: a buffer, and rows before the one that the loop is at.
 
     A `row_offset` of None is always row 0. With a `shard_group`, entries are shards: gathered after
-    they are loaded, cut before they are stored.
+    they are loaded, sliced before they are stored.
     """
 
     buffer: popxl.RemoteBuffer
@@ -35,6 +38,10 @@ class RemoteHandle:
 
 
 Handle = popxl.HostToDeviceStream | RemoteHandle
+AnyHandle = Handle | tuple[popxl.RemoteBuffer, int | None]
+Loads = Mapping[popxl.Tensor, AnyHandle]
+Streams = Mapping[popxl.Tensor, popxl.DeviceToHostStream]
+Stores = Mapping[popxl.Tensor, AnyHandle]
 Tensors = list[popxl.Tensor]
 
 
@@ -43,33 +50,34 @@ def batch_serial_buffer(
     steps: int = 1,
     rows: int = 1,
     shard_group: popxl.ReplicaGrouping | None = None,
-) -> RemoteHandle:
-    """A buffer for a tensor of all micro-batches of all rows."""
-    spec = popxl.TensorSpec(t.shape, t.dtype)
+) -> popxl.RemoteBuffer:
+    """A buffer for a tensor of all micro-batches of all rows, sharded over a group if one is given.
+
+    Micro-batch i of row r is entry r · steps + i.
+    """
     n = 1 if shard_group is None else shard_group.group_size
-    buffer = create_remote_buffer(spec, steps * rows, n)
-    return RemoteHandle(buffer, 0, shard_group if buffer.meta_shape else None)
+    return create_remote_buffer(t, steps * rows, shard_group, n)
 
 
-@dataclass(frozen=True)
+@dataclass
 class BatchSerialResult:
     """A graph that loops, where it stored what, and what inputs of the first graph became."""
 
     graph: GraphWithNamedArgs
-    stored_buffers: dict[popxl.Tensor, RemoteHandle] = field(default_factory=dict)
-    remap_dict: dict[popxl.Tensor, popxl.Tensor] = field(default_factory=dict)
+    stored_buffers: dict[popxl.Tensor, RemoteHandle]
+    _remap_dict: dict[popxl.Tensor, popxl.Tensor]
 
-    def remap_tensors(self, tensors: NamedTensors) -> NamedTensors:
+    def remap_tensors(self, ts: NamedTensors) -> NamedTensors:
         """Inputs of the first graph as inputs of this one."""
-        return tensors.remap(self.remap_dict)
+        return ts.remap(self._remap_dict)
 
 
 def batch_serialise(
     graph: GraphWithNamedArgs,
     steps: int,
-    load_handles: Mapping[popxl.Tensor, Any],
-    store_streams: Mapping[popxl.Tensor, popxl.DeviceToHostStream],
-    store_buffers: Mapping[popxl.Tensor, Any],
+    load_handles: Loads,
+    store_streams: Streams,
+    store_buffers: Stores,
     seed_input: popxl.Tensor | None = None,
     rows: int = 1,
     io_mode: IoMode = "io",
@@ -77,10 +85,46 @@ def batch_serialise(
     """A graph that calls another for each of `steps` micro-batches.
 
     Its inputs are the row, a seed if the graph has one (split for each micro-batch), and all inputs
-    that are not loaded, passed by reference; named ones keep their names.
+    that are not loaded, passed by reference; named ones keep their names. Overlapped transfers need
+    two steps: with one, "io_overlapped" is "io".
     """
+    if io_mode == "io_overlapped" and steps == 1:
+        logging.getLogger("popxl_addons").warning(
+            "io_mode='io_overlapped' needs at least 2 steps: falling back to io_mode='io'"
+        )
+        io_mode = "io"
     handles = load_handles, store_streams, store_buffers
     return _Loop(graph, steps, rows, io_mode, *handles, seed_input).build()
+
+
+def batch_serialise_non_overlapped(
+    graph: GraphWithNamedArgs,
+    steps: int,
+    load_handles: Loads,
+    store_streams: Streams,
+    store_buffers: Stores,
+    seed_input: popxl.Tensor | None = None,
+    rows: int = 1,
+    use_io_tiles: bool = False,
+) -> BatchSerialResult:
+    """`batch_serialise` that loads, computes and stores one after the other."""
+    mode = "io" if use_io_tiles else "compute"
+    handles = load_handles, store_streams, store_buffers
+    return _Loop(graph, steps, rows, mode, *handles, seed_input).build()
+
+
+def batch_serialise_overlapped(
+    graph: GraphWithNamedArgs,
+    steps: int,
+    load_handles: Loads,
+    store_streams: Streams,
+    store_buffers: Stores,
+    seed_input: popxl.Tensor | None = None,
+    rows: int = 1,
+) -> BatchSerialResult:
+    """`batch_serialise` that loads the next and stores the last micro-batch while it computes."""
+    handles = load_handles, store_streams, store_buffers
+    return _Loop(graph, steps, rows, "io_overlapped", *handles, seed_input).build()
 
 
 class _Loop:
@@ -92,9 +136,9 @@ class _Loop:
         steps: int,
         rows: int,
         io_mode: str,
-        load_handles: Mapping[popxl.Tensor, Any],
-        store_streams: Mapping[popxl.Tensor, popxl.DeviceToHostStream],
-        store_buffers: Mapping[popxl.Tensor, Any],
+        load_handles: Loads,
+        store_streams: Streams,
+        store_buffers: Stores,
         seed: popxl.Tensor | None,
     ):
         _check(steps, rows, io_mode)
@@ -108,19 +152,30 @@ class _Loop:
         }
         inner = graph.graph
         self.loaded = [t for t in inner.inputs if t in self.loads]
-        self.stored = [
-            t for t in (*inner.inputs, *inner.outputs) if t in self.streams or t in self.buffers
-        ]
+        self.stored = [t for t in (*inner.inputs, *inner.outputs) if self._is_stored(t)]
         self.passed = [t for t in inner.inputs if t not in self.loads and t != seed]
         for handle in (*self.loads.values(), *self.buffers.values()):
             if isinstance(handle, RemoteHandle):
                 n_rows = 1 if handle.row_offset is None else rows + handle.row_offset
                 handle.buffer.entries = max(handle.buffer.entries, n_rows * steps)
 
+    def _is_stored(self, t: popxl.Tensor) -> bool:
+        """Whether rounds store a tensor: one that is loaded from a buffer is there already."""
+        is_remote = isinstance(self.loads.get(t), RemoteHandle)
+        return not is_remote and (t in self.streams or t in self.buffers)
+
+    def _stored_handles(self) -> dict[popxl.Tensor, RemoteHandle]:
+        """Where tensors of the graph are after the loop."""
+        return {
+            t: loaded if isinstance(loaded := self.loads.get(t), RemoteHandle) else handle
+            for t, handle in self.buffers.items()
+            if t in self.graph.graph
+        }
+
     def build(self) -> BatchSerialResult:
         """The graph with the loop, and what calls need to know of it."""
         inner = self.graph.graph
-        outer = inner.ir.create_empty_graph(f"{inner.name.split('_subgraph(')[0]}_repeat_graph")
+        outer = inner.ir.create_empty_graph(suffix_graph_name(inner.name, "repeat_graph"))
         with outer, popxl.in_sequence(True):
             row = popxl.graph_input([], popxl.int32, "batch_serial_loop_index")
             index = row * self.steps
@@ -133,8 +188,8 @@ class _Loop:
         remap = dict(zip(self.passed, passed, strict=True))
         if self.seed is not None:
             remap[self.seed] = seeds[0]
-        named = GraphWithNamedArgs(outer, self.graph.args.remap(remap))
-        return BatchSerialResult(named, dict(self.buffers), remap)
+        named = GraphWithNamedArgs(outer, self.graph.args.remap_known(remap))
+        return BatchSerialResult(named, self._stored_handles(), remap)
 
     # -- ways to run the rounds --
 
@@ -261,9 +316,11 @@ def _check(steps: int, rows: int, io_mode: str) -> None:
 
 
 def _handle(handle: object) -> Handle:
-    """A stream or RemoteHandle; (buffer, row offset) is short for the latter."""
+    """A stream or RemoteHandle; a buffer, or (buffer, row offset), is short for the latter."""
     if isinstance(handle, popxl.HostToDeviceStream | RemoteHandle):
         return handle
+    if isinstance(handle, popxl.RemoteBuffer):
+        return RemoteHandle(handle)
     if isinstance(handle, tuple) and handle and isinstance(handle[0], popxl.RemoteBuffer):
         return RemoteHandle(*handle)
     raise TypeError(f"A handle is a stream or a RemoteHandle, got {handle!r}")
@@ -291,57 +348,73 @@ def _parts(tensors: Tensors, n_first: int, n_second: int) -> tuple[Tensors, Tens
 def batch_serialise_fwd_and_grad(
     forward_graph: GraphWithNamedArgs,
     gradient_graph: GraphWithNamedArgs,
+    named_inputs_for_grad_graph: NamedTensors,
     steps: int,
-    load_handles: Mapping[popxl.Tensor, Any],
-    store_streams: Mapping[popxl.Tensor, popxl.DeviceToHostStream],
-    store_buffers: Mapping[popxl.Tensor, Any],
+    load_handles: Loads,
+    store_streams: Streams,
+    store_buffers: Mapping[popxl.Tensor, AnyHandle | popxl.ReplicaGrouping],
     seed_input: popxl.Tensor | None = None,
     rows: int = 1,
     io_mode: IoMode = "io",
 ) -> tuple[BatchSerialResult, BatchSerialResult]:
     """Loops for a graph and for its gradient.
 
-    What the gradient needs of the forward graph is loaded from where the forward loop had it from,
-    or stored by it and loaded again. Inputs that were passed to the forward graph are passed to the
-    gradient's under the same names.
+    What the gradient needs of the forward graph is one of three: an argument of its loop, if it is
+    in `named_inputs_for_grad_graph` (variables, typically `forward_graph.args`); loaded from where
+    the forward loop loads it; or stored by the forward loop and loaded again. A group of replicas
+    in `store_buffers` instead of a buffer shards a tensor that is stored so.
     """
     info = gradient_graph.grad_graph_info
-    loads = dict(load_handles)
-    buffers = dict(store_buffers)
-    names = {t: name for name, t in forward_graph.args.to_dict().items()}
-    args = gradient_graph.args.copy()
-    forward_inputs = forward_graph.graph.inputs
-    for own, t in zip(info.graph.inputs, _expected(info), strict=False):
-        if t is None or own in loads:
+    groups = {t: g for t, g in store_buffers.items() if isinstance(g, popxl.ReplicaGrouping)}
+    buffers: dict[popxl.Tensor, Handle] = {
+        t: _handle(h) for t, h in store_buffers.items() if not isinstance(h, popxl.ReplicaGrouping)
+    }
+    loads = {t: _handle(h) for t, h in load_handles.items()}
+    name_of = {t: name for name, t in named_inputs_for_grad_graph.to_dict().items()}
+    activations = _activations(info)
+    for t in activations.values():
+        if t in name_of or t in buffers:
             continue
-        if isinstance(_handle(loads[t]) if t in loads else None, RemoteHandle):
-            loads[own] = loads[t]
-        elif t in forward_inputs and t != seed_input and t not in loads:
-            args.insert(names.get(t, t.name.replace("/", "_")), own, overwrite=True)
+        loaded = loads.get(t)
+        if isinstance(loaded, RemoteHandle):
+            buffers[t] = loaded
         else:
-            if t not in buffers:
-                buffers[t] = batch_serial_buffer(t, steps, rows)
-            loads[own] = buffers[t]
-    forward_loads = {t: h for t, h in loads.items() if t in forward_graph.graph}
+            buffer = batch_serial_buffer(t, steps, rows, groups.get(t))
+            buffers[t] = RemoteHandle(buffer, 0, groups.get(t))
+
+    def of(graph: popxl.Graph, handles: Mapping[popxl.Tensor, Any]) -> dict[popxl.Tensor, Any]:
+        return {t: h for t, h in handles.items() if t in graph}
+
+    fwd, bwd = forward_graph.graph, info.graph
     forward = batch_serialise(
-        forward_graph, steps, forward_loads,
-        {t: s for t, s in store_streams.items() if t in forward_graph.graph},
-        {t: h for t, h in buffers.items() if t in forward_graph.graph},
+        forward_graph, steps, of(fwd, loads), of(fwd, store_streams), of(fwd, buffers),
         seed_input, rows, io_mode,
     )  # fmt: skip
+    args = {name_of[t]: own for own, t in activations.items() if t in name_of}
+    named = NamedTensors.from_dict({**args, **gradient_graph.args.to_dict()})
+    stored = {own: forward.stored_buffers[t] for own, t in activations.items() if t not in name_of}
+    _check_gradients_are_loaded(info, loads)
     gradient = batch_serialise(
-        GraphWithNamedArgs(info.graph, args, info), steps,
-        {t: h for t, h in loads.items() if t in info.graph},
-        {t: s for t, s in store_streams.items() if t in info.graph},
-        {t: h for t, h in buffers.items() if t in info.graph},
-        None, rows, io_mode,
+        GraphWithNamedArgs(bwd, named, info), steps, {**stored, **of(bwd, loads)},
+        of(bwd, store_streams), of(bwd, buffers), None, rows, io_mode,
     )  # fmt: skip
+    gradient.graph.grad_graph_info = remap_grad_info(info, fwd, bwd)
     return forward, gradient
 
 
-def _expected(info: Any) -> list[popxl.Tensor | None]:
-    """For each input of a gradient graph the forward tensor that it is; None for gradients."""
-    return [
-        c.fwd_tensor if c.connection_type == ExpectedConnectionType.Fwd else None
-        for c in info.expected_inputs
-    ]
+def _activations(info: GradGraphInfo) -> dict[popxl.Tensor, popxl.Tensor]:
+    """Inputs of a gradient graph that are tensors of the forward graph, with those."""
+    return {
+        own: e.fwd_tensor
+        for own, e in zip(info.graph.inputs, info.expected_inputs, strict=False)
+        if e.connection_type is ExpectedConnectionType.Fwd
+    }
+
+
+def _check_gradients_are_loaded(info: GradGraphInfo, loads: Mapping[popxl.Tensor, Handle]) -> None:
+    for own, e in zip(info.graph.inputs, info.expected_inputs, strict=False):
+        if e.connection_type is ExpectedConnectionType.FwdGrad and own not in loads:
+            raise ValueError(
+                f"The gradient graph's input {own!r}, the gradient by {e.fwd_tensor.name}, must"
+                " have a handle in load_handles"
+            )

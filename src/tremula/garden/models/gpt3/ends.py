@@ -4,7 +4,7 @@ import numpy as np
 
 import popxl
 from popxl import ops
-from popxl_addons.ops import cross_entropy_sharded_loss
+from popxl_addons.ops.cross_entropy_sharded_loss import cross_entropy_sharded_loss
 from tremula.garden.models.gpt3.layers import (
     MASKED,
     Build,
@@ -53,7 +53,7 @@ class Head(_Part):
         if config.word_rows * config.parallel.tensor_1 != config.model.vocabulary:
             logits = logits + self._padding()
         first_word = first_row(self, "first_word", config.word_rows)
-        return cross_entropy_sharded_loss(logits, labels - first_word, groups.tp1)
+        return cross_entropy_sharded_loss(logits, labels - first_word, replica_grouping=groups.tp1)
 
     def _padding(self) -> popxl.Tensor:
         """Rows of the table that are not words get no probability."""

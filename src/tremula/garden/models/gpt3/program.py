@@ -85,8 +85,9 @@ class GPTProgram:
     def _make_graphs(self) -> None:
         n = self.config.model.n_layers
         # Rows are the same on all of tp1, which can share them out.
+        n_steps, group = self.config.accumulation, self.replicas.tp1
         self.activations, self.gradients = (
-            batch_serial_buffer(self.rows, self.config.accumulation, n + 1, self.replicas.tp1)
+            RemoteHandle(batch_serial_buffer(self.rows, n_steps, n + 1, group), 0, group)
             for _ in range(2)
         )
         self._make_embedding()
@@ -108,7 +109,7 @@ class GPTProgram:
         sums, gradient = addons.autodiff_with_accumulation(graph, trained, grads_required=[])
         self.embedding_sums = sums
         serial = batch_serialise_fwd_and_grad(
-            graph, gradient, self.config.accumulation,
+            graph, gradient, graph.args, self.config.accumulation,
             load_handles={
                 graph.graph.inputs[0]: self.words,
                 gradient.graph.inputs[0]: self.gradients,
@@ -131,7 +132,7 @@ class GPTProgram:
         gradient = addons.recompute_graph(gradient)
         self.layer_sums, self.layer_graph, self.layer_gradient = sums, graph, gradient
         serial = batch_serialise_fwd_and_grad(
-            graph, gradient, self.config.accumulation,
+            graph, gradient, graph.args, self.config.accumulation,
             load_handles={
                 x: self.activations,
                 gradient.graph.inputs[0]: self._row(self.gradients, 1),

@@ -6,13 +6,14 @@ Adam's moments. Entry n of each buffer is layer n.
 
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any
 
 import popxl
 import popxl_addons as addons
 from popxl import ops
 from popxl_addons import NamedTensors
-from popxl_addons.ops import grad_reduce_square_add
+from popxl_addons.ops.grad_reduce_square_add import grad_reduce_square_add
 from popxl_addons.optimizers import AdamOptimizerStep
 from popxl_addons.rts import reduce_replica_sharded_tensor
 from tremula.garden.models.gpt3.config import GPTConfig
@@ -33,7 +34,7 @@ class StreamedWeights:
 
     def __post_init__(self) -> None:
         self.groups = self.factories.replica_groupings
-        over = {name: group.const_rg.group_size for name, group in self.groups.to_dict().items()}
+        over = {name: _n_shards(factory) for name, factory in self.factories.to_dict().items()}
         buffers = partial(addons.named_variable_buffers, entries=self.n_layers)
         self.weights = buffers(self.factories, shard_over_dict=over)
         self.gradients = buffers(self.factories, shard_over_dict=over)
@@ -43,7 +44,7 @@ class StreamedWeights:
         ]
         self.gather, self.reduce = self._graphs_of_all()
         self.step, self.step_args = self._optimiser_graph()
-        self.state_buffers = buffers(self.step_args, shard_over_dict={})
+        self.state_buffers = buffers(self.step_args, shard_over_dict=False)
         self.states = [
             self.step_args.init_remote(self.state_buffers, n, f"layer_{n}.state", empty=True)
             for n in range(self.n_layers)
@@ -59,17 +60,21 @@ class StreamedWeights:
 
     def _graphs_of_all(self) -> tuple[Graph, Graph]:
         """Graphs that gather all weights of a layer, and that reduce all its gradients."""
-        shards, whole = NamedTensors(), NamedTensors()
+        shards: dict[str, Any] = {}
+        whole: dict[str, Any] = {}
         for name, buffer in self.weights.to_dict().items():
             shape, dtype, meta = buffer.tensor_shape, buffer.tensor_dtype, buffer.meta_shape
-            spec: Any = popxl.TensorSpec(shape, dtype, meta)
-            shards.insert(name, spec)
-            spec = popxl.TensorSpec(meta or shape, dtype)
-            whole.insert(name, spec)
+            shards[name] = popxl.TensorSpec(shape, dtype, meta)
+            whole[name] = popxl.TensorSpec(meta or shape, dtype)
         return (
-            addons.all_gather_replica_sharded_graph(shards, replica_groups=self.groups),
+            addons.all_gather_replica_sharded_graph(
+                NamedTensors.from_dict(shards), replica_groups=self.groups
+            ),
             addons.reduce_replica_sharded_graph(
-                whole, "mean", shard_groups=self.groups, replica_group=self.replicas.dp
+                NamedTensors.from_dict(whole),
+                "mean",
+                shard_groups=self.groups,
+                replica_group=self.replicas.dp,
             ),
         )
 
@@ -157,6 +162,12 @@ class StreamedWeights:
 def scalar_spec(spec: popxl.TensorSpec) -> tuple[tuple[int, ...], popxl.dtype]:
     """Shape and type, as `graph_input` takes them."""
     return spec.shape, spec.dtype
+
+
+def _n_shards(factory: addons.VariableFactory) -> int:
+    """Replicas that share a weight: all that have the same, if its elements divide."""
+    size = factory.replica_grouping.const_rg.group_size
+    return 1 if prod(factory.shape) % size else size
 
 
 def _joined(**trees: NamedTensors) -> NamedTensors:

@@ -1,4 +1,7 @@
-"""Rotary position embeddings."""
+"""Rotary position embeddings.
+
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
 
 from tremula.frontends.popxl_addons.ops.rotary import (
     rotary_pos_embed,

@@ -1,4 +1,7 @@
-"""Norms of gradients."""
+"""Squared norms of gradients.
+
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
 
 from tremula.frontends.popxl_addons.ops.norms import (
     grad_reduce_square_add,

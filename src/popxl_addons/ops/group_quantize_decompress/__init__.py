@@ -1,6 +1,9 @@
-"""Weights of 4 bits."""
+"""Weights of 4 bits in groups.
 
-from tremula.frontends.popxl_addons.ops.group_quantised import (
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
+
+from .group_quantize_decompress import (
     group_quantize_compress_numpy,
     group_quantize_decompress,
     group_quantize_decompress_numpy,

@@ -1,13 +1,16 @@
-"""Collectives of tensor parallel layers."""
+"""All-reduces of tensor parallel layers.
+
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
 
 from tremula.frontends.popxl_addons.ops.tensor_parallel import (
+    replicated_all_reduce,
     replicated_all_reduce_identical_grad_inputs,
     replicated_all_reduce_identical_inputs,
-    replicated_all_reduce_summed_grad,
 )
 
 __all__ = [
+    "replicated_all_reduce",
     "replicated_all_reduce_identical_grad_inputs",
     "replicated_all_reduce_identical_inputs",
-    "replicated_all_reduce_summed_grad",
 ]

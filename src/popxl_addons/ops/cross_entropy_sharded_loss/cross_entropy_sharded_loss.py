@@ -1,4 +1,7 @@
-"""Cross entropy of logits that replicas share out."""
+"""Cross entropy of logits sharded over replicas.
+
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
 
 from tremula.frontends.popxl_addons.ops.losses import (
     cross_entropy_sharded_loss,

@@ -1,0 +1,12 @@
+"""Layer norms.
+
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
+
+from tremula.frontends.popxl_addons.layers.norms import (
+    LayerNorm,
+)
+
+__all__ = [
+    "LayerNorm",
+]

@@ -1,0 +1,12 @@
+"""Layer norms of rows that replicas share.
+
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
+
+from .layer_norm_distributed import (
+    layer_norm_distributed,
+)
+
+__all__ = [
+    "layer_norm_distributed",
+]

@@ -1,0 +1,12 @@
+"""Tensors spread evenly over tiles.
+
+Names only, made by tools/redirect_modules.py; code is in tremula.frontends.
+"""
+
+from tremula.frontends.popxl_addons.ops.layouts import (
+    linear_layout,
+)
+
+__all__ = [
+    "linear_layout",
+]

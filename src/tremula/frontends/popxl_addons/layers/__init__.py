@@ -1,0 +1,1 @@
+"""Layers with variables: linear, convolution, embedding, norms."""
