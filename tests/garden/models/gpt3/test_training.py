@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import popxl
 from tests.garden.models.gpt3.test_config import FOLDER
 from tremula.frontends.popxl.ops import random
 from tremula.garden.models.gpt3 import dense
@@ -62,8 +63,7 @@ def test_one_dimension_and_plain_updates():
 def seeds_after(config, n_steps):
     """The seeds of all groups of replicas in each step: those that differ in tp1 have the same."""
     n_groups = config.parallel.data * config.parallel.tensor_2
-    draw = np.random.default_rng(config.training.seed)
-    words = draw.integers(0, 2**32, (n_groups, 2), dtype=np.uint32).astype(np.int64)
+    words = popxl.create_seeds(config.training.seed, replicas=n_groups).astype(np.int64)
     seeds = list(torch.from_numpy(words))
     for _ in range(n_steps):
         yield [other_seed(seed, 0) for seed in seeds]
