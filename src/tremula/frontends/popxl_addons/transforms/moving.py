@@ -14,7 +14,8 @@ def clone_op(op: Op, graph: popxl.Graph, tensors: TensorMap) -> Op:
     clone = Op(
         graph, op.row, [tensors[t] for t in op.inputs], op.layout, dict(op.attributes), op.graphs
     )
-    clone.ipu, clone.tile_set, clone.name, clone.source = op.ipu, op.tile_set, op.name, op.source
+    for setting in ("ipu", "has_ipu", "tile_set", "stage", "name", "source"):
+        setattr(clone, setting, getattr(op, setting))
     for t in op.outputs:
         made = graph.new_tensor(t.name, t.shape, t.dtype, t.meta_shape)
         made.producer = clone
