@@ -4,6 +4,7 @@ A compute step runs twice from the same memory, in two vertex orders, with two p
 Outputs. Whatever then differs, was touched without permission, or still holds poison, is reported.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,7 +13,8 @@ import numpy as np
 from tremula.base.errors import RuntimeFailure, StrictModeError
 from tremula.base.types import as_type
 from tremula.codelets.columns import columns_of
-from tremula.codelets.spec import Direction, FieldKind, FieldSpec
+from tremula.codelets.python_codelet import PythonCodelet
+from tremula.codelets.spec import Codelet, Direction, FieldKind, FieldSpec
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.worker_states import n_states_bytes
 from tremula.poplar.tensors.runs import expand
@@ -118,6 +120,7 @@ class _Field:
     codelet: str
     spec: FieldSpec
     begin: np.ndarray
+    may_be_infinite: bool  # an infinity in it need not come from an overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,8 @@ def _mark(mask: np.ndarray, begin: np.ndarray, n_bytes: int) -> None:
 
 def _fields(executable: Executable, number: int) -> Iterator[_Field]:
     for table in executable.compute_sets[number].tables:
-        spec = executable.codelets[table.codelet].spec
+        codelet = executable.codelets[table.codelet]
+        spec = codelet.spec
         by_role = {(c.field.name, c.role): table.columns[c.index] for c in columns_of(spec.fields)}
         for field in spec.fields:
             if field.is_edge:
@@ -172,7 +176,22 @@ def _fields(executable: Executable, number: int) -> Iterator[_Field]:
                 is_scalar = field.kind in (FieldKind.SCALAR, FieldKind.SCALAR_LIST)
                 length = np.ones_like(offset) if is_scalar else by_role[field.name, "length"]
                 owner, within = expand(length)
-                yield _Field(spec.name, field, (offset[owner] + within) * field.type.n_bytes)
+                begin = (offset[owner] + within) * field.type.n_bytes
+                yield _Field(spec.name, field, begin, _may_write_infinity(codelet))
+
+
+# Operations that hand on one of their operands, as names of codelets write them: `Op1D<max(_1, _2),
+# float,…>`, `JoinPartials<float,max>`. None of them rounds, so none overflows.
+_CHOOSING = frozenset(("max", "min", "select", "clamp", "set"))
+_OPERATION_IN_NAME = re.compile(r"[a-z_]\w*(?=\()|(?<=,)[a-z]+(?=>)")
+
+
+def _may_write_infinity(codelet: Codelet) -> bool:
+    """Whether an infinity is no overflow: the code names one, or it only chooses among operands."""
+    if isinstance(codelet, PythonCodelet) and "inf')" in codelet.kernel_text():
+        return True
+    operations = set(_OPERATION_IN_NAME.findall(codelet.spec.name))
+    return bool(operations) and operations <= _CHOOSING
 
 
 # -- the checks ------------------------------------------------------------------------------------
@@ -245,7 +264,8 @@ def _check_results(loaded: LoadedProgram, number: int) -> None:
                 continue
             values = arena.view(dtype)[field.begin // dtype.itemsize]
             is_invalid = np.isnan(values) & bool(flags.get("inv"))
-            is_infinite = np.isinf(values) & bool(flags.get("oflo") or flags.get("div0"))
+            stops = (flags.get("oflo") or flags.get("div0")) and not field.may_be_infinite
+            is_infinite = np.isinf(values) & bool(stops)
             bad = np.flatnonzero(is_invalid | is_infinite)
             if len(bad):
                 kind = "invalid operation" if is_invalid[bad[0]] else "overflow or division by zero"

@@ -763,6 +763,28 @@ def test_floating_point_exceptions_of_tiles():
         poptorch.inferenceModel(layer, options)(torch.ones(2))
 
 
+INFINITIES = {
+    "masked softmax": lambda x: torch.softmax(x.masked_fill(x > 0.5, float("-inf")), 1),
+    "where": lambda x: torch.where(x > 0.5, x, torch.full_like(x, float("inf"))),
+    "scatter max": lambda x: x.new_zeros(40, 2).scatter_reduce(
+        0, torch.arange(300).view(-1, 1).expand(-1, 2) % 39, x, "amax", include_self=False
+    ),
+    "scatter min": lambda x: x.new_zeros(40, 2).scatter_reduce(
+        0, torch.arange(300).view(-1, 1).expand(-1, 2) % 39, x, "amin"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", INFINITIES)
+def test_infinities_of_tiles_that_nothing_overflowed_to(how):
+    """Tiles do not stop at an infinity that a mask or the start of a maximum holds."""
+    options = poptorch.Options().useIpuModel(True)
+    options.Precision.enableFloatingPointExceptions(True)
+    layer, x = nn.Identity(), torch.rand(300, 2, generator=torch.Generator().manual_seed(0))
+    layer.forward = INFINITIES[how]
+    torch.testing.assert_close(poptorch.inferenceModel(layer, options)(x), INFINITIES[how](x))
+
+
 def test_variables_of_the_ipu_model(monkeypatch):
     """Scripts choose the modelled machine by PopTorch's variables: its version, and a small one."""
     monkeypatch.setenv("POPTORCH_SMALL_IPU_MODEL", "1")
