@@ -6,6 +6,7 @@ import importlib
 import math
 import re
 import threading
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -18,9 +19,10 @@ from tremula.base.libraries.patches import PATCHES, LibraryPatch
 from tremula.base.libraries.patching import (
     AttributeChanges,
     in_force,
+    install_in_place,
     replaced,
     replaced_for_all,
-    replaced_in_all_modules,
+    replaced_in_place,
     wrapped,
 )
 from tremula.frontends.keras.backend import use_torch
@@ -119,15 +121,37 @@ def test_a_class_is_replaced_where_it_is_called():
     assert module.Shape is shape
 
 
-def test_functions_are_replaced_in_modules_that_imported_them(monkeypatch):
-    """Under whatever name a module holds the function; all get it back."""
+def test_functions_are_replaced_wherever_they_are_held():
+    """Under whatever name, in whatever object, by this thread; the function itself stays."""
     library, user = ModuleType("made_up"), ModuleType("made_up_user")
-    library.area = user.surface = math.dist
-    monkeypatch.setitem(patching.sys.modules, "made_up", library)
-    monkeypatch.setitem(patching.sys.modules, "made_up_user", user)
-    with replaced_in_all_modules(library, {"area": lambda: "new"}):
-        assert library.area() == user.surface() == "new"
-    assert library.area is user.surface is math.dist
+
+    def area(side, height=2, *, unit="m"):
+        return f"{side * height} {unit}"
+
+    library.area = user.surface = area
+    code, bound, default = area.__code__, partial(area, 3), lambda f=area: f(1)
+    with replaced_in_place(library, {"area": lambda side, **_: f"new {side}"}):
+        assert library.area(1) == user.surface(1) == default() == "new 1"
+        assert bound(unit="cm") == "new 3"
+        assert in_thread(lambda: area(3, unit="cm")) == "6 cm"
+        with replaced_in_place(library, {"area": lambda *_: "inner"}):
+            assert user.surface(1) == "inner"
+    assert area.__code__ is code
+    assert (bound(), area(2, 5, unit="km")) == ("6 m", "10 km")
+
+
+def test_functions_installed_in_place_can_be_replaced():
+    """A form that is installed for the process is what other threads call inside a block."""
+    library = ModuleType("made_up")
+
+    def area(side):
+        return side
+
+    library.area = area
+    install_in_place(library, {"area": lambda side: -side})
+    with replaced_in_place(library, {"area": lambda _: "new"}):
+        assert (area(1), in_thread(lambda: area(1))) == ("new", -1)
+    assert area(1) == -1
 
 
 def test_what_is_read_is_replaced_for_all_threads():

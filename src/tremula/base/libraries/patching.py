@@ -9,6 +9,10 @@ replacement of the thread that calls it, or the original where the thread has no
     torch.random.set_rng_state ─► dispatcher ─┬─ thread 1 (inside a block) ─► its replacement
                                               └─ every other thread        ─► the original
 
+A function that scripts take out of its library (`from torch_geometric.nn import knn`, then
+`self.op = knn`) is replaced in place, by `replaced_in_place`: the function object stays and gets
+the code of a dispatcher, so that every reference is replaced, whenever it was taken.
+
 Blocks are counted: the last one to end puts the original back. What is not called but read (a
 flag, a level) cannot differ between threads; `replaced_for_all` replaces it for the process, counts
 blocks in the same way, and lets a thread wait that wants another value than the one in force.
@@ -19,13 +23,12 @@ Every replacement has a row in `patches.PATCHES`; one without a row is an error.
 import contextlib
 import functools
 import inspect
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import MappingProxyType, ModuleType
+from types import CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 from tremula.base.context_values import set_inside
@@ -48,9 +51,8 @@ class _Dispatch:
 
     key: Key
     original: Any
-    dispatcher: Any
+    restore: Callable[[], object]
     n_blocks: int = 0
-    holders: list[tuple[Any, str]] = field(default_factory=list)  # owners and the names they use
 
 
 @dataclass(eq=False)
@@ -70,7 +72,7 @@ def replaced(owner: type | ModuleType, name: str, value: Any) -> Iterator[None]:
 
     A class is only replaced where it is called; `isinstance` still means the original.
     """
-    with _replaced_in((owner,), owner, {name: value}):
+    with _replaced_in(owner, {name: value}, _enter):
         yield
 
 
@@ -82,11 +84,11 @@ def wrapped(owner: type | ModuleType, name: str, wrap: Callable[[Any], Any]) -> 
 
 
 @contextmanager
-def replaced_in_all_modules(
+def replaced_in_place(
     owner: ModuleType, functions: Mapping[str, Callable[..., Any]]
 ) -> Iterator[None]:
-    """`replaced` for functions of a module, also where other modules have imported them."""
-    with _replaced_in(list(sys.modules.values()), owner, functions):
+    """`replaced` for functions of a module, wherever a reference to them is held."""
+    with _replaced_in(owner, functions, _enter_in_place):
         yield
 
 
@@ -101,15 +103,14 @@ def in_force(owner: type | ModuleType, name: str) -> Any:  # noqa: ANN401
 
 @contextmanager
 def _replaced_in(
-    places: Iterable[object],
     owner: type | ModuleType,
     values: Mapping[str, Any],
+    enter: Callable[[Any, str, Key], _Dispatch],
 ) -> Iterator[None]:
     for name in values:
         _require_listed(owner, name)
     with _lock:
-        entered = [_enter(owner, name) for name in values]
-        _hold(places, entered)
+        entered = [_entered(owner, name, enter) for name in values]
     keys = [dispatch.key for dispatch in entered]
     try:
         with set_inside(
@@ -122,24 +123,27 @@ def _replaced_in(
                 _leave(dispatch)
 
 
-def _enter(owner: type | ModuleType, name: str) -> _Dispatch:
+def _entered(
+    owner: type | ModuleType, name: str, enter: Callable[[Any, str, Key], _Dispatch]
+) -> _Dispatch:
     key = (id(owner), name)
-    dispatch = _dispatches.get(key)
-    if dispatch is None:
-        original = vars(owner)[name]
-        dispatch = _dispatches[key] = _Dispatch(key, original, _dispatcher(key, original))
-        dispatch.holders.append((owner, name))
-        setattr(owner, name, dispatch.dispatcher)
-    dispatch.n_blocks += 1
-    return dispatch
+    if key not in _dispatches:
+        _dispatches[key] = enter(owner, name, key)
+    _dispatches[key].n_blocks += 1
+    return _dispatches[key]
+
+
+def _enter(owner: type | ModuleType, name: str, key: Key) -> _Dispatch:
+    original = vars(owner)[name]
+    setattr(owner, name, _dispatcher(key, original))
+    return _Dispatch(key, original, lambda: setattr(owner, name, original))
 
 
 def _leave(dispatch: _Dispatch) -> None:
     dispatch.n_blocks -= 1
     if not dispatch.n_blocks:
         del _dispatches[dispatch.key]
-        for owner, name in reversed(dispatch.holders):
-            setattr(owner, name, dispatch.original)
+        dispatch.restore()
 
 
 def _dispatcher(key: Key, original: Any) -> Any:  # noqa: ANN401
@@ -173,31 +177,35 @@ def _class_dispatcher(key: Key, original: type) -> type:
     return Dispatcher(original.__name__, (original,), {"__module__": original.__module__})
 
 
-# -- functions that other modules have imported ----------------------------------------------------
-
-# How many names a module had when it held none of some functions: it need not be searched again.
-_sizes_without: dict[tuple[Key, ...], dict[str, int]] = {}
+# -- functions in place ----------------------------------------------------------------------------
 
 
-def _hold(places: Iterable[object], dispatches: list[_Dispatch]) -> None:
-    """Put dispatchers into modules that hold the originals.
+def _enter_in_place(owner: ModuleType, name: str, key: Key) -> _Dispatch:
+    function = _plain_function(owner, name)
+    code = function.__code__
+    original = FunctionType(code, function.__globals__, name, function.__defaults__)
+    original.__kwdefaults__ = function.__kwdefaults__
+    function.__code__ = _code_calling(_dispatcher(key, original), code)
+    return _Dispatch(key, original, lambda: setattr(function, "__code__", code))
 
-    A process has thousands of modules, and every model that is compiled asks: those without a new
-    name since the last time are left out.
-    """
-    dispatch_of = {id(dispatch.original): dispatch for dispatch in dispatches}
-    known = _sizes_without.setdefault(tuple(dispatch.key for dispatch in dispatches), {})
-    for module in places:
-        if not isinstance(module, ModuleType) or known.get(module.__name__) == len(vars(module)):
-            continue
-        patched = [
-            (n, dispatch_of[id(v)]) for n, v in list(vars(module).items()) if id(v) in dispatch_of
-        ]
-        if not patched and module.__name__ != "__main__":
-            known[module.__name__] = len(vars(module))
-        for name, dispatch in patched:
-            dispatch.holders.append((module, name))
-            setattr(module, name, dispatch.dispatcher)
+
+def _plain_function(owner: ModuleType, name: str) -> FunctionType:
+    function = vars(owner)[name]
+    assert isinstance(function, FunctionType), f"{name} is not a function of Python: {function!r}"
+    assert not function.__closure__, f"{name} has a closure, which its code belongs to"
+    return function
+
+
+def _code_calling(target: Callable[..., Any], like: CodeType) -> CodeType:
+    """Code that hands its arguments to a function, under the name of the code it stands for."""
+    code = _hand_on.__code__
+    constants = tuple(target if value == "target" else value for value in code.co_consts)
+    return code.replace(co_consts=constants, co_name=like.co_name)
+
+
+def _hand_on(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    target: Any = "target"  # a constant of the code, which `_code_calling` exchanges
+    return target(*args, **kwargs)
 
 
 # -- for the process -------------------------------------------------------------------------------
@@ -241,15 +249,12 @@ def install(owner: type | ModuleType, name: str, value: Any) -> None:  # noqa: A
     setattr(owner, name, value)
 
 
-def install_in_all_modules(owner: ModuleType, functions: Mapping[str, Callable[..., Any]]) -> None:
-    """`install` for functions of a module, also where other modules have imported them."""
-    new_of = {id(getattr(owner, name)): (name, new) for name, new in functions.items()}
-    for module in [m for m in list(sys.modules.values()) if isinstance(m, ModuleType)]:
-        for alias, value in list(vars(module).items()):
-            if id(value) in new_of:
-                name, new = new_of[id(value)]
-                _require_listed(owner, name)
-                setattr(module, alias, new)
+def install_in_place(owner: ModuleType, functions: Mapping[str, Callable[..., Any]]) -> None:
+    """`install` for functions of a module, wherever a reference to them is held."""
+    for name, new in functions.items():
+        _require_listed(owner, name)
+        function = _plain_function(owner, name)
+        function.__code__ = _code_calling(new, function.__code__)
 
 
 # -- of one object ---------------------------------------------------------------------------------

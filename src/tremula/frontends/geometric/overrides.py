@@ -9,7 +9,7 @@ import torch_geometric.nn
 from torch_geometric import experimental
 from torch_geometric.nn.models import schnet
 
-from tremula.base.libraries.patching import replaced, replaced_for_all, replaced_in_all_modules
+from tremula.base.libraries.patching import replaced, replaced_for_all, replaced_in_place
 from tremula.frontends.geometric.common import call_once
 from tremula.frontends.geometric.ops import (
     attention,
@@ -91,7 +91,7 @@ def static_shapes() -> Iterator[None]:
         for (module, name), replacement in _IN_MODULES.items():
             owner = import_module(f"torch_geometric.{module}")
             stack.enter_context(replaced(owner, name, replacement))
-        stack.enter_context(replaced_in_all_modules(torch_geometric.nn, FUNCTIONS))
+        stack.enter_context(replaced_in_place(torch_geometric.nn, FUNCTIONS))
         yield
 
 

@@ -19,7 +19,7 @@ from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.utils import sort_edge_index
 from torch_geometric.utils.sparse import index2ptr
 
-from tremula.base.libraries.patching import install, install_in_all_modules
+from tremula.base.libraries.patching import install, install_in_place
 from tremula.frontends.geometric.common import call_once
 from tremula.frontends.geometric.ops import clusters, dynamic_graphs, neighbours
 from tremula.frontends.geometric.ops.missing import MISSING
@@ -166,7 +166,7 @@ def install_fallbacks() -> None:
     for flag, fallbacks in _BY_FLAG.items():
         if not getattr(has, flag):
             install(has, flag, True)  # layers look at it when they are made
-            install_in_all_modules(torch_geometric.nn, fallbacks)
+            install_in_place(torch_geometric.nn, fallbacks)
     if not has.WITH_SPLINE:
         install(has, "WITH_SPLINE", True)
         install(spline_conv, "spline_basis", splines.spline_basis)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.hooks import RemovableHandle
 
+from tremula.base.lazy import load_front_ends_of_libraries
 from tremula.frontends.poptorch.block_places import placing_blocks
 from tremula.frontends.poptorch.enums import OutputMode
 from tremula.frontends.poptorch.exceptions import createPoptorchError, poptorch_errors
@@ -64,6 +65,7 @@ def _registered(hook: Callable, hooks: OrderedDict, what: str) -> RemovableHandl
 @contextmanager
 def _compile_hooks() -> Iterator[None]:
     """Runs both kinds around the block, in the order they were registered."""
+    load_front_ends_of_libraries()
     for hook in list(_before.values()):
         hook()
     try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from tremula.base.lazy import load_front_ends_of_libraries
 from tremula.base.tracing import is_tracing, sample, span
 from tremula.frontends.poptorch.blocks import module_repr
 from tremula.frontends.poptorch.enums import CommGroupType, ConnectionType, VariableRetrievalMode
@@ -57,6 +58,7 @@ class PoplarExecutor:
         training: bool,
         optimizer: torch.optim.Optimizer | None = None,
     ):
+        load_front_ends_of_libraries()  # whose objects models take
         self._model = model
         self._options = options
         self._training = training
