@@ -18,17 +18,17 @@ GraphBatch = Any
 StoreKey = str | tuple[str, str, str] | None
 
 
-def call_once(function: Callable) -> Callable:
+def call_once(f: Callable) -> Callable:
     """Decorator: only the first call does something; the others return None."""
     has_run = False
 
-    @wraps(function)
+    @wraps(f)
     def wrapper(*args, **kwargs) -> object:
         nonlocal has_run
         if has_run:
             return None
         has_run = True
-        return function(*args, **kwargs)
+        return f(*args, **kwargs)
 
     return wrapper
 

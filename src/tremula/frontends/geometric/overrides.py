@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 
 import torch_geometric.nn
 from torch_geometric import experimental
@@ -76,6 +78,9 @@ FUNCTIONS: dict[str, Callable] = {
     "nearest": nearest,
 }
 
+# Libraries besides PyG that define some of these functions; see `register_torch_cluster`.
+_MORE_LIBRARIES: list[ModuleType] = []
+
 _FLAG = "disable_dynamic_shapes"
 
 
@@ -92,6 +97,10 @@ def static_shapes() -> Iterator[None]:
             owner = import_module(f"torch_geometric.{module}")
             stack.enter_context(replaced(owner, name, replacement))
         stack.enter_context(replaced_in_place(torch_geometric.nn, FUNCTIONS))
+        for library in _MORE_LIBRARIES:
+            names = [name for name in FUNCTIONS if hasattr(library, name)]
+            for name in names:
+                stack.enter_context(replaced(library, name, FUNCTIONS[name]))
         yield
 
 
@@ -117,8 +126,16 @@ class Overrides:
 
 
 @call_once
+def register_torch_cluster() -> None:
+    """Replace functions of `torch_cluster` as well, where it is installed."""
+    if find_spec("torch_cluster") is not None:
+        _MORE_LIBRARIES.append(import_module("torch_cluster"))
+
+
+@call_once
 def register_overrides() -> None:
     """Activate the replacements around every compilation of a model."""
+    register_torch_cluster()
     overrides = Overrides()
     registerPreCompileHook(overrides.replace)
     registerPostCompileHook(overrides.restore)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,10 @@ def set_aggregation_dim_size(model: nn.Module, dim_size: int) -> None:
             module.register_aggregate_forward_pre_hook(set_dim_size)
 
 
+MakeOptimizer = Callable[..., torch.optim.Optimizer]
+_NOTHING_TO_TRAIN = "Training model was not created: the model has no parameters."
+
+
 class TrainingStepper:
     """Trains copies of a model by PyTorch and by PopTorch, step by step, and compares them.
 
@@ -40,7 +45,7 @@ class TrainingStepper:
         self,
         model: nn.Module,
         lr: float = 0.001,
-        optimizer: Callable[..., torch.optim.Optimizer] = Adam,
+        optimizer: MakeOptimizer = Adam,
         options: Options | None = None,
         rtol: float | None = None,
         atol: float | None = None,
@@ -48,19 +53,33 @@ class TrainingStepper:
         equal_nan: bool = False,
     ):
         model.train()
-        self.rtol, self.atol, self.equal_nan = rtol, atol, equal_nan
+        self.lr, self.rtol, self.atol, self.equal_nan = lr, rtol, atol, equal_nan
+        self.enable_fp_exception = enable_fp_exception
         self.options = Options() if options is None else options
-        if enable_fp_exception:
-            self.options.Precision.enableFloatingPointExceptions(True)
-        self.cpu_model, self.ipu_model = deepcopy(model), deepcopy(model)
-        self.optimizer = optimizer(self.cpu_model.parameters(), lr=lr)
-        ipu_optimizer = optimizer(self.ipu_model.parameters(), lr=lr)
-        self.training_model = trainingModel(self.ipu_model, self.options, ipu_optimizer)
-        self.inference_model = None
+        self.optimizer = self.training_model = self.inference_model = None
+        self.setup_cpu(model, optimizer)
+        self.setup_ipu(model, optimizer)
         self.check_parameters()
+
+    def setup_cpu(self, model: nn.Module, optimizer: MakeOptimizer) -> None:
+        """Copy the model for PyTorch; one without parameters can only be run for inference."""
+        self.cpu_model = deepcopy(model)
+        parameters = list(self.cpu_model.parameters())
+        self.optimizer = optimizer(parameters, lr=self.lr) if parameters else None
+
+    def setup_ipu(self, model: nn.Module, optimizer: MakeOptimizer) -> None:
+        """Copy the model for PopTorch, with its options."""
+        self.ipu_model = deepcopy(model)
+        if self.enable_fp_exception:
+            self.options.Precision.enableFloatingPointExceptions(True)
+        parameters = list(self.ipu_model.parameters())
+        if parameters:
+            ipu_optimizer = optimizer(parameters, lr=self.lr)
+            self.training_model = trainingModel(self.ipu_model, self.options, ipu_optimizer)
 
     def cpu_step(self, batch: Iterable[object]) -> tuple[object, Tensor]:
         """One step by PyTorch."""
+        assert self.optimizer is not None, _NOTHING_TO_TRAIN
         self.optimizer.zero_grad()
         out, loss = self.cpu_model(*batch)
         loss.backward()
@@ -69,20 +88,29 @@ class TrainingStepper:
 
     def ipu_step(self, batch: Iterable[object], copy_weights: bool = True) -> tuple[object, Tensor]:
         """One step by PopTorch."""
+        assert self.training_model is not None, _NOTHING_TO_TRAIN
         out, loss = self.training_model(*batch)
         if copy_weights:
             self.training_model.copyWeightsToHost()
         return out, loss
 
-    def run(
-        self, num_steps: int, batch: Iterable[object], ipu_batch: Iterable[object] | None = None
-    ) -> None:
-        """Train both for some steps on one batch, or each on a separate one if two are passed."""
-        ipu_batch = batch if ipu_batch is None else ipu_batch
+    def run(self, *args: Any) -> None:  # noqa: ANN401 — `run(num_steps, batch)`, or two batches
+        """Train both for some steps on one batch, or each on a separate one: `run(n, cpu, ipu)`.
+
+        Outputs on separate batches may differ in length, as a padded one is longer: their common
+        rows are compared.
+        """
+        if len(args) not in (2, 3):
+            raise TypeError(f"run takes a number of steps and one or two batches: got {len(args)}.")
+        num_steps, batch, *others = args
+        ipu_batch = others[0] if others else batch
         cpu_losses, ipu_losses = [], []
+        self.cpu_model.train()
         for _ in range(num_steps):
             cpu_out, cpu_loss = self.cpu_step(batch)
             ipu_out, ipu_loss = self.ipu_step(ipu_batch)
+            if others:
+                ipu_out, cpu_out = _common_rows(ipu_out, cpu_out)
             self.assert_close(ipu_out, cpu_out, "Output")
             self.check_parameters()
             cpu_losses.append(cpu_loss.detach())
@@ -98,7 +126,7 @@ class TrainingStepper:
             self.inference_model = inferenceModel(self.ipu_model, self.options)
         with torch.no_grad():
             expected = self.cpu_model(*batch)
-        self.assert_close(self.inference_model(*batch), expected, "Output")
+        self.assert_close(self.inference_model(*batch), expected, "inference")
         self.cpu_model.train()
 
     def check_parameters(self) -> None:
@@ -119,13 +147,13 @@ class TrainingStepper:
         )
 
     def benchmark(
-        self, num_steps: int, batch: Iterable[object], devices: Iterable[str] = ("ipu",)
+        self, num_steps: int, batch: Iterable[object], devices: str | Iterable[str] = "ipu"
     ) -> dict[str, float]:
-        """Seconds for some steps on each of the devices "ipu" and "cpu"."""
+        """Seconds for some steps on each of the devices "ipu" and "cpu", or on one of them."""
         steps = {"ipu": lambda: self.ipu_step(batch, copy_weights=False)}
         steps["cpu"] = lambda: self.cpu_step(batch)
         results = {}
-        for device in devices:
+        for device in [devices] if isinstance(devices, str) else devices:
             if device not in steps:
                 raise NotImplementedError(f"There is no benchmark for {device!r}: use ipu or cpu.")
             steps[device]()  # compiles
@@ -134,3 +162,14 @@ class TrainingStepper:
                 steps[device]()
             results[f"{device}_time"] = time.perf_counter() - begin
         return results
+
+
+def _common_rows(actual: object, expected: object) -> tuple[object, object]:
+    """Two results without the rows that only one of them has; those in tuples one by one."""
+    if isinstance(actual, Tensor) and isinstance(expected, Tensor) and actual.dim():
+        n_rows = min(len(actual), len(expected))
+        return actual[:n_rows], expected[:n_rows]
+    if isinstance(actual, tuple | list) and isinstance(expected, tuple | list):
+        pairs = [_common_rows(*pair) for pair in zip(actual, expected, strict=True)]
+        return tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
+    return actual, expected

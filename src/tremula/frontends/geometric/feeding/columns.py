@@ -30,7 +30,7 @@ class Column:
 
 
 class GraphColumns(Sequence[Data]):
-    """A data set without types whose attributes are tensors; edges are sorted by target.
+    """A data set without types whose attributes are tensors; edges of a graph are together.
 
     Graph i has nodes node_start[i] to node_start[i + 1], edges likewise. `edge_index` is
     [2, n_edges] with places inside each graph. As a data set, it yields `Data` objects.
@@ -66,9 +66,16 @@ class GraphColumns(Sequence[Data]):
 
     @classmethod
     def from_dataset(
-        cls, dataset: Sequence[BaseData], exclude_keys: Sequence[str] | None = None
+        cls,
+        dataset: Sequence[BaseData],
+        exclude_keys: Sequence[str] | None = None,
+        *,
+        sort_edges: bool = True,
     ) -> "GraphColumns":
-        """The columns of an in-memory data set of PyG, or of any sequence of graphs."""
+        """The columns of an in-memory data set of PyG, or of any sequence of graphs.
+
+        Without `sort_edges`, edges stay in the order of the data set.
+        """
         if isinstance(dataset, GraphColumns):
             return dataset.without(exclude_keys or ())
         excluded = set(exclude_keys or ())
@@ -85,7 +92,8 @@ class GraphColumns(Sequence[Data]):
         columns = {k: Column(v.numpy(), levels[None, k]) for k, v in saved.items()}
         node_key = next(k for k, c in columns.items() if c.level == NODE)
         edge_start = slices["edge_index"].numpy() if "edge_index" in columns else None
-        return cls(columns, slices[node_key].numpy(), edge_start).sorted_by_target()
+        made = cls(columns, slices[node_key].numpy(), edge_start)
+        return made.sorted_by_target() if sort_edges else made
 
     def without(self, keys: Sequence[str]) -> "GraphColumns":
         """These graphs without some attributes."""

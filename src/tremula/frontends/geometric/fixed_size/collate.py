@@ -79,6 +79,9 @@ class FixedSizeCollater(Collater):
             raise ValueError(
                 "Expected at least one graph, got an empty list: padding graphs are made like it."
             )
+        first = batch[0]
+        if isinstance(first, HeteroData) and not self.fixed_size_options.is_hetero():
+            self.fixed_size_options.to_hetero(first.node_types, first.edge_types)
         self._levels |= attribute_levels(batch, self._levels)
         graphs = self._trimmed(batch)
         if self.sort_edges:
@@ -141,13 +144,17 @@ class FixedSizeCollater(Collater):
         ]
 
 
+class MissingTypeError(RuntimeError, AssertionError):
+    """Data have a type that the options give no size for; PopTorch Geometric asserts it."""
+
+
 def by_type(counts: Counts, present: dict[StoreKey, int], name: str) -> dict[StoreKey, int]:
     """The limit of each type that occurs; one number holds for all types."""
     if not isinstance(counts, dict):
         return dict.fromkeys(present, counts)
     missing = [kind for kind in present if kind not in counts]
     if missing:
-        raise RuntimeError(
+        raise MissingTypeError(
             f"{name} of the FixedSizeOptions has no entry for {missing[0]!r}, which the data has: "
             f"there are entries for {list(counts)}."
         )

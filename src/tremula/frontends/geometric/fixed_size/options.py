@@ -1,17 +1,19 @@
 """FixedSizeOptions: how many nodes, edges and graphs every batch of a loader has."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import IntEnum
+from enum import Enum
 from itertools import islice
 
 from torch_geometric.data.data import BaseData
+from tqdm import tqdm
 
 from tremula.frontends.geometric.common import StoreKey, is_hetero
 
 Counts = int | dict[StoreKey, int]  # one number, or one for each type of node or edge
+_LARGE_DATASET = 10_000  # from where on PyG shows a progress bar
 
 
-class FixedSizeStrategy(IntEnum):
+class FixedSizeStrategy(Enum):
     """How a loader fills its batches.
 
     PadToMax: the same number of graphs in each. StreamPack: as many as fit, in the order they come.
@@ -23,7 +25,7 @@ class FixedSizeStrategy(IntEnum):
     HistogramPack = 2
 
 
-class OverSizeStrategy(IntEnum):
+class OverSizeStrategy(Enum):
     """What happens to graphs that do not fit into a batch."""
 
     Error = 0
@@ -61,7 +63,7 @@ class FixedSizeOptions:
         graph_pad_value: float | None = None,
         pad_graph_defaults: dict[str, object] | None = None,
     ):
-        _check_num_graphs(num_graphs)
+        validate_num_graphs(num_graphs)
         _check_counts("num_nodes", num_nodes)
         if num_edges is None:
             n_nodes = total(num_nodes)
@@ -106,15 +108,18 @@ class FixedSizeOptions:
         dataset: Sequence[BaseData],
         batch_size: int,
         sample_limit: int | None = None,
-        progress_bar: bool | None = None,  # noqa: ARG003 — the pass is short; kept for callers
+        progress_bar: bool | None = None,
     ) -> "FixedSizeOptions":
         """Sizes that hold any batch_size - 1 graphs of a data set, and one that pads.
 
-        `sample_limit`: look only at this many graphs.
+        `sample_limit`: look only at this many graphs. `progress_bar`: show one; None: of large
+        data sets, as PyG's summaries do.
         """
-        _check_num_graphs(batch_size)
+        validate_num_graphs(batch_size)
         n_samples = len(dataset) if sample_limit is None else min(sample_limit, len(dataset))
-        nodes, edges = _largest(dataset[i] for i in range(n_samples))
+        shows = n_samples >= _LARGE_DATASET if progress_bar is None else progress_bar
+        numbers = tqdm(range(n_samples), disable=not shows)
+        nodes, edges = _largest(dataset[i] for i in numbers)
         return cls(
             num_nodes=_mapped(nodes, lambda n: n * (batch_size - 1) + 1),
             num_edges=_mapped(edges, lambda n: n * (batch_size - 1) + 1),
@@ -127,17 +132,27 @@ class FixedSizeOptions:
     ) -> "FixedSizeOptions":
         """Sizes of the largest of some batches of a loader, and one more of everything.
 
-        A loader that shuffles may make larger ones later.
+        The loader is read again, up to `sample_limit` batches in all, as long as a pass brings
+        larger ones: one that draws at random may. It may make still larger ones later.
         """
-        n_graphs = 0
+        n_graphs, n_seen = 0, 0
+        nodes: Counts = 0
+        edges: Counts = 0
 
         def counted() -> Iterator[BaseData]:
-            nonlocal n_graphs
-            for batch in islice(loader, sample_limit):
+            nonlocal n_graphs, n_seen
+            for batch in islice(loader, sample_limit - n_seen):
                 n_graphs = max(n_graphs, getattr(batch, "num_graphs", 1))
+                n_seen += 1
                 yield batch
 
-        nodes, edges = _largest(counted())
+        while n_seen < sample_limit:
+            before = nodes, edges
+            nodes, edges = (
+                _larger(*pair) for pair in zip(_largest(counted()), before, strict=True)
+            )
+            if (nodes, edges) == before:
+                break
         return cls(
             num_nodes=_mapped(nodes, lambda n: n + 1),
             num_edges=_mapped(edges, lambda n: n + 1),
@@ -164,7 +179,8 @@ def total(counts: Counts) -> int:
     return sum(counts.values()) if isinstance(counts, dict) else counts
 
 
-def _check_num_graphs(num_graphs: int) -> None:
+def validate_num_graphs(num_graphs: int) -> None:
+    """Raise unless a batch has room for a real graph and one that pads."""
     if num_graphs < 2:
         raise ValueError(
             f"The number of graphs in the batch must be at least 2, got {num_graphs}: at least 1 "
@@ -178,6 +194,15 @@ def _check_counts(name: str, counts: Counts) -> None:
             raise ValueError(
                 f"{name} must be a whole number, or a dictionary of them by type: got {counts!r}."
             )
+
+
+def _larger(one: Counts, other: Counts) -> Counts:
+    """The larger numbers, type by type; `other` may be none yet."""
+    if isinstance(one, dict):
+        others = other if isinstance(other, dict) else {}
+        kinds = [*one, *(kind for kind in others if kind not in one)]
+        return {kind: max(one.get(kind, 0), others.get(kind, 0)) for kind in kinds}
+    return max(one, total(other))
 
 
 def _mapped(counts: Counts, function: Callable[[int], int]) -> Counts:

@@ -1,7 +1,7 @@
 """Trimming: take random nodes or edges out of graphs that are too large for a batch."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -116,6 +116,29 @@ def _chosen(sizes: list[int], limit: int, kind: object, what: str) -> Tensor:
         begin += size
     mask[score.argsort()[: n_items - limit]] = False
     return mask
+
+
+# -- parts of lists, as PopTorch Geometric offers them ---------------------------------------------
+
+
+def data_slice_gen(num_list: Iterable[int]) -> Iterator[slice]:
+    """Where the items of each graph are in a list of all of them."""
+    begin = 0
+    for n in num_list:
+        yield slice(begin, begin + n)
+        begin += n
+
+
+def create_slices_and_preserve_mask(
+    max_num: int, num_list: Sequence[int]
+) -> tuple[list[slice], Tensor] | tuple[None, None]:
+    """Where each graph's items are, and a mask of `max_num` that stay; nothing if all fit.
+
+    At least one item of each graph stays.
+    """
+    if sum(num_list) < max_num:
+        return None, None
+    return list(data_slice_gen(num_list)), _chosen(list(num_list), max_num, None, "items")
 
 
 def sort_by_target(graph: BaseData, levels: Levels) -> BaseData:

@@ -39,7 +39,7 @@ class FixedSizeArguments:
     add_pad_masks: bool = True
     follow_batch: Sequence[str] | None = None
     exclude_keys: Sequence[str] | None = None
-    sort_edges: bool = True
+    sort_edges: bool = False
     others: dict[str, object] = field(default_factory=dict)  # for torch's loader
 
     def __post_init__(self) -> None:
@@ -120,7 +120,7 @@ class FixedSizeArguments:
         """The fast way, if the data set is in memory and nothing runs for each graph."""
         is_in_memory = isinstance(self.dataset, GraphColumns | InMemoryDataset)
         trims = self.over_size_strategy.trims_nodes or self.over_size_strategy.trims_edges
-        if not is_in_memory or trims or self.follow_batch or not self.sort_edges:
+        if not is_in_memory or trims or self.follow_batch:
             return None
         if reason_against(self.dataset, set(self.exclude_keys or ())) is not None:
             return None
@@ -128,7 +128,7 @@ class FixedSizeArguments:
         has_sampler = packs or self.others.get("batch_sampler") is not None
         is_one_pack = has_sampler or not is_combined
         return ColumnCollater(
-            GraphColumns.from_dataset(self.dataset, self.exclude_keys),
+            GraphColumns.from_dataset(self.dataset, self.exclude_keys, sort_edges=self.sort_edges),
             options,
             add_masks_to_batch=self.add_pad_masks,
             mini_batch_size=None if is_one_pack else options.num_graphs - 1,

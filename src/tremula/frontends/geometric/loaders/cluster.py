@@ -47,7 +47,6 @@ def _collater(
         add_masks_to_batch=add_pad_masks,
         trim_nodes=over_size_strategy.trims_nodes,
         trim_edges=over_size_strategy.trims_edges,
-        sort_edges=True,
     )
     return ClusterCollater(cluster_data, batch_size, collater)
 

@@ -1,7 +1,9 @@
 """FixedSizeNeighborLoader: batches of one size from the sampled neighbours of some nodes."""
 
+import copy
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
 from torch_geometric.loader import NeighborLoader
@@ -23,22 +25,84 @@ from tremula.frontends.poptorch.options.options import Options
 _OF_SEEDS = ("batch_size", "input_id")
 
 
-class NeighborCollater:
-    """Samples around seeds and pads the result."""
+class PyGFixedSizeNeighborLoader(torch.utils.data.DataLoader):
+    """The loader without PopTorch; arguments are those of `FixedSizeNeighborLoader`.
+
+    `nativeCollate` samples around seeds, `fixedSizeCollate` pads what it returns.
+    """
 
     def __init__(
-        self, sampler: NeighborLoader, input_type: str | None, collater: FixedSizeCollater
+        self,
+        data: Data | HeteroData | tuple[FeatureStore, GraphStore],
+        num_neighbors: list[int] | dict[EdgeType, list[int]],
+        input_nodes: InputNodes = None,
+        input_time: Tensor | None = None,
+        replace: bool = False,
+        directed: bool = True,
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        time_attr: str | None = None,
+        transform: Callable | None = None,
+        transform_sampler_output: Callable | None = None,
+        is_sorted: bool = False,
+        filter_per_worker: bool = True,
+        subgraph_type: SubgraphType | str = SubgraphType.directional,
+        batch_size: int = 1,
+        neighbor_sampler: NeighborSampler | None = None,
+        over_size_strategy: OverSizeStrategy = OverSizeStrategy.TrimNodesAndEdges,
+        fixed_size_options: FixedSizeOptions | None = None,
+        add_pad_masks: bool = False,
+        follow_batch: Sequence[str] | None = None,
+        exclude_keys: Sequence[str] | None = None,
+        options: Options | None = None,
+        **kwargs,
     ):
-        self._sampler = sampler
-        self._input_type = input_type
-        self._collater = collater
+        if options is not None:
+            kwargs["options"] = options
+        self._sampler = NeighborLoader(
+            data, num_neighbors, input_nodes=input_nodes, input_time=input_time, replace=replace,
+            subgraph_type=subgraph_type, directed=directed, disjoint=disjoint,
+            temporal_strategy=temporal_strategy, time_attr=time_attr, transform=transform,
+            transform_sampler_output=transform_sampler_output, is_sorted=is_sorted,
+            filter_per_worker=filter_per_worker, neighbor_sampler=neighbor_sampler,
+            batch_size=batch_size,
+        )  # fmt: skip
+        self._input_type, nodes, _ = get_input_nodes(data, input_nodes)
+        if fixed_size_options is None:
+            fixed_size_options = FixedSizeOptions.from_loader(self._sampler)
+        self.fixed_size_options = fixed_size_options
+        self._collater = FixedSizeCollater(
+            fixed_size_options,
+            add_masks_to_batch=add_pad_masks,
+            trim_nodes=over_size_strategy.trims_nodes,
+            trim_edges=over_size_strategy.trims_edges,
+            follow_batch=follow_batch,
+            exclude_keys=exclude_keys,
+        )
+        super().__init__(
+            dataset=range(len(nodes)),  # pyright: ignore[reportArgumentType] (a sequence will do)
+            batch_size=batch_size,
+            collate_fn=self._collate_fn(batch_size),
+            **kwargs,
+        )
 
-    def __call__(self, seeds: list[int]) -> GraphBatch:
-        """One batch."""
-        sampled = self._sampler(seeds)
-        for data in sampled.stores:  # counts per hop would differ from batch to batch
+    def _collate_fn(self, batch_size: int) -> Callable[[list[int]], GraphBatch]:  # noqa: ARG002 (subclasses need it)
+        return self._collate
+
+    def _collate(self, seeds: list[int]) -> GraphBatch:
+        return self.fixedSizeCollate(self.nativeCollate(seeds))
+
+    def nativeCollate(self, index: list[int]) -> Data | HeteroData:  # noqa: N802 (PopTorch Geometric's)
+        """The sampled neighbours of some seeds, by their places among the input nodes."""
+        sampled = self._sampler(torch.as_tensor(index).flatten())
+        for store in sampled.stores:  # counts per hop would differ from batch to batch
             for name in ("num_sampled_nodes", "num_sampled_edges"):
-                data.pop(name, None)
+                store.pop(name, None)
+        return sampled
+
+    def fixedSizeCollate(self, data_list: Data | HeteroData) -> GraphBatch:  # noqa: N802
+        """A sample, padded; what it says about its seeds stays as it is."""
+        sampled = copy.copy(data_list)
         store = sampled[self._input_type] if self._input_type else sampled
         saved = {name: store[name] for name in _OF_SEEDS if name in store}
         for name in saved:
@@ -50,7 +114,7 @@ class NeighborCollater:
         return made
 
 
-class FixedSizeNeighborLoader(PopTorchLoader):
+class FixedSizeNeighborLoader(PyGFixedSizeNeighborLoader, PopTorchLoader):
     """Samples neighbours of `batch_size` nodes as PyG's `NeighborLoader`, and pads to one size.
 
     Arguments are those of `NeighborLoader`, and: `fixed_size_options` (None: the largest of some
@@ -65,8 +129,9 @@ class FixedSizeNeighborLoader(PopTorchLoader):
         num_neighbors: list[int] | dict[EdgeType, list[int]],
         input_nodes: InputNodes = None,
         input_time: Tensor | None = None,
+        subgraph_type: SubgraphType | str = SubgraphType.directional,
         replace: bool = False,
-        subgraph_type: SubgraphType | str = "directional",
+        directed: bool = True,
         disjoint: bool = False,
         temporal_strategy: str = "uniform",
         time_attr: str | None = None,
@@ -84,31 +149,15 @@ class FixedSizeNeighborLoader(PopTorchLoader):
         options: Options | None = None,
         **kwargs,
     ):
-        sampler = NeighborLoader(
-            data, num_neighbors, input_nodes=input_nodes, input_time=input_time, replace=replace,
-            subgraph_type=subgraph_type, disjoint=disjoint, temporal_strategy=temporal_strategy,
-            time_attr=time_attr, transform=transform,
-            transform_sampler_output=transform_sampler_output, is_sorted=is_sorted,
-            filter_per_worker=True, neighbor_sampler=neighbor_sampler, batch_size=batch_size,
-        )  # fmt: skip
-        input_type, nodes, _ = get_input_nodes(data, input_nodes)
-        if fixed_size_options is None:
-            fixed_size_options = FixedSizeOptions.from_loader(sampler)
-        self.fixed_size_options = fixed_size_options
-        collater = FixedSizeCollater(
-            fixed_size_options,
-            add_masks_to_batch=add_pad_masks,
-            trim_nodes=over_size_strategy.trims_nodes,
-            trim_edges=over_size_strategy.trims_edges,
-            follow_batch=follow_batch,
-            exclude_keys=exclude_keys,
-            sort_edges=True,
-        )
-        sampling = NeighborCollater(sampler, input_type, collater)
         super().__init__(
-            Options() if options is None else options,
-            range(len(nodes)),  # pyright: ignore[reportArgumentType] (a sequence will do)
-            batch_size=batch_size,
-            collate_fn=CombinedBatchingCollater(sampling, mini_batch_size=batch_size),
-            **kwargs,
-        )
+            data, num_neighbors, input_nodes, input_time, replace, directed, disjoint,
+            temporal_strategy, time_attr, transform, transform_sampler_output, is_sorted,
+            filter_per_worker=True, subgraph_type=subgraph_type, batch_size=batch_size,
+            neighbor_sampler=neighbor_sampler, over_size_strategy=over_size_strategy,
+            fixed_size_options=fixed_size_options, add_pad_masks=add_pad_masks,
+            follow_batch=follow_batch, exclude_keys=exclude_keys,
+            options=Options() if options is None else options, **kwargs,
+        )  # fmt: skip
+
+    def _collate_fn(self, batch_size: int) -> Callable[[list[int]], GraphBatch]:
+        return CombinedBatchingCollater(self._collate, mini_batch_size=batch_size)

@@ -55,7 +55,7 @@ class FixedSizeDataLoader(torch.utils.data.DataLoader):
         follow_batch: Sequence[str] | None = None,
         exclude_keys: Sequence[str] | None = None,
         *,
-        sort_edges: bool = True,
+        sort_edges: bool = False,
         num_nodes: int | None = None,
         num_edges: int | None = None,
         **kwargs,

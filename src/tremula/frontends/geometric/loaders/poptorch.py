@@ -69,8 +69,9 @@ class FixedSizeDataLoader(PopTorchLoader):
     * `fixed_size_strategy`: pad a fixed number of graphs, or pack as many as fit.
     * `over_size_strategy`: what happens to graphs that do not fit.
     * `add_pad_masks`: boolean masks of what is real, for graphs, nodes and edges.
-    * `sort_edges`: bring the edges of each graph in the order of their targets. Models do not see
-      it, but sums over edges become cheaper. False: attributes that hold numbers of edges need it.
+    * `sort_edges`: bring the edges of each graph in the order of their targets: gathers and sums
+      over edges read memory in order. Results per edge come in that order, too, and attributes
+      that hold numbers of edges no longer fit. A `GraphColumns` is in that order already.
     * `num_threads`: threads that make batches ahead of their use, if the data set is in memory: a
       `GraphColumns`, or an `InMemoryDataset` of tensors without a transform. Others, and 0: none.
     * `options`: of the model; a batch of the loader is what one call of it consumes.
@@ -92,7 +93,7 @@ class FixedSizeDataLoader(PopTorchLoader):
         exclude_keys: Sequence[str] | None = None,
         options: Options | None = None,
         *,
-        sort_edges: bool = True,
+        sort_edges: bool = False,
         num_threads: int = 2,
         num_nodes: int | None = None,
         num_edges: int | None = None,

@@ -1,5 +1,0 @@
-"""PyG's collater with optional arguments."""
-
-from tremula.frontends.geometric.fixed_size.collate import Collater
-
-__all__ = ["Collater"]

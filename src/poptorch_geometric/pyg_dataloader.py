@@ -1,6 +1,0 @@
-"""The loaders without PopTorch, under the names that scripts import."""
-
-from tremula.frontends.geometric.fixed_size.options import FixedSizeStrategy, OverSizeStrategy
-from tremula.frontends.geometric.loaders.plain import DataLoader, FixedSizeDataLoader
-
-__all__ = ["DataLoader", "FixedSizeDataLoader", "FixedSizeStrategy", "OverSizeStrategy"]
