@@ -635,7 +635,7 @@ def test_anchors():
     options.anchorTensor("grad", "Gradient___fc2.bias", poptorch.OutputMode.All)
     options.anchorTensor("loss", "loss")
     options.anchorTensor("hidden", "relu/Relu:0", poptorch.OutputMode.Sum)
-    options.anchorTensor("new", "UpdatedVar___fc2.bias")
+    options.anchorTensor("new", "UpdatedVar___model.fc2.bias")  # as older PopTorch names weights
     options.anchorTensor("scale", "finalLossScale")
     model, wrapped = training(options)
     reference = copy.deepcopy(model)

@@ -130,6 +130,7 @@ def compile_model(
     groupings: Mapping[str, Grouping] | None = None,
 ) -> CompiledModel:
     """Compile a module for arguments like these."""
+    _name_weights_as_now(options, model)
     of_optimizer = frozenset() if rule is None else frozenset(ipu_param_names(rule))
     settings = step_settings(options, host, groupings or {}, not_in_graph=of_optimizer)
     narrower = narrower_types(model)
@@ -159,6 +160,16 @@ def compile_model(
         anchors,
         _output_groups(core, selection, anchors, options, narrower),
     )
+
+
+def _name_weights_as_now(options: Options, model: nn.Module) -> None:
+    """Anchored weights that older PopTorch calls `model.fc.bias` are `fc.bias`, as in the module."""
+    names = {name for name, _ in model.named_parameters()}
+    for short, anchored in options.anchored_tensors.items():
+        prefix, separator, weight = anchored.long_name.rpartition("___")
+        if weight not in names and weight.removeprefix("model.") in names:
+            new = f"{prefix}{separator}{weight.removeprefix('model.')}"
+            options.anchored_tensors[short] = anchored._replace(long_name=new)
 
 
 def _step_to_compile(
