@@ -318,7 +318,7 @@ class Engine:
             end, replica = replica, None
         if end is not None:
             data = memory_between(handle, data, end, as_type(stream.type_name).dtype)
-        assert not isinstance(replica, np.ndarray | c_void_p), "an end, which was taken above"
+        assert isinstance(replica, int | None), "an end was taken above"
         self.host.connect(handle, RingPort(stream, data), self._chosen_replicas(replica))
 
     def connect_stream_to_callback(

@@ -32,7 +32,7 @@ class StreamCallback(Protocol):
 class RingPort:
     """A circular host buffer of successive chunks."""
 
-    def __init__(self, stream: StreamRecord, data: np.ndarray):
+    def __init__(self, stream: StreamRecord, data: object):
         dtype = as_type(stream.type_name).dtype
         if not isinstance(data, np.ndarray) or data.dtype != dtype or not data.flags.c_contiguous:
             got = f"{data.dtype}" if isinstance(data, np.ndarray) else type(data).__name__
@@ -75,16 +75,15 @@ class CallbackPort:
 
     _worker: ThreadPoolExecutor | None = None
 
-    def __init__(
-        self, stream: StreamRecord, callback: "StreamCallback | Callable", use_prefetch: bool
-    ):
+    def __init__(self, stream: StreamRecord, callback: object, use_prefetch: bool):
         self.stream = stream
-        self.fetch = callback.fetch if isinstance(callback, StreamCallback) else callback
-        if not callable(self.fetch):
+        fetch = callback.fetch if isinstance(callback, StreamCallback) else callback
+        if not callable(fetch):
             raise StreamConnectionError(
                 f"stream {stream.handle!r} got {type(callback).__name__}, which cannot be called.",
                 hint="give a function of one array, or an object with fetch(array)",
             )
+        self.fetch = fetch
         self.prefetch = getattr(callback, "prefetch", None) if use_prefetch else None
         self.complete = getattr(callback, "complete", lambda: None)
         self.invalidate = getattr(callback, "invalidate_prefetched", lambda: None)

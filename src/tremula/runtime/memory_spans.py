@@ -23,7 +23,7 @@ def memory_between(handle: str, begin: Address, end: Address, dtype: np.dtype) -
         )
     if not isinstance(begin, np.ndarray):
         memory = (ctypes.c_uint8 * n_bytes).from_address(_address(begin))
-        return np.frombuffer(memory, dtype)
+        return np.frombuffer(memoryview(memory), dtype)
     if n_bytes > begin.nbytes or not begin.flags.c_contiguous:
         raise StreamConnectionError(
             f"stream {handle!r} got {n_bytes} bytes from the start of an array that has "

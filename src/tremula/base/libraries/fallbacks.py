@@ -57,7 +57,7 @@ def stand_in_for_libraries() -> None:
     """Let libraries of operations that cannot be loaded be replaced by Python files."""
     if getattr(ctypes.cdll.LoadLibrary, "has_stand_ins", False):
         return
-    ctypes.cdll.LoadLibrary = _with_stand_ins(ctypes.cdll.LoadLibrary)
+    setattr(ctypes.cdll, "LoadLibrary", _with_stand_ins(ctypes.cdll.LoadLibrary))  # noqa: B010
     sys.meta_path.append(_CppImports())
     WhenImported().add("torch._ops", _stand_in_for_torch)
 

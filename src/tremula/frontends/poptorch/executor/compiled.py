@@ -163,7 +163,7 @@ def compile_model(
 
 
 def _name_weights_as_now(options: Options, model: nn.Module) -> None:
-    """Anchored weights that older PopTorch calls `model.fc.bias` are `fc.bias`, as in the module."""
+    """Anchored weights that older PopTorch calls `model.fc.bias` are `fc.bias`."""
     names = {name for name, _ in model.named_parameters()}
     for short, anchored in options.anchored_tensors.items():
         prefix, separator, weight = anchored.long_name.rpartition("___")

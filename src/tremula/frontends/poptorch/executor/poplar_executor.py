@@ -13,30 +13,27 @@ from torch import Tensor, nn
 from tremula.base.lazy import load_front_ends_of_libraries
 from tremula.base.tracing import is_tracing, sample, span
 from tremula.frontends.poptorch.blocks import module_repr
-from tremula.frontends.poptorch.enums import CommGroupType, ConnectionType, VariableRetrievalMode
+from tremula.frontends.poptorch.enums import ConnectionType
 from tremula.frontends.poptorch.exceptions import createPoptorchError, poptorch_errors
 from tremula.frontends.poptorch.executor import saving
+from tremula.frontends.poptorch.executor.anchored import AnchoredValues, tensor_names
 from tremula.frontends.poptorch.executor.attachment import Attachment
 from tremula.frontends.poptorch.executor.compiled import CompiledModel, compile_model
+from tremula.frontends.poptorch.executor.groupings import ParameterGroupings
+from tremula.frontends.poptorch.executor.model_optimizer import ModelOptimizer
 from tremula.frontends.poptorch.executor.outputs import OutputCollector
-from tremula.frontends.poptorch.executor.placement import uses_ipu_model
 from tremula.frontends.poptorch.executor.profile_folder import trace_if_profiled, write_profile
+from tremula.frontends.poptorch.executor.times import ModelTimes
 from tremula.frontends.poptorch.executor.weights import ParameterOfModel, Sources, unwrap, wrap
 from tremula.frontends.poptorch.inputs.arguments import ArgsParser, ParsedArgs
 from tremula.frontends.poptorch.logging import LOGGER, set_max_repeats
-from tremula.frontends.poptorch.optim.names import ipu_param_names
-from tremula.frontends.poptorch.optim.settings import settings_of
-from tremula.frontends.poptorch.optim.state import OptimizerState
-from tremula.frontends.poptorch.optim.tracker import OptimizerTracker, automatic_loss_scaling
 from tremula.frontends.poptorch.options.options import Options
 from tremula.frontends.poptorch.options.popart import validate_options
 from tremula.frontends.shared.program import Program, write_back
 from tremula.ir.capture.capture import held_tensors
-from tremula.ir.optim.grouped_rule import GroupedRule
 from tremula.ir.run import performance
 from tremula.ir.run.generators import restore, state_of
-from tremula.ir.run.replica_groups import Grouping
-from tremula.ir.run.tensor_names import LOSS_SCALE, graph_as_json
+from tremula.ir.run.tensor_names import graph_as_json
 from tremula.ir.settings import host_settings
 from tremula.ir.step import PARAMETER
 
@@ -64,29 +61,22 @@ class PoplarExecutor:
         self._training = training
         self._channel = "poptorch.trainingModel" if training else "poptorch.inferenceModel"
         self._parser = ArgsParser(model)
-        self._groupings: dict[int, Grouping] = {}  # by id of the parameter
+        self._groupings = ParameterGroupings()
         # The program, and what belongs to it.
         self._compiled: CompiledModel | None = None
         self._attachment: Attachment | None = None
         self._n_runs = 0
-        self._anchored: dict[str, Tensor] = {}
+        self._anchored = AnchoredValues(options)
         self._rng_state: list[int] | None = None  # to start with
-        # The optimiser here, and what the device has of it.
-        self._optimizer = optimizer
-        self._optimizer_state: OptimizerState | None = None
-        self._tracker = OptimizerTracker(
-            relax_checks=options.relax_optimizer_checks,
-            automatic_scaling=automatic_loss_scaling(options),
-        )
+        self._updates = ModelOptimizer(options, optimizer)
         # Weights: the copy on the device may be newer, or that of a model in training.
         self._dirty_host_weights = False
         self._host_weights_version = 0
         self._sources = Sources(model)
-        self._has_numbers_by_weight = False  # loaded ones that differ within a group
         trace_if_profiled(options)
         if training:
             wrap(model, self)
-            self.setOptimizer(self._needs_optimizer())
+            self._updates.use(self._updates.needed)
 
     @property
     def model(self) -> nn.Module:
@@ -137,10 +127,10 @@ class PoplarExecutor:
                 parsed = self._parser.parse_again(args, kwargs, compiled.first)
             if not self.isAttachedToDevice():
                 self._attach(compiled)
-            if self._optimizer_state is not None:
-                if self._optimizer_state.must_split():
-                    compiled = self._compile_by_weight(compiled)
-                self._optimizer_state.before_run()
+            if self._updates.must_split():
+                compiled = self._compile_by_weight(compiled)
+            if self._updates.state is not None:
+                self._updates.state.before_run()
             elif self._sources.fetch():  # inference follows what training models have learnt
                 self.copyWeightsToDevice()
             return self._run(compiled, parsed)
@@ -163,9 +153,7 @@ class PoplarExecutor:
         with poptorch_errors(), span(self._channel, "run", report=self._name):
             program.run(compiled.cutter.cut(tensors), collector.give)
         self._dirty_host_weights = self._training
-        if self._optimizer is not None:
-            # A schedule of torch's warns if its optimiser has not taken a step before it.
-            self._optimizer._opt_called = True  # pyright: ignore[reportAttributeAccessIssue]
+        self._updates.note_step()
         self._n_runs += 1
         if core.writes_inputs:
             write_back(parsed.originals, tensors)
@@ -173,25 +161,9 @@ class PoplarExecutor:
         if core.loss_output is not None and is_tracing():
             sample("loss", self._name, float(outputs[core.loss_output].mean()))
         if compiled.anchors:
-            self._keep_anchors(compiled, [tensor for (tensor,) in anchored])
+            values = [tensor for (tensor,) in anchored]
+            self._anchored.store(compiled, values, self._updates.state)
         return core.step.rebuild_outputs(outputs)
-
-    def _keep_anchors(self, compiled: CompiledModel, outputs: list[Tensor]) -> None:
-        values = iter(outputs)
-        for anchor in compiled.anchors:
-            if anchor.is_output:
-                self._anchored[anchor.short_name] = next(values)
-            elif anchor.long_name == LOSS_SCALE:
-                assert self._optimizer_state is not None, "only training scales a loss"
-                self._anchored[anchor.short_name] = self._optimizer_state.loss_scaling()
-            elif anchor.long_name not in compiled.program.compiled.names.updated:
-                assert self._optimizer_state is not None, "only training has hyperparameters"
-                params = self._optimizer_state.params()
-                self._anchored[anchor.short_name] = params[anchor.long_name]
-            else:
-                index = compiled.program.compiled.names.updated[anchor.long_name]
-                value = compiled.program.session.read_weights()[0][index]
-                self._anchored[anchor.short_name] = value.detach().to("cpu", copy=True)
 
     # -- compiling ---------------------------------------------------------------------------------
 
@@ -225,7 +197,9 @@ class PoplarExecutor:
         if self._training:
             wrap(self._model, self)  # again after destroy()
         with poptorch_errors():
-            rule, groupings = self._start_rule(), self._named_groupings()
+            parameters = self._named_parameters()
+            rule = self._updates.start_rule(parameters)
+            groupings = self._groupings.named(parameters)
         compiled = compile_model(
             self._model,
             parsed,
@@ -245,7 +219,7 @@ class PoplarExecutor:
             for module in modules
             if hasattr(module, "program_structure")
         ]
-        self._optimizer_state = None
+        self._updates.state = None
         if attachment.kind is ConnectionType.Always:
             self._attach_or_forget(compiled)
         return compiled
@@ -256,64 +230,34 @@ class PoplarExecutor:
             self._attach(compiled)
         except BaseException:
             self._device().release()
-            self._compiled = self._attachment = self._optimizer_state = None
+            self._compiled = self._attachment = self._updates.state = None
             raise
 
     def _compile_by_weight(self, before: CompiledModel) -> CompiledModel:
         """Compile again for numbers that each weight has its own of, and go on from here."""
         LOGGER.info("The loaded optimizer has numbers for each weight: the model is recompiled.")
-        old, rng_state, n_runs = self._optimizer_state, self._rng_state, self._n_runs
-        assert old is not None, "only training has an optimiser"
-        states = [state.detach().clone() for state in old.read_states()]
-        hyper, factor = self._tracker.values_by_weight(old.hyper), old.scale_factor()
+        rng_state, n_runs = self._rng_state, self._n_runs
+        states, hyper, factor = self._updates.split()
         self.copyWeightsToHostIfNeeded()
         self._rng_state = self.rng_state
         self._device().release()
-        self._has_numbers_by_weight = True
         compiled = self._compile(before.first)
         if not self.isAttachedToDevice():
             self._attach(compiled)
-        new = self._optimizer_state
+        new = self._updates.state
         assert new is not None, "an attached model that trains has it"
         new.take_over(states, hyper, factor)
         self._rng_state, self._n_runs = rng_state, n_runs
         return compiled
 
-    def _start_rule(self) -> GroupedRule | None:
-        if not self._training:
-            return None
-        return self._tracker.start(
-            self._needs_optimizer(),
-            self._named_parameters(),
-            by_weight=self._has_numbers_by_weight,
-        )
-
     def _named_parameters(self) -> list[tuple[str, Tensor]]:
         return [(held.name, held.tensor) for held in held_tensors(self._model, PARAMETER)]
 
-    def _named_groupings(self) -> dict[str, Grouping]:
-        return {
-            name: self._groupings[id(tensor)]
-            for name, tensor in self._named_parameters()
-            if id(tensor) in self._groupings
-        }
-
     def _group_replicas(self, parameter: Tensor, group_type: int, shards: int, mode: int) -> None:
         """Give groups of replicas their own values of a parameter: `parameter.replicaGrouping`."""
-        if parameter.dim() == 0:
-            raise createPoptorchError(
-                "Scalars cannot be passed as per-replica weight tensor values"
-            )
         if self._compiled is not None:
             raise createPoptorchError("replicaGrouping must be called before compiling.")
-        self._groupings.pop(id(parameter), None)
-        kind = CommGroupType(group_type)
-        if kind is not CommGroupType.All:
-            self._groupings[id(parameter)] = Grouping(
-                1 if kind is CommGroupType.NoGrouping else shards,
-                is_orthogonal=kind is CommGroupType.Orthogonal,
-                returns_all=VariableRetrievalMode(mode) is VariableRetrievalMode.AllReplicas,
-            )
+        self._groupings.set(parameter, group_type, shards, mode)
 
     def _needs_compiled(self) -> CompiledModel:
         if self._compiled is None:
@@ -324,12 +268,11 @@ class PoplarExecutor:
         """Flush the weights and forget the program; the next call compiles again."""
         if self._compiled is not None:
             self._flush()
-            if self._optimizer_state is not None:
-                self._optimizer_state.let_go()
+            self._updates.let_go()
             self._device().release()
             write_profile(self._compiled, self._name)
-            self._compiled = self._attachment = self._optimizer_state = None
-        self._has_numbers_by_weight = False
+            self._compiled = self._attachment = self._updates.state = None
+        self._updates.join()
         self._rng_state = None
         if self._training:
             unwrap(self._model)
@@ -351,9 +294,15 @@ class PoplarExecutor:
         """Write the compiled model to a file; with `export_model` also the module and optimiser."""
         compiled = self._needs_compiled()
         self._flush()
-        optimizer = self._optimizer if self._training else None
         state = self.rng_state if save_rng_state else None
-        saving.save(filename, compiled, self._model, optimizer, state, export_model=export_model)
+        saving.save(
+            filename,
+            compiled,
+            self._model,
+            self._updates.optimizer if self._training else None,
+            state,
+            export_model=export_model,
+        )
 
     def loadExecutable(self, filename: str) -> None:  # noqa: N802
         """Take what `save` wrote for this model instead of compiling; no code of the file runs."""
@@ -388,23 +337,12 @@ class PoplarExecutor:
         if not self._training:
             self._sources.fetch()
         self.copyWeightsToDevice()
-        rule = compiled.rule  # of the weights that have a gradient
-        if rule is not None and self._optimizer_state is None:
-            self._optimizer_state = OptimizerState(
-                self._needs_optimizer(),
-                rule,
-                compiled.program.session,
-                dict(compiled.weights.named_parameters()),
-                self._tracker.values_of(self._needs_optimizer()),
-                grouped=frozenset(compiled.program.settings.groupings),
-            )
-            self._optimizer_state.write_first()
+        self._updates.attach(compiled)
 
     def _flush(self) -> None:
         """Fetch everything that is newer on the device."""
         self.copyWeightsToHostIfNeeded()
-        if self._optimizer_state is not None:
-            self._optimizer_state.read_back()
+        self._updates.read_back()
 
     @property
     def rng_state(self) -> list[int]:
@@ -465,42 +403,24 @@ class PoplarExecutor:
 
     def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: N802
         """Use the values an optimiser has now; without this call a change goes unnoticed."""
-        self._tracker.note(optimizer)
-        if self._compiled is None and self._training:
-            are_half = settings_of(optimizer).fixed.sums_in_half
-            self._options.Training.follow_accumulators(are_half=are_half)
-        elif self._training:
-            changed = self._tracker.changed(optimizer, self._named_parameters())
-            if self._optimizer_state is not None:
-                self._optimizer_state.follow(optimizer)
-                if changed is not None:
-                    self._optimizer_state.set_hyper(changed)
-        self._optimizer = optimizer
+        if self._compiled is None:
+            self._updates.use(optimizer)
+        else:
+            self._updates.change(optimizer, self._named_parameters())
 
-    def _needs_optimizer(self) -> torch.optim.Optimizer:
-        assert self._optimizer is not None, "trainingModel gives every training model an optimiser"
-        return self._optimizer
+    @property
+    def _optimizer(self) -> torch.optim.Optimizer | None:
+        return self._updates.optimizer
 
     # -- tensors inside the model ------------------------------------------------------------------
 
     def getTensorNames(self) -> list[str]:  # noqa: N802
         """Names of all tensors that can be anchored."""
-        assert self._compiled is not None, (
-            "Tensor names are only available after the model has been compiled."
-        )
-        names = self._compiled.program.compiled.names.all(self._training)
-        rule = self._compiled.rule
-        return names if rule is None else [*names, *ipu_param_names(rule)]
+        return tensor_names(self._compiled)
 
     def getAnchoredTensor(self, short_name: str) -> Tensor:  # noqa: N802
         """The value of an anchored tensor in the last call."""
-        anchored = self._options.anchored_tensors
-        assert short_name in anchored, (
-            f"{short_name!r} is not anchored: call Options.anchorTensor; anchored are "
-            f"{', '.join(anchored) or 'none'}"
-        )
-        assert short_name in self._anchored, f"{short_name!r} is known after the first call"
-        return self._anchored[short_name]
+        return self._anchored.value(short_name)
 
     def _debugGetPopartIR(self) -> str:  # noqa: N802
         return graph_as_json(self._needs_compiled().program.step)
@@ -520,72 +440,37 @@ class PoplarExecutor:
         with poptorch_errors():
             return self.compiled_program().save_report(folder, self._name)
 
+    @property
+    def _times(self) -> ModelTimes:
+        return ModelTimes(self._compiled, self._options, self._n_runs)
+
     def cycleCount(self) -> int:  # noqa: N802
         """Cycles the machine takes for one call, from the tile program."""
-        if not self._options.Popart.get("instrumentWithHardwareCycleCounter"):
-            raise createPoptorchError(
-                "Cycle count logging is disabled. Please set option logCycleCount to True to "
-                "enable."
-            )
-        if uses_ipu_model(self._options):
-            raise createPoptorchError(
-                "Cycle count logging is only supported on actual IPU hardware."
-            )
-        if self._compiled is None or self._n_runs == 0:
-            raise createPoptorchError(
-                "Please run the model at least once before obtaining cycle count."
-            )
-        return self._timing(self._compiled).total_cycles
-
-    def _timing(self, compiled: CompiledModel) -> performance.CallTiming:
-        with poptorch_errors():
-            return compiled.program.timing()
+        return self._times.cycle_count()
 
     def compilationTime(self) -> dt.timedelta:  # noqa: N802
         """How long the last compilation took, with that of the tile program if there was one."""
-        if self._compiled is None:
-            raise createPoptorchError(
-                "Please compile the model before trying to obtain its compilation time."
-            )
-        if not self._options.show_compilation_progress_bar:
-            raise createPoptorchError(
-                "Please set showCompilationProgressBar option to True to obtain the compilation "
-                "time."
-            )
-        return dt.timedelta(seconds=self._compiled.program.compile_seconds)
+        return self._times.compilation_time()
 
     def getPerfCounters(self) -> performance.Counters:  # noqa: N802
         """When inputs and outputs of a call move, modelled: seconds per tensor and micro-batch."""
-        compiled = self._compiled
-        is_synthetic = self._options.Popart.get("syntheticDataMode") != 0
-        if compiled is None or self._n_runs == 0:
-            return performance.no_counters()
-        if is_synthetic:  # nothing moves
-            return performance.no_counters(len(compiled.first.tensors), compiled.n_outputs)
-        batches = compiled.selection.micro_batches()
-        return performance.perf_counters(self._timing(compiled), batches, compiled.n_outputs)
+        return self._times.perf_counters()
 
     def getLatency(self) -> performance.Latency:  # noqa: N802
         """From input to output of a micro-batch: least, most and average seconds."""
-        return self._latency(performance.ROUND_TRIP)
+        return self._times.latency(performance.ROUND_TRIP)
 
     def getHostIpuLatency(self) -> performance.Latency:  # noqa: N802
-        """The same for the way to the machine."""
-        return self._latency(performance.HOST_TO_IPU)
+        """On the way to the machine: least, most and average seconds of a micro-batch."""
+        return self._times.latency(performance.HOST_TO_IPU)
 
     def getComputeLatency(self) -> performance.Latency:  # noqa: N802
-        """The same for computing."""
-        return self._latency(performance.COMPUTE)
+        """In computing: least, most and average seconds of a micro-batch."""
+        return self._times.latency(performance.COMPUTE)
 
     def getIpuHostLatency(self) -> performance.Latency:  # noqa: N802
-        """The same for the way back."""
-        return self._latency(performance.IPU_TO_HOST)
-
-    def _latency(self, events: tuple) -> performance.Latency:
-        if self._compiled is None:
-            return 0.0, 0.0, 0.0
-        batches = self._compiled.selection.micro_batches()
-        return performance.latency_between(self.getPerfCounters(), batches, *events)
+        """On the way back: least, most and average seconds of a micro-batch."""
+        return self._times.latency(performance.IPU_TO_HOST)
 
 
 def _restore_random(compiled: CompiledModel, state: list[int]) -> None:
