@@ -50,16 +50,24 @@ _API = "tremula.frontends.popart."
 _LATER = {
     "builder.builder": "Builder",
     "data_flow": """
-        AnchorReturnType DataFlow InputSettings PyStepIO PyStepIOCallback PyWeightsIO
+        AnchorReturnType DataFlow IStepIO IWeightsIO InputSettings PyStepIO PyStepIOCallback
+        PyWeightsIO
     """,
     "devices": "DeviceInfo DeviceManager",
     "exceptions": """
-        OutOfMemoryException poplar_exception poplar_runtime_error poplibs_exception
+        OutOfMemoryException poplar_application_runtime_error poplar_exception
+        poplar_recoverable_runtime_error poplar_runtime_error poplar_system_runtime_error
+        poplar_unknown_runtime_error poplar_unrecoverable_runtime_error poplibs_exception
         popart_exception popart_internal_exception popart_runtime_error
+        _throw_application_runtime_error _throw_poplar_error _throw_poplar_runtime_error
+        _throw_poplibs_error _throw_popart_error _throw_popart_internal_error
+        _throw_popart_runtime_error _throw_recoverable_runtime_error _throw_system_runtime_error
+        _throw_unknown_runtime_error _throw_unrecoverable_runtime_error
     """,
     "introspection": """
-        OperatorIdentifier defaultAiGraphcoreOpset defaultAiOnnxMlOpset defaultAiOnnxOpset
-        getSupportedOperations getTensorInfo getUnsupportedOperations packageHash
+        OpDefinition OperatorIdentifier defaultAiGraphcoreOpset defaultAiOnnxMlOpset
+        defaultAiOnnxOpset getSupportedOperations getSupportedOperationsDefinition getTensorInfo
+        getUnsupportedOperations packageHash
         syncPatternFromString syncPatternToString versionNumber versionString
     """,
     "groups": "CommGroup VariableSettings",
@@ -74,7 +82,8 @@ _LATER = {
         reservedDefaultScaledLearningRate0Prefix reservedDefaultScaledLearningRate1Prefix
         reservedDefaultScaledMomentum1Prefix reservedDefaultScaledWeightDecay1Prefix
         reservedDefaultStepPrefix reservedDefaultWeightDecayPrefix
-        reservedDefaultWeightDecayScaleFactor0Prefix reservedGradientPrefix
+        reservedDefaultWeightDecayScaleFactor0Prefix reservedFinalReducedGradPrefix
+        reservedGradientPrefix
         reservedLambR1SqPrefix reservedLambR2SqPrefix reservedLossScalingPrefix
         reservedRandomSeedPrefix reservedRemoteArgPrefix reservedRestoredPrefix
         reservedSeedModifierPrefix reservedSpecificAdamBeta1Prefix reservedSpecificAdamBeta2Prefix

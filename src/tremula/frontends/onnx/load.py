@@ -102,8 +102,17 @@ def _with_types(graph: OnnxGraph, proto: ModelProto) -> OnnxGraph:
     try:
         inferred = shape_inference.infer_shapes(_skeleton(proto), data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+        if _is_typed(proto):  # by PopART's builder, whose types are not all ONNX's
+            return _annotated(graph, proto.graph)
         raise OnnxError(f"The model's types contradict each other: {error}") from None
     return _annotated(graph, inferred.graph)
+
+
+def _is_typed(proto: ModelProto) -> bool:
+    """Whether a model of PopART's builder declares the type of every tensor."""
+    declared = {value.name for value in (*proto.graph.value_info, *proto.graph.output)}
+    made = (name for node in proto.graph.node for name in node.output if name)
+    return proto.producer_name == "tremula.popart" and declared.issuperset(made)
 
 
 def _annotated(graph: OnnxGraph, inferred: onnx.GraphProto) -> OnnxGraph:

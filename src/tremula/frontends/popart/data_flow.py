@@ -75,6 +75,12 @@ class AnchorReturnType:
         return f'AnchorReturnType("{self._kind.name}"{period})'
 
 
+def _checked_batches(n_batches: int) -> int:
+    if int(n_batches) < 1:
+        raise popart_exception(f"batchesPerStep must be at least 1, got {n_batches}")
+    return int(n_batches)
+
+
 class DataFlow:
     """How many batches a step takes, and which tensors it returns.
 
@@ -86,10 +92,11 @@ class DataFlow:
         batchesPerStep: int = 0,
         anchorTensors: Mapping[str, AnchorReturnType] | Iterable[str] = (),
         anchorReturnType: AnchorReturnType | None = None,
+        *,
+        anchorIds: Iterable[str] | None = None,
     ):
-        self._n_batches = int(batchesPerStep)
-        if self._n_batches < 1:
-            raise popart_exception(f"batchesPerStep must be at least 1, got {batchesPerStep}")
+        self._n_batches = _checked_batches(batchesPerStep)
+        anchorTensors = anchorTensors if anchorIds is None else anchorIds
         if not isinstance(anchorTensors, Mapping):
             kind = anchorReturnType or AnchorReturnType("All")
             anchorTensors = {str(id): kind for id in anchorTensors}
@@ -129,6 +136,10 @@ class DataFlow:
         """How many batches a step takes."""
         return self._n_batches
 
+    def setBatchesPerStep(self, batchesPerStep: int) -> None:
+        """Change how many batches a step takes; sessions made before keep their number."""
+        self._n_batches = _checked_batches(batchesPerStep)
+
     def art(self, id: str) -> AnchorReturnType:
         """Which values of a tensor are returned."""
         return self._anchors[id]
@@ -165,12 +176,31 @@ class InputSettings:
         return self._mode is ReplicatedStreamMode.Broadcast
 
 
-class PyStepIO:
+class IStepIO:
+    """Base of what provides the inputs of a step and receives its anchors."""
+
+
+class IWeightsIO:
+    """Base of what holds arrays for weights."""
+
+
+def contiguous(array: np.ndarray, id: str, what: str) -> np.ndarray:
+    """An array as it is; raises if its elements are not in the order of its shape."""
+    result = np.asarray(array)
+    if not result.flags.c_contiguous:
+        raise popart_exception(
+            f"PyStepIO is unable to use the numpy {what} array for tensor '{id}' as it is not"
+            " c-contiguous: copy it with np.ascontiguousarray"
+        )
+    return result
+
+
+class PyStepIO(IStepIO):
     """Inputs of a step by id, and the arrays that receive its anchors."""
 
     def __init__(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]):
-        self.inputs = {id: np.asarray(array) for id, array in inputs.items()}
-        self.outputs = dict(outputs)
+        self.inputs = {id: contiguous(array, id, "input") for id, array in inputs.items()}
+        self.outputs = {id: contiguous(array, id, "output") for id, array in outputs.items()}
         self.has_asserts = True
 
     def enableRuntimeAsserts(self, enable: bool) -> None:
@@ -178,7 +208,7 @@ class PyStepIO:
         self.has_asserts = bool(enable)
 
 
-class PyStepIOCallback:
+class PyStepIOCallback(IStepIO):
     """Functions that provide inputs and receive outputs, one micro-batch at a time.
 
     `input_callback(id, is_prefetch)` returns an array, or None if there is nothing to prefetch;
@@ -197,7 +227,7 @@ class PyStepIOCallback:
         self.output, self.output_complete = output_callback, output_complete_callback
 
 
-class PyWeightsIO:
+class PyWeightsIO(IWeightsIO):
     """Arrays for weights by id, to read from or write to."""
 
     def __init__(self, weights: Mapping[str, np.ndarray]):

@@ -97,6 +97,11 @@ class DeviceInfo:
         return self.chip
 
     @property
+    def ipuVersion(self) -> str:
+        """The kind of chip."""
+        return self.chip
+
+    @property
     def driverIds(self) -> list[int]:
         """Numbers of the chips."""
         return list(range(self._n_ipus))

@@ -33,6 +33,7 @@ __all__ = [
     "PatternsLevel",
     "RecomputationType",
     "RecomputeType",
+    "RecoveryAction",
     "ReductionType",
     "ReplicatedStreamMode",
     "ReplicatedTensorSharding",
@@ -41,6 +42,7 @@ __all__ = [
     "SubgraphCopyingStrategy",
     "SyncPattern",
     "SyntheticDataMode",
+    "TensorRemapType",
     "TensorStorage",
     "TileSet",
     "VariableRetrievalMode",
@@ -195,6 +197,23 @@ class DeviceType(OptionEnum):
     Ipu = 2
     OfflineIpu = 3
     Sim = 4
+
+
+class RecoveryAction(OptionEnum):
+    """What makes a machine usable after a failure."""
+
+    IPU_RESET = 0
+    LINK_RESET = 1
+    PARTITION_RESET = 2
+    FULL_RESET = 3
+
+
+class TensorRemapType(OptionEnum):
+    """In which passes a remapped tensor gets another layout."""
+
+    FwdBwdReverse = 0
+    FwdBwd = 1
+    Fwd = 2
 
 
 class DotCheck(OptionEnum):

@@ -1,8 +1,11 @@
 """The exceptions of PopART, and how errors of the compiler and the machine become them."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import NoReturn
 
 from tremula.base.errors import GraphMemoryAllocationError, PoplarError
+from tremula.frontends.popart.enums import RecoveryAction
 from tremula.frontends.shared.errors import translated_errors
 
 
@@ -30,6 +33,28 @@ class poplar_runtime_error(poplar_exception):
     """A tile program failed while it ran."""
 
 
+class poplar_application_runtime_error(poplar_runtime_error):
+    """A program did something that it must not."""
+
+
+class poplar_system_runtime_error(poplar_runtime_error):
+    """The machine failed while a tile program ran."""
+
+
+class poplar_recoverable_runtime_error(poplar_system_runtime_error):
+    """A failure after which the machine can be used again, after `recoveryAction`."""
+
+    recoveryAction: RecoveryAction = RecoveryAction.IPU_RESET
+
+
+class poplar_unrecoverable_runtime_error(poplar_system_runtime_error):
+    """A failure that needs a repair."""
+
+
+class poplar_unknown_runtime_error(poplar_system_runtime_error):
+    """A failure of an unknown kind."""
+
+
 class OutOfMemoryException(popart_exception):
     """A tile program does not fit; what it needs is in its report."""
 
@@ -55,3 +80,29 @@ def _translate(error: PoplarError) -> popart_exception:
     result = OutOfMemoryException(error.what, source=error.source, hint=error.hint)
     result.error = error
     return result
+
+
+# Functions that raise one exception each: scripts test their handlers with them.
+_RAISED: dict[str, type[PoplarError]] = {
+    "_throw_popart_error": popart_exception,
+    "_throw_popart_internal_error": popart_internal_exception,
+    "_throw_popart_runtime_error": popart_runtime_error,
+    "_throw_poplibs_error": poplibs_exception,
+    "_throw_poplar_error": poplar_exception,
+    "_throw_poplar_runtime_error": poplar_runtime_error,
+    "_throw_application_runtime_error": poplar_application_runtime_error,
+    "_throw_system_runtime_error": poplar_system_runtime_error,
+    "_throw_recoverable_runtime_error": poplar_recoverable_runtime_error,
+    "_throw_unrecoverable_runtime_error": poplar_unrecoverable_runtime_error,
+    "_throw_unknown_runtime_error": poplar_unknown_runtime_error,
+}
+
+
+def _raiser(kind: type[PoplarError]) -> Callable[[str], NoReturn]:
+    def throw(msg: str) -> NoReturn:
+        raise kind(msg)
+
+    return throw
+
+
+globals().update({name: _raiser(kind) for name, kind in _RAISED.items()})

@@ -1,5 +1,6 @@
 """Which replicas share a weight, and which of them give it back."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tremula.base.replica_group import ReplicaGroup
@@ -78,6 +79,76 @@ class VariableSettings:
         """How many different values there are."""
         grouping = self.grouping(numReplicas)
         return 1 if grouping is None else grouping.n_groups(numReplicas)
+
+    def getGroupCount(self, numReplicas: int) -> int:
+        """How many different values there are."""
+        return self.groupCount(numReplicas)
+
+    def getRealGroupSize(self, numReplicas: int) -> int:
+        """How many replicas share a value."""
+        return numReplicas // self.groupCount(numReplicas)
+
+    def getGroupRepresentative(self, group: int) -> int:
+        """The first replica of a group."""
+        kind, size = self._group.type, self._group.replicaGroupSize
+        if kind is CommGroupType.Consecutive:
+            return group * size
+        return 0 if kind is CommGroupType.All else group
+
+    def groups(self, numReplicas: int) -> list[list[int]]:
+        """The replicas of each group."""
+        n_groups, size = self.groupCount(numReplicas), self.getRealGroupSize(numReplicas)
+        step = n_groups if self._group.type is CommGroupType.Orthogonal else 1
+        firsts = (self.getGroupRepresentative(g) for g in range(n_groups))
+        return [[first + i * step for i in range(size)] for first in firsts]
+
+    def numReplicasReturningVariable(self, numReplicas: int) -> int:
+        """How many values come back to the host."""
+        if self._mode is VariableRetrievalMode.OnePerGroup:
+            return self.groupCount(numReplicas)
+        return numReplicas
+
+    def isUsingCommGroup(self) -> bool:
+        """Whether it was made with a group, not with a stride and a size."""
+        return not self._stride
+
+    def getCommGroupType(self) -> CommGroupType:
+        """How replicas are grouped."""
+        return self._group.type
+
+    def getStride(self) -> int:
+        """The distance of replicas of a group, if it was made with one."""
+        return self._stride
+
+    def getGroupSize(self) -> int:
+        """The size of a group as it was set."""
+        return self._group.replicaGroupSize
+
+    def shapeOnHost(self, replicaShape: Sequence[int], numReplicas: int) -> list[int]:
+        """The shape of the array of a weight whose shape on a replica is given."""
+        n = self.groupCount(numReplicas)
+        return list(replicaShape) if n == 1 else [n, *replicaShape]
+
+    def shapeOnReplica(
+        self, fullShape: Sequence[int], numReplicas: int, name: str = ""
+    ) -> list[int]:
+        """The shape on a replica of a weight whose array has this shape."""
+        n, shape = self.groupCount(numReplicas), list(fullShape)
+        if n == 1:
+            return shape
+        if not shape or shape[0] != n:
+            raise popart_exception(
+                f"The array of the weight {name!r} must have a first dimension of {n}, one entry"
+                f" for each group of replicas; its shape is {shape}"
+            )
+        return shape[1:]
+
+    def verify(self) -> None:
+        """Raise if the group and its size contradict each other."""
+        kind, size = self._group.type, self._group.replicaGroupSize
+        needs_size = kind in (CommGroupType.Consecutive, CommGroupType.Orthogonal)
+        if needs_size and size < 1:
+            raise popart_exception(f"A {kind.name} group needs a size of at least 1, got {size}")
 
     def grouping(self, n_replicas: int) -> Grouping | None:
         """The partition, or None if all replicas share one value."""

@@ -6,7 +6,8 @@ import numpy as np
 from onnx import defs
 
 from tremula.base.version import VERSION
-from tremula.frontends.onnx.table import all_operators
+from tremula.frontends.onnx.element_types import NUMPY_TYPES
+from tremula.frontends.onnx.table import Operator, all_operators
 from tremula.frontends.popart.enums import SyncPattern
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.tensor_info import TensorInfo
@@ -30,13 +31,67 @@ def getTensorInfo(array: np.ndarray) -> TensorInfo:
     return TensorInfo(np.asarray(array))
 
 
+@dataclass(frozen=True)
+class OpDefinition:
+    """What an operator takes and gives."""
+
+    @dataclass(frozen=True)
+    class Tensor:
+        """An input or an output."""
+
+        name: str
+        supportedTensors: tuple[str, ...]
+        constant: bool = False  # its value must be known when a model is compiled
+
+    @dataclass(frozen=True)
+    class Attribute:
+        """An attribute."""
+
+        supportedValuesRegex: str = ".*"
+
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    attributes: dict[str, Attribute]
+
+
 def getSupportedOperations(includeInternal: bool = False) -> list[OperatorIdentifier]:
-    """The operators that can be imported."""
-    del includeInternal
-    return [
-        OperatorIdentifier(entry.domain or "ai.onnx", entry.name, entry.since)
+    """The operators that can be imported; with `includeInternal`, those sessions add, too."""
+    return list(getSupportedOperationsDefinition(includeInternal))
+
+
+def getSupportedOperationsDefinition(
+    includeInternal: bool = False,
+) -> dict[OperatorIdentifier, OpDefinition]:
+    """What each operator takes and gives."""
+    result = {
+        OperatorIdentifier(entry.domain or "ai.onnx", entry.name, entry.since): _definition(entry)
         for entry in all_operators()
-    ]
+    }
+    if includeInternal:
+        nothing = OpDefinition([], [], {})
+        result |= {OperatorIdentifier("tremula", name, 1): nothing for name in _internal_names()}
+    return result
+
+
+def _definition(entry: Operator) -> OpDefinition:
+    types = tuple(NUMPY_TYPES)
+    inputs = [OpDefinition.Tensor(n.strip("_"), types, n in entry.static) for n in entry.operands]
+    n_outputs = min(entry.n_outputs[1], 16)
+    outputs = [OpDefinition.Tensor(f"output {i}", types) for i in range(n_outputs)]
+    return OpDefinition(
+        inputs, outputs, {name: OpDefinition.Attribute() for name in entry.attributes}
+    )
+
+
+def _internal_names() -> list[str]:
+    """Operations of compiled steps that no model names."""
+    import torch  # loads slowly
+
+    from tremula.ir.ops import composite, markers  # noqa: F401 - register tremula::*
+
+    prefix = "tremula::"
+    names = (name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names())
+    return sorted({name.removeprefix(prefix) for name in names if name.startswith(prefix)})
 
 
 def getUnsupportedOperations(opsetVersion: int) -> list[OperatorIdentifier]:

@@ -16,6 +16,7 @@ _TENSORS = {
     "AcclToReduce": "AcclRed___",
     "AcclToUpdate": "AcclUpdate___",
     "AcclFinalOut": "AcclOut___",
+    "FinalReducedGrad": "FinalReducedGradient___",
     "AdamUpdater": "Updater___",
     "LambR1Sq": "LambR1Sq___",
     "LambR2Sq": "LambR2Sq___",

@@ -115,7 +115,7 @@ def test_wrong_buffers():
         ran(builder, {"x": np.ones(2, np.float32)}, ["Gradient___x"])
     session, _ = ran(builder, {"x": np.ones(2, np.float32)}, ["y:0"])
     with pytest.raises(popart.popart_exception, match=r"must be contiguous and of shape \[2\]"):
-        session.run(popart.PyStepIO({"x": np.ones(2)}, {"y:0": np.ones(3, np.float32)}))
+        session.run(popart.PyStepIO({"x": np.ones(2, np.float32)}, {"y:0": np.ones(3, np.float32)}))
     fresh = popart.InferenceSession(builder.getModelProto(), flow(1, {}), CPU)
     with pytest.raises(popart.popart_exception, match="Must call prepareDevice"):
         fresh.run(popart.PyStepIO({}, {}))

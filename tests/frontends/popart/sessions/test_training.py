@@ -83,7 +83,7 @@ def test_gradients_of_anything():
 
 def test_values_of_weights():
     """An anchored weight is what it is after the update of each batch."""
-    kinds = {"w1": ("All",), "UpdatedVar___w2": ("Final",), "Accl1___w1": ("Final",)}
+    kinds = {"w1": ("All",), "UpdatedVar___w2": ("Final",), "Accl___w1": ("Final",)}
     batches = {"x": X.reshape(3, 4, 3), "labels": LABELS.reshape(3, 4)}
     session, result, last = trained(
         classifier(4), flow(3, kinds), popart.SGD(MOMENTUM), inputs=batches
@@ -93,8 +93,8 @@ def test_values_of_weights():
     np.testing.assert_array_equal(result["w1"][2], last["w1"])
     np.testing.assert_array_equal(result["UpdatedVar___w2"], last["w2"])
     velocity = (result["w1"][1] - result["w1"][2]) / step
-    np.testing.assert_allclose(result["Accl1___w1"], velocity * 0.8, 1e-3, 1e-4)
-    assert session.getInfo("Accl1___w1").shape() == list(W1.shape)
+    np.testing.assert_allclose(result["Accl___w1"], velocity * 0.8, 1e-3, 1e-4)
+    assert session.getInfo("Accl___w1").shape() == list(W1.shape)
 
 
 def test_numbers_that_change():

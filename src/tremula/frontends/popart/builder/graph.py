@@ -15,6 +15,7 @@ from tremula.frontends.popart.builder.graphcore_ops import result_types
 from tremula.frontends.popart.builder.ids import IdMaker
 from tremula.frontends.popart.builder.inference import (
     MAX_KNOWN_ELEMENTS,
+    OWN_SIZES,
     InferredType,
     as_popart,
     infer,
@@ -161,6 +162,9 @@ class GraphInProgress:
         special = special_types(node, types)
         if special is not None:
             return special
+        if operator.type in OWN_SIZES and not operator.domain:
+            unknown = popart_exception("its scales or sizes are not constant")
+            return self._lax_types(operator, node, values, unknown)
         try:
             return as_popart(node, infer(operator.schema, node, types, values, self.opset_protos()))
         except (shape_inference.InferenceError, checker.ValidationError, RuntimeError) as error:

@@ -101,6 +101,9 @@ _INDEX_TYPES = {"ArgMax": {0: TensorProto.INT32}, "ArgMin": {0: TensorProto.INT3
                 "TopK": {1: TensorProto.UINT32}}  # fmt: skip
 
 
+OWN_SIZES = {"Resize"}  # sizes of results are computed by the operator itself
+
+
 def as_popart(node: onnx.NodeProto, types: Mapping[str, TypeProto]) -> dict[str, TypeProto]:
     """Types with the index types of the device, which has no 64-bit integers."""
     result = dict(types)

@@ -4,6 +4,7 @@ Hyperparameters have PopART's names; gradients are already divided by the loss s
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -50,16 +51,45 @@ def combined_sgd(weight: Weight) -> Updated:
     """The state holds momentum and weight decay of the next step already."""
     hyper = weight.hyper
     scaling, damped = hyper["velocityScaling"], 1 - hyper["dampening"]
-    velocity = weight.states["Accl1"] + weight.grad * (damped * scaling)
+    velocity = weight.states["Accl"] + weight.grad * (damped * scaling)
     value = weight.value - velocity * (hyper["learningRate"] / scaling)
     following = velocity * hyper["momentum"] + value * (damped * hyper["weightDecay"] * scaling)
-    return value, {"Accl1": following}
+    return value, {"Accl": following}
 
 
 def first_velocity(value: Tensor, hyper: Mapping[str, float]) -> Tensor:
     """The state that `combined_sgd` begins with."""
     scaling, damped = hyper["velocityScaling"], 1 - hyper["dampening"]
     return value.float() * (damped * hyper["weightDecay"] * scaling)
+
+
+def compound_numbers(kind: str, hyper: Mapping[str, float], repeats: "Repeats") -> dict[str, float]:
+    """The numbers of SGD as PopART sends them to the device, by the beginning of their names."""
+    rate, damped = hyper["learningRate"], 1 - hyper["dampening"]
+    loss_scale = repeats.loss_scaling * repeats.n_averaged
+    if kind.endswith("SGD0"):
+        return {
+            "scaledLearningRate0": rate * damped / loss_scale,
+            "weightDecayScaleFactor0": 1 - rate * damped * hyper["weightDecay"],
+        }
+    if kind.endswith("SGD1"):
+        scaling, n = hyper["velocityScaling"], repeats.n_replicas
+        return {
+            "scaledLearningRate1": rate / (scaling * n),
+            "scaledMomentum1": hyper["momentum"] / n,
+            "scaledWeightDecay1": damped * hyper["weightDecay"] * scaling,
+            "dampeningScaleFactor1": damped * scaling * n / loss_scale,
+        }
+    return {}
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """What the compound numbers of SGD depend on besides the optimiser."""
+
+    loss_scaling: float
+    n_replicas: int
+    n_averaged: int  # gradients whose mean is taken; 1 for a sum
 
 
 # -- Adam ------------------------------------------------------------------------------------------

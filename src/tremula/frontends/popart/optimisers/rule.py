@@ -122,10 +122,10 @@ def _sgd_formula(optimizer: SGD, accumulates: bool) -> Formula:
     has_velocity = any(value.val() != 0 or not value.isConst() for value in uses)
     if not has_velocity and not (accumulates and _is_combined(optimizer)):
         return Formula("popart SGD0", (), formulas.plain_sgd)
-    state = (_state("Accl1", optimizer.accl1_type),)
     if _is_combined(optimizer):
-        return Formula(_COMBINED_SGD, state, formulas.combined_sgd)
-    return Formula("popart SGD2", state, formulas.separate_sgd)
+        state = _state("Accl", optimizer.accl1_type)
+        return Formula(_COMBINED_SGD, (state,), formulas.combined_sgd)
+    return Formula("popart SGD2", (_state("Accl1", optimizer.accl1_type),), formulas.separate_sgd)
 
 
 def _is_combined(optimizer: SGD) -> bool:

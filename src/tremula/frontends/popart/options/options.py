@@ -258,6 +258,10 @@ class SessionOptions:
     enableLoadAndOffloadRNGState: bool = option(False, SESSION + "getRNGState and setRNGState")
     createImplicitPipeliningFwdOnlyProgram: bool = option(False)
     useLoopCandidateCreator: bool = option(False)
+    enableEfficientOverlapIOTopoCons: bool = option(False)
+    enableConstantFoldingOfMultipleConsumers: bool = option(True)
+    stashAllTensorsInferencePipeline: bool = option(False)
+    throwIfLog2ScaleTensorNotInRange: bool = option(True)
     updatableNamedBuffers: list[str] = option([])
     saveInitializersToFile: str = option("")
 
@@ -331,6 +335,7 @@ NAMES = tuple(_FIELDS)
 _OLD_NAMES = {
     "serializedPoprithmsAnnealGraphsDir": "serializedPoprithmsShiftGraphsDir",
     "explicitPipelining": "enableExplicitMainLoops",
+    "_tensorLocationSettingsOverride": "tensorLocationSettingsOverride",
     **{f"_{name}": name for name in NAMES if name.endswith("Options")},
 }
 

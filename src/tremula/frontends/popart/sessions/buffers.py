@@ -9,7 +9,12 @@ import torch
 from torch import Tensor
 
 from tremula.base.errors import suggest
-from tremula.frontends.popart.data_flow import AnchorReturnType, PyStepIO, PyStepIOCallback
+from tremula.frontends.popart.data_flow import (
+    AnchorReturnType,
+    PyStepIO,
+    PyStepIOCallback,
+    contiguous,
+)
 from tremula.frontends.popart.enums import AnchorReturnTypeId
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.tensor_info import TensorInfo
@@ -72,7 +77,7 @@ def _from_callbacks(
             if wanted.is_broadcast and number % repetition.n_replicas:
                 row.append(rows[-1][index])
                 continue
-            array = np.asarray(stepio.input(wanted.id, False))
+            array = contiguous(stepio.input(wanted.id, False), wanted.id, "input")
             if array.size != wanted.info.nelms():
                 raise popart_exception(
                     f"input_callback({wanted.id!r}) gave {array.size} elements, a micro-batch has"
@@ -84,10 +89,19 @@ def _from_callbacks(
     return rows
 
 
+# Types of arrays that inputs of another type take: the device has no 64-bit integers.
+_NARROWED = {(np.dtype(np.int64), np.dtype(np.int32)), (np.dtype(np.uint64), np.dtype(np.uint32))}
+
+
 def _tensor(array: np.ndarray, wanted: StepInput) -> Tensor:
-    contiguous = np.ascontiguousarray(array)
-    is_wide = contiguous.dtype in (np.uint16, np.uint32, np.uint64)
-    plain = contiguous.astype(np.int64) if is_wide else contiguous
+    expected = np.dtype(wanted.info.numpy_type())
+    if array.dtype != expected and (array.dtype, expected) not in _NARROWED:
+        raise popart_exception(
+            f"Type discrepancy for tensor '{wanted.id}'. User provided: {array.dtype} and expected:"
+            f" {expected}. Convert the array with astype"
+        )
+    is_wide = array.dtype in (np.uint16, np.uint32, np.uint64)
+    plain = array.astype(np.int64) if is_wide else array
     if not plain.flags.writeable:
         plain = plain.copy()
     return torch.from_numpy(plain).to(wanted.dtype)

@@ -62,13 +62,13 @@ def check_gradients(
     types: Mapping[str, InferredType],
 ) -> None:
     """Raise for an anchored gradient of a tensor by which the loss does not change."""
-    differentiable = _differentiable(nodes, loss, types)
+    known = differentiable(nodes, loss, types)
     for name in wanted:
-        if name not in differentiable:
-            raise missing_anchor(names.GRADIENT + name, differentiable)
+        if name not in known:
+            raise missing_anchor(names.GRADIENT + name, known)
 
 
-def _differentiable(
+def differentiable(
     nodes: Sequence[OnnxNode], loss: str, types: Mapping[str, InferredType]
 ) -> set[str]:
     """Floating-point tensors with a path to the loss that no Detach cuts."""

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from tremula.frontends.popart import names
 from tremula.frontends.popart.data_flow import DataFlow, PyStepIO, PyStepIOCallback
+from tremula.frontends.popart.enums import ReductionType
+from tremula.frontends.popart.optimisers.formulas import Repeats, compound_numbers
 from tremula.frontends.popart.sessions.anchors import AnchorKinds, weight_of
 from tremula.frontends.popart.sessions.buffers import AnchorValues, array_of
 from tremula.frontends.popart.sessions.checks import missing_anchor
@@ -108,9 +110,19 @@ def optimiser_numbers(program: SessionProgram) -> Mapping[str, float]:
     groups = ["", *(id for id in program.trained if id in optimizer.specific)]
     for group, id in enumerate(groups):
         suffix = f"___specific___{id}" if id else "___default___FLOAT"
-        for name, value in rule.hyperparameters(group, values).items():
-            result[f"{_NUMBER_NAMES.get(name, name)}{suffix}"] = float(value)
+        hyper = rule.hyperparameters(group, values)
+        numbers = {_NUMBER_NAMES.get(name, name): value for name, value in hyper.items()}
+        if rule.formula.kind.startswith("popart SGD"):
+            numbers |= compound_numbers(rule.formula.kind, hyper, _repeats(program, scaling))
+        result |= {f"{name}{suffix}": float(value) for name, value in numbers.items()}
     return result
+
+
+def _repeats(program: SessionProgram, loss_scaling: float) -> Repeats:
+    options = program.options
+    is_mean = options.accumulationAndReplicationReductionType is ReductionType.Mean
+    n_gradients = options.n_accumulation * options.n_replicas
+    return Repeats(loss_scaling, options.n_replicas, n_gradients if is_mean else 1)
 
 
 _NUMBER_NAMES = {"beta1": "adamBeta1", "beta2": "adamBeta2", "eps": "adamEps"}

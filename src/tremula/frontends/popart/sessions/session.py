@@ -39,10 +39,11 @@ from tremula.frontends.popart.sessions.buffers import (
     anchor_shape,
     micro_batches,
 )
-from tremula.frontends.popart.sessions.checks import check_gradients, check_nodes
+from tremula.frontends.popart.sessions.checks import check_gradients, check_nodes, differentiable
 from tremula.frontends.popart.sessions.collector import (
     Collector,
     info_of_tensor,
+    optimiser_numbers,
     value_of_optimiser,
 )
 from tremula.frontends.popart.sessions.ir_json import serialised
@@ -93,6 +94,7 @@ class _Session:
         )
         self._seed = new_seed()
         self._compiled: SessionProgram | None = None
+        self._is_prepared = False
         with popart_errors():
             self._read(read_model(fnModel), inputShapeInfo or InputShapeInfo())
             self._plan = self._planned()
@@ -251,6 +253,7 @@ class _Session:
         """
         del loadEngine
         program = self._program
+        self._is_prepared = True
         is_costed = self._options.instrumentWithHardwareCycleCounter
         if is_costed and self._options.compileEngine and self._device.type is not DeviceType.Cpu:
             with popart_errors():
@@ -314,7 +317,7 @@ class _Session:
     def run(self, stepio: PyStepIO | PyStepIOCallback, debugName: str = "") -> None:
         """One step: `batchesPerStep` batches, each an update in training."""
         del debugName
-        if self._compiled is None:
+        if self._compiled is None or not self._is_prepared:
             raise popart_exception("Must call prepareDevice before run")
         if self._device.type is DeviceType.OfflineIpu:
             raise popart_exception("An offline device runs nothing: it only compiles")
@@ -361,6 +364,18 @@ class _Session:
     def weightsToHost(self) -> None:
         """Device → host."""
         self._program.to_host()
+
+    def copyDeviceWeightsToHost(self) -> None:
+        """Another name of `weightsToHost`."""
+        self.weightsToHost()
+
+    def broadcastWeights(self, rootRank: int = 0) -> None:
+        """Send the weights of one process to all; a session alone has them already."""
+        if self._options.enableDistributedReplicatedGraphs:
+            raise popart_exception(
+                f"broadcastWeights({rootRank}) between processes is not supported: read the weights"
+                " with readWeights, send them with torch.distributed, and use writeWeights"
+            )
 
     def resetHostWeights(
         self,
@@ -442,6 +457,24 @@ class _Session:
     def getAllTensorIds(self) -> list[str]:
         """The ids of all tensors of the model."""
         return list(self._imported.tensor_names)
+
+    def getTensorIds(self) -> list[str]:
+        """The ids of all tensors: of the model, and in training gradients, states and numbers."""
+        result = self.getAllTensorIds()
+        if self._loss is None:
+            return result
+        nodes = self._imported.module.graph.nodes
+        known = differentiable(nodes, self._loss, self._types)
+        gradients = [names.GRADIENT + id for id in result if id in known]
+        program = self._program
+        return [*result, *gradients, *program.states(), *optimiser_numbers(program)]
+
+    def getSerializedGraph(self) -> bytes:
+        """The graph as JSON."""
+        return self._serializeIr().encode()
+
+    def checkInplacingAmbiguity(self) -> None:
+        """Has nothing to check: operations that write over inputs never change results."""
 
     def getCycleCount(self, id: str = "") -> int:
         """Cycles that one step takes on the machine, from the tile program."""

@@ -18,7 +18,7 @@ from tremula.frontends.popart.groups import CommGroup, VariableSettings
 from tremula.frontends.popart.sessions.buffers import array_of
 from tremula.ir.run.replica_groups import Grouping
 
-STATE_PREFIXES = ("Accl1___", "Accl2___", "Accl3___", "Step___")
+STATE_PREFIXES = ("Accl___", "Accl1___", "Accl2___", "Accl3___", "Step___")
 
 
 class SessionModel:

@@ -40,8 +40,8 @@ def swish(x: Tensor) -> Tensor:
 
 @operator("Scale", domain=DOMAIN, in_place=True)
 def scale(x: Tensor, *, scale: float) -> Tensor:
-    """A multiple."""
-    return x * scale
+    """A multiple, of the same type."""
+    return (x * scale).to(x.dtype)
 
 
 @operator("ScaledAdd", domain=DOMAIN)
