@@ -63,9 +63,7 @@ def test_batch_norm_trains(device, n_outputs):
     builder, x_id, w, parameters, outputs, loss = normalised(x, n_outputs)
     wanted = [outputs[0], f"Gradient___{w}", f"Gradient___{parameters[0]}"]
     session, result = step(builder, {x_id: x}, wanted, loss, device=device)
-    scale, factor = (
-        torch.tensor(v, requires_grad=True) for v in ([1.0, 2.0], [[[2.0], [2.0]]])
-    )
+    scale, factor = (torch.tensor(v, requires_grad=True) for v in ([1.0, 2.0], [[[2.0], [2.0]]]))
     mean, var = torch.tensor([0.5, 0.0]), torch.tensor([1.0, 2.0])
     hidden = torch.tensor(x) * factor
     bias = torch.tensor([0.0, 1.0])
@@ -122,7 +120,7 @@ def test_strided_groups(device):
 
 
 def test_dropouts():
-    """Dropouts drop in training only, shaped ones whole slices; a ratio of 1 or more is an error."""
+    """Dropouts drop in training only, shaped ones whole slices; a ratio of 1 is an error."""
     for train in (False, True):
         builder = popart.Builder()
         x = builder.addInputTensor("FLOAT", [64, 4])
