@@ -108,21 +108,9 @@ class VariableSettings:
             return self.groupCount(numReplicas)
         return numReplicas
 
-    def isUsingCommGroup(self) -> bool:
-        """Whether it was made with a group, not with a stride and a size."""
-        return not self._stride
-
     def getCommGroupType(self) -> CommGroupType:
         """How replicas are grouped."""
         return self._group.type
-
-    def getStride(self) -> int:
-        """The distance of replicas of a group, if it was made with one."""
-        return self._stride
-
-    def getGroupSize(self) -> int:
-        """The size of a group as it was set."""
-        return self._group.replicaGroupSize
 
     def shapeOnHost(self, replicaShape: Sequence[int], numReplicas: int) -> list[int]:
         """The shape of the array of a weight whose shape on a replica is given."""

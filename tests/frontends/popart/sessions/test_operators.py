@@ -1,9 +1,9 @@
-"""Operators as sessions run and train them: what PopART defines differently from ONNX or PyTorch."""
+"""Operators as sessions run and train them: where PopART differs from ONNX or PyTorch."""
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 import popart
 from tests.frontends.popart.sessions.models import CPU, flow, options
@@ -58,7 +58,7 @@ def normalised(x, n_outputs, domain="aiOnnx"):
 @DEVICES
 @pytest.mark.parametrize("n_outputs", [1, 5])
 def test_batch_norm_trains(device, n_outputs):
-    """With five outputs by statistics of the batch, with one by those it has; gradients are torch's."""
+    """By statistics of the batch with five outputs, else by its parameters; gradients are torch's."""
     x = floats(4, 2, 3)
     builder, x_id, w, parameters, outputs, loss = normalised(x, n_outputs)
     wanted = [outputs[0], f"Gradient___{w}", f"Gradient___{parameters[0]}"]
