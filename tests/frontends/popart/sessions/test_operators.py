@@ -58,7 +58,7 @@ def normalised(x, n_outputs, domain="aiOnnx"):
 @DEVICES
 @pytest.mark.parametrize("n_outputs", [1, 5])
 def test_batch_norm_trains(device, n_outputs):
-    """By statistics of the batch with five outputs, else by its parameters; gradients are torch's."""
+    """By statistics of the batch with five outputs, else its own; gradients are torch's."""
     x = floats(4, 2, 3)
     builder, x_id, w, parameters, outputs, loss = normalised(x, n_outputs)
     wanted = [outputs[0], f"Gradient___{w}", f"Gradient___{parameters[0]}"]
