@@ -79,7 +79,7 @@ def template_of(files: Sequence[str | Path]) -> str:
     codelets = [codelet for file, text in texts.items() for codelet in codelets_in(text, file)]
     operators = operators_in(texts.values())
     names = {operator.name for operator in operators}
-    parts = [_HEAD.format(files=", ".join(Path(file).name for file in texts))]
+    parts = [_HEAD.format(files=", ".join(Path(file).name for file in texts), library="torch")]
     for operator in operators:
         if operator.name.endswith("Grad") and operator.name.removesuffix("Grad") in names:
             continue  # PopART's operator of a gradient: a function here
@@ -94,7 +94,7 @@ _HEAD = '''"""Stands for the operations of {files}: fill in what each computes.
 docs/custom_ops.md explains how.
 """
 
-import torch
+import {library}
 
 import tremula as tr
 '''
