@@ -12,7 +12,7 @@ import numpy as np
 from tremula.base.source import user_source
 from tremula.base.types import BOOL
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Abort, Execute, If
+from tremula.poplar.programs import Abort, Copy, Execute, If
 from tremula.poplar.programs import Sequence as ProgramSequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
@@ -40,6 +40,7 @@ from tremula.poplibs.popops.slicing.layout import (
     lookup_cuts,
     parts_of,
     planned_slices,
+    planned_table,
     slice_shape,
     table_cuts,
     tile_of_parts,
@@ -52,6 +53,9 @@ from tremula.poplibs.poputil.steps import run_vertices
 from tremula.poplibs.registry import PoplibsError
 
 Ints = np.ndarray
+# A table is rearranged for a lookup if that saves each tile this many pieces of exchange: 12 bytes
+# of code each (`hardware/`), so 3 KB of a tile's 624; the copy takes memory and time, too.
+LEAST_PIECES_SAVED = 256
 
 
 def multi_slice(
@@ -217,6 +221,7 @@ def _planned(
     """[n_groups * n, row_size]; `rows` are the groups' lookups, one group after the other."""
     out = planned_slices(graph, matrix.type, plan, rows.n_elems // plan.n_groups, name)
     lookups = PlannedLookups(graph, plan, rows, name)
+    matrix = _in_blocks_of_plan(graph, matrix, plan, sequence, name)
     part_of_row = None
     if plan.sliced_dim_split > 1:
         part_of_row = _parts_of_rows(graph, rows, plan, sequence, name)
@@ -227,6 +232,28 @@ def _planned(
             partials, begin = lookups.add_first_stage(matrix, a_round, sequence)
             lookups.add_second_stage(part_of_row, partials, begin, out, a_round, sequence)
     return out
+
+
+def _in_blocks_of_plan(
+    graph: Graph, matrix: Tensor, plan: SlicePlan, sequence: ProgramSequence, name: str
+) -> Tensor:
+    """The table as the plan lays tables out, if that saves many pieces of exchange.
+
+    A tile looks in some columns of all rows. Where rows are in one piece, as other operations
+    write them, it would receive each row's part by itself. Rearranged first, the tiles that look
+    in one block receive a share of its rows each, and then the shares of the others:
+
+        n rows: n pieces   ─►   n / lookup_split pieces in the copy, lookup_split in the lookup
+    """
+    cuts = table_cuts(plan)
+    n_blocks = np.count_nonzero(np.diff(cuts.row)) * np.count_nonzero(np.diff(cuts.column))
+    n_pieces = len(in_blocks(matrix, cuts).runs().start) // int(n_blocks)
+    n_left = n_pieces // plan.lookup_split + plan.lookup_split
+    if n_pieces - n_left < LEAST_PIECES_SAVED:
+        return matrix
+    table = planned_table(graph, matrix.type, plan, f"{name}/table")
+    sequence.add(Copy(matrix, table))
+    return table
 
 
 class PlannedLookups:
