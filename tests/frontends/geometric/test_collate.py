@@ -8,7 +8,12 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 import poptorch_geometric as pg
-from poptorch_geometric.collate import CombinedBatchingCollater, FixedSizeCollater
+from poptorch_geometric.collate import (
+    CombinedBatchingCollater,
+    FixedSizeCollater,
+    create_slices_and_preserve_mask,
+    data_slice_gen,
+)
 from poptorch_geometric.pyg_collate import Collater
 from tests.frontends.geometric.graphs import (
     SEEDS,
@@ -245,3 +250,22 @@ def test_the_list_of_the_caller_stays_as_it_is():
     graphs = [random_graph(3, 4, torch.Generator().manual_seed(0))]
     FixedSizeCollater(options_for())(graphs)
     assert len(graphs) == 1
+
+
+def test_one_size_holds_for_every_type():
+    """Options of one number become numbers by type with the first data that has types."""
+    options = pg.FixedSizeOptions(num_nodes=40, num_edges=60, num_graphs=2)
+    [graph] = random_hetero([(5, 4, 6, 3)], 3)
+    batch = FixedSizeCollater(options)([graph])
+    assert options.num_nodes == dict.fromkeys(graph.node_types, 40)
+    assert options.num_edges == dict.fromkeys(graph.edge_types, 60)
+    assert batch.num_nodes == options.total_num_nodes == 40 * len(graph.node_types)
+
+
+def test_slices_and_masks_of_lists():
+    """Where each graph's items are, and which stay: some of each, as many as may."""
+    slices, mask = create_slices_and_preserve_mask(5, [4, 1, 3])
+    assert slices == list(data_slice_gen([4, 1, 3])) == [slice(0, 4), slice(4, 5), slice(5, 8)]
+    assert int(mask.sum()) == 5
+    assert all(mask[part].any() for part in slices)
+    assert create_slices_and_preserve_mask(9, [4, 1, 3]) == (None, None)

@@ -9,7 +9,10 @@ import poptorch
 import poptorch_geometric as pg
 from poptorch_geometric import cluster_loader, pyg_cluster_loader
 from poptorch_geometric.masker import NoMasker, PreLayerMasker
-from poptorch_geometric.neighbor_loader import FixedSizeNeighborLoader
+from poptorch_geometric.neighbor_loader import (
+    FixedSizeNeighborLoader,
+    PyGFixedSizeNeighborLoader,
+)
 from tremula.frontends.geometric.sampling.neighbours import Incoming, sample_neighbours
 
 
@@ -127,6 +130,24 @@ def test_neighbours_of_types():
         assert batch["item"].x.shape == (10, 3)
         assert batch["user", "buys", "item"].edge_index.shape == (2, 20)
         assert batch["item"].batch_size == 3
+
+
+def test_samples_are_padded_in_two_steps():
+    """`nativeCollate` samples, `fixedSizeCollate` appends padding and changes nothing before it."""
+    sizes = pg.FixedSizeOptions(num_nodes=60, num_edges=120)
+    for loader in (
+        FixedSizeNeighborLoader(GRAPH, [3, 2], batch_size=4, fixed_size_options=sizes),
+        PyGFixedSizeNeighborLoader(GRAPH, [3, 2], batch_size=4, fixed_size_options=sizes),
+    ):
+        sampled = loader.nativeCollate([0, 1, 2, 3])
+        padded = loader.fixedSizeCollate(sampled)
+        n_edges = sampled.num_edges
+        assert torch.equal(padded.edge_index[:, :n_edges], sampled.edge_index)
+        assert (padded.edge_index[:, n_edges:] >= sampled.num_nodes).all()
+        assert torch.equal(padded.number[: sampled.num_nodes], sampled.number)
+        assert (padded.num_nodes, padded.num_edges, padded["batch_size"]) == (60, 120, 4)
+        assert "batch_size" in sampled
+        assert isinstance(loader, PyGFixedSizeNeighborLoader)
 
 
 def test_what_needs_pyg_lib_says_so():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.utils.data import BatchSampler, SequentialSampler
+from torch_geometric.data import Data, InMemoryDataset
 
 import poptorch
 import poptorch_geometric as pg
@@ -174,3 +175,24 @@ def test_stream_packing_reserves_padding():
     with pytest.raises(ValueError, match="length must be greater than 0"):
         StreamPackingSampler(GRAPHS, 2, base_sampler=[])
     assert len(StreamPackingSampler(GRAPHS, 4)) == 2
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_edges_keep_the_order_of_the_data_set(in_memory):
+    """Attributes of edges come as they are in the data; sorted by target on request."""
+    index = torch.tensor([[0, 0, 1, 1, 2, 3], [3, 1, 2, 0, 0, 1]])
+    graphs = [
+        Data(x=torch.rand(4, 1), edge_index=index, number=torch.arange(6) + 10 * i)
+        for i in range(2)
+    ]
+    data = graphs
+    if in_memory:
+        data = InMemoryDataset()
+        data.data, data.slices = data.collate(graphs)
+    sizes = pg.FixedSizeOptions(num_nodes=9, num_edges=14, num_graphs=3)
+    for loader in (dataloader.FixedSizeDataLoader, pyg_dataloader.FixedSizeDataLoader):
+        batch = next(iter(loader(data, batch_size=3, fixed_size_options=sizes)))
+        assert torch.equal(batch.edge_index[:, :12], torch.cat([index, index + 4], 1))
+        assert batch.number[:12].tolist() == [*range(6), *range(10, 16)]
+        batch = next(iter(loader(data, 3, fixed_size_options=sizes, sort_edges=True)))
+        assert batch.number[:12].tolist() == [3, 4, 1, 5, 2, 0, 13, 14, 11, 15, 12, 10]

@@ -43,6 +43,40 @@ def test_stepper_compares_both_trainings():
         stepper.benchmark(1, batch, ("gpu",))
 
 
+class Masked(nn.Module):
+    """A layer whose loss leaves out rows of padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x, mask):
+        out = self.layer(x)
+        return out, nn.functional.l1_loss(out * mask, 2 * mask.expand_as(out), reduction="sum")
+
+
+def test_stepper_compares_common_rows_of_separate_batches():
+    """A padded batch has more rows: the others must agree, parameters and losses, too."""
+    torch.manual_seed(0)
+    x, mask = torch.rand(3, 2), torch.ones(3, 1)
+    padded = torch.cat([x, torch.zeros(2, 2)]), torch.cat([mask, torch.zeros(2, 1)])
+    stepper = pg.TrainingStepper(Masked())
+    stepper.run(2, (x, mask), padded)
+    with pytest.raises(AssertionError, match="Output was not equal"):
+        stepper.run(1, (x, mask), (padded[0].flip(0), padded[1].flip(0)))
+    with pytest.raises(TypeError, match="one or two batches"):
+        stepper.run(1)
+    assert set(stepper.benchmark(1, padded, "cpu")) == {"cpu_time"}
+
+
+def test_stepper_of_a_model_without_parameters():
+    """Such a model is compared in inference."""
+    stepper = pg.TrainingStepper(nn.Softmax(dim=1))
+    stepper.run_inference((torch.rand(3, 2),))
+    with pytest.raises(AssertionError, match="no parameters"):
+        stepper.run(1, (torch.rand(3, 2),))
+
+
 def test_stepper_finds_a_difference():
     """A model that computes something else when compiled is named."""
     torch.manual_seed(0)

@@ -1,10 +1,12 @@
 """Layers of PyG as classes whose shapes do not depend on values, inside and outside of models.
 
-While a model is recorded, PyG's own classes compute the same way (`overrides.py`).
+While a model is recorded, PyG's own classes compute the same way (`overrides.py`). PyG reads from
+comments of a class which tensors its messages are made of.
 """
 
 import torch_geometric.nn as pyg
 from torch import Tensor
+from torch_geometric.typing import OptPairTensor  # noqa: F401 — comments name it
 
 from tremula.frontends.geometric.ops import layers
 
@@ -20,6 +22,7 @@ class ClusterGCNConv(pyg.ClusterGCNConv):
     """PyG's layer; loops that are there already count nothing instead of being removed."""
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        # propagate_type: (x: Tensor, edge_weight: Tensor)
         return layers.cluster_gcn_forward(self, x, edge_index)
 
 
@@ -48,4 +51,5 @@ class MFConv(pyg.MFConv):
         edge_index: Tensor,
         size: tuple[int, int] | None = None,
     ) -> Tensor:
+        # propagate_type: (x: OptPairTensor)
         return layers.mf_conv_forward(self, x, edge_index, size)
