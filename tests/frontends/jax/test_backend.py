@@ -13,7 +13,6 @@ import tessellate_ipu as ti
 import tremula
 import tremula.jax
 
-pytestmark = pytest.mark.filterwarnings("ignore:backend and device argument:DeprecationWarning")
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 

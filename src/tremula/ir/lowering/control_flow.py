@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import torch
 from torch import fx
 
 from tremula.base.types import BOOL, UNSIGNED_INT
 from tremula.ir.bodies import body_of
+from tremula.ir.nodes import operand
+from tremula.ir.ops import explicit_tiles  # noqa: F401  registers tremula::on_tiles
 from tremula.ir.lowering.tiles import FUNCTIONS, HOST_FUNCTIONS, Tiles
 from tremula.ir.op_table import lowering_of, lowers, refuse_unsupported
 from tremula.ir.passes import TILE_PASSES, apply
@@ -23,16 +26,28 @@ from tremula.poplibs import popops, poputil
 from tremula.poplibs.popops import expr
 
 
-def lowered_body(tiles: Tiles, key: str, inputs: list[Tensor], sequence: Sequence) -> list[Tensor]:
-    """The results of a body whose vertices run in `sequence`."""
+_PLACED = (torch.ops.tremula.on_tiles.default,)  # where rows are: no new value
+
+
+def lowered_body(
+    tiles: Tiles, key: str, inputs: list[Tensor], sequence: Sequence, n_carried: int = 0
+) -> list[Tensor]:
+    """The results of a body whose vertices run in `sequence`.
+
+    The first inputs may be a loop's state, which the first results replace: an element-wise
+    operation that computes one of them from its predecessor writes it in place.
+    """
     step = apply(body_of(key).step, TILE_PASSES, "tiles")
     refuse_unsupported(step)
     values: dict[fx.Node, Any] = dict(zip(step.placeholders(), inputs, strict=True))
     tiles.shared.setdefault(HOST_FUNCTIONS, {})
     tiles.shared.setdefault(FUNCTIONS, {})
     shared = dict(tiles.shared)  # other programs cannot see what this sequence computes
+    overwritten = _overwritten(step.placeholders()[:n_carried], step.results())
     for node in step.graph.nodes:
         here = Tiles(tiles.graph, sequence, node, tiles.options, shared, tiles.chip)
+        if node in overwritten and not _is_read_later(node, overwritten[node], values):
+            here.destination = values[overwritten[node]]
         if node.op == "get_attr":
             values[node] = here.constant_of(step.constants[node.target])
         elif node.op == "call_function":
@@ -41,6 +56,29 @@ def lowered_body(tiles: Tiles, key: str, inputs: list[Tensor], sequence: Sequenc
             assert lowering is not None, "rejected above"
             values[node] = lowering.build(here, *args, **kwargs)
     return [values[node] for node in step.results()]
+
+
+def _overwritten(state: list[fx.Node], results: list[fx.Node]) -> dict[fx.Node, fx.Node]:
+    """Nodes that compute a state's next value from the state itself: what each may overwrite."""
+    result = {}
+    for old, new in zip(state, results, strict=False):
+        while new.target in _PLACED and len(new.users) == 1:
+            new = operand(new, 0)
+        if results.count(new) <= 1 and old in new.all_input_nodes:
+            result[new] = old
+    return result
+
+
+def _is_read_later(node: fx.Node, old: fx.Node, values: dict[fx.Node, Any]) -> bool:
+    """Whether anything behind a node reads a state's old value, or something that is part of it."""
+    held = set(values[old].variable_ids())
+    done = {*values, node}
+    return any(
+        isinstance(value, Tensor)
+        and held & set(value.variable_ids())
+        and any(user not in done for user in other.users)
+        for other, value in values.items()
+    )
 
 
 @lowers("tremula::for_loop", calls="Repeat")
@@ -52,7 +90,7 @@ def for_loop(
         return list(state)
     carried = [tiles.writeable_copy(tensor) for tensor in state]
     rounds = Sequence()
-    results = lowered_body(tiles, body, [*carried, *captured], rounds)
+    results = lowered_body(tiles, body, [*carried, *captured], rounds, len(carried))
     _write_back(tiles, results, carried, rounds)
     tiles.sequence.add(Repeat(count, rounds))
     return carried
@@ -63,12 +101,14 @@ def _write_back(
 ) -> None:
     """A result that is a view of a state is saved before any state is written."""
     written = {variable for tensor in held for variable in tensor.variable_ids()}
-    saved = []
-    for result in results:
+    pairs = []
+    for result, target in zip(results, held, strict=True):
+        if result is target:  # written in place
+            continue
         if written & set(result.variable_ids()):
             result = poputil.duplicate(tiles.graph, result, sequence, f"{tiles.name}/saved")
-        saved.append(result)
-    for result, target in zip(saved, held, strict=True):
+        pairs.append((result, target))
+    for result, target in pairs:
         sequence.add(Copy(result, target))
 
 
@@ -116,7 +156,7 @@ def while_loop(
     (goes_on,) = lowered_body(tiles, condition_body, [*carried, *condition_captured], check)
     predicate = tiles.new((), BOOL)
     check.add(Copy(goes_on.reshape([]), predicate))
-    results = lowered_body(tiles, body, [*carried, *captured], rounds)
+    results = lowered_body(tiles, body, [*carried, *captured], rounds, len(carried))
     _write_back(tiles, results, carried, rounds)
     tiles.sequence.add(RepeatWhileTrue(check, predicate, rounds))
     return carried
@@ -142,7 +182,8 @@ def scan(
         ).squeeze([0])
         for row in rows
     ]
-    body_results = lowered_body(tiles, body, [*carried, *taken, *captured], rounds)
+    operands = [*carried, *taken, *captured]
+    body_results = lowered_body(tiles, body, operands, rounds, len(carried))
     made = []
     for result in body_results[len(carried) :]:
         target = popops.create_sliceable_tensor(

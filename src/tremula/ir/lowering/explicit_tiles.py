@@ -1,6 +1,7 @@
 """Lowerings of operations that say their tiles: rows placed, one vertex each, clock and seeds."""
 
 from tremula.base.types import FLOAT, UNSIGNED_INT
+from tremula.ir.lowering.pointwise.map import mapped
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.op_table import lowers
 from tremula.ir.ops import explicit_tiles
@@ -8,11 +9,20 @@ from tremula.ir.ops import tile_random as tile_random_ops  # noqa: F401  registe
 from tremula.poplar.control import cycle_stamp, get_hw_seeds, set_hw_seeds
 from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs import poprand
+from tremula.poplibs.popops.elementwise.expr import Expr
 
 
 @lowers("tremula::on_tiles", calls="a copy, unless the rows are there")
 def on_tiles(tiles: Tiles, x: Tensor, rows: list[int]) -> Tensor:
     return explicit_tiles.placed(tiles, x, rows)
+
+
+@lowers("tremula::scaled_add", calls="popops.map")
+def scaled_add(tiles: Tiles, x: Tensor, y: Tensor, scale: Tensor, sign: float) -> Tensor:
+    def total(x: Expr, y: Expr, scale: Expr) -> Expr:
+        return x + scale * y if sign > 0 else x - scale * y
+
+    return mapped(tiles, total, x, y, scale)
 
 
 @lowers("tremula::tile_vertices", calls="one vertex on each tile")

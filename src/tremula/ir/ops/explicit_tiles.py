@@ -2,7 +2,8 @@
 
 `tremula::on_tiles` places the rows of an array, `tremula::tile_vertices` runs one vertex of a
 codelet on each tile with its rows, `tremula::tile_cycles` reads the clock. On the host the first is
-a copy, the second runs the same vertices on a small machine, and the clock is 0. Tiles draw
+a copy, the second runs the same vertices on a small machine, and the clock is 0.
+`tremula::scaled_add` is a sum with a scaled array in one vertex. Tiles draw
 from the generators of their workers, whose seeds can be read and set (files `tile_random`).
 """
 
@@ -28,6 +29,7 @@ from tremula.runtime.engine import Engine
 
 _library = torch.library.Library("tremula", "FRAGMENT")
 _library.define("on_tiles(Tensor x, int[] tiles) -> Tensor")
+_library.define("scaled_add(Tensor x, Tensor y, Tensor scale, float sign) -> Tensor")
 _library.define("tile_vertices(Tensor[] inputs, str call) -> Tensor[]")
 _library.define("tile_cycles(Tensor[] arrays, int[] tiles) -> Tensor[]")
 
@@ -231,10 +233,16 @@ def _no_cycles(arrays: list[Tensor], tiles: list[int]) -> list[Tensor]:
     return [*(x.clone() for x in arrays), counts]
 
 
+def _scaled_add(x: Tensor, y: Tensor, scale: Tensor, sign: float) -> Tensor:
+    return x + scale * y if sign > 0 else x - scale * y
+
+
 for _device in ("CPU", "CUDA"):
+    _library.impl("scaled_add", _scaled_add, _device)
     _library.impl("on_tiles", lambda x, _tiles: x.clone(), _device)
     _library.impl("tile_vertices", _run_vertices, _device)
     _library.impl("tile_cycles", _no_cycles, _device)
+torch.library.register_fake("tremula::scaled_add", _scaled_add, lib=_library)
 torch.library.register_fake("tremula::on_tiles", lambda x, tiles: torch.empty_like(x), lib=_library)  # noqa: ARG005
 torch.library.register_fake("tremula::tile_vertices", _fake_vertices, lib=_library)
 torch.library.register_fake("tremula::tile_cycles", _no_cycles, lib=_library)

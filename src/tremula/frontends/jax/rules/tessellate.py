@@ -78,6 +78,9 @@ def set_seeds(eqn: Equation, values: Tensor) -> Tensor:
     return torch.ops.tremula.set_tile_seeds(values, list(eqn.params["tiles"]))
 
 
+_SCALED = {"scaled_add": 1.0, "scaled_sub": -1.0}  # one vertex, as on the hardware
+
+
 @rule("tile_map")
 def tile_map(eqn: Equation, *rows: Tensor) -> list[Value]:
     """A custom vertex on each tile; or a primitive of JAX on all rows, results on their tiles."""
@@ -86,6 +89,11 @@ def tile_map(eqn: Equation, *rows: Tensor) -> list[Value]:
         return list(vertices(rows, _call(eqn, primitive.vertex, attributes)))
     if is_vertex(primitive):
         return _translated(eqn, primitive, attributes, rows)
+    if primitive.name in _SCALED and _is_scaled_sum(*rows):
+        x, y, scale = rows
+        scale = scale.reshape(-1, *[1] * (x.dim() - 1))
+        result = torch.ops.tremula.scaled_add(x, y, scale, _SCALED[primitive.name])
+        return [torch.ops.tremula.on_tiles(result, list(eqn.params["tiles"]))]
 
     def one(*values: object) -> Any:  # noqa: ANN401
         return defined(primitive, *values, **attributes)
@@ -94,6 +102,11 @@ def tile_map(eqn: Equation, *rows: Tensor) -> list[Value]:
     result = by_definition(mapped, eqn.in_avals, rows)
     tiles = list(eqn.params["tiles"])
     return [torch.ops.tremula.on_tiles(x, tiles) for x in result]
+
+
+def _is_scaled_sum(x: Tensor, y: Tensor, scale: Tensor) -> bool:
+    """Whether there is one number for each tile, and all is of one type."""
+    return x.shape == y.shape and scale.numel() == len(x) and x.dtype == y.dtype == scale.dtype
 
 
 def _call(eqn: Equation, vertex: Any, attributes: dict[str, Any]) -> VertexCall:  # noqa: ANN401
