@@ -7,10 +7,10 @@ from torch import fx
 
 from tremula.base.types import BOOL, UNSIGNED_INT
 from tremula.ir.bodies import body_of
-from tremula.ir.nodes import operand
-from tremula.ir.ops import explicit_tiles  # noqa: F401  registers tremula::on_tiles
 from tremula.ir.lowering.tiles import FUNCTIONS, HOST_FUNCTIONS, Tiles
+from tremula.ir.nodes import operand
 from tremula.ir.op_table import lowering_of, lowers, refuse_unsupported
+from tremula.ir.ops import explicit_tiles  # noqa: F401  registers tremula::on_tiles
 from tremula.ir.passes import TILE_PASSES, apply
 from tremula.poplar.programs import (
     Call,
@@ -24,7 +24,6 @@ from tremula.poplar.programs import (
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops, poputil
 from tremula.poplibs.popops import expr
-
 
 _PLACED = (torch.ops.tremula.on_tiles.default,)  # where rows are: no new value
 
