@@ -118,7 +118,7 @@ PATCHES: tuple[LibraryPatch, ...] = (
            "the name may be the first argument, as in TensorFlow 2"),
     _torch("torch.Tensor",
            "__radd__ __rsub__ __rmul__ __rtruediv__ __rfloordiv__ __rpow__ __rmod__ __rmatmul__"
-           " __lt__ __le__ __gt__ __ge__ __ne__ numpy",
+           " __lt__ __le__ __gt__ __ge__ __ne__ __float__ numpy",
            "frontends/keras/tensorflow/tensors.py",
            "operands may be NumPy's arrays, and tensors with a gradient can be read"),
     LibraryPatch("torch", _TORCH, "torch.Tensor", ("get_shape",),

@@ -53,6 +53,8 @@ def execute(
     program = _program(model, options, kind, data[0], batches)
     options.last = program
     results = program.run(batches)
+    if isinstance(program.step, StepOfModel):
+        results = program.step.put_enqueued(results, program.n_replicas)
     if kind != PREDICT and program.n_replicas > 1:
         return [model.get_metrics_result()]
     options.log_stride = 1

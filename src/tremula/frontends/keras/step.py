@@ -1,7 +1,7 @@
 """What a step of a Keras model computes: training, testing or prediction of one batch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import keras
@@ -10,6 +10,8 @@ from keras.src.trainers.data_adapters.data_adapter_utils import unpack_x_y_sampl
 from torch import Tensor, nn
 
 from tremula.frontends.keras.errors import keras_error
+from tremula.frontends.keras.loops.queues import IPUOutfeedQueue, collecting
+from tremula.frontends.keras.loops.tape import recorded_round
 from tremula.frontends.keras.optimiser import KerasRule, rule_of
 from tremula.frontends.keras.options import PREDICT, TEST, TRAIN
 from tremula.frontends.keras.pipelines.pipeline import KerasPipeline
@@ -86,9 +88,10 @@ class StepOfModel:
     structure: object  # of a batch, with anything as leaves
     result: object = None  # structure of what it returns, known once it is recorded
     pipeline: KerasPipeline | None = None
+    enqueued: list[tuple[IPUOutfeedQueue, object]] = field(default_factory=list)  # with structures
 
     def __post_init__(self) -> None:
-        _reject_custom_steps(self.model, self.kind)
+        _check_custom_step(self.model, self.kind, self.pipeline)
         model = self.model
         trained = list(model.trainable_variables) if self.kind == TRAIN else []
         others = [*model.variables] if self.kind != PREDICT else [*model.weights, *_seeds(model)]
@@ -123,13 +126,38 @@ class StepOfModel:
         """Run one batch on fake tensors; flat results."""
         data = keras.tree.pack_sequence_as(self.structure, flat)
         before = self.held.tensors()
-        body = {TRAIN: self._train, TEST: self._test, PREDICT: self._predict}[self.kind]
         stages = None if self.pipeline is None else self.pipeline.recorder()
-        with recorded_keras(stages), variables_set_to(self.held.variables, before) as scope:
-            self.result = body(*unpack_x_y_sample_weight(data))
-            outputs = [_tensor(leaf) for leaf in keras.tree.flatten(self.result)]
+        with (
+            recorded_keras(stages),
+            variables_set_to(self.held.variables, before) as scope,
+            collecting() as self.enqueued,
+        ):
+            self.result = self._body(data)
+            leaves = keras.tree.flatten((self.result, [values for _, values in self.enqueued]))
+            outputs = [_detached(_tensor(leaf)) for leaf in leaves]
         write_back(self.held, scope, before)
         return outputs, None
+
+    def _body(self, data: object) -> object:
+        """Results of a batch: by the model's own step if it has one, else by Keras's."""
+        if has_custom_step(self.model, self.kind):
+            return self._custom_train(data) if self.kind == TRAIN else self._custom_other(data)
+        body = {TRAIN: self._train, TEST: self._test, PREDICT: self._predict}[self.kind]
+        return body(*unpack_x_y_sample_weight(data))
+
+    def put_enqueued(
+        self, results: Sequence[Sequence[Tensor]], n_replicas: int
+    ) -> list[list[Tensor]]:
+        """Give queues what the steps of an execution enqueued; flat results without it."""
+        n = len(keras.tree.flatten(self.result))
+        if self.enqueued:
+            structure = [values for _, values in self.enqueued]
+            rounds = [keras.tree.pack_sequence_as(structure, list(each[n:])) for each in results]
+            for i, (queue, _) in enumerate(self.enqueued):
+                for first in range(0, len(rounds), n_replicas):
+                    parts = [each[i] for each in rounds[first : first + n_replicas]]
+                    queue.put(parts[0] if n_replicas == 1 else _stacked(parts))
+        return [list(each[:n]) for each in results]
 
     @property
     def scale(self) -> keras.Variable | None:
@@ -152,6 +180,36 @@ class StepOfModel:
             metrics = model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
         recording.losses[:] = [loss]
         return metrics
+
+    def _custom_train(self, data: object) -> object:
+        """`model.train_step(data)`: its tape marks the loss, its optimiser what it updates."""
+        model = self.model
+        with recorded_round() as state:
+            result = model.train_step(data)
+        name = type(model).__name__
+        if state.loss is None or state.optimizer is None:
+            raise keras_error(
+                f"{name}.train_step updates no weights.",
+                hint="self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))",
+            )
+        if state.optimizer is not model.optimizer:
+            raise keras_error(
+                f"{name}.train_step updates by an optimiser that is not the model's.",
+                hint="give it to compile(optimizer=…), and use self.optimizer",
+            )
+        untouched = {id(v) for v in model.trainable_variables} - {id(v) for v in state.trained}
+        if untouched:
+            names = [v.path for v in model.trainable_variables if id(v) in untouched]
+            raise keras_error(
+                f"{name}.train_step leaves {names[0]!r} as it is, which is trainable.",
+                hint="update self.trainable_variables, or set layer.trainable = False",
+            )
+        return result
+
+    def _custom_other(self, data: object) -> object:
+        model = self.model
+        with torch.no_grad():
+            return model.test_step(data) if self.kind == TEST else model.predict_step(data)
 
     def _test(self, x: object, y: object, sample_weight: object) -> dict[str, object]:
         with torch.no_grad():
@@ -206,13 +264,25 @@ def _tensor(leaf: object) -> Tensor:
     return keras.ops.convert_to_tensor(leaf)  # pyright: ignore[reportReturnType] - of PyTorch here
 
 
-def _reject_custom_steps(model: keras.Model, kind: str) -> None:
-    """A step written by hand assigns and differentiates as it likes: it is not recorded."""
+def _detached(tensor: Tensor) -> Tensor:
+    return tensor.detach() if tensor.requires_grad else tensor
+
+
+def _stacked(parts: Sequence[object]) -> object:
+    """Values of replicas, one after another."""
+    return keras.tree.map_structure(lambda *tensors: torch.stack(tensors), *parts)
+
+
+def has_custom_step(model: keras.Model, kind: str) -> bool:
+    """Whether a model's class overrides `train_step`, `test_step` or `predict_step`."""
     name = f"{kind}_step"
-    own, plain = getattr(type(model), name), getattr(keras.Model, name)
-    if own is not plain:
+    return getattr(type(model), name) is not getattr(keras.Model, name)
+
+
+def _check_custom_step(model: keras.Model, kind: str, pipeline: KerasPipeline | None) -> None:
+    """A step written by hand is recorded as it is; stages of a pipeline need Keras's."""
+    if pipeline is not None and has_custom_step(model, kind):
         raise keras_error(
-            f"{type(model).__name__} has a {name} of its own; a compiled {kind} step is Keras's.",
-            hint=f"override compute_loss or compute_metrics instead of {name}, or build the model"
-            " outside IPUStrategy.scope()",
+            f"{type(model).__name__} overrides {kind}_step, and is a pipeline.",
+            hint=f"override compute_loss or compute_metrics instead of {kind}_step",
         )

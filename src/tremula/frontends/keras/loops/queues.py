@@ -1,13 +1,17 @@
 """Queues between a script and its loop: batches to the device, results from it."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import keras
 import numpy as np
 
+from tremula.base.context_values import set_inside
 from tremula.frontends.keras.enums import IPUOutfeedMode
 from tremula.frontends.keras.errors import keras_error
+from tremula.ir.recording import active
 
 
 class IPUInfeedQueue:
@@ -60,8 +64,25 @@ class IPUIterator(IPUInfeedQueue):
 IPUOwnedIterator = IPUIterator
 
 
+# What a step of a model has enqueued while it is recorded: queues and values.
+_collected: ContextVar[list[tuple["IPUOutfeedQueue", object]] | None] = ContextVar(
+    "enqueued_in_step", default=None
+)
+
+
+@contextmanager
+def collecting() -> Iterator[list[tuple["IPUOutfeedQueue", object]]]:
+    """Inside, layers, losses and metrics that enqueue add to this list."""
+    values: list[tuple[IPUOutfeedQueue, object]] = []
+    with set_inside(_collected, values):
+        yield values
+
+
 class IPUOutfeedQueue:
-    """Results of the rounds of a loop: `enqueue` in it, `dequeue` behind it."""
+    """Results of the rounds of a loop: `enqueue` in it, `dequeue` behind it.
+
+    Layers, losses and metrics of models may enqueue, too: there is a round for each step.
+    """
 
     def __init__(
         self,
@@ -75,16 +96,42 @@ class IPUOutfeedQueue:
             )
         self.outfeed_mode, self.buffer_depth = outfeed_mode, buffer_depth
         self._rounds: list[object] = []
+        self._is_enqueued = False
         self._recorded: list[object] | None = None  # what a round enqueues while it is recorded
 
     def enqueue(self, tensors: object) -> None:
         """Give results of a round to the script."""
-        if self._recorded is None:
-            self._rounds.append(keras.tree.map_structure(_array, tensors))
-        elif self._recorded:
-            raise keras_error("a loop enqueues once in each round.", hint="enqueue a tuple instead")
-        else:
+        if self.enqueued and (self._recorded is not None or _collected.get() is not None):
+            raise keras_error(
+                "a queue is enqueued once in each round.", hint="enqueue a tuple instead"
+            )
+        collected = _collected.get()
+        if self._recorded is not None:
             self._recorded.append(tensors)
+        elif collected is not None:
+            collected.append((self, tensors))
+            self._is_enqueued = True
+        elif active() is not None:
+            raise keras_error(
+                "an optimiser of a compiled step cannot enqueue.",
+                hint="enqueue in a layer, a loss or a metric; read weights in callbacks",
+            )
+        elif not _is_symbolic(tensors):  # a layer is also called to learn its output's shape
+            self._rounds.append(keras.tree.map_structure(_array, tensors))
+
+    def put(self, values: object) -> None:
+        """Add the values of one round, as a compiled step computed them."""
+        self._rounds.append(keras.tree.map_structure(_array, values))
+
+    @property
+    def enqueued(self) -> bool:
+        """Whether a round that is being recorded, or was, enqueues here."""
+        if self._recorded is not None:
+            return bool(self._recorded)
+        collected = _collected.get()
+        if collected is not None:
+            return any(queue is self for queue, _ in collected)
+        return self._is_enqueued or bool(self._rounds)
 
     def dequeue(self) -> Any:  # noqa: ANN401 - arrays, as they were enqueued
         """What rounds enqueued since the last call, stacked; with LAST only the last of them."""
@@ -111,6 +158,11 @@ class IPUOutfeedQueue:
 
 class ScopedIPUOutfeedQueue(IPUOutfeedQueue):
     """Does nothing: a queue ends with its last reference."""
+
+
+def _is_symbolic(tensors: object) -> bool:
+    leaves = keras.tree.flatten(tensors)
+    return any(isinstance(t, keras.KerasTensor) or getattr(t, "is_meta", False) for t in leaves)
 
 
 def _array(value: object) -> np.ndarray:

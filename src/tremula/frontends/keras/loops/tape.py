@@ -195,11 +195,11 @@ def _recording_apply(
     state = _recorded.get()
     assert state is not None, "replaced inside recorded_round only"
     if state.optimizer is not None:
-        raise keras_error("a compiled loop updates weights once in each round.")
+        raise keras_error("a compiled step or loop updates weights once in each round.")
     marked = [grad for grad in grads if isinstance(grad, Gradient)]
     if len(marked) != len(grads):
         raise keras_error(
-            "an optimiser in a compiled loop takes the gradients that tape.gradient gave.",
+            "an optimiser in a compiled step or loop takes the gradients that tape.gradient gave.",
             hint="optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))",
         )
     state.optimizer = self

@@ -294,6 +294,19 @@ def as_str(bytes_or_text: str | bytes, encoding: str = "utf-8") -> str:
     return bytes_or_text.decode(encoding) if isinstance(bytes_or_text, bytes) else bytes_or_text
 
 
+class _Graph:
+    """The graph that operations are recorded in: a step's, or none that stays."""
+
+    @property
+    def name(self) -> str:
+        return "keras_scratch_graph" if executing_eagerly() else "step_graph"
+
+
+def get_default_graph() -> _Graph:
+    """`tf.compat.v1.get_default_graph`, for layers that look at its name."""
+    return _Graph()
+
+
 def set_verbosity(verbosity: int) -> None:
     """The level of the logger `tensorflow`."""
     logging.getLogger("tensorflow").setLevel(verbosity)

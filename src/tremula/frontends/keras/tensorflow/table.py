@@ -183,7 +183,10 @@ MODULES: dict[str, tuple[str, ...]] = {
         ".tensorflow.names: list_logical_devices list_physical_devices run_functions_eagerly",
     ),
     "tensorflow.compat": (".tensorflow.names: as_bytes as_str as_text=as_str",),
-    "tensorflow.compat.v1": (".tensorflow.types: Dimension",),
+    "tensorflow.compat.v1": (
+        ".tensorflow.types: Dimension",
+        ".tensorflow.names: get_default_graph",
+    ),
     "tensorflow.__internal__": (".tensorflow.types: CompositeTensor=TypeSpec",),
     "tensorflow.compat.v1.logging": ("logging: *", ".tensorflow.names: set_verbosity"),
     # -- Keras --
@@ -234,7 +237,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "tensorflow.python.ipu.enums": (".enums: *",),
     "tensorflow.python.ipu.ipu_strategy": (".strategy: *",),
     "tensorflow.python.ipu.utils": (
-        ".config: configure_ipu_system reset_ipu_configuration get_ipu_config",
+        ".config: IPUConfig configure_ipu_system reset_ipu_configuration get_ipu_config",
         ".enums: DeviceConnectionType SelectionOrder",
         ".tensorflow.ipu_ops: reset_ipu_seed",
     ),

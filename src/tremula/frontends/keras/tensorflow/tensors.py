@@ -23,7 +23,12 @@ Replacement = tuple[type, str, Callable[..., Any]]
 def replacements() -> list[Replacement]:
     """Methods of PyTorch's tensors, and what takes their places."""
     result = [(Tensor, name, _with_arrays(getattr(Tensor, name))) for name in OPERATORS]
-    return [*result, (Tensor, "numpy", _read(Tensor.numpy)), (Tensor, "get_shape", _get_shape)]
+    return [
+        *result,
+        (Tensor, "numpy", _read(Tensor.numpy)),
+        (Tensor, "__float__", _as_float(Tensor.__float__)),
+        (Tensor, "get_shape", _get_shape),
+    ]
 
 
 def _with_arrays(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,6 +45,13 @@ def _read(plain: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
         return plain(self.detach() if self.requires_grad else self, force=force)
 
     return numpy
+
+
+def _as_float(plain: Callable[..., float]) -> Callable[..., float]:
+    def __float__(self: Tensor) -> float:
+        return plain(self.detach() if self.requires_grad else self)
+
+    return __float__
 
 
 def _get_shape(self: Tensor) -> TensorShape:
