@@ -12,6 +12,7 @@ from tremula.base.errors import FileLoadError
 from tremula.base.passes import DUMP_VARIABLE, PassTable, watch_passes
 from tremula.commands.arguments import output_folder
 from tremula.commands.onnx.run import run_model
+from tremula.commands.tensorflow_import import offer_tensorflow, withdraw_tensorflow
 from tremula.vision.analysis.scripts import reporting_to, reports_in, run_script
 
 
@@ -40,13 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--as-tensorflow",
         action="store_true",
-        help="let the script import tensorflow and tensorflow.python.ipu from Tremula",
+        help="let the script import tensorflow and tensorflow.python.ipu from Tremula, even where"
+        " TensorFlow is installed",
     )
     parser.add_argument(
         "--synthetic-data",
         type=int,
         metavar="N",
-        help="with --as-tensorflow: tf.keras.datasets gives N generated samples, nothing is loaded",
+        help="keras.datasets gives N generated samples, nothing is loaded",
     )
     parser.add_argument(
         "arguments", nargs=argparse.REMAINDER, help="arguments of the script or model"
@@ -72,6 +74,9 @@ def run(args: argparse.Namespace) -> int:
             stack.enter_context(_porting())
         if args.as_tensorflow:
             _name_tensorflow(args.synthetic_data)
+        elif args.synthetic_data is not None:
+            _synthesize(args.synthetic_data)
+        stack.enter_context(_offering_tensorflow())
         run_script(script, args.arguments)
     return 0
 
@@ -80,6 +85,21 @@ def _name_tensorflow(synthetic_samples: int | None) -> None:
     from tremula.frontends.keras.tensorflow.names import as_tensorflow  # loads Keras
 
     as_tensorflow(synthetic_samples)
+
+
+def _synthesize(n_samples: int) -> None:
+    from tremula.frontends.keras.tensorflow.datasets import synthesize  # loads Keras
+
+    synthesize(n_samples)
+
+
+@contextmanager
+def _offering_tensorflow() -> Iterator[None]:
+    offer_tensorflow()
+    try:
+        yield
+    finally:
+        withdraw_tensorflow()
 
 
 def _porting() -> AbstractContextManager[None]:

@@ -82,3 +82,11 @@ def test_what_is_missing_is_named_with_its_page(tensorflow):
     with pytest.raises(ImportError, match=r"training\.optimizer is TensorFlow 1"):
         from tensorflow.python.training.optimizer import Optimizer  # noqa: F401
     assert not hasattr(tensorflow, "contrib")
+
+
+def test_star_imports():
+    """`from tensorflow.keras.layers import *` gives the public names, and nothing of ours."""
+    names: dict[str, object] = {}
+    exec("from tensorflow.keras.layers import *\nfrom tensorflow.nn import *", names)
+    assert {"Conv2D", "Dense", "relu", "softmax"} <= set(names)
+    assert not {"ops", "plain", "Value", "keras_error"} & set(names)

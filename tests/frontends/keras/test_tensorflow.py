@@ -42,6 +42,25 @@ def test_the_script_of_the_slides_runs():
     assert "accuracy" in done.stdout
 
 
+@pytest.mark.slow
+def test_a_script_may_import_tensorflow_where_there_is_none(tmp_path):
+    """`tremula run` alone gives a script the names; a library that tries gets none."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import importlib.util, sys\n"
+        "import numpy.testing\n"
+        "import tensorflow as tf\n"
+        "from tensorflow.python import ipu\n"
+        "(x, y), _ = tf.keras.datasets.mnist.load_data()\n"
+        "print(len(x), tf.reduce_sum(tf.constant([1, 2])).numpy(), ipu.config.IPUConfig())\n"
+    )
+    command = [sys.executable, "-m", "tremula", "run", "--synthetic-data", "7", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("7 3")
+    assert "tensorflow is not installed" in done.stderr
+
+
 def test_names_of_tensorflow_are_those_of_keras(tensorflow):
     """Modules can be imported by TensorFlow's names; a name that is missing suggests another."""
     import tensorflow.keras.layers as layers

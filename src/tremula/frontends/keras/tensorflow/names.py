@@ -34,6 +34,8 @@ class StandIn(ModuleType):
     """A module of TensorFlow's name; what it does not have is an error that says so in one line."""
 
     def __getattr__(self, name: str) -> Any:  # called for names that were not used yet
+        if name == "__all__":  # for `import *`
+            return [n for n in own_names(self.__name__) if not n.startswith("_")]
         if name.startswith("__") and name not in _SPECIAL:
             raise AttributeError(name)
         value = _looked_up(self.__name__, name)
@@ -55,9 +57,9 @@ def _looked_up(module: str, name: str) -> Any:
         return module_of(f"{module}.{name}")
     for source, names in _rows(module):
         if "*" in names and not name.startswith("_"):
-            value = getattr(importlib.import_module(source), name, _MISSING)
-            if value is not _MISSING:
-                return value
+            loaded = importlib.import_module(source)
+            if name in _public(loaded):
+                return getattr(loaded, name)
     return _MISSING
 
 
@@ -75,15 +77,29 @@ def _rows(module: str) -> list[tuple[str, dict[str, str]]]:
 
 def names_of(module: str) -> list[str]:
     """The public names of a module, its parts included."""
-    module = ALIASES.get(module, module)
-    result = set(_parts(module))
-    for source, names in _rows(module):
+    return sorted({*_parts(ALIASES.get(module, module)), *own_names(module)})
+
+
+def own_names(module: str) -> list[str]:
+    """The names that the rows of a module give it."""
+    result: set[str] = set()
+    for source, names in _rows(ALIASES.get(module, module)):
         result.update(name for name in names if name != "*")
         if "*" in names:
-            loaded = importlib.import_module(source)
-            public = getattr(loaded, "__all__", None) or vars(loaded)
-            result.update(name for name in public if not name.startswith("_"))
+            result.update(_public(importlib.import_module(source)))
     return sorted(result)
+
+
+def _public(module: ModuleType) -> set[str]:
+    """The names of a module that `*` stands for; of our own modules not what they import."""
+    listed = getattr(module, "__all__", None)
+    if listed is not None:
+        return set(listed)
+    names = {name for name in vars(module) if not name.startswith("_")}
+    if not module.__name__.startswith("tremula"):
+        return names
+    values = {name: vars(module)[name] for name in names}
+    return {name for name, value in values.items() if not isinstance(value, ModuleType)}
 
 
 def _parts(module: str) -> Iterator[str]:
@@ -183,6 +199,12 @@ def as_tensorflow(synthetic_samples: int | None = None) -> ModuleType:
 
     With `synthetic_samples`, data sets of Keras have that many generated samples.
     """
+    install(synthetic_samples)
+    return importlib.import_module(ROOT)
+
+
+def install(synthetic_samples: int | None = None) -> None:
+    """Prepare this process for `import tensorflow`."""
     from tremula.frontends.keras.tensorflow import datasets, keras2
 
     loaded = sys.modules.get(ROOT)
@@ -197,7 +219,6 @@ def as_tensorflow(synthetic_samples: int | None = None) -> ModuleType:
     keras2.install()
     if synthetic_samples is not None:
         datasets.synthesize(synthetic_samples)
-    return importlib.import_module(ROOT)
 
 
 def forget_tensorflow() -> None:

@@ -10,6 +10,39 @@ from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.tensorflow.arrays import Value, plain
 from tremula.frontends.keras.tensorflow.maths import Axis
 
+__all__ = [
+    "avg_pool",
+    "avg_pool2d",
+    "batch_normalization",
+    "bias_add",
+    "conv2d",
+    "conv2d_transpose",
+    "depthwise_conv2d",
+    "dropout",
+    "elu",
+    "embedding_lookup",
+    "gelu",
+    "l2_loss",
+    "leaky_relu",
+    "log_softmax",
+    "max_pool",
+    "max_pool2d",
+    "moments",
+    "relu",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "sigmoid_cross_entropy_with_logits",
+    "silu",
+    "softmax",
+    "softmax_cross_entropy_with_logits",
+    "softplus",
+    "softsign",
+    "sparse_softmax_cross_entropy_with_logits",
+    "swish",
+    "tanh",
+]
+
 relu, relu6, elu, selu = (getattr(keras.activations, n) for n in "relu relu6 elu selu".split())
 sigmoid, tanh, silu = keras.activations.sigmoid, keras.activations.tanh, keras.activations.silu
 softplus, softsign, swish = keras.activations.softplus, keras.activations.softsign, silu

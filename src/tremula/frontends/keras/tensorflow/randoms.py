@@ -15,6 +15,18 @@ from tremula.base.libraries.patching import replaced_for_all
 from tremula.frontends.keras.tensorflow.arrays import Value, _sizes, plain
 from tremula.frontends.keras.tensorflow.types import as_dtype
 
+__all__ = [
+    "categorical",
+    "gamma",
+    "normal",
+    "set_seed",
+    "shuffle",
+    "stateless_normal",
+    "stateless_uniform",
+    "truncated_normal",
+    "uniform",
+]
+
 _replaced = ExitStack()
 
 

@@ -17,6 +17,25 @@ from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.tensorflow.images import encode_png
 from tremula.frontends.keras.tensorflow.records import framed, in_field, varint
 
+__all__ = [
+    "SummaryWriter",
+    "create_file_writer",
+    "create_noop_writer",
+    "flush",
+    "get_step",
+    "graph",
+    "histogram",
+    "image",
+    "record_if",
+    "scalar",
+    "set_step",
+    "should_record_summaries",
+    "text",
+    "trace_export",
+    "trace_off",
+    "trace_on",
+]
+
 _VERSION = b"brain.Event:2"
 _N_BUCKETS = 30
 
