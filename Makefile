@@ -89,6 +89,8 @@ docs: $(DEV)
 	  > docs/jax-primitives.md
 	$(BIN)/python -c 'from tremula.frontends.keras.layer_table import layers_markdown as page; print(page(), end="")' \
 	  > docs/keras-layers.md
+	$(BIN)/python -c 'from tremula.frontends.keras.tensorflow.names import names_markdown as page; print(page(), end="")' \
+	  > docs/tensorflow-names.md
 	$(BIN)/python -c 'from tremula.frontends.popxl.ops.public import ops_markdown as page; print(page(), end="")' \
 	  > docs/popxl-ops.md
 	$(BIN)/python -c 'from tremula.frontends.onnx.operator_page import onnx_markdown as page; print(page(), end="")' \

@@ -12,7 +12,7 @@ from tremula.base.errors import FileLoadError
 from tremula.base.passes import DUMP_VARIABLE, PassTable, watch_passes
 from tremula.commands.arguments import output_folder
 from tremula.commands.onnx.run import run_model
-from tremula.commands.tensorflow_import import offer_tensorflow, withdraw_tensorflow
+from tremula.commands.port.tensorflow_import import offer_tensorflow, withdraw_tensorflow
 from tremula.vision.analysis.scripts import reporting_to, reports_in, run_script
 
 

@@ -52,6 +52,7 @@ class Autoencoder(keras.Model):
         return {"loss": self.tracker.result()}
 
     def test_step(self, data):
+        """The step of `evaluate`."""
         data = data[0] if isinstance(data, tuple) else data
         return {"loss": self.loss_of(data), "largest": ops.max(self(data))}
 

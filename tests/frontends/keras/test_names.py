@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tremula.frontends.keras.tensorflow.names import ROOT, StandIn
+from tremula.frontends.keras.tensorflow.names import ROOT, StandIn, names_markdown
 from tremula.frontends.keras.tensorflow.table import ALIASES, MODULES
 from tremula.keras import as_tensorflow
 
@@ -90,3 +90,9 @@ def test_star_imports():
     exec("from tensorflow.keras.layers import *\nfrom tensorflow.nn import *", names)
     assert {"Conv2D", "Dense", "relu", "softmax"} <= set(names)
     assert not {"ops", "plain", "Value", "keras_error"} & set(names)
+
+
+def test_the_page_is_the_table():
+    """docs/tensorflow-names.md is what the table says; `make docs` writes it."""
+    page = Path(__file__).parents[3] / "docs" / "tensorflow-names.md"
+    assert page.read_text(encoding="utf-8") == names_markdown()

@@ -18,7 +18,7 @@ __all__ = [
 
 
 class IpuOptimizerBase(keras.optimizers.Optimizer):
-    """States in types of their own, and updates computed in others."""
+    """Types of states and of the arithmetic of updates, which may differ."""
 
     def __init__(
         self,

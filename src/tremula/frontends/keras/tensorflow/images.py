@@ -135,9 +135,9 @@ def resize_with_crop_or_pad(image: Value, target_height: int, target_width: int)
     own = (int(image.shape[-3]), int(image.shape[-2]))
     target = (int(target_height), int(target_width))
     cut = [max(0, o - t) // 2 for o, t in zip(own, target, strict=True)]
-    kept = [min(o, t) for o, t in zip(own, target, strict=True)]
-    image = crop_to_bounding_box(image, cut[0], cut[1], kept[0], kept[1])
-    added = [(t - k) // 2 for t, k in zip(target, kept, strict=True)]
+    common = [min(o, t) for o, t in zip(own, target, strict=True)]
+    image = crop_to_bounding_box(image, cut[0], cut[1], common[0], common[1])
+    added = [(t - c) // 2 for t, c in zip(target, common, strict=True)]
     return pad_to_bounding_box(image, added[0], added[1], *target)
 
 

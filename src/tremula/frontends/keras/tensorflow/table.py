@@ -77,7 +77,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         _ARRAYS,
         _ARITHMETIC,
         _LINALG.replace("band_part ", ""),
-        f".tensorflow.names: {_TYPES} __version__=VERSION",
+        f".tensorflow.others: {_TYPES} __version__=VERSION",
         ".tensorflow.types: DType TensorShape TensorSpec TypeSpec Variable as_dtype",
         ".tensorflow.maths: clip_by_global_norm clip_by_norm clip_by_value argsort sort",
         (
@@ -89,7 +89,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         ".tensorflow.parsing: SparseTensor",
         ".loops.tape: GradientTape function",
         (
-            ".tensorflow.names: Module UnconnectedGradients stop_gradient"
+            ".tensorflow.others: Module UnconnectedGradients stop_gradient"
             " executing_eagerly is_tensor"
             " constant_initializer random_normal_initializer random_uniform_initializer"
             " zeros_initializer ones_initializer"
@@ -148,7 +148,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         ),
     ),
     "tensorflow.dtypes": (
-        f".tensorflow.names: {_TYPES}",
+        f".tensorflow.others: {_TYPES}",
         ".tensorflow.types: DType as_dtype",
         ".tensorflow.arrays: cast=cast_",
     ),
@@ -180,25 +180,25 @@ MODULES: dict[str, tuple[str, ...]] = {
         ".enums: ReduceOp",
     ),
     "tensorflow.config": (
-        ".tensorflow.names: list_logical_devices list_physical_devices run_functions_eagerly",
+        ".tensorflow.others: list_logical_devices list_physical_devices run_functions_eagerly",
     ),
-    "tensorflow.compat": (".tensorflow.names: as_bytes as_str as_text=as_str",),
+    "tensorflow.compat": (".tensorflow.others: as_bytes as_str as_text=as_str",),
     "tensorflow.compat.v1": (
         ".tensorflow.types: Dimension",
-        ".tensorflow.names: get_default_graph",
+        ".tensorflow.others: get_default_graph",
     ),
     "tensorflow.__internal__": (".tensorflow.types: CompositeTensor=TypeSpec",),
-    "tensorflow.compat.v1.logging": ("logging: *", ".tensorflow.names: set_verbosity"),
+    "tensorflow.compat.v1.logging": ("logging: *", ".tensorflow.others: set_verbosity"),
     # -- Keras --
     "tensorflow.keras": (
         ".tensorflow.keras2: Input",
         "keras._tf_keras.keras: *",
-        ".tensorflow.names: __version__=KERAS_VERSION",
+        ".tensorflow.others: __version__=KERAS_VERSION",
     ),
     **{f"tensorflow.keras.{part}": (f"keras._tf_keras.keras.{part}: *",) for part in _OF_KERAS},
     "tensorflow.keras.backend": (
         "keras._tf_keras.keras.backend: *",
-        ".tensorflow.names: learning_phase set_learning_phase",
+        ".tensorflow.others: learning_phase set_learning_phase",
     ),
     "tensorflow.keras.callbacks": (
         ".tensorflow.keras2: ModelCheckpoint TensorBoard",
@@ -300,7 +300,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "tensorflow.python.distribute.reduce_util": (".enums: ReduceOp",),
     "tensorflow.python.framework": (),
     "tensorflow.python.framework.dtypes": (
-        f".tensorflow.names: {_TYPES}",
+        f".tensorflow.others: {_TYPES}",
         ".tensorflow.types: DType as_dtype",
     ),
     "tensorflow.python.framework.ops": (
