@@ -11,7 +11,11 @@ import numpy as np
 import popart
 import popart._internal.ir as _ir
 import popxl
-from popart import popart_exception, popart_runtime_error
+from popart import (
+    popart_exception,
+    popart_runtime_error,
+    poplar_application_runtime_error,
+)
 from popxl import ops
 from popxl.errors import UndefinedValue
 from popxl.transforms import autodiff
@@ -143,6 +147,14 @@ def branch_with_collective(w: World) -> None:
     out = popxl.d2h_stream(y.shape, y.dtype)
     ops.host_store(out, y)
     with popxl.Session(w.ir, "cpu") as session:
+        session.run()
+
+
+def out_of_range_scale(w: World) -> None:
+    ir = popxl.Ir()
+    with w.outside(), ir.main_graph:
+        ops.pow2scale_cast_to_fp8(popxl.variable([1.0]), 50, popxl.float8_143)
+    with popxl.Session(ir, "cpu") as session:
         session.run()
 
 
@@ -293,7 +305,7 @@ GRAPHS = [
          lambda w: popxl.variable([1.0], popxl.float32, log2_scale=1)),
     Case("scale of a tensor", ValueError, "log2_scale must be a scalar",
          lambda w: ops.pow2scale_cast_to_fp8(w.v, popxl.constant([1, 2]), popxl.float8_143)),
-    Case("scale of floats", TypeError, "log2_scale must be an integer",
+    Case("scale of floats", TypeError, "log2_scale must be of type popxl.int32",
          lambda w: ops.pow2scale_cast_to_fp8(w.v, popxl.constant(1.0), popxl.float8_143)),
 ]  # fmt: skip
 
@@ -310,11 +322,11 @@ DATA = [
          lambda w: popxl.constant("a")),
     Case("constant of objects", TypeError, "cannot become a constant tensor",
          lambda w: popxl.constant(np.array([object()]))),
-    Case("map's type", TypeError, "without a copy",
+    Case("map's type", ValueError, "the `dtype` parameter .* without a copy",
          lambda w: popxl.variable(w.mapped(), popxl.float16)),
-    Case("map of 64 bits", TypeError, "map 32-bit numbers",
+    Case("map of 64 bits", ValueError, "requires downcasting.* Map 32-bit numbers",
          lambda w: popxl.variable(w.mapped(np.float64))),
-    Case("map's order", ValueError, "contiguous and aligned",
+    Case("map's order", ValueError, "must already be in C-ordered",
          lambda w: popxl.variable(w.mapped(np.float32, (2, 2)).T)),
     Case("lazy shape", ValueError, r"of shape \(2,\) was made with \(3,\)",
          lambda w: popxl.LazyArray((2,), popxl.float32, lambda: np.zeros(3)).materialised()),
@@ -552,6 +564,8 @@ SESSIONS = [
          lambda w: on(w, lambda s: s.write_variable_data(w.own, np.zeros(3, np.float32)))),
     Case("no variable", TypeError, "is not of type Constant or Variable",
          lambda w: on(w, lambda s: s.get_tensor_data(s.ir.main_graph.ops[0].outputs[0]))),
+    Case("scale out of range", poplar_application_runtime_error, "from -32 to 31, got 50",
+         out_of_range_scale),
     Case("foreign variable", ValueError, "belongs to another Ir",
          lambda w: on(w, lambda s: s.get_tensor_data(w.v))),
     Case("transfers", popart_runtime_error, "set ir.num_host_transfers", twice_loaded),

@@ -272,3 +272,45 @@ def test_names_and_places_in_graphs():
         assert scopes == ["part"]
         assert (a + 1).name == "part/add_out"
     assert kinds == ["Cast", "Mul"]
+
+
+@pytest.mark.parametrize(
+    ("checks", "names"), [("", set()), ("final", {"Final"}), ("ALL", {"Foo", "Bar", "Final"})]
+)
+def test_pictures_at_checkpoints(checks, names, tmp_path, monkeypatch):
+    """Checkpoints that options or the environment name write a picture; a session writes Final."""
+    monkeypatch.setenv("POPART_DOT_CHECKS", checks)
+    ir = popxl.Ir()
+    ir._pb_ir.getSessionOptions().logDir = str(tmp_path)
+    with ir.main_graph:
+        t = popxl.variable(1.0) + 1
+        ir.dot_checkpoint("Foo")
+        ir.dot_checkpoint("Bar", tmp_path)
+        stored(t)
+    popxl.Session(ir, "cpu")
+    assert {path.stem for path in tmp_path.glob("*.dot")} == names
+
+
+def test_memory_maps_of_grouped_variables(tmp_path, capfd):
+    """A map is written back to, flushed and given back itself; a grouping without stride warns."""
+    ir = popxl.Ir(8)
+    data = np.memmap(tmp_path / "w", np.float32, "w+", shape=(2, 4))
+    grouping = ir.replica_grouping_from_assignments([0, 0, 1, 1, 0, 0, 1, 1])
+    with ir.main_graph:
+        w = popxl.variable(data, replica_grouping=grouping)
+        w += 1
+    assert "non-const replica grouping" in capfd.readouterr().err
+    with popxl.Session(ir, "cpu") as session:
+        session.run()
+    assert session.get_tensor_data(w) is data
+    assert (data == 1).all()
+
+
+def test_scales_out_of_range_may_be_allowed():
+    """With throwIfLog2ScaleTensorNotInRange off, a program with a large scale runs."""
+    ir = popxl.Ir()
+    ir._pb_ir.getSessionOptions().throwIfLog2ScaleTensorNotInRange = False
+    with ir.main_graph:
+        ops.pow2scale_cast_to_fp8(popxl.variable([1.0]), 50, popxl.float8_143)
+    with popxl.Session(ir, "cpu") as session:
+        session.run()

@@ -150,6 +150,7 @@ class CommGroupType(OptionEnum):
     Consecutive = 1
     Orthogonal = 2
     NoGrouping = 3
+    Ungrouped = 3
 
 
 class DataType(OptionEnum):

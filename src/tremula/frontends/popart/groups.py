@@ -97,10 +97,13 @@ class VariableSettings:
 
     def groups(self, numReplicas: int) -> list[list[int]]:
         """The replicas of each group."""
-        n_groups, size = self.groupCount(numReplicas), self.getRealGroupSize(numReplicas)
-        step = n_groups if self._group.type is CommGroupType.Orthogonal else 1
-        firsts = (self.getGroupRepresentative(g) for g in range(n_groups))
-        return [[first + i * step for i in range(size)] for first in firsts]
+        group = self._group.replica_group(numReplicas)
+        if self._stride:
+            group = ReplicaGroup(group.size, self._stride)
+        members: dict[int, list[int]] = {}
+        for replica in range(numReplicas):
+            members.setdefault(group.group_of(replica), []).append(replica)
+        return [members[number] for number in sorted(members)]
 
     def numReplicasReturningVariable(self, numReplicas: int) -> int:
         """How many values come back to the host."""

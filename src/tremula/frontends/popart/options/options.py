@@ -158,6 +158,9 @@ class SessionOptions:
         "checks_floats tiles.engine_options",
     )
     enableNonStableSoftmax: bool = option(False)
+    throwIfLog2ScaleTensorNotInRange: bool = option(
+        True, RESULTS + "a run stops at a scale of 8-bit floats that is out of range"
+    )
     automaticLossScalingSettings: AutomaticLossScalingSettings = option(
         AutomaticLossScalingSettings(), RESULTS + "loss scaling follows gradients"
     )

@@ -5,6 +5,7 @@ from math import ceil, prod
 
 import numpy as np
 
+from tremula.frontends.popart.logging import getLogger
 from tremula.frontends.popxl.core.context import get_current_graph, get_main_graph
 from tremula.frontends.popxl.core.host_data import (
     HostData,
@@ -107,6 +108,11 @@ def _variable(
                 f" {n_groups} groups of replicas"
             )
         shape = shape[1:]
+    if isinstance(array, np.memmap) and not chosen.is_const:
+        getLogger("popxl").warn(
+            f"you have passed np.memmap data and the non-const replica grouping `{chosen}`: the"
+            " values of each group are copied when they are written to the device"
+        )
     made = Variable._make(graph, name or "t", shape, type_)
     made.data = array
     made._grouping, made._mode = chosen, mode or "one_per_group"

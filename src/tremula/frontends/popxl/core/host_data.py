@@ -92,14 +92,21 @@ def as_host_data(
 def _mapped(data: np.memmap, type_: dtype | None) -> np.memmap:
     result = dtype.as_dtype(data.dtype)
     if type_ is not None and result != type_:
-        raise TypeError(
-            f"A memory map of {result.name} cannot become {type_.name} without a copy:"
-            f" map it as {type_.name}, or pass np.array(map)"
+        raise ValueError(
+            "When passing a memory-mapped NumPy array, the `dtype` parameter must be that of the"
+            f" map or None: {result.name} cannot become {type_.name} without a copy. Map it as"
+            f" {type_.name}, or pass np.array(map)"
         )
     if downcast_of(result) is not result:
-        raise TypeError(f"A memory map of {result.name} cannot be used: map 32-bit numbers")
+        raise ValueError(
+            f"When passing a memory-mapped NumPy array, the dtype {type_} is not supported, as it"
+            f" requires downcasting: {result.name} has 64 bits. Map 32-bit numbers"
+        )
     if not data.flags.c_contiguous or not data.flags.aligned:
-        raise ValueError("A memory map must be contiguous and aligned, in C order")
+        raise ValueError(
+            "When passing a memory-mapped NumPy array, it must already be in C-ordered, aligned"
+            " memory: it is not copied"
+        )
     return data
 
 

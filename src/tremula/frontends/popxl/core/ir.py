@@ -11,6 +11,7 @@ from tremula.frontends.popart.enums import VirtualGraphMode
 from tremula.frontends.popart.options.options import SessionOptions
 from tremula.frontends.poptorch.instances import this_instance
 from tremula.frontends.popxl.core.create_graph import build_graph, name_of
+from tremula.frontends.popxl.core.dot import activate_all, is_active, write_dot
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.module import Module
 from tremula.frontends.popxl.core.op import Op
@@ -142,10 +143,19 @@ class Ir:
         """Streams that some operation stores to."""
         return self._used_streams("HostStore")
 
-    def dot_checkpoint(self, check: str, save_dir: str | None = None) -> None:
-        """Write a picture of every graph as it is now: `<check>.svg` in the folder."""
-        folder = Path(save_dir or ".")
-        folder.mkdir(parents=True, exist_ok=True)
+    def dot_checkpoint(self, check: str, save_dir: str | Path | None = None) -> None:
+        """Write a picture of every graph as it is now: `<check>.dot` and `<check>.svg`.
+
+        Checkpoints are chosen by the session option `dotChecks` or by POPART_DOT_CHECKS; if neither
+        names any, all are written. The folder stays that of later pictures.
+        """
+        if save_dir is not None:
+            self.session_options.logDir = str(save_dir)
+        activate_all(self)
+        if not is_active(self, check):
+            return
+        write_dot(self, check)
+        folder = Path(self.session_options.logDir or ".")
         (folder / f"{check}.svg").write_text(self.to_svg(), encoding="utf-8")
 
     def to_svg(self) -> str:

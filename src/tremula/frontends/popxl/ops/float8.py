@@ -87,8 +87,8 @@ def _scale(t: PopxlTensor, log2_scale: PopxlTensor | int) -> PopxlTensor:
     scale = t._ensure_tensor(log2_scale, int32)
     if scale.rank:
         raise ValueError(f"log2_scale must be a scalar tensor, got shape {scale.shape}")
-    if not scale.dtype.is_integer:
-        raise TypeError(f"log2_scale must be an integer tensor of type int32, got {scale.dtype!r}")
+    if scale.dtype != int32:
+        raise TypeError(f"log2_scale must be of type popxl.int32, got {scale.dtype!r}")
     return scale
 
 

@@ -16,6 +16,7 @@ from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.logging import getLogger
 from tremula.frontends.popart.sessions.settings import cache_folder
 from tremula.frontends.popart.step_settings import tile_settings
+from tremula.frontends.popxl.core.dot import is_active, write_dot
 from tremula.frontends.popxl.core.ir import Ir
 from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDeviceStream, Stream
 from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
@@ -24,6 +25,7 @@ from tremula.frontends.popxl.run.compiled import CompiledProgram, obstacle
 from tremula.frontends.popxl.run.counts import n_operations
 from tremula.frontends.popxl.run.interpreter import Interpreter
 from tremula.frontends.popxl.run.memory import DeviceMemory
+from tremula.frontends.popxl.run.scales import check_scales, known_scales
 from tremula.frontends.popxl.run.streams import StreamBuffers, buffer_shape, full_shape
 from tremula.frontends.shared.program import Program
 from tremula.frontends.shared.wanted_report import leave_report
@@ -57,6 +59,8 @@ class Session:
         self._ir, self._weights_to_host_on_exit = ir, weights_to_host_on_exit
         self._device = _device(ir, device_desc)
         ir._is_frozen = True
+        if is_active(ir, "Final"):
+            write_dot(ir, "Final")
         self._memory = DeviceMemory(ir)
         self._interpreter = Interpreter(self._memory)
         self._compiled: CompiledProgram | None = None
@@ -65,6 +69,7 @@ class Session:
         self._obstacle = obstacle(ir)
         self._n_operations = n_operations(ir)  # of a run, on one replica
         self._variables = ir.main_graph.variables  # the Ir is frozen now
+        self._scales = known_scales(ir)
         self._is_attached = False
         self._depth: list[bool] = []  # of contexts: whether each attached
         self._memory.write_all()
@@ -136,6 +141,8 @@ class Session:
         arrays = {s: self._input_array(s, value, downcast_inputs) for s, value in values.items()}
         for variable in self._variables:
             variable.synced = False
+        if self._ir.session_options.throwIfLog2ScaleTensorNotInRange:
+            check_scales(self._scales)
         self._execute(arrays, outputs)
         if self._n_runs == 1:
             leave_report("popxl", self._ir.session_options.engineOptions, self.save_report)

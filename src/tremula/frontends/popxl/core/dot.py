@@ -1,0 +1,54 @@
+"""A program as text for Graphviz: operations of each graph, and what they pass on."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tremula.frontends.popxl.core.graph import Graph
+    from tremula.frontends.popxl.core.ir import Ir
+
+VARIABLE = "POPART_DOT_CHECKS"
+
+
+def is_active(ir: "Ir", check: str) -> bool:
+    """Whether the options of a program, or the environment, want a picture at a checkpoint."""
+    names = {*ir.session_options.dotChecks, *os.environ.get(VARIABLE, "").split(":")}
+    wanted = {str(name).upper() for name in names if name}
+    return "ALL" in wanted or check.upper() in wanted
+
+
+def activate_all(ir: "Ir") -> None:
+    """Every checkpoint gives a picture, unless the script or the environment chose some."""
+    if VARIABLE not in os.environ and not ir.session_options.dotChecks:
+        ir.session_options.dotChecks = {"ALL"}
+
+
+def write_dot(ir: "Ir", check: str) -> None:
+    """Write `<check>.dot` to the folder of logs."""
+    folder = Path(ir.session_options.logDir or ".")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{check}.dot").write_text(dot_of(ir), encoding="utf-8")
+
+
+def dot_of(ir: "Ir") -> str:
+    """All graphs as text for Graphviz."""
+    lines = ["digraph program {"]
+    for number, graph in enumerate(ir.graphs):
+        lines += [f"  subgraph cluster_{number} {{", f'    label="{graph.id or "main"}"']
+        lines += [f"    {line}" for line in _lines(graph, number)]
+        lines.append("  }")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _lines(graph: "Graph", number: int) -> list[str]:
+    """A node for each operation, an edge for each tensor that another one reads."""
+    names = {id(op): f"op_{number}_{i}" for i, op in enumerate(graph.ops)}
+    lines = [f'{names[id(op)]} [label="{op.kind}"]' for op in graph.ops]
+    for op in graph.ops:
+        lines += [
+            f'{names[id(t.producer)]} -> {names[id(op)]} [label="{t.name} {t.shape}"]'
+            for t in op.inputs
+            if id(t.producer) in names
+        ]
+    return lines
