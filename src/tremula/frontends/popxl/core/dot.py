@@ -2,36 +2,44 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from tremula.frontends.popxl.core.graph import Graph
-    from tremula.frontends.popxl.core.ir import Ir
+from tremula.frontends.popart.options.options import SessionOptions
+from tremula.frontends.popxl.core.graph import Graph
 
 VARIABLE = "POPART_DOT_CHECKS"
 
 
-def is_active(ir: "Ir", check: str) -> bool:
+class Program(Protocol):
+    """What a picture shows: graphs; and the options that choose pictures."""
+
+    session_options: SessionOptions
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]: ...
+
+
+def is_active(ir: Program, check: str) -> bool:
     """Whether the options of a program, or the environment, want a picture at a checkpoint."""
     names = {*ir.session_options.dotChecks, *os.environ.get(VARIABLE, "").split(":")}
     wanted = {str(name).upper() for name in names if name}
     return "ALL" in wanted or check.upper() in wanted
 
 
-def activate_all(ir: "Ir") -> None:
+def activate_all(ir: Program) -> None:
     """Every checkpoint gives a picture, unless the script or the environment chose some."""
     if VARIABLE not in os.environ and not ir.session_options.dotChecks:
         ir.session_options.dotChecks = {"ALL"}
 
 
-def write_dot(ir: "Ir", check: str) -> None:
+def write_dot(ir: Program, check: str) -> None:
     """Write `<check>.dot` to the folder of logs."""
     folder = Path(ir.session_options.logDir or ".")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{check}.dot").write_text(dot_of(ir), encoding="utf-8")
 
 
-def dot_of(ir: "Ir") -> str:
+def dot_of(ir: Program) -> str:
     """All graphs as text for Graphviz."""
     lines = ["digraph program {"]
     for number, graph in enumerate(ir.graphs):
@@ -41,7 +49,7 @@ def dot_of(ir: "Ir") -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _lines(graph: "Graph", number: int) -> list[str]:
+def _lines(graph: Graph, number: int) -> list[str]:
     """A node for each operation, an edge for each tensor that another one reads."""
     names = {id(op): f"op_{number}_{i}" for i, op in enumerate(graph.ops)}
     lines = [f'{names[id(op)]} [label="{op.kind}"]' for op in graph.ops]
