@@ -11,12 +11,12 @@ from tremula.frontends.popart.enums import VirtualGraphMode
 from tremula.frontends.popart.options.options import SessionOptions
 from tremula.frontends.poptorch.instances import this_instance
 from tremula.frontends.popxl.core.create_graph import build_graph, name_of
-from tremula.frontends.popxl.core.dot import activate_all, is_active, write_dot
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.module import Module
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.registry import VIEWS
 from tremula.frontends.popxl.core.svg import svg_of
+from tremula.frontends.popxl.dot import activate_all, is_active, write_dot
 from tremula.frontends.popxl.replica_grouping import ReplicaGrouping
 
 if TYPE_CHECKING:

@@ -1,7 +1,10 @@
 """Operations on elements: arithmetic, comparisons, activations, types."""
 
+import functools
 import math
+from collections.abc import Callable
 from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,6 +12,7 @@ from torch import Tensor
 from tremula.frontends.popxl.core.registry import FUNCTIONS, public
 from tremula.frontends.popxl.core.table import Operand, Operands, Scalar, operation
 from tremula.frontends.popxl.core.tensor import Tensor as PopxlTensor
+from tremula.frontends.popxl.dtypes import bool as boolean
 from tremula.frontends.popxl.dtypes import dtype
 from tremula.frontends.shared.kinds import elementwise as kinds
 
@@ -183,17 +187,31 @@ def greater(input: Operand, other: Operand) -> Tensor:
     return torch.gt(input, other)
 
 
-@operation("And")
+def _on_booleans(make: Callable) -> Callable:
+    """Operands of other types are cast to booleans first."""
+
+    @functools.wraps(make)
+    def of_booleans(*args: Any, **kwargs: Any) -> PopxlTensor:
+        def as_bool(t: Any) -> Any:
+            is_other = isinstance(t, PopxlTensor) and t.dtype != boolean
+            return cast(t, boolean) if is_other else t
+
+        return make(*map(as_bool, args), **{name: as_bool(t) for name, t in kwargs.items()})
+
+    return of_booleans
+
+
+@operation("And", around=_on_booleans)
 def logical_and(lhs: Operand, rhs: Operand) -> Tensor:
     return torch.logical_and(lhs, rhs)
 
 
-@operation("Or")
+@operation("Or", around=_on_booleans)
 def logical_or(lhs: Operand, rhs: Operand) -> Tensor:
     return torch.logical_or(lhs, rhs)
 
 
-@operation("Not")
+@operation("Not", around=_on_booleans)
 def logical_not(t: Operand) -> Tensor:
     return torch.logical_not(t)
 

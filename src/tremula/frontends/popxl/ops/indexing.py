@@ -239,7 +239,7 @@ def _with_number_of_classes(make: Callable) -> Callable:
     return onehot
 
 
-@operation("Onehot", around=_with_number_of_classes)
+@operation("OneHot", class_name="Onehot", around=_with_number_of_classes)
 def onehot(t: Indices, num_classes: int, values: Operand, axis: int) -> Tensor:
     """The second of two values where a class is the one named, the first elsewhere."""
     chosen = functional.one_hot(t.long() % num_classes, num_classes).bool()

@@ -16,10 +16,10 @@ from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.logging import getLogger
 from tremula.frontends.popart.sessions.settings import cache_folder
 from tremula.frontends.popart.step_settings import tile_settings
-from tremula.frontends.popxl.core.dot import is_active, write_dot
 from tremula.frontends.popxl.core.ir import Ir
 from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDeviceStream, Stream
 from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
+from tremula.frontends.popxl.dot import is_active, write_dot
 from tremula.frontends.popxl.dtypes import dtype, to_array
 from tremula.frontends.popxl.run.compiled import CompiledProgram, obstacle
 from tremula.frontends.popxl.run.counts import n_operations
