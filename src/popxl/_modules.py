@@ -6,6 +6,7 @@ _OPERATIONS = f"{_OPS}.by_name"
 _DTYPES = """
     dtype bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 half float16 float float32 double
     float64 float8_143 float8_152 complex64 complex128 np_dtype_float8_143 np_dtype_float8_152
+    _NP_TO_POPXL _PT_TO_POPXL
 """
 _COLLECTIVES = """
     all_reduce all_reduce_identical_grad_inputs all_reduce_identical_inputs replica_sharded_slice
@@ -54,6 +55,9 @@ MODULES: dict[str, str | tuple[str, ...]] = {
             ExecutionContext ReplicatedTensorSharding TensorLocation TensorStorage""",
         "tremula.frontends.popart.enums: TileSet",
     ),
+    "testing": f"""{_CODE}.dtypes:
+            get_all_complex_dtypes get_all_dtypes get_all_floating_point_dtypes
+            get_all_int_dtypes""",
     "typing_": f"{_CODE}.text: NewAliasAnnotation",
     "utils": (
         f"{_CODE}.dtypes: downcast_np_dtypes np_dtype_float8_143 np_dtype_float8_152",

@@ -410,6 +410,8 @@ OPERATIONS = [
     Case("slice", ValueError, "must be of one length", lambda w: ops.slice(w.x, [0], [1, 2])),
     Case("slice axis", popart_exception, r"popxl.ops.slice.*: there is no dimension 5",
          lambda w: ops.slice(w.x, 0, 1, axis=5)),
+    Case("subsampled dimensions", ValueError, "2 dimensions need as many strides",
+         lambda w: ops.subsample(w.x, [2])),
     Case("subsample", ValueError, "strides must be at least 1",
          lambda w: ops.subsample(w.x, [0, 1])),
     Case("squeeze", ValueError, "is not of size 1", lambda w: ops.squeeze(w.x, [0])),

@@ -5,6 +5,7 @@ computed as signed integers that have all their values, and results are cut to t
 those of 64 bits as the signed integers of the same bits. 8-bit floats are codes.
 """
 
+from builtins import bool as bool_type
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,42 @@ complex64, complex128 = map(_plain, ("complex64", "complex128"))
 float8_143 = dtype._make("float8_143", FLOAT8_143_NUMPY, torch.uint8)
 float8_152 = dtype._make("float8_152", FLOAT8_152_NUMPY, torch.uint8)
 half, float, double = float16, float32, float64
+
+_NP_TO_POPXL = {type_.numpy_dtype: type_ for type_ in dtype._known.values()}
+_PT_TO_POPXL = {
+    torch_type: dtype._known[name]
+    for name, torch_type in _TORCH.items()
+    if (torch_type is not None and not name.startswith("uint")) or name == "uint8"
+}
+
+
+def get_all_dtypes(
+    include_bool: bool_type = True,
+    include_floating_point: bool_type = True,
+    include_complex: bool_type = True,
+) -> list[dtype]:
+    """All types of NumPy's kinds, without 8-bit floats."""
+    result = [dtype._known["bool"]] if include_bool else []
+    result += get_all_int_dtypes()
+    if include_floating_point:
+        result += get_all_floating_point_dtypes()
+    return result + (get_all_complex_dtypes() if include_complex else [])
+
+
+def get_all_int_dtypes(
+    include_unsigned: bool_type = True, include_signed: bool_type = True
+) -> list[dtype]:
+    signed = [int8, int16, int32, int64] if include_signed else []
+    return signed + ([uint8, uint16, uint32, uint64] if include_unsigned else [])
+
+
+def get_all_floating_point_dtypes() -> list[dtype]:
+    return [float16, float32, float64]
+
+
+def get_all_complex_dtypes() -> list[dtype]:
+    return [complex64, complex128]
+
 
 # The widest types that are cut to 32 bits when data come from the host.
 _DOWNCAST = {"int64": int32, "uint64": uint32, "float64": float32, "complex128": complex64}

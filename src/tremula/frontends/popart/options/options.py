@@ -264,7 +264,6 @@ class SessionOptions:
     enableEfficientOverlapIOTopoCons: bool = option(False)
     enableConstantFoldingOfMultipleConsumers: bool = option(True)
     stashAllTensorsInferencePipeline: bool = option(False)
-    throwIfLog2ScaleTensorNotInRange: bool = option(True)
     updatableNamedBuffers: list[str] = option([])
     saveInitializersToFile: str = option("")
 

@@ -231,7 +231,18 @@ def isfinite(t: Operand) -> Tensor:
     return torch.isfinite(t)
 
 
-@operation("Where", same=("lhs", "rhs"))
+def _by_boolean(make: Callable) -> Callable:
+    """A condition of another type is cast to booleans first."""
+
+    @functools.wraps(make)
+    def where(condition: Any, lhs: PopxlTensor, rhs: PopxlTensor) -> PopxlTensor:
+        is_other = isinstance(condition, PopxlTensor) and condition.dtype != boolean
+        return make(cast(condition, boolean) if is_other else condition, lhs, rhs)
+
+    return where
+
+
+@operation("Where", around=_by_boolean, same=("lhs", "rhs"))
 def where(condition: Operand, lhs: Operand, rhs: Operand) -> Tensor:
     return torch.where(condition.to(torch.bool), lhs, rhs)
 

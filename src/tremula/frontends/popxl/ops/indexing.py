@@ -40,7 +40,7 @@ def gather(
     return _gathered(t, indices, axis, zero_OOR)
 
 
-@operation("TiedGather")
+@operation("PopartTiedGather", class_name="TiedGather")
 def tied_gather(
     t: Operand,
     indices: Indices,

@@ -185,6 +185,8 @@ def slice_(
 def subsample(t: Operand, strides: Sequence[int] | int) -> Tensor:
     """Every n-th element of each dimension."""
     steps = [strides] * t.dim() if isinstance(strides, int) else list(strides)
+    if len(steps) != t.dim():
+        raise ValueError(f"{t.dim()} dimensions need as many strides, got {steps}")
     if any(step < 1 for step in steps):
         raise ValueError(f"strides must be at least 1, got {steps}")
     return t[tuple(slice(None, None, step) for step in steps)].clone()
