@@ -261,7 +261,7 @@ def _attributes(node: OnnxNode, scope: Scope) -> dict[str, Any]:
         if reference in scope.attributes:
             given[name] = scope.attributes[reference]
     entry = node.operator
-    if entry is None:
+    if entry is None or entry.takes_any_attribute:
         return given
     strange = given.keys() - entry.attributes
     refused = strange & schema_attributes(node) - {"consumed_inputs"}

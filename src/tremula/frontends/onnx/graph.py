@@ -18,6 +18,7 @@ from onnx import (
 )
 
 from tremula.base.errors import suggest
+from tremula.frontends.onnx.custom_operators import custom_operator
 from tremula.frontends.onnx.element_types import MAX_ELEMENTS, type_name
 from tremula.frontends.onnx.errors import OnnxError, UnsupportedOnnx
 from tremula.frontends.onnx.initialisers import Reader
@@ -181,6 +182,8 @@ class Parser:
         version = versions.get(domain, 1 if domain else 0)
         function = self._function(domain, proto.op_type)
         entry = None if function else find_operator(domain, proto.op_type, version)
+        if entry is None and function is None and domain:
+            entry = custom_operator(domain, proto.op_type, version)
         attributes = {
             a.name: self.attribute(a, versions, depth)
             for a in proto.attribute
@@ -247,7 +250,7 @@ class Parser:
         known = {f"{entry.domain or 'ai.onnx'} {entry.name}" for entry in all_operators()}
         lines = [f"{name} (node {where})" for name, where in sorted(self.missing.items())]
         first = min(self.missing).rpartition(" ")[0]
-        hint = "docs/onnx.md lists operators and versions"
+        hint = "docs/onnx.md lists operators and versions; docs/custom_ops.md registers others"
         if first not in known:
             hint = f"{suggest(first, known)} {hint}"
         raise UnsupportedOnnx(

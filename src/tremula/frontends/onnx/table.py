@@ -40,6 +40,7 @@ class Operator:
     # Computes tensors without values, where `compute` would need values or take long. None for a
     # result whose shape is not known before a session is compiled.
     outline: Callable[..., Any] | None = None
+    takes_any_attribute: bool = False  # a custom operation, which no schema describes
 
     @cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:

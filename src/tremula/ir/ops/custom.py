@@ -74,11 +74,17 @@ def custom_operation(
     return operation
 
 
-def registered(key: str) -> CustomOperation:
-    """The operation of a key, or an error that says how to register one."""
+def find(key: str) -> CustomOperation | None:
+    """The operation of a key, if a script or a file that the environment names registers it."""
     if key not in _registered:
         load_named_operations()
-    if key not in _registered:
+    return _registered.get(key)
+
+
+def registered(key: str) -> CustomOperation:
+    """The operation of a key, or an error that says how to register one."""
+    operation = find(key)
+    if operation is None:
         raise CaptureError(
             f"No custom operation {key} is registered.",
             hint=(f"{suggest(key, _registered)} or " if _registered else "")
@@ -86,7 +92,7 @@ def registered(key: str) -> CustomOperation:
             " the model runs, or name a file that does with TREMULA_CUSTOM_OPS"
             " (docs/custom_ops.md); compiled libraries of operations are not read",
         )
-    return _registered[key]
+    return operation
 
 
 def record(

@@ -10,6 +10,7 @@ import onnx
 from onnx import AttributeProto, TypeProto, helper
 
 from tremula.base.errors import suggest
+from tremula.frontends.onnx.custom_operators import custom_operator
 from tremula.frontends.popart.builder.annotations import RECOMPUTE, Annotations, RecomputeType
 from tremula.frontends.popart.builder.external_data import move_initializers
 from tremula.frontends.popart.builder.graph import GraphInProgress
@@ -198,13 +199,16 @@ class Builder(Annotations):
         numOutputs: int = 1,
         name: str = "",
     ) -> list[str]:
-        """An operation of any domain."""
+        """An operation of ONNX, or one that `tremula.custom_operation` registers."""
         self._graph.opsets.setdefault("" if domain == "ai.onnx" else domain, int(opVersion))
         made = [helper.make_attribute(key, value) for key, value in attributes.items()]
         domain = "" if domain == "ai.onnx" else domain
         known = operators(domain, int(opVersion)).get(opName.lower())
         schema = known.schema if known is not None else None
-        operator = OperatorMethod(domain, opName, (0, 2**31), (1, 2**31), (), schema=schema)
+        entry = custom_operator(domain, opName, int(opVersion)) if known is None else None
+        operator = OperatorMethod(
+            domain, opName, (0, 2**31), (1, 2**31), (), schema=schema, entry=entry
+        )
         return self._emit(operator, list(inputs), made, numOutputs, name)
 
     def reshape_const(

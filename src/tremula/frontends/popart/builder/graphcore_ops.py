@@ -136,7 +136,8 @@ def _computed_types(
     for i, constant in enumerate(constants):
         if constant is not None and i < len(entry.operands) and entry.operands[i] in entry.static:
             operands[i] = tensor_of(numpy_helper.to_array(constant))
-    known = {name: value for name, value in attributes.items() if name in entry.attributes}
+    takes_any = entry.takes_any_attribute
+    known = {n: value for n, value in attributes.items() if takes_any or n in entry.attributes}
     arguments = {f"{name}_" if iskeyword(name) else name: value for name, value in known.items()}
     if entry.takes_context:
         arguments["context"] = _meta_context(types, n_outputs)
