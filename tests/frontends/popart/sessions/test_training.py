@@ -69,7 +69,9 @@ def test_gradients_of_anything():
     ids = ["w1", "hidden:0", "x", "found:0"]
     kinds = {f"Gradient___{id}": ("All",) for id in ids} | {"loss:0": ("All",)}
     _, result, _ = trained(
-        classifier(N_SAMPLES), flow(1, kinds), popart.ConstSGD(0.0, loss_scaling=2.0)
+        classifier(N_SAMPLES),
+        flow(1, kinds),
+        popart.SGD({"defaultLearningRate": (0.0, False), "lossScaling": (2.0, True)}),
     )
     tensors = {"x": torch.tensor(X, requires_grad=True), "w1": torch.tensor(W1, requires_grad=True)}
     tensors["hidden:0"] = torch.tanh(tensors["x"] @ tensors["w1"])
@@ -143,7 +145,9 @@ def test_models_written_and_trained_further(tmp_path):
 
 def test_weights_from_and_to_the_host():
     """writeWeights and resetHostWeights change the host's copy, weightsFromHost the device's."""
-    session, anchors, _ = trained(classifier(N_SAMPLES), flow(1, {}), popart.ConstSGD(0.0))
+    session, anchors, _ = trained(
+        classifier(N_SAMPLES), flow(1, {}), popart.SGD({"defaultLearningRate": (0.0, False)})
+    )
     session.writeWeights(popart.PyWeightsIO({"w1": W1 * 2}))
     np.testing.assert_array_equal(weights_of(session)["w1"], W1)  # fetched over it
     session.writeWeights(popart.PyWeightsIO({"w1": W1 * 2}))

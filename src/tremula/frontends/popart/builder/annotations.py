@@ -198,13 +198,13 @@ class Annotations:
 
     def setPartialsType(self, nodeOutputName: Ids, partialsType: object) -> None:
         """The type in which a product or convolution is summed."""
-        text = {"FLOAT": "float", "FLOAT16": "half"}.get(str(partialsType).upper(), partialsType)
-        self._choice(PARTIALS, text, PARTIALS_TYPES)
-        self._set(self._node(nodeOutputName), PARTIALS, text)
+        names = {"FLOAT": "float", "FLOAT16": "half", "HALF": "half"}
+        self._choice(PARTIALS, names.get(str(partialsType).upper(), partialsType), PARTIALS_TYPES)
+        self._set(self._node(nodeOutputName), PARTIALS, str(partialsType))
 
     def getPartialsType(self, nodeOutputName: Ids) -> str:
         """The type in which a product or convolution is summed; float unless said otherwise."""
-        return str(values_of(self._node(nodeOutputName)).get(PARTIALS, "float"))
+        return str(values_of(self._node(nodeOutputName)).get(PARTIALS, "FLOAT"))
 
     def setAvailableMemoryProportion(
         self, nodeOutputName: Ids, availableMemoryProportion: float

@@ -8,8 +8,6 @@ from onnx import TensorProto, external_data_helper, numpy_helper
 from tremula.base.errors import suggest
 from tremula.frontends.popart.exceptions import popart_exception
 
-_ALIGNMENT = 4096  # readers may map the file page by page
-
 
 def move_initializers(graph: onnx.GraphProto, ids: list[str], path: Path) -> None:
     """Append the values of weights to a file; tensors of the graph then say where they are."""
@@ -22,7 +20,10 @@ def move_initializers(graph: onnx.GraphProto, ids: list[str], path: Path) -> Non
             )
         if held[id].data_location == TensorProto.EXTERNAL:
             raise popart_exception(f"Tensor {id!r} already has an external data_location.")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.absolute().parent.is_dir():
+        raise popart_exception(
+            f"Unable to save tensors to {str(path)!r}: its parent directory does not exist"
+        )
     with path.open("ab") as file:
         for id in ids:
             _move(held[id], file, path)
@@ -30,8 +31,7 @@ def move_initializers(graph: onnx.GraphProto, ids: list[str], path: Path) -> Non
 
 def _move(tensor: TensorProto, file, path: Path) -> None:  # noqa: ANN001 - a binary file
     data = numpy_helper.to_array(tensor).tobytes()
-    offset = -(-file.tell() // _ALIGNMENT) * _ALIGNMENT
-    file.write(b"\0" * (offset - file.tell()))
+    offset = file.tell()
     file.write(data)
     tensor.raw_data = data  # the helper asks for this field
     external_data_helper.set_external_data(
@@ -40,3 +40,59 @@ def _move(tensor: TensorProto, file, path: Path) -> None:  # noqa: ANN001 - a bi
     tensor.ClearField("raw_data")
     for field in ("float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
         tensor.ClearField(field)
+
+
+def read_external(model: onnx.ModelProto, folder: Path | None) -> None:
+    """Read the values of weights that are in other files; the model still says in which.
+
+    Relative locations are looked for beside the model, then in the working directory.
+    """
+    for tensor in model.graph.initializer:
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        entries = _entries(tensor)
+        folders = [folder, Path()] if folder is not None else [Path()]
+        paths = [place / entries["location"] for place in folders]
+        path = next((p for p in paths if p.is_file()), None)
+        if path is None:
+            raise popart_exception(
+                f"Data of the tensor {tensor.name!r} should be in {entries['location']}, but it"
+                " doesn't exist or is not accessible"
+            )
+        with path.open("rb") as file:
+            file.seek(int(entries.get("offset", 0)))
+            tensor.raw_data = file.read(int(entries.get("length", -1)))
+        tensor.data_location = TensorProto.DEFAULT
+
+
+def write_external(tensors: list[TensorProto], states: list[TensorProto]) -> None:
+    """Write values of weights back to the files they came from, states behind those of the first.
+
+    Tensors that come from no file, and all states of a model without files, stay as they are.
+    """
+    outside = [tensor for tensor in tensors if tensor.external_data]
+    if not outside:
+        return
+    first = _entries(outside[0])["location"]
+    here = [_entries(t) for t in outside if _entries(t)["location"] == first]
+    end = max(int(e.get("offset", 0)) + int(e.get("length", 0)) for e in here)
+    for state in states:
+        external_data_helper.set_external_data(
+            state, location=first, offset=end, length=len(state.raw_data)
+        )
+        end += len(state.raw_data)
+    for tensor in (*outside, *states):
+        _write_back(tensor)
+
+
+def _write_back(tensor: TensorProto) -> None:
+    entries = _entries(tensor)
+    with Path(entries["location"]).open("r+b") as file:
+        file.seek(int(entries.get("offset", 0)))
+        file.write(tensor.raw_data)
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.ClearField("raw_data")
+
+
+def _entries(tensor: TensorProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in tensor.external_data}

@@ -15,6 +15,7 @@ from tremula.frontends.popart.optimisers.values import (
     ClipNormSettings,
     OptimizerValue,
     OptimizerValueMap,
+    check_values,
     read_values,
 )
 
@@ -32,12 +33,14 @@ class Optimizer:
         known = {**self.numbers, LOSS_SCALING: 1.0}
         given = read_values(values, known, "default", owner)
         self.defaults = {name: OptimizerValue(value) for name, value in known.items()} | given
+        check_values(self.defaults, owner)
         self.specific: dict[str, dict[str, OptimizerValue]] = {}
         self.clips = tuple(clip_norm_settings)
 
     def insertSpecific(self, id: str, values: Mapping[str, Any]) -> None:
         """Set the numbers of one weight; those that are left out are the default ones."""
         given = read_values(values, self.numbers, "", type(self).__name__)
+        check_values(given, type(self).__name__)
         self.specific[id] = {**self.specific.get(id, {}), **given}
 
     def hasSpecific(self, id: str | None = None) -> bool:

@@ -17,6 +17,8 @@ class OptimizerValue:
         if isinstance(val, OptimizerValue):
             val, isConst = val.val(), val.isConst()
         elif isinstance(val, tuple | list):
+            if len(val) != 2:
+                raise popart_exception(f"An optimizer value is (number, is_constant), got {val!r}")
             val, isConst = val
         self._value, self._is_constant = float(val), bool(isConst)
 
@@ -86,6 +88,11 @@ def read_values(
             raise popart_exception(
                 f"{owner} does not have a value {key!r}: {suggest(str(key), names)}"
             )
+        if not isinstance(value, tuple | list | OptimizerValue):
+            raise popart_exception(
+                f"A value in the optimizer map must be a tuple (number, is_constant): {key!r} is"
+                f" {value!r}"
+            )
         result[names[key]] = OptimizerValue(value)
     return result
 
@@ -94,3 +101,25 @@ def _with_prefix(name: str, prefix: str) -> str:
     if name == "lossScaling" or not prefix:
         return name
     return prefix + name[0].upper() + name[1:]
+
+
+def check_values(values: Mapping[str, OptimizerValue], owner: str) -> None:
+    """Raise for numbers that are mistakes: negative ones, and rates that are zero for ever."""
+    for name, value in values.items():
+        text = _spaced(name)
+        if value.val() < 0:
+            raise popart_exception(
+                f"Negative {text} ({value.val():g}) in {owner}, bailing as this might be a user"
+                " error"
+            )
+        if value.val() == 0 and name in ("velocityScaling", "lossScaling"):
+            raise popart_exception(f"The {text} in {owner} must be positive, got 0")
+        if value.val() == 0 and name == "learningRate" and value.isConst():
+            raise popart_exception(
+                f"Constant, zero learning rate in {owner}, bailing as this might be a user error"
+            )
+
+
+def _spaced(name: str) -> str:
+    """The words of a name: "learning rate" of learningRate."""
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in name)

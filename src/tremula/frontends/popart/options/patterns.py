@@ -51,6 +51,7 @@ class Patterns:
     """
 
     _enabled: dict[str, bool]
+    _asserts: bool
 
     def __init__(self, patterns: PatternsLevel | Iterable[str] = PatternsLevel.Default):
         is_level = isinstance(patterns, PatternsLevel)
@@ -71,6 +72,15 @@ class Patterns:
         """Whether it is an error to switch mandatory patterns off."""
         object.__setattr__(self, "_asserts", bool(enabled))
         return self
+
+    def check(self) -> None:
+        """Raise if a mandatory pattern is off, unless `enableRuntimeAsserts(False)` allows it."""
+        missing = [name for name in MANDATORY if not self._enabled[name]]
+        if missing and self._asserts:
+            raise popart_exception(
+                f"Mandatory pattern '{missing[0]}' has been disabled (and {len(missing) - 1}"
+                " others). Enable it, or call enableRuntimeAsserts(False) on the patterns"
+            )
 
     def enabled(self) -> list[str]:
         """The patterns that are on."""

@@ -16,6 +16,7 @@ class AnchorKinds:
     gradients: tuple[str, ...] = ()  # Gradient___x, without the prefix
     weights: tuple[str, ...] = ()  # as they are after the update of their batch
     of_optimiser: tuple[str, ...] = ()  # states and hyperparameters, after the step
+    accumulators: tuple[str, ...] = ()  # Accum___w: sums of gradients of a batch so far
 
 
 def sort_anchors(
@@ -27,16 +28,19 @@ def sort_anchors(
         "gradients": [],
         "weights": [],
         "of_optimiser": [],
+        "accumulators": [],
     }
     known = {*computed, *weights}
     for id in anchors:
         kinds[_kind(id, known, set(weights), is_training)].append(id)
-    gradients = (id.removeprefix(names.GRADIENT) for id in kinds["gradients"])
+    gradients = [id.removeprefix(names.GRADIENT) for id in kinds["gradients"]]
+    gradients += [weight_of(id) for id in kinds["accumulators"]]
     return AnchorKinds(
         tuple(kinds["forward"]),
         tuple(dict.fromkeys(gradients)),
         tuple(kinds["weights"]),
         tuple(kinds["of_optimiser"]),
+        tuple(kinds["accumulators"]),
     )
 
 
@@ -50,14 +54,16 @@ def _kind(id: str, known: set[str], weights: set[str], is_training: bool) -> str
             return "gradients"
         if id.startswith(names.UPDATED) and id.removeprefix(names.UPDATED) in weights:
             return "weights"
+        if id.startswith(names.ACCUMULATOR) and weight_of(id) in weights:
+            return "accumulators"
         if is_of_optimiser(id):
             return "of_optimiser"
     raise missing_anchor(id, known)
 
 
 def weight_of(id: str) -> str:
-    """The weight that an anchor of kind `weights` shows."""
-    return id.removeprefix(names.UPDATED)
+    """The weight that an anchor of kind `weights` or `accumulators` is about."""
+    return id.removeprefix(names.UPDATED).removeprefix(names.ACCUMULATOR)
 
 
 def is_of_optimiser(id: str) -> bool:

@@ -37,19 +37,34 @@ class Collector:
         """What a session calls with the results of each micro-batch."""
         forward = [(i, id) for i, id in enumerate(plan.wanted) if id in self.kinds.forward]
         n = len(plan.wanted)
-        gradients = [(n + i, names.GRADIENT + id) for i, id in enumerate(plan.gradients)]
+        of_gradient = {id: n + i for i, id in enumerate(plan.gradients)}
+        gradients = [(i, names.GRADIENT + id) for id, i in of_gradient.items()]
+        gradients = [(i, id) for i, id in gradients if id in self.anchors]
         of_weight = {id: i for i, id in enumerate(plan.wanted)}
-        weights = [(of_weight[weight_of(id)], id) for id in self.kinds.weights if plan.is_training]
+        trained = self.kinds.weights if plan.is_training else ()
+        before = [(of_weight[id], id) for id in trained if self._is_sent_before_update(id)]
+        weights = [
+            (of_weight[weight_of(id)], id) for id in trained if not self._is_sent_before_update(id)
+        ]
+        totals: dict[tuple[str, int], np.ndarray] = {}
 
         def give(number: int, outputs: list[Tensor]) -> None:
-            for place, id in (*forward, *gradients):
+            for place, id in (*forward, *gradients, *before):
                 self.anchors[id].put(number, array_of(outputs[place]))
             batch, step, replica = self.repetition.index_of(number)
+            for id in self.kinds.accumulators:
+                gradient = array_of(outputs[of_gradient[weight_of(id)]])
+                totals[id, replica] = gradient + (totals[id, replica] if step else 0)
+                self.anchors[id].put(number, totals[id, replica])
             if batch and not step:  # before this batch is after the one before it
                 for place, id in weights:
                     self._put_all(id, batch - 1, replica, array_of(outputs[place]))
 
         return give
+
+    def _is_sent_before_update(self, id: str) -> bool:
+        """Weights are sent with each micro-batch: if several make an update, before that."""
+        return self.repetition.n_accumulation > 1 and id == weight_of(id)
 
     def finish(self, program: SessionProgram) -> None:
         """What the device holds when the step is over."""
@@ -67,6 +82,8 @@ class Collector:
         n_replicas, n_batches = self.repetition.n_replicas, self.repetition.n_iterations
         first = n_batches - 1 if program.rule is not None else 0
         for id in self.kinds.weights:
+            if program.rule is not None and self._is_sent_before_update(id):
+                continue
             grouping = program.model.groupings.get(weight_of(id))
             value = values[weight_of(id)]
             for replica in range(n_replicas):

@@ -52,7 +52,7 @@ from tremula.frontends.popart.sessions.program import SessionProgram, torch_type
 from tremula.frontends.popart.sessions.recomputation import checkpoints
 from tremula.frontends.popart.sessions.settings import step_settings
 from tremula.frontends.popart.sessions.step import StepPlan
-from tremula.frontends.popart.sessions.weights import SessionModel, written_model
+from tremula.frontends.popart.sessions.weights import STATE_PREFIXES, SessionModel, written_model
 from tremula.frontends.popart.step_settings import repetition
 from tremula.frontends.popart.tensor_info import InputShapeInfo, TensorInfo, type_name
 from tremula.ir.run.generators import new_seed, restore, state_of
@@ -88,6 +88,7 @@ class _Session:
             raise popart_exception(f"Must pass a valid deviceInfo, got {deviceInfo!r}")
         self._flow, self._device, self.name = dataFlow, deviceInfo, name
         self._patterns = patterns if patterns is not None else Patterns()
+        self._patterns.check()
         self._loss, self._optimizer = loss, copy.deepcopy(optimizer)
         self._repetition = repetition(
             self._options, dataFlow.batchesPerStep(), is_training=self._is_training
@@ -359,7 +360,9 @@ class _Session:
 
     def readWeights(self, weightsIo: PyWeightsIO) -> None:
         """Copy the host's values of weights to arrays; `weightsToHost` fetches them."""
-        self._program.weights.read_into(weightsIo)
+        wants_states = any(id.startswith(STATE_PREFIXES) for id in weightsIo.weights)
+        states = self._program.states() if wants_states and self._is_training else {}
+        self._program.weights.read_into(weightsIo, states)
 
     def weightsToHost(self) -> None:
         """Device → host."""

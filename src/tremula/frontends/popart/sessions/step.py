@@ -85,7 +85,9 @@ class StepModule(nn.Module):
 
     def _run(self, given: Mapping[str, Tensor]) -> dict[str, Any]:
         module, plan = self.onnx, self.plan
-        scope = Scope(module.graph, constants=module.graph.initialisers)
+        fixed = module.graph.initialisers.items()
+        constants = {name: value for name, value in fixed if name not in plan.updates}
+        scope = Scope(module.graph, constants=constants)
         scope.values.update(module._others)
         scope.values.update({n: getattr(module, place) for n, place in module._places.items()})
         scope.values.update(given)

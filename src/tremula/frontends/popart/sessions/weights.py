@@ -11,6 +11,7 @@ from torch import Tensor
 from tremula.base.errors import suggest
 from tremula.frontends.onnx.element_types import tensors_of
 from tremula.frontends.popart.builder.builder import BROADCAST_KEY, VARIABLE_KEY
+from tremula.frontends.popart.builder.external_data import write_external
 from tremula.frontends.popart.data_flow import PyWeightsIO
 from tremula.frontends.popart.enums import CommGroupType
 from tremula.frontends.popart.exceptions import popart_exception
@@ -76,10 +77,10 @@ class SessionWeights:
     def __init__(self, tensors: Mapping[str, Tensor]):
         self.tensors = dict(tensors)
 
-    def read_into(self, io: PyWeightsIO) -> None:
-        """Copy values to the arrays of a script."""
+    def read_into(self, io: PyWeightsIO, states: Mapping[str, np.ndarray]) -> None:
+        """Copy values, also those of states of the optimiser, to the arrays of a script."""
         for id, array in io.weights.items():
-            value = array_of(self._tensor(id))
+            value = states[id] if id in states else array_of(self._tensor(id))
             if array.size != value.size:
                 raise popart_exception(
                     f"The weight {id!r} has shape {list(value.shape)}, the array for it"
@@ -134,15 +135,20 @@ def written_model(
             initializers.append(_with_value(tensor, array_of(value)))
         elif tensor.name not in states and not tensor.name.startswith(STATE_PREFIXES):
             initializers.append(_copy(tensor))
-    initializers += [numpy_helper.from_array(value, name) for name, value in states.items()]
+    order = {prefix: i for i, prefix in enumerate(STATE_PREFIXES)}
+    named = sorted(states.items(), key=lambda item: order[item[0].partition("___")[0] + "___"])
+    made = [numpy_helper.from_array(np.asarray(value), name) for name, value in named]
+    write_external(initializers, made)
     del model.graph.initializer[:]
-    model.graph.initializer.extend(initializers)
+    model.graph.initializer.extend([*initializers, *made])
     return model
 
 
 def _with_value(tensor: onnx.TensorProto, value: np.ndarray) -> onnx.TensorProto:
     kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    return numpy_helper.from_array(np.ascontiguousarray(value.astype(kind)), tensor.name)
+    result = numpy_helper.from_array(np.ascontiguousarray(value.astype(kind)), tensor.name)
+    result.external_data.extend(tensor.external_data)
+    return result
 
 
 def _copy(tensor: onnx.TensorProto) -> onnx.TensorProto:
