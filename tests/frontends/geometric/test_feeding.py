@@ -115,18 +115,21 @@ def test_columns_in_a_file(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", list(pg.FixedSizeStrategy))
-def test_loaders_use_columns(strategy):
+@pytest.mark.parametrize("sorts", [False, True])
+def test_loaders_use_columns(strategy, sorts):
     """An in-memory data set is fed by columns and gives what a list of graphs gives."""
     graphs = graphs_of(SIZES)
     arguments = {
         "batch_size": 4,
         "fixed_size_options": pg.FixedSizeOptions(22, 30, 4),
         "fixed_size_strategy": strategy,
+        "sort_edges": sorts,
     }
     by_list = list(
         pg.FixedSizeDataLoader(graphs, options=poptorch.Options().deviceIterations(2), **arguments)
     )
-    for dataset in (InMemory(graphs), GraphColumns.from_dataset(graphs)):
+    columns = GraphColumns.from_dataset(graphs, sort_edges=sorts)
+    for dataset in (InMemory(graphs), columns):
         for n_threads in (0, 2):
             loader = pg.FixedSizeDataLoader(
                 dataset,

@@ -196,3 +196,14 @@ def test_edges_keep_the_order_of_the_data_set(in_memory):
         assert batch.number[:12].tolist() == [*range(6), *range(10, 16)]
         batch = next(iter(loader(data, 3, fixed_size_options=sizes, sort_edges=True)))
         assert batch.number[:12].tolist() == [3, 4, 1, 5, 2, 0, 13, 14, 11, 15, 12, 10]
+
+
+def test_loaders_are_those_of_pytorch_with_options():
+    """A loader of PopTorch is one of PyG's, and keeps its arguments."""
+    assert issubclass(dataloader.FixedSizeDataLoader, pyg_dataloader.FixedSizeDataLoader)
+    assert issubclass(dataloader.DataLoader, pyg_dataloader.DataLoader)
+    loader = dataloader.FixedSizeDataLoader(random_graphs(SIZES, 0), batch_size=3)
+    assert loader.padded_batch_size == loader.fixed_size_options.num_graphs == 3
+    loader = dataloader.DataLoader(random_graphs(SIZES, 0), follow_batch=["x"], exclude_keys=["y"])
+    assert (loader.follow_batch, loader.exclude_keys) == (["x"], ["y"])
+    assert "x_batch" in next(iter(loader))

@@ -75,7 +75,7 @@ class PyGFixedSizeClusterLoader(torch.utils.data.DataLoader):
         )
 
 
-class FixedSizeClusterLoader(PopTorchLoader):
+class FixedSizeClusterLoader(PyGFixedSizeClusterLoader, PopTorchLoader):
     """Joins `batch_size` clusters of a graph to a batch of one size.
 
     * `cluster_data`: the graph in clusters, as PyG's `ClusterData` makes them.
@@ -98,7 +98,8 @@ class FixedSizeClusterLoader(PopTorchLoader):
             "FixedSizeClusterLoader", cluster_data, fixed_size_options, batch_size,
             over_size_strategy, add_pad_masks, kwargs,
         )  # fmt: skip
-        super().__init__(
+        PopTorchLoader.__init__(
+            self,
             Options() if options is None else options,
             range(len(cluster_data)),  # pyright: ignore[reportArgumentType] (a sequence will do)
             batch_size=batch_size,

@@ -31,6 +31,7 @@ class DataLoader(torch.utils.data.DataLoader):
         **kwargs,
     ):
         kwargs.pop("collate_fn", None)
+        self.follow_batch, self.exclude_keys = follow_batch, exclude_keys
         super().__init__(
             dataset,  # pyright: ignore[reportArgumentType] (any sequence will do)
             batch_size=batch_size,
@@ -66,6 +67,7 @@ class FixedSizeDataLoader(torch.utils.data.DataLoader):
             over_size_strategy, add_pad_masks, follow_batch, exclude_keys, sort_edges, kwargs,
         )  # fmt: skip
         self.fixed_size_options = options = values.options()
+        self.padded_batch_size = batch_size
         by_columns = values.column_collater(options, is_combined=False)
         super().__init__(
             dataset if by_columns is None else Numbers(dataset),  # pyright: ignore[reportArgumentType]

@@ -16,6 +16,7 @@ from tremula.frontends.geometric.fixed_size.options import (
     FixedSizeStrategy,
     OverSizeStrategy,
 )
+from tremula.frontends.geometric.loaders import plain
 from tremula.frontends.geometric.loaders.arguments import (
     FixedSizeArguments,
     Numbers,
@@ -32,7 +33,7 @@ from tremula.ir.host.transfer.inputs import announce
 _N_IN_USE = 3
 
 
-class DataLoader(PopTorchLoader):
+class DataLoader(plain.DataLoader, PopTorchLoader):
     """Batches of `batch_size` graphs, as large as they come out.
 
     A compiled model rejects batches of another size: use `FixedSizeDataLoader` for graphs that
@@ -51,7 +52,9 @@ class DataLoader(PopTorchLoader):
     ):
         kwargs.pop("collate_fn", None)
         collater = Collater(follow_batch, exclude_keys)
-        super().__init__(
+        self.follow_batch, self.exclude_keys = follow_batch, exclude_keys
+        PopTorchLoader.__init__(
+            self,
             Options() if options is None else options,
             dataset,  # pyright: ignore[reportArgumentType] (any sequence will do)
             batch_size=batch_size,
@@ -61,7 +64,7 @@ class DataLoader(PopTorchLoader):
         )
 
 
-class FixedSizeDataLoader(PopTorchLoader):
+class FixedSizeDataLoader(plain.FixedSizeDataLoader, PopTorchLoader):
     """Batches that all have one size, so that a model compiled for one takes all of them.
 
     * `batch_size`: graphs of a batch, the padding graph included: 2 is one real graph.
@@ -105,6 +108,7 @@ class FixedSizeDataLoader(PopTorchLoader):
             over_size_strategy, add_pad_masks, follow_batch, exclude_keys, sort_edges, kwargs,
         )  # fmt: skip
         self.fixed_size_options = values.options()
+        self.padded_batch_size = batch_size
         self._n_threads = num_threads
         self._has_pinned = False
         sampling = values.sampling(self.fixed_size_options)
@@ -112,7 +116,8 @@ class FixedSizeDataLoader(PopTorchLoader):
         collater = self._by_columns or CombinedBatchingCollater(
             values.collater(self.fixed_size_options), mini_batch_size=sampling.get("batch_size")
         )
-        super().__init__(
+        PopTorchLoader.__init__(
+            self,
             Options() if options is None else options,
             dataset if self._by_columns is None else Numbers(dataset),  # pyright: ignore[reportArgumentType]
             collate_fn=collater,

@@ -217,16 +217,15 @@ def join_partials_codelet(T: Type, operation: str) -> type:  # noqa: N803
         out: Output[Vector[T]]
 
         def compute(self: Any, worker_id: int) -> None:
-            n = len(self.out)
-            begin, end = n * worker_id // self.n_workers, n * (worker_id + 1) // self.n_workers
-            # Loops over slices from 0 on vectorise; those from `begin` on would not.
-            out, first = self.out[begin:end], self.partials[0][begin:end]
-            for i in range(len(out)):
-                out[i] = first[i]
-            for k in range(1, len(self.partials)):
-                partial = self.partials[k][begin:end]
+            # Workers own different elements: one pass over all of them reads partials in long runs.
+            if worker_id == 0:
+                out, first = self.out, self.partials[0]
                 for i in range(len(out)):
-                    out[i] = T(combine(out[i], partial[i]))
+                    out[i] = first[i]
+                for k in range(1, len(self.partials)):
+                    partial = self.partials[k]
+                    for i in range(len(out)):
+                        out[i] = T(combine(out[i], partial[i]))
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
