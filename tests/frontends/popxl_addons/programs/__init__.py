@@ -1,0 +1,1 @@
+"""Programs of the structure of public PopXL applications, each checked against PyTorch."""
