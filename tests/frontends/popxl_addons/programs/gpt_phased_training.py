@@ -303,8 +303,8 @@ def dense_loss(config: Config, w: dict, x: torch.Tensor, labels: torch.Tensor) -
 
 def weights_of(config: Config) -> dict[str, torch.Tensor]:
     h = config.hidden
-    shapes = {"qkv": (h, 3 * h), "out": (h, h), "up": (h, 4 * h), "bias": (4 * h,),
-              "down": (4 * h, h), "ln_1": (h,), "ln_2": (h,), "bias_1": (h,), "bias_2": (h,)}  # fmt: skip
+    shapes = {"qkv": (h, 3 * h), "out": (h, h), "up": (h, 4 * h), "down": (4 * h, h)}
+    shapes |= {"bias": (4 * h,), "ln_1": (h,), "ln_2": (h,), "bias_1": (h,), "bias_2": (h,)}
     named = {f"{name}.{i}": s for i in range(config.layers) for name, s in shapes.items()}
     return dense_weights(1, ln_f=(h,), bias_f=(h,), head=(h, config.vocab), **named)
 

@@ -1,4 +1,4 @@
-"""GPT-J as it is served: weights in remote memory, loaded layer by layer in a loop, four replicas."""
+"""GPT-J as it is served: weights in remote memory, loaded layer by layer, over replicas."""
 
 import math
 
