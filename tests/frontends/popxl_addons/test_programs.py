@@ -1,4 +1,4 @@
-"""Every program of this folder runs, and agrees with its reference."""
+"""Every program of the folder `programs` runs, and agrees with its reference."""
 
 import importlib
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 
 PROGRAMS = sorted(
     path.stem
-    for path in Path(__file__).parent.glob("*.py")
-    if path.stem not in ("__init__", "parts", "test_programs")
+    for path in (Path(__file__).parent / "programs").glob("*.py")
+    if path.stem not in ("__init__", "parts")
 )
 
 
