@@ -327,4 +327,5 @@ TESTED_ELSEWHERE = """
     all_reduce all_reduce_identical_inputs
     all_reduce_identical_grad_inputs replicated_all_gather replicated_all_reduce
     replicated_all_reduce_ replicated_reduce_scatter replica_sharded_slice replicated_slice
+    pow2scale_then_cast cast_then_pow2scale
 """.split()

@@ -47,3 +47,10 @@ def test_a_module_may_be_imported_first():
     code = "from popxl.ops.collectives.collectives import CommGroup; import popxl.tensor, popxl;"
     code += "assert popxl.tensor.Variable is popxl.variable.__globals__['Variable']"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_earlier_names():
+    """Casts of 8-bit floats have the names of earlier versions, too."""
+    assert ops.pow2scale_then_cast is ops.pow2scale_cast_to_fp8
+    assert ops.cast_then_pow2scale is ops.pow2scale_cast_from_fp8
+    assert popxl.utils.host_pow2scale_then_cast is popxl.fp8_utils.host_pow2scale_cast_to_fp8

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tremula.base.floats import LARGEST_CODE, QuarterFormat, quarter_table
-from tremula.frontends.popxl.core.registry import Attributes, Types, public
+from tremula.frontends.popxl.core.registry import FUNCTIONS, Attributes, Types, public
 from tremula.frontends.popxl.core.table import Operand, operation
 from tremula.frontends.popxl.core.tensor import Tensor as PopxlTensor
 from tremula.frontends.popxl.dtypes import dtype, float16, int32
@@ -80,6 +80,11 @@ def pow2scale_cast_from_fp8(
     if not data_type.is_float or data_type.is_float8:
         raise TypeError(f"8-bit floats become floats of 16 or 32 bits, got {data_type!r}")
     return _from_fp8(t, _scale(t, log2_scale), data_type, t.dtype)
+
+
+# Their names in earlier versions.
+FUNCTIONS.enter("pow2scale_then_cast", pow2scale_cast_to_fp8)
+FUNCTIONS.enter("cast_then_pow2scale", pow2scale_cast_from_fp8)
 
 
 def _scale(t: PopxlTensor, log2_scale: PopxlTensor | int) -> PopxlTensor:
