@@ -21,7 +21,7 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-failed test-wide test-onnx browser check types format docs site dist bench garden clean
+.PHONY: help demo test test-failed test-wide test-onnx browser check types format docs site dist bench bench-all garden clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
@@ -36,6 +36,7 @@ help:
 	@echo "make site    build the documentation site, dead links are errors"
 	@echo "make dist    build wheel and sdist, and try the wheel in a fresh environment"
 	@echo "make bench   measure the figures of the core"
+	@echo "make bench-all   measure every suite, and compare with the last release"
 	@echo "make garden  run every application of the garden in its tiny form"
 	@echo "make clean   remove everything make made"
 
@@ -111,6 +112,11 @@ dist: $(RELEASE)
 
 bench: $(CORE)
 	$(BIN)/tremula bench core
+
+# Every suite, compared with the figures of the last release; takes about an hour.
+bench-all: $(DEV)
+	mkdir -p build
+	$(BIN)/tremula bench all --json build/figures.json --against benchmarks/last_release.json
 
 # Every application of the garden, in processes, with a table of times.
 garden: $(DEV)

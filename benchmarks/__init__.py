@@ -6,13 +6,15 @@ that tests use too are in tests/.
 
 from importlib import import_module
 
-from benchmarks.figures import Bar, Figure, Suite, print_figures, write_json
+from benchmarks.comparison import Record, print_changes, read_record, this_machine, write_record
+from benchmarks.figures import Bar, Figure, Suite, print_figures, read_json, write_json
 from benchmarks.measure import Ratio, Usage, peak_rss_of, ratio
 from tremula.base.errors import InvalidOption, suggest
 
 __all__ = [
     "SUITES", "load_suite",
-    "Bar", "Figure", "Suite", "print_figures", "write_json",
+    "Bar", "Figure", "Suite", "print_figures", "read_json", "write_json",
+    "Record", "print_changes", "read_record", "this_machine", "write_record",
     "Ratio", "Usage", "peak_rss_of", "ratio",
 ]  # fmt: skip
 
@@ -33,6 +35,7 @@ SUITES = {
     "scale": "benchmarks.scale.suite",
     "system": "benchmarks.system.suite",
     "garden": "benchmarks.garden.suite",
+    "compat": "benchmarks.compat.suite",
 }
 
 

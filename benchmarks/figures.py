@@ -134,3 +134,8 @@ def write_json(figures: Iterable[Figure], path: Path) -> None:
     """A JSON list with one record per figure, one record per line."""
     records = ",\n".join(json.dumps(asdict(figure), ensure_ascii=False) for figure in figures)
     path.write_text(f"[\n{records}\n]\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> list[Figure]:
+    """What `write_json` wrote."""
+    return [Figure(**record) for record in json.loads(path.read_text(encoding="utf-8"))]

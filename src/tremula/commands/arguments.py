@@ -72,6 +72,14 @@ def output_file(text: str) -> Path:
     return path
 
 
+def input_file(text: str) -> Path:
+    """For `type=`: a file that exists."""
+    path = Path(text)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"{text} is not a file")
+    return path
+
+
 def output_folder(text: str) -> Path:
     """A folder, made if there is none."""
     path = Path(text)

@@ -6,14 +6,16 @@ and measure the package that is installed from it (`pip install --editable`).
 
 import argparse
 import os
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import tremula
 from tremula.base.errors import InvalidOption
-from tremula.commands.arguments import output_file
+from tremula.commands.arguments import input_file, output_file
 
 if TYPE_CHECKING:
     from benchmarks import Figure
@@ -25,10 +27,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json", type=output_file, metavar="FILE", help="also write the figures here"
     )
     parser.add_argument("--only", metavar="NAME", action="append", help="measure just this one")
+    parser.add_argument(
+        "--against", type=input_file, metavar="FILE",
+        help="with `all`: compare with a record of an earlier run, fail where a figure got worse",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
     benchmarks = load_benchmarks(checkout())
+    if args.suite == "all":
+        return _run_all(benchmarks, args.json, args.against)
+    if args.against is not None:
+        raise InvalidOption(
+            "`--against` compares all suites.", hint="tremula bench all --against FILE"
+        )
     figures: list[Figure] = []
     try:
         benchmarks.print_figures(benchmarks.load_suite(args.suite).measure(args.only), figures)
@@ -37,6 +49,23 @@ def run(args: argparse.Namespace) -> int:
         if args.json is not None and figures:
             benchmarks.write_json(figures, args.json)
     return 0 if all(figure.holds for figure in figures) else 1
+
+
+def _run_all(benchmarks: ModuleType, record_file: Path | None, before: Path | None) -> int:
+    """Every suite in a separate process, recorded in one file; compared if there is a record."""
+    suites: dict[str, list[Figure]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in benchmarks.SUITES:
+            out = Path(folder, f"{name}.json")
+            print(f"suite {name}", flush=True)
+            command = [sys.executable, "-m", "tremula", "bench", name, "--json", str(out)]
+            subprocess.run(command, check=False)
+            suites[name] = benchmarks.read_json(out) if out.exists() else []
+    now = benchmarks.Record(benchmarks.this_machine(), suites)
+    if record_file is not None:
+        benchmarks.write_record(now, record_file)
+    n_worse = benchmarks.print_changes(benchmarks.read_record(before), now) if before else 0
+    return 1 if n_worse or not all(f.holds for figures in suites.values() for f in figures) else 0
 
 
 def checkout() -> Path:
@@ -68,4 +97,4 @@ def _suites_help() -> str:
         suites = load_benchmarks(checkout()).SUITES
     except InvalidOption:
         return "the suite to measure (core); needs a checkout"
-    return f"one of: {', '.join(suites)} (core)"
+    return f"one of: {', '.join(suites)}, all (core)"

@@ -1,0 +1,1 @@
+"""Programs of the structure of public ones, counted by framework."""
