@@ -49,7 +49,8 @@ from tremula.poplar.control import (
     set_hw_seeds,
     set_stochastic_rounding,
 )
-from tremula.poplar.graph import Graph, VariableMappingMethod
+from tremula.poplar.graph import Graph
+from tremula.poplar.mapping import VariableMappingMethod
 from tremula.poplar.programs import (
     Abort,
     AbortOnCondition,

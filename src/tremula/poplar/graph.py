@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TextIO, TypeVar
 
@@ -27,6 +27,7 @@ from tremula.poplar.mapping import (
     MIN_LINEAR_BYTES,
     TileNumbers,
     TilesGiven,
+    VariableMappingMethod,
     checked_mapping,
     chosen_tiles,
     few,
@@ -52,22 +53,13 @@ from tremula.poplar.tensors.tile_map import TileLists, TileMapLog, TileMapping, 
 from tremula.poplar.tensors.variables import VariableTable
 from tremula.poplar.vertices.bulk import bulk_edge
 from tremula.poplar.vertices.compute_set import ComputeSet, FieldRef, VertexRef
-from tremula.poplar.vertices.table import (
-    VertexTableBuilder,
-)
+from tremula.poplar.vertices.table import VertexTableBuilder
 
 GraphLike = Target | Device
 # (v, chip) -> cycles, or (cycles, flops), of all vertices of a codelet at once.
 PerfEstimator = Callable[[Any, Chip], object]
 Claimed = TypeVar("Claimed")
 _WHOLE = (int, np.integer)  # made once: set_tile_mapping is called once per vertex
-
-
-class VariableMappingMethod(Enum):
-    """How `add_variable` maps a new variable."""
-
-    NONE = None
-    LINEAR = "linear"
 
 
 class GraphState:
@@ -593,14 +585,9 @@ class Graph:
         self, out: IO[Any], format: SerializationFormat = SerializationFormat.Binary
     ) -> None:
         """Write a description of the graph to a stream: JSON, or the same deflated."""
-        contents = GraphContents(
-            self.target,
-            self.replication_factor,
-            self.state.variables,
-            self.state.compute_sets,
-            lambda tensor: self.get_tile_mapping(tensor, require_complete=False),
-        )
-        contents.write(out, format)
+        state, mapping_of = self.state, partial(self.get_tile_mapping, require_complete=False)
+        parts = self.target, self.replication_factor, state.variables, state.compute_sets
+        GraphContents(*parts, mapping_of).write(out, format)
 
     @property
     def n_vertices(self) -> int:

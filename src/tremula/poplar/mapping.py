@@ -8,6 +8,7 @@ hold top-level numbers; callers see the numbers of the graph they use:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
@@ -22,6 +23,13 @@ from tremula.poplar.tensors.tile_map import TileLists, TileMapLog, TileMapping
 MIN_LINEAR_BYTES = 128
 _MOST_SHOWN = 8
 TilesGiven = int | np.integer | Sequence[int] | np.ndarray
+
+
+class VariableMappingMethod(Enum):
+    """How `add_variable` maps a new variable."""
+
+    NONE = None
+    LINEAR = "linear"
 
 
 @dataclass(frozen=True, slots=True)

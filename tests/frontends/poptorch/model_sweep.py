@@ -107,7 +107,7 @@ def plain_step(model: nn.Module, batch: tuple[Tensor, ...]) -> Step:
 
 
 def our_step(execution: str, model: nn.Module, batch: tuple[Tensor, ...]) -> Step:
-    """The same step by PopTorch."""
+    """A step of the model by PopTorch."""
     before = _parameters(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     options = poptorch.Options().useIpuModel(execution == TILES)

@@ -182,7 +182,7 @@ def why_not_counted(sample: Sample, wanted: object) -> str:
 
 
 def _is_random(name: str, sample: Sample) -> bool:
-    """Whether seeds make a difference, or nobody says what values the result has."""
+    """Whether seeds make a difference, or the values of the result are not defined."""
     if "empty" in name:
         return True
     result = []

@@ -1,5 +1,6 @@
 """Shims for scripts written for older versions of Python and NumPy."""
 
+import collections
 import collections.abc
 import inspect
 import time
@@ -7,7 +8,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from tremula.commands.port.shims import ModuleShim, NameShim, Shim, elsewhere, found, names
+from tremula.commands.port.shims import ModuleShim, NameShim, Shim, elsewhere, names
 
 
 def _dataclass(module: ModuleType, _name: str) -> Callable[..., Any]:
@@ -142,5 +143,5 @@ SHIMS: tuple[Shim, ...] = (
 
 def _getargspec(function: Callable[..., object]) -> Any:  # noqa: ANN401
     full = inspect.getfullargspec(function)
-    specification = found("collections.namedtuple")("ArgSpec", "args varargs keywords defaults")
+    specification = collections.namedtuple("ArgSpec", "args varargs keywords defaults")
     return specification(full.args, full.varargs, full.varkw, full.defaults)

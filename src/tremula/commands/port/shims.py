@@ -62,10 +62,10 @@ def names(text: str) -> tuple[str, ...]:
 
 def elsewhere(places: dict[str, str]) -> Callable[[ModuleType, str], object]:
     """Values that are attributes of other modules now, by the old name: "module.attribute"."""
-    return lambda _module, name: found(places[name])
+    return lambda _module, name: value_at(places[name])
 
 
-def found(path: str) -> Any:  # noqa: ANN401 - whatever a library has there
+def value_at(path: str) -> Any:  # noqa: ANN401 - whatever a library has there
     """The value at "module.attribute"."""
     module, _, attribute = path.rpartition(".")
     return getattr(importlib.import_module(module), attribute)
@@ -157,4 +157,4 @@ class _MissingModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             vars(module).update({k: v for k, v in vars(new).items() if not k.startswith("__")})
         for entry in shim.names:
             old, _, path = entry.rpartition("=")
-            setattr(module, old or path.rpartition(".")[2], found(path))
+            setattr(module, old or path.rpartition(".")[2], value_at(path))

@@ -223,7 +223,7 @@ def _output_groups(
     options: Options,
     narrower: Mapping[torch.dtype, torch.dtype],
 ) -> list[OutputGroup]:
-    """The outputs of forward, and each anchored tensor with a mode of its own."""
+    """The outputs of forward, and each anchored tensor with its mode."""
     facts, n = core.output_facts(), core.n_outputs
     groups = [OutputGroup(selection, 0, facts[:n], narrower)]
     for index, anchor in enumerate((a for a in anchors if a.is_output), start=n):

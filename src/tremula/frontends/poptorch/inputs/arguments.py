@@ -49,7 +49,7 @@ def registerCustomArgParser(arg_type: type, arg_parser: ICustomArgParser) -> Non
 
 
 def parser_for(value: object) -> ICustomArgParser | None:
-    """The parser of a value: that of its own class, else the first registered for a base."""
+    """The parser of a value: that of its class, else the first registered for a base."""
     if not _parsers:
         return None
     own = _parsers.get(type(value))
@@ -208,7 +208,7 @@ def mismatch(expected: Structure, got: Structure, name: str) -> str | None:
 def entries_mismatch(
     expected: Entries, got: Entries, name: str, are_arguments: bool = False
 ) -> str | None:
-    """The same for dictionaries, in which the order of keys does not matter."""
+    """What differs between two dictionaries, in which the order of keys does not matter."""
     missing = [str(key) for key in expected.keys if key not in got.keys]
     unexpected = [str(key) for key in got.keys if key not in expected.keys]
     if missing or unexpected:

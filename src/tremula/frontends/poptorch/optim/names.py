@@ -86,7 +86,7 @@ def _sgd_entries(
 def hyper_from_ipu_params(
     rule: GroupedRule, loaded: Mapping[str, Tensor], hyper: Sequence[float]
 ) -> list[float]:
-    """`hyper` with the loaded values in place of its own; a group takes those of its first weight.
+    """`hyper` with the loaded values where there are any; a group takes those of its first weight.
 
     A value that is missing stays as it is.
     """
