@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # importing the tile compiler is slow
 MAX_IPUS = 1024  # more than any machine had
 # The chip that a value of `ipuVersion` means.
 _CHIPS = {"ipu1": "ipu1", "ipu2": "ipu2", "ipu21": "ipu21"}
+_SIM_TILES = 4  # of a simulator, by default
 _OPTIONS = """
     numIPUs tilesPerIPU ipuVersion compileIPUCode numWorkerContexts syncPattern topology
     memoryBytes virtualGraph hostCallbacks
@@ -166,8 +167,8 @@ class DeviceManager:
         return self._modelled(DeviceType.IpuModel, options)
 
     def createSimDevice(self, options: Mapping[str, object] | None = None) -> DeviceInfo:
-        """Another name for an IPU model."""
-        return self._modelled(DeviceType.Sim, options)
+        """Another name for an IPU model; it has four tiles unless `options` say otherwise."""
+        return self._modelled(DeviceType.Sim, {"tilesPerIPU": _SIM_TILES, **(options or {})})
 
     def createOfflineIPUDevice(self, opts: Mapping[str, object] | None = None) -> DeviceInfo:
         """Chips to compile for, which run nothing."""

@@ -71,7 +71,7 @@ class OutOfMemoryException(popart_exception):
 
 def popart_errors() -> AbstractContextManager[None]:
     """Inside, errors of the compiler and the machine become PopART's, caused by them."""
-    return translated_errors(popart_exception, _translate)
+    return translated_errors((popart_exception, poplar_exception, poplibs_exception), _translate)
 
 
 def _translate(error: PoplarError) -> popart_exception:
@@ -102,6 +102,7 @@ def _raiser(kind: type[PoplarError]) -> Callable[[str], NoReturn]:
     def throw(msg: str) -> NoReturn:
         raise kind(msg)
 
+    throw.__doc__ = f"Raise `{kind.__name__}`."
     return throw
 
 

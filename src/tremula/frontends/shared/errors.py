@@ -8,7 +8,8 @@ from tremula.base.errors import PoplarError
 
 @contextmanager
 def translated_errors(
-    own: type[PoplarError], translate: Callable[[PoplarError], PoplarError]
+    own: type[PoplarError] | tuple[type[PoplarError], ...],
+    translate: Callable[[PoplarError], PoplarError],
 ) -> Iterator[None]:
     """Inside, errors other than `own` become what `translate` returns, caused by the original."""
     try:

@@ -136,7 +136,7 @@ def test_dropouts():
         builder = popart.Builder()
         x = builder.addInputTensor("FLOAT", [4])
         y = getattr(builder.aiOnnx, method)([x], *how)[0]
-        with pytest.raises(popart.popart_exception, match=r"it must be in \[0, 1\)"):
+        with pytest.raises(popart.popart_exception, match=r"in the interval \[0,1\)$"):
             step(builder, {x: np.ones(4, np.float32)}, [y])
 
 
@@ -292,3 +292,16 @@ def test_increments_of_negatives():
     y = builder.aiGraphcore.incrementmod([x], 1, 3)
     _, result = step(builder, {x: np.array([-5, 2, 4], np.int32)}, [y])
     np.testing.assert_array_equal(result[y], [-1, 0, 2])
+
+
+@DEVICES
+def test_abort(device):
+    """Abort stops the step if its condition is true, or if it has none."""
+    builder = popart.Builder()
+    stops = builder.addInputTensor("BOOL", [])
+    builder.aiGraphcore.abort([stops])
+    y = builder.aiOnnx.logical_not([stops])
+    _, result = step(builder, {stops: np.array(False)}, [y], device=device)
+    assert result[y]
+    with pytest.raises(popart.poplar_application_runtime_error, match="Abort Program"):
+        step(builder, {stops: np.array(True)}, [y], device=device)

@@ -151,3 +151,29 @@ def test_mandatory_patterns():
         popart.InferenceSession(model, flow(1, {}), CPU, patterns=chosen)
     chosen.enableRuntimeAsserts(False)
     popart.InferenceSession(model, flow(1, {}), CPU, patterns=chosen)
+
+
+def test_engines():
+    """A session runs after prepareDevice, which loads the engine or leaves it to the first run."""
+    builder, inputs = classifier(12), {"x": X, "labels": LABELS}
+    session = popart.InferenceSession(builder.getModelProto(), flow(1, {"found:0": ("All",)}), CPU)
+    with pytest.raises(popart.popart_exception, match="no compiled engine"):
+        session.loadEngineAndConnectStreams()
+    anchors = session.initAnchorArrays()
+    with pytest.raises(popart.popart_exception, match="Must call prepareDevice"):
+        session.run(popart.PyStepIO(inputs, anchors))
+    session.prepareDevice(loadEngine=False)
+    session.run(popart.PyStepIO(inputs, anchors))
+    np.testing.assert_allclose(anchors["found:0"].sum(1), 1, 1e-5)
+
+
+def test_devices_that_a_script_replaces(monkeypatch):
+    """A script may replace acquireAvailableDevice by a function that tries first."""
+    manager = popart.DeviceManager
+    monkeypatch.setattr(
+        manager, "acquireAvailableDevice", lambda self, n: self.tryAcquireAvailableDevice(n)
+    )
+    assert manager().acquireAvailableDevice(2).numIpus == 2
+    assert manager().createSimDevice({}).tilesPerIPU == 4
+    for kind in (popart.DeviceType.IpuModel, popart.DeviceType.Cpu, popart.DeviceType.Ipu):
+        assert manager().enumerateDevices(numIpus=4, deviceType=kind)[0].numIpus == 4

@@ -300,6 +300,21 @@ class AiGraphcore(OpSet):
                 self._graph.types[id] = result.proto()
         return ids
 
+    def printtensor(
+        self,
+        args: Sequence[str],
+        print_gradient: int = 1,
+        debugContext: str | DebugContext = "",
+        title: str = "",
+        **more: Any,
+    ) -> str:
+        """The tensor itself, which is printed when the program runs, and its gradient."""
+        method = self._method(graphcore_operators()["printtensor"])
+        name = more.pop("debugPrefix", debugContext)
+        result = method(args, print_gradient, title=title, debugContext=name, **more)
+        assert isinstance(result, str), "PrintTensor has one result"
+        return result
+
     def reshape(
         self,
         args: str | Sequence[str],

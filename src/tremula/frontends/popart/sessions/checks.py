@@ -31,11 +31,19 @@ def check_nodes(graph: onnx.GraphProto, n_replicas: int) -> None:
     for node in _all_nodes(graph):
         if node.op_type in _DROPOUTS:
             _check_ratio(node)
+        if node.op_type == "Abort" and node not in graph.node:
+            raise popart_exception("Abort inside a graph of an operation is not supported")
         if node.op_type in _COLLECTIVES and n_replicas > 1:
             raise popart_exception(
                 f"{node.op_type} {node.output[0]!r} joins values of replicas inside a step,"
                 f" which sessions do for gradients only; there are {n_replicas} replicas"
             )
+
+
+def abort_conditions(graph: onnx.GraphProto) -> tuple[str, ...]:
+    """What Abort nodes read; "" for one that always stops the program."""
+    nodes = [node for node in graph.node if node.op_type == "Abort"]
+    return tuple(node.input[0] if node.input else "" for node in nodes)
 
 
 def _all_nodes(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
@@ -50,8 +58,8 @@ def _check_ratio(node: onnx.NodeProto) -> None:
     ratio = values_of(node).get("ratio", 0.5)
     if not 0 <= ratio < 1:
         raise popart_exception(
-            f"Ratio value {ratio:g} of {node.op_type} {node.output[0]!r} is not valid:"
-            " it must be in [0, 1)"
+            f"Ratio value {ratio:g} of {node.op_type} {node.output[0]!r} is not valid. Please use a"
+            " value in the interval [0,1)"
         )
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from tremula.frontends.popart import names
 from tremula.frontends.popart.data_flow import DataFlow, PyStepIO, PyStepIOCallback
 from tremula.frontends.popart.enums import ReductionType
+from tremula.frontends.popart.exceptions import poplar_application_runtime_error
 from tremula.frontends.popart.optimisers.formulas import Repeats, compound_numbers
 from tremula.frontends.popart.sessions.anchors import AnchorKinds, weight_of
 from tremula.frontends.popart.sessions.buffers import AnchorValues, array_of
@@ -49,6 +50,8 @@ class Collector:
         totals: dict[tuple[str, int], np.ndarray] = {}
 
         def give(number: int, outputs: list[Tensor]) -> None:
+            if plan.is_aborted(outputs):
+                raise poplar_application_runtime_error("Abort Program: an Abort stopped the step")
             for place, id in (*forward, *gradients, *before):
                 self.anchors[id].put(number, array_of(outputs[place]))
             batch, step, replica = self.repetition.index_of(number)

@@ -28,6 +28,7 @@ from tremula.frontends.popart.enums import (
     SyntheticDataMode,
 )
 from tremula.frontends.popart.exceptions import popart_errors, popart_exception
+from tremula.frontends.popart.logging import getLogger
 from tremula.frontends.popart.model_files import read_model
 from tremula.frontends.popart.optimisers.optimisers import Optimizer
 from tremula.frontends.popart.options.options import SessionOptions, check
@@ -39,7 +40,12 @@ from tremula.frontends.popart.sessions.buffers import (
     anchor_shape,
     micro_batches,
 )
-from tremula.frontends.popart.sessions.checks import check_gradients, check_nodes, differentiable
+from tremula.frontends.popart.sessions.checks import (
+    abort_conditions,
+    check_gradients,
+    check_nodes,
+    differentiable,
+)
 from tremula.frontends.popart.sessions.collector import (
     Collector,
     info_of_tensor,
@@ -62,6 +68,7 @@ if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
     from tremula.vision.pva.report import Report
 
 _STATISTICS = {"BatchNormalization": (3, 4)}  # operands that training replaces by outputs 1 and 2
+_LOG = getLogger("session")
 Model = str | bytes | os.PathLike | onnx.ModelProto
 
 
@@ -95,7 +102,7 @@ class _Session:
         )
         self._seed = new_seed()
         self._compiled: SessionProgram | None = None
-        self._is_prepared = False
+        self._is_prepared = self._is_loaded = False
         with popart_errors():
             self._read(read_model(fnModel), inputShapeInfo or InputShapeInfo())
             self._plan = self._planned()
@@ -154,8 +161,10 @@ class _Session:
         mode = RecomputationType(self._options.autoRecomputation)
         kept = checkpoints(graph, mode, self._sizes()) if self._is_training else frozenset()
         weights = [weight_of(id) for id in kinds.weights] if self._is_training else []
+        aborts = abort_conditions(graph)
         return StepPlan(
-            wanted=tuple(dict.fromkeys([*kinds.forward, *weights])),
+            wanted=tuple(dict.fromkeys([*kinds.forward, *weights, *filter(None, aborts)])),
+            aborts=aborts,
             loss=self._loss,
             gradients=kinds.gradients,
             places=places,
@@ -252,17 +261,24 @@ class _Session:
 
         Raises `OutOfMemoryException` if it computes on tiles and does not fit them.
         """
-        del loadEngine
         program = self._program
         self._is_prepared = True
         is_costed = self._options.instrumentWithHardwareCycleCounter
         if is_costed and self._options.compileEngine and self._device.type is not DeviceType.Cpu:
             with popart_errors():
                 program.program.tiles.program()
+        _LOG.info("Graph compiled")
+        self._is_loaded = False
+        if loadEngine:
+            self.loadEngineAndConnectStreams()
 
     def loadEngineAndConnectStreams(self) -> None:
-        """The last part of `prepareDevice`."""
-        self.prepareDevice()
+        """Put the compiled model on its device, where `prepareDevice(False)` did not."""
+        if self._compiled is None or not self._is_prepared:
+            raise popart_exception("There is no compiled engine: call prepareDevice first")
+        if not self._is_loaded:
+            _LOG.info("Engine loaded")
+            self._is_loaded = True
 
     def compileAndExport(self, filename: str | os.PathLike) -> None:
         """Compile the tile program and write it to a file that `loadExecutable` reads."""
@@ -322,6 +338,7 @@ class _Session:
             raise popart_exception("Must call prepareDevice before run")
         if self._device.type is DeviceType.OfflineIpu:
             raise popart_exception("An offline device runs nothing: it only compiles")
+        self.loadEngineAndConnectStreams()
         compiled = self._compiled
         collector = Collector(self._flow, self._anchored, self._repetition, self.getInfo)
         rows = self._rows(stepio)

@@ -37,10 +37,17 @@ class StepPlan:
     places: Mapping[str, BlockPlace] = field(default_factory=dict)  # by first output
     checkpoints: frozenset[str] = frozenset()  # tensors the backward pass finds kept
     updates: Mapping[str, str] = field(default_factory=dict)  # statistics: held -> new value
+    aborts: tuple[str, ...] = ()  # conditions that stop the program; "": always
 
     @property
     def is_training(self) -> bool:
         return self.loss is not None
+
+    def is_aborted(self, outputs: Sequence[Tensor]) -> bool:
+        """Whether the results of a micro-batch say that the program stops."""
+        if "" in self.aborts:
+            return True
+        return any(bool(outputs[self.wanted.index(id)].any()) for id in self.aborts)
 
     def needed(self) -> list[str]:
         """Everything that must be computed."""

@@ -475,5 +475,5 @@ def grouped_gather(data: Tensor, indices: Tensor, *, axis: int = 0, group_size: 
 
 @operator("Abort", domain=DOMAIN, outline=lambda *_condition: ())
 def abort(_condition: Tensor | None = None) -> tuple[()]:
-    """Stops the program, which a step on the host cannot."""
+    """Stops the program if its operand is true; sessions of PopART look at it."""
     raise UnsupportedOnnx("Abort stops a program between operations: steps run to their end.")
