@@ -65,6 +65,7 @@ MODULES: dict[str, str | tuple[str, ...]] = {
         f"""{_CODE}.fp8_utils: host_pow2scale_then_cast=host_pow2scale_cast_to_fp8
             host_cast_then_pow2scale=host_pow2scale_cast_from_fp8""",
         f"{_CODE}.text: table_to_string",
+        f"{_CODE}.run.session: _to_device_info=device_info",
     ),
     "ops.abs": f"{_OPERATIONS}: abs",
     "ops.add": f"{_OPERATIONS}: add add_",

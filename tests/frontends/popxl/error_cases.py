@@ -150,6 +150,13 @@ def branch_with_collective(w: World) -> None:
         session.run()
 
 
+def on_another_device(w: World) -> None:
+    with w.outside():
+        session = popxl.Session(w.single(), "cpu")
+    session._set_device(popxl.utils._to_device_info("ipu_model"))
+    session.__enter__()
+
+
 def out_of_range_scale(w: World) -> None:
     ir = popxl.Ir()
     with w.outside(), ir.main_graph:
@@ -262,6 +269,8 @@ GRAPHS = [
     Case("chained transfers", RuntimeError, "must be independent", lambda w: w.chained()),
     Case("grouping itself", RuntimeError, "cannot be constructed directly",
          lambda w: popxl.ReplicaGrouping()),
+    Case("joined types", TypeError, "concat operation must have the same type: got float32, int32",
+         lambda w: ops.concat([w.v, w.i])),
     Case("neither branch", IndexError, "goes to neither branch",
          lambda w: w.branch().is_parent_index_in_then_branch(0)),
     Case("not an input of a branch", ValueError, "is not an input of this branch",
@@ -496,7 +505,7 @@ CALLS = [
          lambda w: ops.call(w.graph, w.v)),
     Case("twice", ValueError, "specified twice",
          lambda w: ops.call(w.graph, w.v, w.s, inputs_dict={w.graph.inputs[0]: w.v})),
-    Case("no input", ValueError, "is not an input of graph",
+    Case("no input", ValueError, "is not in the called graph",
          lambda w: ops.call(w.graph, w.v, inputs_dict={w.v: w.s})),
     Case("wrong graph", ValueError, "which is not a tensor of the current graph",
          lambda w: ops.call(w.graph, w.graph.inputs[0], w.s)),
@@ -568,6 +577,7 @@ SESSIONS = [
          lambda w: on(w, lambda s: s.get_tensor_data(s.ir.main_graph.ops[0].outputs[0]))),
     Case("scale out of range", poplar_application_runtime_error, "from -32 to 31, got 50",
          out_of_range_scale),
+    Case("other device", RuntimeError, "was made for a device of type Cpu", on_another_device),
     Case("foreign variable", ValueError, "belongs to another Ir",
          lambda w: on(w, lambda s: s.get_tensor_data(w.v))),
     Case("transfers", popart_runtime_error, "set ir.num_host_transfers", twice_loaded),

@@ -79,7 +79,7 @@ def test_calls_are_checked(main):
         ops.call(graph, x)
     with pytest.raises(ValueError, match="specified twice"):
         ops.call(graph, x, x, inputs_dict={graph.inputs[0]: x})
-    with pytest.raises(ValueError, match="not an input of graph"):
+    with pytest.raises(ValueError, match="not in the called graph"):
         ops.call(graph, x, inputs_dict={x: x})
     with pytest.raises(popart_exception, match="but t__t1 is float32"):
         ops.call(graph, x, y)

@@ -156,18 +156,19 @@ def test_shapes_of_runs():
 
 
 def test_types_must_match():
-    """Operands that are joined have one type: concatenations, maxima, updates, scatters."""
+    """Operands that are combined have one type: concatenations, maxima, updates, scatters."""
     with popxl.Ir().main_graph:
         f, i = popxl.variable([1.0, 2.0]), popxl.variable([1, 2])
         for call in (
-            lambda: ops.concat([f, i]),
-            lambda: ops.concat_([f, i]),
             lambda: ops.maximum(f, i),
             lambda: ops.dynamic_update(f, popxl.constant([0]), i, [0], [2], True),
             lambda: ops.scatter(f, i, i),
         ):
             with pytest.raises(popart_exception, match="the same dtype"):
                 call()
+        for join in (ops.concat, ops.concat_):
+            with pytest.raises(TypeError, match="must have the same type"):
+                join([f, i])
 
 
 def test_tensors_of_another_chip():
@@ -314,3 +315,41 @@ def test_scales_out_of_range_may_be_allowed():
         ops.pow2scale_cast_to_fp8(popxl.variable([1.0]), 50, popxl.float8_143)
     with popxl.Session(ir, "cpu") as session:
         session.run()
+
+
+def test_titles_of_printed_tensors(capfd):
+    """Without a title, a tensor is printed under its name, and its gradient beside it."""
+    ir = popxl.Ir()
+
+    def square(x):
+        x = ops.print_tensor(x, print_gradient=True)
+        return x * x
+
+    with ir.main_graph, popxl.in_sequence():
+        x = popxl.variable([1.0, 2.0], name="x")
+        graph = ir.create_graph(square, x)
+        info = popxl.transforms.autodiff(graph)
+        call = ops.call_with_info(graph, x)
+        inputs = info.inputs_dict(call)
+        (grad,) = ops.call(info.graph, call.outputs[0], inputs_dict=inputs)
+        stored(grad)
+    with popxl.Session(ir, "cpu") as session:
+        session.run()
+    printed = capfd.readouterr().err
+    assert "print_x:" in printed
+    assert "print_x_gradient:" in printed
+
+
+def test_inputs_that_loops_write():
+    """PopART's numbers of a loop's inputs begin behind its count and its condition."""
+    ir = popxl.Ir()
+
+    def add(x: popxl.Tensor, y: popxl.TensorByRef) -> popxl.Tensor:
+        ops.var_updates.accumulate_(y, x)
+        return x
+
+    with ir.main_graph:
+        a, b = popxl.variable(1), popxl.variable(2)
+        info = ops.repeat_with_info(ir.create_graph(add, a, b), 10, a, b)
+    assert not info._op.modifiesIndex(2)
+    assert info._op.modifiesIndex(3)

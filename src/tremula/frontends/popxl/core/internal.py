@@ -93,6 +93,12 @@ class OpView:
     def hasOutput(self, index: int) -> bool:
         return index < len(self._op.outputs)
 
+    def getInputTensors(self) -> list["TensorView"]:
+        return [TensorView(t) for t in self._op.inputs]
+
+    def getOutputTensors(self) -> list["TensorView"]:
+        return [TensorView(t) for t in self._op.outputs]
+
     def getInputIds(self) -> list[str]:
         return [t.id for t in self._op.inputs]
 

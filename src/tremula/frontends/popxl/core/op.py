@@ -74,7 +74,15 @@ class Op:
         return {i for i in named if i is not None}
 
     def modifiesIndex(self, index: int) -> bool:
-        """Whether an input is written: PopART's spelling, which scripts use."""
+        """Whether an input is written, by PopART's numbers of inputs.
+
+        PopART's loops have the count and a condition before their inputs.
+        """
+        number = index - 2 if self.kind == "Loop" else index
+        return 0 <= number < len(self.inputs) and self.writes(number)
+
+    def writes(self, index: int) -> bool:
+        """Whether an input is written."""
         graphs = self.graphs
         if self.kind in {"Call", "Loop"}:
             is_by_ref = graphs[0].inputs[index] in graphs[0].by_ref_inputs

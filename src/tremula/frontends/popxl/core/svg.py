@@ -91,8 +91,7 @@ def _drawn(graph: "Graph") -> _Drawing:
         row = 1 + max((drawing.boxes[i].row for i in sources), default=0)
         place = add(_label(op), _style(op), row)
         drawing.edges += [
-            (i, place, op.modifiesIndex(k) if op.kind != "If" else False)
-            for k, i in enumerate(sources)
+            (i, place, op.writes(k) if op.kind != "If" else False) for k, i in enumerate(sources)
         ]
         drawing.calls += [(place, called) for called in op.graphs]
         maker.update(dict.fromkeys(op.outputs, place))

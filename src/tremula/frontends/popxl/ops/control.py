@@ -106,7 +106,10 @@ def bind_inputs(
         if inner not in graph.inputs:
             if not check_inputs:
                 continue
-            raise ValueError(f"{inner!r} is not an input of graph {graph.id}")
+            raise ValueError(
+                f"{inner!r} is not in the called graph, or is not an input of it: {graph.id} has"
+                f" {', '.join(t.id for t in graph.inputs) or 'no inputs'}"
+            )
         if inner in bound:
             raise ValueError(
                 f"Graph input tensor is specified twice: {inner.id}.\n"

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tremula.frontends.popxl.core.table import Operand, Operands, operation
+from tremula.frontends.popxl.core.tensor import Tensor as PopxlTensor
 
 PAGE_SECTION = (2, "Shapes")
 
@@ -82,12 +83,28 @@ def squeeze(t: Operand, axes: Sequence[int] | None = None) -> Tensor:
     return t.squeeze(tuple(numbers)).clone() if numbers else t.clone()
 
 
-@operation("Concat", same=("ts",))
+def _of_one_type(make: Callable) -> Callable:
+    """Tensors that are joined have one type."""
+
+    @functools.wraps(make)
+    def joined(ts: Sequence[PopxlTensor], axis: int = 0) -> PopxlTensor:
+        types = [t.dtype.name for t in ts if isinstance(t, PopxlTensor)]
+        if len(set(types)) > 1:
+            raise TypeError(
+                f"All inputs to a concat operation must have the same type: got {', '.join(types)}."
+                " Convert them with popxl.ops.cast"
+            )
+        return make(list(ts), axis)
+
+    return joined
+
+
+@operation("Concat", around=_of_one_type)
 def concat(ts: Operands, axis: int = 0) -> Tensor:
     return torch.cat(ts, axis)
 
 
-@operation("ConcatInplace", same=("ts",))
+@operation("ConcatInplace", around=_of_one_type)
 def concat_(ts: Operands, axis: int = 0) -> Tensor:
     """The tensors one behind the other: what is written to the whole is written to them."""
     return torch.cat(ts, axis)

@@ -35,7 +35,7 @@ def _print_gradient(
     if grad is None or not op.attributes["print_gradient"]:
         return [grad]
     attributes = {**op.attributes, "print_self": True, "print_gradient": False}
-    attributes["title"] = f"Gradient___{op.attributes['title']}"
+    attributes["title"] = f"{op.attributes['title']}_gradient"
     return list(record(PRINT, [grad], (("t", 0),), attributes, [(grad.shape, grad.dtype)]))
 
 
@@ -202,7 +202,8 @@ def print_tensor(
 ) -> Tensor:
     """Print a tensor each time it is computed; gives a copy of it."""
     attributes = {
-        "title": title or t.id, "print_self": print_self, "print_gradient": print_gradient,
+        "title": title or f"print_{t.name}",
+        "print_self": print_self, "print_gradient": print_gradient,
         "summarise_threshold": summarise_threshold, "edge_items": edge_items,
         "max_line_width": max_line_width, "digits": digits, "float_format": float_format,
         "separator": separator, "open_bracket": open_bracket, "close_bracket": close_bracket,

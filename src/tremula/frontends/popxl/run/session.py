@@ -58,6 +58,7 @@ class Session:
             raise TypeError(f"A Session runs a popxl.Ir, got {type(ir).__name__}")
         self._ir, self._weights_to_host_on_exit = ir, weights_to_host_on_exit
         self._device = _device(ir, device_desc)
+        self._expected_type: DeviceType | None = None  # of a device that replaced the first
         ir._is_frozen = True
         if is_active(ir, "Final"):
             write_dot(ir, "Final")
@@ -87,11 +88,23 @@ class Session:
 
     @device.setter
     def device(self, device: DeviceInfo) -> None:
-        self._set_device(device)
-
-    def _set_device(self, device: DeviceInfo) -> None:
         self._device = _device(self._ir, device)
         self._compiled = self._on_tiles = None
+
+    def _set_device(self, device: DeviceInfo) -> None:
+        """Run on another device of the kind that the session was made for."""
+        self._expected_type = self._device.type
+        self._device = device
+        self._compiled = self._on_tiles = None
+
+    def _check_device(self) -> None:
+        """Raise if the device is smaller than the program, or not what it was made for."""
+        _check_size(self._ir, self._device)
+        if self._expected_type is not None and self._device.type is not self._expected_type:
+            raise RuntimeError(
+                f"The session was made for a device of type {self._expected_type.name}, but was"
+                f" given {self._device!r}"
+            )
 
     @property
     def is_attached(self) -> bool:
@@ -101,6 +114,7 @@ class Session:
     def __enter__(self) -> "Session":
         attaches = not self._is_attached
         if attaches:
+            self._check_device()
             was_detached = not self._device.isAttached or not self._depth
             self._is_attached = True
             if was_detached:
@@ -389,22 +403,34 @@ def _host_array(tensor: Variable, data: object) -> np.ndarray:
 
 
 def _device(ir: Ir, desc: str | DeviceInfo) -> DeviceInfo:
-    n_ipus = n_ipus_of(ir)
     if isinstance(desc, DeviceInfo):
-        if desc.type in _MODELS and desc.numIpus < n_ipus:
-            raise popart_exception(
-                f"The program needs {n_ipus} IPUs for {ir.instance_replication_factor} replicas,"
-                f" but {desc!r} has {desc.numIpus}"
-            )
+        _check_size(ir, desc)
         return desc
-    if desc not in _DEVICES:
-        raise ValueError(f"device_desc must be one of {_DEVICES} or a DeviceInfo, got {desc!r}")
+    return device_info(desc, n_ipus_of(ir))
+
+
+def _check_size(ir: Ir, device: DeviceInfo) -> None:
+    n_ipus = n_ipus_of(ir)
+    if device.type in _MODELS and device.numIpus < n_ipus:
+        raise popart_exception(
+            f"The program needs {n_ipus} IPUs for {ir.instance_replication_factor} replicas,"
+            f" but {device!r} has {device.numIpus}"
+        )
+
+
+def device_info(device_type: str, num_ipus: int = 1, use_popdist: bool = False) -> DeviceInfo:
+    """A device by name: this computer, a model of chips, or chips."""
+    del use_popdist  # a process gets the chips of its replicas in any case
+    if device_type not in _DEVICES:
+        raise ValueError(
+            f"device_desc must be one of {_DEVICES} or a DeviceInfo, got {device_type!r}"
+        )
     manager = DeviceManager()
-    if desc == "cpu":
+    if device_type == "cpu":
         return manager.createCpuDevice()
-    if desc == "ipu_model":
-        return manager.createIpuModelDevice({"numIPUs": n_ipus})
-    return manager.acquireAvailableDevice(n_ipus)
+    if device_type == "ipu_model":
+        return manager.createIpuModelDevice({"numIPUs": num_ipus})
+    return manager.acquireAvailableDevice(num_ipus)
 
 
 def n_ipus_of(ir: Ir) -> int:
