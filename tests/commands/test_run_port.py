@@ -63,6 +63,13 @@ def test_scripts_of_older_python_and_numpy(tmp_path, capsys):
     assert "int" not in vars(np)
 
 
+OTHERS = """
+import yaml
+assert yaml.load("a: [1, 2]") == {"a": [1, 2]} and yaml.load("b: 1", Loader=yaml.SafeLoader)
+from scipy.integrate import simps
+assert simps([1, 1, 1]) == 2
+"""
+
 TORCH = """
 import io, sys, torch
 from torch._six import container_abcs, inf, string_classes
@@ -94,13 +101,20 @@ assert isinstance(x, jnp.DeviceArray) and stax.serial
 TRANSFORMERS = """
 from transformers.configuration_bert import BertConfig
 from transformers.modeling_utils import apply_chunking_to_forward
-from transformers import AdamW
+from transformers import AdamW, AutoModelWithLMHead
+assert AutoModelWithLMHead
 assert BertConfig(hidden_size=12).hidden_size == 12 and AdamW
 """
 
 
 @pytest.mark.parametrize(
-    ("library", "text"), [("torch", TORCH), ("jax", JAX), ("transformers", TRANSFORMERS)]
+    ("library", "text"),
+    [
+        ("scipy", OTHERS),
+        ("torch", TORCH),
+        ("jax", JAX),
+        pytest.param("transformers", TRANSFORMERS, marks=pytest.mark.slow),
+    ],
 )
 def test_scripts_of_older_libraries(library, text, tmp_path, capsys):
     """Names and modules that a library dropped work, also imported after the script began."""
@@ -121,11 +135,13 @@ def test_changes_of_modules_that_come_later(tmp_path, monkeypatch):
     rows = (
         NameShim("later_library", ("present", "absent"), lambda _module, _name: 2, "a test"),
         ModuleShim("later_library_old", "a test", ("one=later_library.present",)),
+        ModuleShim("later_library_old.part", "a test", package="later_library"),
     )
     with ported(rows):
         later = importlib.import_module("later_library")
         assert (later.present, later.absent) == (1, 2)
         assert importlib.import_module("later_library_old").one == 1
+        assert importlib.import_module("later_library_old.part").present == 1
     assert not hasattr(later, "absent")
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("later_library_old")

@@ -93,9 +93,15 @@ SHIMS: tuple[Shim, ...] = (
         "torchvision.transforms.functional_tensor", "torchvision 0.17 hides the module",
         package="torchvision.transforms._functional_tensor",
     ),
+    *(
+        NameShim(module, ("AdamW",), elsewhere({"AdamW": "torch.optim.AdamW"}),
+                 "transformers 5 leaves optimisers to PyTorch")
+        for module in ("transformers", "transformers.optimization")
+    ),
     NameShim(
-        "transformers", ("AdamW",), elsewhere({"AdamW": "torch.optim.AdamW"}),
-        "transformers 5 leaves optimisers to PyTorch",
+        "transformers", ("AutoModelWithLMHead",),
+        elsewhere({"AutoModelWithLMHead": "transformers.AutoModelForCausalLM"}),
+        "transformers 5 has a class for each kind of language model",
     ),
     NameShim(
         "transformers.modeling_utils", names("apply_chunking_to_forward prune_linear_layer Conv1D"),

@@ -75,6 +75,19 @@ _NUMPY_NOW = {
     "longfloat": "longdouble", "singlecomplex": "complex64", "cfloat": "complex128",
 }  # fmt: skip
 
+_FILTERS = {"ANTIALIAS": "LANCZOS", "CUBIC": "BICUBIC", "LINEAR": "BILINEAR"}
+_INTEGRALS = {"simps": "simpson", "trapz": "trapezoid", "cumtrapz": "cumulative_trapezoid"}
+
+
+def _yaml_load(module: ModuleType, _name: str) -> Callable[..., Any]:
+    original = module.load
+
+    def load(stream: Any, Loader: Any = None) -> Any:  # noqa: ANN401, N803 - PyYAML's name
+        return original(stream, Loader or module.FullLoader)
+
+    return load
+
+
 SHIMS: tuple[Shim, ...] = (
     NameShim(
         "dataclasses", ("dataclass",), _dataclass,
@@ -138,6 +151,25 @@ SHIMS: tuple[Shim, ...] = (
         replaces=True,
     ),
     ModuleShim("imp", "Python 3.12 has importlib only", ("importlib.reload",)),
+    *(
+        ModuleShim(f"distutils{part}", "Python 3.12 leaves it to setuptools",
+                   package=f"setuptools._distutils{part}")
+        for part in ("", ".dir_util", ".file_util", ".spawn", ".util", ".version")
+    ),
+    NameShim(
+        "yaml", ("load",), _yaml_load,
+        "PyYAML 6 wants a loader: FullLoader, its default before, which makes plain values only",
+        replaces=True,
+    ),
+    NameShim(
+        "PIL.Image", tuple(_FILTERS), lambda module, name: getattr(module, _FILTERS[name]),
+        "Pillow 10 has one name of each filter",
+    ),
+    NameShim(
+        "scipy.integrate", tuple(_INTEGRALS),
+        lambda module, name: getattr(module, _INTEGRALS[name]),
+        "SciPy 1.14 has the longer names only",
+    ),
 )  # fmt: skip
 
 

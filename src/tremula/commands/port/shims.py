@@ -128,7 +128,8 @@ class _MissingModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         del path, target
         if fullname not in self._shims:
             return None
-        return importlib.machinery.ModuleSpec(fullname, self)
+        is_package = any(name.startswith(f"{fullname}.") for name in self._shims)
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=is_package)
 
     def unload(self) -> None:
         """Forget the modules that were made, and what they hid."""
