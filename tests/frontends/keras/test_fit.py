@@ -183,6 +183,19 @@ def test_on_tiles_the_numbers_are_the_same():
         np.testing.assert_allclose(own, other, atol=1e-5)
 
 
+@pytest.mark.slow
+def test_an_execution_ends_with_its_epoch():
+    """More steps in an execution than an epoch, or a prediction, has: all of them run as one."""
+    with scope():
+        model, other = linear(steps_per_execution=64), linear(steps_per_execution=4)
+        model.fit(ROWS, TARGETS, batch_size=2, shuffle=False, epochs=2, verbose=0)
+        other.fit(ROWS, TARGETS, batch_size=2, shuffle=False, epochs=2, verbose=0)
+        predicted = model.predict(ROWS[:2], batch_size=2, verbose=0)
+    for own, expected in zip(model.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_allclose(own, expected, atol=1e-6)
+    assert predicted.shape == (2, 1)
+
+
 def test_what_is_not_static_is_refused():
     """Short batches, executions that do not divide an epoch, steps that update nothing: by name."""
     with scope():

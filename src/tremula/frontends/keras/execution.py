@@ -56,12 +56,26 @@ def execute(
     if isinstance(program.step, StepOfModel):
         results = program.step.put_enqueued(results, program.n_replicas)
     if kind != PREDICT and program.n_replicas > 1:
-        return [model.get_metrics_result()]
+        return [_logs_of_replicas(model, program, results)]
     options.log_stride = 1
     if kind == TRAIN and options.pipelining is not None and options.pipelining.accumulates_outfeed:
         options.log_stride = program.program.settings.repetition.n_accumulation
         results = results[options.log_stride - 1 :: options.log_stride]
     return [keras.tree.pack_sequence_as(program.step.result, flat) for flat in results]
+
+
+def _logs_of_replicas(
+    model: keras.Model, program: KerasProgram, results: Sequence[Sequence[Tensor]]
+) -> object:
+    """Metrics, counted over all replicas; what else a step gives, their mean in the last step."""
+    metrics = model.get_metrics_result()
+    last = results[-program.n_replicas :]
+    structure = program.step.result
+    if not isinstance(structure, dict) or set(structure) <= set(metrics):
+        return metrics
+    logs = [keras.tree.pack_sequence_as(structure, list(flat)) for flat in last]
+    means = {key: sum(log[key] for log in logs) / len(logs) for key in structure}
+    return {**means, **{key: value for key, value in metrics.items() if key in structure}}
 
 
 def _program(

@@ -128,6 +128,8 @@ class StaticEpochIterator(_PlainIterator):
                 hint="batch the data set with drop_remainder=True, choose a batch_size that"
                 " divides the number of samples, or give steps_per_epoch",
             )
+        if n is not None and 0 < n < self.steps_per_execution:
+            self.steps_per_execution = n  # an execution ends with its epoch
         if n is not None and n % self.steps_per_execution:
             raise keras_error(
                 f"{n} steps of an epoch are not a multiple of the {self.steps_per_execution} of an"

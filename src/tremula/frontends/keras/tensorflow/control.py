@@ -26,9 +26,7 @@ def cond(
     del name
     if isinstance(pred, bool | int):
         return true_fn() if pred else false_fn()
-    if active() is None and is_concrete(pred):
-        return true_fn() if bool(pred) else false_fn()
-    return ops.cond(pred, true_fn, false_fn)
+    return ops.cond(plain(pred), true_fn, false_fn)
 
 
 def while_loop(

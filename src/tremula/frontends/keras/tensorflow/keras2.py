@@ -15,7 +15,9 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from tremula.base.libraries.patching import replaced_for_all
 from tremula.frontends.keras.errors import keras_error
+from tremula.frontends.keras.options import TEST, TRAIN
 from tremula.frontends.keras.scaling import ConstantScale
+from tremula.frontends.keras.step import has_custom_step
 from tremula.frontends.keras.tensorflow.tensors import replacements
 from tremula.frontends.keras.tensorflow.types import as_dtype
 
@@ -252,6 +254,15 @@ def load_model(
     return keras.models.load_model(path, custom_objects=custom_objects, compile=compile, **kwargs)
 
 
+def _get_logs(plain: Callable) -> Callable:
+    def _get_metrics_result_or_logs(self: keras.Model, logs: Any) -> Any:
+        """What a step written by hand returned last, as TensorFlow 2 reports it."""
+        has_own = has_custom_step(self, TRAIN) or has_custom_step(self, TEST)
+        return logs if has_own and isinstance(logs, dict) else plain(self, logs)
+
+    return _get_metrics_result_or_logs
+
+
 def _add_weight(plain: Callable) -> Callable:
     def add_weight(self: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
         if args and isinstance(args[0], str):  # TensorFlow's first argument is the name
@@ -290,6 +301,7 @@ def install() -> None:
         (keras.Model, "save_weights", _save_weights),
         (keras.Model, "load_weights", _load_weights),
         (keras.Model, "save", _save),
+        (keras.Model, "_get_metrics_result_or_logs", _get_logs),
         (keras.layers.Layer, "add_weight", _add_weight),
     ):
         _installed.enter_context(replaced_for_all(owner, name, wrap(getattr(owner, name))))

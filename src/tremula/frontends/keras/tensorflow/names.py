@@ -14,7 +14,7 @@ from keras.src.utils import module_utils
 
 from tremula.base.errors import suggest
 from tremula.frontends.keras.errors import keras_error
-from tremula.frontends.keras.tensorflow.table import ALIASES, MODULES, REJECTED
+from tremula.frontends.keras.tensorflow.table import ALIASES, MODULES, PREFIXES, REJECTED
 
 ROOT = "tensorflow"
 _MISSING = object()
@@ -105,13 +105,25 @@ def _parts(module: str) -> Iterator[str]:
 
 def is_module(path: str) -> bool:
     """Whether there is a module of this name."""
-    return path in MODULES or path in ALIASES
+    return path in MODULES or _alias_of(path) is not None
+
+
+def _alias_of(path: str) -> str | None:
+    """The first name of a module under its second; None if it has none."""
+    if path in ALIASES:
+        return ALIASES[path]
+    for prefix, other in PREFIXES.items():
+        moved = other + path.removeprefix(prefix)
+        if path.startswith(prefix) and path not in MODULES and moved in MODULES:
+            return moved
+    return None
 
 
 @cache
 def module_of(path: str) -> ModuleType:
     """The module of a name; the same one for aliases. All names of a rejected one are errors."""
-    return module_of(ALIASES[path]) if path in ALIASES else StandIn(path)
+    other = _alias_of(path)
+    return StandIn(path) if other is None else module_of(other)
 
 
 def _reason(path: str) -> str | None:
@@ -257,6 +269,7 @@ def names_markdown() -> str:
             lines.append(f"| `{path}` | {', '.join(cells)} |")
     lines += ["", "Other names of modules:", ""]
     lines += [f"* `{own}`: `{other}`" for own, other in ALIASES.items()]
+    lines += [f"* `{own}…`: `{other}…`" for own, other in PREFIXES.items()]
     lines += ["", "Known, and not there:", ""]
     lines += [f"* `{path}` {reason}" for path, reason in REJECTED.items()]
     return "\n".join([*lines, ""])

@@ -309,6 +309,13 @@ MODULES: dict[str, tuple[str, ...]] = {
         "torch: Tensor",
     ),
     "tensorflow.python.framework.tensor_shape": (".tensorflow.types: TensorShape",),
+    "tensorflow.python.keras.optimizer_v2": (),
+    "tensorflow.python.keras.optimizer_v2.adam": (".tensorflow.keras2: Adam",),
+    "tensorflow.python.keras.optimizer_v2.gradient_descent": (".tensorflow.keras2: SGD",),
+    "tensorflow.python.keras.optimizer_v2.learning_rate_schedule": (
+        "keras.optimizers.schedules: *",
+    ),
+    "tensorflow.python.keras.optimizer_v2.rmsprop": (".tensorflow.keras2: RMSprop",),
     "tensorflow.python.ops": (),
     "tensorflow.python.ops.array_ops": (_ARRAYS,),
     "tensorflow.python.ops.math_ops": (_ARRAYS, _ARITHMETIC, _MATHS, _LINALG),
@@ -325,9 +332,6 @@ ALIASES = {
     "tensorflow.initializers": "tensorflow.keras.initializers",
     "tensorflow.keras.experimental": "tensorflow.keras",
     "tensorflow.python.keras": "tensorflow.keras",
-    "tensorflow.python.keras.backend": "tensorflow.keras.backend",
-    "tensorflow.python.keras.layers": "tensorflow.keras.layers",
-    "tensorflow.python.keras.optimizers": "tensorflow.keras.optimizers",
     "tensorflow.python.summary": "tensorflow.summary",
     **{
         f"tensorflow.python.ipu.{name}": f"tensorflow.python.ipu.ops.{name}"
@@ -337,6 +341,9 @@ ALIASES = {
         ).split()
     },
 }
+
+# All modules whose paths begin so have a second name.
+PREFIXES = {"tensorflow.python.keras.": "tensorflow.keras."}
 
 _SESSIONS = (
     "is TensorFlow 1 (graphs, sessions, estimators), which Tremula does not run: port the program"
