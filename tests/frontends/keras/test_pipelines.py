@@ -151,6 +151,43 @@ def test_stages_in_the_code_of_a_model():
     assert len(model.ipu_report().cycles_of_chip) == 2
 
 
+@pytest.mark.slow
+def test_a_layer_that_a_custom_call_uses_twice():
+    """Stages assigned to the layers of a model with a custom `call` are those of all calls."""
+
+    class Shared(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.first, self.shared, self.last = (layers.Dense(n) for n in (4, 4, 1))
+
+        def call(self, x):
+            x = self.first(x)
+            return self.last(self.shared(self.shared(x)))
+
+    keras.utils.set_random_seed(2)
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus, config.ipu_model.tiles_per_ipu = 2, 4
+    config.configure_ipu_system()
+    rows = np.random.default_rng(0).random((8, 3), dtype=np.float32)
+    with ipu.ipu_strategy.IPUStrategy().scope():
+        model = Shared()
+        model(rows[:2])
+        assignments = model.get_pipeline_stage_assignment()
+        for each in assignments:
+            each.pipeline_stage = 0 if each.layer is model.first else 1
+        model.set_pipeline_stage_assignment(assignments)
+        model.compile("sgd", "mse", steps_per_execution=4)
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+        first = model.get_weights()
+        predicted = model.predict(rows, batch_size=2, verbose=0)
+        model.fit(rows, rows[:, :1], batch_size=2, verbose=0)
+    ipu.reset_ipu_configuration()
+    hidden = rows @ first[0]
+    np.testing.assert_allclose(
+        predicted, hidden @ first[2] @ first[2] @ first[4], rtol=1e-4, atol=1e-5
+    )
+
+
 def test_what_is_no_pipeline_is_refused():
     """By the layer's name or the option's, at the user's line."""
     with scope():

@@ -189,3 +189,47 @@ def test_random_numbers_follow_their_seed(tf):
     assert random.random() == first
     whole = tf.random.uniform((50,), 2, 5, dtype=tf.int32)
     assert set(np.asarray(whole).tolist()) == {2, 3, 4}
+
+
+def test_keras_as_tensorflow_2_has_it(tf, tmp_path):
+    """Arguments, models and files of TensorFlow 2's Keras: each as scripts write it."""
+
+    class Own(tf.keras.Model):
+        def __init__(self):
+            super(Own, self).__init__(self)  # noqa: UP008 - as scripts have it
+            self.dense = tf.keras.layers.Dense(2)
+
+        def call(self, x):
+            return self.dense(x)
+
+    model = Own()
+    model.build((4, 3))
+    assert [w.shape for w in model.get_weights()] == [(3, 2), (2,)]
+    assert tuple(tf.keras.Input(shape=5, dtype=tf.int32).shape) == (None, 5)
+
+    class Linear(tf.keras.layers.Layer):
+        def build(self, shape):
+            self.w = self.add_weight("w", shape=[shape[-1], 2], dtype=tf.float32)
+
+        def call(self, x):
+            return tf.matmul(x, self.w)
+
+    layer = Linear()
+    x = np.ones((1, 3), np.float32)
+    close(layer(x).numpy(), x @ layer.get_weights()[0])
+    path = str(tmp_path / "checkpoints" / "weights")
+    model.save_weights(path)
+    first = model.get_weights()
+    model.set_weights([w * 0 for w in first])
+    model.load_weights(path).expect_partial()
+    close(model.get_weights()[0], first[0])
+    assert tf.train.latest_checkpoint(str(tmp_path / "checkpoints")).endswith(".weights.h5")
+    optimizer = tf.keras.optimizers.SGD(
+        lr=1.0, decay=1.0, gradient_transformers=[lambda pairs: [(g * 2, v) for g, v in pairs]]
+    )
+    variable = tf.Variable([5.0])
+    for _ in range(2):  # steps of 1/1 and 1/2, of doubled gradients
+        optimizer.apply_gradients([(tf.constant([1.0]), variable)])
+    close(variable.numpy(), [2.0])
+    with pytest.raises(ValueError, match="initial_scale is needed"):
+        tf.keras.mixed_precision.LossScaleOptimizer(optimizer, dynamic=False)

@@ -113,7 +113,7 @@ PATCHES: tuple[LibraryPatch, ...] = (
            "tracing.py", "updates by Keras's formulas for one variable, none in place"),
     # -- Keras, while scripts import `tensorflow` from here --
     _keras("keras.src.models.model.Model",
-           "save save_weights load_weights _get_metrics_result_or_logs",
+           "__init__ build save save_weights load_weights _get_metrics_result_or_logs",
            "tensorflow/keras2.py", "paths without a suffix, arguments and logs of TensorFlow 2"),
     _keras("keras.src.layers.layer.Layer", "add_weight", "tensorflow/keras2.py",
            "the name may be the first argument, as in TensorFlow 2"),

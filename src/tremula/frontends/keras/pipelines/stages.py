@@ -157,6 +157,8 @@ class StagesOfCalls:
         stage = _innermost_stage()
         if stage is None:
             stage = self.stages.get(tuple(self._path))
+        if stage is None:  # of a model with a `call` in Python only the layers are known
+            stage = self.stages.get((*self._path[:-1], (id(layer), 0)))
         if stage is None:
             stage = stage_of(layer)
         recording = active()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+from keras.src.backend import compute_output_spec
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from tremula.base.libraries.patching import replaced_for_all
@@ -254,6 +255,28 @@ def load_model(
     return keras.models.load_model(path, custom_objects=custom_objects, compile=compile, **kwargs)
 
 
+def _model_init(plain: Callable) -> Callable:
+    def __init__(self: keras.Model, *args: Any, **kwargs: Any) -> None:
+        # Scripts write super(Own, self).__init__(self), and TensorFlow took it.
+        plain(self, *(() if args == (self,) else args), **kwargs)
+
+    return __init__
+
+
+def _model_build(plain: Callable) -> Callable:
+    def build(self: keras.Model, input_shape: Any = None) -> None:
+        """Make the weights of a model with a `call` in Python: run it on symbolic inputs."""
+        if input_shape is None:
+            plain(self)
+            return
+        shape = tuple(None if n is None else int(n) for n in input_shape)
+        inputs = keras.KerasTensor(shape, dtype=keras.config.floatx())
+        compute_output_spec(self.call, inputs)
+        self.built = True
+
+    return build
+
+
 def _get_logs(plain: Callable) -> Callable:
     def _get_metrics_result_or_logs(self: keras.Model, logs: Any) -> Any:
         """What a step written by hand returned last, as TensorFlow 2 reports it."""
@@ -300,6 +323,8 @@ def install() -> None:
     for owner, name, wrap in (
         (keras.Model, "save_weights", _save_weights),
         (keras.Model, "load_weights", _load_weights),
+        (keras.Model, "__init__", _model_init),
+        (keras.Model, "build", _model_build),
         (keras.Model, "save", _save),
         (keras.Model, "_get_metrics_result_or_logs", _get_logs),
         (keras.layers.Layer, "add_weight", _add_weight),
