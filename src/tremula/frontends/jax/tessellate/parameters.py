@@ -25,7 +25,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     **dict.fromkeys("cumsum cumprod cummax cummin cumlogsumexp".split(), _CUMULATIVE),
     **{
-        f"reduce_{name}": _REDUCED for name in "sum prod max min and or xor".split()
+        f"reduce_{name}": _REDUCED for name in "sum prod max min".split()
     },
     "argmax": {"index_dtype": np.dtype(np.int32)},
     "argmin": {"index_dtype": np.dtype(np.int32)},
