@@ -92,7 +92,11 @@ from jax.config import config
 config.update("jax_enable_x64", False)
 jax.config.update("jax_enable_x64", False)
 import jax.numpy as jnp
+from jax.core import Primitive, ShapedArray
 from jax.experimental import stax
+from jax_ipu_experimental_addons.tile import tile_put_sharded
+assert Primitive("mine").name == "mine" and jax.ShapedArray is ShapedArray
+assert tile_put_sharded(jnp.ones(2), (0, 5)).tiles == (0, 5)
 x = jax.ops.index_update(jnp.zeros(3), jax.ops.index[1:], 2.0)
 assert jax.tree_map(lambda v: v + 1, {"a": x})["a"].tolist() == [1, 3, 3]
 assert isinstance(x, jnp.DeviceArray) and stax.serial

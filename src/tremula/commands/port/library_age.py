@@ -43,6 +43,7 @@ def _updated(method: str) -> Callable[[ModuleType, str], object]:
     return lambda *_: lambda x, index, y: getattr(x.at[index], method)(y)
 
 
+_OF_CORE = names("ClosedJaxpr Jaxpr JaxprEqn Literal Primitive Var jaxpr_as_fun")
 _TREE = {
     "tree_map": "map", "tree_multimap": "map", "tree_leaves": "leaves", "tree_flatten": "flatten",
     "tree_unflatten": "unflatten", "tree_structure": "structure", "tree_reduce": "reduce",
@@ -130,6 +131,22 @@ SHIMS: tuple[Shim, ...] = (
     NameShim(
         "jax.numpy", ("DeviceArray",), elsewhere({"DeviceArray": "jax.Array"}),
         "JAX 0.4 has one class of arrays",
+    ),
+    NameShim(
+        "jax.core", tuple(_OF_CORE), elsewhere({n: f"jax.extend.core.{n}" for n in _OF_CORE}),
+        "JAX 0.7 has them in jax.extend.core",
+    ),
+    NameShim(
+        "jax", ("ShapedArray",), elsewhere({"ShapedArray": "jax.core.ShapedArray"}),
+        "JAX 0.4 has it in jax.core",
+    ),
+    NameShim(
+        "jax.interpreters.xla", ("DeviceArray",), elsewhere({"DeviceArray": "jax.Array"}),
+        "JAX 0.4 has one class of arrays",
+    ),
+    *(
+        ModuleShim(old, "TessellateIPU had this name before", package="tessellate_ipu")
+        for old in names("jax_ipu_experimental_addons jax_ipu_experimental_addons.tile")
     ),
     ModuleShim("jax.config", "JAX 0.4.25 has an object of this name", ("jax.config",)),
     ModuleShim(
