@@ -159,7 +159,8 @@ def _dispatcher(key: Key, original: Any) -> Any:  # noqa: ANN401
         return _in_force.get().get(key, original)(*args, **kwargs)
 
     with contextlib.suppress(ValueError, TypeError):  # of functions without a readable signature
-        call.__signature__ = inspect.signature(original)  # Keras reads that of Layer.__init__
+        # Keras reads that of Layer.__init__.
+        call.__signature__ = inspect.signature(original)  # pyright: ignore[reportAttributeAccessIssue]
     return call
 
 

@@ -21,7 +21,7 @@ class Aggregation(pyg.aggr.Aggregation):
 class ClusterGCNConv(pyg.ClusterGCNConv):
     """PyG's layer; loops that are there already count nothing instead of being removed."""
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         # propagate_type: (x: Tensor, edge_weight: Tensor)
         return layers.cluster_gcn_forward(self, x, edge_index)
 
@@ -45,7 +45,7 @@ class InstanceNorm(pyg.InstanceNorm):
 class MFConv(pyg.MFConv):
     """PyG's layer; each node keeps the product of its degree."""
 
-    def forward(
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - no sparse matrix
         self,
         x: Tensor | tuple[Tensor, Tensor | None],
         edge_index: Tensor,
