@@ -29,14 +29,15 @@ class Module:
 def read_table(package: str) -> dict[str, Module]:
     """The modules of a package, with `*` replaced by the names it means."""
     modules: dict[str, Module] = {}
+    current = Module("", "")
     for line in (TABLES / f"{package}.txt").read_text().splitlines():
         if not line.strip() or line.startswith("#"):
             continue
         name, _, rest = line.partition(": ")
         if line.startswith(" "):
-            current.sources[name.strip()] = rest.split()  # noqa: F821  set by the line before
+            current.sources[name.strip()] = rest.split()
         else:
-            current = modules[name] = Module(name, rest.strip())  # noqa: F841
+            current = modules[name] = Module(name, rest.strip())
     for module in modules.values():
         _expand(module, modules)
     return modules

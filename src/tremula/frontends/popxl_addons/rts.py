@@ -12,10 +12,13 @@ Groups = NamedReplicaGrouping | None
 
 
 def replica_sharded_spec(
-    t: popxl.Tensor, shard_over: popxl.ReplicaGrouping | int
+    t: popxl.Tensor, shard_over: popxl.ReplicaGrouping | int | None = None
 ) -> popxl.TensorSpec:
     """The spec of a replica's shard of a tensor; that of the tensor if it does not divide."""
-    size = shard_over if isinstance(shard_over, int) else shard_over.group_size
+    if shard_over is None:
+        size: int = popxl.gcg().ir.replication_factor
+    else:
+        size = shard_over if isinstance(shard_over, int) else shard_over.group_size
     if t.meta_shape or size == 1 or t.nelms % size:
         return t.spec
     return popxl.TensorSpec((t.nelms // size,), t.dtype, t.shape)

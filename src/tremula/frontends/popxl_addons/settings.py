@@ -53,8 +53,10 @@ def set_graph_available_memory_proportion_by_ipu(graph: Graph, proportions: Prop
 
 
 def _checked(proportions: Proportions) -> dict[int, float]:
-    is_map = isinstance(proportions, Mapping)
-    pairs = dict(proportions) if is_map else dict(enumerate(proportions))
+    if isinstance(proportions, Mapping):
+        pairs = {int(ipu): float(share) for ipu, share in proportions.items()}
+    else:
+        pairs = {ipu: float(share) for ipu, share in enumerate(proportions)}
     if not pairs:
         raise ValueError("At least the proportion of IPU 0 is needed, got none")
     for ipu, share in pairs.items():

@@ -149,7 +149,8 @@ class TaskSession(popxl.Session):
                 mapped.flush()
                 shutil.copyfile(str(mapped.filename), model / Path(str(mapped.filename)).name)
             else:
-                np.savez(model / f"{name}.npz", **{name: value})
+                arrays: dict[str, Any] = {name: value}
+                np.savez(model / f"{name}.npz", **arrays)
         if self._dataloader is not None:
             self._dataloader.save(str(folder / LOADER_FILE))
         (folder / SESSION_FILE).write_text(json.dumps(self.session_state))

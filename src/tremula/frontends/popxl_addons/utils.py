@@ -57,7 +57,7 @@ def _open_wandb_run() -> typing.Any:
 def wandb_module() -> ModuleType:
     """Weights & Biases, which is not a dependency."""
     try:
-        import wandb
+        import wandb  # type: ignore[import-not-found]
     except ImportError as error:
         raise ImportError(
             "This needs Weights & Biases, which is not installed: pip install wandb"

@@ -78,7 +78,7 @@ class GraphWithNamedArgs:
         grad_graph_info: GradGraphInfo | None = None,
         from_module: GradientBuilder | None = None,
         aux: Any = None,
-        called_graphs_grad_info: "Mapping[GraphLike, GradGraphInfoLike] | None" = None,
+        called_graphs_grad_info: "Mapping[Any, GradGraphInfoLike] | None" = None,
     ):
         self.graph = graph
         self.args = NamedTensors() if args is None else args
@@ -123,7 +123,7 @@ class GraphWithNamedArgs:
         self,
         grads_provided: Tensors = None,
         grads_required: Tensors = None,
-        called_graphs_grad_info: "Mapping[GraphLike, GradGraphInfoLike] | None" = None,
+        called_graphs_grad_info: "Mapping[Any, GradGraphInfoLike] | None" = None,
         method: Method = "auto",
         force: bool = False,
     ) -> "GraphWithNamedArgs":
@@ -193,7 +193,7 @@ GradGraphInfoLike = GradGraphInfo | GraphWithNamedArgs
 
 
 def infos_by_graph(
-    infos: Mapping[GraphLike, GradGraphInfoLike] | None,
+    infos: Mapping[Any, GradGraphInfoLike] | None,
 ) -> dict[popxl.Graph, GradGraphInfo]:
     """What PopXL's autodiff takes: graphs and infos instead of objects that have them."""
     return {

@@ -7,7 +7,7 @@ import numpy as np
 
 import popxl
 from popxl import ops
-from popxl.utils import to_numpy
+from tremula.frontends.popxl.dtypes import to_array as to_numpy
 from tremula.frontends.popxl_addons.graphs.module import Module
 from tremula.frontends.popxl_addons.layers.initialisers import truncated_normal
 from tremula.frontends.popxl_addons.named.tensors import NamedTensors

@@ -13,6 +13,7 @@ import popxl
 from popxl import ops
 from tremula.frontends.popxl.core.context import GRAPHS
 from tremula.frontends.popxl.core.host_data import LazyArray, open_memmap
+from tremula.frontends.popxl.dtypes import downcast_of
 from tremula.frontends.popxl_addons.named.dot_tree import DotTree
 from tremula.frontends.popxl_addons.named.replica_groupings import NamedReplicaGrouping
 from tremula.frontends.popxl_addons.named.tensors import NamedTensors
@@ -45,7 +46,7 @@ class VariableFactory:
             self._grouping = popxl.gcg().ir.replica_grouping()
         self.replica_sharded = shard_over > 1
         first = self.data_iter.peek()
-        self.dtype = dtype or popxl.dtype.as_dtype(first)
+        self.dtype = dtype or _dtype_of(first)
         self.shape: tuple[int, ...] = tuple(int(n) for n in np.shape(first))
         self.meta_shape: tuple[int, ...] = ()
         if self.replica_sharded:
@@ -146,6 +147,13 @@ class VariableFactory:
         shape = self.meta_shape or self.shape
         n_groups = self.replica_grouping.num_groups
         return (n_groups, *shape) if n_groups > 1 else shape
+
+
+def _dtype_of(data: Any) -> popxl.dtype:
+    """The type of an array's elements; numbers of Python are 32 bits wide."""
+    if hasattr(data, "dtype"):
+        return popxl.dtype.as_dtype(data.dtype)
+    return downcast_of(popxl.dtype.as_dtype(type(data)))
 
 
 class Peekable(Iterator[Any]):

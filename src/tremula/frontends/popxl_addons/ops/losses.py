@@ -7,6 +7,7 @@ import numpy as np
 
 import popxl
 from popxl import ops
+from tremula.frontends.popxl.errors import UndefinedValue
 from tremula.frontends.popxl_addons.ops.tensor_parallel import (
     replicated_all_reduce_identical_grad_inputs,
 )
@@ -64,17 +65,17 @@ def cross_entropy_sharded_loss(
             "available_memory_proportion must be above 0 and at most 1,"
             f" got {available_memory_proportion}"
         )
-    if replica_grouping is None:
-        replica_grouping = popxl.gcg().ir.replica_grouping()
+    whole: popxl.ReplicaGrouping = popxl.gcg().ir.replica_grouping()
+    group = whole if replica_grouping is None else replica_grouping
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
     wide = logits if logits.dtype == popxl.float32 else ops.cast(logits, popxl.float32)
     top = ops.detach(ops.max(wide, [1], keepdims=True))
-    if replica_grouping.group_size > 1:
-        top = ops.collectives.replicated_all_reduce(top, "max", replica_grouping)
+    if group.group_size > 1:
+        top = ops.collectives.replicated_all_reduce(top, "max", group)
     shifted = wide - top
-    total = _whole(ops.sum(ops.exp(shifted), [1]), replica_grouping)
-    picked = _whole(ops.sum(shifted * _is_label(indices, logits.shape[1]), [1]), replica_grouping)
+    total = _whole(ops.sum(ops.exp(shifted), [1]), group)
+    picked = _whole(ops.sum(shifted * _is_label(indices, logits.shape[1]), [1]), group)
     losses = ops.log(total) - picked
     losses, count = _without_ignored(losses, indices, ignore_index)
     if reduction == "none":
@@ -120,7 +121,7 @@ def handle_ipus(ts: Sequence[popxl.Tensor], ipus: Iterable[int] | None) -> list[
     if ipus is None:
         try:
             chosen = [t.ipu for t in ts]
-        except popxl.errors.UndefinedValue as error:
+        except UndefinedValue as error:
             raise ValueError(
                 "Could not infer the IPU of all tensors: specify them by `ipus`"
             ) from error

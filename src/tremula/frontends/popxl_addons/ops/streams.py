@@ -4,7 +4,7 @@ import numpy as np
 
 import popxl
 from popxl import ops
-from popxl.utils import to_numpy
+from tremula.frontends.popxl.dtypes import to_array as to_numpy
 
 
 def host_load(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +12,6 @@ from popxl.transforms import ExpectedConnection, GradGraphInfo
 from popxl.transforms import autodiff as popxl_autodiff
 from tremula.frontends.popxl.transforms.autodiff import add_output
 from tremula.frontends.popxl_addons.graphs.graph import (
-    GradGraphInfoLike,
-    GraphLike,
     GraphWithNamedArgs,
     infos_by_graph,
 )
@@ -27,7 +26,7 @@ from tremula.frontends.popxl_addons.named.tensors import NamedTensors
 from tremula.frontends.popxl_addons.notes import notes_of
 from tremula.frontends.popxl_addons.transforms.recomputation import recompute_graph
 
-Infos = Mapping[GraphLike, GradGraphInfoLike] | Mapping[popxl.Graph, GradGraphInfo]
+Infos = Mapping[Any, GradGraphInfo | GraphWithNamedArgs]  # by graph, or what has one
 COUNTER = "mean_accum_counter"
 
 

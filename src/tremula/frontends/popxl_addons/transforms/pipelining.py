@@ -52,8 +52,9 @@ class PipelineBoundGraph(BoundGraph):
         self._input_of: dict[str, popxl.Tensor] = {}
         self._output_ids: list[str] = []
 
-    def call(self, *args: Any, inputs_dict: Mapping[popxl.Tensor, popxl.Tensor] | None = None
-             ) -> tuple[popxl.Tensor, ...]:  # fmt: skip
+    def call(  # type: ignore[override]  Graphcore's has another argument, too
+        self, *args: Any, inputs_dict: Mapping[popxl.Tensor, popxl.Tensor] | None = None
+    ) -> tuple[popxl.Tensor, ...]:
         """Call the graph with what its inputs are connected to now."""
         return super().call(*args, args=inputs_dict)
 
