@@ -55,7 +55,7 @@ def test_functions_run_as_programs_of_tiles():
         rows, count = compiled(X)
     assert int(count.array[0, 0]) > 0
     np.testing.assert_array_equal(rows.array, -X)
-    assert int(compiled(X)[1].array[0, 0]) == 0  # compiled anew for the host
+    assert int(compiled(X)[1].array[0, 0]) == 0  # compiled again, for the host
     assert rows.array.device().platform == "ipu"
 
 
@@ -65,6 +65,8 @@ def test_arrays_on_the_device():
     x = jax.device_put(X, device)
     assert x.devices() == (x + 1).devices() == jax.jit(lambda y: y * 2)(x).devices() == {device}
     assert jax.jit(lambda y: y * 2)(jnp.ones(3)).devices() == {jax.devices()[0]}
+    with jax.default_device(device):
+        assert jax.jit(lambda y: y * 3)(X).devices() == jnp.ones(2).devices() == {device}
     np.testing.assert_array_equal(jax.device_put(x, jax.devices("cpu")[0]), X)
     np.testing.assert_array_equal(np.asarray(x), X)
 

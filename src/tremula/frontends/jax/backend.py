@@ -6,8 +6,9 @@ compiled for one of its devices becomes a program of Tremula's, as with `tremula
     jax.jit(f, backend="ipu")(x) ─► traced by JAX ─► jit's implementation ─┬─ for an IPU: a program
                                                                            └─ else: XLA, as before
 
-Functions without `backend` run there, too, where their arguments are on an IPU. JAX's own small
-functions (an addition outside of any `jit`) are computed by XLA at once.
+Functions without `backend` run there, too, where their arguments are on an IPU, or where an IPU is
+JAX's default device. JAX's own small functions (an addition outside of any `jit`) are computed by
+XLA at once.
 """
 
 import threading
@@ -85,8 +86,18 @@ def _ipu_of(args: Sequence[object], jaxpr: ClosedJaxpr, shardings: Sequence[obje
             return device if is_ours(device) else None
     if _is_of_jax(jaxpr):
         return None
-    on_ipus = (_ipu_of_array(arg) for arg in args if isinstance(arg, jax.Array))
-    return next((device for device in on_ipus if device is not None), None)
+    arrays = [arg for arg in args if isinstance(arg, jax.Array) and arg.committed]
+    if not arrays:
+        return _default_ipu()
+    return next((device for arg in arrays if (device := _ipu_of_array(arg)) is not None), None)
+
+
+def _default_ipu() -> Device:
+    """The IPU that JAX was told to use where nothing else says a device, or None."""
+    chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    if chosen is None or isinstance(chosen, str):
+        chosen = xla_bridge.get_backend(chosen).local_devices()[0]
+    return chosen if is_ours(chosen) else None
 
 
 def _ipu_of_array(array: jax.Array) -> Device:

@@ -196,6 +196,6 @@ def _own(results: list[Tensor], inputs: list[Tensor]) -> list[Tensor]:
     taken = {part.untyped_storage().data_ptr() for part in inputs}
     own = []
     for result in results:
-        held = result.cpu()
-        own.append(held.clone() if held.untyped_storage().data_ptr() in taken else held)
+        here = result.cpu()
+        own.append(here.clone() if here.untyped_storage().data_ptr() in taken else here)
     return own

@@ -70,11 +70,11 @@ def _overwritten(state: list[fx.Node], results: list[fx.Node]) -> dict[fx.Node, 
 
 def _is_read_later(node: fx.Node, old: fx.Node, values: dict[fx.Node, Any]) -> bool:
     """Whether anything behind a node reads a state's old value, or something that is part of it."""
-    held = set(values[old].variable_ids())
+    variables = set(values[old].variable_ids())
     done = {*values, node}
     return any(
         isinstance(value, Tensor)
-        and held & set(value.variable_ids())
+        and variables & set(value.variable_ids())
         and any(user not in done for user in other.users)
         for other, value in values.items()
     )

@@ -188,7 +188,7 @@ def tile_gather(
 
 
 def tile_data_barrier(*arrays: TileShardedArray) -> Any:
-    """The same arrays; everything before is done when anything behind begins."""
+    """The arrays themselves; everything before is done when anything behind begins."""
     if not all(isinstance(one, TileShardedArray) for one in arrays):
         raise NotTileSharded("Tile barrier inputs must be `TileShardedArray` instances.")
     if len(arrays) == 1:

@@ -367,11 +367,11 @@ def ipu_dot_general_primitive_translation(
     attributes: Mapping[str, Any] | None = None,
 ) -> IpuTileMapEquation:
     """The vertex that `ipu_vertex_type` names; the matrix unit's by default."""
-    given = dict(attributes or {})
-    kind = IpuConvVertexType(given.pop("ipu_vertex_type", IpuConvVertexType.Automatic))
+    options = dict(attributes or {})
+    kind = IpuConvVertexType(options.pop("ipu_vertex_type", IpuConvVertexType.Automatic))
     if kind is IpuConvVertexType.ConvPartialHMAC:
-        return ipu_dot_general_conv_hmac_primitive_translation(p, tiles, inavals, given)
-    return ipu_dot_general_conv_1x1_primitive_translation(p, tiles, inavals, given)
+        return ipu_dot_general_conv_hmac_primitive_translation(p, tiles, inavals, options)
+    return ipu_dot_general_conv_1x1_primitive_translation(p, tiles, inavals, options)
 
 
 describe_primitive(lax.dot_general_p, ipu_dot_general_primitive_translation)

@@ -122,9 +122,9 @@ def ipu_fill_primitive_translation_ipu(
 ) -> IpuTileMapEquation:
     """The vertex that writes one number everywhere."""
     del inavals
-    given = attributes or {}
-    outaval = fill_abstract_eval(given["shape"], given["fill_value"], given["dtype"])
-    whole, others = make_ipu_vertex_attributes(**{"in": given["fill_value"]})
+    values = attributes or {}
+    outaval = fill_abstract_eval(values["shape"], values["fill_value"], values["dtype"])
+    whole, others = make_ipu_vertex_attributes(**{"in": values["fill_value"]})
     vname = make_ipu_vertex_name_templated("popops::Fill", outaval.dtype)
     outputs = [make_ipu_vertex_out_info("out", outaval)]
     return IpuTileMapEquation(p.name, vname, list(tiles), [], outputs, whole, others)

@@ -84,9 +84,9 @@ def ipu_random_uniform_translation_ipu(
 ) -> IpuTileMapEquation:
     """The vertex that draws uniform numbers."""
     del inavals
-    given = dict(attributes or {})
-    options = {name: given[name] for name in ("offset", "scale")}
-    outaval = ipu_random_uniform_abstract_eval(int(given["size"]), given["dtype"], **options)
+    values = dict(attributes or {})
+    options = {name: values[name] for name in ("offset", "scale")}
+    outaval = ipu_random_uniform_abstract_eval(int(values["size"]), values["dtype"], **options)
     return _drawn(p, tiles, "poprand::Uniform", outaval, **options)
 
 
@@ -95,8 +95,8 @@ def ipu_random_normal_translation_ipu(
 ) -> IpuTileMapEquation:
     """The vertex that draws normally distributed numbers."""
     del inavals
-    given = dict(attributes or {})
-    mean, deviation = float(given["mean"]), float(given["stddev"])
-    size, dtype = int(given["size"]), given["dtype"]
+    values = dict(attributes or {})
+    mean, deviation = float(values["mean"]), float(values["stddev"])
+    size, dtype = int(values["size"]), values["dtype"]
     outaval = ipu_random_normal_abstract_eval(size, dtype, mean, deviation)
     return _drawn(p, tiles, "poprand::Normal", outaval, mean=mean, stdDev=deviation)

@@ -1,7 +1,7 @@
 """Which PopLibs vertex TessellateIPU runs for a primitive of JAX, as a description.
 
 Tremula's compiler chooses vertices by itself: these descriptions are what programs ask for, by
-`get_ipu_tile_primitive_translation`, to build descriptions of their own or to look at them.
+`get_ipu_tile_primitive_translation`, to look at them or to change them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -235,12 +235,12 @@ def ipu_reshape_primitive_translation(
     p: Primitive, tiles: Tiles, inavals: Avals, attributes: Attributes = None
 ) -> IpuTileMapEquation:
     """The operand in another shape."""
-    (x,), given = inavals, attributes or {}
-    if given.get("dimensions") is not None:
+    (x,), values = inavals, attributes or {}
+    if values.get("dimensions") is not None:
         raise NotImplementedError(
             "TessellateIPU's `reshape` takes no `dimensions`: transpose before."
         )
-    return _without_vertex(p, tiles, x, ShapedArray(tuple(given["new_sizes"]), x.dtype))
+    return _without_vertex(p, tiles, x, ShapedArray(tuple(values["new_sizes"]), x.dtype))
 
 
 def ipu_bitcast_convert_type_primitive_translation(
@@ -256,9 +256,9 @@ def ipu_iota_translation(
 ) -> IpuTileMapEquation:
     """The vertex that counts."""
     del inavals
-    given = attributes or {}
-    outaval = ShapedArray(tuple(given["shape"]), np.dtype(given["dtype"]))
-    if len(outaval.shape) != 1 or given.get("dimension", 0):
+    values = attributes or {}
+    outaval = ShapedArray(tuple(values["shape"]), np.dtype(values["dtype"]))
+    if len(outaval.shape) != 1 or values.get("dimension", 0):
         raise ValueError(f"TessellateIPU's `iota` has one dimension, got {outaval}.")
     inputs = [make_ipu_vertex_constant_info("offsets", np.zeros(1, outaval.dtype))]
     outputs = [make_ipu_vertex_out_info("out", outaval, vertex_dim2=outaval.shape[0])]
@@ -298,11 +298,11 @@ def ipu_reduce_primitive_translation(
         raise NotImplementedError(
             f"TessellateIPU's vertex for `{p.name}` reduces the last axes, got {axes} of {x.shape}."
         )
-    kept, reduced = x.shape[: axes[0]], x.shape[axes[0] :]
-    outputs = [make_ipu_vertex_out_info("out", ShapedArray(kept, x.dtype))]
+    left, reduced = x.shape[: axes[0]], x.shape[axes[0] :]
+    outputs = [make_ipu_vertex_out_info("out", ShapedArray(left, x.dtype))]
     vname = make_continuous_reduce_vertex_fullname(p, x.dtype, x.dtype)
     fields = [make_ipu_vertex_in_info("partials", x)], outputs
-    counts = {"numOutputsM1": int(np.prod(kept)) - 1, "numPartials": int(np.prod(reduced))}
+    counts = {"numOutputsM1": int(np.prod(left)) - 1, "numPartials": int(np.prod(reduced))}
     return _equation(p, tiles, vname, fields, **counts)
 
 
@@ -310,8 +310,8 @@ def ipu_cumop_primitive_translation(
     p: Primitive, tiles: Tiles, inavals: Avals, attributes: Attributes = None
 ) -> IpuTileMapEquation:
     """The vertex of a running sum, product, minimum or maximum of a vector."""
-    (x,), given = inavals, attributes or {}
-    if len(x.shape) != 1 or given.get("axis", 0) or given.get("reverse", False):
+    (x,), values = inavals, attributes or {}
+    if len(x.shape) != 1 or values.get("axis", 0) or values.get("reverse", False):
         raise ValueError(
             f"TessellateIPU's vertex for `{p.name}` takes a vector, forwards, got {x}."
         )
