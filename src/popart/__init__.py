@@ -107,6 +107,7 @@ _LATER = {
     "tensor_info": "DebugContext InputShapeInfo TensorInfo",
     "transformer": "GraphTransformer",
 }
+_FILES = ("builder", "session", "tensorinfo")  # modules of the original that scripts name
 _MODULE_OF = {name: module for module, names in _LATER.items() for name in names.split()}
 
 
@@ -114,6 +115,8 @@ __all__ = [*_enums.__all__, "Logger", "getLogger", *_MODULE_OF]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> object:
+    if name in _FILES:
+        return _import_module(f"{__name__}.{name}")
     if name in _MODULE_OF:
         try:
             return getattr(_import_module(_API + _MODULE_OF[name]), name)

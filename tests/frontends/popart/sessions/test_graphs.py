@@ -1,5 +1,7 @@
 """Graphs inside operations: calls, loops and branches, their weights and their types."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -111,3 +113,22 @@ def test_gradients_that_do_not_exist():
     for id in (i, w):
         with pytest.raises(popart.popart_exception, match=f"Anchor tensor `Gradient___{id}' not"):
             step(builder, inputs, [f"Gradient___{id}"], loss)
+
+
+def test_names_of_graphs():
+    """The serialised graph has the names that setGraphName gave."""
+    builder = popart.Builder()
+    builder.setGraphName("main")
+    x = builder.addInputTensor("FLOAT", [2])
+    branches = []
+    for name, method in (("then", "abs"), ("else", "neg")):
+        inner = builder.createSubgraphBuilder()
+        inner.setGraphName(name)
+        inner.addOutputTensor(getattr(inner.aiOnnx, method)([x]))
+        branches.append(inner)
+    chosen = builder.addInputTensor("BOOL", [])
+    y = builder.aiOnnx.logical_if([chosen], 1, branches[1], branches[0])[0]
+    session, _ = step(builder, {x: np.ones(2, np.float32), chosen: np.array(True)}, [y])
+    graphs = json.loads(session._serializeIr(popart.IrSerializationFormat.JSON))
+    assert [row["type"] for row in graphs["main"]] == ["If"]
+    assert [row["type"] for name in ("then", "else") for row in graphs[name]] == ["Abs", "Neg"]

@@ -305,3 +305,30 @@ def test_abort(device):
     assert result[y]
     with pytest.raises(popart.poplar_application_runtime_error, match="Abort Program"):
         step(builder, {stops: np.array(True)}, [y], device=device)
+
+
+@pytest.mark.parametrize("axis", [1, 2, -1])
+def test_grouped_scatters(axis):
+    """One index for each slice of a group, along any axis of it."""
+    source = floats(2, 3, 3, 3)
+    index = np.array([[0, 1, 0], [1, 1, 0]], np.uint32)
+    builder = popart.Builder()
+    ids = [builder.addInputTensor(popart.TensorInfo(a)) for a in (source, index)]
+    total = builder.aiGraphcore.groupedscatterreduce(ids, axis_size=2, axis=axis, group_size=2)
+    _, result = step(builder, dict(zip(ids, (source, index), strict=True)), [total])
+    for group in range(2):
+        inner = axis if axis < 0 else axis - 1
+        zeros = np.zeros([2 if d == inner % 3 else 3 for d in range(3)], np.float32)
+        rows = torch.tensor(index[group].astype(np.int64))
+        expected = torch.tensor(zeros).index_add(inner, rows, torch.tensor(source[group]))
+        np.testing.assert_allclose(result[total][group], expected, 1e-5)
+
+
+def test_labels_that_do_not_fit():
+    """Labels have the shape of the probabilities without their classes."""
+    builder = popart.Builder()
+    chances = builder.addInputTensor("FLOAT", [2, 4, 3])
+    labels = builder.addInputTensor("INT32", [2, 5])
+    loss = builder.aiGraphcore.nllloss([chances, labels])
+    with pytest.raises(popart.popart_exception, match=r"INT32 +\[2 5\]\) must have shape \[2 4\]"):
+        step(builder, {}, [loss], loss)

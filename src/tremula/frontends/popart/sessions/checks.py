@@ -11,6 +11,7 @@ from tremula.frontends.popart import names
 from tremula.frontends.popart.builder.graph import values_of
 from tremula.frontends.popart.builder.inference import InferredType
 from tremula.frontends.popart.exceptions import popart_exception
+from tremula.frontends.popart.tensor_info import type_name
 
 _COLLECTIVES = ("ReplicatedAllReduce", "ReplicatedReduceScatter")
 _DROPOUTS = ("Dropout", "ShapedDropout")
@@ -23,14 +24,16 @@ _FLOATS = {
 }
 
 
-def check_nodes(graph: onnx.GraphProto, n_replicas: int) -> None:
-    """Raise for attributes that no node can have, and for collectives inside a step.
+def check_nodes(graph: onnx.GraphProto, n_replicas: int, types: Mapping[str, InferredType]) -> None:
+    """Raise for attributes that no node can have, labels that do not fit, and collectives.
 
     Replicas run one after another on the host: inside a step they cannot meet.
     """
     for node in _all_nodes(graph):
         if node.op_type in _DROPOUTS:
             _check_ratio(node)
+        if node.op_type == "Nll":
+            _check_labels(node, types)
         if node.op_type == "Abort" and node not in graph.node:
             raise popart_exception("Abort inside a graph of an operation is not supported")
         if node.op_type in _COLLECTIVES and n_replicas > 1:
@@ -61,6 +64,24 @@ def _check_ratio(node: onnx.NodeProto) -> None:
             f"Ratio value {ratio:g} of {node.op_type} {node.output[0]!r} is not valid. Please use a"
             " value in the interval [0,1)"
         )
+
+
+def _check_labels(node: onnx.NodeProto, types: Mapping[str, InferredType]) -> None:
+    chances, labels = (types.get(id, InferredType()) for id in node.input[:2])
+    if chances.shape is None or labels.shape is None or labels.shape == chances.shape[:-1]:
+        return
+    raise popart_exception(
+        f"The label tensor ({_shown(labels)}) must have shape {_sizes(chances.shape[:-1])} to match"
+        f" all but the final dimension of the probabilities tensor ({_shown(chances)})"
+    )
+
+
+def _shown(kind: InferredType) -> str:
+    return f"{type_name(kind.element)}   {_sizes(kind.shape or ())}"
+
+
+def _sizes(shape: Sequence[int | None]) -> str:
+    return f"[{' '.join(map(str, shape))}]"
 
 
 def check_gradients(

@@ -8,6 +8,7 @@ import onnx
 from onnx import AttributeProto, helper
 
 from tremula.frontends.onnx.table import newest_operator
+from tremula.frontends.popart.builder.graph import PARTIAL_GRAPH
 from tremula.frontends.popart.builder.inference import InferredType
 from tremula.frontends.popart.tensor_info import type_name
 from tremula.ir.origin import FORWARD, ORIGIN
@@ -25,6 +26,7 @@ def serialised(
 ) -> str:
     """{"maingraph": [operation, …]} with type, inputs, outputs and attributes of each.
 
+    Graphs have the names that `setGraphName` gave them; a main graph without one is "maingraph".
     Forward operations are those of the ONNX graph, after its patterns; those that differentiate and
     update, of a step that is compiled, follow with types of the captured graph.
     """
@@ -34,19 +36,22 @@ def serialised(
             n_readers[name] = n_readers.get(name, 0) + 1
     preserved = {v.name for v in graph.output} | {t.name for t in graph.initializer}
     preserved |= {v.name for v in graph.input}
-    result: dict[str, list[dict[str, Any]]] = {"maingraph": []}
+    main = "maingraph" if graph.name in ("", PARTIAL_GRAPH) else graph.name
+    result: dict[str, list[dict[str, Any]]] = {main: []}
     for node in graph.node:
         operand = node.input[0] if node.input else ""
         entry = newest_operator(node.domain, node.op_type)
         overwrites = is_in_place and entry is not None and entry.in_place
         overwrites = overwrites and n_readers.get(operand, 0) == 1 and operand not in preserved
-        result["maingraph"].append(_operation(node, types, places, "Inplace" * overwrites))
+        result[main].append(_operation(node, types, places, "Inplace" * overwrites))
         for attribute in node.attribute:
             if attribute.type == AttributeProto.GRAPH:
-                name = f"{node.name or node.op_type}/{attribute.name}"
+                own = attribute.g.name
+                is_named = own and not own.startswith(PARTIAL_GRAPH)
+                name = own if is_named else f"{node.name or node.op_type}/{attribute.name}"
                 result[name] = [_operation(n, types, {}, "") for n in attribute.g.node]
     if step is not None and step.training:
-        result["maingraph"] += _other_phases(step)
+        result[main] += _other_phases(step)
     return json.dumps(result)
 
 

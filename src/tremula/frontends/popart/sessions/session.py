@@ -148,7 +148,7 @@ class _Session:
                 f"Could not find loss tensor '{self._loss}' in the model:"
                 f" {suggest(self._loss, self._imported.tensor_names)}"
             )
-        check_nodes(graph, self._repetition.n_replicas)
+        check_nodes(graph, self._repetition.n_replicas, self._types)
         if self._loss is not None:
             nodes = self._imported.module.graph.nodes
             check_gradients(nodes, self._loss, kinds.gradients, self._types)
@@ -608,8 +608,8 @@ class TrainingSession(_Session):
         kind = self._types.get(self._plan.loss or "")
         if kind is not None and kind.is_static and any(n != 1 for n in kind.sizes()):
             raise popart_exception(
-                f"The loss must be a scalar: '{self._plan.loss}' has shape {list(kind.sizes())}."
-                " Reduce it, with identityloss for example"
+                f"'{self._plan.loss}' has shape {list(kind.sizes())}: reduce it, with identityloss for"
+                " example. The loss must be a scalar tensor"
             )
 
     def updateOptimizerFromHost(self, optimizer: Optimizer) -> None:

@@ -219,7 +219,14 @@ def identity_loss(x: Tensor, *, reduction: str = "Mean") -> Tensor:
     return losses.reduced_loss(x, _reduction(reduction))
 
 
-@operator("Nll", domain=DOMAIN, method="nllloss")
+def _nll_outline(
+    probabilities: Tensor, labels: Tensor, *, reduction: str = "Mean", **_attributes: int
+) -> Tensor:
+    """Sessions check that labels fit."""
+    return probabilities.new_empty(labels.shape if reduction == "NoReduction" else ())
+
+
+@operator("Nll", domain=DOMAIN, method="nllloss", outline=_nll_outline)
 def nll_loss(
     probabilities: Tensor,
     labels: Tensor,
@@ -448,12 +455,17 @@ def grouped_scatter_reduce(
 ) -> Tensor:
     """Elements of each group, the first dimension, joined at the indices of that group."""
     axis %= source.dim()
+    axis = 1 if group_size > 1 and axis == 0 else axis
+    if index.dim() == 2 and source.dim() > 2:  # one index for each slice of a group
+        sizes = [index.shape[0], *[1] * (source.dim() - 1)]
+        sizes[axis] = index.shape[1]
+        index = index.reshape(sizes)
     return scatter_reduce(
         source,
         index,
         initial,
         axis_size=axis_size,
-        axis=1 if group_size > 1 and axis == 0 else axis,
+        axis=axis,
         reduction=reduction,
         enable_index_broadcast=enable_index_broadcast,
     )
