@@ -1,7 +1,6 @@
 """Sessions of PopART, by the path of its Python file."""
 
 from tremula.frontends.popart.exceptions import OutOfMemoryException
-from tremula.frontends.popart.sessions.session import InferenceSession
-from tremula.frontends.popart.sessions.session import TrainingSession
+from tremula.frontends.popart.sessions.session import InferenceSession, TrainingSession
 
 __all__ = ["InferenceSession", "OutOfMemoryException", "TrainingSession"]

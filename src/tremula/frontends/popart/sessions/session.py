@@ -608,8 +608,8 @@ class TrainingSession(_Session):
         kind = self._types.get(self._plan.loss or "")
         if kind is not None and kind.is_static and any(n != 1 for n in kind.sizes()):
             raise popart_exception(
-                f"'{self._plan.loss}' has shape {list(kind.sizes())}: reduce it, with identityloss for"
-                " example. The loss must be a scalar tensor"
+                f"'{self._plan.loss}' has shape {list(kind.sizes())}: reduce it, for example with"
+                " identityloss. The loss must be a scalar tensor"
             )
 
     def updateOptimizerFromHost(self, optimizer: Optimizer) -> None:
