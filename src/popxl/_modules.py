@@ -101,7 +101,7 @@ MODULES: dict[str, str | tuple[str, ...]] = {
     "ops.geluerf": f"{_OPERATIONS}: geluerf geluerf_",
     "ops.greater": f"{_OPERATIONS}: greater",
     "ops.group_norm": f"{_OPERATIONS}: group_norm layer_norm",
-    "ops.histogram": (f"{_OPERATIONS}: histogram", f"{_OPS}.helpers: check_increment"),
+    "ops.histogram": (f"{_OPERATIONS}: histogram", f"{_OPS}.indexing: check_increment"),
     "ops.host_load": f"{_OPERATIONS}: host_load",
     "ops.host_store": f"{_OPERATIONS}: host_store",
     "ops.identity": f"{_OPERATIONS}: identity rename",

@@ -353,3 +353,18 @@ def test_inputs_that_loops_write():
         info = ops.repeat_with_info(ir.create_graph(add, a, b), 10, a, b)
     assert not info._op.modifiesIndex(2)
     assert info._op.modifiesIndex(3)
+
+
+def test_reductions_of_no_dimension():
+    """With no axes each element is reduced alone; None is all axes. Histograms count in uint32."""
+    array = np.arange(-3.0, 3.0, dtype=np.float32).reshape(2, 3)
+    ir = popxl.Ir()
+    with ir.main_graph:
+        t = popxl.variable(array)
+        results = [ops.sum(t, axis=()), ops.l1(t, axis=[], keepdims=True), ops.sum(t)]
+        results.append(ops.histogram(t, [-1.5, 1.5], False))
+    alone, sizes, total, counts = run(ir, results)
+    np.testing.assert_array_equal(alone, array)
+    np.testing.assert_array_equal(sizes, np.abs(array))
+    assert total == array.sum()
+    assert (counts.tolist(), counts.dtype) == ([2, 3, 1], np.uint32)

@@ -1,7 +1,6 @@
 """Small functions that PopXL's modules of operations have beside the operations."""
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from math import prod
 
 from tremula.frontends.popart.enums import CollectiveOperator
@@ -57,12 +56,6 @@ def to_collective_op(op: str) -> CollectiveOperator:
 def multiply_tuple(tup: Sequence[int]) -> int:
     """The product of a shape's sizes."""
     return prod(tup)
-
-
-def check_increment(levels: Sequence[float]) -> None:
-    """Raise unless levels of a histogram increase."""
-    if any(b <= a for a, b in pairwise(levels)):
-        raise ValueError(f"The levels of a histogram must increase, got {list(levels)}")
 
 
 def create_random_seed(seed: Tensor, modifier: int | Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from tremula.frontends.popxl.core.host_data import array_of
 from tremula.frontends.popxl.core.table import Indices, Operand, OptionalOperand, operation
 from tremula.frontends.popxl.core.tensor import Constant, Variable
 from tremula.frontends.popxl.core.tensor import Tensor as PopxlTensor
+from tremula.frontends.popxl.dtypes import uint32
 from tremula.frontends.shared.kinds import indexing as kinds
 
 PAGE_SECTION = (6, "Indexing")
@@ -261,11 +263,18 @@ def topk(
     return values, indices.to(torch.int32)
 
 
-@operation("Histogram")
+def check_increment(levels: Sequence[float]) -> None:
+    """Raise unless levels of a histogram increase."""
+    if any(b <= a for a, b in pairwise(levels)):
+        raise ValueError(f"The levels of a histogram must increase, got {list(levels)}")
+
+
+@operation("Histogram", types=lambda _inputs, _attributes: uint32)
 def histogram(t: Operand, levels: Sequence[float], absolute_of_input: bool) -> Tensor:
     """How many elements lie below, between and above the levels."""
+    check_increment(levels)
     edges = torch.tensor(list(levels), dtype=torch.float32, device=t.device)
     values = (t.abs() if absolute_of_input else t).reshape(-1).float()
     place = (values[:, None] >= edges[None, :]).sum(1)
     counts = (place[:, None] == torch.arange(len(levels) + 1, device=t.device)[None, :]).sum(0)
-    return counts.to(torch.int64)
+    return counts.to(uint32.carrier)

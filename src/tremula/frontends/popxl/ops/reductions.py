@@ -14,7 +14,9 @@ Axes = Sequence[int] | int | None
 
 
 def _reduced(reduce: kinds.Reduce, t: Tensor, axis: Axes, keepdims: bool) -> Tensor:
-    return reduce(t, _numbers(t, axis), keepdims)
+    """A reduction of some dimensions; of none, each element is reduced alone."""
+    axes = _numbers(t, axis)
+    return reduce(t, axes, keepdims) if axes else reduce(t.unsqueeze(-1), [t.dim()], False)
 
 
 def _numbers(t: Tensor, axis: Axes) -> list[int]:
