@@ -58,7 +58,7 @@ class VariableFactory:
         size = self.replica_grouping.group_size
         if shard_over > size:
             raise ValueError(
-                f"{self.name} cannot be sharded over {shard_over} replicas:"
+                f"{self.name or 'The variable'} cannot be sharded over {shard_over} replicas:"
                 f" its groups have {size} members"
             )
 
