@@ -18,6 +18,7 @@ from tremula.frontends.keras.options import LAST, MEAN, PREDICT, RUNNING_MEAN, T
 from tremula.frontends.keras.pipelines.pipeline import KerasPipeline
 from tremula.frontends.keras.program import KerasProgram, compile_keras
 from tremula.frontends.keras.step import StepOfModel
+from tremula.frontends.keras.tracing import ModelVariable
 from tremula.frontends.poptorch import collectives
 from tremula.ir.placement import PlacementRules
 from tremula.ir.repetition import Repetition
@@ -34,11 +35,11 @@ def reset_seed(seed: int) -> None:
     _seeds.seed(seed)
 
 
-def share_weights(variables: Sequence[keras.Variable]) -> None:
+def share_weights(variables: Sequence[ModelVariable]) -> None:
     """Give every process the values that variables have in the first."""
     collectives.init()
     for variable in variables:
-        variable.assign(collectives.broadcast(variable.value.detach(), 0))
+        collectives.broadcast_(variable._value.data, 0)
 
 
 def execute(

@@ -377,14 +377,16 @@ def broadcast_parameters(
 ) -> None:
     """Give every process the parameters of one: `model.state_dict()` or `named_parameters()`."""
     if isinstance(params, Mapping):
-        params = sorted(params.items())
+        pairs: Any = sorted(params.items())
     elif isinstance(params, Tensor | str) or not isinstance(params, Iterable):
         raise CollectiveError(
             f"broadcast_parameters takes a dictionary or pairs of name and tensor; got"
             f" {type(params).__name__}.",
             hint="hvd.broadcast_parameters(model.state_dict(), root_rank=0)",
         )
-    for _, value in params:
+    else:
+        pairs = params
+    for _, value in pairs:
         if isinstance(value, Tensor):
             broadcast_(value.data, root_rank)
 

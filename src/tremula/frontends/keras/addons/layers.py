@@ -6,13 +6,13 @@ from typing import Any
 import keras
 import numpy as np
 import torch
-from keras import ops
 
 from tremula.frontends.keras.config import config_in_force
 from tremula.frontends.keras.errors import keras_error
 from tremula.ir.ops import markers
 from tremula.ir.recording import active
 
+ops: Any = keras.ops  # what is inferred of its functions' types includes None
 __all__ = [
     "GRU",
     "LSTM",
@@ -325,7 +325,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
     def __init__(
         self,
-        axis: int | Sequence[int] = -1,
+        axis: Any = -1,  # one, or several
         epsilon: float = 1e-3,
         center: bool = True,
         scale: bool = True,

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-from keras import ops
 
 from tremula.frontends.keras.errors import keras_error
 
+ops: Any = keras.ops  # what is inferred of its functions' types includes None
 __all__ = [
     "AdamIpuOptimizer",
     "IpuOptimizerBase",
@@ -104,7 +104,7 @@ class _Moments(IpuOptimizerBase):
         self.assign(v, ops.cast(next_v, v.dtype))
         if not self.debiasing:
             return next_m, next_v
-        step = self._compute(self.iterations + 1)
+        step = self._compute(self.iterations) + 1
         return (
             next_m / (1.0 - ops.power(self._compute(self.beta_1), step)),
             next_v / (1.0 - ops.power(self._compute(self.beta_2), step)),
@@ -153,7 +153,7 @@ class AdamIpuOptimizer(_Moments):
         index = self._get_variable_index(variable)
         m, v = self._moments(gradient, index)
         if self.amsgrad:
-            state = self._vhat[index]
+            state: Any = self._vhat[index]
             v = ops.maximum(self._compute(state), v)
             self.assign(state, ops.cast(v, state.dtype))
         update = m / (ops.sqrt(v) + self.epsilon) * self._compute(learning_rate)
@@ -267,7 +267,7 @@ class SGDIpuOptimizer(IpuOptimizerBase):
         if not self.momentum:
             self.assign_sub(variable, ops.cast(step, variable.dtype))
             return
-        state = self._momenta[self._get_variable_index(variable)]
+        state: Any = self._momenta[self._get_variable_index(variable)]
         velocity = self._compute(state) * self.momentum - step
         self.assign(state, ops.cast(velocity, state.dtype))
         change = velocity * self.momentum - step if self.nesterov else velocity

@@ -148,10 +148,11 @@ def _of_numbers(model: keras.Model, assignments: Sequence[Assignment | int]) -> 
             f"{len(values)} pipeline stages for {len(layers)} layers of {model.name!r}.",
             hint="give a stage for every layer; an Input has none",
         )
-    return [
-        SequentialLayerPipelineStageAssignment(layer, stage)  # pyright: ignore[reportArgumentType]
-        for layer, stage in zip(layers, values, strict=True)
-    ]
+    numbered: list[Assignment] = []
+    for layer, stage in zip(layers, values, strict=True):
+        assert isinstance(stage, int), "checked above"
+        numbered.append(SequentialLayerPipelineStageAssignment(layer, stage))
+    return numbered
 
 
 def _matching(

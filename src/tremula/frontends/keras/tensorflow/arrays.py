@@ -6,12 +6,11 @@ from typing import Any, cast
 import keras
 import numpy as np
 import torch
-from keras import ops
 from torch import Tensor
 
 from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.loops.tape import loop_range
-from tremula.frontends.keras.tensorflow.types import TensorShape, as_dtype, inferred_dtype
+from tremula.frontends.keras.tensorflow.types import TensorShape, as_dtype, inferred_dtype, ops
 
 Value = Any  # a tensor, an array, a number, or a symbolic tensor of a model
 newaxis = None

@@ -8,11 +8,10 @@ from typing import Any
 
 import keras
 import torch
-from keras import ops
 
 from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.tensorflow.arrays import Value, is_concrete, plain
-from tremula.frontends.keras.tensorflow.types import TensorShape
+from tremula.frontends.keras.tensorflow.types import TensorShape, ops
 from tremula.ir.recording import active
 
 

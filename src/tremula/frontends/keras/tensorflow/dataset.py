@@ -230,8 +230,7 @@ class Dataset(DataLoader):
     def repeat(self, count: int | None = None, name: str = "") -> "Dataset":
         """The elements several times, or without end, as fit(steps_per_epoch=…) takes them."""
         del name
-        is_endless = count is None or count < 0
-        if is_endless:
+        if count is None or count < 0:
             return self._with(lambda: endless(self._start), INFINITE if self._n else 0)
         times = int(count)
         n = self._n * times if self._n >= 0 else self._n
@@ -449,7 +448,7 @@ class Dataset(DataLoader):
         return DatasetIterator(self._elements())
 
     def _elements(self) -> Iterator[Any]:
-        return self.dataset.start()
+        return _fetched(self.dataset)
 
     def _with(self, start: Start, n: int) -> "Dataset":
         """Other numbers of rows, or other elements, of the same arrays."""
@@ -460,6 +459,11 @@ class Dataset(DataLoader):
             known = [each for each in vars(Dataset) if not each.startswith("_")]
             raise AttributeError(f"tf.data.Dataset has no {name!r} here; {suggest(name, known)}")
         raise AttributeError(name)
+
+
+def _fetched(elements: Any) -> Iterator[Any]:
+    """An iterator of the elements that the loader sees."""
+    return elements.start()
 
 
 def _spec(leaf: Any) -> TensorSpec:

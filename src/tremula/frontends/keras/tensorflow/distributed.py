@@ -216,6 +216,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         del logs
+        assert self.model is not None, "callbacks of a model know it"
         broadcast_variables(self.model.variables, self.root_rank)
 
 

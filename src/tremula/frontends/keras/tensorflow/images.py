@@ -7,12 +7,11 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.tensorflow.arrays import Value, cast_, plain
 from tremula.frontends.keras.tensorflow.randoms import uniform
-from tremula.frontends.keras.tensorflow.types import as_dtype
+from tremula.frontends.keras.tensorflow.types import as_dtype, ops
 
 
 class ResizeMethod(StrEnum):
@@ -226,8 +225,8 @@ def sample_distorted_bounding_box(
     rng = np.random.default_rng(seed or None)
     top, left, rows, columns = 0, 0, height, width
     for _ in range(max_attempts):
-        ratio = rng.uniform(*aspect_ratio_range)
-        area = rng.uniform(*area_range) * height * width
+        ratio = rng.uniform(aspect_ratio_range[0], aspect_ratio_range[1])
+        area = rng.uniform(area_range[0], area_range[1]) * height * width
         h, w = round((area / ratio) ** 0.5), round((area * ratio) ** 0.5)
         if not (0 < h <= height and 0 < w <= width):
             continue

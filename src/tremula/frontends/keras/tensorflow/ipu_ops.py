@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import keras
-from keras import ops
 
 from tremula.frontends.keras.addons.layers import RecomputationCheckpoint
 from tremula.frontends.keras.config import n_chips_in_force
 from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.execution import reset_seed
 from tremula.frontends.keras.tensorflow.arrays import Value, plain
-from tremula.frontends.keras.tensorflow.types import TensorShape, as_dtype
+from tremula.frontends.keras.tensorflow.types import TensorShape, as_dtype, ops
 from tremula.ir.recording import active
 
 

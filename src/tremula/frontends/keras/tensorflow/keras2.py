@@ -241,7 +241,7 @@ def load_model(
     compile: bool = True,
     options: Any = None,
     **kwargs: Any,
-) -> keras.Model:
+) -> Any:  # a model
     """A model from its file, or from the folder it was saved as."""
     del options
     path = os.fspath(filepath)

@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from keras import ops
 
 from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.tensorflow.arrays import Value, cast_, convert_to_tensor, plain
-from tremula.frontends.keras.tensorflow.types import as_dtype
+from tremula.frontends.keras.tensorflow.types import as_dtype, ops
 
 Axis = int | Sequence[int] | None
 # TensorFlow's name = Keras's, where they differ.

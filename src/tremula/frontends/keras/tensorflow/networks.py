@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-from keras import ops
 
 from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.tensorflow.arrays import Value, plain
 from tremula.frontends.keras.tensorflow.maths import Axis
+from tremula.frontends.keras.tensorflow.types import ops
 
 __all__ = [
     "avg_pool",

@@ -4,10 +4,9 @@ import logging
 from typing import Any, NoReturn
 
 import keras
-from keras import ops
 
 from tremula.frontends.keras.errors import keras_error
-from tremula.frontends.keras.tensorflow.types import DTYPES
+from tremula.frontends.keras.tensorflow.types import DTYPES, ops
 from tremula.ir.recording import active
 
 VERSION, KERAS_VERSION = "2.6.3", "2.6.0"

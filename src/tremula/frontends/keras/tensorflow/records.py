@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike, fspath
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -107,7 +107,7 @@ def read_records(path: str | PathLike[str], compression: str | None = None) -> I
             yield record
 
 
-def _opened(path: str | PathLike[str], compression: str) -> IO[bytes]:
+def _opened(path: str | PathLike[str], compression: str) -> Any:
     import io
 
     if compression == "GZIP":

@@ -239,5 +239,6 @@ def _written(name: str, value: bytes, step: Any) -> bool:
     writer = _writer.get()
     if writer is None or not should_record_summaries():
         return False
+    assert step is not None, "checked above"
     writer.write(in_field(1, name.encode()) + value, int(step))
     return True

@@ -10,6 +10,7 @@ import torch
 from tremula.base.errors import suggest
 from tremula.frontends.keras.errors import keras_error
 
+ops: Any = keras.ops  # what is inferred of its functions' types includes None
 _NAMES = (
     "bool bfloat16 float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64"
     " complex64 complex128 string"
