@@ -229,7 +229,7 @@ def install(synthetic_samples: int | None = None) -> None:
 
 def forget_tensorflow() -> None:
     """Take the names away again, as tests do: modules that have them keep them."""
-    from tremula.frontends.keras.tensorflow import datasets, keras2
+    from tremula.frontends.keras.tensorflow import datasets, keras2, randoms
 
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, Finder)]
     for path, module in list(sys.modules.items()):
@@ -237,6 +237,7 @@ def forget_tensorflow() -> None:
             del sys.modules[path]
     datasets.synthesize(None)
     keras2.uninstall()
+    randoms.forget_seed()
     _refresh_keras()
 
 

@@ -39,6 +39,11 @@ def set_seed(seed: int) -> None:
     global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, SeedGenerator(seed))
 
 
+def forget_seed() -> None:
+    """Let initialisers draw by Python's random module again, as Keras does."""
+    _replaced.close()
+
+
 def uniform(
     shape: object,
     minval: Value = 0,
