@@ -58,6 +58,7 @@ from tremula.frontends.popart.sessions.program import SessionProgram, torch_type
 from tremula.frontends.popart.sessions.recomputation import checkpoints
 from tremula.frontends.popart.sessions.settings import step_settings
 from tremula.frontends.popart.sessions.step import StepPlan
+from tremula.frontends.popart.sessions.updates import n_chips_named, updates_of
 from tremula.frontends.popart.sessions.weights import STATE_PREFIXES, SessionModel, written_model
 from tremula.frontends.popart.step_settings import repetition
 from tremula.frontends.popart.tensor_info import InputShapeInfo, TensorInfo, type_name
@@ -67,7 +68,6 @@ if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
     from tremula.ir.run.tile_cache import StoredTileProgram
     from tremula.vision.pva.report import Report
 
-_STATISTICS = {"BatchNormalization": (3, 4)}  # operands that training replaces by outputs 1 and 2
 _LOG = getLogger("session")
 Model = str | bytes | os.PathLike | onnx.ModelProto
 
@@ -153,7 +153,7 @@ class _Session:
             nodes = self._imported.module.graph.nodes
             check_gradients(nodes, self._loss, kinds.gradients, self._types)
         is_one_chip = self._device.type is DeviceType.Cpu and self._device.numIpus == 1
-        n_chips = self._n_chips_asked() if is_one_chip else self._device.numIpus
+        n_chips = n_chips_named(graph) if is_one_chip else self._device.numIpus
         places = place_nodes(graph, self._options, n_chips, self._sizes())
         check_depth(
             places, self._options, self._flow.batchesPerStep(), is_training=self._is_training
@@ -169,18 +169,8 @@ class _Session:
             gradients=kinds.gradients,
             places=places,
             checkpoints=kept,
-            updates=self._updates(),
+            updates=updates_of(graph, is_training=self._is_training),
         )
-
-    def _n_chips_asked(self) -> int:
-        """A CPU has as many chips as the model names."""
-        named = [
-            a.i
-            for n in self._model.proto.graph.node
-            for a in n.attribute
-            if a.name == "__ipu_number"
-        ]
-        return 1 + max(named, default=0)
 
     def _sizes(self) -> dict[str, int]:
         """Bytes of tensors, as far as they are known without compiling."""
@@ -189,23 +179,6 @@ class _Session:
             if kind.is_static and kind.element:
                 result[name] = TensorInfo(type_name(kind.element), kind.sizes()).nbytes()
         return result
-
-    def _updates(self) -> dict[str, str]:
-        """Weights that the graph itself writes, and the tensors that become their values.
-
-        Variables of CopyVarUpdate; in training, means and variances of norms.
-        """
-        nodes = self._model.proto.graph.node
-        held = {tensor.name for tensor in self._model.proto.graph.initializer}
-        pairs = [(n.input[0], n.output[0]) for n in nodes if n.op_type == "CopyVarUpdate"]
-        if self._is_training:
-            pairs += [
-                (node.input[operand], node.output[i + 1])
-                for node in nodes
-                for i, operand in enumerate(_STATISTICS.get(node.op_type, ()))
-                if len(node.output) > 2 and node.output[i + 1]
-            ]
-        return {name: new for name, new in pairs if name in held}
 
     @cached_property
     def _inputs(self) -> list[StepInput]:
