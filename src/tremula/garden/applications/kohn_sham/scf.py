@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from tessellate_ipu import TileShardedArray, tile_map, tile_put_replicated, tile_put_sharded
-from tessellate_ipu.linalg import ipu_eigh
+from tessellate_ipu.linalg import ipu_eigh  # pyright: ignore[reportMissingImports]
 from tremula.garden.applications.kohn_sham.functional import EXACT_EXCHANGE, energy_per_volume
 from tremula.garden.applications.kohn_sham.molecules import Integrals
 
