@@ -24,10 +24,8 @@ def add_modules(package: str, table: Mapping[str, str | Iterable[str]]) -> dict[
     """
     made = {}
     for name, sources in table.items():
-        names: dict[str, object] = {}
-        for source in [sources] if isinstance(sources, str) else sources:
-            names.update(_names(source))
-        made[name] = _module(f"{package}.{name}", names)
+        rows = [sources] if isinstance(sources, str) else sources
+        made[name] = _module(f"{package}.{name}", names_of(*rows))
     for name, module in made.items():
         parent, _, last = f"{package}.{name}".rpartition(".")
         owner = made.get(parent.removeprefix(f"{package}."))
@@ -50,13 +48,15 @@ def _module(name: str, names: Mapping[str, object]) -> ModuleType:
     return module
 
 
-def _names(source: str) -> dict[str, object]:
-    path, _, words = source.partition(":")
-    module = import_module(path.strip())
+def names_of(*sources: str) -> dict[str, object]:
+    """The values of names by rows `"source.module: name other=source_name"`."""
     result = {}
-    for word in words.split():
-        name, _, original = word.partition("=")
-        result[name] = getattr(module, original or name)
+    for source in sources:
+        path, _, words = source.partition(":")
+        module = import_module(path.strip())
+        for word in words.split():
+            name, _, original = word.partition("=")
+            result[name] = getattr(module, original or name)
     return result
 
 
