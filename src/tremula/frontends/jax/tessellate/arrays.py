@@ -3,13 +3,15 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 from jax.core import ShapedArray
 from jax.tree_util import register_pytree_node_class
+from numpy.typing import DTypeLike
 
+from tremula.frontends.jax.tessellate.parameters import Array
 from tremula.frontends.jax.tessellate.primitives import (
     InconsistentTiles,
     NotTileSharded,
@@ -53,7 +55,7 @@ class TileShardedArray:
     `tile_put_sharded` and `tile_put_replicated` make one. On the host it is an ordinary array.
     """
 
-    array: Any
+    array: Any  # of JAX, traced, or of NumPy
     tiles: tuple[int, ...]
 
     def __post_init__(self) -> None:
@@ -76,7 +78,7 @@ class TileShardedArray:
         return tuple(self.array.shape)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype:
         return self.array.dtype
 
     @property
@@ -101,7 +103,7 @@ class TileShardedArray:
         return self.shape[1:]
 
     @property
-    def device_array(self) -> Any:
+    def device_array(self) -> Array:
         return self.array
 
     def reshape(self, shape: Sequence[int]) -> "TileShardedArray":
@@ -124,7 +126,7 @@ class TileShardedArray:
     def __len__(self) -> int:
         return len(self.tiles)
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.array, dtype=dtype)
 
     def __getitem__(self, key: Slice | tuple[Slice, ...]) -> "TileShardedArray":
@@ -141,7 +143,7 @@ class TileShardedArray:
         return cls(joined, tuple(itertools.chain(*(one.tiles for one in arrays))))
 
 
-def tile_put_sharded(array: Any, tiles: Sequence[int]) -> TileShardedArray:
+def tile_put_sharded(array: Array, tiles: Sequence[int]) -> TileShardedArray:
     """Row i of an array on tile tiles[i]."""
     tiles = _tiles(tiles)
     return TileShardedArray(put(put_sharded_p, _array(array), tiles), tiles)
@@ -163,13 +165,13 @@ def tile_constant_replicated(data: object, tiles: Sequence[int]) -> TileShardedA
     return tile_put_replicated(np.asarray(data), tiles)
 
 
-def _array(value: Any) -> Any:
+def _array(value: object) -> Array:
     """An array as it is; numbers and lists of Python as JAX takes them."""
-    return value if hasattr(value, "shape") else jax.numpy.asarray(value)
+    return cast("Array", value) if hasattr(value, "shape") else jax.numpy.asarray(value)
 
 
 def tile_gather(
-    arr: Any,
+    arr: Array | TileShardedArray,
     indices: Sequence[int],
     tiles: Sequence[int],
     copy: bool = False,

@@ -7,22 +7,23 @@ These are the arguments of the two vertices that TessellateIPU uses, as programs
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 from jax import lax
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
+from numpy.typing import DTypeLike
 
 from tremula.frontends.jax.tessellate.equations import (
     IpuTileMapEquation,
     IpuVertexAttributeI32,
+    IpuVertexIOInfo,
     make_ipu_vertex_constant_info,
     make_ipu_vertex_in_info,
     make_ipu_vertex_name_templated,
     make_ipu_vertex_out_info,
 )
-from tremula.frontends.jax.tessellate.parameters import canonical
+from tremula.frontends.jax.tessellate.parameters import Attributes, canonical
 from tremula.frontends.jax.tessellate.registry import describe_primitive
 from tremula.frontends.jax.tessellate.workers import make_num_elements_per_worker
 
@@ -37,7 +38,7 @@ class IpuConvVertexType(IntEnum):
     ConvPartialHMAC = 2
 
 
-def _checked_types(fp: Any, accumulated: Any) -> tuple[np.dtype, np.dtype]:
+def _checked_types(fp: DTypeLike, accumulated: DTypeLike) -> tuple[np.dtype, np.dtype]:
     kinds = np.dtype(fp), np.dtype(accumulated)
     if not set(kinds) <= {np.dtype(np.float16), np.dtype(np.float32)} or kinds[0] > kinds[1]:
         names = " and ".join(kind.name for kind in kinds)
@@ -51,19 +52,19 @@ def _checked_types(fp: Any, accumulated: Any) -> tuple[np.dtype, np.dtype]:
 class _Vertex:
     """What the descriptions of both vertices have: types, and whether offsets have 16 bits."""
 
-    fp_dtype: Any
-    accum_dtype: Any
+    fp_dtype: np.dtype
+    accum_dtype: np.dtype
     use_limited_ver: bool = True
 
     def __post_init__(self) -> None:
         self.fp_dtype, self.accum_dtype = _checked_types(self.fp_dtype, self.accum_dtype)
 
     @property
-    def worklist_dtype(self) -> Any:
+    def worklist_dtype(self) -> type[np.integer]:
         return np.uint16 if self.use_limited_ver else np.uint32
 
     @property
-    def worklist_num_field_dtype(self) -> Any:
+    def worklist_num_field_dtype(self) -> type[np.integer]:
         return np.int16 if self.use_limited_ver else np.int32
 
 
@@ -187,13 +188,13 @@ def make_conv_partial1x1_attributes(
 
 
 def make_conv_partial1x1_worklist_entry(
-    out_offset: int, num_field_elems: int, in_offset: int, worklist_dtype: Any
+    out_offset: int, num_field_elems: int, in_offset: int, worklist_dtype: DTypeLike
 ) -> np.ndarray:
     """The work of one worker of the matrix unit."""
     return _entry((out_offset, num_field_elems, in_offset), (0, -3, 0), worklist_dtype)
 
 
-def _entry(values: Sequence[int], least: Sequence[int], dtype: Any) -> np.ndarray:
+def _entry(values: Sequence[int], least: Sequence[int], dtype: DTypeLike) -> np.ndarray:
     if any(value < limit for value, limit in zip(values, least, strict=True)):
         raise ValueError(f"an entry of a work list is at least {tuple(least)}, got {values}.")
     return np.array(values, np.int64).astype(dtype)
@@ -204,7 +205,7 @@ def make_conv_partial1x1_worklists(
     num_workers: int,
     in_base_offset: int,
     out_base_offset: int,
-    worklist_dtype: Any,
+    worklist_dtype: DTypeLike,
 ) -> np.ndarray:
     """The work of all workers, one after another: rows in turn, three fewer than there are."""
     counts = make_num_elements_per_worker(N, num_workers)
@@ -230,7 +231,7 @@ def make_conv_partial_hmac_attributes(
 
 
 def make_conv_partial_hmac_worklist_entry(
-    out_offset: int, num_conv: int, in_offset: int, worklist_dtype: Any
+    out_offset: int, num_conv: int, in_offset: int, worklist_dtype: DTypeLike
 ) -> np.ndarray:
     """The work of one worker without the matrix unit."""
     return _entry((out_offset, num_conv, in_offset), (0, 0, 0), worklist_dtype)
@@ -296,7 +297,9 @@ def ipuReverseTransformedOutStride(  # noqa: N802
 # -- descriptions ----------------------------------------------------------------------------------
 
 
-def _product(inavals: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[Any, np.dtype]:
+def _product(
+    inavals: Sequence[ShapedArray], attributes: Attributes
+) -> tuple[ShapedArray, np.dtype]:
     """What a product of two operands over their last axes is, and what it is added up in."""
     lhs, rhs = inavals
     dimensions = dict(canonical(attributes))["dimension_numbers"]
@@ -312,10 +315,10 @@ def _product(inavals: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[Any
 def _described(
     p: Primitive,
     tiles: Sequence[int],
-    avals: Sequence[Any],
+    avals: Sequence[ShapedArray],
     vname: str,
-    worklists: Any,
-    fields: Any,
+    worklists: IpuVertexIOInfo,
+    fields: list[IpuVertexAttributeI32],
 ) -> IpuTileMapEquation:
     lhs, rhs, out = avals
     inputs = [
@@ -328,7 +331,7 @@ def _described(
 
 
 def ipu_dot_general_conv_1x1_primitive_translation(
-    p: Primitive, tiles: Sequence[int], inavals: Sequence[Any], attributes: Mapping[str, Any]
+    p: Primitive, tiles: Sequence[int], inavals: Sequence[ShapedArray], attributes: Attributes
 ) -> IpuTileMapEquation:
     """The vertex of the matrix unit: 8 (float32) or 16 (float16) elements along the last axis."""
     out, dtype = _product(inavals, attributes)
@@ -346,7 +349,7 @@ def ipu_dot_general_conv_1x1_primitive_translation(
 
 
 def ipu_dot_general_conv_hmac_primitive_translation(
-    p: Primitive, tiles: Sequence[int], inavals: Sequence[Any], attributes: Mapping[str, Any]
+    p: Primitive, tiles: Sequence[int], inavals: Sequence[ShapedArray], attributes: Attributes
 ) -> IpuTileMapEquation:
     """The vertex without the matrix unit, for two vectors."""
     out, dtype = _product(inavals, attributes)
@@ -363,8 +366,8 @@ def ipu_dot_general_conv_hmac_primitive_translation(
 def ipu_dot_general_primitive_translation(
     p: Primitive,
     tiles: Sequence[int],
-    inavals: Sequence[Any],
-    attributes: Mapping[str, Any] | None = None,
+    inavals: Sequence[ShapedArray],
+    attributes: Attributes | None = None,
 ) -> IpuTileMapEquation:
     """The vertex that `ipu_vertex_type` names; the matrix unit's by default."""
     options = dict(attributes or {})

@@ -7,6 +7,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -33,7 +34,7 @@ def make_ipu_vertex_name_templated(basename: str, *args: object) -> str:
     return f"{basename}<{','.join(names)}>" if names else basename
 
 
-def _template_argument(value: Any) -> str:
+def _template_argument(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool | int) and not isinstance(value, IpuType):
@@ -138,7 +139,7 @@ class IpuVertexIOInfo(JsonForm):
 
 
 def make_ipu_vertex_io_info(
-    name: str, iotype: IpuVertexIOType, aval: Any, vertex_dim2: int = 0
+    name: str, iotype: IpuVertexIOType, aval: ShapedArray, vertex_dim2: int = 0
 ) -> IpuVertexIOInfo:
     """A field with the shape and type of an array of JAX or NumPy."""
     kind = from_numpy_dtype_to_ipu_type(aval.dtype)
@@ -153,23 +154,28 @@ def make_ipu_vertex_constant_info(name: str, data: object, vertex_dim2: int = 0)
     return IpuVertexIOInfo(name, IpuVertexIOType.In, data.shape, kind, int(vertex_dim2), encoded)
 
 
-def make_ipu_vertex_in_info(name: str, aval: object, vertex_dim2: int = 0) -> IpuVertexIOInfo:
+def make_ipu_vertex_in_info(name: str, aval: ShapedArray, vertex_dim2: int = 0) -> IpuVertexIOInfo:
     """A field that is read."""
     return make_ipu_vertex_io_info(name, IpuVertexIOType.In, aval, vertex_dim2)
 
 
-def make_ipu_vertex_out_info(name: str, aval: object, vertex_dim2: int = 0) -> IpuVertexIOInfo:
+def make_ipu_vertex_out_info(name: str, aval: ShapedArray, vertex_dim2: int = 0) -> IpuVertexIOInfo:
     """A field that is written."""
     return make_ipu_vertex_io_info(name, IpuVertexIOType.Out, aval, vertex_dim2)
 
 
-def make_ipu_vertex_inout_info(name: str, aval: object, vertex_dim2: int = 0) -> IpuVertexIOInfo:
+def make_ipu_vertex_inout_info(
+    name: str, aval: ShapedArray, vertex_dim2: int = 0
+) -> IpuVertexIOInfo:
     """A field that is read and written."""
     return make_ipu_vertex_io_info(name, IpuVertexIOType.InOut, aval, vertex_dim2)
 
 
 def _infos(
-    avals: Mapping[str, Any], own: IpuVertexIOType, both: Collection[str], dims2: Mapping[str, int]
+    avals: Mapping[str, ShapedArray],
+    own: IpuVertexIOType,
+    both: Collection[str],
+    dims2: Mapping[str, int],
 ) -> list[IpuVertexIOInfo]:
     return [
         make_ipu_vertex_io_info(
@@ -180,7 +186,7 @@ def _infos(
 
 
 def make_ipu_vertex_inputs(
-    inavals: Mapping[str, Any],
+    inavals: Mapping[str, ShapedArray],
     inout_names: Collection[str] = (),
     vertex_dims2: Mapping[str, int] | None = None,
 ) -> list[IpuVertexIOInfo]:
@@ -189,7 +195,7 @@ def make_ipu_vertex_inputs(
 
 
 def make_ipu_vertex_outputs(
-    outavals: Mapping[str, Any],
+    outavals: Mapping[str, ShapedArray],
     inout_names: Collection[str] = (),
     vertex_dims2: Mapping[str, int] | None = None,
 ) -> list[IpuVertexIOInfo]:
@@ -249,7 +255,7 @@ class IpuTileMapEquation(JsonForm):
     attributes_f32: list[IpuVertexAttributeF32] = field(default_factory=list)
     tmp_space_name: str = ""
     tmp_space_aval: IpuShapedArray = field(default_factory=lambda: IpuShapedArray([0]))
-    gp_filename: Any = ""
+    gp_filename: str | Path | type = ""
     perf_estimate: int = 0
     sync: bool = False
 

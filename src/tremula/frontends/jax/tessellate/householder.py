@@ -6,11 +6,10 @@ of a tile.
 """
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from tremula.frontends.jax.tessellate.arrays import (
     TileShardedArray,
@@ -26,14 +25,14 @@ N_PARTIALS = 12  # of a product: two for each worker
 # -- what a tile does ------------------------------------------------------------------------------
 
 
-def _partial_products(x: Any, y: Any) -> Any:
+def _partial_products(x: Array, y: Array) -> Array:
     """Twelve numbers whose sum is the product of two vectors."""
     product = x * y
     rest = -product.shape[0] % N_PARTIALS
     return jnp.pad(product, (0, rest)).reshape(-1, N_PARTIALS).sum(0)
 
 
-def _correction(Rcol: Any, sdiag: Any, *, col_idx: int) -> list[Any]:  # noqa: N803
+def _correction(Rcol: Array, sdiag: Array, *, col_idx: int) -> list[Array]:  # noqa: N803
     """The vector that reflects a column on to its first elements, and 2 / its square."""
     place = jnp.arange(Rcol.shape[0])
     below = jnp.where(place >= col_idx, Rcol, 0)
@@ -42,7 +41,7 @@ def _correction(Rcol: Any, sdiag: Any, *, col_idx: int) -> list[Any]:  # noqa: N
     return [v, (2 / jnp.sum(v * v)).reshape(1)]
 
 
-def _row_update(x: Any, v: Any, scale1: Any, scale2: Any, *, start_idx: int) -> Any:
+def _row_update(x: Array, v: Array, scale1: Array, scale2: Array, *, start_idx: int) -> Array:
     """A row less a scaled vector, from an element on."""
     tail = x[start_idx:] - scale1.reshape(()) * scale2.reshape(()) * v
     return jnp.concatenate([x[:start_idx], tail])
@@ -56,7 +55,7 @@ qr_householder_row_update_p = make_primitive("qr_householder_row_update", _row_u
 # -- QR --------------------------------------------------------------------------------------------
 
 
-def ipu_qr(x: Any, xsdiag: Any = None) -> tuple[Rows, Rows]:
+def ipu_qr(x: Array, xsdiag: Array | None = None) -> tuple[Rows, Rows]:
     """Q and the transposed R of a square matrix: x = Q R.
 
     Tile i holds row i of Q, tile n + i column i of R. `xsdiag` are the signs of R's diagonal,
@@ -66,7 +65,7 @@ def ipu_qr(x: Any, xsdiag: Any = None) -> tuple[Rows, Rows]:
     return ipu_qr_iterations(*ipu_qr_shard_inputs(x, signs))
 
 
-def ipu_qr_shard_inputs(x: Any, xsdiag: Any) -> tuple[Rows, Rows, Rows]:
+def ipu_qr_shard_inputs(x: Array, xsdiag: Array) -> tuple[Rows, Rows, Rows]:
     """The identity and the transposed matrix, a row for each tile, and signs on all tiles."""
     n = square_size(x, "ipu_qr")
     rows, columns = tuple(range(n)), tuple(range(n, 2 * n))
@@ -77,7 +76,7 @@ def ipu_qr_shard_inputs(x: Any, xsdiag: Any) -> tuple[Rows, Rows, Rows]:
 def ipu_qr_iterations(Q: Rows, RT: Rows, sdiag_full: Rows) -> tuple[Rows, Rows]:  # noqa: N803
     """Reflect until R is triangular."""
 
-    def step(k: object, state: tuple) -> tuple:
+    def step(k: Array, state: tuple) -> tuple:
         q, r = state
         reflector = _reflector(lax.dynamic_index_in_dim(r, k, 0, keepdims=False), k)
         return _reflected(q, reflector, Q.tiles), _reflected(r, reflector, RT.tiles)
@@ -88,19 +87,19 @@ def ipu_qr_iterations(Q: Rows, RT: Rows, sdiag_full: Rows) -> tuple[Rows, Rows]:
     return _flipped(q, flips, Q.tiles), _flipped(r, flips, RT.tiles)
 
 
-def _flips(values: Any, signs: Any) -> Any:
+def _flips(values: Array, signs: Array) -> Array:
     """-1 where a value has not the sign it should have; where that is 0, any will do."""
     return jnp.where(values * signs < 0, -1, 1).astype(values.dtype)
 
 
-def _flipped(rows: Any, flips: Any, tiles: tuple[int, ...]) -> Rows:
+def _flipped(rows: Array, flips: Array, tiles: tuple[int, ...]) -> Rows:
     return tile_put_sharded(rows * flips, tiles)
 
 
 # -- Hessenberg ------------------------------------------------------------------------------------
 
 
-def ipu_hessenberg(x: Any) -> tuple[Rows, Rows]:
+def ipu_hessenberg(x: Array) -> tuple[Rows, Rows]:
     """Q and the upper Hessenberg matrix H of a square matrix: x = Q H Q^T.
 
     Tile i holds row i of both.
@@ -109,14 +108,14 @@ def ipu_hessenberg(x: Any) -> tuple[Rows, Rows]:
     return ipu_hessenberg_iterations(*ipu_hessenberg_shard_inputs(x, signs))
 
 
-def ipu_hessenberg_shard_inputs(x: Any, xsdiag: Any) -> tuple[Rows, Rows, Rows]:
+def ipu_hessenberg_shard_inputs(x: Array, xsdiag: Array) -> tuple[Rows, Rows, Rows]:
     """The identity and the matrix, a row for each tile, and signs on all tiles."""
     tiles = tuple(range(square_size(x, "ipu_hessenberg")))
     eye = tile_put_sharded(jnp.eye(len(tiles), dtype=x.dtype), tiles)
     return eye, tile_put_sharded(x, tiles), tile_put_replicated(xsdiag, tiles)
 
 
-def ipu_hessenberg_body(i: Any, carry: tuple[Rows, Rows, Rows]) -> tuple[Rows, Rows, Rows]:
+def ipu_hessenberg_body(i: Array | int, carry: tuple[Rows, Rows, Rows]) -> tuple[Rows, Rows, Rows]:
     """Reflect rows and columns so that column i is 0 below its first subdiagonal element."""
     q, r, sdiag = carry
     column = lax.dynamic_index_in_dim(r.array, i, 1, keepdims=False)
@@ -144,7 +143,7 @@ def ipu_hessenberg_iterations(Q: Rows, R: Rows, sdiag_full: Rows) -> tuple[Rows,
 # -- reflections -----------------------------------------------------------------------------------
 
 
-def _reflector(column: Any, k: Any) -> Any:
+def _reflector(column: Array, k: Array | int) -> Array:
     """The unit vector whose reflection leaves only the first k + 1 elements of a column."""
     place = jnp.arange(column.shape[0])
     below = jnp.where(place >= k, column, 0)
@@ -156,7 +155,7 @@ def _reflector(column: Any, k: Any) -> Any:
 
 
 @partial(jax.jit, static_argnums=2)
-def _reflected(rows: object, reflector: object, tiles: tuple[int, ...]) -> Any:
+def _reflected(rows: Array, reflector: Array, tiles: tuple[int, ...]) -> Array:
     """Every row reflected, by the tile that holds it."""
     rows = tile_put_sharded(rows, tiles).array
     copies = tile_put_replicated(reflector, tiles).array

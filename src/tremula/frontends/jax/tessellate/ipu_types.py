@@ -43,17 +43,9 @@ class IpuType(IntEnum):
         return "signed char" if self is IpuType.CHAR else self.name.lower().replace("_", " ")
 
 
-_NUMPY = dict(
-    zip(
-        IpuType,
-        "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 - float16 float32".split(),
-        strict=True,
-    )
-)
+_NUMPY = dict(zip(IpuType, "?bBhHiIqQ-ef", strict=True))  # NumPy's codes of C's types
 # Tiles hold no 64-bit integers, and NumPy has no 8-bit floats.
-_OF_NUMPY = {
-    np.dtype(name): kind for kind, name in _NUMPY.items() if name not in {"-", "int64", "uint64"}
-}
+_OF_NUMPY = {np.dtype(code): kind for kind, code in _NUMPY.items() if code not in "qQ-"}
 
 
 def from_numpy_dtype_to_ipu_type(v: Any) -> IpuType:

@@ -8,12 +8,10 @@ Loops of the program: the body is compiled once. Each tile holds one pair, works
 gets the few numbers it needs from the others by exchange.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from tremula.frontends.jax.tessellate.arrays import (
     TileShardedArray,
@@ -32,13 +30,13 @@ Columns = tuple[TileShardedArray, ...]  # of pairs: first and second of the matr
 
 
 def ipu_eigh(
-    x: Any,
+    x: Array,
     *,
     lower: bool = True,
     symmetrize_input: bool = False,
     sort_eigenvalues: bool = True,
     num_iters: int | None = None,
-) -> tuple[Any, Any]:
+) -> tuple[Array, Array]:
     """Eigenvectors (columns) and eigenvalues of a symmetric matrix, by Jacobi's rotations.
 
     The rows are paired; tile i holds pair i. All pairs are rotated at once, then they change
@@ -61,7 +59,7 @@ def ipu_eigh(
     return vectors, values
 
 
-def ipu_jacobi_eigh(x: Any, num_iters: int = 1) -> tuple[Any, Any]:
+def ipu_jacobi_eigh(x: Array, num_iters: int = 1) -> tuple[Array, Array]:
     """The matrix after some sweeps, nearly diagonal, and the transposed product of rotations."""
     size = square_size(x, "ipu_jacobi_eigh")
     if size % 2:
@@ -70,7 +68,7 @@ def ipu_jacobi_eigh(x: Any, num_iters: int = 1) -> tuple[Any, Any]:
     return rotated, vectors.T
 
 
-def _sweeps(a: Any, n: int, count: int) -> tuple[Any, Any]:
+def _sweeps(a: Array, n: int, count: int) -> tuple[Array, Array]:
     """The matrix after all rotations, nearly diagonal, and their product."""
     half, tiles = n // 2, tuple(range(n // 2))
     order = _next_partners(n)
@@ -106,7 +104,7 @@ def _next_partners(n: int) -> np.ndarray:
     return order
 
 
-def _rotations(first: Any, second: Any, half: int) -> tuple[Any, Any]:
+def _rotations(first: Array, second: Array, half: int) -> tuple[Array, Array]:
     """Cosine and sine for each pair."""
     diagonal = jnp.arange(half)
     app, apq = first[diagonal, diagonal], first[diagonal, diagonal + half]
@@ -114,7 +112,7 @@ def _rotations(first: Any, second: Any, half: int) -> tuple[Any, Any]:
     return _rotation(app, apq, aqq)
 
 
-def _rotation(app: Any, apq: Any, aqq: Any) -> tuple[Any, Any]:
+def _rotation(app: Array, apq: Array, aqq: Array) -> tuple[Array, Array]:
     """Cosine and sine that make the element between two columns zero."""
     is_done = jnp.abs(apq) <= jnp.finfo(apq.dtype).tiny
     theta = (aqq - app) / (2 * jnp.where(is_done, 1.0, apq))
@@ -124,7 +122,7 @@ def _rotation(app: Any, apq: Any, aqq: Any) -> tuple[Any, Any]:
     return cosine, tangent * cosine
 
 
-def _rotated(first: Any, second: Any, cosine: Any, sine: Any) -> tuple[Any, Any]:
+def _rotated(first: Array, second: Array, cosine: Array, sine: Array) -> tuple[Array, Array]:
     return cosine * first - sine * second, sine * first + cosine * second
 
 
@@ -181,7 +179,7 @@ def permute_pq_indices(
 
 
 def tile_sharded_pq_columns(
-    pcols: Any, qcols: Any, tiles: tuple[int, ...]
+    pcols: Array, qcols: Array, tiles: tuple[int, ...]
 ) -> tuple[TileShardedArray, TileShardedArray]:
     """First and second columns of the pairs, [pairs, n], with their numbers, on tiles."""
     if np.shape(pcols) != np.shape(qcols) or np.ndim(pcols) != 2:
@@ -211,16 +209,16 @@ def tile_rotate_columns(
 # -- what a tile does with its pair ----------------------------------------------------------------
 
 
-def _number(column: Any) -> Any:
+def _number(column: Array) -> Array:
     """The number of a column that carries it."""
     return lax.bitcast_convert_type(column[0], jnp.uint32)
 
 
-def _schur2(pq: Any, pcol: Any, qcol: Any) -> Any:
+def _schur2(pq: Array, pcol: Array, qcol: Array) -> Array:
     return jnp.stack(_rotation(pcol[pq[0]], pcol[pq[1]], qcol[pq[1]]))
 
 
-def _first_step(pcol: Any, qcol: Any) -> list[Any]:
+def _first_step(pcol: Array, qcol: Array) -> list[Array]:
     """Rotate the two columns, and the rows of their numbers; p < q is not expected."""
     p, q = _number(pcol), _number(qcol)
     swaps, low, high = p > q, jnp.minimum(p, q), jnp.maximum(p, q)
@@ -236,18 +234,18 @@ def _first_step(pcol: Any, qcol: Any) -> list[Any]:
     return [jnp.stack([low, high]), jnp.stack([cosine, sine]), *columns]
 
 
-def _swapped(swaps: Any, first: Any, second: Any) -> tuple[Any, Any]:
+def _swapped(swaps: Array, first: Array, second: Array) -> tuple[Array, Array]:
     return jnp.where(swaps, second, first), jnp.where(swaps, first, second)
 
 
-def _with_numbers(before: tuple, columns: tuple) -> list[Any]:
+def _with_numbers(before: tuple, columns: tuple) -> list[Array]:
     pairs = zip(before, columns, strict=True)
     return [jnp.concatenate([old[:INDEX_PREFIX], new]) for old, new in pairs]
 
 
 def _second_step(
-    cs_arr: Any, rotset_sorted_arr: Any, rotset_idx_ignored: Any, pcol: Any, qcol: Any
-) -> list[Any]:
+    cs_arr: Array, rotset_sorted_arr: Array, rotset_idx_ignored: Array, pcol: Array, qcol: Array
+) -> list[Array]:
     """Rotate the rows of all other pairs in the two columns of this one."""
     n_pairs = cs_arr.shape[0]
     is_own = jnp.arange(n_pairs, dtype=jnp.uint32) == rotset_idx_ignored.reshape(())
@@ -260,7 +258,7 @@ def _second_step(
     return [cs_arr, *_with_numbers((pcol, qcol), tuple(columns))]
 
 
-def _eigenvectors(cs: Any, vpcol: Any, vqcol: Any) -> list[Any]:
+def _eigenvectors(cs: Array, vpcol: Array, vqcol: Array) -> list[Array]:
     """Rotate two columns of the product of rotations."""
     swaps = _number(vpcol) > _number(vqcol)
     columns = _swapped(swaps, vpcol[INDEX_PREFIX:], vqcol[INDEX_PREFIX:])
@@ -280,7 +278,7 @@ jacobi_update_eigenvectors_p = make_primitive(
 )
 
 
-def ipu_jacobi_eigh_body(idx: Any, inputs: Columns) -> Columns:
+def ipu_jacobi_eigh_body(idx: object, inputs: Columns) -> Columns:
     """A round: all pairs are rotated, then columns move to their next partners."""
     del idx
     pcols, qcols, vpcols, vqcols = inputs
@@ -294,7 +292,7 @@ def ipu_jacobi_eigh_body(idx: Any, inputs: Columns) -> Columns:
     return *tile_rotate_columns(pcols, qcols), *tile_rotate_columns(vpcols, vqcols)
 
 
-def ipu_jacobi_eigh_iteration(idx: Any, all_AV_cols: Columns) -> Columns:
+def ipu_jacobi_eigh_iteration(idx: object, all_AV_cols: Columns) -> Columns:
     """A sweep: rounds until every column has met every other and is back in its place."""
     del idx
     size = 2 * all_AV_cols[0].shape[0]

@@ -1,8 +1,7 @@
 """Primitives of `tessellate_ipu.lax` that JAX does not have: in place, scaled, filled, rotated."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +9,7 @@ from jax import lax
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
+from numpy.typing import DTypeLike
 
 from tremula.frontends.jax.tessellate.arrays import TileShardedArray, tile_constant_sharded
 from tremula.frontends.jax.tessellate.equations import (
@@ -19,6 +19,7 @@ from tremula.frontends.jax.tessellate.equations import (
     make_ipu_vertex_out_info,
 )
 from tremula.frontends.jax.tessellate.mapping import tile_map
+from tremula.frontends.jax.tessellate.parameters import Array, Attributes, Lowered
 from tremula.frontends.jax.tessellate.primitives import make_primitive
 from tremula.frontends.jax.tessellate.registry import (
     describe_primitive,
@@ -72,15 +73,15 @@ def _in_place_of(primitive: Primitive) -> Primitive:
 # -- scaled sums -----------------------------------------------------------------------------------
 
 
-def scaled_add_numpy_impl(a: Any, b: Any, sb: Any) -> Any:
+def scaled_add_numpy_impl(a: Array, b: Array, sb: Array) -> Array:
     return a + sb * b
 
 
-def scaled_sub_numpy_impl(a: Any, b: Any, sb: Any) -> Any:
+def scaled_sub_numpy_impl(a: Array, b: Array, sb: Array) -> Array:
     return a - sb * b
 
 
-def scaled_op_abstract_eval(a: Any, b: Any, sb: Any) -> Any:
+def scaled_op_abstract_eval(a: ShapedArray, b: ShapedArray, sb: ShapedArray) -> ShapedArray:
     """A scaled sum has the shape and type of its first operand."""
     del b, sb
     return a
@@ -92,12 +93,12 @@ describe_primitive(scaled_add_p, scale_add_tile_translation_ipu)
 describe_primitive(scaled_sub_p, scale_sub_tile_translation_ipu)
 
 
-def scaled_add(a: Any, b: Any, sb: Any) -> Any:
+def scaled_add(a: Array, b: Array, sb: Array) -> Array:
     """A + sb * b."""
     return scaled_add_p.bind(a, b, sb)
 
 
-def scaled_sub(a: Any, b: Any, sb: Any) -> Any:
+def scaled_sub(a: Array, b: Array, sb: Array) -> Array:
     """A - sb * b."""
     return scaled_sub_p.bind(a, b, sb)
 
@@ -105,11 +106,11 @@ def scaled_sub(a: Any, b: Any, sb: Any) -> Any:
 # -- filled ----------------------------------------------------------------------------------------
 
 
-def fill_numpy_impl(shape: Sequence[int], fill_value: Any, dtype: Any) -> np.ndarray:
+def fill_numpy_impl(shape: Sequence[int], fill_value: float, dtype: DTypeLike) -> np.ndarray:
     return np.full(shape, fill_value, dtype)
 
 
-def fill_abstract_eval(shape: Sequence[int], fill_value: Any, dtype: Any) -> ShapedArray:
+def fill_abstract_eval(shape: Sequence[int], fill_value: float, dtype: DTypeLike) -> ShapedArray:
     del fill_value
     return ShapedArray(tuple(shape), np.dtype(dtype))
 
@@ -117,8 +118,8 @@ def fill_abstract_eval(shape: Sequence[int], fill_value: Any, dtype: Any) -> Sha
 def ipu_fill_primitive_translation_ipu(
     p: Primitive,
     tiles: Sequence[int],
-    inavals: Sequence[Any],
-    attributes: Mapping[str, Any] | None = None,
+    inavals: Sequence[ShapedArray],
+    attributes: Attributes | None = None,
 ) -> IpuTileMapEquation:
     """The vertex that writes one number everywhere."""
     del inavals
@@ -136,12 +137,14 @@ fill_p = make_primitive(
 describe_primitive(fill_p, ipu_fill_primitive_translation_ipu)
 
 
-def fill(shape: Sequence[int], fill_value: Any, dtype: Any) -> Any:
+def fill(shape: Sequence[int], fill_value: float, dtype: DTypeLike) -> Array:
     """An array of one number."""
     return fill_p.bind(shape=tuple(shape), fill_value=fill_value, dtype=np.dtype(dtype))
 
 
-def fill_mlir_translation_default(ctx: Any, *args: Any, **params: Any) -> Any:
+def fill_mlir_translation_default(
+    ctx: mlir.LoweringRuleContext, *args: mlir.ir.Value, **params: object
+) -> Lowered:
     """The lowering for other backends."""
     return mlir.lower_fun(fill_p.impl, multiple_results=False)(ctx, *args, **params)
 
@@ -163,8 +166,8 @@ def tile_copy(input: TileShardedArray) -> TileShardedArray:
 
 def tile_fill(
     shape: Sequence[int],
-    fill_value: Any,
-    dtype: Any,
+    fill_value: float,
+    dtype: DTypeLike,
     tiles: Sequence[int],
 ) -> TileShardedArray:
     """One number everywhere, on each tile."""
@@ -173,7 +176,7 @@ def tile_fill(
     )
 
 
-def tile_sharded_identity(dtype: Any, tiles: Sequence[int]) -> TileShardedArray:
+def tile_sharded_identity(dtype: DTypeLike, tiles: Sequence[int]) -> TileShardedArray:
     """The identity matrix, row i on tile tiles[i]."""
     return tile_constant_sharded(np.eye(len(tiles), dtype=dtype), tiles)
 

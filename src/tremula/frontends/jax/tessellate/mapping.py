@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +21,7 @@ from tremula.frontends.jax.tessellate.equations import (
     make_ipu_vertex_outputs,
 )
 from tremula.frontends.jax.tessellate.ipu_types import get_ipu_type_name, make_ipu_shaped_array
-from tremula.frontends.jax.tessellate.parameters import canonical
+from tremula.frontends.jax.tessellate.parameters import Array, Attributes, canonical
 from tremula.frontends.jax.tessellate.primitives import (
     NotTileSharded,
     cycle_count_p,
@@ -32,8 +32,9 @@ from tremula.frontends.jax.tessellate.primitives import (
 from tremula.frontends.jax.tessellate.registry import describe_primitive
 
 # outputs, constants and temporary space by the names of the vertex's fields, a guess of cycles
-Described = tuple[Mapping[str, ShapedArray], Mapping[str, Any] | None, Mapping | None, int]
-FullyDescribed = tuple[Mapping[str, ShapedArray], Mapping[str, Any], Mapping[str, Any], int]
+Shapes = Mapping[str, ShapedArray]
+Described = tuple[Shapes, Mapping[str, Array] | None, Shapes | None, int]
+FullyDescribed = tuple[Shapes, Mapping[str, Array], Shapes, int]
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Vertex:
     inputs: tuple[str, ...]
     describe: Callable[..., Described]
 
-    def described(self, avals: Sequence[Any]) -> FullyDescribed:
+    def described(self, avals: Sequence[ShapedArray]) -> FullyDescribed:
         outputs, constants, temporary, estimate = self.describe(*avals)
         return outputs, constants or {}, temporary or {}, estimate
 
@@ -53,8 +54,8 @@ class Vertex:
         self,
         p: Primitive,
         tiles: Sequence[int],
-        inavals: Sequence[Any],
-        attributes: Mapping[str, Any] | None = None,
+        inavals: Sequence[ShapedArray],
+        attributes: Attributes | None = None,
     ) -> IpuTileMapEquation:
         """The description of the vertex in full."""
         outputs, constants, temporary, estimate = self.described(inavals)
@@ -181,7 +182,9 @@ def create_ipu_tile_primitive_v2(
     return primitive
 
 
-def _vertex_shapes(primitive: Primitive, vertex: Vertex, *avals: ShapedArray, **_: object) -> Any:
+def _vertex_shapes(
+    primitive: Primitive, vertex: Vertex, *avals: ShapedArray, **_: object
+) -> ShapedArray | tuple[ShapedArray, ...]:
     """What a vertex says that it returns."""
     outputs = tuple(vertex.described(avals)[0].values())
     primitive.multiple_results = len(outputs) > 1
@@ -196,14 +199,14 @@ def _check_file(name: str, codelets: str | Path) -> None:
 
 
 def _without_reference(name: str) -> Callable:
-    def refuse(*_values: object, **_attributes: object) -> Any:
+    def fail(*_values: object, **_attributes: object) -> NoReturn:
         raise NotImplementedError(
             f"the tile primitive {name!r} runs on tiles only: JAX has no implementation of it."
             f" Give one with {name}_p.def_impl(function)."
         )
 
-    refuse.is_missing = True  # pyright: ignore[reportFunctionMemberAccess]
-    return refuse
+    fail.is_missing = True  # pyright: ignore[reportFunctionMemberAccess]
+    return fail
 
 
 def create_ipu_tile_primitive(  # noqa: PLR0917 - the original's signature
@@ -240,12 +243,12 @@ def create_ipu_tile_primitive(  # noqa: PLR0917 - the original's signature
 # -- the clock -------------------------------------------------------------------------------------
 
 
-def hw_cycle_count_numpy_impl(arg: Any) -> list[Any]:
+def hw_cycle_count_numpy_impl(arg: Array) -> list[Array]:
     """Outside of a program the clock stands at 0."""
     return [arg, np.zeros(2, np.uint32)]
 
 
-def hw_cycle_count_abstract_eval(arg: Any) -> tuple[ShapedArray, ShapedArray]:
+def hw_cycle_count_abstract_eval(arg: ShapedArray) -> tuple[ShapedArray, ShapedArray]:
     return ShapedArray(arg.shape, arg.dtype), ShapedArray((2,), np.dtype(np.uint32))
 
 
@@ -255,7 +258,7 @@ hw_cycle_count_p = make_primitive(
 hw_cycle_count_p.def_impl(hw_cycle_count_numpy_impl)
 
 
-def hw_cycle_count(arg: Any) -> Any:
+def hw_cycle_count(arg: Array) -> list[Array]:
     """An array and the clock."""
     return hw_cycle_count_p.bind(arg)
 
@@ -263,8 +266,8 @@ def hw_cycle_count(arg: Any) -> Any:
 def hw_cycle_count_tile_translation_ipu(
     p: Primitive,
     tiles: Sequence[int],
-    inavals: Sequence[Any],
-    attributes: Mapping[str, Any] | None = None,
+    inavals: Sequence[ShapedArray],
+    attributes: Attributes | None = None,
 ) -> IpuTileMapEquation:
     """TessellateIPU's vertex that reads the clock. The compiler has a step for it instead."""
     del attributes

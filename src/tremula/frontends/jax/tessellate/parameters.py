@@ -4,21 +4,25 @@ A program says `tile_map(sin_p, x)` or `tile_map(reshape_p, x, new_sizes=(3, 8))
 them. What is left out has the value that the function of `jax.lax` gives it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
 from jax.extend.core import Primitive
+from jax.interpreters import mlir
 from jax.lax import GatherScatterMode
 
+Array = jax.Array | np.ndarray
+Lowered = Sequence[mlir.ir.Value | Sequence[mlir.ir.Value]]  # what a lowering returns
+Attributes = Mapping[str, Any]  # of a primitive, by their names: numbers, texts, types, shapes …
 _IN_BOUNDS = GatherScatterMode.PROMISE_IN_BOUNDS
 _INDEXED = {"indices_are_sorted": False, "unique_indices": False, "mode": _IN_BOUNDS}
 _CUMULATIVE = {"axis": 0, "reverse": False}
 _REDUCED = {"out_sharding": None}
 
-DEFAULTS: dict[str, dict[str, Any]] = {
+DEFAULTS: Mapping[str, Mapping[str, object]] = {
     **{
         name: {"accuracy": None}
         for name in "cbrt cos exp exp2 expm1 log log1p logistic rsqrt sin sqrt tan tanh".split()
@@ -53,7 +57,7 @@ _LAST_AXIS = {"sort": "dimension", "top_k": "axis"}  # parameters whose default 
 _TYPES = {"new_dtype", "dtype", "preferred_element_type", "index_dtype"}
 
 
-def bound(primitive: Primitive, *values: Any, **attributes: Any) -> Any:
+def bound(primitive: Primitive, *values: Array, **attributes: Any) -> Any:
     """The results of a primitive of JAX, with the parameters that are left out filled in."""
     if primitive.name in _SCATTERS:
         options = {name: attributes.get(name, value) for name, value in _INDEXED.items()}
@@ -66,12 +70,12 @@ def bound(primitive: Primitive, *values: Any, **attributes: Any) -> Any:
     return primitive.bind(*values, **{**defaults, **attributes})
 
 
-def canonical(attributes: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def canonical(attributes: Attributes) -> tuple[tuple[str, Any], ...]:
     """Attributes as a parameter of an equation: tuples for lists, NumPy's types, in one order."""
     return tuple(sorted((name, _value(name, value)) for name, value in attributes.items()))
 
 
-def _value(name: str, value: Any) -> Any:
+def _value(name: str, value: object) -> object:
     if name in _TYPES and value is not None:
         return jax.dtypes.canonicalize_dtype(value)
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):

@@ -12,7 +12,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from tremula.frontends.jax.tessellate.parameters import bound
+from tremula.frontends.jax.tessellate.parameters import Array, bound
 
 
 class InconsistentTiles(ValueError, AssertionError):
@@ -51,12 +51,12 @@ def _shapes(function: Callable, *avals: ShapedArray, **params: object) -> Any:
     return jax.tree_util.tree_map(lambda one: ShapedArray(one.shape, one.dtype), result)
 
 
-def _sharded(x: Any, *, tiles: tuple[int, ...]) -> Any:
+def _sharded(x: Array, *, tiles: tuple[int, ...]) -> Array:
     check_rows(x, tiles)
     return x
 
 
-def check_rows(x: Any, tiles: Sequence[int]) -> None:
+def check_rows(x: Array | ShapedArray, tiles: Sequence[int]) -> None:
     """There is a row for each tile."""
     if np.shape(x)[:1] != (len(tiles),):
         raise InconsistentTiles(
@@ -65,16 +65,22 @@ def check_rows(x: Any, tiles: Sequence[int]) -> None:
         )
 
 
-def _replicated(x: Any, *, tiles: tuple[int, ...]) -> Any:
+def _replicated(x: Array, *, tiles: tuple[int, ...]) -> Array:
     if isinstance(x, np.ndarray | np.generic):  # nothing is traced: it stays on the host
         return np.stack([x] * len(tiles))
     return jnp.broadcast_to(x[None], (len(tiles), *x.shape))
 
 
-def _mapped(*rows: object, mapped: Primitive, attributes: tuple, tiles: tuple, sync: bool) -> Any:  # noqa: ARG001
+def _mapped(
+    *rows: Array,
+    mapped: Primitive,
+    attributes: tuple,
+    tiles: tuple,
+    sync: bool,  # noqa: ARG001
+) -> list[Array]:
     """What a tile computes for each row: `vmap` over tiles."""
 
-    def one(*values: object) -> list[Any]:
+    def one(*values: Array) -> list[Array]:
         result = defined(mapped, *values, **dict(attributes))
         return list(result) if isinstance(result, tuple | list) else [result]
 
@@ -86,14 +92,14 @@ def is_vertex(primitive: Primitive) -> bool:
     return hasattr(primitive, "vertex") or hasattr(primitive, "ipu_translation")
 
 
-def defined(primitive: Primitive, *values: object, **attributes: object) -> Any:
+def defined(primitive: Primitive, *values: Array, **attributes: object) -> Any:
     """A primitive of JAX itself; of ours and of custom vertices, the function that defines them."""
     if is_vertex(primitive) or primitive in _made:
         return primitive.impl(*values, **attributes)
     return bound(primitive, *values, **attributes)
 
 
-def put(primitive: Primitive, x: Any, tiles: tuple[int, ...]) -> Any:
+def put(primitive: Primitive, x: Array, tiles: tuple[int, ...]) -> Array:
     """Bind a primitive that places an array; one of NumPy stays one where nothing is traced."""
     if isinstance(x, np.ndarray) and trace_state_clean():
         return primitive.impl(x, tiles=tiles)
@@ -120,7 +126,9 @@ map_p = make_primitive("tile_map", _mapped, multiple_results=True)
 
 
 @map_p.def_abstract_eval
-def _mapped_shapes(*avals: ShapedArray, mapped: Primitive, tiles: tuple, **params: Any) -> Any:
+def _mapped_shapes(
+    *avals: ShapedArray, mapped: Primitive, tiles: tuple, **params: Any
+) -> list[ShapedArray]:
     """A custom vertex says itself what it gives: it need not have an implementation in JAX."""
     if not is_vertex(mapped):
         return _shapes(_mapped, *avals, mapped=mapped, tiles=tiles, **params)
@@ -136,7 +144,7 @@ def _mapped_shapes(*avals: ShapedArray, mapped: Primitive, tiles: tuple, **param
     return [ShapedArray((len(tiles), *one.shape), one.dtype) for one in outputs]
 
 
-def square_size(x: Any, name: str) -> int:
+def square_size(x: Array, name: str) -> int:
     """The number of rows of a square matrix."""
     shape = np.shape(x)
     if len(shape) != 2 or shape[0] != shape[1]:

@@ -1,12 +1,12 @@
 """Random numbers of the hardware: draws of the workers of each tile, and their seeds."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Primitive
+from numpy.typing import DTypeLike
 
 from tremula.frontends.jax.tessellate.arrays import TileShardedArray
 from tremula.frontends.jax.tessellate.primitives import InconsistentTiles, make_primitive
@@ -22,7 +22,7 @@ def _row_of_draws(name: str) -> Primitive:
 
     def function(
         *, tiles: tuple[int, ...], size: int, dtype: str, first: float, second: float
-    ) -> Any:
+    ) -> jax.Array:
         shape, key = (len(tiles), size), jax.random.key(0)
         if name.endswith("normal"):
             return (first + second * jax.random.normal(key, shape)).astype(dtype)
@@ -41,7 +41,7 @@ random_normal_p = _row_of_draws("tile_random_normal")
 def tile_random_uniform(
     tiles: Sequence[int],
     size: int,
-    dtype: object,
+    dtype: DTypeLike,
     offset: float = 0.0,
     scale: float = 1.0,
 ) -> TileShardedArray:
@@ -56,7 +56,7 @@ def tile_random_uniform(
 def tile_random_normal(
     tiles: Sequence[int],
     size: int,
-    dtype: object,
+    dtype: DTypeLike,
     mean: float = 0.0,
     stddev: float = 1.0,
 ) -> TileShardedArray:
@@ -64,7 +64,7 @@ def tile_random_normal(
     return _drawn(random_normal_p, tiles, size, dtype, mean, stddev, UNIFORM_TYPES[:2])
 
 
-def check_drawn_type(name: str, dtype: Any, allowed: Sequence[str]) -> np.dtype:
+def check_drawn_type(name: str, dtype: DTypeLike, allowed: Sequence[str]) -> np.dtype:
     """The type of numbers that are drawn, or an error."""
     kind = np.dtype(dtype)
     if kind.name not in allowed:
@@ -73,7 +73,7 @@ def check_drawn_type(name: str, dtype: Any, allowed: Sequence[str]) -> np.dtype:
 
 
 def _drawn(
-    primitive: Primitive, tiles: Sequence[int], size: int, dtype: Any, first: float,
+    primitive: Primitive, tiles: Sequence[int], size: int, dtype: DTypeLike, first: float,
     second: float, allowed: Sequence[str],
 ) -> TileShardedArray:  # fmt: skip
     kind, places = check_drawn_type(primitive.name, dtype, allowed).name, tuple(map(int, tiles))
@@ -116,7 +116,7 @@ def tile_set_hw_seeds(seeds: TileShardedArray) -> TileShardedArray:
     return TileShardedArray(set_hw_seeds_p.bind(seeds.array, tiles=seeds.tiles), seeds.tiles)
 
 
-def check_seeds(shape: Sequence[int], dtype: Any) -> None:
+def check_seeds(shape: Sequence[int], dtype: DTypeLike) -> None:
     """The seeds of one tile have four words for each worker."""
     wanted = (get_ipu_num_worker_contexts(), SEED_WORDS)
     if tuple(shape) != wanted or dtype != np.uint32:

@@ -1,11 +1,11 @@
 """TessellateIPU's descriptions of the vertices that draw random numbers and hold seeds."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
+from numpy.typing import DTypeLike
 
 from tremula.frontends.jax.tessellate.equations import (
     IpuTileMapEquation,
@@ -14,6 +14,7 @@ from tremula.frontends.jax.tessellate.equations import (
     make_ipu_vertex_name_templated,
     make_ipu_vertex_outputs,
 )
+from tremula.frontends.jax.tessellate.parameters import Attributes
 from tremula.frontends.jax.tessellate.random import (
     SEED_WORDS,
     UNIFORM_TYPES,
@@ -22,10 +23,8 @@ from tremula.frontends.jax.tessellate.random import (
     get_ipu_num_worker_contexts,
 )
 
-Attributes = Mapping[str, Any] | None
 
-
-def ipu_set_hw_seeds_abstract_eval(seeds: Any) -> Any:
+def ipu_set_hw_seeds_abstract_eval(seeds: ShapedArray) -> ShapedArray:
     """The seeds of one tile."""
     check_seeds(seeds.shape, seeds.dtype)
     return seeds
@@ -36,7 +35,10 @@ def ipu_get_hw_seeds_abstract_eval() -> ShapedArray:
 
 
 def ipu_set_hw_seeds_translation_ipu(
-    p: Primitive, tiles: Sequence[int], inavals: Sequence[Any], attributes: Attributes = None
+    p: Primitive,
+    tiles: Sequence[int],
+    inavals: Sequence[ShapedArray],
+    attributes: Attributes | None = None,
 ) -> IpuTileMapEquation:
     """The vertex that sets the seeds of a tile's workers."""
     del attributes
@@ -49,7 +51,10 @@ def ipu_set_hw_seeds_translation_ipu(
 
 
 def ipu_get_hw_seeds_translation_ipu(
-    p: Primitive, tiles: Sequence[int], inavals: Sequence[Any], attributes: Attributes = None
+    p: Primitive,
+    tiles: Sequence[int],
+    inavals: Sequence[ShapedArray],
+    attributes: Attributes | None = None,
 ) -> IpuTileMapEquation:
     """The vertex that reads the seeds of a tile's workers."""
     del inavals, attributes
@@ -60,18 +65,22 @@ def ipu_get_hw_seeds_translation_ipu(
     )  # fmt: skip
 
 
-def ipu_random_uniform_abstract_eval(size: int, dtype: Any, offset: Any, scale: Any) -> ShapedArray:
+def ipu_random_uniform_abstract_eval(
+    size: int, dtype: DTypeLike, offset: float, scale: float
+) -> ShapedArray:
     del offset, scale
     return ShapedArray((size,), check_drawn_type("tile_random_uniform", dtype, UNIFORM_TYPES))
 
 
-def ipu_random_normal_abstract_eval(size: int, dtype: Any, mean: float, stddev: float) -> Any:
+def ipu_random_normal_abstract_eval(
+    size: int, dtype: DTypeLike, mean: float, stddev: float
+) -> ShapedArray:
     del mean, stddev
     return ShapedArray((size,), check_drawn_type("tile_random_normal", dtype, UNIFORM_TYPES[:2]))
 
 
 def _drawn(
-    p: Primitive, tiles: Sequence[int], vertex: str, outaval: ShapedArray, **attributes: Any
+    p: Primitive, tiles: Sequence[int], vertex: str, outaval: ShapedArray, **attributes: float
 ) -> IpuTileMapEquation:
     whole, others = make_ipu_vertex_attributes(**attributes)
     vname = make_ipu_vertex_name_templated(vertex, outaval.dtype)
@@ -80,7 +89,10 @@ def _drawn(
 
 
 def ipu_random_uniform_translation_ipu(
-    p: Primitive, tiles: Sequence[int], inavals: Sequence[Any], attributes: Attributes = None
+    p: Primitive,
+    tiles: Sequence[int],
+    inavals: Sequence[ShapedArray],
+    attributes: Attributes | None = None,
 ) -> IpuTileMapEquation:
     """The vertex that draws uniform numbers."""
     del inavals
@@ -91,7 +103,10 @@ def ipu_random_uniform_translation_ipu(
 
 
 def ipu_random_normal_translation_ipu(
-    p: Primitive, tiles: Sequence[int], inavals: Sequence[Any], attributes: Attributes = None
+    p: Primitive,
+    tiles: Sequence[int],
+    inavals: Sequence[ShapedArray],
+    attributes: Attributes | None = None,
 ) -> IpuTileMapEquation:
     """The vertex that draws normally distributed numbers."""
     del inavals

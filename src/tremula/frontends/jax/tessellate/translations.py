@@ -29,7 +29,7 @@ from tremula.frontends.jax.tessellate.registry import (
 )
 
 Tiles = Sequence[int]
-Avals = Sequence[Any]
+Avals = Sequence[ShapedArray]
 Attributes = Mapping[str, Any] | None
 Fields = tuple[list[IpuVertexIOInfo], list[IpuVertexIOInfo]]
 N_WORKERS = 6
@@ -83,7 +83,7 @@ def make_unary1d_vertex_fullname(basename: str, dtype: object, inplace: bool) ->
     return make_ipu_vertex_name_templated(f"popops::{kind}", name, get_ipu_type_name(dtype))
 
 
-def make_unary1d_vertex_io_infos(inaval: Any, inplace: bool) -> Fields:
+def make_unary1d_vertex_io_infos(inaval: ShapedArray, inplace: bool) -> Fields:
     if inplace:
         both = make_ipu_vertex_inout_info("inOut", inaval)
         return [both], [both]
@@ -108,7 +108,7 @@ def make_binary1d_vertex_fullname(basename: str, dtype: object, inplace: bool = 
     return make_ipu_vertex_name_templated(f"popops::{kind}", name, get_ipu_type_name(dtype))
 
 
-def make_binary1d_vertex_io_infos(inavals: Avals, outaval: Any, inplace: bool) -> Fields:
+def make_binary1d_vertex_io_infos(inavals: Avals, outaval: ShapedArray, inplace: bool) -> Fields:
     second = make_ipu_vertex_in_info("in2", inavals[1])
     if inplace:
         outputs = [make_ipu_vertex_inout_info("in1Out", outaval)]
@@ -169,7 +169,9 @@ def scale_sub_tile_translation_ipu(
     return scale_op_tile_translation_ipu(p, vname, tiles, inavals, attributes)
 
 
-def _of_three(p: Primitive, tiles: Tiles, avals: Avals, vertex: str, names: str) -> Any:
+def _of_three(
+    p: Primitive, tiles: Tiles, avals: Avals, vertex: str, names: str
+) -> IpuTileMapEquation:
     """Fields of vertices whose operands are lists of vectors of one element."""
     inputs = [
         make_ipu_vertex_in_info(name, aval, vertex_dim2=1)
@@ -225,7 +227,9 @@ def ipu_integer_pow_translation(
 # -- arrays ----------------------------------------------------------------------------------------
 
 
-def _without_vertex(p: Primitive, tiles: Tiles, inaval: Any, outaval: Any) -> IpuTileMapEquation:
+def _without_vertex(
+    p: Primitive, tiles: Tiles, inaval: ShapedArray, outaval: ShapedArray
+) -> IpuTileMapEquation:
     """An empty name is no vertex: the result is the operand, seen in another way."""
     fields = [make_ipu_vertex_inout_info("x", inaval)], [make_ipu_vertex_inout_info("x", outaval)]
     return _equation(p, tiles, "", fields)
@@ -356,7 +360,7 @@ def ipu_gather_primitive_translation(
     )  # fmt: skip
 
 
-def _check_indices(p: Primitive, indices: Any) -> None:
+def _check_indices(p: Primitive, indices: ShapedArray) -> None:
     if indices.dtype != np.uint32 or len(indices.shape) != 2:
         raise ValueError(f"TessellateIPU's `{p.name}` takes uint32 indices [n, 1], got {indices}.")
 

@@ -3,11 +3,9 @@
 Each tile solves one system, or finds one eigenvalue, by itself.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from tremula.frontends.jax.tessellate.arrays import TileShardedArray, tile_put_sharded
 from tremula.frontends.jax.tessellate.householder import ipu_hessenberg
@@ -18,7 +16,7 @@ N_WORKERS = 6  # systems on a tile, one for each worker
 Rows = TileShardedArray
 
 
-def _solved(d: Any, u: Any, l: Any, b: Any) -> list[Any]:
+def _solved(d: Array, u: Array, l: Array, b: Array) -> list[Array]:
     """Elimination from the first equation to the last, and back."""
 
     def down(state: tuple, row: tuple) -> tuple:
@@ -28,7 +26,7 @@ def _solved(d: Any, u: Any, l: Any, b: Any) -> list[Any]:
         state = above / pivot, (value - below * right) / pivot
         return state, state
 
-    def up(x: Any, row: tuple) -> tuple:
+    def up(x: Array, row: tuple) -> tuple:
         upper, right = row
         x = right - upper * x
         return x, x
@@ -45,7 +43,7 @@ tridiagonal_solver_p = make_primitive("tridiagonal_solver", _solved, multiple_re
 
 
 def ipu_tridiag_solve_shard_inputs(
-    diag: Any, udiag: Any, ldiag: Any, rhs: Any
+    diag: Array, udiag: Array, ldiag: Array, rhs: Array
 ) -> tuple[Rows, Rows, Rows, Rows]:
     """Systems [systems, n], six on each tile."""
     shapes = {jnp.shape(part) for part in (diag, udiag, ldiag, rhs)}
@@ -56,7 +54,7 @@ def ipu_tridiag_solve_shard_inputs(
     return d, u, lower, b
 
 
-def ipu_tridiag_solve(diag: Any, udiag: Any, ldiag: Any, rhs: Any) -> Rows:
+def ipu_tridiag_solve(diag: Array, udiag: Array, ldiag: Array, rhs: Array) -> Rows:
     """Solutions of tridiagonal systems [systems, n].
 
     Row i of a matrix has ldiag[i], diag[i] and udiag[i]; the first of `ldiag` and the last of
@@ -67,8 +65,13 @@ def ipu_tridiag_solve(diag: Any, udiag: Any, ldiag: Any, rhs: Any) -> Rows:
 
 
 def ipu_tridiagonal_eigenvalue(
-    d: Any, e: Any, *, select: str = "a", select_range: Any = None, tol: float | None = None
-) -> Any:
+    d: Array,
+    e: Array,
+    *,
+    select: str = "a",
+    select_range: tuple[float, float] | None = None,
+    tol: float | None = None,
+) -> Array:
     """All eigenvalues, in order, of a symmetric matrix with diagonal d and subdiagonal e.
 
     By bisection: how many eigenvalues are below a number is a count of signs. All bits are found,
@@ -97,7 +100,7 @@ def ipu_tridiagonal_eigenvalue(
     return (low + high) / 2
 
 
-def _n_below(d: Any, squares: Any, numbers: Any, least: Any) -> Any:
+def _n_below(d: Array, squares: Array, numbers: Array, least: Array) -> Array:
     """How many eigenvalues are below each of some numbers: negative pivots."""
 
     def row(state: tuple, values: tuple) -> tuple:
@@ -112,7 +115,9 @@ def _n_below(d: Any, squares: Any, numbers: Any, least: Any) -> Any:
     return count
 
 
-def ipu_tridiagonal_eigh(d: Any, e: Any, n_iter: int = 2, seed: int = 42) -> tuple[Any, Any]:
+def ipu_tridiagonal_eigh(
+    d: Array, e: Array, n_iter: int = 2, seed: int = 42
+) -> tuple[Array, Array]:
     """Eigenvectors (rows) and eigenvalues, by inverse iteration from random vectors."""
     n = d.shape[0]
     values = ipu_tridiagonal_eigenvalue(d, e)
@@ -120,24 +125,24 @@ def ipu_tridiagonal_eigh(d: Any, e: Any, n_iter: int = 2, seed: int = 42) -> tup
     upper = jnp.broadcast_to(jnp.pad(e, (0, 1)), (n, n))
     lower = jnp.broadcast_to(jnp.pad(e, (1, 0)), (n, n))
 
-    def improved(_: object, x: Any) -> Any:
+    def improved(_: object, x: Array) -> Array:
         return _unit(ipu_tridiag_solve(matrix, upper, lower, x).array)
 
     start = jax.random.normal(jax.random.PRNGKey(seed), (n, n), jnp.float32)
     return lax.fori_loop(0, n_iter, improved, _unit(start)), values
 
 
-def _unit(rows: Any) -> Any:
+def _unit(rows: Array) -> Array:
     return rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def ipu_eigh_hess(M: Any) -> tuple[Any, Any]:  # noqa: N803
+def ipu_eigh_hess(M: Array) -> tuple[Array, Array]:  # noqa: N803
     """Eigenvectors (rows) and eigenvalues of a symmetric matrix, by its tridiagonal form."""
     values, vectors = ipu_hess_eigh(M)
     return vectors, values
 
 
-def ipu_hess_eigh(x: Any, num_iters: int = 2) -> tuple[Any, Any]:
+def ipu_hess_eigh(x: Array, num_iters: int = 2) -> tuple[Array, Array]:
     """Eigenvalues and eigenvectors (rows) of a symmetric matrix, by its tridiagonal form."""
     q, form = ipu_hessenberg(x)
     diagonals = jnp.diag(form.array), jnp.diag(form.array, 1)

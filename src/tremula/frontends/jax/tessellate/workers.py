@@ -1,8 +1,7 @@
 """How the workers of a tile split a vector."""
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import DTypeLike
 
 
 def make_num_elements_per_worker(N: int, num_workers: int) -> np.ndarray:  # noqa: N803
@@ -30,7 +29,7 @@ def make_ipu_vector1d_worker_offsets(
     size: int,
     vector_size: int = 2,
     num_workers: int = 6,
-    wdtype: Any = np.uint16,
+    wdtype: DTypeLike = np.uint16,
     grain_size: int | None = None,
 ) -> np.ndarray:
     """Where the share of each worker begins, in vectors, and where the last one ends."""
@@ -46,7 +45,7 @@ def make_ipu_vector1d_worker_offsets_and_sizes(
     size: int,
     vector_size: int = 2,
     num_workers: int = 6,
-    wdtype: Any = np.uint16,
+    wdtype: DTypeLike = np.uint16,
     allow_overlap: bool = False,
     grain_size: int | None = None,
 ) -> np.ndarray:
