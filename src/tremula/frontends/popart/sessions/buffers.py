@@ -1,6 +1,6 @@
 """Arrays of a script, split into micro-batches, and the values of anchors of a step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -15,7 +15,7 @@ from tremula.frontends.popart.data_flow import (
     PyStepIOCallback,
     contiguous,
 )
-from tremula.frontends.popart.enums import AnchorReturnTypeId
+from tremula.frontends.popart.enums import AnchorReturnTypeId, SyntheticDataMode
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.tensor_info import TensorInfo
 from tremula.ir.repetition import Repetition
@@ -87,6 +87,22 @@ def _from_callbacks(
             stepio.input_complete(wanted.id)
         rows.append(row)
     return rows
+
+
+def synthetic_micro_batches(
+    mode: SyntheticDataMode, inputs: Sequence[StepInput], repetition: Repetition, seed: int
+) -> list[list[Tensor]]:
+    """Inputs of each micro-batch that are made on the host instead of read from the script."""
+    generator = np.random.default_rng(seed)
+    make: dict[SyntheticDataMode, Callable] = {
+        SyntheticDataMode.Zeros: np.zeros,
+        SyntheticDataMode.RandomNormal: generator.standard_normal,
+        SyntheticDataMode.RandomUniform: generator.random,
+    }
+    return [
+        [torch.from_numpy(np.asarray(make[mode](i.info.shape()))).to(i.dtype) for i in inputs]
+        for _ in range(repetition.n_micro_batches)
+    ]
 
 
 # Types of arrays that inputs of another type take: the device has no 64-bit integers.
