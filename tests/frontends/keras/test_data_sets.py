@@ -53,6 +53,14 @@ def test_elements_have_structures(tf):
         lambda: ([i] * i for i in range(1, 4)), output_signature=tf.TensorSpec((None,), tf.int32)
     )
     assert values(ragged.padded_batch(3)) == [[[1, 0, 0], [2, 2, 0], [3, 3, 3]]]
+    spec = {"b": tf.TensorSpec((2,), tf.float32), "a": tf.TensorSpec((), tf.int32)}
+    yielded = {"a": 1, "b": [2, 3]}  # names, not their order, say which part is which
+    pairs = tf.data.Dataset.from_generator(
+        lambda: [(yielded, 4)], output_signature=(spec, tf.TensorSpec((), tf.int32))
+    )
+    assert values(pairs.map(lambda parts, _: parts["b"])) == [[2, 3]]
+    with pytest.raises(ValueError, match=r"\['a', 'b'\]; its types are \['b'\]"):
+        next(iter(tf.data.Dataset.from_generator(lambda: [yielded], {"b": tf.float32})))
     names = tf.data.Dataset.from_tensor_slices(["a", "bc"])
     assert list(names.as_numpy_iterator()) == [b"a", b"bc"]
     with pytest.raises(KerasError, match=r"different shapes[\s\S]*padded_batch"):

@@ -16,7 +16,7 @@ PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py"))
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.filterwarnings("ignore")
 def test_a_program_in_tensorflow_s_names_runs(name):
-    """`fit`, pipelines, loops with queues, recomputation, a UNet: each against plain Keras."""
+    """`fit`, pipelines, loops, texts, images, BERT, recommenders: each against plain Keras."""
     as_tensorflow(synthetic_samples=160)
     try:
         runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from tremula.base.errors import PoplarError
 from tremula.keras import as_tensorflow
 
 RNG = np.random.default_rng(3)
@@ -50,6 +51,11 @@ def test_arrays(tf):
         tf.pad(x, [[1, 0], [0, 2]], constant_values=7),
         np.pad(x, [(1, 0), (0, 2)], constant_values=7),
     )
+    for mode in ("reflect", "symmetric"):  # of any rank, along any axis
+        images, widths = x.reshape(3, 2, 2), [(1, 2), (1, 0), (0, 0)]
+        close(tf.pad(images, widths, mode=mode.upper()), np.pad(images, widths, mode=mode))
+    with pytest.raises(PoplarError, match="by at most 2"):
+        tf.pad(x, [[3, 0], [0, 0]], mode="REFLECT")
     close(tf.slice(x, [1, 0], [-1, 2]), x[1:, :2])
     close(tf.one_hot([1, 5], 3, on_value=2.0, off_value=-1.0), [[-1, 2, -1], [-1, -1, -1]])
     close(tf.where([True, False], 1.0, 2.0), [1, 2])
@@ -63,6 +69,16 @@ def test_arrays(tf):
         tf.constant([1, 2, 3], shape=(2, 2))
     with pytest.raises(ValueError, match="do not add up to 4"):
         tf.split(x, [1, 1], axis=1)
+
+
+def test_keras_backend(tf):
+    """Means and deviations of `tf.keras.backend` take tensors and booleans."""
+    backend, x = tf.keras.backend, RNG.normal(size=(3, 4)).astype(np.float32)
+    close(backend.mean(tf.constant(x), axis=-1, keepdims=True), x.mean(-1, keepdims=True))
+    close(backend.std(tf.constant(x), axis=0), x.std(0))
+    close(backend.var(tf.constant(x)), x.var())
+    close(backend.mean(tf.constant(x) > 0), (x > 0).mean())
+    assert backend.dtype(tf.constant(x)) == "float32"
 
 
 def test_maths(tf):
@@ -206,6 +222,16 @@ def test_keras_as_tensorflow_2_has_it(tf, tmp_path):
     model.build((4, 3))
     assert [w.shape for w in model.get_weights()] == [(3, 2), (2,)]
     assert tuple(tf.keras.Input(shape=5, dtype=tf.int32).shape) == (None, 5)
+
+    class Named(Own):
+        def call(self, inputs):
+            return self.dense(tf.gather(inputs["rows"], tf.cast(inputs["index"], tf.int32)))
+
+    built, called = Named(), Named()
+    built.build({"rows": (4, 3), "index": (2,)})
+    called({"rows": np.ones((4, 3), np.float32), "index": np.array([0, 1])})
+    for model in (built, called):
+        assert [w.shape for w in model.get_weights()] == [(3, 2), (2,)]
 
     class Linear(tf.keras.layers.Layer):
         def build(self, shape):

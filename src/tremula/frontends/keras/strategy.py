@@ -14,7 +14,20 @@ from tremula.frontends.keras.trainer import scope_of
 class IPUStrategy:
     """Where Keras models run: on the chips that `configure_ipu_system` chose."""
 
-    def __init__(self, ipu_device: str = "/device:IPU:0", cpu_device: str = "/device:CPU:0"):
+    def __init__(
+        self,
+        ipu_device: str = "/device:IPU:0",
+        cpu_device: str = "/device:CPU:0",
+        enable_dataset_iterators: bool = True,
+        enable_keras_extensions: bool = True,
+    ):
+        # Which iterators read a data set changes speed on hardware only.
+        del enable_dataset_iterators
+        if not enable_keras_extensions:
+            raise keras_error(
+                "IPUStrategy(enable_keras_extensions=False) is not supported.",
+                hint="use plain Keras outside the strategy's scope",
+            )
         self.ipu_device, self.cpu_device = ipu_device, cpu_device
 
     @property

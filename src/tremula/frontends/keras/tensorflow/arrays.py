@@ -224,7 +224,24 @@ def pad(
     widths = [tuple(int(w) for w in pair) for pair in paddings]
     if mode.upper() == "CONSTANT":
         return ops.pad(_plain(tensor), widths, constant_values=constant_values)
-    return ops.pad(_plain(tensor), widths, mode=mode.lower())
+    if mode.upper() not in ("REFLECT", "SYMMETRIC"):
+        raise keras_error(f"mode {mode!r} of tf.pad must be CONSTANT, REFLECT or SYMMETRIC")
+    return _mirrored(_plain(tensor), widths, mode)
+
+
+def _mirrored(tensor: Value, widths: Sequence[tuple[int, ...]], mode: str) -> Value:
+    """Each axis read at mirrored positions (PyTorch mirrors the last axes only)."""
+    for axis, (before, after) in enumerate(widths):
+        if not before and not after:
+            continue
+        size = int(tensor.shape[axis])
+        most = size - 1 if mode.upper() == "REFLECT" else size
+        if max(before, after) > most:
+            text = f"tf.pad: {mode} pads axis {axis}, of {size} elements, by at most {most}"
+            raise keras_error(f"{text}, not ({before}, {after})")
+        positions = np.pad(np.arange(size), (before, after), mode=cast("Any", mode.lower()))
+        tensor = ops.take(tensor, positions, axis=axis)
+    return tensor
 
 
 def slice_(input_: Value, begin: Sequence[int], size: Sequence[int], name: str = "") -> Value:

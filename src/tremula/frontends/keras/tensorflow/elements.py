@@ -164,34 +164,36 @@ def specs_of(types: object, shapes: object, signature: object) -> Any:
 
 
 def typed_element(element: Any, specs: Any) -> Any:
-    """An element of a generator in the types that were promised."""
-    flat_specs = [specs] if isinstance(specs, str | TensorSpec) else _flat_specs(specs)
-    leaves = [element] if len(flat_specs) == 1 and not isinstance(element, tuple | dict) else (
-        keras.tree.flatten(without_lists(element))
-    )  # fmt: skip
-    if len(leaves) != len(flat_specs):
-        raise ValueError(
-            f"the generator gave {len(leaves)} values; its types are {len(flat_specs)}."
-        )
-    values = []
-    for leaf, spec in zip(leaves, flat_specs, strict=True):
-        kind = as_dtype(getattr(spec, "dtype", spec))
-        array = np.asarray(as_array(leaf), object if kind == "string" else str(kind))
-        if isinstance(spec, TensorSpec) and not spec.shape.is_compatible_with(array.shape):
+    """An element of a generator in the types that were promised, part by part."""
+    if isinstance(specs, Mapping):
+        if not isinstance(element, Mapping) or set(element) != set(specs):
             raise ValueError(
-                f"the generator gave an array of {array.shape}; its shape is {tuple(spec.shape)}."
+                f"the generator gave {_parts(element)}; its types are {sorted(map(str, specs))}."
             )
-        values.append(array)
-    if not isinstance(element, tuple | dict | list):
-        return values[0]
-    return keras.tree.pack_sequence_as(without_lists(element), values)
+        return {key: typed_element(value, specs[key]) for key, value in element.items()}
+    if isinstance(specs, tuple | list):
+        if len(specs) == 1 and not isinstance(element, tuple | dict):
+            return _typed_array(element, specs[0])
+        if not isinstance(element, tuple) or len(element) != len(specs):
+            raise ValueError(f"the generator gave {_parts(element)}; its types are {len(specs)}.")
+        return tuple(typed_element(*pair) for pair in zip(element, specs, strict=True))
+    return _typed_array(element, specs)
 
 
-def _flat_specs(specs: Any) -> list[Any]:
-    if isinstance(specs, str | TensorSpec | np.dtype | type):
-        return [specs]
-    values = specs.values() if isinstance(specs, Mapping) else specs
-    return [leaf for each in values for leaf in _flat_specs(each)]
+def _parts(element: object) -> str:
+    if isinstance(element, Mapping):
+        return f"a dictionary of {sorted(map(str, element))}"
+    return f"{len(element) if isinstance(element, tuple) else 1} values"
+
+
+def _typed_array(value: Any, spec: Any) -> np.ndarray:
+    kind = as_dtype(getattr(spec, "dtype", spec))
+    array = np.asarray(as_array(value), object if kind == "string" else str(kind))
+    if isinstance(spec, TensorSpec) and not spec.shape.is_compatible_with(array.shape):
+        raise ValueError(
+            f"the generator gave an array of {array.shape}; its shape is {tuple(spec.shape)}."
+        )
+    return array
 
 
 # -- iterators -------------------------------------------------------------------------------------

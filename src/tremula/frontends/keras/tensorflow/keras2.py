@@ -5,14 +5,15 @@ methods while scripts import `tensorflow` from here.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import keras
 from keras.src.backend import compute_output_spec
 from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.utils.python_utils import default
 
 from tremula.base.libraries.patching import replaced_for_all
 from tremula.frontends.keras.errors import keras_error
@@ -264,17 +265,26 @@ def _model_init(plain: Callable) -> Callable:
 
 
 def _model_build(plain: Callable) -> Callable:
+    @default  # a call builds a model from its arguments, as Keras does
     def build(self: keras.Model, input_shape: Any = None) -> None:
         """Make the weights of a model with a `call` in Python: run it on symbolic inputs."""
         if input_shape is None:
             plain(self)
             return
-        shape = tuple(None if n is None else int(n) for n in input_shape)
-        inputs = keras.KerasTensor(shape, dtype=keras.config.floatx())
-        compute_output_spec(self.call, inputs)
+        compute_output_spec(self.call, _symbols(input_shape))
         self.built = True
 
     return build
+
+
+def _symbols(shapes: Any) -> Any:
+    """Symbolic inputs of a shape, or of a dictionary or list of shapes."""
+    if isinstance(shapes, Mapping):
+        return {name: _symbols(shape) for name, shape in shapes.items()}
+    if any(not (n is None or isinstance(n, SupportsIndex)) for n in shapes):
+        return [_symbols(shape) for shape in shapes]
+    shape = tuple(None if n is None else int(n) for n in shapes)
+    return keras.KerasTensor(shape, dtype=keras.config.floatx())
 
 
 def _get_logs(plain: Callable) -> Callable:

@@ -197,6 +197,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     **{f"tensorflow.keras.{part}": (f"keras._tf_keras.keras.{part}: *",) for part in _OF_KERAS},
     "tensorflow.keras.backend": (
+        ".tensorflow.keras_backend: dtype mean std var",
         "keras._tf_keras.keras.backend: *",
         ".tensorflow.others: learning_phase set_learning_phase",
     ),
