@@ -20,7 +20,11 @@ SUITE = Suite("compat")
 PROGRAMS = {
     "popxl": ["tests/frontends/popxl/test_programs.py"],
     "popxl-addons": ["tests/frontends/popxl_addons/test_programs.py"],
-    "popart": ["tests/frontends/popart/test_programs.py"],
+    "popart": [
+        "tests/frontends/popart/test_programs.py",
+        "tests/frontends/popart/test_programs_sessions.py",
+        "tests/frontends/popart/test_programs_training.py",
+    ],
     "tensorflow": ["tests/frontends/keras/test_programs.py"],
 }
 
