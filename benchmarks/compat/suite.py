@@ -27,6 +27,8 @@ PROGRAMS = {
     ],
     "tensorflow": ["tests/frontends/keras/test_programs.py"],
 }
+# Programs that a framework has at least; 1 where none is listed.
+LEAST = {"popart": 12, "tensorflow": 12}
 
 
 def outcomes(paths: list[str]) -> tuple[int, list[str]]:
@@ -47,7 +49,7 @@ def _add(framework: str, paths: list[str]) -> None:
         n, failed = outcomes(paths)
         for name in failed:
             print(f"  fails: {name}", file=sys.stderr)
-        yield Figure.of(f"{framework}-programs", n, "programs", ">= 1")
+        yield Figure.of(f"{framework}-programs", n, "programs", f">= {LEAST.get(framework, 1)}")
         share = 100 * (n - len(failed)) / n if n else 0.0
         yield Figure.of(f"{framework}-programs-right", share, "%", "== 100")
 
