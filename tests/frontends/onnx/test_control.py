@@ -95,10 +95,10 @@ def test_trip_counts_must_be_known_and_unroll():
     imported = import_model(loop_model([node("Identity", ["c_in"], ["c_out"])]))
     assert static_inputs(imported.module.graph) == ["n", "start"]
     x = torch.tensor([1.0, -1.0])
-    given = {"n": torch.tensor(3), "start": torch.tensor(True), "x": x}
-    assert compile_model(imported, given)(x)[0].tolist() == [8, -8]
-    given["start"] = torch.tensor(False)
-    assert compile_model(imported, given)(x)[0].tolist() == [1, -1]
+    inputs = {"n": torch.tensor(3), "start": torch.tensor(True), "x": x}
+    assert compile_model(imported, inputs)(x)[0].tolist() == [8, -8]
+    inputs["start"] = torch.tensor(False)
+    assert compile_model(imported, inputs)(x)[0].tolist() == [1, -1]
 
 
 def test_a_computed_end_of_a_loop_masks_later_rounds():
@@ -110,10 +110,10 @@ def test_a_computed_end_of_a_loop_masks_later_rounds():
     ]
     imported = import_model(loop_model(small))
     x = torch.tensor([1.0, 3.0])
-    given = {"n": torch.tensor(6), "start": torch.tensor(True), "x": x}
-    expected = imported.module(*given.values())[0]
+    inputs = {"n": torch.tensor(6), "start": torch.tensor(True), "x": x}
+    expected = imported.module(*inputs.values())[0]
     assert expected.tolist() == [4, 12]
-    compiled = compile_model(imported, given)
+    compiled = compile_model(imported, inputs)
     assert torch.equal(compiled(x)[0], expected)
     assert compiled(torch.tensor([1.0, 1.0]))[0].tolist() == [16, 16]
 

@@ -113,13 +113,13 @@ def test_huge_shapes_allocate_nothing(kind):
     weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=huge)
     nodes = [node("Add", ["x", "w"], ["y"])]
     model = model_of(nodes, [weight])
-    held = model.graph.initializer[0]
+    tensor = model.graph.initializer[0]
     if kind == "raw":
-        held.raw_data = b"\0" * 8
+        tensor.raw_data = b"\0" * 8
     elif kind == "listed":
-        held.float_data.extend([1.0, 2.0])
+        tensor.float_data.extend([1.0, 2.0])
     elif kind == "negative":
-        held.dims[0] = -5
+        tensor.dims[0] = -5
     elif kind == "sparse":
         del model.graph.initializer[:]
         values = numpy_helper.from_array(np.ones(1, np.float32), "w")

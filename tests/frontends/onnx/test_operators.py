@@ -23,10 +23,10 @@ def check(op, inputs, n_outputs=1, *, opset=OPSET, domain="", rtol=1e-5, atol=1e
     names = [f"x{i}" if value is not None else "" for i, value in enumerate(inputs)]
     outputs = [f"y{i}" for i in range(n_outputs)]
     node = helper.make_node(op, names, outputs, domain=domain, **attributes)
-    given = {name: value for name, value in zip(names, inputs, strict=True) if name}
+    feeds = {name: value for name, value in zip(names, inputs, strict=True) if name}
     infos = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-        for name, v in given.items()
+        for name, v in feeds.items()
     ]
     untyped = [helper.make_empty_tensor_value_info(name) for name in outputs]
     graph = helper.make_graph([node], "one", infos, untyped)
@@ -34,8 +34,8 @@ def check(op, inputs, n_outputs=1, *, opset=OPSET, domain="", rtol=1e-5, atol=1e
     if domain:
         imports.append(helper.make_opsetid(domain, 3))
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
-    expected = ReferenceEvaluator(model).run(None, given)
-    result = OnnxBackend.prepare(model).run(given)
+    expected = ReferenceEvaluator(model).run(None, feeds)
+    result = OnnxBackend.prepare(model).run(feeds)
     for ours, theirs in zip(result, expected, strict=True):
         theirs = np.asarray(theirs)
         assert ours.dtype == theirs.dtype

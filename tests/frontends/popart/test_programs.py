@@ -10,7 +10,7 @@ RNG = np.random.default_rng(3)
 
 
 def digits(n):
-    """Images of which each class has bright pixels of its own, and their labels."""
+    """Images of which each class has different bright pixels, and their labels."""
     labels = RNG.integers(0, N_CLASSES, n).astype(np.int32)
     images = RNG.random((n, N_PIXELS)).astype(np.float32) * 0.2
     for image, label in zip(images, labels, strict=True):

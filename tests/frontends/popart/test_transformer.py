@@ -84,8 +84,8 @@ def test_norms_that_train():
     """A norm gets the outputs that training updates its statistics with."""
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [2, 3, 4, 4])
-    held = [builder.addInitializedInputTensor(np.ones(3, np.float32)) for _ in range(4)]
-    (y,) = builder.aiOnnx.batchnormalization([x, *held], 1)
+    weights = [builder.addInitializedInputTensor(np.ones(3, np.float32)) for _ in range(4)]
+    (y,) = builder.aiOnnx.batchnormalization([x, *weights], 1)
     builder.addOutputTensor(y)
     model = transformed(builder.getModelProto(), "prepareNodesForTraining")
     assert len(model.graph.node[0].output) == 5

@@ -63,7 +63,7 @@ class Row:
 
     name: str
     n_parameters: int = 0
-    found: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
 
 
 def all_models() -> list[str]:
@@ -184,7 +184,7 @@ def check(name: str, executions: Iterable[str] = (HOST, TILES)) -> Row:
         else:
             reason = difference(step, plain, TOLERANCE[execution], noise)
             kind = WRONG if reason else PASS
-        row.found[execution] = Outcome(kind, reason, round(time.perf_counter() - began, 1))
+        row.outcomes[execution] = Outcome(kind, reason, round(time.perf_counter() - began, 1))
     return row
 
 
@@ -228,7 +228,7 @@ def _check_alone(name: str, executions: tuple[str, ...]) -> Row:
     try:
         return check(name, executions)
     except Exception as error:  # noqa: BLE001 - a row of the table
-        return Row(name, found=dict.fromkeys(executions, Outcome(*_blamed(error))))
+        return Row(name, outcomes=dict.fromkeys(executions, Outcome(*_blamed(error))))
 
 
 def sweep(
@@ -255,7 +255,7 @@ def sweep(
                 dead = next(name for name in waiting if name not in done)
                 done.add(dead)
                 died = Outcome(ERROR, "the process died")
-                yield Row(dead, found=dict.fromkeys(executions, died))
+                yield Row(dead, outcomes=dict.fromkeys(executions, died))
         waiting = [name for name in waiting if name not in done]
 
 
@@ -264,7 +264,7 @@ def sweep(
 
 def percent(rows: Iterable[Row], execution: str) -> float:
     """How many of a hundred models pass."""
-    own = [row.found[execution].outcome == PASS for row in rows if execution in row.found]
+    own = [row.outcomes[execution].outcome == PASS for row in rows if execution in row.outcomes]
     return 100 * sum(own) / max(1, len(own))
 
 
@@ -298,14 +298,15 @@ def page(rows: Iterable[Row]) -> str:
         tiles=TOLERANCE[TILES],
     )
     for execution in (HOST, TILES):
-        count = Counter(row.found[execution].outcome for row in rows if execution in row.found)
+        tried = [row.outcomes[execution] for row in rows if execution in row.outcomes]
+        count = Counter(result.outcome for result in tried)
         share = percent(rows, execution)
         text += f"| {execution} | {count[PASS]} | {count.total()} | {share:.1f} % |\n"
     text += "\n## What does not pass\n\n| model | where | outcome |\n|---|---|---|\n"
     text += "".join(f"{line}\n" for row in rows for line in failures(row))
     text += "\n## All models\n\n| model | parameters | host | tiles |\n|---|---:|---|---|\n"
     for row in rows:
-        shown = [row.found[e].outcome if e in row.found else "" for e in (HOST, TILES)]
+        shown = [row.outcomes[e].outcome if e in row.outcomes else "" for e in (HOST, TILES)]
         text += f"| `{row.name}` | {row.n_parameters} | {shown[0]} | {shown[1]} |\n"
     return text
 
@@ -314,7 +315,7 @@ def failures(row: Row) -> list[str]:
     """A line of the page for each execution on which a model does not pass."""
     return [
         f"| `{row.name}` | {execution} | {o.outcome}: {_cell(o.reason)} |"
-        for execution, o in row.found.items()
+        for execution, o in row.outcomes.items()
         if o.outcome != PASS
     ]
 
@@ -343,7 +344,7 @@ def main(arguments: list[str] | None = None) -> None:
     rows = []
     for row in sweep(args.names, args.processes, executions):
         rows.append(row)
-        seconds = ", ".join(f"{e} {o.seconds} s" for e, o in row.found.items())
+        seconds = ", ".join(f"{e} {o.seconds} s" for e, o in row.outcomes.items())
         print("\n".join(failures(row)) or f"{row.name}: {PASS}, {seconds}", flush=True)
         if args.json is not None:
             with atomic_file(args.json) as file:

@@ -119,8 +119,8 @@ class Sample:
         return cls(op.op, tensors, trained, spec, leaves, sample.output_process_fn_grad)
 
     def result(self, *tensors: Tensor) -> Any:
-        given = iter(tensors)
-        leaves = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in self.leaves]
+        left = iter(tensors)
+        leaves = [next(left) if isinstance(leaf, Tensor) else leaf for leaf in self.leaves]
         first, args, kwargs = tree_unflatten(leaves, self.spec)
         return self.call(first, *args, **kwargs)
 
@@ -273,12 +273,12 @@ class Comparison:
 
     def _joined(self, samples: list[Sample]) -> tuple[Callable[..., list[Tensor]], list[Tensor]]:
         def function(*tensors: Tensor) -> list[Tensor]:
-            given = iter(tensors)
+            left = iter(tensors)
             return [
                 result
                 for sample in samples
                 for result in getattr(sample, self.function)(
-                    *itertools.islice(given, len(sample.tensors))
+                    *itertools.islice(left, len(sample.tensors))
                 )
             ]
 
@@ -293,9 +293,9 @@ class Comparison:
     ) -> list[str]:
         if len(results) != sum(map(len, wanted)):
             return [f"{len(results)} results, expected {sum(map(len, wanted))}"] * len(samples)
-        given = iter(results)
+        left = iter(results)
         return [
-            self._difference_of(sample, right, list(itertools.islice(given, len(right))), execution)
+            self._difference_of(sample, right, list(itertools.islice(left, len(right))), execution)
             for sample, right in zip(samples, wanted, strict=True)
         ]
 
@@ -336,15 +336,15 @@ class Comparison:
             return False
         return all(_largest(a - c) <= OFF_LIKE_PYTORCH * _largest(b - c) for a, b, c in trios)
 
-    def _outcome(self, found: Exception | list) -> Outcome:
+    def _outcome(self, results: Exception | list) -> Outcome:
         n = len(self.samples)
-        if isinstance(found, Exception):
-            return Outcome(*_blamed(found), 0, n)
-        passed = sum(not d for d in found if isinstance(d, str))
-        for part in found:
+        if isinstance(results, Exception):
+            return Outcome(*_blamed(results), 0, n)
+        passed = sum(not d for d in results if isinstance(d, str))
+        for part in results:
             if isinstance(part, Exception):
                 return Outcome(*_blamed(part), passed, n)
-        wrong = next((d for d in found if d), None)
+        wrong = next((d for d in results if d), None)
         return Outcome(PASS if wrong is None else WRONG, wrong or "", passed, n)
 
 
@@ -401,17 +401,17 @@ def check(name: str) -> Row:
         row.not_counted = "it has no samples"
         return row
     reasons = [why_not_counted(s, r) for s, r in zip(samples, results, strict=True)]
-    kept = [i for i, reason in enumerate(reasons) if not reason]
-    if not kept:
+    indices = [i for i, reason in enumerate(reasons) if not reason]
+    if not indices:
         row.not_counted = reasons[0]
         return row
-    row.is_random = any(_is_random(name, samples[i]) for i in kept)
-    wanted = [flat_tensors(results[i]) for i in kept]
-    samples = [samples[i] for i in kept]
+    row.is_random = any(_is_random(name, samples[i]) for i in indices)
+    wanted = [flat_tensors(results[i]) for i in indices]
+    samples = [samples[i] for i in indices]
     row.forward = Comparison(samples, wanted, "forward", row.is_random).all_outcomes()
     if op.supports_autograd and not row.is_random:
         trained = samples_of(op, trained=True)
-        trained = [trained[i] for i in kept if i < len(trained) and trained[i].has_gradients]
+        trained = [trained[i] for i in indices if i < len(trained) and trained[i].has_gradients]
         pairs = [(s, s.with_gradients(*_copies(s.tensors))) for s in trained]
         pairs = [(s, g) for s, g in pairs if g]
         if pairs:

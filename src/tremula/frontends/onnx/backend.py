@@ -35,9 +35,9 @@ class OnnxRep(BackendRep):
 
     def run(self, inputs: object, **kwargs: object) -> tuple[Any, ...]:  # noqa: ARG002
         """Outputs, as arrays, for inputs in order or by name."""
-        given = {name: tensors_of(value) for name, value in self._named(inputs).items()}
+        values = {name: tensors_of(value) for name, value in self._named(inputs).items()}
         with torch.no_grad():
-            result = self._computed(given)
+            result = self._computed(values)
         kinds = [value.type for value in self.imported.outputs]
         pairs = zip(result, kinds, strict=True)
         return tuple(arrays_of(value, number) for value, number in pairs)
@@ -55,25 +55,25 @@ class OnnxRep(BackendRep):
             )
         return dict(zip(names, values, strict=True))
 
-    def _computed(self, given: dict[str, Any]) -> Sequence[Any]:
+    def _computed(self, values: dict[str, Any]) -> Sequence[Any]:
         outputs = self.imported.module.output_names
         if self.execution == "eager":
-            result = self.imported.run(given, list(dict.fromkeys(outputs)))
+            result = self.imported.run(values, list(dict.fromkeys(outputs)))
             return [result[name] for name in outputs]
-        compiled = self._compiled_for(given)
-        return compiled(*(given[name] for name in compiled.input_names))
+        compiled = self._compiled_for(values)
+        return compiled(*(values[name] for name in compiled.input_names))
 
-    def _compiled_for(self, given: dict[str, Any]) -> CompiledOnnx:
+    def _compiled_for(self, inputs: dict[str, Any]) -> CompiledOnnx:
         static = static_inputs(self.imported.module.graph)
         key = tuple(
             (name, *np.asarray(value).reshape(-1).tolist())
             if name in static
             else (name, tuple(getattr(value, "shape", ())))
-            for name, value in given.items()
+            for name, value in inputs.items()
         )
         if key not in self._compiled:
             self._compiled[key] = compile_model(
-                self.imported, given, on_tiles=self.execution == "tiles", n_tiles=_N_TILES
+                self.imported, inputs, on_tiles=self.execution == "tiles", n_tiles=_N_TILES
             )
         return self._compiled[key]
 

@@ -15,7 +15,7 @@ from tremula.frontends.onnx.functions import fixed_body
 from tremula.frontends.onnx.graph import OnnxGraph, OnnxNode
 from tremula.frontends.onnx.imported import ImportedModel, OnnxModule
 from tremula.frontends.shared.program import Program, compile_program
-from tremula.ir.capture.capture import capture, held_tensors
+from tremula.ir.capture.capture import capture, model_tensors
 from tremula.ir.passes import COMMON_PASSES, TILE_PASSES, apply
 from tremula.ir.run.compiled_step import StepSettings, StepToCompile
 from tremula.ir.run.generators import new_seed
@@ -68,8 +68,8 @@ class _Fixed(nn.Module):
         self.names = [name for name in model.input_names if name not in fixed]
 
     def forward(self, *inputs: Tensor) -> tuple[Any, ...]:
-        given = {**self.fixed, **dict(zip(self.names, inputs, strict=True))}
-        return self.model(*(given[name] for name in self.model.input_names))
+        values = {**self.fixed, **dict(zip(self.names, inputs, strict=True))}
+        return self.model(*(values[name] for name in self.model.input_names))
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def compile_model(
     )
     program = compile_program(request, settings, report_name=NAME)
     parameters, buffers = (
-        [one.tensor.detach() for one in held_tensors(request.model, kind)]
+        [one.tensor.detach() for one in model_tensors(request.model, kind)]
         for kind in (PARAMETER, BUFFER)
     )
     program.write_weights(parameters, buffers)

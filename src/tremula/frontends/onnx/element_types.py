@@ -115,7 +115,7 @@ def torch_type(number: int) -> torch.dtype:
 
 
 def tensor_of(array: np.ndarray) -> Tensor:
-    """A NumPy array as a tensor of its own; strings stay an array."""
+    """A copy of a NumPy array as a tensor; strings stay an array."""
     array = np.asarray(array)
     if array.dtype.kind in "OSU":
         return array.astype(object)  # pyright: ignore[reportReturnType] - strings are no tensors

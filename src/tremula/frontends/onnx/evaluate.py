@@ -98,13 +98,13 @@ class Evaluation:
         outputs: Sequence[str],
     ) -> list[Any]:
         """What a call gives; outputs that it does not name are not computed."""
-        given = {**function.attributes, **attributes}
-        known = {name: value for name, value in given.items() if value is not None}
+        merged = {**function.attributes, **attributes}
+        known = {name: value for name, value in merged.items() if value is not None}
         scope = Scope(attributes=known)
         padded = [*operands, *[None] * (len(function.inputs) - len(operands))]
         scope.values.update(zip(function.inputs, padded, strict=False))
         named = zip(function.outputs, outputs, strict=False)
-        wanted = [name if asked else "" for name, asked in named]
+        wanted = [name if output else "" for name, output in named]
         for node in needed_for(function.nodes, filter(None, wanted)):
             self.node(node, scope)
         return [scope.value(name) if name else None for name in wanted]
@@ -254,23 +254,23 @@ def _named(node: OnnxNode) -> Iterator[None]:
 
 def _attributes(node: OnnxNode, scope: Scope) -> dict[str, Any]:
     """Attributes by name: those of the function's call filled in, annotations left out."""
-    given = dict(node.attributes)
+    attributes = dict(node.attributes)
     for name, reference in node.references.items():
         while scope.outer is not None and reference not in scope.attributes:
             scope = scope.outer
         if reference in scope.attributes:
-            given[name] = scope.attributes[reference]
+            attributes[name] = scope.attributes[reference]
     entry = node.operator
     if entry is None or entry.takes_any_attribute:
-        return given
-    strange = given.keys() - entry.attributes
+        return attributes
+    strange = attributes.keys() - entry.attributes
     refused = strange & schema_attributes(node) - {"consumed_inputs"}
     if refused:
         raise UnsupportedOnnx(
             f"The attribute {min(refused)!r} of {node.label}, version {node.version}, is not"
             " supported."
         )
-    return {name: value for name, value in given.items() if name not in strange}
+    return {name: value for name, value in attributes.items() if name not in strange}
 
 
 def _arguments(attributes: dict[str, Any]) -> dict[str, Any]:

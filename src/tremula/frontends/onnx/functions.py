@@ -55,13 +55,13 @@ def _call(node: OnnxNode, attributes: Mapping[str, Any]) -> NodeProto:
     call = NodeProto()
     call.CopyFrom(node.proto)
     own = [a for a in node.proto.attribute if not a.ref_attr_name]
-    given = [
+    resolved = [
         helper.make_attribute(name, attributes[name])
         for name in node.references
         if name in attributes
     ]
     call.ClearField("attribute")
-    call.attribute.extend([*own, *given])
+    call.attribute.extend([*own, *resolved])
     return call
 
 

@@ -121,10 +121,10 @@ class OnnxGraph:
 
 
 def needed_for(
-    nodes: Sequence[OnnxNode], wanted: Iterable[str], given: Iterable[str] = ()
+    nodes: Sequence[OnnxNode], wanted: Iterable[str], available: Iterable[str] = ()
 ) -> list[OnnxNode]:
     """The nodes that values depend on, in order; `given` values need none."""
-    names, known, result = set(wanted), frozenset(given), []
+    names, known, result = set(wanted), frozenset(available), []
     for node in reversed(nodes):
         if not (names - known).isdisjoint(node.outputs):
             result.append(node)
@@ -164,12 +164,12 @@ class Parser:
         types = {t.name: t.data_type for t in proto.initializer}
         types |= {name: info.type for name, info in infos.items() if info.type}
         nodes = [self.node(node, versions, depth) for node in proto.node]
-        given = [value.name for value in proto.input]
+        inputs = [value.name for value in proto.input]
         return OnnxGraph(
             proto.name,
             tuple(infos[value.name] for value in proto.input),
             tuple(infos[value.name] for value in proto.output),
-            sorted_nodes(nodes, {*given, *initialisers}, proto.name),
+            sorted_nodes(nodes, {*inputs, *initialisers}, proto.name),
             initialisers,
             types,
         )
@@ -317,12 +317,12 @@ def _tensor_type(proto: TypeProto) -> tuple[str, Any]:
     return kind, getattr(proto, which) if is_tensor else None
 
 
-def sorted_nodes(nodes: list[OnnxNode], given: set[str], graph: str) -> tuple[OnnxNode, ...]:
+def sorted_nodes(nodes: list[OnnxNode], available: set[str], graph: str) -> tuple[OnnxNode, ...]:
     """Nodes in an order in which each comes after those it needs; ONNX asks for one."""
     makers: dict[str, int] = {}
     for index, node in enumerate(nodes):
         for name in filter(None, node.outputs):
-            if name in makers or name in given:
+            if name in makers or name in available:
                 raise OnnxError(
                     f"Two values of graph {graph!r} are called {name!r}; {node.label} makes one."
                 )

@@ -116,16 +116,16 @@ class ImportedModel:
             if name not in names:
                 raise OnnxError(f"The model has no tensor {name!r}.", hint=suggest(name, names))
         self._check(named_inputs)
-        given = {name: tensors_of(value) for name, value in named_inputs.items()}
-        return self.module.run(given, wanted)
+        values = {name: tensors_of(value) for name, value in named_inputs.items()}
+        return self.module.run(values, wanted)
 
-    def _check(self, given: Mapping[str, Any]) -> None:
+    def _check(self, inputs: Mapping[str, Any]) -> None:
         known = [value.name for value in self.inputs]
         graph = self.module.graph
-        for name in given:
+        for name in inputs:
             if name not in known and name not in graph.initialisers:
                 raise OnnxError(f"The model has no input {name!r}.", hint=suggest(name, known))
-        missing = [name for name in known if name not in given]
+        missing = [name for name in known if name not in inputs]
         if missing:
             raise OnnxError(f"The model's input {missing[0]!r} is missing.")
 

@@ -144,7 +144,7 @@ def _skeleton(proto: ModelProto) -> ModelProto:
     result.ir_version = max(result.ir_version, 4)  # initialisers need not be inputs
     result.opset_import.extend(proto.opset_import)
     result.functions.extend(proto.functions)
-    graph, given = result.graph, {value.name for value in proto.graph.input}
+    graph, inputs = result.graph, {value.name for value in proto.graph.input}
     for name in ("node", "input", "output", "value_info"):
         getattr(graph, name).extend(getattr(proto.graph, name))
     graph.name = proto.graph.name
@@ -153,7 +153,7 @@ def _skeleton(proto: ModelProto) -> ModelProto:
         is_small = is_inside and math.prod(tensor.dims) <= _SMALL_ELEMENTS
         if is_small:
             graph.initializer.append(tensor)
-        elif tensor.name not in given:
+        elif tensor.name not in inputs:
             graph.input.append(
                 helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
             )

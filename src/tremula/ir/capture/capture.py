@@ -50,7 +50,7 @@ class ModelTensor:
         return PARAMETER if isinstance(self.tensor, nn.Parameter) else BUFFER
 
 
-def held_tensors(model: nn.Module, kind: str) -> list[ModelTensor]:
+def model_tensors(model: nn.Module, kind: str) -> list[ModelTensor]:
     """Every distinct parameter (or buffer) with all modules that refer to it: tied ones once."""
     result: dict[int, tuple[str, Tensor, list]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
@@ -118,8 +118,8 @@ class _Capture:
         self.model = model
         self.real_inputs = inputs
         self.rule = rule
-        self.parameters = held_tensors(model, PARAMETER)
-        self.buffers = held_tensors(model, BUFFER)
+        self.parameters = model_tensors(model, PARAMETER)
+        self.buffers = model_tensors(model, BUFFER)
         self.state = state
         self.keep_loss = keep_loss
         self.fakes = FakeTensorMode(allow_non_fake_inputs=True)

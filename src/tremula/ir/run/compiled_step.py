@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, fx, nn
 
 from tremula.base.tracing import COMPILATION, span
-from tremula.ir.capture.capture import capture, held_tensors
+from tremula.ir.capture.capture import capture, model_tensors
 from tremula.ir.optim.rule import UpdateRule
 from tremula.ir.passes import COMMON_PASSES, apply
 from tremula.ir.passes.random_bits import STATE_NAME, initial_state, reproducible
@@ -149,7 +149,7 @@ def compile_step(
         settings,
         anchored,
         n_outputs,
-        len(held_tensors(request.model, BUFFER)),
+        len(model_tensors(request.model, BUFFER)),
         loss,
         loss_output,
         tiles,
@@ -161,7 +161,7 @@ def _captured(
     request: StepToCompile, settings: StepSettings
 ) -> tuple[CapturedStep, fx.Node | None]:
     """The step of one replica, after the passes that both executions share, and its loss."""
-    parameters = held_tensors(request.model, PARAMETER)
+    parameters = model_tensors(request.model, PARAMETER)
     one_slice = one_slice_of(parameters, settings.groupings, settings.repetition.n_replicas)
     with one_slice, span(COMPILATION, "capture"):
         recorded = capture(

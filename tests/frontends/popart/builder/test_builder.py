@@ -170,8 +170,8 @@ def test_annotations(builder):
     again = popart.Builder(builder.getModelProto())
     assert (again.getVirtualGraph(z), again.getPipelineStage(z)) == (1, 2)
     assert again.getFloatNodeAttribute("__available_memory_proportion", {y}) == 0.25
-    (kept,) = again.checkpointOutput([y])
-    assert again.nodeHasAttribute("__recompute_output_in_backward_pass", {kept})
+    (checkpoint,) = again.checkpointOutput([y])
+    assert again.nodeHasAttribute("__recompute_output_in_backward_pass", {checkpoint})
     with pytest.raises(popart.popart_exception, match="Could not find a node"):
         again.virtualGraph(["nope"], 1)
 
@@ -204,7 +204,7 @@ def test_serialised_products(builder):
 
 
 def test_graphs_inside_operations(builder):
-    """Branches, bodies and callees are graphs of their own, whose results have types."""
+    """Branches, bodies and callees are separate graphs, whose results have types."""
     x = builder.addInputTensor(FLOATS, "x")
     condition = builder.addInputTensor("BOOL", [], "c")
     branches = []

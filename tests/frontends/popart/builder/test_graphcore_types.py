@@ -81,7 +81,7 @@ def test_types_are_those_of_the_values(name):
 
 
 def test_several_convolutions_have_several_types():
-    """Attributes of all convolutions are joined; each result has the size of its own."""
+    """Attributes of all convolutions are joined; each has a result of another size."""
     builder = popart.Builder()
     shapes = [[1, 2, 8, 8], [3, 2, 3, 3], [1, 2, 6, 6], [5, 2, 1, 1]]
     ids = [builder.addInputTensor("FLOAT", shape) for shape in shapes]

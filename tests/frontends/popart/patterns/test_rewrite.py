@@ -59,8 +59,8 @@ def test_all_together():
     wanted = popart.Patterns()
     types = [node.op_type for node in rewritten(model(), wanted).graph.node]
     assert "Identity" not in types
-    kept = [node.op_type for node in rewritten(model(), wanted, ["alone:0"]).graph.node]
-    assert kept.count("Identity") == 1
+    types = [node.op_type for node in rewritten(model(), wanted, ["alone:0"]).graph.node]
+    assert types.count("Identity") == 1
     none = popart.Patterns(popart.PatternsLevel.NoPatterns)
     before = model()
     assert rewritten(before, none).graph == before.graph

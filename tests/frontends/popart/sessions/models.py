@@ -51,9 +51,9 @@ def trained(builder, data_flow, optimizer, opts=None, device=CPU, inputs=None, n
     session.prepareDevice()
     session.weightsFromHost()
     anchors = session.initAnchorArrays()
-    given = {"x": X, "labels": LABELS} if inputs is None else inputs
+    feeds = {"x": X, "labels": LABELS} if inputs is None else inputs
     for _ in range(n_runs):
-        session.run(popart.PyStepIO(given, anchors))
+        session.run(popart.PyStepIO(feeds, anchors))
     return session, anchors, weights_of(session)
 
 

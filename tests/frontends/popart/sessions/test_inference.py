@@ -47,7 +47,7 @@ def test_anchors(kind):
 
 def test_callbacks():
     """Callbacks are asked for every micro-batch, in order, and told when it is done."""
-    given, taken, told = iter(DATA.reshape(-1, 2)), [], []
+    batches, taken, told = iter(DATA.reshape(-1, 2)), [], []
 
     def output(id):
         taken.append(np.zeros(2, np.float32))
@@ -59,7 +59,7 @@ def test_callbacks():
     session.prepareDevice()
     session.run(
         popart.PyStepIOCallback(
-            lambda _id, _prefetch: next(given),
+            lambda _id, _prefetch: next(batches),
             told.append,
             output,
             told.append,

@@ -107,9 +107,9 @@ def test_pipelines_on_tiles():
     )
     plain = options(enableGradientAccumulation=True, accumulationFactor=3)
     sgd, n = popart.ConstSGD(0.1), N_SAMPLES // 3
-    given = {"x": X, "labels": LABELS}
-    *_, result = trained(classifier(n, chips=(0, 1)), flow(1, {}), sgd, piped, device, given)
-    *_, expected = trained(classifier(n), flow(1, {}), sgd, plain, inputs=given)
+    inputs = {"x": X, "labels": LABELS}
+    *_, result = trained(classifier(n, chips=(0, 1)), flow(1, {}), sgd, piped, device, inputs)
+    *_, expected = trained(classifier(n), flow(1, {}), sgd, plain, inputs=inputs)
     for id, value in expected.items():
         np.testing.assert_allclose(result[id], value, 1e-4, 1e-5)
 
@@ -147,12 +147,12 @@ def test_phases_on_tiles():
     """Two phases with weights outside the chip train as one chip does, and take longer."""
     device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1, "tilesPerIPU": 4})
     off_chip = popart.TensorLocationSettings(popart.TensorStorage.OffChip, 0, 0)
-    asked = phased(weightTensorLocationSettings=off_chip, enableOutlining=False)
-    asked.instrumentWithHardwareCycleCounter = True
+    opts = phased(weightTensorLocationSettings=off_chip, enableOutlining=False)
+    opts.instrumentWithHardwareCycleCounter = True
     plain = options(instrumentWithHardwareCycleCounter=True)
-    sgd, given = popart.ConstSGD(0.1), {"x": X, "labels": LABELS}
-    session, _, result = trained(in_phases(N_SAMPLES), flow(1, {}), sgd, asked, device, given)
-    other, _, expected = trained(classifier(N_SAMPLES), flow(1, {}), sgd, plain, device, given)
+    sgd, inputs = popart.ConstSGD(0.1), {"x": X, "labels": LABELS}
+    session, _, result = trained(in_phases(N_SAMPLES), flow(1, {}), sgd, opts, device, inputs)
+    other, _, expected = trained(classifier(N_SAMPLES), flow(1, {}), sgd, plain, device, inputs)
     for id, value in expected.items():
         np.testing.assert_allclose(result[id], value, 1e-4, 1e-5)
     assert session.getCycleCount() > other.getCycleCount()
@@ -173,8 +173,8 @@ def test_what_is_kept():
     kinds, graph = popart.RecomputationType, graph_of(builder)
     sizes = {f"t{i}:0": 16 for i in range(15)}
     assert checkpoints(graph, kinds.NoRecompute, sizes) == frozenset()
-    kept = checkpoints(graph, kinds.Standard, sizes)
-    assert kept == {f"t{i}:0" for i in (0, 3, 5, *range(6, 14))}
+    stored = checkpoints(graph, kinds.Standard, sizes)
+    assert stored == {f"t{i}:0" for i in (0, 3, 5, *range(6, 14))}
     assert checkpoints(graph, kinds.RecomputeAll, sizes) == {"t14:0"}
     builder.recomputeOutput(["t3:0"], popart.RecomputeType.Checkpoint)
     assert checkpoints(graph_of(builder), kinds.NoRecompute, sizes) == {"t3:0"}

@@ -314,14 +314,14 @@ def test_set_optimizer():
     wrapped(X, Y)
     changed = not torch.equal(model.fc1.weight, before)
     assert changed  # the values at the first call are those compiled
-    kept = model.fc1.weight.detach().clone()
+    before = model.fc1.weight.detach().clone()
     wrapped._optimizer.param_groups[0]["lr"] = 0.0
     wrapped(X, Y)
-    assert not torch.equal(model.fc1.weight, kept)
-    kept = model.fc1.weight.detach().clone()
+    assert not torch.equal(model.fc1.weight, before)
+    before = model.fc1.weight.detach().clone()
     wrapped.setOptimizer(wrapped._optimizer)
     wrapped(X, Y)
-    assert torch.equal(model.fc1.weight, kept)
+    assert torch.equal(model.fc1.weight, before)
 
 
 def test_optimizer_state():
@@ -379,14 +379,14 @@ def test_partial_states():
     wrapped(X, Y)
     optimizer = wrapped._optimizer
     saved = optimizer.state_dict()
-    kept = saved["ipu_state"]["Accl2___fc1.weight"].clone()
+    before = saved["ipu_state"]["Accl2___fc1.weight"].clone()
     only = {"Step___fc1.weight": torch.tensor(41.0)}
     optimizer.load_state_dict({**saved, "ipu_state": only})
     wrapped(X, Y)
     after = optimizer.state_dict()["ipu_state"]
     assert after["Step___fc1.weight"] == 42
     assert after["Step___fc2.weight"] == 2
-    assert not torch.equal(after["Accl2___fc1.weight"], kept)
+    assert not torch.equal(after["Accl2___fc1.weight"], before)
 
 
 KINDS = {
@@ -495,12 +495,12 @@ def test_weights_without_a_gradient(kind, on_tiles, monkeypatch):
         optimizer.load_state_dict(with_rates_by_weight(optimizer.state_dict(), rates))
     expected(X, Y)
     wrapped(X, Y)
-    saved, kept = wrapped._optimizer.state_dict(), expected._optimizer.state_dict()
+    saved, wanted = wrapped._optimizer.state_dict(), expected._optimizer.state_dict()
     for name, weight in model.named_parameters():
         same = spares[name] if name in spares else reference.get_parameter(name)
         torch.testing.assert_close(weight, same, rtol=1e-6, atol=0 if name in spares else 1e-6)
-    torch.testing.assert_close(saved["ipu_state"], kept["ipu_state"], rtol=1e-5, atol=1e-6)
-    assert saved["ipu_param"].keys() == kept["ipu_param"].keys()
+    torch.testing.assert_close(saved["ipu_state"], wanted["ipu_state"], rtol=1e-5, atol=1e-6)
+    assert saved["ipu_param"].keys() == wanted["ipu_param"].keys()
 
 
 def test_foreign_states():
@@ -710,8 +710,8 @@ def test_weights_stay_in_their_groups():
 @pytest.mark.parametrize("on_tiles", [False, True])
 def test_one_report_for_a_model(tmp_path, monkeypatch, on_tiles):
     """An engine that computes a model's results writes no second report beside the model's."""
-    asked = {"autoReport.all": "true", "autoReport.directory": str(tmp_path)}
-    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(asked))
+    engine_options = {"autoReport.all": "true", "autoReport.directory": str(tmp_path)}
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(engine_options))
     options = poptorch.Options().useIpuModel(on_tiles).modelName("small")
     poptorch.inferenceModel(nn.ReLU(), options)(X)
     assert [path.parent.name for path in tmp_path.rglob("profile.pop")] == ["small"]

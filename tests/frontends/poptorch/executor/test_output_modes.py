@@ -129,7 +129,7 @@ def test_none():
 
 
 @pytest.mark.parametrize(
-    ("given", "returned"),
+    ("passed", "returned"),
     [
         (torch.int64, torch.int32),
         (torch.float64, torch.float32),
@@ -140,9 +140,9 @@ def test_none():
         (torch.float16, torch.float16),
     ],
 )
-def test_types(given, returned):
+def test_types(passed, returned):
     """64-bit results come back narrow, all others as they are."""
-    x = torch.ones(3, dtype=given)
+    x = torch.ones(3, dtype=passed)
     assert run(x, model=Returns(lambda t: t.clone())).dtype == returned
 
 
@@ -165,8 +165,8 @@ def test_constants_are_not_repeated():
 
 def test_a_cpu_constant_is_kept_with_a_warning(capfd):
     """A tensor that never was in the model comes back, and the log says so."""
-    kept = torch.tensor([3.0])
-    model = Returns(lambda x: (x, kept))
+    constant = torch.tensor([3.0])
+    model = Returns(lambda x: (x, constant))
     _, got = run(torch.ones(2), model=model)
     assert got.tolist() == [3.0]
     assert "Output expected to be on the IPU but is on cpu" in capfd.readouterr().err

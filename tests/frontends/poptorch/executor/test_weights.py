@@ -245,10 +245,10 @@ def test_destroy_flushes():
     wrapped(X, Y)
     wrapped.destroy()
     assert not torch.equal(model.linear.weight, before)
-    kept = model.linear.weight.detach().clone()
+    before = model.linear.weight.detach().clone()
     wrapped(X, Y)
     assert type(model).__name__ == "PoptorchModel"
-    assert not torch.equal(model.linear.weight, kept)
+    assert not torch.equal(model.linear.weight, before)
 
 
 def test_weights_outlive_the_executor():

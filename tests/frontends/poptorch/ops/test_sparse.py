@@ -167,10 +167,9 @@ def test_layers_from_others():
     dense = pruned.to_dense()
     assert pruned.density == 0.5
     assert torch.equal(dense[dense != 0], linear.weight[dense != 0])
-    kept = linear.weight.reshape(2, 4, 4, 4).square().sum((1, 3)).flatten()
-    assert (
-        kept[(dense.reshape(2, 4, 4, 4).square().sum((1, 3)) > 0).flatten()].min() >= kept.median()
-    )
+    norms = linear.weight.reshape(2, 4, 4, 4).square().sum((1, 3)).flatten()
+    is_used = (dense.reshape(2, 4, 4, 4).square().sum((1, 3)) > 0).flatten()
+    assert norms[is_used].min() >= norms.median()
     again = SparseLinear.from_sparse(dense.detach().to_sparse_bsr((4, 4)), linear.bias)
     x = torch.randn(3, 16)
     torch.testing.assert_close(again(x), pruned(x))
@@ -211,17 +210,17 @@ def test_a_program_with_another_pattern_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({"block": 3}, "block must be one of"),
         ({"block": 16, "in_features": 40}, "multiples of the block 16"),
         ({"density": 0.0}, "density must be in"),
     ],
 )
-def test_wrong_layers_are_refused(given, message):
+def test_wrong_layers_are_refused(arguments, message):
     """Sizes, blocks and densities that cannot be are named."""
     with pytest.raises(poptorch.Error, match=message):
-        SparseLinear(**{"in_features": 48, "out_features": 32, **given})
+        SparseLinear(**{"in_features": 48, "out_features": 32, **arguments})
 
 
 # -- patterns that are data ------------------------------------------------------------------------

@@ -111,11 +111,11 @@ def _results(outputs: Tensor, finals: list[list[Tensor]], layout: int) -> tuple[
 
 
 def _initial(
-    given: Tensor | None, x: Tensor, n_directions: int, hidden: int, layout: int
+    state: Tensor | None, x: Tensor, n_directions: int, hidden: int, layout: int
 ) -> list[Tensor]:
-    if given is None:
+    if state is None:
         return [x.new_zeros(x.shape[1], hidden) for _ in range(n_directions)]
-    return list(given.transpose(0, 1) if layout else given)
+    return list(state.transpose(0, 1) if layout else state)
 
 
 def _projected(x: Tensor, w: Tensor, bias: Tensor | None) -> list[Tensor]:

@@ -54,9 +54,9 @@ def string_normalizer(
     if not is_case_sensitive:
         words = [word.lower() for word in words]
     rows = x.reshape(-1) if x.ndim == 1 else x[0]
-    kept = [t for t in rows if (t if is_case_sensitive else t.lower()) not in words]
+    remaining = [t for t in rows if (t if is_case_sensitive else t.lower()) not in words]
     change = {"LOWER": str.lower, "UPPER": str.upper}.get(case_change_action, str)
-    result = np.array([change(text) for text in kept] or [""], object)
+    result = np.array([change(text) for text in remaining] or [""], object)
     return result if x.ndim == 1 else result.reshape(1, -1)
 
 

@@ -89,9 +89,9 @@ class Annotations:
         """Take an attribute away from the operation that makes these tensors."""
         node = self._node(nodeOutputNames)
         self._attribute(attributeName, nodeOutputNames, object)
-        kept = [a for a in node.attribute if a.name != attributeName]
+        others = [a for a in node.attribute if a.name != attributeName]
         del node.attribute[:]
-        node.attribute.extend(kept)
+        node.attribute.extend(others)
 
     def getAllNodeAttributeNames(self, nodeOutputNames: Ids) -> list[str]:
         """The names of all attributes of the operation that makes these tensors."""
@@ -271,9 +271,9 @@ class Annotations:
         return result[name]
 
     def _set(self, node: onnx.NodeProto, name: str, value: object) -> None:
-        kept = [a for a in node.attribute if a.name != name]
+        others = [a for a in node.attribute if a.name != name]
         del node.attribute[:]
-        node.attribute.extend([*kept, helper.make_attribute(name, value)])
+        node.attribute.extend([*others, helper.make_attribute(name, value)])
 
     def _placed(self, name: str, first: object, value: object, store: Callable[[Any], Any]) -> Any:
         is_for_ids = isinstance(first, str | list | tuple | set | frozenset)

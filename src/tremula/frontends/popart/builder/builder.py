@@ -288,9 +288,9 @@ class Builder(Annotations):
 
     def getInputTensorIds(self) -> list[str]:
         """The ids of inputs, then of weights."""
-        held = [tensor.name for tensor in self._graph.proto.initializer]
-        fed = [value.name for value in self._graph.proto.input if value.name not in held]
-        return [*fed, *held]
+        weights = [tensor.name for tensor in self._graph.proto.initializer]
+        fed = [value.name for value in self._graph.proto.input if value.name not in weights]
+        return [*fed, *weights]
 
     def getOutputTensorIds(self) -> list[str]:
         """The ids of outputs."""

@@ -11,14 +11,14 @@ from tremula.frontends.popart.exceptions import popart_exception
 
 def move_initializers(graph: onnx.GraphProto, ids: list[str], path: Path) -> None:
     """Append the values of weights to a file; tensors of the graph then say where they are."""
-    held = {tensor.name: tensor for tensor in graph.initializer}
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
     for id in ids:
-        if id not in held:
+        if id not in tensors:
             raise popart_exception(
                 f"Unable to save tensor {id!r} externally: it is not an initializer of the model;"
-                f" {suggest(id, held)}"
+                f" {suggest(id, tensors)}"
             )
-        if held[id].data_location == TensorProto.EXTERNAL:
+        if tensors[id].data_location == TensorProto.EXTERNAL:
             raise popart_exception(f"Tensor {id!r} already has an external data_location.")
     if not path.absolute().parent.is_dir():
         raise popart_exception(
@@ -26,7 +26,7 @@ def move_initializers(graph: onnx.GraphProto, ids: list[str], path: Path) -> Non
         )
     with path.open("ab") as file:
         for id in ids:
-            _move(held[id], file, path)
+            _move(tensors[id], file, path)
 
 
 def _move(tensor: TensorProto, file, path: Path) -> None:  # noqa: ANN001 - a binary file

@@ -64,8 +64,8 @@ def _squeeze(arrays: Arrays, attributes: Attributes) -> np.ndarray:
 def _slice(arrays: Arrays, attributes: Attributes) -> np.ndarray:
     starts = list(attributes.get("starts") or arrays[1].tolist())
     ends = list(attributes.get("ends") or arrays[2].tolist())
-    given = arrays[3].tolist() if len(arrays) > 3 else range(len(starts))
-    axes = list(attributes.get("axes") or given)
+    input_axes = arrays[3].tolist() if len(arrays) > 3 else range(len(starts))
+    axes = list(attributes.get("axes") or input_axes)
     steps = arrays[4].tolist() if len(arrays) > 4 else [1] * len(starts)
     result = arrays[0]
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):

@@ -235,9 +235,9 @@ class GraphInProgress:
         graph = onnx.GraphProto()
         graph.CopyFrom(self.proto)
         named = {value.name for value in (*graph.input, *graph.output)}
-        held = {tensor.name for tensor in graph.initializer}
+        weights = {tensor.name for tensor in graph.initializer}
         for id, result in self.types.items():
-            if id not in named and id not in held and result.WhichOneof("value") is not None:
+            if id not in named and id not in weights and result.WhichOneof("value") is not None:
                 graph.value_info.add(name=id).type.CopyFrom(result)
         return graph
 
@@ -263,8 +263,8 @@ class GraphInProgress:
             self.note_constant(tensor.name, tensor)
         for node in self.proto.node:
             self.maker |= dict.fromkeys(node.output, node)
-        held = [tensor.name for tensor in self.proto.initializer]
-        self.ids.taken |= {*self.maker, *held, *(value.name for value in self.proto.input)}
+        weights = [tensor.name for tensor in self.proto.initializer]
+        self.ids.taken |= {*self.maker, *weights, *(value.name for value in self.proto.input)}
 
     def trainable(self) -> list[str]:
         """Weights: the floating initialisers."""

@@ -85,17 +85,17 @@ class OpSet:
         except TypeError as error:
             raise TypeError(f"{operator.method}{signature}: {error}") from None
         bound.apply_defaults()
-        given = bound.arguments
-        inputs = _as_list(given.pop("args", []))
+        arguments = bound.arguments
+        inputs = _as_list(arguments.pop("args", []))
         check_inputs(operator, inputs)
         least, most = operator.n_outputs
-        n_outputs = int(given.pop(COUNT, most))
+        n_outputs = int(arguments.pop(COUNT, most))
         if not least <= n_outputs <= most:
             raise popart_exception(
                 f"{operator.type} makes {least} to {most} tensors, num_outputs is {n_outputs}"
             )
-        name = text_of(given.pop("debugContext"))
-        made = (self._stored(a, given[a.parameter]) for a in operator.attributes)
+        name = text_of(arguments.pop("debugContext"))
+        made = (self._stored(a, arguments[a.parameter]) for a in operator.attributes)
         attributes = [attribute for attribute in made if attribute is not None]
         if operator.counts_outputs and len(inputs) == 1:
             attributes.append(helper.make_attribute(COUNT, n_outputs))

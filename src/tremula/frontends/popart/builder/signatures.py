@@ -178,16 +178,16 @@ def tensor_proto(value: Any, name: str = "") -> onnx.TensorProto:
     return numpy_helper.from_array(np.ascontiguousarray(value).reshape(np.shape(value)), name)
 
 
-def check_inputs(operator: OperatorMethod, given: Sequence[str]) -> None:
+def check_inputs(operator: OperatorMethod, inputs: Sequence[str]) -> None:
     """Raise if an operator takes another number of tensors."""
     least, most = operator.n_inputs
-    if least <= len(given) <= most:
+    if least <= len(inputs) <= most:
         return
     takes = f"{least}" if least == most else f"{least} or more"
     takes = f"{least} to {most}" if least < most < UNLIMITED else takes
     named = f" ({', '.join(operator.inputs)})" if operator.inputs else ""
     raise popart_exception(
-        f"{operator.type} takes {takes} inputs{named}, got {len(given)}: {list(given)}"
+        f"{operator.type} takes {takes} inputs{named}, got {len(inputs)}: {list(inputs)}"
     )
 
 

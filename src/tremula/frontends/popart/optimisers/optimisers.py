@@ -31,17 +31,17 @@ class Optimizer:
     def __init__(self, values: Mapping[str, Any], clip_norm_settings: Sequence[ClipNormSettings]):
         owner = type(self).__name__
         known = {**self.numbers, LOSS_SCALING: 1.0}
-        given = read_values(values, known, "default", owner)
-        self.defaults = {name: OptimizerValue(value) for name, value in known.items()} | given
+        numbers = read_values(values, known, "default", owner)
+        self.defaults = {name: OptimizerValue(value) for name, value in known.items()} | numbers
         check_values(self.defaults, owner)
         self.specific: dict[str, dict[str, OptimizerValue]] = {}
         self.clips = tuple(clip_norm_settings)
 
     def insertSpecific(self, id: str, values: Mapping[str, Any]) -> None:
         """Set the numbers of one weight; those that are left out are the default ones."""
-        given = read_values(values, self.numbers, "", type(self).__name__)
-        check_values(given, type(self).__name__)
-        self.specific[id] = {**self.specific.get(id, {}), **given}
+        numbers = read_values(values, self.numbers, "", type(self).__name__)
+        check_values(numbers, type(self).__name__)
+        self.specific[id] = {**self.specific.get(id, {}), **numbers}
 
     def hasSpecific(self, id: str | None = None) -> bool:
         """Whether a weight, or any, has specific numbers."""

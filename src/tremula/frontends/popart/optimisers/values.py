@@ -78,12 +78,12 @@ class ClipNormSettings:
 
 
 def read_values(
-    given: Mapping[str, Any], known: Mapping[str, float], prefix: str, owner: str
+    values: Mapping[str, Any], known: Mapping[str, float], prefix: str, owner: str
 ) -> dict[str, OptimizerValue]:
     """Values by their plain names; `prefix` is "default" for those of all weights."""
     names = {_with_prefix(name, prefix): name for name in known}
     result = {}
-    for key, value in given.items():
+    for key, value in values.items():
         if key not in names:
             raise popart_exception(
                 f"{owner} does not have a value {key!r}: {suggest(str(key), names)}"

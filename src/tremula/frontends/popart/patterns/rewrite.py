@@ -44,13 +44,13 @@ Rule = Callable[[onnx.NodeProto, _Graph], list[onnx.NodeProto] | None]
 
 
 def rewritten(
-    model: onnx.ModelProto, patterns: Patterns, kept: Iterable[str] = ()
+    model: onnx.ModelProto, patterns: Patterns, preserved: Iterable[str] = ()
 ) -> onnx.ModelProto:
     """The model after the patterns that are on; `kept` tensors stay what they are."""
     result = onnx.ModelProto()
     result.CopyFrom(model)
     outputs = {value.name for value in result.graph.output}
-    graph = _Graph(result.graph, frozenset({*kept, *outputs}))
+    graph = _Graph(result.graph, frozenset({*preserved, *outputs}))
     rules = [(name, rule) for name, rule in RULES.items() if patterns.isPatternEnabled(name)]
     for _ in range(_MAX_ROUNDS):
         n_changes = sum(_apply(graph, name, rule) for name, rule in rules)

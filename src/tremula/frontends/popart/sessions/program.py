@@ -23,7 +23,7 @@ from tremula.frontends.popart.sessions.buffers import StepInput, array_of
 from tremula.frontends.popart.sessions.step import StepModule, StepPlan
 from tremula.frontends.popart.sessions.weights import SessionModel, SessionWeights
 from tremula.frontends.shared.program import AttachedDevice, Program, compile_program
-from tremula.ir.capture.capture import held_tensors
+from tremula.ir.capture.capture import model_tensors
 from tremula.ir.optim.grouped_rule import AutomaticLossScaling, GroupedRule
 from tremula.ir.run.compiled_step import StepSettings, StepToCompile
 from tremula.ir.run.replica_groups import Grouping
@@ -53,8 +53,8 @@ class SessionProgram:
         places = self.module.onnx._places
         self.id_of = {f"{_PREFIX}{place}": id for id, place in places.items()}
         for id, whole in model.whole.items():
-            held = self.module.onnx.initialiser(id)
-            held.data = torch.from_numpy(np.array(whole)).to(held.dtype)
+            weight = self.module.onnx.initialiser(id)
+            weight.data = torch.from_numpy(np.array(whole)).to(weight.dtype)
         self.weights = SessionWeights(
             {id: getattr(self.module.onnx, place) for id, place in places.items()}
         )
@@ -146,8 +146,8 @@ class SessionProgram:
             is_grouped = ids[slot.param] in self.model.groupings and not slot.is_step
             own = [replica[i] for replica in of_replicas]
             state = torch.stack(own) if is_grouped else own[0]
-            kept = self.model.states.get(name)
-            states.append(state if kept is None else _like(kept, state))
+            saved = self.model.states.get(name)
+            states.append(state if saved is None else _like(saved, state))
         self.program.session.write_states(states)
 
     def _slice(self, id: str, replica: int, n_replicas: int) -> Tensor:
@@ -168,23 +168,23 @@ class SessionProgram:
     def to_device(self) -> None:
         """Host → device."""
         self.program.write_weights(
-            [held.tensor for held in held_tensors(self.module, PARAMETER)],
-            [held.tensor for held in held_tensors(self.module, BUFFER)],
+            [slot.tensor for slot in model_tensors(self.module, PARAMETER)],
+            [slot.tensor for slot in model_tensors(self.module, BUFFER)],
         )
 
     def to_host(self) -> None:
         """Device → host."""
         parameters, buffers = self.program.read_weights()
-        held = [*held_tensors(self.module, PARAMETER), *held_tensors(self.module, BUFFER)]
+        slots = [*model_tensors(self.module, PARAMETER), *model_tensors(self.module, BUFFER)]
         with torch.no_grad():
-            for own, value in zip(held, [*parameters, *buffers], strict=True):
+            for own, value in zip(slots, [*parameters, *buffers], strict=True):
                 own.tensor.copy_(value)
 
     def weights_on_device(self) -> dict[str, Tensor]:
         """Weights by id as the device has them now; those of groups with all their slices."""
         parameters, buffers = self.program.read_weights()
-        held = [*held_tensors(self.module, PARAMETER), *held_tensors(self.module, BUFFER)]
-        pairs = zip(held, [*parameters, *buffers], strict=True)
+        slots = [*model_tensors(self.module, PARAMETER), *model_tensors(self.module, BUFFER)]
+        pairs = zip(slots, [*parameters, *buffers], strict=True)
         return {self.id_of[own.name]: value.detach().cpu() for own, value in pairs}
 
     # -- the rest ----------------------------------------------------------------------------------

@@ -75,29 +75,29 @@ class StepModule(nn.Module):
     def forward(self, *inputs: Tensor) -> list[Tensor]:
         """Compute, mark the loss, and say which gradients are wanted."""
         plan, module = self.plan, self.onnx
-        given = dict(zip(self.inputs, inputs, strict=True))
+        feeds = dict(zip(self.inputs, inputs, strict=True))
         for name in plan.gradients:
-            if name in given:
-                given[name] = given[name].detach().requires_grad_()
-        values = self._run(given)
+            if name in feeds:
+                feeds[name] = feeds[name].detach().requires_grad_()
+        values = self._run(feeds)
         recording = active()
         if recording is not None and plan.loss is not None:
             recording.losses[:] = [values[plan.loss]]
             for name in plan.gradients:
                 recording.want_gradient(values[name])
         with torch.no_grad():
-            for held, new in plan.updates.items():
-                module.initialiser(held).copy_(values[new].detach())
+            for weight, new in plan.updates.items():
+                module.initialiser(weight).copy_(values[new].detach())
         return [values[name] for name in plan.wanted]
 
-    def _run(self, given: Mapping[str, Tensor]) -> dict[str, Any]:
+    def _run(self, feeds: Mapping[str, Tensor]) -> dict[str, Any]:
         module, plan = self.onnx, self.plan
         fixed = module.graph.initialisers.items()
         constants = {name: value for name, value in fixed if name not in plan.updates}
         scope = Scope(module.graph, constants=constants)
         scope.values.update(module._others)
         scope.values.update({n: getattr(module, place) for n, place in module._places.items()})
-        scope.values.update(given)
+        scope.values.update(feeds)
         fakes = [v for v in scope.values.values() if isinstance(v, Tensor) and is_live(v)]
         evaluation = _PlacedEvaluation(plan, scope, _device(fakes))
         values = evaluation.main(module.graph, scope, plan.needed())

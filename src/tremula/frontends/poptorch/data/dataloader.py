@@ -341,11 +341,11 @@ def _check_batch_sampler(
         )
 
 
-def _worker_size(asked: int | None, combined: int | None, rebatches: bool) -> int | None:
+def _worker_size(requested: int | None, combined: int | None, rebatches: bool) -> int | None:
     """How many elements a worker loads at a time."""
     if not rebatches or combined is None:
         return combined
-    size = 1 if asked is None else asked
+    size = 1 if requested is None else requested
     assert 1 <= size <= combined, (
         f"rebatched_worker_size must be between 1 and the combined batch size {combined}: "
         f"got {size}"

@@ -30,7 +30,7 @@ from tremula.frontends.poptorch.logging import LOGGER, set_max_repeats
 from tremula.frontends.poptorch.options.options import Options
 from tremula.frontends.poptorch.options.popart import validate_options
 from tremula.frontends.shared.program import Program, write_back
-from tremula.ir.capture.capture import held_tensors
+from tremula.ir.capture.capture import model_tensors
 from tremula.ir.run import performance
 from tremula.ir.run.generators import restore, state_of
 from tremula.ir.run.tensor_names import graph_as_json
@@ -251,7 +251,7 @@ class PoplarExecutor:
         return compiled
 
     def _named_parameters(self) -> list[tuple[str, Tensor]]:
-        return [(held.name, held.tensor) for held in held_tensors(self._model, PARAMETER)]
+        return [(slot.name, slot.tensor) for slot in model_tensors(self._model, PARAMETER)]
 
     def _group_replicas(self, parameter: Tensor, group_type: int, shards: int, mode: int) -> None:
         """Give groups of replicas their own values of a parameter: `parameter.replicaGrouping`."""

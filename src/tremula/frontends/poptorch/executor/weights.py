@@ -29,7 +29,7 @@ from torch.utils._pytree import tree_map
 
 from tremula.base.errors import suggest
 from tremula.frontends.poptorch.exceptions import createPoptorchError
-from tremula.ir.capture.capture import held_tensors
+from tremula.ir.capture.capture import model_tensors
 from tremula.ir.step import BUFFER, PARAMETER
 
 without_hooks = torch._C.DisableTorchFunctionSubclass  # inside, reading a weight fetches nothing
@@ -178,7 +178,7 @@ def wrap(model: nn.Module, owner: Owner) -> None:
     if not isinstance(model, _WrappedModule):
         _wrap_class(model, owner)
     for kind, cls in ((PARAMETER, PoptorchParameter), (BUFFER, PoptorchBuffer)):
-        for entry in held_tensors(model, kind):
+        for entry in model_tensors(model, kind):
             tensor: Any = entry.tensor
             _set_class(tensor, cls)
             tensor._owner = owner
@@ -190,7 +190,7 @@ def unwrap(model: nn.Module) -> None:
     if not isinstance(model, _WrappedModule):
         return
     for kind, cls in ((PARAMETER, nn.Parameter), (BUFFER, Tensor)):
-        for entry in held_tensors(model, kind):
+        for entry in model_tensors(model, kind):
             if isinstance(entry.tensor, _FetchesFirst):
                 del entry.tensor._owner
                 _set_class(entry.tensor, cls)
@@ -219,7 +219,7 @@ def _set_class(thing: object, cls: type) -> None:
 
 def _check_classes(model: nn.Module, owner: Owner) -> None:
     for word, kind, cls in (("parameter", PARAMETER, nn.Parameter), ("buffer", BUFFER, Tensor)):
-        for entry in held_tensors(model, kind):
+        for entry in model_tensors(model, kind):
             result = type(entry.tensor)
             if isinstance(entry.tensor, _FetchesFirst):
                 if entry.tensor._owner is owner:
@@ -239,7 +239,7 @@ def _check_classes(model: nn.Module, owner: Owner) -> None:
 @contextmanager
 def plain(model: nn.Module) -> Iterator[None]:
     """Inside, the tensors of a module have the classes they had before it was wrapped."""
-    tensors = [h.tensor for kind in (PARAMETER, BUFFER) for h in held_tensors(model, kind)]
+    tensors = [h.tensor for kind in (PARAMETER, BUFFER) for h in model_tensors(model, kind)]
     hooked = [(tensor, type(tensor)) for tensor in tensors if isinstance(tensor, _FetchesFirst)]
     for tensor, _ in hooked:
         is_parameter = isinstance(tensor, PoptorchParameter)
@@ -267,7 +267,7 @@ class Sources:
         if self._generation != _generation[0]:
             self._generation = _generation[0]
             kinds = (PARAMETER, BUFFER)
-            tensors = [h.tensor for kind in kinds for h in held_tensors(self.model, kind)]
+            tensors = [h.tensor for kind in kinds for h in model_tensors(self.model, kind)]
             result = {id(o): o for t in tensors if (o := getattr(t, "_owner", None))}
             self._owners = list(result.values())
         return self._owners
@@ -286,8 +286,8 @@ class HostWeights:
     """The host's copy, in the order a session wants it; looked up once per compiled model."""
 
     def __init__(self, model: nn.Module):
-        self.parameters = held_tensors(model, PARAMETER)
-        self.buffers = held_tensors(model, BUFFER)
+        self.parameters = model_tensors(model, PARAMETER)
+        self.buffers = model_tensors(model, BUFFER)
 
     def values(self) -> tuple[list[Tensor], list[Tensor]]:
         """Parameters and buffers as they are here, without reading the device."""

@@ -284,8 +284,8 @@ NARROWER = {
 
 def narrower_types(model: Callable) -> Mapping[torch.dtype, torch.dtype]:
     """Types of tensors that become others: bfloat16 stays what it is in a model made of it."""
-    held = (*model.parameters(), *model.buffers()) if isinstance(model, torch.nn.Module) else ()
-    if any(tensor.dtype is torch.bfloat16 for tensor in held):
+    tensors = (*model.parameters(), *model.buffers()) if isinstance(model, torch.nn.Module) else ()
+    if any(tensor.dtype is torch.bfloat16 for tensor in tensors):
         return {wide: narrow for wide, narrow in NARROWER.items() if wide is not torch.bfloat16}
     return NARROWER
 

@@ -105,35 +105,35 @@ class Optimizer:
         self, of_torch: type[torch.optim.Optimizer], names: dict[str, Any]
     ) -> dict[str, Any]:
         """Initialise both classes from the `locals()` of a constructor; returns its arguments."""
-        given = arguments(names)
+        args = arguments(names)
         Optimizer.__init__(self)
         start: Callable[..., None] = of_torch.__init__
-        start(self, names["params"], **without_none(self._not_own(given)))
-        return given
+        start(self, names["params"], **without_none(self._not_own(args)))
+        return args
 
-    def _not_own(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _not_own(self, args: dict[str, Any]) -> dict[str, Any]:
         own = {*self._own_defaults, "velocity_scaling"}  # the latter is an attribute of groups
-        return {name: value for name, value in given.items() if name not in own}
+        return {name: value for name, value in args.items() if name not in own}
 
-    def _finish(self, given: dict[str, Any]) -> None:
+    def _finish(self, args: dict[str, Any]) -> None:
         """Set own attributes from the arguments, and note which of these the user gave."""
         for name, default in self._own_defaults.items():
-            value = default if given[name] is None else given[name]
+            value = default if args[name] is None else args[name]
             assert not name.endswith("accum_type") or value in ACCUMULATION_TYPES, (
                 "Accumulation types must be either torch.float32 or torch.float16"
             )
             setattr(self, name, value)
         defaults: dict[str, Any] = self.defaults  # pyright: ignore[reportAttributeAccessIssue]
         self.variable_attrs = VariableAttributes(
-            list(without_none(given)), [*defaults, "loss_scaling"]
+            list(without_none(args)), [*defaults, "loss_scaling"]
         )
 
 
 def arguments(names: dict[str, Any]) -> dict[str, Any]:
     """All arguments of a constructor, from its `locals()`; one that was not given is None."""
-    given = {name: names[name] for name in names if name not in ("self", "params")}
-    torch_options = given.pop("torch_options", {})
-    return {**given, **torch_options}
+    args = {name: names[name] for name in names if name not in ("self", "params")}
+    torch_options = args.pop("torch_options", {})
+    return {**args, **torch_options}
 
 
 def without_none(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -73,9 +73,9 @@ class SGD(Optimizer, torch.optim.SGD):
         max_grad_norm: float | None = None,
         **torch_options,
     ):
-        given = self._start(torch.optim.SGD, locals())
+        args = self._start(torch.optim.SGD, locals())
         self._set_velocity_scaling(velocity_scaling, bool(use_combined_accum))
-        self._finish(given)
+        self._finish(args)
 
     def _set_velocity_scaling(self, scaling: float | None, is_combined: bool) -> None:
         if is_combined:
@@ -243,11 +243,11 @@ class LAMB(Optimizer, torch.optim.Optimizer):
         first_order_momentum_accum_type: torch.dtype | None = None,
         second_order_momentum_accum_type: torch.dtype | None = None,
     ):
-        given = arguments(locals())
+        args = arguments(locals())
         Optimizer.__init__(self)
-        defaults = _LAMB_DEFAULTS | without_none(self._not_own(given))
+        defaults = _LAMB_DEFAULTS | without_none(self._not_own(args))
         torch.optim.Optimizer.__init__(self, params, defaults)
-        self._finish(given)
+        self._finish(args)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # pyright: ignore[reportIncompatibleMethodOverride]

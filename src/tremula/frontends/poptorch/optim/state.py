@@ -72,9 +72,9 @@ class OptimizerState:
         """States a training starts with: several times the model, and compiling needs none."""
         if self._has_states:
             return
-        held = self._parameters
+        parameters = self._parameters
         trained = [
-            held[name].detach()[0] if name in self._grouped else held[name].detach()
+            parameters[name].detach()[0] if name in self._grouped else parameters[name].detach()
             for name in self.rule.names
         ]
         self._write_states(self.rule.initial_state(trained))

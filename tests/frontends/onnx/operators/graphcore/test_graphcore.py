@@ -108,8 +108,8 @@ def test_lstm():
     builder = popart.Builder()
     ids = [builder.addInputTensor(popart.TensorInfo(a)) for a in (x, weights, bias)]
     out, cell = builder.aiGraphcore.lstm(ids)
-    given = dict(zip(ids, (x, weights, bias), strict=True))
-    result = import_model(builder.getModelProto()).run(given, [out, cell])
+    inputs = dict(zip(ids, (x, weights, bias), strict=True))
+    result = import_model(builder.getModelProto()).run(inputs, [out, cell])
     net = torch.nn.LSTM(n_in, hidden)
     order = [1, 0, 2, 3]  # torch: input, forget, candidate, output
     with torch.no_grad():
@@ -133,8 +133,8 @@ def test_ctc_loss_and_calls():
     callee = builder.createSubgraphBuilder()
     callee.addOutputTensor(callee.aiOnnx.exp([callee.addInputTensor("FLOAT", [])]))
     (y,) = builder.aiGraphcore.call([loss], 1, callee)
-    given = dict(zip(ids, (logs, targets, *lengths), strict=True))
-    result = import_model(builder.getModelProto()).run(given, [loss, y])
+    inputs = dict(zip(ids, (logs, targets, *lengths), strict=True))
+    result = import_model(builder.getModelProto()).run(inputs, [loss, y])
     expected = F.ctc_loss(t(logs), t(targets), *(t(n) for n in lengths), reduction="sum")
     np.testing.assert_allclose(result[loss], expected, 1e-5)
     np.testing.assert_allclose(result[y], torch.exp(expected), 1e-4)

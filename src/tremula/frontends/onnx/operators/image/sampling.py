@@ -189,8 +189,8 @@ def non_max_suppression(
         corners = _corners(boxes[batch].double().numpy(), is_centre=bool(center_point_box))
         for label in range(scores.shape[1]):
             values = scores[batch, label].numpy()
-            kept = _kept(corners, values, most, allowed, bound)
-            result += [(batch, label, index) for index in kept]
+            selected = _selected(corners, values, most, allowed, bound)
+            result += [(batch, label, index) for index in selected]
     return known(np.array(result, np.int64).reshape(-1, 3))
 
 
@@ -203,16 +203,16 @@ def _corners(boxes: np.ndarray, *, is_centre: bool) -> np.ndarray:
     return np.concatenate([np.minimum(a, b), np.maximum(a, b)], 1)
 
 
-def _kept(
+def _selected(
     corners: np.ndarray, scores: np.ndarray, most: int, allowed: float, bound: float
 ) -> list[int]:
-    kept: list[int] = []
+    selected: list[int] = []
     for index in np.argsort(-scores, kind="stable"):
-        if len(kept) >= most or scores[index] <= bound:
+        if len(selected) >= most or scores[index] <= bound:
             break
-        if all(_shared(corners[index], corners[other]) <= allowed for other in kept):
-            kept.append(int(index))
-    return kept
+        if all(_shared(corners[index], corners[other]) <= allowed for other in selected):
+            selected.append(int(index))
+    return selected
 
 
 def _shared(a: np.ndarray, b: np.ndarray) -> float:

@@ -136,10 +136,10 @@ def label_encoder(
     return result if result.dtype == object else known(result)
 
 
-def _first(*given: object) -> np.ndarray:
+def _first(*candidates: object) -> np.ndarray:
     """The list that is there, as an array."""
     kinds = (None, np.int64, object, np.float32)
-    for value, kind in zip(given, kinds, strict=True):
+    for value, kind in zip(candidates, kinds, strict=True):
         if value is not None:
             return array_of(value).reshape(-1) if kind is None else np.array(value, kind)
     raise ValueError("the encoder has no keys or no values")

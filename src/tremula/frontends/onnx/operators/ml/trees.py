@@ -208,9 +208,10 @@ def tree_ensemble_regressor(
     target_weights: list[float],
 ) -> Tensor:
     """Sums over trees, before version 5."""
-    given = dict(locals())
+    attributes = dict(locals())
     del nodes_hitrates
-    scores = _classic(given, "target", n_targets).scores(x.to(torch.float32), aggregate_function)
+    trees = _classic(attributes, "target", n_targets)
+    scores = trees.scores(x.to(torch.float32), aggregate_function)
     if base_values:
         scores = scores + known(np.array(base_values, np.float32)).to(x.device)
     return transformed(scores, post_transform)
@@ -239,12 +240,12 @@ def tree_ensemble_classifier(
     post_transform: str = "NONE",
 ) -> tuple[Any, Tensor]:
     """The class with the highest sum over trees, and the sums, before version 5."""
-    given = dict(locals())
+    attributes = dict(locals())
     del nodes_hitrates
     labels: list[Any] = classlabels_int64s or classlabels_strings or []
     is_binary = len(labels) == 2 and set(class_ids) == {class_ids[0]}
     n = max(len(labels), max(class_ids) + 1)
-    scores = _classic(given, "class", n).scores(x.to(torch.float32), "SUM")
+    scores = _classic(attributes, "class", n).scores(x.to(torch.float32), "SUM")
     if base_values:
         scores = scores + known(np.array(base_values, np.float32)).to(x.device)
     if is_binary:  # one score, which is that of the second class
