@@ -249,7 +249,7 @@ def test_language_model_with_recomputation():
 
 
 def attention(builder, sizes):
-    """A layer of attention as a subgraph, to be called with weights of its own."""
+    """A layer of attention as a subgraph, called with other weights each time."""
     length, hidden, heads = sizes
     graph = builder.createSubgraphBuilder()
     x = graph.addInputTensor(popart.TensorInfo("FLOAT", [length, hidden]))
