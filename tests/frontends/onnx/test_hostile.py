@@ -147,7 +147,7 @@ def test_deep_nesting():
 
 
 def test_functions_that_call_themselves():
-    """An endless expansion is refused, with the path."""
+    """An endless expansion is rejected, with the path."""
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
     call = [node("F", ["a"], ["b"], domain="mine")]
     model = model_of([node("F", ["x"], ["y"], domain="mine")])
@@ -176,7 +176,7 @@ def external_model(location, n_bytes=8, offset=0):
 
 
 def test_external_data_stays_in_its_folder(tmp_path):
-    """Paths that lead out, also by links, are refused; so are files that are too short."""
+    """Paths that lead out, also by links, are rejected; so are files that are too short."""
     folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "secret.bin").write_bytes(np.ones(2, np.float32).tobytes())

@@ -34,7 +34,7 @@ def test_entries_know_the_attributes_of_their_versions():
 
 
 # Of the first operator sets: how memory was shared, and attributes that nothing ever used. Others
-# are refused by name when a node has them.
+# are rejected by name when a node has them.
 ALLOWED = {"consumed_inputs", "base_values_as_tensor", "nodes_values_as_tensor"}
 ALLOWED |= {"nodes_hitrates_as_tensor", "target_weights_as_tensor", "class_weights_as_tensor"}
 
@@ -52,7 +52,7 @@ def test_versions_choose_entries():
     assert newest.until == NEWEST
 
 
-def test_two_entries_for_one_version_are_refused():
+def test_two_entries_for_one_version_are_rejected():
     """Which function computes an operator is never a matter of order."""
     with pytest.raises(ValueError, match="Relu has two entries"):
         operator("Relu", since=14)(lambda x: x)

@@ -140,7 +140,7 @@ def test_a_function_is_wrapped():
     assert ids_of(state) == [("1", 2)]
 
 
-def test_anything_else_is_refused():
+def test_anything_else_is_rejected():
     """BeginBlock needs a module or a function."""
     with pytest.raises(poptorch.Error, match=r"needs a torch\.nn\.Module or a function, got int"):
         poptorch.BeginBlock(3)

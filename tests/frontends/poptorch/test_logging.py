@@ -34,7 +34,7 @@ def test_levels_by_number(number, name):
 
 
 def test_wrong_levels():
-    """Unknown levels are refused with the list of known ones."""
+    """Unknown levels are rejected with the list of known ones."""
     with pytest.raises(ValueError, match="Invalid log level integer"):
         poptorch.setLogLevel(5)
     text = "Unknown log level: wibble. Valid values are DEBUG, ERR, INFO, OFF, TRACE and WARN"

@@ -48,7 +48,7 @@ def test_own_tensors_are_real():
 
 
 def test_allclose():
-    """allclose goes through tuples and lists, and refuses other structures."""
+    """allclose goes through tuples and lists, and rejects other structures."""
     a, b = torch.ones(2), torch.ones(2) + 1e-9
     assert poptorch.testing.allclose((a, [b]), (b, [a]))
     assert not poptorch.testing.allclose((a, [b]), (b, [a + 1]))

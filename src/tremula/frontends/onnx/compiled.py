@@ -157,17 +157,17 @@ def _request(imported: ImportedModel, inputs: Mapping[str, Any]) -> StepToCompil
     static = static_inputs(imported.module.graph)
     model = _Fixed(imported.module, {name: inputs[name] for name in static}).eval()
     live = [widened(inputs[name]) for name in model.names]
-    _refuse_others(model.names, live)
+    _reject_others(model.names, live)
 
     def run_forward(flat: list[Tensor]) -> tuple[list[Tensor], None]:
         outputs = model(*flat)
-        _refuse_others([value.name for value in imported.outputs], outputs)
+        _reject_others([value.name for value in imported.outputs], outputs)
         return list(outputs), None
 
     return StepToCompile(model, run_forward, live, model.names)
 
 
-def _refuse_others(names: Sequence[str], values: Sequence[Any]) -> None:
+def _reject_others(names: Sequence[str], values: Sequence[Any]) -> None:
     for name, value in zip(names, values, strict=True):
         if not isinstance(value, Tensor):
             kind = "a sequence" if isinstance(value, list) else "no tensor"

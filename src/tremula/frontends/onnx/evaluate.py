@@ -264,10 +264,10 @@ def _attributes(node: OnnxNode, scope: Scope) -> dict[str, Any]:
     if entry is None or entry.takes_any_attribute:
         return attributes
     strange = attributes.keys() - entry.attributes
-    refused = strange & schema_attributes(node) - {"consumed_inputs"}
-    if refused:
+    rejected = strange & schema_attributes(node) - {"consumed_inputs"}
+    if rejected:
         raise UnsupportedOnnx(
-            f"The attribute {min(refused)!r} of {node.label}, version {node.version}, is not"
+            f"The attribute {min(rejected)!r} of {node.label}, version {node.version}, is not"
             " supported."
         )
     return {name: value for name, value in attributes.items() if name not in strange}

@@ -77,7 +77,7 @@ def _parsed_with_values(proto: FunctionProto, node: OnnxNode, version: int) -> O
         newest = version if node.domain == "" else defs.onnx_opset_version()
         proto.opset_import.append(helper.make_opsetid("", newest))
     function = parser.function(proto)
-    parser.refuse_missing()
+    parser.reject_missing()
     defaults = _defaults(node, version, parser)
     return replace(function, attributes={**function.attributes, **defaults})
 

@@ -244,7 +244,7 @@ class Parser:
         ordered = sorted_nodes(nodes, set(inputs), proto.name)
         return OnnxFunction(proto.name, inputs, tuple(proto.output), ordered, attributes)
 
-    def refuse_missing(self) -> None:
+    def reject_missing(self) -> None:
         if not self.missing:
             return
         known = {f"{entry.domain or 'ai.onnx'} {entry.name}" for entry in all_operators()}
@@ -267,7 +267,7 @@ def has_body(domain: str, name: str, version: int) -> bool:
     return schema.has_function or schema.has_context_dependent_function
 
 
-def refuse_unknown_names(graph: OnnxGraph) -> None:
+def reject_unknown_names(graph: OnnxGraph) -> None:
     """Everything that the nodes and outputs of a main graph read must be there."""
     for name in sorted(graph.reads):
         readers = [node.label for node in graph.nodes if name in node.reads]
@@ -279,7 +279,7 @@ def refuse_unknown_names(graph: OnnxGraph) -> None:
         )
 
 
-def refuse_huge(values: Iterable[ValueInfo]) -> None:
+def reject_huge(values: Iterable[ValueInfo]) -> None:
     """Tensors that no computer holds are a mistake, or malice."""
     for value in values:
         sizes = [size for size in value.shape or () if isinstance(size, int)]

@@ -30,13 +30,13 @@ class Reader:
         if proto.data_location == TensorProto.EXTERNAL:
             return self._external(proto, name, dims)
         if proto.data_type == STRING:
-            _refuse_size(name, len(proto.string_data), math.prod(dims), "strings")
+            _reject_size(name, len(proto.string_data), math.prod(dims), "strings")
             array = np.array([s.decode("utf-8", "replace") for s in proto.string_data], object)
             return tensor_of(array.reshape(dims))
         element_type(proto.data_type)
         n_bytes = n_bytes_of(proto.data_type, dims)
         if proto.HasField("raw_data"):
-            _refuse_size(name, len(proto.raw_data), n_bytes, "bytes")
+            _reject_size(name, len(proto.raw_data), n_bytes, "bytes")
         elif not _n_listed(proto) and math.prod(dims):
             raise OnnxError(f"The tensor {name!r} of {list(dims)} elements has no data.")
         try:
@@ -112,7 +112,7 @@ def _n_listed(proto: TensorProto) -> int:
     return sum(map(len, (*lists, proto.uint64_data)))
 
 
-def _refuse_size(name: str, actual: int, expected: int, unit: str) -> None:
+def _reject_size(name: str, actual: int, expected: int, unit: str) -> None:
     if actual != expected:
         raise OnnxError(f"The tensor {name!r} should have {expected} {unit}, and has {actual}.")
 

@@ -12,8 +12,8 @@ from tremula.frontends.onnx.errors import OnnxError
 from tremula.frontends.onnx.graph import (
     OnnxGraph,
     Parser,
-    refuse_huge,
-    refuse_unknown_names,
+    reject_huge,
+    reject_unknown_names,
     value_info,
     versions_of,
 )
@@ -34,13 +34,13 @@ class LoadedModel:
 
 def load(model: ModelLike, input_shapes: dict[str, tuple[int, ...]] | None = None) -> LoadedModel:
     proto, folder = read_proto(model)
-    _refuse_foreign(proto)
+    _reject_foreign(proto)
     proto = with_shapes(proto, input_shapes or {})
     versions = versions_of(proto.opset_import)
     parser = Parser(proto.functions, Reader(folder))
     graph = parser.graph(proto.graph, versions)
-    parser.refuse_missing()
-    refuse_unknown_names(graph)
+    parser.reject_missing()
+    reject_unknown_names(graph)
     return LoadedModel(_with_types(graph, proto), versions, proto)
 
 
@@ -67,7 +67,7 @@ def read_proto(model: ModelLike) -> tuple[ModelProto, Path | None]:
         ) from None
 
 
-def _refuse_foreign(proto: ModelProto) -> None:
+def _reject_foreign(proto: ModelProto) -> None:
     if not proto.HasField("graph"):
         raise OnnxError("The model has no graph.", hint="is it an ONNX model?")
     newest = defs.onnx_opset_version()
@@ -118,7 +118,7 @@ def _is_typed(proto: ModelProto) -> bool:
 def _annotated(graph: OnnxGraph, inferred: onnx.GraphProto) -> OnnxGraph:
     declared = (*inferred.value_info, *inferred.output, *inferred.input)
     infos = {value.name: value_info(value) for value in declared}
-    refuse_huge(infos.values())
+    reject_huge(infos.values())
     types = {name: info.type for name, info in infos.items() if info.type}
     of_node = {(n.name, *n.output): n for n in inferred.node}
     nodes = []

@@ -32,7 +32,7 @@ def onnx_markdown() -> str:
     expanded, missing = _others(names)
     parts.append(_paragraph("Expanded", "Their definitions are used:", expanded))
     parts.append(
-        _paragraph("Missing", "A model that uses one is refused when it is read:", missing)
+        _paragraph("Missing", "A model that uses one is rejected when it is read:", missing)
     )
     return "\n".join(parts)
 

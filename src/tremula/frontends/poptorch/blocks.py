@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 class _Scope:
-    """Tells the recording of a model when it is entered and left; outside of one, does nothing."""
+    """Marks where the recording of a model enters and leaves it; outside of one, does nothing."""
 
     _recording: Recording | None = None
 

@@ -46,8 +46,8 @@ def test_anchors(kind):
 
 
 def test_callbacks():
-    """Callbacks are asked for every micro-batch, in order, and told when it is done."""
-    batches, taken, told = iter(DATA.reshape(-1, 2)), [], []
+    """Callbacks are called for every micro-batch, in order, and again when it is complete."""
+    batches, taken, completed = iter(DATA.reshape(-1, 2)), [], []
 
     def output(id):
         taken.append(np.zeros(2, np.float32))
@@ -60,13 +60,13 @@ def test_callbacks():
     session.run(
         popart.PyStepIOCallback(
             lambda _id, _prefetch: next(batches),
-            told.append,
+            completed.append,
             output,
-            told.append,
+            completed.append,
         )
     )
     np.testing.assert_array_equal(np.concatenate(taken), 2 * DATA)
-    assert told == ["x"] * 12 + ["y:0"] * 12
+    assert completed == ["x"] * 12 + ["y:0"] * 12
 
 
 def test_inputs_that_replicas_share():

@@ -128,7 +128,7 @@ def phased(**chosen):
 
 
 def test_phases_of_nodes():
-    """Phases are on the chips in turn; one that does not exist, or reads from later, is refused."""
+    """Phases are on the chips in turn; unknown ones, or reading from later, are errors."""
     graph = graph_of(in_phases(4))
     result = place_nodes(graph, phased(), 2, {})
     assert {(place.chip, place.phase) for place in result.values()} == {(0, 0), (1, 1)}

@@ -100,7 +100,7 @@ def test_values_of_weights():
 
 
 def test_numbers_that_change():
-    """Variable numbers are sent by updateOptimizerFromHost; constant ones are refused."""
+    """Variable numbers are sent by updateOptimizerFromHost; constant ones are rejected."""
     kinds = {"learningRate___default___FLOAT": ("Final",), "lossScaling_FLOAT": ("Final",)}
     session, anchors, before = trained(
         classifier(N_SAMPLES), flow(1, kinds), popart.SGD({"defaultLearningRate": (0.5, False)})
@@ -218,7 +218,7 @@ def test_norms_keep_statistics():
     assert not np.array_equal(back["s"], ones)
 
 
-def test_what_training_refuses():
+def test_what_training_rejects():
     """A loss that is no scalar or not there, and half-set accumulation, are errors."""
     builder, sgd = classifier(N_SAMPLES), popart.ConstSGD(0.1)
     device = popart.DeviceManager().createCpuDevice()

@@ -378,11 +378,11 @@ def test_the_file_of_the_ring_is_gone_at_once(accessor, monkeypatch, tmp_path):
 def test_too_little_shared_memory_is_said(accessor, monkeypatch, tmp_path):
     """A full /dev/shm is an error that names the need; nothing is left behind."""
 
-    def refuse(*_):
+    def fail(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(async_ring, "SHARED_MEMORY_FOLDER", tmp_path)
-    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    monkeypatch.setattr(os, "posix_fallocate", fail)
     with pytest.raises(Error, match=r"needs 256 bytes for 3 batches, .*SharingStrategy.FileSystem"):
         accessor(rows(3))
     assert list(tmp_path.iterdir()) == []
@@ -406,7 +406,7 @@ def test_random_numbers_continue_those_of_the_parent(accessor):
 
 
 def test_arguments_are_checked(accessor):
-    """Sizes below one and negative times are refused."""
+    """Sizes below one and negative times are rejected."""
     for name in ("buffer_size", "rebatched_size"):
         with pytest.raises(Error, match=f"{name} must be a positive integer: got 0"):
             accessor(rows(3), **{name: 0})

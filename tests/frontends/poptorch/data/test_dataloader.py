@@ -63,7 +63,7 @@ def test_the_combined_batch():
 
 
 def test_options_are_frozen():
-    """A loader has read its options: later changes are refused."""
+    """A loader has read its options: later changes are rejected."""
     opts = Options()
     DataLoader(opts, Counting(1))
     with pytest.raises(AttributeError, match="Can't modify frozen Options"):
@@ -139,7 +139,7 @@ def test_one_permutation_for_all_processes(mode):
 
 
 def test_shuffling_in_processes_needs_a_seed():
-    """Without a common seed the parts would overlap: refused."""
+    """Without a common seed the parts would overlap: rejected."""
     with pytest.raises(AssertionError, match="randomSeed"):
         DataLoader(options(1, 0, 2), Counting(8), shuffle=True)
 

@@ -87,7 +87,7 @@ def test_options_are_cloned_and_frozen():
 
 
 def test_inference_does_not_accumulate():
-    """Accumulation is refused when an inference model is made."""
+    """Accumulation is rejected when an inference model is made."""
     options = poptorch.Options()
     options.Training.gradientAccumulation(2)
     with pytest.raises(
@@ -97,7 +97,7 @@ def test_inference_does_not_accumulate():
 
 
 def test_hooks():
-    """Hooks run in order around the recording; removed ones do not; others are refused."""
+    """Hooks run in order around the recording; removed ones do not; others are rejected."""
     seen = []
     handles = [
         poptorch.registerPreCompileHook(lambda: seen.append("before 1")),
@@ -504,7 +504,7 @@ def test_weights_without_a_gradient(kind, on_tiles, monkeypatch):
 
 
 def test_foreign_states():
-    """States of torch's own optimisers, and empty ones, are refused."""
+    """States of torch's own optimisers, and empty ones, are rejected."""
     model, wrapped = training(optimizer=lambda p: poptorch.optim.Adam(p, lr=0.1))
     wrapped(X, Y)
     foreign = torch.optim.Adam(model.parameters(), lr=0.1).state_dict()
@@ -694,7 +694,7 @@ def test_the_environment_names_the_profile_folder(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_weights_stay_in_their_groups():
-    """An optimiser that has a weight in another group than the compiled one is refused."""
+    """An optimiser that has a weight in another group than the compiled one is rejected."""
 
     def in_groups(of_parameters):
         first, *rest = of_parameters

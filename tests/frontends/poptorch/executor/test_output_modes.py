@@ -185,7 +185,7 @@ def test_outputs_are_fresh():
     assert not first[1].requires_grad
 
 
-def test_backward_is_refused():
+def test_backward_is_rejected():
     """Outputs cannot be differentiated."""
     out = run(torch.ones(2))
     with pytest.raises(poptorch.Error, match=r"backward\(\) cannot be called explicitly"):

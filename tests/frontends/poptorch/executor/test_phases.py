@@ -85,7 +85,7 @@ def test_parallel_phases_hide_what_they_fetch():
 
 
 @pytest.mark.parametrize("strategy", ["SerialPhasedExecution", "PipelinedExecution"])
-def test_a_cycle_between_stages_is_refused(strategy):
+def test_a_cycle_between_stages_is_rejected(strategy):
     """A stage that reads from a later one is an error with both blocks and the user's line."""
     options = poptorch.Options()
     stages = [poptorch.Stage("a", "c"), poptorch.Stage("b")]
@@ -97,7 +97,7 @@ def test_a_cycle_between_stages_is_refused(strategy):
     assert "test_phases.py:" in str(error.value)
 
 
-def test_unknown_schedules_are_refused():
+def test_unknown_schedules_are_rejected():
     """A schedule has one of three names."""
     with pytest.raises(AssertionError, match="grouped, interleaved, sequential"):
         poptorch.PipelinedExecution().useSchedule("interleavd")

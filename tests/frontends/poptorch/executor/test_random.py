@@ -77,7 +77,7 @@ def test_rng_state():
     assert torch.equal(other(X), expected)
 
 
-def test_wrong_states_are_refused():
+def test_wrong_states_are_rejected():
     """A list that is no state says how long one is."""
     model = make(3)
     model(X)

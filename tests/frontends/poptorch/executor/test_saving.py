@@ -112,7 +112,7 @@ def test_executables_of_the_other_kind(tmp_path):
 
 @pytest.mark.slow
 def test_versions(tmp_path):
-    """A file of another version is refused."""
+    """A file of another version is rejected."""
     poptorch.inferenceModel(nn.Linear(3, 2)).compileAndExport(tmp_path / "m", X)
     changed = tmp_path / "changed"
     with zipfile.ZipFile(tmp_path / "m") as old, zipfile.ZipFile(changed, "w") as new:
@@ -149,7 +149,7 @@ class Danger:
 
 
 def test_load_executable_runs_no_code(tmp_path):
-    """Arguments that could run code are refused by loadExecutable."""
+    """Arguments that could run code are rejected by loadExecutable."""
     poptorch.inferenceModel(nn.Linear(3, 2)).compileAndExport(tmp_path / "m", X)
     bad = tmp_path / "bad"
     with zipfile.ZipFile(tmp_path / "m") as old, zipfile.ZipFile(bad, "w") as new:

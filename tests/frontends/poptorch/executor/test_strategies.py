@@ -36,8 +36,8 @@ def test_forms_of_arguments():
         assert strategy(auto).auto is auto
 
 
-def test_refused_arguments():
-    """A block in two stages, unknown blocks and mixed forms are refused."""
+def test_rejected_arguments():
+    """A block in two stages, unknown blocks and mixed forms are rejected."""
     with pytest.raises(AssertionError, match="'a' has already been assigned to a stage"):
         poptorch.PipelinedExecution("a", Stage("b", "a"))
     with pytest.raises(AssertionError, match="Unknown block 'embeding': did you mean 'embedding'"):
@@ -203,7 +203,7 @@ def test_pipeline_depth_in_inference():
 
 
 def test_inference_does_not_accumulate():
-    """Gradient accumulation is refused for inference; a pipeline is told what to do instead."""
+    """Gradient accumulation is rejected for inference; a pipeline is told what to do instead."""
     opts = poptorch.Options()
     check_inference_accumulation(opts)
     opts.Training.gradientAccumulation(2)

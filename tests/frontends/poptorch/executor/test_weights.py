@@ -417,7 +417,7 @@ def test_restore_wrapper():
         ("self._parameters['w'] = x", "Parameter w is reassigned within the model"),
     ],
 )
-def test_rebinding_is_refused(change, text):
+def test_rebinding_is_rejected(change, text):
     """A static program cannot follow a registered tensor that is replaced or removed."""
     source = f"def forward(self, x):\n    z = x + self.y + self.w\n    {change}\n    return z"
     scope = {}

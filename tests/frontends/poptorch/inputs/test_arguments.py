@@ -132,14 +132,14 @@ def test_forwarded_arguments():
     ],
 )  # fmt: skip
 def test_mismatches(first, later, text):
-    """A later argument of another type, length, shape or value is named and refused."""
+    """A later argument of another type, length, shape or value is named and rejected."""
     parser = ArgsParser(Plain())
     with pytest.raises(poptorch.Error, match=text):
         check(parser, parser.parse((first,), {}), later)
 
 
 def test_wrong_calls():
-    """Missing, superfluous, doubled and unknown arguments are refused."""
+    """Missing, superfluous, doubled and unknown arguments are rejected."""
     with pytest.raises(poptorch.Error, match="Mandatory parameter b missing"):
         ArgsParser(Variadic()).parse((2,), {})
     parser = ArgsParser(Plain())

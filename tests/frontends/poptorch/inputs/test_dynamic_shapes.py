@@ -1,4 +1,4 @@
-"""Shapes and values that only running a model would tell: refused with the described texts."""
+"""Shapes and values that only running a model would tell: rejected with the described texts."""
 
 import re
 
@@ -22,7 +22,7 @@ BINCOUNT = (
     "Bincount `minlength` must be specified and must be a constant. On the IPU MK2 platform the"
     " minimum length is also the maximum length"
 )
-REFUSED = [
+REJECTED = [
     ("one_hot", lambda x: F.one_hot(x.long()),
      "OneHot num classes must be specified and must be constant."),
     ("bincount", lambda x: torch.bincount(x[0].long()),
@@ -47,9 +47,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(
-    ("function", "text"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED]
+    ("function", "text"), [r[1:] for r in REJECTED], ids=[r[0] for r in REJECTED]
 )
-def test_refused(function, text):
+def test_rejected(function, text):
     """Each is an error of PopTorch with its text and the user's line."""
     with pytest.raises(poptorch.Error, match=re.escape(text)) as caught:
         on_host(function, X)
@@ -115,5 +115,5 @@ def test_slices_with_tensor_bounds():
 
 
 def test_reading_every_other_element():
-    """Only writing slices with steps is refused."""
+    """Only writing slices with steps is rejected."""
     torch.testing.assert_close(on_host(lambda x: x[:, ::2] + 1, X), X[:, ::2] + 1)

@@ -70,7 +70,7 @@ def test_keywords_are_normalised():
 
 
 def test_too_many_arguments():
-    """More positional arguments than forward takes are refused."""
+    """More positional arguments than forward takes are rejected."""
     with pytest.raises(AssertionError, match="forward takes 3 positional arguments, but 4"):
         poptorch.inferenceModel(Two())(A, B, 1.0, 2.0)
 
@@ -79,7 +79,7 @@ def test_too_many_arguments():
     ("iterations", "replicas", "accumulation"), [(2, 1, 1), (1, 2, 2), (3, 2, 2)]
 )
 def test_batch_dimension(iterations, replicas, accumulation):
-    """An input that cannot be cut evenly is refused, with all numbers of the product."""
+    """An input that cannot be cut evenly is rejected, with all numbers of the product."""
     options = poptorch.Options().deviceIterations(iterations).replicationFactor(replicas)
     options.Training.gradientAccumulation(accumulation)
     model = poptorch.trainingModel(nn.Linear(1, 1), options)
@@ -171,7 +171,7 @@ def test_returned_inputs():
 
 
 def test_zero_sized_inputs():
-    """Tensors without elements are refused."""
+    """Tensors without elements are rejected."""
     with pytest.raises(
         poptorch.Error, match=r"Zero-sized tensors are unsupported \(Got shape \[2, 0\]\)"
     ):
@@ -329,7 +329,7 @@ def test_models_are_modules():
 
 
 @pytest.mark.parametrize("use", [lambda x: x.sum().item(), lambda x: x[x > 0], torch.nonzero])
-def test_data_dependence_is_refused(use):
+def test_data_dependence_is_rejected(use):
     """Values and shapes that only running would tell are errors."""
     with pytest.raises(poptorch.Error, match=r"only supported in eager mode|depends on values"):
         infer(use, torch.ones(2))
@@ -384,7 +384,7 @@ def test_indices_may_have_32_bits():
     assert torch.equal(picked, x.gather(1, labels[:, None]))
 
 
-def test_an_optimizer_of_another_model_is_refused():
+def test_an_optimizer_of_another_model_is_rejected():
     """An optimiser made from a copy holds nothing that trains: the error says so."""
     model = TwoLosses()
     other = torch.optim.SGD(TwoLosses().parameters(), lr=0.1)

@@ -44,7 +44,7 @@ def test_the_best_scale_is_the_least_without_overflow():
     assert float8.best_scale(torch.full((2,), 1e20), float8.F152) == 31
 
 
-def test_other_formats_and_operands_are_refused():
+def test_other_formats_and_operands_are_rejected():
     """PyTorch's fn formats have other biases; plain tensors must be cast; shapes must fit."""
     with pytest.raises(poptorch.Error, match=r"use torch\.float8_e4m3fnuz"):
         float8.cast(torch.ones(2), torch.float8_e4m3fn)
@@ -84,7 +84,7 @@ def test_layers_are_the_same_on_host_and_tiles(run_on):
         torch.testing.assert_close(got, right.detach(), rtol=2e-3, atol=2e-3)
 
 
-def test_chips_without_8_bit_floats_refuse_the_tile_program(run_on):
+def test_chips_without_8_bit_floats_reject_the_tile_program(run_on):
     """On a Bow the error names the layer's line, and what to do."""
     with pytest.raises(Exception, match=r"(?s)Bow does not multiply.*c600"):
         run_on("bow", float8.Linear(8, 8).eval(), torch.randn(2, 8))

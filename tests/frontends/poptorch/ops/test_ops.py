@@ -117,7 +117,7 @@ def test_print_tensor(capfd):
 
 
 def test_marks_are_for_tensors():
-    """Operations that mark a tensor refuse anything else, by PopTorch's class and text."""
+    """Operations that mark a tensor reject anything else, by PopTorch's class and text."""
     with pytest.raises(poptorch.Error, match=r"nop must take a torch\.tensor argument\. .*int"):
         poptorch.nop(1)
     with pytest.raises(poptorch.Error, match=r"only set available memory for torch\.tensor values"):
@@ -172,7 +172,7 @@ def test_serialized_mat_mul(mode):
     torch.testing.assert_close(model.w.data, w - 0.1 * 2 * X.t() @ (X @ w))
 
 
-def test_serialized_mat_mul_refuses_uneven_parts():
+def test_serialized_mat_mul_rejects_uneven_parts():
     """A dimension that the factor does not divide is an error; a mode must be one."""
     cut = poptorch.MatMulSerializationMode.OutputChannels
     with pytest.raises(poptorch.Error, match="OutputChannels of size 4 into 3 equal parts"):

@@ -196,7 +196,7 @@ def test_rigl_moves_blocks():
     )
 
 
-def test_a_program_with_another_pattern_is_refused():
+def test_a_program_with_another_pattern_is_rejected():
     """A compiled model whose pattern has changed does not run on silently."""
     ours = layer(4)
     model = poptorch.inferenceModel(ours)
@@ -217,7 +217,7 @@ def test_a_program_with_another_pattern_is_refused():
         ({"density": 0.0}, "density must be in"),
     ],
 )
-def test_wrong_layers_are_refused(arguments, message):
+def test_wrong_layers_are_rejected(arguments, message):
     """Sizes, blocks and densities that cannot be are named."""
     with pytest.raises(poptorch.Error, match=message):
         SparseLinear(**{"in_features": 48, "out_features": 32, **arguments})

@@ -380,7 +380,7 @@ def test_subclasses(log):
 
     for cls in ALL:
         OptimizerTracker().note(cls(make_model().parameters(), lr=0.1))
-    OptimizerTracker().note(torch.optim.Adagrad(make_model().parameters()))  # refused later
+    OptimizerTracker().note(torch.optim.Adagrad(make_model().parameters()))  # rejected later
     assert not warnings_in(log)
     OptimizerTracker().note(Mine(make_model().parameters(), lr=0.1))
     assert "Poptorch does not run Python optimizer code directly" in warnings_in(log)[0]

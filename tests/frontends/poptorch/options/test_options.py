@@ -193,8 +193,8 @@ def test_options_for_the_compiler(opts, tmp_path):
     assert popart["syntheticDataMode"] == 0
 
 
-def test_refused_values(opts):
-    """Values that mean nothing are refused with PopTorch's classes of errors."""
+def test_rejected_values(opts):
+    """Values that mean nothing are rejected with PopTorch's classes of errors."""
     with pytest.raises(ValueError, match=r"torch\.half or torch\.float"):
         opts.Precision.setPartialsType(torch.int32)
     with pytest.raises(ValueError, match=r"ReductionType\.Sum"):
@@ -256,7 +256,7 @@ SETTERS = [
 
 @pytest.mark.parametrize("wrapper", [poptorch.trainingModel, poptorch.inferenceModel])
 def test_a_model_freezes_its_options(opts, wrapper):
-    """Options given to a model refuse every setter: a change would have no effect on it."""
+    """Options given to a model reject every setter: a change would have no effect on it."""
     wrapped = wrapper(torch.nn.Linear(2, 2), opts)
     for frozen in (opts, wrapped.options):
         for setter in SETTERS:
@@ -316,7 +316,7 @@ def test_an_optimizer_set_before_compiling_decides_the_mean(opts):
 
 
 def test_frozen_options(opts):
-    """Frozen options refuse every setter, also of their groups; copies can change."""
+    """Frozen options reject every setter, also of their groups; copies can change."""
     opts.freeze()
     setters = [*SETTERS, lambda o: o.set(random_seed=1)]
     for setter in setters:

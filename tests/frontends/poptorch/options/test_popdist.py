@@ -120,7 +120,7 @@ def test_options_of_a_lone_process():
     ],
 )
 def test_what_the_launcher_decides(name, call):
-    """Setters of what the launcher decides are refused."""
+    """Setters of what the launcher decides are rejected."""
     with pytest.raises(RuntimeError) as caught:
         call(popdist.poptorch.Options(ipus_per_replica=2))
     assert f"Cannot call `{name}` with popdist.poptorch.Options" in str(caught.value)

@@ -15,7 +15,7 @@ def cast_before_6(x: Tensor, *, to: str) -> Tensor:
 
 @operator("Cast", since=6)
 def cast(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
-    """To another element type; 8-bit floats saturate unless told not to."""
+    """To another element type; 8-bit floats saturate unless `saturate` is 0."""
     return cast_to(x, to, saturate=bool(saturate), round_mode=round_mode)
 
 

@@ -58,7 +58,7 @@ def loop(
             return tuple(rounds.masked(values, is_open, number, limit))
         if not bool(is_open):
             break
-        rounds.refuse_many(number)
+        rounds.reject_many(number)
         is_open, values = rounds.run(number, is_open, values)
         number += 1
     return (*values, *rounds.stacked())
@@ -79,7 +79,7 @@ class _Rounds:
             scan.append(value)
         return result[0], result[1 : self.n_state + 1]
 
-    def refuse_many(self, number: int) -> None:
+    def reject_many(self, number: int) -> None:
         if self.context.device is not None and number >= MAX_ROUNDS:
             raise UnsupportedOnnx(f"A Loop of more than {MAX_ROUNDS} rounds cannot be compiled.")
 
@@ -95,7 +95,7 @@ class _Rounds:
             )
         bring_in, values = self.context.bring_in, [self.context.bring_in(v) for v in values]
         for step in range(number, limit):
-            self.refuse_many(step)
+            self.reject_many(step)
             again, result = self.run(step, is_open, values)
             values = [
                 torch.where(is_open, bring_in(new), old)

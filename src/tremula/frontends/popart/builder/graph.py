@@ -87,7 +87,7 @@ class GraphInProgress:
         return self.parent.find_constant(id) if self.parent is not None else None
 
     def type_of(self, id: str) -> InferredType:
-        """The type of a tensor; one that a node alone does not tell is looked for in the whole."""
+        """The type of a tensor; inferred from the whole graph where its node is not enough."""
         self.check_exists(id)
         result = type_of(self.find_type(id) or TypeProto())
         if not result.is_static and self.parent is None:

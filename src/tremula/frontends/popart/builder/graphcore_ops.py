@@ -88,7 +88,7 @@ def result_types(
     n_outputs: int,
     constants: Sequence[TensorProto | None] = (),
 ) -> list[InferredType]:
-    """The types of an operator's results; open where those of its inputs do not tell.
+    """The types of an operator's results; unknown where those of its inputs do not decide them.
 
     `constants` are the operands whose values are known. Raises ValueError for inputs that do not
     fit.

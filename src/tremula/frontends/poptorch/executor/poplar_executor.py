@@ -136,7 +136,7 @@ class PoplarExecutor:
             return self._run(compiled, parsed)
 
     def _check_structure(self) -> None:
-        """Refuse to run a program whose model has since become another one."""
+        """Reject a program whose model has since become another one."""
         for module, structure in self._structures:
             if module.program_structure() != structure:
                 raise createPoptorchError(

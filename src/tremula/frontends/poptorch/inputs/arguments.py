@@ -433,10 +433,10 @@ class ArgsParser:
         names += [f"{self._rest}[{i}]" for i in range(len(rest))]
         named = {p.name: _take(p, kwargs) for p in self._by_name}
         if kwargs and not self._takes_any_name:
-            self._refuse(next(iter(kwargs)))
+            self._reject(next(iter(kwargs)))
         return names, [*values, *rest], {**named, **kwargs}
 
-    def _refuse(self, name: str) -> None:
+    def _reject(self, name: str) -> None:
         known = [p.name for p in (*self._positional, *self._by_name)]
         raise TypeError(
             f"forward() got an unexpected keyword argument '{name}': {suggest(name, known)}"
