@@ -20,14 +20,8 @@ from tremula.frontends.jax.errors import JaxError
 from tremula.frontends.shared import element_types
 from tremula.frontends.shared.element_types import ELEMENT_TYPES, ElementType
 
-# Types of NumPy that JAX has, too.
-_NAMES = """
-    bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64
-    complex64 complex128
-"""
-_ROWS = {ELEMENT_TYPES[name].numpy_type: ELEMENT_TYPES[name] for name in _NAMES.split()}
-# Those whose arrays PyTorch can read in place.
-_SHARED = {t for t, row in _ROWS.items() if row.carrier is row.torch_type and t.isbuiltin == 1}
+_ROWS = {row.numpy_type: row for row in ELEMENT_TYPES.values() if row.is_common}
+_SHARED = {dtype for dtype, row in _ROWS.items() if row.is_shared}
 
 
 class Key(NamedTuple):

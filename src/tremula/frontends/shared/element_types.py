@@ -53,6 +53,16 @@ class ElementType:
         )
 
     @cached_property
+    def is_common(self) -> bool:
+        """Whether every framework has it: no 8-bit float, and nothing of fewer bits."""
+        return self.n_bits >= 8 and "float8" not in self.name
+
+    @cached_property
+    def is_shared(self) -> bool:
+        """Whether PyTorch reads arrays of it in place, and computes with them."""
+        return self.carrier is self.torch_type and self.numpy_type.isbuiltin == 1
+
+    @cached_property
     def is_narrow(self) -> bool:
         """Whether it has fewer than 8 bits, and so is stored in a wider type, too."""
         return self.n_bits < 8

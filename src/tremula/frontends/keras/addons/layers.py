@@ -1,6 +1,6 @@
 """The add-ons' layers: Keras's computations, with the add-ons' arguments and defaults."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -13,6 +13,12 @@ from tremula.ir.ops import markers
 from tremula.ir.recording import active
 
 ops: Any = keras.ops  # what is inferred of its functions' types includes None
+Value = torch.Tensor | keras.KerasTensor
+Shape = Sequence[int | None]
+Seed = int | Sequence[int] | np.ndarray | torch.Tensor | None
+# By its name, by its configuration, or itself; what Keras infers of initializers is `str`.
+Named = str | dict[str, object] | Callable[..., object] | None
+Initializer = Any
 __all__ = [
     "GRU",
     "LSTM",
@@ -42,7 +48,7 @@ def _check_unset(layer: str, **arguments: object) -> None:
             raise ValueError(f"{layer} does not support {name}; got {value!r}.")
 
 
-def _one_seed(seed: Any) -> int | None:
+def _one_seed(seed: Seed) -> int | None:
     """A seed of Keras from a pair of numbers."""
     if seed is None or isinstance(seed, int):
         return seed
@@ -57,10 +63,10 @@ class Embedding(keras.layers.Embedding):
         self,
         input_dim: int,
         output_dim: int,
-        embeddings_initializer: Any = "uniform",
-        embeddings_regularizer: Any = None,
-        activity_regularizer: Any = None,
-        embeddings_constraint: Any = None,
+        embeddings_initializer: Initializer = "uniform",
+        embeddings_regularizer: Named = None,
+        activity_regularizer: Named = None,
+        embeddings_constraint: Named = None,
         mask_zero: bool = False,
         input_length: int | None = None,
         serialization_factor: int = 1,
@@ -89,7 +95,7 @@ class Embedding(keras.layers.Embedding):
             )
         super().build(input_shape)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         config = super().get_config()
         for name in ("embeddings_regularizer", "activity_regularizer", "embeddings_constraint"):
             config.pop(name, None)
@@ -102,8 +108,8 @@ class Dropout(keras.layers.Dropout):
     def __init__(
         self,
         rate: float,
-        noise_shape: Any = None,
-        seed: Any = None,
+        noise_shape: Sequence[int | None] | None = None,
+        seed: Seed = None,
         ref: bool = True,
         **kwargs: Any,
     ):
@@ -114,12 +120,12 @@ class Dropout(keras.layers.Dropout):
 class RecomputationCheckpoint(keras.layers.Layer):
     """Values that are saved where others are computed again for the backward pass."""
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: object) -> object:
         if active() is None or not config_in_force().allow_recompute:
             return inputs
         return keras.tree.map_structure(torch.ops.tremula.checkpoint, inputs)
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
 
@@ -130,7 +136,7 @@ class AssumeEqualAcrossReplicas(keras.layers.Layer):
         del inplace
         super().__init__(**kwargs)
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Value) -> Value:
         return inputs
 
 
@@ -142,15 +148,15 @@ class SerialDense(keras.layers.Dense):
         units: int,
         serialization_factor: int,
         serialization_dimension: str,
-        activation: Any = None,
+        activation: Named = None,
         use_bias: bool = True,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
-        bias_regularizer: Any = None,
-        activity_regularizer: Any = None,
-        kernel_constraint: Any = None,
-        bias_constraint: Any = None,
+        kernel_initializer: Initializer = "glorot_uniform",
+        bias_initializer: Initializer = "zeros",
+        kernel_regularizer: Named = None,
+        bias_regularizer: Named = None,
+        activity_regularizer: Named = None,
+        kernel_constraint: Named = None,
+        bias_constraint: Named = None,
         **kwargs: Any,
     ):
         if serialization_factor < 1:
@@ -178,14 +184,14 @@ class SerialDense(keras.layers.Dense):
         self.serialization_factor = int(serialization_factor)
         self.serialization_dimension = serialization_dimension
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: Value, training: bool | None = None) -> object:
         del training
         result = self._product(inputs, self.kernel)
         if self.bias is not None:
             result = ops.add(result, self.bias)
         return result if self.activation is None else self.activation(result)
 
-    def _product(self, x: Any, kernel: Any) -> Any:
+    def _product(self, x: Value, kernel: Value) -> Value:
         n, dimension = self.serialization_factor, self.serialization_dimension
         axis_sizes = (x.shape[-2], x.shape[-1], kernel.shape[-1])
         size = axis_sizes[_DIMENSIONS.index(dimension)]
@@ -210,7 +216,7 @@ class SerialDense(keras.layers.Dense):
             result = part if result is None else ops.add(result, part)
         return result
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         own = {
             "serialization_factor": self.serialization_factor,
             "serialization_dimension": self.serialization_dimension,
@@ -231,8 +237,8 @@ class GroupNormalization(keras.layers.Layer):
         center: bool = True,
         scale: bool = True,
         epsilon: float = 1e-3,
-        beta_initializer: Any = None,
-        gamma_initializer: Any = None,
+        beta_initializer: Initializer = None,
+        gamma_initializer: Initializer = None,
         strided_channel_grouping: bool = True,
         trainable: bool = True,
         **kwargs: Any,
@@ -268,7 +274,7 @@ class GroupNormalization(keras.layers.Layer):
                 shape=(n_channels,), initializer=self.beta_initializer, name="beta"
             )
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: Value, training: bool | None = None) -> Value:
         del training
         axis, rank = self.channels_axis % len(inputs.shape), len(inputs.shape)
         order = [0, *(i for i in range(1, rank) if i != axis), axis]
@@ -280,7 +286,7 @@ class GroupNormalization(keras.layers.Layer):
             x = x + ops.cast(self.beta, x.dtype)
         return ops.transpose(x, np.argsort(order).tolist()) if axis != rank - 1 else x
 
-    def _normalised(self, x: Any) -> Any:
+    def _normalised(self, x: Value) -> Value:
         """Channels last → every group with mean 0 and variance 1."""
         sizes, n_channels = x.shape[1:-1], int(x.shape[-1])
         members = n_channels // self.groups
@@ -293,12 +299,12 @@ class GroupNormalization(keras.layers.Layer):
         normalised = (grouped - mean) * ops.rsqrt(variance + self.epsilon)
         return ops.reshape(normalised, (-1, *sizes, n_channels))
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         names = "groups channels_axis center scale epsilon strided_channel_grouping".split()
-        own: dict[str, Any] = {name: getattr(self, name) for name in names}
+        own: dict[str, object] = {name: getattr(self, name) for name in names}
         for name in ("beta_initializer", "gamma_initializer"):
             own[name] = keras.initializers.serialize(getattr(self, name))
         return {**super().get_config(), **own}
@@ -329,12 +335,12 @@ class LayerNormalization(keras.layers.LayerNormalization):
         epsilon: float = 1e-3,
         center: bool = True,
         scale: bool = True,
-        beta_initializer: Any = "zeros",
-        gamma_initializer: Any = "ones",
-        beta_regularizer: Any = None,
-        gamma_regularizer: Any = None,
-        beta_constraint: Any = None,
-        gamma_constraint: Any = None,
+        beta_initializer: Initializer = "zeros",
+        gamma_initializer: Initializer = "ones",
+        beta_regularizer: Named = None,
+        gamma_regularizer: Named = None,
+        beta_constraint: Named = None,
+        gamma_constraint: Named = None,
         trainable: bool = True,
         **kwargs: Any,
     ):
@@ -380,7 +386,7 @@ class _Recurrent:
 
     time_major: bool
 
-    def __init__(self, units: int, *args: Any, time_major: bool = False, **kwargs: Any):
+    def __init__(self, units: int, *args: object, time_major: bool = False, **kwargs: Any):
         kind = type(self).__name__
         _check_unset(kind, **{name: kwargs.pop(name, None) for name in _UNSUPPORTED})
         for name in _DETAILS:
@@ -402,15 +408,21 @@ class _Recurrent:
         super().__init__(units, seed=dropout_seed, **kwargs)  # pyright: ignore[reportCallIssue]
         self.time_major = time_major
 
-    def build(self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None) -> None:
+    def build(
+        self, sequences_shape: Sequence[int | None], initial_state_shape: object = None
+    ) -> None:
         if len(sequences_shape) != 3:
             raise ValueError(f"{type(self).__name__} takes 3 dimensions; got {sequences_shape}.")
         shape = self._batch_first(sequences_shape)
         super().build(shape, initial_state_shape)  # pyright: ignore[reportAttributeAccessIssue]
 
     def call(
-        self, sequences: Any, initial_state: Any = None, mask: Any = None, training: bool = False
-    ) -> Any:
+        self,
+        sequences: Value,
+        initial_state: object = None,
+        mask: object = None,
+        training: bool = False,
+    ) -> Value | list[Value]:
         _check_unset(type(self).__name__, mask=mask is not None)
         x = ops.swapaxes(sequences, 0, 1) if self.time_major else sequences
         result = super().call(x, initial_state, None, training)  # pyright: ignore[reportAttributeAccessIssue]
@@ -420,7 +432,9 @@ class _Recurrent:
             return [ops.swapaxes(result[0], 0, 1), *result[1:]]
         return ops.swapaxes(result, 0, 1)
 
-    def compute_output_shape(self, sequences_shape: Any, initial_state_shape: Any = None) -> Any:
+    def compute_output_shape(
+        self, sequences_shape: Shape, initial_state_shape: object = None
+    ) -> Any:
         shape = self._batch_first(sequences_shape)
         result = super().compute_output_shape(shape, initial_state_shape)  # pyright: ignore[reportAttributeAccessIssue]
         if not (self.time_major and self.return_sequences):  # pyright: ignore[reportAttributeAccessIssue]
@@ -432,7 +446,7 @@ class _Recurrent:
     def _batch_first(self, shape: Sequence[int | None]) -> tuple[int | None, ...]:
         return (shape[1], shape[0], *shape[2:]) if self.time_major else tuple(shape)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         config = super().get_config()  # pyright: ignore[reportAttributeAccessIssue]
         config = {name: value for name, value in config.items() if name not in _UNSUPPORTED}
         return {**config, "time_major": self.time_major}
@@ -456,14 +470,14 @@ class CTCLoss(keras.layers.Layer):
         super().__init__(**kwargs)
         self.blank_index, self.from_logits = blank_index, from_logits
 
-    def call(self, labels: Any, data: Any, label_length: Any, data_length: Any) -> Any:
+    def call(self, labels: Value, data: Value, label_length: Value, data_length: Value) -> Value:
         logits = ops.transpose(data, (1, 0, 2))
         losses = ops.ctc_loss(labels, logits, label_length, data_length, self.blank_index)
         return ops.reshape(ops.mean(losses), (1,))
 
-    def compute_output_shape(self, *_shapes: Any) -> tuple[int]:
+    def compute_output_shape(self, *_shapes: object) -> tuple[int]:
         return (1,)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         own = {"blank_index": self.blank_index, "from_logits": self.from_logits}
         return {**super().get_config(), **own}

@@ -1,14 +1,19 @@
 """The add-ons' optimisers: Adam, LAMB and SGD with types of states and of arithmetic."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
+import torch
 
 from tremula.frontends.keras.errors import keras_error
 
 ops: Any = keras.ops  # what is inferred of its functions' types includes None
+Value = torch.Tensor  # inside updates
+Kind = str | type | np.dtype | torch.dtype | None  # of elements
+Rate = float | keras.optimizers.schedules.LearningRateSchedule | Callable[[], float]
 __all__ = [
     "AdamIpuOptimizer",
     "IpuOptimizerBase",
@@ -23,10 +28,10 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
     def __init__(
         self,
         name: str = "IpuOptimizer",
-        optimizer_compute_precisions: Sequence[Any] = ("float32",),
+        optimizer_compute_precisions: Sequence[Kind] = ("float32",),
         outline_apply_gradients: bool = False,
-        outline_apply_gradients_kwargs: dict[str, Any] | None = None,
-        learning_rate: Any = 0.001,
+        outline_apply_gradients_kwargs: dict[str, object] | None = None,
+        learning_rate: Rate = 0.001,
         **kwargs: Any,
     ):
         if "lr" in kwargs:
@@ -40,7 +45,7 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         self.outline_apply_gradients = outline_apply_gradients
         self.outline_apply_gradients_kwargs = outline_apply_gradients_kwargs or {}
 
-    def get_slot_dtype(self, var: Any, slot_name: str) -> Any:
+    def get_slot_dtype(self, var: keras.Variable, slot_name: str) -> Kind:
         """The type of a state; None: the variable's."""
         del slot_name
         return var.dtype
@@ -57,13 +62,13 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
             for variable in variables
         ]
 
-    def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
+    def update_step(self, gradient: Value, variable: keras.Variable, learning_rate: Value) -> None:
         raise NotImplementedError("use AdamIpuOptimizer, LAMBIpuOptimizer or SGDIpuOptimizer")
 
-    def _compute(self, value: Any) -> Any:
+    def _compute(self, value: Value | keras.Variable | float) -> Value:
         return ops.cast(value, self.opt_dtypes[0])
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         own = {
             "optimizer_compute_precisions": self.opt_dtypes,
             "outline_apply_gradients": self.outline_apply_gradients,
@@ -72,7 +77,7 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         return {**super().get_config(), **own}
 
 
-def _name_of(kind: Any) -> Any:
+def _name_of(kind: Kind) -> str | None:
     return None if kind is None else keras.backend.standardize_dtype(kind)
 
 
@@ -82,8 +87,8 @@ class _Moments(IpuOptimizerBase):
     beta_1: float
     beta_2: float
     debiasing: bool
-    m_dtype: Any
-    v_dtype: Any
+    m_dtype: Kind
+    v_dtype: Kind
 
     def build(self, variables: list[keras.Variable]) -> None:
         if self.built:
@@ -92,10 +97,10 @@ class _Moments(IpuOptimizerBase):
         self._m = self.states_like(variables, "m")
         self._v = self.states_like(variables, "v")
 
-    def get_slot_dtype(self, var: Any, slot_name: str) -> Any:
+    def get_slot_dtype(self, var: keras.Variable, slot_name: str) -> Kind:
         return {"m": self.m_dtype, "v": self.v_dtype}.get(slot_name) or var.dtype
 
-    def _moments(self, gradient: Any, index: int) -> tuple[Any, Any]:
+    def _moments(self, gradient: Value, index: int) -> tuple[Value, Value]:
         """The means after this gradient, corrected if that is wanted."""
         m, v, grad = self._m[index], self._v[index], self._compute(gradient)
         next_m = self._compute(m) * self.beta_1 + grad * (1.0 - self.beta_1)
@@ -110,7 +115,7 @@ class _Moments(IpuOptimizerBase):
             next_v / (1.0 - ops.power(self._compute(self.beta_2), step)),
         )
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         names = "beta_1 beta_2 epsilon m_dtype v_dtype debiasing".split()
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
@@ -120,15 +125,15 @@ class AdamIpuOptimizer(_Moments):
 
     def __init__(
         self,
-        learning_rate: Any = 0.001,
+        learning_rate: Rate = 0.001,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-7,
         amsgrad: bool = False,
         name: str = "Adam",
-        m_dtype: Any = None,
-        v_dtype: Any = None,
-        vhat_dtype: Any = None,
+        m_dtype: Kind = None,
+        v_dtype: Kind = None,
+        vhat_dtype: Kind = None,
         debiasing: bool = True,
         **kwargs: Any,
     ):
@@ -144,12 +149,12 @@ class AdamIpuOptimizer(_Moments):
         super().build(variables)
         self._vhat = self.states_like(variables, "vhat") if self.amsgrad else []
 
-    def get_slot_dtype(self, var: Any, slot_name: str) -> Any:
+    def get_slot_dtype(self, var: keras.Variable, slot_name: str) -> Kind:
         if slot_name == "vhat":
             return self.vhat_dtype or var.dtype
         return super().get_slot_dtype(var, slot_name)
 
-    def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
+    def update_step(self, gradient: Value, variable: keras.Variable, learning_rate: Value) -> None:
         index = self._get_variable_index(variable)
         m, v = self._moments(gradient, index)
         if self.amsgrad:
@@ -159,7 +164,7 @@ class AdamIpuOptimizer(_Moments):
         update = m / (ops.sqrt(v) + self.epsilon) * self._compute(learning_rate)
         self.assign_sub(variable, ops.cast(update, variable.dtype))
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         own = {"amsgrad": self.amsgrad, "vhat_dtype": self.vhat_dtype}
         return {**super().get_config(), **own}
 
@@ -169,7 +174,7 @@ class LAMBIpuOptimizer(_Moments):
 
     def __init__(
         self,
-        learning_rate: Any = 0.001,
+        learning_rate: Rate = 0.001,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
@@ -178,10 +183,10 @@ class LAMBIpuOptimizer(_Moments):
         exclude_from_layer_adaptation: Sequence[str] | None = None,
         name: str = "LAMB",
         debiasing: bool = True,
-        m_dtype: Any = None,
-        v_dtype: Any = None,
+        m_dtype: Kind = None,
+        v_dtype: Kind = None,
         weight_norm_clip: float | None = None,
-        optimizer_compute_precisions: Sequence[Any] = ("float32", "float32"),
+        optimizer_compute_precisions: Sequence[Kind] = ("float32", "float32"),
         **kwargs: Any,
     ):
         if len(optimizer_compute_precisions) != 2:
@@ -202,7 +207,7 @@ class LAMBIpuOptimizer(_Moments):
         self.debiasing = debiasing
         self.m_dtype, self.v_dtype = _name_of(m_dtype), _name_of(v_dtype)
 
-    def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
+    def update_step(self, gradient: Value, variable: keras.Variable, learning_rate: Value) -> None:
         m, v = self._moments(gradient, self._get_variable_index(variable))
         weight = self._compute(variable)
         update = m / (ops.sqrt(v) + self.epsilon)
@@ -215,7 +220,7 @@ class LAMBIpuOptimizer(_Moments):
         change = ops.cast(ratio, last) * ops.cast(update, last)
         self.assign_sub(variable, ops.cast(change, variable.dtype))
 
-    def _trust_ratio(self, weight: Any, update: Any) -> Any:
+    def _trust_ratio(self, weight: Value, update: Value) -> Value:
         weight_norm = ops.sqrt(ops.sum(ops.square(weight)))
         update_norm = ops.sqrt(ops.sum(ops.square(update)))
         if self.weight_norm_clip is not None:
@@ -224,7 +229,7 @@ class LAMBIpuOptimizer(_Moments):
         divisor = ops.where(is_usable, update_norm, ops.ones_like(update_norm))
         return ops.where(is_usable, weight_norm / divisor, ops.ones_like(weight_norm))
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         own = {
             "weight_decay_rate": self.weight_decay_rate,
             "exclude_from_weight_decay": list(self.excluded_from_decay),
@@ -239,11 +244,11 @@ class SGDIpuOptimizer(IpuOptimizerBase):
 
     def __init__(
         self,
-        learning_rate: Any = 0.01,
+        learning_rate: Rate = 0.01,
         momentum: float = 0.0,
         nesterov: bool = False,
         name: str = "SGD",
-        momentum_accum_dtype: Any = None,
+        momentum_accum_dtype: Kind = None,
         **kwargs: Any,
     ):
         if not 0 <= momentum <= 1:
@@ -258,11 +263,11 @@ class SGDIpuOptimizer(IpuOptimizerBase):
         super().build(variables)
         self._momenta = self.states_like(variables, "momentum") if self.momentum else []
 
-    def get_slot_dtype(self, var: Any, slot_name: str) -> Any:
+    def get_slot_dtype(self, var: keras.Variable, slot_name: str) -> Kind:
         del slot_name
         return self.momentum_accum_dtype or var.dtype
 
-    def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
+    def update_step(self, gradient: Value, variable: keras.Variable, learning_rate: Value) -> None:
         step = self._compute(learning_rate) * self._compute(gradient)
         if not self.momentum:
             self.assign_sub(variable, ops.cast(step, variable.dtype))
@@ -273,7 +278,7 @@ class SGDIpuOptimizer(IpuOptimizerBase):
         change = velocity * self.momentum - step if self.nesterov else velocity
         self.assign_add(variable, ops.cast(change, variable.dtype))
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         names = "momentum nesterov momentum_accum_dtype".split()
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 

@@ -3,8 +3,8 @@
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import keras
 import torch
@@ -14,13 +14,16 @@ from tremula.frontends.keras.tensorflow.arrays import Value, is_concrete, plain
 from tremula.frontends.keras.tensorflow.types import TensorShape, ops
 from tremula.ir.recording import active
 
+Result = TypeVar("Result")
+Function = TypeVar("Function", bound=Callable)
+
 
 def cond(
     pred: Value,
-    true_fn: Callable[[], Any],
-    false_fn: Callable[[], Any],
+    true_fn: Callable[[], Result],
+    false_fn: Callable[[], Result],
     name: str = "",
-) -> Any:
+) -> Result:
     """What one of two functions gives; inside compiled steps both run, and one is chosen."""
     del name
     if isinstance(pred, bool | int):
@@ -29,8 +32,8 @@ def cond(
 
 
 def while_loop(
-    cond: Callable[..., Any],
-    body: Callable[..., Any],
+    cond: Callable[..., object],
+    body: Callable[..., object],
     loop_vars: Sequence[Value],
     shape_invariants: object = None,
     parallel_iterations: int = 10,
@@ -38,7 +41,7 @@ def while_loop(
     swap_memory: bool = False,
     maximum_iterations: int | None = None,
     name: str = "",
-) -> Any:
+) -> Sequence[Value]:
     """Repeat a function while a condition of its results holds: outside compiled steps."""
     del shape_invariants, parallel_iterations, back_prop, swap_memory, name
     if active() is not None:
@@ -56,8 +59,8 @@ def while_loop(
 
 
 def map_fn(
-    fn: Callable[..., Any],
-    elems: Any,
+    fn: Callable[..., object],
+    elems: object,
     dtype: object = None,
     parallel_iterations: int | None = None,
     back_prop: bool = True,
@@ -65,24 +68,24 @@ def map_fn(
     infer_shape: bool = True,
     name: str = "",
     fn_output_signature: object = None,
-) -> Any:
+) -> object:
     """A function of every row, one after another; results are stacked."""
     del parallel_iterations, back_prop, swap_memory, infer_shape, name, dtype, fn_output_signature
     return _of_rows(fn, elems)
 
 
 def vectorized_map(
-    fn: Callable[..., Any],
-    elems: Any,
+    fn: Callable[..., object],
+    elems: object,
     fallback_to_while_loop: bool = True,
     warn: bool = True,
-) -> Any:
+) -> object:
     """A function of every row; results are stacked."""
     del fallback_to_while_loop, warn
     return _of_rows(fn, elems)
 
 
-def _of_rows(fn: Callable[..., Any], elems: Any) -> Any:
+def _of_rows(fn: Callable[..., object], elems: object) -> object:
     tensors = keras.tree.map_structure(plain, elems)
     n_rows = {int(each.shape[0]) for each in keras.tree.flatten(tensors)}
     if len(n_rows) != 1:
@@ -91,13 +94,13 @@ def _of_rows(fn: Callable[..., Any], elems: Any) -> Any:
     return keras.tree.map_structure(lambda *parts: ops.stack(list(map(plain, parts))), *rows)
 
 
-def custom_gradient(f: Callable[..., Any] | None = None) -> Callable[..., Any]:
+def custom_gradient(f: Callable[..., object] | None = None) -> Callable[..., object]:
     """A function that returns its value and the function of its gradient."""
     if f is None:
         return custom_gradient
 
     @functools.wraps(f)
-    def call(*args: Value, **kwargs: object) -> Any:
+    def call(*args: Value, **kwargs: object) -> object:
         return _CustomGradient.apply(functools.partial(f, **kwargs), *map(plain, args))
 
     return call
@@ -107,13 +110,13 @@ class _CustomGradient(torch.autograd.Function):
     """A function of tensors whose gradient is another function."""
 
     @staticmethod
-    def forward(ctx: Any, function: Callable[..., Any], *args: Value) -> Any:
+    def forward(ctx: Any, function: Callable[..., tuple], *args: Value) -> object:
         result, ctx.gradient = function(*args)
         ctx.n_args = len(args)
         return tuple(result) if isinstance(result, list | tuple) else result
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Value) -> Any:
+    def backward(ctx: Any, *upstream: Value) -> tuple:
         result = ctx.gradient(*upstream)
         grads = tuple(result) if isinstance(result, list | tuple) else (result,)
         if len(grads) != ctx.n_args:
@@ -124,7 +127,7 @@ class _CustomGradient(torch.autograd.Function):
         return (None, *grads)
 
 
-def recompute_grad(f: Callable[..., Any]) -> Callable[..., Any]:
+def recompute_grad(f: Function) -> Function:
     """The function itself: what is computed again is a setting of the machine here."""
     return f
 
@@ -195,7 +198,9 @@ def print_(*inputs: object, end: str = "\n", **_kwargs: object) -> None:
     print(*inputs, end=end)  # noqa: T201 - that is what it does
 
 
-def py_function(func: Callable, inp: Sequence[Value], Tout: object, name: str = "") -> Any:
+def py_function(
+    func: Callable[..., Result], inp: Sequence[Value], Tout: object, name: str = ""
+) -> Result:
     """A function of Python, called at once."""
     del Tout, name
     if active() is not None:
@@ -209,7 +214,7 @@ numpy_function = py_function
 # -- checks: of known values; those of a device are not read back, as in compiled TensorFlow -------
 
 
-def _checked(is_right: Callable[..., Any], says: str) -> Callable[..., None]:
+def _checked(is_right: Callable[..., object], says: str) -> Callable[..., None]:
     def check(x: Value, y: Value = 0, message: str = "", **_details: object) -> None:
         values = [each for each in (x, y) if not isinstance(each, int | float)]
         if active() is not None and any(isinstance(each, torch.Tensor) for each in values):
@@ -258,10 +263,12 @@ def assert_rank(x: Value, rank: int, message: str = "", **_details: object) -> N
         )
 
 
-def assert_shapes(shapes: Any, **_details: object) -> None:
+def assert_shapes(
+    shapes: Mapping[Value, Sequence] | Iterable[tuple[Value, Sequence]], **_details: object
+) -> None:
     """Check shapes of tensors; sizes that are letters must agree."""
     sizes: dict[str, int] = {}
-    for tensor, expected in shapes.items() if isinstance(shapes, dict) else shapes:
+    for tensor, expected in shapes.items() if isinstance(shapes, Mapping) else shapes:
         actual = TensorShape(ops.shape(plain(tensor)))
         if len(actual) != len(expected):
             raise InvalidArgumentError(f"expected the shape {expected}; got {tuple(actual)}")

@@ -9,7 +9,8 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from os import PathLike
+from typing import Any, NoReturn, Self, cast
 
 import keras
 import numpy as np
@@ -39,13 +40,14 @@ from tremula.frontends.keras.tensorflow.elements import (
     typed_element,
     without_lists,
 )
-from tremula.frontends.keras.tensorflow.parsing import glob
+from tremula.frontends.keras.tensorflow.parsing import FileName, glob
 from tremula.frontends.keras.tensorflow.records import read_records
 from tremula.frontends.keras.tensorflow.types import TensorSpec, as_dtype
 
 AUTOTUNE = -1
 INFINITE, UNKNOWN = -1, -2  # instead of a number of elements
 _MOST_SEEDS = 2**31
+FileNames = FileName | Iterable[FileName]  # a data set of names, too
 
 
 class _Elements(IterableDataset):
@@ -54,7 +56,7 @@ class _Elements(IterableDataset):
     def __init__(self, start: Start):
         self.start = start
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return self.start()
 
 
@@ -72,7 +74,7 @@ class _CountedElements(_Elements):
 class DatasetIterator:
     """`iter(dataset)`: elements as tensors."""
 
-    def __init__(self, elements: Iterator[Any]):
+    def __init__(self, elements: Iterator[object]):
         self._elements = elements
 
     def __iter__(self) -> Self:
@@ -95,7 +97,7 @@ class Count(int):
 class Options:
     """`tf.data.Options`: how data sets are computed, which changes no element."""
 
-    _settings: dict[str, Any] = field(default_factory=dict)
+    _settings: dict[str, object] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> Any:  # a setting, or a group of them
         if name.startswith("__"):
@@ -150,7 +152,7 @@ class Dataset(DataLoader):
     @classmethod
     def from_generator(
         cls,
-        generator: Callable[..., Iterable[Any]],
+        generator: Callable[..., Iterable[object]],
         output_types: object = None,
         output_shapes: object = None,
         args: Sequence[object] | None = None,
@@ -164,7 +166,7 @@ class Dataset(DataLoader):
         specs = specs_of(output_types, output_shapes, output_signature)
         values = tuple(args or ())
 
-        def start() -> Iterator[Any]:
+        def start() -> Iterator[object]:
             for element in generator(*values):
                 yield typed_element(element, specs)
 
@@ -178,7 +180,7 @@ class Dataset(DataLoader):
         return Dataset.from_tensor_slices(numbers)
 
     @staticmethod
-    def zip(*datasets: Any, name: str = "") -> "Dataset":  # a structure of data sets
+    def zip(*datasets: object, name: str = "") -> "Dataset":  # a structure of data sets
         """Elements of several data sets side by side, as many as the shortest has."""
         del name
         structure = datasets[0] if len(datasets) == 1 else datasets
@@ -187,7 +189,7 @@ class Dataset(DataLoader):
         finite = [n for n in counts if n != INFINITE]
         n = INFINITE if not finite else (UNKNOWN if UNKNOWN in finite else min(finite))
 
-        def start() -> Iterator[Any]:
+        def start() -> Iterator[object]:
             for row in zip(*(part._elements() for part in parts), strict=False):
                 yield packed(structure, row)
 
@@ -195,7 +197,7 @@ class Dataset(DataLoader):
 
     @staticmethod
     def list_files(
-        file_pattern: Any,
+        file_pattern: FileName | list[FileName] | tuple[FileName, ...],
         shuffle: bool | None = None,
         seed: int | None = None,
         name: str = "",
@@ -310,7 +312,7 @@ class Dataset(DataLoader):
         if n >= 0:
             n = n // size if drop_remainder else math.ceil(n / size)
 
-        def start() -> Iterator[Any]:
+        def start() -> Iterator[object]:
             for chunk in chunks_of(self._elements(), size, drop_remainder):
                 yield padded(chunk, padded_shapes, padding_values)
 
@@ -320,7 +322,7 @@ class Dataset(DataLoader):
         """Elements are the rows of the present ones."""
         del name
 
-        def start() -> Iterator[Any]:
+        def start() -> Iterator[object]:
             for element in self._elements():
                 n_rows = len(keras.tree.flatten(element)[0])
                 for i in range(n_rows):
@@ -332,7 +334,7 @@ class Dataset(DataLoader):
 
     def map(
         self,
-        map_func: Callable[..., Any],
+        map_func: Callable[..., object],
         num_parallel_calls: int | None = None,
         deterministic: bool | None = None,
         name: str = "",
@@ -341,7 +343,7 @@ class Dataset(DataLoader):
         del num_parallel_calls, deterministic, name  # elements are made where they are used
         return Dataset(lambda: (mapped(map_func, e) for e in self._elements()), self._n)
 
-    def filter(self, predicate: Callable[..., Any], name: str = "") -> "Dataset":
+    def filter(self, predicate: Callable[..., object], name: str = "") -> "Dataset":
         """The elements for which a function holds."""
         del name
         n = UNKNOWN if self._n >= 0 else self._n
@@ -364,8 +366,10 @@ class Dataset(DataLoader):
         del num_parallel_calls, deterministic, name
         n_open = 1 if cycle_length is None or cycle_length == AUTOTUNE else int(cycle_length)
 
-        def start() -> Iterator[Any]:
-            inner = (called_with(map_func, e)._elements() for e in self._elements())
+        def start() -> Iterator[object]:
+            inner = (
+                cast("Dataset", called_with(map_func, e))._elements() for e in self._elements()
+            )
             return interleaved(inner, n_open, int(block_length))
 
         return Dataset(start, UNKNOWN)
@@ -381,7 +385,9 @@ class Dataset(DataLoader):
         """What a function makes of the data set."""
         return transformation_func(self)
 
-    def reduce(self, initial_state: Any, reduce_func: Callable[..., Any], name: str = "") -> Any:
+    def reduce(
+        self, initial_state: object, reduce_func: Callable[..., object], name: str = ""
+    ) -> object:
         """A value that a function renews with every element."""
         del name
         state = initial_state
@@ -396,10 +402,10 @@ class Dataset(DataLoader):
         del filename, name
         if self._arrays is not None:
             return self
-        saved: list[Any] = []
+        saved: list[object] = []
         is_complete = [False]
 
-        def start() -> Iterator[Any]:
+        def start() -> Iterator[object]:
             if is_complete[0]:
                 return iter(saved)
             return saving(self._elements(), saved, is_complete)
@@ -440,33 +446,33 @@ class Dataset(DataLoader):
         first = next(self._elements(), None)
         return keras.tree.map_structure(_spec, first)
 
-    def as_numpy_iterator(self) -> Iterator[Any]:
+    def as_numpy_iterator(self) -> Iterator[object]:
         """Elements as NumPy arrays."""
         return self._elements()
 
     def __iter__(self) -> DatasetIterator:  # pyright: ignore[reportIncompatibleMethodOverride]
         return DatasetIterator(self._elements())
 
-    def _elements(self) -> Iterator[Any]:
+    def _elements(self) -> Iterator[object]:
         return _fetched(self.dataset)
 
     def _with(self, start: Start, n: int) -> "Dataset":
         """Other numbers of rows, or other elements, of the same arrays."""
         return Dataset(start, n, arrays=self._arrays, is_batched=self._is_batched)
 
-    def __getattr__(self, name: str) -> Any:  # called for missing names only
+    def __getattr__(self, name: str) -> NoReturn:  # called for missing names only
         if not name.startswith("_"):
             known = [each for each in vars(Dataset) if not each.startswith("_")]
             raise AttributeError(f"tf.data.Dataset has no {name!r} here; {suggest(name, known)}")
         raise AttributeError(name)
 
 
-def _fetched(elements: Any) -> Iterator[Any]:
+def _fetched(elements: Any) -> Iterator[object]:
     """An iterator of the elements that the loader sees."""
     return elements.start()
 
 
-def _spec(leaf: Any) -> TensorSpec:
+def _spec(leaf: object) -> TensorSpec:
     return TensorSpec((), "string") if isinstance(leaf, bytes) else TensorSpec.from_tensor(leaf)
 
 
@@ -480,7 +486,7 @@ class TFRecordDataset(Dataset):
 
     def __init__(
         self,
-        filenames: Any,  # a name, several, or a data set of names
+        filenames: FileNames,  # a name, several, or a data set of names
         compression_type: str | None = None,
         buffer_size: int | None = None,
         num_parallel_reads: int | None = None,
@@ -489,7 +495,7 @@ class TFRecordDataset(Dataset):
         del buffer_size, num_parallel_reads, name
         names = _file_names(filenames)
 
-        def start() -> Iterator[Any]:
+        def start() -> Iterator[object]:
             for path in names:
                 yield from read_records(path, compression_type)
 
@@ -499,10 +505,10 @@ class TFRecordDataset(Dataset):
 class TextLineDataset(Dataset):
     """The lines of files, as bytes."""
 
-    def __init__(self, filenames: Any, **_details: object):
+    def __init__(self, filenames: FileNames, **_details: object):
         names = _file_names(filenames)
 
-        def start() -> Iterator[Any]:
+        def start() -> Iterator[object]:
             for path in names:
                 with open(path, "rb") as file:
                     for line in file:
@@ -511,8 +517,8 @@ class TextLineDataset(Dataset):
         super().__init__(start, UNKNOWN)
 
 
-def _file_names(filenames: Any) -> list[str]:
+def _file_names(filenames: FileNames) -> list[str]:
     if isinstance(filenames, Dataset):
         filenames = [np.asarray(each, object).item() for each in filenames._elements()]
-    values = [filenames] if isinstance(filenames, str | bytes) else list(filenames)
+    values = [filenames] if isinstance(filenames, str | bytes | PathLike) else list(filenames)
     return [each.decode() if isinstance(each, bytes) else str(each) for each in values]

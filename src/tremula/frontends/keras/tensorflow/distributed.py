@@ -1,8 +1,8 @@
 """Keras in several processes: `PopDistStrategy`, and Horovod's collectives for TensorFlow."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import torch
@@ -20,6 +20,8 @@ from tremula.frontends.poptorch.collectives import Average, Sum
 from tremula.ir.recording import active
 
 _OPERATIONS = {"SUM": Sum, "MEAN": Average}
+Operation = collectives.ReduceOp | ReduceOp
+Result = TypeVar("Result")
 
 
 class PopDistStrategy(IPUStrategy):
@@ -46,7 +48,7 @@ class PopDistStrategy(IPUStrategy):
     def num_processes(self) -> int:
         return instances.getNumInstances()
 
-    def reduce(self, reduce_op: object, value: Any, axis: int | None = None) -> Any:
+    def reduce(self, reduce_op: object, value: object, axis: int | None = None) -> Tensor:
         """The sum or mean of a value over processes."""
         return all_reduce(super().reduce(reduce_op, value, axis), reduce_op)
 
@@ -69,7 +71,12 @@ class OneDeviceStrategy:
     def scope(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def run(self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+    def run(
+        self,
+        fn: Callable[..., Result],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> Result:
         """Call a function."""
         return fn(*args, **(kwargs or {}))
 
@@ -103,7 +110,7 @@ def set_ipu_config(
 # -- collectives of tensors, arrays and variables --------------------------------------------------
 
 
-def all_reduce(value: Any, reduce_op: object = ReduceOp.SUM, tensor_name: str = "") -> Any:
+def all_reduce(value: object, reduce_op: object = ReduceOp.SUM, tensor_name: str = "") -> Tensor:
     """`ipu.distributed.allreduce`: the sum or mean over processes."""
     del tensor_name
     name = str(getattr(reduce_op, "name", reduce_op)).upper()
@@ -115,16 +122,16 @@ def all_reduce(value: Any, reduce_op: object = ReduceOp.SUM, tensor_name: str = 
 
 
 def allreduce(
-    tensor: Any,
+    tensor: object,
     average: bool | None = None,
     device_dense: str = "",
     device_sparse: str = "",
     compression: collectives.Compression = collectives.Compression.none,
-    op: Any = None,
+    op: Operation | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """`horovod.tensorflow.allreduce`: the mean over processes, or what `op` says."""
     del device_dense, device_sparse, name
     if isinstance(op, ReduceOp):
@@ -140,18 +147,21 @@ def allreduce(
 
 
 def grouped_allreduce(
-    tensors: Sequence[Any], average: bool | None = None, op: Any = None, **details: Any
-) -> list[Any]:
+    tensors: Sequence[object],
+    average: bool | None = None,
+    op: Operation | None = None,
+    **details: Any,
+) -> list[Tensor]:
     """`allreduce` of several tensors."""
     return [allreduce(each, average=average, op=op, **details) for each in tensors]
 
 
-def allgather(tensor: Any, name: str | None = None) -> Any:
+def allgather(tensor: object, name: str | None = None) -> Tensor:
     """Tensors of all processes one after another."""
     return collectives.allgather(_tensor(tensor), name)
 
 
-def broadcast(value: Any, root_rank: int = 0, name: str | None = None) -> Any:
+def broadcast(value: object, root_rank: int = 0, name: str | None = None) -> Tensor:
     """The tensor of one process, in every process."""
     return collectives.broadcast(_tensor(value), root_rank, name)
 
@@ -165,7 +175,7 @@ def broadcast_variables(variables: Iterable[keras.Variable], root_rank: int = 0)
         variable.assign(collectives.broadcast(variable.value.detach(), root_rank))
 
 
-def _tensor(value: Any) -> Tensor:
+def _tensor(value: object) -> Tensor:
     if isinstance(value, keras.Variable):
         return value.value.detach()
     return torch.as_tensor(keras.ops.convert_to_tensor(value))
@@ -174,11 +184,11 @@ def _tensor(value: Any) -> Tensor:
 class DistributedGradientTape(GradientTape):
     """A tape whose gradients are averaged over processes."""
 
-    def __init__(self, gradtape: GradientTape, op: Any = Average, **_details: object):
+    def __init__(self, gradtape: GradientTape, op: Operation = Average, **_details: object):
         super().__init__()
         self._tape, self._op = gradtape, op
 
-    def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+    def gradient(self, target: object, sources: object, *args: Any, **kwargs: Any) -> object:
         result = self._tape.gradient(target, sources, *args, **kwargs)
         return keras.tree.map_structure(
             lambda each: allreduce(each, op=self._op) if isinstance(each, Tensor) else each, result
@@ -186,13 +196,17 @@ class DistributedGradientTape(GradientTape):
 
 
 def DistributedOptimizer(
-    optimizer: BaseOptimizer, name: str | None = None, op: Any = Average, **_details: object
+    optimizer: BaseOptimizer, name: str | None = None, op: Operation = Average, **_details: object
 ) -> BaseOptimizer:
     """An optimiser whose updates, outside compiled steps, average gradients over processes."""
     del name
     kind = type(optimizer)
 
-    def apply(self: BaseOptimizer, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+    def apply(
+        self: BaseOptimizer,
+        grads: Sequence[Tensor | None],
+        trainable_variables: Sequence[keras.Variable] | None = None,
+    ) -> object:
         if collectives.size() > 1:
             if active() is not None:
                 raise keras_error(
@@ -214,7 +228,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         del device
         self.root_rank = root_rank
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         del logs
         assert self.model is not None, "callbacks of a model know it"
         broadcast_variables(self.model.variables, self.root_rank)
@@ -223,7 +237,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 class MetricAverageCallback(keras.callbacks.Callback):
     """Averages the metrics of an epoch over processes."""
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         del epoch
-        for key, value in (logs or {}).items():
+        logs = {} if logs is None else logs
+        for key, value in logs.items():
             logs[key] = float(allreduce(float(value)))

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.tensorflow.types import TensorSpec, as_dtype, inferred_dtype
+from tremula.frontends.shared.element_types import of_numpy
 
-Start = Callable[[], Iterator[Any]]
-# Types of arrays that functions of a data set get as tensors.
-_TENSOR_KINDS = frozenset("bool int8 int16 int32 int64 uint8 float16 float32 float64".split())
+Start = Callable[[], Iterator[object]]
 
 
 def fetching(start: Start, arrays: object) -> Start:
@@ -22,7 +21,7 @@ def fetching(start: Start, arrays: object) -> Start:
     if arrays is None:
         return start
 
-    def rows() -> Iterator[Any]:
+    def rows() -> Iterator[object]:
         for index in start():
             yield keras.tree.map_structure(lambda array, index=index: array[index], arrays)
 
@@ -40,7 +39,7 @@ def without_lists(tensors: object) -> object:
     return tensors
 
 
-def as_array(value: Any) -> Any:
+def as_array(value: object) -> object:
     """A value as an element has it: NumPy's array, with TensorFlow's type."""
     if isinstance(value, Tensor | keras.Variable):
         return np.asarray(keras.ops.convert_to_numpy(value))
@@ -60,35 +59,35 @@ def as_array(value: Any) -> Any:
     return array.astype(inferred_dtype(value).as_numpy_dtype)
 
 
-def as_tensor(array: Any) -> Any:
+def as_tensor(array: object) -> object:
     """What a function gets of an element: tensors of numbers; text as it is."""
-    kind = getattr(getattr(array, "dtype", None), "name", "")
-    return torch.as_tensor(array) if kind in _TENSOR_KINDS else array
+    type = of_numpy(array.dtype) if isinstance(array, np.ndarray | np.generic) else None
+    return torch.as_tensor(array) if type and type.is_shared else array
 
 
-def called_with(function: Callable[..., Any], element: Any) -> Any:
+def called_with(function: Callable[..., object], element: object) -> object:
     args = keras.tree.map_structure(as_tensor, element)
     return function(*args) if isinstance(args, tuple) else function(args)
 
 
-def mapped(function: Callable[..., Any], element: Any) -> Any:
+def mapped(function: Callable[..., object], element: object) -> object:
     result = called_with(function, element)
     if isinstance(result, list):  # TensorFlow makes a tensor of a list
         result = tuple(result)
     return keras.tree.map_structure(as_array, result)
 
 
-def holds(predicate: Callable[..., Any], element: Any) -> bool:
+def holds(predicate: Callable[..., object], element: object) -> bool:
     return bool(called_with(predicate, element))
 
 
-def _stack(parts: Sequence[Any]) -> np.ndarray:
+def _stack(parts: Sequence[np.ndarray | bytes]) -> np.ndarray:
     if isinstance(parts[0], bytes):
         return np.array(parts, object)
     return np.stack(parts)
 
 
-def stacked(chunk: Sequence[Any]) -> Any:
+def stacked(chunk: Sequence[object]) -> object:
     try:
         return keras.tree.map_structure(lambda *parts: _stack(parts), *chunk)
     except ValueError as error:
@@ -105,14 +104,16 @@ def batch_size_of(batch_size: int) -> int:
     return int(batch_size)
 
 
-def chunks_of(elements: Iterator[Any], size: int, drop_remainder: bool) -> Iterator[list[Any]]:
+def chunks_of(
+    elements: Iterator[object], size: int, drop_remainder: bool
+) -> Iterator[list[object]]:
     while chunk := list(itertools.islice(elements, size)):
         if len(chunk) < size and drop_remainder:
             return
         yield chunk
 
 
-def padded(chunk: Sequence[Any], shapes: object, values: object) -> Any:
+def padded(chunk: Sequence[object], shapes: object, values: object) -> object:
     columns = list(zip(*(keras.tree.flatten(each) for each in chunk), strict=True))
     wanted = _per_leaf(shapes, len(columns), is_shape=True)
     fills = _per_leaf(values, len(columns), is_shape=False)
@@ -134,7 +135,7 @@ def _per_leaf(value: Any, n: int, *, is_shape: bool) -> list[Any]:
     return [value] * n if is_one else list(value.values() if isinstance(value, dict) else value)
 
 
-def _filled(arrays: Sequence[Any], shape: Any, value: Any) -> np.ndarray:
+def _filled(arrays: Sequence[np.ndarray], shape: Any, value: object) -> np.ndarray:
     own = [np.shape(array) for array in arrays]
     largest = [max(sizes) for sizes in zip(*own, strict=True)]
     target = largest if shape is None else [
@@ -150,11 +151,11 @@ def _filled(arrays: Sequence[Any], shape: Any, value: Any) -> np.ndarray:
     return result
 
 
-def packed(structure: object, row: Sequence[Any]) -> Any:
+def packed(structure: object, row: Sequence[object]) -> object:
     return keras.tree.pack_sequence_as(structure, list(row))
 
 
-def specs_of(types: object, shapes: object, signature: object) -> Any:
+def specs_of(types: object, shapes: object, signature: object) -> object:
     if signature is not None:
         return signature
     if types is None:
@@ -163,7 +164,7 @@ def specs_of(types: object, shapes: object, signature: object) -> Any:
     return types
 
 
-def typed_element(element: Any, specs: Any) -> Any:
+def typed_element(element: object, specs: object) -> object:
     """An element of a generator in the types that were promised, part by part."""
     if isinstance(specs, Mapping):
         if not isinstance(element, Mapping) or set(element) != set(specs):
@@ -186,7 +187,7 @@ def _parts(element: object) -> str:
     return f"{len(element) if isinstance(element, tuple) else 1} values"
 
 
-def _typed_array(value: Any, spec: Any) -> np.ndarray:
+def _typed_array(value: object, spec: object) -> np.ndarray:
     kind = as_dtype(getattr(spec, "dtype", spec))
     array = np.asarray(as_array(value), object if kind == "string" else str(kind))
     if isinstance(spec, TensorSpec) and not spec.shape.is_compatible_with(array.shape):
@@ -199,7 +200,7 @@ def _typed_array(value: Any, spec: Any) -> np.ndarray:
 # -- iterators -------------------------------------------------------------------------------------
 
 
-def shuffled(elements: Iterator[Any], size: int, seed: tuple[int, int]) -> Iterator[Any]:
+def shuffled(elements: Iterator[object], size: int, seed: tuple[int, int]) -> Iterator[object]:
     rng = np.random.default_rng(seed)
     buffer = list(itertools.islice(elements, size))
     for element in elements:
@@ -210,7 +211,7 @@ def shuffled(elements: Iterator[Any], size: int, seed: tuple[int, int]) -> Itera
     yield from buffer
 
 
-def endless(start: Start) -> Iterator[Any]:
+def endless(start: Start) -> Iterator[object]:
     while True:
         is_empty = True
         for element in start():
@@ -220,7 +221,9 @@ def endless(start: Start) -> Iterator[Any]:
             return
 
 
-def interleaved(inner: Iterator[Iterator[Any]], n_open: int, block_length: int) -> Iterator[Any]:
+def interleaved(
+    inner: Iterator[Iterator[object]], n_open: int, block_length: int
+) -> Iterator[object]:
     running = list(itertools.islice(inner, n_open))
     position = 0
     while running:
@@ -238,7 +241,9 @@ def interleaved(inner: Iterator[Iterator[Any]], n_open: int, block_length: int) 
             position += 1
 
 
-def saving(elements: Iterator[Any], saved: list[Any], is_complete: list[bool]) -> Iterator[Any]:
+def saving(
+    elements: Iterator[object], saved: list[object], is_complete: list[bool]
+) -> Iterator[object]:
     own = []
     for element in elements:
         own.append(element)

@@ -14,6 +14,7 @@ import keras
 from keras.src.backend import compute_output_spec
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.utils.python_utils import default
+from torch import Tensor
 
 from tremula.base.libraries.patching import replaced_for_all
 from tremula.frontends.keras.errors import keras_error
@@ -25,20 +26,21 @@ from tremula.frontends.keras.tensorflow.types import as_dtype
 
 _WEIGHTS, _MODEL = ".weights.h5", ".keras"
 _IN_FOLDER = "model.keras"  # of a model that was saved as a folder
+FilePath = str | os.PathLike[str]
 
 
 def Input(
-    shape: Any = None,
+    shape: int | Sequence[int | None] | None = None,
     batch_size: int | None = None,
     name: str | None = None,
     dtype: object = None,
     sparse: bool = False,
-    tensor: Any = None,
+    tensor: keras.KerasTensor | None = None,
     ragged: bool = False,
     type_spec: object = None,
     batch_input_shape: Sequence[int | None] | None = None,
     batch_shape: Sequence[int | None] | None = None,
-) -> Any:
+) -> keras.KerasTensor | list[keras.KerasTensor]:
     """`tf.keras.Input`: a shape may be one number, and arguments are in TensorFlow's order."""
     if type_spec is not None or ragged:
         raise keras_error("Input takes neither type_spec nor ragged here.", hint="give a shape")
@@ -60,7 +62,7 @@ def Input(
 class OlderArguments:
     """`lr`, `decay` and functions of gradients, in front of an optimiser's class."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: object, **kwargs: Any):
         transformers = list(kwargs.pop("gradient_transformers", None) or ())
         if kwargs.pop("gradient_aggregator", None) is not None:
             raise keras_error(
@@ -76,7 +78,11 @@ class OlderArguments:
             rate = float(self._learning_rate.numpy())  # pyright: ignore[reportAttributeAccessIssue]
             self.learning_rate = keras.optimizers.schedules.InverseTimeDecay(rate, 1, decay)
 
-    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+    def apply(
+        self,
+        grads: Sequence[Tensor | None],
+        trainable_variables: Sequence[keras.Variable] | None = None,
+    ) -> object:
         """The update, by the gradients that the functions make of these."""
         pairs = list(zip(grads, trainable_variables or (), strict=False))
         for transform in self.gradient_transformers if pairs else ():
@@ -85,7 +91,7 @@ class OlderArguments:
         return super().apply(grads, trainable_variables)  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
-    def lr(self) -> Any:
+    def lr(self) -> object:
         """The learning rate."""
         return self.learning_rate
 
@@ -135,10 +141,10 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         """The scale of the loss."""
         return self.dynamic_scale if self.built else self.initial_scale
 
-    def get_scaled_loss(self, loss: Any) -> Any:
+    def get_scaled_loss(self, loss: Tensor) -> Tensor:
         return loss * self.loss_scale
 
-    def get_unscaled_gradients(self, grads: Sequence[Any]) -> list[Any]:
+    def get_unscaled_gradients(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
         return [None if grad is None else grad / self.loss_scale for grad in grads]
 
 
@@ -149,7 +155,7 @@ class Policy(keras.mixed_precision.Policy):
         super().__init__(str(name))
 
 
-def set_global_policy(policy: Any) -> None:
+def set_global_policy(policy: object) -> None:
     """Compute new layers in these types."""
     keras.mixed_precision.set_global_policy(
         policy if hasattr(policy, "name") and not isinstance(policy, str) else str(policy)
@@ -162,7 +168,7 @@ def set_global_policy(policy: Any) -> None:
 class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
     """Saves to paths without a suffix, too: weights to `….weights.h5`, models to `….keras`."""
 
-    def __init__(self, filepath: Any, *args: Any, **kwargs: Any):
+    def __init__(self, filepath: FilePath, *args: object, **kwargs: Any):
         names = ("monitor", "verbose", "save_best_only", "save_weights_only", "mode", "save_freq")
         kwargs = {**dict(zip(names, args, strict=False)), **kwargs}
         kwargs.pop("options", None)
@@ -202,7 +208,7 @@ class Status:
 
 def _save_weights(plain: Callable) -> Callable:
     def save_weights(
-        self: keras.Model, filepath: Any, overwrite: bool = True, **kwargs: Any
+        self: keras.Model, filepath: FilePath, overwrite: bool = True, **kwargs: object
     ) -> None:
         kwargs.pop("save_format", None)
         kwargs.pop("options", None)
@@ -214,7 +220,7 @@ def _save_weights(plain: Callable) -> Callable:
 
 
 def _load_weights(plain: Callable) -> Callable:
-    def load_weights(self: keras.Model, filepath: Any, **kwargs: Any) -> Status:
+    def load_weights(self: keras.Model, filepath: FilePath, **kwargs: object) -> Status:
         path = os.fspath(filepath)
         written = with_suffix(path, _WEIGHTS)
         plain(self, written if os.path.exists(written) else path, **kwargs)
@@ -224,7 +230,9 @@ def _load_weights(plain: Callable) -> Callable:
 
 
 def _save(plain: Callable) -> Callable:
-    def save(self: keras.Model, filepath: Any, overwrite: bool = True, **kwargs: Any) -> None:
+    def save(
+        self: keras.Model, filepath: FilePath, overwrite: bool = True, **kwargs: object
+    ) -> None:
         for name in ("save_format", "include_optimizer", "signatures", "options", "save_traces"):
             kwargs.pop(name, None)
         path = os.fspath(filepath)
@@ -237,12 +245,12 @@ def _save(plain: Callable) -> Callable:
 
 
 def load_model(
-    filepath: Any,
-    custom_objects: Any = None,
+    filepath: FilePath,
+    custom_objects: dict[str, object] | None = None,
     compile: bool = True,
-    options: Any = None,
+    options: object = None,
     **kwargs: Any,
-) -> Any:  # a model
+) -> object:
     """A model from its file, or from the folder it was saved as."""
     del options
     path = os.fspath(filepath)
@@ -257,7 +265,7 @@ def load_model(
 
 
 def _model_init(plain: Callable) -> Callable:
-    def __init__(self: keras.Model, *args: Any, **kwargs: Any) -> None:
+    def __init__(self: keras.Model, *args: object, **kwargs: object) -> None:
         # Scripts write super(Own, self).__init__(self), and TensorFlow took it.
         plain(self, *(() if args == (self,) else args), **kwargs)
 
@@ -266,7 +274,7 @@ def _model_init(plain: Callable) -> Callable:
 
 def _model_build(plain: Callable) -> Callable:
     @default  # a call builds a model from its arguments, as Keras does
-    def build(self: keras.Model, input_shape: Any = None) -> None:
+    def build(self: keras.Model, input_shape: object = None) -> None:
         """Make the weights of a model with a `call` in Python: run it on symbolic inputs."""
         if input_shape is None:
             plain(self)
@@ -288,7 +296,7 @@ def _symbols(shapes: Any) -> Any:
 
 
 def _get_logs(plain: Callable) -> Callable:
-    def _get_metrics_result_or_logs(self: keras.Model, logs: Any) -> Any:
+    def _get_metrics_result_or_logs(self: keras.Model, logs: object) -> object:
         """What a step written by hand returned last, as TensorFlow 2 reports it."""
         has_own = has_custom_step(self, TRAIN) or has_custom_step(self, TEST)
         return logs if has_own and isinstance(logs, dict) else plain(self, logs)
@@ -297,7 +305,7 @@ def _get_logs(plain: Callable) -> Callable:
 
 
 def _add_weight(plain: Callable) -> Callable:
-    def add_weight(self: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
+    def add_weight(self: keras.layers.Layer, *args: object, **kwargs: Any) -> keras.Variable:
         if args and isinstance(args[0], str):  # TensorFlow's first argument is the name
             names = ("name", "shape", "dtype", "initializer", "regularizer", "trainable")
             kwargs = {**dict(zip(names, args, strict=False)), **kwargs}

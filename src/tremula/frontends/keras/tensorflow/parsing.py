@@ -10,9 +10,11 @@ from typing import IO, Any
 import numpy as np
 
 from tremula.frontends.keras.errors import keras_error
-from tremula.frontends.keras.tensorflow.records import Example
+from tremula.frontends.keras.tensorflow.records import Example, Feature
 from tremula.frontends.keras.tensorflow.types import DType, as_dtype
 
+# As text, as bytes, or as an array of one of them.
+FileName = str | bytes | os.PathLike[str] | np.ndarray
 _KINDS = {"int64": "int64_list", "float32": "float_list", "string": "bytes_list"}
 
 
@@ -28,15 +30,15 @@ class FixedLenFeature:
     """A feature with a shape, and the value of records without it."""
 
     shape: Sequence[int]
-    dtype: Any
-    default_value: Any = None
+    dtype: object
+    default_value: object = None
 
 
 @dataclass(frozen=True)
 class VarLenFeature:
     """A feature with any number of values."""
 
-    dtype: Any
+    dtype: object
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,9 @@ class FixedLenSequenceFeature:
     """Rows of a shape, any number of them."""
 
     shape: Sequence[int]
-    dtype: Any
+    dtype: object
     allow_missing: bool = False
-    default_value: Any = None
+    default_value: object = None
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,11 @@ def to_dense(
 
 
 def parse_single_example(
-    serialized: Any,  # bytes, or an array of them
+    serialized: bytes | np.ndarray,  # bytes, or an array of them
     features: Mapping[str, object],
     example_names: object = None,
     name: str = "",
-) -> dict[str, Any]:
+) -> dict[str, np.ndarray | SparseTensor]:
     """The features of a record, as arrays."""
     del example_names, name
     data = serialized.item() if isinstance(serialized, np.ndarray) else serialized
@@ -87,7 +89,7 @@ def parse_single_example(
 
 def parse_example(
     serialized: Sequence[bytes], features: Mapping[str, object], **_details: object
-) -> dict[str, Any]:
+) -> dict[str, np.ndarray]:
     """The features of several records, stacked."""
     for key, spec in features.items():
         if not isinstance(spec, FixedLenFeature):
@@ -96,10 +98,10 @@ def parse_example(
                 hint="use parse_single_example in dataset.map, before batch",
             )
     rows = [parse_single_example(each, features) for each in serialized]
-    return {key: np.stack([row[key] for row in rows]) for key in features}
+    return {key: np.stack([np.asarray(row[key]) for row in rows]) for key in features}
 
 
-def _feature(key: str, spec: object, stored: Mapping[str, Any]) -> Any:
+def _feature(key: str, spec: object, stored: Mapping[str, Feature]) -> np.ndarray | SparseTensor:
     kind = _stored_kind(getattr(spec, "dtype", None))
     own = stored.get(key)
     if own is not None and own.kind not in (None, _KINDS[str(kind)]):
@@ -129,7 +131,7 @@ def _feature(key: str, spec: object, stored: Mapping[str, Any]) -> Any:
 
 
 def decode_raw(
-    input_bytes: Any,
+    input_bytes: bytes | np.ndarray,
     out_type: object,
     little_endian: bool = True,
     fixed_length: int | None = None,
@@ -147,14 +149,14 @@ def decode_raw(
 # -- files -----------------------------------------------------------------------------------------
 
 
-def read_file(filename: Any, name: str = "") -> bytes:
+def read_file(filename: FileName, name: str = "") -> bytes:
     """The bytes of a file."""
     del name
     with open(_path(filename), "rb") as file:
         return file.read()
 
 
-def write_file(filename: Any, contents: bytes, name: str = "") -> None:
+def write_file(filename: FileName, contents: bytes, name: str = "") -> None:
     """Make a file of bytes, and its folder."""
     del name
     path = _path(filename)
@@ -163,60 +165,58 @@ def write_file(filename: Any, contents: bytes, name: str = "") -> None:
         file.write(contents)
 
 
-def _path(name: Any) -> str:  # text, bytes, or an array of them
-    name = name.item() if isinstance(name, np.ndarray) else name
-    path = os.fspath(name)
-    path = path.decode() if isinstance(path, bytes) else path
+def _path(name: FileName) -> str:
+    path = os.fsdecode(name.item() if isinstance(name, np.ndarray) else name)
     if "://" in path:
         raise keras_error(f"{path!r} is not a file of this computer.", hint="download it first")
     return path
 
 
-def GFile(name: Any, mode: str = "r") -> IO[Any]:
+def GFile(name: FileName, mode: str = "r") -> IO[Any]:
     """`tf.io.gfile.GFile`: an open file."""
     return open(_path(name), mode, encoding=None if "b" in mode else "utf-8")
 
 
-def exists(path: Any) -> bool:
+def exists(path: FileName) -> bool:
     return os.path.exists(_path(path))
 
 
-def isdir(path: Any) -> bool:
+def isdir(path: FileName) -> bool:
     return os.path.isdir(_path(path))
 
 
-def glob(pattern: Any) -> list[str]:
+def glob(pattern: FileName | list[FileName] | tuple[FileName, ...]) -> list[str]:
     """Files whose names match a pattern, or one of several, sorted."""
     patterns = pattern if isinstance(pattern, list | tuple) else [pattern]
     return sorted(path for each in patterns for path in python_glob.glob(_path(each)))
 
 
-def listdir(path: Any) -> list[str]:
+def listdir(path: FileName) -> list[str]:
     return os.listdir(_path(path))
 
 
-def makedirs(path: Any) -> None:
+def makedirs(path: FileName) -> None:
     os.makedirs(_path(path), exist_ok=True)
 
 
 mkdir = makedirs
 
 
-def remove(path: Any) -> None:
+def remove(path: FileName) -> None:
     os.remove(_path(path))
 
 
-def rmtree(path: Any) -> None:
+def rmtree(path: FileName) -> None:
     shutil.rmtree(_path(path))
 
 
-def copy(src: Any, dst: Any, overwrite: bool = False) -> None:
+def copy(src: FileName, dst: FileName, overwrite: bool = False) -> None:
     if os.path.exists(_path(dst)) and not overwrite:
         raise FileExistsError(f"{_path(dst)} exists; give overwrite=True")
     shutil.copy(_path(src), _path(dst))
 
 
-def rename(src: Any, dst: Any, overwrite: bool = False) -> None:
+def rename(src: FileName, dst: FileName, overwrite: bool = False) -> None:
     if os.path.exists(_path(dst)) and not overwrite:
         raise FileExistsError(f"{_path(dst)} exists; give overwrite=True")
     os.replace(_path(src), _path(dst))

@@ -5,12 +5,12 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 import keras
 import numpy as np
+import torch
 
 from tremula.base.context_values import set_inside
 from tremula.frontends.keras.errors import keras_error
@@ -38,6 +38,9 @@ __all__ = [
 
 _VERSION = b"brain.Event:2"
 _N_BUCKETS = 30
+Value = torch.Tensor | keras.Variable | np.ndarray | np.generic | float
+Step = Value | None
+Condition = bool | Callable[[], object]
 
 
 def _double(number: int, value: float) -> bytes:
@@ -101,12 +104,12 @@ class SummaryWriter:
 
 
 _writer: ContextVar[SummaryWriter | None] = ContextVar("summary_writer", default=None)
-_step: ContextVar[Any] = ContextVar("summary_step", default=None)
-_records: ContextVar[Any] = ContextVar("summary_condition", default=True)
+_step: ContextVar[Step] = ContextVar("summary_step", default=None)
+_records: ContextVar[Condition] = ContextVar("summary_condition", default=True)
 
 
 def create_file_writer(
-    logdir: Any,
+    logdir: str | os.PathLike[str],
     max_queue: int | None = None,
     flush_millis: int | None = None,
     filename_suffix: str | None = None,
@@ -118,7 +121,9 @@ def create_file_writer(
     return SummaryWriter(os.fspath(logdir), filename_suffix or "")
 
 
-create_noop_writer: Callable[[], Any] = contextmanager(lambda: iter((None,)))
+create_noop_writer: Callable[[], AbstractContextManager[None]] = contextmanager(
+    lambda: iter((None,))
+)
 
 
 def should_record_summaries() -> bool:
@@ -128,22 +133,22 @@ def should_record_summaries() -> bool:
 
 
 @contextmanager
-def record_if(condition: Any) -> Iterator[None]:
+def record_if(condition: Condition) -> Iterator[None]:
     """Summaries of the block are written while a condition holds."""
     with set_inside(_records, condition):
         yield
 
 
-def get_step() -> Any:
+def get_step() -> Step:
     return _step.get()
 
 
-def set_step(step: Any) -> None:
+def set_step(step: Step) -> None:
     """The step of summaries that name none."""
     _step.set(step)
 
 
-def scalar(name: str, data: Any, step: Any = None, description: str | None = None) -> bool:
+def scalar(name: str, data: Value, step: Step = None, description: str | None = None) -> bool:
     """Write a number."""
     del description
     value = float(np.asarray(keras.ops.convert_to_numpy(data)).reshape(()))
@@ -151,7 +156,7 @@ def scalar(name: str, data: Any, step: Any = None, description: str | None = Non
 
 
 def image(
-    name: str, data: Any, step: Any = None, max_outputs: int = 3, description: str | None = None
+    name: str, data: Value, step: Step = None, max_outputs: int = 3, description: str | None = None
 ) -> bool:
     """Write images: batch × height × width × channels, 0 to 255 or between 0 and 1."""
     del description
@@ -172,8 +177,8 @@ def image(
 
 def histogram(
     name: str,
-    data: Any,
-    step: Any = None,
+    data: Value,
+    step: Step = None,
     buckets: int | None = None,
     description: str | None = None,
 ) -> bool:
@@ -189,7 +194,7 @@ def histogram(
     return _written(name, in_field(5, body), step)
 
 
-def text(name: str, data: Any, step: Any = None, description: str | None = None) -> bool:
+def text(name: str, data: Value, step: Step = None, description: str | None = None) -> bool:
     """Write text."""
     del description
     content = data if isinstance(data, bytes) else str(data).encode()
@@ -227,12 +232,12 @@ def trace_off() -> None:
     """Nothing was traced."""
 
 
-def trace_export(name: str, step: Any = None, profiler_outdir: str | None = None) -> None:
+def trace_export(name: str, step: Step = None, profiler_outdir: str | None = None) -> None:
     """Nothing was traced."""
     del name, step, profiler_outdir
 
 
-def _written(name: str, value: bytes, step: Any) -> bool:
+def _written(name: str, value: bytes, step: Step) -> bool:
     step = _step.get() if step is None else step
     if step is None and _writer.get() is not None:
         raise ValueError("a summary needs step=…, or tf.summary.experimental.set_step(…) before.")

@@ -4,6 +4,8 @@ A row is `module: names`, with `own=other` where a name differs there, and `*` f
 of a module. A module that begins with a dot is of `tremula.frontends.keras`.
 """
 
+from tremula.frontends.keras.tensorflow.types import DTYPES
+
 _ARRAYS = (
     ".tensorflow.arrays: boolean_mask broadcast_to cast=cast_ concat constant convert_to_tensor"
     " ensure_shape expand_dims eye fill gather gather_nd identity linspace meshgrid newaxis one_hot"
@@ -37,10 +39,7 @@ _DECODERS = (
     ".tensorflow.images: decode_and_crop_jpeg decode_image decode_jpeg decode_png encode_jpeg"
     " encode_png extract_jpeg_shape"
 )
-_TYPES = (
-    "bool bfloat16 float16 float32 float64 half int8 int16 int32 int64 uint8 uint16 uint32 uint64"
-    " complex64 complex128 string double"
-)
+_TYPES = f"{' '.join(DTYPES)} half double"
 _OPTIMIZERS = (
     ".tensorflow.keras2: Adadelta Adagrad Adam AdamW Adamax Ftrl Nadam RMSprop SGD",
     "keras.optimizers: *",

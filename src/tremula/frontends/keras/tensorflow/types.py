@@ -9,12 +9,9 @@ import torch
 
 from tremula.base.errors import suggest
 from tremula.frontends.keras.errors import keras_error
+from tremula.frontends.shared.element_types import ELEMENT_TYPES
 
 ops: Any = keras.ops  # what is inferred of its functions' types includes None
-_NAMES = (
-    "bool bfloat16 float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64"
-    " complex64 complex128 string"
-).split()
 _ALIASES = {"half": "float16", "float": "float32", "double": "float64", "str": "string"}
 
 
@@ -94,7 +91,8 @@ class DType(str):
         return str.__str__(self)
 
 
-DTYPES = {name: DType(name) for name in _NAMES}
+DTYPES = {row.name: DType(row.name) for row in ELEMENT_TYPES.values() if row.is_common}
+DTYPES["string"] = DType("string")
 
 
 def as_dtype(value: object) -> DType:
