@@ -115,6 +115,7 @@ def test_records(tf, tmp_path, compression):
     records = tf.data.TFRecordDataset([str(path)], compression_type=compression)
     rows = list(records.map(lambda r: tf.io.parse_single_example(r, specs)).as_numpy_iterator())
     assert [row["x"].tolist() for row in rows] == [[0, 0.5], [1, 1.5], [2, 2.5]]
+    assert len(list(tf.data.TFRecordDataset(path, compression_type=compression))) == len(rows)
     assert [int(row["y"]) for row in rows] == [0, -1, -2]
     assert [row["text"] for row in rows] == [b"", b"t", b"tt"]
     assert tf.sparse.to_dense(rows[2]["some"]).tolist() == [0, 1]

@@ -138,3 +138,13 @@ def test_front_ends_read_the_table():
         assert carrier(row.numpy_type) is row.carrier
         assert getattr(popxl, name).carrier is row.carrier
         assert onnx_types[name.upper()] == popart_types[name.upper()] == row.numpy_type
+
+
+def test_common_and_shared_types() -> None:
+    """Frameworks have no small types in common; PyTorch reads what it computes with in place."""
+    common = {name for name, row in ELEMENT_TYPES.items() if row.is_common}
+    assert {"bool", "uint64", "bfloat16", "complex128"} <= common
+    assert not common & {"float8_e4m3fn", "int4", "float6_e2m3fn"}
+    shared = {name for name, row in ELEMENT_TYPES.items() if row.is_shared}
+    assert {"bool", "int8", "uint8", "float16", "complex64"} <= shared
+    assert not shared & {"uint16", "uint32", "uint64", "bfloat16", "int4"}
