@@ -118,7 +118,7 @@ def tensor_of(array: np.ndarray) -> Tensor:
     """A copy of a NumPy array as a tensor; strings stay an array."""
     array = np.asarray(array)
     if array.dtype.kind in "OSU":
-        return array.astype(object)  # pyright: ignore[reportReturnType] - strings are no tensors
+        return array.astype(object)  # pyright: ignore[reportReturnType] - no tensors of strings
     row = of_numpy(array.dtype)
     if row is None:
         raise UnsupportedOnnx(f"Arrays of type {array.dtype} are not supported.")

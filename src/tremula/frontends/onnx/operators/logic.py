@@ -88,7 +88,7 @@ def bit_shift(a: Tensor, b: Tensor, *, direction: str) -> Tensor:
 
 @operator("IsInf", since=10)
 def is_infinite(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
-    """Infinite in one of the directions asked for."""
+    """Infinite, in a direction whose attribute is set."""
     result = torch.zeros_like(x, dtype=torch.bool)
     if detect_positive:
         result = result | (x == torch.inf)

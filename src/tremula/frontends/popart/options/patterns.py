@@ -47,7 +47,7 @@ _OLD_NAMES = {
 class Patterns:
     """The rewrites that are on: `Patterns(level)`, `Patterns([names])`, `patterns.SplitOp = False`.
 
-    Each pattern is an attribute, and can be asked for by `isPatternEnabled`.
+    Each pattern is an attribute, which `isPatternEnabled` reads by name.
     """
 
     _enabled: dict[str, bool]

@@ -63,7 +63,7 @@ def parser_for(value: object) -> ICustomArgParser | None:
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """A tensor stands here."""
+    """Where a structure has a tensor."""
 
     shape: torch.Size
     dtype: torch.dtype
