@@ -33,7 +33,7 @@ def data_set(rows, labels):
 
 
 def make_model(layers):
-    """The same classifier of Keras' layers or of the add-ons'."""
+    """A classifier, of Keras' layers or of the add-ons'."""
     keras.utils.set_random_seed(3)
     model = keras.Sequential(name="reviews")
     model.add(keras.Input(shape=(LENGTH,), dtype="int32"))
