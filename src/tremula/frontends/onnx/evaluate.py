@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from keyword import iskeyword
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,10 +32,10 @@ class Scope:
 
     graph: OnnxGraph | None = None  # None in a function
     outer: "Scope | None" = None
-    values: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, object] = field(default_factory=dict)
     # What initialisers are when the model is imported: a recording does not know them.
     constants: Mapping[str, Tensor] = field(default_factory=dict)
-    attributes: Mapping[str, Any] = field(default_factory=dict)  # of the call, in a function
+    attributes: Mapping[str, object] = field(default_factory=dict)  # of the call, in a function
 
     def holder(self, name: str) -> "Scope":
         scope: Scope | None = self
@@ -49,7 +48,7 @@ class Scope:
             hint="an optional output of another node may not have been computed",
         )
 
-    def value(self, name: str) -> Any:  # noqa: ANN401 - tensors, sequences of them, arrays of strings
+    def value(self, name: str) -> object:  # tensors, sequences of them, arrays of strings
         return self.holder(name).values[name]
 
     def constant(self, name: str) -> Tensor | None:
@@ -77,12 +76,12 @@ class Evaluation:
     def __init__(self, device: torch.device | None = None):
         self.device = device  # of the recording; None without one
 
-    def main(self, graph: OnnxGraph, scope: Scope, wanted: Sequence[str]) -> dict[str, Any]:
+    def main(self, graph: OnnxGraph, scope: Scope, wanted: Sequence[str]) -> dict[str, object]:
         for node in needed_for(graph.nodes, wanted):
             self.node(node, scope)
         return {name: scope.value(name) for name in wanted}
 
-    def body(self, graph: OnnxGraph, operands: Sequence[Any], outer: Scope) -> list[Any]:
+    def body(self, graph: OnnxGraph, operands: Sequence[object], outer: Scope) -> list[object]:
         scope = Scope(graph, outer)
         scope.values.update(graph.initialisers)
         scope.values.update(zip((v.name for v in graph.inputs), operands, strict=False))
@@ -93,10 +92,10 @@ class Evaluation:
     def function(
         self,
         function: OnnxFunction,
-        operands: Sequence[Any],
-        attributes: Mapping[str, Any],
+        operands: Sequence[object],
+        attributes: Mapping[str, object],
         outputs: Sequence[str],
-    ) -> list[Any]:
+    ) -> list[object]:
         """What a call gives; outputs that it does not name are not computed."""
         merged = {**function.attributes, **attributes}
         known = {name: value for name, value in merged.items() if value is not None}
@@ -126,7 +125,7 @@ class Evaluation:
         kinds = [_kind(scope.value(name)) if name else "none" for name in node.inputs]
         return OnnxError(f"{node.label} of ({', '.join(kinds)}) failed: {error}")
 
-    def _results(self, node: OnnxNode, scope: Scope) -> Sequence[Any]:
+    def _results(self, node: OnnxNode, scope: Scope) -> Sequence[object]:
         attributes = _attributes(node, scope)
         operands = [scope.value(name) if name else None for name in node.inputs]
         if node.operator is None:
@@ -139,10 +138,10 @@ class Evaluation:
         self,
         node: OnnxNode,
         entry: Operator,
-        operands: list[Any],
-        attributes: dict[str, Any],
+        operands: list[object],
+        attributes: dict[str, object],
         scope: Scope,
-    ) -> Sequence[Any]:
+    ) -> Sequence[object]:
         if not entry.is_variadic and len(operands) > len(entry.operands):
             raise UnsupportedOnnx(
                 f"{node.label} has {len(operands)} operands, expected at most"
@@ -174,7 +173,9 @@ class Evaluation:
             lambda values, wanted: self._again(scope, values, wanted),
         )
 
-    def _again(self, scope: Scope, values: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
+    def _again(
+        self, scope: Scope, values: dict[str, object], wanted: list[str]
+    ) -> dict[str, object]:
         graph = scope.graph
         assert graph is not None, "functions have no names to ask for"
         inner = Scope(graph, None, {**scope.values, **values}, scope.constants)
@@ -183,8 +184,8 @@ class Evaluation:
         return {name: inner.value(name) for name in wanted}
 
     def _known_operands(
-        self, node: OnnxNode, operands: list[Any], scope: Scope
-    ) -> list[Any] | None:
+        self, node: OnnxNode, operands: list[object], scope: Scope
+    ) -> list[object] | None:
         """Operands with values, if all have them; weights, which training changes, have none."""
         if node.graphs:
             return None
@@ -197,8 +198,8 @@ class Evaluation:
         return known
 
     def _live_operands(
-        self, node: OnnxNode, entry: Operator, operands: list[Any], scope: Scope
-    ) -> list[Any]:
+        self, node: OnnxNode, entry: Operator, operands: list[object], scope: Scope
+    ) -> list[object]:
         static = {entry.operands.index(name) for name in entry.static}
         result = []
         for index, (name, value) in enumerate(zip(node.inputs, operands, strict=True)):
@@ -219,7 +220,7 @@ class Evaluation:
             result.append(value)
         return result
 
-    def bring_in(self, value: object) -> Any:  # noqa: ANN401
+    def bring_in(self, value: object) -> object:
         if isinstance(value, list):
             return [self.bring_in(item) for item in value]
         if self.device is None or not isinstance(value, Tensor) or is_live(value):
@@ -227,7 +228,7 @@ class Evaluation:
         return value.to(self.device)
 
 
-def _known_if_constant(name: str, value: object, scope: Scope) -> Any:  # noqa: ANN401
+def _known_if_constant(name: str, value: object, scope: Scope) -> object:
     """A live value as its constant, if it has one that the program cannot change.
 
     Floating-point initialisers are weights: training changes them.
@@ -252,7 +253,7 @@ def _named(node: OnnxNode) -> Iterator[None]:
         recording.pop_name()
 
 
-def _attributes(node: OnnxNode, scope: Scope) -> dict[str, Any]:
+def _attributes(node: OnnxNode, scope: Scope) -> dict[str, object]:
     """Attributes by name: those of the function's call filled in, annotations left out."""
     attributes = dict(node.attributes)
     for name, reference in node.references.items():
@@ -273,11 +274,11 @@ def _attributes(node: OnnxNode, scope: Scope) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if name not in strange}
 
 
-def _arguments(attributes: dict[str, Any]) -> dict[str, Any]:
+def _arguments(attributes: dict[str, object]) -> dict[str, object]:
     return {f"{name}_" if iskeyword(name) else name: v for name, v in attributes.items()}
 
 
-def _as_declared(value: object, scope: Scope, name: str) -> Any:  # noqa: ANN401
+def _as_declared(value: object, scope: Scope, name: str) -> object:
     number = scope.graph.types.get(name, 0) if scope.graph else 0
     if not number or not isinstance(value, Tensor):
         return value

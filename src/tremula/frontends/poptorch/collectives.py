@@ -5,7 +5,7 @@ single process is a group of one, in which every collective returns its argument
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -308,7 +308,7 @@ def allgather(tensor: Tensor, name: str | None = None) -> Tensor:
     own = own.reshape(1) if own.ndim == 0 else own
     if size() == 1:
         return own.clone()
-    shapes: list[Any] = [None] * size()
+    shapes: list[tuple[int, ...]] = [()] * size()
     dist.all_gather_object(shapes, tuple(own.shape))
     if len({shape[1:] for shape in shapes}) != 1:
         raise CollectiveError(
@@ -349,12 +349,12 @@ def broadcast_object(obj: object, root_rank: int = 0, name: str | None = None) -
     return values[0]
 
 
-def allgather_object(obj: object, name: str | None = None) -> list[Any]:
+def allgather_object(obj: object, name: str | None = None) -> list[object]:
     """The objects of all processes; they are pickled."""
     del name
     if size() == 1:
         return [obj]
-    values: list[Any] = [None] * size()
+    values: list[object] = [None] * size()
     dist.all_gather_object(values, obj)
     return values
 
@@ -377,7 +377,7 @@ def broadcast_parameters(
 ) -> None:
     """Give every process the parameters of one: `model.state_dict()` or `named_parameters()`."""
     if isinstance(params, Mapping):
-        pairs: Any = sorted(params.items())
+        pairs: Iterable = sorted(params.items())
     elif isinstance(params, Tensor | str) or not isinstance(params, Iterable):
         raise CollectiveError(
             f"broadcast_parameters takes a dictionary or pairs of name and tensor; got"
@@ -517,7 +517,7 @@ class _Distributed:
     reduction: Reduction
     n_passes: int
     is_synchronized: bool
-    param_groups: list[dict[str, Any]]
+    param_groups: list[dict[str, list[torch.nn.Parameter]]]
 
     def synchronize(self) -> None:
         """Reduce the gradients now, so that they can be clipped before `step`."""
@@ -528,7 +528,9 @@ class _Distributed:
                     _written(parameter.grad, reduced / self.n_passes)
         self.is_synchronized = True
 
-    def step(self, closure: Any = None) -> Any:  # noqa: ANN401 - a loss, as closures give it
+    def step(
+        self, closure: Callable[[], object] | None = None
+    ) -> object:  # a loss, as closures give it
         """Reduce gradients, unless `synchronize` did, and update."""
         if not self.is_synchronized:
             self.synchronize()

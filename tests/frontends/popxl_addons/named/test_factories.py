@@ -5,6 +5,7 @@ import pytest
 
 import popxl
 import popxl_addons as addons
+from tremula.frontends.popxl.core.host_data import LazyArray
 
 
 def test_data_comes_once_for_each_group():
@@ -22,6 +23,18 @@ def test_data_comes_once_for_each_group():
     with popxl.Session(ir, "cpu") as session:
         np.testing.assert_array_equal(session.get_tensor_data(made.a), [[0], [1]])
         np.testing.assert_array_equal(session.get_tensor_data(made.b), [[2], [3]])
+
+
+def test_lazy_data_of_several_groups_is_made():
+    """Data that is made when needed fills the rows of a variable of several groups, too."""
+    ir = popxl.Ir(replication=4)
+    with ir.main_graph:
+        group = ir.replica_grouping(group_size=2)
+        lazy = LazyArray((1,), popxl.float32, lambda: np.array([3.0]))
+        factory = addons.VariableFactory(lambda: lazy, replica_grouping=group)
+        made = factory.create_tensor("w")
+    with popxl.Session(ir, "cpu") as session:
+        np.testing.assert_array_equal(session.get_tensor_data(made), [[3], [3]])
 
 
 def test_remote_variables_are_sharded_like_their_buffers(tmp_path):

@@ -7,9 +7,9 @@ ParsedArgs.rebuild ◄─ flat tensors of the recorded step
 import copy
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -73,7 +73,7 @@ class TensorPlace:
 class Constant:
     """A value that is not a tensor."""
 
-    value: Any
+    value: object
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Constant) and _is_same(self.value, other.value)
@@ -94,7 +94,7 @@ class Entries:
     """A dictionary. `original` makes another one of its class."""
 
     kind: type
-    keys: tuple[Any, ...]
+    keys: tuple[Hashable, ...]
     items: tuple["Structure", ...]
     original: Any = field(compare=False, repr=False)
 
@@ -241,7 +241,9 @@ def _tensor_mismatch(expected: TensorPlace, got: TensorPlace, name: str) -> str 
     return None
 
 
-def in_order_of(first: Structure, got: Structure, tensors: Iterator[Any]) -> list[Any]:
+def in_order_of(
+    first: Structure, got: Structure, tensors: Iterator[torch.Tensor]
+) -> list[torch.Tensor]:
     """Tensors of `got` in the order of `first`; the two differ only in the order of keys."""
     if isinstance(first, TensorPlace):
         return [next(tensors)]
@@ -305,7 +307,7 @@ class ParsedArgs:
     results that are written back into them.
     """
 
-    def __init__(self, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]):
+    def __init__(self, names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, object]):
         self.names = names
         self.originals: list[torch.Tensor] = []
         collect = self.originals.append
@@ -354,7 +356,7 @@ class ParsedArgs:
             ordered += in_order_of(expected, got, flat)
         return ordered + in_order_of(first.kwargs, self.kwargs, flat)
 
-    def rebuild(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def rebuild(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple, dict]:
         """Arguments like these, to call forward with, but with other tensors."""
         assert len(tensors) == len(self.tensors), (
             f"expected {len(self.tensors)} tensors, got {len(tensors)}"
@@ -385,7 +387,7 @@ class ArgsParser:
         self._narrower = narrower_types(model)
         self._said: set[str] = set()
 
-    def parse(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ParsedArgs:
+    def parse(self, args: Sequence[object], kwargs: Mapping[str, object]) -> ParsedArgs:
         """The arguments in the order of the signature, defaults filled in, tensors cleaned."""
         names: Sequence[str] = self._names
         if kwargs or self._by_name or len(args) != len(names):
@@ -397,7 +399,7 @@ class ArgsParser:
         return parsed
 
     def parse_again(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], first: ParsedArgs
+        self, args: Sequence[object], kwargs: Mapping[str, object], first: ParsedArgs
     ) -> ParsedArgs:
         """The arguments of a later call; raises unless they fit a model compiled for `first`."""
         if not kwargs and not first.kwargs.keys and _are_clean_tensors(args, first.args):
@@ -418,8 +420,8 @@ class ArgsParser:
                 )
 
     def _normal_form(
-        self, args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> tuple[list[str], list[Any], dict[str, Any]]:
+        self, args: Sequence[object], kwargs: dict[str, object]
+    ) -> tuple[list[str], list[object], dict[str, object]]:
         n_given = len(args)
         assert self._rest is not None or n_given <= len(self._positional), (
             f"forward takes {len(self._positional)} positional arguments, but {n_given} were given"
@@ -463,7 +465,9 @@ class ArgsParser:
             LOGGER.warning(text)
 
 
-def _are_clean_tensors(args: Sequence[Any], places: Sequence[Structure]) -> bool:
+def _are_clean_tensors(
+    args: Sequence[object], places: Sequence[Structure]
+) -> TypeGuard[Sequence[torch.Tensor]]:
     """Whether arguments are plain tensors of the shapes and types expected: the usual case."""
     return len(args) == len(places) and all(
         type(tensor) is torch.Tensor
@@ -476,7 +480,7 @@ def _are_clean_tensors(args: Sequence[Any], places: Sequence[Structure]) -> bool
     )
 
 
-def _take(parameter: inspect.Parameter, kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+def _take(parameter: inspect.Parameter, kwargs: dict[str, object]) -> object:
     """The value given for a parameter by name, or its default."""
     if parameter.name in kwargs and parameter.kind is not _Kind.POSITIONAL_ONLY:
         return kwargs.pop(parameter.name)

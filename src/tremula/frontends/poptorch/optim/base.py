@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import torch
 
 ACCUMULATION_TYPES = (torch.float16, torch.float32)
+State = dict[str, Any]  # as `state_dict()` gives it: tensors, numbers, dictionaries of them
 
 
 class VariableAttributes:
@@ -47,32 +48,32 @@ class Optimizer:
     """
 
     is_poptorch_optimizer = True
-    _own_defaults: ClassVar[dict[str, Any]] = {}  # what the torch class does not have
+    _own_defaults: ClassVar[dict[str, object]] = {}  # what the torch class does not have
     _fetch: Callable[[], None] | None = None  # reads the state back from a model that uses this
 
     def __init__(self) -> None:
-        self._state_dict: dict[str, Any] = {"ipu_state": None, "ipu_param": None}
+        self._state_dict: State = {"ipu_state": None, "ipu_param": None}
         self.ipu_state_is_dirty = False  # the state here is newer than the one on the IPU
         self.host_state_is_dirty = False  # the state on the IPU is newer than the one here
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Torch's dictionary, plus `ipu_state` and `ipu_param` as the IPU has them."""
         if self._fetch is not None:
             self._fetch()
         return self.get_state_dict()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: State) -> None:
         """Take over a state that `state_dict()` of a PopTorch optimiser gave."""
         self._check_state(state_dict)
         torch.optim.Optimizer.load_state_dict(self, state_dict)  # pyright: ignore[reportArgumentType]
         self.set_state_dict(state_dict)
 
-    def get_state_dict(self) -> dict[str, Any]:
+    def get_state_dict(self) -> State:
         """The state on the host, without asking the IPU."""
         own = torch.optim.Optimizer.state_dict(self)  # pyright: ignore[reportArgumentType]
         return {**self._state_dict, **own}
 
-    def set_state_dict(self, state: dict[str, Any]) -> None:
+    def set_state_dict(self, state: State) -> None:
         """Set `ipu_state` and `ipu_param`; the next run takes them to the IPU."""
         self._check_state(state)
         self._state_dict = {key: state[key] for key in ("ipu_state", "ipu_param")}
@@ -84,15 +85,15 @@ class Optimizer:
         return all(self._state_dict.get(key) is not None for key in ("ipu_state", "ipu_param"))
 
     @staticmethod
-    def _check_state(state: dict[str, Any]) -> None:
+    def _check_state(state: State) -> None:
         if not state:
             raise RuntimeError("Cannot load optimizer state dictionary because it is empty.")
         if not {"ipu_state", "ipu_param"} <= set(state):
             raise RuntimeError("Only IPU optimizer states can be loaded onto the IPU.")
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> State:
         # Torch keeps groups, defaults and its own state; a copy must upload the IPU's.
-        state: dict[str, Any] = {}
+        state: State = {}
         state.update(super().__getstate__())  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType, reportCallIssue]
         state.update({name: getattr(self, name) for name in self._own_defaults})
         state["variable_attrs"] = self.variable_attrs
@@ -102,8 +103,8 @@ class Optimizer:
         return state
 
     def _start(
-        self, of_torch: type[torch.optim.Optimizer], names: dict[str, Any]
-    ) -> dict[str, Any]:
+        self, of_torch: type[torch.optim.Optimizer], names: dict[str, object]
+    ) -> dict[str, object]:
         """Initialise both classes from the `locals()` of a constructor; returns its arguments."""
         args = arguments(names)
         Optimizer.__init__(self)
@@ -111,7 +112,7 @@ class Optimizer:
         start(self, names["params"], **without_none(self._not_own(args)))
         return args
 
-    def _not_own(self, args: dict[str, Any]) -> dict[str, Any]:
+    def _not_own(self, args: dict[str, Any]) -> dict[str, object]:
         own = {*self._own_defaults, "velocity_scaling"}  # the latter is an attribute of groups
         return {name: value for name, value in args.items() if name not in own}
 
@@ -123,18 +124,18 @@ class Optimizer:
                 "Accumulation types must be either torch.float32 or torch.float16"
             )
             setattr(self, name, value)
-        defaults: dict[str, Any] = self.defaults  # pyright: ignore[reportAttributeAccessIssue]
+        defaults: dict[str, object] = self.defaults  # pyright: ignore[reportAttributeAccessIssue]
         self.variable_attrs = VariableAttributes(
             list(without_none(args)), [*defaults, "loss_scaling"]
         )
 
 
-def arguments(names: dict[str, Any]) -> dict[str, Any]:
+def arguments(names: dict[str, Any]) -> dict[str, object]:
     """All arguments of a constructor, from its `locals()`; one that was not given is None."""
     args = {name: names[name] for name in names if name not in ("self", "params")}
     torch_options = args.pop("torch_options", {})
     return {**args, **torch_options}
 
 
-def without_none(arguments: dict[str, Any]) -> dict[str, Any]:
+def without_none(arguments: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in arguments.items() if value is not None}

@@ -9,12 +9,12 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import popxl
 from tremula.base.context_values import pushed
 from tremula.frontends.popxl_addons.graphs.cache import GraphCache
-from tremula.frontends.popxl_addons.graphs.graph import GraphWithNamedArgs
+from tremula.frontends.popxl_addons.graphs.graph import GraphWithNamedArgs, Method
 from tremula.frontends.popxl_addons.graphs.own_gradients import (
     BUILDING,
     DIFFERENTIATING,
@@ -43,7 +43,7 @@ Tensors = Iterable[popxl.Tensor] | None
 class NameScopeMeta(type):
     """Makes `build` of a module put the module's name before the names of tensors it makes."""
 
-    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> type:
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, object]) -> type:
         build = namespace.get("build")
         if callable(build):
             namespace = {**namespace, "build": _in_scope(build)}
@@ -52,7 +52,7 @@ class NameScopeMeta(type):
 
 def _in_scope(build: Callable) -> Callable:
     @functools.wraps(build)
-    def scoped(self: Any, *args: object, **kwargs: object) -> Any:
+    def scoped(self: object, *args: object, **kwargs: object) -> object:
         scope = getattr(self, "_name_scope", None)
         if scope is None:
             return build(self, *args, **kwargs)
@@ -100,7 +100,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         """
         raise NotImplementedError(f"{type(self).__name__} has no `build_grad`")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         if self.implements_grad_graph and self not in BUILDING.get()[-1:]:
             self._report_inlining()
         return super().__call__(*args, **kwargs)
@@ -124,7 +124,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
     # -- graphs --
 
     def create_graph(
-        self, *args: Any, **kwargs: Any
+        self, *args: object, **kwargs: object
     ) -> tuple[NamedVariableFactories, GraphWithNamedArgs]:
         """Factories of the module's variables, and its graph, with inputs of the same names."""
         self.aux = Aux()
@@ -262,7 +262,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         """The name before those of tensors that `build` makes."""
         object.__setattr__(self, "_name_scope", name)
 
-    def __setattr__(self, key: str, value: Any) -> None:
+    def __setattr__(self, key: str, value: object) -> None:
         if isinstance(value, Module):
             value.set_name_scope(key)
             # The trees of a part are branches of this module's: what it adds later is in both.
@@ -334,14 +334,14 @@ class CallModule:
         self.name = name or type(callee).__name__
         self.grads_provided, self.grads_required = grads_provided, grads_required
 
-    def __call__(self, *args: Any, **kwargs: Any) -> tuple[popxl.Tensor, ...]:
+    def __call__(self, *args: object, **kwargs: object) -> tuple[popxl.Tensor, ...]:
         factories, graph = self.callee.create_graph(*args, **kwargs)
         tensors = self.caller.add_variable_inputs(self.name, factories)
         gradients = self.caller.called_graphs_grad_info
         gradients.add_submap(graph.called_graphs_grad_info)
         n_outputs = len(graph.graph.outputs)  # differentiating adds some
         if self._is_differentiated:
-            method: Any = self.autodiff
+            method = cast("Method", self.autodiff)
             gradients.add(
                 graph, graph.autodiff(self.grads_provided, self.grads_required, method=method)
             )
@@ -356,7 +356,7 @@ class CallModule:
         return self.autodiff != "none"
 
 
-def _holds_tensors(value: Any) -> bool:
+def _holds_tensors(value: object) -> bool:
     is_list = isinstance(value, list | tuple)
     return isinstance(value[0] if is_list and value else value, popxl.Tensor)
 

@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,8 @@ from tremula.frontends.popxl_addons.named.dot_tree import DotTree
 from tremula.frontends.popxl_addons.named.replica_groupings import NamedReplicaGrouping
 from tremula.frontends.popxl_addons.named.tensors import NamedTensors
 
-Data = Callable[[], Any] | Iterable[Any]
+VariableData = np.ndarray | np.generic | torch.Tensor | LazyArray | float
+Data = Callable[[], VariableData] | Iterable[VariableData]
 HOST_TYPES = (np.ndarray, np.generic, torch.Tensor, LazyArray, bool, int, float)
 
 
@@ -112,12 +112,12 @@ class VariableFactory:
 
     def _data(
         self, name: str | None, empty: bool, folder: str | Path | None, read_only: bool
-    ) -> Any:
+    ) -> VariableData:
         if folder is None:
             return self.next_data(empty)
         return self.next_memmap(folder, name or "t", empty, read_only)
 
-    def next_data(self, empty: bool = False) -> Any:
+    def next_data(self, empty: bool = False) -> VariableData:
         """The data of one more variable: a row for each group of replicas if there are several."""
         if empty:
             return LazyArray(self._shape_on_host(), self.dtype)
@@ -149,32 +149,32 @@ class VariableFactory:
         return (n_groups, *shape) if n_groups > 1 else shape
 
 
-def _dtype_of(data: Any) -> popxl.dtype:
+def _dtype_of(data: VariableData) -> popxl.dtype:
     """The type of an array's elements; numbers of Python are 32 bits wide."""
-    if hasattr(data, "dtype"):
+    if not isinstance(data, float | int):
         return popxl.dtype.as_dtype(data.dtype)
     return downcast_of(popxl.dtype.as_dtype(type(data)))
 
 
-class Peekable(Iterator[Any]):
+class Peekable(Iterator[VariableData]):
     """Data of variables, one after another, of which the next can be looked at."""
 
     def __init__(self, data: Data):
         self._source = _iterator(data)
-        self._waiting: list[Any] = []
+        self._waiting: list[VariableData] = []
         self.peek()
 
-    def peek(self) -> Any:
+    def peek(self) -> VariableData:
         """The next data, which stays the next."""
         if not self._waiting:
             self._waiting.append(_first_of(self._source))
         return self._waiting[0]
 
-    def __next__(self) -> Any:
+    def __next__(self) -> VariableData:
         return self._waiting.pop() if self._waiting else next(self._source)
 
 
-def _iterator(data: Data) -> Iterator[Any]:
+def _iterator(data: Data) -> Iterator[VariableData]:
     if callable(data):
         return (data() for _ in itertools.count())
     if isinstance(data, np.ndarray) or not isinstance(data, Iterable):
@@ -185,7 +185,7 @@ def _iterator(data: Data) -> Iterator[Any]:
     return iter(data)
 
 
-def _first_of(source: Iterator[Any]) -> Any:
+def _first_of(source: Iterator[VariableData]) -> VariableData:
     try:
         first = next(source)
     except StopIteration:
@@ -199,9 +199,11 @@ def _first_of(source: Iterator[Any]) -> Any:
     return first
 
 
-def _array(value: Any) -> Any:
+def _array(value: VariableData) -> np.ndarray:
     """NumPy's form of host data."""
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else value
+    if isinstance(value, LazyArray):
+        return value.materialised()
+    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
 
 
 class NamedVariableFactories(DotTree[VariableFactory]):
