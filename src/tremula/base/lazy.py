@@ -10,7 +10,7 @@ def vision(module: str) -> ModuleType:
     return import_module(f"tremula.vision.{module}")
 
 
-# Libraries whose models need a front end of their own, and the module that registers it.
+# Libraries whose models need a separate front end, and the module that registers it.
 _FRONT_END_OF = {"torch_geometric": "poptorch_geometric"}
 
 

@@ -81,7 +81,7 @@ def test_padding_is_inside_padding_graphs_and_spread(sizes, seed):
 )
 @QUICK
 def test_hetero_real_part_equals_pyg(sizes, seed, per_type):
-    """The same with types of nodes and edges, with one limit for all or one for each."""
+    """Batches with types of nodes and edges are padded, with one limit for all or one for each."""
     graphs = random_hetero(sizes, seed)
     nodes = {"user": 25, "item": 30} if per_type else 30
     triples = graphs[0].edge_types

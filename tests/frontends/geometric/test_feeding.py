@@ -329,7 +329,7 @@ except Exception as error:
 @pytest.mark.slow
 def test_a_killed_worker_ends_with_an_error(tmp_path):
     """A loader whose process is gone raises; it does not wait for ever."""
-    # A process of its own, because torch raises wherever the signal finds its handler.
+    # A separate process, because torch raises wherever the signal finds its handler.
     script = tmp_path / "script.py"
     script.write_text(KILLED, encoding="utf-8")
     code, printed = run_script(script, tmp_path, [])

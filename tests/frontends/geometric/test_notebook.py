@@ -13,7 +13,7 @@ from tremula.garden.models.datasets.qm9_dataset import QM9
 from tremula.garden.models.nearest_schnet import NearestAtoms
 from tremula.ir.settings import configured
 
-# What the notebook takes from a module of its own.
+# What the notebook takes from a separate module.
 KNNInteractionGraph = NearestAtoms
 
 

@@ -203,7 +203,7 @@ def test_missing_neighbours_send_nothing(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dynamic edges, max", "gravnet", "gcn on radius"])
 def test_missing_neighbours_on_tiles(name, monkeypatch):
-    """The same on tiles."""
+    """Tiles compute what the host does."""
     monkeypatch.setenv("POPTORCH_SMALL_IPU_MODEL", "1")
     torch.manual_seed(0)
     model, batch = MISSING_CASES[name](), torch.tensor([0, 1, 1, 2, 2, 2])

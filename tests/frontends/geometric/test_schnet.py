@@ -54,7 +54,7 @@ def edges_within(pos, batch, cutoff):
 
 
 def plain_losses(model, graphs, n_graphs):
-    """The same training by PyG on unpadded batches, with edges found by brute force."""
+    """Training by plain PyG on unpadded batches, with edges found by brute force."""
     model.model.interaction_graph.forward = lambda pos, batch: edges_within(pos, batch, 4.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     losses = []

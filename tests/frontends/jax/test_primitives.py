@@ -41,21 +41,21 @@ def test_the_host_computes_what_jax_does(name):
 @pytest.mark.wide
 @pytest.mark.parametrize("name", LONG)
 def test_the_host_computes_long_samples_as_jax_does(name):
-    """The same."""
+    """Samples that take long equal JAX on the host."""
     assert_like_jax(name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ON_TILES)
 def test_tiles_compute_what_jax_does(name):
-    """The same, vertex by vertex."""
+    """Vertices of the machine model compute what JAX does, for a sample of the primitives."""
     assert_like_jax(name, tiles="run", chip="gc2")
 
 
 @pytest.mark.wide
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name not in ON_TILES])
 def test_tiles_compute_the_rest_as_jax_does(name):
-    """The same, vertex by vertex."""
+    """Vertices compute what JAX does, for the primitives that the sample leaves out."""
     assert_like_jax(name, tiles="run", chip="gc2")
 
 
@@ -65,7 +65,7 @@ def test_samples_use_every_translation():
     for function, *operands in SAMPLES.values():
         seen |= set(primitives_of(jax.make_jaxpr(function)(*operands).jaxpr))
     seen |= {"threefry2x32", "iota_2x32_shape"}  # what random numbers are defined by
-    others = ("tessellate", "collectives")  # which have tests of their own
+    others = ("tessellate", "collectives")  # which have separate tests
     seen |= {name for name, entry in entries().items() if entry.family in others}
     assert entries().keys() - seen <= NOT_SAMPLED
 

@@ -98,7 +98,7 @@ def test_an_optimiser_that_remembers_what_it_overwrites():
 
 @pytest.mark.slow
 def test_several_optimisers_in_one():
-    """MultiOptimizer, each with weights of its own, and settings that all optimisers have."""
+    """MultiOptimizer, each with separate weights, and settings that all optimisers have."""
 
     def make():
         of_kernels = optimizers.Adam(0.1, global_clipnorm=0.5, use_ema=True)

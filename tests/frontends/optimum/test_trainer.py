@@ -50,7 +50,7 @@ def model_of(kind):
 
 
 def theirs(folder, kind=BertForSequenceClassification, *, is_causal=False, **changes):
-    """The same rows in one micro-batch: transformers adds up the losses of several."""
+    """Arguments with all rows in one micro-batch: transformers adds up the losses of several."""
     same_rows = {"per_device_train_batch_size": 8}
     arguments = TrainingArguments(str(folder), use_cpu=True, **(COMMON | same_rows | changes))
     rows = sentences(is_causal=is_causal)

@@ -36,7 +36,7 @@ def test_exceptions_say_what_is_wrong(case, tmp_path):
 
 
 def raises() -> dict[tuple[str, int], str]:
-    """Every `raise` of the package with an exception of its own: (file, line) → its source."""
+    """Every `raise` of the package with an exception of the package: (file, line) → its source."""
     result = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         source = path.read_text(encoding="utf-8")

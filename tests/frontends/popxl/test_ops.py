@@ -118,7 +118,7 @@ def test_the_page_is_current(repository):
 
 
 def in_halves(sample):
-    """The same operation on 16-bit floats; PyTorch computes with the same numbers in 32 bits."""
+    """Operations on 16-bit floats equal PyTorch's on these numbers in 32 bits."""
     halves = tuple(a.astype(np.float16) if a.dtype.kind == "f" else a for a in sample.arrays)
 
     def reference(*operands):

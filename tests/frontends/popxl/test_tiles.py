@@ -31,7 +31,7 @@ def test_against_pytorch(sample):
     ids=lambda sample: sample.name,
 )
 def test_every_operation(sample):
-    """The same for every operation."""
+    """Every operation gives on tiles what it gives on the host."""
     compare(sample, small_chip(), 2e-4)
 
 

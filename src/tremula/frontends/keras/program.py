@@ -102,9 +102,9 @@ class KerasProgram:
 
     def _write(self) -> None:
         """Variables → device, where they are not the same tensors."""
-        held, session = self.step.held, self.program.session
+        tensors, session = self.step.held, self.program.session
         if not self._is_shared():
-            self.program.write_weights(_values(held.trained), _values(held.others))
+            self.program.write_weights(_values(tensors.trained), _values(tensors.others))
             if self._states:
                 session.write_states(_values(self._states))
         if self._scale is not None:
@@ -119,11 +119,11 @@ class KerasProgram:
 
     def _read(self) -> None:
         """Device → variables."""
-        held, session = self.step.held, self.program.session
+        tensors, session = self.step.held, self.program.session
         parameters, buffers = session.read_weights()
         shares = session.shares_memory
-        _put(held.trained, parameters, shares=shares)
-        _put(held.others, buffers[0], shares=shares)
+        _put(tensors.trained, parameters, shares=shares)
+        _put(tensors.others, buffers[0], shares=shares)
         if self._states:
             _put(self._states, session.read_states(), shares=shares)
         if self._scale is not None:

@@ -88,9 +88,9 @@ def write_served(
 ) -> None:
     """Write a step without an optimiser, with the weights it has now."""
     step, settings = program.step, program.settings
-    held: dict[str, list[Tensor]] = dict(zip((PARAMETER, BUFFER), _held(program), strict=True))
-    slots = [slot for slot in step.inputs if slot.kind in held]
-    weights = [held[slot.kind][slot.index].detach().cpu() for slot in slots]
+    tensors: dict[str, list[Tensor]] = dict(zip((PARAMETER, BUFFER), _held(program), strict=True))
+    slots = [slot for slot in step.inputs if slot.kind in tensors]
+    weights = [tensors[slot.kind][slot.index].detach().cpu() for slot in slots]
     facts = [
         (slot.kind, _fact(slot.name, node.meta["val"]))
         for slot, node in zip(step.inputs, step.placeholders(), strict=True)

@@ -119,8 +119,8 @@ class StepOfModel:
         optimizer = self.model.optimizer
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)
-        n, held = self.n_trained, self.held
-        return rule_of(optimizer, held.trained[:n], held.names[:n])
+        n, tensors = self.n_trained, self.held
+        return rule_of(optimizer, tensors.trained[:n], tensors.names[:n])
 
     def record(self, flat: list[Tensor]) -> tuple[list[Tensor], None]:
         """Run one batch on fake tensors; flat results."""

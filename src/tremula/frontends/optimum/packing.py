@@ -119,8 +119,8 @@ def _words_of(sentence: Mapping[str, Any]) -> Tensor:
 class PackedBertForSequenceClassification(nn.Module):
     """BERT's classifier over packed rows: scores for every place of every row.
 
-    It shares its weights with the model it is made from. Words see only those of their own
-    sentence; places without one have the label -100 and do not count.
+    It shares its weights with the model it is made from. Words attend only within
+    their sentence; places without one have the label -100 and do not count.
     """
 
     def __init__(self, model: nn.Module):

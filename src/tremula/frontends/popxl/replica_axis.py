@@ -52,13 +52,13 @@ def reduce_scattered(x: Tensor, group: ReplicaGrouping, name: str) -> Tensor:
 
 
 def own_shards(x: Tensor, group: ReplicaGrouping) -> Tensor:
-    """For each replica, its part of its own flat tensor."""
+    """For each replica, its part of its flat tensor."""
     parts = _cut(_apart(x.flatten(1), group), group.group_size)  # [outer, n, stride, n, part]
     return _closed(_own(parts, 3))
 
 
 def own_slices(x: Tensor, group: ReplicaGrouping, axis: int) -> Tensor:
-    """For each replica, its part of its own tensor along an axis."""
+    """For each replica, its part of its tensor along an axis."""
     apart = _apart(x, group)
     place = axis + 3
     return _closed(_own(apart.unflatten(place, (group.group_size, -1)), place))

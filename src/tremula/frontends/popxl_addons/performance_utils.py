@@ -2,7 +2,7 @@
 
 Counted are products, norms, and additions, subtractions, multiplications and divisions of elements.
 A breakdown is a dictionary: by kind of operation a number for each operation, with calls and loops
-as dictionaries of their own, and the sum under "TOT".
+as separate dictionaries, and the sum under "TOT".
 """
 
 import re

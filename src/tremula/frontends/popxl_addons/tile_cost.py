@@ -102,8 +102,8 @@ def _cost(
 ) -> TileCost:
     _plan_before_recording(graph)
     # One element, repeated: shapes are all that recording needs.
-    given = [torch.zeros((), dtype=t.dtype.carrier).expand(t.shape) for t in inputs]
-    step = capture_function(function, given)
+    placeholders = [torch.zeros((), dtype=t.dtype.carrier).expand(t.shape) for t in inputs]
+    step = capture_function(function, placeholders)
     n_replicas = graph.ir.replication_factor
     device = IPUModel(options.chip, n_replicas, options.n_tiles).create_device()
     schedule = Schedule(n_replicas=n_replicas)

@@ -2,8 +2,8 @@
 
 A factor of a value on its way through the network must be the same forwards and backwards, else
 gradients of different paths would be added with different factors; so `linear` multiplies the
-gradient of its input by the factor of its result. Weights end a path: their gradients have a factor
-of their own. (Blake, Orr and Luschi, "Unit Scaling", arXiv:2303.11257.)
+gradient of its input by the factor of its result. Weights end a path: their gradients have a
+separate factor. (Blake, Orr and Luschi, "Unit Scaling", arXiv:2303.11257.)
 """
 
 import math

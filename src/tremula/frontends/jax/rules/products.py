@@ -17,8 +17,8 @@ from tremula.frontends.jax.table import Equation, rule
 def dot_general(eqn: Equation, x: Tensor, y: Tensor) -> Tensor:
     """A product of matrices, of stacks of them if there are batch axes."""
     (contract_x, contract_y), (batch_x, batch_y) = eqn.params["dimension_numbers"]
-    held = carrier(eqn.dtype)
-    x, y = x.to(held), y.to(held)
+    carried = carrier(eqn.dtype)
+    x, y = x.to(carried), y.to(carried)
     free_x = [d for d in range(x.dim()) if d not in contract_x and d not in batch_x]
     free_y = [d for d in range(y.dim()) if d not in contract_y and d not in batch_y]
     batch = [x.shape[d] for d in batch_x]

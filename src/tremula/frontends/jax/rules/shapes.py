@@ -21,20 +21,20 @@ from tremula.frontends.jax.unsigned import from_float, to_float
 @rule("convert_element_type")
 def convert(eqn: Equation, x: Tensor) -> Tensor:
     before, after = np.dtype(eqn.in_dtype), np.dtype(eqn.params["new_dtype"])
-    held = carrier(after)
+    carried = carrier(after)
     if before == after:
         return x
     if after.kind == "b":
         return x != 0
     if is_wrapped(before) and not np.issubdtype(after, np.integer):
-        return to_float(x, torch.float32 if held.is_complex else held).to(held)
+        return to_float(x, torch.float32 if carried.is_complex else carried).to(carried)
     if is_wrapped(before) and after.itemsize > before.itemsize:
-        return x.to(held) & 0xFFFFFFFF
+        return x.to(carried) & 0xFFFFFFFF
     if np.issubdtype(before, np.floating) and np.issubdtype(after, np.integer):
-        return _truncated(x, after, held)
-    if x.is_complex() and not held.is_complex:
+        return _truncated(x, after, carried)
+    if x.is_complex() and not carried.is_complex:
         x = torch.real(x)
-    converted = x.to(held)
+    converted = x.to(carried)
     return converted & 0xFFFF if after == np.uint16 else converted
 
 
@@ -57,12 +57,12 @@ def bitcast(eqn: Equation, x: Tensor) -> Tensor:
     before, after = np.dtype(eqn.in_dtype), np.dtype(eqn.params["new_dtype"])
     if np.uint16 in (before, after):
         return _bitcast_uint16(x, before, after)
-    held = carrier(after)
+    carried = carrier(after)
     if before.itemsize == after.itemsize:
-        return x if x.dtype == held else x.view(held)
+        return x if x.dtype == carried else x.view(carried)
     if before.itemsize < after.itemsize:
-        return x.contiguous().view(held).squeeze(-1)
-    return x.unsqueeze(-1).contiguous().view(held)
+        return x.contiguous().view(carried).squeeze(-1)
+    return x.unsqueeze(-1).contiguous().view(carried)
 
 
 def _bitcast_uint16(x: Tensor, before: np.dtype, after: np.dtype) -> Tensor:

@@ -34,15 +34,15 @@ class DecodeStep(nn.Module):
             getattr(self, name).copy_(tensors[name])
 
     def forward(self, positions: Tensor, order: Tensor | None = None, **inputs: Tensor) -> Tensor:
-        held = {name: getattr(self, name) for name in self._names}
+        cached = {name: getattr(self, name) for name in self._names}
         if order is not None:  # beams go on from others than their own
-            for name, tensor in held.items():
+            for name, tensor in cached.items():
                 if name.startswith("own"):
                     tensor.copy_(tensor.index_select(0, order))
         if ENCODED in inputs:
             words = inputs.pop(ENCODED)
             inputs["encoder_outputs"] = BaseModelOutput(last_hidden_state=words)  # pyright: ignore[reportArgumentType]
-        view = static_cache.view_of(self._cache, held, positions)
+        view = static_cache.view_of(self._cache, cached, positions)
         outputs = self.model(**inputs, **self.constants, past_key_values=view)
         return outputs.logits[:, -1:]
 
@@ -84,8 +84,8 @@ class Decoder:
             step = PromptStep(self._model, cache, constants).eval()
             self._prompts[form] = poptorch.inferenceModel(step, self._options())
         with torch.no_grad():
-            logits, *held = self._prompts[form](**tensors)
-        static_cache.fill(cache, held, n_words=_n_words(tensors))
+            logits, *cached = self._prompts[form](**tensors)
+        static_cache.fill(cache, cached, n_words=_n_words(tensors))
         return CausalLMOutputWithPast(logits=logits, past_key_values=cache)  # pyright: ignore[reportArgumentType]
 
     def step(self, model_inputs: dict[str, Any], *, reorders: bool) -> CausalLMOutputWithPast:

@@ -120,7 +120,7 @@ class SearchStep(nn.Module):
 
     def processed(self, words: Tensor, rows: Tensor, place: Tensor, *, log: bool) -> Tensor:
         """Scores of the next word, after the words at a place were read."""
-        inputs, held = self._inputs, {name: getattr(self, name) for name in self._cached}
+        inputs, cached = self._inputs, {name: getattr(self, name) for name in self._cached}
         values: dict[str, Any] = {name: getattr(self, f"given_{name}") for name in inputs.given}
         if "encoded" in values:
             values["encoder_outputs"] = BaseModelOutput(last_hidden_state=values.pop("encoded"))
@@ -128,7 +128,7 @@ class SearchStep(nn.Module):
             values[inputs.positions] = (self.offsets + place)[:, None]  # pyright: ignore[reportOperatorIssue]
         values[inputs.ids] = words[:, None]
         values[inputs.mask] = mask_at(self.visible, place, inputs.mask_dtype)  # pyright: ignore[reportArgumentType]
-        view = static_cache.view_of(self._cache, held, place)
+        view = static_cache.view_of(self._cache, cached, place)
         logits = self.model(**values, **inputs.constants, past_key_values=view).logits[:, -1]
         scores = logits.float().log_softmax(-1) if log else logits.float()
         known = known_words(rows, place + 1) if self._processors else rows

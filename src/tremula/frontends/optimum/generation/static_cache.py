@@ -45,8 +45,8 @@ def _layers_of(cache: Cache) -> Iterator[tuple[str, Any]]:
         parts = {"own": cache.self_attention_cache, "cross": cache.cross_attention_cache}
     else:
         parts = {"own": cache}
-    for part, held in parts.items():
-        for index, layer in enumerate(held.layers):
+    for part, layer_cache in parts.items():
+        for index, layer in enumerate(layer_cache.layers):
             yield f"{part}_{index}", layer
 
 
@@ -98,11 +98,11 @@ def _held(layer: object, name: str, tensors: dict[str, Tensor], positions: Tenso
             f"{type(layer).__name__} of transformers cannot be kept on the device",
             hint="generate with disable_compile=True",
         )
-    held = HeldLayer(max_cache_len=layer.max_cache_len)
-    held.keys, held.values = tensors[f"{name}_keys"], tensors[f"{name}_values"]
-    held.positions, held.is_initialized = positions, True
-    held.device, held.dtype = held.keys.device, held.keys.dtype
-    return held
+    layer_cache = HeldLayer(max_cache_len=layer.max_cache_len)
+    layer_cache.keys, layer_cache.values = tensors[f"{name}_keys"], tensors[f"{name}_values"]
+    layer_cache.positions, layer_cache.is_initialized = positions, True
+    layer_cache.device, layer_cache.dtype = layer_cache.keys.device, layer_cache.keys.dtype
+    return layer_cache
 
 
 def empty_like(cache: Cache) -> Cache:

@@ -209,7 +209,7 @@ SHARDED_SLICE = OperationRow(
 
 @public
 def replica_sharded_slice(t: Tensor, group: Group = None) -> Tensor:
-    """Each replica's part of its own, flat tensor; its `meta_shape` is the whole shape."""
+    """Each replica's part of its flat tensor; its `meta_shape` is the whole shape."""
     grouping = grouping_of(group)
     shape = (ceil(prod(t.shape) / grouping.group_size),)
     return _collective(SHARDED_SLICE, t, grouping, shape, op="local", meta_shape=t.shape)
@@ -232,7 +232,7 @@ def SLICE(op: Op, x: torch.Tensor) -> torch.Tensor:
 
 @public
 def replicated_slice(t: Tensor, axis: int = 0, group: Group = None) -> Tensor:
-    """Each replica's part of its own tensor along a dimension, which goes if its part is one."""
+    """Each replica's part of its tensor along a dimension, which is dropped if the part is one."""
     grouping = grouping_of(group)
     axis, n = axis % max(t.rank, 1), grouping.group_size
     if not t.rank or t.shape[axis] % n:

@@ -122,8 +122,8 @@ def _mask_specs(op: Op) -> list:
 
 
 def _dropped(t: Tensor, seed: Tensor, shape: Sequence[int], p: float) -> Tensor:
-    kept = (_uniform(seed, shape) >= p).to(t.dtype)
-    return t * kept * (1.0 / (1.0 - p))
+    mask = (_uniform(seed, shape) >= p).to(t.dtype)
+    return t * mask * (1.0 / (1.0 - p))
 
 
 @operation("Dropout", gradient=_dropout_gradient)

@@ -89,17 +89,17 @@ class _MainGraph(nn.Module):
             self.register_buffer(f"held_{i}", value if has_rows else value[0])
 
     def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
-        held: dict[Tensor, torch.Tensor] = {}
+        values: dict[Tensor, torch.Tensor] = {}
         remote: dict[int, torch.Tensor] = {}
         for i, owner in enumerate(self.owners):
             value = self.get_buffer(f"held_{i}")
             if isinstance(owner, RemoteBuffer):
                 remote[owner.remote_buffer_id] = value
             else:
-                held[owner] = value
+                values[owner] = value
         streams = TracedStreams(dict(zip(self.loads, inputs, strict=True)))
         tracer = RowTracer if self.has_rows else Tracer
-        tracer(self.memory, held, remote, self.functions).run(self.memory.ir.main_graph, streams)
+        tracer(self.memory, values, remote, self.functions).run(self.memory.ir.main_graph, streams)
         return [streams.outputs(stream) for stream in self.stores]
 
 
@@ -184,9 +184,9 @@ class CompiledProgram:
 
     def _read(self) -> None:
         """Session → memory: on the host the tensors themselves."""
-        _, held = self.program.session.read_weights()
+        _, values = self.program.session.read_weights()
         for i, owner in enumerate(self.module.owners):
-            value = held[0][i] if self.has_rows else _joined([own[i] for own in held], 0)
+            value = values[0][i] if self.has_rows else _joined([own[i] for own in values], 0)
             if isinstance(owner, RemoteBuffer):
                 for e in range(owner.entries):
                     self.memory.remote[owner.remote_buffer_id, e] = value[:, e]

@@ -48,10 +48,10 @@ def _last_uses(graph: Graph) -> list[list[Tensor]]:
     for i, op in enumerate(graph.ops):
         last.update(dict.fromkeys(op.inputs, i))
         last.update({t: i for t in op.outputs if t not in last})
-    kept = set(graph.outputs)
+    outputs = set(graph.outputs)
     result: list[list[Tensor]] = [[] for _ in graph.ops]
     for t, i in last.items():
-        if t not in kept:
+        if t not in outputs:
             result[i].append(t)
     return result
 

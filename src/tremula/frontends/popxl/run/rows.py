@@ -54,12 +54,12 @@ class RowTracer(Tracer):
         return torch.where(condition.reshape(-1, *[1] * (a.dim() - 1)).bool(), a, b)
 
     def read_remote(self, buffer: RemoteBuffer, offsets: Value) -> Value:
-        held = self.remote[buffer.remote_buffer_id]
-        return [held[self._places(offsets)]]
+        rows = self.remote[buffer.remote_buffer_id]
+        return [rows[self._places(offsets)]]
 
     def write_remote(self, buffer: RemoteBuffer, offsets: Value, values: Value) -> None:
-        held = self.remote[buffer.remote_buffer_id]
-        held.index_put_(self._places(offsets), values[0])
+        rows = self.remote[buffer.remote_buffer_id]
+        rows.index_put_(self._places(offsets), values[0])
 
     def _places(self, offsets: Value) -> tuple[torch.Tensor, torch.Tensor]:
         """The entry that each replica chooses."""

@@ -122,12 +122,12 @@ class Tracer(Interpreter):
     # -- remote memory --
 
     def read_remote(self, buffer: RemoteBuffer, offsets: Value) -> Value:
-        held = self.remote[buffer.remote_buffer_id]
-        return [torch.index_select(held, 0, offsets[0].reshape(1).long())[0]]
+        rows = self.remote[buffer.remote_buffer_id]
+        return [torch.index_select(rows, 0, offsets[0].reshape(1).long())[0]]
 
     def write_remote(self, buffer: RemoteBuffer, offsets: Value, values: Value) -> None:
-        held = self.remote[buffer.remote_buffer_id]
-        held.index_copy_(0, offsets[0].reshape(1).long(), values[0][None])
+        rows = self.remote[buffer.remote_buffer_id]
+        rows.index_copy_(0, offsets[0].reshape(1).long(), values[0][None])
 
     # -- loops and branches --
 

@@ -135,10 +135,10 @@ class _Differentiation:
 
     def _visit(self, op: Op, depends: set[Tensor]) -> None:
         wanted = tuple(i for i, t in enumerate(op.inputs) if t in depends and t.dtype.is_float)
-        given = [self._total(t) for t in op.outputs]
-        if not wanted or all(grad is None for grad in given):
+        totals = [self._total(t) for t in op.outputs]
+        if not wanted or all(grad is None for grad in totals):
             return
-        result = self._gradients(op, given, wanted)
+        result = self._gradients(op, totals, wanted)
         for i, grad in zip(wanted, result, strict=True):
             if grad is not None:
                 self.grads.setdefault(op.inputs[i], []).append(grad)
@@ -185,7 +185,7 @@ class _Differentiation:
         return own
 
     def _recomputed(self, t: Tensor) -> Tensor:
-        """The operation that makes a tensor, once more: its graph cannot have more outputs."""
+        """The operation that makes a tensor, repeated: its graph cannot have more outputs."""
         op = t.producer
         assert op is not None, "an input of a graph is not recomputed"
         inputs = [self.forward(other) for other in op.inputs]

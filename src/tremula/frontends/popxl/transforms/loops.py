@@ -1,9 +1,9 @@
-"""Gradients of loops: rounds once more, keeping what each began with; then rounds backwards.
+"""Gradients of loops: rounds are repeated, saving what each began with; then rounds backwards.
 
 A loop carries values c from round to round, and reads others, w, in all of them:
 
     forward      c₀ ─► c₁ ─► … ─► cₙ            each round is the graph that is repeated
-    once more    keeps c₀ … cₙ₋₁ as rows of one tensor each
+    repeated     saves c₀ … cₙ₋₁ as rows of one tensor each
     backwards    dcₙ ─► … ─► dc₀, and dw as the sum over rounds, by the gradient of that graph
 
 The original refuses to differentiate loops.
@@ -60,25 +60,27 @@ class _Backwards:
         self.info = ctx.info_of(self.body, have, (*self.carried, *self.read))
 
     def run(self) -> Grads:
-        kept = self._keep_rounds()
+        saved = self._keep_rounds()
         first = [_or_zeros(self.given[i], self.op.outputs[i]) for i in self.carried]
         first += [_zeros(self.op.inputs[i]) for i in self.read]
         last = apply("constant", self.count, int32)
-        graph = self._backward_round(first, last, kept)
-        result = apply("repeat", graph, self.count, *first, last, *kept, *self.inputs[self.n :])
+        graph = self._backward_round(first, last, saved)
+        result = apply("repeat", graph, self.count, *first, last, *saved, *self.inputs[self.n :])
         by_input = dict(zip([*self.carried, *self.read], result, strict=False))
         return [by_input[i] for i in self.wanted]
 
     def _keep_rounds(self) -> list[Tensor]:
         """What each round begins with, as rows: a tensor for each carried value."""
         carried, read = self.inputs[: self.n], self.inputs[self.n :]
-        kept = [apply("init", (self.count, *t.shape), t.dtype, f"{t.name}_rounds") for t in carried]
+        saved = [
+            apply("init", (self.count, *t.shape), t.dtype, f"{t.name}_rounds") for t in carried
+        ]
         start = apply("constant", 0, int32)
         graph = self._graph("rounds")
         with graph:
             own = _inputs_like(graph, carried)
             (number,) = _inputs_like(graph, [start])
-            rows = _inputs_like(graph, kept, by_ref=True)
+            rows = _inputs_like(graph, saved, by_ref=True)
             others = _inputs_like(graph, read)
             for row, t in zip(rows, own, strict=True):
                 new = apply("reshape", t, (1, *t.shape))
@@ -86,8 +88,8 @@ class _Backwards:
             for t in apply("call", self.body, *own, *others):
                 graph.mark_as_output(t)
             graph.mark_as_output(apply("add", number, 1))
-        apply("repeat", graph, self.count, *carried, start, *kept, *read)
-        return kept
+        apply("repeat", graph, self.count, *carried, start, *saved, *read)
+        return saved
 
     def _backward_round(self, first: list[Tensor], last: Tensor, kept: list[Tensor]) -> Graph:
         """Gradients behind a round → those before it; sums for what all rounds read."""
@@ -114,11 +116,11 @@ class _Backwards:
     def _call_gradient(
         self, forward: dict[Tensor, Tensor], behind: dict[Tensor, Tensor]
     ) -> list[Tensor]:
-        given = {}
+        values = {}
         for inner, e in zip(self.info.graph.inputs, self.info.expected_inputs, strict=True):
             is_grad = e.connection_type is ExpectedConnectionType.FwdGrad
-            given[inner] = (behind if is_grad else forward)[e.fwd_tensor]
-        return list(apply("call", self.info.graph, inputs_dict=given))
+            values[inner] = (behind if is_grad else forward)[e.fwd_tensor]
+        return list(apply("call", self.info.graph, inputs_dict=values))
 
     def _graph(self, name: str) -> Graph:
         ir = self.body.ir

@@ -45,10 +45,10 @@ def _saved(op: Op, wanted: tuple[int, ...]) -> tuple[int, ...]:
 
 def _trace_saved(op: Op, wanted: tuple[int, ...]) -> tuple[int, ...]:
     values = [torch.empty(t.shape, dtype=t.dtype.carrier, device="meta") for t in op.inputs]
-    kept: list[torch.Tensor] = []
+    captured: list[torch.Tensor] = []
 
     def keep(t: torch.Tensor) -> torch.Tensor:
-        kept.append(t)
+        captured.append(t)
         return t
 
     for i in wanted:
@@ -56,7 +56,7 @@ def _trace_saved(op: Op, wanted: tuple[int, ...]) -> tuple[int, ...]:
     with torch.enable_grad(), saved_tensors_hooks(keep, lambda t: t):
         op.compute(values)
     owner = {value.untyped_storage()._cdata: i for i, value in enumerate(values)}
-    result = {owner.get(t.untyped_storage()._cdata) for t in kept if t.dim() or t.numel()}
+    result = {owner.get(t.untyped_storage()._cdata) for t in captured if t.dim() or t.numel()}
     return (
         tuple(range(len(values)))
         if None in result
@@ -70,9 +70,9 @@ def gradients(
     """Gradients by the wanted operands, given those by some results."""
     values: list[torch.Tensor] = []
     device = grads[0].device
-    kept = dict(zip(forward.saved, saved, strict=True))
+    captured = dict(zip(forward.saved, saved, strict=True))
     for i, (shape, carrier) in enumerate(forward.specs):
-        value = kept.get(i)
+        value = captured.get(i)
         if value is None:  # its shape is all that counts
             value = torch.zeros((), dtype=carrier, device=device).expand(shape)
         values.append(value.detach())

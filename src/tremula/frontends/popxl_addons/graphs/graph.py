@@ -144,7 +144,7 @@ class GraphWithNamedArgs:
             gradient = module.create_grad_graph(self, grads_provided, grads_required)
         elif method == "build_grad":
             raise RuntimeError(
-                f"{self.graph} has no gradient of its own: method='build_grad' works where the"
+                f"{self.graph} has no gradient that it defines: method='build_grad' works where the"
                 " module implements `build_grad` and `from_module` is specified"
             )
         else:
@@ -158,7 +158,7 @@ class GraphWithNamedArgs:
         return infos_by_graph(self.called_graphs_grad_info)
 
     def copy(self) -> "GraphWithNamedArgs":
-        """The same graph, with a copy of the names."""
+        """This graph, with a copy of the names."""
         return GraphWithNamedArgs(self.graph, self.args.copy(), self._grad_graph_info)
 
     def print_schedule(self) -> str:

@@ -46,11 +46,11 @@ def rotary_pos_embed(
 
 @operation("RotaryPosEmbed", name="_rotary_pos_embed", same=("t", "sin", "cos"))
 def _rotary_pos_embed(t: Operand, sin: Operand, cos: Operand, rotary_dim: int) -> torch.Tensor:
-    turned, kept = t[..., :rotary_dim], t[..., rotary_dim:]
-    even, odd = turned[..., 0::2], turned[..., 1::2]
+    rotated, rest = t[..., :rotary_dim], t[..., rotary_dim:]
+    even, odd = rotated[..., 0::2], rotated[..., 1::2]
     sin, cos = sin.unsqueeze(-2), cos.unsqueeze(-2)  # the same for all heads
     pairs = torch.stack([even * cos - odd * sin, odd * cos + even * sin], dim=-1)
-    return torch.cat([pairs.flatten(-2), kept], dim=-1)
+    return torch.cat([pairs.flatten(-2), rest], dim=-1)
 
 
 def _check_even(rotary_dim: int) -> None:

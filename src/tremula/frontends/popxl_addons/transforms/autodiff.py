@@ -56,8 +56,8 @@ def _differentiated(
     own = own_gradient(graph.graph)
     if own is not None:
         return own
-    given = {**infos_by_graph(graph.called_graphs_grad_info), **infos_by_graph(known)}
-    infos = {**_called_infos(graph.graph, given), **given}
+    known_infos = {**infos_by_graph(graph.called_graphs_grad_info), **infos_by_graph(known)}
+    infos = {**_called_infos(graph.graph, known_infos), **known_infos}
     return popxl_autodiff(graph.graph, provided, required, infos)
 
 
@@ -152,9 +152,9 @@ def autodiff_with_accumulation(
         # A gradient is needed no longer than until it is added; nothing else orders the sums.
         info.graph.move_behind_producers(info.graph.ops[n_before:])
         ops.var_updates.accumulate_(counter, popxl.constant(1, popxl.float32))
-    kept = [e for e in info.expected_outputs if e.fwd_tensor in others]
-    info.graph.set_outputs([by[e.fwd_tensor] for e in kept])
-    info = GradGraphInfo(info.graph, graph.graph, info.expected_inputs, tuple(kept))
+    expected = [e for e in info.expected_outputs if e.fwd_tensor in others]
+    info.graph.set_outputs([by[e.fwd_tensor] for e in expected])
+    info = GradGraphInfo(info.graph, graph.graph, info.expected_inputs, tuple(expected))
     return (
         NamedVariableFactories.from_dict(factories),
         GraphWithNamedArgs(info.graph, NamedTensors.from_dict(args), info),

@@ -261,11 +261,11 @@ class _Loop:
         return value
 
     def _compute(self, loaded: Tensors, seed: popxl.Tensor | None, passed: Tensors) -> Tensors:
-        given = dict(zip(self.loaded, loaded, strict=True))
-        given |= dict(zip(self.passed, passed, strict=True))
+        values = dict(zip(self.loaded, loaded, strict=True))
+        values |= dict(zip(self.passed, passed, strict=True))
         if self.seed is not None and seed is not None:
-            given[self.seed] = seed
-        info = self.graph.call_with_info(args=given)
+            values[self.seed] = seed
+        info = self.graph.call_with_info(args=values)
         return [info.graph_to_parent(t) for t in self.stored]
 
     def _store(self, index: popxl.Tensor, values: Tensors) -> None:

@@ -45,7 +45,7 @@ def pipelined_execution(steps: int) -> Iterator[StageContext]:
 
 
 class PipelineBoundGraph(BoundGraph):
-    """Operations of a stage in a graph of their own, by the ids that tensors had before."""
+    """Operations of a stage in a separate graph, by the ids that tensors had before."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -95,7 +95,7 @@ class Pipelining:
     """Makes a pipeline of a graph's operations: their stages' graphs, and the cycles' calls.
 
     Transfers are part of their stage's graph, so that they overlap with stages on other chips.
-    Setting `transfers_apart` before `apply` makes them graphs of their own.
+    Setting `transfers_apart` before `apply` makes them separate graphs.
     """
 
     transfers_apart = False

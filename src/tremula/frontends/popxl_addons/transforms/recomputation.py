@@ -41,8 +41,8 @@ def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
             if t not in args
         }
         call = ops.call_with_info(forward, inputs_dict=inputs)
-        given = {**grads, **info.inputs_dict(call), **args, **others}
-        for t in ops.call(info.graph, inputs_dict=given):
+        values = {**grads, **info.inputs_dict(call), **args, **others}
+        for t in ops.call(info.graph, inputs_dict=values):
             popxl.graph_output(t)
     made = GradGraphInfo(outer, forward, tuple(expected), info.expected_outputs)
     return GraphWithNamedArgs(outer, grad_graph.args.remap({**args, **others}), made)

@@ -16,10 +16,10 @@ def repeat_graph(graph: popxl.Graph, repeat_count: int) -> popxl.Graph:
         return graph
     operations = graph.ops
     made = {t for op in operations for t in op.outputs}
-    kept = [t for t in graph.outputs if t in made]
-    if kept:
+    outputs = [t for t in graph.outputs if t in made]
+    if outputs:
         raise ValueError(
-            f"{graph} cannot be repeated: its outputs {', '.join(t.id for t in kept)} would be"
+            f"{graph} cannot be repeated: its outputs {', '.join(t.id for t in outputs)} would be"
             " tensors of a loop's body"
         )
     body = graph.ir.create_empty_graph("repeat_graph")
