@@ -32,7 +32,7 @@ class StepInputs:
     mask_dtype: torch.dtype
     visible: Tensor  # (rows, room): which words of the prompt count
     offsets: Tensor  # (rows,): position of a word less its place
-    given: dict[str, Tensor]  # the same in every step
+    tensors: dict[str, Tensor]  # the same in every step
     constants: dict[str, object]
 
     @staticmethod
@@ -66,7 +66,7 @@ class StepInputs:
             mask_dtype=mask.dtype,
             visible=visible,
             offsets=offsets,
-            given=values,
+            tensors=values,
             constants={n: v for n, v in rest.items() if not isinstance(v, Tensor)},
         )
         if not torch.equal(mask_at(visible, torch.tensor([place]), mask.dtype), mask):
@@ -76,12 +76,12 @@ class StepInputs:
     def form(self) -> tuple:
         """What a program depends on."""
         names = (self.ids, self.mask, self.positions, self.mask_dtype, self.visible.shape)
-        values = tuple((name, value.shape, value.dtype) for name, value in self.given.items())
+        values = tuple((name, value.shape, value.dtype) for name, value in self.tensors.items())
         return names, values, tuple(sorted((n, str(v)) for n, v in self.constants.items()))
 
     def buffers(self) -> dict[str, Tensor]:
         """The tensors, by names of buffers."""
-        values = {f"given_{name}": value for name, value in self.given.items()}
+        values = {f"tensor_{name}": value for name, value in self.tensors.items()}
         return {"visible": self.visible, "offsets": self.offsets, **values}
 
 
@@ -121,7 +121,7 @@ class SearchStep(nn.Module):
     def processed(self, words: Tensor, rows: Tensor, place: Tensor, *, log: bool) -> Tensor:
         """Scores of the next word, after the words at a place were read."""
         inputs, cached = self._inputs, {name: getattr(self, name) for name in self._cached}
-        values: dict[str, Any] = {name: getattr(self, f"given_{name}") for name in inputs.given}
+        values: dict[str, Any] = {name: getattr(self, f"tensor_{name}") for name in inputs.tensors}
         if "encoded" in values:
             values["encoder_outputs"] = BaseModelOutput(last_hidden_state=values.pop("encoded"))
         if inputs.positions is not None:

@@ -144,24 +144,24 @@ class _Differentiation:
                 self.grads.setdefault(op.inputs[i], []).append(grad)
 
     def _gradients(
-        self, op: Op, given: list[Tensor | None], wanted: tuple[int, ...]
+        self, op: Op, gradients: list[Tensor | None], wanted: tuple[int, ...]
     ) -> Sequence[Tensor | None]:
         if op.row.gradient is not None:
-            return op.row.gradient(self, op, given, wanted)
+            return op.row.gradient(self, op, gradients, wanted)
         if op.kind == "Call":
-            return self._call(op, given, wanted)
+            return self._call(op, gradients, wanted)
         if op.kind == "If":
-            return self._branch(op, given, wanted)
+            return self._branch(op, gradients, wanted)
         if op.kind == "Loop":
-            return loop_gradient(self, op, given, wanted)
+            return loop_gradient(self, op, gradients, wanted)
         if op.row.compute is None or op.row.is_collective:
             raise popart_exception(
                 f"{op.kind} ({op.outputs[0].id if op.outputs else op.graph.id}) has no gradient",
                 hint=_ADVICE.get(op.kind, "keep it out of graphs that are differentiated"),
             )
-        have = tuple(i for i, grad in enumerate(given) if grad is not None)
+        have = tuple(i for i, grad in enumerate(gradients) if grad is not None)
         forward = forward_of(op, wanted, have)
-        grads = [grad for grad in given if grad is not None]
+        grads = [grad for grad in gradients if grad is not None]
         inputs = [*grads, *(self.forward(op.inputs[i]) for i in forward.saved)]
         n = len(grads)
         layout = (("grads", list(range(n))), ("saved", list(range(n, len(inputs)))))
@@ -198,12 +198,12 @@ class _Differentiation:
     # -- calls --
 
     def _call(
-        self, op: Op, given: list[Tensor | None], wanted: tuple[int, ...]
+        self, op: Op, gradients: list[Tensor | None], wanted: tuple[int, ...]
     ) -> Sequence[Tensor | None]:
         called: Graph = op.graphs[0]
-        have = [t for t, grad in zip(called.outputs, given, strict=True) if grad is not None]
+        have = [t for t, grad in zip(called.outputs, gradients, strict=True) if grad is not None]
         info = self.known.get(called) or self.info_of(called, have, wanted)
-        grads = dict(zip(called.outputs, given, strict=False))
+        grads = dict(zip(called.outputs, gradients, strict=False))
         site = CallSiteInfo(op)
         inputs: dict[Tensor, Tensor] = {}
         for inner, e in zip(info.graph.inputs, info.expected_inputs, strict=True):
@@ -233,11 +233,11 @@ class _Differentiation:
         return called.gradients[key]
 
     def _branch(
-        self, op: Op, given: list[Tensor | None], wanted: tuple[int, ...]
+        self, op: Op, gradients: list[Tensor | None], wanted: tuple[int, ...]
     ) -> Sequence[Tensor | None]:
         """A branch between the gradients of both branches; what the other one reads gets zeros."""
         places = dict(op.layout)
-        have = [i for i, grad in enumerate(given) if grad is not None]
+        have = [i for i, grad in enumerate(gradients) if grad is not None]
         graphs, inputs = [], []
         for name, graph in zip(("then", "else"), op.graphs, strict=True):
             mine = [i for i in wanted if i in places[name]]
@@ -248,7 +248,7 @@ class _Differentiation:
             graphs.append(_padded(info, op, mine, wanted))
             inputs.append(
                 [
-                    given[graph.outputs.index(e.fwd_tensor)]
+                    gradients[graph.outputs.index(e.fwd_tensor)]
                     if e.connection_type is ExpectedConnectionType.FwdGrad
                     else self.forward(op.inputs[places[name][graph.inputs.index(e.fwd_tensor)]])
                     for e in info.expected_inputs

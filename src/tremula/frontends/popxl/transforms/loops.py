@@ -32,7 +32,7 @@ class Differentiation(Protocol):
     ) -> GradGraphInfo: ...
 
 
-def loop_gradient(ctx: Differentiation, op: Op, given: Grads, wanted: tuple[int, ...]) -> Grads:
+def loop_gradient(ctx: Differentiation, op: Op, gradients: Grads, wanted: tuple[int, ...]) -> Grads:
     """Gradients by the wanted inputs of a loop, given those by its outputs."""
     body: Graph = op.graphs[0]
     if body.by_ref_inputs or op.attributes["modified"]:
@@ -42,15 +42,15 @@ def loop_gradient(ctx: Differentiation, op: Op, given: Grads, wanted: tuple[int,
         )
     n, count = len(body.outputs), op.attributes["repeat_count"]
     if not count:
-        return [given[i] if i < n else None for i in wanted]
-    return _Backwards(ctx, op, given, wanted).run()
+        return [gradients[i] if i < n else None for i in wanted]
+    return _Backwards(ctx, op, gradients, wanted).run()
 
 
 class _Backwards:
     """The two loops of one gradient."""
 
-    def __init__(self, ctx: Differentiation, op: Op, given: Grads, wanted: tuple[int, ...]):
-        self.op, self.given, self.wanted = op, given, wanted
+    def __init__(self, ctx: Differentiation, op: Op, gradients: Grads, wanted: tuple[int, ...]):
+        self.op, self.gradients, self.wanted = op, gradients, wanted
         self.body: Graph = op.graphs[0]
         self.n, self.count = len(self.body.outputs), op.attributes["repeat_count"]
         self.carried = [i for i in range(self.n) if self.body.inputs[i].dtype.is_float]
@@ -61,7 +61,7 @@ class _Backwards:
 
     def run(self) -> Grads:
         saved = self._keep_rounds()
-        first = [_or_zeros(self.given[i], self.op.outputs[i]) for i in self.carried]
+        first = [_or_zeros(self.gradients[i], self.op.outputs[i]) for i in self.carried]
         first += [_zeros(self.op.inputs[i]) for i in self.read]
         last = apply("constant", self.count, int32)
         graph = self._backward_round(first, last, saved)

@@ -18,12 +18,12 @@ class Forward:
     specs: tuple[tuple[tuple[int, ...], torch.dtype], ...]  # of its operands
     wanted: tuple[int, ...]  # operands whose gradients are asked for
     saved: tuple[int, ...]  # operands that the gradient reads
-    given: tuple[int, ...]  # results whose gradients are there
+    differentiated: tuple[int, ...]  # results whose gradients are there
 
 
-def forward_of(op: Op, wanted: tuple[int, ...], given: tuple[int, ...]) -> Forward:
+def forward_of(op: Op, wanted: tuple[int, ...], differentiated: tuple[int, ...]) -> Forward:
     specs = tuple((t.shape, t.dtype.carrier) for t in op.inputs)
-    return Forward(op, specs, wanted, _saved(op, wanted), given)
+    return Forward(op, specs, wanted, _saved(op, wanted), differentiated)
 
 
 _saved_operands: dict[tuple, tuple[int, ...]] = {}
@@ -83,7 +83,7 @@ def gradients(
             values[i] = values[i].detach().requires_grad_()
         result = forward.op.compute(values)
         results = list(result) if isinstance(result, list | tuple) else [result]
-        chosen = [results[i] for i in forward.given]
+        chosen = [results[i] for i in forward.differentiated]
         by = [values[i] for i in forward.wanted]
         made = torch.autograd.grad(chosen, by, grads, allow_unused=True)
     return [
@@ -103,7 +103,7 @@ def _pulled(
             operands[i] = value
         result = forward.op.compute(operands)
         results = list(result) if isinstance(result, list | tuple) else [result]
-        return tuple(results[i] for i in forward.given)
+        return tuple(results[i] for i in forward.differentiated)
 
     result = torch.func.vjp(chosen, *(values[i] for i in forward.wanted))
     return list(result[1](tuple(grads)))
