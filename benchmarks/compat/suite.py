@@ -7,11 +7,13 @@ the share of a framework's programs that run unmodified and are right.
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from benchmarks.figures import Figure, Suite
+from benchmarks.measure import ratio
 
 ROOT = Path(__file__).parents[2]
 SUITE = Suite("compat")
@@ -56,3 +58,26 @@ def _add(framework: str, paths: list[str]) -> None:
 
 for _framework, _paths in PROGRAMS.items():
     _add(_framework, _paths)
+
+
+@SUITE.measurement("popxl-transformer")
+def popxl_transformer() -> Iterator[Figure]:
+    """A training step of four layers, PopXL against PopTorch, CPU seconds of steps in turn."""
+    from benchmarks.compat.speed import Weights, poptorch_step, popxl_step
+
+    weights = Weights()
+    ours, theirs = popxl_step(weights), poptorch_step(weights)
+    gaps = [abs(ours() - theirs()) for _ in range(3)]
+    yield Figure.of("popxl-transformer-loss", max(gaps), "of three steps", "<= 1e-3")
+    measured = ratio(ours, theirs, clock=time.process_time)
+    yield Figure.of("popxl-transformer", measured.value, "CPU, × PopTorch", "<= 1.2")
+
+
+@SUITE.measurement("popxl-sharded")
+def popxl_sharded() -> Iterator[Figure]:
+    """The second run of a program that shards a weight over two replicas."""
+    from benchmarks.compat.speed import second_run_of_sharded_weights
+
+    seconds, error = second_run_of_sharded_weights()
+    yield Figure.of("popxl-sharded-second-run", seconds, "s", "<= 3")
+    yield Figure.of("popxl-sharded-error", error, "absolute", "<= 1e-5")
