@@ -8,7 +8,6 @@ from tremula.frontends.popxl.core.internal import OpView as Op
 from tremula.frontends.popxl.core.internal import TensorType
 from tremula.frontends.popxl.core.internal import TensorView as Tensor
 from tremula.frontends.popxl.locations import ExecutionContext
-from tremula.frontends.popxl.ops import public as _public  # fills the table
 
 from . import op, patterns
 

@@ -15,7 +15,7 @@ from tremula.frontends.popart.data_flow import DataFlow
 from tremula.frontends.popart.enums import TileSet
 from tremula.frontends.popxl.core.aliases import written_operands
 from tremula.frontends.popxl.core.op import Op
-from tremula.frontends.popxl.core.registry import ROWS, VIEWS
+from tremula.frontends.popxl.core.registry import FUNCTIONS, ROWS, VIEWS
 from tremula.frontends.popxl.core.tensor import Constant, Tensor, Variable
 
 if TYPE_CHECKING:
@@ -168,6 +168,7 @@ _classes: dict[str, type[OpView]] = {}
 def class_of(name: str) -> type[OpView]:
     """The class of operations of a kind, such as "AddOp"."""
     if name not in _classes:
+        FUNCTIONS.rows()  # loads the operations
         known = {row.view_class for row in ROWS.values()} | {f"{kind}Op" for kind in _OTHERS}
         if f"{name}Op" in known:  # PopART leaves the ending out for some, such as IsInf
             return class_of(f"{name}Op")
