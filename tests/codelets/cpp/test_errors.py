@@ -103,7 +103,9 @@ def test_what_is_missing_is_found_nearby(tmp_path, capsys):
     assert "add_codelets(['a.cpp', 'b.cpp'])" in raised.value.hint
     assert load_cpp_codelets([file, tmp_path / "codelets" / "b.cpp"], include)
     with pytest.raises(LinkError):
-        codelets_command.run(Namespace(files=[str(file)], flags=include, json=False))
+        codelets_command.run(
+            Namespace(files=[str(file)], flags=include, json=False, template=False)
+        )
     assert "undefined reference" in capsys.readouterr().err
 
 

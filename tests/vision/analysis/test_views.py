@@ -321,7 +321,8 @@ def test_a_folder_of_several_reports(report_file, tmp_path, capsys):
     script = tmp_path / "script.py"
     script.write_text("print('no engine')\n")
     assert main(["run", "--report", str(tmp_path), str(script)]) == 0
-    assert "no report: the script ran no engine" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert f"no report in {tmp_path}: the script ran no engine and no model" in message
 
 
 def test_options_may_come_first(report_file, capsys):
