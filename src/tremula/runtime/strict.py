@@ -4,7 +4,6 @@ A compute step runs twice from the same memory, in two vertex orders, with two p
 Outputs. Whatever then differs, was touched without permission, or still holds poison, is reported.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,8 +13,9 @@ from tremula.base.errors import RuntimeFailure, StrictModeError
 from tremula.base.types import as_type
 from tremula.codelets.columns import columns_of
 from tremula.codelets.python_codelet import PythonCodelet
-from tremula.codelets.spec import Codelet, Direction, FieldKind, FieldSpec
+from tremula.codelets.spec import Direction, FieldKind, FieldSpec
 from tremula.compiler.executable.executable import Executable
+from tremula.compiler.executable.records import TableRecord
 from tremula.compiler.worker_states import n_states_bytes
 from tremula.poplar.tensors.runs import expand
 from tremula.runtime import interpreter
@@ -34,6 +34,8 @@ def poison_uninitialised(loaded: LoadedProgram) -> None:
 def run_checked(loaded: LoadedProgram, step: int, pc: int) -> None:
     """Run one compute step under strict rules."""
     number = loaded.executable.steps[step].compute_set
+    checks_results = loaded.machine_state.checks_results
+    infinite = _with_infinite_operands(loaded, number) if checks_results else []
     if loaded.is_strict:
         for replica in range(loaded.n_replicas):
             _check_twice(loaded, number, replica)
@@ -44,8 +46,8 @@ def run_checked(loaded: LoadedProgram, step: int, pc: int) -> None:
             result = _run_once(loaded, number, replica, _orders(loaded, number))
             _store_result(loaded, pc, replica, result)
         loaded.clock.advance(step)
-    if loaded.machine_state.checks_results:
-        _check_results(loaded, number)
+    if checks_results:
+        _check_results(loaded, number, infinite)
 
 
 def _check_twice(loaded: LoadedProgram, number: int, replica: int) -> None:
@@ -119,8 +121,9 @@ class _Field:
 
     codelet: str
     spec: FieldSpec
+    table: int  # of the compute set
+    row: np.ndarray  # the vertex of each element
     begin: np.ndarray
-    may_be_infinite: bool  # an infinity in it need not come from an overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +169,8 @@ def _mark(mask: np.ndarray, begin: np.ndarray, n_bytes: int) -> None:
 
 
 def _fields(executable: Executable, number: int) -> Iterator[_Field]:
-    for table in executable.compute_sets[number].tables:
-        codelet = executable.codelets[table.codelet]
-        spec = codelet.spec
+    for i, table in enumerate(executable.compute_sets[number].tables):
+        spec = executable.codelets[table.codelet].spec
         by_role = {(c.field.name, c.role): table.columns[c.index] for c in columns_of(spec.fields)}
         for field in spec.fields:
             if field.is_edge:
@@ -177,21 +179,14 @@ def _fields(executable: Executable, number: int) -> Iterator[_Field]:
                 length = np.ones_like(offset) if is_scalar else by_role[field.name, "length"]
                 owner, within = expand(length)
                 begin = (offset[owner] + within) * field.type.n_bytes
-                yield _Field(spec.name, field, begin, _may_write_infinity(codelet))
+                if (field.name, "start") in by_role:  # the owner is an item of a vertex's list
+                    owner = _rows_of_items(by_role[field.name, "start"])[owner]
+                yield _Field(spec.name, field, i, owner, begin)
 
 
-# Operations that hand on one of their operands, as names of codelets write them: `Op1D<max(_1, _2),
-# float,…>`, `JoinPartials<float,max>`. None of them rounds, so none overflows.
-_CHOOSING = frozenset(("max", "min", "select", "clamp", "set"))
-_OPERATION_IN_NAME = re.compile(r"[a-z_]\w*(?=\()|(?<=,)[a-z]+(?=>)")
-
-
-def _may_write_infinity(codelet: Codelet) -> bool:
-    """Whether an infinity is no overflow: the code names one, or it only chooses among operands."""
-    if isinstance(codelet, PythonCodelet) and "inf')" in codelet.kernel_text():
-        return True
-    operations = set(_OPERATION_IN_NAME.findall(codelet.spec.name))
-    return bool(operations) and operations <= _CHOOSING
+def _rows_of_items(start: np.ndarray) -> np.ndarray:
+    """The row of every item of the lists that begin at `start`; its last entry ends the last."""
+    return expand(np.diff(start))[0]
 
 
 # -- the checks ------------------------------------------------------------------------------------
@@ -254,18 +249,50 @@ def describe_byte(executable: Executable, byte: int) -> str:
     return f"element {element} of variable {variables.names[variable]!r}"
 
 
-def _check_results(loaded: LoadedProgram, number: int) -> None:
-    """Raise if a float result of a step is NaN or infinite and that exception is enabled."""
-    flags = loaded.machine_state.flags
-    for arena in loaded.storage.arenas:
+def _with_infinite_operands(loaded: LoadedProgram, number: int) -> list[list[np.ndarray]]:
+    """For each replica and table, which vertices have an infinite operand before they run.
+
+    An operation overflows only if all its operands are finite (IEEE 754): infinities that a vertex
+    reads, or that its code has as a constant, may be passed on. Seen per vertex, not per element;
+    an infinity in the code or the state counts for the whole table.
+    """
+    tables = loaded.executable.compute_sets[number].tables
+    result = []
+    for replica, arena in enumerate(loaded.storage.arenas):
+        _run_copies(loaded, number, replica, is_gather=True)
+        rows = [np.full(table.n_rows, _has_infinity(loaded, table)) for table in tables]
         for field in _rights(loaded, number).fields:
-            dtype = field.spec.type.dtype
-            if not field.spec.is_written or dtype.kind != "f":
+            if field.spec.is_read and field.spec.type.dtype.kind == "f":
+                is_infinite = np.isinf(_values(field, arena))
+                rows[field.table][field.row[is_infinite]] = True
+        result.append(rows)
+    return result
+
+
+def _has_infinity(loaded: LoadedProgram, table: TableRecord) -> bool:
+    """Whether the code or a constant of the state of a table's vertices is infinite."""
+    codelet = loaded.executable.codelets[table.codelet]
+    if isinstance(codelet, PythonCodelet) and "inf')" in codelet.kernel_text():
+        return True
+    return any(np.isinf(column).any() for column in table.columns if column.dtype.kind == "f")
+
+
+def _values(field: _Field, arena: np.ndarray) -> np.ndarray:
+    dtype = field.spec.type.dtype
+    return arena.view(dtype)[field.begin // dtype.itemsize]
+
+
+def _check_results(loaded: LoadedProgram, number: int, infinite: list[list[np.ndarray]]) -> None:
+    """Raise if a float result of a step is NaN or overflowed and that exception is enabled."""
+    flags = loaded.machine_state.flags
+    stops = bool(flags.get("oflo") or flags.get("div0"))
+    for replica, arena in enumerate(loaded.storage.arenas):
+        for field in _rights(loaded, number).fields:
+            if not field.spec.is_written or field.spec.type.dtype.kind != "f":
                 continue
-            values = arena.view(dtype)[field.begin // dtype.itemsize]
+            values = _values(field, arena)
             is_invalid = np.isnan(values) & bool(flags.get("inv"))
-            stops = (flags.get("oflo") or flags.get("div0")) and not field.may_be_infinite
-            is_infinite = np.isinf(values) & bool(stops)
+            is_infinite = np.isinf(values) & ~infinite[replica][field.table][field.row] & stops
             bad = np.flatnonzero(is_invalid | is_infinite)
             if len(bad):
                 kind = "invalid operation" if is_invalid[bad[0]] else "overflow or division by zero"
