@@ -19,6 +19,8 @@ READERS = (
     "check {} --budget limits.toml",
     "check report --budget {}",
     "view {} --export out.html",
+    "export {} --format chrome -o out.json",
+    "history {}",
     "whatif {} --sweep clock=1e9",
     "whatif report --chip {}",
     "chips {}.toml",
@@ -43,6 +45,8 @@ def test_wrong_files(tremula, line):
 
 WRITERS = (
     "view report --export {}",
+    "export report -o {}",
+    "history . --html {}",
     "whatif report --sweep clock=1e9 --png {}",
     "whatif report --sweep clock=1e9 --html {}",
     "validate --sample 1 --json {}",

@@ -2,25 +2,27 @@
 
 import argparse
 import json
-from pathlib import Path
 
 from tremula.commands.arguments import whole
+from tremula.commands.remote_reports import local_report
 from tremula.vision.analysis.compare import compare
 from tremula.vision.analysis.text_views import printable, table
 from tremula.vision.report.reader import open_report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("before", type=Path, help="a profile.pop, or the folder it is in")
-    parser.add_argument("after", type=Path, help="the other one")
+    parser.add_argument("before", help="a profile.pop, the folder it is in, or host:path (by SSH)")
+    parser.add_argument("after", help="the other one")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--limit", type=whole(0), default=20, help="rows of a table (20); 0 = all")
 
 
 def run(args: argparse.Namespace) -> int:
     with (
-        open_report(args.before) as before,
-        open_report(args.after) as after,
+        local_report(args.before) as first,
+        local_report(args.after) as second,
+        open_report(first) as before,
+        open_report(second) as after,
     ):
         result = compare(before, after)
     if args.json:

@@ -2,16 +2,16 @@
 
 import argparse
 import json
-from pathlib import Path
 
 from tremula.commands.arguments import one_of, whole
+from tremula.commands.remote_reports import local_report
 from tremula.vision.analysis.summary import VIEWS, memory
 from tremula.vision.analysis.text_views import text_of_view
 from tremula.vision.report.reader import open_report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("report", type=Path, help="a profile.pop, or the folder it is in")
+    parser.add_argument("report", help="a profile.pop, the folder it is in, or host:path (by SSH)")
     parser.add_argument(
         "view", nargs="?", default="summary", type=one_of(VIEWS, "view"),
         help=f"one of: {', '.join(VIEWS)} (summary)",
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with open_report(args.report) as report:
+    with local_report(args.report) as path, open_report(path) as report:
         is_memory = args.view == "memory"
         result = memory(report, args.tile) if is_memory else VIEWS[args.view](report)
         if args.json:

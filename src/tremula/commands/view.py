@@ -3,12 +3,13 @@
 import argparse
 import time
 import webbrowser
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from tremula.base.errors import InvalidOption
 from tremula.commands.arguments import output_file, port
 from tremula.commands.progress import progress
+from tremula.commands.remote_reports import local_report, remote_of
 from tremula.vision.page_data.fetch import PageData, stamp
 from tremula.vision.serve.export import export_page
 from tremula.vision.serve.server import PageServer
@@ -18,7 +19,10 @@ _POLL_S = 0.5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "reports", nargs="+", metavar="REPORT", help="profile.pop or its folder; two are compared"
+        "reports",
+        nargs="+",
+        metavar="REPORT",
+        help="profile.pop, its folder, or host:path (by SSH); two are compared",
     )
     parser.add_argument(
         "--export", type=output_file, metavar="FILE.html", help="write one file instead"
@@ -40,7 +44,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    paths = [Path(report) for report in args.reports]
+    with ExitStack() as stack:
+        if args.watch:
+            _reject_remote(args.reports)
+        return _run(args, [stack.enter_context(local_report(report)) for report in args.reports])
+
+
+def _reject_remote(reports: list[str]) -> None:
+    for report in reports:
+        if remote_of(report) is not None:
+            raise InvalidOption(
+                f"--watch cannot watch {report!r}: a report on another computer is copied once.",
+                hint="leave out --watch, or run `tremula view --watch` there and use ssh -L",
+            )
+
+
+def _run(args: argparse.Namespace, paths: list[Path]) -> int:
     if args.watch:
         _wait_for(paths)
     data = PageData.of_files(paths)

@@ -18,6 +18,7 @@ from tremula.base.version import VERSION
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.report.report import Execution, Report
 from tremula.runtime.forecast import forecast
+from tremula.vision.report.commit import commit_of
 from tremula.vision.report.contents import (
     Contents,
     compute_sets,
@@ -86,6 +87,7 @@ def _write_facts(file: ReportFile, contents: Contents, extra: Mapping[str, objec
             "schema_version": list(SCHEMA_VERSION),
             "created": int(time.time()),
             "command": Path(sys.argv[0]).name if sys.argv else "",
+            "commit": commit_of(Path()),
             "extra": dict(extra),
             **contents.graph_facts(),
         },

@@ -8,6 +8,7 @@ import csv
 import json
 import os
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,16 +65,21 @@ def export_chrome(
     Times are microseconds from the trace's beginning, which `otherData` gives in nanoseconds:
     a float of microseconds since 1970 would be too coarse.
     """
-    origin_ns = _origin_ns(trace)
-    events = [*_host_events(trace, origin_ns), *_device_events(trace, report, origin_ns)]
-    whole = {
-        "traceEvents": events,
-        "displayTimeUnit": "ns",
-        "otherData": {"started_ns": str(origin_ns)},
-    }
-    with atomic_file(path, "w") as file:
-        file.write(json.dumps(whole, allow_nan=False))
+    with atomic_file(path) as file:
+        file.writelines(chrome_parts(trace, report))
     return Path(path)
+
+
+def chrome_parts(trace: TraceReader | None, report: ReportReader | None) -> Iterator[bytes]:
+    """The bytes of `export_chrome`, event by event."""
+    origin_ns = _origin_ns(trace)
+    yield b'{"displayTimeUnit": "ns", "otherData": '
+    yield json.dumps({"started_ns": str(origin_ns)}).encode() + b', "traceEvents": ['
+    before = b"\n"
+    for event in chain(_host_events(trace, origin_ns), _device_events(trace, report, origin_ns)):
+        yield before + json.dumps(event, allow_nan=False).encode()
+        before = b",\n"
+    yield b"]}\n"
 
 
 def _host_events(trace: TraceReader | None, origin_ns: int) -> Iterator[dict]:
@@ -221,11 +227,16 @@ def export_perfetto(
 ) -> Path:
     """Perfetto's protobuf format, written without its library: tracks, slices, counters."""
     with atomic_file(path) as file:
-        if trace is not None:
-            file.writelines(_host_packets(trace))
-        if report is not None:
-            file.writelines(_device_packets(trace, report))
+        file.writelines(perfetto_parts(trace, report))
     return Path(path)
+
+
+def perfetto_parts(trace: TraceReader | None, report: ReportReader | None) -> Iterator[bytes]:
+    """The bytes of `export_perfetto`, packet by packet."""
+    if trace is not None:
+        yield from _host_packets(trace)
+    if report is not None:
+        yield from _device_packets(trace, report)
 
 
 def _host_packets(trace: TraceReader) -> Iterator[bytes]:
