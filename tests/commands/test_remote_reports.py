@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tremula.commands.remote_reports import RemoteReport, remote_of
+from tremula.commands.reports.remote_reports import RemoteReport, remote_of
 
 # A program that stands for ssh: a noisy login, then the command as a POSIX shell runs it.
 FAKE_SSH = """#!/bin/sh

@@ -4,7 +4,7 @@ import argparse
 import json
 
 from tremula.commands.arguments import whole
-from tremula.commands.remote_reports import local_report
+from tremula.commands.reports.remote_reports import local_report
 from tremula.vision.analysis.compare import compare
 from tremula.vision.analysis.text_views import printable, table
 from tremula.vision.report.reader import open_report

@@ -4,7 +4,7 @@ import argparse
 import json
 
 from tremula.commands.arguments import one_of, whole
-from tremula.commands.remote_reports import local_report
+from tremula.commands.reports.remote_reports import local_report
 from tremula.vision.analysis.summary import VIEWS, memory
 from tremula.vision.analysis.text_views import text_of_view
 from tremula.vision.report.reader import open_report

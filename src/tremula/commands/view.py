@@ -9,7 +9,7 @@ from pathlib import Path
 from tremula.base.errors import InvalidOption
 from tremula.commands.arguments import output_file, port
 from tremula.commands.progress import progress
-from tremula.commands.remote_reports import local_report, remote_of
+from tremula.commands.reports.remote_reports import local_report, remote_of
 from tremula.vision.page_data.fetch import PageData, stamp
 from tremula.vision.serve.export import export_page
 from tremula.vision.serve.server import PageServer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tremula.base.errors import InvalidOption, MissingProfileData
 from tremula.commands.arguments import one_of, output_file
-from tremula.commands.remote_reports import local_report
+from tremula.commands.reports.remote_reports import local_report
 from tremula.vision.report.reader import ReportReader, open_report
 from tremula.vision.trace.export import export_chrome, export_csv, export_parquet, export_perfetto
 from tremula.vision.trace.reader import TraceReader

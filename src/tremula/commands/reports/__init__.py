@@ -1,0 +1,1 @@
+"""Reports on other computers, for other tools, and over many runs."""
