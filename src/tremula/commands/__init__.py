@@ -37,7 +37,11 @@ COMMANDS = (
     Command(
         "compare", "tremula.commands.compare", "show what differs between two reports, and why"
     ),
-    Command("history", "tremula.commands.reports.history", "plot cycles and memory over a folder of runs"),
+    Command(
+        "history",
+        "tremula.commands.reports.history",
+        "plot cycles and memory over a folder of runs",
+    ),
     Command("export", "tremula.commands.reports.export", "write what ran for Perfetto or Chrome"),
     Command("check", "tremula.commands.check", "fail if a report exceeds a budget"),
     Command("whatif", "tremula.commands.whatif", "cost a report or script on other chips"),
