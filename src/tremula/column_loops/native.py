@@ -25,6 +25,7 @@ import numpy as np
 from tremula.base.atomic_file import atomic_file
 from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import GraphProgramCompilationError
+from tremula.base.processes import fork_safe
 from tremula.base.source import lines_of_function
 from tremula.codelets.cpp.toolchain import compilation_error, find_compiler
 
@@ -159,7 +160,7 @@ def _library(text: str) -> Path | None:
 
 
 # Threads that parse at once upset each other's recursion depth in Python 3.11: a SystemError.
-_PARSING = threading.Lock()
+_PARSING = fork_safe(threading.Lock())
 
 
 class _Translator:

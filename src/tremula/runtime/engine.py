@@ -19,12 +19,12 @@ from tremula.base.errors import (
     suggest,
 )
 from tremula.base.options import Options, parse_options
+from tremula.base.processes import n_cores
 from tremula.base.tracing import POPLAR, span
 from tremula.base.types import as_type
 from tremula.compiler.compile import Progress, compile_graph
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.lower.lower import Programs
-from tremula.compiler.passes.parallel import n_cores
 from tremula.compiler.program_ir import Opcode, StepKind
 from tremula.compiler.report.profile_summary import profile_summary
 from tremula.compiler.report.report import Report, make_report

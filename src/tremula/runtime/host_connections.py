@@ -1,13 +1,15 @@
 """What a program is connected to on the host: ports of streams, functions, where it prints."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import IO, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from tremula.base.errors import StreamConnectionError, suggest
+from tremula.base.processes import SharedThreads
 from tremula.base.tracing import POPLAR, span
 from tremula.base.types import as_type
 from tremula.compiler.executable.records import BufferRecord, HostRecords, StreamRecord, View
@@ -73,7 +75,7 @@ class RingPort:
 class CallbackPort:
     """A callback; with `prefetch` the next chunk is fetched while the device works."""
 
-    _worker: ThreadPoolExecutor | None = None
+    _worker = SharedThreads("tremula-prefetch", 1)
 
     def __init__(self, stream: StreamRecord, callback: object, use_prefetch: bool):
         self.stream = stream
@@ -88,13 +90,14 @@ class CallbackPort:
         self.complete = getattr(callback, "complete", lambda: None)
         self.invalidate = getattr(callback, "invalidate_prefetched", lambda: None)
         self.pending: Future | None = None
+        self._process = os.getpid()  # whose thread fetches what is pending
 
     def _buffer(self) -> np.ndarray:
         return np.zeros(self.stream.n_elements, as_type(self.stream.type_name).dtype)
 
     def take(self) -> np.ndarray:
         chunk = None
-        if self.pending is not None:
+        if self.pending is not None and self._ends_here(self.pending):
             was_available, chunk = self.pending.result()
             chunk = chunk if was_available else None
         if chunk is None:
@@ -107,15 +110,18 @@ class CallbackPort:
         return chunk
 
     def _start_prefetch(self, prefetch: Callable[[np.ndarray], object]) -> Future:
-        if CallbackPort._worker is None:
-            CallbackPort._worker = ThreadPoolExecutor(1, thread_name_prefix="tremula-prefetch")
         buffer = self._buffer()
 
         def ahead() -> tuple[bool, np.ndarray]:
             with span(POPLAR, "StreamCallback.prefetch", stream=self.stream.handle):
                 return bool(prefetch(buffer)), buffer
 
-        return CallbackPort._worker.submit(ahead)
+        self._process = os.getpid()
+        return self._worker.submit(ahead)
+
+    def _ends_here(self, pending: Future) -> bool:
+        """A forked process would wait for ever for what a thread of its parent had begun."""
+        return self._process == os.getpid() or pending.done()
 
     def give(self, values: np.ndarray) -> None:
         with span(POPLAR, "StreamCallback.fetch", stream=self.stream.handle):
@@ -124,7 +130,8 @@ class CallbackPort:
 
     def rewind(self) -> None:
         if self.pending is not None:
-            self.pending.result()
+            if self._ends_here(self.pending):
+                self.pending.result()
             self.pending = None
             self.invalidate()
 

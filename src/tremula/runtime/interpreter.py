@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import cfunc, njit, prange, types  # pyright: ignore[reportPrivateImportUsage]
+from numba import cfunc, njit, types  # pyright: ignore[reportPrivateImportUsage]
 from numba.core.cgutils import raw_memcpy
 from numba.extending import intrinsic
 
@@ -89,8 +89,11 @@ COPY_CHUNKS = 64
     COUNTING,  # the columns of counted steps, listed below
     N_WORKERS,
     COUNT_STEP,  # the address of `_count_step`
-    RUN_PARTS,  # the address of `_run_parts`, or 0: no threads
-    # What `_run_parts` is to do: rows of a table (a kernel), or of a copy (no kernel).
+    RUN_PARTS,  # the address of `thread_pool._run`, or 0: no threads
+    POOL,  # its first three arguments
+    N_THREADS,
+    RUN_PART,
+    # What `_run_part` is to do: rows of a table (a kernel), or of a copy (no kernel).
     PART_KERNEL,
     PART_ARENA,
     PART_COLUMNS,
@@ -104,7 +107,7 @@ COPY_CHUNKS = 64
     LOG_SIZE,  # 0: nothing is recorded
     LOG_AT,
     N_SLOTS,
-) = range(47)
+) = range(50)
 
 # Columns of counted steps, in the order of CountedSteps.columns. A slot is such a step.
 (
@@ -212,13 +215,33 @@ def _run_rows(kernel, counter, arena, columns, begin, end, cycles):
 
 @intrinsic
 def _call_late(typing_context, address, machine, argument):
-    """Call a function that compiled late, by its address: `_run_parts` or `_count_step`."""
+    """Call a function that compiled late, by its address: `_count_step`."""
 
     def codegen(context, builder, signature, args):
         function = builder.inttoptr(args[0], ir.FunctionType(_I64, [_I64, _I64]).as_pointer())
         return builder.call(function, [args[1], args[2]])
 
     return types.int64(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def _call_pool(typing_context, run, pool, n_threads, function, machine, n_parts):
+    """Call the function of a thread pool that runs a job, by its address."""
+
+    def codegen(context, builder, signature, args):
+        run_type = ir.FunctionType(_I64, [_I64] * 5)
+        return builder.call(builder.inttoptr(args[0], run_type.as_pointer()), args[1:])
+
+    return types.int64(*(types.int64,) * 6), codegen
+
+
+@_inner
+def _run_parts(machine, n_parts):
+    """Run what PART_… slots say on the threads of the pool."""
+    _call_pool(
+        _at(machine, RUN_PARTS), _at(machine, POOL), _at(machine, N_THREADS),
+        _at(machine, RUN_PART), machine, n_parts,
+    )  # fmt: skip
 
 
 @intrinsic
@@ -292,7 +315,7 @@ def _run_copy(machine, arena, copy):
         _put(machine, PART_FIRST, first)
         _put(machine, PART_N_ROWS, last - first)
         _put(machine, PART_ITEM_BYTES, item_bytes)
-        _call_late(_at(machine, RUN_PARTS), machine, COPY_CHUNKS)
+        _run_parts(machine, COPY_CHUNKS)
     else:
         _copy_rows(arena, rows, first, last, item_bytes)
 
@@ -331,7 +354,7 @@ def _run_table(machine, arena, columns, table, counts):
     _put(machine, PART_FIRST, _at(_at(machine, CHUNK_FIRST), table))
     _put(machine, PART_COUNTER, counter)
     _put(machine, PART_CYCLES, cycles)
-    _call_late(_at(machine, RUN_PARTS), machine, n_chunks)
+    _run_parts(machine, n_chunks)
     every = np.int64(1)
     for chunk in range(n_chunks):
         every &= _at(_at(machine, PART_RESULTS), chunk)
@@ -519,7 +542,6 @@ def interpret(machine, budget):
 # -- threads ---------------------------------------------------------------------------------------
 
 
-@_inner
 def _run_part(machine, part, n_parts):
     """One chunk of a table, or an equal share of a copy's rows."""
     kernel, arena = _at(machine, PART_KERNEL), _at(machine, PART_ARENA)
@@ -534,23 +556,14 @@ def _run_part(machine, part, n_parts):
         n_rows, item_bytes = _at(machine, PART_N_ROWS), _at(machine, PART_ITEM_BYTES)
         begin, end = part * n_rows // n_parts, (part + 1) * n_rows // n_parts
         _copy_rows(arena, _at(machine, COPY_ROWS), first + begin, first + end, item_bytes)
-
-
-@njit(parallel=True, nogil=True, error_model="numpy", no_cpython_wrapper=True)
-def _run_on_threads(machine, n_parts):
-    for part in prange(n_parts):
-        _run_part(machine, part, n_parts)
-
-
-def _run_parts(machine, n_parts):
-    _run_on_threads(machine, n_parts)
     return 0
 
 
 @cache
-def run_parts() -> Any:
-    """The function, by address, that runs what PART_… slots say, over all threads."""
-    return cfunc("int64(int64, int64)", nogil=True, cache=True)(_run_parts)
+def run_part() -> Any:
+    """The function, by address, that runs one part of what PART_… slots say."""
+    signature = "int64(int64, int64, int64)"
+    return cfunc(signature, nogil=True, cache=True, error_model="numpy")(_run_part)
 
 
 # -- steps whose cost depends on data --------------------------------------------------------------

@@ -66,12 +66,17 @@ class NativeMachine:
     def use_threads(self) -> None:
         """Give the thread that runs programs its helpers, if there is work for them."""
         if self._n_threads > 1:
-            import numba  # slow to load; here it is loaded already
+            from tremula.codelets.native import thread_pool  # imports Numba
 
-            most: int = numba.config.NUMBA_NUM_THREADS  # pyright: ignore[reportAttributeAccessIssue, reportPrivateImportUsage]
-            # This also starts them, which cached code needs before it is loaded.
-            numba.set_num_threads(min(self._n_threads, most))
-            self._fill({interpreter.RUN_PARTS: interpreter.run_parts().address})
+            n_threads = min(self._n_threads, thread_pool.max_threads())
+            self._fill(
+                {
+                    interpreter.RUN_PARTS: thread_pool.run_address(),
+                    interpreter.POOL: thread_pool.pool_address(n_threads),
+                    interpreter.N_THREADS: n_threads,
+                    interpreter.RUN_PART: interpreter.run_part().address,
+                }
+            )
 
     def set_run(self, registers: np.ndarray, counters: np.ndarray, call_stack: np.ndarray) -> None:
         """The state of one run of a program."""

@@ -23,6 +23,7 @@ Every replacement has a row in `patches.PATCHES`; one without a row is an error.
 import contextlib
 import functools
 import inspect
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,9 +34,10 @@ from typing import Any
 
 from tremula.base.context_values import set_inside
 from tremula.base.libraries.patches import PATCHES
+from tremula.base.processes import fork_safe
 
 Key = tuple[int, str]  # id of an owner and a name of it
-_lock = threading.Condition(threading.RLock())
+_lock = fork_safe(threading.Condition(threading.RLock()))
 _dispatches: dict[Key, "_Dispatch"] = {}
 _values_of_process: dict[Key, "_ProcessValue"] = {}
 _in_force: ContextVar[Mapping[Key, Any]] = ContextVar("replacements", default=MappingProxyType({}))
@@ -59,6 +61,7 @@ class _Dispatch:
 class _ProcessValue:
     """An attribute that has another value for the whole process."""
 
+    owner: Any
     original: Any
     blocks: list[tuple[int, Any]] = field(default_factory=list)  # threads and their values
 
@@ -224,7 +227,7 @@ def replaced_for_all(owner: Any, name: str, value: Any, label: str = "") -> Iter
     with _lock:
         while any(v is not value and thread != me for thread, v in _blocks(key)):
             _lock.wait()
-        state = _values_of_process.setdefault(key, _ProcessValue(_read(owner, name)))
+        state = _values_of_process.setdefault(key, _ProcessValue(owner, _read(owner, name)))
         state.blocks.append((me, value))
         _write(owner, name, value)
     try:
@@ -233,10 +236,26 @@ def replaced_for_all(owner: Any, name: str, value: Any, label: str = "") -> Iter
         with _lock:
             last = max(i for i, (thread, _) in enumerate(state.blocks) if thread == me)
             del state.blocks[last]
-            _write(owner, name, state.blocks[-1][1] if state.blocks else state.original)
-            if not state.blocks:
-                del _values_of_process[key]
+            _write_last(key, state)
             _lock.notify_all()
+
+
+def _write_last(key: Key, state: _ProcessValue) -> None:
+    """Write the value of the last block that has not ended, or the original."""
+    _write(state.owner, key[1], state.blocks[-1][1] if state.blocks else state.original)
+    if not state.blocks:
+        del _values_of_process[key]
+
+
+def _end_blocks_of_parent() -> None:
+    """In a forked process, blocks of its parent's other threads would never end."""
+    me = threading.get_ident()
+    for key, state in list(_values_of_process.items()):
+        state.blocks = [(thread, value) for thread, value in state.blocks if thread == me]
+        _write_last(key, state)
+
+
+os.register_at_fork(after_in_child=_end_blocks_of_parent)
 
 
 def _blocks(key: Key) -> list[tuple[int, Any]]:

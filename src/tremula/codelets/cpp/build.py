@@ -17,6 +17,7 @@ from typing import Any
 from tremula.base.atomic_file import atomic_file
 from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import GraphProgramCompilationError, LinkError, PoplarError
+from tremula.base.processes import fork_safe
 from tremula.base.source import Source, source_at
 from tremula.codelets.cpp.counting import COUNTED_FLAGS, count_blocks, counter_source
 from tremula.codelets.cpp.glue import GluedUnit, glue
@@ -46,7 +47,7 @@ _UNDEFINED = re.compile(r"undefined reference to [`'\"]([^`'\"]+)['\"]")
 _BAD_FIELD = re.compile(r"operator\(\)\(const char\*, F&\) \[with F = (.*)\]'")
 _FIELD_PLACE = re.compile(r"tremula field (\w+):.*\[with V = (.*); Visit = ")
 _libraries: dict[str, "Library"] = {}
-_guard = threading.Lock()
+_guard = fork_safe(threading.Lock())
 
 
 def library_of(units: Sequence[Unit], optimise: str) -> "Library":
@@ -71,7 +72,7 @@ class Library:
 
     def __init__(self, units: tuple[Unit, ...], optimise: str, key: str):
         self.units, self.optimise, self.key = units, optimise, key
-        self._lock = threading.RLock()
+        self._lock = fork_safe(threading.RLock())
         self._glued: tuple[GluedUnit, ...] = ()
         self._loaded: dict[Path, ctypes.CDLL] = {}
         self._addresses: dict[tuple[_Variant, str], int] = {}

@@ -8,12 +8,16 @@ when a product runs.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false
 # pyright: reportGeneralTypeIssues=false
 # ruff: noqa: PLR0913, PLR0917 - the operands of a product
+from functools import partial
+from itertools import pairwise
+
 import numpy as np
 from llvmlite import ir
-from numba import njit, prange
+from numba import njit
 from numba.core import types
 from numba.extending import intrinsic
 
+from tremula.base.processes import SharedThreads, n_cores
 from tremula.codelets.native.matrix import MatrixBlock, MatrixOperand
 from tremula.codelets.native.sparse import SumLoop, sum_scaled_rows
 
@@ -63,11 +67,40 @@ def _make_strip(n_cols: int):
 _strip_64, _strip_16, _strip_1 = (_make_strip(n) for n in (_COLUMNS, 16, 1))
 
 
-@njit(nogil=True, parallel=True, error_model="numpy", cache=True)
 def block_product(values, row_start, offsets, dense, out, side, n):
     """Out [m, n] = blocks [blocks, side, side] by dense rows that begin at offsets; all flat."""
+    operands = (values, row_start, offsets, dense, out, side, n)
+    _on_threads(_blocks, operands, row_start * (side * side * n))
+
+
+def element_product(values, row_start, offsets, dense, out, n):
+    """Rows of single elements times a dense matrix."""
+    _on_threads(_elements, (values, row_start, offsets, dense, out, n), row_start * n)
+
+
+def sampled_product(gradient, dense, rows, columns, out, side):
+    """Out [blocks, side, side]: rows of gradient [m, n] by rows of dense [k, n], at a pattern."""
+    operands = (gradient, dense, rows, columns, out, side)
+    _on_threads(_samples, operands, np.arange(len(columns) + 1) * (side * side * dense.shape[1]))
+
+
+# Multiplications that are worth a thread: it takes some ten microseconds to reach one.
+_N_ALONE = 1 << 18
+_threads = SharedThreads("tremula-sparse", n_cores())
+
+
+def _on_threads(kernel, operands, work_before):
+    """Run a kernel over all rows, cut where threads get equal work; `work_before` of each row."""
+    n_parts = max(1, min(n_cores(), int(work_before[-1]) // _N_ALONE))
+    cuts = np.searchsorted(work_before, work_before[-1] * np.arange(1, n_parts) / n_parts)
+    bounds = [0, *cuts.tolist(), len(work_before) - 1]
+    _threads.run_all([partial(kernel, *operands, *ends) for ends in pairwise(bounds)])
+
+
+@njit(nogil=True, error_model="numpy", cache=True)
+def _blocks(values, row_start, offsets, dense, out, side, n, first, last):
     area = side * side
-    for row in prange(len(row_start) - 1):
+    for row in range(first, last):
         begin, end = row_start[row], row_start[row + 1]
         j = 0
         while j < n:
@@ -86,20 +119,18 @@ def block_product(values, row_start, offsets, dense, out, side, n):
             j += width
 
 
-@njit(nogil=True, parallel=True, error_model="numpy", cache=True)
-def element_product(values, row_start, offsets, dense, out, n):
-    """Rows of single elements times a dense matrix."""
-    for row in prange(len(row_start) - 1):
+@njit(nogil=True, error_model="numpy", cache=True)
+def _elements(values, row_start, offsets, dense, out, n, first, last):
+    for row in range(first, last):
         sum_scaled_rows(
             out, row * n, dense, 0, values, offsets, row_start[row], row_start[row + 1], n
         )
 
 
-@njit(nogil=True, parallel=True, fastmath={"contract", "reassoc"}, cache=True)
-def sampled_product(gradient, dense, rows, columns, out, side):
-    """Out [blocks, side, side]: rows of gradient [m, n] by rows of dense [k, n], at a pattern."""
+@njit(nogil=True, fastmath={"contract", "reassoc"}, cache=True)
+def _samples(gradient, dense, rows, columns, out, side, first, last):
     n = dense.shape[1]
-    for block in prange(len(columns)):
+    for block in range(first, last):
         for i in range(side):
             left = gradient[rows[block] * side + i]
             for j in range(side):

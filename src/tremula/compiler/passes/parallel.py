@@ -1,10 +1,10 @@
 """Independent work on several threads: NumPy releases the interpreter lock on large columns."""
 
-import os
-import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
+
+from tremula.base.processes import n_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -21,10 +21,3 @@ def in_parallel(function: Callable[[Item], Result], items: Iterable[Item]) -> li
         return [function(item) for item in items]
     with ThreadPoolExecutor(n_threads) as pool:
         return list(pool.map(function, items))
-
-
-def n_cores() -> int:
-    """Threads this process may use: one a core it may run on, at most OMP_NUM_THREADS."""
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    stated = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]  # a list is one for each nesting
-    return max(1, min(bound or 1, int(stated) if stated.isdigit() else sys.maxsize))

@@ -22,6 +22,7 @@ from jax._src import pjit, xla_bridge
 from jax.extend.core import ClosedJaxpr
 
 from tremula.base.libraries.patching import install
+from tremula.base.processes import fork_safe
 from tremula.frontends.jax.device import PLATFORM, Device, is_ours, make_client
 from tremula.frontends.jax.options import add_options, n_tiles_of_option
 from tremula.ir.settings import HostSettings, host_settings
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tremula.frontends.jax.program import JaxProgram
 
 _JAX = str(Path(jax.__file__).parent)
-_lock = threading.RLock()
+_lock = fork_safe(threading.RLock())
 _is_added = False
 _plain = pjit._pjit_call_impl_python
 _Key = tuple[HostSettings, int]

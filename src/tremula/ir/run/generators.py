@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import torch
 
+from tremula.base.processes import fork_safe
 from tremula.ir.errors import UnsuitableModel
 from tremula.ir.passes.random_bits import initial_state
 
@@ -58,7 +59,9 @@ def restore(random: DeviceRandom, state: list[int]) -> None:
     random.set_words(state[1:])
 
 
-_GENERATORS = threading.RLock()  # PyTorch's are of the process: one model draws at a time
+_GENERATORS = fork_safe(
+    threading.RLock()
+)  # PyTorch's are of the process: one model draws at a time
 
 
 class HostRandom:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError
-from tremula.compiler.passes.parallel import n_cores
+from tremula.base.processes import n_cores
 from tremula.vision.page_data.fetch import PageData
 from tremula.vision.serve.page_files import bundled, page_files
 from tremula.vision.serve.program_packs import PROGRAM_NAMES, program_packs

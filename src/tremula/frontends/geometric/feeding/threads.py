@@ -4,9 +4,11 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
+from functools import partial
 from itertools import islice, pairwise
 from typing import TypeVar
+
+from tremula.base.processes import SharedThreads
 
 N_AHEAD = 2  # items that each thread is ahead
 _MOST_SHARES = 8  # of one batch: more threads wait for memory, not for each other
@@ -55,9 +57,7 @@ def shared_out(work: Callable[[slice], object], n: int) -> None:
         for part in parts:
             work(part)
     else:
-        list(_helpers(os.getpid()).map(work, parts))
+        _helpers.run_all([partial(work, part) for part in parts])
 
 
-@cache
-def _helpers(process: int) -> ThreadPoolExecutor:  # noqa: ARG001 - threads do not survive a fork
-    return ThreadPoolExecutor(_MOST_SHARES, thread_name_prefix="tremula-fill")
+_helpers = SharedThreads("tremula-fill", _MOST_SHARES)

@@ -8,14 +8,14 @@ of this file.
 import math
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from types import ModuleType
 
 import torch
 from torch import Tensor, fx
 
+from tremula.base.processes import SharedThreads
 from tremula.ir.host.passes.in_place import makes_a_new_tensor
 from tremula.ir.nodes import operand
 from tremula.ir.passes.half_as_float import ROUNDS
@@ -104,13 +104,8 @@ def _kernels() -> ModuleType:
     return half_kernels
 
 
-@cache
-def _threads() -> ThreadPoolExecutor:
-    """Threads besides the caller's; kernels run without Python's lock."""
-    return ThreadPoolExecutor(os.cpu_count(), "halves")
-
-
-os.register_at_fork(after_in_child=_threads.cache_clear)  # a child has none of its parent's threads
+# Threads besides the caller's; kernels run without Python's lock.
+_threads = SharedThreads("halves", os.cpu_count() or 1)
 
 
 def _run(
@@ -127,10 +122,7 @@ def _run(
         (*(address + begin * n_bytes for address, n_bytes in arrays), end - begin, *sizes)
         for begin, end in pairwise(bounds)
     ]
-    others = [_threads().submit(kernel, *call) for call in calls[1:]]
-    kernel(*calls[0])
-    for other in others:
-        other.result()
+    _threads.run_all([partial(kernel, *call) for call in calls])
 
 
 # -- weights ---------------------------------------------------------------------------------------

@@ -17,8 +17,9 @@ from torch.fx import _symbolic_trace as tracing
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tremula.base.libraries.patching import replaced, wrapped
+from tremula.base.processes import fork_safe
 
-_TRACER = threading.RLock()
+_TRACER = fork_safe(threading.RLock())
 
 
 @contextmanager

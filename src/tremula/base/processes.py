@@ -1,0 +1,72 @@
+"""Threads and locks of a process, and what becomes of them in a forked one.
+
+A forked process has a copy of its parent's memory and only the thread that forked. A lock that
+another thread held stays locked in it for ever, and an executor waits for threads that are gone. So
+locks of modules are made by `fork_safe`, and threads that a process shares are `SharedThreads`:
+
+    _lock = fork_safe(threading.RLock())
+    _threads = SharedThreads("tremula-fill", 8)
+    _threads.submit(work)
+"""
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+Result = TypeVar("Result")
+
+
+class ForkableLock(Protocol):
+    """What locks and conditions of `threading` have in common, and use at a fork themselves."""
+
+    def _at_fork_reinit(self) -> None: ...
+
+
+LockType = TypeVar("LockType", bound=ForkableLock)
+
+
+def fork_safe(lock: LockType) -> LockType:
+    """The lock, which is free in a forked process unless the thread that forked holds it."""
+
+    def free() -> None:
+        is_owned: Callable[[], bool] = getattr(lock, "_is_owned", lambda: False)
+        if not is_owned():
+            lock._at_fork_reinit()
+
+    os.register_at_fork(after_in_child=free)
+    return lock
+
+
+class SharedThreads:
+    """Threads that functions of a module share: started when needed, and again after a fork."""
+
+    def __init__(self, name: str, n_threads: int):
+        self._name, self._n_threads = name, n_threads
+        self._executor: ThreadPoolExecutor | None = None
+        self._lock = fork_safe(threading.Lock())
+        os.register_at_fork(after_in_child=self._forget)
+
+    def submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:  # noqa: ANN401
+        """Have a thread call work(*args)."""
+        with self._lock:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(self._n_threads, self._name)
+            return self._executor.submit(work, *args)
+
+    def run_all(self, calls: list[Callable[[], Result]]) -> list[Result]:
+        """The results of all calls, the first of which this thread makes."""
+        others = [self.submit(call) for call in calls[1:]]
+        return [call() for call in calls[:1]] + [other.result() for other in others]
+
+    def _forget(self) -> None:
+        self._executor = None
+
+
+def n_cores() -> int:
+    """Threads this process may use: one a core it may run on, at most OMP_NUM_THREADS."""
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    stated = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]  # a list is one for each nesting
+    return max(1, min(bound or 1, int(stated) if stated.isdigit() else sys.maxsize))
