@@ -1,4 +1,4 @@
-"""Figures that README and the front pages state equal the tables and lists they come from."""
+"""Figures of README and of the page of front ends equal the tables and lists they come from."""
 
 import re
 import tomllib
@@ -22,7 +22,7 @@ CITED = ("11.5 % mean error against a TPUv3, by its authors",)
 class Stated:
     """Numbers that a page states, and the line of another page that they must equal."""
 
-    statement: str  # a pattern of README.md with the numbers as groups
+    statement: str  # a pattern of docs/choose.md with the numbers as groups
     page: str
     source: str  # a pattern of that page with the same groups
 
@@ -35,14 +35,14 @@ class Stated:
 STATED = (
     Stated(r"\[(?P<n>\d+) ATen overloads\]", "aten", r"(?P<n>\d+) overloads in"),
     Stated(
-        r"\[(?P<run>\d+) of (?P<n>\d+) layers\]\(docs/pyg.md\)",
+        r"\[(?P<run>\d+) of (?P<n>\d+) layers\]\(pyg.md\)",
         "pyg",
         r"(?P<run>\d+) of (?P<n>\d+) layers train on the host, (?P=run) on tiles",
     ),
     Stated(r"\[(?P<n>\d+) operators\]", "onnx", r"(?P<n>\d+) operators in"),
     Stated(r"\[(?P<n>\d+) operations\]", "popxl-ops", r"(?P<n>\d+) operations\."),
     Stated(
-        r"\[(?P<run>\d+) of (?P<n>\d+) layers\]\(docs/keras-layers.md\)",
+        r"\[(?P<run>\d+) of (?P<n>\d+) layers\]\(keras-layers.md\)",
         "keras-layers",
         r"(?P<n>\d+) layers: (?P<run>\d+) run on this computer, (?P=run) on tiles",
     ),
@@ -56,6 +56,8 @@ ACCURACY = re.compile(
 CORES = re.compile(r"IPU is (\d+) small cores")
 PYTHON = re.compile(r"Python (3\.\d+) or (3\.\d+)")
 
+FRONT_PAGES = ("README.md", "docs/choose.md")
+
 
 def read(page: str) -> str:
     return (ROOT / page).read_text(encoding="utf-8")
@@ -68,9 +70,12 @@ def prose(page: str) -> str:
 
 @pytest.mark.parametrize("stated", STATED, ids=lambda stated: stated.page)
 def test_counts_are_those_of_their_pages(stated):
-    """A count in README equals the last line of the page that is made from the registry."""
+    """A count equals the last line of the page that is made from the registry."""
     expected = stated.numbers_of(read(f"docs/{stated.page}.md"), stated.source)
-    assert stated.numbers_of(prose("README.md"), stated.statement) == expected
+    pages = [page for page in FRONT_PAGES if re.search(stated.statement, prose(page))]
+    assert pages
+    for page in pages:
+        assert stated.numbers_of(prose(page), stated.statement) == expected
 
 
 def test_applications_are_counted_from_their_folders():
@@ -116,11 +121,17 @@ def test_python_versions_are_those_of_the_package():
     assert allowed == f">={low},<3.{int(high.split('.')[1]) + 1}"
 
 
-def test_readme_states_no_other_figure():
-    """Each number in README's prose is compared above, is part of a name, or is cited."""
-    text = prose("README.md")
+def test_readme_is_short():
+    """A reader comes to the first command and the limits within a few screens."""
+    assert len(read("README.md").splitlines()) <= 130
+
+
+@pytest.mark.parametrize("page", FRONT_PAGES)
+def test_front_pages_state_no_other_figure(page):
+    """Each number in the prose is compared above, is part of a name, or is cited."""
+    text = prose(page)
     for cited in CITED:
-        assert cited in text
+        assert cited in prose("README.md")
         text = text.replace(cited, "")
     for pattern in (ACCURACY, CORES, PYTHON, *(re.compile(s.statement) for s in STATED)):
         text = pattern.sub("", text)
