@@ -1,0 +1,17 @@
+"""All kinds of cases by name; each is imported when it is used."""
+
+from importlib import import_module
+
+from tools.fuzz.case import Kind
+
+HOMES = {
+    "tiles": ("tools.fuzz.tiles.check", "TilePrograms"),
+}
+
+
+def kind_named(name: str) -> Kind:
+    """The kind with this name; an error names the others."""
+    if name not in HOMES:
+        raise SystemExit(f"no kind {name!r}; there are: {', '.join(HOMES)}")
+    module, attribute = HOMES[name]
+    return getattr(import_module(module), attribute)()
