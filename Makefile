@@ -21,13 +21,14 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-failed test-wide test-onnx browser check types format docs site dist bench bench-all garden clean
+.PHONY: help demo test test-failed test-wide fuzz test-onnx browser check types format docs site dist bench bench-all garden clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
 	@echo "make test    run the tests"
 	@echo "make test-failed   run those that failed again, one after another"
 	@echo "make test-wide   the same with every sweep in full"
+	@echo "make fuzz    random programs, models and files against their oracles, for SECONDS (600)"
 	@echo "make test-onnx   the official tests of ONNX backends, all of them, on the host and on tiles"
 	@echo "make check   format, lint, types of what changed, import layers, quick tests"
 	@echo "make types   types of everything"
@@ -53,6 +54,11 @@ test-failed: $(DEV) $(BROWSER) $(CLUSTER)
 # Also the sweeps of which `make test` runs a sample: every operation with every type, say.
 test-wide: $(DEV) $(BROWSER) $(CLUSTER)
 	$(BIN)/python -m pytest --numprocesses auto -m ""
+
+# Goes on where the last run ended; what fails becomes a small case in tests/corpus.
+SECONDS ?= 600
+fuzz: $(DEV)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.fuzz run --seconds $(SECONDS)
 
 # The official suite; `make test` runs a sample of it.
 test-onnx: $(DEV)

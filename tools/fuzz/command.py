@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (all cores)")
     run.add_argument("--first-seed", type=int, help="where to begin (behind the log)")
     run.add_argument("--log", type=Path, default=run_log.LOG, help="the log of runs")
+    run.add_argument("--commit", default="", help="what to log as the commit (the checkout's)")
     run.add_argument("--no-shrink", action="store_true", help="only list what fails")
     one = commands.add_parser("show", help="print and check the case of one seed")
     one.add_argument("kind", choices=list(HOMES))
@@ -78,7 +79,7 @@ def _run(args: argparse.Namespace) -> int:
 def _batches(args: argparse.Namespace, kinds: list[str]) -> Iterator[Batch]:
     """Batches of each kind in turn, until the time or the cases are over."""
     deadline = time.monotonic() + args.seconds if args.seconds else float("inf")
-    commit = run_log.commit_name()
+    commit = args.commit or run_log.commit_name()
     first = {
         kind: run_log.next_seed(kind, args.log) if args.first_seed is None else args.first_seed
         for kind in kinds

@@ -51,6 +51,7 @@ COMMANDS = (
     Command("serve", "tremula.commands.garden.serve", "answer requests with a compiled model"),
     Command("load-test", "tremula.commands.garden.load_test", "ask a server, and take times"),
     Command("bench", "tremula.commands.bench", "measure Tremula's own speed"),
+    Command("fuzz", "tremula.commands.checkout.fuzz", "try random programs, models and files"),
     Command("validate", "tremula.commands.validate", "check the cost model against measurements"),
     Command("poprun", "tremula.commands.system.poprun", "run a program in several instances"),
     Command("vipu-server", "tremula.commands.system.server", "run a controller of partitions"),

@@ -1,0 +1,1 @@
+"""Commands that need a checkout: what they run is not part of the installed package."""
