@@ -71,6 +71,48 @@ class TextClassifier(nn.Module):
         return self.bert(input_ids=ids, labels=labels).loss
 
 
+class LlamaModel(nn.Module):
+    """Llama from transformers with 110 million random weights; returns its loss."""
+
+    def __init__(self, n_layer: int = 12, width: int = 768, n_head: int = 12):
+        super().__init__()
+        transformers = transformers_module()
+        config = transformers.LlamaConfig(
+            vocab_size=32000,
+            hidden_size=width,
+            intermediate_size=width * 8 // 3,
+            num_hidden_layers=n_layer,
+            num_attention_heads=n_head,
+            num_key_value_heads=n_head // 3,
+            tie_word_embeddings=True,
+            use_cache=False,
+        )
+        self.llama = transformers.LlamaForCausalLM(config)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.llama(input_ids=ids, labels=ids).loss
+
+
+class ImageTransformer(nn.Module):
+    """ViT from transformers with random weights; returns its loss."""
+
+    def __init__(self, n_layer: int = 12, width: int = 768, n_head: int = 12):
+        super().__init__()
+        transformers = transformers_module()
+        config = transformers.ViTConfig(
+            num_hidden_layers=n_layer,
+            hidden_size=width,
+            num_attention_heads=n_head,
+            intermediate_size=4 * width,
+            num_labels=10,
+        )
+        self.vit = transformers.ViTForImageClassification(config)
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        scores = self.vit(pixel_values=images).logits
+        return nn.functional.cross_entropy(scores.float(), labels)
+
+
 def sharded(model: LanguageModel, layers_per_ipu: int) -> LanguageModel:
     """Embedding and output layer, which share their weights, on IPU 0; the layers on the next."""
     import poptorch
@@ -149,12 +191,41 @@ def large_cases() -> dict[str, Case]:
     """Models that fill a GPU, with the batches of their usual figures."""
     texts = lambda n: (torch.randint(0, 30522, (n, 128)), torch.randint(0, 2, (n,)))  # noqa: E731
     ids = lambda n: (torch.randint(0, 50257, (n, 512)),)  # noqa: E731
+    words = lambda n: (torch.randint(0, 32000, (n, 512)),)  # noqa: E731
     result = [
         Case("gpt2-small", lambda: LanguageModel(12, 768, 12), ids, 8, _adamw),
         Case("resnet50", lambda: WithLoss(resnet50()), _images(3, 224), 32, _sgd),
         Case("bert-base", lambda: TextClassifier(12, 768, 12), texts, 16, _adamw),
+        Case("llama-110m", LlamaModel, words, 8, _adamw),
+        Case("vit-b", ImageTransformer, _images(3, 224), 32, _adamw),
     ]
     return {case.name: case for case in result}
+
+
+class Autocast(nn.Module):
+    """A model whose products are computed in bfloat16, from float32 weights."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, *batch: Tensor) -> Tensor:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return self.model(*batch)
+
+
+def with_autocast(case: Case) -> Case:
+    """A case with float32 weights whose products are computed in bfloat16."""
+    return replace(case, name=f"{case.name}-autocast", make=lambda: Autocast(case.make()))
+
+
+def in_bfloat16(case: Case) -> Case:
+    """A case with bfloat16 weights and inputs."""
+
+    def batch(n: int) -> tuple[Tensor, ...]:
+        return tuple(t.bfloat16() if t.is_floating_point() else t for t in case.batch(n))
+
+    return replace(case, name=f"{case.name}-bf16", make=lambda: case.make().bfloat16(), batch=batch)
 
 
 def in_half(case: Case) -> Case:

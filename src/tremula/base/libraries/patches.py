@@ -21,7 +21,7 @@ class LibraryPatch:
 
 
 _CAPTURE = "ir/capture/capture.py"
-_ISOLATION = "ir/host/programs/compile_isolation.py"
+_ISOLATION = "ir/host/compile_isolation.py"
 _TORCH, _KERAS, _JAX, _PYG = "2.13", "3.15", "0.10", "2.8"
 _KERAS_TORCH = "keras.src.backend.torch"
 _CONVS = "torch_geometric.nn.conv"

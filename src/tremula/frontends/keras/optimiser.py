@@ -20,7 +20,7 @@ from tremula.frontends.keras.tracing import (
     functional_updates,
     variables_set_to,
 )
-from tremula.ir.host.programs.compile_isolation import traced
+from tremula.ir.host.compile_isolation import traced
 from tremula.ir.optim.rule import Number
 from tremula.ir.recording import active
 

@@ -19,6 +19,7 @@ from tremula.ir.capture.without_values import (
     tensor_split,
 )
 from tremula.ir.errors import CaptureError
+from tremula.ir.ops import attention as attention_ops
 from tremula.ir.ops import ctc as ctc_ops
 from tremula.ir.ops import recurrent as recurrent_ops
 from tremula.ir.origin import model_line
@@ -341,6 +342,10 @@ def strided_channels(x: Tensor, stride: int) -> Tensor:
     return x.unflatten(1, (-1, stride)).transpose(1, 2).flatten(1, 2)
 
 
+def _attention(_state: Recording, func: Callable, *args: Tensor, **kwargs: Tensor) -> Tensor:
+    return attention_ops.record(func, *args, **kwargs)
+
+
 def _is_ipu(_state: Recording, func: Callable, tensor: Tensor) -> bool:
     return isinstance(tensor, FakeTensor) or func(tensor)
 
@@ -356,6 +361,7 @@ FORMS: dict[Callable, Callable[..., object]] = {
     F.rrelu: _rrelu,
     F.batch_norm: _batch_norm,
     F.group_norm: _group_norm,
+    F.scaled_dot_product_attention: _attention,
     torch.group_norm: _group_norm,
     F.gaussian_nll_loss: _gaussian_nll_loss,
     F.embedding_bag: _embedding_bag,

@@ -7,6 +7,8 @@ Which path is taken, and where its hyperparameters come from:
   `hyper_tensors` on the device, so they may change between launches of a captured CUDA graph; the
   others are floats that a capture stores: `UpdateRule.must_recapture` says when they differ.
 * *foreach* (RMSprop in one dtype): as fused, with PyTorch's list operations.
+* *generated* (`fused`, on a GPU): one kernel for all weights of a group, made from the formula, in
+  whatever dtypes weights, gradients and states have. It takes hyperparameters from `hyper_tensors`.
 * *copied* (LAMB, rules of other front ends, damped SGD, weights and states of different dtypes, or
   `hyper_floats` None): the functional update, whose results are copied into place. On a GPU it
   takes all hyperparameters from `hyper_tensors`, so a capture stores none.
@@ -17,7 +19,7 @@ No path waits for the device or reads from it. Gradients may be overwritten.
 # PyTorch's list operations have private names, and stubs that know floats only.
 # pyright: reportPrivateImportUsage=false, reportArgumentType=false, reportCallIssue=false
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -51,8 +53,13 @@ def update_in_place(
     states: Sequence[Tensor],
     hyper_tensors: Sequence[Tensor] | None,
     hyper_floats: Sequence[float] | None,
+    fused: Callable[..., bool] | None = None,
 ) -> None:
-    """Update weights and states in place, without recording gradients."""
+    """Update weights and states in place, without recording gradients.
+
+    `fused(params, grads, states, hyper_tensors)` updates what PyTorch has no kernel for; it returns
+    False if it cannot.
+    """
     if not params:
         return
     is_on_cpu = params[0].device.type == "cpu"
@@ -63,9 +70,9 @@ def update_in_place(
             and hyper_floats is not None
             and _is_uniform(rule, params, grads, states, hyper)
         ):
-            grads = [_laid_out_like(grad, param) for grad, param in zip(grads, params, strict=True)]
+            grads = [laid_out_like(grad, param) for grad, param in zip(grads, params, strict=True)]
             _update_uniform(rule, params, grads, states, hyper)
-        else:
+        elif fused is None or not fused(params, grads, states, hyper_tensors):
             on_device = hyper if is_on_cpu else hyper_tensors or hyper
             _update_copied(rule, params, grads, states, on_device)
 
@@ -114,11 +121,11 @@ def _is_plain_sgd(rule: GroupedRule, hyper: Sequence[Number]) -> bool:
     return "Step" not in rule.positions and not has_idle_velocity
 
 
-def _laid_out_like(grad: Tensor, param: Tensor) -> Tensor:
+def laid_out_like(grad: Tensor, param: Tensor) -> Tensor:
     """The gradient with its weight's strides: fused kernels assume equal strides."""
     if grad.stride() == param.stride():
         return grad
-    return torch.empty_like(param).copy_(grad)
+    return torch.empty_like(param, dtype=grad.dtype).copy_(grad)
 
 
 def _update_uniform(
@@ -128,7 +135,7 @@ def _update_uniform(
     states: Sequence[Tensor],
     hyper: Sequence[Number],
 ) -> None:
-    divisor = rule.gradient_divisor(grads, hyper, _norm_of_all)
+    divisor = rule.gradient_divisor(grads, hyper, norm_of_gradients)
     if divisor is not None and not isinstance(divisor, Tensor):
         divisor = torch.full((), divisor, dtype=torch.float32, device=params[0].device)
     kind = rule.formula.kind
@@ -147,7 +154,8 @@ def _update_uniform(
         _UNIFORM[kind](_GroupUpdate(kind, group, *tensors, states_of_group, by_name, divisor))
 
 
-def _norm_of_all(grads: Sequence[Tensor]) -> Tensor:
+def norm_of_gradients(grads: Sequence[Tensor]) -> Tensor:
+    """The 2-norm of all gradients together, in float32, by a few launches."""
     norms = torch._foreach_norm(list(grads), 2, dtype=torch.float32)
     return torch.linalg.vector_norm(torch.stack(norms))
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 import poptorch
 from tests.ir.steps import captured, training_step
+from tremula.ir.host.compile_isolation import isolate_compiling_thread
 from tremula.ir.host.passes.memory_format import image_format, relax_strides
 from tremula.ir.host.passes.random_masks import can_draw_first, draw_first, draws, without_draws
 from tremula.ir.host.programs import fastest
-from tremula.ir.host.programs.compile_isolation import isolate_compiling_thread
 from tremula.ir.host.programs.cuda_graph import as_one_tensor
 from tremula.ir.host.programs.streams import stream_of_nodes
 from tremula.ir.host.transfer.inputs import PinnedStaging, announce, follower

@@ -202,7 +202,7 @@ def _start(
     elif kernel.sums_over_rows or kernel.n_matrices:
         n_processors = _n_processors(inputs[0].device.index or 0)
         n_programs = min(n_programs, n_processors * launch.per_processor)
-    function = _compiled(kernel.text_for(launch))
+    function = compiled_text(kernel.text_for(launch))
     function[n_programs,](*inputs, *results, **_choices(launch))
 
 
@@ -216,7 +216,7 @@ def _choices(launch: KernelLaunch) -> dict[str, int]:
 
 def _compiles(kernel: RowKernel, launch: KernelLaunch, arguments: Sequence[Tensor]) -> bool:
     """Compile a candidate. Gluon is experimental: where it fails, other forms are used."""
-    function = _compiled(kernel.text_for(launch))
+    function = compiled_text(kernel.text_for(launch))
     try:
         function.warmup(*arguments, grid=(1,), **_choices(launch))
     except Exception as error:
@@ -235,7 +235,7 @@ def _n_processors(device: int) -> int:
 
 
 @cache
-def _compiled(text: str) -> Any:  # noqa: ANN401 - Triton's own type, which loads it
+def compiled_text(text: str) -> Any:  # noqa: ANN401 - Triton's own type, which loads it
     """The function in a text, loaded from a file, since Triton reads the source of functions."""
     path = _stored(text, ".py")
     name = path.stem  # what profilers show
@@ -286,7 +286,7 @@ def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
     candidates = _candidates(kernel, device)
     arguments = [*inputs, *_new_results(kernel, device)]
     for launch in candidates:
-        _compiled(kernel.text_for(launch))
+        compiled_text(kernel.text_for(launch))
     with ThreadPoolExecutor() as pool:  # the compiler works outside Python
         compiled = list(pool.map(lambda launch: _compiles(kernel, launch, arguments), candidates))
     candidates = [launch for launch, is_fine in zip(candidates, compiled, strict=True) if is_fine]

@@ -8,47 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from tremula.ir.decompositions.attention import attention, attention_backward
 from tremula.ir.nodes import ints, operand, whole
 from tremula.ir.step import CapturedStep
 
 aten = torch.ops.aten
 _IMAGE_RANK = 4
-
-# -- attention on a GPU ----------------------------------------------------------------------------
-
-_ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
-_ATTENTION_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-
-
-def use_portable_attention(step: CapturedStep) -> CapturedStep:
-    """Replace attention recorded as a CPU operation: fused for results alone, else products."""
-    targets = {node.target for node in step.graph.nodes}
-    forward = attention if _ATTENTION_BACKWARD in targets else _fused_attention
-    for node in step.graph.nodes:
-        if node.target is _ATTENTION:
-            node.target = forward
-        elif node.target is _ATTENTION_BACKWARD:
-            node.target = attention_backward
-    return step
-
-
-def _fused_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor, None]:
-    """The result alone: only gradients need the sums of rows."""
-    result = torch.nn.functional.scaled_dot_product_attention(
-        query, key, value, attn_mask, dropout_p, is_causal, scale=scale
-    )
-    return result, None
-
 
 # -- gradients of convolutions on a CPU ------------------------------------------------------------
 

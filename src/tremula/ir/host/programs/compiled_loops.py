@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from tremula.ir.bodies import Body, body_of, enter_body
+from tremula.ir.host.compile_isolation import traced
 from tremula.ir.host.passes.substitute_kernels import use_fast_tanh
-from tremula.ir.host.programs.compile_isolation import traced
 from tremula.ir.ops import control as control_ops  # noqa: F401  registers tremula::scan
 from tremula.ir.passes import HOST_PASSES, Passes, apply
 from tremula.ir.passes.split import on_device

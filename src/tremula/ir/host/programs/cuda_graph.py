@@ -106,8 +106,12 @@ class CudaGraphProgram(HostProgram):
         self.warm_up(state, self._inputs)
         graph = torch.cuda.CUDAGraph()
         outputs: dict[int, list[Tensor]] = {}
+        if self.fused_update is not None:
+            self.fused_update.start_recording()
         with private_workspaces(), capturing(graph), fastest_convolutions():
             super().run(state, self._inputs, outputs.__setitem__)
+        if self.fused_update is not None:
+            self.fused_update.end_recording()
         restore(state, saved)
         self._outputs = [outputs[number] for number in sorted(outputs)]
         self._graph, self._captured_for = graph, state

@@ -16,8 +16,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from tremula.ir.host.compile_isolation import isolate_compiling_thread
 from tremula.ir.host.passes.random_masks import can_draw_first, draw_first, is_mask, without_draws
-from tremula.ir.host.programs.compile_isolation import isolate_compiling_thread
 from tremula.ir.host.programs.cuda_graph import (
     CudaGraphProgram,
     Give,

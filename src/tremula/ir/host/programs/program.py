@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tremula.ir.host.graph_kernels.fuse import fuse_graph_kernels
+from tremula.ir.host.passes.fused_attention import fuse_attention
 from tremula.ir.host.passes.halves import WideCopies, convert_natively, round_
 from tremula.ir.host.passes.in_place import write_over_dead_operands
 from tremula.ir.host.passes.memory_format import (
@@ -16,13 +17,13 @@ from tremula.ir.host.passes.memory_format import (
     keep_memory_format,
     relax_strides,
 )
-from tremula.ir.host.passes.substitute_kernels import (
-    differentiate_by_forward_kernels,
-    use_portable_attention,
-)
+from tremula.ir.host.passes.spelled_attention import spell_out_attention
+from tremula.ir.host.passes.substitute_kernels import differentiate_by_forward_kernels
 from tremula.ir.host.programs.distributed import join_processes, sum_over_processes
 from tremula.ir.host.programs.float_checks import FloatChecker
+from tremula.ir.host.weight_updates.update import FusedUpdate
 from tremula.ir.nodes import is_random, schema_name
+from tremula.ir.optim.grouped_rule import GroupedRule
 from tremula.ir.optim.in_place import update_in_place
 from tremula.ir.passes import HOST_PASSES, Passes, apply
 from tremula.ir.passes.clean import drop_dead
@@ -78,10 +79,13 @@ class HostProgram:
         passes: Passes = (("move to the device", move),)
         if device.type == "cuda":
             passes += (
-                ("use portable attention", use_portable_attention),
+                ("fuse attention", fuse_attention),
+                ("drop dead nodes", drop_dead),
                 ("relax strides", relax_strides),
                 ("fuse graph kernels", partial(fuse_graph_kernels, device=device)),
             )
+        else:
+            passes += (("spell out attention", spell_out_attention), ("drop dead nodes", drop_dead))
         self.is_wide = device.type == "cpu" and has_halves(part)  # halves are computed as floats
         if self.is_wide:
             passes += (("compute halves as floats", widen_halves), ("drop dead nodes", drop_dead))
@@ -99,6 +103,8 @@ class HostProgram:
         parameters = [slot.name for slot in step.inputs if slot.kind == PARAMETER]
         names = step.rule.names if step.rule is not None else ()
         self.trained = [parameters.index(name) for name in names]  # indices of the rule's weights
+        can_fuse = device.type == "cuda" and isinstance(step.rule, GroupedRule)
+        self.fused_update = FusedUpdate(step.rule) if can_fuse else None
         self._takes_hyper = [slot.index for _, slot in part.of_kind(HYPER)]
 
     def compile(self, part: CapturedStep) -> MicroBatch:
@@ -187,7 +193,9 @@ class HostProgram:
         halves = (trained, states)
         if self.is_wide:
             trained, states = self._wide.of(trained), self._wide.of(states)
-        update_in_place(rule, trained, gradients, states, state.hyper_tensors, state.hyper_floats)
+        hyper = state.hyper_tensors, state.hyper_floats
+        fused = self.fused_update.run if self.fused_update is not None else None
+        update_in_place(rule, trained, gradients, states, *hyper, fused)
         if self.is_wide:
             self._wide.store(halves[0], trained)
             self._wide.store(halves[1], states)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.fx import symbolic_trace
 
-from tremula.ir.host.programs.compile_isolation import isolate_compiling_thread
+from tremula.ir.host.compile_isolation import isolate_compiling_thread
 
 
 class Slow(nn.Module):

@@ -1,0 +1,176 @@
+"""The update of all weights of a step on a GPU, in whatever types they and their states have.
+
+A launch updates all weights with the same hyperparameters and types. It reads the addresses of
+their tensors from a table. Addresses of gradients are known when a CUDA graph is recorded, and
+nothing can be copied to the GPU then: the table is filled when the recording has ended.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tremula.ir.host.graph_kernels.kernels import compiled_text, has_triton
+from tremula.ir.host.weight_updates.source import UpdateKind, update_source
+from tremula.ir.optim.grouped_rule import GroupedRule
+from tremula.ir.optim.in_place import laid_out_like, norm_of_gradients
+
+_CHUNK, _BLOCK, _N_WARPS = 1 << 14, 1 << 11, 8  # elements of a program and of a step, warps
+_ALIGNMENT = 16  # bytes
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class UpdateBatch:
+    """Weights that one launch updates: what they have in common, and their indices."""
+
+    kind: UpdateKind
+    group: int  # of the rule: where hyperparameters come from
+    members: tuple[int, ...]
+
+
+def update_batches(
+    rule: GroupedRule, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[Tensor]
+) -> list[UpdateBatch] | None:
+    """The launches of an update; None if the formula or a type has no kernel."""
+    if rule.clips or any(t.dtype not in _FLOATS for ts in (params, grads) for t in ts):
+        return None
+    divides = rule.max_grad_norm != float("inf") or rule.loss_scaling != 1
+    members: dict[tuple[UpdateKind, int], list[int]] = {}
+    for i, (param, grad) in enumerate(zip(params, grads, strict=True)):
+        number = rule.group_of[i]
+        prefixes = tuple(p for p, of_weight in rule.positions.items() if i in of_weight)
+        kept = tuple(prefix for prefix in prefixes if prefix != "Step")
+        own = [states[rule.positions[prefix][i]] for prefix in kept]
+        if not is_dense(param) or any(state.stride() != param.stride() for state in own):
+            return None
+        n_scalars = _n_scalars(rule, number) if "Step" in prefixes else 0
+        dtypes = tuple(t.dtype for t in (param, grad, *own))
+        kind = UpdateKind(rule.formula, rule.groups[number], kept, n_scalars, divides, dtypes)
+        members.setdefault((kind, number), []).append(i)
+    if any(update_source(kind) is None for kind, _ in members):
+        return None
+    return [UpdateBatch(kind, number, tuple(m)) for (kind, number), m in members.items()]
+
+
+def _n_scalars(rule: GroupedRule, group: int) -> int:
+    ones = [torch.ones(())] * len(rule.hyper_names)
+    return len(rule.formula.step_scalars(rule.hyperparameters(group, ones), torch.ones(1)))
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether the elements fill one piece of memory, in whatever order."""
+    n_before = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != n_before:
+            return False
+        n_before *= size
+    return True
+
+
+def chunk_table(sizes: Sequence[int], chunk: int = _CHUNK) -> list[list[int]]:
+    """(weight, number of the chunk) for each program of a launch."""
+    return [[i, k] for i, size in enumerate(sizes) for k in range(-(-size // chunk))]
+
+
+@dataclass
+class FusedUpdate:
+    """Updates the weights of one rule, and owns the tables that launches of a graph read."""
+
+    rule: GroupedRule
+    _batches: list[UpdateBatch] | None = None
+    _is_planned: bool = False
+    _chunks: dict[UpdateBatch, Tensor] = field(default_factory=dict)
+    _recorded: list[tuple[Tensor, list[list[int]]]] = field(default_factory=list)
+
+    def run(
+        self,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        states: Sequence[Tensor],
+        hyper: Sequence[Tensor],
+    ) -> bool:
+        """Update weights and states in place; False, with nothing done, if no kernel can."""
+        if not self._is_planned:
+            can = bool(params) and params[0].device.type == "cuda" and has_triton()
+            self._batches = update_batches(self.rule, params, grads, states) if can else None
+            self._is_planned = True
+        if self._batches is None:
+            return False
+        divisor = self.rule.gradient_divisor(grads, hyper, norm_of_gradients)
+        if divisor is not None and not isinstance(divisor, Tensor):
+            divisor = torch.full((), divisor, dtype=torch.float32, device=params[0].device)
+        steps = [states[position] for position in self.rule.positions.get("Step", {}).values()]
+        if steps:
+            torch._foreach_add_(steps, 1.0)  # pyright: ignore[reportPrivateImportUsage]
+        for batch in self._batches:
+            self._launch(batch, params, grads, states, hyper, divisor)
+        return True
+
+    def _launch(
+        self,
+        batch: UpdateBatch,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        states: Sequence[Tensor],
+        hyper: Sequence[Tensor],
+        divisor: Tensor | None,
+    ) -> None:
+        kind, members = batch.kind, batch.members
+        weights = [params[i] for i in members]
+        columns = [weights, [_aligned(grads[i], params[i]) for i in members]]
+        columns += [[states[self.rule.positions[p][i]] for i in members] for p in kind.states]
+        rows = [
+            [*(t.data_ptr() for t in tensors), tensors[0].numel()]
+            for tensors in zip(*columns, strict=True)
+        ]
+        by_name = self.rule.hyperparameters(batch.group, hyper)
+        numbers = [by_name[name] for name in kind.group.variables]
+        numbers += [divisor] if divisor is not None else []
+        numbers += self._scalars(batch, states, hyper)
+        chunks = self._chunks_of(batch, weights)
+        function = compiled_text(update_source(kind) or "")
+        table = self._table(rows, weights[0].device)
+        function[len(chunks),](
+            table, chunks, *numbers, CHUNK=_CHUNK, BLOCK=_BLOCK, num_warps=_N_WARPS
+        )
+
+    def _scalars(
+        self, batch: UpdateBatch, states: Sequence[Tensor], hyper: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Numbers of each weight that follow from its steps: Adam's corrections, say."""
+        if not batch.kind.n_scalars:
+            return []
+        positions = self.rule.positions["Step"]
+        steps = torch.stack([states[positions[i]].reshape(()) for i in batch.members])
+        by_name = self.rule.hyperparameters(batch.group, hyper)
+        return [vector.contiguous() for vector in self.rule.formula.step_scalars(by_name, steps)]
+
+    def _chunks_of(self, batch: UpdateBatch, weights: Sequence[Tensor]) -> Tensor:
+        if batch not in self._chunks:
+            rows = chunk_table([weight.numel() for weight in weights])
+            self._chunks[batch] = torch.tensor(rows, dtype=torch.int64, device=weights[0].device)
+        return self._chunks[batch]
+
+    def _table(self, rows: list[list[int]], device: torch.device) -> Tensor:
+        if not torch.cuda.is_current_stream_capturing():
+            return torch.tensor(rows, dtype=torch.int64, device=device)
+        table = torch.empty((len(rows), len(rows[0])), dtype=torch.int64, device=device)
+        self._recorded.append((table, rows))
+        return table
+
+    def start_recording(self) -> None:
+        """Forget the tables of an earlier graph."""
+        self._recorded.clear()
+
+    def end_recording(self) -> None:
+        """Fill the tables that launches of the recorded graph read."""
+        for table, rows in self._recorded:
+            table.copy_(torch.tensor(rows, dtype=torch.int64))
+
+
+def _aligned(grad: Tensor, param: Tensor) -> Tensor:
+    """The gradient with its weight's strides, at an address that kernels can read."""
+    grad = laid_out_like(grad, param)
+    return grad.clone() if grad.data_ptr() % _ALIGNMENT else grad
