@@ -33,6 +33,7 @@ from tremula.compiler.program_ir import N_OPERANDS, CopyPlan, Opcode, StepKind
 from tremula.compiler.worker_states import WORD_BYTES, n_states_bytes, states_shape
 from tremula.poplar.target import Target
 from tremula.poplar.tensors.runs import Runs
+from tremula.poplar.tensors.tile_map import ByteTileMap
 
 FILE_KIND = "executable"
 
@@ -73,6 +74,7 @@ class Executable:
     host: HostRecords
     analysis: Analysis
     options: Mapping[str, object] = field(default_factory=dict)
+    tile_map: ByteTileMap | None = None  # which tile holds which bytes; older files have none
 
     @cached_property
     def target(self) -> Target:
@@ -128,6 +130,7 @@ def validate(executable: Executable, path: str) -> None:
     """Raise FileLoadError unless everything the executable refers to exists."""
     try:
         _check_shape(executable)
+        _check_tile_map(executable)
         _check_code(executable)
         _check_steps(executable)
         _check_costs(executable)
@@ -179,6 +182,19 @@ def _check_shape(executable: Executable) -> None:
         _require(array.dtype == np.int64, "the code has the wrong type")
     _require(executable.switch_cases.shape[1:] == (2,), "the cases have the wrong shape")
     _require(len(executable.names) == len(executable.entries), "names and entries differ in number")
+
+
+def _check_tile_map(executable: Executable) -> None:
+    """Sorted, disjoint intervals of the memory on tiles that exist."""
+    if executable.tile_map is None:
+        return
+    begin, end, tile = executable.tile_map
+    for column in (begin, end, tile):
+        _require(column.dtype == np.int64 and column.shape == begin.shape[:1], "a map is malformed")
+    _check_range(tile, executable.target.n_tiles, "a byte is on a missing tile")
+    _check_range(end, executable.n_arena_bytes + 1, "the map of tiles leaves the memory")
+    is_sorted = (begin >= 0).all() and (begin < end).all() and (begin[1:] >= end[:-1]).all()
+    _require(bool(is_sorted), "the map of tiles is not sorted")
 
 
 def _check_code(executable: Executable) -> None:

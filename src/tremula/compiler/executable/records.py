@@ -13,8 +13,9 @@ from tremula.poplar.streams import DataStream, HostFunction, RemoteBuffer, Repli
 from tremula.poplar.target import Target, TargetType
 from tremula.poplar.tensors.runs import Runs
 from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.tile_map import ByteTileMap
 
-for _cls in (Runs, CopyPlan, StepKind):
+for _cls in (Runs, CopyPlan, StepKind, ByteTileMap):
     record(_cls)
 
 

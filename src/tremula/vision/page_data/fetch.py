@@ -12,11 +12,12 @@ from tremula.base.version import VERSION
 from tremula.vision.analysis.compare import compare
 from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.summary import summary
-from tremula.vision.page_data import dataflow, memory, sql
+from tremula.vision.page_data import dataflow, memory, sql, traffic
 from tremula.vision.page_data import time as times
 from tremula.vision.page_data.differences import DifferenceBlocks
 from tremula.vision.page_data.heat_blocks import KINDS, HeatBlocks, heat_shape
 from tremula.vision.page_data.pack import pack_of, unpack_pack
+from tremula.vision.page_data.trace_file import exported_names, trace_file_pack
 from tremula.vision.report.reader import ReportReader, open_report
 from tremula.vision.report.schema import report_path
 
@@ -89,6 +90,7 @@ SINGLE: dict[str, Callable[[ReportReader], bytes]] = {
     "stages": times.stages_pack,
     "host": times.host_pack,
     "dataflow": dataflow.dataflow_pack,
+    "traffic": traffic.traffic_pack,
 }
 PARTS: dict[str, Callable[[ReportReader, int], bytes | None]] = {
     "tile-contents": memory.tile_contents_pack,
@@ -96,6 +98,7 @@ PARTS: dict[str, Callable[[ReportReader, int], bytes | None]] = {
     "step-live": memory.step_live_pack,
     "trace": times.trace_pack,
     "step-tiles": times.step_tiles_pack,
+    "traffic": traffic.step_traffic_pack,
 }
 
 
@@ -171,6 +174,9 @@ class PageData:
             return _block(blocks, parts[2:], name)
         if parts[1] == "sql":
             return self._sql(self.readers[number], name.split("/", 2)[2:])
+        if parts[1] == "trace-file":
+            title = _titles(self.readers)[number].replace("/", "-")
+            return trace_file_pack(self.readers[number], title, parts[2:])
         if parts[1] == "difference":
             return self._difference(number, parts[2:], name)
         pack = _report_pack(self.readers[number], parts[1], parts[2:])
@@ -264,6 +270,8 @@ class PageData:
         yield "index"
         numbers = range(len(self.readers))
         yield from (f"{i}/{name}" for i in numbers for name in SINGLE)
+        for i in numbers:
+            yield from (f"{i}/traffic/{step}" for step in traffic.busiest_steps(self.readers[i]))
         pairs = [(i, k) for i in numbers for k in numbers if i != k][:_MOST_PAIRS]
         yield from (f"compare/{i}/{k}" for i, k in pairs)
         for i in numbers:
@@ -274,6 +282,7 @@ class PageData:
                 coarse = _heat_names(self.readers[i], is_coarse=True)
                 yield from (f"{i}/difference/{k}/{name.removeprefix('heat/')}" for name in coarse)
         for i in numbers:
+            yield from (f"{i}/{name}" for name in exported_names(self.readers[i]))
             yield from (f"{i}/{name}" for name in _part_names(self.readers[i]))
         for i in numbers:
             yield from (f"{i}/{name}" for name in _heat_names(self.readers[i], is_coarse=False))

@@ -61,7 +61,8 @@ def _packs_that_fit(
 
 
 def _needs_program(name: str) -> bool:
-    return name.partition("/")[2] in PROGRAM_NAMES
+    """Whether a pack is one of `program_packs`, made from the tile program."""
+    return "".join(name.split("/")[1:2]) in PROGRAM_NAMES
 
 
 def _without_finest(names: list[str]) -> list[str]:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from tremula.base.errors import RuntimeFailure
 from tremula.vision.page_data.fetch import PageData
+from tremula.vision.page_data.traffic import busiest_steps
 from tremula.vision.report.reader import open_report
 
 _MANY_STEPS = 1_000  # with fewer, starting a process takes longer
-PROGRAM_NAMES = ("dataflow",)  # beside sweeps
+PROGRAM_NAMES = ("dataflow", "traffic")  # beside sweeps
 
 
 def program_packs(data: PageData) -> dict[str, bytes]:
@@ -30,7 +31,8 @@ def program_packs(data: PageData) -> dict[str, bytes]:
 
 
 def _made(data: PageData, number: int) -> dict[str, bytes]:
-    names = [*(f"{number}/{name}" for name in PROGRAM_NAMES), *data.sweep_names(number)]
+    steps = [f"{number}/traffic/{step}" for step in busiest_steps(data.readers[number])]
+    names = [*(f"{number}/{name}" for name in PROGRAM_NAMES), *steps, *data.sweep_names(number)]
     return {name: data.pack(name) for name in names}
 
 
