@@ -10,11 +10,16 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import tremula
+
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 if IS_WORKER:
     # There are as many workers as cores. With several threads each, PyTorch spends half of the
     # processor time spinning at barriers.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Tests import poptorch, popart, … as scripts do. Processes that they start inherit it.
+tremula.install()
 
 # Compilers allocate much and leave little garbage: looking for it less often saves a tenth of all.
 gc.set_threshold(50_000, 20, 100)

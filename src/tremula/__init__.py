@@ -8,6 +8,8 @@ from tremula.base import version as _version
 if TYPE_CHECKING:
     from tremula.base import errors as errors
     from tremula.base.libraries.fallbacks import load_operations as load_operations
+    from tremula.base.names import install as install
+    from tremula.base.names import uninstall as uninstall
     from tremula.base.passes import PassTable as PassTable
     from tremula.base.passes import watch_passes as watch_passes
     from tremula.codelets.cpp import load_cpp_codelets as load_cpp_codelets
@@ -58,6 +60,8 @@ _HOME = {
     "codelet_operation": "tremula.ir.ops.codelet_operation",
     "custom_operation": "tremula.ir.ops.custom",
     "load_operations": "tremula.base.libraries.fallbacks",
+    "install": "tremula.base.names",
+    "uninstall": "tremula.base.names",
     "run_on_tiles": "tremula.ir.run.tile_run",
     "open_report": "tremula.vision.report.reader",
     "report_of_engine": "tremula.vision.report.write",
@@ -84,6 +88,7 @@ _HOME = {
     "random_uniform": "tremula.codelets.python.random",
 }
 _MODULES = ("errors", "trace")  # names that are modules
+_unlisted: set[str] = set()  # names that `dir` leaves out, as loading them would take seconds
 
 
 def __getattr__(name: str) -> object:
@@ -101,4 +106,35 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
+    if _unlisted:
+        return sorted(globals())
     return sorted({*globals(), *_HOME, *import_module("tremula.poplar").__all__})
+
+
+# -- what notebooks and pytest call, by these names ------------------------------------------------
+
+
+def load_ipython_extension(shell: object) -> None:  # noqa: ARG001 - IPython's signature
+    """`%load_ext tremula`: the notebook imports poptorch, popart, … from Tremula."""
+    import_module("tremula.base.names").install()
+
+
+def unload_ipython_extension(shell: object) -> None:  # noqa: ARG001 - the same
+    """`%unload_ext tremula`."""
+    import_module("tremula.base.names").uninstall()
+
+
+def pytest_load_initial_conftests() -> None:
+    """`pytest -p tremula`: tests import poptorch, popart, … from Tremula."""
+    pytest_configure()
+
+
+def pytest_configure() -> None:
+    """For `pytest_plugins = ["tremula"]`, too. Pytest looks for fixtures among all names we list."""
+    import_module("tremula.base.names").install()
+    _unlisted.update(_HOME)
+
+
+def pytest_collection() -> None:
+    """All fixtures are known: `dir(tremula)` is complete again."""
+    _unlisted.clear()

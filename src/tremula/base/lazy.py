@@ -11,7 +11,7 @@ def vision(module: str) -> ModuleType:
 
 
 # Libraries whose models need a separate front end, and the module that registers it.
-_FRONT_END_OF = {"torch_geometric": "poptorch_geometric"}
+_FRONT_END_OF = {"torch_geometric": "tremula.frontends.geometric.registration"}
 
 
 def load_front_ends_of_libraries() -> None:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from tremula.base.errors import suggest
+from tremula.base.names import install
 from tremula.base.version import VERSION
 from tremula.commands.guard import guarded, prepare_output
 
@@ -81,12 +82,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if n_own == len(arguments):
         own.print_help()
         return 0 if not arguments else 2
-    command = _find_command(arguments[n_own])
+    words = arguments[n_own:]
+    if words[0].endswith(".py"):  # tremula script.py …
+        words = ["run", *words]
+    command = _find_command(words[0])
     if command is None:
         return 2
-    rest, is_process = arguments[n_own + 1 :], argv is None
+    rest, is_process = words[1:], argv is None
 
     def run() -> int:
+        install()  # what commands run imports poptorch, popart, … from Tremula
         module = cast(CommandModule, import_module(command.module))
         args = _parsed(_command_parser(command, module), rest)
         shows = shows_traceback or args.traceback

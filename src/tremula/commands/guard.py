@@ -20,19 +20,10 @@ from tremula.base.source import is_framework_code, source_at
 FAILED, INTERRUPTED = 1, 130  # 130: as shells report an end by Ctrl-C
 _AGAIN_S = 0.1
 _PACKAGES = Path(__file__).resolve().parents[2]
-# Our own packages, the suites of `tremula bench` in a checkout, and everything that was installed.
+# Our own package, the suites of `tremula bench` in a checkout, and everything that was installed.
 _OURS = tuple(
-    f"{folder}{os.sep}"
-    for folder in (
-        *(
-            _PACKAGES / name
-            for name in (
-                "tremula", "poptorch", "poptorch_geometric", "popdist", "popart", "pva", "libpvti",
-            )
-        ),
-        _PACKAGES.parent / "benchmarks",
-    )
-)  # fmt: skip
+    f"{folder}{os.sep}" for folder in (_PACKAGES / "tremula", _PACKAGES.parent / "benchmarks")
+)
 _INSTALLED = ("site-packages", "dist-packages")
 
 

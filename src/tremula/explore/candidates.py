@@ -68,32 +68,35 @@ class Candidate:
 
 def place(model: nn.Module, candidate: Candidate) -> None:
     """Begin a block on the next chip at each cut; chip 0 has what comes before."""
-    import poptorch  # loads slowly
+    from tremula.frontends.poptorch.blocks import BeginBlock  # loads slowly
 
     for chip, name in enumerate(candidate.cuts, start=1):
-        poptorch.BeginBlock(model.get_submodule(name), user_id=f"stage{chip}", ipu_id=chip)
+        BeginBlock(model.get_submodule(name), user_id=f"stage{chip}", ipu_id=chip)
     if candidate.cuts and candidate.home is not None:
-        poptorch.BeginBlock(model.get_submodule(candidate.home), user_id="home", ipu_id=0)
+        BeginBlock(model.get_submodule(candidate.home), user_id="home", ipu_id=0)
 
 
 def options_of(candidate: Candidate, base: "Options | None" = None) -> "Options":
     """The script's options changed to the candidate's choices."""
-    import poptorch  # loads slowly
+    from tremula.frontends.poptorch.enums import AutoStage  # all of these load slowly
+    from tremula.frontends.poptorch.options.groups import TensorLocationSettings
+    from tremula.frontends.poptorch.options.options import Options
+    from tremula.frontends.poptorch.options.strategies import PipelinedExecution
 
-    options = poptorch.Options() if base is None else base.clone()
+    options = Options() if base is None else base.clone()
     options.unfreeze()
     options.replicationFactor(candidate.n_replicas)
     options.deviceIterations(candidate.device_iterations)
     options.Training.gradientAccumulation(candidate.accumulation)
     if candidate.cuts:
-        options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu))
+        options.setExecutionStrategy(PipelinedExecution(AutoStage.SameAsIpu))
     if candidate.cuts or candidate.recomputes:
         options.Popart.set("autoRecomputation", _recomputation(candidate))
     if candidate.memory_proportion is not None:
         share = dict.fromkeys((f"IPU{i}" for i in range(candidate.n_stages)), 0.0)
         options.setAvailableMemoryProportion(dict.fromkeys(share, candidate.memory_proportion))
     if candidate.states_off_chip or candidate.shards_states:
-        where = poptorch.TensorLocationSettings().useOnChipStorage(not candidate.states_off_chip)
+        where = TensorLocationSettings().useOnChipStorage(not candidate.states_off_chip)
         where.useReplicatedTensorSharding(candidate.shards_states)
         if candidate.least_off_chip is not None:
             where.minElementsForOffChip(candidate.least_off_chip)

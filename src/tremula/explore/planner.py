@@ -356,12 +356,12 @@ def _n_micro_batches(task: Task) -> int:
 
 def _plain(options: "Options") -> list[tuple[str, str]]:
     """Every option as text; what a call returns is chosen when a model is made, if not before."""
-    import poptorch  # loads slowly
+    from tremula.frontends.poptorch.enums import OutputMode  # loads slowly
 
     options = options.clone()
     if options.defaultOutputMode():
         options.unfreeze()
-        options.outputMode(poptorch.OutputMode.Final)
+        options.outputMode(OutputMode.Final)
     return sorted((name, str(value)) for name, value in options.toDict().items())
 
 

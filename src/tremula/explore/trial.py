@@ -13,13 +13,20 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-import poptorch
 from tremula.base.errors import PoplarError
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.memory import TileMemory
 from tremula.compiler.report.report import Report, make_report
 from tremula.explore.candidates import Candidate, options_of, place
 from tremula.explore.workers import is_out_of_memory
+from tremula.frontends.poptorch.blocks import removeBlocks
+from tremula.frontends.poptorch.enums import ConnectionType
+from tremula.frontends.poptorch.exceptions import Error
+from tremula.frontends.poptorch.executor.entry import (
+    PoplarExecutor,
+    inferenceModel,
+    trainingModel,
+)
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
 from tremula.hardware import System
@@ -101,7 +108,7 @@ def try_candidate(task: Task, candidate: Candidate, arrange: Arrange | None = No
     began = time.monotonic()
     try:
         executable = compile_candidate(task, candidate, arrange)
-    except (PoplarError, AssertionError, poptorch.Error) as error:
+    except (PoplarError, AssertionError, Error) as error:
         if is_out_of_memory(error):  # of this computer
             raise
         return TrialOutcome(candidate, error=str(error).splitlines()[0])
@@ -146,11 +153,11 @@ def compile_candidate(
 ) -> Executable:
     """The tile program of a candidate, whether it fits or not."""
     options = options_of(candidate, task.options)
-    options.connectionType(poptorch.ConnectionType.Never)  # any number of chips
+    options.connectionType(ConnectionType.Never)  # any number of chips
     options.showCompilationProgressBar(False)
     engine_options = options.Popart.get("engineOptions")
     options.Popart.set("engineOptions", {**engine_options, "debug.allowOutOfMemory": "true"})
-    poptorch.removeBlocks(task.model)
+    removeBlocks(task.model)
     if arrange is None:
         place(task.model, candidate)
     else:
@@ -164,7 +171,7 @@ def compile_candidate(
             finally:
                 made.destroy()
     finally:
-        poptorch.removeBlocks(task.model)
+        removeBlocks(task.model)
 
 
 @contextmanager
@@ -180,10 +187,10 @@ def _quietly() -> Iterator[None]:
         LOGGER.setLevel(level)
 
 
-def _poptorch_model(task: Task, options: Options) -> "poptorch.PoplarExecutor":
+def _poptorch_model(task: Task, options: Options) -> PoplarExecutor:
     if task.is_training:
-        return poptorch.trainingModel(task.model, options, task.optimizer)
-    return poptorch.inferenceModel(task.model, options)
+        return trainingModel(task.model, options, task.optimizer)
+    return inferenceModel(task.model, options)
 
 
 def _repeated(value: Any, candidate: Candidate) -> Any:  # noqa: ANN401 - any structure of tensors

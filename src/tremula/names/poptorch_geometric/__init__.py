@@ -2,6 +2,7 @@
 
 from tremula.base import version as _version
 from tremula.base.libraries.redirects import add_modules as _add_modules
+from tremula.frontends.geometric import registration as _registration  # noqa: F401 - registers
 from tremula.frontends.geometric.args_parser import PyGArgsParser
 from tremula.frontends.geometric.args_parser import (
     register_args_parsers as registerCustomArgParsers,  # noqa: N812 — PopTorch Geometric names
@@ -17,7 +18,6 @@ from tremula.frontends.geometric.loaders.poptorch import FixedSizeDataLoader
 from tremula.frontends.geometric.overrides import (
     register_overrides as registerOverrideManager,  # noqa: N812
 )
-from tremula.frontends.geometric.pyg_lib_fallbacks import install_fallbacks as _install_fallbacks
 from tremula.frontends.geometric.training import TrainingStepper, set_aggregation_dim_size
 
 from ._modules import MODULES as _MODULES
@@ -42,7 +42,3 @@ __all__ = [
 for _name, _module in _add_modules(__name__, _MODULES).items():
     if "." not in _name:
         globals()[_name] = _module
-
-registerCustomArgParsers()
-_install_fallbacks()
-registerOverrideManager()
