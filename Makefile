@@ -106,7 +106,7 @@ docs: $(DEV)
 	  > docs/garden-applications.md
 	$(BIN)/python -c 'from tremula.commands.port.table import markdown as page; print(page(), end="")' \
 	  > docs/porting-shims.md
-	$(BIN)/python tools/api_pages.py
+	$(BIN)/tremula run tools/api_pages.py
 
 site: $(RELEASE)
 	$(BIN)/python tools/site.py

@@ -130,7 +130,7 @@ def pytest_load_initial_conftests() -> None:
 
 
 def pytest_configure() -> None:
-    """For `pytest_plugins = ["tremula"]`, too. Pytest looks for fixtures among all names we list."""
+    """For `pytest_plugins = ["tremula"]`, too. Pytest reads all names we list, for fixtures."""
     import_module("tremula.base.names").install()
     _unlisted.update(_HOME)
 
