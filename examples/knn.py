@@ -45,8 +45,8 @@ engine.run()
 places = engine.read_tensor("places").astype(np.int64)
 distances = ((queries[:, None] - known[None]) ** 2).sum(axis=2)
 expected = np.sort(distances, axis=1)[:, :K]
-found = np.take_along_axis(distances, places, axis=1)
-assert np.allclose(np.sort(found, axis=1), expected, rtol=1e-4)
+nearest = np.take_along_axis(distances, places, axis=1)
+assert np.allclose(np.sort(nearest, axis=1), expected, rtol=1e-4)
 
 votes = np.apply_along_axis(np.bincount, 1, classes[places], minlength=N_CLASSES)
 accuracy = 100 * np.mean(votes.argmax(axis=1) == answers)

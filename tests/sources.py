@@ -1,22 +1,16 @@
 """What tests of the house rules read of every source file: its statements, parsed once."""
 
 import ast
-import gc
+import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
+sys.path.insert(0, str(ROOT / "tools"))
+import house  # noqa: E402 - a script, not of a package
 
-@cache
-def tree_of(path: Path) -> ast.Module:
-    gc.disable()  # a tree that is kept is no garbage, and looking for some takes twice as long
-    try:
-        return ast.parse(path.read_bytes())
-    finally:
-        gc.freeze()
-        gc.enable()
+tree_of = house.tree_of
 
 
 def statements(tree: ast.AST) -> Iterator[ast.stmt]:

@@ -1,7 +1,7 @@
 """Prints how the source reads: python tools/house.py [FIGURE]
 
 Without an argument, one line per figure; with the beginning of a figure's name, the places that
-make it up. Everything is counted from the syntax trees of src, nothing is imported or run.
+make it up. Everything is counted from files and their syntax trees, nothing is imported or run.
 """
 
 import ast
@@ -34,6 +34,7 @@ REJECTED = re.compile(
 )
 AVOIDED = re.compile(r"\b(of its own|of their own|once more)\b", re.IGNORECASE)
 BANNED_NAMES = set("found given held kept asked".split())
+BANNED_NAME = re.compile(rf"\b(?:{'|'.join(sorted(BANNED_NAMES))})\b")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COUNTED = (
     *FUNCTIONS, ast.ClassDef, ast.Call, ast.Name, ast.Attribute, ast.Assign, ast.AnnAssign,
@@ -51,7 +52,6 @@ class Module:
     path: Path
     n_lines: int
     tree: ast.Module
-    text: str
     imports: set[str] = field(default_factory=set)  # at run time, inside functions too
     typing_imports: set[str] = field(default_factory=set)
 
@@ -70,14 +70,24 @@ def dotted_name(path: Path) -> str:
 
 
 @cache
+def tree_of(path: Path) -> ast.Module:
+    """The syntax tree of a file, which stays until the end."""
+    gc.disable()  # looking for garbage in what stays takes twice as long
+    try:
+        return ast.parse(path.read_bytes())
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@cache
 def modules() -> dict[str, Module]:
     """Every module of src by its dotted name, with what it imports of the others."""
     result = {}
-    gc.disable()  # the trees stay until the end, and looking for garbage in them takes seconds
     for path in sorted(SOURCE.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
         name = dotted_name(path)
-        result[name] = Module(name, path, text.count("\n"), ast.parse(text), text)
+        n_lines = path.read_bytes().count(b"\n")
+        result[name] = Module(name, path, n_lines, tree_of(path))
     for module in result.values():
         _collect_imports(module, module.tree, result, for_typing=False)
     return result
@@ -330,32 +340,58 @@ def _private_names_of(name: str) -> tuple[set[str], set[str]]:
 
 
 def banned_words() -> list[str]:
-    """Words of the house idiom in src, tests and docs, and such names of variables in src."""
-    result = [*matches(REJECTED), *matches(AVOIDED)]
-    fields = {id(target) for target in _codelet_fields()}
-    for module, node in every(ast.Name):
-        if isinstance(node.ctx, ast.Store) and node.id in BANNED_NAMES and id(node) not in fields:
-            result.append(at(module, node, node.id))
+    """Words of the house idiom in all texts, and such names of variables in what people read."""
+    return [*matches(REJECTED), *matches(AVOIDED), *banned_names()]
+
+
+def banned_names() -> list[str]:
+    """Variables of modules and functions in src, examples, benchmarks and tools."""
+    return [
+        place
+        for folder in ("src", "examples", "benchmarks", "tools")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if BANNED_NAME.search(path.read_text(encoding="utf-8"))  # few: only these are walked
+        for place in _banned_names_in(path)
+    ]
+
+
+def _banned_names_in(path: Path) -> Iterator[str]:
+    nodes_in_file = list(ast.walk(tree_of(path)))
+    fields = {
+        id(part.target)
+        for node in nodes_in_file
+        if isinstance(node, ast.ClassDef) and _is_vertex(node)
+        for part in node.body
+        if isinstance(part, ast.AnnAssign)
+    }
+    for node in nodes_in_file:
+        is_stored = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        if is_stored and node.id in BANNED_NAMES and id(node) not in fields:
+            yield f"{path.relative_to(ROOT)}:{node.lineno} {node.id}"
+
+
+def _is_vertex(node: ast.ClassDef) -> bool:
+    """Whether a class is a codelet: the names of its fields are part of compiled programs."""
+    return any(ast.unparse(base).endswith("Vertex") for base in node.bases)
+
+
+@cache
+def matches(pattern: re.Pattern[str]) -> list[str]:
+    """File, line and text of what matches in source, tests, pages, examples and benchmarks."""
+    result = []
+    for path, text in _texts():
+        for match in pattern.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            result.append(f"{path.relative_to(ROOT)}:{line} {match[0]}")
     return result
 
 
-def _codelet_fields() -> Iterator[ast.expr]:
-    """Fields of codelets, whose names are part of compiled programs."""
-    for _, node in every(ast.ClassDef):
-        if any(ast.unparse(base).endswith("Vertex") for base in node.bases):
-            yield from (part.target for part in node.body if isinstance(part, ast.AnnAssign))
+@cache
+def _texts() -> list[tuple[Path, str]]:
+    return [(path, path.read_text(encoding="utf-8")) for path in _paths_of_texts()]
 
 
-def matches(pattern: re.Pattern[str]) -> Iterator[str]:
-    """File, line and text of what matches in source, tests, pages, examples and benchmarks."""
-    for path in _texts():
-        text = path.read_text(encoding="utf-8")
-        for match in pattern.finditer(text):
-            line = text.count("\n", 0, match.start()) + 1
-            yield f"{path.relative_to(ROOT)}:{line} {match[0]}"
-
-
-def _texts() -> Iterator[Path]:
+def _paths_of_texts() -> Iterator[Path]:
     for folder, suffixes in (
         ("src", {".py", ".js", ".html"}),
         ("tests", {".py", ".js", ".mjs"}),

@@ -67,12 +67,12 @@ def energy_of(solve: JitFunction, name: str, symbols: list[str], pos: np.ndarray
     atoms = "; ".join(
         f"{symbol} {x:.8f} {y:.8f} {z:.8f}" for symbol, (x, y, z) in zip(symbols, pos, strict=True)
     )
-    given = integrals_of(atoms, name)
-    energy = float(solve(problem(given, DOUBLE)).energy)
-    assert abs(energy - given.reference_energy) < MOST_ERROR, (
+    integrals = integrals_of(atoms, name)
+    energy = float(solve(problem(integrals, DOUBLE)).energy)
+    assert abs(energy - integrals.reference_energy) < MOST_ERROR, (
         atoms,
         energy,
-        given.reference_energy,
+        integrals.reference_energy,
     )
     return energy
 

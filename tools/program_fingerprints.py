@@ -167,8 +167,8 @@ def record(path: Path) -> None:
         if script.name.startswith("_") or script.parent.name == "data":
             continue
         name = str(script.relative_to(ROOT))
-        given = _ARGUMENTS.search(script.read_text(encoding="utf-8"))
-        result[name] = _in_process("script", str(script), *(given[1].split() if given else []))
+        match = _ARGUMENTS.search(script.read_text(encoding="utf-8"))
+        result[name] = _in_process("script", str(script), *(match[1].split() if match else []))
     for kind in _FIGURES:
         result[f"figure {kind}"] = _in_process("figure", kind)
     result |= _in_process("operations")

@@ -184,7 +184,7 @@ def paths_by_hand(terms, states, sums, n_paths, n_dates):
     step, drift = _F(math.sqrt(dt)), (rate - _F(0.5) * volatility * volatility) * dt
     discount = _F(math.exp(-rate * terms[4]))
     for row in numba.prange(len(sums)):
-        state, kept = states[row], np.zeros(11, _F)
+        state, totals = states[row], np.zeros(11, _F)
         for _ in range(n_paths):
             brownian, price, total, logs, slope, last_slope = zero, spot, zero, zero, zero, zero
             for date in range(n_dates):
@@ -202,15 +202,15 @@ def paths_by_hand(terms, states, sums, n_paths, n_dates):
             middle = discount * max(spot * _F(math.exp(logs * share)) - strike, zero)
             last = discount * max(price - strike, zero)
             last_counts = discount if price > strike else zero
-            kept[0] += paid
-            kept[1] += paid * paid
-            kept[2] += counts * mean / spot
-            kept[3] += counts * slope * share
-            kept[4] += middle
-            kept[5] += middle * middle
-            kept[6] += paid * middle
-            kept[7] += last
-            kept[8] += last * last
-            kept[9] += last_counts * price / spot
-            kept[10] += last_counts * last_slope
-        sums[row] = kept
+            totals[0] += paid
+            totals[1] += paid * paid
+            totals[2] += counts * mean / spot
+            totals[3] += counts * slope * share
+            totals[4] += middle
+            totals[5] += middle * middle
+            totals[6] += paid * middle
+            totals[7] += last
+            totals[8] += last * last
+            totals[9] += last_counts * price / spot
+            totals[10] += last_counts * last_slope
+        sums[row] = totals

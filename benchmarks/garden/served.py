@@ -22,12 +22,12 @@ CLIENT = """
 import asyncio, json, sys
 import numpy as np
 from tremula.serving.load import load_test
-asked = json.loads(sys.argv[1])
-rows = np.random.default_rng(0).standard_normal((1, *asked.pop("shape"))).astype(np.float32)
-found = asyncio.run(load_test(inputs={"images": rows}, **asked))
+request = json.loads(sys.argv[1])
+rows = np.random.default_rng(0).standard_normal((1, *request.pop("shape"))).astype(np.float32)
+load = asyncio.run(load_test(inputs={"images": rows}, **request))
 print(json.dumps({
-    "rate": found.rate, "p99": found.percentile_s(99),
-    "lost": found.n_broken + sum(n for s, n in found.by_status.items() if s not in (200, 503)),
+    "rate": load.rate, "p99": load.percentile_s(99),
+    "lost": load.n_broken + sum(n for s, n in load.by_status.items() if s not in (200, 503)),
 }))
 """
 
@@ -91,12 +91,12 @@ def _batch_seconds(program: ServedProgram) -> float:
 def _asked(
     port: int, input_name: str, *, rate: float | None = None, n_connections: int = N_CONNECTIONS
 ) -> dict[str, float]:
-    asked = {
+    request = {
         "url": f"http://127.0.0.1:{port}", "model": "resnet18", "shape": [3, SIDE, SIDE],
         "seconds": SECONDS, "n_connections": n_connections, "rate": rate,
     }  # fmt: skip
     code = CLIENT.replace('"images"', repr(input_name))
-    command = [sys.executable, "-c", code, json.dumps(asked)]
+    command = [sys.executable, "-c", code, json.dumps(request)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeFailure(f"the clients failed: {done.stderr.strip().splitlines()[-1]}")

@@ -88,9 +88,9 @@ class PlainStep:
         return cls(model, optimizer, device)
 
     def __call__(self, batch: tuple[torch.Tensor, ...]) -> None:
-        given = [tensor.to(self.device, non_blocking=True) for tensor in batch]
+        tensors = [tensor.to(self.device, non_blocking=True) for tensor in batch]
         self.optimizer.zero_grad()
-        self.model(*given)[1].backward()
+        self.model(*tensors)[1].backward()
         self.optimizer.step()
 
 

@@ -92,11 +92,11 @@ def host() -> Iterator[Figure]:
     batch = next(iter(packed_loader(columns, sizes, 1)))
     for name, (make, fields) in MODELS.items():
         model = make(sizes.num_graphs)
-        given = arguments(batch, fields)
+        inputs = arguments(batch, fields)
         plain, ours = PlainStep.of(model), our_training(model, 1)
         with configured(host="eager", device="cpu"):
-            ours(*given)
-        measured = ratio(lambda: ours(*given), lambda: plain(given), min_time_s=0.2)  # noqa: B023
+            ours(*inputs)
+        measured = ratio(lambda: ours(*inputs), lambda: plain(inputs), min_time_s=0.2)  # noqa: B023
         yield Figure.of(f"host-{name}", measured.value, "× eager", "<= 1.0")
 
 
@@ -124,9 +124,9 @@ def accuracy() -> Iterator[Figure]:
     loader = packed_loader(columns, sizes, 1)
     for _ in range(5):
         for batch in loader:
-            given = arguments(batch, FIELDS)
-            ours(*given)
-            plain(given)
+            inputs = arguments(batch, FIELDS)
+            ours(*inputs)
+            plain(inputs)
     ours.copyWeightsToHost()
     errors = []
     for trained in (ours.model, plain.model):

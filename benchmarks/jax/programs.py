@@ -65,8 +65,8 @@ def mapped_loop(x: jax.Array) -> jax.Array:
     tiles = tuple(range(N_TILES))
 
     def round_(_: int, rows: jax.Array) -> jax.Array:
-        held = ti.TileShardedArray(rows, tiles)
-        return ti.tile_map(ti.lax.scaled_add_p, held, held, _half(tiles)).array
+        sharded = ti.TileShardedArray(rows, tiles)
+        return ti.tile_map(ti.lax.scaled_add_p, sharded, sharded, _half(tiles)).array
 
     return lax.fori_loop(0, N_ROUNDS, round_, ti.tile_put_sharded(x, tiles).array)
 

@@ -150,10 +150,10 @@ def generation() -> Iterator[Figure]:
     there = words
     if _is_on_gpu():
         plain, there = plain.cuda(), words.cuda()
-    given = {"max_new_tokens": N_GENERATED, "do_sample": False}
+    settings = {"max_new_tokens": N_GENERATED, "do_sample": False}
     measured = ratio(
-        lambda: compiled.generate(words, **given),
-        lambda: plain.generate(there, **given),
+        lambda: compiled.generate(words, **settings),
+        lambda: plain.generate(there, **settings),
         rounds=5,
         min_time_s=0,
         clock=_clock(),

@@ -122,8 +122,8 @@ def bert_large() -> Case:
     options.Precision.setPartialsType(torch.half)
     ids, at = torch.zeros(1, 384, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
     optimizer = _adamw(model)
-    given = (ids, ids, ids, at, at)
-    task = Task(model, given, system("pod4"), options=options, optimizer=optimizer)
+    inputs = (ids, ids, ids, at, at)
+    task = Task(model, inputs, system("pod4"), options=options, optimizer=optimizer)
     cuts = tuple(f"bert.layers.{first}" for first in (3, 10, 17))
     public = Candidate(
         cuts, accumulation=N_MICRO_BATCHES, memory_proportion=0.15, states_off_chip=True

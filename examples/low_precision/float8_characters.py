@@ -99,8 +99,8 @@ def main() -> None:
     models = {"unit-scaled": (UnitModel, 1e-2), "usual": (UsualModel, 3e-3)}
     print(f"{len(alphabet)} characters; a loss of {math.log(len(alphabet)):.2f} is guessing")
     curves = []
-    for (kind, (make, rate)), (form, given) in product(models.items(), formats.items()):
-        losses = train(make, rows, given, rate, args.steps)
+    for (kind, (make, rate)), (form, layer_formats) in product(models.items(), formats.items()):
+        losses = train(make, rows, layer_formats, rate, args.steps)
         name, n = f"{kind}, {form}", max(1, len(losses) // 20)
         print(f"{name:<20} first {sum(losses[:n]) / n:.2f}  last {sum(losses[-n:]) / n:.2f}")
         smooth = torch.tensor(losses).unfold(0, n, n).mean(1).tolist()

@@ -79,8 +79,8 @@ if __name__ == "__main__":
         for record in trainer.state.log_history:
             if "loss" in record:
                 print(f"Epoch {record['epoch']:.0f}: loss {record['loss']:.3f}")
-        found = trainer.evaluate()
+        metrics = trainer.evaluate()
     print(f"Here: {args.epochs * (len(rows) - n_test) / seconds:,.0f} texts per second")
-    print(f"Better than chance on texts held out: {found['eval_accuracy'] > 1.5 / len(MODULES)}")
+    print(f"Better than chance on texts held out: {metrics['eval_accuracy'] > 1.5 / len(MODULES)}")
     batch = {k: torch.stack([torch.as_tensor(r[k]) for r in rows[:4]]) for k in ("input_ids",)}
     print_pod4(BertForSequenceClassification(config), batch, "texts")

@@ -102,11 +102,11 @@ if __name__ == "__main__":
         popart.DeviceManager().createCpuDevice(),
     )
     testing.prepareDevice()
-    found = testing.initAnchorArrays()
+    anchors = testing.initAnchorArrays()
     n_correct = n_tested = 0
     for some_images, some_labels in steps_of(*test_data, args.micro_batch):
-        testing.run(popart.PyStepIO({images: some_images}, found))
-        n_correct += int((found[probabilities].argmax(-1) == some_labels).sum())
+        testing.run(popart.PyStepIO({images: some_images}, anchors))
+        n_correct += int((anchors[probabilities].argmax(-1) == some_labels).sum())
         n_tested += len(some_labels)
     print(f"Accuracy on the test set: {n_correct / n_tested:.0%}")
 

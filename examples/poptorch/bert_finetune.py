@@ -61,8 +61,10 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     texts = Excerpts(MODULES, args.length)
     n_test = len(texts) // 5
-    kept, held_out = torch.utils.data.random_split(texts, [len(texts) - n_test, n_test])
-    print(f"{len(kept)} texts to learn from, {len(held_out)} held out, of {len(MODULES)} modules")
+    examples, held_out = torch.utils.data.random_split(texts, [len(texts) - n_test, n_test])
+    print(
+        f"{len(examples)} texts to learn from, {len(held_out)} held out, of {len(MODULES)} modules"
+    )
 
     config = BertConfig(
         vocab_size=len(texts.vocabulary), hidden_size=args.width, num_hidden_layers=args.layers,
@@ -73,7 +75,7 @@ if __name__ == "__main__":
     options = poptorch.Options().logCycleCount(args.cycles)
     options.Training.gradientAccumulation(4)
     options.outputMode(poptorch.OutputMode.All)
-    data = poptorch.DataLoader(options, kept, batch_size=args.batch_size, shuffle=True)
+    data = poptorch.DataLoader(options, examples, batch_size=args.batch_size, shuffle=True)
 
     model = Classifier(config, n_ipus=2)
     optimizer = poptorch.optim.AdamW(grouped(model, 0.01), lr=1e-3, bias_correction=True)

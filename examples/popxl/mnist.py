@@ -65,11 +65,11 @@ train_y = digits.astype(np.int32)
 ir, (images, labels, losses), net = training_program()
 with popxl.Session(ir, "cpu") as session:
     for epoch in range(args.epochs):
-        found = []
+        epoch_losses = []
         for i in range(0, len(train_x) - BATCH + 1, BATCH):
             part = slice(i, i + BATCH)
-            found.append(session.run({images: train_x[part], labels: train_y[part]})[losses])
-        print(f"epoch {epoch}: loss {np.mean(found):.3f}")
+            epoch_losses.append(session.run({images: train_x[part], labels: train_y[part]})[losses])
+        print(f"epoch {epoch}: loss {np.mean(epoch_losses):.3f}")
     w = {name: session.get_tensor_data(t) for name, t in net.to_dict().items()}
 hidden = np.tanh(train_x @ w["hidden.weight"] + w["hidden.bias"])
 right = (hidden @ w["scores.weight"] + w["scores.bias"]).argmax(1) == train_y

@@ -33,10 +33,10 @@ with ir.main_graph, popxl.in_sequence(True):
     ops.host_store(result, x)
 
 with popxl.Session(ir, "cpu") as session:
-    found = session.run()[result]
+    output = session.run()[result]
     halved = session.get_tensors_data(weights)
 expected = np.ones((2, 4), np.float32)
 for w in data:
     expected = np.tanh(expected @ w)
-print("layers in turn:", np.allclose(found, expected, atol=1e-6))
+print("layers in turn:", np.allclose(output, expected, atol=1e-6))
 print("all halved:", all(np.allclose(halved[v], w / 2) for v, w in zip(weights, data, strict=True)))

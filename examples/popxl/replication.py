@@ -15,13 +15,13 @@ pairs = ir.replica_grouping(stride=1, group_size=2)  # (0, 1), (2, 3)
 print("pairs:", pairs.assignment, "transposed:", pairs.transpose().assignment)
 
 with ir.main_graph:
-    given = popxl.h2d_stream((), popxl.float32, "given")
-    x = ops.host_load(given)
+    inputs = popxl.h2d_stream((), popxl.float32, "inputs")
+    x = ops.host_load(inputs)
     factor = popxl.variable(np.array([1, 10], np.float32), name="factor", replica_grouping=pairs)
     across = ops.collectives.replicated_all_reduce(x * factor, "add", group=pairs.transpose())
     result = popxl.d2h_stream((), popxl.float32, "result")
     ops.host_store(result, across)
 
 with popxl.Session(ir, "cpu") as session:
-    found = session.run({given: np.array([1, 2, 3, 4], np.float32)})[result]
-    print("sums over replicas (0, 2) and (1, 3):", found)
+    sums = session.run({inputs: np.array([1, 2, 3, 4], np.float32)})[result]
+    print("sums over replicas (0, 2) and (1, 3):", sums)

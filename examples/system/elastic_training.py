@@ -28,9 +28,9 @@ def main():
     wrapped = WithLoss(model)
     begin = 0
     if KEPT.exists():
-        kept = torch.load(KEPT, weights_only=True)
-        wrapped.load_state_dict(kept["weights"])
-        begin = kept["epoch"]
+        checkpoint = torch.load(KEPT, weights_only=True)
+        wrapped.load_state_dict(checkpoint["weights"])
+        begin = checkpoint["epoch"]
     optimizer = poptorch.optim.SGD(wrapped.parameters(), lr=0.1)
     training = poptorch.trainingModel(wrapped, options, optimizer)
     x = torch.randn(32, 2)

@@ -51,13 +51,13 @@ def compare(op: Op, sample: Sample, got, tolerance: float, where: str):
         assert_close(part, right, tolerance, where)
 
 
-def some_types(name: str) -> list[Type]:
-    """The second type of an operation, and one of the others, in turn; the first has a test."""
+def further_type(name: str) -> Type:
+    """A type of an operation beyond its first, in turn, so that operations differ in it."""
     types, turn = OPS[name].types, list(OPS).index(name)
-    others = types[2:]
-    return [*types[1:2], *([others[turn % len(others)]] if others else [])] or types[:1]
+    return types[1 + turn % (len(types) - 1)]
 
 
+SEVERAL_TYPES = [name for name, op in OPS.items() if len(op.types) > 1]
 # `make check` runs every fourth.
 SOME_QUICK = [
     pytest.param(name, marks=pytest.mark.slow if i % 4 else ()) for i, name in enumerate(OPS)
@@ -76,25 +76,24 @@ def test_first_type(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OPS)
-def test_some_types(name):
-    """Each operation gives the reference's result for two further types and another layout.
+@pytest.mark.parametrize("name", SEVERAL_TYPES)
+def test_further_type(name):
+    """Each operation gives the reference's result for a further type and another layout.
 
-    The first two types are mostly float and half. The third is taken in turn, so that among all
-    operations every type comes up several times. An operation of one type has another layout.
+    The type is taken in turn, so that among all operations every type comes up several times.
     """
-    check(OPS[name], some_types(name), SEEDS[1])
+    check(OPS[name], [further_type(name)], SEEDS[1])
 
 
-def test_some_types_are_all_types():
+def test_tested_types_are_all_types():
     """Every type that any operation takes is among those tested without `make test-wide`."""
     taken = {type for op in OPS.values() for type in op.types}
-    tested = {type for name, op in OPS.items() for type in (op.types[0], *some_types(name))}
+    tested = {op.types[0] for op in OPS.values()} | {further_type(n) for n in SEVERAL_TYPES}
     assert tested == taken
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("name", [n for n, op in OPS.items() if len(op.types) > 3])
+@pytest.mark.parametrize("name", OPS)
 def test_all_types(name):
     """Each operation gives the reference's result for every type and another layout."""
     op = OPS[name]

@@ -57,6 +57,6 @@ for step, (loss, expected) in enumerate(
 ):
     print(f"step {step}: loss {loss:.4f}, of the dense model {expected:.4f}")
 
-found = trainer.weights()
-error = max(((found[k] - w).abs().max() / w.abs().max()).item() for k, w in plain.items())
+trained = trainer.weights()
+error = max(((trained[k] - w).abs().max() / w.abs().max()).item() for k, w in plain.items())
 print(f"weights differ by less than 1e-4: {error < 1e-4}")

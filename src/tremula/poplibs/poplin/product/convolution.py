@@ -1,5 +1,6 @@
 """Convolutions of any rank, forwards and backwards, through the planner of products."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
@@ -395,17 +396,16 @@ def reference_convolution(
 def reference_weight_deltas(deltas: np.ndarray, acts: np.ndarray, params: ConvParams) -> np.ndarray:
     """The gradient of each weight: the result of that weight alone, times deltas."""
     shape = weights_shape(params)
-    result = np.zeros(shape)
-    wide, n = deltas.astype(np.float64), params.n_out_chans
-    one = replace(params, n_out_chans=1)
-    for i, *tap in product(*(range(s) for s in shape[2:])):
-        weights = np.zeros((shape[0], 1, *shape[2:]))
-        weights[(slice(None), 0, i, *tap)] = 1
-        seen = reference_convolution(acts, weights, one, np.dtype(np.float64))
-        grouped = wide.reshape(params.n_batch, params.n_groups, n, -1)
-        seen = seen.reshape(params.n_batch, params.n_groups, -1)
-        result[(slice(None), slice(None), i, *tap)] = np.einsum("bgcp,bgp->gc", grouped, seen)
-    return result.astype(acts.dtype)
+    n_weights = math.prod(shape[2:])  # of one output channel: each is an output channel here
+    alone = np.broadcast_to(np.eye(n_weights), (shape[0], n_weights, n_weights))
+    alone = alone.reshape(shape[0], n_weights, *shape[2:])
+    seen = reference_convolution(
+        acts, alone, replace(params, n_out_chans=n_weights), np.dtype(np.float64)
+    ).reshape(params.n_batch, params.n_groups, n_weights, -1)
+    wide = deltas.astype(np.float64)
+    grouped = wide.reshape(params.n_batch, params.n_groups, params.n_out_chans, -1)
+    result = np.einsum("bgcp,bgwp->gcw", grouped, seen)
+    return result.reshape(shape).astype(acts.dtype)
 
 
 def _input_gradient(
@@ -418,16 +418,13 @@ def _input_gradient(
 def _reference_input_gradient(
     deltas: np.ndarray, weights: np.ndarray, params: ConvParams
 ) -> np.ndarray:
-    """The transpose of the linear map that the convolution is, column by column."""
+    """The transpose of the linear map that the convolution is: its columns are one batch."""
     shape = acts_shape(params)
-    result = np.zeros(shape)
-    wide = deltas.astype(np.float64)
-    for index in product(*(range(s) for s in shape[1:])):
-        acts = np.zeros(shape)
-        acts[(slice(None), *index)] = 1
-        seen = reference_convolution(acts, weights, params)
-        result[(slice(None), *index)] = (seen * wide).reshape(shape[0], -1).sum(1)
-    return result.astype(deltas.dtype)
+    n_inputs = math.prod(shape[1:])
+    columns = np.eye(n_inputs).reshape(n_inputs, *shape[1:])
+    seen = reference_convolution(columns, weights, replace(params, n_batch=n_inputs))
+    wide = deltas.astype(np.float64).reshape(shape[0], -1)
+    return (wide @ seen.reshape(n_inputs, -1).T).reshape(shape).astype(deltas.dtype)
 
 
 _CONV_ERRORS = (
