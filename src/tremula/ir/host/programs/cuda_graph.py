@@ -107,7 +107,7 @@ class CudaGraphProgram(HostProgram):
         graph = torch.cuda.CUDAGraph()
         outputs: dict[int, list[Tensor]] = {}
         if self.fused_update is not None:
-            self.fused_update.start_recording()
+            self.fused_update.start_recording(self.repetition.n_iterations, self.device)
         with private_workspaces(), capturing(graph), fastest_convolutions():
             super().run(state, self._inputs, outputs.__setitem__)
         if self.fused_update is not None:

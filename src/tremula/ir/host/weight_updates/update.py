@@ -2,7 +2,8 @@
 
 A launch updates all weights with the same hyperparameters and types. It reads the addresses of
 their tensors from a table. Addresses of gradients are known when a CUDA graph is recorded, and
-nothing can be copied to the GPU then: the table is filled when the recording has ended.
+nothing can be copied to the GPU then: tables are made before, outside the memory of the graph,
+which its operations reuse, and filled when the recording has ended.
 """
 
 from collections.abc import Sequence
@@ -82,6 +83,7 @@ class FusedUpdate:
     _batches: list[UpdateBatch] | None = None
     _is_planned: bool = False
     _chunks: dict[UpdateBatch, Tensor] = field(default_factory=dict)
+    _empty: list[Tensor] = field(default_factory=list)  # tables for the graph to be recorded
     _recorded: list[tuple[Tensor, list[list[int]]]] = field(default_factory=list)
 
     def run(
@@ -156,13 +158,18 @@ class FusedUpdate:
     def _table(self, rows: list[list[int]], device: torch.device) -> Tensor:
         if not torch.cuda.is_current_stream_capturing():
             return torch.tensor(rows, dtype=torch.int64, device=device)
-        table = torch.empty((len(rows), len(rows[0])), dtype=torch.int64, device=device)
+        table = self._empty.pop(0)
         self._recorded.append((table, rows))
         return table
 
-    def start_recording(self) -> None:
-        """Forget the tables of an earlier graph."""
+    def start_recording(self, n_updates: int, device: torch.device) -> None:
+        """Make tables for a graph of this many updates; those of an earlier graph are freed."""
         self._recorded.clear()
+        self._empty = [
+            torch.empty((len(b.members), b.kind.n_columns), dtype=torch.int64, device=device)
+            for _ in range(n_updates)
+            for b in self._batches or ()
+        ]
 
     def end_recording(self) -> None:
         """Fill the tables that launches of the recorded graph read."""
