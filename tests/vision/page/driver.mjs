@@ -104,13 +104,27 @@ const commands = {
   click: ({ selector, x, y, modifiers }) => page.locator(selector).first().click({ modifiers, position: x === undefined ? undefined : { x, y } }),
   dblclick: ({ selector }) => page.locator(selector).first().dblclick(),
   await_: ({ selector }) => page.locator(selector).first().waitFor(),
-  async drag({ selector, dx = 0, dy = 0 }) {
-    const box = await page.locator(selector).first().boundingBox(), x = box.x + box.width / 2, y = box.y + box.height / 2;
+  // From the middle of an element, or from a place in it, perhaps with a key held.
+  async drag({ selector, dx = 0, dy = 0, x: left, y: top, key }) {
+    const target = page.locator(selector).first();
+    await target.scrollIntoViewIfNeeded();
+    const box = await target.boundingBox(), x = box.x + (left ?? box.width / 2), y = box.y + (top ?? box.height / 2);
     await page.mouse.move(x, y);
+    if (key) await page.keyboard.down(key);
     await page.mouse.down();
     await page.mouse.move(x + dx / 2, y + dy / 2);
     await page.mouse.move(x + dx, y + dy);
     await page.mouse.up();
+    if (key) await page.keyboard.up(key);
+  },
+  upload: ({ selector, path }) => page.locator(selector).first().setInputFiles(path),
+  // A file that is dropped on the page.
+  async drop({ name, base64 }) {
+    await page.evaluate(([fileName, text]) => {
+      const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0)), dataTransfer = new DataTransfer();
+      dataTransfer.items.add(new File([bytes], fileName));
+      for (const kind of ["dragover", "drop"]) document.body.dispatchEvent(new DragEvent(kind, { bubbles: true, cancelable: true, dataTransfer }));
+    }, [name, base64]);
   },
   async download({ selector, path }) {
     const [found] = await Promise.all([page.waitForEvent("download"), page.locator(selector).first().click()]);

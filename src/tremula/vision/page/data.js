@@ -33,6 +33,15 @@ export async function news() {
   }
 }
 
+// Has the server open a report from this computer's files; resolves to its number on the page.
+export async function openFile(file) {
+  if (embedded) throw new Error(`This page is a file without a server, which cannot read reports. Open it with: tremula view ${file.name}`);
+  const answer = await fetch("open", { method: "POST", body: file, headers: { "X-Tremula-Name": encodeURIComponent(file.name) } })
+    .catch(() => { throw new Error("The server of this page does not answer: has `tremula view` ended?"); });
+  if (!answer.ok) throw new Error(await answer.text());
+  return (await answer.json()).report;
+}
+
 // { facts, columns } of a name; the same promise for the same name.
 export function load(name) {
   if (!kept.has(name)) {

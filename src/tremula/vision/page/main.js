@@ -7,9 +7,11 @@ import { forgetColours } from "./colours.js";
 import { short } from "./format.js";
 import { startTheme, switchTheme, THEME_ICON } from "./theme.js";
 import { Banner } from "./parts/banner.js";
+import { exportButton, openButton } from "./parts/files.js";
 import { showHelp } from "./parts/help.js";
 import { Palette } from "./parts/palette.js";
 import { offerPictures, pictureOfFocus } from "./parts/picture.js";
+import { PinBoard } from "./parts/pins.js";
 import { summaryView } from "./views/summary.js";
 import { memoryView } from "./views/memory.js";
 import { livenessView } from "./views/liveness.js";
@@ -24,6 +26,7 @@ import { compareView } from "./views/compare.js";
 import { sqlView } from "./views/sql.js";
 import { graphView } from "./views/graph.js";
 import { tensorsView } from "./views/tensors.js";
+import { trafficView } from "./views/traffic.js";
 
 const VIEWS = {
   summary: ["Summary", summaryView, "M4 5h16M4 12h10M4 19h7"],
@@ -39,6 +42,7 @@ const VIEWS = {
   compare: ["Compare", compareView, "M8 4 4 8l4 4M4 8h16m-4 4 4 4-4 4m4-4H4"],
   graph: ["Graph", graphView, "M9 3h6v5H9zM3 16h6v5H3zm12 0h6v5h-6zM12 8v4m-6 4v-4h12v4"],
   tensors: ["Tensors", tensorsView, "M4 6h7M4 12h13M9 18h11"],
+  traffic: ["Traffic", trafficView, "M4 8h13m-4-4 4 4-4 4M20 16H7m4-4-4 4 4 4"],
   sql: ["SQL", sqlView, "M5 6c0-1.700 3.100-3 7-3s7 1.300 7 3-3.100 3-7 3-7-1.300-7-3zm0 0v12c0 1.700 3.100 3 7 3s7-1.300 7-3V6M5 12c0 1.700 3.100 3 7 3s7-1.300 7-3"],
 };
 // The first view is the default. A file with only sweep points has only the What-if view.
@@ -48,7 +52,7 @@ function viewNames() {
 }
 const SELECTIONS = { tile: "tile", tiles: "tiles", step: "step", op: "op", variable: "variable", source: "line" };
 
-let index, shown = [], stage, rail, chips, serial = 0;
+let index, shown = [], stage, rail, chips, board, serial = 0;
 
 async function start() {
   startTheme();
@@ -62,6 +66,7 @@ async function start() {
   rail = h("nav.rail", { "aria-label": "Views" });
   chips = h("div.selection", { "aria-live": "polite" });
   stage = h("main.stage", { tabIndex: -1 });
+  board = new PinBoard(viewNames().map((name) => [name, VIEWS[name][0]]));
   document.body.append(h("button.skip", { type: "button", onclick: () => stage.focus() }, "To the view"), h("div.frame", {}, rail, h("div.column", {}, topBar(), !isExported && new Banner(index.problem).element, stage)));
   offerPictures();
   listen(onState);
@@ -73,6 +78,7 @@ async function start() {
 function topBar() {
   return h("header.bar", {}, h("div.names", {}, reportNames()), chips, h("div.spring"),
     index.reports.length > 1 && h("div.modes"),
+    !index.views && [board.button, exportButton(() => pair(current())[0]), openButton()],
     !index.views && h("button.ghost", { type: "button", title: "Go to… (g)", "aria-label": "Go to a tile, step or name", onclick: openPalette }, icon("M10.500 17a6.500 6.500 0 1 0 0-13 6.500 6.500 0 0 0 0 13zm4.700-1.800L21 21")),
     h("button.ghost", { type: "button", title: "Keys (?)", "aria-label": "Keys", onclick: showHelp }, icon("M9.200 9a2.900 2.900 0 1 1 4.100 2.700c-.9.400-1.300 1-1.300 1.900v.4m0 3.200v.2M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18z")),
     h("button.ghost", { type: "button", title: "Light or dark (d)", "aria-label": "Light or dark", onclick: toggleTheme },
@@ -114,13 +120,14 @@ function pair({ report, with: other }) {
 }
 
 // Views follow selections by themselves; for another zoom from outside they are built again.
-const REBUILDING = ["view", "report", "with", "mode", "by", "show", "layer", "phase", "zone", "order", "span", "pace", "rows"];
+const REBUILDING = ["view", "report", "with", "mode", "by", "show", "layer", "phase", "zone", "order", "span", "pace", "rows", "flows"];
 const MOVING = [...REBUILDING, "from", "to", "entry"];
 
 function onState(state, before, isMove) {
   const isSame = (isMove ? MOVING : REBUILDING).every((key) => state[key] === before[key]);
   paintRail();
   paintChips();
+  board.paint();
   if (isSame) for (const view of shown) view.select?.(state, before);
   else rebuild();
 }
@@ -174,7 +181,7 @@ function contextsOf(state, mine) {
 }
 
 // What one view means only: a zoom in time, a query.
-const LEFT_BEHIND = { from: undefined, to: undefined, q: undefined };
+const LEFT_BEHIND = { from: undefined, to: undefined, q: undefined, mark: undefined };
 
 function go(view) {
   change({ view, ...LEFT_BEHIND });
@@ -236,6 +243,10 @@ function onKey(event) {
     openPalette();
     event.preventDefault();
   } else if (event.key === "s") pictureOfFocus();
+  else if (event.key === "p" && !index.views) {
+    board.add();
+    event.preventDefault();
+  }
   else if (event.key === "?") showHelp();
   else if (event.key === "Escape") {
     change(Object.fromEntries(Object.keys(SELECTIONS).map((key) => [key, undefined])));

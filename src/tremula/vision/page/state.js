@@ -5,9 +5,11 @@ const listeners = new Set();
 let state = parse();
 
 function parse() {
-  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
-  const found = { view: path || "summary" };
-  for (const [key, value] of new URLSearchParams(query ?? "")) {
+  // "#/memory?tile=7", as this page writes it, or "#view=memory&tile=7", as people do.
+  const hash = location.hash.replace(/^#\/?/, ""), isPlain = /^[\w-]+=/.test(hash);
+  const at = isPlain ? -1 : hash.indexOf("?"), query = isPlain ? hash : at < 0 ? "" : hash.slice(at + 1);
+  const found = { view: (isPlain ? "" : at < 0 ? hash : hash.slice(0, at)) || "summary" };
+  for (const [key, value] of new URLSearchParams(query)) {
     if (!NUMBERS.has(key)) found[key] = value;
     else if (/^-?\d+(\.\d+)?$/.test(value)) found[key] = Number(value);
   }

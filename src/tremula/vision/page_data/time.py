@@ -38,6 +38,7 @@ def steps_pack(reader: ReportReader) -> bytes:
     columns["n_vertices"] = _vertices_of(reader, table["compute_set"])
     for name in PHASES:
         columns[f"ipu_{name}"] = reader.by_ipu(name).reshape(-1)
+    columns["ipu_bytes_in"] = reader.by_ipu("data_in").reshape(-1)
     facts = {
         "texts": texts,
         "phases": list(PHASES),

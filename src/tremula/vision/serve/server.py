@@ -1,4 +1,7 @@
-"""Serves the analyser page, read-only, to this computer's browser alone: a token, no other site."""
+"""Serves the analyser page to this computer's browser alone: a token, no other site.
+
+It is read-only but for reports that the user opens in the page, which go to a temporary folder.
+"""
 
 import hmac
 import json
@@ -11,11 +14,13 @@ from functools import cached_property
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import IO
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tremula.base.errors import InvalidOption, PoplarError
+from tremula.base.errors import FileLoadError, InvalidOption, PoplarError
 from tremula.vision.page_data.fetch import PageData
 from tremula.vision.serve.page_files import CONTENT_TYPES, served_files
+from tremula.vision.serve.uploads import MOST_UPLOAD_BYTES, Uploads
 
 HOST = "127.0.0.1"
 # Names this computer has for itself. Any port: a tunnel may end at another one.
@@ -55,6 +60,7 @@ class PageServer(ThreadingHTTPServer):
         self.is_watching = is_watching  # newer reports are shown without asking
         self._renewing = threading.Lock()
         self._before: PageData | None = None
+        self.uploads = Uploads()
         self.token = secrets.token_urlsafe(24)
         self.files = served_files()
         super().__init__((HOST, port), _Handler)
@@ -82,8 +88,25 @@ class PageServer(ThreadingHTTPServer):
             self._before, self.data = self.data, renewed
             return ""
 
+    def open_upload(self, name: str, source: IO[bytes], n_bytes: int) -> int:
+        """Show another report, copied from a stream; returns its number on the page."""
+        with self._renewing:
+            path = self.uploads.add(name, source, n_bytes)
+            paths = [reader.path for reader in self.data.readers]
+            try:
+                opened = PageData.of_files([*paths, path], self.data.generation + 1)
+            except PoplarError as error:
+                self.uploads.remove(path)
+                what = error.what.replace(repr(str(path)), repr(name)).replace(str(path), name)
+                raise FileLoadError(what, hint=error.hint) from error
+            if self._before is not None:
+                self._before.close()
+            self._before, self.data = self.data, opened
+            return len(paths)
+
     def server_close(self) -> None:
         super().server_close()
+        self.uploads.close()
         for data in (self._before, self.data):
             if data is not None:
                 data.close()
@@ -130,6 +153,37 @@ class _Handler(BaseHTTPRequestHandler):
             )
         else:
             self._answer(unquote(url.path), parse_qs(url.query))
+
+    def do_POST(self) -> None:
+        """A report that the page's user opens or drops there: the one thing that can be sent."""
+        if urlsplit(self.path).path != "/open":
+            self.send_error(HTTPStatus.NOT_IMPLEMENTED)
+            return
+        why_not = self._why_not_own()
+        if why_not or not self._has_token():
+            status = HTTPStatus.FORBIDDEN if why_not else HTTPStatus.UNAUTHORIZED
+            self._reject_upload(status, why_not or "Only the page itself can send a report.")
+            return
+        text = self.headers.get("Content-Length", "")
+        n_bytes = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else -1
+        if not 0 < n_bytes <= MOST_UPLOAD_BYTES:
+            why = (
+                f"Expected a report of 1 to {MOST_UPLOAD_BYTES:,} bytes, got {text[:20] or 'none'}."
+            )
+            self._reject_upload(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+            return
+        try:
+            name = unquote(self.headers.get("X-Tremula-Name", ""))
+            number = self.server.open_upload(name, self.rfile, n_bytes)
+        except PoplarError as error:
+            self._reject_upload(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+            return
+        self._send(HTTPStatus.OK, json.dumps({"report": number}).encode(), "application/json")
+
+    def _reject_upload(self, status: HTTPStatus, why: str) -> None:
+        """What was sent may not have been read: the connection cannot be used again."""
+        self.close_connection = True
+        self._send(status, why.encode(), "text/plain; charset=utf-8", {"Connection": "close"})
 
     def _why_not_own(self) -> str:
         """Why a request is rejected (DNS rebinding, other sites); empty if it is the page's own."""

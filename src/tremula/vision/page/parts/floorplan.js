@@ -89,12 +89,16 @@ export class FloorPlan {
       const top = this.boxes.slice(first, first + this.per).reduce((least, { y }) => Math.min(least, y), Infinity);
       pen.fillText(`chip ${first / this.per}`, this.boxes[first].x, top - 5);
     }
+    this.overlay(pen);
     if (chosen === undefined || !this.boxes[chosen]) return;
     const box = this.boxes[chosen];
     pen.strokeStyle = colour("ink");
     pen.lineWidth = 2;
     pen.strokeRect(box.x - 2, box.y - 2, box.w + 3, box.h + 3);
   }
+
+  // What a plan of another kind draws on the tiles.
+  overlay() {}
 
   tileAt(x, y) {
     const tile = this.boxes?.findIndex((b) => x >= b.x && x < b.x + b.w && y >= b.y && y < b.y + b.h);

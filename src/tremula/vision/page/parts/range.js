@@ -43,7 +43,7 @@ export class Range {
   }
 }
 
-export const STEERING = "Ctrl + wheel zooms, or the wheel after a click; drag moves, 0 resets";
+export const STEERING = "Ctrl + wheel zooms, or the wheel after a click; drag moves, Shift + drag marks, 0 resets";
 
 // What a turn of the wheel over a canvas asks for: "zoom", "pan" or "rows". Without a key, over a
 // canvas that is not focused, nothing: the page scrolls.
@@ -54,8 +54,9 @@ export function wheelAsks(event, canvas) {
 }
 
 // Wheel, drag, double click and keys on a canvas whose axis begins `left` pixels from its edge.
-// onkey(event) comes before the keys below, and returns whether it took the key.
-export function steer(canvas, range, left, { onpick, onhover, onkey, vertical } = {}) {
+// onkey(event) comes before the keys below, and returns whether it took the key. With isMarking(event)
+// a drag marks instead of moving: onmark({ from, to, y0, y1 }, isDone).
+export function steer(canvas, range, left, { onpick, onhover, onkey, onmark, isMarking, vertical } = {}) {
   const width = () => Math.max(1, canvas.clientWidth - left);
   const at = (x) => range.from + ((x - left) / width()) * range.span;
   let grabbed = null;
@@ -68,9 +69,14 @@ export function steer(canvas, range, left, { onpick, onhover, onkey, vertical } 
     else range.zoom(2 ** (event.deltaY / 240), at(event.offsetX));
   }, { passive: false });
   canvas.addEventListener("pointerdown", (event) => {
-    grabbed = { x: event.offsetX, y: event.offsetY, moved: false };
+    grabbed = { x: event.offsetX, y: event.offsetY, moved: false, isMark: Boolean(isMarking?.(event)) };
     canvas.setPointerCapture(event.pointerId);
   });
+  const mark = (event, isDone) => {
+    const [from, to] = [at(grabbed.x), at(event.offsetX)].map((time) => Math.max(range.low, Math.min(range.high, time))).sort((a, b) => a - b);
+    const [y0, y1] = [grabbed.y, event.offsetY].sort((a, b) => a - b);
+    onmark({ from, to, y0, y1 }, isDone);
+  };
   canvas.addEventListener("pointermove", (event) => {
     if (!grabbed) {
       onhover?.(event, at(event.offsetX));
@@ -78,12 +84,18 @@ export function steer(canvas, range, left, { onpick, onhover, onkey, vertical } 
     }
     const dx = event.offsetX - grabbed.x, dy = event.offsetY - grabbed.y;
     if (!grabbed.moved && Math.abs(dx) + Math.abs(dy) < 4) return;
+    if (grabbed.isMark) {
+      grabbed.moved = true;
+      mark(event, false);
+      return;
+    }
     range.pan((-dx / width()) * range.span);
     vertical?.pan((-dy / canvas.clientHeight) * vertical.span);
     grabbed = { x: event.offsetX, y: event.offsetY, moved: true };
   });
   canvas.addEventListener("pointerup", (event) => {
-    if (grabbed && !grabbed.moved) onpick?.(event, at(event.offsetX));
+    if (grabbed?.moved && grabbed.isMark) mark(event, true);
+    else if (grabbed && !grabbed.moved) onpick?.(event, at(event.offsetX));
     grabbed = null;
   });
   canvas.addEventListener("pointerleave", (event) => onhover?.(event, null));

@@ -3,6 +3,7 @@
 import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
 import { PHASES, SERIES, colour, css, inkOn, rgb } from "../colours.js";
 import { paintPhases, stack } from "./strip.js";
+import { arrow } from "./arrows.js";
 import { steer } from "./range.js";
 import { short, ticks, whole } from "../format.js";
 
@@ -13,7 +14,7 @@ const WORK = PHASES.slice(0, -1);
 const IN_TIME = [4, 2, 3, 1, 0];
 
 // options: trace, range, kind "flame" or "flat", blocks() → coarse columns of the heat map,
-// onpick(step, entry), oncursor(time)
+// onpick(step, entry), oncursor(time), onmark(area, isDone), pins() → [{at, note}]
 export class Timeline {
   constructor(options) {
     this.options = options;
@@ -28,6 +29,7 @@ export class Timeline {
     options.range.listen(() => this.draw());
     steer(this.canvas, options.range, LEFT, {
       onpick: (event, time) => this.pick(event, time), onhover: (event, time) => this.hover(event, time), onkey: (event) => this.key(event),
+      isMarking: (event) => event.shiftKey || event.offsetY < AXIS, onmark: (marked, isDone) => options.onmark?.(this.areaOf(marked), isDone),
     });
     this.canvas.addEventListener("blur", () => hint());
   }
@@ -73,6 +75,9 @@ export class Timeline {
     this.paintAxis(pen);
     for (let chip = 0; chip < trace.nIpus; chip++) this.paintLane(pen, chip, parts);
     for (const part of parts ?? []) this.paintFolds(pen, part);
+    this.paintArea(pen);
+    if (parts) this.paintFlows(pen);
+    this.paintPins(pen);
     this.paintCursor(pen);
     this.element.dataset.detail = parts ? "entries" : "buckets";
   }
@@ -259,6 +264,95 @@ export class Timeline {
     pen.moveTo(this.x(this.cursorAt), AXIS);
     pen.lineTo(this.x(this.cursorAt), this.height);
     pen.stroke();
+  }
+
+  // -- what is marked on it -----------------------------------------------------------------------
+
+  // The stretch and the chips of a drag; along the axis, or beyond the lanes, all chips.
+  areaOf({ from, to, y0, y1 }) {
+    const n = this.options.trace.nIpus, lane = (y) => Math.max(0, Math.min(n - 1, Math.floor((y - this.top) / this.laneHeight)));
+    const isAll = y0 < this.top;
+    return { from: Math.round(from), to: Math.round(to), first: isAll ? 0 : lane(y0), last: isAll ? n - 1 : lane(y1) };
+  }
+
+  mark(area) {
+    this.area = area;
+    this.draw();
+  }
+
+  paintArea(pen) {
+    if (!this.area) return;
+    const { from, to, first, last } = this.area, left = Math.max(LEFT, this.x(from)), right = Math.min(this.width, this.x(to));
+    if (right <= left) return;
+    const top = this.top + first * this.laneHeight - 3, tall = (last - first + 1) * this.laneHeight - this.gap + 6;
+    pen.fillStyle = pen.strokeStyle = colour("accent");
+    pen.globalAlpha = 0.16;
+    pen.fillRect(left, top, right - left, tall);
+    pen.globalAlpha = 1;
+    pen.lineWidth = 1.5;
+    pen.setLineDash([4, 3]);
+    pen.strokeRect(left, top, right - left, tall);
+    pen.setLineDash([]);
+  }
+
+  // Pins of a moment: a flag on the axis with the beginning of the note.
+  paintPins(pen) {
+    for (const { at, note } of this.options.pins?.() ?? []) {
+      const x = this.x(at);
+      if (x < LEFT || x > this.width) continue;
+      pen.strokeStyle = pen.fillStyle = colour("accent");
+      pen.lineWidth = 1.5;
+      pen.beginPath();
+      pen.moveTo(x, 2);
+      pen.lineTo(x, this.height);
+      pen.stroke();
+      pen.beginPath();
+      pen.moveTo(x, 2);
+      pen.lineTo(x + 9, 6);
+      pen.lineTo(x, 10);
+      pen.closePath();
+      pen.fill();
+      if (note) this.label(pen, note, x + 11, 7, Math.min(220, this.width - x - 12), colour("accent"));
+    }
+  }
+
+  // Arrows from producers of the chosen execution, and from it to its consumers.
+  flow(flows) {
+    this.flows = flows;
+    this.draw();
+  }
+
+  paintFlows(pen) {
+    if (!this.flows) return;
+    const { entry, producers, consumers } = this.flows;
+    pen.save();
+    pen.beginPath();
+    pen.rect(LEFT, AXIS, this.width - LEFT, this.height - AXIS);
+    pen.clip();
+    const lines = [...producers.map((one) => [one.entry, entry, "warn"]), ...consumers.map((one) => [entry, one.entry, "accent"])];
+    for (const [from, to, tone] of lines) this.paintFlow(pen, from, to, tone);
+    pen.restore();
+  }
+
+  paintFlow(pen, from, to, tone) {
+    const begin = this.placeOf(from), end = begin && this.placeOf(to, begin.chip);
+    if (!begin || !end) return;
+    for (const [name, width] of [["surface", 3.6], [tone, 1.6]]) {
+      pen.strokeStyle = pen.fillStyle = colour(name);
+      arrow(pen, [begin.right, begin.y], [end.left, end.y], width, begin.y === end.y ? 12 : undefined);
+    }
+  }
+
+  // Where an execution is drawn: on a chip if it takes part there, else on the first that does.
+  placeOf(entry, chip = this.walkedChip ?? 0) {
+    const { trace } = this.options, part = trace.parts.get(Math.floor(entry / trace.per)), k = trace.nIpus;
+    if (!part) return null;
+    const i = entry - part.first, takesPart = (c) => part.end[i * k + c] > part.start[i * k + c];
+    const on = takesPart(chip) ? chip : Array.from({ length: k }, (_, c) => c).find(takesPart);
+    if (on === undefined) return null;
+    const top = this.top + on * this.laneHeight, row = this.isFlat ? 0 : Math.min(this.depth - 1, part.depthOf(i, on));
+    const y = this.isFlat ? top + this.flat / 2 : top + RIBBON + 2 + row * FLAME + FLAME / 2 - 1;
+    return { chip: on, y, left: this.x(part.start[i * k + on]), right: this.x(part.end[i * k + on]) };
   }
 
   // -- selection ----------------------------------------------------------------------------------

@@ -51,11 +51,15 @@ export class TraceData {
     return this.loadedParts(first, last);
   }
 
+  // A part, loaded if need be, for sums over more than is in sight.
+  async part(number) {
+    return this.parts.get(number) ?? new TracePart(this, await this.context.load(`trace/${number}`));
+  }
+
   async fetch(part) {
     this.parts.set(part, null);
     try {
-      const pack = await this.context.load(`trace/${part}`);
-      this.parts.set(part, new TracePart(this, pack));
+      this.parts.set(part, new TracePart(this, await this.context.load(`trace/${part}`)));
       this.onload?.();
     } catch (error) {
       this.failed = error;
@@ -151,6 +155,20 @@ class TracePart {
       this.end[i] = now[chip] = this.start[i] + columns.duration[i];
     }
     this.frames = [];
+    this.depths = [];
+  }
+
+  // Cycles of each phase of an entry on a chip; of a step whose cost depends on data, compute is the rest.
+  phasesOf(i, chip) {
+    const step = this.step[i], at = i * this.k + chip, phases = this.trace.phases(step, chip).map((cycles) => cycles * this.times[i]);
+    if (this.trace.steps.columns.is_counted[step]) phases[0] = Math.max(0, this.end[at] - this.start[at] - phases.slice(1).reduce((sum, v) => sum + v, 0));
+    return phases;
+  }
+
+  // The row of an entry's frame among the nested names of a chip.
+  depthOf(i, chip) {
+    this.framesOf(chip);
+    return this.depths[chip][i];
   }
 
   // [start, end] of an entry, on all chips that take part in it.
@@ -203,7 +221,7 @@ class TracePart {
   }
 
   makeFrames(chip) {
-    const rows = [], open = [], { k, trace } = this;
+    const rows = [], open = [], { k, trace } = this, depths = this.depths[chip] = new Uint16Array(this.n);
     let last = this.start[chip], pipeline = trace.pipeline();
     const close = (depth) => {
       while (open.length > depth) open.pop().end = last;
@@ -224,6 +242,7 @@ class TracePart {
       }
       for (const frame of open) frame.times = Math.min(frame.times, this.times[i]);
       last = end;
+      depths[i] = depth;
       (rows[depth] ??= []).push({ start: at, end, name: names[depth], step: this.step[i], stage: -1, times: this.times[i] });
     }
     close(0);

@@ -1,9 +1,13 @@
 // Execution: what ran when on every chip and tile, and what each step waited for.
 
 import { card, choice, h, hint, replace } from "../dom.js";
+import { AreaCard } from "../parts/area_card.js";
 import { Chart, legend } from "../parts/chart.js";
+import { FlowList } from "../parts/flow_list.js";
 import { HeatMap } from "../parts/heat.js";
 import { heatDifference } from "../parts/heat_difference.js";
+import { parseArea, writeArea } from "../parts/marked_area.js";
+import { parsePins } from "../parts/pins.js";
 import { Range, STEERING } from "../parts/range.js";
 import { Strip } from "../parts/strip.js";
 import { Table } from "../parts/table.js";
@@ -51,7 +55,10 @@ class ExecutionView {
     };
     this.timeline = new Timeline({
       trace, range: this.range, kind, oncursor, blocks: () => this.heat?.columnsInSight() ?? [], onpick: (step, entry) => context.select({ step, entry }),
+      onmark: (area, isDone) => this.mark(area, isDone), pins: () => this.pinnedTimes(),
     });
+    this.area = new AreaCard({ trace, onclear: () => context.select({ mark: undefined }), onzoom: ({ from, to }) => this.range.show(from, to) });
+    this.flows = new FlowList({ context, trace, timeline: this.timeline, range: this.range, select: context.select });
     this.heat = new HeatMap({
       kind: "phases", shape: facts.heat.phases, nIpus: facts.n_ipus, perIpu: facts.tiles_per_ipu, range: this.range, mode: phase,
       load: context.load, entriesOf: (from, to) => trace.entriesOf(from, to), height: 430, label: "Tiles over time",
@@ -65,10 +72,11 @@ class ExecutionView {
     this.strip = new Strip(trace, this.range);
     this.range.listen(() => this.onRange());
     const tools = [h("div.spring"), h("span.status", {}, STEERING),
+      choice("Producers and consumers", [["on", "Arrows", "from the producers of the chosen step, and to its consumers"], ["off", "No arrows"]], state.flows ?? "on", (flows) => context.select({ flows: flows === "on" ? undefined : flows })),
       choice("Timeline", [["flame", "Flame", "nested by name"], ["flat", "Flat", "phases of each step"]], kind, (show) => context.select({ show }))];
     const note = context.other && h("p.note", {}, "The timeline is A's; B − A is in the heat map and with the steps below. Side by side shows both over time.");
     return [card("Timeline", [this.foldedText(), ...tools], note, this.strip.element, h("div", { style: { height: "8px" } }), this.timeline.element,
-      legend(phasesOn(facts.n_ipus).map(({ name, tone, about }) => ({ name, about, colour: colour(tone) })))),
+      legend(phasesOn(facts.n_ipus).map(({ name, tone, about }) => ({ name, about, colour: colour(tone) }))), this.flows.element), this.area.element,
     card(this.versus?.title("Every tile") ?? "Every tile", [this.heat.status, h("div.spring"), h("span.status", {}, "Alt + wheel zooms tiles"),
       choice("Heat map", this.versus ? MODES.slice(0, 3) : MODES, phase, (next) => context.select({ phase: next }))], this.heat.element, this.versus?.legend() ?? this.heat.legend())];
   }
@@ -80,6 +88,33 @@ class ExecutionView {
     return h("span.status.folded", {}, facts.is_folded
       ? `${whole(n)} executions, folded into ${whole(facts.n_entries)}; ×n: a turn of a loop stands for n`
       : `${whole(n)} executions, one by one`);
+  }
+
+  // A marked area is part of the address once the drag has ended.
+  mark(area, isDone) {
+    this.timeline.mark(area);
+    if (isDone && area.to > area.from) this.context.select({ mark: writeArea(area, this.trace.nIpus) });
+  }
+
+  // Moments of pins on this report: of an execution that is loaded, a marked area or a zoom.
+  pinnedTimes() {
+    const report = current().report ?? 0;
+    return parsePins(current().pins).filter((pin) => (pin.report ?? 0) === report).map((pin) => {
+      const part = pin.entry === undefined ? null : this.trace.parts.get(Math.floor(pin.entry / this.trace.per));
+      const span = part && pin.entry - part.first < part.n ? part.spanOf(pin.entry - part.first) : null;
+      return { at: span?.[0] ?? parseArea(pin.mark, this.trace.nIpus)?.from ?? pin.from, note: pin.note };
+    }).filter(({ at }) => at !== undefined);
+  }
+
+  showMarks({ mark, step, entry, flows, pins }, before) {
+    if (!this.timeline) return;
+    if (mark !== before.mark) {
+      const area = parseArea(mark, this.trace.nIpus);
+      this.timeline.mark(area);
+      this.area.show(area);
+    }
+    if (pins !== before.pins) this.timeline.draw();
+    this.flows.show(flows === "off" ? undefined : step, entry);
   }
 
   onRange() {
@@ -129,6 +164,7 @@ class ExecutionView {
   select(state, before) {
     const { step, tile } = state;
     this.timeline?.choose(step);
+    this.showMarks(state, before);
     const spans = step !== undefined && this.trace ? this.trace.spansOfStep(step) : [];
     this.heat?.mark({ tile, span: spans.length <= 400 ? spans : [] });
     this.paintSummary();
