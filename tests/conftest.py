@@ -30,6 +30,14 @@ settings.register_profile("search", deadline=None, database=None, max_examples=1
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
+def pytest_collection_finish() -> None:
+    """Leave the libraries, which test modules have imported by now, out of garbage collections.
+
+    Some functions of Keras and PyTorch collect everything each time they are called.
+    """
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The root of the repository."""

@@ -37,7 +37,7 @@ def both(run):
     result = []
     for place in (contextlib.nullcontext(), ipu.ipu_strategy.IPUStrategy().scope()):
         with place:
-            keras.utils.clear_session()  # names of metrics count from one again
+            keras.utils.clear_session(free_memory=False)  # names of metrics count from one again
             keras.utils.set_random_seed(5)
             result.append(run())
     return result

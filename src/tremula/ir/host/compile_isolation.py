@@ -6,13 +6,16 @@ replaces the methods of `nn.Module`, for every thread: a model that runs meanwhi
 """
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from typing import Any
 
 import torch
 from torch import fx
+from torch._guards import TracingContext
+from torch._guards import tracing as tracing_context
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import _symbolic_trace as tracing
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -35,8 +38,18 @@ def isolate_compiling_thread() -> Iterator[None]:
 
 def traced(function: Callable[..., Any], *args: Any, **options: Any) -> fx.GraphModule:  # noqa: ANN401
     """PyTorch's `make_fx` of a function; the tracer's state is of the process, so one at a time."""
-    with _TRACER, isolate_compiling_thread():
+    with _TRACER, isolate_compiling_thread(), _one_mode_for_metadata(options):
         return make_fx(function, **options)(*args)
+
+
+def _one_mode_for_metadata(options: Mapping[str, object]) -> AbstractContextManager[object]:
+    """Inside, descriptions of real values are fake tensors of one mode.
+
+    Without it the tracer makes a mode for each value, which takes longer than all the rest.
+    """
+    if options.get("tracing_mode", "real") != "real":
+        return nullcontext()
+    return tracing_context(TracingContext(FakeTensorMode(allow_fallback_kernels=True)))
 
 
 def _set_nothing(*_args: object, **_kwargs: object) -> None:
