@@ -4,6 +4,7 @@ import fcntl
 import gc
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,11 +32,23 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 def pytest_collection_finish() -> None:
-    """Leave the libraries, which test modules have imported by now, out of garbage collections.
+    """Leave the libraries that test modules have imported out of garbage collections.
 
-    Some functions of Keras and PyTorch collect everything each time they are called.
+    Some functions of Keras, accelerate and PyTorch collect everything each time they are called.
     """
+    freeze_modules()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Leave libraries that a test has imported out as well."""
+    if len(sys.modules) > freeze_modules.n_modules + 100:
+        freeze_modules()
+
+
+def freeze_modules() -> None:
+    """Treat all objects there are as permanent."""
     gc.freeze()
+    freeze_modules.n_modules = len(sys.modules)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.scripts import run_script
 from tremula.commands import launch, main
 
 ENVIRONMENT = """
@@ -36,13 +35,12 @@ def script(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("separator", [[], ["--"]])
-def test_each_process_knows_its_place(separator, script, tmp_path):
+def test_each_process_knows_its_place(script, tmp_path):
     """Every process is the script, with its arguments and MPI's and torchrun's variables."""
     folder = tmp_path / "out"
     folder.mkdir()
     command = [script(ENVIRONMENT), str(folder), "--size", "3"]
-    assert main(["launch", "--nproc", "2", *separator, *command]) == 0
+    assert main(["launch", "--nproc", "2", *command]) == 0
     texts = [path.read_text().split() for path in sorted(folder.iterdir())]
     assert len(texts) == 2
     assert texts[0][-2] == texts[1][-2]  # they meet at the same port
@@ -56,6 +54,18 @@ def test_each_process_knows_its_place(separator, script, tmp_path):
             "WORLD_SIZE=2",
             f"RANK={rank}",
         } <= set(words)
+
+
+def test_a_separator_before_the_script(script, monkeypatch):
+    """With `--` before it, a script is started with exactly the arguments it has without."""
+    started = []
+    for separator in ([], ["--"]):
+        seen = {}
+        monkeypatch.setitem(sys.modules, "torch.distributed.run", _Recorder(seen))
+        assert main(["launch", "--nproc", "2", *separator, script(""), "--size", "3"]) == 0
+        started.append(seen["arguments"])
+    assert started[0] == started[1]
+    assert started[0][-3:] == [script(""), "--size", "3"]
 
 
 @pytest.mark.slow
@@ -106,7 +116,8 @@ class _Recorder:
     def parse_args(self, arguments):
         return arguments
 
-    def run(self, _arguments):
+    def run(self, arguments):
+        self.seen["arguments"] = arguments
         self.seen["threads"] = os.environ["OMP_NUM_THREADS"]
 
 
@@ -128,12 +139,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
-def test_poptorch_and_popdist_see_the_processes(script):
-    """Options, popdist and DataLoader agree on who loads what, and the processes can talk."""
-    assert main(["launch", "--nproc", "2", script(POPDIST)]) == 0
-
-
 TRAINING = """
 import torch, poptorch
 torch.manual_seed(0)
@@ -152,22 +157,55 @@ step = poptorch.trainingModel(model, options, torch.optim.SGD(model.parameters()
 for _ in range(5):
     step(x)
 step.copyWeightsToHost()
-open(__file__ + f".{n}.{mine}", "w").write(str(model.dense.weight.tolist()))
+with open(__file__ + f".{n}.{mine}", "w") as file:
+    file.write(str(model.dense.weight.tolist()))
+"""
+
+TALKED = """
+    open(__file__ + f".talked.{place[0]}", "w").close()
 """
 
 
+@pytest.fixture(scope="module")
+def results_of_two(tmp_path_factory):
+    """The code and the folder of two processes that first talk, then train: started once."""
+    path = tmp_path_factory.mktemp("two") / "script.py"
+    path.write_text(POPDIST + TALKED + TRAINING)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        return main(["launch", "--nproc", "2", str(path)]), path
+
+
 @pytest.mark.slow
-def test_gradients_of_processes_equal_those_of_replicas(script, tmp_path):
-    """Two and four processes end with the weights of four replicas in one process."""
+def test_poptorch_and_popdist_see_the_processes(results_of_two):
+    """Options, popdist and DataLoader agree on who loads what, and the processes can talk."""
+    _, path = results_of_two
+    assert [Path(f"{path}.talked.{mine}").exists() for mine in range(3)] == [True, True, False]
+
+
+@pytest.mark.slow
+def test_gradients_of_processes_equal_those_of_replicas(results_of_two):
+    """Two processes end with the weights of four replicas in one process."""
+    code, path = results_of_two
+    assert code == 0
+    assert_trained_like_replicas(path, 2)
+
+
+@pytest.mark.wide
+def test_gradients_of_four_processes_equal_those_of_replicas(script):
+    """So do four."""
     path = script(TRAINING)
-    code, printed = run_script(Path(path), tmp_path, [])
-    assert code == 0, printed
+    assert main(["launch", "--nproc", "4", path]) == 0
+    assert_trained_like_replicas(path, 4)
+
+
+def assert_trained_like_replicas(path: str | Path, n_processes: int) -> None:
+    """The weights that each process has written are those of all replicas in this process."""
+    exec(TRAINING, {"__file__": str(path)})
 
     def weights_of(who: str) -> np.ndarray:
         return np.array(json.loads(Path(f"{path}.{who}").read_text(encoding="utf-8")))
 
-    for n in (2, 4):
-        assert main(["launch", "--nproc", str(n), path]) == 0
-        for mine in range(n):
-            result, alone = weights_of(f"{n}.{mine}"), weights_of("1.0")
-            np.testing.assert_allclose(result, alone, rtol=0, atol=1e-6)
+    for mine in range(n_processes):
+        result = weights_of(f"{n_processes}.{mine}")
+        np.testing.assert_allclose(result, weights_of("1.0"), rtol=0, atol=1e-6)

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError, PoplarError
+from tremula.base.libraries.patching import replaced
 from tremula.commands.arguments import whole
 
 _TORCHRUN = "torch.distributed.elastic"
@@ -52,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
 def _run_processes(n_processes: int, command: list[str]) -> int:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import dynamic_rendezvous
     from torch.distributed.run import parse_args
     from torch.distributed.run import run as run_torchrun
 
@@ -62,7 +64,8 @@ def _run_processes(n_processes: int, command: list[str]) -> int:
     # torchrun leaves handlers behind that raise its own exception.
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
-        run_torchrun(parse_args([*own, *command]))
+        with replaced(dynamic_rendezvous, "get_method_name", lambda: "unknown"):
+            run_torchrun(parse_args([*own, *command]))
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         what = f"process {rank} of {n_processes} failed with exit code {failure.exitcode}"

@@ -1,7 +1,6 @@
 """Models of PyG compile with `import poptorch` alone, with functions that were taken before it."""
 
-import subprocess
-import sys
+from tests.scripts import run_script
 
 SCRIPT = """
 import torch
@@ -26,13 +25,13 @@ print(knn(x, x, 1).tolist())
 """
 
 
-def test_importing_poptorch_registers_overrides():
+def test_importing_poptorch_registers_overrides(tmp_path):
     """Where PyG is loaded, a model takes its data and its functions have static shapes."""
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    found, outside = done.stdout.splitlines()
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    code, printed = run_script(script, tmp_path, [])
+    assert code == 0, printed
+    found, outside = printed.splitlines()
     rows = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
     assert found == str([rows, [0, 1, 2, 1, 0, 2, 2, 3, 1, 3, 2, 1]])
     assert outside == "[[0, 1, 2, 3], [0, 1, 2, 3]]"

@@ -79,6 +79,10 @@ PATCHES: tuple[LibraryPatch, ...] = (
            "the compiler restores generators that other threads have used meanwhile"),
     _torch("torch.fx._symbolic_trace._Patcher", "patch_method", _ISOLATION,
            "the tracer replaces methods of nn.Module for all threads"),
+    # -- PyTorch, while `tremula launch` runs --
+    _torch("torch.distributed.elastic.rendezvous.dynamic_rendezvous", "get_method_name",
+           "commands/launch.py",
+           "reads the sources of all modules for a name in a log that is off; takes a second"),
     # -- Keras, inside IPUStrategy.scope() --
     _keras(f"{_KERAS_TORCH}.trainer.TorchTrainer",
            "__init__ make_train_function make_test_function make_predict_function fit evaluate"
