@@ -46,7 +46,7 @@ def test_one_tile_in_text(report_file, capsys):
     """`memory --tile` lists what a tile holds, largest first."""
     assert main(["report", str(report_file), "memory", "--tile", "3"]) == 0
     text = capsys.readouterr().out
-    assert "Tile 3 on chip 0" in text
+    assert "Tile 3: " in text
     assert "weights/matrix" in text
 
 

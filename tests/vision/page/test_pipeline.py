@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pva
-from tests.vision.page.checks import facts_of, whole
+from tests.vision.page.checks import facts_of, first_row, whole
 from tests.vision.page.pipeline_run import (
     CHIP_OF_STAGE,
     N_CHIPS,
@@ -100,7 +100,13 @@ def test_phases_agree_everywhere(page, opened):
     executed = int(opened.reader.table("steps")["executed"].sum())
     assert page.text(selector=".folded") == f"{executed:,} executions, one by one"
     page.show(hash="#/tree")
-    assert whole(page.texts(selector=".rows .row:first-child .cell")[2]) == total
+    cells = dict(zip(page.texts(selector=".head .cell"), first_row(page), strict=True))
+    assert whole(cells["Critical path"]) == total
+    busy = {name: int(chips[key].sum()) for name, key in PHASES.items() if key != "waiting"}
+    assert whole(cells["Busy cycles"]) == sum(busy.values())
+    for name, cycles in busy.items():
+        if cycles:
+            assert whole(cells[name.capitalize()]) == cycles
 
 
 def test_a_step_in_all_views(page, opened):
@@ -117,7 +123,8 @@ def test_a_step_in_all_views(page, opened):
         }
         wanted = {n: int(steps[key][step]) for n, key in PHASES.items() if key in steps}
         assert result == {n: cycles for n, cycles in wanted.items() if cycles}
-        assert whole(facts["Of the total"].split(" cycles")[0]) == steps["total_cycles"][step]
+        assert whole(facts["Critical path"].split(", ")[0]) == steps["total_cycles"][step]
+        assert whole(facts["Busy cycles"].split(", ")[0]) == steps["busy_cycles"][step]
         assert facts.get("Stage", "-1") == str(steps["stage"][step])
 
 
@@ -138,13 +145,18 @@ def test_stages(page, opened):
     assert figures["Bubbles"] == percent(bubbles / (length * N_CHIPS))
     label = page.attribute(selector=".pipeline canvas", name="aria-label")
     n_visits = N_STAGES * N_MICRO_BATCHES * N_RUNS
-    assert label == f"{N_STAGES} stages over time: {n_visits} visits in {N_RUNS} pass(es)"
+    assert label == f"{N_STAGES} stages over time: {n_visits} visits in {N_RUNS} passes"
     rows = page.texts(selector=".card:has(h2:text-is('Each stage')) .rows .row")
     chips = [int(row.split("\n")[1]) for row in rows]
     assert chips == list(CHIP_OF_STAGE)
-    paths = [whole(row.split("\n")[4]) for row in rows]
-    assert paths == [stage["cycles"] for stage in facts["stages"]]
-    assert sum(paths) <= opened.execution.totalCycles
+    titles = page.texts(selector=".card:has(h2:text-is('Each stage')) .head .cell")
+    for title, key in (
+        ("Critical path", "path_cycles"), ("Busy cycles", "busy_cycles"),
+        ("Compute", "busy_compute"), ("Others wait for it", "awaited_cycles"),
+    ):  # fmt: skip
+        shown = [whole(row.split("\n")[titles.index(title)]) for row in rows]
+        assert shown == [stage[key] for stage in facts["stages"]], title
+    assert "Chips wait" in page.text(selector=".all-waiting")
     waits = page.text(selector=".card:has(h2:text-is('What chips wait for')) .rows .row")
     assert "stage 3 on chip 3" in waits
     page.focus(selector=".pipeline canvas")
@@ -263,7 +275,7 @@ def test_host(page, opened):
     cycles = int(opened.reader.table("runs")["cycles_to"][0])
     assert any(f"modelled: {cycles:,} cycles" in text for text in page.texts(selector=".status"))
     label = page.attribute(selector=".device-run canvas", name="aria-label")
-    assert "a row for each of 4 chip(s)" in label
+    assert "a row for each of 4 chips" in label
 
 
 def test_other_tools_see_stages(opened, tmp_path):

@@ -16,7 +16,9 @@ from tremula.vision.report.time_totals import PARTS, PHASES
 Ints = np.ndarray
 Facts = dict[str, object]
 _N_CAUSES = 8
-_SUMMED = ("cycles", *PHASES, "busy_cycles")
+# Of operations: on the critical path, then what chips spend on them, all together.
+_ON_PATH = tuple(f"path_{name}" for name in PHASES)
+_SUMMED = ("cycles", *_ON_PATH, "busy_cycles", *PHASES)
 # Longer lists of names are paired by name and occurrence alone: matching is quadratic at worst.
 _MOST_MATCHED = 20_000
 
@@ -128,7 +130,7 @@ def _pairs(
 def _operations(before: ReportReader, after: ReportReader) -> list[Facts]:
     columns = operation_columns(before), operation_columns(after)
     names = columns[0]["name"], columns[1]["name"]
-    keys = ("cycles", *PHASES, "busy_cycles", "n_flops", "n_vertices")
+    keys = (*_SUMMED, "n_flops", "n_vertices")
     return _pairs(names, columns, keys)  # pyright: ignore[reportArgumentType]
 
 
@@ -155,7 +157,7 @@ def _categories(before: ReportReader, after: ReportReader) -> list[Facts]:
 def cause_groups(
     before: ReportReader, after: ReportReader, operations: Sequence[dict[str, Any]]
 ) -> list[Facts]:
-    """Why the totals differ, largest first: parts of the program, each with its five phases.
+    """Why the totals differ, largest first: parts of the program, each with its phases.
 
     Operations of one part (the first name of their paths that tells parts apart) form a group;
     differences of groups add up to the difference of the totals, for cycles are those on the
@@ -213,7 +215,7 @@ def _in_words(difference: int, row: dict, unit: str) -> str:
         if tiles["difference"]:
             where = f"on {tiles['after']:,} tiles instead of {tiles['before']:,}"
         return f"{difference:+,} bytes: {name}, {where}"
-    parts = {part: row[part]["difference"] for part in PHASES}
+    parts = {part: row[f"path_{part}"]["difference"] for part in PHASES}
     part = max(parts, key=lambda p: abs(parts[p]))
     percent = 100 * difference / max(1, row["cycles"]["before"])
     return f"{difference:+,} cycles: {name} ({percent:+.1f} %), most of it {part} {parts[part]:+,}"

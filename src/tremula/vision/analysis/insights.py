@@ -54,6 +54,24 @@ def _percent(part: float, whole: float) -> str:
     return f"{100 * part / max(whole, 1e-30):.1f} %"
 
 
+def counted(n: int, noun: str) -> str:
+    """A number and what it counts: "1 tile", "2 tiles"."""
+    several = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{n:,} {noun if n == 1 else several}"
+
+
+def short_source(source: str) -> str:
+    """A line of a library without the folder that libraries are installed in."""
+    for mark in ("/site-packages/", "/dist-packages/"):
+        source = source.rpartition(mark)[2]
+    return source
+
+
+def _tile(reader: ReportReader, tile: int) -> str:
+    """A tile at the beginning of a sentence."""
+    return reader.tile_name(tile).capitalize()
+
+
 def _step_name(reader: ReportReader, step: int) -> str:
     return reader.table("steps")["path"][step] or f"step {step}"
 
@@ -71,8 +89,9 @@ def out_of_memory(reader: ReportReader) -> Iterator[Insight]:
     name, n_bytes = _largest_on(reader, worst)
     yield Insight(
         "out_of_memory",
-        f"{n_full} tile(s) are out of memory",
-        f"Tile {worst} needs {int(over[worst]):,} bytes more than it has. Its largest variable is "
+        f"{counted(n_full, 'tile')} {'is' if n_full == 1 else 'are'} out of memory",
+        f"{_tile(reader, worst)} needs {int(over[worst]):,} bytes more than it has. Its largest "
+        "variable is "
         f"{name!r} with {n_bytes:,} bytes: spread it over more tiles, or make it smaller.",
         0,
         int(over[worst]),
@@ -100,8 +119,9 @@ def uneven_memory(reader: ReportReader) -> Iterator[Insight]:
     what, more = _most_above_average(reader, fullest)
     yield Insight(
         "uneven_memory",
-        f"Tile {fullest} holds {used[fullest] / max(mean, 1):.1f} times the average",
-        f"Tile {fullest} needs {int(used[fullest]):,} bytes, a tile on average {mean:,.0f}. Most "
+        f"{_tile(reader, fullest)} holds {used[fullest] / max(mean, 1):.1f} times the average",
+        f"{_tile(reader, fullest)} needs {int(used[fullest]):,} bytes, a tile on average "
+        f"{mean:,.0f}. Most "
         f"of the difference is {what}: {more:,} bytes more than average. Spread evenly, the "
         f"fullest tile would need up to {gain:,} bytes less.",
         0,
@@ -139,14 +159,15 @@ def always_live(reader: ReportReader) -> Iterator[Insight]:
     yield Insight(
         "always_live",
         f"{_percent(total, everything)} of memory is always live",
-        f"{int(always.sum())} variables take {total:,} bytes for the whole run, because the host "
+        f"{counted(int(always.sum()), 'variable')} with {total:,} bytes for the whole run, "
+        "because the host "
         f"names them or a program reads them before it writes them. The largest is "
         f"{variables['name'][largest]!r}: if it is only needed in between, write it completely "
         "(or WriteUndef it) before its first use, and it can share memory.",
         0,
         gain,
         {"bytes": total, "n_variables": int(always.sum()), "largest": variables["name"][largest]},
-        "liveness",
+        "memory",
         {"variable": largest},
     )
 
@@ -167,17 +188,20 @@ def peak_variable(reader: ReportReader) -> Iterator[Insight]:
     if n_bytes < 0.25 * temporary:
         return
     variable, name = int(mine[0]), reader.table("variables")["name"][int(mine[0])]
+    peak_steps = reader.table("tiles")["peak_step"]
     yield Insight(
         "peak_variable",
         f"{name!r} makes {_percent(n_bytes, temporary)} of the temporary peak",
-        f"At its fullest moment tile {tile} holds {temporary:,} temporary bytes, {n_bytes:,} of "
-        f"them {name!r} (made at {reader.table('variables')['source'][variable]}). Computing it "
+        f"At its fullest moment {reader.tile_name(tile)} holds {temporary:,} temporary bytes, "
+        f"{n_bytes:,} of "
+        f"them {name!r} (made at {short_source(reader.table('variables')['source'][variable])}). "
+        "Computing it "
         "again where it is used, in halves, or in smaller pieces lowers the peak.",
         0,
         n_bytes,
         {"tile": tile, "temporary": temporary, "bytes": n_bytes, "variable": name},
         "liveness",
-        {"tile": tile, "variable": variable},
+        {"tile": tile, "variable": variable, "step": int(peak_steps[tile])},
     )
 
 
@@ -192,14 +216,14 @@ def exchange_code(reader: ReportReader) -> Iterator[Insight]:
         return
     yield Insight(
         "exchange_code",
-        f"Exchange code takes {int(per_tile[tile]):,} bytes on tile {tile}",
+        f"Exchange code takes {int(per_tile[tile]):,} bytes on {reader.tile_name(tile)}",
         "Code of exchanges grows with the number of contiguous pieces, not with bytes. Layouts "
         "that keep together what one tile reads need fewer pieces.",
         0,
         int(per_tile[tile]) // 2,
         {"tile": tile, "bytes": int(per_tile[tile]), "all_tiles": int(per_tile.sum())},
         "memory",
-        {"tile": tile},
+        {"tile": tile, "by": "category"},
     )
 
 
@@ -233,14 +257,19 @@ class _Path:
     def step(self, number: int) -> str:
         """A step as advice names it: with the user's line."""
         source = self.steps["source"][number]
-        return repr(_step_name(self.reader, number)) + (f" ({source})" if source else "")
+        return repr(_step_name(self.reader, number)) + (
+            f" ({short_source(source)})" if source else ""
+        )
 
     def insight(self, rule: str, title: str, text: str, saved: Ints, **evidence: object) -> Insight:
         """Advice about steps; `saved` int64[n_steps] are cycles, the worst step is shown."""
         worst = int(saved.argmax())
         evidence = {"step": worst, "source": self.steps["source"][worst], **evidence}
         cycles = min(self.total, int(saved.sum()))
-        return Insight(rule, title, text, cycles, 0, evidence, "execution", {"step": worst})
+        select: dict[str, object] = {"step": worst}
+        if "critical_tile" in evidence:
+            select["tile"] = evidence["critical_tile"]
+        return Insight(rule, title, text, cycles, 0, evidence, "execution", select)
 
 
 def _is_worth(saved: Ints, path: _Path, share: float) -> bool:
@@ -261,7 +290,8 @@ def uneven_compute(reader: ReportReader) -> Iterator[Insight]:
         "uneven_compute",
         f"{_percent(float(waste.sum()), path.total)} of the time tiles wait for the slowest one",
         f"Worst is {path.step(worst)}: its tiles compute on average {100 * balance[worst]:.0f} % "
-        f"as long as tile {tile}. Spread its work evenly over them, and it takes up to "
+        f"as long as {reader.tile_name(tile)}. Spread its work evenly over them, and it takes up "
+        "to "
         f"{int(waste[worst]):,} cycles less.",
         waste,
         critical_tile=tile,
@@ -282,7 +312,7 @@ def idle_tiles(reader: ReportReader) -> Iterator[Insight]:
     worst = int(gain.argmax())
     yield path.insight(
         "idle_tiles",
-        f"{int((gain > 0).sum())} steps use less than half of their chip's tiles",
+        f"{counted(int((gain > 0).sum()), 'step')} compute on less than half of their chip's tiles",
         f"{path.step(worst)} computes for {int(path.cycles('compute')[worst]):,} cycles on "
         f"{n_active[worst]:,.0f} of {reader.tiles_per_ipu:,} tiles. Spread over all of them it "
         f"could take {int(gain[worst]):,} cycles less.",
@@ -303,7 +333,8 @@ def exchange_bound(reader: ReportReader) -> Iterator[Insight]:
     yield path.insight(
         "exchange_bound",
         f"{_percent(float(excess.sum()), path.total)} of the time goes into moving data",
-        f"{int((excess > 0).sum())} steps exchange longer than they compute. Worst is "
+        f"{counted(int((excess > 0).sum()), 'step')} that exchange longer than they compute. "
+        "Worst is "
         f"{path.step(worst)}: {int(moving[worst]):,} cycles of exchange for "
         f"{int(computing[worst]):,} of compute. Map what it reads to the tiles that read it, or "
         "send halves.",
@@ -325,7 +356,8 @@ def rearrangements(reader: ReportReader) -> Iterator[Insight]:
     yield path.insight(
         "rearrangements",
         f"Copies take {_percent(float(cycles.sum()), path.total)} of the time",
-        f"{int((cycles > 0).sum())} copies only rearrange data. The longest, {path.step(worst)}, "
+        f"{counted(int((cycles > 0).sum()), 'copy')} for rearranging data alone. The longest, "
+        f"{path.step(worst)}, "
         f"takes {int(cycles[worst]):,} cycles over the run. Let the operation that makes the data "
         "lay it out as the next one wants it.",
         cycles,
@@ -345,9 +377,9 @@ def small_steps(reader: ReportReader) -> Iterator[Insight]:
     worst = int(lost.argmax())
     yield path.insight(
         "small_steps",
-        f"{int((lost > 0).sum())} steps sync longer than they compute",
+        f"{counted(int((lost > 0).sum()), 'step')} with more sync than compute",
         f"Together they spend {int(lost.sum()):,} cycles in sync. {path.step(worst)} runs "
-        f"{int(path.steps['executed'][worst]):,} times, each time computing "
+        f"{counted(int(path.steps['executed'][worst]), 'time')}, each time computing "
         f"{int(path.steps['compute'][worst]):,} cycles: put independent compute sets into one, or "
         "fuse operations.",
         lost,
@@ -416,10 +448,10 @@ def uneven_stages(reader: ReportReader) -> Iterator[Insight]:
     used = per_chip > 0
     slowest, mean = int(per_chip.argmax()), float(per_chip[used].mean())
     mine = [stage for stage in stages if stage["ipu"] == slowest]
-    gain = int(sum(stage["cycles"] for stage in mine) * (1 - mean / max(1, per_chip[slowest])))
+    gain = int(sum(stage["path_cycles"] for stage in mine) * (1 - mean / max(1, per_chip[slowest])))
     if gain < 0.02 * path.total:
         return
-    worst = max(mine, key=lambda stage: stage["cycles"])["stage"]
+    worst = max(mine, key=lambda stage: stage["path_cycles"])["stage"]
     least = int(np.where(used, per_chip, per_chip.max() + 1).argmin())
     saved = path.steps["total_cycles"] * (path.steps["stage"] == worst)
     names, operation = operation_of_step(reader)
@@ -433,7 +465,8 @@ def uneven_stages(reader: ReportReader) -> Iterator[Insight]:
             "average chip of the pipeline",
             f"For each micro-batch its stages ({numbers}) take {int(per_chip[slowest]):,} cycles, "
             f"chip {least} takes {int(per_chip[least]):,}, and all wait for the slowest. Most of "
-            f"stage {worst} is {names[largest]!r} ({path.steps['source'][step]}): move BeginBlock "
+            f"stage {worst} is {names[largest]!r} ({short_source(path.steps['source'][step])}): "
+            "move BeginBlock "
             f"(or its ipu_id) so that a part of it runs on chip {least}. Evenly divided, the "
             f"pipeline takes up to {gain:,} cycles less.",
             saved,
@@ -442,6 +475,8 @@ def uneven_stages(reader: ReportReader) -> Iterator[Insight]:
             cycles_per_micro_batch=per_chip.tolist(),
         ),
         saves_cycles=min(gain, path.total),
+        view="stages",
+        select={"stage": worst, "step": step},
     )
 
 
@@ -468,8 +503,8 @@ def pipeline_bubbles(reader: ReportReader) -> Iterator[Insight]:
         gain,
         0,
         {"n_micro_batches": n, "cycles": lost, "passes": len(passes)},
-        "execution",
-        {},
+        "stages",
+        {"from": passes[0]["begin"], "to": passes[0]["end"]},
     )
 
 
@@ -513,5 +548,5 @@ def placeholder_costs(reader: ReportReader) -> Iterator[Insight]:
         0,
         {"placeholder": guessed, "total": total},
         "summary",
-        {},
+        {"card": "trust"},
     )

@@ -51,16 +51,20 @@ def _per_operation(operation: Ints, n: int, values: Ints) -> Ints:
 def operation_columns(reader: ReportReader) -> dict[str, object]:
     """One row per operation: int64 columns over everything that ran, and names.
 
-    `cycles` and its five phases are on the critical path and add up to the total; `busy_cycles` is
-    what chips spend on an operation, all together, on the path or not.
+    `path_cycles` and its five phases `path_compute`, … are on the critical path and add up to the
+    total; `busy_cycles` and its phases `compute`, … are what chips spend on an operation, all
+    together, on the path or not.
     """
     names, operation = operation_of_step(reader)
     steps, n = reader.table("steps"), len(names)
-    executed = steps["executed"]
+    executed, busy = steps["executed"], reader.busy_of_steps.sum(axis=1)
+    on_path = _per_operation(operation, n, steps["total_cycles"])
     sums = {
-        "cycles": _per_operation(operation, n, steps["total_cycles"]),
-        **{name: _per_operation(operation, n, steps[f"path_{name}"]) for name in PHASES},
+        "path_cycles": on_path,
+        "cycles": on_path,  # its name in reports before schema 2.1
+        **{f"path_{name}": _per_operation(operation, n, steps[f"path_{name}"]) for name in PHASES},
         "busy_cycles": _per_operation(operation, n, steps["busy_cycles"]),
+        **{name: _per_operation(operation, n, busy[:, i]) for i, name in enumerate(PHASES)},
         "n_flops": _per_operation(operation, n, steps["n_flops"] * executed),
         "peak_cycles": _per_operation(operation, n, steps["peak_cycles"] * executed),
         "n_steps": np.bincount(operation, minlength=n),
@@ -82,7 +86,7 @@ def operation_columns(reader: ReportReader) -> dict[str, object]:
         "largest_temporary_bytes": largest,
         "variable_bytes": _variable_bytes(reader, operation, n),
         **_roofline(reader, sums, np.bincount(operation, ideal_cycles(reader) * executed, n)),
-        "bound": _bounds(reader, operation, n),
+        "bound": _bounds(sums),
         "balance": _balance(operation, n, steps),
         "source": [steps["source"][i] for i in first.tolist()],
     }
@@ -127,13 +131,9 @@ def _roofline(reader: ReportReader, sums: dict[str, Ints], ideal: Ints) -> dict[
     }
 
 
-def _bounds(reader: ReportReader, operation: Ints, n: int) -> list[str]:
+def _bounds(sums: dict[str, Ints]) -> list[str]:
     """What most chip-cycles of each operation go into; empty if it took none."""
-    executed = reader.table("steps")["executed"]
-    busy = reader.phases_of_steps * executed[:, None, None]
-    busy[:, :, 0] = reader.by_ipu("total_compute")
-    sums = busy.sum(axis=1)
-    parts = np.stack([_per_operation(operation, n, sums[:, i]) for i in range(len(PHASES))])
+    parts = np.stack([sums[name] for name in PHASES])
     names = np.array(PHASES)
     return np.where(parts.any(axis=0), names[parts.argmax(axis=0)], "").tolist()
 

@@ -28,31 +28,61 @@ def stage_facts(reader: ReportReader) -> Facts:
         return {"stages": [], "passes": [], "n_left_out": 0}
     visits = _columns(reader, "visits", VISIT_COLUMNS)
     waits = _columns(reader, "waits", WAIT_COLUMNS)
+    blame, cycles = _blame(reader, n_stages, waits), _cycles(reader, n_stages)
     return {
-        "stages": [_stage(reader, stage, visits, waits) for stage in range(n_stages)],
+        "stages": [
+            {**_stage(stage, visits, cycles[stage]), "awaited_cycles": int(blame[stage].sum())}
+            for stage in range(n_stages)
+        ],
+        # Waiting that no stage is blamed for: see `timeline/visits.py`.
+        "awaited_between_stages": int(blame[-1].sum()),
+        "awaited_outside": int(blame[-2].sum()),
+        "waiting": int(blame.sum()),
         "passes": _passes(visits, waits, n_stages, reader.n_ipus),
         "n_left_out": int(reader.info.get("n_visits_left_out") or 0),
     }
 
 
-def _stage(
-    reader: ReportReader, stage: int, visits: dict[str, Ints], waits: dict[str, Ints]
-) -> Facts:
-    """Of one stage: its chip, what a visit takes, what it keeps others waiting for."""
+def _blame(reader: ReportReader, n_stages: int, waits: dict[str, Ints]) -> Ints:
+    """int64[n_stages + 2, n_chips]: cycles that each chip waits for each stage.
+
+    The last row is for what runs between stages, the one before for what runs outside. Files of
+    version 2.0 have only the waits inside passes, by the stage that ended them.
+    """
+    if reader.has_column("stages.blame"):
+        return reader.column("stages.blame")
+    result = np.zeros((n_stages + 2, reader.n_ipus), np.int64)
+    np.add.at(result, (waits["for_stage"], waits["ipu"]), waits["end"] - waits["begin"])
+    return result
+
+
+def _cycles(reader: ReportReader, n_stages: int) -> Ints:
+    """int64[n_stages, 2, 5]: phases on the critical path, and of all chips together."""
+    if reader.has_column("stages.cycles"):
+        return reader.column("stages.cycles")
+    steps, result = reader.table("steps"), np.zeros((n_stages, 2, len(PHASES)), np.int64)
+    busy = reader.busy_of_steps.sum(axis=1)
+    for stage in range(n_stages):
+        mine = steps["stage"] == stage
+        result[stage, 0] = [steps[f"path_{name}"][mine].sum() for name in PHASES]
+        result[stage, 1] = busy[mine].sum(axis=0)
+    return result
+
+
+def _stage(stage: int, visits: dict[str, Ints], cycles: Ints) -> Facts:
+    """Of one stage: its chip, what a visit takes, what chips spend on it."""
     mine = visits["stage"] == stage
-    steps = reader.table("steps")
-    is_mine = steps["stage"] == stage
     length = (visits["end"] - visits["begin"])[mine]
-    is_blamed = waits["for_stage"] == stage
+    path, busy = cycles.tolist()
     return {
         "stage": stage,
         "ipu": int(visits["ipu"][mine][0]) if mine.any() else -1,
         "n_visits": int((visits["times"][mine]).sum()),
         "cycles_per_visit": int(np.median(length // visits["times"][mine])) if mine.any() else 0,
-        "cycles": int(steps["total_cycles"][is_mine].sum()),
-        "busy_cycles": int(steps["busy_cycles"][is_mine].sum()),
-        **{name: int(steps[f"path_{name}"][is_mine].sum()) for name in PHASES},
-        "awaited_cycles": int((waits["end"] - waits["begin"])[is_blamed].sum()),
+        "path_cycles": sum(path),
+        "busy_cycles": sum(busy),
+        **{f"path_{name}": n for name, n in zip(PHASES, path, strict=True)},
+        **{f"busy_{name}": n for name, n in zip(PHASES, busy, strict=True)},
     }
 
 

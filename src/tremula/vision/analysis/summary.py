@@ -37,6 +37,7 @@ def summary(reader: ReportReader) -> Facts:
             for name in ("vertices", "edges", "variables", "compute_sets", "steps")
         },
         "programs": reader.info.get("program_names"),
+        "n_program_nodes": len(reader.table("programs")["id"]),
         "memory": memory_totals(reader),
         "execution": execution_totals(reader),
         "standing_cycles": reader.info.get("standing_cycles"),
@@ -61,6 +62,7 @@ def memory_totals(reader: ReportReader) -> Facts:
         "temporary": int(tiles["temporary"].sum()),
         "largest": int(used[fullest]),
         "fullest_tile": fullest,
+        "fullest_tile_name": reader.tile_name(fullest),
         "mean": float(used.mean()),
         "share": float(used.sum() / (available * reader.n_tiles)),
     }
@@ -105,7 +107,10 @@ def memory(reader: ReportReader, tile: int | None = None) -> Facts:
             for row in records(reader.table("categories"))
             if row["always_live"] or row["temporary"]
         ],
-        "fullest_tiles": records(tiles, fullest),
+        "fullest_tiles": [
+            {**row, "tile_name": reader.tile_name(tile)}
+            for row, tile in zip(records(tiles, fullest), fullest.tolist(), strict=True)
+        ],
         "largest_variables": records({n: variables[n] for n in names}, largest),
         "histogram": {"edges": edges.tolist(), "tiles": counts.tolist()},
         "vertex_types": records(reader.table("vertex_types")),
@@ -126,6 +131,7 @@ def tile_memory(reader: ReportReader, tile: int) -> Facts:
     )
     return {
         "tile": tile,
+        "tile_name": reader.tile_name(tile),
         **{k: v[tile].item() for k, v in reader.table("tiles").items() if k != "tile"},
         "categories": [
             {"name": name, "always_live": a, "temporary": t} for name, a, t in rows if a or t
@@ -187,7 +193,7 @@ def _frees(reader: ReportReader, variable: int, peak: int) -> int:
 def operations(reader: ReportReader) -> list[Facts]:
     """One row per operation, the most expensive first."""
     columns = operation_columns(reader)
-    return records(columns, np.argsort(-columns["cycles"], kind="stable"))  # pyright: ignore[reportOperatorIssue, reportArgumentType]
+    return records(columns, np.argsort(-columns["busy_cycles"], kind="stable"))  # pyright: ignore[reportOperatorIssue, reportArgumentType]
 
 
 def steps(reader: ReportReader) -> list[Facts]:
@@ -196,10 +202,13 @@ def steps(reader: ReportReader) -> list[Facts]:
 
 
 def tree(reader: ReportReader) -> list[Facts]:
-    """Nodes of all program trees, with the cycles of everything in them on the critical path."""
+    """Nodes of all program trees, with the cycles of everything in them."""
     programs = reader.table("programs")
     executed = np.append(reader.table("steps")["executed"], 0)[programs["step"]]  # row -1 is 0
-    return records({**programs, "executed": executed})
+    busy = {}
+    if reader.has_column("programs.busy"):  # files of version 2.0 do not say
+        busy["busy_cycles"] = reader.column("programs.busy").sum(axis=1)
+    return records({**programs, "executed": executed, **busy})
 
 
 VIEWS: dict[str, Callable[[ReportReader], object]] = {

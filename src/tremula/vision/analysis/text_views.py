@@ -3,9 +3,12 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tremula.vision.analysis.quantities import QUANTITIES, heading
 from tremula.vision.report.time_totals import PARTS, PHASES
 
 _BAR_WIDTH = 40
+_AT_PEAKS = (heading("always_live"), heading("temporary_peaks"))
+_ON_A_TILE = (heading("tile_always_live"), heading("tile_temporary"))
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], limit: int = 0) -> str:
@@ -49,8 +52,9 @@ def text_of_view(view: str, found: Any, limit: int) -> str:  # noqa: ANN401 - JS
 def _fit(memory: dict) -> str:
     word = "fits" if memory["fits"] else "DOES NOT FIT"
     of = f"{memory['largest']:,} of {memory['available_per_tile']:,} B"
+    name = memory["fullest_tile_name"]
     share = f"{100 * memory['share']:.1f} % of all"
-    return f"Memory: {word}; fullest tile {memory['fullest_tile']} with {of}; {share}"
+    return f"Memory: {word}; fullest is {name} with {of}; {share}"
 
 
 def _summary(found: dict, _: int) -> str:
@@ -59,6 +63,7 @@ def _summary(found: dict, _: int) -> str:
         f"{target['chip']}: {target['n_ipus']} × {target['tiles_per_ipu']:,} tiles"
         + (f", {target['n_replicas']} replicas" if target["n_replicas"] > 1 else ""),
         "Graph: " + ", ".join(f"{v:,} {k.replace('_', ' ')}" for k, v in found["graph"].items()),
+        f"Programs: {len(found['programs'] or ()):,}, with {found['n_program_nodes']:,} nodes",
         _fit(memory),
     ]
     if execution is None:
@@ -66,9 +71,10 @@ def _summary(found: dict, _: int) -> str:
     else:
         total = max(1, execution["total_cycles"])
         parts = ", ".join(f"{name} {100 * execution[name] / total:.1f} %" for name in PARTS)
+        of = " of all chips" if target["n_ipus"] > 1 else ""
         lines.append(
             f"Execution: {execution['total_cycles']:,} cycles, {execution['microseconds']:,.1f} µs "
-            f"({parts})"
+            f"({parts}{of})"
         )
         if execution["joules"] is not None:  # reports of earlier versions have none
             lines.append(f"Energy: {execution['joules']:.4g} J")
@@ -89,26 +95,29 @@ def _memory(found: dict, limit: int) -> str:
         categories = [(c["name"], c["always_live"], c["temporary"]) for c in found["categories"]]
         return "\n\n".join(
             [
-                f"Tile {found['tile']} on chip {found['ipu']}: {found['including_gaps']:,} B",
-                table(("category", "always live", "temporary"), categories),
+                f"{found['tile_name'].capitalize()}: {found['including_gaps']:,} B",
+                table((heading("category"), *_ON_A_TILE), categories),
                 table(("variable", "bytes", "always live"), rows, limit),
             ]
         )
     categories = [(c["name"], c["always_live"], c["temporary"]) for c in found["categories"]]
     tiles = [
-        (t["tile"], t["ipu"], t["including_gaps"], t["always_live"], t["temporary"])
+        (t["tile_name"], t["including_gaps"], t["always_live"], t["temporary"])
         for t in found["fullest_tiles"]
     ]
     variables = [
         (v["name"], v["type"], v["shape"], v["n_bytes"], v["n_tiles"])
         for v in found["largest_variables"]
     ]
-    parts = f"{found['always_live']:,} always live, {found['temporary']:,} temporary"
+    parts = (
+        f"{found['always_live']:,} {heading('always_live')}, "
+        f"{found['temporary']:,} {heading('temporary_peaks')}"
+    )
     return "\n\n".join(
         [
             f"All tiles: {found['total']:,} B including gaps, {parts}",
-            table(("category", "always live", "temporary"), categories),
-            table(("tile", "ipu", "bytes", "always live", "temporary"), tiles, limit),
+            table((heading("category"), *_AT_PEAKS), categories),
+            table(("tile", heading("tile_needs"), *_ON_A_TILE), tiles, limit),
             table(("variable", "type", "shape", "bytes", "tiles"), variables, limit),
         ]
     )
@@ -117,10 +126,10 @@ def _memory(found: dict, limit: int) -> str:
 def _liveness(found: dict, limit: int) -> str:
     if found["peak_step"] is None:
         return "There are no steps."
-    peak = f"at most {found['peak_temporary_bytes']:,} B, at step {found['peak_step']}"
+    peak = f"{found['peak_temporary_bytes']:,} B, at step {found['peak_step']}"
     lines = [
         f"Always live: {found['always_live']:,} B on all tiles.",
-        f"Temporary: {peak} ({printable(found['peak_step_name'])}).",
+        f"{QUANTITIES['temporary_peak'].title}: {peak} ({printable(found['peak_step_name'])}).",
         "",
         *_curve(found["temporary"]),
     ]
@@ -147,12 +156,13 @@ def _curve(values: list[int], n_rows: int = 16) -> list[str]:
 
 def _ops(found: list, limit: int) -> str:
     heads = (
-        "operation", "cycles", "of total", "busy", "times", "flops", "flops/cycle", "of peak",
-        "of roofline", "flops/byte", "bound by", "balance", "vertices",
+        *map(heading, ("operation", "path_cycles", "path_share", "busy_cycles", "executed",
+                       "n_flops", "flops_per_cycle", "of_peak", "of_roofline", "flops_per_byte",
+                       "bound", "balance", "n_vertices")),
     )  # fmt: skip
-    total = max(1, sum(o["cycles"] for o in found))
+    total = max(1, sum(o["path_cycles"] for o in found))
     rows = [
-        (o["name"], o["cycles"], o["cycles"] / total, o["busy_cycles"], o["executed"],
+        (o["name"], o["path_cycles"], o["path_cycles"] / total, o["busy_cycles"], o["executed"],
          o["n_flops"], _rate(o["flops_per_cycle"]), o["efficiency"], o["roofline"],
          _rate(o["intensity"]), o["bound"], o["balance"], o["n_vertices"])
         for o in found
@@ -167,15 +177,9 @@ def _rate(value: float) -> float | int:
 
 def _steps(found: list, limit: int) -> str:
     heads = (
-        "step",
-        "kind",
-        "id",
-        "times",
-        *PHASES,
-        "tiles",
-        "balance",
-        "live B",
-    )
+        "step", "kind", "id", heading("executed"), *(heading(f"once_{name}") for name in PHASES),
+        *map(heading, ("n_active_tiles", "active_balance", "temporary_at_step")),
+    )  # fmt: skip
     rows = [
         (s["path"], s["kind"], s["id"], s["executed"], *(s[name] for name in PHASES),
          s["n_active_tiles"], s["active_balance"], s["temporary_bytes"])
@@ -188,12 +192,20 @@ def _tree(found: list, limit: int) -> str:
     lines = []
     for node in found[:limit] if limit else found:
         times = f" × {node['n_times']:,}" if node["kind"] == "Repeat" else ""
-        cycles = f"  [{node['total_cycles']:,} cycles]" if node["total_cycles"] else ""
+        cycles = _node_cycles(node)
         name = f" {printable(node['name'])}" if node["name"] else ""
         lines.append(f"{'  ' * node['depth']}{node['kind']}{name}{times}{cycles}")
     if limit and len(found) > limit:
         lines.append(f"… {len(found) - limit:,} more; --limit 0 shows all")
     return "\n".join(lines)
+
+
+def _node_cycles(node: dict) -> str:
+    """What a node takes: on one chip both are the same."""
+    path, busy = node["total_cycles"], node.get("busy_cycles", node["total_cycles"])
+    if path == busy:
+        return f"  [{path:,} cycles]" if path else ""
+    return f"  [{busy:,} {heading('busy_cycles')}, {path:,} on the {heading('path_cycles')}]"
 
 
 def _insights(found: list, limit: int) -> str:

@@ -6,6 +6,17 @@ export function whole(value) {
   return Number.isFinite(value) ? plain.format(value) : "–";
 }
 
+// "1 tile", "2 tiles": a number and what it counts.
+export function counted(n, noun) {
+  return `${whole(n)} ${plural(n, noun)}`;
+}
+
+export function plural(n, noun) {
+  if (n === 1) return noun;
+  if (noun.endsWith("vertex")) return noun.replace(/ex$/, "ices");
+  return /[^aeiou]y$/.test(noun) ? `${noun.slice(0, -1)}ies` : /(s|x|ch|sh)$/.test(noun) ? `${noun}es` : `${noun}s`;
+}
+
 function scaled(value, base, units) {
   let size = Math.abs(value), unit = 0;
   while (size >= base && unit < units.length - 1) {
@@ -27,6 +38,10 @@ export function short(value) {
 // A tile by its number over all chips; where there are several, as "chip 1, tile 0".
 export function tileName(tile, perIpu, nIpus) {
   return nIpus > 1 ? `chip ${whole(Math.floor(tile / perIpu))}, tile ${whole(tile % perIpu)}` : `tile ${whole(tile)}`;
+}
+
+export function capital(text) {
+  return `${text[0].toUpperCase()}${text.slice(1)}`;
 }
 
 export function percent(share) {

@@ -4,7 +4,8 @@ import { choice, h, hint, icon, replace } from "./dom.js";
 import { isExported, load, loadIndex } from "./data.js";
 import { change, current, link, listen } from "./state.js";
 import { forgetColours } from "./colours.js";
-import { short } from "./format.js";
+import { setQuantities } from "./quantities.js";
+import { counted, short } from "./format.js";
 import { startTheme, switchTheme, THEME_ICON } from "./theme.js";
 import { Banner } from "./parts/banner.js";
 import { exportButton, openButton } from "./parts/files.js";
@@ -58,6 +59,7 @@ async function start() {
   startTheme();
   try {
     index = await loadIndex();
+    setQuantities(index.quantities);
   } catch (error) {
     document.body.append(h("p.failure", {}, `The page could not start: ${error.message}`));
     return;
@@ -89,7 +91,7 @@ function topBar() {
 function reportNames() {
   if (index.reports.length > 2) return [reportPicker(0), reportPicker(1)];
   return index.reports.map((report, i) => h("button.report", {
-    type: "button", title: `${report.chip}, ${report.n_ipus} chip(s), ${report.n_steps} steps`,
+    type: "button", title: `${report.chip}, ${counted(report.n_ipus, "chip")}, ${counted(report.n_steps, "step")}`,
     onclick: () => change({ report: i || undefined, with: undefined, mode: undefined }),
   }, index.reports.length > 1 && badge(i), h("span", {}, report.title), h("small", {}, ranText(report))));
 }

@@ -11,6 +11,7 @@ from tremula.base.errors import MissingProfileData, PoplarError
 from tremula.base.version import VERSION
 from tremula.vision.analysis.compare import compare
 from tremula.vision.analysis.insights import insights
+from tremula.vision.analysis.quantities import quantity_facts
 from tremula.vision.analysis.summary import summary
 from tremula.vision.page_data import dataflow, memory, sql, traffic
 from tremula.vision.page_data import time as times
@@ -259,6 +260,7 @@ class PageData:
         return pack_of(
             {
                 "reports": reports,
+                "quantities": quantity_facts(),
                 "version": VERSION,
                 "generation": self.generation,
                 "problem": problem,

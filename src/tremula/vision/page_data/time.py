@@ -36,8 +36,10 @@ def steps_pack(reader: ReportReader) -> bytes:
         columns[name] = table[name].astype(np.float32)
     columns["ideal"] = ideal_cycles(reader).astype(np.float32)
     columns["n_vertices"] = _vertices_of(reader, table["compute_set"])
-    for name in PHASES:
+    busy = reader.busy_of_steps.sum(axis=1)
+    for i, name in enumerate(PHASES):
         columns[f"ipu_{name}"] = reader.by_ipu(name).reshape(-1)
+        columns[f"busy_{name}"] = busy[:, i]
     columns["ipu_bytes_in"] = reader.by_ipu("data_in").reshape(-1)
     facts = {
         "texts": texts,
@@ -89,10 +91,15 @@ def tree_pack(reader: ReportReader) -> bytes:
     for name in ("kind", "name", "source", "root"):
         texts[name], columns[name] = coded(table[name])
     columns |= {name: table[name] for name in ("parent", "n_times", "step", "depth")}
-    columns["cycles"] = table["total_cycles"]
-    columns |= {name: table[f"path_{name}"] for name in PHASES}
+    columns["path_cycles"] = table["total_cycles"]
+    columns |= {f"path_{name}": table[f"path_{name}"] for name in PHASES}
+    if reader.has_column("programs.busy"):  # files of version 2.0 do not say
+        busy = reader.column("programs.busy")
+        columns |= {f"busy_{name}": busy[:, i] for i, name in enumerate(PHASES)}
+        columns["busy_cycles"] = busy.sum(axis=1)
     columns["n_steps"] = _n_steps(table["step"], table["parent"], table["depth"])
-    return pack_of({"texts": texts, "total_cycles": total_cycles(reader)}, columns)
+    facts = {"texts": texts, "total_cycles": total_cycles(reader), "n_ipus": reader.n_ipus}
+    return pack_of(facts, columns)
 
 
 def _n_steps(step: Ints, parent: Ints, depth: Ints) -> Ints:

@@ -9,6 +9,7 @@ from tremula.base.errors import InvalidOption, suggest
 from tremula.base.version import VERSION
 from tremula.hardware import Chip, chip_from_toml
 from tremula.hardware.constant_records import quantities
+from tremula.vision.analysis.quantities import quantity_facts
 from tremula.vision.analysis.whatif import (
     RECOSTED,
     ChipPoint,
@@ -154,7 +155,7 @@ def standalone_packs(title: str, sweep: Sweep, points: Sequence[ChipPoint]) -> d
         "why_not": "",
         "is_fixed_program": False,
     }
-    index = {"version": VERSION, "views": ["whatif"]}
+    index = {"version": VERSION, "views": ["whatif"], "quantities": quantity_facts()}
     return {
         "index": pack_of(
             {**index, "reports": [{**report, "total_cycles": points[0].total_cycles}]}

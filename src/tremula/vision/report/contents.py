@@ -128,7 +128,32 @@ class Contents:
     @cached_property
     def programs(self) -> Columns:
         """Rows of the program trees, with what is on the critical path."""
-        return ProgramRows(self.executable, *self._routes).columns(self.measured.of_place)
+        return self._program_rows.columns(self.measured.of_place)
+
+    @property
+    def busy_of_programs(self) -> Ints:
+        """int64[n_nodes, 5]: what all chips spend on everything in a node, all together."""
+        return self._program_rows.sums(self.measured.busy_of_place)
+
+    @cached_property
+    def _program_rows(self) -> ProgramRows:
+        return ProgramRows(self.executable, *self._routes)
+
+    @property
+    def cycles_of_stages(self) -> Ints:
+        """int64[n_stages, 2, 5]: phases on the critical path, and of all chips together.
+
+        By place: a function that two stages call counts for each with what it took there.
+        """
+        columns = self.routes.columns
+        result = np.zeros((self.routes.n_stages, 2, len(PHASES)), np.int64)
+        for context in np.flatnonzero(columns["stage_of_context"] >= 0).tolist():
+            first, last = self.steps_of_context(context)
+            places = slice(*(columns["base"][context] + np.array([first, last])))
+            of_stage = result[columns["stage_of_context"][context]]
+            of_stage[0] += self.measured.of_place[places].sum(axis=0)
+            of_stage[1] += self.measured.busy_of_place[places].sum(axis=0)
+        return result
 
     @cached_property
     def analysis(self) -> Analysis:

@@ -102,15 +102,20 @@ class ProgramRows:
         """All columns; `of_place` int64[n_places, 5] is what is on the critical path."""
         names = ("id", "parent", "place", "kind", "name", "n_times", "step", "source", "root")
         result = dict(zip(names, zip(*self.rows, strict=True), strict=True))
-        place, parent = np.array(self.place), np.array(result["parent"], np.int64)
+        cycles, depth = self.sums(of_place), np.array(self.depth, np.int64)
+        phases = {f"path_{name}": cycles[:, i] for i, name in enumerate(PHASES)}
+        return {**result, "depth": depth, "total_cycles": cycles.sum(axis=1), **phases}
+
+    def sums(self, of_place: Ints) -> Ints:
+        """int64[n_rows, 5]: cycles of everything at or below each row, of int64[n_places, 5]."""
+        place, depth = np.array(self.place), np.array(self.depth, np.int64)
+        parent = np.array([row[1] for row in self.rows], np.int64)
         cycles = np.zeros((len(place), len(PHASES)), np.int64)
         cycles[place >= 0] = of_place[place[place >= 0]]
-        depth = np.array(self.depth, np.int64)
         for level in range(int(depth.max(initial=0)), 0, -1):
             mine = np.flatnonzero(depth == level)
             np.add.at(cycles, parent[mine], cycles[mine])
-        phases = {f"path_{name}": cycles[:, i] for i, name in enumerate(PHASES)}
-        return {**result, "depth": depth, "total_cycles": cycles.sum(axis=1), **phases}
+        return cycles
 
 
 def program_of_step(programs: Mapping[str, Sequence | Ints], n_steps: int) -> np.ndarray:

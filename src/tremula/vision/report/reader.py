@@ -257,6 +257,11 @@ class ReportReader(DatabaseReader):
                 self._columns[name] = column
             return self._columns[name]
 
+    def has_column(self, name: str) -> bool:
+        """Whether the file has a long column: files of earlier versions lack some."""
+        with self.lock:
+            return bool(self.execute("SELECT 1 FROM columns WHERE name = ?", (name,)))
+
     def _shape(self, text: object) -> tuple[int, ...]:
         try:
             return tuple(json.loads(str(text)))
@@ -289,8 +294,9 @@ class ReportReader(DatabaseReader):
 
         sizes = self.info["timeline"]
         columns = {name: self.column(f"timeline.{name}") for name in ROUTE_COLUMNS}
+        nothing = np.zeros(0, np.int64)  # places are of no concern to walks
         routes = Routes(
-            columns, sizes["n_slots"], sizes["n_stages"], sizes["n_places"], np.zeros(0, np.int64)
+            columns, sizes["n_slots"], sizes["n_stages"], sizes["n_places"], nothing, nothing
         )
         joins, takes_part = self.by_ipu("joins")[:, 0], self.takes_part
         is_counted = self.table("steps")["is_counted"].astype(bool) & sizes["counts_steps"]
@@ -343,6 +349,18 @@ class ReportReader(DatabaseReader):
     @cached_property
     def _phases_of_steps(self) -> Ints:
         return np.stack([self.by_ipu(name) for name in PHASES], axis=2)
+
+    @cached_property
+    def busy_of_steps(self) -> Ints:
+        """int64[n_steps, n_ipus, 5]: everything that ran, on the critical path or not."""
+        busy = self.phases_of_steps * self.table("steps")["executed"][:, None, None]
+        busy[:, :, 0] = self.by_ipu("total_compute")  # cycles may have depended on data
+        return busy
+
+    def tile_name(self, tile: int) -> str:
+        """A tile as every view calls it: by its number, of several chips with the chip's."""
+        chip, number = divmod(tile, self.tiles_per_ipu)
+        return f"chip {chip}, tile {number:,}" if self.n_ipus > 1 else f"tile {tile:,}"
 
     def step_cycles(self, step: int) -> TilePhases:
         """One execution of a step on every tile: Phases of one row."""

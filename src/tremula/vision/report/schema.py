@@ -9,7 +9,7 @@ APPLICATION = "tremula report"
 FILE_NAME = "profile.pop"
 _MOST_NAMED = 6  # reports that an error lists
 # A newer major version is an error; a newer minor version only adds tables or columns.
-SCHEMA_VERSION = (2, 0)
+SCHEMA_VERSION = (2, 1)
 ROWS_PER_BLOCK = 64
 # How many rows of level 0 a row of level 1 pools, and how many of the level below at later levels.
 FIRST_POOL, NEXT_POOL = 8, 4

@@ -132,6 +132,7 @@ def _write_timeline(file: ReportFile, contents: Contents) -> None:
     file.column("timeline.runs", timeline.runs)
     file.column("timeline.events", timeline.events)
     file.column("timeline.checkpoints", timeline.checkpoints)
+    file.column("programs.busy", contents.busy_of_programs)
     overview = contents.overview
     for name in ("begin", "end", "phases", "start", "step", "times"):
         file.column(f"overview.{name}", getattr(overview, name))
@@ -139,6 +140,8 @@ def _write_timeline(file: ReportFile, contents: Contents) -> None:
         visits = stage_visits(timeline, contents.chip_of_stage)
         file.column("stages.visits", visits.visits)
         file.column("stages.waits", visits.waits)
+        file.column("stages.blame", visits.blame)
+        file.column("stages.cycles", contents.cycles_of_stages)
         file.facts("info", {"n_visits_left_out": visits.n_left_out})
 
 

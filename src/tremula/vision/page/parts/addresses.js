@@ -4,7 +4,7 @@ import { choice, h, replace } from "../dom.js";
 import { legend } from "./chart.js";
 import { KINDS, MemoryMap } from "./memory_map.js";
 import { text } from "../data.js";
-import { bytes, whole } from "../format.js";
+import { bytes, tileName, whole } from "../format.js";
 
 const TILES_PER_PART = 16, STEPS_PER_PART = 16;
 const SPANS = [["all", "All memory"], ["used", "In use", "up to the highest address in use"]];
@@ -22,7 +22,8 @@ export class Addresses {
     const key = `${tile} ${step}`;
     if (key !== this.shown) {
       this.shown = key;
-      const title = `Addresses of tile ${tile}${step >= 0 ? ` at step ${step}` : ""}`;
+      const { tiles_per_ipu: perIpu, n_ipus: nIpus } = this.tiles.facts;
+      const title = `Addresses of ${tileName(tile, perIpu, nIpus)}${step >= 0 ? ` at step ${step}` : ""}`;
       try {
         const blocks = await this.blocksAt(tile, step);
         if (this.shown !== key) return;

@@ -3,7 +3,7 @@
 import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
 import { colour } from "../colours.js";
 import { paintPhases } from "./strip.js";
-import { duration, shortDuration, ticks, whole } from "../format.js";
+import { counted, duration, shortDuration, ticks, whole } from "../format.js";
 
 const LEFT = 64, AXIS = 22, MOST = 260, GAP = 3;
 
@@ -14,7 +14,7 @@ export class DeviceRun {
     const { n_ipus: k, clock_hz: clock } = options.overview.facts;
     this.row = Math.max(4, Math.min(34, Math.floor((MOST - AXIS) / k)));
     this.height = AXIS + k * this.row;
-    const description = `One run on the device, ${duration((options.to - options.from) / clock)}, a row for each of ${k} chip(s)`;
+    const description = `One run on the device, ${duration((options.to - options.from) / clock)}, a row for each of ${counted(k, "chip")}`;
     this.canvas = h("canvas", { role: "img", "aria-label": description });
     this.element = h("div.chart.device-run", { style: { height: `${this.height}px` } }, this.canvas);
     this.draw = perFrame(() => this.paint());

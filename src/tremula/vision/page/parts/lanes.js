@@ -3,7 +3,7 @@
 import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
 import { SERIES, colour, inkOn } from "../colours.js";
 import { steer } from "./range.js";
-import { duration, shortDuration, ticks, whole } from "../format.js";
+import { counted, duration, shortDuration, ticks, whole } from "../format.js";
 
 const LEFT = 150, AXIS = 24, ROW = 20, GAP = 14, GRAPH = 84, DEVICE = 22;
 // What the numbers are that every trace has.
@@ -42,7 +42,7 @@ export class Lanes {
     columns.depth.forEach((depth, i) => { rows[columns.lane[i]] = Math.max(rows[columns.lane[i]], depth + 1); });
     let top = AXIS;
     const nRuns = facts.runs.length;
-    const description = `Host events over time: ${facts.lanes.length} thread(s), ${whole(facts.n_events)} events, ${whole(nRuns)} run(s) of the device`;
+    const description = `Host events over time: ${counted(facts.lanes.length, "thread")}, ${counted(facts.n_events, "event")}, ${counted(nRuns, "run")} of the device`;
     this.canvas.setAttribute("aria-label", description);
     this.threads = facts.lanes.map((name, i) => {
       const lane = { name, top, rows: rows[i], events: [] };

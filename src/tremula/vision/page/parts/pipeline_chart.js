@@ -4,7 +4,7 @@ import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
 import { colour } from "../colours.js";
 import { cycleText, stageTone } from "./timeline.js";
 import { steer } from "./range.js";
-import { short, ticks, whole } from "../format.js";
+import { counted, short, ticks, whole } from "../format.js";
 
 const LEFT = 116, AXIS = 22, PARTS = 22, GAP = 3, MOST_TALL = 520;
 
@@ -34,7 +34,7 @@ export class PipelineChart {
 
   ariaLabel() {
     const { columns, facts } = this.options.stages;
-    return `${facts.stages.length} stages over time: ${whole(columns.visit_stage.length)} visits in ${whole(facts.passes.length)} pass(es)`;
+    return `${counted(facts.stages.length, "stage")} over time: ${counted(columns.visit_stage.length, "visit")} in ${counted(facts.passes.length, "pass")}`;
   }
 
   // A lane has a name, the chip it is on, and its visits and waits in order of time.
@@ -241,8 +241,8 @@ export class PipelineChart {
 // What a chip waits for, in words.
 export function waitedFor(columns, wait) {
   const stage = columns.wait_for_stage[wait], chip = columns.wait_for_ipu[wait];
-  const where = chip >= 0 ? `chip ${chip}` : "the end";
-  return stage >= 0 ? `stage ${stage} on ${where}` : where;
+  const what = stage >= 0 ? `stage ${stage}` : stage === -1 ? "transfers between stages" : "what runs outside the pipeline";
+  return `${what} on chip ${chip}`;
 }
 
 // Those of some numbers, sorted by time, that end after a time.

@@ -2,8 +2,9 @@
 
 import { h, replace } from "../dom.js";
 import { text } from "../data.js";
-import { bytes, percent, short, tileName, whole } from "../format.js";
+import { bytes, capital, tileName, whole } from "../format.js";
 import { Table } from "./table.js";
+import { aboutOf, column } from "../quantities.js";
 
 const TILES_PER_PART = 16;
 
@@ -21,7 +22,7 @@ export async function showTiles(element, tiles, { context, tiles: pack, variable
   const parts = await Promise.all(tiles.map((tile) => context.load(`tile-contents/${Math.floor(tile / TILES_PER_PART)}`)));
   if (!isWanted()) return;
   const held = parts.map((part, i) => bytesOn(part.columns, tiles[i] % TILES_PER_PART));
-  const variableTable = tableOfVariables(tiles, held, { context, variables, rowOf });
+  const variableTable = tableOfVariables(tiles, held, { context, variables, rowOf, facts: pack.facts });
   replace(element, h("header", {}, h("h2", {}, `${whole(tiles.length)} tiles`), h("div.spring"), variableTable.tools),
     needs(tiles, pack, context).element, h("h3", {}, "Bytes of each variable"), variableTable.element);
 }
@@ -37,19 +38,19 @@ function needs(tiles, { columns, facts }, context) {
   return new Table({
     count: tiles.length, noun: "tiles", label: "Tiles", height: 220, sort: [1, true], onpick: (i) => context.select({ tile: tiles[i] }),
     columns: [
-      { title: "Tile", isText: true, get: (i) => tiles[i], show: (_, i) => name(i) },
-      { title: "Needs", get: (i) => columns.including_gaps[tiles[i]], show: bytes },
-      { title: "Of memory", get: (i) => columns.including_gaps[tiles[i]] / facts.available, show: percent },
-      { title: "Always", get: (i) => columns.always_live[tiles[i]], show: bytes },
-      { title: "Temporary", get: (i) => columns.temporary[tiles[i]], show: bytes },
-      { title: "Peak step", get: (i) => columns.peak_step[tiles[i]], show: whole },
-      { title: "Compute", get: (i) => columns.compute[tiles[i]], show: short },
+      column("tile", (i) => tiles[i], { show: (_, i) => name(i) }),
+      column("tile_needs", (i) => columns.including_gaps[tiles[i]]),
+      column("tile_share", (i) => columns.including_gaps[tiles[i]] / facts.available),
+      column("tile_always_live", (i) => columns.always_live[tiles[i]]),
+      column("tile_temporary", (i) => columns.temporary[tiles[i]]),
+      column("tile_peak_step", (i) => columns.peak_step[tiles[i]], { isText: false, show: whole }),
+      column("tile_compute", (i) => columns.compute[tiles[i]]),
     ],
   });
 }
 
 // A column for each tile, and how far the fullest and the emptiest are apart.
-function tableOfVariables(tiles, held, { context, variables, rowOf }) {
+function tableOfVariables(tiles, held, { context, variables, rowOf, facts }) {
   const ids = [...new Set(held.flatMap((one) => [...one.keys()]))];
   const nameOf = (i) => (rowOf.has(ids[i]) ? text(variables, "name", rowOf.get(ids[i])) : `variable ${ids[i]}`);
   const spread = ids.map((id) => {
@@ -60,9 +61,8 @@ function tableOfVariables(tiles, held, { context, variables, rowOf }) {
     count: ids.length, noun: "variables", label: "Variables on these tiles", height: 300, sort: [1, true], filter: nameOf,
     onpick: (i) => context.select({ variable: ids[i] }),
     columns: [
-      { title: "Variable", isText: true, get: nameOf },
-      { title: "Apart", about: "the most on one of these tiles, less the least", get: (i) => spread[i], show: (v) => (v ? bytes(v) : "–") },
-      ...tiles.map((tile, k) => ({ title: `Tile ${tile}`, get: (i) => held[k].get(ids[i]) ?? 0, show: (v) => (v ? bytes(v) : "–") })),
+      column("variable", nameOf), column("tile_spread", (i) => spread[i], { show: (v) => (v ? bytes(v) : "–") }),
+      ...tiles.map((tile, k) => ({ key: "tile_bytes", title: capital(tileName(tile, facts.tiles_per_ipu, facts.n_ipus)), about: aboutOf("tile_bytes"), get: (i) => held[k].get(ids[i]) ?? 0, show: (v) => (v ? bytes(v) : "–") })),
     ],
   });
 }

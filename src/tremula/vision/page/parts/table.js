@@ -4,11 +4,12 @@
 import { h, icon, menu, onSize, perFrame, replace } from "../dom.js";
 import { COLUMNS_ICON, SAVE_ICON, saveFile } from "../save.js";
 import { Columns } from "./table_columns.js";
+import { scopesOf } from "../quantities.js";
 
 const ROW = 30;
 let nTables = 0;
 
-// columns: [{title, get(row), show(value, row), isText, isExtra, bar, colour, tone(value, row), about}]; extra ones are hidden at first
+// columns: [{key (of a quantity), title, get(row), show(value, row), isText, isExtra, bar, colour, tone(value, row), about}]; extra ones are hidden at first
 // options: count, columns, sort: [column, isDown], filter(row) → text, onpick(row, event), chosen, isChosen(row), label, height
 export class Table {
   constructor(options) {
@@ -31,7 +32,8 @@ export class Table {
       tabIndex: 0, role: "grid", "aria-label": options.label, onscroll: () => this.draw(),
       onkeydown: (event) => this.key(event), style: { maxHeight: `${options.height ?? 420}px` },
     }, this.head, this.space);
-    this.element = h("div.table", {}, this.scroll);
+    this.scopes = h("p.scopes", { hidden: true });
+    this.element = h("div.table", {}, this.scroll, this.scopes);
     this.tools = h("div.tools", {}, this.input, this.status, this.buttons());
     this.columns = new Columns(options, this.element);
     this.draw = perFrame(() => this.paint());
@@ -86,7 +88,7 @@ export class Table {
     replace(this.head, this.columns.shown().map((column, at) => {
       const number = all.indexOf(column), isSorted = this.sorting[0] === number;
       return h(`div.cell${column.isText ? ".text" : ""}`, {
-        role: "columnheader", "aria-colindex": at + 1, "aria-sort": !isSorted ? "none" : this.sorting[1] ? "descending" : "ascending",
+        role: "columnheader", "data-quantity": column.key, "aria-colindex": at + 1, "aria-sort": !isSorted ? "none" : this.sorting[1] ? "descending" : "ascending",
       }, h("button", { type: "button", title: column.about ?? column.title, tabIndex: isSorted || (this.sorting[0] < 0 && at === 0) ? 0 : -1, onclick: () => this.sort(number) }, column.title),
       h("i.grip", {
         title: "Drag to resize, double-click to fit", "aria-hidden": "true", onpointerdown: (event) => this.drag(event, column),
@@ -94,6 +96,14 @@ export class Table {
       }));
     }));
     this.scroll.setAttribute("aria-colcount", this.columns.shown().length);
+    this.paintScopes();
+  }
+
+  // What the numbers are of, where that differs from column to column.
+  paintScopes() {
+    const scopes = scopesOf(this.columns.shown());
+    this.scopes.hidden = scopes.length < 2;
+    replace(this.scopes, scopes.map(([of, titles]) => h("span", {}, h("b", {}, of), ` ${titles.join(", ")}`)));
   }
 
   drag(event, column) {

@@ -5,7 +5,7 @@ import { PHASES, SERIES, colour, css, inkOn, rgb } from "../colours.js";
 import { paintPhases, stack } from "./strip.js";
 import { arrow } from "./arrows.js";
 import { steer } from "./range.js";
-import { short, ticks, whole } from "../format.js";
+import { counted, short, ticks, whole } from "../format.js";
 
 const LEFT = 64, AXIS = 22, LANE = 40, FLAME = 20, RIBBON = 8, GAP = 12, FOLDS = 16;
 const MOST_DEPTH = 12, MOST_TALL = 1100, MOST_DENSE = 720;
@@ -37,7 +37,7 @@ export class Timeline {
   ariaLabel() {
     const { trace } = this.options, { facts } = trace.overview;
     const folded = facts.is_folded ? `, folded into ${whole(trace.n)} entries` : "";
-    return `Steps over time on ${trace.nIpus} chip(s): ${whole(facts.n_executions ?? trace.n)} executions${folded}, ${whole(trace.end - trace.begin)} cycles`;
+    return `Steps over time on ${counted(trace.nIpus, "chip")}: ${counted(facts.n_executions ?? trace.n, "execution")}${folded}, ${whole(trace.end - trace.begin)} cycles`;
   }
 
   // Many chips get thin lanes of phases alone.

@@ -15,8 +15,9 @@ import { Timeline } from "../parts/timeline.js";
 import { TraceData } from "../parts/trace_data.js";
 import { PHASES, colour, phasesOn, phasesText } from "../colours.js";
 import { partners, text } from "../data.js";
-import { bytes, duration, percent, place, short, signed, tileName, whole } from "../format.js";
+import { bytes, counted, duration, percent, place, short, signed, tileName, whole } from "../format.js";
 import { current, link } from "../state.js";
+import { column, term, timeColumns } from "../quantities.js";
 
 const MODES = [["phases", "Phases"], ["compute", "Compute"], ["exchange", "Exchange"], ["idle", "Waiting"]];
 
@@ -184,25 +185,32 @@ class ExecutionView {
     if (current().step !== step) return;
     const tile = columns.critical_tile[step];
     const facts = [
-      ["Type", text(this.steps, "type", step)], ["Executed", `${whole(columns.executed[step])} times`],
-      ["Cycles, once", `${whole(columns.cycles[step])}: ${phasesText((key) => columns[key][step])}`],
-      ["Of the total", `${whole(columns.total_cycles[step])} cycles on the critical path; chips are busy with it for ${whole(columns.busy_cycles[step])}`],
-      columns.stage[step] >= 0 && ["Stage", whole(columns.stage[step])], ["Active tiles", whole(columns.n_active_tiles[step])],
-      ["Tile balance", `${percent(columns.balance[step])}, of active tiles ${percent(columns.active_balance[step])}`],
-      tile >= 0 && ["Critical tile", h("button.plain.critical", { type: "button", onclick: () => this.context.select({ tile }) }, this.nameOf(tile))],
-      ["Data in", bytes(columns.bytes_in[step])],
-      columns.n_flops[step] > 0 && ["Flops", short(columns.n_flops[step])],
-      ["Line", text(this.steps, "source", step)],
+      ["type", text(this.steps, "type", step)], ["executed", counted(columns.executed[step], "time")],
+      ["once_cycles", `${whole(columns.cycles[step])}: ${phasesText((key) => columns[key][step])}`], ...this.timeFacts(step),
+      columns.stage[step] >= 0 && ["stage", whole(columns.stage[step])], ["n_active_tiles", whole(columns.n_active_tiles[step])],
+      ["balance", `${percent(columns.balance[step])}, of active tiles ${percent(columns.active_balance[step])}`],
+      tile >= 0 && ["critical_tile", h("button.plain.critical", { type: "button", onclick: () => this.context.select({ tile }) }, this.nameOf(tile))],
+      ["once_bytes", bytes(columns.bytes_in[step])],
+      columns.n_flops[step] > 0 && ["n_flops", whole(columns.n_flops[step] * columns.executed[step])],
+      ["line", text(this.steps, "source", step)],
     ].filter(Boolean);
     const codelets = this.vertexText(columns.compute_set[step]);
-    if (codelets) facts.push(["Vertices", codelets]);
+    if (codelets) facts.push(["n_vertices", codelets]);
     replace(this.details, h("header", {}, h("h2", {}, this.trace.path(step)), h("div.spring"),
       this.range && h("button.plain", { type: "button", title: "Zoom to its next execution", onclick: () => this.goTo(step) }, "Go to it"), h("a.plain", { href: link({ view: "liveness" }) }, "Liveness"), h("a.plain", { href: link({ view: "tree" }) }, "Program")),
-    h("dl.facts", {}, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+    h("dl.facts", {}, facts.map(([key, value]) => [term("dt", key), h("dd", {}, value)])),
     part ? this.tileChart([
       { name: "compute", colour: colour("compute"), values: part.columns.compute },
       { name: "exchange", colour: colour("exchange"), values: part.columns.exchange },
     ], "Cycles of each tile in one execution") : h("p.note", {}, "Cycles of single tiles are not in this file."));
+  }
+
+  // What everything that ran of a step takes.
+  timeFacts(step) {
+    const { columns, facts } = this.steps, all = Math.max(1, facts.total_cycles), k = facts.n_ipus;
+    const one = (key, cycles, whole_, of) => [key, `${whole(cycles)}, ${percent(cycles / whole_)} of ${of}`];
+    if (k === 1) return [one("cycles", columns.busy_cycles[step], all, "the total")];
+    return [one("busy_cycles", columns.busy_cycles[step], all * k, "all chips"), one("path_cycles", columns.total_cycles[step], all, "the total")];
   }
 
   // Zooms to the next execution of a step after what is in sight, or to the first.
@@ -249,19 +257,19 @@ class ExecutionView {
 
   stepTable() {
     const { columns } = this.steps, { select } = this.context;
-    const most = Math.max(1, ...columns.total_cycles);
+    const { n_ipus: nIpus } = this.overview.facts, ran = timeColumns((key) => (i) => columns[key === "path_cycles" ? "total_cycles" : key][i], {
+      nIpus, total: this.steps.facts.total_cycles, most: columns.busy_cycles.reduce((high, v) => Math.max(high, v), 1),
+    }).filter(({ key }) => ["cycles", "share", "busy_cycles", "busy_share", "path_cycles", "path_share"].includes(key));
     const list = [
-      { title: "#", width: "64px", get: (i) => i, show: whole },
-      { title: "Step", isText: true, get: (i) => text(this.steps, "path", i) },
-      { title: "Type", isText: true, isExtra: true, get: (i) => text(this.steps, "type", i) },
-      { title: "Runs", get: (i) => columns.executed[i], show: whole },
-      { title: "Cycles, all", get: (i) => columns.total_cycles[i], show: whole, bar: (v) => v / most, about: "of the total: on the critical path" },
-      ...phasesOn(this.overview.facts.n_ipus).slice(0, -1).map(({ key, name, about }) => ({
-        title: `${name[0].toUpperCase()}${name.slice(1)}`, get: (i) => columns[key][i], show: whole, about: `of one execution on the slowest chip: ${about}`,
-      })),
-      { title: "Tile balance", get: (i) => columns.balance[i], show: percent, tone: (v) => (v < 0.4 ? "bad" : "") },
-      { title: "Critical tile", get: (i) => columns.critical_tile[i], show: (v) => (v < 0 ? "–" : this.nameOf(v)) },
-      { title: "Line", isText: true, width: "minmax(120px, 1.2fr)", get: (i) => place(text(this.steps, "source", i)) },
+      column("number", (i) => i, { show: whole, isText: false }),
+      column("step", (i) => text(this.steps, "path", i)),
+      column("type", (i) => text(this.steps, "type", i), { isExtra: true }),
+      column("executed", (i) => columns.executed[i]),
+      ...ran,
+      ...phasesOn(nIpus).slice(0, -1).map(({ key }) => column(`once_${key}`, (i) => columns[key][i])),
+      column("balance", (i) => columns.balance[i], { tone: (v) => (v < 0.4 ? "bad" : "") }),
+      column("critical_tile", (i) => columns.critical_tile[i], { isText: false, show: (v) => (v < 0 ? "–" : this.nameOf(v)) }),
+      column("line", (i) => place(text(this.steps, "source", i))),
     ];
     if (this.other) list.splice(5, 0, this.differenceColumn());
     return new Table({
@@ -273,8 +281,8 @@ class ExecutionView {
 
   // B's cycles beside A's.
   differenceColumn() {
-    const then = this.other.columns.total_cycles, places = partners(this.steps, this.other);
-    const change = Array.from(this.steps.columns.total_cycles, (v, i) => (places[i] < 0 ? 0 : then[places[i]]) - v);
-    return { title: "B − A", get: (i) => change[i], show: (v) => signed(v, whole), tone: (v) => (v > 0 ? "bad" : v < 0 ? "good" : "faint") };
+    const then = this.other.columns.busy_cycles, places = partners(this.steps, this.other);
+    const change = Array.from(this.steps.columns.busy_cycles, (v, i) => (places[i] < 0 ? 0 : then[places[i]]) - v);
+    return column("difference", (i) => change[i], { show: (v) => signed(v, whole), tone: (v) => (v > 0 ? "bad" : v < 0 ? "good" : "faint") });
   }
 }

@@ -7,11 +7,12 @@ import { legend } from "../parts/chart.js";
 import { Table } from "../parts/table.js";
 import { text } from "../data.js";
 import { PHASES, colour, css, rgb } from "../colours.js";
-import { bytes, percent, short, whole } from "../format.js";
+import { bytes, counted, percent, short, whole } from "../format.js";
 import { current, link } from "../state.js";
+import { aboutOf, column, titleOf } from "../quantities.js";
 
 const MOST_AT_FIRST = 36;
-const MEASURES = [["cycles", "Cycles", "on the critical path"], ["busy", "Busy", "cycles that chips spend on it"], ["made", "Bytes", "of variables it writes"]];
+const MEASURES = (nIpus) => [["busy", titleOf(nIpus > 1 ? "busy_cycles" : "cycles"), aboutOf("busy_cycles")], ...nIpus > 1 ? [["path", titleOf("path_cycles"), aboutOf("path_cycles")]] : [], ["made", "Bytes it writes", "of variables it writes, on all tiles"]];
 const openOf = new Map(); // by report: which groups are open, for coming back
 
 export async function graphView(context) {
@@ -29,13 +30,14 @@ class GraphView {
     const key = `${context.info.title} ${context.report}`;
     if (!openOf.has(key)) openOf.set(key, opened(this.tree, this.steps.columns.busy_cycles, MOST_AT_FIRST));
     this.open = openOf.get(key);
-    this.by = MEASURES.some(([name]) => name === current().by) ? current().by : "cycles";
+    this.measures = MEASURES(this.steps.facts.n_ipus);
+    this.by = this.measures.some(([name]) => name === current().by) ? current().by : "busy";
     this.status = h("span.status");
     this.details = h("section.card", {});
     this.map = new GraphMap({ ...this.graph(), height: 560, describe: (i) => this.describe(i), onpick: (i) => this.pick(i), onopen: (i) => this.toggle(i) });
     this.element = h("div", {}, card("Operations and what flows between them", [this.status, h("div.spring"),
       h("button.plain", { type: "button", onclick: () => this.fold(true) }, "Fold all"), h("button.plain", { type: "button", onclick: () => this.fold(false) }, "Unfold all"),
-      choice("Colour by", MEASURES, this.by, (by) => context.select({ by }))], this.map.element,
+      choice("Colour by", this.measures, this.by, (by) => context.select({ by }))], this.map.element,
     legend(PHASES.filter(({ key: name }) => name !== "waiting").map(({ name, tone }) => ({ name: `mostly ${name}`, colour: colour(tone) }))),
     h("p.note", {}, "Stronger colours take more. A double frame holds others: double-click or Enter opens it. Dashed lines lead back, to the next turn of a loop.")), this.details);
   }
@@ -48,15 +50,15 @@ class GraphView {
     this.groupOf = of;
     this.costs = this.groups.map((group) => this.cost(group));
     this.edges = this.edgesOf(of);
-    const most = Math.max(1, ...this.costs.map((cost) => cost[this.by])), total = Math.max(1, this.steps.facts.total_cycles);
-    this.status.textContent = `${whole(this.groups.length)} of ${whole(this.steps.facts.texts.operation.length)} operations, ${whole(this.edges.length)} connections`;
+    const most = Math.max(1, ...this.costs.map((cost) => cost[this.by])), { n_ipus: nIpus } = this.steps.facts, total = Math.max(1, this.steps.facts.total_cycles);
+    this.status.textContent = `${whole(this.groups.length)} of ${counted(this.steps.facts.texts.operation.length, "operation")}, ${counted(this.edges.length, "connection")}`;
     const names = new Map();
     for (const { name } of this.groups) names.set(name, (names.get(name) ?? 0) + 1);
     const widest = Math.max(1, ...this.edges.map((edge) => edge.bytes));
     return {
       nodes: this.groups.map((group, i) => ({
         title: names.get(group.name) > 1 ? group.path.split(/(?<=[/.])/).slice(-2).join("") : group.name, rank: group.steps[0], isFolded: group.children.size > 0, fill: this.fill(this.costs[i], most),
-        note: this.by === "made" ? bytes(this.costs[i].made) : `${short(this.costs[i][this.by])} · ${percent(this.costs[i].cycles / total)}`,
+        note: this.by === "made" ? bytes(this.costs[i].made) : `${short(this.costs[i][this.by])} · ${percent(this.costs[i][this.by] / (this.by === "busy" ? total * nIpus : total))}`,
       })),
       edges: this.edges.map((edge) => ({ ...edge, width: 0.8 + 3 * Math.sqrt(edge.bytes / widest) })),
       label: `${this.groups.length} operations and groups of them, ${this.edges.length} connections; arrow keys follow them`,
@@ -64,11 +66,11 @@ class GraphView {
   }
 
   cost(group) {
-    const { columns, facts } = this.steps, found = { cycles: 0, busy: 0, made: 0, phases: {} }, seen = new Set();
+    const { columns, facts } = this.steps, found = { path: 0, busy: 0, made: 0, phases: {} }, seen = new Set();
     for (const step of group.steps) {
-      found.cycles += columns.total_cycles[step];
+      found.path += columns.total_cycles[step];
       found.busy += columns.busy_cycles[step];
-      for (const name of facts.phases) found.phases[name] = (found.phases[name] ?? 0) + columns[name][step] * columns.executed[step];
+      for (const name of facts.phases) found.phases[name] = (found.phases[name] ?? 0) + columns[`busy_${name}`][step];
       for (const id of this.flow.list("write", step)) {
         if (!seen.has(id)) found.made += this.flow.bytesOf(id);
         seen.add(id);
@@ -100,8 +102,14 @@ class GraphView {
 
   describe(i) {
     const group = this.groups[i], cost = this.costs[i], total = Math.max(1, this.steps.facts.total_cycles);
-    return [titleOf(group), ["cycles", `${whole(cost.cycles)}, ${percent(cost.cycles / total)}`], ["chips spend", whole(cost.busy)], ["writes", bytes(cost.made)], ["steps", whole(group.steps.length)],
-      ...group.children.size ? [["holds", `${whole(group.children.size)} parts`]] : []];
+    return [nameOf(group), ...this.timeFacts(cost, total), ["writes", bytes(cost.made)], ["steps", whole(group.steps.length)],
+      ...group.children.size ? [["holds", counted(group.children.size, "part")]] : []];
+  }
+
+  timeFacts(cost, total) {
+    const { n_ipus: nIpus } = this.steps.facts, busy = `${whole(cost.busy)}, ${percent(cost.busy / (total * nIpus))}`;
+    if (nIpus === 1) return [[titleOf("cycles"), `${busy} of the total`]];
+    return [[titleOf("busy_cycles"), `${busy} of all chips`], [titleOf("path_cycles"), `${whole(cost.path)}, ${percent(cost.path / total)} of the total`]];
   }
 
   // -- folding and selecting ----------------------------------------------------------------------
@@ -166,13 +174,10 @@ class GraphView {
       count: rows.length, noun: "tensors", label: "Tensors", height: 320, sort: [2, true], filter: (i) => `${rows[i].name} ${rows[i].other}`,
       onpick: (i) => this.context.select({ variable: rows[i].variable }),
       columns: [
-        { title: "Tensor", isText: true, get: (i) => rows[i].name },
-        { title: "Is", isText: true, get: (i) => rows[i].way },
-        { title: "Bytes", get: (i) => this.flow.bytesOf(rows[i].variable), show: bytes },
-        { title: "From or to", isText: true, get: (i) => rows[i].other },
+        column("tensor", (i) => rows[i].name), column("way", (i) => rows[i].way), column("n_bytes", (i) => this.flow.bytesOf(rows[i].variable)), column("neighbour", (i) => rows[i].other),
       ],
     });
-    replace(this.details, h("header", {}, h("h2", {}, titleOf(group)), table.tools, h("div.spring"),
+    replace(this.details, h("header", {}, h("h2", {}, nameOf(group)), table.tools, h("div.spring"),
       group.children.size > 0 && h("button.plain", { type: "button", onclick: () => this.toggle(at) }, "Unfold"),
       !group.children.size && this.around(group) && h("button.plain", { type: "button", onclick: () => this.toggle(at) }, "Fold"),
       h("a.plain", { href: link({ view: "operations", op: group.path }) }, "In the table →"), h("a.plain", { href: link({ view: "execution", step: group.steps[0] }) }, "In the trace →")),
@@ -186,7 +191,7 @@ class GraphView {
     for (const edge of this.edges) {
       if (edge.to !== at && edge.from !== at) continue;
       for (const variable of edge.variables) {
-        add(edge.to === at ? "used" : "made", variable, titleOf(this.groups[edge.to === at ? edge.from : edge.to]));
+        add(edge.to === at ? "used" : "made", variable, nameOf(this.groups[edge.to === at ? edge.from : edge.to]));
         if (edge.to === at) seen.add(variable);
       }
     }
@@ -201,6 +206,6 @@ class GraphView {
   }
 }
 
-function titleOf({ name, path }) {
+function nameOf({ name, path }) {
   return path.includes("*") ? name : path;
 }

@@ -7,8 +7,9 @@ import { DeviceRun } from "../parts/device_run.js";
 import { Range, STEERING } from "../parts/range.js";
 import { Table } from "../parts/table.js";
 import { SERIES, colour, phasesOn } from "../colours.js";
-import { duration, percent, whole } from "../format.js";
+import { counted, duration, percent, whole } from "../format.js";
 import { link } from "../state.js";
+import { column } from "../quantities.js";
 
 export async function hostView(context) {
   const [host, overview] = await Promise.all([context.load("host"), context.load("overview")]);
@@ -36,9 +37,9 @@ class HostView {
       this.lanes.draw();
     } });
     const table = this.sums();
-    const shown = columns.start_us.length < facts.n_events ? `longest ${whole(columns.start_us.length)} of ${whole(facts.n_events)} events` : `${whole(facts.n_events)} events`;
+    const shown = columns.start_us.length < facts.n_events ? `longest ${whole(columns.start_us.length)} of ${counted(facts.n_events, "event")}` : counted(facts.n_events, "event");
     this.element = h("div", {}, this.verdictCard(),
-      card("Host and device", [search, h("span.status", {}, `${shown}, ${facts.files.length} trace(s)`), h("div.spring"), h("span.status", {}, `${STEERING}; a click goes to an event`)],
+      card("Host and device", [search, h("span.status", {}, `${shown}, ${counted(facts.files.length, "trace")}`), h("div.spring"), h("span.status", {}, `${STEERING}; a click goes to an event`)],
         this.lanes.element, legend(facts.channels.map((name, i) => ({ name, colour: SERIES[i % SERIES.length] })))),
       this.deviceCard(), card("By event", [h("div.spring"), table.tools], table.element));
   }
@@ -61,7 +62,7 @@ class HostView {
     const tones = { device: colour("accent"), transfer: colour("host"), loading: SERIES[6], host: SERIES[9] };
     const parts = verdict.parts.map((part) => ({ ...part, colour: tones[part.key], share: part.us / Math.max(1e-9, verdict.total_us) }));
     const name = `${verdict.verdict[0].toUpperCase()}${verdict.verdict.slice(1)}`;
-    return card("Where a call spends its time", [h("span.status", {}, verdict.n_calls ? `typical of ${whole(verdict.n_calls)} call(s)` : "")],
+    return card("Where a call spends its time", [h("span.status", {}, verdict.n_calls ? `typical of ${counted(verdict.n_calls, "call")}` : "")],
       h("div.figure.verdict", {}, h("b", {}, verdict.is_close ? `Nearly balanced, ${verdict.verdict}` : name)), h("p.note", {}, verdict.why),
       parts.length > 0 && [h("div.shares", { role: "img", "aria-label": parts.map((p) => `${p.name} ${duration(p.us / 1e6)}`).join(", ") },
         parts.map((p) => h("i", { title: `${p.name}: ${duration(p.us / 1e6)}`, style: { width: `${100 * p.share}%`, background: p.colour } }))),
@@ -95,13 +96,9 @@ class HostView {
     return new Table({
       count: rows.length, noun: "kinds of events", label: "Events", sort: [3, true], height: 340, filter: (i) => `${rows[i].label} ${rows[i].channel}`,
       columns: [
-        { title: "Event", isText: true, get: (i) => rows[i].label },
-        { title: "Channel", isText: true, width: "minmax(100px, 1fr)", get: (i) => rows[i].channel },
-        { title: "Times", get: (i) => rows[i].n, show: whole },
-        { title: "Together", get: (i) => rows[i].total, show: (v) => duration(v / 1e6), bar: (v) => v / most },
-        { title: "Of the trace", get: (i) => rows[i].total / this.range.high, show: percent },
-        { title: "Mean", get: (i) => rows[i].total / rows[i].n, show: (v) => duration(v / 1e6) },
-        { title: "Longest", get: (i) => rows[i].longest, show: (v) => duration(v / 1e6) },
+        column("event", (i) => rows[i].label), column("channel", (i) => rows[i].channel), column("n_events", (i) => rows[i].n),
+        column("host_time", (i) => rows[i].total, { bar: (v) => v / most }), column("host_share", (i) => rows[i].total / this.range.high),
+        column("host_mean", (i) => rows[i].total / rows[i].n), column("host_longest", (i) => rows[i].longest),
       ],
     });
   }

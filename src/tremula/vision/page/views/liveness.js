@@ -8,8 +8,9 @@ import { Range } from "../parts/range.js";
 import { Table } from "../parts/table.js";
 import { SERIES } from "../colours.js";
 import { text } from "../data.js";
-import { byteTicks, bytes, percent, place, signed, whole } from "../format.js";
+import { byteTicks, bytes, capital, place, signed, tileName, whole } from "../format.js";
 import { current, link } from "../state.js";
+import { column, titleOf } from "../quantities.js";
 
 export async function livenessView(context) {
   const [live, steps, variables, overview] = await Promise.all(["liveness", "steps", "variables", "overview"].map(context.load));
@@ -52,7 +53,7 @@ class LivenessView {
     });
     const peak = this.live.facts.peak_step;
     this.element = h("div", {},
-      card("Live bytes over steps", [h("button.plain.peak", { type: "button", onclick: () => context.select({ step: peak }) }, `Peak: step ${peak}`), h("div.spring"),
+      card("Live bytes over steps", [h("button.plain.peak", { type: "button", title: `${titleOf("temporary_peak")}: ${bytes(this.live.columns.temporary[peak])}`, onclick: () => context.select({ step: peak }) }, `Peak: step ${peak}`), h("div.spring"),
         choice("Bytes", [["all", "All tiles"], ["fullest", "Fullest tile", "most temporary bytes of any one tile"], ["always", "With always live"]], this.show, (show) => context.select({ show }))],
       this.chart.element, legend(series)),
       card(this.versus?.title("Temporary bytes, every tile") ?? "Temporary bytes, every tile", [this.heat.status, h("div.spring"),
@@ -82,7 +83,7 @@ class LivenessView {
 
   describe(step) {
     const { columns, facts } = this.live;
-    const lines = [text(this.steps, "path", step) || `step ${step}`, ["step", whole(step)], ["temporary", bytes(columns.temporary[step])],
+    const lines = [text(this.steps, "path", step) || `step ${step}`, ["step", whole(step)], [titleOf("temporary_at_step").toLowerCase(), bytes(columns.temporary[step])],
       ["on the fullest tile", bytes(columns.largest[step])], ["always live", bytes(facts.always_live)]];
     if (this.other && step < this.other.columns.temporary.length) lines.push(["B − A", signed(this.other.columns.temporary[step] - columns.temporary[step], bytes)]);
     return lines;
@@ -91,7 +92,12 @@ class LivenessView {
   describeCell(cell) {
     const most = this.overview.facts.largest_temporary;
     return [cell.nEntries > 1 ? `${cell.nEntries} steps from ${cell.firstEntry}` : text(this.steps, "path", cell.firstEntry),
-      ["tile", whole(cell.tile)], ...this.versus && !this.versus.whyNot ? this.versus.describe(cell) : [["temporary, about", bytes(cell.compute * most)]]];
+      this.nameOf(cell.tile), ...this.versus && !this.versus.whyNot ? this.versus.describe(cell) : [["temporary, about", bytes(cell.compute * most)]]];
+  }
+
+  nameOf(tile) {
+    const { tiles_per_ipu: perIpu, n_ipus: nIpus } = this.overview.facts;
+    return tileName(tile, perIpu, nIpus);
   }
 
   // -- selection ----------------------------------------------------------------------------------
@@ -124,13 +130,14 @@ class LivenessView {
       filter: (i) => text(this.variables, "name", this.listed[i].row),
       onpick: (i) => this.context.select({ variable: columns.id[this.listed[i].row] }),
       columns: [
-        { title: "Variable", isText: true, get: (i) => text(this.variables, "name", this.listed[i].row) },
-        { title: sizes ? "Bytes here" : "Bytes", get: (i) => this.listed[i].size, show: bytes, bar: (v) => v / most },
-        { title: "Lives", get: (i) => (columns.always_live[this.listed[i].row] ? 1e9 : columns.last_step[this.listed[i].row]),
-          show: (v, i) => (columns.always_live[this.listed[i].row] ? "always" : `${columns.first_step[this.listed[i].row]}–${columns.last_step[this.listed[i].row]}`) },
+        column("variable", (i) => text(this.variables, "name", this.listed[i].row)),
+        column(sizes ? "tile_bytes" : "n_bytes", (i) => this.listed[i].size, { bar: (v) => v / most }),
+        column("lives", (i) => (columns.always_live[this.listed[i].row] ? 1e9 : columns.last_step[this.listed[i].row]), {
+          isText: false, show: (v, i) => (columns.always_live[this.listed[i].row] ? "always" : `${columns.first_step[this.listed[i].row]}–${columns.last_step[this.listed[i].row]}`),
+        }),
       ],
     });
-    replace(this.atStep, h("header", {}, h("h2", {}, `Live at step ${step}${tile === undefined ? "" : ` on tile ${tile}`}`), h("div.spring"), this.table.tools),
+    replace(this.atStep, h("header", {}, h("h2", {}, `Live at step ${step}${tile === undefined ? "" : ` on ${this.nameOf(tile)}`}`), h("div.spring"), this.table.tools),
       h("p.note", {}, `${text(this.steps, "path", step) || "unnamed"}: ${bytes(this.live.columns.temporary[step])} temporary, ${bytes(this.live.facts.always_live)} always live. `,
         h("a", { href: link({ view: "execution", step }), style: { color: "var(--accent)" } }, "In the trace →")), this.table.element);
   }
@@ -153,15 +160,15 @@ class LivenessView {
       count: rows.length, noun: "variables", label: "What would lower the peak", sort: [2, true], height: 340,
       onpick: (i) => this.context.select({ variable: rows[i].variable }),
       columns: [
-        { title: "Without", isText: true, get: (i) => (rowOf(i) === undefined ? `variable ${rows[i].variable}` : text(this.variables, "name", rowOf(i))) },
-        { title: "Its bytes", get: (i) => rows[i].n_bytes, show: bytes },
-        { title: "Peak falls by", get: (i) => rows[i].saves, show: bytes, bar: (v) => v / Math.max(1, peak), colour: "var(--good)" },
-        { title: "Share", get: (i) => rows[i].saves / Math.max(1, peak), show: percent },
-        { title: "Line", isText: true, get: (i) => (rowOf(i) === undefined ? "" : place(text(this.variables, "source", rowOf(i)))) },
+        column("variable", (i) => (rowOf(i) === undefined ? `variable ${rows[i].variable}` : text(this.variables, "name", rowOf(i)))),
+        column(zone === "all" ? "n_bytes" : "tile_bytes", (i) => rows[i].n_bytes),
+        column("saved_bytes", (i) => rows[i].saves, { bar: (v) => v / Math.max(1, peak), colour: "var(--good)" }),
+        column("saved_share", (i) => rows[i].saves / Math.max(1, peak)),
+        column("line", (i) => (rowOf(i) === undefined ? "" : place(text(this.variables, "source", rowOf(i))))),
       ],
     });
     replace(this.freeing, h("header", {}, h("h2", {}, "What would lower the peak"), h("div.spring"),
-      choice("Peak of", [["all", "All tiles"], ["tile", `Tile ${facts.fullest_tile}`, "the tile with most temporary bytes"]], zone, (next) => this.context.select({ zone: next }))),
+      choice("Peak of", [["all", "All tiles"], ["tile", capital(this.nameOf(facts.fullest_tile)), "the tile with most temporary bytes"]], zone, (next) => this.context.select({ zone: next }))),
     h("p.note", {}, "If one variable took no memory, another step might become the fullest: this is how far the peak itself would fall."), table.element);
     return columns;
   }

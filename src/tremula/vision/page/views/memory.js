@@ -9,8 +9,9 @@ import { tilesOf } from "../parts/palette.js";
 import { showTiles, toggled } from "../parts/several_tiles.js";
 import { SERIES, colour, css, difference, heat } from "../colours.js";
 import { text } from "../data.js";
-import { byteTicks, bytes, percent, place, shape, signed, whole } from "../format.js";
+import { byteTicks, bytes, capital, counted, percent, place, shape, signed, tileName, whole } from "../format.js";
 import { current } from "../state.js";
+import { column, titleOf } from "../quantities.js";
 
 const TILES_PER_PART = 16;
 const SPLITS = [
@@ -83,7 +84,7 @@ class MemoryView {
     }));
     return [
       { name: "always live", colour: SERIES[0], values: columns.always_live },
-      { name: "temporary, at the tile's fullest moment", colour: SERIES[1], values: columns.temporary },
+      { name: titleOf("temporary_peaks").toLowerCase(), colour: SERIES[1], values: columns.temporary },
     ];
   }
 
@@ -141,12 +142,17 @@ class MemoryView {
 
   describe(tile) {
     const { columns, facts } = this.tiles;
-    const lines = [`Tile ${tile}${facts.n_ipus > 1 ? ` on chip ${columns.ipu[tile]}` : ""}`,
+    const lines = [this.nameOf(tile),
       ["needs", bytes(this.used[tile])], ["of its memory", percent(this.used[tile] / facts.available)],
-      ["always live", bytes(columns.always_live[tile])], ["temporary", bytes(columns.temporary[tile])]];
+      ["always live", bytes(columns.always_live[tile])], ["temporary at its peak", bytes(columns.temporary[tile])]];
     if (this.other) lines.push(["B − A", signed((this.other.columns.including_gaps[tile] ?? 0) - this.used[tile], bytes)]);
     if (this.chosenBytes) lines.push(["selected variable", bytes(this.chosenBytes[tile])]);
     return lines;
+  }
+
+  nameOf(tile) {
+    const { tiles_per_ipu: perIpu, n_ipus: nIpus } = this.tiles.facts;
+    return tileName(tile, perIpu, nIpus);
   }
 
   variableTable() {
@@ -157,15 +163,16 @@ class MemoryView {
       filter: (row) => `${text(this.variables, "name", row)} ${text(this.variables, "source", row)}`,
       onpick: (row) => this.context.select({ variable: columns.id[row] }),
       columns: [
-        { title: "Variable", isText: true, get: (row) => text(this.variables, "name", row) },
-        { title: "Type", get: (row) => text(this.variables, "type", row).toLowerCase() },
-        { title: "Shape", get: (row) => shape(text(this.variables, "shape", row)) },
-        { title: "Bytes", get: (row) => columns.n_bytes[row], show: bytes, bar: (v) => v / most },
-        { title: "Tiles", get: (row) => columns.n_tiles[row], show: whole },
-        { title: "Most on a tile", get: (row) => columns.largest_on_tile[row], show: bytes },
-        { title: "Lives", get: (row) => (columns.always_live[row] ? -1 : columns.last_step[row] - columns.first_step[row]),
-          show: (v, row) => (columns.always_live[row] ? "always" : columns.first_step[row] < 0 ? "–" : `${columns.first_step[row]}–${columns.last_step[row]}`) },
-        { title: "Line", isText: true, get: (row) => place(text(this.variables, "source", row)) },
+        column("variable", (row) => text(this.variables, "name", row)),
+        column("type", (row) => text(this.variables, "type", row).toLowerCase(), { isText: false }),
+        column("shape", (row) => shape(text(this.variables, "shape", row)), { isText: false }),
+        column("n_bytes", (row) => columns.n_bytes[row], { bar: (v) => v / most }),
+        column("n_tiles", (row) => columns.n_tiles[row]),
+        column("largest_on_tile", (row) => columns.largest_on_tile[row]),
+        column("lives", (row) => (columns.always_live[row] ? -1 : columns.last_step[row] - columns.first_step[row]), {
+          isText: false, show: (v, row) => (columns.always_live[row] ? "always" : columns.first_step[row] < 0 ? "–" : `${columns.first_step[row]}–${columns.last_step[row]}`),
+        }),
+        column("line", (row) => place(text(this.variables, "source", row))),
       ],
     });
   }
@@ -178,10 +185,8 @@ class MemoryView {
     const table = new Table({
       count: rows.length, noun: "categories", label: "Categories", sort: [3, true], height: 330,
       columns: [
-        { title: "Category", isText: true, get: (i) => rows[i].name },
-        { title: "Always live", get: (i) => rows[i].always, show: bytes },
-        { title: "Temporary", get: (i) => rows[i].temporary, show: bytes },
-        { title: "Together", get: (i) => rows[i].always + rows[i].temporary, show: bytes, bar: (v) => v / most },
+        column("category", (i) => rows[i].name), column("always_live", (i) => rows[i].always), column("temporary_peaks", (i) => rows[i].temporary),
+        column("bytes_at_peaks", (i) => rows[i].always + rows[i].temporary, { bar: (v) => v / most }),
       ],
     });
     return h("section.card.half", {}, h("header", {}, h("h2", {}, "Categories, all tiles")), table.element);
@@ -193,10 +198,8 @@ class MemoryView {
     const table = new Table({
       count: facts.texts.name.length, noun: "codelets", label: "Vertices", sort: [3, true], height: 330,
       columns: [
-        { title: "Vertex", isText: true, get: (i) => facts.texts.name[i] },
-        { title: "Vertices", get: (i) => columns.type_n_vertices[i], show: whole },
-        { title: "Code per tile", get: (i) => columns.type_code_bytes[i], show: bytes },
-        { title: "State, all tiles", get: (i) => columns.type_state_bytes[i], show: bytes, bar: (v) => v / most },
+        column("codelet", (i) => facts.texts.name[i]), column("n_vertices", (i) => columns.type_n_vertices[i]),
+        column("code_bytes", (i) => columns.type_code_bytes[i]), column("state_bytes", (i) => columns.type_state_bytes[i], { bar: (v) => v / most }),
       ],
     });
     return h("section.card.half", {}, h("header", {}, h("h2", {}, "Vertices")), table.element);
@@ -214,7 +217,7 @@ class MemoryView {
     const tiles = tilesOf(state.tiles ?? "", this.n);
     this.chart.update({ marks: tile === undefined ? [] : [tile, ...tiles.filter((one) => one !== tile)] });
     const fullest = this.fullest();
-    this.plan.update({ chosen: tile, label: `Tiles on the chip: tile ${fullest} needs most, ${bytes(this.used[fullest])}` });
+    this.plan.update({ chosen: tile, label: `Tiles on the chip: ${this.nameOf(fullest)} needs most, ${bytes(this.used[fullest])}` });
     if (tiles.length > 1) {
       if (state.tiles !== this.shownTiles) showTiles(this.contents, tiles, this, () => current().tiles === state.tiles);
     } else if (tile !== before.tile || this.shownTiles || !this.contents.firstChild) this.showTile(tile);
@@ -256,14 +259,14 @@ class MemoryView {
       const fullest = this.fullest();
       replace(this.contents, h("header", {}, h("h2", {}, "One tile")),
         h("p.note", {}, "Choose a tile in the chart or on the chip to see what it holds; with Shift, several. "),
-        h("p", { style: { marginTop: "10px" } }, h("button.plain", { type: "button", onclick: () => this.context.select({ tile: fullest }) }, `The fullest: tile ${fullest}`)));
+        h("p", { style: { marginTop: "10px" } }, h("button.plain", { type: "button", onclick: () => this.context.select({ tile: fullest }) }, `The fullest: ${this.nameOf(fullest)}`)));
       return;
     }
     const part = await this.context.load(`tile-contents/${Math.floor(tile / TILES_PER_PART)}`);
     if (current().tile !== tile) return;
     const table = this.tileTable(part.columns, tile % TILES_PER_PART);
     const { columns, facts } = this.tiles;
-    replace(this.contents, h("header", {}, h("h2", {}, `Tile ${tile}`), h("div.spring"), table.tools),
+    replace(this.contents, h("header", {}, h("h2", {}, capital(this.nameOf(tile))), h("div.spring"), table.tools),
       h("p.note", { className: "note tile-note" }, `Needs ${bytes(this.used[tile])} (${percent(this.used[tile] / facts.available)}), ${bytes(columns.always_live[tile])} of it always. Fullest at step ${columns.peak_step[tile]}. Computes ${whole(columns.compute[tile])} cycles.`),
       table.element, this.tileVertices(part.columns, tile % TILES_PER_PART));
   }
@@ -281,10 +284,9 @@ class MemoryView {
       count, noun: "variables", label: "Variables on this tile", sort: [1, true], height: 290, filter: nameOf,
       onpick: (i) => this.context.select({ variable: part.variable[from + i] }),
       columns: [
-        { title: "Variable", isText: true, get: nameOf },
-        { title: "Bytes here", get: (i) => part.n_bytes[from + i], show: bytes, bar: (v) => v / most },
-        ...(part.address ? [{ title: "Address", get: (i) => part.address[from + i], show: (v) => (v < 0 ? "–" : `0x${(v + base).toString(16)}`) }] : []),
-        { title: "At its peak", get: (i) => (isAlways(i) ? 2 : part.at_peak[from + i]), show: (v) => ["–", "temporary", "always"][v] },
+        column("variable", nameOf), column("tile_bytes", (i) => part.n_bytes[from + i], { bar: (v) => v / most }),
+        ...(part.address ? [column("address", (i) => part.address[from + i], { isText: false, show: (v) => (v < 0 ? "–" : `0x${(v + base).toString(16)}`) })] : []),
+        column("at_peak", (i) => (isAlways(i) ? 2 : part.at_peak[from + i]), { isText: false, show: (v) => ["–", "temporary", "always"][v] }),
       ],
     });
   }
@@ -294,7 +296,7 @@ class MemoryView {
     for (let i = part.vertex_start[at]; i < part.vertex_start[at + 1]; i++) found.push([names[part.vertex_type[i]], part.vertex_count[i]]);
     found.sort((a, b) => b[1] - a[1]);
     const total = found.reduce((sum, [, n]) => sum + n, 0);
-    return h("details", {}, h("summary", {}, `${whole(total)} vertices of ${found.length} codelets`),
+    return h("details", {}, h("summary", {}, `${counted(total, "vertex")} of ${counted(found.length, "codelet")}`),
       h("dl.facts", {}, found.map(([name, n]) => [h("dt", {}, whole(n)), h("dd", {}, name)])));
   }
 }

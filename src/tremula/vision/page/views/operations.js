@@ -6,15 +6,16 @@ import { Roofline, rate } from "../parts/roofline.js";
 import { Table } from "../parts/table.js";
 import { colour } from "../colours.js";
 import { text } from "../data.js";
-import { bytes, percent, place, short, signed, whole } from "../format.js";
+import { bytes, counted, percent, place, short, signed, whole } from "../format.js";
 import { current, link } from "../state.js";
+import { column, term, timeColumns } from "../quantities.js";
 
 const LAYERS = [
   ["operation", "Operation", "what one call of an operation made"], ["module", "Module", "the first part of each name"],
   ["line", "Source line"], ["step", "Step"],
 ];
 const PHASES = ["compute", "exchange", "links", "host", "sync"];
-const FIELDS = ["cycles", "busy", ...PHASES, "flops", "peak", "ideal", "bytesMoved", "nVertices", "nSteps", "executed"];
+const FIELDS = ["busy_cycles", "path_cycles", ...PHASES.flatMap((name) => [`busy_${name}`, `path_${name}`]), "flops", "peak", "ideal", "bytesMoved", "nVertices", "nSteps", "executed"];
 
 export async function operationsView(context) {
   const [steps, variables, vertices] = await Promise.all(["steps", "variables", "vertices"].map(context.load));
@@ -61,17 +62,13 @@ function groups(steps, variables, layer) {
   return found;
 }
 
-// Cycles and phases are those on the critical path; `busy` is what chips spend on it, all together.
-function addStep(group, { columns, facts }, i) {
-  const n = columns.executed[i], k = facts.n_ipus;
+// `path_…` is on the critical path, `busy_…` what chips spend on it, all together.
+function addStep(group, { columns }, i) {
+  const n = columns.executed[i];
   group.steps.push(i);
-  group.cycles += columns.total_cycles[i];
-  group.busy += columns.busy_cycles[i];
-  group.parts ??= Object.fromEntries(PHASES.map((name) => [name, 0]));
-  for (const name of PHASES) {
-    group[name] += columns[`path_${name}`][i];
-    for (let chip = 0; chip < k; chip++) group.parts[name] += columns[`ipu_${name}`][i * k + chip] * n;
-  }
+  group.path_cycles += columns.total_cycles[i];
+  group.busy_cycles += columns.busy_cycles[i];
+  for (const key of PHASES.flatMap((name) => [`busy_${name}`, `path_${name}`])) group[key] += columns[key][i];
   group.ideal += columns.ideal[i] * n;
   group.flops += columns.n_flops[i] * n;
   group.peak += columns.peak_cycles[i] * n;
@@ -87,45 +84,38 @@ function addStep(group, { columns, facts }, i) {
 
 // What most of its chips' cycles go into.
 function boundBy(group) {
-  const [name, cycles] = Object.entries(group.parts).reduce((most, part) => (part[1] > most[1] ? part : most));
-  return cycles ? name : "–";
+  const name = PHASES.reduce((most, one) => (group[`busy_${one}`] > group[`busy_${most}`] ? one : most));
+  return group[`busy_${name}`] ? name : "–";
 }
-
-const known = (show) => (value) => (value > 0 ? show(value) : "–");
 
 class OperationsView {
   constructor(context, packs) {
     Object.assign(this, packs, { context });
     this.rows = [...groups(this.steps, this.variables, this.layer).values()];
-    this.total = Math.max(1, this.rows.reduce((sum, row) => sum + row.cycles, 0));
+    this.total = Math.max(1, this.rows.reduce((sum, row) => sum + row.path_cycles, 0));
+    this.nIpus = this.steps.facts.n_ipus;
     this.details = h("section.card", {});
     this.table = this.makeTable();
-    this.plotted = this.rows.filter((row) => row.flops > 0 && row.busy > 0);
+    this.plotted = this.rows.filter((row) => row.flops > 0 && row.busy_cycles > 0);
     this.roofline = this.makeRoofline();
     this.element = h("div", {}, card("Operations", [this.table.tools, h("div.spring"),
       choice("Layer", LAYERS, this.layer, (layer) => context.select({ layer, op: undefined }))], this.table.element), this.rooflineCard(), this.details);
   }
 
   makeTable() {
-    const { rows } = this, most = Math.max(1, ...rows.map((row) => row.cycles));
+    const { rows } = this, most = Math.max(1, ...rows.map((row) => row.busy_cycles)), known = (show) => (value) => (value > 0 ? show(value) : "–");
+    const name = { line: "line", step: "step", module: "module" }[this.layer] ?? "operation";
     const list = [
-      { title: this.layer === "line" ? "Line" : "Operation", isText: true, get: (i) => rows[i].name, show: (v) => (this.layer === "line" ? place(v) : v) },
-      { title: "Cycles", get: (i) => rows[i].cycles, show: whole, bar: (v) => v / most },
-      { title: "Share", get: (i) => rows[i].cycles / this.total, show: percent, about: "of the total: only the critical path counts" },
-      { title: "Busy", get: (i) => rows[i].busy, show: short, about: "cycles of all chips that work on it, on the critical path or not", isExtra: this.steps.facts.n_ipus === 1 },
-      { title: "Compute", get: (i) => rows[i].compute, show: short },
-      { title: "Exchange", get: (i) => rows[i].exchange, show: short },
-      { title: "Links", get: (i) => rows[i].links, show: short, about: "between chips", isExtra: true },
-      { title: "Host", get: (i) => rows[i].host, show: short, isExtra: true },
-      { title: "Sync", get: (i) => rows[i].sync, show: short, isExtra: true },
-      { title: "Flops", get: (i) => rows[i].flops, show: known(short), about: "floating-point operations, as its vertices declare them" },
-      { title: "Of peak", get: (i) => this.ofPeak(rows[i]), show: known(percent), about: "flops at the peak of the units and types that do them, over what it takes" },
-      { title: "Of roofline", get: (i) => (rows[i].busy ? rows[i].ideal / rows[i].busy : 0), show: known(percent), about: "the best the chip could do, computing or moving, over what it takes", isExtra: true },
-      { title: "Bound by", isText: true, get: (i) => boundBy(rows[i]), about: "what most of its cycles go into" },
-      { title: "Tile balance", get: (i) => (rows[i].weight ? rows[i].balance / rows[i].weight : 1), show: percent, about: "mean over tiles of compute ÷ the slowest tile's", isExtra: true },
-      { title: "Memory", get: (i) => rows[i].variableBytes, show: bytes, about: "variables it made" },
-      { title: "Vertices", get: (i) => rows[i].nVertices, show: whole, isExtra: true },
-      { title: "Line", isText: true, get: (i) => place(rows[i].source) },
+      column(name, (i) => rows[i].name, { show: (v) => (this.layer === "line" ? place(v) : v) }),
+      ...timeColumns((key) => (i) => rows[i][key], { nIpus: this.nIpus, total: this.total, most }).map((one) => (["links", "host", "sync"].includes(one.key) ? { ...one, isExtra: true } : one)),
+      column("n_flops", (i) => rows[i].flops, { show: known(short) }),
+      column("of_peak", (i) => this.ofPeak(rows[i]), { show: known(percent) }),
+      column("of_roofline", (i) => (rows[i].busy_cycles ? rows[i].ideal / rows[i].busy_cycles : 0), { show: known(percent), isExtra: true }),
+      column("bound", (i) => boundBy(rows[i])),
+      column("balance", (i) => (rows[i].weight ? rows[i].balance / rows[i].weight : 1), { isExtra: true }),
+      column("made_bytes", (i) => rows[i].variableBytes),
+      column("n_vertices", (i) => rows[i].nVertices, { isExtra: true }),
+      ...this.layer === "line" ? [] : [column("line", (i) => place(rows[i].source))],
     ];
     if (this.theirs) list.splice(2, 0, this.differenceColumn());
     return new Table({
@@ -136,27 +126,27 @@ class OperationsView {
 
   // All tiles of its chips at the peak of their units, over the cycles it takes of them.
   ofPeak(row) {
-    return row.busy ? row.peak / this.steps.facts.tiles_per_ipu / row.busy : 0;
+    return row.busy_cycles ? row.peak / this.steps.facts.tiles_per_ipu / row.busy_cycles : 0;
   }
 
   makeRoofline() {
     const { plotted } = this, { peaks, exchange_bytes_per_cycle: bytesPerCycle } = this.steps.facts;
     return new Roofline({
       peaks, bytesPerCycle, label: "Roofline: arrow keys choose an operation",
-      points: plotted.map((row) => ({ name: row.name, intensity: row.flops / row.bytesMoved, rate: row.flops / row.busy, share: row.cycles / this.total })),
-      describe: (i) => [plotted[i].name, ["flops per cycle", rate(plotted[i].flops / plotted[i].busy)], ["flops per byte", rate(plotted[i].flops / plotted[i].bytesMoved)], ["of peak", percent(this.ofPeak(plotted[i]))], ["bound by", boundBy(plotted[i])]],
+      points: plotted.map((row) => ({ name: row.name, intensity: row.flops / row.bytesMoved, rate: row.flops / row.busy_cycles, share: row.busy_cycles / (this.total * this.nIpus) })),
+      describe: (i) => [plotted[i].name, ["flops per cycle", rate(plotted[i].flops / plotted[i].busy_cycles)], ["flops per byte", rate(plotted[i].flops / plotted[i].bytesMoved)], ["of peak", percent(this.ofPeak(plotted[i]))], ["bound by", boundBy(plotted[i])]],
       onpick: (i) => this.context.select({ op: plotted[i].name }),
     });
   }
 
   rooflineCard() {
     if (!this.plotted.length) return null;
-    return card("Roofline", null, h("p.note", {}, "Every operation that has flops: a point's area is its share of all cycles. Operations that move nothing are at the right edge."), this.roofline.element);
+    return card("Roofline", null, h("p.note", {}, "Every operation that has flops: a point's area is its share of all chips' cycles. Operations that move nothing are at the right edge."), this.roofline.element);
   }
 
   differenceColumn() {
-    const change = (i) => (this.theirs.get(this.rows[i].name)?.cycles ?? 0) - this.rows[i].cycles;
-    return { title: "B − A", get: change, show: (v, i) => (this.theirs.has(this.rows[i].name) ? signed(v, whole) : "only A"), tone: (v) => (v > 0 ? "bad" : v < 0 ? "good" : "faint") };
+    const change = (i) => (this.theirs.get(this.rows[i].name)?.busy_cycles ?? 0) - this.rows[i].busy_cycles;
+    return column("difference", change, { show: (v, i) => (this.theirs.has(this.rows[i].name) ? signed(v, whole) : "only A"), tone: (v) => (v > 0 ? "bad" : v < 0 ? "good" : "faint") });
   }
 
   select(state) {
@@ -171,8 +161,8 @@ class OperationsView {
     if (!row) {
       const sum = (name) => this.rows.reduce((total, one) => total + one[name], 0);
       replace(this.details, h("header", {}, h("h2", {}, "All operations")), h("dl.facts", {}, [
-        ["Operations", whole(this.rows.length)], ["Cycles", whole(sum("cycles"))], ["Flops", whole(sum("flops"))], ["Vertices", whole(sum("nVertices"))], ["Moved", bytes(sum("bytesMoved"))],
-      ].map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
+        [h("dt", {}, "Operations"), whole(this.rows.length)], ...this.timeFacts(sum), [term("dt", "n_flops"), whole(sum("flops"))], [term("dt", "n_vertices"), whole(sum("nVertices"))], [term("dt", "moved_bytes"), bytes(sum("bytesMoved"))],
+      ].map(([name, value]) => [name, h("dd", {}, value)])));
       return;
     }
     const { columns } = this.steps;
@@ -180,7 +170,7 @@ class OperationsView {
       series: PHASES.map((name) => ({
         name, colour: colour(name), values: Float64Array.from(row.steps, (i) => columns[name][i]),
       })),
-      isStacked: true, label: "Cycles of its steps", xName: "its steps", yFormat: short, height: 170,
+      isStacked: true, label: "Cycles of one execution of its steps", xName: "its steps", yFormat: short, height: 170,
       describe: (i) => [text(this.steps, "path", row.steps[i]), ...PHASES.map((name) => [name, whole(columns[name][row.steps[i]])])],
       onpick: (i) => this.context.select({ view: "execution", step: row.steps[i] }),
     });
@@ -188,17 +178,24 @@ class OperationsView {
       h("a.plain", { href: link({ view: "execution", step: row.steps[0] }) }, "In the trace →"), h("a.plain", { href: link({ view: "tree", step: row.steps[0] }) }, "Program →")),
     h("div.grid", {},
       h("dl.facts.half", {}, [
-        ["Cycles", `${whole(row.cycles)}, ${percent(row.cycles / this.total)} of all`], ["Steps", `${whole(row.nSteps)}, run ${whole(row.executed)} times`],
-        ["Of these", PHASES.filter((name) => row[name]).map((name) => `${name} ${whole(row[name])}`).join(", ") || "–"], ["Chips spend", `${whole(row.busy)} cycles, all together`], ["Data moved", bytes(row.bytesMoved)],
-        ["Flops", this.flopsText(row)], ["Bound by", boundBy(row)], ["Vertices", this.vertexText(row)], ["Line", row.source || "–"],
-      ].map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+        ...this.timeFacts((key) => row[key]), [h("dt", {}, "Steps"), `${whole(row.nSteps)}, run ${counted(row.executed, "time")}`],
+        [term("dt", "moved_bytes"), bytes(row.bytesMoved)], [term("dt", "n_flops"), this.flopsText(row)], [term("dt", "bound"), boundBy(row)], [term("dt", "n_vertices"), this.vertexText(row)], [term("dt", "line"), row.source || "–"],
+      ].map(([name, value]) => [name, h("dd", {}, value)])),
       h("div.half", {}, chart.element)));
+  }
+
+  // What it takes: on one chip its cycles, on several what all chips spend and what is on the critical path.
+  timeFacts(of) {
+    const phases = (prefix) => PHASES.filter((name) => of(`${prefix}${name}`)).map((name) => `${name} ${whole(of(`${prefix}${name}`))}`).join(", ");
+    const text = (key, prefix, all) => `${whole(of(key))}, ${percent(of(key) / all)} of ${all > this.total ? "all chips" : "the total"}${phases(prefix) && `: ${phases(prefix)}`}`;
+    if (this.nIpus === 1) return [[term("dt", "cycles"), text("busy_cycles", "busy_", this.total)]];
+    return [[term("dt", "busy_cycles"), text("busy_cycles", "busy_", this.total * this.nIpus)], [term("dt", "path_cycles"), text("path_cycles", "path_", this.total)]];
   }
 
   flopsText(row) {
     if (!row.flops) return "none declared by its vertices";
     const moved = row.bytesMoved ? `, ${rate(row.flops / row.bytesMoved)} per byte moved` : "";
-    return `${whole(row.flops)}, ${rate(row.flops / Math.max(1, row.busy))} per cycle, ${percent(this.ofPeak(row))} of the peak${moved}`;
+    return `${whole(row.flops)}, ${rate(row.flops / Math.max(1, row.busy_cycles))} per cycle, ${percent(this.ofPeak(row))} of the peak${moved}`;
   }
 
   vertexText(row) {

@@ -4,6 +4,7 @@ import { card, h, replace } from "../dom.js";
 import { Table } from "../parts/table.js";
 import { duration, whole } from "../format.js";
 import { current } from "../state.js";
+import { aboutOf } from "../quantities.js";
 
 // Columns whose values can be selected, and what they select.
 const LINKS = { step: "step", step_id: "step", tile: "tile", critical_tile: "tile", variable: "variable" };
@@ -86,7 +87,7 @@ class SqlView {
     const table = new Table({
       count: rows.length, noun: isCut ? "rows, and more that are not listed" : "rows", label: "Answer", height: 520, isOrdered: true,
       sort: [-1, false], filter: (i) => rows[i].join(" "), onpick: (i) => this.follow(names, rows[i]),
-      columns: names.map((name, k) => ({ title: name, isText: !isNumber[k], get: (i) => rows[i][k] ?? (isNumber[k] ? NaN : ""), show: (v, i) => shown(rows[i][k]) })),
+      columns: names.map((name, k) => ({ key: "answer", title: name, about: aboutOf("answer"), isText: !isNumber[k], get: (i) => rows[i][k] ?? (isNumber[k] ? NaN : ""), show: (v, i) => shown(rows[i][k]) })),
     });
     replace(this.answer, h("header", {}, h("h2", {}, "Answer"), h("span.status", {}, duration(Math.max(0.001, seconds))), h("div.spring"), table.tools),
       rows.length ? table.element : h("p.note", {}, "No row."));

@@ -4,9 +4,10 @@ import { card, choice, h, icon, replace } from "../dom.js";
 import { PipelineChart, waitedFor } from "../parts/pipeline_chart.js";
 import { Range, STEERING } from "../parts/range.js";
 import { Table } from "../parts/table.js";
-import { PHASES, colour } from "../colours.js";
-import { percent, short, whole } from "../format.js";
+import { colour } from "../colours.js";
+import { counted, percent, short, whole } from "../format.js";
 import { current, link } from "../state.js";
+import { column, term, timeColumns } from "../quantities.js";
 
 const ROWS = [["stages", "Stages", "a row for each stage"], ["chips", "Chips", "a row for each chip, with all of its stages"]];
 
@@ -69,7 +70,7 @@ class StagesView {
 
   leftOut() {
     const { n_left_out: n } = this.stages.facts;
-    return n ? `${whole(n)} visits more are not shown` : "";
+    return n ? `${counted(n, "more visit")} not shown` : "";
   }
 
   key() {
@@ -89,34 +90,35 @@ class StagesView {
     const visits = stages.map((stage) => stage.cycles_per_visit), slowest = visits.indexOf(Math.max(...visits));
     const mean = visits.reduce((a, b) => a + b, 0) / visits.length, share = (part) => percent(part / (all * n)).replace(" ", "\u00a0");
     return [
-      figure("Bubbles", percent((fill + main + flush) / (all * n)), `of the chips' time in ${whole(passes.length)} pass(es): fill ${share(fill)}, main ${share(main)}, flush ${share(flush)}`),
-      figure("Fill and flush", percent(outside / all), `${short(outside)} of ${short(all)} cycles; more micro-batches make it less`),
-      figure("Slowest stage", `Stage ${slowest}`, `on chip ${stages[slowest].ipu}: ${whole(visits[slowest])} cycles a visit, ${(visits[slowest] / Math.max(1, mean)).toFixed(1)} × the mean`),
-      figure("Stages × micro-batches", `${stages.length} × ${whole(Math.max(...passes.map((pass) => pass.n_micro_batches)))}`, `on ${whole(n)} chip(s)`),
+      figure("bubbles", percent((fill + main + flush) / (all * n)), `of the chips' time in ${counted(passes.length, "pass")}: fill ${share(fill)}, main ${share(main)}, flush ${share(flush)}`),
+      figure("fill_and_flush", percent(outside / all), `${short(outside)} of ${short(all)} cycles; more micro-batches make it less`),
+      figure("slowest_stage", `Stage ${slowest}`, `on chip ${stages[slowest].ipu}: ${whole(visits[slowest])} cycles a visit, ${(visits[slowest] / Math.max(1, mean)).toFixed(1)} × the mean`),
+      figure("n_stages", `${stages.length} × ${whole(Math.max(...passes.map((pass) => pass.n_micro_batches)))}`, `on ${counted(n, "chip")}`),
     ];
   }
 
   stageCard() {
-    const { stages } = this.stages.facts, most = Math.max(1, ...stages.map((stage) => stage.cycles_per_visit));
-    const total = Math.max(1, this.overview.facts.total_cycles), longest = Math.max(1, ...stages.map((stage) => stage.cycles));
-    const awaited = Math.max(1, ...stages.map((stage) => stage.awaited_cycles));
-    const phases = PHASES.slice(0, -1).filter(({ key }) => stages.some((stage) => stage[key] > 0));
-    const table = new Table({
-      count: stages.length, noun: "stages", label: "Stages", sort: [0, false], isOrdered: true, height: 60 + 30 * Math.min(14, stages.length), onpick: (i) => this.pickStage(i),
+    const { stages } = this.stages.facts, most = (key) => Math.max(1, ...stages.map((stage) => stage[key])), longest = most("cycles_per_visit"), awaited = most("awaited_cycles");
+    this.stageTable = new Table({
+      count: stages.length, noun: "stages", label: "Stages", sort: [0, false], isOrdered: true, height: 60 + 30 * Math.min(14, stages.length), onpick: (i) => this.context.select({ stage: i }),
       columns: [
-        { title: "Stage", get: (i) => i, show: whole },
-        { title: "Chip", get: (i) => stages[i].ipu, show: whole },
-        { title: "Visits", get: (i) => stages[i].n_visits, show: whole },
-        { title: "A visit", get: (i) => stages[i].cycles_per_visit, show: whole, bar: (v) => v / most, about: "cycles from its first step to its last, the median of all visits" },
-        { title: "On the critical path", get: (i) => stages[i].cycles, show: whole, bar: (v) => v / longest, about: "cycles of the total in which everything else waits for this stage" },
-        { title: "Of total", get: (i) => stages[i].cycles / total, show: percent },
-        ...phases.map(({ key, name, tone, about }) => ({
-          title: `${name[0].toUpperCase()}${name.slice(1)}`, get: (i) => stages[i][key], show: whole, about: `on the critical path: ${about}`, colour: `var(--${tone})`, bar: (v, i) => v / Math.max(1, stages[i].cycles),
-        })),
-        { title: "Others wait for it", get: (i) => stages[i].awaited_cycles, show: whole, bar: (v) => v / awaited, colour: "var(--faint)", about: "chip-cycles" },
+        column("stage", (i) => i, { isText: false, show: whole }), column("chip", (i) => stages[i].ipu, { isText: false, show: whole }),
+        column("n_visits", (i) => stages[i].n_visits), column("cycles_per_visit", (i) => stages[i].cycles_per_visit, { bar: (v) => v / longest }),
+        ...timeColumns((key) => (i) => stages[i][key], {
+          nIpus: this.overview.facts.n_ipus, total: this.overview.facts.total_cycles, most: most("busy_cycles"), isShown: (name) => stages.some((stage) => stage[`busy_${name}`] > 0),
+        }),
+        column("awaited_cycles", (i) => stages[i].awaited_cycles, { bar: (v) => v / awaited, colour: "var(--faint)" }),
       ],
     });
-    return card("Each stage", [h("span.status", {}, "the stage that is most on the critical path sets the pace"), h("div.spring"), table.tools], table.element);
+    return card("Each stage", [h("span.status", {}, "the stage that others wait for most sets the pace"), h("div.spring"), this.stageTable.tools], this.stageTable.element, this.restOfWaiting());
+  }
+
+  // What no stage is blamed for, so that everything adds up to all waiting.
+  restOfWaiting() {
+    const { waiting, awaited_between_stages: between, awaited_outside: outside } = this.stages.facts;
+    if (!waiting) return null;
+    const share = (cycles) => `${short(cycles)} (${percent(cycles / waiting)})`;
+    return h("p.note.all-waiting", {}, `Chips wait ${short(waiting)} cycles in all: ${share(waiting - between - outside)} for stages, ${share(between)} for transfers between stages, ${share(outside)} for what runs outside the pipeline. A wait counts for what the awaited chip does meanwhile.`);
   }
 
   // Waits summed by who waits for what, longest first.
@@ -135,11 +137,8 @@ class StagesView {
       count: rows.length, noun: "kinds of waits", label: "Waits", sort: [3, true], height: 60 + 30 * Math.min(10, rows.length),
       onpick: (i) => this.show(columns.wait_begin[rows[i].at], columns.wait_end[rows[i].at]),
       columns: [
-        { title: "For", isText: true, get: (i) => rows[i].what },
-        { title: "Waits", get: (i) => rows[i].chip, show: (chip) => `chip ${chip}` },
-        { title: "Times", get: (i) => rows[i].n, show: whole },
-        { title: "Cycles", get: (i) => rows[i].cycles, show: whole, bar: (v) => v / most, colour: "var(--faint)" },
-        { title: "Longest", get: (i) => rows[i].longest, show: whole },
+        column("awaited", (i) => rows[i].what), column("chip", (i) => rows[i].chip, { isText: false, show: (chip) => `chip ${chip}` }),
+        column("n_waits", (i) => rows[i].n), column("wait_cycles", (i) => rows[i].cycles, { bar: (v) => v / most, colour: "var(--faint)" }), column("longest_wait", (i) => rows[i].longest),
       ],
     });
     return card("What chips wait for", [h("span.status", {}, "inside passes; a click goes to the longest"), h("div.spring"), table.tools], table.element);
@@ -159,11 +158,6 @@ class StagesView {
       h("a.go", { href: link({ view: "execution", from: Math.floor(from), to: Math.ceil(to), rows: undefined }) }, "In the trace →"));
   }
 
-  pickStage(stage) {
-    const { columns } = this.stages, visit = columns.visit_stage.indexOf(stage);
-    if (visit >= 0) this.pick(visit);
-  }
-
   show(from, to) {
     const span = to - from;
     this.range.show(from - 2 * span, to + 2 * span);
@@ -179,13 +173,18 @@ class StagesView {
     }, 220);
   }
 
-  select() {}
+  select({ stage }) {
+    const visit = stage >= 0 ? this.stages.columns.visit_stage.indexOf(stage) : -1;
+    if (visit < 0) return;
+    this.stageTable.reveal(stage);
+    this.pick(visit);
+  }
 
   close() {
     clearTimeout(this.timer);
   }
 }
 
-function figure(title, value, about) {
-  return h("div.figure", {}, h("small", {}, title), h("b", {}, value), h("span", {}, about));
+function figure(key, value, about) {
+  return h("div.figure", {}, term("small", key), h("b", {}, value), h("span", {}, about));
 }

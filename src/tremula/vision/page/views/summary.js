@@ -3,8 +3,9 @@
 import { card, h } from "../dom.js";
 import { legend } from "../parts/chart.js";
 import { colour, phasesOn } from "../colours.js";
-import { bytes, duration, percent, place, short, signed, tileName, whole } from "../format.js";
+import { bytes, counted, duration, percent, place, short, signed, tileName, whole } from "../format.js";
 import { link } from "../state.js";
+import { aboutOf, term, titleOf } from "../quantities.js";
 
 const STANDINGS = {
   published: ["accent", "stated by a public source"],
@@ -33,23 +34,23 @@ function headline(facts, other) {
   const share = memory.largest / memory.available_per_tile;
   const versus = (now, then, format) => other && h("span", {}, `B ${signed(then - now, format)}`);
   return [
-    figure("Total cycles", ran ? whole(ran.total_cycles) : "not run",
+    figure("total_cycles", ran ? whole(ran.total_cycles) : "not run",
       ran ? `${duration(ran.microseconds / 1e6)} at ${(facts.target.clock_hz / 1e9).toFixed(2)} GHz${ran.joules ? `, ${ran.joules.toPrecision(3)} J` : ""}` : "costs per step are known",
       ran && other?.execution && versus(ran.total_cycles, other.execution.total_cycles, whole)),
-    figure("Fullest tile", percent(share),
+    figure("memory_largest", percent(share),
       `${tileName(memory.fullest_tile, target.tiles_per_ipu, target.n_ipus)}: ${bytes(memory.largest)} of ${bytes(memory.available_per_tile)}`,
       other && versus(memory.largest, other.memory.largest, bytes), share > 1 ? "bad" : ""),
-    figure("Fits", memory.fits ? "Yes" : `${whole(memory.n_full_tiles)} tiles full`,
+    figure("fits", memory.fits ? "Yes" : `${counted(memory.n_full_tiles, "tile")} full`,
       `${bytes(memory.total)} in all, ${percent(memory.share)} of memory`,
       other && versus(memory.total, other.memory.total, bytes), memory.fits ? "good" : "bad"),
-    figure("Parallel efficiency", ran ? percent(ran.parallel_efficiency) : "–",
-      `${whole(graph.vertices)} vertices, ${whole(graph.steps)} steps`,
+    figure("parallel_efficiency", ran ? percent(ran.parallel_efficiency) : "–",
+      `${counted(graph.vertices, "vertex")}, ${counted(graph.steps, "step")}`,
       other && ran && h("span", {}, `B ${percent(other.execution?.parallel_efficiency ?? NaN)}`)),
   ];
 }
 
-function figure(title, value, about, versus, tone = "") {
-  return h("div.figure", {}, h("small", {}, title), h(`b${tone && `.${tone}`}`, {}, value), h("span", {}, about), versus);
+function figure(key, value, about, versus, tone = "") {
+  return h("div.figure", {}, term("small", key), h(`b${tone && `.${tone}`}`, {}, value), h("span", {}, about), versus);
 }
 
 function insightList(insights) {
@@ -67,7 +68,9 @@ function saving(one) {
 }
 
 function evidence(one) {
-  const facts = Object.entries(one.evidence).filter(([, value]) => ["string", "number"].includes(typeof value));
+  // A line that the text names is not repeated.
+  const isNew = ([name, value]) => name !== "source" || !one.text.includes(place(value));
+  const facts = Object.entries(one.evidence).filter(([, value]) => ["string", "number"].includes(typeof value)).filter(isNew);
   return h("div.evidence", {},
     facts.map(([name, value]) => h("span", {}, `${name.replaceAll("_", " ")} `,
       h("b", {}, typeof value === "number" ? whole(value) : value))),
@@ -80,7 +83,7 @@ function timeCard(facts) {
   const total = Math.max(1, ran.total_cycles), chips = facts.ipus ?? [], parts = phaseShares(ran, total, chips.length);
   return card("Where time goes", null, shares(parts),
     legend(parts.map((part) => ({ ...part, value: percent(part.share) }))),
-    h("p.note", { style: { marginTop: "8px" } }, chips.length > 1 ? `The mean of ${whole(chips.length)} chips; each of them:` : "",
+    h("p.note", { style: { marginTop: "8px" } }, chips.length > 1 ? `Of all ${whole(chips.length)} chips' time; each of them:` : "",
       chips.length > 1 ? "" : `The slowest tile of each step sets its pace. A tile computes ${percent(ran.parallel_efficiency)} of the time on average.`),
     chips.length > 1 && h("div.chip-shares", {}, chips.map((chip) => h("div", {}, h("small", {}, `chip ${whole(chip.ipu)}`), shares(phaseShares(chip, total, chips.length))))));
 }
@@ -124,7 +127,7 @@ function vertexCard(facts) {
   const rows = facts.vertex_types.filter((row) => row.n_vertices > 0);
   const most = Math.max(1, ...rows.map((row) => row.cycles));
   return h("section.card.half", {}, h("header", {}, h("h2", {}, "Most expensive vertices")),
-    plainTable(["Codelet", "Vertices", "Cycles", "Costs are"], rows.map((row) => [
+    plainTable(["codelet", "n_vertices", "vertex_cycles", "provenance"], rows.map((row) => [
       row.name, whole(row.n_vertices), [short(row.cycles), row.cycles / most], row.standing,
     ])));
 }
@@ -133,15 +136,15 @@ function exchangeCard(facts) {
   const rows = facts.exchanges.filter((row) => row.bytes_in > 0);
   const most = Math.max(1, ...rows.map((row) => row.bytes_in));
   return h("section.card.half", {}, h("header", {}, h("h2", {}, "Largest exchanges")),
-    plainTable(["Step", "Bytes", "Cycles", "Line"], rows.map((row) => [
+    plainTable(["step", "once_bytes", "once_exchange", "line"], rows.map((row) => [
       h("a", { href: link({ view: "execution", step: row.id }) }, row.path), [bytes(row.bytes_in), row.bytes_in / most],
       whole(row.exchange), place(row.source),
     ])));
 }
 
-function plainTable(titles, rows) {
+function plainTable(keys, rows) {
   const columns = { "--columns": "minmax(110px, 3fr) minmax(84px, 1fr) minmax(84px, 1.2fr) minmax(92px, 1.4fr)", "--least": "380px" };
-  const element = h("div.scroll", {}, h("div.row.head", {}, titles.map((title, i) => h(`div.cell${i ? "" : ".text"}`, {}, title))),
+  const element = h("div.scroll", {}, h("div.row.head", {}, keys.map((key, i) => h(`div.cell${i ? "" : ".text"}`, { title: aboutOf(key), "data-quantity": key }, titleOf(key)))),
     rows.map((row) => h("div.row", {}, row.map((value, i) => {
       const [content, share] = Array.isArray(value) ? value : [value];
       return h(`div.cell${i ? "" : ".text"}`, { title: typeof content === "string" ? content : undefined },
@@ -152,14 +155,19 @@ function plainTable(titles, rows) {
 }
 
 function detailsCard(facts) {
+  const programs = facts.programs ?? [];
   const made = facts.created ? new Date(facts.created * 1000).toISOString().replace("T", " ").slice(0, 16) : "–";
   return card("Report", null, factList([
-    ["Written", `${made} UTC`], ["Programs", (facts.programs ?? []).map((name) => `“${name}”`).join(", ")],
-    ["Graph", Object.entries(facts.graph).map(([name, n]) => `${whole(n)} ${name.replace("_", " ")}`).join(", ")],
+    ["Written", `${made} UTC`], ["Programs", `${programs.length}: ${programs.map((name) => `“${name}”`).join(", ")}; ${counted(facts.n_program_nodes, "node")} in their trees`],
+    ["Graph", Object.entries(facts.graph).map(([name, n]) => counted(n, singular(name.replace("_", " ")))).join(", ")],
     ["Versions", Object.entries(facts.versions).map(([name, v]) => `${name} ${v}`).join(", ")],
   ]), h("details", {}, h("summary", {}, `Options (${Object.keys(facts.options).length})`),
     factList(Object.entries(facts.options))), facts.extra && Object.keys(facts.extra).length > 0 && h("details", {},
     h("summary", {}, "From the program"), factList(Object.entries(facts.extra).map(([k, v]) => [k, JSON.stringify(v)]))));
+}
+
+function singular(name) {
+  return name.replace(/vertices$/, "vertex").replace(/s$/, "");
 }
 
 function factList(rows) {

@@ -6,8 +6,9 @@ import { Chart } from "../parts/chart.js";
 import { Table } from "../parts/table.js";
 import { SERIES } from "../colours.js";
 import { text } from "../data.js";
-import { byteTicks, bytes, place, shape, whole } from "../format.js";
+import { byteTicks, bytes, counted, place, shape, tileName, whole } from "../format.js";
 import { link } from "../state.js";
+import { column } from "../quantities.js";
 
 const MOST_LISTED = 12;
 
@@ -48,22 +49,20 @@ class TensorsView {
     const first = (way) => (row) => this.operations(columns.id[row], way)[0] ?? "";
     const length = (row) => (columns.always_live[row] ? this.nSteps + 1 : this.ranges[row].reduce((sum, [a, b]) => sum + b - a + 1, 0));
     const users = this.whyNot ? [] : [
-      { title: "Made by", isText: true, get: first("writes"), show: (v, row) => more(v, this.operations(columns.id[row], "writes").length) },
-      { title: "Writes", get: count("writes"), show: whole, about: "steps that write it", isExtra: true },
-      { title: "Used by", isText: true, get: first("reads"), show: (v, row) => more(v, this.operations(columns.id[row], "reads").length) },
-      { title: "Reads", get: count("reads"), show: whole, about: "steps that read it" },
+      column("made_by", first("writes"), { show: (v, row) => more(v, this.operations(columns.id[row], "writes").length) }),
+      column("n_writes", count("writes"), { isExtra: true }),
+      column("used_by", first("reads"), { show: (v, row) => more(v, this.operations(columns.id[row], "reads").length) }),
+      column("n_reads", count("reads")),
     ];
     return new Table({
       count: columns.id.length, noun: "tensors", label: "Tensors", sort: [1, true], height: 520,
       filter: (row) => `${text(this.variables, "name", row)} ${text(this.variables, "source", row)}`, onpick: (row) => this.context.select({ variable: columns.id[row] }),
       columns: [
-        { title: "Tensor", isText: true, get: (row) => text(this.variables, "name", row) },
-        { title: "Bytes", get: (row) => columns.n_bytes[row], show: bytes, bar: (v) => v / most },
-        { title: "Type", isText: true, get: (row) => text(this.variables, "type", row).toLowerCase() },
-        { title: "Shape", isText: true, get: (row) => shape(text(this.variables, "shape", row)) },
+        column("tensor", (row) => text(this.variables, "name", row)), column("n_bytes", (row) => columns.n_bytes[row], { bar: (v) => v / most }),
+        column("type", (row) => text(this.variables, "type", row).toLowerCase()), column("shape", (row) => shape(text(this.variables, "shape", row))),
         ...users,
-        { title: `Lives, steps 0 to ${whole(Math.max(0, this.nSteps - 1))}`, isText: true, room: 260, get: length, show: (_, row) => this.bars(row), about: "the steps in which it needs memory" },
-        { title: "Line", isText: true, isExtra: true, get: (row) => place(text(this.variables, "source", row)) },
+        column("lives", length, { title: `Lives, steps 0 to ${whole(Math.max(0, this.nSteps - 1))}`, room: 260, show: (_, row) => this.bars(row) }),
+        column("line", (row) => place(text(this.variables, "source", row)), { isExtra: true }),
       ],
     });
   }
@@ -97,7 +96,7 @@ class TensorsView {
 
   list(id, way, title) {
     const steps = this.users.get(id)?.[way] ?? [];
-    return [h("h3", {}, `${title} ${whole(steps.length)} ${steps.length === 1 ? "step" : "steps"}`), h("ul.causes", {}, steps.slice(0, MOST_LISTED).map((step) => h("li", {}, h("a.go", { href: link({ view: "execution", step, variable: id }) }, `${whole(step)}: ${text(this.steps, "path", step) || "unnamed"}`))),
+    return [h("h3", {}, `${title} ${counted(steps.length, "step")}`), h("ul.causes", {}, steps.slice(0, MOST_LISTED).map((step) => h("li", {}, h("a.go", { href: link({ view: "execution", step, variable: id }) }, `${whole(step)}: ${text(this.steps, "path", step) || "unnamed"}`))),
       steps.length > MOST_LISTED && h("li", {}, `and ${whole(steps.length - MOST_LISTED)} more`))];
   }
 
@@ -106,7 +105,7 @@ class TensorsView {
     for (let i = start[at]; i < start[at + 1]; i++) values[tile[i]] = size[i];
     return new Chart({
       series: [{ name: text(this.variables, "name", row), colour: SERIES[2], values, isArea: true }], label: "Bytes on each tile", xName: "tile", yFormat: bytes, yTicks: byteTicks, height: 190,
-      describe: (i) => [`tile ${i}`, ["bytes", bytes(values[i])]], onpick: (i) => this.context.select({ tile: i }),
+      describe: (i) => [tileName(i, this.tiles.facts.tiles_per_ipu, this.tiles.facts.n_ipus), ["bytes", bytes(values[i])]], onpick: (i) => this.context.select({ tile: i }),
     }).element;
   }
 }

@@ -2,10 +2,11 @@
 
 import { card, choice, h, replace } from "../dom.js";
 import { Table } from "../parts/table.js";
-import { PHASES, colour, phasesText } from "../colours.js";
+import { colour, phasesText } from "../colours.js";
 import { text } from "../data.js";
 import { percent, place, signed, whole } from "../format.js";
 import { link } from "../state.js";
+import { column, term, timeColumns } from "../quantities.js";
 
 const TONES = {
   OnTileExecute: "compute", DoExchange: "exchange", GlobalExchange: "links", CrossReplicaCopy: "links", Sync: "sync",
@@ -39,7 +40,9 @@ class TreeView {
     this.open = new Set();
     this.openTo(this.n < 4000 ? 3 : 2);
     this.words = "";
-    this.total = this.roots.reduce((most, root) => Math.max(most, tree.columns.cycles[root]), 1);
+    this.total = Math.max(1, tree.facts.total_cycles);
+    this.hasBusy = Boolean(tree.columns.busy_cycles);
+    this.measure = this.hasBusy ? "busy_cycles" : "path_cycles";
     this.theirs = other && keyed(other);
     this.ours = other && keyed(tree);
     this.details = h("section.card", { hidden: true });
@@ -96,18 +99,17 @@ class TreeView {
     this.nodes = this.visible();
     const { columns } = this.tree, at = (i) => this.nodes[i];
     const list = [
-      { title: "Program", isText: true, width: "minmax(320px, 4fr)", get: (i) => i, show: (i) => this.label(at(i)) },
-      { title: "Steps", get: (i) => columns.n_steps[at(i)], show: whole },
-      { title: "Cycles", get: (i) => columns.cycles[at(i)], show: whole, bar: (v) => v / this.total, about: "of the total: on the critical path, everything that ran in it" },
-      { title: "Share", get: (i) => columns.cycles[at(i)] / this.total, show: percent },
-      ...PHASES.slice(0, -1).filter(({ key }) => columns[key].some((v) => v > 0)).map(({ key, name, tone, about }) => ({
-        title: `${name[0].toUpperCase()}${name.slice(1)}`, get: (i) => columns[key][at(i)], show: whole, colour: `var(--${tone})`, bar: (v) => v / this.total, about,
-      })),
-      { title: "Line", isText: true, width: "minmax(130px, 1.2fr)", get: (i) => place(text(this.tree, "source", at(i))) },
+      column("program", (i) => i, { show: (i) => this.label(at(i)) }),
+      column("n_steps", (i) => columns.n_steps[at(i)]),
+      ...timeColumns((key) => (i) => columns[key][at(i)], {
+        nIpus: this.tree.facts.n_ipus, total: this.total, most: Math.max(1, ...this.roots.map((root) => columns[this.measure][root])), hasBusy: this.hasBusy,
+        isShown: (name) => (columns[`busy_${name}`] ?? columns[`path_${name}`]).some((v) => v > 0),
+      }),
+      column("line", (i) => place(text(this.tree, "source", at(i)))),
     ];
-    if (this.other) list.splice(3, 0, { title: "B − A", get: (i) => this.change(at(i)), show: (v) => (Number.isNaN(v) ? "only A" : signed(v, whole)), tone: (v) => (v > 0 ? "bad" : v < 0 ? "good" : "faint") });
+    if (this.other) list.splice(3, 0, column("difference", (i) => this.change(at(i)), { show: (v) => (Number.isNaN(v) ? "only A" : signed(v, whole)), tone: (v) => (v > 0 ? "bad" : v < 0 ? "good" : "faint") }));
     const table = new Table({
-      count: this.nodes.length, noun: "programs", label: "Program tree", columns: list, sort: [0, false], isOrdered: true, height: 640,
+      count: this.nodes.length, noun: "nodes", label: "Program tree", columns: list, sort: [0, false], isOrdered: true, height: 640,
       onpick: (i) => this.pick(at(i)),
     });
     table.scroll.addEventListener("keydown", (event) => this.key(event));
@@ -116,7 +118,7 @@ class TreeView {
 
   change(node) {
     const key = this.ours.keyOf[node];
-    return this.theirs.cycles.has(key) ? this.theirs.cycles.get(key) - this.tree.columns.cycles[node] : NaN;
+    return this.theirs.cycles.has(key) ? this.theirs.cycles.get(key) - this.ours.cycles.get(key) : NaN;
   }
 
   label(node) {
@@ -163,10 +165,17 @@ class TreeView {
       step >= 0 && h("a.plain", { href: link({ view: "execution", step }) }, "In the trace →"),
       step >= 0 && h("a.plain", { href: link({ view: "liveness", step }) }, "Liveness →")),
     h("dl.facts", {}, [
-      ["Kind", text(this.tree, "kind", node)], ["Program", text(this.tree, "root", node)], ["Steps in it", whole(columns.n_steps[node])],
-      ["Cycles", `${whole(columns.cycles[node])} (${percent(columns.cycles[node] / this.total)}): ${phasesText((key) => columns[key][node])}`],
-      step >= 0 && ["Step", whole(step)], ["Line", text(this.tree, "source", node) || "–"],
-    ].filter(Boolean).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
+      [h("dt", {}, "Kind"), text(this.tree, "kind", node)], [h("dt", {}, "Program"), text(this.tree, "root", node)], [term("dt", "n_steps", "Steps in it"), whole(columns.n_steps[node])],
+      ...this.timeFacts(node), step >= 0 && [term("dt", "step"), whole(step)], [term("dt", "line"), text(this.tree, "source", node) || "–"],
+    ].filter(Boolean).map(([name, value]) => [name, h("dd", {}, value)])));
+  }
+
+  timeFacts(node) {
+    const { columns, facts } = this.tree, phases = (prefix) => phasesText((key) => columns[`${prefix}${key}`][node]);
+    const one = (key, title, prefix, all, of) => [term("dt", title), `${whole(columns[key][node])} (${percent(columns[key][node] / all)} ${of}): ${phases(prefix)}`];
+    if (!this.hasBusy) return [one("path_cycles", "path_cycles", "path_", this.total, "of the total")];
+    if (facts.n_ipus === 1) return [one("busy_cycles", "cycles", "busy_", this.total, "of the total")];
+    return [one("busy_cycles", "busy_cycles", "busy_", this.total * facts.n_ipus, "of all chips"), one("path_cycles", "path_cycles", "path_", this.total, "of the total")];
   }
 
   select(state) {
@@ -181,7 +190,7 @@ class TreeView {
 
 // A node's key: its path of names, kinds and positions among equals, which two reports share.
 function keyed(tree) {
-  const { parent, cycles } = tree.columns, keyOf = [], seen = new Map(), found = new Map();
+  const { parent, busy_cycles: busy, path_cycles: path } = tree.columns, cycles = busy ?? path, keyOf = [], seen = new Map(), found = new Map();
   for (let node = 0; node < parent.length; node++) {
     const above = parent[node] < 0 ? text(tree, "root", node) : keyOf[parent[node]];
     const base = `${above}/${text(tree, "kind", node)} ${text(tree, "name", node)}`;

@@ -7,10 +7,11 @@ import { Table } from "../parts/table.js";
 import { SweepForm } from "../parts/sweep_form.js";
 import { SERIES, colour } from "../colours.js";
 import { news } from "../data.js";
-import { byteTicks, bytes, duration, quantity, short, shortDuration, whole } from "../format.js";
+import { byteTicks, bytes, counted, duration, quantity, short, shortDuration, whole } from "../format.js";
 import { current } from "../state.js";
+import { aboutOf, column } from "../quantities.js";
 
-const PARTS = ["compute", "exchange", "sync", "waiting"];
+const PARTS = ["compute", "exchange", "links", "host", "sync", "waiting"];
 const WAYS = [["time", "Time"], ["cycles", "Cycles"], ["speed", "Speed", "times as fast as now"]];
 
 export async function whatifView(context) {
@@ -176,7 +177,7 @@ class WhatifView {
       parts: PARTS.map((name) => ({ name, colour: colour(name === "waiting" ? "idle" : name) })), yFormat: (v) => shortDuration(v / 1e6),
       bars: this.points.map((p, row) => ({ name: this.xText(this.xOf(p)), group: this.second ? quantity(p.changes[this.second.name], this.second.unit) : "", row, values: PARTS.map((part) => p[`${part}_cycles`] / clock(p)) })),
       describe: (bar) => this.describePoint(this.points[bar.row]), onpick: (bar) => this.context.select({ row: bar.row }),
-      label: "Time of each point, split into compute, exchange, sync and waiting; the table below has the numbers",
+      label: "Time of each point, split into phases and waiting; the table below has the numbers",
     };
   }
 
@@ -204,16 +205,14 @@ class WhatifView {
       count: points.length, noun: "points", label: "All points", isOrdered: true, height: 360,
       onpick: (row) => this.context.select({ row }),
       columns: [
-        ...(constants.length ? constants.map((one) => ({ title: one.name, get: (i) => points[i].changes[one.name], show: (v) => quantity(v, one.unit) }))
-          : [{ title: "Chip", isText: true, get: (i) => points[i].label }]),
-        { title: "Time", get: (i) => points[i].microseconds, show: (v) => duration(v / 1e6), bar: (v) => v / slowest },
-        { title: "Speed", about: "times as fast as now", get: (i) => this.speed(points[i]), show: (v) => `${v.toFixed(2)}×` },
-        { title: "Cycles", get: (i) => points[i].total_cycles, show: whole },
-        ...PARTS.map((part) => ({ title: part[0].toUpperCase() + part.slice(1), get: (i) => points[i][`${part}_cycles`], show: whole })),
-        { title: "Energy", about: "joules of all chips", get: (i) => points[i].joules, show: (v) => `${v.toPrecision(4)} J` },
-        { title: "Fullest tile", get: (i) => points[i].largest_tile_bytes, show: bytes },
-        { title: "Available", get: (i) => points[i].available_bytes, show: bytes },
-        { title: "Fits", get: (i) => Number(points[i].fits), show: (v) => (v ? "yes" : "no"), tone: (v) => (v ? "" : "bad") },
+        ...(constants.length ? constants.map((one) => ({ key: "constant", title: one.name, about: one.meaning ?? aboutOf("constant"), get: (i) => points[i].changes[one.name], show: (v) => quantity(v, one.unit) }))
+          : [column("chip", (i) => points[i].label)]),
+        column("time", (i) => points[i].microseconds, { bar: (v) => v / slowest }),
+        column("speed", (i) => this.speed(points[i]), { show: (v) => `${v.toFixed(2)}×` }), column("total_cycles", (i) => points[i].total_cycles),
+        ...PARTS.map((part) => column(`mean_${part}`, (i) => points[i][`${part}_cycles`])),
+        column("joules", (i) => points[i].joules, { show: (v) => `${v.toPrecision(4)} J` }),
+        column("memory_largest", (i) => points[i].largest_tile_bytes), column("available_bytes", (i) => points[i].available_bytes),
+        column("fits", (i) => Number(points[i].fits), { isText: false, show: (v) => (v ? "yes" : "no"), tone: (v) => (v ? "" : "bad") }),
       ],
     });
   }
@@ -224,7 +223,7 @@ class WhatifView {
     const full = this.points.filter((p) => !p.fits);
     const now = `Now: ${duration(this.base.microseconds / 1e6)}, ${whole(this.base.total_cycles)} cycles. `;
     const fastest = best.fits ? `Fastest that fits: ${this.nameOf(best)}, ${duration(best.microseconds / 1e6)}, ${this.speed(best).toFixed(2)}× as fast. ` : "";
-    const misfits = full.length ? `${full.length} of ${this.points.length} points do not fit: ${full.slice(0, 3).map((p) => this.nameOf(p)).join("; ")}${full.length > 3 ? "; …" : ""}.` : "All points fit.";
+    const misfits = full.length ? `${full.length} of ${counted(this.points.length, "point")} ${full.length === 1 ? "does" : "do"} not fit: ${full.slice(0, 3).map((p) => this.nameOf(p)).join("; ")}${full.length > 3 ? "; …" : ""}.` : "All points fit.";
     const isRegion = full.some((p) => p.largest_tile_bytes <= p.available_bytes);
     const regions = isRegion ? " Where bytes are left, a region is full: code must lie in region 0, interleaved data that is always live in region 1." : "";
     return (this.facts.has_run ? now + fastest : "") + misfits + regions;

@@ -23,6 +23,7 @@ class Measured:
     busy: Ints  # the same of everything that ran
     of_step: Ints  # the same on the critical path
     of_place: Ints  # int64[n_places, 5]: on the critical path
+    busy_of_place: Ints  # int64[n_places, 5]: all chips together, everything that ran
     total: int
     estimated: int  # of the total: divided as busy cycles are, because what ran was not recorded
 
@@ -52,4 +53,14 @@ def measure(routes: Routes, costs: StepCosts, execution: Execution) -> Measured:
         more = apportioned(rest, busy)
         of_step = of_step + more
         np.add.at(of_place, routes.first_place, more.sum(axis=1))
-    return Measured(script, phases, busy, of_step, of_place, total, rest)
+    busy_of_place = _all_busy(routes, path.busy_of_place, busy.sum(axis=1))
+    return Measured(script, phases, busy, of_step, of_place, busy_of_place, total, rest)
+
+
+def _all_busy(routes: Routes, of_place: Ints, of_step: Ints) -> Ints:
+    """Busy cycles of places; what was not recorded belongs to the first place of its step."""
+    walked = np.zeros_like(of_step)
+    np.add.at(walked, routes.step_of_place, of_place)
+    result = of_place.copy()
+    np.add.at(result, routes.first_place, of_step - walked)
+    return result

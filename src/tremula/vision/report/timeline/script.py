@@ -59,6 +59,7 @@ class Routes:
     n_stages: int
     n_places: int
     first_place: Ints  # int64[n_steps]: the first of each step's places
+    step_of_place: Ints  # int64[n_places]
 
     def script(self, phases: Ints, joins: Ints, takes_part: Ints, is_counted: Ints) -> Ints:
         """With costs: one column of int64, for compiled code.
@@ -101,10 +102,12 @@ def routes_of(executable: Executable) -> tuple[Routes, "Regions", list[CallConte
     n_stages = int(stages.max(initial=-1)) + 1
     assert tuple(result) == ROUTE_COLUMNS, "a script's columns are in this order"
     first_place = np.zeros(len(executable.steps), np.int64)
+    step_of_place = np.zeros(n_places, np.int64)
     for context, base in reversed(list(zip(contexts, result["base"].tolist(), strict=True))):
         steps = np.arange(*regions.steps[context.region])
         first_place[steps] = base + steps
-    routes = Routes(result, n_slots, n_stages, n_places, first_place)
+        step_of_place[base + steps] = steps
+    routes = Routes(result, n_slots, n_stages, n_places, first_place, step_of_place)
     return routes, regions, contexts
 
 

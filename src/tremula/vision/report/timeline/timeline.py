@@ -149,21 +149,25 @@ def timeline_of(script: Ints, history: History) -> Timeline:
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
-    """Every cycle up to `total`, once: int64[n_steps, n_chips, 5] and int64[n_places, 5]."""
+    """Every cycle up to `total`, once: int64[n_steps, n_chips, 5] and int64[n_places, 5].
+
+    `busy_of_place` int64[n_places, 5] is what all chips together spend, on the path or not.
+    """
 
     of_step: Ints
     of_place: Ints
+    busy_of_place: Ints
     total: int
 
 
 def critical_path(script: Ints, phases: Ints, history: History, n_places: int) -> CriticalPath:
     """Walk forwards, loops folded, then back from the chip that ends last."""
     walked, clocks = _walked(script, run_rows(history.runs), history.events)
-    of_step, of_place = np.zeros(phases.shape, np.int64), np.zeros((n_places, 5), np.int64)
+    of_step, of_place = np.zeros(phases.shape, np.int64), np.zeros((n_places, 10), np.int64)
     chip = int(clocks.argmax())
     for rows, n in reversed(walked):
         chip = w.walk_back(script, phases, history.events, rows, n, chip, of_step, of_place)
-    return CriticalPath(of_step, of_place, int(clocks.max()))
+    return CriticalPath(of_step, of_place[:, :5], of_place[:, 5:], int(clocks.max()))
 
 
 def _walked(script: Ints, runs: Ints, events: Ints) -> tuple[list[tuple[Ints, int]], Ints]:

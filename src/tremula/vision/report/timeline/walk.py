@@ -315,7 +315,8 @@ def walk(script, runs, events, state, folds, marks, rows):
 def walk_back(script, phases, events, rows, n, chip, of_step, of_place):
     """Add what is on the critical path, from a chip at the last of n rows back to the first.
 
-    `of_step` is [n_steps, n_chips, 5], `of_place` [n_places, 5]. Returns the chip.
+    `of_step` is [n_steps, n_chips, 5]; `of_place` [n_places, 10]: phases on the critical path, then
+    those of all chips together. Returns the chip.
     """
     n_chips = script[N_CHIPS]
     for i in range(n - 1, -1, -1):
@@ -327,6 +328,15 @@ def walk_back(script, phases, events, rows, n, chip, of_step, of_place):
                     cycles = events[event + chip]
                 of_step[step, chip, phase] += times * cycles
                 of_place[rows[i, PLACE], phase] += times * cycles
+        if step >= 0:
+            for other in range(n_chips):
+                if not script[script[TAKES_PART] + step * n_chips + other]:
+                    continue
+                for phase in range(phases.shape[2]):
+                    cycles = phases[step, other, phase]
+                    if phase == 0 and event >= 0:
+                        cycles = events[event + other]
+                    of_place[rows[i, PLACE], phases.shape[2] + phase] += times * cycles
         if rows[i, LAST] >= 0:
             chip = rows[i, LAST]
     return chip
