@@ -127,6 +127,9 @@ QUANTITIES: dict[str, Quantity] = {
         "Data moved", "bytes", ALL_CHIPS, "Bytes that tiles receive, in everything that ran."
     ),
     "once_bytes": Quantity("Data in, once", "bytes", ONCE, "Bytes that tiles receive."),
+    "route_bytes": Quantity(
+        "Bytes received", "bytes", ONCE, "Bytes that the receiving tile gets from the sending one."
+    ),
     "n_vertices": Quantity("Vertices", "count", "", "Vertices in it, each counted once."),
     "vertex_cycles": Quantity(
         "Vertex cycles", "cycles", "of all vertices",
@@ -249,6 +252,8 @@ QUANTITIES: dict[str, Quantity] = {
     **_named(
         ("tile", "Tile", "A tile; of several chips, by its chip and its number there."),
         ("tile_peak_step", "Peak step", "The step at which the tile needs most."),
+        ("from_tile", "From", "The tile that sends."),
+        ("to_tile", "To", "The tile that receives."),
         ("number", "#", "The step's number, in the order of the program."),
         ("step", "Step", "A step of the program: all tiles sync, exchange, compute."),
         ("operation", "Operation", "Steps that one call of an operation made."),

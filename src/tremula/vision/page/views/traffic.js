@@ -10,6 +10,7 @@ import { SERIES, heat } from "../colours.js";
 import { text } from "../data.js";
 import { byteTicks, bytes, place, tileName, whole } from "../format.js";
 import { current } from "../state.js";
+import { column } from "../quantities.js";
 
 const MOST_ARROWS = 60;
 
@@ -118,8 +119,8 @@ class TrafficView {
     return new Table({
       count: n.length, noun: "routes", label: "Busiest routes", sort: [2, true], height: 380, onpick: (i) => this.context.select({ tile: to[i] }),
       columns: [
-        { title: "From", isText: true, get: (i) => this.nameOf(from[i]) }, { title: "To", isText: true, get: (i) => this.nameOf(to[i]) },
-        { title: "Bytes", get: (i) => n[i], show: whole, bar: (v) => v / most, about: "that the receiving tile gets" },
+        column("from_tile", (i) => this.nameOf(from[i])), column("to_tile", (i) => this.nameOf(to[i])),
+        column("route_bytes", (i) => n[i], { show: (v) => `${whole(v)} B`, bar: (v) => v / most }),
       ],
     });
   }
@@ -130,11 +131,9 @@ class TrafficView {
       count: rows.length, noun: "steps", label: "Steps that move data", sort: [2, true], height: 320, onpick: (i) => this.context.select({ step: i }),
       filter: (i) => `${text(this.steps, "path", i)} ${text(this.steps, "source", i)}`,
       columns: [
-        { title: "#", width: "64px", get: (i) => i, show: whole, about: "number of the step" },
-        { title: "Step", isText: true, get: (i) => text(this.steps, "path", i), about: "name of the step" },
-        { title: "Bytes, once", get: (i) => columns.bytes_in[i], show: whole, bar: (v) => v / most, about: "that all tiles receive in one execution, from each other, the host or other replicas" },
-        { title: "Runs", get: (i) => columns.executed[i], show: whole, about: "how often the step was executed" },
-        { title: "Line", isText: true, get: (i) => place(text(this.steps, "source", i)), about: "of the user's program" },
+        column("number", (i) => i, { show: whole, isText: false }), column("step", (i) => text(this.steps, "path", i)),
+        column("once_bytes", (i) => columns.bytes_in[i], { bar: (v) => v / most }), column("executed", (i) => columns.executed[i]),
+        column("line", (i) => place(text(this.steps, "source", i))),
       ],
     });
   }
