@@ -70,6 +70,10 @@ PATCHES: tuple[LibraryPatch, ...] = (
            "errors of fake tensors are raised; the log repeats them"),
     _torch("torch.nn.modules.transformer", "_detect_is_causal_mask", _CAPTURE,
            "compares the values of a mask"),
+    _torch("torch.amp.autocast_mode.autocast", "__init__", "ir/capture/autocast.py",
+           "autocast of a GPU or an IPU is that of the fake tensors, which are on the CPU"),
+    _torch("torch", "is_autocast_enabled get_autocast_dtype",
+           "ir/capture/autocast.py", "as above, for libraries that ask whether autocast is in use"),
     _torch("torch", "rand randint", "frontends/keras/tracing.py",
            "Keras passes generator=None, which the recorder does not take"),
     # -- PyTorch, while a thread compiles --

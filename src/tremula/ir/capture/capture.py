@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes as _outside_the_
 
 from tremula.base.libraries.patching import replaced, replaced_for_all, wrapped
 from tremula.ir.capture import function_rules
+from tremula.ir.capture.autocast import autocast_of_any_device
 from tremula.ir.capture.losses import scalar_loss, surviving_loss
 from tremula.ir.capture.module_state import kept, unregistered_tensors
 from tremula.ir.errors import CaptureError
@@ -141,6 +142,7 @@ class _Capture:
             stack.enter_context(_swapped(self.parameters + self.buffers, parameters + buffers))
             stack.enter_context(_quiet_settings())
             stack.enter_context(_on_the_device())
+            stack.enter_context(autocast_of_any_device())
             stack.enter_context(_module_paths(self.model, self.state))
             stack.enter_context(self.fakes)
             stack.enter_context(self.recorder)

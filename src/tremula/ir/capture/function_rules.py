@@ -8,7 +8,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
-from tremula.ir.capture import packed_sequences, sparse_tensors
+from tremula.ir.capture import autocast, packed_sequences, sparse_tensors
 from tremula.ir.capture.dynamic_slices import get_item, index_put, set_item
 from tremula.ir.capture.losses import LOSS_FUNCTIONS
 from tremula.ir.capture.without_values import (
@@ -96,6 +96,7 @@ class FunctionRules(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
         args, kwargs = self._on_the_device(func, args, kwargs or {})
+        args, kwargs = autocast.in_float(func, args, kwargs)
         if sparse_tensors.meets_dense(args, kwargs):
             return sparse_tensors.run(self.state, func, args, kwargs)
         if not kwargs and recurrent_ops.is_recurrent(func, args):
@@ -343,6 +344,8 @@ def strided_channels(x: Tensor, stride: int) -> Tensor:
 
 
 def _attention(_state: Recording, func: Callable, *args: Tensor, **kwargs: Tensor) -> Tensor:
+    if autocast.is_active():
+        args, kwargs = autocast.as_products(args, kwargs)
     return attention_ops.record(func, *args, **kwargs)
 
 
