@@ -6,6 +6,7 @@ from tools.fuzz.case import Kind
 
 HOMES = {
     "tiles": ("tools.fuzz.tiles.check", "TilePrograms"),
+    "files": ("tools.fuzz.files.check", "MutatedFiles"),
 }
 
 
