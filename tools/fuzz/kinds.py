@@ -3,6 +3,7 @@
 from importlib import import_module
 
 from tools.fuzz.case import Kind
+from tremula.base.names.finder import install
 
 HOMES = {
     "tiles": ("tools.fuzz.tiles.check", "TilePrograms"),
@@ -14,5 +15,6 @@ def kind_named(name: str) -> Kind:
     """The kind with this name; an error names the others."""
     if name not in HOMES:
         raise SystemExit(f"no kind {name!r}; there are: {', '.join(HOMES)}")
+    install()  # some kinds import `poptorch`, `popxl`, … as scripts do
     module, attribute = HOMES[name]
     return getattr(import_module(module), attribute)()

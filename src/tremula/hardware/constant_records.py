@@ -181,7 +181,7 @@ def _checked(name: str, field: dataclasses.Field[Any], fact: Fact) -> Fact:
 def _typed(name: str, field: dataclasses.Field[Any], value: Value) -> Value:
     wanted = field.type
     if wanted is float and type(value) is int:
-        return float(value)
+        return float(value) if abs(value) < 1 << 1000 else math.inf
     if type(value) is not wanted:
         kind = {int: "a whole number", float: "a number", str: "a text"}[wanted]
         raise InvalidMachineModel(

@@ -1,7 +1,9 @@
 """The kind of case: a format and the changes of its good file."""
 
+import atexit
 import contextlib
 import io
+import shutil
 import tempfile
 import warnings
 from collections.abc import Iterable
@@ -19,7 +21,8 @@ class MutatedFiles:
     name = "files"
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self._folder = Path(tempfile.mkdtemp())
+        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
 
     def generate(self, random: Random) -> Case:
         name = random.choice(list(FORMATS))
@@ -36,7 +39,7 @@ class MutatedFiles:
             content = mutated(good_file(case["format"]), case["mutations"])
         except (TypeError, ValueError, IndexError, KeyError) as why:
             raise IllegalCase(repr(why)) from None
-        path = Path(self._folder.name, f"case{format.suffix}")
+        path = Path(self._folder, f"case{format.suffix}")
         path.write_bytes(content)
         if format.seal is not None:
             format.seal(path)

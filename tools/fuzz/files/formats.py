@@ -184,7 +184,7 @@ largest_tile_bytes = 600_000
 add = 1000
 
 [categories]
-"Vertex Code" = 1_000_000
+vertex_code = 1_000_000
 """
 
 
@@ -465,7 +465,7 @@ FORMATS: dict[str, Format] = {
     "onnx": Format(_onnx, _read_onnx, ".onnx"),
     "poptorch": Format(_poptorch, _read_poptorch, ".poptorch"),
     "poptorch executable": Format(_poptorch, _read_poptorch_executable, ".poptorch"),
-    "records": Format(_records, _read_tf_records, ".tfrecord"),
+    "records": Format(_records, _read_tf_records, ".tfrecord", errors=(PoplarError, ValueError)),
     "graphs": Format(_columns, _read_columns, ".npz"),
     "request": Format(_request, _read_request, ".json", is_text=True, errors=_request_errors()),
     "binary request": Format(

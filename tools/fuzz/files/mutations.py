@@ -1,7 +1,8 @@
 """Changes of a file as plain data: of bytes, as disks and transfers make them, and of text.
 
     ["set", at, byte] ["cut", at] ["drop", at, n] ["repeat", at, n] ["blank", at, n]
-    ["insert", at, hex] ["move", from, to, n] ["line", number, "drop" | "repeat" | "swap"] ["word", number, text]
+    ["insert", at, hex] ["move", from, to, n] ["word", number, text]
+    ["line", number, "drop" | "repeat" | "swap"]
 
 Places count modulo the length of what they are in, so that every mutation can be applied.
 """

@@ -29,6 +29,7 @@ from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.exchange import StepExchanges
 from tremula.compiler.passes.liveness import Liveness
 from tremula.compiler.passes.memory import TileMemory
+from tremula.compiler.passes.vertex_costs import ComputeSetCost, TableCost
 from tremula.compiler.program_ir import N_OPERANDS, CopyPlan, Opcode, StepKind
 from tremula.compiler.worker_states import WORD_BYTES, n_states_bytes, states_shape
 from tremula.poplar.target import Target
@@ -276,6 +277,36 @@ def _check_costs(executable: Executable) -> None:
     _require(costs.is_active.shape == per_chip, "the costs are malformed")
     for array in (costs.joins, costs.needs_count):
         _require(array.shape == (n_steps,) and array.dtype == bool, "the costs are malformed")
+    _check_cost_rows(executable)
+
+
+def _check_cost_rows(executable: Executable) -> None:
+    """What reports read: rows of tiles, vertices and links exist for every step."""
+    costs, n_steps = executable.analysis.costs, len(executable.steps)
+    for array in (costs.link_exchange, costs.host_exchange):
+        _require(array.shape == costs.sync.shape, "the costs are malformed")
+    for array in (costs.n_flops, costs.peak_cycles, costs.tile_row, costs.compute_set_of_step):
+        _require(array.shape == (n_steps,), "the costs are malformed")
+    are_costs = all(
+        isinstance(each, ComputeSetCost)
+        and all(isinstance(table, TableCost) for table in each.tables)
+        for each in costs.compute_sets
+    )
+    _require(are_costs, "costs of compute sets are malformed")
+    n_rows = len(costs.compute_tiles)
+    for array in (costs.compute_tiles, costs.busy_tiles, costs.exchange_tiles):
+        _require(array.shape == (n_rows, executable.target.n_tiles), "costs of tiles are malformed")
+    _check_range(costs.tile_row, n_rows, "costs of tiles lead nowhere")
+    sets = costs.compute_set_of_step
+    _check_range(sets + 1, len(costs.compute_sets) + 1, "costs of compute sets lead nowhere")
+    loads = costs.link_loads
+    _require(loads.row_of_step.shape == (n_steps,), "loads of links are malformed")
+    _check_range(loads.row_of_step + 1, len(loads.start), "loads of links lead nowhere")
+    is_sorted = bool((np.diff(loads.start) >= 0).all()) and int(loads.start[0]) == 0
+    _require(
+        is_sorted and int(loads.start[-1]) == len(loads.link) == len(loads.n_bytes),
+        "loads of links are malformed",
+    )
 
 
 def _check_range(values: np.ndarray, limit: int, what: str) -> None:

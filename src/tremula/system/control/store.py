@@ -99,7 +99,7 @@ class StateStore:
                 path, isolation_level=None, check_same_thread=False, timeout=30
             )
             self._prepare()
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise FileLoadError(
                 f"{str(path)!r} holds no state of a controller: {error}.",
                 hint="give another folder with --state",
@@ -111,6 +111,9 @@ class StateStore:
         # NORMAL: a killed process loses nothing; a power cut may lose the last changes, whole ones.
         for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
+        wrong = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if wrong != "ok":
+            raise sqlite3.DatabaseError(wrong)
         result = connection.execute("PRAGMA user_version").fetchone()[0]
         if result == 0:
             script = f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={VERSION}; COMMIT;"

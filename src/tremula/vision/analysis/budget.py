@@ -1,5 +1,6 @@
 """Budgets for CI: the most a report may cost, in a TOML file or a mapping."""
 
+import math
 import os
 import tomllib
 from collections.abc import Callable, Mapping
@@ -161,7 +162,9 @@ def _check_table(report: ReportReader, name: str, limits: object) -> list[Verdic
 
 
 def _verdict(name: str, value: Number, limit: object) -> Verdict:
-    if isinstance(limit, bool) or not isinstance(limit, int | float) or np.isnan(limit):
+    is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+    is_readable = isinstance(limit, float) and not math.isnan(limit)
+    if not is_number or not (is_readable or (isinstance(limit, int) and limit < 1 << 64)):
         raise InvalidOption(
             f"the limit of {name} must be a number, got {limit!r}.", hint=f"write  {name} = 1000"
         )

@@ -1,6 +1,8 @@
 """GraphColumns: a data set in memory, one array per attribute over all graphs."""
 
 import json
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +15,17 @@ from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.data.collate import collate
 from torch_geometric.data.data import BaseData
 
-from tremula.base.errors import InvalidOption
+from tremula.base.errors import FileLoadError, InvalidOption
 from tremula.frontends.geometric.common import is_hetero
 from tremula.frontends.geometric.fixed_size.levels import EDGE, GRAPH, NODE, attribute_levels
 from tremula.frontends.geometric.packing.sizes import GraphSizes
 
 _FORMAT = 1
+# What reading a file that is damaged, or another program's, can raise.
+_UNREADABLE = (
+    KeyError, OSError, EOFError, ValueError, TypeError, IndexError, AttributeError, zlib.error,
+    zipfile.BadZipFile, NotImplementedError, RuntimeError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,19 +196,28 @@ class GraphColumns(Sequence[Data]):
 
     @classmethod
     def load(cls, path: str | Path) -> "GraphColumns":
-        """Read what `save` wrote."""
-        with np.load(path, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            if header["format"] != _FORMAT:
-                raise InvalidOption(
-                    f"{path} has format {header['format']}, expected {_FORMAT}.",
-                    hint="delete the file and make it again",
-                )
-            columns = {
-                name: Column(file[f"column_{name}"], level)
-                for name, level in header["levels"].items()
-            }
-            return cls(columns, file["node_start"], file["edge_start"])
+        """Read what `save` wrote; anything but an intact file is a FileLoadError."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return cls._from_file(file, path)
+        except _UNREADABLE as error:
+            raise FileLoadError(
+                f"{str(path)!r} holds no graphs, or is damaged: {error}.",
+                hint="delete the file and make it again",
+            ) from error
+
+    @classmethod
+    def _from_file(cls, file: Mapping[str, np.ndarray], path: str | Path) -> "GraphColumns":
+        header = json.loads(str(file["header"]))
+        if header["format"] != _FORMAT:
+            raise InvalidOption(
+                f"{path} has format {header['format']}, expected {_FORMAT}.",
+                hint="delete the file and make it again",
+            )
+        columns = {
+            name: Column(file[f"column_{name}"], level) for name, level in header["levels"].items()
+        }
+        return cls(columns, file["node_start"], file["edge_start"])
 
 
 def reason_against(dataset: Sequence[BaseData], excluded: set[str]) -> str | None:

@@ -175,6 +175,12 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
         yield tag >> 3, value
 
 
+def _as_bytes(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError("a number where a message of a protocol buffer has bytes")  # noqa: TRY004
+    return value
+
+
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     result = shift = 0
     while True:
@@ -205,7 +211,7 @@ class BytesList:
 
     @classmethod
     def decoded(cls, data: bytes) -> "BytesList":
-        return cls([value for _, value in fields(data)])
+        return cls([_as_bytes(value) for _, value in fields(data)])
 
 
 @dataclass
@@ -220,7 +226,7 @@ class FloatList:
 
     @classmethod
     def decoded(cls, data: bytes) -> "FloatList":
-        parts = [np.frombuffer(value, "<f4") for _, value in fields(data)]
+        parts = [np.frombuffer(_as_bytes(value), "<f4") for _, value in fields(data)]
         return cls(np.concatenate(parts).tolist() if parts else [])
 
 
@@ -290,8 +296,10 @@ class Feature:
     def decoded(cls, data: bytes) -> "Feature":
         result = cls()
         for number, value in fields(data):
+            if not 1 <= number <= len(_KINDS):
+                raise ValueError(f"a feature has no list {number}: it is damaged")
             name, kind = _KINDS[number - 1]
-            setattr(result, name, kind.decoded(value))
+            setattr(result, name, kind.decoded(_as_bytes(value)))
         return result
 
 
@@ -312,8 +320,9 @@ class Features:
     def decoded(cls, data: bytes) -> "Features":
         result = {}
         for _, entry in fields(data):
-            parts = dict(fields(entry))
-            result[parts.get(1, b"").decode()] = Feature.decoded(parts.get(2, b""))
+            parts = dict(fields(_as_bytes(entry)))
+            name = _as_bytes(parts.get(1, b"")).decode()
+            result[name] = Feature.decoded(_as_bytes(parts.get(2, b"")))
         return cls(result)
 
 
@@ -335,5 +344,5 @@ class Example:
     def ParseFromString(self, data: bytes) -> int:
         data = data.item() if isinstance(data, np.ndarray) else data
         parts = dict(fields(data))
-        self.features = Features.decoded(parts.get(1, b""))
+        self.features = Features.decoded(_as_bytes(parts.get(1, b"")))
         return len(data)

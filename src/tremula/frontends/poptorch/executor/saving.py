@@ -11,6 +11,7 @@ import os
 import pickle
 import tempfile
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,12 @@ if TYPE_CHECKING:  # importing the tile compiler is slow
 
 DEFAULT_NAME = "model.poptorch"
 _ABOUT, _ARGUMENTS, _PROGRAM, _MODEL = "about.json", "arguments.pt", "program.tremula", "model.pt"
+
+# What reading a part of a damaged archive can raise.
+_UNREADABLE = (
+    KeyError, OSError, EOFError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile,
+    zlib.error,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -119,9 +126,10 @@ def load(filename: str | os.PathLike) -> SavedModel:
             f"{filename} was saved with export_model=False and holds no model: make one with "
             "poptorch.trainingModel or poptorch.inferenceModel and call its loadExecutable()"
         )
-        parts = torch.load(io.BytesIO(archive.read(_MODEL)), weights_only=False)
-        args, kwargs = torch.load(io.BytesIO(archive.read(_ARGUMENTS)), weights_only=False)
-        stored = _read_program(archive)
+        parts = torch.load(io.BytesIO(_read_part(archive, _MODEL, filename)), weights_only=False)
+        saved = io.BytesIO(_read_part(archive, _ARGUMENTS, filename))
+        args, kwargs = torch.load(saved, weights_only=False)
+        stored = _read_program(archive, filename)
     args, kwargs = _whole((args, kwargs))
     return SavedModel(
         about["training"],
@@ -148,12 +156,12 @@ def load_executable(
                 f"for {kinds[training]}"
             )
         args, kwargs = _whole(_safe_arguments(archive, filename))
-        return args, kwargs, _read_program(archive)
+        return args, kwargs, _read_program(archive, filename)
 
 
 def _safe_arguments(archive: zipfile.ZipFile, filename: str | os.PathLike) -> tuple[tuple, dict]:
     try:
-        return torch.load(io.BytesIO(archive.read(_ARGUMENTS)), weights_only=True)
+        return torch.load(io.BytesIO(_read_part(archive, _ARGUMENTS, filename)), weights_only=True)
     except pickle.UnpicklingError as error:
         raise createPoptorchError(
             f"{filename} was compiled for arguments other than tensors, numbers and text "
@@ -168,15 +176,28 @@ def _opened(filename: str | os.PathLike) -> zipfile.ZipFile:
     path = path / DEFAULT_NAME if path.is_dir() else path
     try:
         return zipfile.ZipFile(path)
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:
         raise createPoptorchError(f"{path} is not a saved PopTorch model: {error}") from error
+
+
+def _read_part(archive: zipfile.ZipFile, name: str, filename: str | os.PathLike) -> bytes:
+    """The bytes of a part, checked; an error says that the file is damaged."""
+    try:
+        return archive.read(name)
+    except _UNREADABLE as error:
+        raise createPoptorchError(
+            f"{filename} is not a saved PopTorch model, or it is damaged: {name} cannot be read "
+            f"({error})"
+        ) from error
 
 
 def _about(archive: zipfile.ZipFile, filename: str | os.PathLike) -> dict[str, Any]:
     try:
-        about = json.loads(archive.read(_ABOUT))
-    except (KeyError, ValueError) as error:
+        about = json.loads(_read_part(archive, _ABOUT, filename))
+    except ValueError as error:
         raise createPoptorchError(f"{filename} is not a saved PopTorch model") from error
+    if not isinstance(about, dict) or not about.keys() >= {"version", "training", "has_model"}:
+        raise createPoptorchError(f"{filename} is not a saved PopTorch model")
     assert about["version"] == VERSION, (
         f"PopTorch version mismatch: file {filename} was exported with version "
         f"{about['version']}, the current version is {VERSION}"
@@ -184,13 +205,17 @@ def _about(archive: zipfile.ZipFile, filename: str | os.PathLike) -> dict[str, A
     return about
 
 
-def _read_program(archive: zipfile.ZipFile) -> "StoredTileProgram | None":
+def _read_program(
+    archive: zipfile.ZipFile, filename: str | os.PathLike
+) -> "StoredTileProgram | None":
     if _PROGRAM not in archive.namelist():
         return None
     with tempfile.TemporaryDirectory() as folder:
         from tremula.ir.run.tile_cache import read_program  # loads slowly
 
-        return read_program(archive.extract(_PROGRAM, folder))
+        path = Path(folder, "program")
+        path.write_bytes(_read_part(archive, _PROGRAM, filename))
+        return read_program(path)
 
 
 def _whole(value: tuple[tuple, dict]) -> tuple[tuple, dict]:

@@ -38,7 +38,7 @@ class ConfigFileError(Exception):
 def load_options_file(options: OptionsDict, path: str | os.PathLike[str]) -> None:
     """Apply the lines of a file, each one call of a setter; `#` starts a comment."""
     path = Path(path)
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(_text_of(path).splitlines(), 1):
         text = line.strip()
         if not text or text.startswith("#"):
             continue
@@ -50,6 +50,13 @@ def load_options_file(options: OptionsDict, path: str | os.PathLike[str]) -> Non
                 f"{type(error).__name__} at line {number} of {path.name}: {reason}\n"
                 f"> options.{text}"
             ) from error
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigFileError(f"{path} is not text, so it is not a file of options") from error
 
 
 def _apply_line(options: OptionsDict, text: str) -> None:

@@ -139,6 +139,11 @@ def load_config(path: str | os.PathLike[str]) -> GPTConfig:
             f"the configuration {path} cannot be read: {error.strerror}.",
             hint="name a file such as tiny.toml of examples/popxl/gpt3_175b",
         ) from error
+    except UnicodeDecodeError as error:
+        raise FileLoadError(
+            f"the configuration {path} is not text.",
+            hint="name a file such as tiny.toml of examples/popxl/gpt3_175b",
+        ) from error
     return config_from_toml(text, name=path.stem)
 
 
@@ -172,10 +177,22 @@ def _part(kind: type[_Part], values: Mapping[str, Any], name: str, table: str) -
     for key in values:
         if key not in known:
             raise InvalidOption(f"{name}: [{table}] has no {key!r}.", hint=suggest(key, known))
+        _check_type(f"{name}: {key} of [{table}]", values[key], known[key].type)
     try:
         return kind(**values)
     except TypeError as error:
         raise InvalidOption(f"{name}: [{table}] is incomplete: {error}.", hint="add them") from None
+
+
+def _check_type(what: str, value: object, kind: object) -> None:
+    if not isinstance(kind, type) or kind not in (int, bool, str, float):
+        return
+    is_right = isinstance(value, int | float if kind is float else kind)
+    if not is_right or (isinstance(value, bool) and kind is not bool):
+        raise InvalidOption(
+            f"{what} is {value!r}, expected {kind.__name__}.",
+            hint=f"write a value of type {kind.__name__}",
+        )
 
 
 def _check(config: GPTConfig) -> None:
