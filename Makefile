@@ -111,10 +111,11 @@ docs: $(DEV)
 site: $(RELEASE)
 	$(BIN)/python tools/site.py
 
+# Built twice, compared, checked; then tried in fresh environments, beside other people's packages.
 dist: $(RELEASE)
-	rm -rf dist
-	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python tools/dist.py dist
 	$(BIN)/python tools/try_wheel.py dist
+	$(BIN)/python tools/try_names.py dist
 
 bench: $(CORE)
 	$(BIN)/tremula bench core
@@ -130,7 +131,7 @@ garden: $(DEV)
 
 # setuptools is installed first, at its pinned version, and the package is built with it: without
 # build isolation nothing unpinned is ever fetched.
-$(CORE): pyproject.toml constraints.txt
+$(CORE): pyproject.toml constraints.txt $(wildcard names/*.* names/tremula_names/*)
 	@test -n "$(PYTHON)" || { \
 	  echo "Tremula needs Python 3.11 or 3.12 with its venv module, and found neither."; \
 	  echo "  try: apt-get install python3.11 python3.11-venv, or make PYTHON=/path/to/python3.12"; \
@@ -139,6 +140,7 @@ $(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt setuptools
 	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable .
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation ./names
 	@touch $@
 
 $(TORCH): $(CORE)
@@ -166,5 +168,5 @@ $(CLUSTER): $(CORE) tests/system/install.sh
 	@touch $@
 
 clean:
-	rm -rf $(VENV) tests/vision/page/node_modules build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) tests/vision/page/node_modules build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info names/*.egg-info names/build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -48,7 +48,12 @@ def run_readme(python: Path, folder: Path) -> None:
     script.write_text("\n".join(code for code, _ in steps), encoding="utf-8")
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(
-        [python, script], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [python, "-m", "tremula", script],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         sys.exit(f"the README's programs fail from the wheel:\n{done.stdout}{done.stderr}")
@@ -61,7 +66,7 @@ def run_readme(python: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    wheels = sorted(Path(sys.argv[1]).resolve().glob("*.whl"))
+    wheels = sorted(Path(sys.argv[1]).resolve().glob("tremula-*.whl"))
     if len(wheels) != 1:
         sys.exit(f"expected one wheel in {sys.argv[1]}, found {len(wheels)}")
     with tempfile.TemporaryDirectory() as temporary:
