@@ -53,7 +53,7 @@ test-failed: $(DEV) $(BROWSER) $(CLUSTER)
 
 # Also the sweeps of which `make test` runs a sample: every operation with every type, say.
 test-wide: $(DEV) $(BROWSER) $(CLUSTER)
-	$(BIN)/python -m pytest --numprocesses auto -m ""
+	HYPOTHESIS_PROFILE=wide $(BIN)/python -m pytest --numprocesses auto -m ""
 
 # Goes on where the last run ended; what fails becomes a small case in tests/corpus.
 SECONDS ?= 600

@@ -18,6 +18,8 @@ if IS_WORKER:
     # There are as many workers as cores. With several threads each, PyTorch spends half of the
     # processor time spinning at barriers.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Processes that compile for Inductor each import PyTorch first.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 # Tests import poptorch, popart, … as scripts do. Processes that they start inherit it.
 tremula.install()
@@ -25,8 +27,10 @@ tremula.install()
 # Compilers allocate much and leave little garbage: looking for it less often saves a tenth of all.
 gc.set_threshold(50_000, 20, 100)
 
-# The same examples in every run and on every machine. HYPOTHESIS_PROFILE=search looks for new ones.
-settings.register_profile("same", derandomize=True, deadline=None, database=None)
+# The same examples in every run and on every machine, fewer than in `make test-wide`.
+# HYPOTHESIS_PROFILE=search looks for new ones.
+settings.register_profile("same", derandomize=True, deadline=None, database=None, max_examples=30)
+settings.register_profile("wide", derandomize=True, deadline=None, database=None)
 settings.register_profile("search", deadline=None, database=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 

@@ -9,6 +9,7 @@ import os
 import runpy
 import sys
 import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 TIMEOUT_S = 300
@@ -25,13 +26,39 @@ _FORKS.set_forkserver_preload(
 )
 
 
-def run_script(script: Path, folder: Path, arguments: list[str]) -> tuple[int | None, str]:
+def run_script(
+    script: Path, folder: Path, arguments: list[str], environment: Mapping[str, str] | None = None
+) -> tuple[int | None, str]:
     """Exit code and output of a script, in a folder; both streams as one, as they were written.
 
-    Warnings are errors, as with `python -W error`.
+    Warnings are errors, as with `python -W error`. `environment` adds to the variables there are.
     """
+    return _run(_be_script, folder, (script, arguments), environment)
+
+
+def run_code(
+    code: str, folder: Path, *arguments: str, **environment: str
+) -> tuple[int | None, str]:
+    """`run_script` for a script that is written to the folder first."""
+    script = folder / "script.py"
+    script.write_text(code, encoding="utf-8")
+    return run_script(script, folder, list(arguments), environment)
+
+
+def run_command(folder: Path, *arguments: object, **environment: str) -> tuple[int | None, str]:
+    """Exit code and output of a `tremula` command, in a folder; warnings are not shown."""
+    return _run(_be_command, folder, (list(map(str, arguments)),), environment)
+
+
+def _run(
+    target: Callable[..., None],
+    folder: Path,
+    arguments: tuple[object, ...],
+    environment: Mapping[str, str] | None,
+) -> tuple[int | None, str]:
     printed = folder / "printed.txt"
-    process = _FORKS.Process(target=_be_script, args=(script, folder, arguments, printed))
+    variables = {**os.environ, **(environment or {})}
+    process = _FORKS.Process(target=_be, args=(target, folder, printed, variables, *arguments))
     process.start()
     process.join(TIMEOUT_S)
     if process.exitcode is None:
@@ -42,13 +69,32 @@ def run_script(script: Path, folder: Path, arguments: list[str]) -> tuple[int | 
     return process.exitcode, text
 
 
-def _be_script(script: Path, folder: Path, arguments: list[str], printed: Path) -> None:
+def _be(
+    target: Callable[..., None],
+    folder: Path,
+    printed: Path,
+    variables: Mapping[str, str],
+    *arguments: object,
+) -> None:
+    os.environ.update(variables)
     os.chdir(folder)
     with printed.open("w", encoding="utf-8") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)
+    target(*arguments)
+
+
+def _be_command(arguments: list[str]) -> None:
+    from tremula.commands import main
+
+    warnings.simplefilter("ignore")
+    sys.argv = ["tremula", *arguments]
+    sys.exit(main(arguments))
+
+
+def _be_script(script: Path, arguments: list[str]) -> None:
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.parent))
     warnings.resetwarnings()

@@ -199,9 +199,21 @@ _SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", make_app(_FUZZED))
 
 @pytest.mark.slow
 @_SCHEMA.parametrize()
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_request_makes_it_fail(case):
     """Anything that its own description allows, and much that it does not, has an answer."""
+    assert_answered(case)
+
+
+@pytest.mark.wide
+@_SCHEMA.parametrize()
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+def test_none_of_many_requests_makes_it_fail(case):
+    """So do more of them."""
+    assert_answered(case)
+
+
+def assert_answered(case):
     case.headers = {**(case.headers or {}), "Authorization": f"Bearer {_FUZZED.admin_key}"}
     answer = case.call()
     assert answer.status_code < 500, answer.text

@@ -1,6 +1,6 @@
 """Models of PyG compile with `import poptorch` alone, with functions that were taken before it."""
 
-from tests.scripts import run_script
+from tests.scripts import run_code
 
 SCRIPT = """
 import torch
@@ -27,9 +27,7 @@ print(knn(x, x, 1).tolist())
 
 def test_importing_poptorch_registers_overrides(tmp_path):
     """Where PyG is loaded, a model takes its data and its functions have static shapes."""
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT, encoding="utf-8")
-    code, printed = run_script(script, tmp_path, [])
+    code, printed = run_code(SCRIPT, tmp_path)
     assert code == 0, printed
     found, outside = printed.splitlines()
     rows = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]

@@ -1,9 +1,5 @@
 """The platform "ipu" of JAX without a context: devices, `jit(backend="ipu")`, arrays on devices."""
 
-import os
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +8,7 @@ import pytest
 import tessellate_ipu as ti
 import tremula
 import tremula.jax
+from tests.scripts import run_code
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -83,18 +80,17 @@ def test_donated_arguments_are_deleted():
 
 
 @pytest.mark.slow
-def test_a_program_that_imports_only_jax():
+def test_a_program_that_imports_only_jax(tmp_path):
     """JAX finds the platform by itself; its options are JAX's, and replicas have a device each."""
     script = """
+import warnings
 import jax, numpy as np
+warnings.simplefilter("ignore", DeprecationWarning)  # JAX prefers devices of arrays
 f = jax.jit(lambda x: x + 1, backend="ipu")
 print(len(jax.devices("ipu")), f(np.ones(2, np.float32)).devices())
 mapped = jax.pmap(lambda x: x + jax.lax.psum(x, "i"), axis_name="i", backend="ipu")
 print(np.asarray(mapped(np.ones((2, 1)))).ravel(), jax.devices("ipu")[0].num_tiles)
 """
     options = {"JAX_IPU_DEVICE_COUNT": "2", "JAX_IPU_MODEL_NUM_TILES": "16"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False,
-        env={**os.environ, **options},
-    )  # fmt: skip
-    assert done.stdout.splitlines() == ["2 {IpuDevice(id=0)}", "[3. 3.] 16"], done.stderr
+    code, printed = run_code(script, tmp_path, **options)
+    assert (code, printed.splitlines()) == (0, ["2 {IpuDevice(id=0)}", "[3. 3.] 16"]), printed

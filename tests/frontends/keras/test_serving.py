@@ -1,12 +1,10 @@
 """Models in files predict what they predicted, without Keras, here and on tiles."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 import tremula
+from tests.scripts import run_code
 from tremula.base.errors import FileLoadError
 from tremula.frontends.keras.config import reset_ipu_configuration
 from tremula.keras import KerasError, ipu
@@ -66,11 +64,10 @@ def test_no_keras_is_loaded(exported, tmp_path):
     model, _, _ = exported
     path = model.export_for_ipu_serving(tmp_path, batch_size=3, tiles=False)
     np.save(tmp_path / "rows.npy", ROWS)
-    command = [sys.executable, "-c", SCRIPT, str(path), str(tmp_path / "rows.npy")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    code, printed = run_code(SCRIPT, tmp_path, str(path), str(tmp_path / "rows.npy"))
+    assert code == 0, printed
     expected = model.predict(ROWS, batch_size=3, verbose=0)
-    np.testing.assert_allclose(eval(done.stdout), expected, rtol=1e-5)
+    np.testing.assert_allclose(eval(printed), expected, rtol=1e-5)
     with pytest.raises(KerasError, match="no program for tiles"):
         tremula.load_served(path).report()
 

@@ -7,18 +7,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tests.scripts import run_script
+from tests.scripts import run_command
 from tremula.frontends.keras.tensorflow.dataset import Dataset
 from tremula.keras import KerasError, as_tensorflow
 
 ROOT = Path(__file__).resolve().parents[3]
-COMMAND = """
-import os, sys, warnings
-os.environ["KERAS_MAX_EPOCHS"] = "1"
-warnings.simplefilter("ignore")  # Keras 3 has other arguments than the slides
-from tremula.commands import main
-sys.exit(main())
-"""
 
 
 @pytest.fixture
@@ -33,25 +26,18 @@ def tensorflow(monkeypatch):
             del sys.modules[name]
 
 
-@pytest.fixture
-def run_command(tmp_path):
-    """Exit code and output of a `tremula` command in another process."""
-    script = tmp_path / "command.py"
-    script.write_text(COMMAND, encoding="utf-8")
-    return lambda *arguments: run_script(script, tmp_path, list(arguments))
-
-
 @pytest.mark.slow
-def test_the_script_of_the_slides_runs(run_command):
+def test_the_script_of_the_slides_runs(tmp_path):
     """`tremula run --as-tensorflow` trains the slides' model, unmodified."""
     script = ROOT / "examples" / "keras" / "cifar10.py"
-    code, printed = run_command("run", "--as-tensorflow", "--synthetic-data", "64", str(script))
+    command = ("run", "--as-tensorflow", "--synthetic-data", "64", script)
+    code, printed = run_command(tmp_path, *command, KERAS_MAX_EPOCHS="1")
     assert code == 0, printed
     assert "accuracy" in printed
 
 
 @pytest.mark.slow
-def test_a_script_may_import_tensorflow_where_there_is_none(run_command, tmp_path):
+def test_a_script_may_import_tensorflow_where_there_is_none(tmp_path):
     """`tremula run` alone gives a script the names; a library that tries gets none."""
     script = tmp_path / "script.py"
     script.write_text(
@@ -62,7 +48,7 @@ def test_a_script_may_import_tensorflow_where_there_is_none(run_command, tmp_pat
         "(x, y), _ = tf.keras.datasets.mnist.load_data()\n"
         "print(len(x), tf.reduce_sum(tf.constant([1, 2])).numpy(), ipu.config.IPUConfig())\n"
     )
-    code, printed = run_command("run", "--synthetic-data", "7", str(script))
+    code, printed = run_command(tmp_path, "run", "--synthetic-data", "7", script)
     assert code == 0, printed
     assert "\n7 3" in f"\n{printed}"
     assert "tensorflow is not installed" in printed

@@ -1,14 +1,13 @@
 """PopXL's public names: modules, classes, functions and their arguments."""
 
 import importlib
-import subprocess
-import sys
 from pathlib import Path
 
 import popxl
 from popxl import ops
 from popxl._modules import MODULES
 from tests.name_lists import differences
+from tests.scripts import run_code
 
 # Helpers of PopART's own code, which work on its internal objects.
 ABSENT = {
@@ -42,11 +41,11 @@ def test_modules_do_not_hide_functions():
     assert autodiff is popxl.transforms.autodiff
 
 
-def test_a_module_may_be_imported_first():
+def test_a_module_may_be_imported_first(tmp_path):
     """A script may begin with a module of the package, whichever it is."""
     code = "from popxl.ops.collectives.collectives import CommGroup; import popxl.tensor, popxl;"
     code += "assert popxl.tensor.Variable is popxl.variable.__globals__['Variable']"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert run_code(code, tmp_path) == (0, "")
 
 
 def test_earlier_names():

@@ -31,7 +31,7 @@ def _bits(array):
     return np.ascontiguousarray(array).view(np.uint8).tolist()
 
 
-def _array(data, row, shape=(3, 2)):
+def _array(data, row, shape=(6, 5)):
     """Arbitrary elements of a type: any bits, or any value of a type narrower than its bytes."""
     n_bytes = row.numpy_type.itemsize
     n_codes = math.prod(shape) * n_bytes

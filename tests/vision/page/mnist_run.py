@@ -1,15 +1,13 @@
 """A fresh run of the MNIST example with reports and a system trace, once for all test processes."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.scripts import run_command
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "poptorch" / "mnist_poptorch.py"
 N_BATCH, N_ITERATIONS, N_TRAINING_CALLS = 16, 11, 3
 N_TEST_BATCH, N_TEST_CALLS = 50, 4
-TIMEOUT_S = 300
 _ARGUMENTS = (
     "--subset", "--images", N_TRAINING_CALLS * N_BATCH * N_ITERATIONS, "--batch-size", N_BATCH,
     "--device-iterations", N_ITERATIONS, "--test-images", N_TEST_CALLS * N_TEST_BATCH,
@@ -19,14 +17,5 @@ _ARGUMENTS = (
 
 def run_mnist(folder: Path) -> None:
     """Leaves the reports `training` and `inference` in a folder."""
-    paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-    command = ["-m", "tremula.commands", "run", "--report", folder, EXAMPLE, *_ARGUMENTS]
-    done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    code, printed = run_command(folder, "run", "--report", folder, EXAMPLE, *_ARGUMENTS)
+    assert code == 0, printed
