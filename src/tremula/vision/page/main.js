@@ -5,7 +5,7 @@ import { isExported, load, loadIndex } from "./data.js";
 import { change, current, link, listen } from "./state.js";
 import { forgetColours } from "./colours.js";
 import { setQuantities } from "./quantities.js";
-import { counted, short } from "./format.js";
+import { counted, short, tileName } from "./format.js";
 import { startTheme, switchTheme, THEME_ICON } from "./theme.js";
 import { Banner } from "./parts/banner.js";
 import { exportButton, openButton } from "./parts/files.js";
@@ -51,7 +51,7 @@ function viewNames() {
   const isThere = { compare: () => index.reports.length > 1, stages: () => index.reports.some((report) => report.n_stages > 0) };
   return Object.keys(VIEWS).filter((name) => (index.views ?? [name]).includes(name) && (isThere[name]?.() ?? true));
 }
-const SELECTIONS = { tile: "tile", tiles: "tiles", step: "step", op: "op", variable: "variable", source: "line" };
+const SELECTIONS = { tile: "tile", tiles: "tiles", step: "step", op: "op", variable: "variable", source: "line", stage: "stage" };
 
 let index, shown = [], stage, rail, chips, board, serial = 0;
 
@@ -183,7 +183,7 @@ function contextsOf(state, mine) {
 }
 
 // What one view means only: a zoom in time, a query.
-const LEFT_BEHIND = { from: undefined, to: undefined, q: undefined, mark: undefined };
+const LEFT_BEHIND = { from: undefined, to: undefined, q: undefined, mark: undefined, focus: undefined, back: undefined, card: undefined };
 
 function go(view) {
   change({ view, ...LEFT_BEHIND });
@@ -219,10 +219,18 @@ function paintRail() {
 
 function paintChips() {
   const state = current();
-  replace(chips, Object.entries(SELECTIONS).filter(([key]) => state[key] !== undefined).map(([key, name]) =>
+  replace(chips, state.back && state.back !== state.view && VIEWS[state.back] && h("a.chip.back", { href: link({ view: state.back, ...LEFT_BEHIND }), title: `Back to ${VIEWS[state.back][0]}` }, `← ${VIEWS[state.back][0]}`), Object.entries(SELECTIONS).filter(([key]) => state[key] !== undefined).map(([key, name]) =>
     h("button.chip", {
       type: "button", title: `No longer select this ${name}`, onclick: () => change({ [key]: undefined }),
-    }, h("small", {}, name), h("span", {}, key === "source" ? String(state[key]).split("/").at(-1) : String(state[key])), "×")));
+    }, h("small", {}, name), h("span", {}, chipText(key, state)), "×")));
+}
+
+// What a selection is called: a tile as everywhere, a line by its file.
+function chipText(key, state) {
+  const info = index.reports[pair(state)[0]], perIpu = info.n_tiles / info.n_ipus;
+  if (key === "source") return String(state[key]).split("/").at(-1);
+  if (key === "tile" && info.n_ipus > 1) return tileName(state.tile, perIpu, info.n_ipus).replace("tile ", "");
+  return String(state[key]);
 }
 
 function openPalette() {
@@ -244,7 +252,8 @@ function onKey(event) {
   else if (event.key === "/" || event.key === "g") {
     openPalette();
     event.preventDefault();
-  } else if (event.key === "s") pictureOfFocus();
+  } else if (event.key === "+" || event.key === "=") for (const view of shown) view.closer?.();
+  else if (event.key === "s") pictureOfFocus();
   else if (event.key === "p" && !index.views) {
     board.add();
     event.preventDefault();

@@ -1,6 +1,6 @@
 // What is shown and selected, kept in the address, so that any view can be shared as a link.
 
-const NUMBERS = new Set(["tile", "step", "variable", "report", "with", "entry", "from", "to", "row"]);
+const NUMBERS = new Set(["tile", "step", "variable", "report", "with", "entry", "from", "to", "row", "stage", "insight"]);
 const listeners = new Set();
 let state = parse();
 

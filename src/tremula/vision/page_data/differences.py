@@ -5,7 +5,7 @@ Steps are paired by name, the n-th of a name with the n-th. MIDDLE means no diff
 """
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -41,7 +41,10 @@ def _numbered(names: Sequence[str]) -> list[tuple[str, int]]:
 
 
 class DifferenceBlocks(HeatBlocks):
-    """Blocks of `other` minus `reader`: busy cycles over time, temporary bytes over steps."""
+    """Blocks of `other` minus `reader`: cycles over time, temporary bytes over steps.
+
+    Cycles are compared per item of work, as if both had done the same.
+    """
 
     def __init__(self, reader: ReportReader, other: ReportReader):
         super().__init__(reader)
@@ -77,10 +80,32 @@ class DifferenceBlocks(HeatBlocks):
         return largest
 
     def _rows(self, name: str, first: int, last: int) -> Ints:
-        """Differences of steps; what B lacks takes it nothing."""
+        """Differences of steps; what B lacks takes it nothing.
+
+        Cycles are per item of work: those of all of B's executions, spread over A's.
+        """
         places = self.partner[first:last]
-        theirs = self.other.matrix(name).take(np.maximum(places, 0)) * (places >= 0)[:, None]
+        weight = (places >= 0) if name == "live" else self.times[first:last]
+        theirs = self.other.matrix(name).take(np.maximum(places, 0)) * weight[:, None]
         return theirs - self.reader.matrix(name).rows(first, last)
+
+    @cached_property
+    def times(self) -> Ints:
+        """float64[n_steps]: executions of B's partner for one of A; 0 without one."""
+        mine, theirs = (r.table("steps")["executed"] for r in (self.reader, self.other))
+        often = np.append(theirs, 0)[self.partner]  # row -1 is the appended zero
+        return often / np.maximum(mine, 1)
+
+    def columns(self) -> dict[str, Ints]:
+        """`change` float32[n_buckets × n_chips]: busy cycles B − A of the overview's buckets."""
+        mine, theirs = self.reader, self.other
+        if self.facts()["why_not"] or not mine.n_entries or not theirs.n_steps:
+            return {}
+        once = theirs.phases_of_steps.sum(axis=2)[np.maximum(self.partner, 0)]
+        change = once * self.times[:, None] - mine.phases_of_steps.sum(axis=2)
+        start, step, times = (mine.column(f"overview.{n}") for n in ("start", "step", "times"))
+        sums = np.cumsum(np.vstack([np.zeros(mine.n_ipus), change[step] * times[:, None]]), axis=0)
+        return {"change": (sums[start[1:]] - sums[start[:-1]]).astype(np.float32).reshape(-1)}
 
     def _pooled(self, name: str, level: int, columns: tuple[int, int]) -> Ints:
         """int64[columns, n_tiles]: sums, or for `live` the largest difference, either way."""

@@ -207,7 +207,7 @@ class PageData:
                 self._heat[key] = DifferenceBlocks(self.readers[number], self.readers[other])
             blocks = self._heat[key]
         if len(parts) == 1 and isinstance(blocks, DifferenceBlocks):
-            return pack_of(blocks.facts())
+            return pack_of(blocks.facts(), blocks.columns())
         return _block(blocks, parts[1:], name)
 
     def _whatif(self, number: int, sweep: list[str]) -> bytes:

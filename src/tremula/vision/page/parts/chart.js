@@ -11,6 +11,8 @@ const MOST_AIR = 5; // a line this many times above everything else is named at 
 // options: series [{name, colour, values, isArea}], isStacked, lines [{y, text}], marks [x, …],
 // xName, yFormat, yTicks, height, label, describe(i) → lines, onpick(i), isStepped, minimum,
 // perChip: where the axis is tiles of several chips, how many a chip has
+const NEIGHBOURS = 16; // on both sides of a mark that is zoomed to
+
 export class Chart {
   constructor(options) {
     this.options = options;
@@ -286,8 +288,8 @@ export class Chart {
     const actions = {
       ArrowLeft: () => (event.shiftKey ? this.pan(-span / 4) : this.pick(Math.max(0, (first ?? 1) - 1))),
       ArrowRight: () => (event.shiftKey ? this.pan(span / 4) : this.pick(Math.min(this.count() - 1, (first ?? -1) + 1))),
-      "+": () => this.zoom(0.5, first ?? middle),
-      "=": () => this.zoom(0.5, first ?? middle),
+      "+": () => this.closer(),
+      "=": () => this.closer(),
       "-": () => this.zoom(2, middle),
       0: () => this.show(0, this.count()),
     };
@@ -309,6 +311,13 @@ export class Chart {
   zoom(factor, around) {
     const [from, to] = this.view;
     this.show(around - (around - from) * factor, around + (to - around) * factor);
+  }
+
+  // Closer: to the first mark, with its neighbours, if there is one; else to the middle.
+  closer() {
+    const mark = this.options.marks?.[0], [from, to] = this.view;
+    if (mark !== undefined && (to - from > 4 * NEIGHBOURS || mark < from || mark >= to)) this.show(mark - NEIGHBOURS, mark + NEIGHBOURS + 1);
+    else this.zoom(0.5, mark === undefined ? (from + to) / 2 : mark + 0.5);
   }
 
   pan(by) {

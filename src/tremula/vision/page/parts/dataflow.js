@@ -119,6 +119,23 @@ export function groupsOf(root, isOpen) {
   return found;
 }
 
+// Puts neighbours at the top of the tree together, in the order in which they run, so that at most n are left.
+export function gathered(root, n) {
+  const children = [...root.children.values()].sort((a, b) => a.steps[0] - b.steps[0]), per = Math.ceil(children.length / n);
+  const top = node("", "", null);
+  top.steps = root.steps;
+  for (let first = 0; first < children.length; first += per) {
+    const members = children.slice(first, first + per);
+    const one = members.length === 1 ? members[0] : node(`${members[0].name} … ${members.at(-1).name}`, `*${members[0].path}…${members.at(-1).path}`, top);
+    if (members.length > 1) {
+      for (const member of members) one.children.set(member.name, Object.assign(member, { parent: one }));
+      one.steps = members.flatMap((member) => member.steps).sort((a, b) => a - b);
+    }
+    top.children.set(one.name, Object.assign(one, { parent: top }));
+  }
+  return top;
+}
+
 // Opens the group with most cycles again and again, while there is room on the screen.
 export function opened(root, cycles, most) {
   const open = new Set();

@@ -4,10 +4,12 @@ import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
 import { colour, inkOn } from "../colours.js";
 import { layered } from "./layered.js";
 
-const TALL = 40, PADDING = 14, FARTHEST = 0.04, NEAREST = 2;
+const TALL = 40, PADDING = 14, FARTHEST = 0.04, NEAREST = 2, ROOM = 16;
+// Sizes of text in pixels; a graph opens so that no label is smaller than the least.
+const TITLE = 13, NOTE = 12, LEAST_TEXT = 11, READABLE = LEAST_TEXT / NOTE;
 
 // options: nodes [{title, note, fill, rank, isFolded}], edges [{from, to, width, isMarked}], label, height,
-// describe(i), describeEdge(i), onpick(i), onopen(i)
+// describe(i), describeEdge(i), onpick(i), onopen(i), onfirst(width, height): once, when the size is known
 export class GraphMap {
   constructor(options) {
     this.canvas = h("canvas", { tabIndex: 0, role: "application", "aria-roledescription": "graph" });
@@ -16,7 +18,9 @@ export class GraphMap {
     this.view = { x: 0, y: 0, scale: 1 };
     this.update(options);
     onSize(this.element, (width, height) => {
+      const isFirst = !this.sized();
       Object.assign(this, { width, height });
+      if (isFirst) this.options.onfirst?.(width, height);
       if (!this.isPlaced) this.fit();
       this.paint();
     });
@@ -32,11 +36,8 @@ export class GraphMap {
   }
 
   arrange() {
-    const pen = document.createElement("canvas").getContext("2d"), { nodes, edges } = this.options;
-    pen.font = `600 12.5px ${colour("font")}`;
-    for (const node of nodes) node.width = Math.max(90, Math.min(260, pen.measureText(node.title).width + 2 * PADDING + (node.isFolded ? 16 : 0)));
-    const { places, paths } = layered(nodes, edges, TALL);
-    Object.assign(this, { places, paths, isPlaced: false });
+    const { nodes, edges } = this.options;
+    Object.assign(this, laidOut(nodes, edges), { isPlaced: false });
     if (this.sized()) this.fit();
   }
 
@@ -44,18 +45,11 @@ export class GraphMap {
     return this.width > 0;
   }
 
-  layoutWidth() {
-    return Math.max(1, ...this.places.map(({ x }, i) => x + this.options.nodes[i].width / 2));
-  }
-
-  layoutHeight() {
-    return Math.max(1, ...this.places.map(({ y }) => y + TALL));
-  }
-
-  // All of it, but never so small that nothing can be read: then its beginning.
+  // All of it, but never so small that its labels cannot be read: then its beginning.
   fit() {
-    const wide = this.layoutWidth(), tall = this.layoutHeight(), box = this.element.getBoundingClientRect();
-    const whole = Math.min((box.width - 40) / wide, (box.height - 40) / tall), scale = Math.max(0.4, Math.min(1, whole));
+    const { wide, tall } = sizeOf(this.options, this), box = { width: this.width, height: this.height };
+    const whole = Math.min((box.width - 2 * ROOM) / wide, (box.height - 2 * ROOM) / tall), scale = Math.max(READABLE, Math.min(1, whole));
+    Object.assign(this.element.dataset, { fits: String(whole >= READABLE), text: (NOTE * scale).toFixed(1) });
     const first = this.places.length ? this.places[this.firstNode()] : { x: 0, y: 0 };
     const x = wide * scale <= box.width ? (box.width - wide * scale) / 2 : box.width / 2 - first.x * scale;
     this.view = { scale, x, y: tall * scale <= box.height ? (box.height - tall * scale) / 2 : 20 };
@@ -120,9 +114,9 @@ export class GraphMap {
     pen.fillStyle = inkOn(hexOf(node.fill));
     pen.textAlign = "center";
     pen.textBaseline = "middle";
-    pen.font = `600 ${12.5 * scale}px ${colour("font")}`;
+    pen.font = `600 ${TITLE * scale}px ${colour("font")}`;
     pen.fillText(shortened(node.title, Math.floor((node.width - 2 * PADDING) / 6.6)), x, y + tall * 0.36);
-    pen.font = `${11 * scale}px ${colour("font")}`;
+    pen.font = `${NOTE * scale}px ${colour("font")}`;
     pen.fillText(node.note, x, y + tall * 0.72);
   }
 
@@ -169,6 +163,17 @@ export class GraphMap {
     this.draw();
   }
 
+  // Closer, to the chosen node if there is one: it moves to the middle.
+  closer() {
+    const { chosen } = this.options;
+    if (chosen !== undefined) {
+      const [x, y] = this.at(this.places[chosen]);
+      this.view.x += this.width / 2 - x;
+      this.view.y += this.height / 2 - y;
+    }
+    this.zoom(1.4);
+  }
+
   zoom(factor, x = this.width / 2, y = this.height / 2) {
     const scale = Math.max(FARTHEST, Math.min(NEAREST, this.view.scale * factor)), real = scale / this.view.scale;
     this.view = { scale, x: x - (x - this.view.x) * real, y: y - (y - this.view.y) * real };
@@ -185,7 +190,7 @@ export class GraphMap {
   // Up and down follow edges, left and right go along a layer.
   key(event) {
     const { chosen, edges, nodes } = this.options, actions = {
-      "+": () => this.zoom(1.4), "=": () => this.zoom(1.4), "-": () => this.zoom(1 / 1.4),
+      "+": () => this.closer(), "=": () => this.closer(), "-": () => this.zoom(1 / 1.4),
       0: () => {
         this.fit();
         this.draw();
@@ -226,11 +231,37 @@ export class GraphMap {
   }
 }
 
+// Places of nodes and paths of edges; nodes get the width of their titles.
+function laidOut(nodes, edges) {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = `600 ${TITLE}px ${colour("font")}`;
+  for (const node of nodes) node.width = Math.max(90, Math.min(260, pen.measureText(node.title).width + 2 * PADDING + (node.isFolded ? 16 : 0)));
+  return layered(nodes, edges, TALL);
+}
+
+// Pixels that a layout takes at full size, lines back around its right side included.
+function sizeOf({ nodes, edges }, { places, paths }) {
+  const right = (i) => places[i].x + nodes[i].width / 2;
+  const around = edges.map(({ from, to }, i) => (paths[i].isBack ? Math.max(right(from), right(to)) + bulge(places[to].y - places[from].y) : 0));
+  return { wide: Math.max(1, ...nodes.map((_, i) => right(i)), ...around), tall: Math.max(1, ...places.map(({ y }) => y + TALL)) };
+}
+
+// How far a line back goes to the right of the boxes it joins.
+function bulge(dy) {
+  return 30 + Math.abs(dy) / 12;
+}
+
+// Whether a graph can be read as a whole on a canvas of a size.
+export function isReadable(nodes, edges, width, height) {
+  const { wide, tall } = sizeOf({ nodes, edges }, laidOut(nodes, edges));
+  return wide * READABLE <= width - 2 * ROOM && tall * READABLE <= height - 2 * ROOM;
+}
+
 // Points along smooth pieces through all points; an edge back goes around the right side.
 function curve(points, isBack) {
   const found = [];
   for (let k = 1; k < points.length; k++) {
-    const [x0, y0] = points[k - 1], [x1, y1] = points[k], out = isBack ? 50 + Math.abs(y1 - y0) / 8 : 0;
+    const [x0, y0] = points[k - 1], [x1, y1] = points[k], out = isBack ? bulge(y1 - y0) : 0;
     for (let step = k === 1 ? 0 : 1; step <= 12; step++) {
       const t = step / 12, s = t * t * (3 - 2 * t);
       found.push([x0 + (x1 - x0) * s + out * Math.sin(Math.PI * t), y0 + (y1 - y0) * t]);

@@ -282,7 +282,7 @@ export class HeatMap {
       reset: () => rows.reset(), get span() { return rows.span; }, get from() { return rows.from; }, get to() { return rows.to; },
     };
     steer(this.overlay, this.options.range, LEFT, {
-      vertical,
+      vertical, selected: () => this.options.selected?.(),
       onpick: (event, value) => {
         const found = this.cellAt(value, vertical.at(event.offsetY));
         if (found) this.options.onpick?.(found);

@@ -2,20 +2,20 @@
 
 import { h } from "../dom.js";
 import { css, difference } from "../colours.js";
-import { bytes, percent, signed } from "../format.js";
+import { bytes, counted, percent, signed } from "../format.js";
 
 const SHARES = [-1, -0.6, -0.3, 0, 0.3, 0.6, 1];
 
 // null without another report; `whyNot` where tiles cannot be paired.
 export async function heatDifference(context, kind) {
   if (!context.other) return null;
-  const { facts } = await context.load(`difference/${context.other.report}`);
-  return new HeatDifference(context, kind, facts);
+  const { facts, columns } = await context.load(`difference/${context.other.report}`);
+  return new HeatDifference(context, kind, facts, columns);
 }
 
 class HeatDifference {
-  constructor(context, kind, facts) {
-    Object.assign(this, { context, kind, facts, whyNot: facts.why_not });
+  constructor(context, kind, facts, columns) {
+    Object.assign(this, { context, kind, facts, whyNot: facts.why_not, changes: columns.change });
   }
 
   // Options of a HeatMap, besides those of report A's own.
@@ -42,7 +42,12 @@ class HeatDifference {
   legend() {
     if (this.whyNot) return h("p.note", {}, `This shows A only: ${this.whyNot}, so tiles cannot be paired. Side by side shows both.`);
     const full = this.kind === "live" ? bytes(this.facts.largest_live) : "100 % of A's time";
-    const alone = this.facts.n_alone ? ` ${this.facts.n_alone} steps of A have no partner in B.` : "";
+    return this.scale(full);
+  }
+
+  // Shades from less to more, and what the strongest means.
+  scale(full) {
+    const { n_alone: n } = this.facts, alone = n ? ` ${counted(n, "step")} of A ${n === 1 ? "has" : "have"} no partner in B.` : "";
     return h("ul.legend.heat-legend", {}, h("li", {}, "less in B", h("span.shades", {}, SHARES.map((share) => h("i", { style: { background: css(difference(share)) } }))), "more in B"),
       h("li", {}, `full colour: ${full}.${alone}`));
   }

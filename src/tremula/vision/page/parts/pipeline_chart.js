@@ -26,7 +26,7 @@ export class PipelineChart {
     options.range.listen(() => this.draw());
     this.canvas.addEventListener("blur", () => hint());
     steer(this.canvas, options.range, LEFT, {
-      onkey: (event) => this.key(event),
+      onkey: (event) => this.key(event), selected: () => this.selected(),
       onpick: (event, time) => options.onpick?.(this.visitAt(event, time)),
       onhover: (event, time) => hint(event, time === null || event.offsetX < LEFT ? null : this.describe(event, time)),
     });
@@ -194,6 +194,12 @@ export class PipelineChart {
   choose(visit) {
     this.chosen = visit;
     this.draw();
+  }
+
+  // [from, to] of the chosen visit.
+  selected() {
+    const { columns } = this.options.stages;
+    return this.chosen === undefined || this.chosen === null ? null : [columns.visit_begin[this.chosen], columns.visit_end[this.chosen]];
   }
 
   // Comma and full stop walk through a lane's boxes, up and down change the lane.

@@ -19,6 +19,14 @@ export class Range {
     this.show(around - (around - this.from) * factor, around + (this.to - around) * factor);
   }
 
+  // Closer: to what is selected, [from, to], so that it takes a third of the view; else to the middle.
+  closer(selected) {
+    const [from, to] = selected ?? [(this.from + this.to) / 2, (this.from + this.to) / 2], middle = (from + to) / 2;
+    const third = Math.max(to - from, this.least / 3);
+    if (selected && (this.span > 4 * third || middle < this.from || middle > this.to)) this.show(middle - 1.5 * third, middle + 1.5 * third);
+    else this.zoom(0.6, middle);
+  }
+
   // Moves, if a stretch is out of sight, so that it is in the middle.
   reveal(from, to) {
     if (from >= this.from && to <= this.to) return;
@@ -55,8 +63,9 @@ export function wheelAsks(event, canvas) {
 
 // Wheel, drag, double click and keys on a canvas whose axis begins `left` pixels from its edge.
 // onkey(event) comes before the keys below, and returns whether it took the key. With isMarking(event)
-// a drag marks instead of moving: onmark({ from, to, y0, y1 }, isDone).
-export function steer(canvas, range, left, { onpick, onhover, onkey, onmark, isMarking, vertical } = {}) {
+// a drag marks instead of moving: onmark({ from, to, y0, y1 }, isDone). selected() → [from, to] of what is
+// selected, or null: the key + goes to it.
+export function steer(canvas, range, left, { onpick, onhover, onkey, onmark, isMarking, selected, vertical } = {}) {
   const width = () => Math.max(1, canvas.clientWidth - left);
   const at = (x) => range.from + ((x - left) / width()) * range.span;
   let grabbed = null;
@@ -114,7 +123,7 @@ export function steer(canvas, range, left, { onpick, onhover, onkey, onmark, isM
     const actions = {
       ArrowLeft: () => range.pan(-range.span / 8), ArrowRight: () => range.pan(range.span / 8),
       ArrowUp: () => vertical?.pan(-vertical.span / 8), ArrowDown: () => vertical?.pan(vertical.span / 8),
-      "+": () => range.zoom(0.6, middle), "=": () => range.zoom(0.6, middle), "-": () => range.zoom(1.6, middle),
+      "+": () => range.closer(selected?.()), "=": () => range.closer(selected?.()), "-": () => range.zoom(1.6, middle),
       "]": () => vertical?.zoom(0.6, (vertical.from + vertical.to) / 2), "[": () => vertical?.zoom(1.6, (vertical.from + vertical.to) / 2),
       0: () => {
         range.reset();

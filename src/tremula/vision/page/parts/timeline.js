@@ -1,11 +1,11 @@
 // Lanes of time: each chip's phases, and its steps as flames of nested names or flat.
 
 import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
-import { PHASES, SERIES, colour, css, inkOn, rgb } from "../colours.js";
+import { PHASES, SERIES, colour, css, difference, inkOn, rgb } from "../colours.js";
 import { paintPhases, stack } from "./strip.js";
 import { arrow } from "./arrows.js";
 import { steer } from "./range.js";
-import { counted, short, ticks, whole } from "../format.js";
+import { counted, short, signed, ticks, whole } from "../format.js";
 
 const LEFT = 64, AXIS = 22, LANE = 40, FLAME = 20, RIBBON = 8, GAP = 12, FOLDS = 16;
 const MOST_DEPTH = 12, MOST_TALL = 1100, MOST_DENSE = 720;
@@ -14,7 +14,8 @@ const WORK = PHASES.slice(0, -1);
 const IN_TIME = [4, 2, 3, 1, 0];
 
 // options: trace, range, kind "flame" or "flat", blocks() → coarse columns of the heat map,
-// onpick(step, entry), oncursor(time), onmark(area, isDone), pins() → [{at, note}]
+// onpick(step, entry), oncursor(time), onmark(area, isDone), pins() → [{at, note}], selected() → [from, to],
+// change (of two reports): of(step, chip) cycles B − A per execution, buckets [bucket × chip]
 export class Timeline {
   constructor(options) {
     this.options = options;
@@ -29,7 +30,7 @@ export class Timeline {
     options.range.listen(() => this.draw());
     steer(this.canvas, options.range, LEFT, {
       onpick: (event, time) => this.pick(event, time), onhover: (event, time) => this.hover(event, time), onkey: (event) => this.key(event),
-      isMarking: (event) => event.shiftKey || event.offsetY < AXIS, onmark: (marked, isDone) => options.onmark?.(this.areaOf(marked), isDone),
+      selected: () => options.selected?.(), isMarking: (event) => event.shiftKey || event.offsetY < AXIS, onmark: (marked, isDone) => options.onmark?.(this.areaOf(marked), isDone),
     });
     this.canvas.addEventListener("blur", () => hint());
   }
@@ -128,6 +129,10 @@ export class Timeline {
   // buckets of the overview until they are there.
   paintBuckets(pen, chip, top, tall) {
     const blocks = this.options.blocks?.() ?? [], k = this.options.trace.nIpus;
+    if (this.options.change) {
+      this.paintChanges(pen, chip, top, tall);
+      return;
+    }
     if (!blocks.length) {
       paintPhases(pen, this.options.trace.overview, { chip, x: (time) => this.x(time), top, tall });
       return;
@@ -139,6 +144,22 @@ export class Timeline {
         stack(pen, left, right, top, tall, (key) => columns[`chip_${key}`][i], end[i] - begin[i]);
       }
     }
+  }
+
+  // Buckets of the overview, coloured by how B differs in what runs there.
+  paintChanges(pen, chip, top, tall) {
+    const { begin, end } = this.options.trace.overview.columns, { buckets } = this.options.change, k = this.options.trace.nIpus;
+    for (let i = chip; i < begin.length; i += k) {
+      const left = Math.max(LEFT, this.x(begin[i])), right = Math.min(this.width, this.x(end[i]));
+      if (right < LEFT || left > this.width) continue;
+      pen.fillStyle = this.changeFill(buckets?.[i] ?? 0, end[i] - begin[i]);
+      pen.fillRect(left, top, Math.max(1, right - left), tall);
+    }
+  }
+
+  // Blue where B takes less, red where it takes more, as a share of A's time.
+  changeFill(change, cycles) {
+    return css(difference(cycles > 0 ? change / cycles : 0));
   }
 
   paintFlat(pen, part, chip, top, tall) {
@@ -161,7 +182,10 @@ export class Timeline {
     const { trace } = this.options, step = part.step[i], phases = trace.phases(step, chip);
     const total = Math.max(1, phases.reduce((sum, v) => sum + v, 0)), wide = right - left - (right - left > 6 ? 1 : 0);
     let x = left, longest = 4;
-    for (const p of IN_TIME) {
+    if (this.options.change) {
+      pen.fillStyle = this.changeFill(this.options.change.of(step, chip) * part.times[i], part.end[i * trace.nIpus + chip] - part.start[i * trace.nIpus + chip]);
+      pen.fillRect(left, top, wide, tall);
+    } else for (const p of IN_TIME) {
       const size = (wide * phases[p]) / total;
       pen.fillStyle = colour(WORK[p].tone);
       pen.fillRect(x, top, size, tall);
@@ -169,13 +193,13 @@ export class Timeline {
       if (phases[p] > phases[longest]) longest = p;
     }
     if (step === this.chosen) this.outline(pen, left, top, wide, tall);
-    if (wide > 44 && tall > 14) this.label(pen, trace.namesOf(step).at(-1), left + 5, top + tall / 2, wide - 8, inkOn(colour(WORK[longest].tone)));
+    if (wide > 44 && tall > 14) this.label(pen, trace.namesOf(step).at(-1), left + 5, top + tall / 2, wide - 8, this.options.change ? colour("ink") : inkOn(colour(WORK[longest].tone)));
   }
 
   // Entries narrower than a few pixels share a bar of their summed phases.
   paintCrowd(pen, part, chip, i, left, top, tall) {
     const { trace } = this.options, k = trace.nIpus, sums = WORK.map(() => 0), first = part.start[i * k + chip];
-    let right = left, end = first, isChosen = false;
+    let right = left, end = first, isChosen = false, change = 0;
     for (; i < part.n && right - left < 3; i++) {
       const from = part.start[i * k + chip], to = part.end[i * k + chip];
       if (to <= from) continue;
@@ -184,10 +208,14 @@ export class Timeline {
       end = to;
       const phases = trace.phases(part.step[i], chip), n = part.times[i];
       for (let p = 0; p < sums.length; p++) sums[p] += phases[p] * n;
+      if (this.options.change) change += this.options.change.of(part.step[i], chip) * n;
       isChosen ||= part.step[i] === this.chosen;
     }
     const place = Object.fromEntries(WORK.map(({ key }, p) => [key, sums[p]]));
-    stack(pen, left, right, top, tall, (key) => place[key], Math.max(1, end - first, sums.reduce((sum, v) => sum + v, 0)));
+    if (this.options.change) {
+      pen.fillStyle = this.changeFill(change, Math.max(1, end - first));
+      pen.fillRect(left, top, Math.max(1, right - left), tall);
+    } else stack(pen, left, right, top, tall, (key) => place[key], Math.max(1, end - first, sums.reduce((sum, v) => sum + v, 0)));
     if (isChosen) this.outline(pen, left, top, Math.max(2, right - left), tall);
     return i;
   }
@@ -209,7 +237,7 @@ export class Timeline {
         pen.fillRect(left, y, wide, FLAME - 2);
         if (frame.step >= 0 && frame.step === this.chosen) this.outline(pen, left, y, wide, FLAME - 2);
         const name = frame.times > 1 ? `${frame.name} ×${whole(frame.times)}` : frame.name;
-        if (wide > 34) this.label(pen, name, Math.max(left, LEFT) + 5, y + FLAME / 2 - 1, wide - 8 - Math.max(0, LEFT - left), frame.step < 0 ? colour("ink") : inkOn(fill));
+        if (wide > 34) this.label(pen, name, Math.max(left, LEFT) + 5, y + FLAME / 2 - 1, wide - 8 - Math.max(0, LEFT - left), frame.step < 0 || this.options.change ? colour("ink") : inkOn(fill));
       }
     });
   }
@@ -217,6 +245,7 @@ export class Timeline {
   // A step has the colour of its longest phase, a stage a separate, pale one.
   fillOf(frame, chip) {
     if (frame.step < 0) return frame.stage < 0 ? colour("line") : stageTone(frame.stage);
+    if (this.options.change) return this.changeFill(this.options.change.of(frame.step, chip) * frame.times, frame.end - frame.start);
     const phases = this.options.trace.phases(frame.step, chip);
     let longest = 0;
     for (let p = 1; p < phases.length; p++) if (phases[p] > phases[longest]) longest = p;
@@ -422,7 +451,8 @@ export class Timeline {
     if (part.stage[i] >= 0) lines.push(`stage ${part.stage[i]}${part.microBatch[i] >= 0 ? `, micro-batch ${part.microBatch[i]}` : ""}`);
     if (times > 1) lines.push(`×${whole(times)} folded: one turn of a loop stands for ${whole(times)}`);
     const phases = trace.phases(step, chip).map((cycles, p) => [WORK[p].name, cycles]);
-    return [...lines, ["chip", whole(chip)], ["step", whole(step)], ["cycles", whole(part.end[at] - part.start[at])],
+    const change = this.options.change && [["B − A", signed(Math.round(this.options.change.of(step, chip) * times), whole)]];
+    return [...lines, ["chip", whole(chip)], ["step", whole(step)], ["cycles", whole(part.end[at] - part.start[at])], ...change ?? [],
       ...phases.filter(([, cycles]) => cycles > 0).map(([name, cycles]) => [name, whole(cycles)]), ["from cycle", whole(part.start[at])]];
   }
 }

@@ -136,6 +136,28 @@ export class TraceData {
     return found;
   }
 
+  // [entry, [start, end]] of the first execution of a step after a time, or of the first at all, wherever it
+  // is: parts are loaded one by one until one has it. null if it never ran.
+  async find(step, after = -Infinity) {
+    let first = null;
+    for (let number = 0; number * this.per < this.n; number++) {
+      const part = await this.part(number);
+      for (let i = 0; i < part.n; i++) {
+        if (part.step[i] !== step) continue;
+        const span = part.spanOf(i);
+        first ??= [part.first + i, span];
+        if (span[0] > after) return [part.first + i, span];
+      }
+    }
+    return first;
+  }
+
+  // The span of an execution, if its part is loaded.
+  spanOfEntry(entry) {
+    const part = this.parts.get(Math.floor(entry / this.per));
+    return part && entry - part.first < part.n ? part.spanOf(entry - part.first) : null;
+  }
+
   path(step) {
     return text(this.steps, "path", step) || "(unnamed)";
   }

@@ -19,6 +19,7 @@ import { bytes, counted, duration, percent, place, short, signed, tileName, whol
 import { current, link } from "../state.js";
 import { column, term, timeColumns } from "../quantities.js";
 
+const WORK = PHASES.slice(0, -1).map(({ key }) => key);
 const MODES = [["phases", "Phases"], ["compute", "Compute"], ["exchange", "Exchange"], ["idle", "Waiting"]];
 
 export async function executionView(context) {
@@ -26,7 +27,7 @@ export async function executionView(context) {
   const other = context.other && (await context.other.load("steps"));
   const versus = await heatDifference(context, "phases");
   const view = new ExecutionView(context, { overview, steps, tiles, vertices, other, versus });
-  return { element: view.element, select: (state, before) => view.select(state, before) };
+  return { element: view.element, select: (state, before) => view.select(state, before), closer: () => view.closer() };
 }
 
 class ExecutionView {
@@ -56,14 +57,14 @@ class ExecutionView {
     };
     this.timeline = new Timeline({
       trace, range: this.range, kind, oncursor, blocks: () => this.heat?.columnsInSight() ?? [], onpick: (step, entry) => context.select({ step, entry }),
-      onmark: (area, isDone) => this.mark(area, isDone), pins: () => this.pinnedTimes(),
+      onmark: (area, isDone) => this.mark(area, isDone), pins: () => this.pinnedTimes(), selected: () => this.selected(), change: this.changes(),
     });
     this.area = new AreaCard({ trace, onclear: () => context.select({ mark: undefined }), onzoom: ({ from, to }) => this.range.show(from, to) });
     this.flows = new FlowList({ context, trace, timeline: this.timeline, range: this.range, select: context.select });
     this.heat = new HeatMap({
       kind: "phases", shape: facts.heat.phases, nIpus: facts.n_ipus, perIpu: facts.tiles_per_ipu, range: this.range, mode: phase,
       load: context.load, entriesOf: (from, to) => trace.entriesOf(from, to), height: 430, label: "Tiles over time",
-      describe: (cell) => this.describe(cell), onpick: (cell) => this.pickCell(cell), oncursor, ...this.versus?.options(phase),
+      describe: (cell) => this.describe(cell), onpick: (cell) => this.pickCell(cell), oncursor, selected: () => this.selected(), ...this.versus?.options(phase),
     });
     trace.onload = () => {
       this.timeline.draw();
@@ -75,9 +76,10 @@ class ExecutionView {
     const tools = [h("div.spring"), h("span.status", {}, STEERING),
       choice("Producers and consumers", [["on", "Arrows", "from the producers of the chosen step, and to its consumers"], ["off", "No arrows"]], state.flows ?? "on", (flows) => context.select({ flows: flows === "on" ? undefined : flows })),
       choice("Timeline", [["flame", "Flame", "nested by name"], ["flat", "Flat", "phases of each step"]], kind, (show) => context.select({ show }))];
-    const note = context.other && h("p.note", {}, "The timeline is A's; B − A is in the heat map and with the steps below. Side by side shows both over time.");
-    return [card("Timeline", [this.foldedText(), ...tools], note, this.strip.element, h("div", { style: { height: "8px" } }), this.timeline.element,
-      legend(phasesOn(facts.n_ipus).map(({ name, tone, about }) => ({ name, about, colour: colour(tone) }))), this.flows.element), this.area.element,
+    const note = context.other && this.comparison();
+    const key = this.changes() ? this.versus.scale("100 % of A's time") : legend(phasesOn(facts.n_ipus).map(({ name, tone, about }) => ({ name, about, colour: colour(tone) })));
+    return [card(this.changes() ? "Timeline, B − A" : "Timeline", [this.foldedText(), ...tools], note, this.strip.element, h("div", { style: { height: "8px" } }), this.timeline.element,
+      key, this.flows.element), this.area.element,
     card(this.versus?.title("Every tile") ?? "Every tile", [this.heat.status, h("div.spring"), h("span.status", {}, "Alt + wheel zooms tiles"),
       choice("Heat map", this.versus ? MODES.slice(0, 3) : MODES, phase, (next) => context.select({ phase: next }))], this.heat.element, this.versus?.legend() ?? this.heat.legend())];
   }
@@ -172,6 +174,10 @@ class ExecutionView {
     if (step !== before.step || !this.details.firstChild) this.showStep(step);
     else this.chart?.update({ marks: tile === undefined ? [] : [tile] });
     if (step !== undefined) this.table.reveal(step);
+    if (state.focus && step !== undefined && this.range && !this.isGoing) {
+      this.isGoing = true;
+      this.goTo(step).finally(() => { this.isGoing = false; });
+    }
   }
 
   async showStep(step) {
@@ -214,12 +220,50 @@ class ExecutionView {
   }
 
   // Zooms to the next execution of a step after what is in sight, or to the first.
-  goTo(step) {
-    const spans = this.trace.spansOfStep(step).sort((a, b) => a[0] - b[0]);
+  async goTo(step) {
     const middle = (this.range.from + this.range.to) / 2, isWide = this.range.span > 0.9 * (this.range.high - this.range.low);
-    const [from, to] = spans.find(([start]) => !isWide && start > middle) ?? spans[0] ?? [];
-    if (from !== undefined) this.range.show(from - 3 * (to - from), to + 3 * (to - from));
+    const found = await this.trace.find(step, isWide ? -Infinity : middle).catch(() => null);
+    if (!found) return;
+    const [entry, [from, to]] = found;
+    this.range.show(from - 3 * (to - from), to + 3 * (to - from));
+    this.context.select({ step, entry, focus: undefined });
     this.timeline.canvas.scrollIntoView({ block: "nearest" });
+  }
+
+  // [from, to] of the selected execution, or of the selected step's nearest to the middle of the view.
+  selected() {
+    const { step, entry } = current(), span = entry === undefined ? null : this.trace.spanOfEntry(entry);
+    if (span || step === undefined) return span;
+    const middle = (this.range.from + this.range.to) / 2, far = ([from, to]) => Math.abs((from + to) / 2 - middle);
+    return this.trace.spansOfStep(step).reduce((best, one) => (!best || far(one) < far(best) ? one : best), null);
+  }
+
+  // The key + without a chart that has the focus.
+  closer() {
+    this.range?.closer(this.selected());
+  }
+
+  // -- two reports --------------------------------------------------------------------------------
+
+  // Cycles B − A of an execution of A on a chip: what B's executions of the step take, spread over A's.
+  changes() {
+    if (!this.other || this.versus?.whyNot) return undefined;
+    if (this.known) return this.known;
+    const mine = this.steps.columns, theirs = this.other.columns, k = this.overview.facts.n_ipus, places = partners(this.steps, this.other);
+    const once = (columns, step, chip) => WORK.reduce((sum, key) => sum + columns[`ipu_${key}`][step * k + chip], 0);
+    const of = (step, chip) => (places[step] < 0 ? 0 : (once(theirs, places[step], chip) * theirs.executed[places[step]]) / Math.max(1, mine.executed[step])) - once(mine, step, chip);
+    this.known = { of, buckets: this.versus.changes };
+    return this.known;
+  }
+
+  // What is compared, and the sums that the colours show.
+  comparison() {
+    if (!this.changes()) return h("p.note.compared", {}, "A only: chips or tiles of B differ, so executions cannot be paired. Side by side shows both over time.");
+    const sum = ({ columns }, isMine = () => true) => columns.busy_cycles.reduce((total, cycles, i) => total + (isMine(i) ? cycles : 0), 0);
+    const places = partners(this.steps, this.other), taken = new Set(places), onlyA = sum(this.steps, (i) => places[i] < 0), onlyB = sum(this.other, (i) => !taken.has(i));
+    const paired = sum(this.other) - onlyB - (sum(this.steps) - onlyA), say = (cycles) => signed(cycles, short);
+    return h("p.note.compared", {}, "Compared per item of work, not per execution: both runs count as the same work, and what B takes for a step in all its executions is spread over A's. ",
+      `Busy cycles, B − A: ${say(paired)} in steps that both have, ${say(-onlyA)} in steps of A alone, ${say(onlyB)} in steps of B alone (not in this timeline): ${say(paired - onlyA + onlyB)} in all.`);
   }
 
   showTiles() {

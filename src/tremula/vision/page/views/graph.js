@@ -1,8 +1,8 @@
 // The graph of operations: who makes what and who uses it, folded by names, coloured by what it costs.
 
 import { card, choice, h, replace } from "../dom.js";
-import { Dataflow, groupsOf, opened, treeOf } from "../parts/dataflow.js";
-import { GraphMap } from "../parts/graph_map.js";
+import { Dataflow, gathered, groupsOf, opened, treeOf } from "../parts/dataflow.js";
+import { GraphMap, isReadable } from "../parts/graph_map.js";
 import { legend } from "../parts/chart.js";
 import { Table } from "../parts/table.js";
 import { text } from "../data.js";
@@ -11,7 +11,8 @@ import { bytes, counted, percent, short, whole } from "../format.js";
 import { current, link } from "../state.js";
 import { aboutOf, column, titleOf } from "../quantities.js";
 
-const MOST_AT_FIRST = 36;
+// Groups at first, if they fit; groups at the top where names have too many; as many as are enough to begin with.
+const LEVELS = [36, 24, 16, 12, 9, 6, 4], TOPS = [12, 8, 5, 3, 2], ENOUGH = 10;
 const MEASURES = (nIpus) => [["busy", titleOf(nIpus > 1 ? "busy_cycles" : "cycles"), aboutOf("busy_cycles")], ...nIpus > 1 ? [["path", titleOf("path_cycles"), aboutOf("path_cycles")]] : [], ["made", "Bytes it writes", "of variables it writes, on all tiles"]];
 const openOf = new Map(); // by report: which groups are open, for coming back
 
@@ -19,7 +20,7 @@ export async function graphView(context) {
   const [flow, steps, variables] = await Promise.all(["dataflow", "steps", "variables"].map(context.load));
   if (flow.facts.why_not) return { element: h("div", {}, card("Graph", null, h("p.note", {}, `The graph follows from the tile program: ${flow.facts.why_not}`))) };
   const view = new GraphView(context, new Dataflow(flow, steps, variables));
-  return { element: view.element, select: (state) => view.select(state) };
+  return { element: view.element, select: (state) => view.select(state), closer: () => view.map.closer() };
 }
 
 class GraphView {
@@ -28,18 +29,41 @@ class GraphView {
     this.tree = treeOf(this.steps);
     this.uses = flow.uses();
     const key = `${context.info.title} ${context.report}`;
-    if (!openOf.has(key)) openOf.set(key, opened(this.tree, this.steps.columns.busy_cycles, MOST_AT_FIRST));
-    this.open = openOf.get(key);
+    this.key = key;
+    [this.tree, this.open] = openOf.get(key) ?? [this.tree, new Set()];
     this.measures = MEASURES(this.steps.facts.n_ipus);
     this.by = this.measures.some(([name]) => name === current().by) ? current().by : "busy";
     this.status = h("span.status");
     this.details = h("section.card", {});
-    this.map = new GraphMap({ ...this.graph(), height: 560, describe: (i) => this.describe(i), onpick: (i) => this.pick(i), onopen: (i) => this.toggle(i) });
+    this.map = new GraphMap({ ...this.graph(), height: 560, describe: (i) => this.describe(i), onpick: (i) => this.pick(i), onopen: (i) => this.toggle(i), onfirst: (width, height) => this.firstLevel(width, height) });
     this.element = h("div", {}, card("Operations and what flows between them", [this.status, h("div.spring"),
       h("button.plain", { type: "button", onclick: () => this.fold(true) }, "Fold all"), h("button.plain", { type: "button", onclick: () => this.fold(false) }, "Unfold all"),
       choice("Colour by", this.measures, this.by, (by) => context.select({ by }))], this.map.element,
     legend(PHASES.filter(({ key: name }) => name !== "waiting").map(({ name, tone }) => ({ name: `mostly ${name}`, colour: colour(tone) }))),
     h("p.note", {}, "Stronger colours take more. A double frame holds others: double-click or Enter opens it. Dashed lines lead back, to the next turn of a loop.")), this.details);
+  }
+
+  // The finest level that can be read as a whole on the canvas: modules, the largest of them opened while there is room.
+  firstLevel(width, height) {
+    if (!openOf.has(this.key)) {
+      const cycles = this.steps.columns.busy_cycles, fits = () => {
+        const { nodes, edges } = this.graph();
+        return isReadable(nodes, edges, width, height);
+      };
+      let best = null;
+      const attempt = (tree, most) => {
+        Object.assign(this, { tree, open: opened(tree, cycles, most) });
+        if (!fits()) return false;
+        if (!best || this.groups.length > best[2]) best = [tree, this.open, this.groups.length];
+        return this.groups.length >= ENOUGH;
+      };
+      const whole = this.tree, tops = [whole, ...TOPS.filter((n) => n < whole.children.size).map((n) => gathered(treeOf(this.steps), n))];
+      tops.some((tree) => LEVELS.some((most) => attempt(tree, most)));
+      if (best) [this.tree, this.open] = best;
+      openOf.set(this.key, [this.tree, this.open]);
+    }
+    this.map.update(this.graph());
+    this.select(current());
   }
 
   // Nodes and edges of the groups in sight.

@@ -17,7 +17,7 @@ export async function livenessView(context) {
   const other = context.other && (await context.other.load("liveness"));
   const versus = await heatDifference(context, "live");
   const view = new LivenessView(context, { live, steps, variables, overview, other, versus });
-  return { element: view.element, select: (state, before) => view.select(state, before) };
+  return { element: view.element, select: (state, before) => view.select(state, before), closer: () => view.chart?.closer() };
 }
 
 class LivenessView {
@@ -110,7 +110,17 @@ class LivenessView {
     const shown = step ?? this.live.facts.peak_step;
     if (shown !== this.shownStep || state.tile !== before.tile) this.showStep(shown, state.tile);
     if (!this.freeing.firstChild) this.showFreeing();
+    if (state.focus && step !== undefined) this.focusOn(state);
     if (state.variable !== undefined) this.table?.reveal(this.listed.findIndex((row) => this.variables.columns.id[row.row] === state.variable));
+  }
+
+  // Zooms to the life of a variable, or to a step, that a link leads to; once.
+  focusOn({ step, variable }) {
+    const { columns } = this.variables, row = this.rowOf.get(variable), isTemporary = row !== undefined && !columns.always_live[row] && columns.first_step[row] >= 0;
+    const [from, to] = isTemporary ? [columns.first_step[row], columns.last_step[row] + 1] : [step, step + 1];
+    const room = Math.max(8, to - from);
+    this.range.show(from - room / 2, to + room / 2);
+    this.context.select({ focus: undefined });
   }
 
   // Rows of the variables that are live at a step, temporary ones largest first.

@@ -23,7 +23,7 @@ export async function memoryView(context) {
   const [tiles, variables, vertices] = await Promise.all(["tiles", "variables", "vertices"].map(context.load));
   const other = context.other && (await context.other.load("tiles"));
   const view = new MemoryView(context, { tiles, variables, vertices, other });
-  return { element: view.element, select: (state, before) => view.select(state, before) };
+  return { element: view.element, select: (state, before) => view.select(state, before), closer: () => view.chart.closer() };
 }
 
 class MemoryView {
@@ -224,6 +224,14 @@ class MemoryView {
     this.shownTiles = tiles.length > 1 ? state.tiles : undefined;
     this.addresses.show(tile ?? this.fullest(), state);
     if (state.variable !== this.variable) this.showVariable(state.variable);
+    if (state.focus && tile !== undefined) this.focusOn(tile);
+  }
+
+  // Zooms to a tile that a link leads to, once.
+  focusOn(tile) {
+    this.chart.closer();
+    this.chart.element.scrollIntoView({ block: "nearest" });
+    this.context.select({ tile, focus: undefined });
   }
 
   async showVariable(id) {

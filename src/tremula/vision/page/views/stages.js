@@ -18,7 +18,7 @@ export async function stagesView(context) {
     return { element: h("div", {}, card("Stages", null, h("p.note", {}, why))) };
   }
   const view = new StagesView(context, stages, overview);
-  return { element: view.element, select: (state) => view.select(state), close: () => view.close() };
+  return { element: view.element, select: (state, before) => view.select(state, before), closer: () => view.closer(), close: () => view.close() };
 }
 
 class StagesView {
@@ -104,10 +104,10 @@ class StagesView {
       columns: [
         column("stage", (i) => i, { isText: false, show: whole }), column("chip", (i) => stages[i].ipu, { isText: false, show: whole }),
         column("n_visits", (i) => stages[i].n_visits), column("cycles_per_visit", (i) => stages[i].cycles_per_visit, { bar: (v) => v / longest }),
+        column("awaited_cycles", (i) => stages[i].awaited_cycles, { bar: (v) => v / awaited, colour: "var(--faint)" }),
         ...timeColumns((key) => (i) => stages[i][key], {
           nIpus: this.overview.facts.n_ipus, total: this.overview.facts.total_cycles, most: most("busy_cycles"), isShown: (name) => stages.some((stage) => stage[`busy_${name}`] > 0),
         }),
-        column("awaited_cycles", (i) => stages[i].awaited_cycles, { bar: (v) => v / awaited, colour: "var(--faint)" }),
       ],
     });
     return card("Each stage", [h("span.status", {}, "the stage that others wait for most sets the pace"), h("div.spring"), this.stageTable.tools], this.stageTable.element, this.restOfWaiting());
@@ -173,11 +173,24 @@ class StagesView {
     }, 220);
   }
 
-  select({ stage }) {
-    const visit = stage >= 0 ? this.stages.columns.visit_stage.indexOf(stage) : -1;
-    if (visit < 0) return;
-    this.stageTable.reveal(stage);
-    this.pick(visit);
+  select({ stage, focus }, before) {
+    const { columns } = this.stages, visit = stage >= 0 ? this.longestVisit(stage) : -1;
+    if (visit >= 0 && stage !== before.stage) {
+      this.stageTable.reveal(stage);
+      this.pick(visit);
+    }
+    if (!focus) return;
+    if (visit >= 0) this.show(columns.visit_begin[visit], columns.visit_end[visit]);
+    this.context.select({ focus: undefined });
+  }
+
+  longestVisit(stage) {
+    const { visit_stage: of, visit_begin: begin, visit_end: end } = this.stages.columns;
+    return of.reduce((best, one, i) => (one === stage && (best < 0 || end[i] - begin[i] > end[best] - begin[best]) ? i : best), -1);
+  }
+
+  closer() {
+    this.range.closer(this.chart.selected());
   }
 
   close() {

@@ -26,7 +26,15 @@ export async function summaryView(context) {
     ),
     h("div.grid", {}, vertexCard(facts), exchangeCard(facts)),
     detailsCard(facts));
-  return { element };
+  return { element, select: (state) => reveal(element, state) };
+}
+
+// The card or the advice that a link leads to, marked and in sight.
+function reveal(element, { card: name, insight }) {
+  const wanted = name ? element.querySelector(`[data-card="${CSS.escape(name)}"]`) : insight >= 0 ? element.querySelectorAll(".insight")[insight] : null;
+  element.querySelectorAll(".revealed").forEach((one) => one.classList.remove("revealed"));
+  wanted?.classList.add("revealed");
+  wanted?.scrollIntoView({ block: "nearest" });
 }
 
 function headline(facts, other) {
@@ -57,7 +65,7 @@ function insightList(insights) {
   if (!insights.length) return h("p.note", {}, "Nothing stands out: no rule found anything expensive.");
   return insights.map((one, i) => h(`div.insight${one.rule === "out_of_memory" ? ".urgent" : ""}`, {},
     h("div.rank", {}, i + 1),
-    h("div", {}, h("h3", {}, one.title), h("p.note", {}, one.text), evidence(one)),
+    h("div", {}, h("h3", {}, one.title), h("p.note", {}, one.text), evidence(one, i)),
     h("div.saves", {}, saving(one))));
 }
 
@@ -67,14 +75,17 @@ function saving(one) {
   return "";
 }
 
-function evidence(one) {
+// What an earlier look has selected; advice selects something else.
+const CLEAR = Object.fromEntries(["tile", "tiles", "step", "entry", "op", "variable", "stage", "from", "to", "mark", "card"].map((key) => [key, undefined]));
+
+function evidence(one, i) {
   // A line that the text names is not repeated.
   const isNew = ([name, value]) => name !== "source" || !one.text.includes(place(value));
   const facts = Object.entries(one.evidence).filter(([, value]) => ["string", "number"].includes(typeof value)).filter(isNew);
   return h("div.evidence", {},
     facts.map(([name, value]) => h("span", {}, `${name.replaceAll("_", " ")} `,
       h("b", {}, typeof value === "number" ? whole(value) : value))),
-    h("a.go", { href: link({ view: one.view, ...one.select }) }, "Show me →"));
+    h("a.go", { href: link({ ...CLEAR, view: one.view, ...one.select, insight: i, ...one.view !== "summary" && { focus: 1, back: "summary" } }) }, "Show me →"));
 }
 
 function timeCard(facts) {
@@ -106,9 +117,11 @@ function trustCard(facts) {
     name, about, colour: colour(tone), share: total ? (cycles[name] ?? 0) / total : 0,
   }));
   const trusted = parts.filter((p) => p.name !== "placeholder").reduce((sum, p) => sum + p.share, 0);
-  return card("How far costs can be trusted", null,
+  const made = card("How far costs can be trusted", null,
     h("p.note", {}, `${percent(trusted)} of vertex cycles rest on published facts, fits or derivations.`),
     shares(parts), legend(parts.map((part) => ({ ...part, value: percent(part.share) }))));
+  made.dataset.card = "trust";
+  return made;
 }
 
 function targetCard(facts) {
