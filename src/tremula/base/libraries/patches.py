@@ -76,6 +76,10 @@ PATCHES: tuple[LibraryPatch, ...] = (
            "ir/capture/autocast.py", "as above, for libraries that ask whether autocast is in use"),
     _torch("torch", "rand randint", "frontends/keras/tracing.py",
            "Keras passes generator=None, which the recorder does not take"),
+    # -- Triton, while a kernel is compiled --
+    LibraryPatch("triton", "3.6", "triton.backends.nvidia.compiler", ("print",),
+                 "ir/host/graph_kernels/kernels.py",
+                 "prints the assembly of a kernel that the assembler rejects", is_added=True),
     # -- PyTorch, while a thread compiles --
     _torch("torch.random", "set_rng_state", _ISOLATION,
            "the compiler restores generators that other threads have used meanwhile"),

@@ -2,10 +2,13 @@
 
 import pytest
 import torch
-from torch import fx
+from torch import fx, nn
 
-from tremula.ir.host.passes.memory_format import keep_memory_format
+from tests.ir.steps import training_step
+from tremula.ir.host.passes.memory_format import keep_contiguity, keep_memory_format, relax_strides
 from tremula.ir.host.passes.substitute_kernels import plain_convolution_gradients
+from tremula.ir.nodes import schema_name
+from tremula.ir.passes import HOST_PASSES, apply
 from tremula.ir.step import INPUT, OUTPUT, CapturedStep, StepSlot
 
 aten = torch.ops.aten
@@ -55,3 +58,34 @@ def test_copies_that_only_change_the_order_are_dropped():
     step.graph.lint()
     assert not [node for node in step.graph.nodes if node.target is aten.clone.default]
     torch.testing.assert_close(step.module()(pixels, weight)[0], before)
+
+
+class Grouped(nn.Module):
+    """A convolution, concatenated parts of its result, and a group norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        return self.norm(torch.cat([y, y[:, :4]], 1)).square().mean(dtype=torch.float32).reshape(1)
+
+
+def test_kernels_behind_group_norms_get_contiguous_operands():
+    """In channels-last a step gives the same, and its kernels read what PyTorch's callers pass."""
+    torch.manual_seed(0)
+    model, x = Grouped(), torch.randn(2, 3, 7, 7)
+    loss = lambda x: nn.functional.mse_loss(model(x), torch.zeros(1))  # noqa: E731
+    wrapped = nn.Module()
+    wrapped.model, wrapped.forward = model, loss
+    step = apply(training_step(wrapped, x), HOST_PASSES, "host")
+    arguments = [*(p.detach() for p in model.parameters()), x, torch.tensor(0.1)]
+    expected = step.module().forward(*arguments)
+    step = keep_contiguity(relax_strides(step))
+    norms = [n for n in step.graph.nodes if "group_norm" in schema_name(n)]
+    images = [o for n in norms for o in n.all_input_nodes if o.meta["val"].dim() == 4]
+    assert len(norms) == 2
+    assert all(image.target is aten.contiguous.default for image in images)
+    last = [a.to(memory_format=torch.channels_last) if a.dim() == 4 else a for a in arguments]
+    torch.testing.assert_close(step.module().forward(*last), expected, rtol=1e-4, atol=1e-5)

@@ -5,10 +5,11 @@ How a kernel is launched is chosen on its first run: candidates are timed, and t
 
 import importlib.util
 import json
+import logging
 import os
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, fields
 from functools import cache
 from hashlib import sha256
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor, fx
 
 from tremula.base.cache_dir import cache_dir
+from tremula.base.libraries.patching import replaced_for_all
 from tremula.ir.cuda_capture import capturing
 from tremula.ir.host.graph_kernels.printers.gluon_features import N_ROWS, N_WARPS
 
@@ -27,6 +29,9 @@ _N_TIMED = 10  # launches of each candidate
 _HOPPER = 9  # compute capability
 # Forms of a kernel: tiles of rows in Triton, in Gluon, feature-major in Gluon; or by segments.
 TILES, GLUON, FEATURE_MAJOR_TILES, SEGMENTS = "tiles", "gluon", "feature-major", "segments"
+ATEN = "aten"  # where no form compiles
+_LINE = 200  # characters of a compiler's message that are logged
+_log = logging.getLogger("tremula.gpu")
 
 
 @dataclass(frozen=True)
@@ -165,6 +170,8 @@ def run(kernel: RowKernel, inputs: Sequence[Tensor]) -> list[Tensor]:
     """Run a kernel; its first run chooses how it is launched."""
     if kernel.launch is None:
         kernel.launch = _chosen(kernel, inputs)
+    if kernel.launch.form == ATEN:
+        return list(kernel.graph(*inputs))
     results = _started(kernel, kernel.launch, inputs)
     typed = zip(results, kernel.results, strict=True)
     return [t if t.dtype == dtype else t.to(dtype) for t, (_, dtype) in typed]
@@ -215,18 +222,47 @@ def _choices(launch: KernelLaunch) -> dict[str, int]:
 
 
 def _compiles(kernel: RowKernel, launch: KernelLaunch, arguments: Sequence[Tensor]) -> bool:
-    """Compile a candidate. Gluon is experimental: where it fails, other forms are used."""
+    """Compile a candidate; False, and a line in the log, if it does not compile or does not fit."""
     function = compiled_text(kernel.text_for(launch))
     try:
-        function.warmup(*arguments, grid=(1,), **_choices(launch))
-    except Exception as error:
-        if launch.form not in {GLUON, FEATURE_MAJOR_TILES}:
-            raise
-        warnings.warn(
-            f"a kernel does not compile in Gluon, another form is used: {error}", stacklevel=1
-        )
+        with quiet_compiler():
+            compiled = function.warmup(*arguments, grid=(1,), **_choices(launch))
+    except Exception as error:  # noqa: BLE001 - whatever the compiler raises, other forms are tried
+        _log_failure(launch, str(error))
+        return False
+    n_bytes = getattr(getattr(compiled, "metadata", None), "shared", 0)
+    most = _shared_memory(arguments[0].device.index or 0)
+    if n_bytes > most:
+        _log_failure(launch, f"{n_bytes} bytes of shared memory, of {most}")
         return False
     return True
+
+
+def _log_failure(launch: KernelLaunch, reason: str) -> None:
+    line = next((line for line in reason.splitlines() if line.strip()), "no reason")[:_LINE]
+    _log.info("a kernel does not compile as %s, another form is used: %s", launch.form, line)
+
+
+@contextmanager
+def quiet_compiler() -> Iterator[None]:
+    """Without the assembly that Triton prints when the assembler rejects it."""
+    from triton.backends.nvidia import (  # pyright: ignore[reportMissingImports]
+        compiler,
+    )
+
+    with replaced_for_all(compiler, "print", _print_nothing):
+        yield
+
+
+def _print_nothing(*_args: object, **_kwargs: object) -> None:
+    """In place of print: the error that follows has what matters."""
+
+
+@cache
+def _shared_memory(device: int) -> int:
+    """Bytes that a program may have."""
+    properties = torch.cuda.get_device_properties(device)
+    return getattr(properties, "shared_memory_per_block_optin", 1 << 30)
 
 
 @cache
@@ -294,9 +330,9 @@ def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
     for launch in candidates:
         try:
             times[launch] = _time_of(lambda: _started(kernel, launch, inputs))  # noqa: B023
-        except OutOfResources:
-            continue
-    best = min(times, key=times.__getitem__, default=candidates[0])
+        except OutOfResources as error:
+            _log_failure(launch, str(error))
+    best = min(times, key=times.__getitem__, default=KernelLaunch(0, 0, False, form=ATEN))
     return list(astuple(best))
 
 

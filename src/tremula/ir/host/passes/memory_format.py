@@ -79,6 +79,45 @@ def relax_strides(step: CapturedStep) -> CapturedStep:
     return step
 
 
+# Kernels whose callers make their operands contiguous. A step records the kernel alone, with
+# operands that were contiguous then. Those that take any order of memory are not listed.
+_INTERNAL = ("aten::native_", "aten::_")
+_TAKES_ANY_ORDER = (
+    "native_batch_norm", "_native_batch_norm", "_batch_norm", "native_layer_norm",
+    "native_dropout", "_adaptive_avg_pool", "_upsample", "_to_copy", "_softmax", "_log_softmax",
+    "_unsafe_view", "_reshape_alias", "_safe_softmax", "_unsafe_index", "_conj", "_fft",
+)  # fmt: skip
+
+
+def keep_contiguity(step: CapturedStep) -> CapturedStep:
+    """Make operands contiguous again for kernels that need it; a copy only where they are not."""
+    contiguous: dict[fx.Node, fx.Node] = {}
+    for node in list(step.graph.nodes):
+        if not _needs_contiguity(node):
+            continue
+        for source in node.all_input_nodes:
+            value = source.meta.get("val")
+            if isinstance(value, Tensor) and value.dim() > 1 and value.is_contiguous():
+                if source not in contiguous:
+                    contiguous[source] = _made_contiguous(step.graph, source)
+                node.replace_input_with(source, contiguous[source])
+    return step
+
+
+def _needs_contiguity(node: fx.Node) -> bool:
+    name = schema_name(node)
+    if node.op != "call_function" or not name.startswith(_INTERNAL):
+        return False
+    return not name.removeprefix("aten::").startswith(_TAKES_ANY_ORDER)
+
+
+def _made_contiguous(graph: fx.Graph, source: fx.Node) -> fx.Node:
+    with graph.inserting_after(source):
+        made = graph.call_function(aten.contiguous.default, (source,))
+    made.meta.update(source.meta)
+    return made
+
+
 # These read their first operands in any memory format, and propagate it.
 _READS_ANY_ORDER = {
     "aten::convolution",

@@ -14,6 +14,7 @@ from tremula.ir.host.passes.in_place import write_over_dead_operands
 from tremula.ir.host.passes.memory_format import (
     column_major_weights,
     image_format,
+    keep_contiguity,
     keep_memory_format,
     relax_strides,
 )
@@ -114,6 +115,8 @@ class HostProgram:
             ("keep memory format", keep_memory_format),
             ("write over dead operands", overwrite),
         )
+        if self.device.type == "cuda":
+            passes = (("keep contiguity", keep_contiguity), *passes)
         if self.device.type == "cpu":
             passes += (("differentiate by forward kernels", differentiate_by_forward_kernels),)
         if self.is_wide:
