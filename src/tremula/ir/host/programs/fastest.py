@@ -34,7 +34,7 @@ from tremula.ir.step import CapturedStep
 _N_TIMED = 3  # calls of each program; the shortest counts, so that one disturbed call does not
 # Seconds of calls before a compilation is started. It takes Inductor tens of seconds, so shorter
 # scripts would not gain by it.
-_PATIENCE_S = 2.0
+_PATIENCE_S = 1.0
 # Seconds for which the compiling thread may hold Python's lock (5 ms by default): an eighth of a
 # call of 0.8 ms, the shortest that was measured meanwhile (docs/gpu.md, "Which backend").
 _SWITCH_S = 1e-4

@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, fx
@@ -9,6 +10,7 @@ from torch import Tensor, fx
 from tremula.ir.host.passes.memory_format import relax_strides
 from tremula.ir.host.passes.substitute_kernels import use_fast_tanh
 from tremula.ir.host.programs.compiled_loops import compile_scans
+from tremula.ir.host.programs.equal_layers import PartedGraph, equal_parts
 from tremula.ir.host.programs.program import HostProgram, MicroBatch
 from tremula.ir.passes import Passes, apply
 from tremula.ir.step import CapturedStep
@@ -23,7 +25,7 @@ class InductorProgram(HostProgram):
     def compile(self, part: CapturedStep) -> MicroBatch:
         return self.compiled(part)
 
-    def compiled(self, part: CapturedStep) -> "CompiledGraph":
+    def compiled(self, part: CapturedStep) -> "CompiledGraph | PartedGraph":
         """The functional graph itself goes to Inductor: no second tracing, static shapes."""
         part = apply(part, _PASSES, "host")
         if not self.is_wide:
@@ -35,6 +37,8 @@ class InductorProgram(HostProgram):
             choices["layout_optimization"] = False  # the graph itself says how images are laid out
         if self.is_wide:
             choices["emulate_precision_casts"] = True  # a rounding to half is meant
+        if self.device.type == "cuda" and (parts := equal_parts(part)):
+            return PartedGraph(part, parts, partial(CompiledGraph, choices=choices))
         return CompiledGraph(part.module(), n_results, choices)
 
 

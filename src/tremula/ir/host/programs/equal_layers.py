@@ -1,0 +1,252 @@
+"""A step as a sequence of parts, of which equal ones are compiled once.
+
+The layers of a model are modules numbered by their path: `encoder.layer.0`, `encoder.layer.1`, …
+The graph of a step is cut where the number changes, in the forward and in the backward pass. Parts
+that have the same operations on operands of the same shapes are one function, called several times:
+
+    embedding │ layer 0 │ layer 1 │ layer 2 │ loss │ layer 2' │ layer 1' │ layer 0' │ embedding'
+        A          B         B         B       C         D          D          D          E
+"""
+
+import operator
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from tremula.ir.origin import ORIGIN
+from tremula.ir.step import CapturedStep
+
+_NUMBER = re.compile(r"\.(\d+)(?=\.|$)")
+_FEW = 6  # nodes: a shorter run belongs to the part before it
+_LEAST_EQUAL = 3  # parts, for cutting to be worthwhile
+
+Label = tuple[str, int] | None  # phase and number of a layer
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive nodes of a graph: what they read from before, and what is read after them."""
+
+    nodes: tuple[fx.Node, ...]
+    inputs: tuple[fx.Node, ...]
+    outputs: tuple[fx.Node, ...]
+    key: tuple  # equal for parts that compute the same
+
+    def module(self) -> fx.GraphModule:
+        """The part as a function of its inputs."""
+        graph = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        for index, node in enumerate(self.inputs):
+            copies[node] = graph.placeholder(f"input_{index}")
+            copies[node].meta.update(node.meta)
+        for node in self.nodes:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+        graph.output([copies[node] for node in self.outputs])
+        return fx.GraphModule(torch.nn.Module(), graph)
+
+
+# -- cutting ---------------------------------------------------------------------------------------
+
+
+def equal_parts(step: CapturedStep) -> list[Part]:
+    """The parts of a step in order; empty if too few of them are equal."""
+    labels = _labels(step.graph)
+    if not any(labels.values()):
+        return []
+    parts = [_part(run) for run in _runs(step.graph, labels)]
+    if any(_has_several(node) for part in parts for node in part.inputs):
+        return []
+    counts = Counter(part.key for part in parts)
+    return parts if max(counts.values(), default=0) >= _LEAST_EQUAL else []
+
+
+def _has_several(node: fx.Node) -> bool:
+    """Whether a node gives several tensors, which parts do not pass on."""
+    return any(user.target is operator.getitem for user in node.users)
+
+
+def _labels(graph: fx.Graph) -> dict[fx.Node, Label]:
+    """The layer of each operation: by the numbered path that most of them have."""
+    paths: dict[fx.Node, tuple[str, str]] = {}
+    for node in graph.nodes:
+        origin = node.meta.get(ORIGIN)
+        if node.op == "call_function" and origin is not None and origin.module:
+            paths[node] = (origin.phase, origin.module)
+    prefix = _most_frequent_prefix([path for _, path in paths.values()])
+    labels: dict[fx.Node, Label] = {}
+    before: Label = None
+    for node in graph.nodes:
+        if node.op != "call_function":
+            continue
+        if node.target is operator.getitem:
+            before = labels[node.args[0]]
+        elif node in paths:
+            phase, path = paths[node]
+            match = re.match(re.escape(prefix) + r"\.(\d+)(\.|$)", path) if prefix else None
+            before = (phase, int(match.group(1))) if match else None
+        labels[node] = before  # operations that passes have inserted belong to those before them
+    return labels
+
+
+def _most_frequent_prefix(paths: Sequence[str]) -> str:
+    """The part of paths before a number that most operations have, with at least three numbers."""
+    counts: Counter[str] = Counter()
+    numbers: dict[str, set[str]] = {}
+    for path in paths:
+        for match in _NUMBER.finditer(path):
+            prefix = path[: match.start()]
+            counts[prefix] += 1
+            numbers.setdefault(prefix, set()).add(match.group(1))
+    several = [p for p in counts if len(numbers[p]) >= _LEAST_EQUAL]
+    return max(several, key=lambda p: (counts[p], -len(p)), default="")
+
+
+def _runs(graph: fx.Graph, labels: dict[fx.Node, Label]) -> list[list[fx.Node]]:
+    """Nodes with the same label one after another; short runs are joined to the one before."""
+    runs: list[tuple[Label, list[fx.Node]]] = []
+    for node in (n for n in graph.nodes if n.op == "call_function"):
+        if runs and runs[-1][0] == labels[node]:
+            runs[-1][1].append(node)
+        else:
+            runs.append((labels[node], [node]))
+    joined: list[tuple[Label, list[fx.Node]]] = []
+    for label, nodes in runs:
+        is_short = len(nodes) < _FEW and joined
+        if is_short or (joined and joined[-1][0] == label):
+            joined[-1][1].extend(nodes)
+        else:
+            joined.append((label, nodes))
+    return [nodes for _, nodes in joined]
+
+
+def _part(nodes: list[fx.Node]) -> Part:
+    inside = set(nodes)
+    inputs = list(dict.fromkeys(x for n in nodes for x in n.all_input_nodes if x not in inside))
+    outputs = [n for n in nodes if any(user not in inside for user in n.users)]
+    return Part(tuple(nodes), tuple(inputs), tuple(outputs), _key(nodes, inputs, outputs))
+
+
+def _key(nodes: list[fx.Node], inputs: list[fx.Node], outputs: list[fx.Node]) -> tuple:
+    """What a part computes, whatever its nodes are called."""
+    names = {node: f"%{index}" for index, node in enumerate([*inputs, *nodes])}
+    calls = tuple(
+        (n.target, repr(fx.map_arg((n.args, n.kwargs), lambda x: _Name(names[x])))) for n in nodes
+    )
+    return tuple(map(_kind_of, inputs)), calls, tuple(names[node] for node in outputs)
+
+
+class _Name(str):
+    """A node in the text of a call."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _kind_of(node: fx.Node) -> object:
+    """What is known of an operand; what it really is decides when a part is called."""
+    value = node.meta.get("val")
+    return (tuple(value.shape), value.dtype) if isinstance(value, Tensor) else None
+
+
+# -- running ---------------------------------------------------------------------------------------
+
+
+class CompiledPart(Protocol):
+    """A function that can be compiled before it is called."""
+
+    def prepare(self, args: Sequence[Tensor]) -> None: ...
+    def __call__(self, *args: Tensor) -> list[Tensor]: ...
+
+
+Compile = Callable[[fx.GraphModule, int], CompiledPart]
+
+
+class PartedGraph:
+    """Runs the parts of a step in order; each kind is compiled for the strides of its operands."""
+
+    def __init__(self, step: CapturedStep, parts: Sequence[Part], compile_part: Compile):
+        self._placeholders = step.placeholders()
+        self._constants = [
+            (node, step.constants[str(node.target)])
+            for node in step.graph.nodes
+            if node.op == "get_attr"
+        ]
+        self._results = step.results()
+        self._parts = list(parts)
+        self._dead_after = _dead_after(self._parts, self._results)
+        self._compile = compile_part
+        self._compiled: dict[tuple, CompiledPart] = {}
+
+    @property
+    def n_compiled(self) -> int:
+        return len(self._compiled)
+
+    def prepare(self, args: Sequence[Tensor]) -> None:
+        """Compile all parts without running any: tensors between them have shapes only."""
+        fakes = FakeTensorMode(allow_non_fake_inputs=True)
+        inputs = [fakes.from_tensor(x) for x in args]
+
+        def run(part: Part, inputs: list[Tensor]) -> list[Tensor]:
+            function = self._function(part, inputs)
+            if function is not None:
+                function.prepare([_memory_like(x) for x in inputs])
+            with fakes, torch.no_grad():
+                return list(part.module()(*inputs))
+
+        self._run(run, inputs)
+
+    def __call__(self, *args: Tensor) -> list[Tensor]:
+        def run(part: Part, inputs: list[Tensor]) -> list[Tensor]:
+            self._function(part, inputs)
+            return self._compiled[_key_of_call(part, inputs)](*inputs)
+
+        return self._run(run, args)
+
+    def _run(
+        self, run: Callable[[Part, list[Tensor]], list[Tensor]], args: Sequence[Tensor]
+    ) -> list[Tensor]:
+        values: dict[fx.Node, Any] = dict(zip(self._placeholders, args, strict=True))
+        values.update(self._constants)
+        for part, dead in zip(self._parts, self._dead_after, strict=True):
+            results = run(part, [values[node] for node in part.inputs])
+            values.update(zip(part.outputs, results, strict=True))
+            for node in dead:
+                del values[node]
+        return [values[node] for node in self._results]
+
+    def _function(self, part: Part, inputs: Sequence[Tensor]) -> CompiledPart | None:
+        """The new function of a part; None if an equal part has one already."""
+        key = _key_of_call(part, inputs)
+        if key in self._compiled:
+            return None
+        self._compiled[key] = self._compile(part.module(), len(part.outputs))
+        return self._compiled[key]
+
+
+def _key_of_call(part: Part, inputs: Sequence[Tensor]) -> tuple:
+    return part.key, tuple((tuple(x.shape), x.stride(), x.dtype) for x in inputs)
+
+
+def _memory_like(x: Tensor) -> Tensor:
+    if not isinstance(x, FakeTensor):
+        return x
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+
+
+def _dead_after(parts: Sequence[Part], results: Sequence[fx.Node]) -> list[list[fx.Node]]:
+    """The values that no part after each one reads: their memory can be used again."""
+    made = {node for part in parts for node in part.outputs}
+    last = {node: index for index, part in enumerate(parts) for node in part.inputs if node in made}
+    dead: list[list[fx.Node]] = [[] for _ in parts]
+    for node, index in last.items():
+        if node not in set(results):
+            dead[index].append(node)
+    return dead

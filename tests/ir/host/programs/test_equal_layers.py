@@ -1,0 +1,87 @@
+"""Equal layers of a step are compiled once, and the step computes what it computed."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, fx, nn
+
+from tests.ir.steps import training_step
+from tremula.ir.host.programs.equal_layers import PartedGraph, equal_parts
+from tremula.ir.passes import HOST_PASSES, apply
+
+
+class Layered(nn.Module):
+    """Blocks of the widths that a test wants, and a loss."""
+
+    def __init__(self, widths: Sequence[int]):
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(8), nn.Linear(8, w), nn.Tanh(), nn.Linear(w, 8))
+            for w in widths
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = x + block(x)
+        return nn.functional.mse_loss(x, torch.zeros_like(x))
+
+
+class Uncompiled:
+    """A part that is run as it is, and counts how it is used."""
+
+    def __init__(self, module: fx.GraphModule, _n_results: int):
+        self.module, self.n_prepared, self.n_calls = module, 0, 0
+
+    def prepare(self, _args: Sequence[Tensor]) -> None:
+        self.n_prepared += 1
+
+    def __call__(self, *args: Tensor) -> list[Tensor]:
+        self.n_calls += 1
+        return self.module(*args)
+
+
+def parted(
+    widths: Sequence[int],
+) -> tuple[PartedGraph | None, list[Uncompiled], list, list[Tensor]]:
+    torch.manual_seed(0)
+    model, x = Layered(widths), torch.randn(4, 8)
+    step = apply(training_step(model, x), HOST_PASSES, "host")
+    arguments = [*(p.detach() for p in model.parameters()), x, torch.tensor(0.1)]
+    functions: list[Uncompiled] = []
+
+    def compiled(module: fx.GraphModule, n_results: int) -> Uncompiled:
+        functions.append(Uncompiled(module, n_results))
+        return functions[-1]
+
+    parts = equal_parts(step)
+    graph = PartedGraph(step, parts, compiled) if parts else None
+    return graph, functions, step.module().forward(*arguments), arguments
+
+
+def test_equal_layers_are_compiled_once():
+    """Six layers take a function forwards and one backwards, besides what is around them."""
+    graph, functions, expected, arguments = parted([16] * 6)
+    assert graph is not None
+    torch.testing.assert_close(graph(*arguments), expected, rtol=0, atol=0)
+    assert sorted(f.n_calls for f in functions)[-2:] == [5, 5]
+    assert len(functions) <= 5
+    n_before = graph.n_compiled
+    graph(*arguments)
+    assert graph.n_compiled == n_before
+
+
+def test_parts_are_compiled_without_being_run():
+    """`prepare` predicts the operands of every part: running compiles nothing more."""
+    graph, functions, expected, arguments = parted([16] * 6)
+    assert graph is not None
+    graph.prepare(arguments)
+    assert all(f.n_prepared == 1 and not f.n_calls for f in functions)
+    n_before = graph.n_compiled
+    torch.testing.assert_close(graph(*arguments), expected, rtol=0, atol=0)
+    assert graph.n_compiled == n_before
+
+
+def test_other_models_are_compiled_whole():
+    """Layers of different widths, and models with few layers, are not cut."""
+    assert parted([8, 16, 24, 32])[0] is None
+    assert parted([16, 16])[0] is None
