@@ -51,7 +51,8 @@ test: $(DEV) $(BROWSER) $(CLUSTER)
 test-failed: $(DEV) $(BROWSER) $(CLUSTER)
 	$(BIN)/python -m pytest --numprocesses 0 --last-failed --last-failed-no-failures none
 
-# Also the sweeps of which `make test` runs a sample: every operation with every type, say.
+# Also the sweeps of which `make test` runs a sample: every operation with every type, say, and
+# property tests with all the examples they state.
 test-wide: $(DEV) $(BROWSER) $(CLUSTER)
 	HYPOTHESIS_PROFILE=wide $(BIN)/python -m pytest --numprocesses auto -m ""
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 import tremula
+from tests.sampling import PROFILE, SAMPLE, n_examples
 
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 if IS_WORKER:
@@ -27,12 +28,24 @@ tremula.install()
 # Compilers allocate much and leave little garbage: looking for it less often saves a tenth of all.
 gc.set_threshold(50_000, 20, 100)
 
-# The same examples in every run and on every machine, fewer than in `make test-wide`.
-# HYPOTHESIS_PROFILE=search looks for new ones.
-settings.register_profile("same", derandomize=True, deadline=None, database=None, max_examples=30)
+# The same examples in every run and on every machine. HYPOTHESIS_PROFILE=search looks for new ones.
+settings.register_profile(SAMPLE, derandomize=True, deadline=None, database=None)
 settings.register_profile("wide", derandomize=True, deadline=None, database=None)
 settings.register_profile("search", deadline=None, database=None, max_examples=1000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+settings.load_profile(PROFILE)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Property tests run a third of the examples they state; `make test-wide` runs all."""
+    for function in {getattr(item, "obj", None) for item in items if not _is_wide(item)}:
+        stated = getattr(function, "_hypothesis_internal_use_settings", None)
+        if stated is not None:
+            sampled = settings(stated, max_examples=n_examples(stated.max_examples))
+            function._hypothesis_internal_use_settings = sampled
+
+
+def _is_wide(item: pytest.Item) -> bool:
+    return item.get_closest_marker("wide") is not None
 
 
 def pytest_collection_finish() -> None:

@@ -13,7 +13,8 @@ from tests.poplibs.run_op import (
     small_graph,
     tensor_type,
 )
-from tremula.base.types import Type, as_type
+from tremula.base.types import FLOAT, HALF, Type, as_type
+from tremula.compiler.report.report import Report
 from tremula.poplibs.registry import Op, Sample, all_ops
 
 OPS = all_ops()
@@ -66,13 +67,37 @@ SOME_QUICK = [
 
 @pytest.mark.parametrize("name", SOME_QUICK)
 def test_first_type(name):
-    """Each operation gives the reference's result for its first type, and no cost is a guess."""
+    """Each operation gives the reference's result for its first type; no cost is a guess.
+
+    If the type is a float, flops are what the units can do.
+    """
     op = OPS[name]
     report = check(op, op.types[:1], SEEDS[0])
     for row in report.vertex_types:
         assert row.provenance != "placeholder", row
         assert row.cycles > 0, row
     assert report.total_cycles > 0
+    if op.types[0] in (FLOAT, HALF) and not name.startswith("gcl."):  # those are over replicas
+        assert_flops_are_possible(name, report)
+
+
+# Operations on floats that only move, choose, convert or make bits.
+WITHOUT_FLOPS = {
+    "poplin.triangular_mask", "poplin.weights_transpose_chans_flip_xy", "popops.cast",
+    "popops.dynamic_slice", "popops.dynamic_update", "popops.encode_one_hot", "popops.fill",
+    "popops.gather", "popops.multi_slice", "popops.multi_update", "popops.partial_transpose",
+    "popops.regroup_tensor", "popops.select", "popops.sequence_slice", "popops.zero",
+    "poprand.bernoulli", "popsparse.dynamic.slice_rows",
+}  # fmt: skip
+
+
+def assert_flops_are_possible(name: str, report: Report):
+    """Vertices do no more flops than their unit could in their cycles; only moving has none."""
+    executable, _ = report._origin
+    tables = [t for one in executable.analysis.costs.compute_sets for t in one.tables]
+    for table in tables:
+        assert table.peak_cycles <= table.total_cycles, table
+    assert (sum(t.n_flops for t in tables) == 0) == (name in WITHOUT_FLOPS)
 
 
 @pytest.mark.slow

@@ -194,7 +194,9 @@ def pipelined(name: str, n_micro_batches: int) -> ModelCall:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "n_filling"), [("bert", 1), ("gpt", 6)])
+@pytest.mark.parametrize(
+    ("name", "n_filling"), [("bert", 1), pytest.param("gpt", 6, marks=pytest.mark.wide)]
+)
 def test_a_pipeline_is_as_long_as_its_slowest_stage(name, n_filling):
     """A full pipeline takes as long for each further micro-batch; filling takes the same again."""
     short, long = (time_call(pipelined(name, n), "bow").cycles for n in (16, 32))

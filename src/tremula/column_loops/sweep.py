@@ -15,6 +15,8 @@ from tremula.column_loops.native import NativeSweep
 
 # Iterations of its innermost loop that a sweep runs in Python, over all calls: about 10 ms.
 TURNS_IN_PYTHON = 20_000
+# Iterations in Python of a sweep that only Numba compiles: about half a second.
+TURNS_BEFORE_NUMBA = 300_000
 
 
 class Sweep:
@@ -25,13 +27,16 @@ class Sweep:
         self.function, self._n_turns, self._n_spent = function, n_turns, 0
 
     def __call__(self, *columns: Any) -> Any:  # noqa: ANN401 - as the function says
-        if self._n_spent <= TURNS_IN_PYTHON:
+        most = self._turns_in_python()
+        if self._n_spent <= most:
             self._n_spent += self._n_turns(*columns)
-        is_short = self._n_spent <= TURNS_IN_PYTHON
-        return (self.function if is_short else self.native)(*columns)
+        return (self.function if self._n_spent <= most else self.native)(*columns)
+
+    def _turns_in_python(self) -> int:
+        return TURNS_IN_PYTHON
 
     @cached_property
-    def native(self) -> NativeSweep:
+    def native(self) -> Callable[..., Any]:
         """The function compiled by a C compiler, or loaded from the cache."""
         return NativeSweep(self.function, lambda: self.by_numba)
 
@@ -41,6 +46,20 @@ class Sweep:
         from numba import njit  # slow to load
 
         return njit(cache=True, nogil=True)(self.function)
+
+
+class NumbaSweep(Sweep):
+    """A sweep that calls functions and takes tuples, which C does not have: Numba compiles it.
+
+    That takes seconds once per machine. Functions that it calls are `register_jitable`.
+    """
+
+    def _turns_in_python(self) -> int:
+        return TURNS_BEFORE_NUMBA
+
+    @cached_property
+    def native(self) -> Callable[..., Any]:
+        return self.by_numba
 
 
 def n_elements(*columns: np.ndarray | int) -> int:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.sampling import in_turn
 from tremula.base.floats import (
     QuarterFormat,
     float32_to_quarter,
@@ -122,8 +123,7 @@ class QuarterCopy(Vertex):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("quarter_format", list(QuarterFormat))
-@pytest.mark.parametrize("scale", [-7, 0, 4, 31])
+@pytest.mark.parametrize(("scale", "quarter_format"), in_turn([-7, 0, 4, 31], QuarterFormat))
 def test_quarter_reads_and_writes(make_table, quarter_format, scale):
     """All codes read as floats, and floats of all sizes write as the definition says."""
     n = 3000

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.runtime.codelets import Blend, Countdown, Mark, Spread
 from tests.runtime.random_graphs import make_world, program
+from tests.sampling import n_examples
 from tremula import (
     BOOL,
     FLOAT,
@@ -487,7 +488,7 @@ def test_strange_contents_never_crash_the_reader(saved, tmp_path):
     payload = saved[PREFIX_BYTES + n_header :]
     n_loaded, n_rejected = 0, 0
 
-    @settings(max_examples=150)
+    @settings(max_examples=n_examples(150))
     @given(st.data())
     def load_changed(data):
         nonlocal n_loaded, n_rejected

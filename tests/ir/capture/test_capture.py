@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.ir.steps import captured, run_host
+from tests.sampling import in_turn
 
 X = torch.linspace(-1, 1, 80).reshape(2, 5, 8) ** 3
 CAUSAL = nn.Transformer.generate_square_subsequent_mask(5)
@@ -48,8 +49,7 @@ CASES: dict[str, tuple[Callable, Callable, tuple]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "training"), in_turn(CASES, [True, False]))
 def test_transformers_with_masks(name, training):
     """PyTorch looks whether a mask is causal or pads the end; a recording does not need to."""
     make, call, inputs = CASES[name]

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tests.ir.like_aten import assert_like_aten
+from tests.sampling import WIDE
 from tremula.ir.errors import CaptureError
 from tremula.ir.run.tile_run import run_on_tiles
 
@@ -27,7 +28,7 @@ def packed(net, lengths, x, parameters):
     return [padded, result * 1, *states, *torch.autograd.grad(total, leaves)]
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("kind", ["LSTM", *(pytest.param(k, marks=WIDE) for k in ("GRU", "RNN"))])
 def test_nets_over_packed_sequences(kind):
     """Two layers in both directions, each sequence as long as it is: values and gradients."""
     torch.manual_seed(1)

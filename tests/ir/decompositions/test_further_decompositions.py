@@ -35,20 +35,28 @@ def test_margin_losses():
     assert_like_aten(function, random(3, 6), labels, weights, atol=5e-6)
 
 
-@pytest.mark.slow
-def test_samples_of_images():
+SAMPLERS = (("bilinear", "zeros"), ("bilinear", "reflection"), ("nearest", "border"))
+# (mode and padding, whether a volume is read, whether corners are aligned)
+EVERY_SAMPLE = [(*s, is_volume, a) for s in SAMPLERS for is_volume in (0, 1) for a in (0, 1)]
+SOME_SAMPLES = [(*SAMPLERS[0], 0, 1), (*SAMPLERS[1], 1, 0), (*SAMPLERS[2], 0, 0)]
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [
+        pytest.param(SOME_SAMPLES, id="some", marks=pytest.mark.slow),
+        pytest.param(EVERY_SAMPLE, id="all", marks=pytest.mark.wide),
+    ],
+)
+def test_samples_of_images(cases):
     """Images and volumes read at a grid, beyond their borders too, and both gradients."""
 
     def function(image, volume, grid, grid3):
         result = []
-        for mode, padding in (
-            ("bilinear", "zeros"), ("bilinear", "reflection"), ("nearest", "border"),
-        ):  # fmt: skip
-            for x, g in ((image, grid), (volume, grid3)):
-                for align in (False, True):
-                    sample = lambda x, g, a=align: F.grid_sample(x, g, mode, padding, a)  # noqa: B023, E731
-                    result.append(sample(x, g))
-                result += gradients(sample, x, g)
+        for mode, padding, is_volume, align in cases:
+            x, g = (volume, grid3) if is_volume else (image, grid)
+            sample = lambda x, g: F.grid_sample(x, g, mode, padding, bool(align))  # noqa: B023, E731
+            result += [sample(x, g), *gradients(sample, x, g)]
         bicubic = lambda x, g: F.grid_sample(x, g, "bicubic", align_corners=False)  # noqa: E731
         return [*result, *gradients(bicubic, image, grid)]
 

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 from tests.ir.steps import train_on_tiles, training_step
+from tests.sampling import in_turn
 from tremula.ir.lowering.linear import products
 from tremula.ir.passes import TILE_PASSES, apply, tile_passes
 
@@ -78,8 +79,7 @@ def test_other_sums_stay(model, passes):
 
 
 @pytest.mark.parametrize("model", [Words, Twice])
-@pytest.mark.parametrize("n_words", [8, 50])
-@pytest.mark.parametrize("share", [1 / 16, 1e-4])
+@pytest.mark.parametrize(("n_words", "share"), in_turn([8, 50], [1 / 16, 1e-4]))
 def test_weights_are_the_same(model, n_words, share, monkeypatch):
     """Tiles train as PyTorch does, also if the product comes in parts."""
     monkeypatch.setattr(products, "_WRITTEN_SHARE", share)

@@ -125,9 +125,6 @@ def test_marks_are_for_tensors():
     for value in (1, [X, 1]):
         with pytest.raises(ValueError, match="All inputs must be tensors"):
             poptorch.recomputationCheckpoint(value)
-    for mark, what in ((marked_in, "inputs"), (marked_out, "outputs")):
-        with pytest.raises(poptorch.Error, match=rf"only set overlap for torch\.tensor {what}"):
-            on_host(lambda x, mark=mark: (x, mark(1))[0], X, options=overlap_options())
 
 
 CURLY = {"separator": " ", "open_bracket": "{", "close_bracket": "}"}
@@ -334,113 +331,6 @@ def test_dynamic_update_errors(arguments, text):
         poptorch.dynamic_update(*arguments)
 
 
-# -- overlap ---------------------------------------------------------------------------------------
-
-OVERLAP = poptorch.OverlapMode.OverlapDeviceIterationLoop
-
-
-def overlap_options(**leave_out):
-    options = quiet().outputMode(poptorch.OutputMode.All)
-    if "strategy" not in leave_out:
-        options.setExecutionStrategy(poptorch.ShardedExecution())
-    if "tiles" not in leave_out:
-        options.TensorLocations.numIOTiles(32)
-    return options
-
-
-def test_overlap_keeps_structures():
-    """Marked inputs and outputs come back in their containers, with their values."""
-
-    def function(x, y):
-        marked = poptorch.set_overlap_for_input((x, [y]), OVERLAP)
-        return poptorch.set_overlap_for_output({"a": marked[0] + marked[1][0]}, OVERLAP)["a"]
-
-    torch.testing.assert_close(on_host(function, X, X, options=overlap_options()), X + X)
-    assert poptorch.set_overlap_for_input({"x": X}, OVERLAP)["x"] is X
-
-
-def marked_in(x):
-    return poptorch.set_overlap_for_input(x, OVERLAP)
-
-
-def marked_out(x):
-    return poptorch.set_overlap_for_output(x, OVERLAP)
-
-
-def returned_twice(x):
-    y = marked_out(x + 1)
-    return y, [y]
-
-
-def returned_beside(x):
-    y = x + 1
-    return y, (marked_out(y),)
-
-
-def reused(x):
-    y = x + 1
-    marked = marked_out(y)
-    return marked, marked + y
-
-
-PIPELINED = (
-    "Overlapped IO is not supported with poptorch.PipelinedExecution. If you are using only one"
-    " IPU, please switch to poptorch.ShardedExecution."
-)
-NO_TILES = (
-    "No IO tiles allocated. You must allocate at least 32 IO tiles using"
-    " poptorch.Options().TensorLocations.numIOTiles."
-)
-NOT_ONLY = (
-    "poptorch.set_overlap_for_input must be the only op applied to an input. This is not the"
-    " case for input 0 to the model."
-)
-NO_INPUT = (
-    "poptorch.set_overlap_for_input applied on a node which is not a tensor input to the model."
-)
-TWICE = (
-    "poptorch.set_overlap_for_output cannot be used with a tensor that is returned twice. Please"
-    " check all returned tensors including those nested in tuples/lists."
-)
-NO_OUTPUT = (
-    "poptorch.set_overlap_for_output applied on a node which is not a tensor output to the model."
-)
-
-
-@pytest.mark.parametrize(
-    ("function", "options", "text"),
-    [
-        (lambda x: marked_in(x) + 1, {"strategy": True}, PIPELINED),
-        (lambda x: marked_in(x) + 1, {"tiles": True}, NO_TILES),
-        (lambda x: marked_in(x) + x, {}, NOT_ONLY),
-        (lambda x: marked_in(x + 1) + 1, {}, NO_INPUT),
-        (returned_twice, {}, TWICE),
-        (returned_beside, {}, TWICE),
-        (lambda x: marked_out(x + 1) + 1, {}, NO_OUTPUT),
-    ],
-)
-@pytest.mark.parametrize("has_all_options", [True, False])
-def test_overlap_errors(function, options, text, has_all_options):
-    """Each thing that overlap does not allow has its text; options are checked last."""
-    if not options and not has_all_options:
-        options = {"strategy": True, "tiles": True}
-    with pytest.raises(poptorch.Error, match=re.escape(text)):
-        on_host(function, X, options=overlap_options(**options))
-
-
-def test_a_marked_output_can_be_used_as_well():
-    """What is marked for output may go into other operations, before and after the mark."""
-    result = on_host(reused, X, options=overlap_options())
-    torch.testing.assert_close(result, (X + 1, 2 * X + 2))
-
-
-def test_overlap_needs_an_output_mode():
-    """Only All and Sum return each micro-batch as it comes."""
-    options = overlap_options().outputMode(poptorch.OutputMode.Final)
-    with pytest.raises(poptorch.Error, match="Unsupported output mode for overlapped IO"):
-        on_host(lambda x: marked_in(x) + 1, X, options=options)
-
-
 # -- sequences and points --------------------------------------------------------------------------
 
 
@@ -536,83 +426,6 @@ def test_cpu_module_keeps_its_weights():
     model.layer = layer
     torch.testing.assert_close(on_host(model, X), layer(X).detach())
     in_training("poptorch.CPU() is only supported in inference.", poptorch.CPU(layer, "linear"))
-
-
-# -- groups of convolutions ------------------------------------------------------------------------
-
-
-class TwoConvolutions(nn.Module):
-    def __init__(self, multi_conv):
-        super().__init__()
-        self.convs = nn.ModuleList(nn.Conv2d(2, 3, 3) for _ in range(2))
-        self.multi_conv = multi_conv
-
-    def forward(self, x):
-        with self.multi_conv:
-            return sum(conv(x) for conv in self.convs)
-
-
-IMAGE = torch.randn(1, 2, 6, 6, generator=torch.Generator().manual_seed(0))
-
-
-def test_multi_conv():
-    """Results are those of the convolutions; each knows its own settings."""
-    group = poptorch.MultiConv().availableMemoryProportions([0.2, 0.4])
-    group.partialsTypes(torch.half).enableConvDithering(True).perConvReservedTiles(60)
-    group.planType(poptorch.MultiConvPlanType.Parallel).cycleBackOff(0.2)
-    model = TwoConvolutions(group)
-    with torch.no_grad():
-        wanted = model(IMAGE)
-    compiled = poptorch.inferenceModel(model, quiet())
-    torch.testing.assert_close(compiled(IMAGE), wanted)
-    origins = [
-        n.meta[ORIGIN]
-        for n in compiled.compiled_program().step.graph.nodes
-        if schema_name(n) == "aten::convolution"
-    ]
-    assert [o.available_memory for o in origins] == [0.2, 0.4]
-    assert [o.partials_type for o in origins] == ["half", "half"]
-    assert [dict(o.attributes)["multi conv"] for o in origins] == ["0", "1"]
-
-
-def test_partials_of_a_multi_conv(monkeypatch):
-    """On tiles, convolutions have partial sums of the type that the group says."""
-    monkeypatch.setenv("POPTORCH_SMALL_IPU_MODEL", "1")
-    for type, name in ((torch.half, "<half,half"), (torch.float, "<half,float")):
-        model = TwoConvolutions(poptorch.MultiConv().partialsTypes(type)).half()
-        compiled = poptorch.inferenceModel(model, quiet())
-        compiled(IMAGE.half())
-        codelets = compiled.tile_program().executable.codelets
-        partials = [c.spec.name for c in codelets if "ConvPartial" in c.spec.name]
-        assert partials
-        assert all(name in partial for partial in partials)
-
-
-def nested(x):
-    with poptorch.MultiConv(), poptorch.MultiConv():
-        return x
-
-
-def empty(x):
-    with poptorch.MultiConv():
-        return x + 1
-
-
-@pytest.mark.slow
-def test_multi_conv_errors():
-    """Groups cannot be nested or empty, and settings are checked."""
-    with pytest.raises(poptorch.Error, match=r"Nested poptorch\.MultiConv is not supported"):
-        on_host(nested, X)
-    with pytest.raises(poptorch.Error, match="Unexpected end_multi_conv"):
-        on_host(empty, X)
-    with pytest.raises(poptorch.Error, match="3 partials types, but 2 convolutions"):
-        on_host(TwoConvolutions(poptorch.MultiConv().partialsTypes([torch.half] * 3)), IMAGE)
-    with pytest.raises(ValueError, match="Invalid partials types"):
-        poptorch.MultiConv().partialsTypes(torch.int32)
-    with pytest.raises(AssertionError, match="Invalid plan type!"):
-        poptorch.MultiConv().planType("parallel")
-    with pytest.raises(ValueError, match=r"Invalid available memory proportions: 1\.2"):
-        poptorch.MultiConv().availableMemoryProportions(1.2)
 
 
 # -- backends --------------------------------------------------------------------------------------

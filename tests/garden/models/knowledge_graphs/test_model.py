@@ -64,7 +64,7 @@ def _losses(model: Embeddings, inputs: list[torch.Tensor]) -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("score", ["TransE", "ComplEx"])
+@pytest.mark.parametrize("score", ["TransE", pytest.param("ComplEx", marks=pytest.mark.wide)])
 def test_shards_train_as_one_table(score):
     """Two replicas with half of the entities each, and one with all, have the same losses.
 

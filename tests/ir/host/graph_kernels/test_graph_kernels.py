@@ -30,6 +30,7 @@ from tests.ir.host.graph_kernels.layers import (
     example,
     step_of,
 )
+from tests.sampling import in_turn
 from tremula.ir.host.graph_kernels import fuse, kernels
 from tremula.ir.host.graph_kernels.fuse import fuse_graph_kernels
 from tremula.ir.host.graph_kernels.printers import gluon_features
@@ -101,20 +102,26 @@ def in_numpy_by_segments(digest: str, inputs: list[Tensor]) -> list[Tensor]:
     return results
 
 
-@pytest.fixture(scope="module", params=LAYERS, ids=lambda layer: layer.__name__)
-def case(request: pytest.FixtureRequest) -> tuple[nn.Module, tuple[Tensor, ...], list[Tensor]]:
+def case_of(layer: type[nn.Module]) -> tuple[nn.Module, tuple[Tensor, ...], list[Tensor]]:
     """A model, its inputs, and what PyTorch computes in float64."""
     torch.manual_seed(0)
-    model, inputs = WithLoss(request.param), example()
+    model, inputs = WithLoss(layer), example()
     return model, inputs, in_float64(model, inputs)
 
 
+@pytest.fixture(scope="module", params=LAYERS, ids=lambda layer: layer.__name__)
+def case(request: pytest.FixtureRequest) -> tuple[nn.Module, tuple[Tensor, ...], list[Tensor]]:
+    return case_of(request.param)
+
+
 @pytest.mark.slow
-@all_limits
-def test_kernels_compute_what_pytorch_computes(case: tuple, limits: FusionLimits):
+@pytest.mark.parametrize(
+    ("layer", "limits"), in_turn(LAYERS, LIMITS), ids=lambda x: getattr(x, "__name__", x)
+)
+def test_kernels_compute_what_pytorch_computes(layer: type[nn.Module], limits: str):
     """Loss and all gradients, by ATen and by the text of each kernel, against float64."""
-    model, inputs, expected = case
-    fused = fuse_graph_kernels(step_of(model, inputs), torch.device("cpu"), limits)
+    model, inputs, expected = case_of(layer)
+    fused = fuse_graph_kernels(step_of(model, inputs), torch.device("cpu"), LIMITS[limits])
     calls = [node for node in fused.graph.nodes if node.target is row_kernel]
     assert calls, "the sums of a graph network are kernels"
     for result in (run(fused, model, inputs), run(_printed(fused, calls), model, inputs)):

@@ -27,7 +27,9 @@ from tremula.ir.host.graph_kernels.statements import (
 )
 
 
-@pytest.fixture(params=[*LAYERS, CutFilter, TallGate], ids=lambda layer: layer.__name__)
+@pytest.fixture(
+    scope="module", params=[*LAYERS, CutFilter, TallGate], ids=lambda layer: layer.__name__
+)
 def described(request: pytest.FixtureRequest) -> list[TileKernel]:
     torch.manual_seed(0)
     model: nn.Module = WithLoss(request.param)

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.ir.like_aten import assert_like_aten
+from tests.sampling import in_turn
 from tremula.ir.run.tile_run import run_on_tiles
 
 
@@ -51,8 +52,9 @@ def batch(x, gamma, beta, gradient, _scale, _shift, mean, variance):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("function", [layer_and_group, batch])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    ("function", "dtype"), in_turn([layer_and_group, batch], [torch.float32, torch.float16])
+)
 def test_norms(function, dtype):
     """Results, gradients and running statistics (unbiased variance) of each norm."""
     loose = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.float16 else {"rtol": 1e-4, "atol": 2e-5}

@@ -123,7 +123,7 @@ def tried(n_examples: int) -> settings:
 
 
 @pytest.mark.slow
-@tried(6)
+@tried(4)
 @COMBINATIONS
 def test_options_change_no_number(**options):
     """Tiles under any options train the weights that the plain step trains on the host."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.ir.steps import captured
+from tests.sampling import WIDE
 from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.errors import UnsupportedOperations
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
@@ -126,7 +127,8 @@ def test_inference_gives_the_same_bits(n_stages):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("n_stages", "n_micro", "recomputes"), [(2, 3, True), (3, 5, False), (4, 9, True)]
+    ("n_stages", "n_micro", "recomputes"),
+    [(2, 3, True), (3, 5, False), pytest.param(4, 9, True, marks=WIDE)],
 )
 def test_training_is_the_same(n_stages, n_micro, recomputes):
     """Losses and weights of a pipeline are those of one micro-batch after another."""
@@ -210,7 +212,7 @@ class Normed(nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recomputes", [True, False])
+@pytest.mark.parametrize("recomputes", [pytest.param(True, marks=WIDE), False])
 def test_running_means_are_those_of_the_order(recomputes):
     """Buffers see micro-batches in order; two replicas each have their own."""
     model = Normed()
@@ -248,7 +250,7 @@ class Recurrent(nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recomputes", [True, False])
+@pytest.mark.parametrize("recomputes", [True, pytest.param(False, marks=WIDE)])
 def test_nets_that_remember(recomputes):
     """States of recurrent nets and random masks belong to the micro-batch that is under way."""
     model, data = Recurrent(), [values(4, 3, 2, 3), values(4, 2, 2, seed=1)]

@@ -12,14 +12,17 @@ tile: entries of sub-groups, each with its workers' shares and its rows, longest
 `next` and `first` count words from the entry, `list` from the worker's.
 """
 
-# Numba types what it compiles by itself.
+# Numba types what it compiles by itself; small patterns are encoded in Python.
 # ruff: noqa: ANN001, ANN202
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
+from tremula.column_loops.sweep import NumbaSweep
 from tremula.poplibs.popsparse.dynamic.plan import DynamicPlan
 from tremula.poplibs.popsparse.dynamic.spread import PatternPieces
 from tremula.poplibs.popsparse.dynamic.worker_split import split_between_workers
@@ -96,7 +99,7 @@ def _grids(z_grains: int, n_workers: int, z_grain: int) -> tuple[Ints, Ints]:
     return counts, parts
 
 
-@njit(cache=True)
+@register_jitable
 def _split_weights(lengths, n_workers, first, n_rows):
     """Runs of rows with about equal numbers of values; gives the number of workers."""
     total = lengths.sum()
@@ -116,7 +119,7 @@ def _split_weights(lengths, n_workers, first, n_rows):
     return used
 
 
-@njit(cache=True)
+@register_jitable
 def _shares(lengths, form, shares):
     """Fill shares[w] = first row, rows, first column, columns; gives the number of workers."""
     n_rows = len(lengths)
@@ -129,7 +132,7 @@ def _shares(lengths, form, shares):
     return used
 
 
-@njit(cache=True)
+@register_jitable
 def _write_workers(entry, group, shares):
     """The shares of workers of an element sub-group, after its entry."""
     for w in range(group.n_workers):
@@ -139,7 +142,7 @@ def _write_workers(entry, group, shares):
         entry[at + 3], entry[at + 4] = shares[w, 1] - 1, group.lists + row_at - at
 
 
-@njit(cache=True)
+@register_jitable
 def _write_grad_w(entry, group):
     """Equal shares of the values for the workers of their gradient."""
     nnz, row_at = group.n_values, group.row_at
@@ -155,7 +158,7 @@ def _write_grad_w(entry, group):
         at += 4
 
 
-@njit(cache=True)
+@register_jitable
 def _write_rows(entry, group, rows, form, source):
     """Rows of a sub-group, and where their values come from."""
     x, y = group.number // form.n_y * form.tile_x, group.number % form.n_y * form.tile_y
@@ -171,7 +174,7 @@ def _write_rows(entry, group, rows, form, source):
         at += 2 + length
 
 
-@njit(cache=True)
+@register_jitable
 def _bucket_order(rows, begin, end, home):
     """The bucket's own sub-group first, then the others; rows from long to short."""
     key = np.empty(end - begin, np.int64)
@@ -181,7 +184,7 @@ def _bucket_order(rows, begin, end, home):
     return np.argsort(key, kind="mergesort") + begin
 
 
-@njit(cache=True)
+@register_jitable
 def _sub_group(chosen, rows, form, shares):
     """The sub-group of some pieces; fills the shares of its workers."""
     lengths = rows.length[chosen]
@@ -197,7 +200,7 @@ def _sub_group(chosen, rows, form, shares):
     return SubGroup(number, chosen, row_at, n_values, n_workers, n_grad, lists)
 
 
-@njit(cache=True)
+@register_jitable
 def _write_sub_group(entry, source, group, rows, form, shares):
     """All words of a sub-group, and where its values come from."""
     entry[0], entry[1] = group.number + 1, group.number // form.n_y
@@ -216,7 +219,7 @@ def _write_sub_group(entry, source, group, rows, form, shares):
     _write_rows(entry, group, rows, form, source)
 
 
-@njit(cache=True)
+@register_jitable
 def _write_bucket(order, rows, form, words, source):
     """One bucket of pieces in their order; whether it is long enough for them."""
     shares = np.empty((form.n_workers, 4), np.int64)
@@ -235,7 +238,12 @@ def _write_bucket(order, rows, form, words, source):
     return True
 
 
-@njit(cache=True)
+def _n_turns(rows, _form, words, _source):
+    """About one for each value, piece and bucket."""
+    return len(rows.column) + 10 * len(rows.bucket) + len(words)
+
+
+@partial(NumbaSweep, n_turns=_n_turns)
 def _encode(rows, form, words, source):
     """Write all buckets; gives the first that is too long, or -1."""
     begin = 0
