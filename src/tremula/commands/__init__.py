@@ -12,54 +12,83 @@ from tremula.base.names import install
 from tremula.base.version import VERSION
 from tremula.commands.guard import guarded, prepare_output
 
-__all__ = ["COMMANDS", "Command", "main"]
+__all__ = ["COMMANDS", "GROUPS", "Command", "main"]
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A subcommand. Its module is imported only when it is used."""
+    """A subcommand. Its module, of this package, is imported only when it is used."""
 
     name: str
-    module: str
+    home: str
     help: str
+    example: str  # its arguments in a typical call
+
+    @property
+    def module(self) -> str:
+        return f"tremula.commands.{self.home}"
 
 
-COMMANDS = (
-    Command("chips", "tremula.commands.chips", "print chips and machines, with sources"),
-    Command("codelets", "tremula.commands.codelets", "list the codelets of a C++ or Python file"),
-    Command("demo", "tremula.commands.demo", "train MNIST with PopTorch, and model it on tiles"),
-    Command("exponents", "tremula.commands.exponents", "show which numbers a format would lose"),
-    Command("launch", "tremula.commands.launch", "run a script in several processes"),
-    Command("run", "tremula.commands.run", "run a Python script, or an ONNX model"),
-    Command("profile", "tremula.commands.onnx.profile", "cost an ONNX model on a chip"),
-    Command("onnx-check", "tremula.commands.onnx.check", "say what of an ONNX model runs on tiles"),
-    Command("view", "tremula.commands.view", "open reports in the analyser page"),
-    Command("report", "tremula.commands.report", "show a report as text or JSON"),
-    Command(
-        "compare", "tremula.commands.compare", "show what differs between two reports, and why"
+# Every command, by what people come for.
+GROUPS = {
+    "run": (
+        Command("demo", "demo", "train MNIST with PopTorch, and model it on tiles", ""),
+        Command("run", "run", "run a Python script, or an ONNX model", "script.py --epochs 3"),
+        Command("launch", "launch", "run a script in several processes", "--nproc 4 script.py"),
+        Command(
+            "garden", "garden.garden", "find, run and copy applications", "run heat_stencil --tiny"
+        ),
+        Command("serve", "garden.serve", "answer requests with a compiled model", "model.onnx"),
+        Command(
+            "load-test",
+            "garden.load_test",
+            "ask a server, and take times",
+            "http://localhost:8000 mnist",
+        ),
+        Command("doctor", "doctor", "say what is installed, what works, and how to repair it", ""),
     ),
-    Command(
-        "history",
-        "tremula.commands.reports.history",
-        "plot cycles and memory over a folder of runs",
+    "look": (
+        Command("view", "view", "open reports in the analyser page", "reports/mnist"),
+        Command("report", "report", "show a report as text or JSON", "reports/mnist"),
+        Command("compare", "compare", "show what differs between two reports, and why", "old new"),
+        Command(
+            "history", "reports.history", "plot cycles and memory over a folder of runs", "reports"
+        ),
+        Command(
+            "export", "reports.export", "write what ran for Perfetto or Chrome", "R -o run.json"
+        ),
+        Command(
+            "check", "check", "fail if a report exceeds a budget", "reports/mnist --budget b.toml"
+        ),
+        Command("exponents", "exponents", "show which numbers a format would lose", "script.py"),
     ),
-    Command("export", "tremula.commands.reports.export", "write what ran for Perfetto or Chrome"),
-    Command("check", "tremula.commands.check", "fail if a report exceeds a budget"),
-    Command("whatif", "tremula.commands.whatif", "cost a report or script on other chips"),
-    Command("plan", "tremula.commands.plan", "find how to spread a model over chips"),
-    Command("sweep", "tremula.commands.sweep", "explore chips, options and models"),
-    Command("garden", "tremula.commands.garden.garden", "find, run and copy applications"),
-    Command("serve", "tremula.commands.garden.serve", "answer requests with a compiled model"),
-    Command("load-test", "tremula.commands.garden.load_test", "ask a server, and take times"),
-    Command("bench", "tremula.commands.bench", "measure Tremula's own speed"),
-    Command("fuzz", "tremula.commands.checkout.fuzz", "try random programs, models and files"),
-    Command("validate", "tremula.commands.validate", "check the cost model against measurements"),
-    Command("poprun", "tremula.commands.system.poprun", "run a program in several instances"),
-    Command("vipu-server", "tremula.commands.system.server", "run a controller of partitions"),
-    Command("system", "tremula.commands.system.tools", "list, watch, reset and test devices"),
-    Command("vipu", "tremula.commands.system.vipu", "make and list partitions, and administer"),
-    Command("version", "tremula.commands.version", "print the versions in use"),
-)
+    "explore": (
+        Command("whatif", "whatif", "cost a report or script on other chips", "reports/mnist"),
+        Command("plan", "plan", "find how to spread a model over chips", "script.py --chips 4"),
+        Command("sweep", "sweep", "explore chips, options and models", "space.toml"),
+        Command("profile", "onnx.profile", "cost an ONNX model on a chip", "model.onnx"),
+        Command(
+            "onnx-check", "onnx.check", "say what of an ONNX model runs on tiles", "model.onnx"
+        ),
+        Command("chips", "chips", "print chips and machines, with sources", "bow"),
+        Command("codelets", "codelets", "list the codelets of a C++ or Python file", "mine.cpp"),
+    ),
+    "machine room": (
+        Command("poprun", "system.poprun", "run a program in several instances", "python a.py"),
+        Command("vipu-server", "system.server", "run a controller of partitions", ""),
+        Command(
+            "vipu", "system.vipu", "make and list partitions, and administer", "list partition"
+        ),
+        Command("system", "system.tools", "list, watch, reset and test devices", "monitor"),
+    ),
+    "Tremula itself": (
+        Command("bench", "bench", "measure Tremula's own speed", "core"),
+        Command("fuzz", "checkout.fuzz", "try random programs, models and files", ""),
+        Command("validate", "validate", "check the cost model against measurements", ""),
+        Command("version", "version", "print the versions in use", ""),
+    ),
+}
+COMMANDS = tuple(command for group in GROUPS.values() for command in group)
 
 
 class CommandModule(Protocol):
@@ -108,14 +137,22 @@ def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.N
     return parse(arguments)
 
 
+def _listing() -> str:
+    """All commands in their groups, each as one would type it."""
+    typed = {c.name: f"tremula {c.name} {c.example}".rstrip() for c in COMMANDS}
+    width = max(map(len, typed.values()))
+    rows = []
+    for title, group in GROUPS.items():
+        rows += ["", f"{title}:", *(f"  {typed[c.name]:<{width}}  {c.help}" for c in group)]
+    return "\n".join(rows).lstrip("\n")
+
+
 def _own_parser() -> argparse.ArgumentParser:
-    width = max(len(command.name) for command in COMMANDS)
-    listing = "\n".join(f"  {command.name:<{width}}  {command.help}" for command in COMMANDS)
     parser = argparse.ArgumentParser(
         prog="tremula",
         usage="tremula [--version] [--traceback] COMMAND …",
         description="Program, run and profile a tile machine on the computer you have.",
-        epilog=f"commands:\n{listing}\n\n`tremula COMMAND --help` explains one.",
+        epilog=f"{_listing()}\n\n`tremula COMMAND --help` explains one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     version = f"tremula {VERSION}"

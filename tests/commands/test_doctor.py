@@ -1,0 +1,79 @@
+"""`tremula doctor` says what works, what is absent, what is broken, and what to do about it."""
+
+import json
+
+import pytest
+
+from tremula.base.requirements import EXTRAS
+from tremula.commands import GROUPS, doctor, main
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_loaded(monkeypatch):
+    """Libraries count as working: loading all of them takes many seconds."""
+    monkeypatch.setattr(doctor, "_failure", lambda _: [])
+
+
+def test_it_lists_every_part(capsys, monkeypatch):
+    """Versions, every extra, names, GPU, compiler and caches are there; a working machine is 0."""
+    monkeypatch.setattr(doctor, "_outside_range", lambda _: lambda _: "")
+    assert main(["doctor", "--json"]) == 0
+    checks = json.loads(capsys.readouterr().out)
+    sections = {check["section"].split(" ")[0] for check in checks}
+    assert sections == {"Tremula", "Front", "Names", "GPU", "Compilers", "Caches"}
+    assert sum(check["section"].startswith("Front") for check in checks) == len(EXTRAS)
+    assert doctor._USES.keys() == EXTRAS.keys()
+
+
+def test_what_is_missing_or_broken_has_a_remedy(capsys, monkeypatch, tmp_path):
+    """A missing extra is no failure; one that does not load, and a closed cache, are."""
+    monkeypatch.setattr(doctor, "_failure", lambda m: ["does not load: x"] if "jax" in m else [])
+    missing = {"keras": ["Keras"]}
+    monkeypatch.setattr(doctor, "missing_packages", lambda extra: missing.get(extra, []))
+    monkeypatch.setattr(doctor, "_outside_range", lambda _: lambda _: "")
+    states = {check.part: check for check in doctor.front_ends()}
+    keras = states["Keras, programs for TensorFlow"]
+    assert (keras.state, keras.remedy) == ("absent", "pip install 'tremula[keras]'")
+    assert states["JAX, TessellateIPU"].state == "broken"
+    monkeypatch.setenv("TREMULA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(doctor.os, "access", lambda *_: False)
+    monkeypatch.setattr(doctor, "SECTIONS", (doctor.caches,))
+    assert main(["doctor"]) == 1
+    assert "try: chmod u+w" in capsys.readouterr().out
+
+
+def test_a_compiler_that_is_not_there(monkeypatch):
+    """Without g++ the line says how to install one."""
+    from tremula.codelets.cpp import toolchain
+
+    monkeypatch.setattr(toolchain.shutil, "which", lambda _: None)
+    toolchain.find_compiler.cache_clear() if hasattr(toolchain.find_compiler, "cache_clear") else 0
+    (check,) = doctor.compilers()
+    assert check.state == "absent"
+    assert check.remedy
+
+
+@pytest.mark.parametrize(
+    ("version", "bounds", "expected"),
+    [
+        ("2.13.0+cpu", "<2.14,>=2.11", True),
+        ("2.10.1", "<2.14,>=2.11", False),
+        ("2.14.0", "<2.14,>=2.11", False),
+        ("1.0.3", "==1.0.3", True),
+        ("1.0.4", "==1.0.3", False),
+        ("(unknown version)", ">=2", True),
+    ],
+)
+def test_versions_are_compared_as_numbers(version, bounds, expected):
+    """A version outside the range of an extra is noticed; one that cannot be read is not."""
+    assert doctor._satisfies(version, bounds) == expected
+
+
+def test_the_page_shows_a_call_of_every_command(capsys):
+    """`tremula` alone has all commands in groups, each as one would type it."""
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    for title, group in GROUPS.items():
+        assert f"\n{title}:\n" in text
+        for command in group:
+            assert f"  tremula {command.name} {command.example}".rstrip() in text
