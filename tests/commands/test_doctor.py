@@ -5,7 +5,8 @@ import json
 import pytest
 
 from tremula.base.requirements import EXTRAS
-from tremula.commands import GROUPS, doctor, main
+from tremula.commands import GROUPS, main
+from tremula.commands.installation import doctor
 
 
 @pytest.fixture(autouse=True)

@@ -45,7 +45,12 @@ GROUPS = {
             "ask a server, and take times",
             "http://localhost:8000 mnist",
         ),
-        Command("doctor", "doctor", "say what is installed, what works, and how to repair it", ""),
+        Command(
+            "doctor",
+            "installation.doctor",
+            "say what is installed, what works, and how to repair it",
+            "",
+        ),
     ),
     "look": (
         Command("view", "view", "open reports in the analyser page", "reports/mnist"),
@@ -85,7 +90,7 @@ GROUPS = {
         Command("bench", "bench", "measure Tremula's own speed", "core"),
         Command("fuzz", "checkout.fuzz", "try random programs, models and files", ""),
         Command("validate", "validate", "check the cost model against measurements", ""),
-        Command("version", "version", "print the versions in use", ""),
+        Command("version", "installation.version", "print the versions in use", ""),
     ),
 }
 COMMANDS = tuple(command for group in GROUPS.values() for command in group)

@@ -84,7 +84,7 @@ def _printed(checks: Iterable[Check]) -> Iterator[Check]:
 
 def tremula_itself() -> Iterator[Check]:
     section = "Tremula"
-    place = Path(__file__).resolve().parents[1]
+    place = Path(__file__).resolve().parents[2]
     yield Check(section, "tremula", OK, f"{VERSION} in {place}")
     where = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     yield Check(section, "Python", OK, f"{platform.python_version()} ({sys.executable}), {where}")

@@ -1,0 +1,1 @@
+"""Commands about the installation: its versions, and what of it works."""
