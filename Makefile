@@ -2,8 +2,8 @@
 
 # The first interpreter that really starts, has a supported version, and can make environments: a
 # version manager may put a python3.12 on the path that only prints an error.
-SUPPORTED := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
-PYTHON ?= $(shell for candidate in python3.12 python3.11 python3; do \
+SUPPORTED := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
+PYTHON ?= $(shell for candidate in python3.12 python3.11 python3.13 python3.14 python3; do \
 	if $$candidate -c '$(SUPPORTED)' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
 
 VENV := .venv
@@ -21,7 +21,7 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-failed test-wide fuzz test-onnx browser check types format docs site dist bench bench-all garden clean
+.PHONY: help demo test test-failed test-wide fuzz test-onnx test-matrix browser check types format docs site dist bench bench-all garden clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
@@ -30,6 +30,7 @@ help:
 	@echo "make test-wide   the same with every sweep in full"
 	@echo "make fuzz    random programs, models and files against their oracles, for SECONDS (600)"
 	@echo "make test-onnx   the official tests of ONNX backends, all of them, on the host and on tiles"
+	@echo "make test-matrix   the quick tests on the Pythons of Debian's releases, in folders of their files"
 	@echo "make check   format, lint, types of what changed, import layers, quick tests"
 	@echo "make types   types of everything"
 	@echo "make format  format, and fix what can be fixed automatically"
@@ -64,6 +65,10 @@ fuzz: $(DEV)
 # The official suite; `make test` runs a sample of it.
 test-onnx: $(DEV)
 	$(BIN)/python -m pytest --numprocesses auto -m "" tests/frontends/onnx/test_official.py
+
+# Needs root and debootstrap; the rows of docs/versions.md are written.
+test-matrix:
+	$(PYTHON) tools/test_matrix.py $(RELEASES)
 
 check: $(DEV)
 	$(BIN)/ruff format --check .
@@ -134,7 +139,7 @@ garden: $(DEV)
 # build isolation nothing unpinned is ever fetched.
 $(CORE): pyproject.toml constraints.txt $(wildcard names/*.* names/tremula_names/*)
 	@test -n "$(PYTHON)" || { \
-	  echo "Tremula needs Python 3.11 or 3.12 with its venv module, and found neither."; \
+	  echo "Tremula needs Python 3.11 to 3.14 with its venv module; there is none."; \
 	  echo "  try: apt-get install python3.11 python3.11-venv, or make PYTHON=/path/to/python3.12"; \
 	  exit 1; }
 	$(PYTHON) -c '$(SUPPORTED)'

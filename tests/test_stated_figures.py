@@ -54,7 +54,7 @@ ACCURACY = re.compile(
     r"(\d+) % over all (\d+) rows"
 )
 CORES = re.compile(r"IPU is (\d+) small cores")
-PYTHON = re.compile(r"Python (3\.\d+) or (3\.\d+)")
+PYTHON = re.compile(r"Python (3\.\d+) to (3\.\d+)")
 
 FRONT_PAGES = ("README.md", "docs/choose.md")
 

@@ -4,6 +4,7 @@ import json
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,8 @@ class DatabaseReader:
         self.kind = kind
         self.lock = threading.RLock()
         self._database = self._opened()
+        # Scripts of pva never close a report, and Python warns of connections that are left open.
+        weakref.finalize(self, self._database.close)
         try:
             self._restrict()
             self._check_tables()
