@@ -84,13 +84,13 @@ def unpack(release: str) -> Path:
 
 
 def copy_tree(root: Path) -> None:
-    """The tree of the last commit as /work of the release."""
-    shutil.rmtree(root / "work", ignore_errors=True)
-    (root / "work").mkdir()
+    """The tree of the last commit as /srv/tremula of the release."""
+    shutil.rmtree(root / "srv/tremula", ignore_errors=True)
+    (root / "srv/tremula").mkdir(parents=True)
     archive = subprocess.run(
         ["git", "-C", str(ROOT), "archive", "HEAD"], check=True, stdout=subprocess.PIPE
     )
-    subprocess.run(["tar", "x", "-C", str(root / "work")], input=archive.stdout, check=True)
+    subprocess.run(["tar", "x", "-C", str(root / "srv/tremula")], input=archive.stdout, check=True)
 
 
 def requirements() -> list[str]:
@@ -103,13 +103,13 @@ def requirements() -> list[str]:
 
 
 def install(root: Path) -> None:
-    """A virtual environment with the pinned versions; /root/venv of the release."""
-    pip = "/root/venv/bin/python -m pip install --quiet --constraint constraints.txt"
+    """A virtual environment with the pinned versions; /srv/venv of the release."""
+    pip = "/srv/venv/bin/python -m pip install --quiet --constraint constraints.txt"
     needs = " ".join(f"'{name}'" for name in (*requirements(), *TORCH_NEEDS))
     torch = re.search(r"^torch==\S+", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     assert torch, "constraints.txt pins no PyTorch"
     script = f"""
-        set -e; cd /work; test -d /root/venv || python3 -m venv /root/venv
+        set -e; cd /srv/tremula; test -d /srv/venv || python3 -m venv /srv/venv
         {pip} setuptools; {pip} --no-build-isolation --editable .
         {pip} --no-deps {torch[0]}; {pip} {needs}"""
     print(inside(root, script), flush=True)
@@ -120,12 +120,12 @@ def test(release: str, root: Path) -> Outcome:
     marks = "not slow and not wide"
     text = inside(
         root,
-        f"cd /work; OMP_NUM_THREADS=1 /root/venv/bin/python -m pytest -q -rf -p no:cacheprovider "
+        f"cd /srv/tremula; OMP_NUM_THREADS=1 /srv/venv/bin/python -m pytest -q -rf -p no:cacheprovider "
         f"--numprocesses auto -m '{marks}' {' '.join(QUICK)}",
     )
     print("\n".join(text.splitlines()[-30:]), flush=True)
     counts = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|skipped|error)", text)}
-    freeze = inside(root, "/root/venv/bin/python -m pip freeze")
+    freeze = inside(root, "/srv/venv/bin/python -m pip freeze")
     pinned = dict(re.findall(r"^(\w+)==(\S+)", freeze, re.MULTILINE))
     libraries = ", ".join(
         f"{name} {pinned.get(name, '–')}" for name in ("numpy", "numba", "torch", "jax", "keras")
