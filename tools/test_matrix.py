@@ -120,7 +120,8 @@ def test(release: str, root: Path) -> Outcome:
     marks = "not slow and not wide"
     text = inside(
         root,
-        f"cd /srv/tremula; OMP_NUM_THREADS=1 /srv/venv/bin/python -m pytest -q -rf -p no:cacheprovider "
+        "cd /srv/tremula; export OMP_NUM_THREADS=1; "
+        "/srv/venv/bin/python -m pytest -q -rf -p no:cacheprovider "
         f"--numprocesses auto -m '{marks}' {' '.join(QUICK)}",
     )
     print("\n".join(text.splitlines()[-30:]), flush=True)
