@@ -1,11 +1,14 @@
 """Without PyTorch the core works, and what needs it says so."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.sources import statements, tree_of
+from tremula.base import requirements
 from tremula.commands import demo
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
@@ -105,3 +108,82 @@ def test_the_demo_falls_back_to_the_small_set(monkeypatch, capsys, tmp_path):
     printed = capsys.readouterr().out
     assert "MNIST could not be fetched" in printed
     assert "Continuing with the small set, a tenth of MNIST." in printed
+
+
+# Everything but the core's dependencies is hidden: what `pip install tremula` leaves.
+HIDE_EXTRAS = """
+import sys, importlib.util
+from tremula.base.requirements import EXTRAS
+hidden = {module for modules in EXTRAS.values() for module in modules} | {"scipy", "pandas"}
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in hidden:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hide())
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name in hidden else real(name, *rest)
+import tremula.base.requirements as requirements
+requirements.find_spec = importlib.util.find_spec
+from tremula.commands import main
+for line in sys.stdin.read().splitlines():
+    print("---", line, file=sys.stderr)
+    try:
+        code = main(line.split())
+    except SystemExit as end:
+        code = end.code
+    print("code", code, file=sys.stderr)
+"""
+# Commands that need an extra, and the extra they must name.
+NEEDS = {
+    "onnx-check {onnx}": "onnx",
+    "run {onnx}": "onnx",
+    "profile {onnx}": "onnx",
+    "plan {script}": "torch",
+    "sweep {toml}": "torch",
+    "exponents {script}": "torch",
+    "bench poptorch": "torch",
+    "bench onnx": "onnx",
+    "bench jax": "jax",
+    "bench keras": "keras",
+    "bench geometric": "geometric",
+    "garden run mnist_poptorch --tiny": "torch",
+    "serve {onnx}": "serve",
+    "load-test http://localhost:1 model": "serve",
+    "vipu-server": "system",
+    "run {script}": "torch",
+    "demo": "torch",
+    "launch --nproc 2 {script}": "torch",
+}
+
+
+def test_commands_name_the_extra_that_they_need(tmp_path):
+    """In a core-only installation no command ends with a traceback of ours."""
+    files = {"onnx": tmp_path / "m.onnx", "script": tmp_path / "s.py", "toml": tmp_path / "s.toml"}
+    files["onnx"].write_bytes(b"")
+    files["script"].write_text("import torch\n")
+    files["toml"].write_text("")
+    lines = [line.format(**files) for line in NEEDS]
+    done = subprocess.run(
+        [sys.executable, "-c", HIDE_EXTRAS], input="\n".join(lines), capture_output=True,
+        text=True, check=False, cwd=SOURCE.parent,
+    )  # fmt: skip
+    answers = done.stderr.split("--- ")[1:]
+    assert len(answers) == len(NEEDS), done.stderr
+    for answer, extra in zip(answers, NEEDS.values(), strict=True):
+        assert f"tremula[{extra}]" in answer, answer
+        assert "code 1" in answer, answer
+        assert str(SOURCE) not in answer, answer
+
+
+def test_every_optional_package_has_an_extra():
+    """Modules that the source imports are of the core, of Python, or explained when missing."""
+    own = {path.name for path in SOURCE.iterdir()}
+    own |= {"numpy", "numba", "llvmlite", "benchmarks", "tests", *sys.stdlib_module_names}
+    unknown = set()
+    for path in (SOURCE / "tremula").rglob("*.py"):
+        for node in statements(tree_of(path)):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            unknown |= {name.split(".")[0] for name in names} - own
+    assert not [name for name in unknown if not requirements.is_known(name)]

@@ -2,13 +2,16 @@
 
 import json
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tremula.commands import launch, main
+from tremula.commands import main
+from tremula.commands.system import launch
 
 ENVIRONMENT = """
 import os, sys
@@ -93,7 +96,8 @@ def test_torch_is_needed(script, capsys, monkeypatch):
     """Without PyTorch the error says what to install."""
     monkeypatch.setattr(launch, "find_spec", lambda _name: None)
     assert main(["launch", "--nproc", "2", script("")]) == 1
-    assert "PyTorch is not installed.\n  try: pip install torch" in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert "PyTorch is not installed.\n  try: pip install 'tremula[torch]'" in errors
 
 
 def test_threads_are_shared_out(script, tmp_path, monkeypatch):
@@ -209,3 +213,26 @@ def assert_trained_like_replicas(path: str | Path, n_processes: int) -> None:
     for mine in range(n_processes):
         result = weights_of(f"{n_processes}.{mine}")
         np.testing.assert_allclose(result, weights_of("1.0"), rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_all_without_tracebacks(script):
+    """Ctrl-C reaches all processes: a script may handle it, and others end quietly."""
+    path = script(
+        "import os, time\n"
+        "print('up', flush=True)\n"
+        "try:\n    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        "    if os.environ['RANK'] == '0':\n        raise\n"
+        "    print('handled', flush=True)\n"
+    )
+    command = [sys.executable, "-m", "tremula", "launch", "--nproc", "2", path]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert [process.stdout.readline() for _ in range(2)] == ["up\n"] * 2
+    os.killpg(process.pid, signal.SIGINT)
+    out, errors = process.communicate(timeout=60)
+    assert out in {"handled\n", ""}  # unless it was stopped first, for not ending by itself
+    assert errors == "\nstopped by SIGINT\n"
+    assert process.returncode == 130

@@ -5,6 +5,7 @@ install, instead of somewhere inside with "No module named …".
 """
 
 from importlib.util import find_spec
+from typing import NamedTuple
 
 from tremula.base.errors import PoplarError
 
@@ -30,6 +31,58 @@ EXTRAS: dict[str, dict[str, str]] = {
 }
 
 
+# Modules of packages that those of an extra bring with them, and of packages no extra has.
+_BROUGHT = {
+    "google": "onnx", "jaxlib": "jax", "triton": "torch", "tokenizers": "optimum",
+    "starlette": "system", "pydantic": "system", "uvloop": "serve", "tqdm": "geometric",
+    "dask": "sweep",
+}  # fmt: skip
+_ALONE = {"PIL": "pillow", "pandas": "pandas", "pyarrow": "pyarrow", "wandb": "wandb",
+          "onnxruntime": "onnxruntime", "pytest": "pytest", "scipy": "scipy",
+          "matplotlib": "matplotlib", "h5py": "h5py", "tensorflow": "tensorflow"}  # fmt: skip
+
+
+class MissingPackage(NamedTuple):
+    """What is missing, and the command that installs it."""
+
+    what: str
+    hint: str
+
+
+def explained(error: ImportError) -> MissingPackage | None:
+    """What to install, for an import that failed; None if it is not an optional package."""
+    missing = getattr(error, "missing", None)
+    if isinstance(missing, MissingPackage):  # of `require`
+        return missing
+    module = (error.name or "").split(".")[0]
+    is_missing = isinstance(error, ModuleNotFoundError) and not _is_there(module)
+    return _of_module(module) if is_missing else None
+
+
+def is_known(module: str) -> bool:
+    """Whether there is advice for a module that is missing."""
+    return _of_module(module) is not None
+
+
+def _of_module(module: str) -> MissingPackage | None:
+    for extra, modules in EXTRAS.items():
+        if module in modules:
+            return MissingPackage(f"{modules[module]} is not installed", install_hint(extra))
+    if module in _BROUGHT:
+        return MissingPackage(f"{module} is not installed", install_hint(_BROUGHT[module]))
+    if module in _ALONE:
+        return MissingPackage(f"{module} is not installed", f"pip install {_ALONE[module]}")
+    return None
+
+
+def _is_there(module: str) -> bool:
+    """Whether a module can be found, although one of its parts could not be imported."""
+    try:
+        return bool(module) and find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
 def missing_packages(extra: str) -> list[str]:
     """The packages of an extra that are not installed, by the names people use."""
     return [title for module, title in EXTRAS[extra].items() if find_spec(module) is None]
@@ -45,10 +98,10 @@ def require(feature: str, extra: str) -> None:
     missing = missing_packages(extra)
     if missing:
         verb = "is" if len(missing) == 1 else "are"
-        raise ImportError(
-            f"{feature} needs {' and '.join(missing)}, which {verb} not installed: "
-            + install_hint(extra)
-        )
+        what = f"{feature} needs {' and '.join(missing)}, which {verb} not installed"
+        error = ImportError(f"{what}: {install_hint(extra)}")
+        error.missing = MissingPackage(what, install_hint(extra))  # pyright: ignore[reportAttributeAccessIssue]
+        raise error
 
 
 def require_for_command(command: str, extra: str) -> None:

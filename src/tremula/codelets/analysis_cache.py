@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tremula.base.atomic_file import atomic_file
-from tremula.base.cache_dir import cache_dir
 from tremula.base.code_fingerprint import code_fingerprint
+from tremula.base.storage.atomic_file import atomic_file
+from tremula.base.storage.cache_dir import cache_dir
 from tremula.base.types import HALF, QUARTER, Type
 from tremula.codelets.cost.counting import CostModel
 from tremula.codelets.kernel.kernel_source import CodeletKernelText, Variant, draws_random

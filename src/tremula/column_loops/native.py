@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tremula.base.atomic_file import atomic_file
-from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import GraphProgramCompilationError
 from tremula.base.processes import fork_safe
 from tremula.base.source import lines_of_function
+from tremula.base.storage.cache_dir import cache_dir
+from tremula.base.storage.checked_file import is_usable, write_checked
 from tremula.codelets.cpp.toolchain import compilation_error, find_compiler
 
 Function = Callable[..., Any]
@@ -139,8 +139,8 @@ _address = _address_of_array if _can_read_arrays() else lambda column: column.ct
 def _library(text: str) -> Path | None:
     """The file with a sweep's machine code; None if it has to be made and there is no compiler."""
     key = "\n".join((text, *_FLAGS, platform.system(), platform.machine()))
-    path = cache_dir() / "sweeps" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
-    if path.exists():
+    path = cache_dir() / "loops" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
+    if is_usable(path):
         return path
     try:
         compiler = find_compiler()
@@ -151,8 +151,7 @@ def _library(text: str) -> Path | None:
         done = compiler.run(["-x", "c", *_FLAGS, "-o", str(built), "-"], text)
         if done.returncode != 0:
             raise compilation_error(done.stderr, "the C of a sweep")
-        with atomic_file(path) as file:
-            file.write(built.read_bytes())
+        write_checked(path, built.read_bytes())
     return path
 
 

@@ -43,9 +43,9 @@ class Sweep:
     @cached_property
     def by_numba(self) -> Callable[..., Any]:
         """The function compiled by Numba, where there is no C compiler."""
-        from numba import njit  # slow to load
+        from tremula.codelets.native.stored_code import jit  # slow to load
 
-        return njit(cache=True, nogil=True)(self.function)
+        return jit(nogil=True)(self.function)
 
 
 class NumbaSweep(Sweep):

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 from tremula.base.errors import suggest
 from tremula.base.names import install
 from tremula.base.version import VERSION
-from tremula.commands.guard import guarded, prepare_output
+from tremula.commands.guard import Parser, guarded, prepare_output
 
 __all__ = ["COMMANDS", "GROUPS", "Command", "main"]
 
@@ -34,7 +34,7 @@ GROUPS = {
     "run": (
         Command("demo", "demo", "train MNIST with PopTorch, and model it on tiles", ""),
         Command("run", "run", "run a Python script, or an ONNX model", "script.py --epochs 3"),
-        Command("launch", "launch", "run a script in several processes", "--nproc 4 script.py"),
+        Command("launch", "system.launch", "run a script in several processes", "--nproc 4 script.py"),
         Command(
             "garden", "garden.garden", "find, run and copy applications", "run heat_stencil --tiny"
         ),
@@ -87,6 +87,7 @@ GROUPS = {
         Command("system", "system.tools", "list, watch, reset and test devices", "monitor"),
     ),
     "Tremula itself": (
+        Command("cache", "cache", "show, check, prune and clear stored code", "check"),
         Command("bench", "bench", "measure Tremula's own speed", "core"),
         Command("fuzz", "checkout.fuzz", "try random programs, models and files", ""),
         Command("validate", "validate", "check the cost model against measurements", ""),
@@ -153,7 +154,7 @@ def _listing() -> str:
 
 
 def _own_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tremula",
         usage="tremula [--version] [--traceback] COMMAND …",
         description="Program, run and profile a tile machine on the computer you have.",
@@ -167,7 +168,7 @@ def _own_parser() -> argparse.ArgumentParser:
 
 
 def _command_parser(command: Command, module: CommandModule) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"tremula {command.name}", description=command.help)
+    parser = Parser(prog=f"tremula {command.name}", description=command.help)
     _add_traceback(parser)
     module.add_arguments(parser)
     return parser

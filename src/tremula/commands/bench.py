@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import tremula
 from tremula.base.errors import InvalidOption
+from tremula.base.requirements import EXTRAS, require_for_command
 from tremula.commands.arguments import input_file, output_file
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidOption(
             "`--against` compares all suites.", hint="tremula bench all --against FILE"
         )
+    if args.suite in EXTRAS:  # others say what they need where they need it
+        require_for_command(f"tremula bench {args.suite}", args.suite)
     figures: list[Figure] = []
     try:
         benchmarks.print_figures(benchmarks.load_suite(args.suite).measure(args.only), figures)

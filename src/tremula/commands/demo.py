@@ -4,8 +4,8 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
-from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import RuntimeFailure
+from tremula.base.storage.cache_dir import cache_dir
 from tremula.commands import tile_demo
 from tremula.commands.arguments import chip_name, output_folder, whole
 from tremula.hardware import CHIPS

@@ -4,17 +4,20 @@ A traceback is left for our own bugs. An error that passed through the user's ow
 code's frames and no others.
 """
 
+import argparse
 import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, NoReturn
 
-from tremula.base.errors import PoplarError
+from tremula.base.errors import PoplarError, suggest
+from tremula.base.requirements import explained
 from tremula.base.source import is_framework_code, source_at
 
 FAILED, INTERRUPTED = 1, 130  # 130: as shells report an end by Ctrl-C
@@ -22,9 +25,49 @@ _AGAIN_S = 0.1
 _PACKAGES = Path(__file__).resolve().parents[2]
 # Our own package, the suites of `tremula bench` in a checkout, and everything that was installed.
 _OURS = tuple(
-    f"{folder}{os.sep}" for folder in (_PACKAGES / "tremula", _PACKAGES.parent / "benchmarks")
+    f"{folder}{os.sep}"
+    for folder in (
+        _PACKAGES / "tremula",
+        *(_PACKAGES.parent / name for name in ("benchmarks", "tests")),
+    )
 )
+_UNKNOWN = "unrecognized arguments: "
+_NEAR = 0.7  # how alike an option must be to be suggested, up to 1
 _INSTALLED = ("site-packages", "dist-packages")
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+class Parser(argparse.ArgumentParser):
+    """`argparse`, whose errors name the nearest word that exists; also for its subparsers."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401
+        """Argparse's hook for `choices` and names of subcommands."""
+        if action.choices is not None and value not in action.choices:
+            what = action.metavar if isinstance(action.metavar, str) else action.dest
+            advice = suggest(str(value), map(str, action.choices))
+            raise argparse.ArgumentError(None, f"there is no {what} {str(value)[:40]!r}; {advice}")
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the error, and exit with code 2."""
+        if message.startswith(_UNKNOWN):
+            unknown = message.removeprefix(_UNKNOWN).split()[0].partition("=")[0]
+            near = get_close_matches(unknown, set(_options_of(self)), 1, _NEAR)
+            message += f"; did you mean {near[0]!r}?" if near else ""
+        super().error(message)
+
+
+def _options_of(parser: argparse.ArgumentParser) -> Iterable[str]:
+    """All options of a parser and its subcommands."""
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from _options_of(inner)
+
+
+# -- errors ----------------------------------------------------------------------------------------
 
 
 def guarded(
@@ -84,13 +127,17 @@ def _interrupts_arrive() -> Iterator[None]:
 def message_of(error: Exception) -> str | None:
     """What to say to a user about an error; None if it is our bug, which wants a traceback."""
     mine = _users_frames(error)
+    missing = explained(error) if isinstance(error, ImportError) else None
+    if missing is not None and not mine:
+        return f"error: {missing.what}.\n  try: {missing.hint}"
     if isinstance(error, PoplarError):
         if error.source is None and mine and "\n  at " not in error.what:
             at = source_at(mine[-1].filename, mine[-1].lineno or 0)
             error = PoplarError(error.what, source=at, hint=error.hint)
         return f"error: {error}"
     if mine or (isinstance(error, SyntaxError) and _is_users(error.filename or "")):
-        return _users_traceback(error)
+        advice = "" if missing is None else f"\n  try: {missing.hint}"
+        return _users_traceback(error).rstrip("\n") + advice
     if isinstance(error, OSError):
         return f"error: {_about_system(error)}"
     if isinstance(error, MemoryError):

@@ -1,5 +1,11 @@
 """Explore: a planner that spreads models over chips, and sweeps over chips, options and models."""
 
+# ruff: noqa: E402 - first of all, what to install
+
+from tremula.base.requirements import require
+
+require("tremula.explore", "torch")
+
 from tremula.explore.candidates import Candidate
 from tremula.explore.planner import Plan, plan
 from tremula.explore.space import Space, load_space

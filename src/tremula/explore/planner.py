@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import InvalidOption
+from tremula.base.storage.cache_dir import cache_dir
 from tremula.explore.candidates import Candidate, code_of, options_of, place
 from tremula.explore.cut_points import ModelSegments, segments_of
 from tremula.explore.estimates import Estimates

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tremula.base.atomic_file import atomic_file
 from tremula.base.code_fingerprint import code_fingerprint
+from tremula.base.storage.atomic_file import atomic_file
 
 # What decides a result beside what was asked: a change of these makes every kept result stale.
 _CODE = (

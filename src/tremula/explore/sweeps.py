@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tremula.base.cache_dir import cache_dir
+from tremula.base.storage.cache_dir import cache_dir
 from tremula.explore.cluster import results_on_cluster
 from tremula.explore.picture import front_svg, page
 from tremula.explore.points import run_point

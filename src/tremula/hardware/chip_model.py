@@ -135,6 +135,7 @@ class Chip:
 
     def __post_init__(self) -> None:
         check_provenance(self)
+        _check_sizes(self)
         _check_memory(self)
         _check_numbering(self)
 
@@ -277,6 +278,19 @@ def _scaled_regions(chip: Chip, changed: Mapping[str, Fact]) -> dict[str, Fact]:
         "n_bytes_region0": Fact((n_elements - 2 * n_pairs) * element, "derived", source),
         "n_bytes_region1": Fact(2 * n_pairs * element, "derived", source),
     }
+
+
+# Larger chips are mistakes: a program has columns with a row for each tile, and for each worker.
+MAX_TILES, MAX_WORKERS = 1 << 20, 1 << 10
+
+
+def _check_sizes(chip: Chip) -> None:
+    for key, most in (("n_tiles", MAX_TILES), ("n_workers", MAX_WORKERS)):
+        if getattr(chip, key) > most:
+            raise InvalidMachineModel(
+                f"{key} of {chip.name!r} is {getattr(chip, key):,}, expected at most {most:,}.",
+                hint="a chip of this size cannot be modelled: use several chips",
+            )
 
 
 def _check_memory(chip: Chip) -> None:

@@ -20,7 +20,7 @@ from tremula.hardware.sources import (
     M2000_SHEET,
     POPLIBS,
 )
-from tremula.hardware.system_model import System, make_system
+from tremula.hardware.system_model import MAX_IPUS, System, make_system
 
 _GIB = 2**30
 _N_MACHINES_PER_RACK = 16
@@ -130,9 +130,9 @@ def single(chip: str | Chip, n_ipus: int = 1) -> System:
     one machine, a ladder up to four, a torus up to a rack, gateways beyond.
     """
     chosen = _as_chip(chip)
-    if type(n_ipus) is not int or n_ipus < 1:
+    if type(n_ipus) is not int or not 1 <= n_ipus <= MAX_IPUS:
         raise InvalidMachineModel(
-            f"n_ipus must be a whole number, 1 or more; got {n_ipus!r}.",
+            f"n_ipus must be a whole number from 1 to {MAX_IPUS:,}; got {n_ipus!r}.",
             hint="write single('bow', 4)",
         )
     parts = _parts_for(chosen)

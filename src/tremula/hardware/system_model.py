@@ -180,7 +180,15 @@ def make_system(name: str, chip: Chip, facts: Mapping[str, Fact]) -> System:
     return make_record(System, name, facts, chip=chip)
 
 
+MAX_IPUS = 1 << 16  # more are a mistake: every program has columns with a row for each
+
+
 def _check_sizes(system: System) -> None:
+    if system.n_ipus > MAX_IPUS:
+        raise InvalidMachineModel(
+            f"{system.name!r} has {system.n_ipus:,} chips, expected at most {MAX_IPUS:,}.",
+            hint="model a part of it",
+        )
     n_needed = -(-system.n_ipus // system.n_ipus_per_machine)
     if system.n_machines != n_needed:
         raise InvalidMachineModel(

@@ -1,7 +1,8 @@
 """Graph: owns variables, tile maps, compute sets, streams and functions. It never runs anything."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -122,9 +123,30 @@ class Graph:
                 metadata = one
             else:
                 name = one
-        tensor = self._add(as_type(type), shape, name, metadata, is_constant=False)
-        self._map_new(tensor, name, mapping)
+        with self._undone_on_error():
+            tensor = self._add(as_type(type), shape, name, metadata, is_constant=False)
+            self._map_new(tensor, name, mapping)
         return tensor
+
+    @contextmanager
+    def _undone_on_error(self) -> Iterator[None]:
+        """A call that fails leaves no variable behind that would be an error later."""
+        n_variables = len(self.state.variables)
+        try:
+            yield
+        except BaseException:
+            self._forget_variables(n_variables)
+            raise
+
+    def _forget_variables(self, n: int) -> None:
+        """Drop variables from number `n` on, which only the values and maps of theirs name."""
+        if n < len(self.state.variables):
+            first = self.state.variables.base_bytes[n]
+            parts = self.state.initial_parts
+            while parts and parts[-1][0].offset * parts[-1][0].type.n_bytes >= first:
+                parts.pop()
+            self.state.tile_map.forget_from(first)
+            self.state.variables.forget_from(n)
 
     def _map_new(
         self, tensor: Tensor, name: str, mapping: "str | int | VariableMappingMethod | None"
@@ -153,9 +175,10 @@ class Graph:
     ) -> Tensor:
         """A constant; one scalar fills the shape. Mapped to tile 0 by default."""
         type = as_type(type)
-        tensor = self._add(type, shape, name or "constant", metadata, is_constant=True)
-        self._set_tensor_values(tensor, value)
-        self._map_new(tensor, name or "constant", mapping)
+        with self._undone_on_error():
+            tensor = self._add(type, shape, name or "constant", metadata, is_constant=True)
+            self._set_tensor_values(tensor, value)
+            self._map_new(tensor, name or "constant", mapping)
         return tensor
 
     def _add(
@@ -261,14 +284,19 @@ class Graph:
             tile = self.tiles.checked(tile)
         row = table.add_row(tile, sys._getframe(1))
         if fields is not None:
-            connectors = table.connectors
-            for name, value in fields.items():
-                connector = connectors.get(name)
-                if connector is None:
-                    raise table.unknown_field(name)
-                if value.__class__ is not Tensor and table.takes_constant(name, value):
-                    value = self._constant_of(table, row, name, value)
-                connector(row, value)
+            connectors, n_variables = table.connectors, len(self.state.variables)
+            try:
+                for name, value in fields.items():
+                    connector = connectors.get(name)
+                    if connector is None:
+                        raise table.unknown_field(name)  # noqa: TRY301 - undone below
+                    if value.__class__ is not Tensor and table.takes_constant(name, value):
+                        value = self._constant_of(table, row, name, value)
+                    connector(row, value)
+            except BaseException:  # a vertex that is half connected would be an error later
+                table.forget_last_row()
+                self._forget_variables(n_variables)
+                raise
         return VertexRef(table, row)
 
     def _constant_of(self, table: VertexTableBuilder, row: int, name: str, value: object) -> Tensor:

@@ -6,7 +6,7 @@ hold top-level numbers; callers see the numbers of the graph they use:
     virtual graph of tiles 4, 5, 7:   own 0 1 2  ->  top 4 5 7
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -53,6 +53,12 @@ class TileNumbers:
 
     def checked(self, tile: int) -> int:
         """The top-level number of a tile, which must exist."""
+        if not isinstance(tile, int | np.integer):
+            raise InvalidTileMapping(
+                f"{tile!r} is not the number of a tile.",
+                source=user_source(),
+                hint=f"use a whole number from 0 to {self.n_tiles - 1}",
+            )
         if not 0 <= tile < self.n_tiles:
             raise self.no_such_tile(tile)
         return tile if self.ids is None else int(self.ids[tile])
@@ -108,6 +114,12 @@ def checked_mapping(
 ) -> TileMapping:
     """A mapping that names only elements and tiles that exist."""
     if not isinstance(mapping, TileMapping):
+        if not isinstance(mapping, Sequence) or not all(isinstance(m, Iterable) for m in mapping):
+            raise InvalidTileMapping(
+                f"a tensor cannot be mapped to {mapping!r}.",
+                source=user_source(),
+                hint="give a tile, or for each tile a list of intervals",
+            )
         if len(mapping) > tiles.n_tiles:
             raise tiles.no_such_tile(len(mapping) - 1)
         mapping = TileMapping.from_lists(mapping, tiles.n_tiles)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tremula.base.errors import StreamConnectionError
 from tremula.base.source import user_source
 from tremula.base.types import Type
+from tremula.poplar.tensors.checks import whole_sizes
 
 if TYPE_CHECKING:
     from tremula.poplar.tensors.tensor import Tensor
@@ -65,11 +66,12 @@ class HostHandles:
 
 def claim(table: dict[str, Claimed], handle: str, value: Claimed) -> Claimed:
     """Enter something by its handle; a handle that is taken is an error."""
-    if getattr(value, "n_elements", 1) < 1 or getattr(value, "repeats", 1) < 1:
+    sizes = [getattr(value, name, 1) for name in ("n_elements", "repeats")]
+    if min(whole_sizes(sizes) or (0,)) < 1:
         raise StreamConnectionError(
-            f"{handle!r} moves nothing: it has no elements or no rows.",
+            f"{handle!r} moves nothing: it has {sizes[0]!r} elements and {sizes[1]!r} rows.",
             source=user_source(),
-            hint="use n_elements and repeats of 1 or more",
+            hint="use n_elements and repeats of 1 or more, whole numbers",
         )
     if handle in table:
         raise StreamConnectionError(

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 
+import numpy as np
+
 from tremula.base.errors import InvalidMachineModel, SystemRuntimeError, suggest
 from tremula.base.types import Type, as_type
 from tremula.base.version import VERSION
@@ -37,9 +39,10 @@ class Target:
 
     def __post_init__(self) -> None:
         tiles = self.tiles_per_ipu or self.chip.n_tiles
-        if not 1 <= tiles <= self.chip.n_tiles or self.n_ipus < 1:
+        are_whole = all(isinstance(n, int | np.integer) for n in (tiles, self.n_ipus))
+        if not are_whole or not 1 <= tiles <= self.chip.n_tiles or self.n_ipus < 1:
             raise InvalidMachineModel(
-                f"a target of {self.n_ipus} IPUs with {tiles} tiles each is impossible: "
+                f"a target of {self.n_ipus!r} IPUs with {tiles!r} tiles each is impossible: "
                 f"{self.chip.name} has {self.chip.n_tiles} tiles.",
                 hint=f"use 1 IPU or more, and 1 to {self.chip.n_tiles} tiles",
             )

@@ -6,8 +6,8 @@ arrays. Everything it reads is found through the *record* of a machine, a column
 numbers (`runtime/machine.py` fills it). What not every program needs compiles when one does:
 threads for large tables and copies, counting, the helpers of steps that Python drives.
 
-It is one file, although a long one: Numba's cache on disk looks at the file of a function only, so
-a change of a helper in another file would leave compiled code that still has the old helper in it.
+It is one file, although a long one: stored machine code is named after the file of a function only,
+so a change of a helper in another file would leave code that still has the old helper in it.
 """
 
 # An intrinsic is called without its first argument, which pyright cannot know.
@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import cfunc, njit, types  # pyright: ignore[reportPrivateImportUsage]
+from numba import njit, types  # pyright: ignore[reportPrivateImportUsage]
 from numba.core.cgutils import raw_memcpy
 from numba.extending import intrinsic
 
+from tremula.codelets.native.stored_code import callback, jit
 from tremula.compiler.program_ir import Opcode
 
 # Why the interpreter came back.
@@ -493,7 +494,7 @@ def _work(machine, op, row):
             _stamp(machine, arena, a, b, c)
 
 
-@njit("int64(int64, int64)", nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True)
+@jit("int64(int64, int64)", nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def interpret(machine, budget):
     """Run from registers[PC] until the end, a step for Python, or `budget` steps were taken."""
     registers, stops = _at(machine, REGISTERS), _at(machine, STOPS)
@@ -563,7 +564,7 @@ def _run_part(machine, part, n_parts):
 def run_part() -> Any:
     """The function, by address, that runs one part of what PART_… slots say."""
     signature = "int64(int64, int64, int64)"
-    return cfunc(signature, nogil=True, cache=True, error_model="numpy")(_run_part)
+    return callback(signature, nogil=True, error_model="numpy")(_run_part)
 
 
 # -- steps whose cost depends on data --------------------------------------------------------------
@@ -689,13 +690,13 @@ def _count_step(machine, pc):
 @cache
 def count_step() -> Any:
     """The function, by address, that runs and counts the step at an instruction."""
-    return cfunc("int64(int64, int64)", nogil=True, cache=True, error_model="numpy")(_count_step)
+    return callback("int64(int64, int64)", nogil=True, error_model="numpy")(_count_step)
 
 
 # -- steps that Python drives ----------------------------------------------------------------------
 
 
-@njit(cache=True)
+@jit()
 def run_in_order(kernel, arena, columns, rows, n_rows):
     """Run rows of a table one after another, in the order of the column `rows`."""
     result = 1
@@ -705,7 +706,7 @@ def run_in_order(kernel, arena, columns, rows, n_rows):
     return result
 
 
-@njit(cache=True)
+@jit()
 def run_copies(machine, arena, first, last):
     """Planned copies, one after another."""
     for copy in range(first, last):

@@ -28,8 +28,8 @@ import torch
 from torch import Tensor, nn
 
 import poptorch
-from tremula.base.atomic_file import atomic_file
 from tremula.base.errors import PoplarError
+from tremula.base.storage.atomic_file import atomic_file
 from tremula.frontends.poptorch.executor import placement
 from tremula.garden.models.vision_zoo import MODELS as VISION
 from tremula.garden.models.vision_zoo import tiny_vision_model

@@ -33,8 +33,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from tremula.base.atomic_file import atomic_file
 from tremula.base.errors import InvalidOption, PoplarError, suggest
+from tremula.base.storage.atomic_file import atomic_file
 from tremula.ir.host.programs.program import DeviceState, HostProgram
 from tremula.ir.run.tile_run import record_function, run_step_on_tiles
 from tremula.ir.step import CapturedStep

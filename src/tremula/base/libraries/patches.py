@@ -89,7 +89,7 @@ PATCHES: tuple[LibraryPatch, ...] = (
            "the tracer replaces methods of nn.Module for all threads"),
     # -- PyTorch, while `tremula launch` runs --
     _torch("torch.distributed.elastic.rendezvous.dynamic_rendezvous", "get_method_name",
-           "commands/launch.py",
+           "commands/system/launch.py",
            "reads the sources of all modules for a name in a log that is off; takes a second"),
     # -- Keras, inside IPUStrategy.scope() --
     _keras(f"{_KERAS_TORCH}.trainer.TorchTrainer",

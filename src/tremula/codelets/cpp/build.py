@@ -14,11 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tremula.base.atomic_file import atomic_file
-from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import GraphProgramCompilationError, LinkError, PoplarError
 from tremula.base.processes import fork_safe
 from tremula.base.source import Source, source_at
+from tremula.base.storage.atomic_file import atomic_file
+from tremula.base.storage.cache_dir import cache_dir
+from tremula.base.storage.checked_file import is_usable, write_checked
 from tremula.codelets.cpp.counting import COUNTED_FLAGS, count_blocks, counter_source
 from tremula.codelets.cpp.glue import GluedUnit, glue
 from tremula.codelets.cpp.names import vertex_name
@@ -94,11 +95,13 @@ class Library:
         """What the compiler knows of every vertex: name, base, fields."""
         variant = _Variant(find_compiler(), False, N_WORKERS)
         path = self._path(variant).with_suffix(".json")
-        if not path.exists():
+        try:
+            return json.loads(path.read_text())
+        except (OSError, ValueError):  # none yet, or damaged
             table = self._read_table(variant)
-            with atomic_file(path, "w") as file:
-                json.dump(table, file)
-        return json.loads(path.read_text())
+        with atomic_file(path, "w") as file:
+            json.dump(table, file)
+        return table
 
     def prepare(
         self, symbols: Iterable[str], *, is_counted: bool, n_workers: int = N_WORKERS
@@ -110,7 +113,7 @@ class Library:
             if not wanted:
                 return
             files = self._split_files(wanted, variant) if self.is_split else {}
-            if not self.is_split and not self._path(variant).exists():
+            if not self.is_split and not is_usable(self._path(variant)):
                 self._keep(self._path(variant), self._build_whole(variant))
             for symbol in wanted:
                 path = self._path(variant)
@@ -140,7 +143,7 @@ class Library:
             files = json.loads(path.read_text())
         except (OSError, ValueError):  # none yet, or damaged
             return {}
-        return {s: f for s, f in files.items() if path.with_name(f).exists()}
+        return {s: f for s, f in files.items() if is_usable(path.with_name(f))}
 
     def _load(self, path: Path) -> ctypes.CDLL:
         if path not in self._loaded:
@@ -148,8 +151,7 @@ class Library:
         return self._loaded[path]
 
     def _keep(self, path: Path, built: bytes) -> None:
-        with atomic_file(path) as file:
-            file.write(built)
+        write_checked(path, built)
 
     # -- compiling ---------------------------------------------------------------------------------
 
@@ -262,7 +264,7 @@ class Library:
         """Descriptions from a library with all kernels, or of a split one from one without."""
         if not self.is_split:
             with self._lock:
-                if not self._path(variant).exists():
+                if not is_usable(self._path(variant)):
                     self._keep(self._path(variant), self._build_whole(variant))
                 return self._described(self._load(self._path(variant)), 1)
         n_parts = os.cpu_count() or 1

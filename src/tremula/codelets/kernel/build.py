@@ -20,11 +20,12 @@ import numba
 import numpy as np
 from numba.core.errors import NumbaError, NumbaWarning
 
-from tremula.base.atomic_file import atomic_file
-from tremula.base.cache_dir import cache_dir
 from tremula.base.code_fingerprint import code_fingerprint
 from tremula.base.errors import GraphProgramCompilationError
 from tremula.base.source import Source, source_at
+from tremula.base.storage.atomic_file import atomic_file
+from tremula.base.storage.cache_dir import cache_dir
+from tremula.codelets.native.stored_code import warn_not_cached
 from tremula.codelets.python.function_source import FunctionSource
 from tremula.codelets.python.subset import helpers_of
 
@@ -57,7 +58,7 @@ def _load(key: str, text: str) -> ModuleType:
         try:
             return _import(key, path)
         except OSError as error:  # Numba could not write the machine code
-            _warn_once(str(error))
+            warn_not_cached(str(error))
     return _in_memory(key, text)
 
 
@@ -72,18 +73,9 @@ def _written(key: str, text: str) -> Path | None:
         with atomic_file(path, "w") as file:
             file.write(text)
     except OSError as error:
-        _warn_once(str(error))
+        warn_not_cached(str(error))
         return None
     return path
-
-
-@cache
-def _warn_once(reason: str) -> None:
-    warnings.warn(
-        f"compiled codelets cannot be cached ({reason}); each process compiles them again. "
-        "Set TREMULA_CACHE_DIR to a writable folder.",
-        stacklevel=2,
-    )
 
 
 def _import(key: str, path: Path) -> ModuleType:
@@ -98,7 +90,6 @@ def _import(key: str, path: Path) -> ModuleType:
 
 
 def _in_memory(key: str, text: str) -> ModuleType:
-    text = text.replace("cache=True", "cache=False", 1)
     path = f"<kernel {key}>"
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
     module = ModuleType(f"tremula_kernel_{key}")

@@ -77,7 +77,8 @@ class CodeletKernelText:
         functions = [line for h in self.helpers for line in self._helper(h)]
         row, calls, used = self._row()
         kernel = self._kernel(used, calls)
-        imports = ["import numpy as np", "from numba import cfunc, njit", ""]
+        imports = ["import numpy as np", "from numba import njit", ""]
+        imports += ["from tremula.codelets.native.stored_code import callback"]
         imports += [
             f"from tremula.codelets.native import {m} as native_{m}"
             for m in sorted(self.names.modules)
@@ -193,7 +194,7 @@ class CodeletKernelText:
         types = [_ARENA, _COLUMNS, "int64", "int64", *([_COLUMNS] if counts else [])]
         arguments = "_k_arena, _k_columns, _k_begin, _k_end" + (", _k_cycles" if counts else "")
         lines = [
-            f'@cfunc("int64({", ".join(types)})", cache=True, {_OPTIONS})',
+            f'@callback("int64({", ".join(types)})", {_OPTIONS})',
             f"def kernel({arguments}):",
         ]
         for column in columns_of(self.fields):

@@ -7,9 +7,10 @@ base/floats.py defines what they give; here every step is an operation on 32 bit
 # pyright: reportCallIssue=false, reportArgumentType=false
 import numpy as np
 from llvmlite import ir
-from numba import njit
 from numba.core import types
 from numba.extending import intrinsic
+
+from tremula.codelets.native.stored_code import jit
 
 _U = np.uint32
 
@@ -24,7 +25,7 @@ def _bits_of(typingctx, value):
     return types.uint32(types.float32), codegen
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
+@jit(nogil=True, error_model="numpy")
 def encode(values, codes, n_mantissa_bits, bias, factor, overflow):
     """codes[i] = that of values[i] * factor; `overflow` is the code of what is too large."""
     shift = _U(23 - n_mantissa_bits)
@@ -48,7 +49,7 @@ def encode(values, codes, n_mantissa_bits, bias, factor, overflow):
         codes[i] = np.uint8(code if is_finite else _U(0x80))
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
+@jit(nogil=True, error_model="numpy")
 def decode(codes, table, values):
     """values[i] = table[codes[i]]."""
     for i in range(len(codes)):

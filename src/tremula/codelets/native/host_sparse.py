@@ -13,13 +13,13 @@ from itertools import pairwise
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
 from numba.core import types
 from numba.extending import intrinsic
 
 from tremula.base.processes import SharedThreads, n_cores
 from tremula.codelets.native.matrix import MatrixBlock, MatrixOperand
 from tremula.codelets.native.sparse import SumLoop, sum_scaled_rows
+from tremula.codelets.native.stored_code import jit
 
 _I64 = ir.IntType(64)
 _ROWS = 4
@@ -97,7 +97,7 @@ def _on_threads(kernel, operands, work_before):
     _threads.run_all([partial(kernel, *operands, *ends) for ends in pairwise(bounds)])
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
+@jit(nogil=True, error_model="numpy")
 def _blocks(values, row_start, offsets, dense, out, side, n, first, last):
     area = side * side
     for row in range(first, last):
@@ -119,7 +119,7 @@ def _blocks(values, row_start, offsets, dense, out, side, n, first, last):
             j += width
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
+@jit(nogil=True, error_model="numpy")
 def _elements(values, row_start, offsets, dense, out, n, first, last):
     for row in range(first, last):
         sum_scaled_rows(
@@ -127,7 +127,7 @@ def _elements(values, row_start, offsets, dense, out, n, first, last):
         )
 
 
-@njit(nogil=True, fastmath={"contract", "reassoc"}, cache=True)
+@jit(nogil=True, fastmath={"contract", "reassoc"})
 def _samples(gradient, dense, rows, columns, out, side, first, last):
     n = dense.shape[1]
     for block in range(first, last):

@@ -27,11 +27,12 @@ from functools import cache
 
 import numpy as np
 from llvmlite import ir
-from numba import cfunc, njit, types  # pyright: ignore[reportPrivateImportUsage]
+from numba import njit, types  # pyright: ignore[reportPrivateImportUsage]
 from numba.core.types import ExternalFunction
 from numba.extending import intrinsic
 
 from tremula.base.processes import fork_safe
+from tremula.codelets.native.stored_code import callback
 
 # Words of the record. Those that threads write at once are on different cache lines.
 _WORD, _N_DONE, _IS_BUSY, _N_ASLEEP, _STOP = 0, 8, 16, 24, 25
@@ -200,12 +201,12 @@ def _run(record, n_threads, function, argument, n_parts):
 @cache
 def run_address() -> int:
     """The address of `int64 run(pool, n_threads, function, argument, n_parts)`."""
-    return cfunc("int64(int64, int64, int64, int64, int64)", nogil=True, cache=True)(_run).address
+    return callback("int64(int64, int64, int64, int64, int64)", nogil=True)(_run).address
 
 
 @cache
 def _help_address() -> int:
-    return cfunc("int64(int64)", nogil=True, cache=True)(_help).address
+    return callback("int64(int64)", nogil=True)(_help).address
 
 
 # -- the pool of this process ----------------------------------------------------------------------

@@ -1,12 +1,16 @@
 """`tremula garden`: list, show, run and copy applications; make their figures and the page."""
 
 import argparse
+import re
 import textwrap
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 
+from tremula.base.errors import PoplarError
 from tremula.commands.arguments import one_of, output_file, output_folder, whole
 from tremula.commands.garden.together import make_figures, run_together
+from tremula.commands.guard import Parser
 from tremula.garden.catalogue.techniques import DOMAINS, FRAMEWORKS, TECHNIQUES
 
 WIDTH = 100
@@ -31,16 +35,30 @@ def run(args: argparse.Namespace) -> int:
     rest: list[str] = args.rest
     if rest and rest[0] in _ACTIONS:
         describe, action = _ACTIONS[rest[0]]
-        parser = argparse.ArgumentParser(prog=f"tremula garden {rest[0]}")
+        parser = Parser(prog=f"tremula garden {rest[0]}")
         describe(parser)
         return action(parser.parse_intermixed_args(rest[1:]))
-    parser = argparse.ArgumentParser(prog="tremula garden")
+    _check_action(rest)
+    parser = Parser(prog="tremula garden")
     _add_filters(parser)
     parser.add_argument("words", nargs="*")
     result = parser.parse_intermixed_args(rest)
     for name in ("domain", "framework", "technique"):
         setattr(result, name, getattr(result, name) or getattr(args, name))
     return _list(result)
+
+
+def _check_action(words: list[str]) -> None:
+    """A first word that is nearly an action, and that no application uses, is an error."""
+    from tremula.garden.catalogue.catalogue import all_applications
+
+    near = get_close_matches(words[0], _ACTIONS, 1) if words else []
+    texts = (f"{one.name} {one.title} {one.summary}".lower() for one in all_applications())
+    if near and not any(words[0].lower() in re.findall(r"\w+", text) for text in texts):
+        raise PoplarError(
+            f"`tremula garden` has no action {words[0]!r}, and no application uses that word.",
+            hint=f"did you mean `tremula garden {near[0]}`?",
+        )
 
 
 # -- listing ---------------------------------------------------------------------------------------

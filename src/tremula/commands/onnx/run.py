@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tremula.commands.arguments import output_file
+from tremula.commands.guard import Parser
 from tremula.commands.onnx.inputs import add_input_arguments, load_inputs
 
 _BACKENDS = ("eager", "inductor", "plain")
@@ -15,7 +16,7 @@ _BACKENDS = ("eager", "inductor", "plain")
 
 def run_model(model: Path, arguments: Sequence[str]) -> int:
     """Run a model, print what its outputs are, and write them if asked to."""
-    parser = argparse.ArgumentParser(prog="tremula run model.onnx")
+    parser = Parser(prog="tremula run model.onnx")
     add_input_arguments(parser)
     parser.add_argument("--output", type=output_file, metavar="FILE", help="write outputs as .npz")
     parser.add_argument("--tiles", action="store_true", help="compute on tiles, vertex by vertex")

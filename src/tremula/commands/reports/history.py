@@ -5,7 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
-from tremula.base.atomic_file import atomic_file
+from tremula.base.storage.atomic_file import atomic_file
 from tremula.commands.arguments import one_of, output_file, positive
 from tremula.commands.progress import progress
 from tremula.vision.analysis.history import METRICS, history_of

@@ -14,8 +14,8 @@ from typing import IO, TypeVar
 
 import numpy as np
 
-from tremula.base.atomic_file import atomic_file
 from tremula.base.errors import FileLoadError
+from tremula.base.storage.atomic_file import atomic_file
 from tremula.compiler.file.packed_columns import ListedColumns, PackedColumns, UnpackedColumns
 
 MAGIC = b"TREMULA\x00"

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
-from tremula.base.atomic_file import atomic_file
 from tremula.base.errors import FileLoadError
+from tremula.base.storage.atomic_file import atomic_file
 from tremula.base.version import VERSION
 from tremula.compiler.report.report import Report
 from tremula.frontends.keras.errors import keras_error

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tremula.base.atomic_file import atomic_file
 from tremula.base.errors import FileLoadError
+from tremula.base.storage.atomic_file import atomic_file
 from tremula.garden.application import Findings, Modelled
 from tremula.garden.catalogue.manifest import Application
 from tremula.garden.catalogue.pictures import checked_picture, small_png

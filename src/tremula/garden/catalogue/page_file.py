@@ -5,7 +5,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tremula.base.atomic_file import atomic_file
+from tremula.base.storage.atomic_file import atomic_file
 from tremula.garden.catalogue.catalogue import searched_text
 from tremula.garden.catalogue.figures import figures_file, read_figures
 from tremula.garden.catalogue.manifest import Application

@@ -1,11 +1,12 @@
 """Runs an application, and checks what it found against what its manifest expects."""
 
 import sys
-from importlib import import_module, metadata
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tremula.base.errors import InvalidOption, PoplarError, RuntimeFailure
+from tremula.base.requirements import EXTRAS
 from tremula.garden.application import Findings, Settings
 from tremula.garden.catalogue.catalogue import SHIPPED
 from tremula.garden.catalogue.expected import misses
@@ -96,5 +97,5 @@ def install_command(needs: tuple[str, ...]) -> str:
 
 
 def extras() -> frozenset[str]:
-    """The extras of the installed package."""
-    return frozenset(metadata.metadata("tremula").get_all("Provides-Extra") or ())
+    """The extras of Tremula."""
+    return frozenset(EXTRAS)

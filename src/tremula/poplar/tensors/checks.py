@@ -2,13 +2,23 @@
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from tremula.base.errors import TensorCreationError, TensorIndexError, TypeMismatch
 from tremula.base.source import user_source
 from tremula.base.types import Type
 
 Shape = tuple[int, ...]
+
+
+def whole_sizes(sizes: object) -> Shape | None:
+    """Sizes or dimensions as a tuple of ints; None if they are not a list of whole numbers."""
+    if not isinstance(sizes, Iterable) or isinstance(sizes, str | bytes | Mapping | Set):
+        return None
+    try:
+        return tuple(map(operator.index, sizes))
+    except TypeError:
+        return None
 
 
 def out_of_range(shape: Shape, index: object, dim: int) -> TensorIndexError:
@@ -91,10 +101,45 @@ def check_reshape(shape: Shape, new_shape: Shape) -> None:
         )
 
 
-def check_permutation(rank: int, permutation: Sequence[int]) -> None:
-    if sorted(permutation) != list(range(rank)):
+def reshape_sizes(sizes: object) -> Shape:
+    """The sizes to reshape to, or an error if they are not a list of whole numbers."""
+    result = whole_sizes(sizes)
+    if result is None:
         raise TensorCreationError(
-            f"{list(permutation)} is not a permutation of the {rank} dimensions.",
+            f"cannot reshape to {sizes!r}.", source=user_source(), hint="use a list of sizes"
+        )
+    return result
+
+
+def checked_dims(rank: int, dims: object) -> Shape:
+    """Dimensions, or places between them, as a tuple; an error if they are not whole numbers."""
+    result = whole_sizes(dims)
+    if result is None:
+        raise TensorIndexError(
+            f"{dims!r} is not a list of dimensions.",
+            source=user_source(),
+            hint=f"use a list of whole numbers from 0 to {rank}",
+        )
+    return result
+
+
+def repeat_count(count: object) -> int:
+    """How often a tensor is repeated, which must be a whole number of 0 or more."""
+    (result,) = whole_sizes([count]) or (-1,)
+    if result < 0:
+        raise TensorCreationError(
+            f"cannot repeat a tensor {count!r} times.",
+            source=user_source(),
+            hint="use a whole number, 0 or more",
+        )
+    return result
+
+
+def check_permutation(rank: int, permutation: Sequence[int]) -> None:
+    if sorted(whole_sizes(permutation) or [-1] * (rank + 1)) != list(range(rank)):
+        shown = list(permutation) if isinstance(permutation, Iterable) else permutation
+        raise TensorCreationError(
+            f"{shown} is not a permutation of the {rank} dimensions.",
             source=user_source(),
             hint=f"use each of {list(range(rank))} once",
         )

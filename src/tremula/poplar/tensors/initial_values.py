@@ -1,6 +1,6 @@
 """What a new variable is made of: checks of its shape, its metadata and its first values."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,18 +12,19 @@ from tremula.base.errors import (
 )
 from tremula.base.source import user_source
 from tremula.base.types import QUARTER, QUARTER_METADATA, Type
+from tremula.poplar.tensors.checks import whole_sizes
 from tremula.poplar.tensors.tensor import Tensor
 
 
 def checked_shape(name: str, shape: Sequence[int]) -> tuple[int, ...]:
     """A shape as a tuple, or an error if it is not a list of sizes."""
-    is_shape = isinstance(shape, Iterable)
-    sizes = tuple(int(s) for s in shape) if is_shape else (shape,)
-    if not is_shape or any(s < 0 for s in sizes):
+    sizes = whole_sizes(shape)
+    if sizes is None or any(s < 0 for s in sizes):
+        shown = shape if sizes is None else list(sizes)
         raise TensorCreationError(
-            f"variable {name!r} cannot have shape {list(sizes) if is_shape else shape}.",
+            f"variable {name!r} cannot have shape {shown!r}.",
             source=user_source(),
-            hint="use a list of sizes of 0 or more",
+            hint="use a list of whole numbers of 0 or more",
         )
     return sizes
 
@@ -54,7 +55,14 @@ def initial_values(tensor: Tensor, value: object) -> np.ndarray:
             hint=f"give one value or {tensor.n_elems}",
         )
     _check_numbers(tensor.type, values)
-    return np.broadcast_to(values.ravel(), (tensor.n_elems,)).astype(tensor.type.dtype)
+    try:
+        return np.broadcast_to(values.ravel(), (tensor.n_elems,)).astype(tensor.type.dtype)
+    except MemoryError:
+        raise TensorCreationError(
+            f"{tensor.n_elems:,} values of {tensor.type} do not fit into this computer's memory.",
+            source=user_source(),
+            hint="check the shape",
+        ) from None
 
 
 def _check_numbers(type: Type, values: np.ndarray) -> None:

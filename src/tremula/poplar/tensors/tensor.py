@@ -17,8 +17,11 @@ from tremula.poplar.tensors.checks import (
     check_reshape,
     check_slice_ends,
     check_squeeze,
+    checked_dims,
     no_dimension,
     out_of_range,
+    repeat_count,
+    reshape_sizes,
     whole_index,
     whole_indices,
 )
@@ -204,7 +207,7 @@ class Tensor:
         dim: int = 0,
     ) -> "Tensor":
         """Elements [begin, end) of a dimension, or of every dimension if given lists."""
-        if begin.__class__ is int and end.__class__ is int:
+        if begin.__class__ is int and end.__class__ is int and dim.__class__ is int:
             shape, strides = self.shape, self.strides
             if not (0 <= dim < len(shape) and 0 <= begin <= end <= shape[dim]):  # pyright: ignore[reportOperatorIssue]
                 raise bad_slice(shape, begin, end, dim)
@@ -223,9 +226,9 @@ class Tensor:
             check_slice_ends(self.rank, begins, ends)
             view = self
             for d, (low, high) in enumerate(zip(begins, ends, strict=True)):
-                view = view.slice(int(low), int(high), d)
+                view = view.slice(whole_index(low), whole_index(high), d)
             return view
-        return self.slice(whole_index(begin), whole_index(end), dim)
+        return self.slice(whole_index(begin), whole_index(end), self._checked_dim(dim))
 
     def slices(self, parts: Iterable, dim: int = 0) -> list["Tensor"]:
         """A slice per interval, per list of intervals (concatenated), or per index."""
@@ -249,7 +252,7 @@ class Tensor:
 
     def reshape(self, shape: Sequence[int]) -> "Tensor":
         """A view of all elements in another shape; one size may be -1."""
-        shape = tuple(int(s) for s in shape)
+        shape = reshape_sizes(shape)
         check_reshape(self.shape, shape)
         strides = reshaped_strides(self.shape, self.strides, shape)
         if strides is not None:
@@ -297,7 +300,7 @@ class Tensor:
     def expand(self, dims: Sequence[int]) -> "Tensor":
         """Insert a dimension of size 1 before each of the given dimensions."""
         shape, strides = list(self.shape), list(self.strides)
-        for dim in sorted(dims, reverse=True):
+        for dim in sorted(checked_dims(self.rank, dims), reverse=True):
             if not 0 <= dim <= self.rank:
                 raise no_dimension(self.shape, dim)
             shape.insert(dim, 1)
@@ -306,7 +309,8 @@ class Tensor:
 
     def squeeze(self, dims: Sequence[int] | None = None) -> "Tensor":
         """Remove the given dimensions of size 1 (all of them if not given)."""
-        chosen = {d for d, s in enumerate(self.shape) if s == 1} if dims is None else set(dims)
+        ones = {d for d, s in enumerate(self.shape) if s == 1}
+        chosen = ones if dims is None else set(checked_dims(self.rank, dims))
         check_squeeze(self.shape, chosen)
         remaining = [d for d in range(self.rank) if d not in chosen]
         return self._view(
@@ -346,10 +350,7 @@ class Tensor:
         return self._repeat(count, dim).flatten(dim, dim + 2)
 
     def _repeat(self, count: int, before: int) -> "Tensor":
-        if count < 0:
-            raise TensorCreationError(
-                f"cannot repeat a tensor {count} times.", source=user_source(), hint="use 0 or more"
-            )
+        count = repeat_count(count)
         shape = (*self.shape[:before], count, *self.shape[before:])
         return self._view(self.offset, shape, (*self.strides[:before], 0, *self.strides[before:]))
 
@@ -430,9 +431,9 @@ class Tensor:
         return Tensor(self.variables, self.type, offset, shape, strides, self.pieces)
 
     def _checked_dim(self, dim: int) -> int:
-        if not 0 <= dim < self.rank:
+        if not isinstance(dim, int | np.integer) or not 0 <= dim < self.rank:
             raise no_dimension(self.shape, dim)
-        return dim
+        return int(dim)
 
 
 def variable_tensor(variables: VariableTable, variable: int) -> Tensor:

@@ -66,6 +66,12 @@ class TileMapLog:
         for column, values in ((self._begin, begin), (self._end, end), (self._tile, tile)):
             column.frombytes(np.ascontiguousarray(values, np.int64).tobytes())
 
+    def forget_from(self, begin: int) -> None:
+        """Drop the last intervals that begin at an address or behind it."""
+        while len(self._begin) and self._begin[-1] >= begin:
+            for column in (self._begin, self._end, self._tile):
+                column.pop()
+
     def resolve(self) -> ByteTileMap:
         """The map now. Costs no more than what was added since, unless old bytes were remapped."""
         if len(self._begin):

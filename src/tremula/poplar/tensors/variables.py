@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from tremula.base.errors import InvalidTileMapping
+from tremula.base.errors import InvalidTileMapping, TensorCreationError
 from tremula.base.source import Source
 from tremula.base.types import Type
 from tremula.poplar.tensors.interval_sweeps import mark_holders
@@ -14,6 +14,7 @@ from tremula.poplar.tensors.interval_sweeps import mark_holders
 ALIGNMENT_BYTES = 64
 # An unused gap behind each variable: neighbours never look contiguous, and strict mode watches it.
 GUARD_BYTES = 64
+MAX_BYTES = 1 << 60  # of all variables: addresses and sums of sizes are 64-bit integers
 
 
 class VariableTable:
@@ -41,6 +42,13 @@ class VariableTable:
         """Append a variable; return its id."""
         base = -(-self.n_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         end = base + math.prod(shape) * type.n_bytes
+        if end > MAX_BYTES:
+            raise TensorCreationError(
+                f"variable {name!r} of shape {list(shape)} has {end - base:,} bytes, and all "
+                f"variables of a graph together can have {MAX_BYTES:,}.",
+                source=source,
+                hint="no machine has that much memory: check the shape",
+            )
         self.n_bytes = end + GUARD_BYTES
         self.names.append(name or f"v{len(self.names)}")
         self.types.append(type)
@@ -50,6 +58,18 @@ class VariableTable:
         self.sources.append(source)
         self.is_constant.append(is_constant)
         return len(self.names) - 1
+
+    def forget_from(self, n: int) -> None:
+        """Drop variables from number `n` on; their addresses are not used again."""
+        columns = (
+            self.names, self.types, self.shapes, self.base_bytes, self.end_bytes, self.sources,
+            self.is_constant,
+        )  # fmt: skip
+        for column in columns:
+            del column[n:]
+        for table in (self.metadata_of, self.notes):
+            for variable in [v for v in table if v >= n]:
+                del table[variable]
 
     def id_at(self, byte_address: int) -> int:
         """The variable that holds a byte."""

@@ -32,6 +32,16 @@ class EdgeLog:
         self.blocks: list[tuple[int, EdgeColumn]] = []
         self.declared_sizes: dict[int, int] = {}
 
+    def forget(self, row: int) -> None:
+        """Drop what was connected to the last row."""
+        while len(self.row) and self.row[-1] == row:
+            for column in (self.row, self.start, self.count, self.stride):
+                if len(column):
+                    column.pop()
+        while len(self.parts) and self.parts[-6] == row:
+            del self.parts[-6:]
+        self.declared_sizes.pop(row, None)
+
     def connector(self) -> Callable[[int, Any], None]:
         """The function that connects a value to a row; add_vertex calls it once per field."""
         fast = {FieldKind.SCALAR: self._connect_scalar, FieldKind.VECTOR: self._connect_vector}

@@ -32,6 +32,13 @@ class StateLog:
         self.vectors: dict[int, np.ndarray] = {}
         self.blocks: list[tuple[int, int, np.ndarray | Ragged]] = []  # first row, rows, values
 
+    def forget(self, row: int) -> None:
+        """Drop the value of the last row."""
+        while len(self.rows) and self.rows[-1] == row:
+            self.rows.pop()
+            self.values.pop()
+        self.vectors.pop(row, None)
+
     def freeze(self, n_rows: int) -> StateColumn:
         dtype = self.spec.type.dtype
         if self.spec.kind is FieldKind.STATE:
@@ -88,6 +95,15 @@ class VertexTableBuilder:
         self.source_id.append(self._last_source)
         return row
 
+    def forget_last_row(self) -> None:
+        """Undo `add_row` and what was connected to the row since."""
+        self.n_rows -= 1
+        self.tile.pop()
+        self.source_id.pop()
+        self.constants.pop(self.n_rows, None)
+        for log in (*self.edges.values(), *self.states.values()):
+            log.forget(self.n_rows)
+
     def add_rows(self, tiles: np.ndarray, source: Source) -> int:
         first = self.n_rows
         self.n_rows += len(tiles)
@@ -114,16 +130,16 @@ class VertexTableBuilder:
             def set_float(row: int, value: float) -> None:
                 if value.__class__ is not float and value.__class__ is not int:
                     value = float(checked_state(codelet, spec, value))
-                log.rows.append(row)
                 log.values.append(value)
+                log.rows.append(row)
 
             return set_float
 
         def set_any(row: int, value: object) -> None:
             checked = checked_state(codelet, spec, value)
             if spec.kind is FieldKind.STATE:
-                log.rows.append(row)
                 log.values.append(checked.item())
+                log.rows.append(row)
             else:
                 log.vectors[row] = checked
 
@@ -268,6 +284,12 @@ def checked_state(codelet: str, spec: FieldSpec, value: object) -> np.ndarray:
             hint="give a value: state is set with set_initial_value, not connected",
         )
     array_value = np.asarray(value)
+    if array_value.dtype.kind not in "biufV":  # V: floats of other libraries
+        raise GraphConnectionError(
+            f"field {codelet}.{spec.name} of type {spec.type} got {value!r}, expected numbers.",
+            source=user_source(),
+            hint="set state to a number, or a list of numbers",
+        )
     wanted_dims = 0 if spec.kind is FieldKind.STATE else 1
     if array_value.ndim != wanted_dims:
         raise GraphConnectionError(

@@ -7,8 +7,9 @@ largest number, so bounds only ever become too wide, never wrong.
 
 from enum import IntEnum
 
-import numba
 import numpy as np
+
+from tremula.codelets.native.stored_code import jit
 
 U = np.uint64
 LARGEST = U(2**64 - 1)
@@ -56,7 +57,7 @@ FACTOR_OF, OR, AND, NOT = (
 REIFIED_LE, REIFIED_LT = int(ConstraintKind.REIFIED_LESS_OR_EQUAL), int(ConstraintKind.REIFIED_LESS)
 REIFIED_EQ, CALL = int(ConstraintKind.REIFIED_EQUAL), int(ConstraintKind.CALL)
 
-_jit = numba.njit(cache=True)
+_jit = jit()
 
 
 @_jit

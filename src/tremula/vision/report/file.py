@@ -15,9 +15,9 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from tremula.base.atomic_file import atomic_path
 from tremula.base.columns import pack
 from tremula.base.errors import FileLoadError
+from tremula.base.storage.atomic_file import atomic_path
 from tremula.vision.report.schema import (
     COARSEST_ROWS,
     FIRST_POOL,

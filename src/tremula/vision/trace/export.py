@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tremula.base.atomic_file import atomic_file
 from tremula.base.errors import MissingProfileData
+from tremula.base.storage.atomic_file import atomic_file
 from tremula.vision.report.reader import ReportReader
 from tremula.vision.trace.beside_report import model_of, report_in
 from tremula.vision.trace.reader import TraceReader

@@ -5,10 +5,11 @@ a list of graph numbers. Outputs have the rows of one pack after those of the ot
 """
 
 import numpy as np
-from numba import njit
+
+from tremula.codelets.native.stored_code import jit
 
 
-@njit(nogil=True, cache=True)
+@jit(nogil=True)
 def place_rows(pack_start, graphs, start, n_rows, out_row, n_used):
     """Where the rows of each graph go, and how many each pack has; the first pack that is too full.
 
@@ -25,7 +26,7 @@ def place_rows(pack_start, graphs, start, n_rows, out_row, n_used):
     return -1
 
 
-@njit(nogil=True, cache=True)
+@jit(nogil=True)
 def place_graphs(pack_start, n_graphs, out_row):
     """Copies of an attribute that has one row per graph."""
     for p in range(len(pack_start) - 1):
@@ -33,7 +34,7 @@ def place_graphs(pack_start, n_graphs, out_row):
             out_row[j] = p * n_graphs + j - pack_start[p]
 
 
-@njit(nogil=True, cache=True)
+@jit(nogil=True)
 def copy_rows(source, start, graphs, out_row, width, out, n_used, n_rows, padding):
     """Rows of all graphs to their places, and the pad value behind those of each pack.
 
@@ -50,7 +51,7 @@ def copy_rows(source, start, graphs, out_row, width, out, n_used, n_rows, paddin
             out[i] = padding
 
 
-@njit(nogil=True, cache=True)
+@jit(nogil=True)
 def fill_structure(
     pack_start, graphs, node_start, n_nodes, n_graphs, batch, ptr, node_mask, graph_mask
 ):
@@ -76,7 +77,7 @@ def fill_structure(
             ptr[p * (n_graphs + 1) + g + 1] = node
 
 
-@njit(nogil=True, cache=True)
+@jit(nogil=True)
 def fill_edges(pack_start, graphs, edge_start, edge_index, ptr, n_edges, n_graphs, out, edge_mask):
     """edge_index of all packs, [2 · packs, edges]: real edges, then rings in the padding graphs."""
     for p in range(len(pack_start) - 1):
@@ -109,7 +110,7 @@ def fill_edges(pack_start, graphs, edge_start, edge_index, ptr, n_edges, n_graph
             edge += n
 
 
-@njit(nogil=True, cache=True)
+@jit(nogil=True)
 def near_pairs(pos, node_start, graphs_from, graphs_to, square, limit, counts, out):
     """Pairs of one graph within a distance, by target, nearest first; counted if `out` is empty."""
     n_found = 0
@@ -141,7 +142,7 @@ def near_pairs(pos, node_start, graphs_from, graphs_to, square, limit, counts, o
     return n_found
 
 
-@njit(nogil=True, cache=True)
+@jit(nogil=True)
 def _insert(nearest, distances, n, place, distance):
     """Put a place into a list sorted by distance, if it is near enough; the list's new length."""
     if n == len(nearest) and (n == 0 or distance >= distances[n - 1]):

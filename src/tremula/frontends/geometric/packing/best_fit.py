@@ -1,13 +1,14 @@
 """Best fit, longest first: sizes of graphs into packs, in native code."""
 
 import numpy as np
-from numba import njit
+
+from tremula.codelets.native.stored_code import jit
 
 # How many packs with the same room are tried: those that lack edges or graphs are at the end.
 N_TRIED = 16
 
 
-@njit(nogil=True, cache=True)
+@jit(nogil=True)
 def best_fit(order, nodes, edges, n_of_class, n_graphs, n_nodes, n_edges, slot_pack, slot_class):
     """Classes in order, each graph into the pack with the least room that is enough.
 

@@ -6,8 +6,9 @@ as long as parts stay balanced. Not as good as METIS, which PyG asks for, but al
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
+
+from tremula.codelets.native.stored_code import jit
 
 N_PASSES = 8
 IMBALANCE = 1.1  # the largest part against the mean
@@ -30,7 +31,7 @@ def partition(start: Tensor, neighbour: Tensor, n_parts: int) -> Tensor:
     return torch.from_numpy(part).to(start.device)
 
 
-@njit(nogil=True, cache=True)
+@jit(nogil=True)
 def _breadth_first(start, neighbour):  # noqa: ANN001, ANN202 — numba infers them
     n_nodes = len(start) - 1
     order = np.empty(n_nodes, np.int64)
@@ -53,7 +54,7 @@ def _breadth_first(start, neighbour):  # noqa: ANN001, ANN202 — numba infers t
     return order
 
 
-@njit(nogil=True, cache=True)
+@jit(nogil=True)
 def _move(start, neighbour, part, n_parts, limit):  # noqa: ANN001, ANN202 — numba infers them
     """One pass over all nodes; the number of those that moved."""
     size = np.zeros(n_parts, np.int64)

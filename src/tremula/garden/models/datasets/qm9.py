@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import InvalidOption
+from tremula.base.storage.cache_dir import cache_dir
 from tremula.frontends.geometric.feeding.columns import Column, GraphColumns
 from tremula.frontends.geometric.fixed_size.levels import GRAPH, NODE
 

@@ -6,7 +6,6 @@ How a kernel is launched is chosen on its first run: candidates are timed, and t
 import importlib.util
 import json
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,8 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from tremula.base.cache_dir import cache_dir
 from tremula.base.libraries.patching import replaced_for_all
+from tremula.base.storage.atomic_file import atomic_file
+from tremula.base.storage.cache_dir import cache_dir
 from tremula.ir.cuda_capture import capturing
 from tremula.ir.host.graph_kernels.printers.gluon_features import N_ROWS, N_WARPS
 
@@ -286,10 +286,8 @@ def compiled_text(text: str) -> Any:  # noqa: ANN401 - Triton's own type, which 
 
 def _write(path: Path, text: str) -> None:
     """Write a file in one step: other processes may read it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    with atomic_file(path, "w") as file:
+        file.write(text)
 
 
 def _stored(text: str, suffix: str) -> Path:
@@ -306,11 +304,19 @@ def _chosen(kernel: RowKernel, inputs: Sequence[Tensor]) -> KernelLaunch:
         return _candidates(kernel, inputs[0].device)[0]
     path = _stored(kernel.texts, ".json")
     name = torch.cuda.get_device_name(inputs[0].device)
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    known = _known_launches(path)
     if name not in known:
         known[name] = _timed(kernel, inputs)
         _write(path, json.dumps(known))
     return KernelLaunch(*known[name])
+
+
+def _known_launches(path: Path) -> dict[str, list]:
+    """The choices of earlier runs, by the name of a GPU; none if the file is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
 
 
 def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:

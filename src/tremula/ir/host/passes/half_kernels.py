@@ -6,10 +6,10 @@ Each kernel takes addresses of contiguous memory. Imported only for steps with h
 # Numba replaces these functions, which pyright cannot see.
 # pyright: reportCallIssue=false, reportIndexIssue=false
 from llvmlite import ir
-from numba import njit
 from numba.core import types
 from numba.extending import intrinsic
 
+from tremula.codelets.native.stored_code import jit
 from tremula.codelets.native.types import round_to_half
 
 _HALF = ir.HalfType()
@@ -58,7 +58,7 @@ def _rounded(typingctx, value):
     return types.float32(types.float32), codegen
 
 
-@njit("void(int64, int64)", nogil=True, cache=True)
+@jit("void(int64, int64)", nogil=True)
 def round_floats(address, n):
     """Round `n` floats in place."""
     values = _floats(address)
@@ -66,7 +66,7 @@ def round_floats(address, n):
         values[i] = _rounded(values[i])
 
 
-@njit("void(int64, int64, int64)", nogil=True, cache=True)
+@jit("void(int64, int64, int64)", nogil=True)
 def narrow_floats(source, target, n):
     """Halves of floats."""
     values = _floats(source)
@@ -74,7 +74,7 @@ def narrow_floats(source, target, n):
         _put_half(target, i, values[i])
 
 
-@njit("void(int64, int64, int64)", nogil=True, cache=True)
+@jit("void(int64, int64, int64)", nogil=True)
 def widen_halves(source, target, n):
     """Floats of halves."""
     values = _floats(target)
@@ -82,7 +82,7 @@ def widen_halves(source, target, n):
         values[i] = _half_at(source, i)
 
 
-@njit("void(int64, int64, int64, int64, int64)", nogil=True, cache=True)
+@jit("void(int64, int64, int64, int64, int64)", nogil=True)
 def add_biases(address, biases, n_rows, n_biases, n_each):
     """Round a product and add a bias to it, rounded again: [rows, biases, elements of each]."""
     values, added = _floats(address), _floats(biases)

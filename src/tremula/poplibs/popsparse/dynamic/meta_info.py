@@ -19,7 +19,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
 
 from tremula.column_loops.sweep import NumbaSweep
@@ -288,7 +287,7 @@ def _form(plan: DynamicPlan, n_workers: int) -> SubGroupForm:
     )  # fmt: skip
 
 
-@njit(cache=True)
+@jit()
 def worker_loads(words, n_z, n_workers):  # noqa: ANN201
     """int64[buckets, workers, 3]: rows, values, columns of each worker of a bucket's sub-group.
 

@@ -10,7 +10,8 @@ numbered PN = sub-group · Pz + z. Compiled, since it runs whenever a pattern ch
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from tremula.codelets.native.stored_code import jit
 
 Ints = np.ndarray
 
@@ -33,7 +34,7 @@ class BucketLimits(NamedTuple):
     n_fixed: int
 
 
-@njit(cache=True)
+@jit()
 def rows_and_columns(pointers, columns, side):  # noqa: ANN201
     """Rows and columns of blocks of a CSR matrix, and its first entry out of order, or -1."""
     n, area = len(columns), side * side
@@ -49,7 +50,7 @@ def rows_and_columns(pointers, columns, side):  # noqa: ANN201
     return row, column, wrong
 
 
-@njit(cache=True)
+@jit()
 def gathered(values, source):  # noqa: ANN201
     """values[source], zero where there is none."""
     out = np.zeros(len(source), values.dtype)
@@ -59,7 +60,7 @@ def gathered(values, source):  # noqa: ANN201
     return out
 
 
-@njit(cache=True)
+@jit()
 def _segments(row, column, tile_x, tile_y, n_y):
     """Runs of non-zeros in one row and one sub-group: (sub-group, row, begin, length)."""
     n = len(row)
@@ -77,7 +78,7 @@ def _segments(row, column, tile_x, tile_y, n_y):
     return sub[:count], at[:count], begin[:count], length[:count]
 
 
-@njit(cache=True)
+@jit()
 def _dealt(sub, row, begin, length, n_sub, n_z):
     """Segments dealt evenly to the buckets of their sub-groups, cut where a bucket is full."""
     totals, counts = np.zeros(n_sub + 1, np.int64), np.zeros(n_sub + 1, np.int64)
@@ -110,7 +111,7 @@ def _dealt(sub, row, begin, length, n_sub, n_z):
     return out[:, :count]
 
 
-@njit(cache=True)
+@jit()
 def _shed(pieces, n_buckets, max_values, max_words, fixed):
     """Mark whole rows, shortest first, that make a bucket too full: bool[n_pieces].
 
@@ -148,7 +149,7 @@ def _shed(pieces, n_buckets, max_values, max_words, fixed):
     return leaves, values, words
 
 
-@njit(cache=True)
+@jit()
 def _placed(spilled, values, words, has, n_y, n_z, max_values, max_words, fixed):
     """Find buckets for spilled pieces: near ones first, whole rows before parts of them.
 

@@ -6,14 +6,13 @@ has worked without a pause since the meeting before. So a wait is cut into piece
 that chip changes, and the pieces are the whole wait.
 """
 
-# Options of njit that its types do not name.
 # pyright: reportCallIssue=false
 
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from tremula.codelets.native.stored_code import jit
 from tremula.vision.report.timeline import walk as w
 from tremula.vision.report.timeline.timeline import Timeline
 
@@ -46,9 +45,9 @@ class StageVisits:
     n_left_out: int  # visits and waits there was no room for
 
 
-@njit(
+@jit(
     "void(int64[:, ::1], int64[:, :, ::1], int64[::1], int64, int64[:, ::1], int64[:, ::1])",
-    cache=True, nogil=True, boundscheck=True, no_cfunc_wrapper=True,
+    nogil=True, boundscheck=True, no_cfunc_wrapper=True,
 )  # fmt: skip
 def _meet(chips, pieces, carried, times, blame, waits):
     """All chips wait for the last of them, `times` times; then their work begins again at 0."""
@@ -78,10 +77,10 @@ def _meet(chips, pieces, carried, times, blame, waits):
         chips[chip, _N_PIECES] = 0
 
 
-@njit(
+@jit(
     "int64(int64[::1], int64[:, ::1], int64, int64[::1], int64[::1], int64[::1], int64[:, ::1],"
     " int64[:, :, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1])",
-    cache=True, nogil=True, boundscheck=True, no_cfunc_wrapper=True,
+    nogil=True, boundscheck=True, no_cfunc_wrapper=True,
 )  # fmt: skip
 def _note(
     script, rows, first, ended, chip_of_stage, carried, chips, pieces, blame, visits, waits

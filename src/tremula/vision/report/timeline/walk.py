@@ -14,6 +14,7 @@ a step that joins the chips lets them forget how they came, and without one they
 import numpy as np
 from numba import njit
 
+from tremula.codelets.native.stored_code import jit
 from tremula.compiler.program_ir import Opcode
 
 _END, _JUMP, _CALL, _RETURN = (
@@ -270,9 +271,9 @@ def _control(script, runs, state, events, pc, op, folds):
     return pc + 1
 
 
-@njit(
+@jit(
     "int64(int64[::1], int64[:, ::1], int64[::1], int64[::1], boolean, boolean, int64[:, ::1])",
-    cache=True, nogil=True, boundscheck=True, no_cfunc_wrapper=True,
+    nogil=True, boundscheck=True, no_cfunc_wrapper=True,
 )  # fmt: skip
 def walk(script, runs, events, state, folds, marks, rows):
     """Go on from a state until the rows are full or all runs are over: how many were filled.
@@ -307,10 +308,10 @@ def walk(script, runs, events, state, folds, marks, rows):
     return n
 
 
-@njit(
+@jit(
     "int64(int64[::1], int64[:, :, ::1], int64[::1], int64[:, ::1], int64, int64,"
     " int64[:, :, ::1], int64[:, ::1])",
-    cache=True, nogil=True, boundscheck=True, no_cfunc_wrapper=True,
+    nogil=True, boundscheck=True, no_cfunc_wrapper=True,
 )  # fmt: skip
 def walk_back(script, phases, events, rows, n, chip, of_step, of_place):
     """Add what is on the critical path, from a chip at the last of n rows back to the first.

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tremula.base.atomic_file import atomic_file, atomic_path
+from tremula.base.storage.atomic_file import atomic_file, atomic_path
 
 
 def test_a_file_appears_at_the_end(tmp_path):

@@ -1,8 +1,7 @@
 """`tremula launch --nproc N script.py …`: run a script in N processes that work together.
 
-torchrun starts the processes and lets them find each other. Each process first runs this module
-as a script: it sets the variables that PopRun's MPI would have set, which tell
-`poptorch.Options().Distributed` and `popdist` their rank, and then becomes the script.
+torchrun starts the processes and lets them find each other. Each runs `script_process.py`, which
+becomes the script.
 """
 
 import argparse
@@ -15,17 +14,12 @@ from pathlib import Path
 
 from tremula.base.errors import FileLoadError, PoplarError
 from tremula.base.libraries.patching import replaced
+from tremula.base.requirements import install_hint
 from tremula.commands.arguments import whole
+from tremula.commands.system import script_process
 
 _TORCHRUN = "torch.distributed.elastic"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-# torchrun's variables, and what Open MPI calls them.
-MPI_NAMES = {
-    "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
-    "RANK": "OMPI_COMM_WORLD_RANK",
-    "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         raise PoplarError(
             "`tremula launch` starts processes with PyTorch's torchrun, and PyTorch is not "
             "installed.",
-            hint="pip install torch",
+            hint=install_hint("torch"),
         )
     return _run_processes(args.nproc, [str(args.script), *args.arguments])
 
@@ -60,7 +54,7 @@ def _run_processes(n_processes: int, command: list[str]) -> int:
     _silence_torchrun()
     # Left alone, torchrun would give each process a single thread.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _n_cores() // n_processes)))
-    own = ["--standalone", f"--nproc-per-node={n_processes}", "-m", __name__]
+    own = ["--standalone", f"--nproc-per-node={n_processes}", "-m", script_process.__name__]
     # torchrun leaves handlers behind that raise its own exception.
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
@@ -72,6 +66,7 @@ def _run_processes(n_processes: int, command: list[str]) -> int:
         print(f"error: {what}; the others were stopped", file=sys.stderr)
         return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
     except SignalException as stopped:
+        print(f"\nstopped by {stopped.sigval.name}", file=sys.stderr)
         return 128 + stopped.sigval
     finally:
         for number, handler in handlers.items():
@@ -94,14 +89,3 @@ def _n_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def become_script(command: list[str]) -> None:
-    """Replace this process with the script, so that it really is `__main__`."""
-    for name, mpi_name in MPI_NAMES.items():
-        os.environ[mpi_name] = os.environ[name]
-    os.execv(sys.executable, [sys.executable, "-u", *command])
-
-
-if __name__ == "__main__":
-    become_script(sys.argv[1:])
