@@ -34,7 +34,9 @@ GROUPS = {
     "run": (
         Command("demo", "demo", "train MNIST with PopTorch, and model it on tiles", ""),
         Command("run", "run", "run a Python script, or an ONNX model", "script.py --epochs 3"),
-        Command("launch", "system.launch", "run a script in several processes", "--nproc 4 script.py"),
+        Command(
+            "launch", "system.launch", "run a script in several processes", "--nproc 4 script.py"
+        ),
         Command(
             "garden", "garden.garden", "find, run and copy applications", "run heat_stencil --tiny"
         ),

@@ -12,11 +12,11 @@ from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from tremula.base.cache_dir import cache_dir
 from tremula.base.errors import PoplarError
 from tremula.base.names import NAMES
 from tremula.base.names.owners import is_ours, owner_of, spec_elsewhere
 from tremula.base.requirements import EXTRAS, install_hint, missing_packages
+from tremula.base.storage.cache_dir import cache_dir
 from tremula.base.version import VERSION
 
 OK, ABSENT, BROKEN = "ok", "absent", "broken"

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
+from tremula.codelets.native.stored_code import jit
 from tremula.column_loops.sweep import NumbaSweep
 from tremula.poplibs.popsparse.dynamic.plan import DynamicPlan
 from tremula.poplibs.popsparse.dynamic.spread import PatternPieces
