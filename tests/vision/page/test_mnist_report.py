@@ -83,7 +83,7 @@ def test_host(page, mnist_folder):
     assert times["run", "poptorch.inferenceModel"] == N_TEST_CALLS
     (path,) = mnist_folder.glob("*.pvti")
     with pva.openTrace(path) as trace:
-        assert f"{len(trace.events.pid)} events, 1 trace(s)" in page.texts(selector=".status")
+        assert f"{len(trace.events.pid)} events, 1 trace" in page.texts(selector=".status")
         losses = next(series for series in trace.series if series["graph"] == "loss")
         assert len(losses["value"]) == N_TRAINING_CALLS
         assert losses["value"][-1] < losses["value"][0]

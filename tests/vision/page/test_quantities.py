@@ -2,8 +2,10 @@
 
 import pytest
 
+from tests.vision.page.checks import facts_of, whole
 from tests.vision.serving import serving
 from tremula.vision.analysis.quantities import QUANTITIES
+from tremula.vision.report.reader import open_report
 
 pytestmark = pytest.mark.slow
 VIEWS = (
@@ -64,6 +66,21 @@ def check_report(page, views):
     return {title for title, *_ in seen}
 
 
+def check_programs(page, folder):
+    """Summary, Program and SQL count programs and nodes alike."""
+    with open_report(folder) as reader:
+        n_programs, n_nodes = len(reader.info["program_names"]), len(reader.table("programs")["id"])
+    page.show(hash="#/summary")
+    shown = facts_of(page)["Programs"]
+    assert shown.startswith(f"{n_programs}: ")
+    assert f"{n_nodes:,} nodes" in shown
+    page.show(hash="#/tree")
+    assert {f"{n_programs} program", f"{n_nodes:,} nodes"} <= set(page.texts(selector=".status"))
+    page.show(hash="#/sql")
+    rows = page.text(selector=".schema summary:has(code:text-is('programs')) small")
+    assert whole(rows) == n_nodes
+
+
 def test_every_quantity_has_one_definition_and_one_value(browser, small_server, pipeline_folder):
     """On one chip and on several, headers come from one table, and one name has one value."""
     browser.open(url=small_server.url)
@@ -77,4 +94,5 @@ def test_every_quantity_has_one_definition_and_one_value(browser, small_server, 
         assert "Cycles" not in titles
         browser.show(hash="#/operations")
         assert {"of all chips", "of the critical path"} <= set(browser.texts(selector=".scopes b"))
+        check_programs(browser, pipeline_folder)
     assert browser.problems() == []

@@ -10,6 +10,7 @@ import numpy as np
 
 from tremula.vision.analysis.operations import operation_columns
 from tremula.vision.analysis.summary import execution_totals, memory_totals
+from tremula.vision.analysis.wording import counted
 from tremula.vision.report.reader import ReportReader
 from tremula.vision.report.time_totals import PARTS, PHASES
 
@@ -211,9 +212,9 @@ def _in_words(difference: int, row: dict, unit: str) -> str:
         return f"{difference:+,} {unit}: {name} is gone"
     if unit == "bytes":
         tiles = row["n_tiles"]
-        where = f"on {tiles['after']:,} tiles"
+        where = f"on {counted(tiles['after'], 'tile')}"
         if tiles["difference"]:
-            where = f"on {tiles['after']:,} tiles instead of {tiles['before']:,}"
+            where += f" instead of {tiles['before']:,}"
         return f"{difference:+,} bytes: {name}, {where}"
     parts = {part: row[f"path_{part}"]["difference"] for part in PHASES}
     part = max(parts, key=lambda p: abs(parts[p]))

@@ -8,6 +8,7 @@ import numpy as np
 
 from tremula.vision.analysis.operations import operation_of_step
 from tremula.vision.analysis.stages import stage_facts
+from tremula.vision.analysis.wording import counted, plural, short_source
 from tremula.vision.report.reader import ReportReader
 from tremula.vision.report.time_totals import total_cycles
 
@@ -52,19 +53,6 @@ def insights(reader: ReportReader) -> list[dict[str, object]]:
 
 def _percent(part: float, whole: float) -> str:
     return f"{100 * part / max(whole, 1e-30):.1f} %"
-
-
-def counted(n: int, noun: str) -> str:
-    """A number and what it counts: "1 tile", "2 tiles"."""
-    several = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{n:,} {noun if n == 1 else several}"
-
-
-def short_source(source: str) -> str:
-    """A line of a library without the folder that libraries are installed in."""
-    for mark in ("/site-packages/", "/dist-packages/"):
-        source = source.rpartition(mark)[2]
-    return source
 
 
 def _tile(reader: ReportReader, tile: int) -> str:
@@ -401,7 +389,8 @@ def host_bound(reader: ReportReader) -> Iterator[Insight]:
         "host_bound",
         f"Host-bound: {title}" if share > 0.5 else title,
         f"The longest is {path.step(worst)} with {int(cycles[worst]):,} cycles over "
-        f"{int(path.steps['executed'][worst]):,} transfers. Let the device do more between two of "
+        f"{counted(int(path.steps['executed'][worst]), 'transfer')}. Let the device do more "
+        "between two of "
         "them: in PopTorch more deviceIterations, in Poplar a Repeat around the steps, so that "
         "one transfer carries what several do now.",
         cycles // 2,
@@ -463,8 +452,9 @@ def uneven_stages(reader: ReportReader) -> Iterator[Insight]:
             "uneven_stages",
             f"Chip {slowest} takes {per_chip[slowest] / max(mean, 1):.1f} times as long as the "
             "average chip of the pipeline",
-            f"For each micro-batch its stages ({numbers}) take {int(per_chip[slowest]):,} cycles, "
-            f"chip {least} takes {int(per_chip[least]):,}, and all wait for the slowest. Most of "
+            f"For each micro-batch its {plural(len(mine), 'stage')} ({numbers}) take "
+            f"{int(per_chip[slowest]):,} cycles, chip {least} takes {int(per_chip[least]):,}, and "
+            "all wait for the slowest. Most of "
             f"stage {worst} is {names[largest]!r} ({short_source(path.steps['source'][step])}): "
             "move BeginBlock "
             f"(or its ipu_id) so that a part of it runs on chip {least}. Evenly divided, the "
@@ -496,7 +486,7 @@ def pipeline_bubbles(reader: ReportReader) -> Iterator[Insight]:
     yield Insight(
         "pipeline_bubbles",
         f"{_percent(lost, path.total)} of the time chips wait while the pipeline fills and flushes",
-        f"{n} micro-batches pass through the pipeline in each update, and then it is empty. "
+        f"{counted(n, 'micro-batch')} in each update, and then the pipeline is empty. "
         f"With {2 * n} (options.Training.gradientAccumulation({2 * n}), or more deviceIterations "
         f"for inference) the same data leaves half as many bubbles: up to {gain:,} cycles less "
         "for as much work.",

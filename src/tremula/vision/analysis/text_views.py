@@ -4,9 +4,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tremula.vision.analysis.quantities import QUANTITIES, heading
+from tremula.vision.analysis.wording import counted
 from tremula.vision.report.time_totals import PARTS, PHASES
 
 _BAR_WIDTH = 40
+_NOUNS = {
+    "vertices": "vertex", "edges": "edge", "variables": "variable", "compute_sets": "compute set",
+    "steps": "step",
+}  # fmt: skip
 _AT_PEAKS = (heading("always_live"), heading("temporary_peaks"))
 _ON_A_TILE = (heading("tile_always_live"), heading("tile_temporary"))
 
@@ -60,10 +65,11 @@ def _fit(memory: dict) -> str:
 def _summary(found: dict, _: int) -> str:
     target, memory, execution = found["target"], found["memory"], found["execution"]
     lines = [
-        f"{target['chip']}: {target['n_ipus']} × {target['tiles_per_ipu']:,} tiles"
+        f"{target['chip']}: {target['n_ipus']} × {counted(target['tiles_per_ipu'], 'tile')}"
         + (f", {target['n_replicas']} replicas" if target["n_replicas"] > 1 else ""),
-        "Graph: " + ", ".join(f"{v:,} {k.replace('_', ' ')}" for k, v in found["graph"].items()),
-        f"Programs: {len(found['programs'] or ()):,}, with {found['n_program_nodes']:,} nodes",
+        "Graph: " + ", ".join(counted(n, _NOUNS[name]) for name, n in found["graph"].items()),
+        f"Programs: {len(found['programs'] or ()):,}, with "
+        + counted(found["n_program_nodes"], "node"),
         _fit(memory),
     ]
     if execution is None:

@@ -12,7 +12,7 @@ from tremula.vision.report.reader import ReportReader
 ABOUT = {
     "steps": "a static step; cycles are of one execution on the slowest chip",
     "steps_by_ipu": "a step on a chip",
-    "programs": "a node of a program tree",
+    "programs": "a node of a program tree; those without parent (-1) are the programs",
     "compute_sets": "a compute set",
     "vertices": "a codelet in a compute set",
     "vertex_types": "a codelet",

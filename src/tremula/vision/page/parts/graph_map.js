@@ -243,7 +243,8 @@ function laidOut(nodes, edges) {
 function sizeOf({ nodes, edges }, { places, paths }) {
   const right = (i) => places[i].x + nodes[i].width / 2;
   const around = edges.map(({ from, to }, i) => (paths[i].isBack ? Math.max(right(from), right(to)) + bulge(places[to].y - places[from].y) : 0));
-  return { wide: Math.max(1, ...nodes.map((_, i) => right(i)), ...around), tall: Math.max(1, ...places.map(({ y }) => y + TALL)) };
+  const bends = paths.flatMap((path) => path.bends.map(({ x }) => x));
+  return { wide: Math.max(1, ...nodes.map((_, i) => right(i)), ...around, ...bends.length < 10_000 ? bends : []), tall: Math.max(1, ...places.map(({ y }) => y + TALL)) };
 }
 
 // How far a line back goes to the right of the boxes it joins.

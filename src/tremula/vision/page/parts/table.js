@@ -155,7 +155,7 @@ export class Table {
     }
     this.order = rows;
     const all = count.toLocaleString("en-GB"), { noun = "rows" } = this.options;
-    this.status.textContent = `${rows.length === count ? all : `${rows.length.toLocaleString("en-GB")} of ${all}`} ${count === 1 ? noun.replace(/ies$/, "y").replace(/s$/, "") : noun}`;
+    this.status.textContent = `${rows.length === count ? all : `${rows.length.toLocaleString("en-GB")} of ${all}`} ${count === 1 ? noun.replace(/^kinds/, "kind").replace(/ies$/, "y").replace(/s$/, "") : noun}`;
     this.scroll.setAttribute("aria-rowcount", rows.length + 1);
     this.space.style.height = `${rows.length * ROW}px`;
     this.draw();

@@ -4,7 +4,7 @@ import { card, choice, h, replace } from "../dom.js";
 import { Table } from "../parts/table.js";
 import { colour, phasesText } from "../colours.js";
 import { text } from "../data.js";
-import { percent, place, signed, whole } from "../format.js";
+import { counted, percent, place, signed, whole } from "../format.js";
 import { link } from "../state.js";
 import { column, term, timeColumns } from "../quantities.js";
 
@@ -48,10 +48,15 @@ class TreeView {
     this.details = h("section.card", { hidden: true });
     this.table = this.makeTable();
     const search = h("input.search", { type: "search", placeholder: "Find a program…", "aria-label": "Find", oninput: (event) => this.find(event.target.value) });
-    this.element = h("div", {}, card("Program", [search, this.table.status, h("div.spring"), choice("Depth", [["1", "1"], ["2", "2"], ["3", "3"], ["99", "All"]], "", (depth) => {
+    this.element = h("div", {}, card("Program", [search, h("span.status", {}, counted(this.programs(), "program")), h("span.status", {}, counted(this.n, "node")), this.table.status, h("div.spring"), choice("Depth", [["1", "1"], ["2", "2"], ["3", "3"], ["99", "All"]], "", (depth) => {
       this.openTo(Number(depth));
       this.refresh();
     })], this.table.element), this.details);
+  }
+
+  // Programs that can be run; functions that many calls share have separate trees.
+  programs() {
+    return this.roots.filter((root) => text(this.tree, "root", root).startsWith("program:")).length;
   }
 
   openTo(depth) {
@@ -109,7 +114,7 @@ class TreeView {
     ];
     if (this.other) list.splice(3, 0, column("difference", (i) => this.change(at(i)), { show: (v) => (Number.isNaN(v) ? "only A" : signed(v, whole)), tone: (v) => (v > 0 ? "bad" : v < 0 ? "good" : "faint") }));
     const table = new Table({
-      count: this.nodes.length, noun: "nodes", label: "Program tree", columns: list, sort: [0, false], isOrdered: true, height: 640,
+      count: this.nodes.length, noun: "shown", label: "Program tree", columns: list, sort: [0, false], isOrdered: true, height: 640,
       onpick: (i) => this.pick(at(i)),
     });
     table.scroll.addEventListener("keydown", (event) => this.key(event));
