@@ -8,6 +8,8 @@ from tremula.base.names.finder import install
 HOMES = {
     "tiles": ("tools.fuzz.tiles.check", "TilePrograms"),
     "files": ("tools.fuzz.files.check", "MutatedFiles"),
+    "models": ("tools.fuzz.models.check", "Models"),
+    "onnx": ("tools.fuzz.onnx_graphs.check", "OnnxGraphs"),
 }
 
 

@@ -90,8 +90,10 @@ class Clock:
     def run(self, program: int, *, is_foretold: bool = False) -> Iterator[None]:
         """One run of a program, which begins on all chips together: the host waited for all.
 
-        What is foretold has no time on the host.
+        What is foretold has no time on the host. A run without a step leaves the clock alone: no
+        chip has waited for it.
         """
+        cycles_before = self.cycles_of_chip.copy()
         self.align()
         self._is_running = True
         self.recorder.begin_run()
@@ -102,6 +104,8 @@ class Clock:
         finally:
             self._is_running = False
             n_steps = int(self.executed.sum()) - before
+            if n_steps == 0:
+                self.cycles_of_chip[:] = cycles_before
             if self.is_profiling:
                 host_us = (0, 0) if is_foretold else (start_us, time.time_ns() // 1000)
                 self.recorder.end_run(program, n_steps, host_us, is_done=is_done)

@@ -66,6 +66,7 @@ def test_every_outcome_has_a_name(change, status):
     assert examine(Numbers(), {"rows": [[1]], "extra": 0, **change}).status == status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOMES)
 def test_a_seed_makes_one_case(name):
     """A seed gives the same plain JSON each time, and other seeds give other cases."""
@@ -104,6 +105,15 @@ def test_a_wrong_reference_is_noticed(monkeypatch):
 
 def _view(variable):
     return {"parts": [{"var": variable, "ops": []}], "ops": []}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "seed"), [("models", 5), ("models", 12), ("onnx", 3)])
+def test_cases_pass(name, seed):
+    """A case of each kind that compares numbers agrees with its reference."""
+    kind = kind_named(name)
+    outcome = examine(kind, kind.generate(random_of(name, seed)))
+    assert outcome.status == PASSED, outcome.detail
 
 
 # -- logs ------------------------------------------------------------------------------------------
