@@ -21,7 +21,7 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-failed test-wide fuzz test-onnx test-matrix browser check types format docs site dist bench bench-all garden clean
+.PHONY: help demo test test-failed test-wide fuzz test-onnx test-matrix browser check types format docs site dist release-check bench-release bench bench-all garden clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
@@ -37,6 +37,8 @@ help:
 	@echo "make docs    renew the pages that are made from tables, signatures and docstrings"
 	@echo "make site    build the documentation site, dead links are errors"
 	@echo "make dist    build wheel and sdist, and try the wheel in a fresh environment"
+	@echo "make release-check   workflows, and what scientific Python expects of a repository"
+	@echo "make bench-release   sizes, times of a first use, identical builds, files overwritten"
 	@echo "make bench   measure the figures of the core"
 	@echo "make bench-all   measure every suite, and compare with the last release"
 	@echo "make garden  run every application of the garden in its tiny form"
@@ -122,6 +124,16 @@ dist: $(RELEASE)
 	$(BIN)/python tools/dist.py dist
 	$(BIN)/python tools/try_wheel.py dist
 	$(BIN)/python tools/try_names.py dist
+
+# Workflows of .github, and what scientific Python expects of a repository.
+release-check: $(RELEASE)
+	$(BIN)/zizmor --offline --quiet .github
+	$(BIN)/repo-review .
+
+# Figures of a release: sizes, times of a first use, identical builds, files overwritten.
+bench-release: $(RELEASE)
+	mkdir -p build
+	$(BIN)/tremula bench release --json build/release.json
 
 bench: $(CORE)
 	$(BIN)/tremula bench core
