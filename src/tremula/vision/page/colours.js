@@ -34,10 +34,11 @@ export function phasesText(cyclesOf) {
   return found.map(([name, cycles]) => `${name} ${whole(cycles)}`).join(", ") || "no phase";
 }
 
-// Colours of neighbouring series, in an order that colour-blind readers can tell apart too.
+// Colours of series, in steps of lightness, so that colour-blind readers and grey prints tell them
+// apart, too; neighbours differ most. tests/vision/page/test_colour_vision.py says how much.
 export const SERIES = [
-  "#3b82f6", "#f5a524", "#12a594", "#e5604d", "#8e7cf0", "#84a32b", "#d6409f", "#0ea5b7", "#a16a3c",
-  "#6b7b93", "#b4530a", "#5b8def", "#3f7d58",
+  "#36a3eb", "#e24e6a", "#e9cf60", "#597426", "#c7acd1", "#7a527b", "#6dcdfe", "#345d40", "#98b16e",
+  "#508256", "#7ef59f", "#464d02", "#699e1b",
 ];
 
 // From nothing to full: dark blue, teal, yellow. Even steps of lightness, like viridis.

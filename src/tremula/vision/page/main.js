@@ -6,6 +6,7 @@ import { change, current, link, listen } from "./state.js";
 import { forgetColours } from "./colours.js";
 import { setQuantities } from "./quantities.js";
 import { counted, short, tileName } from "./format.js";
+import { startTextures, switchTextures, TEXTURE_ICON } from "./textures.js";
 import { startTheme, switchTheme, THEME_ICON } from "./theme.js";
 import { Banner } from "./parts/banner.js";
 import { exportButton, openButton } from "./parts/files.js";
@@ -57,6 +58,7 @@ let index, shown = [], stage, rail, chips, board, serial = 0;
 
 async function start() {
   startTheme();
+  startTextures();
   try {
     index = await loadIndex();
     setQuantities(index.quantities);
@@ -83,6 +85,7 @@ function topBar() {
     !index.views && [board.button, exportButton(() => pair(current())[0]), openButton()],
     !index.views && h("button.ghost", { type: "button", title: "Go to… (g)", "aria-label": "Go to a tile, step or name", onclick: openPalette }, icon("M10.500 17a6.500 6.500 0 1 0 0-13 6.500 6.500 0 0 0 0 13zm4.700-1.800L21 21")),
     h("button.ghost", { type: "button", title: "Keys (?)", "aria-label": "Keys", onclick: showHelp }, icon("M9.200 9a2.900 2.900 0 1 1 4.100 2.700c-.9.400-1.300 1-1.300 1.900v.4m0 3.200v.2M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18z")),
+    h("button.ghost.textures", { type: "button", title: "Textures besides colours (t)", "aria-label": "Textures besides colours", onclick: toggleTextures }, icon(TEXTURE_ICON)),
     h("button.ghost", { type: "button", title: "Light or dark (d)", "aria-label": "Light or dark", onclick: toggleTheme },
       icon(THEME_ICON)));
 }
@@ -249,6 +252,7 @@ function onKey(event) {
   const number = /^[0-9]$/.test(event.key) ? (Number(event.key) + 9) % 10 : -1; // 0 is the tenth
   if (names[number]) go(names[number]);
   else if (event.key === "d") toggleTheme();
+  else if (event.key === "t") toggleTextures();
   else if (event.key === "/" || event.key === "g") {
     openPalette();
     event.preventDefault();
@@ -262,6 +266,11 @@ function onKey(event) {
   else if (event.key === "Escape") {
     change(Object.fromEntries(Object.keys(SELECTIONS).map((key) => [key, undefined])));
   }
+}
+
+function toggleTextures() {
+  switchTextures();
+  rebuild();
 }
 
 function toggleTheme() {

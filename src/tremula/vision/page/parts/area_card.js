@@ -26,7 +26,7 @@ export class AreaCard {
       replace(this.element, head, h("p.note", {}, `It cannot be added up: ${sums.error.message}`));
       return;
     }
-    const parts = phasesOn(n).map(({ key, name, tone, about }) => ({ name, about, colour: colour(tone), cycles: sums.phases[key] }));
+    const parts = phasesOn(n).map(({ key, name, tone, about }) => ({ name, about, tone, colour: colour(tone), cycles: sums.phases[key] }));
     const facts = [
       ["Cycles", `${whole(span)}, ${duration(span / clock)}${nChips > 1 ? `; ${whole(sums.all)} on ${nChips} chips together` : ""}`],
       ["Executions of steps", sums.nExecutions === undefined ? "more than a million: mark a shorter stretch" : whole(sums.nExecutions)],
@@ -34,7 +34,7 @@ export class AreaCard {
       sums.nBytes !== undefined && ["Bytes exchanged", `${bytes(sums.nBytes)} (${whole(sums.nBytes)} bytes) received by tiles`],
     ].filter(Boolean);
     replace(this.element, head, h("dl.facts", {}, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
-      h("div.shares", { role: "img", "aria-label": parts.map((p) => `${p.name} ${whole(p.cycles)} cycles`).join(", ") }, parts.map((p) => h("i", { style: { width: `${(100 * p.cycles) / sums.all}%`, background: p.colour } }))),
+      h("div.shares", { role: "img", "aria-label": parts.map((p) => `${p.name} ${whole(p.cycles)} cycles`).join(", ") }, parts.map((p) => h(`i.tone-${p.tone}`, { style: { width: `${(100 * p.cycles) / sums.all}%`, backgroundColor: p.colour } }))),
       legend(parts.map((p) => ({ ...p, value: `${whole(p.cycles)} (${percent(p.cycles / sums.all)})` }))));
     this.element.dataset.ready = `${area.from}-${area.to}`;
   }

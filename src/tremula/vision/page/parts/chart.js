@@ -3,6 +3,7 @@
 import { h, hint, onSize, perFrame, sharpen } from "../dom.js";
 import { colour } from "../colours.js";
 import { ticks, tileName, whole } from "../format.js";
+import { seriesFill } from "../textures.js";
 import { wheelAsks } from "./range.js";
 
 const MARGIN = { left: 64, right: 14, top: 14, bottom: 30 };
@@ -81,7 +82,7 @@ export class Chart {
     pen.beginPath();
     pen.rect(MARGIN.left, 0, this.width - MARGIN.left - MARGIN.right, this.height);
     pen.clip();
-    for (const layer of layers) this.paintLayer(pen, layer);
+    layers.forEach((layer, i) => this.paintLayer(pen, layer, i));
     this.paintMarks(pen);
     pen.restore();
     this.paintLines(pen);
@@ -173,10 +174,11 @@ export class Chart {
     }
   }
 
-  paintLayer(pen, layer) {
+  paintLayer(pen, layer, number) {
     const { isStacked } = this.options;
     const n = layer.high.length;
-    pen.fillStyle = pen.strokeStyle = layer.colour;
+    pen.strokeStyle = layer.colour;
+    pen.fillStyle = isStacked ? seriesFill(pen, layer.colour, number) : layer.colour;
     if (isStacked || layer.isArea) {
       pen.globalAlpha = isStacked ? 0.92 : 0.16;
       pen.beginPath();
@@ -347,5 +349,5 @@ function rule(pen, x, top, bottom, stroke) {
 export function legend(series, onpick) {
   return h("ul.legend", {}, series.map((one) => h("li", {
     title: one.about, onclick: onpick && (() => onpick(one)),
-  }, h("i", { style: { background: one.colour } }), one.name, one.value && h("b", {}, one.value))));
+  }, h(`i${one.tone ? `.tone-${one.tone}` : ""}`, { style: { backgroundColor: one.colour } }), one.name, one.value && h("b", {}, one.value))));
 }

@@ -2,6 +2,7 @@
 
 import { h, onSize, perFrame, sharpen } from "../dom.js";
 import { PHASES, colour } from "../colours.js";
+import { toneFill } from "../textures.js";
 
 const LEFT = 64, ONE = 34, MOST = 96, ROW = 13;
 const THIN = 3; // pixels: five phases on top of each other could not be told apart
@@ -40,7 +41,7 @@ export class Strip {
   paint() {
     if (!this.width) return;
     const { height } = this, pen = sharpen(this.canvas, this.width, height);
-    const key = `${this.width} ${colour("compute")}`;
+    const key = `${this.width} ${colour("compute")} ${document.documentElement.hasAttribute("data-textures")}`;
     if (this.key !== key) Object.assign(this, { key, picture: this.whole() });
     pen.drawImage(this.picture, 0, 0, this.width, height);
     const from = this.x(this.range.from), to = Math.max(this.x(this.range.to), from + 3);
@@ -98,7 +99,7 @@ function paintLargest(pen, columns, { chip, k, x, top, tall, from, to }) {
   let drawn, left = 0, right = 0;
   const flush = () => {
     if (!drawn) return;
-    pen.fillStyle = colour(drawn);
+    pen.fillStyle = toneFill(pen, drawn);
     pen.fillRect(left, top, Math.max(1, right - left), tall);
   };
   for (let i = chip; i < columns.end.length; i += k) {
@@ -127,7 +128,7 @@ export function stack(pen, left, right, top, tall, cyclesOf, total) {
   for (const { key, tone } of PHASES.slice(0, -1)) {
     const size = (tall * cyclesOf(key)) / Math.max(1, total);
     if (size <= 0) continue;
-    pen.fillStyle = colour(tone);
+    pen.fillStyle = toneFill(pen, tone);
     pen.fillRect(x, y - size, wide, size);
     y -= size;
   }

@@ -6,6 +6,7 @@ import { paintPhases, stack } from "./strip.js";
 import { arrow } from "./arrows.js";
 import { steer } from "./range.js";
 import { counted, short, signed, ticks, whole } from "../format.js";
+import { toneFill } from "../textures.js";
 
 const LEFT = 64, AXIS = 22, LANE = 40, FLAME = 20, RIBBON = 8, GAP = 12, FOLDS = 16;
 const MOST_DEPTH = 12, MOST_TALL = 1100, MOST_DENSE = 720;
@@ -187,7 +188,7 @@ export class Timeline {
       pen.fillRect(left, top, wide, tall);
     } else for (const p of IN_TIME) {
       const size = (wide * phases[p]) / total;
-      pen.fillStyle = colour(WORK[p].tone);
+      pen.fillStyle = toneFill(pen, WORK[p].tone);
       pen.fillRect(x, top, size, tall);
       x += size;
       if (phases[p] > phases[longest]) longest = p;
@@ -232,8 +233,8 @@ export class Timeline {
         if (right <= drawn + 0.7) continue;
         drawn = right;
         const wide = right - left - (right - left > 4 ? 1 : 0);
-        const fill = this.fillOf(frame, chip);
-        pen.fillStyle = fill;
+        const tone = frame.step < 0 || this.options.change ? null : this.toneOf(frame, chip), fill = tone ? colour(tone) : this.fillOf(frame, chip);
+        pen.fillStyle = tone ? toneFill(pen, tone) : fill;
         pen.fillRect(left, y, wide, FLAME - 2);
         if (frame.step >= 0 && frame.step === this.chosen) this.outline(pen, left, y, wide, FLAME - 2);
         const name = frame.times > 1 ? `${frame.name} ×${whole(frame.times)}` : frame.name;
@@ -242,14 +243,18 @@ export class Timeline {
     });
   }
 
-  // A step has the colour of its longest phase, a stage a separate, pale one.
+  // Names have no colour, a stage a pale one; a difference that of its size.
   fillOf(frame, chip) {
     if (frame.step < 0) return frame.stage < 0 ? colour("line") : stageTone(frame.stage);
-    if (this.options.change) return this.changeFill(this.options.change.of(frame.step, chip) * frame.times, frame.end - frame.start);
+    return this.changeFill(this.options.change.of(frame.step, chip) * frame.times, frame.end - frame.start);
+  }
+
+  // A step has the colour of its longest phase.
+  toneOf(frame, chip) {
     const phases = this.options.trace.phases(frame.step, chip);
     let longest = 0;
     for (let p = 1; p < phases.length; p++) if (phases[p] > phases[longest]) longest = p;
-    return colour(WORK[longest].tone);
+    return WORK[longest].tone;
   }
 
   // A bracket over entries that stand for several executions.

@@ -77,7 +77,7 @@ class ExecutionView {
       choice("Producers and consumers", [["on", "Arrows", "from the producers of the chosen step, and to its consumers"], ["off", "No arrows"]], state.flows ?? "on", (flows) => context.select({ flows: flows === "on" ? undefined : flows })),
       choice("Timeline", [["flame", "Flame", "nested by name"], ["flat", "Flat", "phases of each step"]], kind, (show) => context.select({ show }))];
     const note = context.other && this.comparison();
-    const key = this.changes() ? this.versus.scale("100 % of A's time") : legend(phasesOn(facts.n_ipus).map(({ name, tone, about }) => ({ name, about, colour: colour(tone) })));
+    const key = this.changes() ? this.versus.scale("100 % of A's time") : legend(phasesOn(facts.n_ipus).map(({ name, tone, about }) => ({ name, about, tone, colour: colour(tone) })));
     return [card(this.changes() ? "Timeline, B − A" : "Timeline", [this.foldedText(), ...tools], note, this.strip.element, h("div", { style: { height: "8px" } }), this.timeline.element,
       key, this.flows.element), this.area.element,
     card(this.versus?.title("Every tile") ?? "Every tile", [this.heat.status, h("div.spring"), h("span.status", {}, "Alt + wheel zooms tiles"),
@@ -151,12 +151,12 @@ class ExecutionView {
     if (!this.overview.facts.n_entries) return;
     const { facts } = this.overview, k = facts.n_ipus, { from, to } = this.range;
     const sums = this.trace.sums(from, to), all = Math.max(1, (to - from) * k);
-    const parts = phasesOn(k).map(({ key, name, tone, about }) => ({ name, about, colour: colour(tone), share: sums[key] / all }));
+    const parts = phasesOn(k).map(({ key, name, tone, about }) => ({ name, about, tone, colour: colour(tone), share: sums[key] / all }));
     const tiles = this.tiles.columns, n = tiles.compute.length;
     const mean = tiles.compute.reduce((s, v) => s + v, 0) / n, most = tiles.compute.reduce((high, v) => Math.max(high, v), 1);
     replace(this.summary, h("header", {}, h("h2", {}, "In sight")),
       h("div.figure", {}, h("b", {}, whole(Math.round(to - from))), h("span", {}, `cycles, ${duration((to - from) / facts.clock_hz)}${k > 1 ? `, ${k} chips` : ""}`)),
-      h("div.shares", {}, parts.map((p) => h("i", { style: { width: `${100 * p.share}%`, background: p.colour } }))),
+      h("div.shares", {}, parts.map((p) => h(`i.tone-${p.tone}`, { style: { width: `${100 * p.share}%`, backgroundColor: p.colour } }))),
       legend(parts.map((p) => ({ ...p, value: percent(p.share) }))),
       h("h3", {}, "Tile balance, everything that ran"),
       h("p", { className: "tile-balance" }, h("b", {}, percent(mean / most)), h("span.note", {}, ` a tile computes ${short(mean)} cycles on average, the busiest ${short(most)}`)));

@@ -39,7 +39,7 @@ class GraphView {
     this.element = h("div", {}, card("Operations and what flows between them", [this.status, h("div.spring"),
       h("button.plain", { type: "button", onclick: () => this.fold(true) }, "Fold all"), h("button.plain", { type: "button", onclick: () => this.fold(false) }, "Unfold all"),
       choice("Colour by", this.measures, this.by, (by) => context.select({ by }))], this.map.element,
-    legend(PHASES.filter(({ key: name }) => name !== "waiting").map(({ name, tone }) => ({ name: `mostly ${name}`, colour: colour(tone) }))),
+    legend(PHASES.filter(({ key: name }) => name !== "waiting").map(({ name, tone }) => ({ name: `mostly ${name}`, tone, colour: colour(tone) }))),
     h("p.note", {}, "Stronger colours take more. A double frame holds others: double-click or Enter opens it. Dashed lines lead back, to the next turn of a loop.")), this.details);
   }
 

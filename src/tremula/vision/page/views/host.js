@@ -78,7 +78,7 @@ class HostView {
     const device = new DeviceRun({ overview: this.overview, from, to });
     return card("A run on the device", [h("span.status", {}, `modelled: ${whole(to - from)} cycles, ${duration((to - from) / facts.clock_hz)}; on its own clock, not the host's`),
       h("div.spring"), h("a.plain", { href: link({ view: "execution" }) }, "In the trace →")],
-    device.element, legend(phasesOn(facts.n_ipus).map(({ name, tone }) => ({ name, colour: colour(tone) }))));
+    device.element, legend(phasesOn(facts.n_ipus).map(({ name, tone }) => ({ name, tone, colour: colour(tone) }))));
   }
 
   sums() {

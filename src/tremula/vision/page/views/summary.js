@@ -101,12 +101,12 @@ function timeCard(facts) {
 
 // Five phases and waiting, as shares of the total.
 function phaseShares(cycles, total, nIpus) {
-  return phasesOn(nIpus).map(({ key, name, tone, about }) => ({ name, about, colour: colour(tone), share: cycles[key] / total }));
+  return phasesOn(nIpus).map(({ key, name, tone, about }) => ({ name, about, tone, colour: colour(tone), share: cycles[key] / total }));
 }
 
 function shares(parts) {
-  return h("div.shares", { role: "img", "aria-label": parts.map((part) => `${part.name} ${percent(part.share)}`).join(", ") }, parts.map((part) => h("i", {
-    style: { width: `${100 * part.share}%`, background: part.colour }, title: `${part.name} ${percent(part.share)}`,
+  return h("div.shares", { role: "img", "aria-label": parts.map((part) => `${part.name} ${percent(part.share)}`).join(", ") }, parts.map((part) => h(`i.tone-${part.tone}`, {
+    style: { width: `${100 * part.share}%`, backgroundColor: part.colour }, title: `${part.name} ${percent(part.share)}`,
   })));
 }
 
@@ -114,7 +114,7 @@ function trustCard(facts) {
   const cycles = facts.standing_cycles ?? {};
   const total = Object.values(cycles).reduce((sum, n) => sum + n, 0);
   const parts = Object.entries(STANDINGS).map(([name, [tone, about]]) => ({
-    name, about, colour: colour(tone), share: total ? (cycles[name] ?? 0) / total : 0,
+    name, about, tone, colour: colour(tone), share: total ? (cycles[name] ?? 0) / total : 0,
   }));
   const trusted = parts.filter((p) => p.name !== "placeholder").reduce((sum, p) => sum + p.share, 0);
   const made = card("How far costs can be trusted", null,
