@@ -342,6 +342,12 @@ def test_sorted_contiguous_regions(view, data):
     assert sorted(np.concatenate([*listed, flat[:0]]).tolist()) == np.sort(wanted).tolist()
 
 
+def test_a_scalar_has_one_order_of_dimensions():
+    """Shuffling the dimensions of a scalar by the empty permutation gives the scalar."""
+    graph = Graph(IPUModel("bow", tiles_per_ipu=2).create_device())
+    assert graph.add_variable(FLOAT, [], "x").dim_shuffle([]).shape == ()
+
+
 def test_unbroadcast_drops_repetition():
     """unbroadcast keeps one of each repeated dimension and leaves others alone."""
     graph = Graph(IPUModel("ipu2", tiles_per_ipu=4).create_device())

@@ -136,7 +136,8 @@ def repeat_count(count: object) -> int:
 
 
 def check_permutation(rank: int, permutation: Sequence[int]) -> None:
-    if sorted(whole_sizes(permutation) or [-1] * (rank + 1)) != list(range(rank)):
+    sizes = whole_sizes(permutation)
+    if sizes is None or sorted(sizes) != list(range(rank)):
         shown = list(permutation) if isinstance(permutation, Iterable) else permutation
         raise TensorCreationError(
             f"{shown} is not a permutation of the {rank} dimensions.",
