@@ -65,6 +65,23 @@ def test_run_runs_a_script_as_main(tmp_path, capsys):
     assert sys.path == path
 
 
+def test_run_runs_a_module_as_main(tmp_path, capsys, monkeypatch):
+    """`tremula run -m package.module` finds it from the working folder; a wrong name is said."""
+    (tmp_path / "some_package").mkdir()
+    (tmp_path / "some_package" / "__init__.py").touch()
+    (tmp_path / "some_package" / "inner.py").write_text(
+        "import sys\nif __name__ == '__main__':\n    print(__spec__.name, sys.argv[1:])\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    try:
+        assert main(["run", "-m", "some_package.inner", "--size", "3"]) == 0
+        assert capsys.readouterr().out == "some_package.inner ['--size', '3']\n"
+        assert main(["run", "-m", "some_package.outer"]) == 1
+        assert "there is no module 'some_package.outer'" in capsys.readouterr().err
+    finally:
+        sys.modules.pop("some_package", None)
+
+
 def test_an_error_is_printed_without_a_traceback(capsys):
     """A PoplarError becomes `error: …` with its advice on stderr, and exit code 1."""
     assert main(["run", "no-such-script.py"]) == 1

@@ -16,10 +16,11 @@ from tremula.base.version import VERSION
 
 sys.path.insert(0, str(ROOT / "tools"))
 sys.path.insert(0, str(ROOT / "names"))
-import dist
 import sbom
 import tremula_names
 import wheel_contents
+
+import dist
 
 
 def project(folder: str) -> dict:
@@ -31,6 +32,7 @@ def test_both_distributions_agree():
     names = project("names")
     assert names["version"] == VERSION
     assert names["dependencies"] == [f"tremula=={VERSION}"]
+    assert f"\nversion: {VERSION}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert (ROOT / "names" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
     assert {row.name.partition(".")[0] for row in NAMES} == tremula_names.ROOTS
 

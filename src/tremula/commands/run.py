@@ -13,10 +13,13 @@ from tremula.base.passes import DUMP_VARIABLE, PassTable, watch_passes
 from tremula.commands.arguments import output_folder
 from tremula.commands.onnx.run import run_model
 from tremula.commands.port.tensorflow_import import offer_tensorflow, withdraw_tensorflow
-from tremula.vision.analysis.scripts import reporting_to, reports_in, run_script
+from tremula.vision.analysis.scripts import reporting_to, reports_in, run_module, run_script
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-m", dest="is_module", action="store_true", help="the script is a module, as for python -m"
+    )
     parser.add_argument("script", type=Path, help="a Python file, or an ONNX model")
     parser.add_argument(
         "--report",
@@ -57,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     script: Path = args.script
-    if not script.is_file():
+    if not args.is_module and not script.is_file():
         raise FileLoadError(
             f"there is no file {str(script)!r}.", hint="give the path of a Python or ONNX file"
         )
@@ -77,7 +80,10 @@ def run(args: argparse.Namespace) -> int:
         elif args.synthetic_data is not None:
             _synthesize(args.synthetic_data)
         stack.enter_context(_offering_tensorflow())
-        run_script(script, args.arguments)
+        if args.is_module:
+            run_module(str(script), args.arguments)
+        else:
+            run_script(script, args.arguments)
     return 0
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TextIO
 
+from tremula.base.names import is_installed
 from tremula.system.launch.topology import Topology
 
 _COLOURS = (36, 33, 35, 32, 34, 31)
@@ -115,6 +116,8 @@ def _start(wanted: InstanceLaunch, number: int, shared: Mapping[str, str]) -> _I
     if wanted.is_partition:
         own["IPUOF_VIPU_API_GCD_ID"] = str(number)
     host = topology.host_of(number)
+    if not _is_here(host) and is_installed():
+        own.setdefault("PYTHONPATH", os.environ["PYTHONPATH"])  # which has the names
     command = list(wanted.command) if _is_here(host) else remote_command(host, wanted.command, own)
     if wanted.is_numa_aware and _is_here(host):
         cores = _cores_of(number % topology.n_local_instances, topology)

@@ -7,8 +7,10 @@ import runpy
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
+from tremula.base.errors import FileLoadError
 from tremula.base.options import ENVIRONMENT_VARIABLES, parse_options
 from tremula.vision.report.schema import FILE_NAME
 from tremula.vision.trace import recorder as trace
@@ -29,6 +31,29 @@ def run_script(script: Path, arguments: Sequence[str]) -> None:
         runpy.run_path(str(script), run_name="__main__")
     finally:
         sys.argv, sys.path[:] = kept_argv, kept_path
+
+
+def run_module(name: str, arguments: Sequence[str]) -> None:
+    """Run a module as `python -m name arguments` would."""
+    before_argv, before_path = sys.argv, list(sys.path)
+    sys.argv = [name, *arguments]
+    sys.path.insert(0, os.getcwd())
+    try:
+        if not _is_module(name):
+            raise FileLoadError(
+                f"there is no module {name!r}.",
+                hint="start in the folder its package is in, or give the path of a Python file",
+            )
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    finally:
+        sys.argv, sys.path[:] = before_argv, before_path
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):  # of its package; or a relative name
+        return False
 
 
 @contextmanager
