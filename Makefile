@@ -31,6 +31,7 @@ help:
 	@echo "make fuzz    random programs, models and files against their oracles, for SECONDS (600)"
 	@echo "make test-onnx   the official tests of ONNX backends, all of them, on the host and on tiles"
 	@echo "make test-matrix   the quick tests on the Pythons of Debian's releases, in folders of their files"
+	@echo "make test-gpu   the tests and figures that need a GPU, with GPU_PYTHON (python3)"
 	@echo "make check   format, lint, types of what changed, import layers, quick tests"
 	@echo "make types   types of everything"
 	@echo "make format  format, and fix what can be fixed automatically"
@@ -71,6 +72,14 @@ test-onnx: $(DEV)
 # Needs root and debootstrap; the rows of docs/versions.md are written.
 test-matrix:
 	$(PYTHON) tools/test_matrix.py $(RELEASES)
+# Everything that needs a GPU: tests, random models among them, then a table of figures. The environment
+# of this file has PyTorch for CPUs, so the interpreter is another one that has pytest.
+GPU_PYTHON ?= python3
+GPU_TESTS := $(shell grep -rlE 'cuda.is_available' --include='test_*.py' tests)
+test-gpu:
+	PYTHONPATH=src:. $(GPU_PYTHON) -m pytest -p tremula -m "" $(GPU_TESTS)
+	PYTHONPATH=src:. $(GPU_PYTHON) -m tremula bench poptorch \
+	  --only gpu --only gpu-large --only gpu-bfloat16 --only gpu-autocast
 
 check: $(DEV)
 	$(BIN)/ruff format --check .

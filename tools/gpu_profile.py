@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import torch
 
+import tremula
 from benchmarks.poptorch.models import Case, in_bfloat16, large_cases, with_autocast
 from benchmarks.poptorch.suite import _our_model, _plain_step
 
@@ -88,6 +89,7 @@ def main() -> None:
     parser.add_argument("--host", default="inductor-cuda-graph")
     parser.add_argument("--top", type=int, default=15)
     arguments = parser.parse_args()
+    tremula.install()
     torch.set_float32_matmul_precision("high")
     for name in arguments.names:
         modes = [mode for mode in arguments.modes.split(",") if mode]

@@ -172,3 +172,112 @@ def test_a_model_of_bfloat16_stays_one(backend: str):
     torch.testing.assert_close(result, right, rtol=2e-2, atol=1e-3)
     weights = ours.linear.weight.float(), plain.linear.weight.detach().cpu().float()
     torch.testing.assert_close(*weights, rtol=2e-2, atol=2e-3)
+
+
+# -- random models ---------------------------------------------------------------------------------
+
+
+class RandomImages(nn.Module):
+    """A few layers drawn at random: those whose memory formats meet in a step."""
+
+    def __init__(self, seed: int):
+        super().__init__()
+        random = torch.Generator().manual_seed(seed)
+        pick = lambda n: int(torch.randint(n, (), generator=random))  # noqa: E731
+        n_channels, layers = 4, []
+        for _ in range(2 + pick(4)):
+            kind = pick(7)
+            if kind == 0:
+                wider = 4 * (1 + pick(3))
+                layers.append(nn.Conv2d(n_channels, wider, 3, padding=1, groups=(1, 4)[pick(2)]))
+                n_channels = wider
+            else:
+                choices = (nn.GroupNorm(2, n_channels), nn.BatchNorm2d(n_channels), Halves(),
+                           Flipped(), nn.GELU(), nn.ChannelShuffle(2))  # fmt: skip
+                layers.append(choices[kind - 1])
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3), *layers, nn.GroupNorm(2, n_channels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.mse_loss(self.layers(x).mean((1, 2, 3)), torch.ones(2))
+
+
+class Halves(nn.Module):
+    """Both halves of the channels, the other way round."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second = x.chunk(2, 1)
+        return torch.cat([second, first * 0.5], 1)
+
+
+class Flipped(nn.Module):
+    """Rows and columns exchanged."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(2, 3)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_image_models_train_as_on_the_cpu(seed: int):
+    """One step with ATen's kernels: the loss and all weights are those of the CPU."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.manual_seed(seed)
+    start, x = RandomImages(seed), torch.randn(2, 3, 9, 9)
+    results = {}
+    for device, host in (("cpu", "eager"), ("cuda", "cuda-graph")):
+        model = copy.deepcopy(start)
+        with configured(device=device, host=host):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            step = poptorch.trainingModel(model, poptorch.Options(), optimizer)
+            loss = step(x)
+            step.copyWeightsToHost()
+        results[device] = [loss, *(t for t in model.state_dict().values())]
+    for a, b in zip(results["cuda"], results["cpu"], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+# -- reduced precision -----------------------------------------------------------------------------
+
+
+class Attending(nn.Module):
+    """Layers of attention with a mask of lengths or none, inside autocast if wanted."""
+
+    def __init__(self, *, is_masked: bool, autocasts: bool):
+        super().__init__()
+        self.is_masked, self.autocasts = is_masked, autocasts
+        self.layers = nn.ModuleList(nn.Linear(64, 192) for _ in range(3))
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=self.autocasts):
+            positions = torch.arange(x.shape[1], device=x.device)
+            mask = (positions[None, :] < lengths[:, None])[:, None, None, :]
+            for layer in self.layers:
+                heads = layer(x).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)
+                y = nn.functional.scaled_dot_product_attention(
+                    *heads.unbind(0), mask if self.is_masked else None,
+                    is_causal=not self.is_masked,
+                )  # fmt: skip
+                x = x + y.transpose(1, 2).flatten(2).to(x.dtype)
+        return nn.functional.mse_loss(x.float(), torch.zeros_like(x, dtype=torch.float32))
+
+
+@pytest.mark.parametrize("autocasts", [False, True])
+@pytest.mark.parametrize("is_masked", [False, True])
+@pytest.mark.parametrize("backend", ["cuda-graph", "inductor-cuda-graph"])
+def test_bfloat16_trains_within_its_rounding(backend: str, is_masked: bool, autocasts: bool):
+    """Losses of ten steps are those of float32 on the CPU, to two digits."""
+    torch.manual_seed(0)
+    start = Attending(is_masked=is_masked, autocasts=autocasts)
+    x, lengths = torch.randn(4, 32, 64), torch.tensor([32, 20, 7, 1])
+    losses = {}
+    for device, host in (("cpu", "eager"), ("cuda", backend)):
+        model = copy.deepcopy(start)
+        is_half = device == "cuda" and not autocasts
+        model.autocasts = autocasts and device == "cuda"
+        model = model.bfloat16() if is_half else model
+        batch = x.bfloat16() if is_half else x
+        with configured(device=device, host=host):
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+            step = poptorch.trainingModel(model, poptorch.Options(), optimizer)
+            losses[device] = [float(step(batch, lengths)) for _ in range(10)]
+    assert losses["cpu"][-1] < 0.9 * losses["cpu"][0]
+    torch.testing.assert_close(losses["cuda"], losses["cpu"], rtol=3e-2, atol=1e-2)

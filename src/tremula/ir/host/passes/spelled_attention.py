@@ -21,20 +21,43 @@ _FORMS: dict[Any, Callable] = {
 def spell_out_attention(step: CapturedStep) -> CapturedStep:
     """Replace each `tremula::attention`; both directions share the weights of attention."""
     calls = [node for node in step.graph.nodes if node.target in _FORMS]
+    bodies: dict[tuple, fx.Graph] = {}  # layers are alike: each kind of call is traced once
     for node in calls:
-        _inline(step.graph, node, _FORMS[node.target])
+        key = _kind_of(node)
+        if key not in bodies:
+            bodies[key] = _body(node)
+        _inline(step.graph, node, bodies[key])
     return share_common(step) if calls else step
 
 
-def _inline(graph: fx.Graph, node: fx.Node, function: Callable) -> None:
-    """Put the operations of a function in the place of its call."""
-    operands = [a for a in node.args if isinstance(a, fx.Node)]
+def _operands(node: fx.Node) -> list[fx.Node]:
+    """The operands that are tensors, each as often as it is one."""
+    return [a for a in node.args if isinstance(a, fx.Node)]
+
+
+def _kind_of(node: fx.Node) -> tuple:
+    values = [a.meta["val"] if isinstance(a, fx.Node) else a for a in node.args]
+    kinds = [(v.shape, v.stride(), v.dtype) if isinstance(v, Tensor) else v for v in values]
+    return node.target, tuple(kinds)
+
+
+def _body(node: fx.Node) -> fx.Graph:
+    """The operations of a call, as a graph of its operands."""
+    function, arguments = _FORMS[node.target], node.args
 
     def run(*tensors: Tensor) -> list[Tensor]:
-        values = dict(zip(operands, tensors, strict=True))
-        return list(function(*(values.get(a, a) for a in node.args)))  # pyright: ignore[reportArgumentType, reportCallIssue]
+        remaining = iter(tensors)
+        values = (next(remaining) if isinstance(a, fx.Node) else a for a in arguments)
+        return list(function(*values))
 
-    body = traced(run, *(a.meta["val"] for a in operands)).graph
+    # One tensor may be several operands: each has a separate stand-in.
+    stand_ins = [torch.empty_like(a.meta["val"]) for a in _operands(node)]
+    return traced(run, *stand_ins).graph
+
+
+def _inline(graph: fx.Graph, node: fx.Node, body: fx.Graph) -> None:
+    """Put the operations of a body in the place of a call."""
+    operands = _operands(node)
     inputs = [n for n in body.nodes if n.op == "placeholder"]
     copies = dict(zip(inputs, operands, strict=True))
     before = set(graph.nodes)

@@ -143,11 +143,9 @@ class FastestProgram(_DrawingFirst):
             isolated = isolate_compiling_thread()
             with torch.cuda.device(self.device), _frequent_switches(), isolated:
                 rival = self._make_rival()
-                if self.is_random:  # running would draw from the generator that calls draw from
-                    rival.compile_for(state, inputs)
-                else:
-                    rival.warm_up(state, inputs)
-                    torch.cuda.current_stream(self.device).synchronize()
+                # Running would draw from the generator that calls draw from, and its kernels, which
+                # are timed in their first run, would wait for those of the calls.
+                rival.compile_for(state, inputs)
             self._rival = rival
         except Exception as error:  # noqa: BLE001 - whatever the compiler raises, calls go on
             if threading.main_thread().is_alive():  # else the script has ended meanwhile
