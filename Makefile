@@ -21,7 +21,7 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-failed test-wide fuzz test-onnx test-matrix browser check types format docs site dist release-check bench-release bench bench-all garden clean
+.PHONY: help demo test test-failed test-wide fuzz test-onnx test-matrix test-gpu browser check types format docs site dist release-check bench-release bench bench-all garden clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
