@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 
 import numpy as np
 
@@ -139,30 +139,45 @@ def read_function(
     function: Callable[..., object], label: str, seen: tuple[str, ...] = ()
 ) -> FunctionSource:
     """A live Python function as data, helper functions it calls included."""
-    code = function.__code__
-    where = source_at(code.co_filename, code.co_firstlineno)
-    try:
-        lines, first = lines_of_function(function)
-    except (OSError, TypeError):
-        raise GraphObjectCreationError(
-            f"{label}: its source text cannot be read, and codelets compile from source.",
-            source=where,
-            hint="define it in a file rather than at an interactive prompt or by exec",
-        ) from None
-    bare = FunctionSource(label, textwrap.dedent("".join(lines)), source_at(where.file, first))
-    try:
-        tree = bare.tree()
-    except SyntaxError:
-        raise bare.error("it is not a plain function", None, "write it with def") from None
+    text, first, names = _read_once(function, label)
+    bare = FunctionSource(label, text, source_at(function.__code__.co_filename, first))
     if function.__name__ in seen:
-        raise bare.error("it calls itself", tree, "tiles have no recursion here: use a loop")
-    check_allowed(bare, tree)
+        raise bare.error("it calls itself", None, "tiles have no recursion here: use a loop")
     scope = _scope_of(function)
     bindings = {
         name: _resolve(name, node, scope, bare, (*seen, function.__name__))
-        for name, node in outside_names(tree).items()
+        for name, node in names.items()
     }
     return FunctionSource(bare.name, bare.text, bare.source, bindings)
+
+
+# Text, first line and outside names of what was read, by file and code: factories of codelets make
+# many functions of one code, with other values in its closure.
+_read: dict[tuple[str, CodeType], tuple[str, int, dict[str, ast.AST]]] = {}
+
+
+def _read_once(function: Callable[..., object], label: str) -> tuple[str, int, dict[str, ast.AST]]:
+    """The dedented text of a function, its first line, and the outside names it uses."""
+    plain: FunctionType = inspect.unwrap(function)  # pyright: ignore[reportAssignmentType]
+    key = (plain.__code__.co_filename, plain.__code__)
+    if key not in _read:
+        where = source_at(function.__code__.co_filename, function.__code__.co_firstlineno)
+        try:
+            lines, first = lines_of_function(function)
+        except (OSError, TypeError):
+            raise GraphObjectCreationError(
+                f"{label}: its source text cannot be read, and codelets compile from source.",
+                source=where,
+                hint="define it in a file rather than at an interactive prompt or by exec",
+            ) from None
+        bare = FunctionSource(label, textwrap.dedent("".join(lines)), source_at(where.file, first))
+        try:
+            tree = bare.tree()
+        except SyntaxError:
+            raise bare.error("it is not a plain function", None, "write it with def") from None
+        check_allowed(bare, tree)
+        _read[key] = bare.text, first, outside_names(tree)
+    return _read[key]
 
 
 def _scope_of(function: Callable[..., object]) -> dict[str, object]:
