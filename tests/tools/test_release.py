@@ -16,11 +16,10 @@ from tremula.base.version import VERSION
 
 sys.path.insert(0, str(ROOT / "tools"))
 sys.path.insert(0, str(ROOT / "names"))
+import dist
 import sbom
 import tremula_names
 import wheel_contents
-
-import dist
 
 
 def project(folder: str) -> dict:
