@@ -51,12 +51,12 @@ def copy_tracked_files(folder: Path, epoch_s: int) -> None:
             os.utime(place, (epoch_s, epoch_s))
 
 
-def build(output: Path, epoch_s: int) -> None:
-    """Both projects, each as sdist and wheel, into a folder."""
+def build(tree: Path, output: Path, epoch_s: int) -> None:
+    """Both projects, each as sdist and wheel, into a folder; from a copy of the tree."""
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch_s), "PYTHONHASHSEED": "0"}
     with tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary) / "tree"
-        copy_tracked_files(copy, epoch_s)
+        shutil.copytree(tree, copy)
         for project in PROJECTS:
             made = Path(temporary) / f"made-{Path(project).name or 'main'}"
             command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", made]
@@ -120,13 +120,16 @@ def main() -> int:
     output, epoch_s = Path(sys.argv[1]).resolve(), epoch()
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
-    build(output, epoch_s)
     with tempfile.TemporaryDirectory() as temporary:
-        build(Path(temporary), epoch_s)
+        tree, again = Path(temporary) / "tree", Path(temporary) / "again"
+        again.mkdir()
+        copy_tracked_files(tree, epoch_s)
+        build(tree, output, epoch_s)
+        build(tree, again, epoch_s)
         differing = [
             path.name
             for path in sorted(output.iterdir())
-            if path.read_bytes() != (Path(temporary) / path.name).read_bytes()
+            if path.read_bytes() != (again / path.name).read_bytes()
         ]
     problems = [f"{name} differs between two builds" for name in differing]
     wheels = sorted(output.glob("*.whl"))
