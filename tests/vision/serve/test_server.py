@@ -144,6 +144,44 @@ def test_read_only(small_server, method):
     assert ask(small_server, "/data/index", method, X_Tremula_Token=small_server.token)[0] == 501
 
 
+def send(server, content, name="x.pop", n_bytes=None, **headers):
+    """Status and body of an upload that says how long it is."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
+    connection.putrequest("POST", "/open")
+    sent = {"Content_Length": str(len(content) if n_bytes is None else n_bytes), **headers}
+    for header, value in {"X_Tremula_Name": name, **sent}.items():
+        connection.putheader(header.replace("_", "-"), value)
+    connection.endheaders(content)
+    answer = connection.getresponse()
+    result = answer.status, answer.read()
+    connection.close()
+    return result
+
+
+def test_reports_that_the_page_opens(report_file, engine):
+    """Only the page may send a report; it is checked, shown, and removed at the end."""
+    content = report_file.read_bytes()
+    with serving(report_file) as server:
+        token = {"X_Tremula_Token": server.token}
+        assert send(server, content)[0] == 401
+        assert send(server, content, Origin="http://evil.example", **token)[0] == 403
+        assert send(server, b"", n_bytes=1 << 40, **token)[0] == 413
+        assert send(server, b"", **token)[0] == 413
+        status, body = send(server, b"no report", "../../odd%0aname.pop", **token)
+        assert (status, b"does not start like one" in body) == (422, True)
+        assert b"tremula-opened" not in body
+        assert len(server.data.readers) == 1
+        assert send(server, content, "../a%2Fb.pop", **token) == (200, b'{"report": 1}')
+        path = server.data.readers[1].path
+        assert path.name == "b.pop"
+        facts = unpack_pack(ask(server, "/data/index", **token)[2])[0]
+        assert [r["title"] for r in facts["reports"]][1] == "b.pop"
+        for _ in range(7):
+            assert send(server, content, **token)[0] == 200
+        assert b"already" in send(server, content, **token)[1]
+    assert not path.exists()
+
+
 @pytest.mark.parametrize(
     "name",
     ["", "2/summary", "0/nothing", "0/summary/1", "0/trace/999999", "0/trace/-1",

@@ -246,7 +246,7 @@ function openPalette() {
 }
 
 function onKey(event) {
-  if (document.querySelector("dialog[open]")) return;
+  if (document.querySelector("dialog[open], .menu:popover-open")) return;
   if (event.ctrlKey || event.metaKey || event.altKey || /INPUT|SELECT|TEXTAREA/.test(event.target.tagName)) return;
   const names = viewNames();
   const number = /^[0-9]$/.test(event.key) ? (Number(event.key) + 9) % 10 : -1; // 0 is the tenth
