@@ -21,7 +21,7 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-failed test-wide fuzz test-onnx test-matrix test-gpu browser check types format docs site dist release-check bench-release bench bench-all garden clean
+.PHONY: help demo test test-failed test-wide fuzz test-sanitized soak test-onnx test-matrix test-gpu browser check types format docs site dist release-check bench-release bench bench-all garden clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
@@ -29,6 +29,7 @@ help:
 	@echo "make test-failed   run those that failed again, one after another"
 	@echo "make test-wide   the same with every sweep in full"
 	@echo "make fuzz    random programs, models and files against their oracles, for SECONDS (600)"
+	@echo "make test-sanitized   native code of codelets and runtime under sanitizers and bounds checks"
 	@echo "make test-onnx   the official tests of ONNX backends, all of them, on the host and on tiles"
 	@echo "make test-matrix   the quick tests on the Pythons of Debian's releases, in folders of their files"
 	@echo "make test-gpu   the tests and figures that need a GPU, with GPU_PYTHON (python3)"
@@ -64,6 +65,15 @@ test-wide: $(DEV) $(BROWSER) $(CLUSTER)
 SECONDS ?= 600
 fuzz: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.fuzz run --seconds $(SECONDS)
+
+# Generated C++ under AddressSanitizer and UBSan, Numba's kernels with bounds checks, in a separate cache.
+# A wrong access ends the process; leaks are Python's own and are not looked for.
+SANITIZED := TREMULA_CXX=$(CURDIR)/tools/sanitized_gxx.sh TREMULA_CACHE_DIR=$(CURDIR)/build/sanitized \
+	NUMBA_BOUNDSCHECK=1 OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0:halt_on_error=1 \
+	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+test-sanitized: $(DEV)
+	$(SANITIZED) LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
+	  $(BIN)/python -m pytest --quiet -p no:cacheprovider tests/codelets tests/runtime tests/column_loops
 
 # The official suite; `make test` runs a sample of it.
 test-onnx: $(DEV)

@@ -101,11 +101,15 @@ def assert_tile_sums(reader, wanted):
 
 
 def assert_addresses(reader):
-    """Variables that live at the same time overlap on no tile, and none lies on code."""
+    """Variables that live at the same time overlap on no tile, and none overlaps code.
+
+    A variable can live several times: in a loop, and in a function that the loop calls.
+    """
     is_code = np.isin(CATEGORIES, CODE_CATEGORIES)
     code = reader.matrix("always_live").rows(0, len(CATEGORIES))[is_code].sum(axis=0)
     always = reader.column("variable.always_live").astype(bool)
     first, last = reader.table("variables")["first_step"], reader.table("variables")["last_step"]
+    lives = [reader.column(f"live.{name}") for name in ("variable", "first", "last")]
     for tile in range(reader.n_tiles):
         variable, n_bytes = reader.tile_variables(tile)
         address = reader.tile_addresses(tile)
@@ -116,8 +120,16 @@ def assert_addresses(reader):
         assert (address[rows] >= code[tile]).all()
         for i, j in combinations(rows.tolist(), 2):
             v, w = variable[i], variable[j]
-            meet = always[v] or always[w] or (first[v] <= last[w] and first[w] <= last[v])
+            meet = always[v] or always[w] or _meet(lives, v, w)
             assert not meet or end[i] <= address[j] or end[j] <= address[i], (tile, v, w)
+
+
+def _meet(lives, v, w):
+    """Whether one of the times that a variable lives overlaps one of another's."""
+    variable, first, last = lives
+    begins = np.maximum.outer(first[variable == v], first[variable == w])
+    ends = np.minimum.outer(last[variable == v], last[variable == w])
+    return bool((begins <= ends).any())
 
 
 def assert_trace_sums(reader, wanted):
