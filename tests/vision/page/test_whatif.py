@@ -171,7 +171,7 @@ def test_what_does_not_fit(page, reader):
     """Points that do not fit are marked, counted in the text, and red in the table."""
     most = just_enough(RecostableProgram(reader))
     page.show(hash=asked(f"n_bytes_reserved_per_tile={most},{most + 8}"))
-    assert "1 of 2 points do not fit" in page.text(selector=".answer")
+    assert "1 of 2 points does not fit" in page.text(selector=".answer")
     assert page.count(selector=".curves circle.bad") == 2
     assert page.texts(selector=".results .cell.bad") == ["no"]
 
