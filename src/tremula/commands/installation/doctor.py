@@ -211,10 +211,9 @@ SECTIONS: tuple[Callable[[], Iterator[Check]], ...] = (
 
 def _library(section: str, package: str, remedy: str) -> Check:
     wrong = _failure(package)
-    return Check(
-        section, package, BROKEN if wrong else OK, *(wrong or [_version(package)]),
-        remedy if wrong else "",
-    )  # fmt: skip
+    if wrong:
+        return Check(section, package, BROKEN, wrong[0], remedy)
+    return Check(section, package, OK, _version(package))
 
 
 def _version(module: str) -> str:
