@@ -10,11 +10,13 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tremula.ir.errors import CaptureError
+from tremula.ir.fake_results import call_with_fakes
 from tremula.ir.nodes import (
     functional_overload,
     is_random,
@@ -29,6 +31,7 @@ from tremula.ir.origin import BACKWARD, FORWARD, ORIGIN, Origin
 from tremula.ir.recording import Recording
 
 DEVICE = torch.device("ipu", 0)  # of every tensor, as a model that is recorded sees it
+_META = torch.device("meta")
 _SILENT = {"prim::device", "prim::layout"}  # questions about a tensor, not operations
 # Each asks for a value or a shape that only running the model would tell.
 _DATA_DEPENDENT = {
@@ -61,6 +64,11 @@ class Recorder(TorchDispatchMode):
         self._last_placeholder: fx.Node | None = None
         self._origins_by_sequence: list[tuple[int, Origin]] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: PyTorch wraps the modes that a compiler might trace, which takes time per call."""
+        return False
+
     def node_of(self, tensor: Tensor) -> fx.Node:
         return self._nodes[id(tensor)]
 
@@ -90,6 +98,9 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func._schema.name
         if name in _SILENT:
+            if name == "prim::device" and type(args[0]) is FakeTensor:  # asked thousands of times
+                fake = args[0]
+                return _META if fake.fake_mode.in_kernel_invocation else fake.fake_device
             return func(*args, **kwargs)
         if name == "aten::lift_fresh" and not isinstance(args[0], _FAKE):
             fake = self._run(func, args, {})
@@ -163,7 +174,7 @@ class Recorder(TorchDispatchMode):
         if torch.Tag.pointwise in func.tags and not any(map(_is_known, args)):
             # Shapes and types depend on no number's value: all numbers are equal.
             args = tuple(1.0 if type(value) is float else value for value in args)
-        return func(*args, **kwargs)
+        return call_with_fakes(func, self.fakes, args, kwargs)
 
     def _record(
         self, func: OpOverload, args: tuple, kwargs: dict, result: object, origin: Origin

@@ -27,6 +27,7 @@ from torch.fx.node import Argument
 from torch.utils._pytree import tree_map_only
 
 from tremula.ir.errors import CaptureError
+from tremula.ir.fake_results import new_fake_like
 from tremula.ir.nodes import (
     functional_overload,
     is_view,
@@ -292,7 +293,7 @@ class _Functionaliser:
             self.taken.add(id(fake))
             return fake
 
-        return tree_map_only(Tensor, own, value)
+        return own(value) if isinstance(value, Tensor) else tree_map_only(Tensor, own, value)
 
     def _fresh(self, node: fx.Node, value: fx.Node) -> None:
         self.tensors[node] = _Tensor(_Base(value), cached=(0, value))
@@ -327,6 +328,9 @@ def _seen_alike(tensor: _Tensor) -> _Tensor:
 
 def _another(tensor: Tensor) -> Tensor:
     """A new fake tensor with the shape and type of another."""
+    alike = new_fake_like(tensor)
+    if alike is not None:
+        return alike
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     span = 1 + sum((size - 1) * stride for size, stride in steps)
     if span == tensor.numel():

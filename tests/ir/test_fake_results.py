@@ -1,0 +1,95 @@
+"""Repeated calls with fake tensors give what PyTorch's fake tensors give."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tremula.ir import fake_results
+from tremula.ir.fake_results import call_with_fakes, new_fake_like
+
+aten = torch.ops.aten
+CALLS = {
+    "sum of two": (aten.add.Tensor, lambda x, y: (x, y)),
+    "broadcast": (aten.mul.Tensor, lambda x, y: (x, y[:1])),
+    "whole number": (aten.mul.Tensor, lambda x, y: (y.to(torch.int32), 2)),
+    "float": (aten.mul.Tensor, lambda x, y: (y.to(torch.int32), 2.0)),
+    "transposed": (aten.clone.default, lambda x, y: (x.t(),)),
+    "product": (aten.mm.default, lambda x, y: (x, y.t())),
+    "list": (aten.cat.default, lambda x, y: ([x, y[1:]], 0)),
+    "view": (aten.view.default, lambda x, y: (x, [2, 12])),
+    "view of a part": (aten.view.default, lambda x, y: (x[1:], [3, 6, 1])),
+    "slice": (aten.slice.Tensor, lambda x, y: (y, 1, 2, 5)),
+    "permuted": (aten.permute.default, lambda x, y: (x[2:], [1, 0])),
+    "expanded": (aten.expand.default, lambda x, y: (x[:1], [7, 6])),
+    "comparison": (aten.gt.Scalar, lambda x, y: (x, 0)),
+    "several results": (aten.max.dim, lambda x, y: (x, 0)),
+    "in place": (aten.add_.Tensor, lambda x, y: (x, y)),
+}
+
+
+def described(result):
+    if isinstance(result, tuple):
+        return [described(part) for part in result]
+    return result.dtype, result.shape, result.stride(), result.storage_offset(), result.device
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_second_call_gives_what_the_first_did(name, monkeypatch):
+    """Types, shapes, strides and places in memory; views share the memory of their argument."""
+    monkeypatch.setattr(fake_results, "_known", {})
+    func, arguments = CALLS[name]
+    mode = FakeTensorMode()
+    with mode:
+        args = arguments(torch.ones(4, 6), torch.zeros(4, 6))
+        expected = func(*args)
+        for _ in range(3):
+            result = call_with_fakes(func, mode, args, {})
+            assert described(result) == described(expected)
+            if isinstance(result, torch.Tensor) and isinstance(args[0], torch.Tensor):
+                shares = [t.untyped_storage()._cdata for t in (result, expected, args[0])]
+                assert (shares[0] == shares[2]) == (shares[1] == shares[2])
+
+
+def test_results_are_separate_tensors():
+    """Each call gives a tensor with separate memory, of the mode that is in force."""
+    first, second = FakeTensorMode(), FakeTensorMode()
+    for mode in (first, second):
+        with mode:
+            x = torch.ones(3)
+            results = [call_with_fakes(aten.neg.default, mode, (x,), {}) for _ in range(3)]
+        assert len({t.untyped_storage()._cdata for t in (x, *results)}) == 4
+        assert all(t.fake_mode is mode for t in results)
+
+
+def test_known_values_stay_known():
+    """A tensor whose value PyTorch knows is computed with, not only described."""
+    with FakeTensorMode() as mode:
+        two = torch.tensor(2.0)
+        result = call_with_fakes(aten.mul.Tensor, mode, (two, two), {})
+        again = call_with_fakes(aten.mul.Tensor, mode, (two, two), {})
+    assert two.constant is None or (result.constant, again.constant) == (4.0, 4.0)
+
+
+def test_numbers_of_another_default_type(monkeypatch):
+    """What depends on the default type is not repeated under another one."""
+    monkeypatch.setattr(fake_results, "_known", {})
+    with FakeTensorMode() as mode:
+        x = torch.ones(3, dtype=torch.int32)
+        single = call_with_fakes(aten.mul.Tensor, mode, (x, 1.5), {})
+        torch.set_default_dtype(torch.float64)
+        try:
+            double = call_with_fakes(aten.mul.Tensor, mode, (x, 1.5), {})
+        finally:
+            torch.set_default_dtype(torch.float32)
+    assert (single.dtype, double.dtype) == (torch.float32, torch.float64)
+
+
+def test_new_fakes():
+    """A contiguous tensor once more; tensors that are not contiguous, or not fake, are not."""
+    with FakeTensorMode():
+        x = torch.ones(3, 4)
+        alike, other = new_fake_like(x), new_fake_like(x.t())
+    assert described(alike) == described(x)
+    assert alike.untyped_storage()._cdata != x.untyped_storage()._cdata
+    assert other is None
+    assert new_fake_like(torch.ones(3)) is None
