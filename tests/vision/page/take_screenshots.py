@@ -13,7 +13,7 @@ SHOTS = {
     "addresses": ("#/memory?tile=312&span=used", "light", 640),
     "liveness": ("#/liveness", "light", 1010),
     "operations": ("#/operations", "light", 960),
-    "execution": ("#/execution?from=178000&to=212000&show=flat&step=9&tile=700", "dark", 1000),
+    "execution": ("#/execution?from=222000&to=256000&show=flat&step=9&tile=700", "dark", 1000),
     "chip": ("#/chip?step=9&tile=700", "dark", 960),
     "whatif": ("#/whatif", "light", 1190),
 }
