@@ -14,7 +14,7 @@ from functools import cached_property
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import IO
+from io import BufferedIOBase
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tremula.base.errors import FileLoadError, InvalidOption, PoplarError
@@ -88,7 +88,7 @@ class PageServer(ThreadingHTTPServer):
             self._before, self.data = self.data, renewed
             return ""
 
-    def open_upload(self, name: str, source: IO[bytes], n_bytes: int) -> int:
+    def open_upload(self, name: str, source: BufferedIOBase, n_bytes: int) -> int:
         """Show another report, copied from a stream; returns its number on the page."""
         with self._renewing:
             path = self.uploads.add(name, source, n_bytes)

@@ -2,8 +2,8 @@
 
 import re
 import tempfile
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO
 
 from tremula.base.errors import FileLoadError, MissingProfileData
 
@@ -19,7 +19,7 @@ class Uploads:
         self._folder: tempfile.TemporaryDirectory | None = None
         self._paths: list[Path] = []
 
-    def add(self, name: str, source: IO[bytes], n_bytes: int) -> Path:
+    def add(self, name: str, source: BufferedIOBase, n_bytes: int) -> Path:
         """Copy a report of this many bytes; its file keeps its name, as far as that is harmless."""
         if len(self._paths) >= _MOST_UPLOADS:
             raise MissingProfileData(
