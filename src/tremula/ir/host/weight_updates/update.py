@@ -42,13 +42,15 @@ def update_batches(
     for i, (param, grad) in enumerate(zip(params, grads, strict=True)):
         number = rule.group_of[i]
         prefixes = tuple(p for p, of_weight in rule.positions.items() if i in of_weight)
-        kept = tuple(prefix for prefix in prefixes if prefix != "Step")
-        own = [states[rule.positions[prefix][i]] for prefix in kept]
+        state_prefixes = tuple(prefix for prefix in prefixes if prefix != "Step")
+        own = [states[rule.positions[prefix][i]] for prefix in state_prefixes]
         if not is_dense(param) or any(state.stride() != param.stride() for state in own):
             return None
         n_scalars = _n_scalars(rule, number) if "Step" in prefixes else 0
         dtypes = tuple(t.dtype for t in (param, grad, *own))
-        kind = UpdateKind(rule.formula, rule.groups[number], kept, n_scalars, divides, dtypes)
+        kind = UpdateKind(
+            rule.formula, rule.groups[number], state_prefixes, n_scalars, divides, dtypes
+        )
         members.setdefault((kind, number), []).append(i)
     if any(update_source(kind) is None for kind, _ in members):
         return None
