@@ -18,6 +18,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol, TypeVar
 
+from tremula.base.storage.atomic_file import write_text
+
 DUMP_VARIABLE = "TREMULA_DUMP"
 
 State = TypeVar("State")
@@ -123,10 +125,10 @@ class PassDump:
         written = text()
         if written:
             path = self.folder / f"{self.n_written:03}-{name}.txt"
-            path.write_text(written if written.endswith("\n") else written + "\n", encoding="utf-8")
+            write_text(path, written if written.endswith("\n") else written + "\n")
         table = self.folder / "passes.tsv"
         if self.n_written == 1:
-            table.write_text("number\tstage\tpass\tseconds\tpeak_growth_bytes\n", encoding="utf-8")
+            write_text(table, "number\tstage\tpass\tseconds\tpeak_growth_bytes\n")
         with table.open("a", encoding="utf-8") as file:
             file.write(
                 f"{self.n_written}\t{record.stage}\t{record.name}"

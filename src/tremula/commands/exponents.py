@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError, InvalidOption, RuntimeFailure, suggest
+from tremula.base.storage.atomic_file import write_text
 from tremula.vision.analysis.scripts import run_script
 
 
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
         )
     print(exponents_table(entries, formats))
     if args.html is not None:
-        args.html.write_text(exponents_page(entries, args.script.name), encoding="utf-8")
+        write_text(args.html, exponents_page(entries, args.script.name))
         print(f"page: {args.html}", file=sys.stderr)
 
 

@@ -4,6 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
+from tremula.base.storage.atomic_file import write_text
 from tremula.commands.arguments import output_file, positive, whole
 from tremula.commands.progress import progress
 from tremula.hardware import System, load_system, system
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         )
     _print(args, result)
     if args.output is not None:
-        args.output.write_text(result.code(_first_line(result)), encoding="utf-8")
+        write_text(args.output, result.code(_first_line(result)))
     return 0 if result.best.fits else 1
 
 
@@ -76,7 +77,7 @@ def _print(args: argparse.Namespace, found) -> None:  # noqa: ANN001 - a Plan, w
         if args.explain or not found.best.fits:
             print(f"\n{explain(found)}")
     if args.svg is not None and not found.best.error:
-        args.svg.write_text(plan_svg(found), encoding="utf-8")
+        write_text(args.svg, plan_svg(found))
 
 
 def _first_line(found) -> str:  # noqa: ANN001 - as above

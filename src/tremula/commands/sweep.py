@@ -4,6 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
+from tremula.base.storage.atomic_file import write_text
 from tremula.commands.arguments import output_file, whole
 from tremula.commands.progress import progress
 
@@ -44,5 +45,5 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(swept_table(swept))
     if args.html is not None:
-        args.html.write_text(swept_page(swept), encoding="utf-8")
+        write_text(args.html, swept_page(swept))
     return 0 if any(point.outcome.fits for point in swept.points) else 1

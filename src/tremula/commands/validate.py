@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from tremula.base.errors import InvalidOption, suggest
+from tremula.base.storage.atomic_file import write_text
 from tremula.commands.arguments import output_file, whole
 from tremula.validate import (
     GRID,
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     if args.page is not None:
         write_page(args.page, outcome, notes)
     if args.json is not None:
-        args.json.write_text(json.dumps(as_record(outcome), indent=1) + "\n", encoding="utf-8")
+        write_text(args.json, json.dumps(as_record(outcome), indent=1) + "\n")
     return 0 if outcome.checked else 1
 
 

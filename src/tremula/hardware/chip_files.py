@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tremula.base.errors import FileLoadError, InvalidMachineModel, suggest
+from tremula.base.storage.atomic_file import write_text
 from tremula.hardware.chip_model import Chip, make_chip
 from tremula.hardware.constant_records import Fact, check_names, quantities
 from tremula.hardware.known_chips import chip
@@ -58,7 +59,7 @@ def fact_lines(facts: Mapping[str, Fact]) -> list[str]:
 
 def save_chip(chip: Chip, path: str | os.PathLike[str]) -> None:
     """Write a chip as a TOML file."""
-    Path(path).write_text(chip_to_toml(chip), encoding="utf-8")
+    write_text(path, chip_to_toml(chip))
 
 
 def read_toml_file(path: Path, what: str) -> str:

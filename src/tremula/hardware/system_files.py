@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError, InvalidMachineModel, suggest
+from tremula.base.storage.atomic_file import write_text
 from tremula.hardware.chip_files import (
     chip_from_table,
     chip_to_toml,
@@ -57,7 +58,7 @@ def system_to_toml(system: System, *, with_chip: bool = True) -> str:
 
 def save_system(system: System, path: str | os.PathLike[str]) -> None:
     """Write a system, and its chip, as a TOML file."""
-    Path(path).write_text(system_to_toml(system), encoding="utf-8")
+    write_text(path, system_to_toml(system))
 
 
 def _system_from_table(table: Mapping[str, object], default_name: str, chip: Chip | None) -> System:

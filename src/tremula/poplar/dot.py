@@ -8,6 +8,7 @@ from typing import TextIO
 
 import numpy as np
 
+from tremula.base.storage import atomic_file
 from tremula.codelets.spec import Direction
 from tremula.poplar.programs import Execute, Function, Program, Switch
 from tremula.poplar.tensors.variables import VariableTable
@@ -18,7 +19,7 @@ from tremula.poplar.vertices.compute_set import ComputeSet
 def write_text(file: "str | Path | TextIO", text: str) -> None:
     """Write to a path or an open file."""
     if isinstance(file, str | Path):
-        Path(file).write_text(text, encoding="utf-8")
+        atomic_file.write_text(file, text)
     else:
         file.write(text)
 

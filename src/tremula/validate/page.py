@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError
+from tremula.base.storage.atomic_file import write_text
 from tremula.validate.rows import LINK_ROWS, PUBLISHED, read_rows
 from tremula.validate.score import Checked, Score, ValidationResult, rank_correlation
 
@@ -22,7 +23,7 @@ def write_page(path: Path, outcome: ValidationResult, notes: Iterable[str] = ())
         )
     head, rest = text.split(BEGIN, 1)
     tail = rest.split(END, 1)[1]
-    path.write_text(f"{head}{BEGIN}\n\n{tables(outcome, notes)}\n{END}{tail}", encoding="utf-8")
+    write_text(path, f"{head}{BEGIN}\n\n{tables(outcome, notes)}\n{END}{tail}")
 
 
 def tables(outcome: ValidationResult, notes: Iterable[str] = ()) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tremula.base.storage.atomic_file import atomic_file
 from tremula.commands.arguments import output_file
 from tremula.commands.guard import Parser
 from tremula.commands.onnx.inputs import add_input_arguments, load_inputs
@@ -35,7 +36,9 @@ def run_model(model: Path, arguments: Sequence[str]) -> int:
         print(f"output {name}: {_described(value)}")
     if args.output is not None:
         arrays = {name: value for name, value in result.items() if isinstance(value, np.ndarray)}
-        np.savez(args.output, **arrays)  # pyright: ignore[reportArgumentType] - names of outputs
+        path = args.output if args.output.suffix == ".npz" else Path(f"{args.output}.npz")
+        with atomic_file(path) as file:
+            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType] - names of outputs
     return 0
 
 

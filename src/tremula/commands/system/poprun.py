@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from tremula.base.errors import InvalidOption
+from tremula.base.storage.atomic_file import write_text
 from tremula.commands.arguments import output_folder, port, whole
 from tremula.poplar.partition import ACCESS_KEY, API
 from tremula.system.client import Client, ControllerError, client_from, in_path
@@ -88,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         _import(args)
     if args.export_config is not None:
         table = {name: getattr(args, name) for name in _CONFIG_NAMES}
-        args.export_config.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+        write_text(args.export_config, json.dumps(table, indent=1) + "\n")
     topology = _topology(args)
     if args.print_topology or args.verbose:
         print(topology.table(), flush=True)

@@ -11,6 +11,7 @@ import torch
 
 import poptorch
 from tremula.base.errors import suggest
+from tremula.base.storage.atomic_file import write_text
 from tremula.frontends.optimum.errors import IncompatibleIPUConfigError
 from tremula.frontends.optimum.fields import FIELDS, NAMES, default_of, field_of
 from tremula.frontends.optimum.published_configs import published_config
@@ -224,7 +225,7 @@ class IPUConfig:
 
     def to_json_file(self, path: str | os.PathLike[str]) -> None:
         """Write all fields as JSON."""
-        Path(path).write_text(self.to_json_string(), encoding="utf-8")
+        write_text(path, self.to_json_string())
 
     def update_from_string(self, text: str) -> None:
         """Change fields as a command line does: `a=1,b=[1 2],c=true`."""

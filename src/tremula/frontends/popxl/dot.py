@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from tremula.base.storage.atomic_file import write_text
 from tremula.frontends.popart.options.options import SessionOptions
 from tremula.frontends.popxl.core.graph import Graph
 
@@ -36,7 +37,7 @@ def write_dot(ir: Program, check: str) -> None:
     """Write `<check>.dot` to the folder of logs."""
     folder = Path(ir.session_options.logDir or ".")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{check}.dot").write_text(dot_of(ir), encoding="utf-8")
+    write_text((folder / f"{check}.dot"), dot_of(ir))
 
 
 def dot_of(ir: Program) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 import popxl
+from tremula.base.storage.atomic_file import atomic_file, write_text
 from tremula.frontends.popxl_addons.named.dot_tree import to_mapping
 from tremula.frontends.popxl_addons.named.tensors import NamedTensorData, NamedTensors
 from tremula.frontends.popxl_addons.streams import InputStreams, OutputStreams
@@ -150,10 +151,11 @@ class TaskSession(popxl.Session):
                 shutil.copyfile(str(mapped.filename), model / Path(str(mapped.filename)).name)
             else:
                 arrays: dict[str, Any] = {name: value}
-                np.savez(model / f"{name}.npz", **arrays)
+                with atomic_file(model / f"{name}.npz") as file:
+                    np.savez(file, **arrays)
         if self._dataloader is not None:
             self._dataloader.save(str(folder / LOADER_FILE))
-        (folder / SESSION_FILE).write_text(json.dumps(self.session_state))
+        write_text(folder / SESSION_FILE, json.dumps(self.session_state))
 
     def load_checkpoint(
         self, checkpoint_dir: str, report_missing: Missing = "warn", skip_memmap: bool = False

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from tremula.base.storage.atomic_file import write_text
 from tremula.frontends.shared.wanted_report import leave_report
 from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
 from tremula.ir.run.generators import DeviceRandom
@@ -159,7 +160,7 @@ class Program:
 
         report = self.report(rows)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / SUMMARY_FILE).write_text(profile_summary(report), encoding="utf-8")
+        write_text((folder / SUMMARY_FILE), profile_summary(report))
         return Path(write_report(folder, self.executable, report, extra={"model": model_name}))
 
 

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 from tremula.base.errors import InvalidOption
+from tremula.base.storage.atomic_file import write_text
 from tremula.garden.catalogue.figures import FIGURES
 from tremula.garden.catalogue.manifest import Application
 
@@ -24,7 +25,7 @@ def copy_application(other: Application, name: str, parent: Path) -> Path:
     shutil.copytree(other.folder, folder, ignore=_LEFT_OUT)
     for path in folder.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        path.write_text(text.replace(_package(other), name), encoding="utf-8")
+        write_text(path, text.replace(_package(other), name))
     return folder
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tremula.base.storage.atomic_file import write_bytes
+
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 400, 80, 20, 30, 50
 _INK, _GRID = (40, 40, 40), (220, 220, 220)
 _LINES = (
@@ -59,7 +61,7 @@ def draw_curves(path: str | os.PathLike[str], lines: Sequence[Line]) -> Path:
         if column - 4 * len(label) >= free:
             _write(image, label, column, _HEIGHT - _BOTTOM + 10)
             free = column + 4 * len(label) + 8
-    Path(path).write_bytes(png(image))
+    write_bytes(path, png(image))
     return Path(path)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tremula.base.errors import FileLoadError
 from tremula.base.processes import n_cores
+from tremula.base.storage.atomic_file import write_text
 from tremula.vision.page_data.fetch import PageData
 from tremula.vision.serve.page_files import bundled, page_files
 from tremula.vision.serve.program_packs import PROGRAM_NAMES, program_packs
@@ -88,7 +89,7 @@ def write_page(path: str | Path, packs: dict[str, bytes]) -> None:
     """The page and its packs as one file."""
     encoded = {name: base64.b64encode(pack).decode() for name, pack in packs.items()}
     try:
-        Path(path).write_text(page_html(encoded), encoding="utf-8")
+        write_text(path, page_html(encoded))
     except OSError as error:
         raise FileLoadError(
             f"cannot write {str(path)!r}: {error.strerror or error}.",

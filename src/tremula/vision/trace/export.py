@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tremula.base.errors import MissingProfileData
-from tremula.base.storage.atomic_file import atomic_file
+from tremula.base.storage.atomic_file import atomic_file, atomic_path
 from tremula.vision.report.reader import ReportReader
 from tremula.vision.trace.beside_report import model_of, report_in
 from tremula.vision.trace.reader import TraceReader
@@ -311,8 +311,8 @@ def _table(trace: TraceReader) -> dict[str, list]:
 def export_csv(path: str | os.PathLike[str], trace: TraceReader) -> Path:
     """One row per event."""
     table = _table(trace)
-    with Path(path).open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
+    with atomic_file(path, "w") as file:
+        writer = csv.writer(file, lineterminator="\r\n")
         writer.writerow(table)
         writer.writerows(zip(*table.values(), strict=True))
     return Path(path)
@@ -328,5 +328,6 @@ def export_parquet(path: str | os.PathLike[str], trace: TraceReader) -> Path:
             "pyarrow is not installed, so no Parquet file can be written.",
             hint="pip install pyarrow, or export CSV",
         ) from None
-    parquet.write_table(pa.table(_table(trace)), path)
+    with atomic_path(path) as temporary:
+        parquet.write_table(pa.table(_table(trace)), temporary)
     return Path(path)

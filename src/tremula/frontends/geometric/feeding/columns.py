@@ -16,6 +16,7 @@ from torch_geometric.data.collate import collate
 from torch_geometric.data.data import BaseData
 
 from tremula.base.errors import FileLoadError, InvalidOption
+from tremula.base.storage.atomic_file import atomic_file
 from tremula.frontends.geometric.common import is_hetero
 from tremula.frontends.geometric.fixed_size.levels import EDGE, GRAPH, NODE, attribute_levels
 from tremula.frontends.geometric.packing.sizes import GraphSizes
@@ -186,13 +187,11 @@ class GraphColumns(Sequence[Data]):
         levels = {name: column.level for name, column in self.columns.items()}
         arrays: dict[str, Any] = {f"column_{n}": c.values for n, c in self.columns.items()}
         header = json.dumps({"format": _FORMAT, "levels": levels})
-        path = Path(path)
-        unfinished = path.with_name(f".{path.name}.unfinished.npz")
-        np.savez(
-            unfinished, header=np.array(header), node_start=self.node_start,
+        with atomic_file(path) as file:
+            np.savez(
+                file, header=np.array(header), node_start=self.node_start,
             edge_start=self.edge_start, **arrays,
-        )  # fmt: skip
-        unfinished.replace(path)
+            )  # fmt: skip
 
     @classmethod
     def load(cls, path: str | Path) -> "GraphColumns":

@@ -9,6 +9,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from tremula.base.storage.atomic_file import write_bytes
 from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.tensorflow.records import Example, Feature
 from tremula.frontends.keras.tensorflow.types import DType, as_dtype
@@ -161,8 +162,7 @@ def write_file(filename: FileName, contents: bytes, name: str = "") -> None:
     del name
     path = _path(filename)
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with open(path, "wb") as file:
-        file.write(contents)
+    write_bytes(path, contents)
 
 
 def _path(name: FileName) -> str:

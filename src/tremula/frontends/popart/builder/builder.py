@@ -10,6 +10,7 @@ import onnx
 from onnx import AttributeProto, TypeProto, helper
 
 from tremula.base.errors import suggest
+from tremula.base.storage.atomic_file import write_bytes
 from tremula.frontends.onnx.custom_operators import custom_operator
 from tremula.frontends.popart.builder.annotations import RECOMPUTE, Annotations, RecomputeType
 from tremula.frontends.popart.builder.external_data import move_initializers
@@ -321,7 +322,7 @@ class Builder(Annotations):
 
     def saveModelProto(self, filename: str | os.PathLike) -> None:
         """Write the model to a file."""
-        Path(filename).write_bytes(self.getModelProto())
+        write_bytes(filename, self.getModelProto())
 
     def saveInitializersExternally(self, ids: Sequence[str], filename: str | os.PathLike) -> None:
         """Write weights to a separate file; the model keeps where they are in it."""

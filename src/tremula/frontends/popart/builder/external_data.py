@@ -1,6 +1,10 @@
 """Weights in separate files next to the model."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import onnx
 from onnx import TensorProto, external_data_helper, numpy_helper
@@ -24,9 +28,24 @@ def move_initializers(graph: onnx.GraphProto, ids: list[str], path: Path) -> Non
         raise popart_exception(
             f"Unable to save tensors to {str(path)!r}: its parent directory does not exist"
         )
-    with path.open("ab") as file:
+    with _appending(path) as file:
         for id in ids:
             _move(tensors[id], file, path)
+
+
+@contextmanager
+def _appending(path: Path) -> Iterator[IO[bytes]]:
+    """A file open at its end; an error, a full disk say, leaves it as it was."""
+    n_bytes = path.stat().st_size if path.exists() else None
+    try:
+        with path.open("ab") as file:
+            yield file
+    except BaseException:
+        if n_bytes is None:
+            path.unlink(missing_ok=True)
+        else:
+            os.truncate(path, n_bytes)
+        raise
 
 
 def _move(tensor: TensorProto, file, path: Path) -> None:  # noqa: ANN001 - a binary file

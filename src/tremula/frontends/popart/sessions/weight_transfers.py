@@ -1,8 +1,8 @@
 """Weights of a session on their ways: device, host, arrays of a script, and model files."""
 
 import os
-from pathlib import Path
 
+from tremula.base.storage.atomic_file import write_bytes
 from tremula.frontends.popart.data_flow import PyWeightsIO
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.model_files import read_model
@@ -48,7 +48,7 @@ class WeightTransfers:
         hides = self._setup.options.disableOptimizerStateTensorStreams
         states = {} if hides or not self._setup.is_training else program.states()
         model = written_model(self._original, program.weights, states)
-        Path(filename).write_bytes(model.SerializeToString())
+        write_bytes(filename, model.SerializeToString())
 
     def move_external(self, source: str, target: str) -> None:
         """Model files name another file for the weights that they store in `source`."""

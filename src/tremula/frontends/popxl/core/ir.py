@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from weakref import WeakValueDictionary
 
+from tremula.base.storage.atomic_file import write_text
 from tremula.frontends.popart.data_flow import DataFlow
 from tremula.frontends.popart.enums import VirtualGraphMode
 from tremula.frontends.popart.options.options import SessionOptions
@@ -156,7 +157,7 @@ class Ir:
             return
         write_dot(self, check)
         folder = Path(self.session_options.logDir or ".")
-        (folder / f"{check}.svg").write_text(self.to_svg(), encoding="utf-8")
+        write_text((folder / f"{check}.svg"), self.to_svg())
 
     def to_svg(self) -> str:
         """All graphs as a picture: tensors, operations, and which graph calls which."""
