@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.figures import Figure, shown
+from tremula.base.errors import FileLoadError
+from tremula.base.storage import strict_json
 
 NOISE = 0.15  # runs of one tree on a machine that does nothing else differ by up to this share
 # Units of time and speed depend on the machine.
@@ -66,9 +68,15 @@ def write_record(record: Record, path: Path) -> None:
 
 
 def read_record(path: Path) -> Record:
-    data = json.loads(path.read_text(encoding="utf-8"))
-    suites = {name: [Figure(**f) for f in figures] for name, figures in data["suites"].items()}
-    return Record(data["machine"], suites)
+    try:
+        data = strict_json.loads(path.read_text(encoding="utf-8"))
+        suites = {name: [Figure(**f) for f in figures] for name, figures in data["suites"].items()}
+        return Record(data["machine"], suites)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FileLoadError(
+            f"{str(path)!r} is not a record of figures ({error}).",
+            hint="`tremula bench all --json FILE` writes one",
+        ) from None
 
 
 def changes(before: Record, now: Record) -> Iterator[Change]:

@@ -1,6 +1,5 @@
 """Engine options: the table of all names, and the only place that reads options from outside."""
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from types import MappingProxyType
 
 from tremula.base.errors import InvalidOption, suggest
 from tremula.base.source import Source, user_source
+from tremula.base.storage import strict_json
 
 OptionValue = bool | int | float | str
 
@@ -214,8 +214,8 @@ def _from_json(variable: str, text: str) -> dict[str, object]:
         return {}
     example = f"""write {variable}='{{"debug.strict": "true"}}'"""
     try:
-        parsed = json.loads(text)
-    except json.JSONDecodeError as error:
+        parsed = strict_json.loads(text)
+    except ValueError as error:
         raise InvalidOption(f"{variable} is not valid JSON: {error}.", hint=example) from None
     if not isinstance(parsed, dict):
         raise InvalidOption(

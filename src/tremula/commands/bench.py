@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_all(benchmarks: ModuleType, record_file: Path | None, before: Path | None) -> int:
     """Every suite in a separate process, recorded in one file; compared if there is a record."""
+    record = benchmarks.read_record(before) if before else None  # an error now, not in an hour
     suites: dict[str, list[Figure]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in benchmarks.SUITES:
@@ -67,7 +68,7 @@ def _run_all(benchmarks: ModuleType, record_file: Path | None, before: Path | No
     now = benchmarks.Record(benchmarks.this_machine(), suites)
     if record_file is not None:
         benchmarks.write_record(now, record_file)
-    n_worse = benchmarks.print_changes(benchmarks.read_record(before), now) if before else 0
+    n_worse = benchmarks.print_changes(record, now) if record else 0
     return 1 if n_worse or not all(f.holds for figures in suites.values() for f in figures) else 0
 
 

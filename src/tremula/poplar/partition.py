@@ -27,6 +27,7 @@ from tremula.base.errors import (
     UnknownRuntimeError,
     UnrecoverableRuntimeError,
 )
+from tremula.base.storage import strict_json
 from tremula.hardware import System, system_from_toml
 
 CONFIG_PATH = "IPUOF_CONFIG_PATH"
@@ -86,7 +87,7 @@ class Partition:
         if status != _OK:
             raise SystemRuntimeError(
                 f"partition {self.name!r} gives no devices: {answer.get('error', status)}",
-                hint=answer.get("hint", "") or "`vipu get partition` shows its state",
+                hint=answer.get("hint", "") or "`tremula vipu get partition` shows its state",
             )
         return Lease(self, answer)
 
@@ -103,7 +104,7 @@ class Partition:
             connection.request(method, path, json.dumps(body), headers)
             answer = connection.getresponse()
             text = answer.read()
-            return answer.status, json.loads(text) if text else {}
+            return answer.status, strict_json.loads(text) if text else {}
         except (OSError, http.client.HTTPException, ValueError) as error:
             return 0, {"error": f"{self.host}:{self.port} does not answer ({error})"}
         finally:
@@ -212,7 +213,7 @@ def failure_of(fault: dict[str, Any], partition: str) -> PoplarError:
     kind, action = _FAILURES.get(str(fault.get("kind")), (UnknownRuntimeError, ""))
     what = f"partition {partition!r}: {fault.get('what', 'the machine failed')}"
     if kind is RecoverableRuntimeError:
-        hint = f"`vipu reset partition {partition}`, then load the program again"
+        hint = f"`tremula vipu reset partition {partition}`, then load the program again"
         return RecoverableRuntimeError(what, hint=hint, recovery_action=action)
     return kind(what, hint="ask the operator; another partition may still work")
 
@@ -242,14 +243,14 @@ def _from_file(path: Path) -> Partition:
     except OSError as error:
         raise FileLoadError(
             f"{CONFIG_PATH} names {str(path)!r}, which cannot be read: {error.strerror}.",
-            hint="`vipu create partition` writes such a file",
+            hint="`tremula vipu create partition` writes such a file",
         ) from None
     try:
-        return partition_from(json.loads(text))
+        return partition_from(strict_json.loads(text))
     except (ValueError, KeyError, TypeError):
         raise FileLoadError(
             f"{str(path)!r} does not describe a partition.",
-            hint="`vipu get config` writes it again",
+            hint="`tremula vipu get config` writes it again",
         ) from None
 
 

@@ -374,8 +374,8 @@ class DeviceManager:
                 f"{self.system.name} has {self.system.n_ipus} IPUs, not {n_ipus}.",
                 hint="ask for fewer, or use IPUModel(n_ipus=…)"
                 if not self._is_whole
-                else "the partition is one device; `vipu create partition --reconfigurable` makes"
-                " one of all sizes",
+                else "the partition is one device; `tremula vipu create partition "
+                "--reconfigurable` makes one of all sizes",
             )
         for device in devices:
             if device.attach():
@@ -388,7 +388,8 @@ class DeviceManager:
         return SystemRuntimeError(
             f"other programs hold all {len(devices)} devices of {devices[0].target.n_ipus} IPUs of "
             f"partition {self.partition.name!r} that would do.",
-            hint="wait for them, or create another partition; `gc-monitor` shows who they are",
+            hint="wait for them, or create another partition; `tremula system monitor` shows who "
+            "they are",
         )
 
     @property

@@ -8,11 +8,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from tremula.base.errors import suggest
+from tremula.base.storage import strict_json
 from tremula.serving.errors import RequestError, bad_request
 from tremula.serving.program import ServedProgram
 from tremula.serving.tensors import ServedTensor, to_json
@@ -71,12 +72,9 @@ def _split(body: bytes, json_length: str | None) -> tuple[memoryview, memoryview
 
 
 def _parsed(text: memoryview) -> object:
-    def reject(word: str) -> NoReturn:
-        raise ValueError(f"{word} is not JSON")
-
     try:
-        return json.loads(bytes(text), parse_constant=reject)
-    except (ValueError, RecursionError) as error:
+        return strict_json.loads(bytes(text))
+    except ValueError as error:
         raise bad_request(f"the request is not JSON: {error}") from None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tremula.base.errors import FileLoadError, SystemRuntimeError
+from tremula.base.storage import strict_json
 from tremula.poplar.partition import ACCESS_KEY, DEFAULT_PORT
 
 CONFIG = "VIPU_CLI_CONFIG"
@@ -47,7 +48,7 @@ class Client:
         """The answer to a request; `path` begins after /api/v1/."""
         status, text = self._send(method, f"/api/v1/{path}", body)
         try:
-            answer = json.loads(text or "{}")
+            answer = strict_json.loads(text or "{}")
         except ValueError:
             raise self._unreachable("it is not a controller") from None
         if status >= 400:

@@ -1,6 +1,7 @@
 """What the device tools show: of a controller's partitions, or of a machine of one's own."""
 
 import argparse
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,12 @@ from tremula.poplar.partition import partition_of_environment
 from tremula.poplar.target import DeviceManager
 from tremula.system.client import Client, in_path
 from tremula.system.control.telemetry import ChipColumns
+
+_INVENTED = (
+    "note: no partition is set, so what follows is invented: a modelled {}, whose {} IPUs idle.\n"
+    "  try: `tremula vipu create partition NAME --size N`, then set IPUOF_CONFIG_PATH; or name a "
+    "controller with --api-host"
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,9 @@ def facts_of(args: argparse.Namespace) -> DeviceProperties:
     if args.all_partitions or (mine is None and _names_controller(args)):
         return DeviceProperties(**client_of(args).get("monitor"))
     if mine is None:
-        return _of_machine(DeviceManager().system)
+        machine = DeviceManager().system
+        print(_INVENTED.format(machine.name, machine.n_ipus), file=sys.stderr)
+        return _of_machine(machine)
     client = Client(mine.host, mine.port, mine.key)
     return DeviceProperties(**client.get(f"partitions/{in_path(mine.name)}/monitor"))
 

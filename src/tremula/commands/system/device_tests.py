@@ -22,10 +22,11 @@ def add_tests(tools: Any) -> None:  # noqa: ANN401 - argparse's own class is pri
         tool = tools.add_parser(name, help=help)
         tool.add_argument("-d", "--device-id", type=whole(0), metavar="N", help="(the first free)")
         n = 2 if name == "iputraffic" else 1
-        tool.add_argument("--n-ipus", type=whole(1), default=n, metavar="N", help=f"({n})")
+        few = f"(the smallest device of {n} or more)"
+        tool.add_argument("--n-ipus", type=whole(1), metavar="N", help=few)
         tool.add_argument("--tiles", type=whole(1), metavar="N", help="of each IPU (all)")
         tool.add_argument("-j", "--json", action="store_true", help="as JSON")
-        tool.set_defaults(action=_run_test, test=name)
+        tool.set_defaults(action=_run_test, test=name, least=n)
 
 
 def _run_test(args: argparse.Namespace) -> int:
@@ -45,10 +46,16 @@ def _run_test(args: argparse.Namespace) -> int:
     return 0 if result.is_passed else 1
 
 
+def _smallest(manager: DeviceManager, least: int) -> int:
+    """The size of the smallest devices that have some IPUs; a usual partition is one device."""
+    sizes = (device.target.n_ipus for device in manager.get_devices())
+    return min((n for n in sizes if n >= least), default=least)
+
+
 def _device(args: argparse.Namespace) -> Device:
     manager = DeviceManager()
     if args.device_id is None:
-        device = manager.acquire_available_device(args.n_ipus)
+        device = manager.acquire_available_device(args.n_ipus or _smallest(manager, args.least))
     else:
         device = manager.get_device(args.device_id)
         if not device.attach():

@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from tremula.base.errors import InvalidOption
+from tremula.base.errors import FileLoadError, InvalidOption, suggest
+from tremula.base.storage import strict_json
 from tremula.base.storage.atomic_file import write_text
 from tremula.commands.arguments import output_folder, port, whole
+from tremula.commands.guard import Parser
 from tremula.poplar.partition import ACCESS_KEY, API
 from tremula.system.client import Client, ControllerError, client_from, in_path
 from tremula.system.launch.launching import InstanceLaunch, launch
@@ -24,6 +26,8 @@ _CONFIG_NAMES = (
     "host", "num_replicas", "ipus_per_replica", "num_instances", "num_ilds", "vipu_partition",
     "vipu_allocation", "executable_cache_path", "only_output_from_instance", "max_restarts",
 )  # fmt: skip
+
+_EXPORT_HINT = "`tremula poprun --export-config FILE` writes such a file"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,7 +101,9 @@ def run(args: argparse.Namespace) -> int:
     if not command:
         if args.print_topology or args.export_config is not None:
             return 0
-        raise InvalidOption("there is no program to run.", hint="poprun --num-instances 2 train.py")
+        raise InvalidOption(
+            "there is no program to run.", hint="tremula poprun --num-instances 2 train.py"
+        )
     with _ends_in_order():
         if args.vipu_partition is None or args.offline_mode:
             return launch(_wanted(args, topology, command, {}))
@@ -162,13 +168,31 @@ def _command(words: list[str]) -> list[str]:
 
 def _import(args: argparse.Namespace) -> None:
     """Options from a file; those of the command line that are not the usual ones win."""
-    parser = argparse.ArgumentParser()
+    parser = Parser(prog=f"tremula poprun, with {args.import_config}")
     add_arguments(parser)
     usual = parser.parse_args([])
-    table = json.loads(args.import_config.read_text(encoding="utf-8"))
+    imported = parser.parse_args(_words_of(args.import_config))
     for name in _CONFIG_NAMES:
-        if name in table and getattr(args, name) == getattr(usual, name):
-            setattr(args, name, table[name])
+        if getattr(args, name) == getattr(usual, name):
+            setattr(args, name, getattr(imported, name))
+
+
+def _words_of(file: Path) -> list[str]:
+    """The options in a file as words of a command line, whose values are checked like others."""
+    try:
+        table = strict_json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FileLoadError(f"{str(file)!r} is not JSON: {error}.", hint=_EXPORT_HINT) from None
+    if not isinstance(table, dict):
+        what = f"{str(file)!r} must hold an object of options, got {type(table).__name__}."
+        raise FileLoadError(what, hint=_EXPORT_HINT)
+    unknown = [name for name in table if name not in _CONFIG_NAMES]
+    if unknown:
+        what = f"{str(file)!r} has the option {unknown[0]!r}, which does not exist."
+        raise FileLoadError(what, hint=suggest(unknown[0], _CONFIG_NAMES))
+    return [
+        f"--{name.replace('_', '-')}={value}" for name, value in table.items() if value is not None
+    ]
 
 
 # -- the partition ---------------------------------------------------------------------------------

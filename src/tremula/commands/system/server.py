@@ -43,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"controller at http://{host}:{number} (API: /docs, metrics: /metrics)")
         if controller.admin_key is not None:
             print(f"the administrator's key is in {folder / KEY_FILE}")
+        print(f"its page: tremula system --config {folder / KEY_FILE} --api-port {number} view")
         print("Press Ctrl-C to stop.", flush=True)
         serve(controller, listening)
     controller.close()

@@ -287,7 +287,7 @@ def _add_faults(verbs: Any) -> None:  # noqa: ANN401 - argparse's own class is p
     inject.add_argument("--cluster", default="cl0", help="(cl0)")
     inject.set_defaults(action=_inject)
     clear = verbs.add_parser("clear", help="repair what was broken")
-    clear.add_argument("number", type=int, help="as `vipu list faults` shows it")
+    clear.add_argument("number", type=int, help="as `tremula vipu list faults` shows it")
     clear.set_defaults(action=_clear)
 
 

@@ -11,6 +11,7 @@ import torch
 
 import poptorch
 from tremula.base.errors import suggest
+from tremula.base.storage import strict_json
 from tremula.base.storage.atomic_file import write_text
 from tremula.frontends.optimum.errors import IncompatibleIPUConfigError
 from tremula.frontends.optimum.fields import FIELDS, NAMES, default_of, field_of
@@ -203,7 +204,7 @@ class IPUConfig:
         if not path.is_file():
             return cls.from_dict(published_config(os.fspath(name_or_path)), **changes)
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = strict_json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise IncompatibleIPUConfigError(f"{path} is not JSON: {error}") from None
         if not isinstance(values, dict):

@@ -119,7 +119,7 @@ def authenticate(store: StateStore, key: str | None) -> Caller:
             401,
             "no-key" if not key else "wrong-key",
             "the request has no access key." if not key else "the access key is not known.",
-            "send `Authorization: Bearer KEY`; `vipu` takes it from --api-access-key",
+            "send `Authorization: Bearer KEY`; `tremula vipu` takes it from --api-access-key",
         )
     return Caller(row["name"], row["role"])
 
@@ -139,7 +139,7 @@ def _program(store: StateStore, key: str) -> Caller:
         if row is not None and hmac.compare_digest(known.encode(), key.encode()):
             return Caller(row["owner"], "program", int(number))
     raise ControlError(
-        401, "wrong-key", "the key is of no partition.", "`vipu get config` writes it"
+        401, "wrong-key", "the key is of no partition.", "`tremula vipu get config` writes it"
     )
 
 

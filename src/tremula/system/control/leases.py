@@ -24,7 +24,7 @@ def add_lease(store: StateStore, caller: Caller, wanted: dict) -> dict:
         ipus = _checked_ipus(row, wanted)
         if row["state"] != ACTIVE:
             what = f"partition {row['name']!r} is in state {row['state']}: {row['why']}"
-            raise ControlError(409, "broken", what, f"`vipu reset partition {row['name']}`")
+            raise ControlError(409, "broken", what, f"`tremula vipu reset partition {row['name']}`")
         _free_of_the_dead(store, row, ipus)
         id, now = secrets.token_hex(12), time.time()
         texts = wanted["user"][:60], wanted["pid"], wanted["host"][:255], wanted["command"][:200]

@@ -24,7 +24,7 @@ SYNC_TYPES = ("c2-compatible", "ipu-pod")
 
 @dataclass(frozen=True, slots=True)
 class PartitionRequest:
-    """What `vipu create partition` asks for."""
+    """What `tremula vipu create partition` asks for."""
 
     name: str
     size: int
@@ -184,7 +184,9 @@ def find_partition(store: StateStore, name: str, caller: Caller, action: str) ->
     elif caller.role == "viewer":
         is_own = False
     if not (is_own or caller.may("operate") or (action == "read" and caller.role == "viewer")):
-        raise forbidden(f"partition {name!r} is not yours.", "`vipu list partitions` shows yours")
+        raise forbidden(
+            f"partition {name!r} is not yours.", "`tremula vipu list partitions` shows yours"
+        )
     return row
 
 

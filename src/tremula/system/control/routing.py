@@ -40,7 +40,7 @@ def route(system: System, first: int, size: int, topology: str, broken: frozense
         "no-route",
         f"IPUs {first} to {first + size - 1} of {system.name} cannot be joined as a "
         f"{'mesh' if topology == 'auto' else topology}.",
-        "ask for another topology, or repair the links: `vipu list faults`",
+        "ask for another topology, or repair the links: `tremula vipu list faults`",
     )
 
 

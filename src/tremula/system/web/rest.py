@@ -21,6 +21,7 @@ from tremula.system.control.errors import ControlError
 from tremula.system.control.inventory import asked_system
 from tremula.system.control.partitions import PartitionRequest
 from tremula.system.web import exporter
+from tremula.system.web.api_page import api_page
 from tremula.system.web.page_files import CONTENT_TYPES, POLICY, page_file
 from tremula.system.web.page_state import state_json
 
@@ -130,6 +131,7 @@ def make_app(controller: Controller) -> FastAPI:
         description="Clusters of modelled IPU-Machines: partitions, programs, faults, metrics.",
         lifespan=lifespan,
         responses=_ERRORS,
+        docs_url=None,  # its page needs the Internet; ours is below
         redoc_url=None,
     )
     app.state.controller = controller
@@ -419,6 +421,19 @@ def _add_views(app: FastAPI, controller: Controller) -> None:
             answer.set_cookie(COOKIE, key, httponly=True, samesite="strict")
             return answer
         return _page_answer("index.html")
+
+    @app.post("/api/v1/session")
+    async def sign_in(request: Request, who: Who) -> Response:
+        """Let a browser look: the key of this request moves into a cookie."""
+        key = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+        answer = JSONResponse({"user": who.name})
+        answer.set_cookie(COOKIE, key, httponly=True, samesite="strict")
+        return answer
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        headers = {"Content-Security-Policy": POLICY}
+        return Response(api_page(app.openapi()), media_type="text/html", headers=headers)
 
     @app.get("/page/{name}", include_in_schema=False)
     async def page_part(name: str) -> Response:

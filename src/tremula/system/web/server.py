@@ -13,6 +13,7 @@ from tremula.system.control.access import Caller
 from tremula.system.control.controller import Controller
 from tremula.system.private_files import write_private
 from tremula.system.web.rest import make_app
+from tremula.system.web.slow_clients import ImpatientProtocol
 
 LOOP_BACK = "127.0.0.1"
 STATE_FILE, KEY_FILE = "vipu.sqlite", "admin.hcl"
@@ -68,5 +69,6 @@ def make_server(controller: Controller) -> uvicorn.Server:
         proxy_headers=False,  # or a header could pretend to come from this computer
         server_header=False,
         timeout_graceful_shutdown=2,
+        http=ImpatientProtocol,
     )
     return uvicorn.Server(config)

@@ -97,7 +97,7 @@ def set_ipu_config(
     if instances.isPopdistEnvSet() and n_ipus != expected:
         raise keras_error(
             f"ipus_per_replica is {n_ipus}; the launcher says {expected}.",
-            hint=f"poprun --ipus-per-replica {n_ipus}, or leave the argument out",
+            hint=f"tremula poprun --ipus-per-replica {n_ipus}, or leave the argument out",
         )
     distribution = config.experimental.multi_replica_distribution
     distribution.process_count = instances.getNumInstances()

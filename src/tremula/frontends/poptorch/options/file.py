@@ -1,7 +1,6 @@
 """Options from a file, from JSON and from the environment; none of them runs code."""
 
 import ast
-import json
 import os
 import re
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 
 from tremula.base.errors import suggest
+from tremula.base.storage import strict_json
 from tremula.frontends.poptorch import enums
 from tremula.frontends.poptorch.options import groups as sub_options
 from tremula.frontends.poptorch.options import strategies
@@ -106,7 +106,7 @@ def _member(owner: object, name: str) -> Any:  # noqa: ANN401
 
 def apply_json(options: OptionsDict, text: str) -> None:
     """Apply `{"accessor": value or [arguments]}`; an accessor may have dots."""
-    parsed = json.loads(text)
+    parsed = strict_json.loads(text)
     if not isinstance(parsed, dict):
         raise TypeError(f"options must be a JSON object, got {text!r}")
     for accessor, value in parsed.items():

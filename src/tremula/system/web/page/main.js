@@ -14,7 +14,7 @@ const PLOTS = [
 
 let colourBy = "partition", chosen = null, state = null;
 const history = new Map(); // of cluster and plot: [ms, value], oldest first
-const parts = Object.fromEntries(["figures", "racks", "plots", "partitions", "programs", "faults", "note"].map((name) => [name, h(`div.${name}`)]));
+const parts = Object.fromEntries(["figures", "racks", "plots", "partitions", "programs", "faults", "note", "signin"].map((name) => [name, h(`div.${name}`)]));
 
 function sum(column) {
   return column.reduce((a, b) => a + b, 0);
@@ -25,7 +25,7 @@ function build() {
     ...Object.entries(COLOURS).map(([value, text]) => h("option", { value }, text)));
   document.body.append(
     h("header", {}, h("h1", {}, "Fleet"), h("label", { htmlFor: "colour" }, "Colour by "), choice, parts.note),
-    h("main.stage", {}, parts.figures, h("section.card", {}, h("h2", {}, "Racks"), parts.racks),
+    h("main.stage", {}, parts.signin, parts.figures, h("section.card", {}, h("h2", {}, "Racks"), parts.racks),
       h("section.card", {}, h("h2", {}, "Last five minutes"), parts.plots),
       h("section.card", {}, h("h2", {}, "Partitions"), parts.partitions),
       h("section.card", {}, h("h2", {}, "Programs"), parts.programs),
@@ -35,8 +35,27 @@ function build() {
 async function load() {
   const answer = await fetch("api/v1/state");
   const table = await answer.json();
+  if (answer.status === 401) askForKey();
   if (!answer.ok) throw new Error(table.error);
+  replace(parts.signin);
   return table;
+}
+
+// The way in: the key goes to the controller once, and comes back as a cookie that scripts cannot read.
+function askForKey() {
+  if (parts.signin.firstChild) return;
+  const key = h("input", { id: "key", type: "password", autocomplete: "current-password", required: true });
+  const answer = h("span.lost");
+  const send = async (event) => {
+    event.preventDefault();
+    const sent = await fetch("api/v1/session", { method: "POST", headers: { Authorization: `Bearer ${key.value}` } });
+    if (sent.ok) location.reload();
+    else replace(answer, (await sent.json()).error);
+  };
+  replace(parts.signin, h("form.card", { onsubmit: send }, h("h2", {}, "Sign in"),
+    h("p", {}, "The administrator's key is in the file that `tremula vipu-server` named when it started (admin.hcl); ",
+      "`tremula system view --config FILE.hcl` opens this page with it."),
+    h("label", { htmlFor: "key" }, "Access key "), key, h("button", { type: "submit" }, "Sign in"), answer));
 }
 
 function remember() {
