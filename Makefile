@@ -21,7 +21,7 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-failed test-wide fuzz test-sanitized soak test-onnx test-matrix test-gpu browser check types format docs site dist release-check bench-release bench bench-all garden clean
+.PHONY: help demo test test-failed test-wide fuzz test-sanitized soak test-onnx test-matrix test-gpu browser check types format docs site dist release-check bench-release bench bench-all garden lock locked audit clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
@@ -44,10 +44,29 @@ help:
 	@echo "make bench   measure the figures of the core"
 	@echo "make bench-all   measure every suite, and compare with the last release"
 	@echo "make garden  run every application of the garden in its tiny form"
+	@echo "make lock    write constraints.lock: the pinned versions with the hashes of their files"
+	@echo "make locked  install exactly these files; pip rejects any other"
+	@echo "make audit   look for known vulnerabilities of the pinned versions"
 	@echo "make clean   remove everything make made"
 
 demo: $(TORCH)
 	$(BIN)/tremula demo
+
+# Hashes of the files of constraints.txt, from the package index.
+lock:
+	$(PYTHON) tools/lock.py
+
+# An environment of exactly these files, whatever index or cache they come from.
+locked:
+	$(PYTHON) tools/lock.py --check
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --require-hashes --no-deps --requirement constraints.lock
+	$(PIP) install --no-deps --no-build-isolation --editable .
+
+# Asks the database of the Python Packaging Authority; findings that do not concern us are in docs/processes.md.
+audit: $(CORE)
+	$(PIP) install --quiet pip-audit
+	$(BIN)/python -m pip_audit --requirement constraints.txt --no-deps --disable-pip
 
 test: $(DEV) $(BROWSER) $(CLUSTER)
 	$(BIN)/python -m pytest --numprocesses auto
