@@ -22,7 +22,9 @@ USES = {
     "frontends/poptorch/executor/saving.py": ({"torch.load"}, "by poptorch.load, or with --trust"),
     "poplibs/families.py": ({"exec"}, "text we generated"),
     "runtime/vertex_prints.py": ({"ctypes.CDLL"}, "the C library of this process"),
-    "vision/analysis/scripts.py": ({"runpy.run_path"}, "the script that the user asks to run"),
+    "vision/analysis/scripts.py": (
+        {"runpy.run_path", "runpy.run_module"}, "the script that the user asks to run"
+    ),
 }  # fmt: skip
 _MODULES = {
     "pickle", "marshal", "cloudpickle", "dill", "shelve", "joblib", "runpy", "imp", "yaml",

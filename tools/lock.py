@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS, LOCK = ROOT / "constraints.txt", ROOT / "constraints.lock"
 INDEX = "https://pypi.org/simple"
-HEAD = """# Versions and hashes of everything `make` installs: made of constraints.txt by `make lock`.
+HEAD = """# Versions and hashes of everything `make` installs, from constraints.txt by `make lock`.
 # Install with `make locked`: pip install --require-hashes --no-deps -r constraints.lock
 """
 _LINK = re.compile(r'<a href="([^"]+)#sha256=([0-9a-f]{64})"')
