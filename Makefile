@@ -30,6 +30,7 @@ help:
 	@echo "make test-wide   the same with every sweep in full"
 	@echo "make fuzz    random programs, models and files against their oracles, for SECONDS (600)"
 	@echo "make test-sanitized   native code of codelets and runtime under sanitizers and bounds checks"
+	@echo "make soak    servers under good and hostile load for SOAK_SECONDS (3600) each"
 	@echo "make test-onnx   the official tests of ONNX backends, all of them, on the host and on tiles"
 	@echo "make test-matrix   the quick tests on the Pythons of Debian's releases, in folders of their files"
 	@echo "make test-gpu   the tests and figures that need a GPU, with GPU_PYTHON (python3)"
@@ -93,6 +94,11 @@ SANITIZED := TREMULA_CXX=$(CURDIR)/tools/sanitized_gxx.sh TREMULA_CACHE_DIR=$(CU
 test-sanitized: $(DEV)
 	$(SANITIZED) LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 	  $(BIN)/python -m pytest --quiet -p no:cacheprovider tests/codelets tests/runtime tests/column_loops
+
+# Servers under mixed good and hostile load, SOAK_SECONDS each; prints a table, fails if one is out of bounds.
+SOAK_SECONDS ?= 3600
+soak: $(DEV)
+	$(BIN)/python -m tools.soak --seconds $(SOAK_SECONDS)
 
 # The official suite; `make test` runs a sample of it.
 test-onnx: $(DEV)

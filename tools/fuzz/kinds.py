@@ -10,6 +10,7 @@ HOMES = {
     "files": ("tools.fuzz.files.check", "MutatedFiles"),
     "models": ("tools.fuzz.models.check", "Models"),
     "onnx": ("tools.fuzz.onnx_graphs.check", "OnnxGraphs"),
+    "calls": ("tools.fuzz.calls.check", "CallSequences"),
 }
 
 

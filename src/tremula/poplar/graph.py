@@ -13,6 +13,7 @@ import numpy as np
 from tremula.base.errors import (
     GraphConnectionError,
     GraphReplicationError,
+    InvalidOption,
     InvalidTileMapping,
     StreamConnectionError,
     UnknownVertexType,
@@ -49,7 +50,7 @@ from tremula.poplar.streams import (
 )
 from tremula.poplar.target import Device, Target
 from tremula.poplar.tensors.initial_values import check_metadata, checked_shape, initial_values
-from tremula.poplar.tensors.tensor import Tensor, variable_tensor
+from tremula.poplar.tensors.tensor import Tensor, check_is_tensor, variable_tensor
 from tremula.poplar.tensors.tile_map import TileLists, TileMapLog, TileMapping, linear_intervals
 from tremula.poplar.tensors.variables import VariableTable
 from tremula.poplar.vertices.bulk import bulk_edge
@@ -209,7 +210,7 @@ class Graph:
             (tensor, *args), type = args, tensor  # pyright: ignore[reportAssignmentType]
         if args:
             (name,) = args  # pyright: ignore[reportAssignmentType]
-        assert isinstance(tensor, Tensor), "what is cloned is a tensor"
+        check_is_tensor(tensor, "clone")
         type = tensor.type if type is None else as_type(type)
         copy = self._add(type, tensor.shape, name or "clone", tensor.metadata, is_constant=False)
         mapping = self.top.get_tile_mapping(tensor, require_complete=False)
@@ -232,6 +233,7 @@ class Graph:
             self._set_tensor_values(where, value)
 
     def _set_tensor_values(self, tensor: Tensor, value: object) -> None:
+        check_is_tensor(tensor, "set_initial_value")
         self.state.initial_parts.append((tensor, initial_values(tensor, value)))
 
     def add_replication_index_constant(self, name: str = "replicationIndex") -> Tensor:
@@ -417,6 +419,8 @@ class Graph:
         self, what: Tensor | VertexRef, where: int | np.integer | TileMapping | TileLists
     ) -> None:
         """Map a vertex to a tile, or a tensor to a tile or by a mapping. The last call wins."""
+        if not isinstance(what, VertexRef):
+            check_is_tensor(what, "set_tile_mapping")
         if isinstance(where, _WHOLE):
             tile = self.tiles.checked(int(where))
             if isinstance(what, VertexRef):
@@ -450,6 +454,7 @@ class Graph:
         self, tensor: Tensor, min_elems: int | None = None, grain: int | None = None
     ) -> None:
         """Spread a tensor over the tiles in order: whole vectors, at least 128 bytes a tile."""
+        check_is_tensor(tensor, "map_linearly")
         size = tensor.type.n_bytes
         grain = grain or self.target.vector_width(tensor.type)
         least = -(-MIN_LINEAR_BYTES // size) if min_elems is None else min_elems
@@ -458,6 +463,7 @@ class Graph:
 
     def get_tile_mapping(self, tensor: Tensor, require_complete: bool = True) -> TileMapping:
         """Where each element of a tensor is, as intervals over its flattened elements."""
+        check_is_tensor(tensor, "get_tile_mapping")
         return mapping_of(self.state.tile_map, tensor, self.tiles, require_complete)
 
     def create_virtual_graph(self, tiles: TilesGiven, upper: int | None = None) -> "Graph":
@@ -499,6 +505,7 @@ class Graph:
         rearrange_on_host: bool = False,  # noqa: ARG002 (Poplar's; the model rearranges nothing)
     ) -> None:
         """Let the host write a tensor with `engine.write_tensor(handle, data)`."""
+        check_is_tensor(tensor, "create_host_write")
         if tensor.contains_constant or tensor.contains_aliases:
             raise StreamConnectionError(
                 f"host write {handle!r} needs a tensor without constants and repeated elements.",
@@ -514,6 +521,7 @@ class Graph:
         rearrange_on_host: bool = False,  # noqa: ARG002 (Poplar's; the model rearranges nothing)
     ) -> None:
         """Let the host read a tensor with `engine.read_tensor(handle)`."""
+        check_is_tensor(tensor, "create_host_read")
         claim(self.state.handles.reads, handle, tensor)
 
     def add_host_to_device_fifo(
@@ -532,7 +540,7 @@ class Graph:
         transfer takes the latency of the machine's gateway, not of the host. `splitLimit` steers
         hardware only.
         """
-        buffering_depth = int(str((options or {}).get("bufferingDepth", buffering_depth)))
+        buffering_depth = _buffering_depth(options, buffering_depth)
         stream = DataStream(handle, as_type(type), n_elements, True, mode, buffering_depth)
         return claim(self.state.handles.streams, handle, stream)
 
@@ -546,7 +554,7 @@ class Graph:
         buffering_depth: int = 1,
     ) -> DataStream:
         """A stream out of the device; for `bufferingDepth` see `add_host_to_device_fifo`."""
-        buffering_depth = int(str((options or {}).get("bufferingDepth", buffering_depth)))
+        buffering_depth = _buffering_depth(options, buffering_depth)
         mode = ReplicatedStreamMode.REPLICATE
         stream = DataStream(handle, as_type(type), n_elements, False, mode, buffering_depth)
         return claim(self.state.handles.streams, handle, stream)
@@ -626,3 +634,14 @@ class Graph:
     def top(self) -> "Graph":
         """The graph that this virtual graph is part of; itself if it is not virtual."""
         return self if self._top is None else self._top
+
+
+def _buffering_depth(options: object, otherwise: int) -> int:
+    """The stream's `bufferingDepth`, of options as Poplar takes them."""
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidOption(
+            f"options of a stream are a dictionary, got {type(options).__name__}.",
+            source=user_source(),
+            hint='write {"bufferingDepth": "2"}',
+        )
+    return int(str((options or {}).get("bufferingDepth", otherwise)))

@@ -16,6 +16,7 @@ from tremula.base.errors import (
     RuntimeFailure,
     StreamConnectionError,
     TensorIoStateError,
+    TypeMismatch,
     suggest,
 )
 from tremula.base.options import Options, parse_options
@@ -120,6 +121,11 @@ class Engine:
     def _check_device(self, device: Device | None) -> None:
         mine = self.executable.target
         n_ipus = mine.n_ipus * self.n_replicas
+        if device is not None and not isinstance(device, Device):
+            raise TypeMismatch(
+                f"an engine is loaded on a Device, got {type(device).__name__}.",
+                hint="engine.load(), or engine.load(IPUModel().create_device())",
+            )
         if device is not None and (device.target.n_ipus, device.target.chip.arch) != (
             n_ipus,
             mine.chip.arch,

@@ -108,7 +108,9 @@ def _view(variable):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "seed"), [("models", 5), ("models", 12), ("onnx", 3)])
+@pytest.mark.parametrize(
+    ("name", "seed"), [("models", 5), ("models", 12), ("onnx", 3), ("calls", 4)]
+)
 def test_cases_pass(name, seed):
     """A case of each kind that compares numbers agrees with its reference."""
     kind = kind_named(name)

@@ -239,6 +239,12 @@ class Tensor:
             elif isinstance(part, int | np.integer):
                 result.append(self.slice(int(part), int(part) + 1, dim))
             else:
+                if not all(isinstance(each, Interval) for each in part):
+                    raise TypeMismatch(
+                        f"slices takes indices, intervals and lists of intervals, got {part!r}.",
+                        source=user_source(),
+                        hint="write tensor.slices([Interval(0, 2), 5])",
+                    )
                 result.append(concat([self.slice(i.begin, i.end, dim) for i in part], dim))
         return result
 
@@ -468,12 +474,23 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return joined if dim == 0 else joined.dim_roll(0, dim)
 
 
+def check_is_tensor(value: object, what: str) -> None:
+    """Raise a TypeMismatch, with the user's line, unless an argument is a tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeMismatch(
+            f"{what} takes a Tensor, got {type(value).__name__}.",
+            source=user_source(),
+            hint="pass a variable of the graph, or a view of one",
+        )
+
+
 def append(tensor: Tensor, part: Tensor, dim: int = 0) -> Tensor:
     """`tensor` with `part`, of one rank less, added at the end of a dimension."""
+    check_is_tensor(part, "append")
     return concat([tensor, part.expand([dim])], dim)
 
 
-__all__ = ["Interval", "Tensor", "append", "concat", "variable_tensor"]
+__all__ = ["Interval", "Tensor", "append", "check_is_tensor", "concat", "variable_tensor"]
 
 
 def _check_concat(tensors: list[Tensor], dim: int) -> None:
