@@ -131,6 +131,11 @@ def test_two_programs_agree_within_rounding_only():
     noise = 1e-4 * torch.randn(2, 5)  # small beside the others: all of it may be rounding
     assert fastest.agree([[a, noise]], [[a, -noise]], 0.02)
     assert not fastest.agree([[a], [noise]], [[a], [-noise]], 0.02)
+    # A limit for each kind, as the model's own sensitivity to rounding gives it.
+    limits = fastest.differences([[a], [noise], []], [[a * 1.01], [-noise], []])
+    torch.testing.assert_close(limits, torch.tensor([0.01, 2.0, 0.0]), rtol=1e-4, atol=1e-6)
+    assert fastest.agree([[a], [noise], []], [[a * 1.009], [-noise], []], limits)
+    assert not fastest.agree([[a], [noise], []], [[a * 1.02], [-noise], []], limits)
 
 
 def test_what_follows_a_tensor_is_known_while_both_live():
