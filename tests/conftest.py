@@ -56,7 +56,7 @@ def pytest_collection_finish() -> None:
     freeze_modules()
 
 
-def pytest_runtest_logfinish() -> None:
+def pytest_runtest_teardown() -> None:
     """Leave libraries that a test has imported out as well."""
     if len(sys.modules) > freeze_modules.n_modules + 100:
         freeze_modules()
