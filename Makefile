@@ -21,7 +21,7 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-failed test-wide fuzz test-sanitized soak test-onnx test-matrix test-gpu browser check types format docs site dist release-check bench-release bench bench-all garden lock locked audit clean
+.PHONY: help demo test test-failed test-wide fuzz test-sanitized soak test-onnx test-matrix test-gpu browser check types format changelog docs site dist release-check bench-release bench bench-all garden lock locked audit clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
@@ -37,6 +37,7 @@ help:
 	@echo "make check   format, lint, types of what changed, import layers, quick tests"
 	@echo "make types   types of everything"
 	@echo "make format  format, and fix what can be fixed automatically"
+	@echo "make changelog   what has changed since the last release; VERSION=0.3.0 writes it down"
 	@echo "make docs    renew the pages that are made from tables, signatures and docstrings"
 	@echo "make site    build the documentation site, dead links are errors"
 	@echo "make dist    build wheel and sdist, and try the wheel in a fresh environment"
@@ -129,6 +130,10 @@ types: $(DEV)
 format: $(DEV)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# The fragments of changes/ as a section of CHANGELOG.md; with VERSION they are moved there.
+changelog:
+	$(PYTHON) tools/changelog.py $(VERSION)
 
 docs: $(DEV)
 	$(BIN)/python -c 'from tremula.frontends.popart.options.table import session_options_markdown as page; print(page(), end="")' \

@@ -1,3 +1,3 @@
 """The version of Tremula: the one place it is written."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
