@@ -240,8 +240,8 @@ def test_bad_traffic(traffic):
             lambda: system("pod4").replace(n_ipus=3, n_ipus_per_machine=3),
             "3 chips in a machine, expected 1 or an even number.",
         ),
-        (lambda: single("bow", 0), "n_ipus must be a whole number, 1 or more; got 0."),
-        (lambda: single("bow", 2.0), "n_ipus must be a whole number, 1 or more; got 2.0."),
+        (lambda: single("bow", 0), "n_ipus must be a whole number from 1 to 65,536; got 0."),
+        (lambda: single("bow", 2.0), "n_ipus must be a whole number from 1 to 65,536; got 2.0."),
     ],
 )
 def test_impossible_systems(make, text):

@@ -97,7 +97,7 @@ def changed(place, **fields):
 WRONG = {
     "not JSON": (b"{", "is not JSON"),
     "a list": ([], "must be an object"),
-    "NaN": (b'{"inputs": NaN}', "NaN is not JSON"),
+    "NaN": (b'{"inputs": NaN}', "NaN is not a finite number"),
     "nested deeply": (b"[" * 100_000, "is not JSON"),
     "no inputs": ({}, "needs `inputs`"),
     "an input is missing": ({"inputs": message()["inputs"][:1]}, "lacks input 'tag'"),

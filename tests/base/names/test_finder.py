@@ -86,6 +86,21 @@ def test_names_come_and_go(switched_off):
     assert (sys.path, os.environ.get("PYTHONPATH")) == (path, variable)
 
 
+def test_a_package_that_was_imported_goes_on_working():
+    """`uninstall` takes names from the table of modules, not from packages that a script holds."""
+    code = """
+import sys, tremula
+tremula.install()
+import popart, popxl
+modules = {name: set(vars(m)) for name, m in sys.modules.items() if name.startswith("pop")}
+held = {name: sys.modules[name] for name in modules}
+tremula.uninstall()
+print(any(name in sys.modules for name in held))
+print([name for name in held if modules[name] - set(vars(held[name]))])
+"""
+    assert run("-c", code) == "False\n[]\n"
+
+
 def test_a_name_that_is_loaded_from_elsewhere_is_an_error(switched_off, real, monkeypatch):
     """`install` after an import of the real package says so and changes nothing."""
     monkeypatch.syspath_prepend(real)

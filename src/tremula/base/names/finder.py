@@ -91,10 +91,11 @@ def uninstall() -> None:
 def _forget_modules() -> None:
     """Those of ours leave the table of loaded modules; a real `optimum` loses its part of ours."""
     ours = [name for name in ROWS if is_ours(getattr(sys.modules.get(name), "__file__", None))]
-    for name in [n for n in sys.modules if any(f"{n}.".startswith(f"{own}.") for own in ours)]:
+    leaving = {n for n in sys.modules if any(f"{n}.".startswith(f"{own}.") for own in ours)}
+    for name in leaving:
         del sys.modules[name]
         parent, _, last = name.rpartition(".")
-        if parent in sys.modules:
+        if parent in sys.modules and parent not in leaving:  # who holds a package of ours goes on
             vars(sys.modules[parent]).pop(last, None)
     for name in SHARED:
         if all(is_ours(entry) for entry in getattr(sys.modules.get(name), "__path__", ["/"])):

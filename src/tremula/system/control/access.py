@@ -69,7 +69,7 @@ def add_user(
     checked_name("user", name)
     if role not in ROLES[1:]:
         raise wrong(f"there is no role {role[:40]!r}.", suggest(role[:40], ROLES[1:]))
-    key = secrets.token_urlsafe(32)
+    key = _drawn_key()
     with store.change():
         if store.row("SELECT 1 FROM users WHERE name = ?", name):
             raise taken("user", name)
@@ -78,9 +78,16 @@ def add_user(
     return key
 
 
+def _drawn_key() -> str:
+    """Letters that no command line takes for an option."""
+    while (key := secrets.token_urlsafe(32)).startswith("-"):
+        pass
+    return key
+
+
 def new_key(store: StateStore, name: str) -> str:
     """Another key for a user; the one before it is worth nothing any more."""
-    key = secrets.token_urlsafe(32)
+    key = _drawn_key()
     with store.change():
         if not store.run("UPDATE users SET key_hash = ? WHERE name = ?", _hash(key), name):
             raise not_found("user", name)

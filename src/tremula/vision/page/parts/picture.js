@@ -105,7 +105,7 @@ function legendOf(of) {
   const rows = [[]];
   let x = 0;
   for (const item of of.closest(".card")?.querySelectorAll(".legend li") ?? []) {
-    const tone = item.querySelector("i")?.style.background, name = item.textContent.trim();
+    const { backgroundColor, background } = item.querySelector("i")?.style ?? {}, tone = backgroundColor || background, name = item.textContent.trim();
     if (!tone || !name) continue;
     const wide = 30 + name.length * 7;
     if (x && x + wide > of.clientWidth) {
