@@ -277,6 +277,10 @@ def _check_costs(executable: Executable) -> None:
     _require(costs.is_active.shape == per_chip, "the costs are malformed")
     for array in (costs.joins, costs.needs_count):
         _require(array.shape == (n_steps,) and array.dtype == bool, "the costs are malformed")
+    exchanges = executable.analysis.exchanges
+    _require(exchanges.row_of_step.shape == (n_steps,), "the exchanges are malformed")
+    n_distinct = len(exchanges.distinct)
+    _check_range(exchanges.row_of_step + 1, n_distinct + 1, "exchanges of steps lead nowhere")
     _check_cost_rows(executable)
 
 
