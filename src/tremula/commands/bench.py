@@ -5,7 +5,6 @@ and measure the package that is installed from it (`pip install --editable`).
 """
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -13,10 +12,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-import tremula
 from tremula.base.errors import InvalidOption
 from tremula.base.requirements import EXTRAS, require_for_command
 from tremula.commands.arguments import input_file, output_file
+from tremula.commands.checkout.folder import checkout, import_from_checkout
 
 if TYPE_CHECKING:
     from benchmarks import Figure
@@ -72,27 +71,9 @@ def _run_all(benchmarks: ModuleType, record_file: Path | None, before: Path | No
     return 1 if n_worse or not all(f.holds for figures in suites.values() for f in figures) else 0
 
 
-def checkout() -> Path:
-    """The folder of the checkout that this package runs from: `src/tremula` is inside it."""
-    return Path(tremula.__file__).resolve().parents[2]
-
-
 def load_benchmarks(root: Path) -> ModuleType:
-    """The package `benchmarks` of a checkout, importable from child processes too."""
-    if not (root / "benchmarks" / "__init__.py").is_file():
-        raise InvalidOption(
-            "`tremula bench` needs the folder `benchmarks` of a checkout, and this Tremula is "
-            f"installed without one (in {Path(tremula.__file__).parent}).",
-            hint="git clone the repository, then `pip install --editable .` in it",
-        )
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if str(root) not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(root), *paths])
-    import benchmarks
-
-    return benchmarks
+    """The package `benchmarks` of a checkout."""
+    return import_from_checkout(root, "benchmarks", "bench")
 
 
 def _suites_help() -> str:

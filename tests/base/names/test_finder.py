@@ -93,10 +93,10 @@ import sys, tremula
 tremula.install()
 import popart, popxl
 modules = {name: set(vars(m)) for name, m in sys.modules.items() if name.startswith("pop")}
-held = {name: sys.modules[name] for name in modules}
+before = {name: sys.modules[name] for name in modules}
 tremula.uninstall()
-print(any(name in sys.modules for name in held))
-print([name for name in held if modules[name] - set(vars(held[name]))])
+print(any(name in sys.modules for name in before))
+print([name for name in before if modules[name] - set(vars(before[name]))])
 """
     assert run("-c", code) == "False\n[]\n"
 

@@ -4,15 +4,11 @@ The fuzzer is the folder `tools/fuzz` of a checkout; `docs/fuzzing.md` describes
 """
 
 import argparse
-import os
-import sys
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-import tremula
 from tremula.base.errors import InvalidOption
-from tremula.commands.bench import checkout
+from tremula.commands.checkout.folder import checkout, import_from_checkout
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,16 +23,5 @@ def run(args: argparse.Namespace) -> int:
 
 
 def load_fuzzer(root: Path) -> ModuleType:
-    """The module `tools.fuzz.command` of a checkout, importable from child processes too."""
-    if not (root / "tools" / "fuzz" / "command.py").is_file():
-        raise InvalidOption(
-            "`tremula fuzz` needs the folder `tools` of a checkout, and this Tremula is "
-            f"installed without one (in {Path(tremula.__file__).parent}).",
-            hint="git clone the repository, then `pip install --editable '.[dev]'` in it",
-        )
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if str(root) not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(root), *paths])
-    return import_module("tools.fuzz.command")
+    """The module `tools.fuzz.command` of a checkout."""
+    return import_from_checkout(root, "tools.fuzz.command", "fuzz")

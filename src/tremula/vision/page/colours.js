@@ -30,8 +30,8 @@ export function phasesOn(nIpus) {
 
 // Phases that take cycles, in words: "compute 120, sync 30".
 export function phasesText(cyclesOf) {
-  const found = PHASES.slice(0, -1).map(({ key, name }) => [name, cyclesOf(key)]).filter(([, cycles]) => cycles > 0);
-  return found.map(([name, cycles]) => `${name} ${whole(cycles)}`).join(", ") || "no phase";
+  const result = PHASES.slice(0, -1).map(({ key, name }) => [name, cyclesOf(key)]).filter(([, cycles]) => cycles > 0);
+  return result.map(([name, cycles]) => `${name} ${whole(cycles)}`).join(", ") || "no phase";
 }
 
 // Colours of series, in steps of lightness, so that colour-blind readers and grey prints tell them

@@ -4,11 +4,11 @@ const TYPES = {
   u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, i1: Int8Array, i2: Int16Array, i4: Int32Array,
   f4: Float32Array, f8: Float64Array,
 };
-const MOST_KEPT = 400;
+const MAX_CACHED = 400;
 
 const inside = document.getElementById("packs");
 const embedded = inside && JSON.parse(inside.textContent);
-const kept = new Map();
+const cache = new Map();
 
 export const isExported = Boolean(embedded);
 
@@ -26,8 +26,8 @@ export async function news() {
   if (embedded) return null;
   try {
     const answer = await fetch("news");
-    const found = answer.ok ? await answer.json() : null;
-    return found && { ...found, isOld: found.generation !== generation };
+    const result = answer.ok ? await answer.json() : null;
+    return result && { ...result, isOld: result.generation !== generation };
   } catch {
     return null; // the server has ended; packs that are still wanted will say so
   }
@@ -44,13 +44,13 @@ export async function openFile(file) {
 
 // { facts, columns } of a name; the same promise for the same name.
 export function load(name) {
-  if (!kept.has(name)) {
+  if (!cache.has(name)) {
     const waiting = read(name).then(unfold);
-    waiting.catch(() => kept.delete(name));
-    kept.set(name, waiting);
-    if (kept.size > MOST_KEPT) kept.delete(kept.keys().next().value);
+    waiting.catch(() => cache.delete(name));
+    cache.set(name, waiting);
+    if (cache.size > MAX_CACHED) cache.delete(cache.keys().next().value);
   }
-  return kept.get(name);
+  return cache.get(name);
 }
 
 async function read(name) {

@@ -91,9 +91,9 @@ export function ticks(low, high, n) {
   if (!(span > 0)) return [low];
   const rough = span / Math.max(1, n), power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((m) => m * power >= rough);
-  const found = [];
-  for (let at = Math.ceil(low / step) * step; at <= high + step * 1e-9; at += step) found.push(at);
-  return found;
+  const result = [];
+  for (let at = Math.ceil(low / step) * step; at <= high + step * 1e-9; at += step) result.push(at);
+  return result;
 }
 
 // The same for bytes: powers of two.
@@ -101,7 +101,7 @@ export function byteTicks(low, high, n) {
   const span = high - low;
   if (!(span > 0)) return [low];
   const step = 2 ** Math.ceil(Math.log2(span / Math.max(1, n)));
-  const found = [];
-  for (let at = Math.ceil(low / step) * step; at <= high; at += step) found.push(at);
-  return found;
+  const result = [];
+  for (let at = Math.ceil(low / step) * step; at <= high; at += step) result.push(at);
+  return result;
 }

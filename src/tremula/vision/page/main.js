@@ -144,7 +144,7 @@ async function rebuild() {
   paintRail();
   paintChips();
   hint();
-  const kept = document.activeElement?.closest?.(".choice")?.getAttribute("aria-label");
+  const focused = document.activeElement?.closest?.(".choice")?.getAttribute("aria-label");
   for (const view of shown) view.close?.();
   shown = [];
   const slow = setTimeout(() => replace(stage, h("p.empty", { role: "status" }, "Loading…")), 500);
@@ -157,7 +157,7 @@ async function rebuild() {
     replace(stage, built.map((view, i) => h("div.view", {},
       built.length > 1 && h("h1.side", {}, badge(i), index.reports[pair(state)[i]].title), view.element)));
     for (const view of shown) view.select?.(state, {});
-    if (kept) stage.querySelector(`.choice[aria-label="${CSS.escape(kept)}"] [tabindex="0"]`)?.focus();
+    if (focused) stage.querySelector(`.choice[aria-label="${CSS.escape(focused)}"] [tabindex="0"]`)?.focus();
   } catch (error) {
     if (mine !== serial) return;
     console.error(error);

@@ -5,14 +5,14 @@ import { bytes, duration, percent, whole } from "./format.js";
 
 let table = {};
 
-export function setQuantities(found) {
-  table = found ?? {};
+export function setQuantities(result) {
+  table = result ?? {};
 }
 
 export function quantityOf(key) {
-  const found = table[key];
-  if (!found) throw new Error(`No quantity is called ${key}: add it to analysis/quantities.py.`);
-  return found;
+  const result = table[key];
+  if (!result) throw new Error(`No quantity is called ${key}: add it to analysis/quantities.py.`);
+  return result;
 }
 
 export function titleOf(key) {
@@ -46,12 +46,12 @@ export function term(tag, key, title) {
 
 // What the numbers of some columns are of, where they differ: [[of, [titles]]].
 export function scopesOf(columns) {
-  const found = new Map();
+  const result = new Map();
   for (const { key, title } of columns) {
     const { of, unit } = table[key?.replace("Δ", "")] ?? {};
-    if (of && ["cycles", "bytes", "share"].includes(unit)) found.set(of, [...found.get(of) ?? [], title]);
+    if (of && ["cycles", "bytes", "share"].includes(unit)) result.set(of, [...result.get(of) ?? [], title]);
   }
-  return [...found];
+  return [...result];
 }
 
 const PHASES = ["compute", "exchange", "links", "host", "sync"];

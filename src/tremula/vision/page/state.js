@@ -8,12 +8,12 @@ function parse() {
   // "#/memory?tile=7", as this page writes it, or "#view=memory&tile=7", as people do.
   const hash = location.hash.replace(/^#\/?/, ""), isPlain = /^[\w-]+=/.test(hash);
   const at = isPlain ? -1 : hash.indexOf("?"), query = isPlain ? hash : at < 0 ? "" : hash.slice(at + 1);
-  const found = { view: (isPlain ? "" : at < 0 ? hash : hash.slice(0, at)) || "summary" };
+  const result = { view: (isPlain ? "" : at < 0 ? hash : hash.slice(0, at)) || "summary" };
   for (const [key, value] of new URLSearchParams(query)) {
-    if (!NUMBERS.has(key)) found[key] = value;
-    else if (/^-?\d+(\.\d+)?$/.test(value)) found[key] = Number(value);
+    if (!NUMBERS.has(key)) result[key] = value;
+    else if (/^-?\d+(\.\d+)?$/.test(value)) result[key] = Number(value);
   }
-  return found;
+  return result;
 }
 
 function written() {
@@ -41,10 +41,10 @@ export function change(patch) {
 }
 
 export function link(patch) {
-  const kept = state;
+  const before = state;
   state = { ...state, ...patch };
   const hash = written();
-  state = kept;
+  state = before;
   return hash;
 }
 

@@ -17,6 +17,7 @@ from torch import Tensor, fx
 
 from tremula.base.processes import SharedThreads
 from tremula.ir.host.passes.in_place import makes_a_new_tensor
+from tremula.ir.host.passes.memory_format import is_dense
 from tremula.ir.nodes import operand
 from tremula.ir.passes.half_as_float import ROUNDS
 from tremula.ir.step import CapturedStep
@@ -30,7 +31,7 @@ _HALF, _FLOAT = torch.float16, torch.float32
 
 def round_(x: Tensor) -> Tensor:
     """Round float32 values in place to what halves can hold."""
-    if not _is_dense(x):
+    if not is_dense(x):
         return x.copy_(x.half())
     _run(_kernels().round_floats, x.numel(), (x.data_ptr(), 4))
     return x
@@ -53,7 +54,7 @@ def widened(x: Tensor) -> Tensor:
 
 def store(target: Tensor, source: Tensor) -> Tensor:
     """Copy between half and float32."""
-    if source.stride() != target.stride() or not _is_dense(source):
+    if source.stride() != target.stride() or not is_dense(source):
         return target.copy_(source)
     kernels = _kernels()
     convert = kernels.narrow_floats if target.dtype is _HALF else kernels.widen_halves
@@ -76,20 +77,6 @@ def add_bias_(x: Tensor, bias: Tensor) -> Tensor:
 
 def _add_bias_strided(x: Tensor, bias: Tensor) -> Tensor:
     return round_(round_(x).add_(bias.reshape(-1, *[1] * (x.dim() - 2))))
-
-
-def _is_dense(x: Tensor) -> bool:
-    """Whether elements fill one piece of memory, in whatever order."""
-    if x.is_contiguous():
-        return True
-    if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
-        return True
-    n_before = 1
-    for stride, size in sorted(zip(x.stride(), x.shape, strict=True)):
-        if size != 1 and stride != n_before:
-            return False
-        n_before *= size
-    return True
 
 
 # -- kernels ---------------------------------------------------------------------------------------

@@ -15,6 +15,18 @@ _IMAGE_RANK = 4
 _VIEWS = (aten.view.default, aten._unsafe_view.default)
 
 
+def is_dense(tensor: Tensor) -> bool:
+    """Whether the elements fill one piece of memory, in whatever order."""
+    if tensor.is_contiguous():
+        return True
+    n_before = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != n_before:
+            return False
+        n_before *= size
+    return True
+
+
 # -- weights ---------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tremula.ir.host.graph_kernels.kernels import compiled_text, has_triton
+from tremula.ir.host.passes.memory_format import is_dense
 from tremula.ir.host.weight_updates.source import UpdateKind, update_source
 from tremula.ir.optim.grouped_rule import GroupedRule
 from tremula.ir.optim.in_place import laid_out_like, norm_of_gradients
@@ -60,16 +61,6 @@ def update_batches(
 def _n_scalars(rule: GroupedRule, group: int) -> int:
     ones = [torch.ones(())] * len(rule.hyper_names)
     return len(rule.formula.step_scalars(rule.hyperparameters(group, ones), torch.ones(1)))
-
-
-def is_dense(tensor: Tensor) -> bool:
-    """Whether the elements fill one piece of memory, in whatever order."""
-    n_before = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size != 1 and stride != n_before:
-            return False
-        n_before *= size
-    return True
 
 
 def chunk_table(sizes: Sequence[int], chunk: int = _CHUNK) -> list[list[int]]:

@@ -38,8 +38,8 @@ export class Addresses {
   async blocksAt(tile, step) {
     const part = await this.context.load(`tile-contents/${Math.floor(tile / TILES_PER_PART)}`);
     if (!part.columns.address) throw new Error("This report has no addresses of variables: an older version wrote it.");
-    const held = this.heldAt(part.columns, tile % TILES_PER_PART, step);
-    return blocksOf(this.tiles, tile, held, step >= 0 ? await this.buffersAt(tile, step, held) : 0);
+    const variables = this.variablesAt(part.columns, tile % TILES_PER_PART, step);
+    return blocksOf(this.tiles, tile, variables, step >= 0 ? await this.buffersAt(tile, step, variables) : 0);
   }
 
   toPeak(tile, step) {
@@ -57,44 +57,44 @@ export class Addresses {
   }
 
   // Variables on the tile that are live at a step, as blocks.
-  heldAt(part, at, step) {
-    const { columns } = this.variables, live = this.liveRows(step), found = [];
+  variablesAt(part, at, step) {
+    const { columns } = this.variables, live = this.liveRows(step), result = [];
     for (let i = part.start[at]; i < part.start[at + 1]; i++) {
       const id = part.variable[i], row = this.rowOf.get(id);
       const isAlways = Boolean(columns.always_live[row]);
       if (part.address[i] < 0 || !part.n_bytes[i] || !(isAlways || live.has(row))) continue;
-      found.push({ address: part.address[i], size: part.n_bytes[i], kind: isAlways ? "always" : "temporary", name: text(this.variables, "name", row), id });
+      result.push({ address: part.address[i], size: part.n_bytes[i], kind: isAlways ? "always" : "temporary", name: text(this.variables, "name", row), id });
     }
-    return found;
+    return result;
   }
 
   liveRows(step) {
-    const { life_row: row, life_first: first, life_last: last } = this.variables.columns, found = new Set();
-    for (let i = 0; i < row.length; i++) if (first[i] <= step && step <= last[i]) found.add(row[i]);
-    return found;
+    const { life_row: row, life_first: first, life_last: last } = this.variables.columns, result = new Set();
+    for (let i = 0; i < row.length; i++) if (first[i] <= step && step <= last[i]) result.add(row[i]);
+    return result;
   }
 
   // Bytes that a step needs on a tile besides its variables.
-  async buffersAt(tile, step, held) {
+  async buffersAt(tile, step, variables) {
     const part = await this.context.load(`step-live/${Math.floor(step / STEPS_PER_PART)}`);
     const live = part.columns.live[(step % STEPS_PER_PART) * this.tiles.facts.n_tiles + tile];
-    return live - held.reduce((sum, block) => sum + (block.kind === "temporary" ? block.size : 0), 0);
+    return live - variables.reduce((sum, block) => sum + (block.kind === "temporary" ? block.size : 0), 0);
   }
 }
 
 // Code and everything fixed lie at the bottom, in the order of their categories; then variables.
-function blocksOf(tiles, tile, held, nBuffers) {
-  const { facts, columns } = tiles, n = facts.n_tiles, found = [];
+function blocksOf(tiles, tile, variables, nBuffers) {
+  const { facts, columns } = tiles, n = facts.n_tiles, result = [];
   let at = 0;
   const add = (kind, isMine) => facts.categories.forEach((name, row) => {
     const size = columns.category_always_live[row * n + tile];
     if (!size || !isMine(name)) return;
-    found.push({ address: at, size, kind, name });
+    result.push({ address: at, size, kind, name });
     at += size;
   });
   add("code", (name) => facts.memory.code.includes(name));
   add("state", (name) => !facts.memory.code.includes(name) && !facts.memory.variables.includes(name));
-  const placed = [...found, ...held].sort((a, b) => a.address - b.address);
+  const placed = [...result, ...variables].sort((a, b) => a.address - b.address);
   return nBuffers > 0 ? [...placed, bufferBlock(placed, nBuffers)].sort((a, b) => a.address - b.address) : placed;
 }
 

@@ -15,13 +15,13 @@ export class Banner {
 
   async look() {
     if (document.hidden) return;
-    const found = await news();
-    if (!found) return;
-    const key = String(found.stamp);
+    const result = await news();
+    if (!result) return;
+    const key = String(result.stamp);
     if (this.problem && this.dismissed === undefined) this.dismissed = key; // the one that cannot be shown
-    if (key === this.dismissed || !(found.newer.length || found.isOld)) return;
-    if (found.is_watching) location.reload();
-    else if (key !== this.shown) this.show(key, found.newer);
+    if (key === this.dismissed || !(result.newer.length || result.isOld)) return;
+    if (result.is_watching) location.reload();
+    else if (key !== this.shown) this.show(key, result.newer);
   }
 
   // "Later" holds until yet another one is written.

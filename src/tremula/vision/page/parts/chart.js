@@ -245,10 +245,10 @@ export class Chart {
   listen() {
     const canvas = this.canvas;
     canvas.addEventListener("wheel", (event) => {
-      const asked = wheelAsks(event, canvas);
-      if (asked !== "pan" && asked !== "zoom") return;
+      const action = wheelAsks(event, canvas);
+      if (action !== "pan" && action !== "zoom") return;
       event.preventDefault();
-      if (asked === "pan") this.pan(((event.deltaX || event.deltaY) / this.width) * (this.view[1] - this.view[0]));
+      if (action === "pan") this.pan(((event.deltaX || event.deltaY) / this.width) * (this.view[1] - this.view[0]));
       else this.zoom(2 ** (event.deltaY / 240), this.index(event.offsetX));
     }, { passive: false });
     canvas.addEventListener("dblclick", () => this.show(0, this.count()));
@@ -324,8 +324,8 @@ export class Chart {
 
   pan(by) {
     const [from, to] = this.view, n = this.count();
-    const kept = Math.max(-from, Math.min(n - to, by));
-    this.show(from + kept, to + kept);
+    const shift = Math.max(-from, Math.min(n - to, by));
+    this.show(from + shift, to + shift);
   }
 
   show(from, to) {

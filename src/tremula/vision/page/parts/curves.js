@@ -54,13 +54,13 @@ export class Curves {
 
   labels() {
     let free = -Infinity;
-    const found = this.xs.map((x) => {
+    const result = this.xs.map((x) => {
       const at = this.x(x);
       if (at < free) return null;
       free = at + LABEL_WIDTH;
       return drawn("text", { x: at, y: this.height - MARGIN.bottom + 16, class: "tick middle" }, this.options.xFormat(x));
     });
-    return [...found, drawn("text", { x: this.width - MARGIN.right, y: this.height - 5, class: "tick end" }, this.options.xName)];
+    return [...result, drawn("text", { x: this.width - MARGIN.right, y: this.height - 5, class: "tick end" }, this.options.xName)];
   }
 
   marks() {

@@ -20,13 +20,13 @@ export class Dataflow {
   // Map: id of a variable → { writes: [step], reads: [step] }.
   users() {
     if (this.known) return this.known;
-    const found = new Map(), of = (id) => found.get(id) ?? found.set(id, { writes: [], reads: [] }).get(id);
+    const result = new Map(), of = (id) => result.get(id) ?? result.set(id, { writes: [], reads: [] }).get(id);
     for (let step = 0; step < this.nSteps; step++) {
       for (const id of this.list("read", step)) of(id).reads.push(step);
       for (const id of this.list("write", step)) of(id).writes.push(step);
     }
-    this.known = found;
-    return found;
+    this.known = result;
+    return result;
   }
 
   nameOf(id) {
@@ -39,16 +39,16 @@ export class Dataflow {
 
   // [{from, to, variable}] of steps: a read uses what was last written before it.
   uses() {
-    const found = [];
+    const result = [];
     for (const [variable, { writes, reads }] of this.users()) {
       let k = -1;
       for (const to of reads) {
         while (k + 1 < writes.length && writes[k + 1] < to) k += 1;
-        if (k >= 0) found.push({ from: writes[k], to, variable });
-        else if (writes.length && writes.at(-1) !== to) found.push({ from: writes.at(-1), to, variable }); // of the last turn
+        if (k >= 0) result.push({ from: writes[k], to, variable });
+        else if (writes.length && writes.at(-1) !== to) result.push({ from: writes.at(-1), to, variable }); // of the last turn
       }
     }
-    return found;
+    return result;
   }
 }
 
@@ -101,22 +101,22 @@ function gatherAlike(at) {
 
 // The groups to show: from the top, those that are open give way to what is in them. A chain of single children is one.
 export function groupsOf(root, isOpen) {
-  const found = [], visit = (top) => {
+  const result = [], visit = (top) => {
     let at = top;
     while (at.children.size === 1 && !at.isOwn) at = at.children.values().next().value;
     if (!at.children.size || !isOpen(at)) {
-      found.push(at);
+      result.push(at);
       return;
     }
     if (at.isOwn) {
       const below = new Set([...at.children.values()].flatMap((child) => child.steps));
       const steps = at.steps.filter((step) => !below.has(step));
-      if (steps.length) found.push({ ...at, parent: at, children: new Map(), steps });
+      if (steps.length) result.push({ ...at, parent: at, children: new Map(), steps });
     }
     for (const child of at.children.values()) visit(child);
   };
   for (const child of root.children.values()) visit(child);
-  return found;
+  return result;
 }
 
 // Puts neighbours at the top of the tree together, in the order in which they run, so that at most n are left.

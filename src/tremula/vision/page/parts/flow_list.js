@@ -20,9 +20,9 @@ export class FlowList {
     this.flows ??= await Promise.all(["dataflow", "variables"].map(context.load)).then(([pack, variables]) => new Flows(trace, pack, variables)).catch(() => null);
     if (this.latest !== mine) return;
     if (!this.flows) return this.draw(null);
-    const entry = chosen !== undefined && trace.stepOf(chosen) === step ? chosen : this.inSight(step), found = entry === null ? null : this.flows.find(entry);
-    this.draw(found && { ...found, entry }, this.flows.whyNot);
-    timeline.flow(found && { ...found, entry });
+    const entry = chosen !== undefined && trace.stepOf(chosen) === step ? chosen : this.inSight(step), flows = entry === null ? null : this.flows.find(entry);
+    this.draw(flows && { ...flows, entry }, this.flows.whyNot);
+    timeline.flow(flows && { ...flows, entry });
   }
 
   inSight(step) {
@@ -39,15 +39,15 @@ export class FlowList {
     return first;
   }
 
-  draw(found, whyNot) {
+  draw(flows, whyNot) {
     const { timeline } = this.options;
-    this.element.dataset.flows = found ? `${found.producers.length},${found.consumers.length}` : "";
-    if (!found) {
+    this.element.dataset.flows = flows ? `${flows.producers.length},${flows.consumers.length}` : "";
+    if (!flows) {
       timeline.flow(null);
       replace(this.element, whyNot && h("p.note", {}, `Producers and consumers follow from the tile program: ${whyNot}`));
       return;
     }
-    replace(this.element, this.row("Made by", found.producers, "nothing it reads was written before, as far as is loaded"), this.row("Used by", found.consumers, "nothing reads what it writes, as far as is loaded"));
+    replace(this.element, this.row("Made by", flows.producers, "nothing it reads was written before, as far as is loaded"), this.row("Used by", flows.consumers, "nothing reads what it writes, as far as is loaded"));
   }
 
   row(title, list, none) {

@@ -29,28 +29,28 @@ export class Flows {
 
   // The last execution before this one that writes each variable it reads.
   producers(entry, step) {
-    const open = new Set(this.of(step, "read")), found = [];
-    for (let at = entry - 1; at >= 0 && open.size && found.length < MOST_ARROWS; at--) {
+    const open = new Set(this.of(step, "read")), result = [];
+    for (let at = entry - 1; at >= 0 && open.size && result.length < MOST_ARROWS; at--) {
       const other = this.trace.stepOf(at);
       if (other === null) break;
       const variables = this.of(other, "write").filter((variable) => open.has(variable));
       if (!variables.length) continue;
-      found.push({ entry: at, step: other, variables: [...variables] });
+      result.push({ entry: at, step: other, variables: [...variables] });
       for (const variable of variables) open.delete(variable);
     }
-    return found;
+    return result;
   }
 
   // Executions after this one that read what it writes, until something else writes it again.
   consumers(entry, step) {
-    const open = new Set(this.of(step, "write")), found = [];
-    for (let at = entry + 1; at < this.trace.n && open.size && found.length < MOST_ARROWS; at++) {
+    const open = new Set(this.of(step, "write")), result = [];
+    for (let at = entry + 1; at < this.trace.n && open.size && result.length < MOST_ARROWS; at++) {
       const other = this.trace.stepOf(at);
       if (other === null) break;
       const variables = this.of(other, "read").filter((variable) => open.has(variable));
-      if (variables.length) found.push({ entry: at, step: other, variables: [...variables] });
+      if (variables.length) result.push({ entry: at, step: other, variables: [...variables] });
       for (const variable of this.of(other, "write")) open.delete(variable);
     }
-    return found;
+    return result;
   }
 }

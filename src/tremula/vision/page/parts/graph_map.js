@@ -135,13 +135,13 @@ export class GraphMap {
     });
     canvas.addEventListener("pointermove", (event) => this.move(event));
     canvas.addEventListener("pointerup", (event) => {
-      const found = this.nodeAt(event.offsetX, event.offsetY);
-      if (this.grabbed && !this.grabbed.moved && found >= 0) this.options.onpick(found);
+      const hit = this.nodeAt(event.offsetX, event.offsetY);
+      if (this.grabbed && !this.grabbed.moved && hit >= 0) this.options.onpick(hit);
       this.grabbed = null;
     });
     canvas.addEventListener("dblclick", (event) => {
-      const found = this.nodeAt(event.offsetX, event.offsetY);
-      if (found >= 0) this.options.onopen(found);
+      const hit = this.nodeAt(event.offsetX, event.offsetY);
+      if (hit >= 0) this.options.onopen(hit);
     });
     canvas.addEventListener("pointerleave", () => hint());
     canvas.addEventListener("keydown", (event) => this.key(event));
@@ -149,9 +149,9 @@ export class GraphMap {
 
   move(event) {
     if (!this.grabbed) {
-      const found = this.nodeAt(event.offsetX, event.offsetY);
-      this.canvas.style.cursor = found < 0 ? "grab" : "pointer";
-      hint(event, found < 0 ? null : this.options.describe(found));
+      const hit = this.nodeAt(event.offsetX, event.offsetY);
+      this.canvas.style.cursor = hit < 0 ? "grab" : "pointer";
+      hint(event, hit < 0 ? null : this.options.describe(hit));
       return;
     }
     const dx = event.offsetX - this.grabbed.x, dy = event.offsetY - this.grabbed.y;
@@ -260,15 +260,15 @@ export function isReadable(nodes, edges, width, height) {
 
 // Points along smooth pieces through all points; an edge back goes around the right side.
 function curve(points, isBack) {
-  const found = [];
+  const result = [];
   for (let k = 1; k < points.length; k++) {
     const [x0, y0] = points[k - 1], [x1, y1] = points[k], out = isBack ? bulge(y1 - y0) : 0;
     for (let step = k === 1 ? 0 : 1; step <= 12; step++) {
       const t = step / 12, s = t * t * (3 - 2 * t);
-      found.push([x0 + (x1 - x0) * s + out * Math.sin(Math.PI * t), y0 + (y1 - y0) * t]);
+      result.push([x0 + (x1 - x0) * s + out * Math.sin(Math.PI * t), y0 + (y1 - y0) * t]);
     }
   }
-  return found;
+  return result;
 }
 
 function shortened(text, n) {

@@ -75,7 +75,7 @@ export class HeatMap {
 
   names(level, tileLevel, first, last) {
     const { shape, perIpu, nIpus } = this.options;
-    const perColumn = 2 ** level, found = [];
+    const perColumn = 2 ** level, result = [];
     const nColumns = Math.ceil(shape.n_entries / perColumn);
     const rowsPerIpu = shape.rows[tileLevel] / nIpus;
     const rowOf = (tile) => Math.floor(tile / perIpu) * rowsPerIpu + Math.floor((tile % perIpu) / 4 ** tileLevel);
@@ -83,9 +83,9 @@ export class HeatMap {
     const bottom = Math.floor(rowOf(Math.min(this.nTiles - 1, Math.ceil(this.rows.to) - 1)) / ROWS);
     const right = Math.min(Math.ceil(nColumns / COLUMNS) - 1, Math.floor((last - 1) / perColumn / COLUMNS));
     for (let column = Math.floor(first / perColumn / COLUMNS); column <= right; column++) {
-      for (let row = top; row <= bottom; row++) found.push([level, tileLevel, column, row]);
+      for (let row = top; row <= bottom; row++) result.push([level, tileLevel, column, row]);
     }
-    return found;
+    return result;
   }
 
   fetch() {
@@ -130,13 +130,13 @@ export class HeatMap {
 
   // Columns of the wanted level, each once, for drawings of chips instead of tiles.
   columnsInSight() {
-    const found = new Map();
+    const result = new Map();
     for (const key of this.wanted ?? []) {
       const block = this.blocks.get(key.join("/"));
-      if (block && !found.has(block.column)) found.set(block.column, block);
+      if (block && !result.has(block.column)) result.set(block.column, block);
     }
-    const isComplete = found.size > 0 && (this.wanted ?? []).every(([, , column]) => found.has(column));
-    return isComplete ? [...found.values()] : [];
+    const isComplete = result.size > 0 && (this.wanted ?? []).every(([, , column]) => result.has(column));
+    return isComplete ? [...result.values()] : [];
   }
 
   forget() {
@@ -284,13 +284,13 @@ export class HeatMap {
     steer(this.overlay, this.options.range, LEFT, {
       vertical, selected: () => this.options.selected?.(),
       onpick: (event, value) => {
-        const found = this.cellAt(value, vertical.at(event.offsetY));
-        if (found) this.options.onpick?.(found);
+        const hit = this.cellAt(value, vertical.at(event.offsetY));
+        if (hit) this.options.onpick?.(hit);
       },
       onhover: (event, value) => {
         this.options.oncursor?.(value);
-        const found = value === null || event.offsetX < LEFT ? null : this.cellAt(value, vertical.at(event.offsetY));
-        hint(event, found && this.options.describe(found));
+        const hit = value === null || event.offsetX < LEFT ? null : this.cellAt(value, vertical.at(event.offsetY));
+        hint(event, hit && this.options.describe(hit));
       },
     });
   }

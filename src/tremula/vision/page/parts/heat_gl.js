@@ -214,17 +214,17 @@ function isEmulated() {
 
 // A block may hold rows of several chips: {chip, row in the block, nRows, firstTile, tilesPerRow} of each.
 export function lanesOf(block) {
-  const found = [], { rowsPerIpu, perIpu, tileLevel } = block, tilesPerRow = 4 ** tileLevel;
+  const result = [], { rowsPerIpu, perIpu, tileLevel } = block, tilesPerRow = 4 ** tileLevel;
   const first = Math.floor(block.firstRow / rowsPerIpu), last = Math.floor((block.firstRow + block.nRows - 1) / rowsPerIpu);
   for (let chip = first; chip <= last; chip++) {
     const from = Math.max(block.firstRow, chip * rowsPerIpu);
     const to = Math.min(block.firstRow + block.nRows, (chip + 1) * rowsPerIpu);
-    found.push({
+    result.push({
       chip, row: from - block.firstRow, nRows: to - from, tilesPerRow,
       firstTile: chip * perIpu + (from - chip * rowsPerIpu) * tilesPerRow,
     });
   }
-  return found;
+  return result;
 }
 
 function link(gl) {

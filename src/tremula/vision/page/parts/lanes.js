@@ -240,8 +240,8 @@ export class Lanes {
 
   // What is under the pointer, in words; null for nothing.
   toldAt(event, time) {
-    const found = this.eventAt(event);
-    if (found !== null) return this.describe(found);
+    const hit = this.eventAt(event);
+    if (hit !== null) return this.describe(hit);
     const graph = this.graphs.find((one) => event.offsetY >= one.top && event.offsetY < one.top + GRAPH);
     if (graph && event.offsetX >= LEFT) return this.describeGraph(graph, time);
     const isDevice = event.offsetY >= this.deviceTop && event.offsetY < this.deviceTop + DEVICE;

@@ -53,12 +53,12 @@ export class MemoryMap {
 
   // The rows that a range of addresses covers: [row, left, right].
   stretches(address, size) {
-    const found = [];
+    const result = [];
     for (let row = Math.floor(address / this.perRow); row * this.perRow < address + size; row++) {
       const low = Math.max(address, row * this.perRow), high = Math.min(address + size, (row + 1) * this.perRow);
-      found.push([row, this.x(low - row * this.perRow), this.x(high - row * this.perRow)]);
+      result.push([row, this.x(low - row * this.perRow), this.x(high - row * this.perRow)]);
     }
-    return found;
+    return result;
   }
 
   paint() {

@@ -41,17 +41,17 @@ export class Palette {
   }
 
   look(at) {
-    this.found = this.search(this.input.value.trim()).slice(0, MOST_FOUND);
-    this.at = Math.max(0, Math.min(this.found.length - 1, at));
-    replace(this.list, this.found.length ? this.found.map((one, i) => h("li", {
+    this.result = this.search(this.input.value.trim()).slice(0, MOST_FOUND);
+    this.at = Math.max(0, Math.min(this.result.length - 1, at));
+    replace(this.list, this.result.length ? this.result.map((one, i) => h("li", {
       role: "option", id: `palette-${i}`, "aria-selected": String(i === this.at), onclick: () => this.take(one), onpointermove: () => i !== this.at && this.look(i),
     }, h("small", {}, one.kind), h("span", {}, one.name))) : h("li.none", { role: "status" }, this.names ? "Nothing has this name." : "Loading names…"));
-    this.input.setAttribute("aria-activedescendant", this.found.length ? `palette-${this.at}` : "");
+    this.input.setAttribute("aria-activedescendant", this.result.length ? `palette-${this.at}` : "");
   }
 
   key(event) {
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8 }[event.key];
-    if (event.key === "Enter" && this.found[this.at]) this.take(this.found[this.at]);
+    if (event.key === "Enter" && this.result[this.at]) this.take(this.result[this.at]);
     else if (step) this.look(this.at + step);
     else return;
     event.preventDefault();
@@ -72,20 +72,20 @@ export class Palette {
   // "tile 17", "chip 1, tile 0", "tiles 3, 5-8", "step 42", or just a number.
   numbered(words) {
     const { n_tiles: nTiles, n_ipus: nIpus, n_steps: nSteps } = this.options.info, perIpu = nTiles / nIpus;
-    const found = [], tile = (n) => n < nTiles && found.push({ kind: "tile", name: tileName(n, perIpu, nIpus), patch: this.tilePatch({ tile: n, tiles: undefined }) });
-    const step = (n) => n < nSteps && found.push({ kind: "step", name: this.steps ? `step ${n}: ${text(this.steps, "path", n)}` : `step ${n}`, patch: this.stepPatch(n) });
+    const result = [], tile = (n) => n < nTiles && result.push({ kind: "tile", name: tileName(n, perIpu, nIpus), patch: this.tilePatch({ tile: n, tiles: undefined }) });
+    const step = (n) => n < nSteps && result.push({ kind: "step", name: this.steps ? `step ${n}: ${text(this.steps, "path", n)}` : `step ${n}`, patch: this.stepPatch(n) });
     const chip = /^(?:chip|ipu)\s*(\d+)[\s,]*tile\s*(\d+)$/.exec(words), many = /^tiles?\s+([\d\s,-]+)$/.exec(words), one = /^step\s*(\d+)$/.exec(words);
     if (chip && Number(chip[2]) < perIpu && Number(chip[1]) < nIpus) tile(Number(chip[1]) * perIpu + Number(chip[2]));
     else if (many) {
       const tiles = tilesOf(many[1], nTiles);
       if (tiles.length === 1) tile(tiles[0]);
-      else if (tiles.length) found.push({ kind: "tiles", name: `${whole(tiles.length)} tiles: ${tiles.slice(0, 12).join(", ")}${tiles.length > 12 ? ", …" : ""}`, patch: { view: "memory", tile: tiles[0], tiles: tiles.join(",") } });
+      else if (tiles.length) result.push({ kind: "tiles", name: `${whole(tiles.length)} tiles: ${tiles.slice(0, 12).join(", ")}${tiles.length > 12 ? ", …" : ""}`, patch: { view: "memory", tile: tiles[0], tiles: tiles.join(",") } });
     } else if (one) step(Number(one[1]));
     else if (/^\d+$/.test(words)) {
       tile(Number(words));
       step(Number(words));
     }
-    return found;
+    return result;
   }
 
   tilePatch(patch) {
@@ -99,21 +99,21 @@ export class Palette {
   // Names with all words in them; those that begin or end with them first, then the shorter.
   named(words) {
     const parts = words.split(/\s+/), rank = (name) => (name === words ? 0 : name.endsWith(words) ? 1 : name.startsWith(words) ? 2 : 3);
-    const found = [];
+    const result = [];
     for (const one of this.names ?? []) {
       const name = one.name.toLowerCase();
-      if (parts.every((part) => name.includes(part))) found.push([rank(name), one.name.length, one]);
+      if (parts.every((part) => name.includes(part))) result.push([rank(name), one.name.length, one]);
     }
-    return found.sort((a, b) => a[0] - b[0] || a[1] - b[1]).map(([, , one]) => one);
+    return result.sort((a, b) => a[0] - b[0] || a[1] - b[1]).map(([, , one]) => one);
   }
 }
 
 // "3, 5-8" as sorted numbers below n, at most as many as a table has columns for.
 export function tilesOf(words, n) {
-  const found = new Set();
+  const result = new Set();
   for (const part of words.split(/[\s,]+/)) {
     const [first, last = first] = part.split("-").map(Number);
-    for (let tile = first; tile <= last && found.size < 64; tile++) if (Number.isInteger(tile) && tile < n && part) found.add(tile);
+    for (let tile = first; tile <= last && result.size < 64; tile++) if (Number.isInteger(tile) && tile < n && part) result.add(tile);
   }
-  return [...found].sort((a, b) => a - b);
+  return [...result].sort((a, b) => a - b);
 }

@@ -5,7 +5,7 @@ import { change, current } from "../state.js";
 
 export const PIN_ICON = "M9 3h6l-1 6 3.500 3.500h-11L10 9zM12 12.500V21";
 // What a pin remembers of the page, beside its view and note; numbers are the selection's.
-const KEPT = ["report", "step", "entry", "tile", "tiles", "variable", "op", "source", "from", "to", "mark"];
+const PINNED_FIELDS = ["report", "step", "entry", "tile", "tiles", "variable", "op", "source", "from", "to", "mark"];
 const NUMBERS = new Set(["report", "step", "entry", "tile", "variable", "from", "to"]);
 const MOST_PINS = 40, LONGEST_NOTE = 400;
 
@@ -21,7 +21,7 @@ function parsePin(written) {
     const [view, ...parts] = place.split(","), pin = { view: decodeURIComponent(view) || "summary", note };
     for (const part of parts) {
       const [key, value] = part.split(":");
-      if (!KEPT.includes(key) || !value) continue;
+      if (!PINNED_FIELDS.includes(key) || !value) continue;
       const known = decodeURIComponent(value);
       if (!NUMBERS.has(key)) pin[key] = known;
       else if (/^-?\d+(\.\d+)?$/.test(known)) pin[key] = Number(known);
@@ -35,7 +35,7 @@ function parsePin(written) {
 export function writePins(pins) {
   const code = (value) => encodeURIComponent(value).replaceAll("!", "%21");
   return pins.map(({ view, note, ...rest }) => {
-    const parts = KEPT.filter((key) => rest[key] !== undefined).map((key) => `${key}:${code(rest[key])}`);
+    const parts = PINNED_FIELDS.filter((key) => rest[key] !== undefined).map((key) => `${key}:${code(rest[key])}`);
     return [code(view), ...parts].join(",") + (note ? `!${code(note)}` : "");
   }).join(";") || undefined;
 }
@@ -69,7 +69,7 @@ export class PinBoard {
   // Pins what is shown and selected now, and opens the list with its note.
   add() {
     const state = current(), pin = { view: state.view, note: "" };
-    for (const key of KEPT) if (state[key] !== undefined) pin[key] = state[key];
+    for (const key of PINNED_FIELDS) if (state[key] !== undefined) pin[key] = state[key];
     const { pins } = this;
     if (pins.length >= MOST_PINS) pins.shift();
     this.save([...pins, pin]);
@@ -109,7 +109,7 @@ export class PinBoard {
   }
 
   go({ note, ...place }) {
-    const nothing = Object.fromEntries(KEPT.map((key) => [key, undefined]));
+    const nothing = Object.fromEntries(PINNED_FIELDS.map((key) => [key, undefined]));
     this.panel?.hidePopover();
     change({ ...nothing, ...place });
   }

@@ -70,11 +70,11 @@ export function steer(canvas, range, left, { onpick, onhover, onkey, onmark, isM
   const at = (x) => range.from + ((x - left) / width()) * range.span;
   let grabbed = null;
   canvas.addEventListener("wheel", (event) => {
-    const asked = wheelAsks(event, canvas);
-    if (!asked || (asked === "rows" && !vertical)) return;
+    const action = wheelAsks(event, canvas);
+    if (!action || (action === "rows" && !vertical)) return;
     event.preventDefault();
-    if (asked === "rows") vertical.zoom(2 ** (event.deltaY / 240), vertical.at(event.offsetY));
-    else if (asked === "pan") range.pan(((event.deltaX || event.deltaY) / width()) * range.span);
+    if (action === "rows") vertical.zoom(2 ** (event.deltaY / 240), vertical.at(event.offsetY));
+    else if (action === "pan") range.pan(((event.deltaX || event.deltaY) / width()) * range.span);
     else range.zoom(2 ** (event.deltaY / 240), at(event.offsetX));
   }, { passive: false });
   canvas.addEventListener("pointerdown", (event) => {

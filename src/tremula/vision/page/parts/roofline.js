@@ -57,12 +57,12 @@ export class Roofline {
   }
 
   at(x, y) {
-    let found = null, least = REACH;
+    let result = null, least = REACH;
     this.options.points.forEach((point, i) => {
       const away = Math.hypot(this.x(point.intensity) - x, this.y(point.rate) - y);
-      if (away < least) [found, least] = [i, away];
+      if (away < least) [result, least] = [i, away];
     });
-    return found;
+    return result;
   }
 
   // -- drawing ------------------------------------------------------------------------------------
@@ -184,9 +184,9 @@ function decades(values) {
 
 // Whole powers of ten in a range, about n of them.
 function powers([low, high], n) {
-  const step = Math.max(1, Math.ceil((high - low) / n)), found = [];
-  for (let power = low; power <= high; power += step) found.push(power);
-  return found;
+  const step = Math.max(1, Math.ceil((high - low) / n)), result = [];
+  for (let power = low; power <= high; power += step) result.push(power);
+  return result;
 }
 
 function decimal(power) {

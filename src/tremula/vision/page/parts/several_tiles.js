@@ -21,16 +21,16 @@ export function toggled(state, tile) {
 export async function showTiles(element, tiles, { context, tiles: pack, variables, rowOf }, isWanted) {
   const parts = await Promise.all(tiles.map((tile) => context.load(`tile-contents/${Math.floor(tile / TILES_PER_PART)}`)));
   if (!isWanted()) return;
-  const held = parts.map((part, i) => bytesOn(part.columns, tiles[i] % TILES_PER_PART));
-  const variableTable = tableOfVariables(tiles, held, { context, variables, rowOf, facts: pack.facts });
+  const nBytesOf = parts.map((part, i) => bytesOn(part.columns, tiles[i] % TILES_PER_PART));
+  const variableTable = tableOfVariables(tiles, nBytesOf, { context, variables, rowOf, facts: pack.facts });
   replace(element, h("header", {}, h("h2", {}, `${whole(tiles.length)} tiles`), h("div.spring"), variableTable.tools),
     needs(tiles, pack, context).element, h("h3", {}, "Bytes of each variable"), variableTable.element);
 }
 
 function bytesOn({ start, variable, n_bytes: size }, at) {
-  const found = new Map();
-  for (let i = start[at]; i < start[at + 1]; i++) found.set(variable[i], size[i]);
-  return found;
+  const result = new Map();
+  for (let i = start[at]; i < start[at + 1]; i++) result.set(variable[i], size[i]);
+  return result;
 }
 
 function needs(tiles, { columns, facts }, context) {
@@ -50,11 +50,11 @@ function needs(tiles, { columns, facts }, context) {
 }
 
 // A column for each tile, and how far the fullest and the emptiest are apart.
-function tableOfVariables(tiles, held, { context, variables, rowOf, facts }) {
-  const ids = [...new Set(held.flatMap((one) => [...one.keys()]))];
+function tableOfVariables(tiles, nBytesOf, { context, variables, rowOf, facts }) {
+  const ids = [...new Set(nBytesOf.flatMap((one) => [...one.keys()]))];
   const nameOf = (i) => (rowOf.has(ids[i]) ? text(variables, "name", rowOf.get(ids[i])) : `variable ${ids[i]}`);
   const spread = ids.map((id) => {
-    const sizes = held.map((one) => one.get(id) ?? 0);
+    const sizes = nBytesOf.map((one) => one.get(id) ?? 0);
     return Math.max(...sizes) - Math.min(...sizes);
   });
   return new Table({
@@ -62,7 +62,7 @@ function tableOfVariables(tiles, held, { context, variables, rowOf, facts }) {
     onpick: (i) => context.select({ variable: ids[i] }),
     columns: [
       column("variable", nameOf), column("tile_spread", (i) => spread[i], { show: (v) => (v ? bytes(v) : "–") }),
-      ...tiles.map((tile, k) => ({ key: "tile_bytes", title: capital(tileName(tile, facts.tiles_per_ipu, facts.n_ipus)), about: aboutOf("tile_bytes"), get: (i) => held[k].get(ids[i]) ?? 0, show: (v) => (v ? bytes(v) : "–") })),
+      ...tiles.map((tile, k) => ({ key: "tile_bytes", title: capital(tileName(tile, facts.tiles_per_ipu, facts.n_ipus)), about: aboutOf("tile_bytes"), get: (i) => nBytesOf[k].get(ids[i]) ?? 0, show: (v) => (v ? bytes(v) : "–") })),
     ],
   });
 }

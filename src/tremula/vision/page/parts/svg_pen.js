@@ -2,7 +2,7 @@
 
 const ANCHORS = { left: "start", start: "start", right: "end", end: "end", center: "middle" };
 const BASELINES = { top: "hanging", middle: "central", bottom: "text-after-edge", alphabetic: "alphabetic" };
-const KEPT = ["fillStyle", "strokeStyle", "lineWidth", "globalAlpha", "font", "textAlign", "textBaseline", "dash"];
+const SAVED_FIELDS = ["fillStyle", "strokeStyle", "lineWidth", "globalAlpha", "font", "textAlign", "textBaseline", "dash"];
 
 let nClips = 0;
 
@@ -23,12 +23,12 @@ export class SvgPen {
   }
 
   save() {
-    this.stack.push([Object.fromEntries(KEPT.map((key) => [key, this[key]])), this.nGroups]);
+    this.stack.push([Object.fromEntries(SAVED_FIELDS.map((key) => [key, this[key]])), this.nGroups]);
   }
 
   restore() {
-    const [kept, nGroups] = this.stack.pop() ?? [{}, 0];
-    Object.assign(this, kept);
+    const [saved, nGroups] = this.stack.pop() ?? [{}, 0];
+    Object.assign(this, saved);
     for (; this.nGroups > nGroups; this.nGroups--) this.lines.push("</g>");
   }
 
@@ -94,8 +94,8 @@ export class SvgPen {
   }
 
   // (image, x, y, width, height), or with the part of the image before them.
-  drawImage(image, ...given) {
-    const [x, y, width, height] = given.slice(-4), [sx, sy, sw, sh] = given.length > 4 ? given : [0, 0, image.width, image.height];
+  drawImage(image, ...args) {
+    const [x, y, width, height] = args.slice(-4), [sx, sy, sw, sh] = args.length > 4 ? args : [0, 0, image.width, image.height];
     const part = Object.assign(document.createElement("canvas"), { width: Math.max(1, sw), height: Math.max(1, sh) });
     part.getContext("2d").drawImage(image, sx, sy, sw, sh, 0, 0, sw, sh);
     this.lines.push(`<image ${box(x, y, width, height)} preserveAspectRatio="none" style="image-rendering: pixelated" href="${part.toDataURL()}"/>`);

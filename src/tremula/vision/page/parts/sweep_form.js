@@ -19,9 +19,9 @@ function written(sweep) {
 export function valuesBetween(constant, from, to, n) {
   const { value, grain } = constant;
   const own = value || grain || 1, [low, high] = [Math.min(from, to), Math.max(from, to)];
-  const found = Array.from({ length: n }, (_, i) => own * 2 ** (low + ((high - low) * i) / Math.max(1, n - 1)));
-  if (low <= 0 && high >= 0) found.push(own);
-  const rounded = found.map((v) => (grain ? Math.max(1, Math.round(v / grain)) * grain : Number(v.toPrecision(4))));
+  const result = Array.from({ length: n }, (_, i) => own * 2 ** (low + ((high - low) * i) / Math.max(1, n - 1)));
+  if (low <= 0 && high >= 0) result.push(own);
+  const rounded = result.map((v) => (grain ? Math.max(1, Math.round(v / grain)) * grain : Number(v.toPrecision(4))));
   return [...new Set(rounded)].sort((a, b) => a - b).join(",");
 }
 

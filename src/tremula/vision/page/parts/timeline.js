@@ -416,8 +416,8 @@ export class Timeline {
   }
 
   pick(event, time) {
-    const found = this.entryAt(event, time);
-    if (found) this.options.onpick?.(found.part.step[found.i], found.part.first + found.i);
+    const hit = this.entryAt(event, time);
+    if (hit) this.options.onpick?.(hit.part.step[hit.i], hit.part.first + hit.i);
   }
 
   // Comma and full stop walk through a chip's steps, up and down change the chip, Enter selects.
@@ -442,12 +442,12 @@ export class Timeline {
 
   hover(event, time) {
     this.options.oncursor?.(time);
-    const found = time === null ? null : this.entryAt(event, time);
-    if (time !== null && this.options.trace.n && !found && event.offsetX > LEFT && this.element.dataset.detail === "entries") {
+    const hit = time === null ? null : this.entryAt(event, time);
+    if (time !== null && this.options.trace.n && !hit && event.offsetX > LEFT && this.element.dataset.detail === "entries") {
       hint(event, [`chip ${this.chipAt(event)} waits`, ["at cycle", whole(Math.round(time))]]);
       return;
     }
-    hint(event, found && this.describe(found));
+    hint(event, hit && this.describe(hit));
   }
 
   describe({ part, i, chip }) {

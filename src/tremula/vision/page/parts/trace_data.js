@@ -126,14 +126,14 @@ export class TraceData {
 
   // Spans of all loaded executions of a step on the first chip that takes part in it.
   spansOfStep(step) {
-    const found = [];
+    const result = [];
     for (const part of this.parts.values()) {
       if (!part) continue;
-      for (let i = 0; i < part.n && found.length < 2000; i++) {
-        if (part.step[i] === step) found.push(part.spanOf(i));
+      for (let i = 0; i < part.n && result.length < 2000; i++) {
+        if (part.step[i] === step) result.push(part.spanOf(i));
       }
     }
-    return found;
+    return result;
   }
 
   // [entry, [start, end]] of the first execution of a step after a time, or of the first at all, wherever it
@@ -308,13 +308,13 @@ function firstOf(n, isIt) {
 }
 
 function most(values, from, n) {
-  let found = values[from];
-  for (let i = from + 1; i < from + n; i++) if (values[i] > found) found = values[i];
-  return found;
+  let result = values[from];
+  for (let i = from + 1; i < from + n; i++) if (values[i] > result) result = values[i];
+  return result;
 }
 
 function least(values, from, n) {
-  let found = values[from];
-  for (let i = from + 1; i < from + n; i++) if (values[i] < found) found = values[i];
-  return found;
+  let result = values[from];
+  for (let i = from + 1; i < from + n; i++) if (values[i] < result) result = values[i];
+  return result;
 }

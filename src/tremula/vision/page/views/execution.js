@@ -222,9 +222,9 @@ class ExecutionView {
   // Zooms to the next execution of a step after what is in sight, or to the first.
   async goTo(step) {
     const middle = (this.range.from + this.range.to) / 2, isWide = this.range.span > 0.9 * (this.range.high - this.range.low);
-    const found = await this.trace.find(step, isWide ? -Infinity : middle).catch(() => null);
-    if (!found) return;
-    const [entry, [from, to]] = found;
+    const hit = await this.trace.find(step, isWide ? -Infinity : middle).catch(() => null);
+    if (!hit) return;
+    const [entry, [from, to]] = hit;
     this.range.show(from - 3 * (to - from), to + 3 * (to - from));
     this.context.select({ step, entry, focus: undefined });
     this.timeline.canvas.scrollIntoView({ block: "nearest" });
@@ -292,11 +292,11 @@ class ExecutionView {
 
   vertexText(set) {
     if (set < 0) return "";
-    const { columns, facts } = this.vertices, found = [];
+    const { columns, facts } = this.vertices, result = [];
     for (let i = 0; i < columns.compute_set.length; i++) {
-      if (columns.compute_set[i] === set) found.push(`${whole(columns.n_vertices[i])} × ${facts.texts.name[columns.vertex_type[i]]}`);
+      if (columns.compute_set[i] === set) result.push(`${whole(columns.n_vertices[i])} × ${facts.texts.name[columns.vertex_type[i]]}`);
     }
-    return found.join(", ");
+    return result.join(", ");
   }
 
   stepTable() {

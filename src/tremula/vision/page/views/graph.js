@@ -90,17 +90,17 @@ class GraphView {
   }
 
   cost(group) {
-    const { columns, facts } = this.steps, found = { path: 0, busy: 0, made: 0, phases: {} }, seen = new Set();
+    const { columns, facts } = this.steps, result = { path: 0, busy: 0, made: 0, phases: {} }, seen = new Set();
     for (const step of group.steps) {
-      found.path += columns.total_cycles[step];
-      found.busy += columns.busy_cycles[step];
-      for (const name of facts.phases) found.phases[name] = (found.phases[name] ?? 0) + columns[`busy_${name}`][step];
+      result.path += columns.total_cycles[step];
+      result.busy += columns.busy_cycles[step];
+      for (const name of facts.phases) result.phases[name] = (result.phases[name] ?? 0) + columns[`busy_${name}`][step];
       for (const id of this.flow.list("write", step)) {
-        if (!seen.has(id)) found.made += this.flow.bytesOf(id);
+        if (!seen.has(id)) result.made += this.flow.bytesOf(id);
         seen.add(id);
       }
     }
-    return found;
+    return result;
   }
 
   // The colour of what it mostly does, the stronger the more it takes.
@@ -113,15 +113,15 @@ class GraphView {
   }
 
   edgesOf(of) {
-    const found = new Map();
+    const result = new Map();
     for (const { from, to, variable } of this.uses) {
       const a = of[from], b = of[to];
       if (a === b || a < 0 || b < 0) continue;
-      const key = a * this.groups.length + b, edge = found.get(key) ?? found.set(key, { from: a, to: b, bytes: 0, variables: new Set() }).get(key);
+      const key = a * this.groups.length + b, edge = result.get(key) ?? result.set(key, { from: a, to: b, bytes: 0, variables: new Set() }).get(key);
       if (!edge.variables.has(variable)) edge.bytes += this.flow.bytesOf(variable);
       edge.variables.add(variable);
     }
-    return [...found.values()];
+    return [...result.values()];
   }
 
   describe(i) {
@@ -210,7 +210,7 @@ class GraphView {
 
   // Tensors that come from other groups or go to them, and those that the program has not written before.
   neighbours(at) {
-    const found = [], add = (way, variable, other) => found.push({ way, variable, name: this.flow.nameOf(variable), other });
+    const result = [], add = (way, variable, other) => result.push({ way, variable, name: this.flow.nameOf(variable), other });
     const seen = new Set();
     for (const edge of this.edges) {
       if (edge.to !== at && edge.from !== at) continue;
@@ -226,7 +226,7 @@ class GraphView {
         add("used", variable, "(a constant, or from the host)");
       }
     }
-    return found;
+    return result;
   }
 }
 

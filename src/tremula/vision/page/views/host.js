@@ -13,7 +13,7 @@ import { column } from "../quantities.js";
 
 export async function hostView(context) {
   const [host, overview] = await Promise.all([context.load("host"), context.load("overview")]);
-  if (!host.facts.found) {
+  if (!host.facts.result) {
     return { element: h("div", {}, card("Host", null, h("p.note", {}, host.facts.why))) };
   }
   const view = new HostView(host, overview);
@@ -82,17 +82,17 @@ class HostView {
   }
 
   sums() {
-    const { columns, facts } = this.host, found = new Map();
+    const { columns, facts } = this.host, result = new Map();
     columns.start_us.forEach((_, i) => {
       const key = `${columns.channel[i]}/${columns.label[i]}`;
-      const row = found.get(key) ?? { label: facts.labels[columns.label[i]], channel: facts.channels[columns.channel[i]], n: 0, total: 0, longest: 0 };
+      const row = result.get(key) ?? { label: facts.labels[columns.label[i]], channel: facts.channels[columns.channel[i]], n: 0, total: 0, longest: 0 };
       const length = Math.max(0, columns.duration_us[i]);
       row.n += 1;
       row.total += length;
       row.longest = Math.max(row.longest, length);
-      found.set(key, row);
+      result.set(key, row);
     });
-    const rows = [...found.values()], most = Math.max(1e-9, ...rows.map((row) => row.total));
+    const rows = [...result.values()], most = Math.max(1e-9, ...rows.map((row) => row.total));
     return new Table({
       count: rows.length, noun: "kinds of events", label: "Events", sort: [3, true], height: 340, filter: (i) => `${rows[i].label} ${rows[i].channel}`,
       columns: [

@@ -67,12 +67,12 @@ class LivenessView {
     const name = this.show === "fullest" ? "temporary, on the fullest tile" : "temporary, all tiles";
     const base = this.show === "always" ? facts.always_live : 0;
     const of = (pack, plus) => Float64Array.from(this.show === "fullest" ? pack.columns.largest : pack.columns.temporary, (v) => v + plus);
-    const found = [{ name: base ? "always live and temporary, all tiles" : name, colour: SERIES[1], values: base ? of(this.live, base) : values, isArea: true }];
+    const result = [{ name: base ? "always live and temporary, all tiles" : name, colour: SERIES[1], values: base ? of(this.live, base) : values, isArea: true }];
     if (this.other) {
-      found[0].name = `A: ${found[0].name}`;
-      found.push({ name: "B", colour: SERIES[3], values: of(this.other, base ? this.other.facts.always_live : 0) });
+      result[0].name = `A: ${result[0].name}`;
+      result.push({ name: "B", colour: SERIES[3], values: of(this.other, base ? this.other.facts.always_live : 0) });
     }
-    return found;
+    return result;
   }
 
   lines() {
@@ -126,14 +126,14 @@ class LivenessView {
   // Rows of the variables that are live at a step, temporary ones largest first.
   async showStep(step, tile) {
     this.shownStep = step;
-    const { columns } = this.variables, found = new Map();
+    const { columns } = this.variables, result = new Map();
     for (let i = 0; i < columns.life_row.length; i++) {
-      if (columns.life_first[i] <= step && step <= columns.life_last[i]) found.set(columns.life_row[i], columns.n_bytes[columns.life_row[i]]);
+      if (columns.life_first[i] <= step && step <= columns.life_last[i]) result.set(columns.life_row[i], columns.n_bytes[columns.life_row[i]]);
     }
-    for (let row = 0; row < columns.id.length; row++) if (columns.always_live[row]) found.set(row, columns.n_bytes[row]);
+    for (let row = 0; row < columns.id.length; row++) if (columns.always_live[row]) result.set(row, columns.n_bytes[row]);
     const sizes = tile === undefined ? null : await this.sizesOn(tile);
     if (this.shownStep !== step) return;
-    this.listed = [...found].map(([row, size]) => ({ row, size: sizes ? sizes.get(columns.id[row]) ?? 0 : size })).filter((one) => one.size > 0);
+    this.listed = [...result].map(([row, size]) => ({ row, size: sizes ? sizes.get(columns.id[row]) ?? 0 : size })).filter((one) => one.size > 0);
     const most = Math.max(1, ...this.listed.map((one) => one.size));
     this.table = new Table({
       count: this.listed.length, noun: "live", label: "Live variables", sort: [1, true], height: 340,
@@ -156,9 +156,9 @@ class LivenessView {
     const part = await this.context.load(`tile-contents/${Math.floor(tile / 16)}`).catch(() => null);
     if (!part) return null;
     const { start, variable, n_bytes: size } = part.columns, at = tile % 16;
-    const found = new Map();
-    for (let i = start[at]; i < start[at + 1]; i++) found.set(variable[i], size[i]);
-    return found;
+    const result = new Map();
+    for (let i = start[at]; i < start[at + 1]; i++) result.set(variable[i], size[i]);
+    return result;
   }
 
   showFreeing() {

@@ -103,9 +103,9 @@ class MemoryView {
 
   categoryValues(row) {
     const { category_always_live: always, category_temporary: temporary } = this.tiles.columns;
-    const found = new Float64Array(this.n), first = row * this.n; // a loop: there may be 100,000 tiles
-    for (let tile = 0; tile < this.n; tile++) found[tile] = always[first + tile] + temporary[first + tile];
-    return found;
+    const result = new Float64Array(this.n), first = row * this.n; // a loop: there may be 100,000 tiles
+    for (let tile = 0; tile < this.n; tile++) result[tile] = always[first + tile] + temporary[first + tile];
+    return result;
   }
 
   shading() {
@@ -300,11 +300,11 @@ class MemoryView {
   }
 
   tileVertices(part, at) {
-    const names = this.vertices.facts.texts.name, found = [];
-    for (let i = part.vertex_start[at]; i < part.vertex_start[at + 1]; i++) found.push([names[part.vertex_type[i]], part.vertex_count[i]]);
-    found.sort((a, b) => b[1] - a[1]);
-    const total = found.reduce((sum, [, n]) => sum + n, 0);
-    return h("details", {}, h("summary", {}, `${counted(total, "vertex")} of ${counted(found.length, "codelet")}`),
-      h("dl.facts", {}, found.map(([name, n]) => [h("dt", {}, whole(n)), h("dd", {}, name)])));
+    const names = this.vertices.facts.texts.name, result = [];
+    for (let i = part.vertex_start[at]; i < part.vertex_start[at + 1]; i++) result.push([names[part.vertex_type[i]], part.vertex_count[i]]);
+    result.sort((a, b) => b[1] - a[1]);
+    const total = result.reduce((sum, [, n]) => sum + n, 0);
+    return h("details", {}, h("summary", {}, `${counted(total, "vertex")} of ${counted(result.length, "codelet")}`),
+      h("dl.facts", {}, result.map(([name, n]) => [h("dt", {}, whole(n)), h("dd", {}, name)])));
   }
 }

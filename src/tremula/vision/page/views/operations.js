@@ -34,32 +34,32 @@ function groupOf(steps, i, layer) {
 }
 
 // The group that made a variable: with the variable's name, or the nearest name above it.
-function makerOf(found, name, source, layer) {
-  if (layer === "line") return found.get(source);
+function makerOf(result, name, source, layer) {
+  if (layer === "line") return result.get(source);
   for (let path = name; path; path = path.slice(0, Math.max(0, path.lastIndexOf("/")))) {
-    if (found.has(path)) return found.get(path);
+    if (result.has(path)) return result.get(path);
   }
   return undefined;
 }
 
 function groups(steps, variables, layer) {
-  const found = new Map(), { columns } = steps;
+  const result = new Map(), { columns } = steps;
   for (let i = 0; i < columns.cycles.length; i++) {
     const name = groupOf(steps, i, layer);
-    let group = found.get(name);
+    let group = result.get(name);
     if (!group) {
       group = Object.assign({ name, steps: [], balance: 0, weight: 0, temporary: 0, variableBytes: 0, source: text(steps, "source", i) }, Object.fromEntries(FIELDS.map((f) => [f, 0])));
-      found.set(name, group);
+      result.set(name, group);
     }
     addStep(group, steps, i);
   }
   for (let row = 0; row < variables.columns.id.length; row++) {
     const maker = variables.columns.maker[row];
-    const group = maker >= 0 && layer !== "line" ? found.get(groupOf(steps, maker, layer))
-      : makerOf(found, text(variables, "name", row), text(variables, "source", row), layer);
+    const group = maker >= 0 && layer !== "line" ? result.get(groupOf(steps, maker, layer))
+      : makerOf(result, text(variables, "name", row), text(variables, "source", row), layer);
     if (group) group.variableBytes += variables.columns.n_bytes[row];
   }
-  return found;
+  return result;
 }
 
 // `path_…` is on the critical path, `busy_…` what chips spend on it, all together.

@@ -61,24 +61,24 @@ class SqlView {
 
   ask() {
     const q = this.input.value.trim();
-    if (q === this.asked) this.fetch(q);
+    if (q === this.query) this.fetch(q);
     else this.context.select({ q });
   }
 
   select({ q }) {
-    if (!q || q === this.asked) return;
+    if (!q || q === this.query) return;
     this.input.value = q;
     this.fetch(q);
   }
 
   async fetch(q) {
-    this.asked = lastQuery = q;
+    this.query = lastQuery = q;
     replace(this.answer, h("p.note", { role: "status" }, "Asking…"));
     try {
       const { facts } = await this.context.load(`sql/${q}`);
-      if (this.asked === q) this.show(facts);
+      if (this.query === q) this.show(facts);
     } catch (error) {
-      if (this.asked === q) replace(this.answer, h("p.failure", { role: "alert" }, error.message.split("\n").map((line) => h("div", {}, line))));
+      if (this.query === q) replace(this.answer, h("p.failure", { role: "alert" }, error.message.split("\n").map((line) => h("div", {}, line))));
     }
   }
 

@@ -123,16 +123,16 @@ class StagesView {
 
   // Waits summed by who waits for what, longest first.
   waitCard() {
-    const { columns } = this.stages, found = new Map();
+    const { columns } = this.stages, result = new Map();
     columns.wait_ipu.forEach((chip, i) => {
       const key = `${chip} ${columns.wait_for_stage[i]} ${columns.wait_for_ipu[i]}`, length = columns.wait_end[i] - columns.wait_begin[i];
-      const row = found.get(key) ?? { chip, what: waitedFor(columns, i), n: 0, cycles: 0, longest: 0, at: i };
+      const row = result.get(key) ?? { chip, what: waitedFor(columns, i), n: 0, cycles: 0, longest: 0, at: i };
       row.n += 1;
       row.cycles += length;
       if (length > row.longest) Object.assign(row, { longest: length, at: i });
-      found.set(key, row);
+      result.set(key, row);
     });
-    const rows = [...found.values()].sort((a, b) => b.cycles - a.cycles), most = Math.max(1, ...rows.map((row) => row.cycles));
+    const rows = [...result.values()].sort((a, b) => b.cycles - a.cycles), most = Math.max(1, ...rows.map((row) => row.cycles));
     const table = new Table({
       count: rows.length, noun: "kinds of waits", label: "Waits", sort: [3, true], height: 60 + 30 * Math.min(10, rows.length),
       onpick: (i) => this.show(columns.wait_begin[rows[i].at], columns.wait_end[rows[i].at]),

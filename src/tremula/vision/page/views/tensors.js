@@ -34,9 +34,9 @@ class TensorsView {
   // Of each row of variables: [first, last, …] of the ranges of steps in which it lives.
   lifetimes() {
     const { id, life_row: row, life_first: first, life_last: last } = this.variables.columns;
-    const found = Array.from({ length: id.length }, () => []);
-    for (let i = 0; i < row.length; i++) found[row[i]].push([first[i], last[i]]);
-    return found;
+    const result = Array.from({ length: id.length }, () => []);
+    for (let i = 0; i < row.length; i++) result[row[i]].push([first[i], last[i]]);
+    return result;
   }
 
   operations(id, way) {

@@ -90,11 +90,11 @@ class TrafficView {
 
   // The busiest routes, or those of one tile: [{from, to, bytes}], largest first.
   routesOf(tile) {
-    const { route_from: from, route_to: to, route_bytes: n } = this.pack.columns, found = [];
-    for (let i = 0; i < n.length && found.length < MOST_ARROWS; i++) {
-      if (tile === undefined || from[i] === tile || to[i] === tile) found.push({ from: from[i], to: to[i], bytes: n[i] });
+    const { route_from: from, route_to: to, route_bytes: n } = this.pack.columns, result = [];
+    for (let i = 0; i < n.length && result.length < MOST_ARROWS; i++) {
+      if (tile === undefined || from[i] === tile || to[i] === tile) result.push({ from: from[i], to: to[i], bytes: n[i] });
     }
-    return found;
+    return result;
   }
 
   routePlan() {

@@ -66,24 +66,24 @@ class TreeView {
 
   // Visible nodes: open branches, or all matches and their parents.
   visible() {
-    const found = [], needed = this.words ? this.matching() : null;
+    const result = [], needed = this.words ? this.matching() : null;
     const walk = (node) => {
       if (needed && !needed.has(node)) return;
-      found.push(node);
+      result.push(node);
       if (needed || this.open.has(node)) this.children[node].forEach(walk);
     };
     this.roots.forEach(walk);
-    return found;
+    return result;
   }
 
   matching() {
-    const found = new Set(), { parent } = this.tree.columns;
+    const result = new Set(), { parent } = this.tree.columns;
     for (let node = 0; node < this.n; node++) {
       const content = `${this.name(node)} ${text(this.tree, "kind", node)} ${text(this.tree, "source", node)}`.toLowerCase();
       if (!content.includes(this.words)) continue;
-      for (let at = node; at >= 0 && !found.has(at); at = parent[at]) found.add(at);
+      for (let at = node; at >= 0 && !result.has(at); at = parent[at]) result.add(at);
     }
-    return found;
+    return result;
   }
 
   name(node) {
@@ -195,14 +195,14 @@ class TreeView {
 
 // A node's key: its path of names, kinds and positions among equals, which two reports share.
 function keyed(tree) {
-  const { parent, busy_cycles: busy, path_cycles: path } = tree.columns, cycles = busy ?? path, keyOf = [], seen = new Map(), found = new Map();
+  const { parent, busy_cycles: busy, path_cycles: path } = tree.columns, cycles = busy ?? path, keyOf = [], seen = new Map(), result = new Map();
   for (let node = 0; node < parent.length; node++) {
     const above = parent[node] < 0 ? text(tree, "root", node) : keyOf[parent[node]];
     const base = `${above}/${text(tree, "kind", node)} ${text(tree, "name", node)}`;
     const nth = seen.get(base) ?? 0;
     seen.set(base, nth + 1);
     keyOf[node] = `${base}#${nth}`;
-    found.set(keyOf[node], cycles[node]);
+    result.set(keyOf[node], cycles[node]);
   }
-  return { keyOf, cycles: found };
+  return { keyOf, cycles: result };
 }
