@@ -34,3 +34,25 @@ def test_samples_and_families(capsys):
     assert "published.csv: 20 of 193 rows, evenly spread." in capsys.readouterr().out
     assert main(["validate", "--family", "hosts"]) == 1
     assert "there is no family 'hosts'" in capsys.readouterr().err
+
+
+WORDS = "id,source,chip,workload,family,parameters,metric,unit,value\n"
+
+
+def test_rows_side_by_side(tmp_path, capsys):
+    """Processes give what one gives, row by row and in the file's order, and a run goes on."""
+    path, saved = tmp_path / "mine.csv", tmp_path / "saved.jsonl"
+    rows = [
+        f"w{n},me,GC2,gather one word from n tiles to one tile,memory,source_tiles={n},l,us,0.1\n"
+        for n in (8, 16, 99999, 32)
+    ]
+    path.write_text(WORDS + "".join(rows))
+    base = ["validate", "--rows", "--against", str(path)]
+    assert main(base) == 0
+    alone = capsys.readouterr().out
+    assert main([*base, "--jobs", "2", "--resume", str(saved)]) == 0
+    assert capsys.readouterr().out == alone
+    assert "does not exist" in alone and alone.index("w8 ") < alone.index("w16 ")
+    assert main([*base, "--resume", str(saved)]) == 0
+    again = capsys.readouterr()
+    assert (again.out, again.err) == (alone, "")

@@ -31,14 +31,18 @@ from tremula.validate.workloads.table import family_names
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", type=Path, metavar="FILE", action="append",
-        help="measurements in the format of published.csv or of the gather/scatter grid; "
-        "default: the three files that come with Tremula",
+        help="measurements: a CSV file with parameters as k=v or in words, or of the "
+        "gather/scatter grid (docs/accuracy.md); default: the files that come with Tremula",
     )  # fmt: skip
     parser.add_argument("--rows", action="store_true", help="also print every row")
     parser.add_argument("--family", action="append", default=[], help="only rows of this family")
     parser.add_argument(
         "--sample", type=whole(1), metavar="N", help="only N rows of each file, evenly spread"
     )
+    parser.add_argument(
+        "--jobs", type=whole(1), metavar="N", default=1,
+        help="compute this many rows side by side, each in a process (as far as memory allows)",
+    )  # fmt: skip
     parser.add_argument(
         "--large", action="store_true", help="also models that take more than 8 GB to compile"
     )
@@ -68,7 +72,9 @@ def run(args: argparse.Namespace) -> int:
             print(notes[-1])
         rows += chosen
     saved = None if args.resume is None else SavedResults(args.resume)
-    outcome = validate(rows, args.family, _tell, with_large=args.large, kept=saved)
+    outcome = validate(
+        rows, args.family, _show_progress, with_large=args.large, kept=saved, n_jobs=args.jobs
+    )
     if args.rows:
         _print_rows(outcome.checked)
     _print_scores(outcome)
@@ -80,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if outcome.checked else 1
 
 
-def _tell(number: int, total: int, row: MeasuredRow) -> None:
+def _show_progress(number: int, total: int, row: MeasuredRow) -> None:
     print(f"{number}/{total} {row.id} …", file=sys.stderr, flush=True)
 
 

@@ -1,11 +1,13 @@
-"""Measurements of real machines: the two file forms, read into one kind of row."""
+"""Measurements of real machines: the three file forms, read into one kind of row."""
 
 import csv
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError, suggest
+from tremula.validate.free_text import number_in, read_words, sizes_in
 
 DATA = Path(__file__).parent / "data"
 PUBLISHED = DATA / "published.csv"
@@ -13,6 +15,7 @@ LINK_ROWS = DATA / "links_gc2.csv"
 GRID = DATA / "bow_gather_scatter_schnet.csv"
 
 PUBLISHED_COLUMNS = ("id", "chip", "num_ipus", "workload", "parameters", "metric", "unit", "value")
+FREE_COLUMNS = ("id", "chip", "workload", "family", "parameters", "metric", "unit", "value")
 GRID_COLUMNS = ("op", "amp", "num_inputs", "num_features", "num_outputs", "cycles")
 
 # The grid's operations under the names that published.csv has for them.
@@ -25,7 +28,11 @@ _GRID_WORKLOADS = {
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRow:
-    """One measurement. `parameters` are as written: "k1=v1;k2=v2" split at the signs."""
+    """One measurement.
+
+    `parameters` are as written: "k1=v1;k2=v2" split at the signs, or what `free_text` reads in
+    words; then `details` is the text itself, and a parameter may be named in singular or plural.
+    """
 
     id: str
     chip: str
@@ -36,11 +43,14 @@ class MeasuredRow:
     unit: str
     value: float | None  # None: not one number
     notes: str = ""
+    stated_family: str = ""  # the family the file names, in its words
+    details: str = ""  # the parameters as text, where the file has them in words
 
     def text(self, name: str, default: str | None = None) -> str:
         """A parameter; without a default it must be there."""
-        if name in self.parameters:
-            return self.parameters[name]
+        for spelling in self._spellings(name):
+            if spelling in self.parameters:
+                return self.parameters[spelling]
         if default is None:
             raise RowError(
                 f"row {self.id!r} has no parameter {name!r}.",
@@ -49,20 +59,43 @@ class MeasuredRow:
         return default
 
     def number(self, name: str, default: int | None = None) -> int:
+        return int(self.real(name, default))
+
+    def real(self, name: str, default: float | None = None) -> float:
         text = self.text(name, None if default is None else str(default))
-        try:
-            return int(float(text))
-        except ValueError:
+        value = number_in(text)
+        if value is None:
             raise RowError(
                 f"parameter {name!r} of row {self.id!r} is {text!r}, expected a number.",
                 hint="correct the row",
-            ) from None
+            )
+        return value
+
+    def sizes(self, name: str) -> tuple[int, ...]:
+        """A parameter such as 499x302 or 342^3, as its numbers."""
+        text = self.text(name)
+        if not (sizes := sizes_in(text)):
+            raise RowError(
+                f"parameter {name!r} of row {self.id!r} is {text!r}, expected sizes.",
+                hint="write them as 499x302 or 342^3",
+            )
+        return sizes
+
+    def has(self, name: str) -> bool:
+        """Whether a parameter is stated, with a value or without."""
+        return any(spelling in self.parameters for spelling in self._spellings(name))
+
+    def _spellings(self, name: str) -> tuple[str, ...]:
+        if not self.details:
+            return (name,)
+        return name, f"{name}s", name.removesuffix("s")
 
     @property
     def key(self) -> tuple[object, ...]:
         """What decides the prediction: rows with equal keys are computed once."""
         parameters = tuple(sorted(self.parameters.items()))
-        return self.chip, self.n_ipus, self.workload, parameters, self.metric, self.unit
+        kind = self.workload, self.stated_family
+        return self.chip, self.n_ipus, *kind, parameters, self.metric, self.unit
 
 
 class RowError(FileLoadError):
@@ -70,7 +103,7 @@ class RowError(FileLoadError):
 
 
 def read_rows(path: str | Path) -> list[MeasuredRow]:
-    """The rows of a CSV file in the form of published.csv or of the grid."""
+    """The rows of a CSV file with parameters as "k=v", with parameters in words, or of the grid."""
     try:
         with Path(path).open(encoding="utf-8", newline="") as file:
             table = csv.DictReader(file)
@@ -89,13 +122,15 @@ def read_rows(path: str | Path) -> list[MeasuredRow]:
         )
     if all(name in columns for name in GRID_COLUMNS):
         return [_grid_row(record, number) for number, record in enumerate(records, start=2)]
+    if "num_ipus" not in columns and all(name in columns for name in FREE_COLUMNS):
+        return [_row_in_words(record) for record in records]
     missing = [name for name in PUBLISHED_COLUMNS if name not in columns]
     if missing:
         raise FileLoadError(
             f"{str(path)!r} has columns {', '.join(columns) or 'none'}; it lacks "
             f"{', '.join(missing)}.",
-            hint=f"give a file with columns {', '.join(PUBLISHED_COLUMNS)} or "
-            f"{', '.join(GRID_COLUMNS)}",
+            hint=f"give a file with columns {', '.join(PUBLISHED_COLUMNS)}; or "
+            f"{', '.join(FREE_COLUMNS)}; or {', '.join(GRID_COLUMNS)}",
         )
     return [_published_row(record) for record in records]
 
@@ -113,6 +148,34 @@ def _published_row(record: Mapping[str, str]) -> MeasuredRow:
         _as_number(record["value"]),
         record.get("notes") or "",
     )
+
+
+def _row_in_words(record: Mapping[str, str]) -> MeasuredRow:
+    """What the parameters do not state, the workload's name may: "(500x1000 per IPU)"."""
+    details, workload = record["parameters"].strip(), record["workload"].strip()
+    parameters = read_words(workload) | read_words(details)
+    return MeasuredRow(
+        record["id"],
+        record["chip"].strip(),
+        _n_ipus_in(parameters),
+        workload,
+        parameters,
+        record["metric"].strip(),
+        record["unit"].strip(),
+        _as_number(record["value"]),
+        record.get("notes") or record.get("source") or "",
+        record["family"].strip(),
+        details or "-",
+    )
+
+
+def _n_ipus_in(parameters: Mapping[str, str]) -> int:
+    """The number of chips: as stated, that of the pod, or one."""
+    for name in ("ipu", "ipus", "chip", "chips", "card", "cards", "pod"):
+        if name in parameters and (n := number_in(parameters[name])) is not None:
+            return int(n)
+    said = (re.fullmatch(r"(\d+) (?:chip|ipu|card)s?", v.lower()) for v in parameters.values())
+    return next((int(found[1]) for found in said if found), 1)
 
 
 def _grid_row(record: Mapping[str, str], line: int) -> MeasuredRow:

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 from tremula.base.code_fingerprint import code_fingerprint
+from tremula.validate.outcome import Outcome
 from tremula.validate.rows import MeasuredRow
 
 # What decides a result beside the row: a change of these makes every kept result stale.
@@ -23,23 +24,23 @@ class SavedResults:
     def __init__(self, path: Path):
         self.path = path
         self._code = code_fingerprint(*_CODE)
-        self._found: dict[str, float | str] = {}
+        self._known: dict[str, Outcome] = {}
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             try:
-                key, result = json.loads(line)
-            except ValueError:  # cut off where the last run ended
+                key, record = json.loads(line)
+                self._known[key] = Outcome.from_record(record)
+            except (ValueError, TypeError, KeyError):  # cut off where the last run ended
                 continue
-            self._found[key] = result
 
-    def find(self, row: MeasuredRow) -> float | str | None:
-        """What an earlier run found out about a row."""
-        return self._found.get(self._key(row))
+    def find(self, row: MeasuredRow) -> Outcome | None:
+        """What an earlier run computed for a row."""
+        return self._known.get(self._key(row))
 
-    def keep(self, row: MeasuredRow, result: float | str) -> None:
+    def keep(self, row: MeasuredRow, outcome: Outcome) -> None:
         key = self._key(row)
-        self._found[key] = result
+        self._known[key] = outcome
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps([key, result]) + "\n")
+            file.write(json.dumps([key, outcome.as_record()]) + "\n")
 
     def _key(self, row: MeasuredRow) -> str:
         return hashlib.sha256(repr((row.key, row.unit, self._code)).encode()).hexdigest()[:32]

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tremula.base.errors import PoplarError
+from tremula.validate.outcome import Outcome, predict
+from tremula.validate.pool import Task, predict_side_by_side
 from tremula.validate.rows import MeasuredRow
 from tremula.validate.saved_rows import SavedResults
-from tremula.validate.workloads.table import NoWorkload, chip_of, find_workload
+from tremula.validate.workloads.table import NoWorkload, Workload, find_workload
 
 TOO_LARGE = "it takes 14 GB to compile, so only --large asks for it"
 
@@ -20,6 +21,7 @@ class Checked:
     row: MeasuredRow
     family: str
     predicted: float
+    steps: tuple[tuple[str, int], ...] = ()  # name, cycles in all, largest first
 
     @property
     def measured(self) -> float:
@@ -79,53 +81,79 @@ def validate(
     *,
     with_large: bool = False,
     kept: SavedResults | None = None,
+    n_jobs: int = 1,
 ) -> ValidationResult:
     """Run the cost model on rows; those of equal kind and parameters are computed once.
 
     `progress(number, total, row)` is called before each computation. Rows that take more
     memory than most computers have are left out unless asked for. What is `kept` from an earlier
-    run is not computed again.
+    run is not computed again. With `n_jobs` above 1 rows are computed in that many processes.
     """
-    checked, unchecked = [], []
-    known: dict[tuple[object, ...], float | str] = {}
     rows, notify = list(rows), progress or (lambda *_: None)
+    chosen, unchecked = _with_workloads(rows, families)
+    known: dict[tuple[object, ...], Outcome] = {}
+    tasks: dict[tuple[object, ...], Task] = {}
+    for number, row, workload in chosen:
+        saved = None if kept is None else kept.find(row)
+        if workload.is_large and not with_large:
+            known[row.key] = Outcome(reason=TOO_LARGE)
+        elif saved is not None:
+            known[row.key] = saved
+        else:
+            tasks.setdefault(row.key, Task(number, row, workload.gbytes))
+    for task, outcome in _predicted(
+        list(tasks.values()), n_jobs, lambda task: notify(task.number, len(rows), task.row)
+    ):
+        known[task.row.key] = outcome
+        if kept is not None:
+            kept.keep(task.row, outcome)
+    return _collected(chosen, unchecked, known)
+
+
+_Chosen = list[tuple[int, MeasuredRow, Workload]]
+
+
+def _with_workloads(
+    rows: Sequence[MeasuredRow], families: Sequence[str]
+) -> tuple[_Chosen, list[tuple[int, Unchecked]]]:
+    """Rows of the families with their workloads, and those without, by their number."""
+    chosen, unchecked = [], []
     for number, row in enumerate(rows, start=1):
         try:
             workload = find_workload(row)
-            if families and workload.family not in families:
-                continue
-            if row.key not in known and workload.is_large and not with_large:
-                known[row.key] = TOO_LARGE
-            elif row.key not in known:
-                known[row.key] = _outcome_of(
-                    workload.predict, row, kept, lambda n=number, r=row: notify(n, len(rows), r)
-                )
-            result = known[row.key]
-            if isinstance(result, str):
-                unchecked.append(Unchecked(row, result))
-            else:
-                checked.append(Checked(row, workload.family, result))
         except NoWorkload as reason:
             if not families:
-                unchecked.append(Unchecked(row, reason.what))
-    return ValidationResult(tuple(checked), tuple(unchecked))
+                unchecked.append((number, Unchecked(row, reason.what)))
+            continue
+        if not families or workload.family in families:
+            chosen.append((number, row, workload))
+    return chosen, unchecked
 
 
-def _outcome_of(
-    predict: Callable, row: MeasuredRow, kept: SavedResults | None, notify: Callable[[], None]
-) -> float | str:
-    """The prediction in the row's unit, or why there is none."""
-    result = None if kept is None else kept.find(row)
-    if result is not None:
-        return result
-    notify()
-    try:
-        result = predict(row, chip_of(row)).in_unit(row.unit)
-    except PoplarError as reason:  # a user's row may describe something that cannot be built
-        result = reason.what
-    if kept is not None:
-        kept.keep(row, result)
-    return result
+def _predicted(
+    tasks: Sequence[Task], n_jobs: int, on_start: Callable[[Task], None]
+) -> Iterable[tuple[Task, Outcome]]:
+    if n_jobs > 1 and len(tasks) > 1:
+        yield from predict_side_by_side(tasks, n_jobs, on_start)
+        return
+    for task in tasks:
+        on_start(task)
+        yield task, predict(find_workload(task.row), task.row)
+
+
+def _collected(
+    chosen: _Chosen, unchecked: list[tuple[int, Unchecked]], known: dict[tuple, Outcome]
+) -> ValidationResult:
+    """All rows in the order of their file."""
+    checked = []
+    for number, row, workload in chosen:
+        outcome = known[row.key]
+        if outcome.reason:
+            unchecked.append((number, Unchecked(row, outcome.reason)))
+        else:
+            checked.append(Checked(row, workload.family, outcome.value, outcome.steps))
+    unchecked.sort(key=lambda one: one[0])
+    return ValidationResult(tuple(checked), tuple(one for _, one in unchecked))
 
 
 def rank_correlation(rows: Sequence[Checked]) -> float:

@@ -1,29 +1,22 @@
-"""Workloads: which tile program represents a measured row, and how its metric is read."""
+"""Workloads: which tile program represents a measured row, and how its metric is read.
+
+A workload is added in one place: a file in this folder (or in a folder below it) with a function
+under the decorator `workload`, which names the rows it stands for by words of their workload and,
+where these are not enough, of the family that the file of measurements states. Every file here is
+imported when rows are looked up. Of two that fit a row, that which matches more of its text counts.
+"""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from pkgutil import walk_packages
 from typing import Literal
 
 from tremula.base.errors import PoplarError
 from tremula.validate.rows import MeasuredRow
 from tremula.validate.timing import Timing
-
-# Importing these registers their workloads; the order decides which of two patterns is asked first.
-MODULES = (
-    "tremula.validate.workloads.memory",
-    "tremula.validate.workloads.exchange",
-    "tremula.validate.workloads.link",
-    "tremula.validate.workloads.reduce",
-    "tremula.validate.workloads.gather",
-    "tremula.validate.workloads.matmul",
-    "tremula.validate.workloads.sparse",
-    "tremula.validate.workloads.schnet",
-    "tremula.validate.workloads.model_schnet",
-    "tremula.validate.workloads.model_transformers",
-    "tremula.validate.workloads.model_kge",
-)
 
 # Rows' names of chips, and ours. Anything else is not a single known chip.
 _CHIPS = {
@@ -33,6 +26,8 @@ _CHIPS = {
 
 _SECONDS = {"ns": 1e9, "us": 1e6, "µs": 1e6, "ms": 1e3, "s": 1.0}
 _PER_SECOND = {"GB/s": 1e9, "TB/s": 1e12, "MB/s": 1e6}
+_ITEMS = re.compile(r"^([kMGT]?)([a-z]+)/s$")  # items/s, samples/s, it/s, Gpoints/s
+_PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 class NoWorkload(PoplarError):
@@ -49,10 +44,12 @@ class ModelledValue:
     n_flops: float = 0.0
     peak_bytes_per_s: float = 0.0
     value: float | None = None  # the metric itself, where it is not a time or a rate
+    n_items: float = 0.0  # whatever is counted: samples, sequences, points, steps
+    steps: tuple[tuple[str, int, int], ...] = ()  # name, how often, cycles of one execution
 
     @classmethod
     def of(cls, timing: Timing, **amounts: float) -> "ModelledValue":
-        return cls(timing.cycles, timing.clock_hz, **amounts)
+        return cls(timing.cycles, timing.clock_hz, steps=timing.steps, **amounts)
 
     def in_unit(self, unit: str) -> float:
         """The metric in the unit of a row."""
@@ -69,6 +66,9 @@ class ModelledValue:
             return self.n_flops / seconds / 1e12
         if unit == "%" and self.peak_bytes_per_s:
             return 100 * self.n_bytes / seconds / self.peak_bytes_per_s
+        items = _ITEMS.match(unit)
+        if items is not None and self.n_items:
+            return self.n_items / seconds / _PREFIXES[items[1]]
         raise NoWorkload(f"the workload gives no figure in {unit!r}.", hint="use another unit")
 
 
@@ -83,15 +83,24 @@ class Workload:
     n_chips: Literal["one", "several", "any"]
     is_large: bool  # takes more memory than most computers have
     mode: str  # rows with a parameter "mode" must begin with it
+    stated: re.Pattern[str]  # of the family a file states; files without that column fit
+    gbytes: float  # of memory to predict a row, about: decides how many run side by side
 
     def fits(self, row: MeasuredRow) -> bool:
+        """Whether all but the workload's text fits."""
         n_chips = "one" if row.n_ipus == 1 else "several"
         has_mode = row.text("mode", self.mode).startswith(self.mode)
-        fits_text = bool(self.pattern.search(row.workload))
-        return fits_text and has_mode and self.n_chips in (n_chips, "any")
+        fits_family = not row.stated_family or bool(self.stated.search(row.stated_family))
+        return has_mode and fits_family and self.n_chips in (n_chips, "any")
+
+    def n_matched(self, row: MeasuredRow) -> int:
+        """How many letters of the row's workload the pattern matches; 0 if it does not fit."""
+        found = self.pattern.search(row.workload) if self.fits(row) else None
+        return len(found[0]) if found else 0
 
 
 WORKLOADS: list[Workload] = []
+GBYTES, LARGE_GBYTES = 1.0, 14.0  # of a workload that says nothing
 
 
 def workload(
@@ -101,12 +110,20 @@ def workload(
     *,
     is_large: bool = False,
     mode: str = "",
+    stated: str = "",
+    gbytes: float = 0.0,
 ) -> Callable[[Predict], Predict]:
-    """Decorator: a function that predicts rows whose workload text matches the pattern."""
+    """Decorator: a function that predicts rows whose workload text matches the pattern.
+
+    `family` is where its errors are counted; `stated` a pattern of the family the row's file names.
+    """
 
     def add(predict: Predict) -> Predict:
-        compiled = re.compile(pattern, re.IGNORECASE)
-        WORKLOADS.append(Workload(compiled, family, predict, n_chips, is_large, mode))
+        patterns = [re.compile(text, re.IGNORECASE) for text in (pattern, stated)]
+        memory = gbytes or (LARGE_GBYTES if is_large else GBYTES)
+        WORKLOADS.append(
+            Workload(patterns[0], family, predict, n_chips, is_large, mode, patterns[1], memory)
+        )
         return predict
 
     return add
@@ -122,15 +139,18 @@ REASONS = (
 )
 
 
-def _load() -> list[Workload]:
-    for module in MODULES:
-        import_module(module)
-    return WORKLOADS
+@cache
+def _load() -> tuple[Workload, ...]:
+    """Every workload of this folder."""
+    package = import_module(__package__ or "")
+    for module in walk_packages(package.__path__, f"{package.__name__}."):
+        import_module(module.name)
+    return tuple(WORKLOADS)
 
 
 def family_names() -> tuple[str, ...]:
-    """Every family, in the order of their workloads."""
-    return tuple(dict.fromkeys(one.family for one in _load()))
+    """Every family."""
+    return tuple(sorted({one.family for one in _load()}))
 
 
 def find_workload(row: MeasuredRow) -> Workload:
@@ -143,20 +163,23 @@ def find_workload(row: MeasuredRow) -> Workload:
     for pattern, reason in REASONS:
         if re.search(pattern, row.workload, re.IGNORECASE):
             raise NoWorkload(reason, hint="")
-    for candidate in known:
-        if candidate.fits(row):
-            chip_of(row)
-            return candidate
+    best = max(known, key=lambda one: one.n_matched(row))
+    if best.n_matched(row):
+        chip_of(row)
+        return best
     if re.search("training|inference|notebook", row.workload, re.IGNORECASE):
         raise NoWorkload("it is a whole model that was not written yet", hint="")
     raise NoWorkload("no tile program was written for it", hint="")
 
 
 def chip_of(row: MeasuredRow) -> str:
-    """Our name of the row's chip."""
+    """Our name of the row's chip; "C600 (ipu21)" and "Mk2 (chip not stated)" name one too."""
     name = row.chip.lower().strip()
     if "pod" in name and "bow" not in name:  # Graphcore called those of the next chip Bow Pods
         return "gc200"
-    if name not in _CHIPS:
+    plain = re.sub(r"\(.*?\)", "", name).strip()
+    words = (name, plain, *re.findall(r"[\w-]+", plain))
+    found = next((_CHIPS[word] for word in words if word in _CHIPS), None)
+    if found is None:
         raise NoWorkload(f"chip {row.chip!r} does not name one generation", hint="")
-    return _CHIPS[name]
+    return found

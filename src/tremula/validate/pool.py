@@ -1,0 +1,122 @@
+"""Rows predicted side by side in processes, as many as memory allows.
+
+Each process takes one row at a time. If one dies (a row took all the memory), its row gets that as
+its reason and a new process takes over: the other rows do not notice.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from tremula.validate.outcome import Outcome, predict
+from tremula.validate.rows import MeasuredRow
+from tremula.validate.workloads.table import find_workload
+
+_CONTEXT = get_context("spawn")  # not fork: the parent may have threads
+_ROWS_PER_PROCESS = 40  # then a new one: memory that rows left behind is given back
+_GBYTES_WITHOUT_PROC = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A row to predict, and about how much memory that takes."""
+
+    number: int  # in the file, from 1
+    row: MeasuredRow
+    gbytes: float
+
+
+@dataclass(slots=True)
+class _Worker:
+    process: BaseProcess
+    pipe: Connection
+    n_rows: int = 0
+
+
+@dataclass(slots=True)
+class _Pool:
+    tasks: list[Task]
+    n_jobs: int
+    gbytes: float
+    on_start: Callable[[Task], None]
+    idle: list[_Worker] = field(default_factory=list)
+    busy: dict[Connection, tuple[_Worker, Task]] = field(default_factory=dict)
+
+    def run(self) -> Iterator[tuple[Task, Outcome]]:
+        try:
+            while self.tasks or self.busy:
+                while self._next_fits():
+                    self._start(self.tasks.pop(0))
+                for pipe in wait(list(self.busy)):
+                    yield self._finish(pipe)  # pyright: ignore[reportArgumentType]
+        finally:
+            for worker in (*self.idle, *(one for one, _ in self.busy.values())):
+                worker.process.terminate()
+                worker.process.join()
+
+    def _next_fits(self) -> bool:
+        """Memory limits how many run, but one always may."""
+        if not self.tasks or len(self.busy) >= self.n_jobs:
+            return False
+        used = sum(task.gbytes for _, task in self.busy.values())
+        return not self.busy or used + self.tasks[0].gbytes <= self.gbytes
+
+    def _start(self, task: Task) -> None:
+        worker = self.idle.pop() if self.idle else _new_worker()
+        self.on_start(task)
+        worker.pipe.send(task.row)
+        worker.n_rows += 1
+        self.busy[worker.pipe] = worker, task
+
+    def _finish(self, pipe: Connection) -> tuple[Task, Outcome]:
+        worker, task = self.busy.pop(pipe)
+        try:
+            outcome = pipe.recv()
+        except EOFError:
+            worker.process.join()
+            reason = f"its process ended with {worker.process.exitcode}: too little memory?"
+            return task, Outcome(reason=reason)
+        if worker.n_rows < _ROWS_PER_PROCESS:
+            self.idle.append(worker)
+        else:
+            pipe.close()
+        return task, outcome
+
+
+def predict_side_by_side(
+    tasks: Sequence[Task], n_jobs: int, on_start: Callable[[Task], None]
+) -> Iterator[tuple[Task, Outcome]]:
+    """Outcomes as they come; rows that take most memory begin first."""
+    ordered = sorted(tasks, key=lambda task: -task.gbytes)
+    return _Pool(ordered, n_jobs, _available_gbytes(), on_start).run()
+
+
+def _new_worker() -> _Worker:
+    ours, theirs = _CONTEXT.Pipe()
+    process = _CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()
+    return _Worker(process, ours)
+
+
+def _serve(pipe: Connection) -> None:
+    """Predict row after row until the other end is closed."""
+    while True:
+        try:
+            row = pipe.recv()
+        except (EOFError, KeyboardInterrupt):
+            return
+        pipe.send(predict(find_workload(row), row))
+
+
+def _available_gbytes() -> float:
+    """Memory that is free now, where the system says it."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        (line,) = [one for one in lines if one.startswith("MemAvailable:")]
+        return float(line.split()[1]) / 1024**2
+    except (OSError, ValueError):
+        return _GBYTES_WITHOUT_PROC
