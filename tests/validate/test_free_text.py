@@ -44,7 +44,7 @@ def test_rows_in_words(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(
         HEAD
-        + 'a,s,C600 (ipu21),"blur (500x1000 per IPU), 100 iterations",stencil,4 IPU; 8 tiles,t,s,2\n'
+        + 'a,s,C600 (ipu21),"blur (500x1000 per IPU), 100 iterations",stencil,4 IPU;8 tiles,t,s,2\n'
         + "b,s,Mk2 (chip not stated),BERT,whole model training,Pod64; batch 1e3,t,s,2\n"
         + 'c,s,Bow,"decoding, sharded over 8 chips",LLM decoding,,t,ms,2 to 3\n'
     )
