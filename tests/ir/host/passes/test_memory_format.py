@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import fx, nn
 
-from tests.ir.steps import training_step
+from tests.ir.steps import captured, training_step
 from tremula.ir.host.passes.memory_format import keep_contiguity, keep_memory_format, relax_strides
 from tremula.ir.host.passes.substitute_kernels import plain_convolution_gradients
 from tremula.ir.nodes import schema_name
@@ -89,3 +89,11 @@ def test_kernels_behind_group_norms_get_contiguous_operands():
     assert all(image.target is aten.contiguous.default for image in images)
     last = [a.to(memory_format=torch.channels_last) if a.dim() == 4 else a for a in arguments]
     torch.testing.assert_close(step.module().forward(*last), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_kernels_that_view_their_operand_get_a_contiguous_one():
+    """Channels of an image with rows and columns exchanged are shuffled on a GPU, too."""
+    shuffle = lambda x: nn.functional.channel_shuffle(x.transpose(2, 3), 2)  # noqa: E731
+    step = keep_contiguity(apply(captured(shuffle, torch.randn(2, 4, 3, 5)), HOST_PASSES, "host"))
+    shuffles = [n for n in step.graph.nodes if "channel_shuffle" in schema_name(n)]
+    assert [n.args[0].target for n in shuffles] == [aten.contiguous.default]

@@ -100,16 +100,21 @@ _TAKES_ANY_ORDER = (
     "_unsafe_view", "_reshape_alias", "_safe_softmax", "_unsafe_index", "_conj", "_fft",
 )  # fmt: skip
 
+# Kernels that view their operand, which fails for rows and columns exchanged, in PyTorch as well.
+_VIEWS_OPERAND = {"aten::channel_shuffle", "aten::native_channel_shuffle"}
+
 
 def keep_contiguity(step: CapturedStep) -> CapturedStep:
     """Make operands contiguous again for kernels that need it; a copy only where they are not."""
     contiguous: dict[fx.Node, fx.Node] = {}
     for node in list(step.graph.nodes):
-        if not _needs_contiguity(node):
+        views = schema_name(node) in _VIEWS_OPERAND
+        if not views and not _needs_contiguity(node):
             continue
         for source in node.all_input_nodes:
             value = source.meta.get("val")
-            if isinstance(value, Tensor) and value.dim() > 1 and value.is_contiguous():
+            is_matrix = isinstance(value, Tensor) and value.dim() > 1
+            if is_matrix and (views or value.is_contiguous()):
                 if source not in contiguous:
                     contiguous[source] = _made_contiguous(step.graph, source)
                 node.replace_input_with(source, contiguous[source])
