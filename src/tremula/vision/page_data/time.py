@@ -205,8 +205,8 @@ def host_pack(reader: ReportReader) -> bytes:
     try:
         facts, columns = host_columns(reader)
     except PoplarError as error:
-        facts, columns = {"found": False, "why": str(error)}, {}
-    if facts["found"]:
+        facts, columns = {"has_trace": False, "why": str(error)}, {}
+    if facts["has_trace"]:
         share = machine_split(reader)["host"] / max(1, total_cycles(reader))
         facts["verdict"] = host_verdict(facts, columns, reader.target["clock_hz"], share)
     return pack_of(facts, columns)

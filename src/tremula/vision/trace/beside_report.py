@@ -23,7 +23,7 @@ def host_columns(reader: ReportReader) -> tuple[dict[str, Any], dict[str, Ints]]
         why = (
             "There is no system trace (*.pvti) next to this report; set PVTI_OPTIONS to record one."
         )
-        return {"found": False, "why": why, "n_runs": len(reader.table("runs")["id"])}, {}
+        return {"has_trace": False, "why": why, "n_runs": len(reader.table("runs")["id"])}, {}
     origin_ns = min(t["from_ns"] for t in traces)
     events = _merged(traces, origin_ns)
     lanes, lane = coded(events.pop("lane"))
@@ -31,7 +31,7 @@ def host_columns(reader: ReportReader) -> tuple[dict[str, Any], dict[str, Ints]]
     channels, channel = coded(events.pop("channel"))
     graphs, samples = _series(traces, origin_ns)
     facts = {
-        "found": True,
+        "has_trace": True,
         "origin_ns": str(origin_ns),
         "files": [t["file"] for t in traces],
         "lanes": lanes,

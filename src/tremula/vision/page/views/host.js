@@ -13,7 +13,7 @@ import { column } from "../quantities.js";
 
 export async function hostView(context) {
   const [host, overview] = await Promise.all([context.load("host"), context.load("overview")]);
-  if (!host.facts.result) {
+  if (!host.facts.has_trace) {
     return { element: h("div", {}, card("Host", null, h("p.note", {}, host.facts.why))) };
   }
   const view = new HostView(host, overview);
