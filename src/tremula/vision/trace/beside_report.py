@@ -17,7 +17,7 @@ MOST_EVENTS, MOST_SAMPLES, MOST_FILES = 60_000, 20_000, 8
 
 
 def host_columns(reader: ReportReader) -> tuple[dict[str, Any], dict[str, Ints]]:
-    """Facts and columns; `found` says whether there is a trace at all. Times are µs from t0."""
+    """Facts and columns; `has_trace` says whether there is a trace at all. Times are µs from t0."""
     traces = _of_last_run([_columns_of(path) for path in trace_paths(reader)])
     if not traces:
         why = (
