@@ -241,7 +241,7 @@ def test_out_of_memory_text(small_graph, analysed):
     error = _error_of(result)
     text = str(error)
     machine = chip("gc200")
-    assert "Out of memory on 1 tile(s): tile 2 needs" in text
+    assert "Out of memory on 1 tile: tile 2 needs" in text
     assert f"bytes but has {machine.n_bytes_available_per_tile:,} (" in text
     assert "largest: 'big' 680,000; 'small' 4,000; stack 1,760" in text
     assert "test_placement.py" in text

@@ -6,13 +6,13 @@ import pytest
 import tremula as tr
 from tests.vision.programs import RowSum, summing_engine
 from tests.vision.report.test_timeline import pipelined_engine
+from tremula.base.wording import counted, short_source
 from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.operations import operation_columns
 from tremula.vision.analysis.quantities import QUANTITIES, quantity_facts
 from tremula.vision.analysis.stages import stage_facts
 from tremula.vision.analysis.summary import execution_totals, memory_totals, summary, tree
 from tremula.vision.analysis.text_views import text_of_view
-from tremula.vision.analysis.wording import counted, short_source
 from tremula.vision.page_data.memory import liveness_pack, tiles_pack
 from tremula.vision.page_data.pack import unpack_pack
 from tremula.vision.page_data.time import steps_pack, tree_pack

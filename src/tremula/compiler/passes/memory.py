@@ -9,6 +9,7 @@ import numpy as np
 from tremula.base.errors import GraphMemoryAllocationError
 from tremula.base.source import Source
 from tremula.base.types import QUARTER
+from tremula.base.wording import counted
 from tremula.codelets.spec import FieldKind, FieldSpec
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.exchange import ExchangePhase, StepExchanges
@@ -338,7 +339,8 @@ def out_of_memory_error(
         hint = "use fewer kinds of operations on this tile, or more chips"
         source = None
     return GraphMemoryAllocationError(
-        f"Out of memory on {len(full)} tile(s): {limit} ({over:,} over).\n  largest: {shown}",
+        f"Out of memory on {counted(len(full), 'tile')}: {limit} ({over:,} over).\n"
+        f"  largest: {shown}",
         source=source,  # pyright: ignore[reportArgumentType] - a stored line prints the same
         hint=hint,
     )

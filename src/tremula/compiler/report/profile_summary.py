@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tremula.base.wording import counted
 from tremula.compiler.passes.memory import CATEGORIES, PARTS
 from tremula.compiler.report.energy import PARTS as ENERGY_PARTS
 from tremula.compiler.report.phases import PHASES
@@ -86,7 +87,7 @@ def _memory(report: Report, show_tiles: bool) -> list[str]:
         *_histogram(excluding),
         f"    Maximum (Including Gaps): {_largest(including)}",
         f"    Maximum (Excluding Gaps): {_largest(excluding)}",
-        f"    {n_full} tile(s) out of memory",
+        f"    {n_full} tile(s) out of memory",  # Poplar's words, which scripts parse
     ]
     if show_tiles or n_full:
         lines += _fullest_tiles(report)
@@ -199,7 +200,8 @@ def _energy(report: Report) -> list[str]:
         (part, f"{getattr(energy, part):.4g} J [{energy.provenances[part]}]")
         for part in ENERGY_PARTS
     ]
-    head = f"  Energy:  {energy.total:.4g} J, {energy.watts:,.0f} W on {energy.n_chips} chip(s)"
+    chips = counted(energy.n_chips, "chip")
+    head = f"  Energy:  {energy.total:.4g} J, {energy.watts:,.0f} W on {chips}"
     return [head, *_rows(4, rows)]
 
 

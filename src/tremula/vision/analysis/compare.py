@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tremula.base.wording import counted
 from tremula.vision.analysis.operations import operation_columns
 from tremula.vision.analysis.summary import execution_totals, memory_totals
-from tremula.vision.analysis.wording import counted
 from tremula.vision.report.reader import ReportReader
 from tremula.vision.report.time_totals import PARTS, PHASES
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from tremula.base.wording import counted, plural, short_source
 from tremula.vision.analysis.operations import operation_of_step
 from tremula.vision.analysis.stages import stage_facts
-from tremula.vision.analysis.wording import counted, plural, short_source
 from tremula.vision.report.reader import ReportReader
 from tremula.vision.report.time_totals import total_cycles
 

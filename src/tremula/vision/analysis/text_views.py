@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tremula.base.wording import counted
 from tremula.vision.analysis.quantities import QUANTITIES, heading
-from tremula.vision.analysis.wording import counted
 from tremula.vision.report.time_totals import PARTS, PHASES
 
 _BAR_WIDTH = 40

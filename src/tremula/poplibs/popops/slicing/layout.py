@@ -8,6 +8,7 @@ import numpy as np
 
 from tremula.base.source import user_source
 from tremula.base.types import INT, QUARTER, UNSIGNED_INT, Type, as_type
+from tremula.base.wording import counted
 from tremula.poplar.graph import Graph
 from tremula.poplar.tensors.blocks import BlockCuts
 from tremula.poplar.tensors.tensor import Tensor
@@ -254,8 +255,8 @@ def check_plan(
     wanted = (plan.n_groups, plan.n_entries, plan.row_size)
     if len(dims) != 1 or got != wanted:
         raise PoplibsError(
-            f"{what}: the plan is for {wanted[0]} table(s) of {wanted[1]} rows of {wanted[2]}, got "
-            f"a tensor of shape {list(shape)} sliced in dims {list(dims)}.",
+            f"{what}: the plan is for {counted(wanted[0], 'table')} of {wanted[1]} rows of "
+            f"{wanted[2]}, got a tensor of shape {list(shape)} sliced in dims {list(dims)}.",
             source=user_source(),
             hint="make the plan with the table's own sizes, and slice one dimension",
         )
