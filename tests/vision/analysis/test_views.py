@@ -19,6 +19,7 @@ from tremula.vision.analysis.compare import align, compare
 from tremula.vision.analysis.curves import draw_curves, png
 from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.summary import VIEWS
+from tremula.vision.analysis.traffic import traffic
 from tremula.vision.analysis.whatif import parse_sweep, recosted, whatif_report
 from tremula.vision.report.reader import open_report
 from tremula.vision.report.time_totals import PARTS, PHASES
@@ -340,3 +341,16 @@ def test_curves_have_colours_of_their_own(tmp_path):
     rows = zlib.decompress(data[data.index(b"IDAT") + 4 : -16])
     pixels = np.frombuffer(rows, np.uint8).reshape(height, 1 + 3 * width)[:, 1:].reshape(-1, 3)
     assert len(np.unique(pixels, axis=0)) == 5
+
+
+def test_traffic_of_steps_adds_up_to_that_of_the_run(report):
+    """Routes are listed busiest first; each step, as often as it ran, makes up the whole."""
+    whole = VIEWS["traffic"](report)
+    n_bytes = [route["n_bytes"] for route in whole["routes"]]
+    assert n_bytes == sorted(n_bytes, reverse=True)
+    assert sum(n_bytes) == whole["n_bytes"] > 0
+    executed = report.table("steps")["executed"].tolist()
+    of_steps = [traffic(report, step)["n_bytes"] * n for step, n in enumerate(executed)]
+    assert sum(of_steps) == whole["n_bytes"]
+    with pytest.raises(MissingProfileData, match="step 999 does not exist"):
+        traffic(report, 999)

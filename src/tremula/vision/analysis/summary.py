@@ -6,6 +6,7 @@ import numpy as np
 
 from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.operations import operation_columns
+from tremula.vision.analysis.traffic import traffic
 from tremula.vision.report.reader import ReportReader
 from tremula.vision.report.time_totals import machine_split, total_cycles
 
@@ -219,4 +220,5 @@ VIEWS: dict[str, Callable[[ReportReader], object]] = {
     "steps": steps,
     "tree": tree,
     "insights": insights,
+    "traffic": traffic,
 }

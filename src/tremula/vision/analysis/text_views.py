@@ -50,8 +50,8 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "�" for c in text)
 
 
-def text_of_view(view: str, found: Any, limit: int) -> str:  # noqa: ANN401 - JSON of any view
-    return _VIEWS[view](found, limit)
+def text_of_view(view: str, data: Any, limit: int) -> str:  # noqa: ANN401 - JSON of any view
+    return _VIEWS[view](data, limit)
 
 
 def _fit(memory: dict) -> str:
@@ -62,14 +62,14 @@ def _fit(memory: dict) -> str:
     return f"Memory: {word}; fullest is {name} with {of}; {share}"
 
 
-def _summary(found: dict, _: int) -> str:
-    target, memory, execution = found["target"], found["memory"], found["execution"]
+def _summary(data: dict, _: int) -> str:
+    target, memory, execution = data["target"], data["memory"], data["execution"]
     lines = [
         f"{target['chip']}: {target['n_ipus']} × {counted(target['tiles_per_ipu'], 'tile')}"
         + (f", {target['n_replicas']} replicas" if target["n_replicas"] > 1 else ""),
-        "Graph: " + ", ".join(counted(n, _NOUNS[name]) for name, n in found["graph"].items()),
-        f"Programs: {len(found['programs'] or ()):,}, with "
-        + counted(found["n_program_nodes"], "node"),
+        "Graph: " + ", ".join(counted(n, _NOUNS[name]) for name, n in data["graph"].items()),
+        f"Programs: {len(data['programs'] or ()):,}, with "
+        + counted(data["n_program_nodes"], "node"),
         _fit(memory),
     ]
     if execution is None:
@@ -91,37 +91,37 @@ def _summary(found: dict, _: int) -> str:
                 f"Not recorded in order: {execution['estimated_cycles']:,} cycles, which steps and "
                 "operations share as their busy cycles do"
             )
-    advice = [f"  {i}. {printable(item['title'])}" for i, item in enumerate(found["insights"], 1)]
+    advice = [f"  {i}. {printable(item['title'])}" for i, item in enumerate(data["insights"], 1)]
     return "\n".join([*lines, *(["Advice (`insights` says more):", *advice] if advice else [])])
 
 
-def _memory(found: dict, limit: int) -> str:
-    if "tile" in found:
-        rows = [(v["name"], v["n_bytes"], v["always_live"]) for v in found["variables"]]
-        categories = [(c["name"], c["always_live"], c["temporary"]) for c in found["categories"]]
+def _memory(data: dict, limit: int) -> str:
+    if "tile" in data:
+        rows = [(v["name"], v["n_bytes"], v["always_live"]) for v in data["variables"]]
+        categories = [(c["name"], c["always_live"], c["temporary"]) for c in data["categories"]]
         return "\n\n".join(
             [
-                f"{found['tile_name'].capitalize()}: {found['including_gaps']:,} B",
+                f"{data['tile_name'].capitalize()}: {data['including_gaps']:,} B",
                 table((heading("category"), *_ON_A_TILE), categories),
                 table(("variable", "bytes", "always live"), rows, limit),
             ]
         )
-    categories = [(c["name"], c["always_live"], c["temporary"]) for c in found["categories"]]
+    categories = [(c["name"], c["always_live"], c["temporary"]) for c in data["categories"]]
     tiles = [
         (t["tile_name"], t["including_gaps"], t["always_live"], t["temporary"])
-        for t in found["fullest_tiles"]
+        for t in data["fullest_tiles"]
     ]
     variables = [
         (v["name"], v["type"], v["shape"], v["n_bytes"], v["n_tiles"])
-        for v in found["largest_variables"]
+        for v in data["largest_variables"]
     ]
     parts = (
-        f"{found['always_live']:,} {heading('always_live')}, "
-        f"{found['temporary']:,} {heading('temporary_peaks')}"
+        f"{data['always_live']:,} {heading('always_live')}, "
+        f"{data['temporary']:,} {heading('temporary_peaks')}"
     )
     return "\n\n".join(
         [
-            f"All tiles: {found['total']:,} B including gaps, {parts}",
+            f"All tiles: {data['total']:,} B including gaps, {parts}",
             table((heading("category"), *_AT_PEAKS), categories),
             table(("tile", heading("tile_needs"), *_ON_A_TILE), tiles, limit),
             table(("variable", "type", "shape", "bytes", "tiles"), variables, limit),
@@ -129,19 +129,19 @@ def _memory(found: dict, limit: int) -> str:
     )
 
 
-def _liveness(found: dict, limit: int) -> str:
-    if found["peak_step"] is None:
+def _liveness(data: dict, limit: int) -> str:
+    if data["peak_step"] is None:
         return "There are no steps."
-    peak = f"{found['peak_temporary_bytes']:,} B, at step {found['peak_step']}"
+    peak = f"{data['peak_temporary_bytes']:,} B, at step {data['peak_step']}"
     lines = [
-        f"Always live: {found['always_live']:,} B on all tiles.",
-        f"{QUANTITIES['temporary_peak'].title}: {peak} ({printable(found['peak_step_name'])}).",
+        f"Always live: {data['always_live']:,} B on all tiles.",
+        f"{QUANTITIES['temporary_peak'].title}: {peak} ({printable(data['peak_step_name'])}).",
         "",
-        *_curve(found["temporary"]),
+        *_curve(data["temporary"]),
     ]
     rows = [
         (v["name"], v["n_bytes"], v["frees"], v["first_step"], v["last_step"])
-        for v in found["live_at_peak"]
+        for v in data["live_at_peak"]
     ]
     heads = ("live at the peak", "bytes", "would free", "from step", "to step")
     return "\n".join([*lines, "", table(heads, rows, limit)])
@@ -160,18 +160,18 @@ def _curve(values: list[int], n_rows: int = 16) -> list[str]:
     return lines
 
 
-def _ops(found: list, limit: int) -> str:
+def _ops(data: list, limit: int) -> str:
     heads = (
         *map(heading, ("operation", "path_cycles", "path_share", "busy_cycles", "executed",
                        "n_flops", "flops_per_cycle", "of_peak", "of_roofline", "flops_per_byte",
                        "bound", "balance", "n_vertices")),
     )  # fmt: skip
-    total = max(1, sum(o["path_cycles"] for o in found))
+    total = max(1, sum(o["path_cycles"] for o in data))
     rows = [
         (o["name"], o["path_cycles"], o["path_cycles"] / total, o["busy_cycles"], o["executed"],
          o["n_flops"], _rate(o["flops_per_cycle"]), o["efficiency"], o["roofline"],
          _rate(o["intensity"]), o["bound"], o["balance"], o["n_vertices"])
-        for o in found
+        for o in data
     ]  # fmt: skip
     return table(heads, rows, limit)
 
@@ -181,7 +181,7 @@ def _rate(value: float) -> float | int:
     return round(value) if value >= 1000 else value
 
 
-def _steps(found: list, limit: int) -> str:
+def _steps(data: list, limit: int) -> str:
     heads = (
         "step", "kind", "id", heading("executed"), *(heading(f"once_{name}") for name in PHASES),
         *map(heading, ("n_active_tiles", "active_balance", "temporary_at_step")),
@@ -189,20 +189,20 @@ def _steps(found: list, limit: int) -> str:
     rows = [
         (s["path"], s["kind"], s["id"], s["executed"], *(s[name] for name in PHASES),
          s["n_active_tiles"], s["active_balance"], s["temporary_bytes"])
-        for s in found
+        for s in data
     ]  # fmt: skip
     return table(heads, rows, limit)
 
 
-def _tree(found: list, limit: int) -> str:
+def _tree(data: list, limit: int) -> str:
     lines = []
-    for node in found[:limit] if limit else found:
+    for node in data[:limit] if limit else data:
         times = f" × {node['n_times']:,}" if node["kind"] == "Repeat" else ""
         cycles = _node_cycles(node)
         name = f" {printable(node['name'])}" if node["name"] else ""
         lines.append(f"{'  ' * node['depth']}{node['kind']}{name}{times}{cycles}")
-    if limit and len(found) > limit:
-        lines.append(f"… {len(found) - limit:,} more; --limit 0 shows all")
+    if limit and len(data) > limit:
+        lines.append(f"… {len(data) - limit:,} more; --limit 0 shows all")
     return "\n".join(lines)
 
 
@@ -214,11 +214,11 @@ def _node_cycles(node: dict) -> str:
     return f"  [{busy:,} {heading('busy_cycles')}, {path:,} on the {heading('path_cycles')}]"
 
 
-def _insights(found: list, limit: int) -> str:
-    if not found:
+def _insights(data: list, limit: int) -> str:
+    if not data:
         return "Nothing stands out."
     parts = []
-    for number, item in enumerate(found[:limit] if limit else found, 1):
+    for number, item in enumerate(data[:limit] if limit else data, 1):
         saves = [f"up to {item['saves_cycles']:,} cycles"] if item["saves_cycles"] else []
         saves += [f"up to {item['saves_bytes']:,} bytes on a tile"] if item["saves_bytes"] else []
         gain = f"\n   saves {' and '.join(saves)}" if saves else ""
@@ -226,7 +226,19 @@ def _insights(found: list, limit: int) -> str:
     return "\n".join(parts)
 
 
+def _traffic(data: dict, limit: int) -> str:
+    what = "everything that ran" if data["step"] is None else f"one execution of {data['path']}"
+    heads = ("from", "to", heading("route_bytes"))
+    routes = [(r["from"], r["to"], r["n_bytes"]) for r in data["routes"]]
+    lines = [
+        f"{data['n_bytes']:,} B between tiles in {counted(data['n_routes'], 'route')}, {what}; "
+        f"{data['from_outside']:,} B from the host or other replicas, {data['to_outside']:,} B to "
+        "them.",
+    ]
+    return "\n".join([*lines, table(heads, routes, limit)] if routes else lines)
+
+
 _VIEWS = {
     "summary": _summary, "memory": _memory, "liveness": _liveness, "ops": _ops, "steps": _steps,
-    "tree": _tree, "insights": _insights,
+    "tree": _tree, "insights": _insights, "traffic": _traffic,
 }  # fmt: skip

@@ -11,6 +11,7 @@ from tremula.compiler.report.traffic import Traffic, TrafficOfSteps, joined
 from tremula.vision.report.reader import ReportReader
 
 Ints = np.ndarray
+MAX_ROUTES = 1000  # that are listed: a program of 1,472 tiles may have two million
 _N_AT_ONCE = 64  # different steps that are added up together
 
 
@@ -25,6 +26,31 @@ class TileTraffic:
     @property
     def n_bytes(self) -> int:
         return int(self.pairs.n_bytes.sum())
+
+
+def traffic(reader: ReportReader, step: int | None = None) -> dict[str, object]:
+    """Bytes between tiles of one execution of a step, or of everything that ran; busiest first."""
+    if step is not None:
+        reader.check_step(step)
+    moved = total_traffic(reader) if step is None else step_traffic(reader, step)
+    source, destination, n_bytes = (column.tolist() for column in moved.pairs)
+    order = sorted(range(len(n_bytes)), key=lambda i: -n_bytes[i])
+    return {
+        "step": step,
+        "path": None if step is None else reader.table("steps")["path"][step],
+        "n_bytes": moved.n_bytes,
+        "n_routes": len(n_bytes),
+        "from_outside": int(moved.from_outside.sum()),
+        "to_outside": int(moved.to_outside.sum()),
+        "routes": [
+            {
+                "from": reader.tile_name(source[i]),
+                "to": reader.tile_name(destination[i]),
+                "n_bytes": n_bytes[i],
+            }
+            for i in order[:MAX_ROUTES]
+        ],
+    }
 
 
 _PROGRAMS: "WeakKeyDictionary[ReportReader, TrafficOfSteps]" = WeakKeyDictionary()
