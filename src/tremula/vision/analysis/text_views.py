@@ -230,12 +230,12 @@ def _traffic(data: dict, limit: int) -> str:
     what = "everything that ran" if data["step"] is None else f"one execution of {data['path']}"
     heads = ("from", "to", heading("route_bytes"))
     routes = [(r["from"], r["to"], r["n_bytes"]) for r in data["routes"]]
-    lines = [
+    head = (
         f"{data['n_bytes']:,} B between tiles in {counted(data['n_routes'], 'route')}, {what}; "
         f"{data['from_outside']:,} B from the host or other replicas, {data['to_outside']:,} B to "
-        "them.",
-    ]
-    return "\n".join([*lines, table(heads, routes, limit)] if routes else lines)
+        "them."
+    )
+    return f"{head}\n{table(heads, routes, limit)}" if routes else head
 
 
 _VIEWS = {
