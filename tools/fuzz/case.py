@@ -14,6 +14,7 @@ from typing import Any, Protocol
 Case = dict[str, Any]  # plain JSON
 
 PASSED, SET_ASIDE, ILLEGAL, FAILED = "passed", "set aside", "illegal", "failed"
+OPTIONAL_LIBRARIES = ("jax", "keras", "onnx", "torch_geometric")
 MOST_SECONDS = 120  # for one case: a small case that takes longer has met an endless loop
 
 
@@ -85,6 +86,8 @@ def examine(kind: Kind, case: Case) -> Outcome:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # noqa: BLE001 - any other exception is what a fuzzer looks for
+        if isinstance(error, ModuleNotFoundError) and error.name in OPTIONAL_LIBRARIES:
+            return Outcome(SET_ASIDE, f"{error.name} is not installed")
         return Outcome(FAILED, raised_signature(error), _traceback_text(error))
     return Outcome(PASSED)
 

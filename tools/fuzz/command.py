@@ -61,6 +61,8 @@ def _run(args: argparse.Namespace) -> int:
 
     def done(batch: Batch, reports: list[Report]) -> None:
         run_log.append(batch, args.log)
+        if reports:
+            run_log.append_failures(batch.kind, batch.commit, reports, args.log)
         state.update({"cases": batch.n, f"{batch.kind}": batch.n, "failed": len(reports)})
         state["cpu_ms"] += round(batch.cpu_s * 1000)
         state[f"cpu_ms {batch.kind}"] += round(batch.cpu_s * 1000)
@@ -95,7 +97,7 @@ def _batches(args: argparse.Namespace, kinds: list[str]) -> Iterator[Batch]:
 
 
 def _print_state(state: Counter, kinds: list[str], seconds: float, reports: list[Report]) -> None:
-    for seed, signature, detail in reports:
+    for seed, signature, detail, _ in reports:
         print(f"seed {seed}: {signature}\n  {detail.strip()[-600:]}")
     rates = ", ".join(
         f"{state[kind]} {kind} ({state[f'cpu_ms {kind}'] / max(state[kind], 1):.0f} ms each)"
@@ -107,7 +109,7 @@ def _print_state(state: Counter, kinds: list[str], seconds: float, reports: list
 def _shrink_failures(failures: list[tuple[str, Report]]) -> None:
     """One case of each signature becomes small and a file of the corpus."""
     shrunk: set[tuple[str, str]] = set()
-    for kind, (seed, signature, _) in failures:
+    for kind, (seed, signature, _, _) in failures:
         if (kind, signature) in shrunk or signature.startswith(("the process died", "a hang")):
             continue
         shrunk.add((kind, signature))

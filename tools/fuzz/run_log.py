@@ -50,6 +50,15 @@ def append(batch: Batch, log: Path = LOG) -> None:
         file.write(json.dumps(asdict(batch)) + "\n")
 
 
+def append_failures(kind: str, commit: str, reports: list, log: Path = LOG) -> None:
+    """Add failed cases themselves to a file beside the log: seeds depend on the generators."""
+    with log.with_suffix(".failures.jsonl").open("a") as file:
+        for seed, signature, detail, case in reports:
+            record = {"kind": kind, "commit": commit, "seed": seed, "wrong": signature,
+                      "detail": detail, "case": case}  # fmt: skip
+            file.write(json.dumps(record) + "\n")
+
+
 def read(log: Path = LOG) -> list[Batch]:
     """All whole lines; the last one may have been cut by an interrupt."""
     batches = []

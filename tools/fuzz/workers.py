@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.sharedctypes import Synchronized
 
-from tools.fuzz.case import FAILED, MOST_SECONDS, SET_ASIDE, examine, random_of
+from tools.fuzz.case import FAILED, MOST_SECONDS, Case, SET_ASIDE, examine, random_of
 from tools.fuzz.kinds import kind_named
 from tools.fuzz.run_log import Batch
 
 BATCHES_PER_PROCESS = 60  # then a fresh one replaces it, so that a slow leak stays small
-Report = tuple[int, str, str]  # seed, signature, detail
+Report = tuple[int, str, str, Case | None]  # seed, signature, detail, the case if it is known
 
 
 def run_batch(batch: Batch, current: "Synchronized | None" = None) -> list[Report]:
@@ -35,7 +35,7 @@ def run_batch(batch: Batch, current: "Synchronized | None" = None) -> list[Repor
             reasons[outcome.signature] += 1
         elif outcome.status != "passed":
             batch.failures.setdefault(outcome.signature, []).append(seed)
-            failures.append((seed, outcome.signature, outcome.detail))
+            failures.append((seed, outcome.signature, outcome.detail, case))
     batch.outcomes, batch.reasons, batch.covered = dict(outcomes), dict(reasons), dict(covered)
     batch.cpu_s, batch.wall_s = time.process_time() - cpu, time.monotonic() - wall
     return failures
@@ -123,7 +123,7 @@ def _result(worker: Worker) -> tuple[Batch, list[Report]]:
     signature = "a hang" if hangs else f"the process died ({worker.process.exitcode})"
     batch.n = seed - batch.first_seed + 1
     batch.outcomes, batch.failures = {FAILED: 1, "passed": batch.n - 1}, {signature: [seed]}
-    return batch, [(seed, signature, "")]
+    return batch, [(seed, signature, "", None)]
 
 
 def _hangs(worker: Worker) -> bool:

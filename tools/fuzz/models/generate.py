@@ -9,6 +9,8 @@ from tools.fuzz.models.layers import MOST_ELEMENTS, make_layer, random_layer
 
 OPTIMISERS = ("SGD", "momentum", "Adam", "AdamW", "RMSprop")
 STRATEGIES = ("none", "none", "sharded", "pipelined", "phased")
+TRAINING_SHARE = 0.4  # training takes four times as long as inference
+MOST_LAYERS = (2, 2, 3, 3, 4, 6)
 SHAPES = ([4], [6], [3, 4], [4, 3], [2, 4, 4], [1, 5, 5])
 
 
@@ -16,7 +18,7 @@ def generate(random: Random) -> Case:
     """A model, the data's sizes, and how it is compiled."""
     shape = random.choice(SHAPES)
     layers = _layers(random, tuple(shape))
-    training = random.random() < 0.5
+    training = random.random() < TRAINING_SHARE
     n_stages = random.choice((1, 2, 2, 3)) if len(layers) > 1 else 1
     strategy = random.choice(STRATEGIES) if n_stages > 1 else "none"
     cuts = sorted(random.sample(range(1, len(layers) + 1), min(n_stages - 1, len(layers))))
@@ -41,7 +43,7 @@ def generate(random: Random) -> Case:
 
 def _layers(random: Random, shape: tuple[int, ...]) -> list[Case]:
     layers, x = [], torch.zeros(2, *shape)
-    for _ in range(random.randint(1, 6)):
+    for _ in range(random.randint(1, random.choice(MOST_LAYERS))):
         layer = random_layer(random, tuple(x.shape[1:]))
         state = torch.random.get_rng_state()
         try:

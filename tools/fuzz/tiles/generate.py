@@ -17,7 +17,8 @@ from tools.fuzz.tiles.views import Layout, View, joined, then, whole
 CONTROL_TYPES = ("BOOL", "INT", "UNSIGNED_CHAR", "LONGLONG", "UNSIGNED_INT")
 SYNCS = ("INTERNAL", "EXTERNAL", "GLOBAL")
 CHECKS = ("report", "rebuild", "executable", "forecast")
-MOST_STEPS = 12
+MOST_STEPS = {"small": 6, "large": 12}
+LARGE_SHARE = 0.2  # small programs find most; some need many types and steps
 
 
 def generate(random: Random) -> Case:
@@ -25,14 +26,15 @@ def generate(random: Random) -> Case:
     chips = random.choice((1, 1, 1, 2, 2, 4))
     replicas = random.choice((1, 1, 1, 1, 2, 3)) if chips < 4 else 1
     tiles = random.choice((2, 3, 4, 8)) if chips * replicas < 4 else 2
-    return Writer(random, chips, tiles, replicas).case()
+    size = "large" if random.random() < LARGE_SHARE else "small"
+    return Writer(random, chips, tiles, replicas, size).case()
 
 
 class Writer:
     """Writes one case; `choose` are its random numbers."""
 
-    def __init__(self, random: Random, chips: int, tiles: int, replicas: int):
-        self.random = random
+    def __init__(self, random: Random, chips: int, tiles: int, replicas: int, size: str):
+        self.random, self.is_large = random, size == "large"
         self.n_tiles = chips * tiles
         self.replicas = replicas
         self.by_type: dict[str, list[int]] = {}
@@ -40,14 +42,14 @@ class Writer:
         self.variables: list[Case] = []
         self.sets: list[list[Case]] = []
         self.functions: list[Case] = []
-        self.n_steps = 0
+        self.n_steps, self.most_steps = 0, MOST_STEPS[size]
         self._add_variables()
         self.layout = Layout(self.variables)
 
     def case(self) -> Case:
         random = self.random
-        n_programs = random.choice((1, 1, 2))
-        programs = [self.steps(2, random.randint(2, 4)) for _ in range(n_programs)]
+        n_programs, most = (random.choice((1, 1, 2)), 4) if self.is_large else (1, 3)
+        programs = [self.steps(2, random.randint(most - 2, most)) for _ in range(n_programs)]
         return {
             **self.head,
             "strict": random.random() < 0.7,
@@ -63,7 +65,8 @@ class Writer:
 
     def _add_variables(self) -> None:
         random = self.random
-        types = random.sample(COPIED_TYPES, random.randint(2, 4))
+        least, most = (2, 4) if self.is_large else (0, 2)
+        types = random.sample(COPIED_TYPES, random.randint(least, most))
         for type in sorted({"INT", "BOOL", random.choice(("FLOAT", "HALF")), *types}):
             for _ in range(2):
                 self._add_variable(type)
@@ -211,7 +214,7 @@ class Writer:
                   self.reduce, self.cast, self.sync, self.undef, self.feed, self.fetch]  # fmt: skip
         if self.replicas > 1:
             leaves.append(self.across)
-        if depth > 0 and self.n_steps < MOST_STEPS and self.random.random() < 0.55:
+        if depth > 0 and self.n_steps < self.most_steps and self.random.random() < 0.55:
             branches = [self.repeat, self.loop, self.choice, self.switch, self.call, self.block,
                         self.sequence]  # fmt: skip
             return self.random.choice(branches)(depth - 1)
