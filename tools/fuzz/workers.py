@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.sharedctypes import Synchronized
 
-from tools.fuzz.case import FAILED, MOST_SECONDS, Case, SET_ASIDE, examine, random_of
+from tools.fuzz.case import FAILED, MOST_SECONDS, SET_ASIDE, Case, examine, random_of
 from tools.fuzz.kinds import kind_named
 from tools.fuzz.run_log import Batch
 
