@@ -58,3 +58,13 @@ def test_phases_have_textures():
     assert len({kinds[tone] for tone in patterned}) == len(patterned)
     sheet = (PAGE / "style.css").read_text()
     assert patterned == set(re.findall(r"\[data-textures\] \.tone-(\w+)", sheet))
+
+
+def test_less_and_more_differ_in_grey():
+    """Lightness grows from less to more, and the ends differ to every eye."""
+    code = (PAGE / "colours.js").read_text()
+    ends = re.findall(r"\b(?:LESS|EQUAL|MORE) = \[(\d+), (\d+), (\d+)\]", code)
+    colours = ["#" + "".join(f"{int(v):02x}" for v in end) for end in ends]
+    assert len(colours) == 3
+    assert np.diff(lab(linear(colours))[:, 0]).min() >= 2 * PHASES_STEP
+    assert min(closest(colours).values()) >= PHASES_DIFFER

@@ -53,11 +53,18 @@ export function heat(share) {
   return STOPS[i].map((from, k) => Math.round(from + f * (STOPS[i + 1][k] - from)));
 }
 
-// Less to more: blue, nothing, red; for differences.
+// A place without a value.
+export function empty() {
+  return rgb(colour("cell-empty"));
+}
+
+// Less, equal, more: dark blue, grey, light orange, for differences. Lightness grows all the way, so
+// that less and more differ in a grey print, too.
+const LESS = [16, 48, 140], EQUAL = [124, 130, 140], MORE = [255, 190, 92];
+
 export function difference(share) {
-  const t = Math.max(-1, Math.min(1, share)), base = rgb(colour("cell-empty"));
-  const end = t < 0 ? [59, 130, 246] : [229, 72, 77];
-  return base.map((from, k) => Math.round(from + Math.abs(t) * (end[k] - from)));
+  const t = Math.max(-1, Math.min(1, share)), end = t < 0 ? LESS : MORE;
+  return EQUAL.map((from, k) => Math.round(from + Math.abs(t) * (end[k] - from)));
 }
 
 // The share of a phase as one of a few shades of its colour, so that a legend can show them all.

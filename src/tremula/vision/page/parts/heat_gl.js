@@ -1,6 +1,6 @@
 // Draws heat blocks with WebGL2: a texture per block, an instance per column and chip.
 
-import { PHASES, SHADES, colour, heat, rgb, shades } from "../colours.js";
+import { PHASES, SHADES, colour, empty, heat, rgb, shades } from "../colours.js";
 
 export const MODES = ["phases", "compute", "exchange", "idle", "live"];
 export const LEAST = 0.125; // of a cell: what takes less leaves it waiting
@@ -190,7 +190,7 @@ function shares(colours) {
 // Where nothing is drawn, a chip waits.
 export function groundOf(mode) {
   if (mode === "live") return rgb(colour("sunken"));
-  if (mode.startsWith("difference")) return rgb(colour("cell-empty"));
+  if (mode.startsWith("difference")) return empty();
   return mode === "phases" ? rgb(colour("idle")) : heat(mode === "idle" ? 1 : 0);
 }
 

@@ -158,7 +158,7 @@ export class Timeline {
     }
   }
 
-  // Blue where B takes less, red where it takes more, as a share of A's time.
+  // Dark blue where B takes less, light orange where it takes more, as a share of A's time.
   changeFill(change, cycles) {
     return css(difference(cycles > 0 ? change / cycles : 0));
   }

@@ -3,7 +3,7 @@
 import { card, choice, h, icon } from "../dom.js";
 import { Chart } from "../parts/chart.js";
 import { FloorPlan, ORDERS } from "../parts/floorplan.js";
-import { SERIES, css, difference, heat } from "../colours.js";
+import { SERIES, css, difference, empty, heat } from "../colours.js";
 import { partners, text } from "../data.js";
 import { byteTicks, bytes, duration, short, signed, tileName, whole } from "../format.js";
 import { current, link } from "../state.js";
@@ -64,7 +64,7 @@ class ChipView {
     this.scaleText = h("span", {});
     const button = (path, by, title) => h("button.plain", { type: "button", title, "aria-label": title, onclick: () => this.move(by) }, icon(path));
     this.paintPlay();
-    const note = this.context.other && h("p.note", {}, this.other ? "B − A, for steps of the same name. Blue: less, red: more." : "The chips differ in their number of tiles, so this shows A only; use Side by side for both.");
+    const note = this.context.other && h("p.note", {}, this.other ? "B − A, for steps of the same name. Dark blue: less, light orange: more." : "The chips differ in their number of tiles, so this shows A only; use Side by side for both.");
     this.element = h("div", {},
       card("The chip, step by step", [h("div.spring"), choice("Colour", SHOWN.filter(([name]) => name !== "links" || this.tiles.facts.n_ipus > 1), this.what, (show) => this.context.select({ show })),
         choice("Order of tiles", ORDERS, current().order ?? "place", (order) => this.context.select({ order }))],
@@ -105,7 +105,8 @@ class ChipView {
   }
 
   shade(value) {
-    return this.other || !value ? difference(value / this.most) : heat(value / this.most);
+    if (this.other) return difference(value / this.most);
+    return value ? heat(value / this.most) : empty();
   }
 
   // -- steps --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import { FloorPlan, ORDERS } from "../parts/floorplan.js";
 import { Addresses } from "../parts/addresses.js";
 import { tilesOf } from "../parts/palette.js";
 import { showTiles, toggled } from "../parts/several_tiles.js";
-import { SERIES, colour, css, difference, heat } from "../colours.js";
+import { SERIES, colour, css, difference, empty, heat } from "../colours.js";
 import { text } from "../data.js";
 import { byteTicks, bytes, capital, counted, percent, place, shape, signed, tileName, whole } from "../format.js";
 import { current } from "../state.js";
@@ -127,11 +127,11 @@ class MemoryView {
   }
 
   emptyShade() {
-    return difference(0);
+    return empty();
   }
 
   scale() {
-    if (this.other) return h("span.status", {}, "blue: less, red: more");
+    if (this.other) return h("span.status", {}, "dark blue: less, light orange: more");
     const bar = h("i", { style: {
       width: "110px", height: "8px", borderRadius: "4px", display: "inline-block",
       background: `linear-gradient(90deg, ${[0, .2, .4, .6, .8, 1].map((s) => css(heat(s))).join(", ")})`,
