@@ -2,19 +2,13 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from benchmarks.figures import Figure, Suite
+from benchmarks.geometric import gpu
 from benchmarks.measure import peak_rss_of, ratio
 
-if TYPE_CHECKING:  # PyTorch is loaded where it is used
-    import torch
-
 SUITE = Suite("geometric")
-# Molecules a step, least ratio to plain PyG and to the best of torch.compile.
-_GPU_SIZES = ((8, ">= 20"), (32, ">= 15"), (128, ">= 10"), (512, ">= 5"))
 
 
 @SUITE.measurement("feeding")
@@ -90,9 +84,9 @@ def host() -> Iterator[Figure]:
     columns = molecules(500)
     sizes = sizes_for(columns, 7)
     batch = next(iter(packed_loader(columns, sizes, 1)))
-    for name, (make, fields) in MODELS.items():
-        model = make(sizes.num_graphs)
-        inputs = arguments(batch, fields)
+    for name, case in MODELS.items():
+        model = case.make(sizes.num_graphs)
+        inputs = arguments(batch, case.fields)
         plain, ours = PlainStep.of(model), our_training(model, 1)
         with configured(host="eager", device="cpu"):
             ours(*inputs)
@@ -140,110 +134,6 @@ def accuracy() -> Iterator[Figure]:
     yield Figure.of("accuracy-schnet-mae", difference, "% apart", "<= 2")
 
 
-@SUITE.measurement("gpu")
-def gpu() -> Iterator[Figure]:
-    """Training on a GPU against plain PyG, eager and compiled, in molecules per second, TF32."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return
-    with _tf32():
-        for n_molecules, bar in _GPU_SIZES:
-            yield from _gpu_figures("schnet", n_molecules, bar, compares_compiled=True)
-        for name in ("gin", "gat"):
-            yield from _gpu_figures(name, 128, ">= 8", compares_compiled=False)
-
-
-@contextmanager
-def _tf32() -> Iterator[None]:
-    """All sides compute with the same precision: that of `set_float32_matmul_precision("high")`."""
-    import torch
-
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-def _gpu_figures(
-    name: str, n_molecules: int, bar: str, *, compares_compiled: bool
-) -> Iterator[Figure]:
-    from benchmarks.geometric import programs
-
-    n_iterations, n_calls = max(16, 512 // n_molecules), 8
-    make, fields = programs.MODELS[name]
-    columns = programs.molecules(max(4000, 2 * n_molecules * n_iterations))
-    sizes = programs.sizes_for(columns, n_molecules)
-    loader = programs.packed_loader(columns, sizes, n_iterations)
-    calls = [programs.arguments(b, fields) for _, b in zip(range(n_calls), loader, strict=False)]
-    n_per_call = sum(int(call[-1].sum()) for call in calls) / len(calls)
-    training = programs.our_training(make(sizes.num_graphs), n_iterations)
-    ours = n_per_call / _seconds_each(lambda call: training(*call), calls)
-    plain = programs.plain_loader(columns, n_molecules)
-    batches = [
-        programs.plain_arguments(b, fields)
-        for _, b in zip(range(4 * n_calls), plain, strict=False)
-        if b.num_graphs == n_molecules
-    ]
-    eager = programs.PlainStep.of(make(n_molecules), "cuda")
-    rate = n_molecules / _seconds_each(eager, batches)
-    yield Figure.of(f"gpu-{name}-{n_molecules}", ours / rate, "× eager", bar)
-    if not compares_compiled:
-        return
-    dynamic = programs.PlainStep.of(make(n_molecules), "cuda", "dynamic")
-    one = programs.packed_loader(columns, sizes, 1)
-    padded = [programs.arguments(b, fields) for _, b in zip(range(n_calls), one, strict=False)]
-    static = programs.PlainStep.of(make(sizes.num_graphs), "cuda", "reduce-overhead")
-    n_padded = sum(int(batch[-1].sum()) for batch in padded) / len(padded)
-    best = max(
-        n_molecules / _seconds_each(dynamic, batches), n_padded / _seconds_each(static, padded)
-    )
-    yield Figure.of(f"gpu-{name}-{n_molecules}-compiled", ours / best, "× compile", ">= 2")
-
-
-def _seconds_each(
-    action: "Callable[[tuple[torch.Tensor, ...]], object]", batches: "list[tuple]"
-) -> float:
-    """The best time per batch of some rounds on a GPU; the first round does not count."""
-    import torch
-
-    best = float("inf")
-    for turn in range(4):
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        for batch in batches:
-            action(batch)
-        torch.cuda.synchronize()
-        if turn:
-            best = min(best, (time.perf_counter() - began) / len(batches))
-    return best
-
-
-@SUITE.measurement("gpu-epoch")
-def gpu_epoch() -> Iterator[Figure]:
-    """One epoch of QM9 from the loader to updated weights, TF32; compiled before."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return
-    from benchmarks.geometric import programs
-
-    columns = programs.molecules()
-    sizes = programs.sizes_for(columns, 512)
-    loader = programs.packed_loader(columns, sizes, 16)
-    with _tf32():
-        training = programs.our_training(programs.schnet(sizes.num_graphs), 16)
-        training(*programs.arguments(next(iter(loader)), programs.FIELDS))
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        for batch in loader:
-            training(*programs.arguments(batch, programs.FIELDS))
-        torch.cuda.synchronize()
-    yield Figure.of("gpu-epoch-qm9", time.perf_counter() - began, "s", "<= 0.6")
-
-
 @SUITE.measurement("layers")
 def layers() -> Iterator[Figure]:
     """Layers of PyG that can be static, and train as in plain PyG: on the host and on tiles."""
@@ -255,3 +145,7 @@ def layers() -> Iterator[Figure]:
     for side in SIDES:
         n_fine = sum(getattr(row, side) == FINE for row in rows)
         yield Figure.of(f"layers-{side}", 100 * n_fine / len(rows), "%", ">= 98")
+
+
+for _name, _measure in gpu.MEASUREMENTS.items():
+    SUITE.measurement(_name)(_measure)
