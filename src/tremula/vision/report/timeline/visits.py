@@ -6,14 +6,12 @@ has worked without a pause since the meeting before. So a wait is cut into piece
 that chip changes, and the pieces are the whole wait.
 """
 
-# pyright: reportCallIssue=false
-
 from dataclasses import dataclass
 
 import numpy as np
 
-from tremula.codelets.native.stored_code import jit
 from tremula.vision.report.timeline import walk as w
+from tremula.vision.report.timeline.tiers import Twin
 from tremula.vision.report.timeline.timeline import Timeline
 
 Ints = np.ndarray
@@ -45,10 +43,6 @@ class StageVisits:
     n_left_out: int  # visits and waits there was no room for
 
 
-@jit(
-    "void(int64[:, ::1], int64[:, :, ::1], int64[::1], int64, int64[:, ::1], int64[:, ::1])",
-    nogil=True, boundscheck=True, no_cfunc_wrapper=True,
-)  # fmt: skip
 def _meet(chips, pieces, carried, times, blame, waits):
     """All chips wait for the last of them, `times` times; then their work begins again at 0."""
     last = 0
@@ -77,11 +71,6 @@ def _meet(chips, pieces, carried, times, blame, waits):
         chips[chip, _N_PIECES] = 0
 
 
-@jit(
-    "int64(int64[::1], int64[:, ::1], int64, int64[::1], int64[::1], int64[::1], int64[:, ::1],"
-    " int64[:, :, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1])",
-    nogil=True, boundscheck=True, no_cfunc_wrapper=True,
-)  # fmt: skip
 def _note(
     script, rows, first, ended, chip_of_stage, carried, chips, pieces, blame, visits, waits
 ):  # fmt: skip
@@ -138,6 +127,14 @@ def _note(
     return len(rows)
 
 
+NOTE = Twin(
+    _note,
+    "int64(int64[::1], int64[:, ::1], int64, int64[::1], int64[::1], int64[::1], int64[:, ::1],"
+    " int64[:, :, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1])",
+    (_meet,),
+)
+
+
 def stage_visits(timeline: Timeline, chip_of_stage: Ints) -> StageVisits:
     """One pass over all entries of a program with a pipeline."""
     script, n_chips = timeline.script, timeline.n_chips
@@ -155,9 +152,10 @@ def stage_visits(timeline: Timeline, chip_of_stage: Ints) -> StageVisits:
         mine = slice(*np.searchsorted(ends, (n_before, n_before + len(rows))))
         ended[ends[mine] - n_before] = times[mine]
         n_before += len(rows)
+        note = NOTE.chosen(timeline.n_entries * n_chips)
         while first < len(rows):
-            first = _note(script, rows, first, ended, chip_of_stage, carried, chips, pieces, blame,
-                          visits, waits)  # fmt: skip
+            first = note(script, rows, first, ended, chip_of_stage, carried, chips, pieces, blame,
+                         visits, waits)  # fmt: skip
             if first < len(rows):
                 pieces = np.concatenate([pieces, np.zeros_like(pieces)], axis=1)
     if len(times):

@@ -1,20 +1,15 @@
 """Walks the instructions of a run again, on every chip's clock, forwards and back.
 
-Compiled code, for a run may have millions of entries. It compiles once per machine while the user
-waits, so it takes few arguments: five columns of int64, whose parts are named below.
+A short run is walked by these functions as they are, a long one by native code made from them:
+`tiers.py` decides. So they take few arguments: five columns of int64, whose parts are named below.
 
 A *folded* loop is one in which data decides nothing. Of its N iterations the first and the last are
 walked as they ran, and the second stands for N - 2: from the second on all take the same time, for
 a step that joins the chips lets them forget how they came, and without one they do not meet.
 """
 
-# Options of njit that its types do not name.
-# pyright: reportCallIssue=false
-
 import numpy as np
-from numba import njit
 
-from tremula.codelets.native.stored_code import jit
 from tremula.compiler.program_ir import Opcode
 
 _END, _JUMP, _CALL, _RETURN = (
@@ -59,15 +54,6 @@ _MANY = 1 << 62
 _PATIENCE = 1 << 24  # instructions without a step: more of them mean a damaged file
 
 
-def _inner(function):
-    """Compile a function that only compiled functions call: wrappers for others take time.
-
-    Bounds are checked, for a file may come from a stranger.
-    """
-    return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, boundscheck=True)(function)
-
-
-@_inner
 def _latest(script, state):
     """The chip that is furthest; of equals, the first."""
     clocks, last = script[CLOCKS], 0
@@ -77,7 +63,6 @@ def _latest(script, state):
     return last
 
 
-@_inner
 def _fold(script, state, weight):
     """What follows stands for several iterations."""
     n_chips = script[N_CHIPS]
@@ -89,7 +74,6 @@ def _fold(script, state, weight):
     state[WEIGHT] *= weight
 
 
-@_inner
 def _unfold(script, state):
     """The other iterations take as long as the one that was walked."""
     n_chips = script[N_CHIPS]
@@ -102,7 +86,6 @@ def _unfold(script, state):
         state[clock] += (weight - 1) * (state[clock] - state[at + 1 + chip])
 
 
-@_inner
 def _begin_run(script, runs, state, folds):
     """Start the next run on all chips together; returns the chip that came last."""
     last = _latest(script, state)
@@ -129,7 +112,6 @@ def _begin_run(script, runs, state, folds):
     return last
 
 
-@_inner
 def _end_run(script, runs, state):
     run = state[RUN]
     times = runs[run, TIMES]
@@ -149,7 +131,6 @@ def _end_run(script, runs, state):
         state[REPEATED] = 0
 
 
-@_inner
 def _stretched(script, state, chip, cycles):
     """A moment of a folded iteration, as if that took the time of all it stands for."""
     n_chips = script[N_CHIPS]
@@ -160,7 +141,6 @@ def _stretched(script, state, chip, cycles):
     return cycles
 
 
-@_inner
 def _advance(script, state, events, rows, n):
     """Advance the clocks by the step of a row; its chip that came last, if it joins them."""
     n_chips, step, event = script[N_CHIPS], rows[n, STEP], rows[n, COUNTED]
@@ -182,7 +162,6 @@ def _advance(script, state, events, rows, n):
     rows[n, LAST] = last
 
 
-@_inner
 def _step(script, state, events, step, rows, n):
     """Add an entry; False if what it took is not known."""
     rows[n, COUNTED] = -1
@@ -207,7 +186,6 @@ def _step(script, state, events, step, rows, n):
     return True
 
 
-@_inner
 def _call(script, state, pc, target):
     """Enter a function; -1 if calls are nested too deeply."""
     depth, context = state[DEPTH], state[CONTEXT]
@@ -226,7 +204,6 @@ def _call(script, state, pc, target):
     return target
 
 
-@_inner
 def _loop_end(script, state, pc, slot, body):
     """The next iteration, or the end of the loop."""
     at = script[COUNTERS] + 2 * slot
@@ -240,7 +217,6 @@ def _loop_end(script, state, pc, slot, body):
     return body if left > 0 else pc + 1
 
 
-@_inner
 def _control(script, runs, state, events, pc, op, folds):
     """The next instruction; -1 where nothing more is known."""
     row = script[CODE] + 6 * pc
@@ -271,17 +247,15 @@ def _control(script, runs, state, events, pc, op, folds):
     return pc + 1
 
 
-@jit(
-    "int64(int64[::1], int64[:, ::1], int64[::1], int64[::1], boolean, boolean, int64[:, ::1])",
-    nogil=True, boundscheck=True, no_cfunc_wrapper=True,
-)  # fmt: skip
-def walk(script, runs, events, state, folds, marks, rows):
+def walk(script, runs, events, state, folds, marks, rows, n_instructions):
     """Go on from a state until the rows are full or all runs are over: how many were filled.
 
-    `folds`: fold loops and equal runs. `marks`: a row for the beginning of each run.
+    `folds`: fold loops and equal runs. `marks`: a row for the beginning of each run. It stops after
+    `n_instructions` as well, in a state to go on from.
     """
     n, patience = 0, _PATIENCE
-    while n < len(rows):
+    while n < len(rows) and n_instructions > 0:
+        n_instructions -= 1
         if not state[IS_RUNNING]:
             if state[RUN] >= len(runs):
                 break
@@ -308,11 +282,6 @@ def walk(script, runs, events, state, folds, marks, rows):
     return n
 
 
-@jit(
-    "int64(int64[::1], int64[:, :, ::1], int64[::1], int64[:, ::1], int64, int64,"
-    " int64[:, :, ::1], int64[:, ::1])",
-    nogil=True, boundscheck=True, no_cfunc_wrapper=True,
-)  # fmt: skip
 def walk_back(script, phases, events, rows, n, chip, of_step, of_place):
     """Add what is on the critical path, from a chip at the last of n rows back to the first.
 
@@ -341,3 +310,10 @@ def walk_back(script, phases, events, rows, n, chip, of_step, of_place):
         if rows[i, LAST] >= 0:
             chip = rows[i, LAST]
     return chip
+
+
+# What `walk` calls, each after those that it calls itself.
+HELPERS = (
+    _latest, _fold, _unfold, _begin_run, _end_run, _stretched, _advance, _step, _call, _loop_end,
+    _control,
+)  # fmt: skip
