@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 import warnings
 from collections.abc import Iterable, Iterator
 from random import Random
@@ -64,7 +65,11 @@ def _check_legal(case: Case) -> None:
 
 
 def expected_results(case: Case) -> tuple[list[Tensor], list[float]]:
-    """The plain results, and how far each may be off; set aside if they move by themselves."""
+    """The plain results, and how far each may be off.
+
+    A weight that moves by itself is not compared: Adam divides what rounding leaves of a zero
+    gradient by itself. If an output or most weights do, the case is set aside.
+    """
     kind = "half" if case["half"] else "float"
     expected, moved = plain_results(case), plain_results(case, NOISE[kind])
     tolerances = []
@@ -73,9 +78,11 @@ def expected_results(case: Case) -> tuple[list[Tensor], list[float]]:
             raise SetAside("the plain result is not finite")
         scale = float(one.abs().max()) + 1e-3
         movement = float((one - other).abs().max()) / scale
-        if movement * TIMES > TOO_MUCH[kind]:
-            raise SetAside("the plain result moves by itself")
-        tolerances.append(scale * (movement * TIMES + LEAST[kind]))
+        is_decisive = movement * TIMES <= TOO_MUCH[kind]
+        tolerances.append(scale * (movement * TIMES + LEAST[kind]) if is_decisive else math.inf)
+    n_outputs = case["calls"] * (case["iterations"] if case["training"] else 1)
+    if math.inf in tolerances[:n_outputs] or tolerances.count(math.inf) * 2 > len(tolerances):
+        raise SetAside("the plain result moves by itself")
     return expected, tolerances
 
 

@@ -54,9 +54,20 @@ def plain_results(case: Case, noise: float = 0.0) -> list[Tensor]:
             optimiser.zero_grad()
             out = model(each)
             LOSSES[case["loss"]](out, wanted).backward()
+            _shake_gradients(model, noise)
             outputs.append(out.detach())
             optimiser.step()
     return [*outputs, *(p.detach() for p in model.parameters())]
+
+
+def _shake_gradients(model: nn.Module, noise: float) -> None:
+    """Rounding leaves remainders of large terms, also where a gradient is zero: Adam sees them."""
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    if not noise or not gradients:
+        return
+    scale = noise * max(float(gradient.abs().max()) for gradient in gradients)
+    for gradient in gradients:
+        gradient.add_(scale * torch.randn(gradient.shape, dtype=gradient.dtype))
 
 
 def _shake(model: nn.Module, noise: float) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.checker import check_model
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 from onnx.shape_inference import infer_shapes
 
 from tools.fuzz.case import Case, IllegalCase
@@ -236,13 +237,22 @@ def inputs_of(case: Case, noise: float = 0.0) -> dict[str, np.ndarray]:
     return result
 
 
+class PRelu(OpRun):
+    """As the standard says: onnx's own looks for a fitting axis if slopes do not broadcast."""
+
+    op_domain = ""
+
+    def _run(self, x: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray]:
+        return (np.where(x > 0, x, x * np.broadcast_to(slope, x.shape)).astype(x.dtype),)
+
+
 def evaluate(case: Case, noise: float = 0.0) -> list[np.ndarray]:
     """The outputs that onnx's reference evaluator gives; an IllegalCase if it cannot."""
     try:
         model = model_of(case)
         check_model(infer_shapes(model, check_type=True, strict_mode=True))
         with np.errstate(all="ignore"):
-            results = ReferenceEvaluator(model).run(None, inputs_of(case, noise))
+            results = ReferenceEvaluator(model, new_ops=[PRelu]).run(None, inputs_of(case, noise))
     except IllegalCase:
         raise
     except Exception as why:  # noqa: BLE001 - whatever it raises, there is nothing to compare
