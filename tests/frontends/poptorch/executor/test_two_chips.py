@@ -96,3 +96,27 @@ def test_pipelines_overlap_and_shards_do_not():
         cycles.append(wrapped.tile_program().timing(has_run=True).total_cycles)
     assert torch.equal(*outputs)
     assert cycles[0] < cycles[1]
+
+
+class PaddedBetweenBlocks(nn.Module):
+    """The second block reads what is partly a constant, and constants of the first."""
+
+    def forward(self, x):
+        poptorch.Block.start("first", ipu_id=0)
+        padded, three = nn.functional.pad(x, (1, 0)), torch.full((5,), 3.0)
+        poptorch.Block.start("second", ipu_id=1)
+        return padded - padded.amax(-1, keepdim=True) + three.sum()
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        poptorch.ShardedExecution(poptorch.Stage("first"), poptorch.Stage("second")),
+        poptorch.SerialPhasedExecution(poptorch.Phase("first"), poptorch.Phase("second")),
+    ],
+)
+def test_constants_of_one_chip_are_read_on_another(strategy):
+    """A padded tensor and a constant of one block are reduced in a block on another chip."""
+    options = poptorch.Options().useIpuModel(True).setExecutionStrategy(strategy)
+    x, model = torch.arange(8.0).reshape(2, 4), PaddedBetweenBlocks()
+    torch.testing.assert_close(poptorch.inferenceModel(model, options)(x), model(x))

@@ -93,7 +93,7 @@ class StepValues:
         """A value on the chip that reads it; copies between chips are explicit, and made once."""
         value = self.of_node[node]
         home = self.chip_of[node]
-        if home == tiles.chip or not isinstance(value, Tensor) or value.contains_constant:
+        if home == tiles.chip or not isinstance(value, Tensor):
             return value
         key = (node, tiles.chip)
         if key not in self._copies:
@@ -102,6 +102,8 @@ class StepValues:
 
     def _copied(self, node: fx.Node, value: Tensor, tiles: Tiles, read: Read) -> Tensor:
         """A value from another chip. A small tensor comes whole, once for all views of it."""
+        if node.op == "get_attr":
+            return self.constant(node, tiles.chip)
         base = base_of(node)
         if base is not node and n_elements(base) <= _N_COPIED_WHOLE and is_view(node.target):
             here = self.tiles_on(node, tiles.chip, tiles.sequence)
