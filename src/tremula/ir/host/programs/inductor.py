@@ -6,6 +6,10 @@ from functools import partial
 
 import torch
 from torch import Tensor, fx
+from torch._guards import TracingContext
+from torch._guards import tracing as tracing_context
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from tremula.ir.host.passes.memory_format import relax_strides
 from tremula.ir.host.passes.substitute_kernels import use_fast_tanh
@@ -56,8 +60,12 @@ class CompiledGraph:
         from torch._inductor import config
         from torch._inductor.compile_fx import compile_fx
 
-        with torch.no_grad(), config.patch(self._choices):
-            made = compile_fx(self._module, list(args))
+        # Inductor looks into its cache on disk only if shapes could be symbols.
+        mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+        fakes = [mode.from_tensor(x, static_shapes=True) for x in args]
+        context = tracing_context(TracingContext(mode))
+        with torch.no_grad(), config.patch(self._choices), context:
+            made = compile_fx(self._module, fakes)
         assert callable(made), "a graph without other graphs in it is one function"
         self._run = made
 
