@@ -205,12 +205,20 @@ def test_a_thread_that_compiles_does_not_set_generators_back():
 @needs_gpu
 @pytest.mark.filterwarnings("default")  # importing Inductor warns
 def test_auto_settles_on_a_backend_without_changing_results(monkeypatch: pytest.MonkeyPatch):
-    """Losses of a model with dropout do not depend on whether it is compiled meanwhile."""
+    """Losses of a model with dropout do not depend on whether it is compiled meanwhile.
+
+    The next model with the same step begins with what was chosen.
+    """
     torch.manual_seed(0)
     start, x = Dropping(), torch.randn(64, 8)
 
+    known: dict[str, str] = {}
+    chosen: dict[str, str] = {}
+
     def trained(patience_s: float, n_calls: int = 0) -> list[float]:
         monkeypatch.setattr(fastest, "_PATIENCE_S", patience_s)
+        monkeypatch.setattr(fastest, "known_choice", known.get)
+        monkeypatch.setattr(fastest, "remember_choice", chosen.__setitem__)
         model = copy.deepcopy(start)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         options = poptorch.Options().randomSeed(3)
@@ -225,6 +233,12 @@ def test_auto_settles_on_a_backend_without_changing_results(monkeypatch: pytest.
     compiled = trained(0.0)
     plain = trained(float("inf"), len(compiled) - 5)
     torch.testing.assert_close(compiled, plain, rtol=1e-3, atol=1e-5)
+    assert len(chosen) == 1
+    for choice in ("cuda-graph", "inductor-cuda-graph"):
+        known[next(iter(chosen))] = choice
+        again = trained(0.0)
+        assert len(again) == 6, "it is chosen before the first call"
+        torch.testing.assert_close(again, compiled[:6], rtol=1e-3, atol=1e-5)
 
 
 @needs_gpu

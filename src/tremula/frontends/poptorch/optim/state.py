@@ -72,12 +72,17 @@ class OptimizerState:
         """States a training starts with: several times the model, and compiling needs none."""
         if self._has_states:
             return
+        self._write_states(self.rule.initial_state(self._trained_weights()))
+
+    def _trained_weights(self) -> list[Tensor]:
+        """The weights of the rule: copies on a GPU, where states like them are made at once."""
+        if not self._grouped and (on_gpu := self.session.trained_on_gpu()):
+            return on_gpu
         parameters = self._parameters
-        trained = [
+        return [
             parameters[name].detach()[0] if name in self._grouped else parameters[name].detach()
             for name in self.rule.names
         ]
-        self._write_states(self.rule.initial_state(trained))
 
     def _write_states(self, states: list[Tensor]) -> None:
         self.session.write_states(states)

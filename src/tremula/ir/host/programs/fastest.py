@@ -2,7 +2,8 @@
 
 Calls begin with ATen's kernels in a CUDA graph. A thread compiles the same step with Inductor; when
 it is done, one call is run by both. If they agree within rounding, the next calls are timed in
-turn, and the faster one stays. Both draw the same random numbers.
+turn, and the faster one stays. Both draw the same random numbers. The choice is remembered: the
+next process that runs the same step begins with it.
 """
 
 import sys
@@ -25,6 +26,12 @@ from tremula.ir.host.programs.cuda_graph import (
     MicroBatches,
     restore,
     snapshot,
+)
+from tremula.ir.host.programs.known_choices import (
+    choice_key,
+    forget_choice,
+    known_choice,
+    remember_choice,
 )
 from tremula.ir.host.programs.program import DeviceState, MicroBatch
 from tremula.ir.optim.rule import UpdateRule
@@ -93,6 +100,7 @@ class FastestProgram(_DrawingFirst):
         self._began: float | None = None  # when the first call ended
         self._times: dict[CudaGraphProgram, list[float]] = {}
         self._chosen: CudaGraphProgram | None = None
+        self._key = choice_key(self.step, self.device, self.repetition)
         if not can_draw_first(self.step) or self.repetition.n_processes > 1:
             self._chosen = self  # processes must agree, and other draws depend on their order
 
@@ -109,6 +117,8 @@ class FastestProgram(_DrawingFirst):
         return "cuda-graph" if self._chosen is self else "inductor-cuda-graph"
 
     def run(self, state: DeviceState, inputs: MicroBatches, give: Give) -> None:
+        if self._chosen is None and self._began is None:
+            self._choose_as_before(state, inputs)
         if self._chosen is not None:
             self._run_by(self._chosen, state, inputs, give)
         elif self._rival is None:
@@ -118,6 +128,21 @@ class FastestProgram(_DrawingFirst):
             self._run_both(self._rival, state, inputs, give)
         else:
             self._run_timed(state, inputs, give)
+
+    def _choose_as_before(self, state: DeviceState, inputs: MicroBatches) -> None:
+        """Begin with what an earlier process chose for this step, if that is known."""
+        known = known_choice(self._key)
+        if known == "cuda-graph":
+            self._chosen = self
+        elif known is not None:
+            try:
+                rival = self._make_rival()
+                rival.compile_for(state, _on(self.device, inputs))
+                rival.capture(state, inputs)
+            except Exception:  # noqa: BLE001 - whatever the compiler raises, the choice is made again
+                forget_choice(self._key)
+            else:
+                self._chosen = self._rival = rival
 
     def _run_by(
         self, program: CudaGraphProgram, state: DeviceState, inputs: MicroBatches, give: Give
@@ -133,7 +158,7 @@ class FastestProgram(_DrawingFirst):
         self._began = now if self._began is None else self._began
         if self._thread is not None or now - self._began < _PATIENCE_S:
             return
-        inputs = [[tensor.to(self.device, copy=True) for tensor in micro] for micro in inputs]
+        inputs = _on(self.device, inputs)
         copies = _copy_of(state)
         torch.cuda.current_stream(self.device).synchronize()
         self._thread = threading.Thread(
@@ -219,6 +244,7 @@ class FastestProgram(_DrawingFirst):
         """Keep one program; free the memory of the other."""
         self._chosen = program
         self._times = {}
+        remember_choice(self._key, self.backend)
         if program is self:
             self._rival = None
         else:
@@ -234,6 +260,10 @@ def _frequent_switches() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
+
+
+def _on(device: torch.device, inputs: MicroBatches) -> MicroBatches:
+    return [[tensor.to(device, copy=True) for tensor in micro] for micro in inputs]
 
 
 def _copy_of(state: DeviceState) -> DeviceState:
