@@ -301,7 +301,9 @@ def test_states_of_keras_optimisers_have_owners(name):
     optimizer.build(variables)
     rule = rule_of(optimizer, variables, ["a", "b", "c"])
     by_owner = {
-        owner: [v for v, o in zip(rule.held, rule.state_owners(), strict=True) if o == owner]
+        owner: [
+            v for v, o in zip(rule.state_variables, rule.state_owners(), strict=True) if o == owner
+        ]
         for owner in (None, "a", "b", "c")
     }
     assert all(math.prod(v.shape) == 1 for v in by_owner[None])
@@ -322,7 +324,7 @@ def test_states_of_wrapped_keras_optimisers_have_owners():
     rule = rule_of(optimizer, variables, ["w", "w#2"])
     owners = [owner for owner in rule.state_owners() if owner is not None]
     assert owners == ["w", "w", "w#2", "w#2"]
-    assert len(rule.state_owners()) == len(rule.state_names()) == len(rule.held)
+    assert len(rule.state_owners()) == len(rule.state_names()) == len(rule.state_variables)
 
 
 @pytest.mark.parametrize("name", ["a___b", "___", "Accl1___a"])

@@ -51,7 +51,7 @@ def run_host(step: CapturedStep, *inputs: Tensor, model: nn.Module | None = None
     model = model or nn.Module()
     session.write_weights(list(model.parameters()), list(model.buffers()))
     outputs: list[Tensor] = []
-    session.run([list(inputs)], lambda _number, found: outputs.extend(found))
+    session.run([list(inputs)], lambda _number, result: outputs.extend(result))
     return outputs
 
 
@@ -86,7 +86,7 @@ def train_on_tiles(
     session.write_states(rule.initial_state(list(model.parameters())))
     session.set_hyper(hyper_values(rule, optimizer))
     outputs: list[Tensor] = []
-    session.run([list(inputs)], lambda _number, found: outputs.extend(found))
+    session.run([list(inputs)], lambda _number, result: outputs.extend(result))
     memory = engine.report().memory
     n_steps = len(engine.executable.steps)
     return Trained(outputs, session.read_weights()[0], int(memory.temporary.sum()), n_steps)

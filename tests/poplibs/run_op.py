@@ -75,8 +75,8 @@ def run_calls(
     return values, engine.report()
 
 
-def _as_list(given: object) -> list[Tensor]:
-    return list(given) if isinstance(given, tuple | list) else [given]
+def _as_list(value: object) -> list[Tensor]:
+    return list(value) if isinstance(value, tuple | list) else [value]
 
 
 def small_graph(n_tiles: int = N_TILES) -> tr.Graph:

@@ -33,9 +33,9 @@ def shared():
 def ask(shared):
     http, keys, _ = shared
 
-    def ask(user, method, path, **given):
+    def ask(user, method, path, **value):
         headers = {"Authorization": f"Bearer {keys.get(user, user)}"} if user else {}
-        return http.request(method, f"/api/v1/{path}", headers=headers, **given)
+        return http.request(method, f"/api/v1/{path}", headers=headers, **value)
 
     return ask
 

@@ -64,7 +64,7 @@ def test_results_are_kept_as_they_come(tmp_path):
     def run():
         told.clear()
         progress = lambda _number, _total, row: told.append(row.id)  # noqa: E731
-        result = validate([row()], progress=progress, kept=SavedResults(path))
+        result = validate([row()], progress=progress, saved=SavedResults(path))
         return [one.predicted for one in result.checked]
 
     first = run()

@@ -59,20 +59,20 @@ class Browser:
         if command.startswith("_"):
             raise AttributeError(command)
 
-        def call(**given: object) -> Any:
-            return self._ask(command, given)
+        def call(**value: object) -> Any:
+            return self._ask(command, value)
 
         return call
 
-    def _ask(self, command: str, given: dict[str, object]) -> Any:
+    def _ask(self, command: str, value: dict[str, object]) -> Any:
         assert self._process.stdin is not None, "it was opened with pipes"
         assert self._process.stdout is not None, "it was opened with pipes"
-        self._process.stdin.write(json.dumps({"command": command, **given}) + "\n")
+        self._process.stdin.write(json.dumps({"command": command, **value}) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline() or '{"error": "the driver ended"}')
         if "error" in answer:
             raise RuntimeFailure(
-                f"the browser could not {command} {given}: {answer['error']}.",
+                f"the browser could not {command} {value}: {answer['error']}.",
                 hint="look at the page with `tremula view`",
             )
         return answer["result"]

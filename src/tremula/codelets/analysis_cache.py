@@ -96,9 +96,9 @@ def _read(path: Path) -> CodeletAnalysis | None:
         return None
 
 
-def _keep(path: Path, found: CodeletAnalysis) -> None:
+def _keep(path: Path, result: CodeletAnalysis) -> None:
     """Store an entry. If that fails, kernel/build.py warns about the same folder."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with atomic_file(path, "w") as file:
-            json.dump(asdict(found), file)
+            json.dump(asdict(result), file)

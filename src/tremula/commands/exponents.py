@@ -48,8 +48,8 @@ def run(args: argparse.Namespace) -> None:
         print(f"page: {args.html}", file=sys.stderr)
 
 
-def _known(what: str, given: list[str] | None, known: list[str]) -> list[str]:
-    for name in given or []:
+def _known(what: str, names: list[str] | None, known: list[str]) -> list[str]:
+    for name in names or []:
         if name not in known:
             raise InvalidOption(f"there is no {what} {name!r}.", hint=suggest(name, known))
-    return given or known
+    return names or known

@@ -194,10 +194,10 @@ def _keep_users_frames(summary: traceback.TracebackException) -> int:
     return n_hidden
 
 
-def _n_within(frames: traceback.StackSummary, kept: list[traceback.FrameSummary]) -> int:
+def _n_within(frames: traceback.StackSummary, users: list[traceback.FrameSummary]) -> int:
     """Dropped frames below the user's first: those above it only start the script."""
-    first = frames.index(kept[0]) if kept else len(frames)
-    return len(frames) - first - len(kept)
+    first = frames.index(users[0]) if users else len(frames)
+    return len(frames) - first - len(users)
 
 
 # -- streams ---------------------------------------------------------------------------------------

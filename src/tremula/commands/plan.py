@@ -64,23 +64,23 @@ def chosen_system(name: str) -> System:
     return load_system(name) if name.lower().endswith(".toml") else system(name)
 
 
-def _print(args: argparse.Namespace, found) -> None:  # noqa: ANN001 - a Plan, which needs PyTorch
+def _print(args: argparse.Namespace, plan) -> None:  # noqa: ANN001 - a Plan, which needs PyTorch
     from tremula.explore.explain import explain, plan_table, stage_table
     from tremula.explore.picture import plan_svg
 
     if args.json:
-        print(json.dumps([outcome.as_dict() for outcome in found.outcomes], indent=1))
+        print(json.dumps([outcome.as_dict() for outcome in plan.outcomes], indent=1))
     else:
-        print(plan_table(found))
-        if not found.best.error:
-            print(f"\n{stage_table(found)}")
-        if args.explain or not found.best.fits:
-            print(f"\n{explain(found)}")
-    if args.svg is not None and not found.best.error:
-        write_text(args.svg, plan_svg(found))
+        print(plan_table(plan))
+        if not plan.best.error:
+            print(f"\n{stage_table(plan)}")
+        if args.explain or not plan.best.fits:
+            print(f"\n{explain(plan)}")
+    if args.svg is not None and not plan.best.error:
+        write_text(args.svg, plan_svg(plan))
 
 
-def _first_line(found) -> str:  # noqa: ANN001 - as above
+def _first_line(plan) -> str:  # noqa: ANN001 - as above
     from tremula.explore.explain import explain
 
-    return explain(found).splitlines()[0]
+    return explain(plan).splitlines()[0]

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         rows += chosen
     saved = None if args.resume is None else SavedResults(args.resume)
     outcome = validate(
-        rows, args.family, _show_progress, with_large=args.large, kept=saved, n_jobs=args.jobs
+        rows, args.family, _show_progress, with_large=args.large, saved=saved, n_jobs=args.jobs
     )
     if args.rows:
         _print_rows(outcome.checked)

@@ -133,9 +133,9 @@ class _Walk:
             for name in places_of(model)
         ]
 
-    def _note(self, name: str, _: nn.Module, given: tuple) -> None:
+    def _note(self, name: str, _: nn.Module, value: tuple) -> None:
         if name not in self.begun:
-            self.begun[name] = _n_bytes(given), *self._count()
+            self.begun[name] = _n_bytes(value), *self._count()
 
     def _count(self) -> tuple[float, int, int]:
         flops = float(self.counter.get_total_flops())

@@ -68,9 +68,9 @@ def chip_of(job: Job) -> Chip:
     return base.replace(name=f"{base.name}, swept", **changes) if changes else base
 
 
-def _candidate_of(job: Job, given: dict[str, Any]) -> Candidate:
+def _candidate_of(job: Job, record: dict[str, Any]) -> Candidate:
     task = _script_task(job["script"], tuple(job["arguments"]))
-    n_stages, n_replicas = int(given.get("stages", 1)), int(given.get("replicas", 1))
+    n_stages, n_replicas = int(record.get("stages", 1)), int(record.get("replicas", 1))
     cuts: tuple[str, ...] = ()
     home = None
     if n_stages > 1:
@@ -80,16 +80,16 @@ def _candidate_of(job: Job, given: dict[str, Any]) -> Candidate:
         cuts, home = tuple(segments.names[row - 1] for row in rows), segments.home
     n_pipeline = n_stages + (home is not None)
     least = 2 * n_pipeline - 1 if task.is_training else n_pipeline
-    n_micro = max(int(given.get("accumulation", 1)), least)
+    n_micro = max(int(record.get("accumulation", 1)), least)
     return Candidate(
         cuts,
         n_replicas,
         accumulation=n_micro if task.is_training else 1,
         device_iterations=1 if task.is_training else n_micro,
-        recomputes=given.get("recomputes"),
-        memory_proportion=given.get("memory_proportion"),
-        states_off_chip=bool(given.get("states_off_chip", False)),
-        shards_states=bool(given.get("shards_states", False)),
-        merges_sums=bool(given.get("merges_sums", False)),
+        recomputes=record.get("recomputes"),
+        memory_proportion=record.get("memory_proportion"),
+        states_off_chip=bool(record.get("states_off_chip", False)),
+        shards_states=bool(record.get("shards_states", False)),
+        merges_sums=bool(record.get("merges_sums", False)),
         home=home,
     )

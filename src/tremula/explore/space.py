@@ -85,9 +85,9 @@ def _listed(values: Mapping[str, Any]) -> dict[str, list]:
     return {key: value if isinstance(value, list) else [value] for key, value in values.items()}
 
 
-def _model(name: str, given: object, path: Path) -> dict[str, Any]:
+def _model(name: str, value: object, path: Path) -> dict[str, Any]:
     """A script, or a table of a script and its arguments."""
-    table: dict[str, Any] = given if isinstance(given, dict) else {"script": given}
+    table: dict[str, Any] = value if isinstance(value, dict) else {"script": value}
     _check_names(table, ("script", "arguments"), f"key of model {name!r}", str(path))
     if not isinstance(table.get("script"), str):
         raise InvalidOption(
@@ -97,8 +97,8 @@ def _model(name: str, given: object, path: Path) -> dict[str, Any]:
     return {"script": str(script), "arguments": [str(a) for a in table.get("arguments", [])]}
 
 
-def _check_names(given: Mapping[str, Any], known: Any, what: str, path: str) -> None:  # noqa: ANN401
-    for key in given:
+def _check_names(entries: Mapping[str, Any], known: Any, what: str, path: str) -> None:  # noqa: ANN401
+    for key in entries:
         if key not in known:
             raise InvalidOption(f"{path!r}: unknown {what} {key!r}.", hint=suggest(key, known))
 

@@ -90,11 +90,11 @@ class TrialOutcome:
         return {**asdict(self), "candidate": self.candidate.as_dict()}
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> "TrialOutcome":
-        candidate = dict(given["candidate"])
+    def from_dict(cls, record: Mapping[str, Any]) -> "TrialOutcome":
+        candidate = dict(record["candidate"])
         candidate["cuts"] = tuple(candidate["cuts"])
-        lists = {k: tuple(v) for k, v in given.items() if isinstance(v, list)}
-        return cls(**{**given, **lists, "candidate": Candidate(**candidate)})
+        lists = {k: tuple(v) for k, v in record.items() if isinstance(v, list)}
+        return cls(**{**record, **lists, "candidate": Candidate(**candidate)})
 
 
 Arrange = Callable[[nn.Module], None]

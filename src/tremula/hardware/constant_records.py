@@ -108,10 +108,10 @@ def make_record(
     return make(name=name, provenance=tuple(checked.values()), **values, **others)
 
 
-def check_names(record: type, name: str, given: Iterable[str]) -> None:
+def check_names(record: type, name: str, names: Iterable[str]) -> None:
     """Refuse a name that is not a constant of the record."""
     known = quantities(record)
-    for key in given:
+    for key in names:
         if key not in known:
             raise InvalidMachineModel(
                 f"{record.__name__} {name!r} has no constant {key!r}.", hint=suggest(key, known)

@@ -79,24 +79,24 @@ def _system_from_table(table: Mapping[str, object], default_name: str, chip: Chi
     return start.replace(name=name, **changes)  # pyright: ignore[reportArgumentType]
 
 
-def _chip_of(given: object, name: str) -> Chip | None:
-    if given is None:
+def _chip_of(value: object, name: str) -> Chip | None:
+    if value is None:
         return None
-    if isinstance(given, dict):
-        return chip_from_table(given, default_name=f"chip of {name}")
-    if isinstance(given, str):
-        return known_chip(given)
+    if isinstance(value, dict):
+        return chip_from_table(value, default_name=f"chip of {name}")
+    if isinstance(value, str):
+        return known_chip(value)
     raise InvalidMachineModel(
-        f"chip must be a name or a table, got {given!r}.", hint='write  chip = "bow"'
+        f"chip must be a name or a table, got {value!r}.", hint='write  chip = "bow"'
     )
 
 
-def _machines(given: Mapping[str, Fact], base: Mapping[str, Fact]) -> dict[str, Fact]:
+def _machines(facts: Mapping[str, Fact], base: Mapping[str, Fact]) -> dict[str, Fact]:
     """The number of machines that n chips need, unless the file says it."""
     sizes = ("n_ipus", "n_ipus_per_machine")
-    if "n_machines" in given or not any(key in given for key in sizes):
+    if "n_machines" in facts or not any(key in facts for key in sizes):
         return {}
-    counts = [given.get(key, base.get(key)) for key in sizes]
+    counts = [facts.get(key, base.get(key)) for key in sizes]
     values = [fact.value for fact in counts if fact is not None]
     if len(values) < 2 or not all(type(v) is int and v > 0 for v in values):
         return {}  # making the system says what is wrong

@@ -389,16 +389,16 @@ def known_number(recorder: Recorder, tensor: Tensor) -> int | None:
         return None if value is None else int(value)
 
 
-def _evaluated(node: fx.Node, constants: dict[str, Tensor], found: dict[fx.Node, Any]) -> Any:  # noqa: ANN401 - what an operation gives
-    if node in found:
-        return found[node]
+def _evaluated(node: fx.Node, constants: dict[str, Tensor], known: dict[fx.Node, Any]) -> Any:  # noqa: ANN401 - what an operation gives
+    if node in known:
+        return known[node]
     value = None
     if node.op == "get_attr":
         value = constants[str(node.target)]
     elif _compares_a_draw(node):
-        value = _decided_for_all_draws(node, constants, found)
+        value = _decided_for_all_draws(node, constants, known)
     elif node.op == "call_function" and not is_random(node):
-        operands = [_evaluated(n, constants, found) for n in node.all_input_nodes]
+        operands = [_evaluated(n, constants, known) for n in node.all_input_nodes]
         if not any(o is None for o in operands):
             values = dict(zip(node.all_input_nodes, operands, strict=True))
             args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
@@ -406,7 +406,7 @@ def _evaluated(node: fx.Node, constants: dict[str, Tensor], found: dict[fx.Node,
             value = node.target(*args, **kwargs)  # pyright: ignore[reportCallIssue]
     if value is not None and _is_written_through_a_view(node):
         value = None
-    found[node] = value
+    known[node] = value
     return value
 
 
@@ -427,7 +427,7 @@ def _is_draw(node: fx.Node) -> bool:
 
 
 def _decided_for_all_draws(
-    node: fx.Node, constants: dict[str, Tensor], found: dict[fx.Node, Any]
+    node: fx.Node, constants: dict[str, Tensor], known: dict[fx.Node, Any]
 ) -> Tensor | None:
     """A comparison that is the same for the least and the largest draw, as with p = 0; or None."""
     results = []
@@ -435,7 +435,7 @@ def _decided_for_all_draws(
         values = {
             n: _extreme_draw(n, is_largest=is_largest)
             if _is_draw(n)
-            else _evaluated(n, constants, found)
+            else _evaluated(n, constants, known)
             for n in node.all_input_nodes
         }
         if any(v is None for v in values.values()):

@@ -170,11 +170,11 @@ def _merged(begin: np.ndarray, end: np.ndarray, tile: np.ndarray, n_tiles: int) 
 
 
 def chosen_tiles(
-    target: Target, tiles: TileNumbers, given: TilesGiven, upper: int | None
+    target: Target, tiles: TileNumbers, chosen: TilesGiven, upper: int | None
 ) -> np.ndarray:
     """The tiles of a new virtual graph, as its graph numbers them: different ones that exist."""
-    if isinstance(given, int | np.integer):
-        own = _tile_range(target, tiles, int(given), upper)
+    if isinstance(chosen, int | np.integer):
+        own = _tile_range(target, tiles, int(chosen), upper)
     elif upper is not None:
         raise InvalidTileMapping(
             f"a virtual graph got a list of tiles and an upper bound, {upper}.",
@@ -182,7 +182,7 @@ def chosen_tiles(
             hint="give either (lower, upper) or a list of tiles",
         )
     else:
-        own = np.asarray(given, np.int64)
+        own = np.asarray(chosen, np.int64)
     tiles.check(own)
     if not 0 < len(own) == len(np.unique(own)):
         raise InvalidTileMapping(

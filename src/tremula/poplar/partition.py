@@ -254,11 +254,11 @@ def _from_file(path: Path) -> Partition:
         ) from None
 
 
-def _from_server(given: dict[str, str]) -> Partition:
-    name = given[f"{API}PARTITION_ID"]
-    gcd, port = _whole(given, f"{API}GCD_ID", 0), _whole(given, f"{API}PORT", DEFAULT_PORT)
-    host, timeout_s = given.get(f"{API}HOST", "127.0.0.1"), _whole(given, f"{API}TIMEOUT", 120)
-    key = given.get(ACCESS_KEY, "")
+def _from_server(options: dict[str, str]) -> Partition:
+    name = options[f"{API}PARTITION_ID"]
+    gcd, port = _whole(options, f"{API}GCD_ID", 0), _whole(options, f"{API}PORT", DEFAULT_PORT)
+    host, timeout_s = options.get(f"{API}HOST", "127.0.0.1"), _whole(options, f"{API}TIMEOUT", 120)
+    key = options.get(ACCESS_KEY, "")
     unknown = Partition(name, host, port, key, gcd, (), False, "", timeout_s)
     path = f"/api/v1/partitions/{quote(name, safe='')}/ipuof?gcd={gcd}"
     status, answer = unknown.ask("GET", path)
@@ -285,8 +285,8 @@ def partition_from(table: dict[str, Any]) -> Partition:
     )
 
 
-def _whole(given: dict[str, str], name: str, default: int) -> int:
-    text = given.get(name) or str(default)
+def _whole(options: dict[str, str], name: str, default: int) -> int:
+    text = options.get(name) or str(default)
     if not text.isdecimal():
         raise InvalidOption(f"{name} must be a whole number, got {text!r}.", hint=f"{name}=0, say")
     return int(text)

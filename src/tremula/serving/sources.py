@@ -164,10 +164,10 @@ def program_of_poptorch(
     )
 
 
-def _flat_arrays(found: Any) -> list[np.ndarray]:  # noqa: ANN401 - whatever a model returns
+def _flat_arrays(value: Any) -> list[np.ndarray]:  # noqa: ANN401 - whatever a model returns
     from torch.utils import _pytree as pytree
 
-    return [leaf.numpy() for leaf in pytree.tree_leaves(found)]
+    return [leaf.numpy() for leaf in pytree.tree_leaves(value)]
 
 
 def _poptorch_file(path: Path, name: str) -> ServedProgram:

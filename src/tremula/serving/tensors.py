@@ -94,16 +94,16 @@ class ServedTensor:
             )
         return self._converted(result).reshape(n_rows, *self.shape)
 
-    def _converted(self, found: np.ndarray) -> np.ndarray:
-        if self.dtype.kind in "iu" and found.size:
+    def _converted(self, array: np.ndarray) -> np.ndarray:
+        if self.dtype.kind in "iu" and array.size:
             limits = np.iinfo(self.dtype)
-            if found.min() < limits.min or found.max() > limits.max:
+            if array.min() < limits.min or array.max() > limits.max:
                 raise bad_request(
                     f"input {self.name!r}: {self.datatype} holds {limits.min:,} to {limits.max:,}, "
-                    f"got {found.min():,} to {found.max():,}"
+                    f"got {array.min():,} to {array.max():,}"
                 )
         with np.errstate(over="ignore"):  # a float too large for its type is infinite
-            return found.astype(self.dtype, copy=False)
+            return array.astype(self.dtype, copy=False)
 
     def _no_numbers(self) -> RequestError:
         words = {"b": "booleans", "i": "whole numbers", "u": "whole numbers", "f": "numbers"}

@@ -80,13 +80,13 @@ def validate(
     progress: Callable[[int, int, MeasuredRow], None] | None = None,
     *,
     with_large: bool = False,
-    kept: SavedResults | None = None,
+    saved: SavedResults | None = None,
     n_jobs: int = 1,
 ) -> ValidationResult:
     """Run the cost model on rows; those of equal kind and parameters are computed once.
 
     `progress(number, total, row)` is called before each computation. Rows that take more
-    memory than most computers have are left out unless asked for. What is `kept` from an earlier
+    memory than most computers have are left out unless asked for. What is `saved` from an earlier
     run is not computed again. With `n_jobs` above 1 rows are computed in that many processes.
     """
     rows, notify = list(rows), progress or (lambda *_: None)
@@ -94,19 +94,19 @@ def validate(
     known: dict[tuple[object, ...], Outcome] = {}
     tasks: dict[tuple[object, ...], Task] = {}
     for number, row, workload in chosen:
-        saved = None if kept is None else kept.find(row)
+        known_outcome = None if saved is None else saved.find(row)
         if workload.is_large and not with_large:
             known[row.key] = Outcome(reason=TOO_LARGE)
-        elif saved is not None:
-            known[row.key] = saved
+        elif known_outcome is not None:
+            known[row.key] = known_outcome
         else:
             tasks.setdefault(row.key, Task(number, row, workload.gbytes))
     for task, outcome in _predicted(
         list(tasks.values()), n_jobs, lambda task: notify(task.number, len(rows), task.row)
     ):
         known[task.row.key] = outcome
-        if kept is not None:
-            kept.keep(task.row, outcome)
+        if saved is not None:
+            saved.keep(task.row, outcome)
     return _collected(chosen, unchecked, known)
 
 

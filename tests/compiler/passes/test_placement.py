@@ -68,9 +68,9 @@ def chain(graph, n_bytes, n_links=3, tile=0):
     return p.Sequence([p.Copy(a, b) for a, b in pairwise(links)])
 
 
-def _error_of(found):
-    variables = found.low.graph.variables
-    return out_of_memory_error(found.memory, found.liveness, variables, chip("gc200"))
+def _error_of(result):
+    variables = result.low.graph.variables
+    return out_of_memory_error(result.memory, result.liveness, variables, chip("gc200"))
 
 
 items = st.lists(

@@ -19,8 +19,8 @@ X = np.arange(24, dtype=np.float32).reshape(2, 4, 3) / 7
 MESH = AbstractMesh((2, 2), ("i", "j"))
 
 
-def assert_same(found, expected):
-    pairs = zip(*map(jax.tree_util.tree_leaves, (found, expected)), strict=True)
+def assert_same(result, expected):
+    pairs = zip(*map(jax.tree_util.tree_leaves, (result, expected)), strict=True)
     for ours, theirs in pairs:
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)

@@ -65,14 +65,14 @@ def test_words_equal_those_of_transformers(name):
     assert not compiled._compiled_decoder()._compiled, "no word was searched on the host"
 
 
-def _same_words(plain, compiled, given):
+def _same_words(plain, compiled, value):
     """The words are the same, and draws that come later are, too."""
     torch.manual_seed(5)
-    expected = plain.generate(**given)
+    expected = plain.generate(**value)
     later = torch.rand(1)
     torch.manual_seed(5)
-    assert torch.equal(compiled.generate(**given), expected), given
-    assert torch.equal(torch.rand(1), later), given
+    assert torch.equal(compiled.generate(**value), expected), value
+    assert torch.equal(torch.rand(1), later), value
 
 
 def _searches(compiled):
@@ -231,10 +231,10 @@ def test_products_of_one_row_hold_weights_by_columns():
     x = torch.randn(1, 6)
     with configured(device="cpu"):
         torch.testing.assert_close(model(x), x @ weight)
-    (held,) = model.compiled_program().session.held.parameters
+    (held,) = model.compiled_program().session.state.parameters
     assert held.stride() == (1, 6)
     with torch.no_grad():
         weight.mul_(2)
     model.copyWeightsToDevice()
     torch.testing.assert_close(model(x), x @ weight)
-    assert model.compiled_program().session.held.parameters[0].stride() == (1, 6)
+    assert model.compiled_program().session.state.parameters[0].stride() == (1, 6)

@@ -61,13 +61,13 @@ def test_results_equal_those_of_transformers(tokenizer, task, name, inputs, more
     assert _plain(ours(inputs, **more)) == _plain(expected)
 
 
-def _plain(found):
-    if isinstance(found, list):
-        return [_plain(item) for item in found]
-    if isinstance(found, dict):
-        return {key: _plain(value) for key, value in found.items()}
-    is_text = isinstance(found, str) or found is None
-    return found if is_text else pytest.approx(float(found), abs=1e-5)
+def _plain(result):
+    if isinstance(result, list):
+        return [_plain(item) for item in result]
+    if isinstance(result, dict):
+        return {key: _plain(value) for key, value in result.items()}
+    is_text = isinstance(result, str) or result is None
+    return result if is_text else pytest.approx(float(result), abs=1e-5)
 
 
 @pytest.mark.slow

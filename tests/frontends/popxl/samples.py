@@ -244,8 +244,8 @@ def _rounded(x: np.ndarray, dtype: popxl.dtype, log2_scale: int = 0) -> np.ndarr
     return back(there(np.asarray(x), dtype, log2_scale), popxl.float32, -log2_scale)
 
 
-def _halves(found: torch.Tensor) -> torch.Tensor:
-    return found.half()
+def _halves(result: torch.Tensor) -> torch.Tensor:
+    return result.half()
 
 
 def _small(*shape: int) -> np.ndarray:

@@ -19,8 +19,8 @@ class Program:
         self.ir = ir = popxl.Ir(replication=n_replicas)
         self.n, self.each = n_replicas, ir.replica_grouping(1, 1)
         with ir.main_graph, popxl.in_sequence(True):
-            self.given = popxl.h2d_stream(SHAPE, popxl.float32, "given")
-            self.tensors = [ops.host_load(self.given), self.variable(*SHAPE)]
+            self.input = popxl.h2d_stream(SHAPE, popxl.float32, "given")
+            self.tensors = [ops.host_load(self.input), self.variable(*SHAPE)]
             self.written = [self.variable(*SHAPE)]
             self.number = popxl.variable(
                 self.by_replica(np.arange(n_replicas, dtype=np.int32)), replica_grouping=self.each
@@ -144,7 +144,7 @@ def runs(n_replicas: int, seed: int, device: object, n_pieces: int) -> list[np.n
         for k in range(N_RUNS):
             shape = (n_replicas, *SHAPE) if n_replicas > 1 else SHAPE
             x = np.random.default_rng([seed, k]).normal(size=shape).astype(np.float32)
-            result.append(session.run({program.given: x})[program.result])
+            result.append(session.run({program.input: x})[program.result])
         result += [session.get_tensor_data(v) for v in program.ir.main_graph.variables]
     return result
 

@@ -43,9 +43,9 @@ def inputs() -> dict[str, torch.Tensor]:
     }
 
 
-def _is_drawn(found: torch.Tensor, is_valid: torch.Tensor) -> torch.Tensor:
+def _is_drawn(result: torch.Tensor, is_valid: torch.Tensor) -> torch.Tensor:
     """What is certain of random values: that all are valid, and that they differ."""
-    differ = (found != found.flatten()[0]).any()
+    differ = (result != result.flatten()[0]).any()
     return torch.stack([is_valid.all(), differ])
 
 

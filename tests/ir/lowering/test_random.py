@@ -53,33 +53,33 @@ def flat(*inputs: Tensor) -> list[Tensor]:
     return list(drawn(*inputs).values())
 
 
-def check_alike(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+def check_alike(result: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
     """Shapes are equal; means and deviations differ by little more than chance allows."""
     for name, right in wanted.items():
-        got, right = found[name].double(), right.double()
+        got, right = result[name].double(), right.double()
         assert got.shape == right.shape, name
         error = 6 * (right.std() + 1e-9) / right.numel() ** 0.5
         assert abs(got.mean() - right.mean()) < 1.5 * error, name
         assert abs(got.std() - right.std()) < 2 * error, name
 
 
-def check_ranges(found: dict[str, Tensor]) -> None:
+def check_ranges(result: dict[str, Tensor]) -> None:
     for name, low, high in (
         ("rand", 0, 1),
         ("rand_like", 0, 1),
         ("half", 0, 1),
         ("uniform", -1, 3),
     ):
-        assert found[name].min() >= low, name
-        assert found[name].max() < high, name
+        assert result[name].min() >= low, name
+        assert result[name].max() < high, name
     for name, low, high in (("randint", 3, 8), ("randint_high", 0, 8), ("randint_like_low", 2, 6)):
-        assert (found[name].min(), found[name].max()) == (low, high), name
-    assert sorted(found["randperm"].tolist()) == list(range(200))
-    assert torch.equal(found["kept"], found["mask"].float() / 0.75)
-    assert torch.equal(found["half_kept"].float(), found["half_mask"].float() * 2)
-    assert found["all_kept"].all()
-    assert torch.equal(found["same"], torch.ones(N))
-    assert all(len(set(row)) == 3 for row in found["multinomial"].tolist())
+        assert (result[name].min(), result[name].max()) == (low, high), name
+    assert sorted(result["randperm"].tolist()) == list(range(200))
+    assert torch.equal(result["kept"], result["mask"].float() / 0.75)
+    assert torch.equal(result["half_kept"].float(), result["half_mask"].float() * 2)
+    assert result["all_kept"].all()
+    assert torch.equal(result["same"], torch.ones(N))
+    assert all(len(set(row)) == 3 for row in result["multinomial"].tolist())
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ def test_whole_numbers_in_place_and_poisson():
 
 def recorded(function, inputs: list[Tensor]):
     model = nn.Identity()
-    step = capture(model, lambda given: (list(function(*given)), None), inputs)
+    step = capture(model, lambda value: (list(function(*value)), None), inputs)
     return apply(step, COMMON_PASSES)
 
 

@@ -17,34 +17,34 @@ class _Program:
 
     def __init__(self, operations: list[str], n_layers: int, n_loops: int = 1):
         self.graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=N_TILES).create_device())
-        self.sequence, self.held = tr.Sequence(), {}
+        self.sequence, self.values = tr.Sequence(), {}
         x = self._variable("x")
-        kept = []
+        saved = []
         for layer in range(n_layers):
             weight = self._variable(f"w{layer}")
             for operation in operations:
-                x = self._applied(operation, x, weight, kept)
+                x = self._applied(operation, x, weight, saved)
         self._read("y", x)
-        for number, value in enumerate(kept):
-            self._read(f"kept{number}", value)
+        for number, value in enumerate(saved):
+            self._read(f"saved{number}", value)
         self.program = tr.Repeat(n_loops, self.sequence) if n_loops > 1 else self.sequence
 
     def _variable(self, name):
         made = self.graph.add_variable(tr.FLOAT, [N], name, mapping="linear")
         self.graph.create_host_write(name, made)
         self._read(name + " after", made)
-        self.held[name] = np.linspace(-1, 1, N, dtype=np.float32) + len(self.held)
+        self.values[name] = np.linspace(-1, 1, N, dtype=np.float32) + len(self.values)
         return made
 
     def _read(self, name, tensor):
         self.graph.create_host_read(name, tensor)
 
-    def _applied(self, operation, x, weight, kept):
+    def _applied(self, operation, x, weight, saved):
         graph, sequence = self.graph, self.sequence
         if operation == "mul":
             return popops.mul(graph, x, weight, sequence, "mul")
         if operation == "keep":
-            kept.append(popops.tanh(graph, x, sequence, "keep"))
+            saved.append(popops.tanh(graph, x, sequence, "keep"))
             return x
         if operation == "train":  # writes the weight
             popops.add_in_place(graph, weight, x, sequence, "train")
@@ -54,7 +54,7 @@ class _Program:
     def results(self, program):
         engine = tr.Engine(self.graph, program)
         engine.load(tr.IPUModel("bow", tiles_per_ipu=N_TILES).create_device())
-        for name, values in self.held.items():
+        for name, values in self.values.items():
             engine.write_tensor(name, values)
         engine.run()
         return {name: engine.read_tensor(name) for name in self.graph.state.handles.reads}

@@ -296,10 +296,10 @@ def _power_slots(node: ast.BinOp, kind: ValueKind) -> Slots:
     return _function_slots("pow", kind)
 
 
-def _conversion(given: ValueKind, wanted: ValueKind, node: ast.expr) -> Slots:
-    if isinstance(node, ast.Constant) or given.base == wanted.base:
+def _conversion(source: ValueKind, wanted: ValueKind, node: ast.expr) -> Slots:
+    if isinstance(node, ast.Constant) or source.base == wanted.base:
         return Slots()
-    is_integer = given.base in ("int", "bool"), wanted.base in ("int", "bool")
+    is_integer = source.base in ("int", "bool"), wanted.base in ("int", "bool")
     if all(is_integer):
         return Slots()
     return slots.CONVERT_INTEGER if any(is_integer) else slots.CONVERT_HALF

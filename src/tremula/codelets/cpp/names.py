@@ -45,5 +45,5 @@ _SPACE_TO_DROP = re.compile(r"\s*([<>,:&*()\[\]])\s*")
 def vertex_name(text: str) -> str:
     """The one form of a vertex name, however a programmer or the compiler spells it."""
     text = text.replace("{anonymous}::", "").replace("(anonymous namespace)::", "")
-    text = _SPELLING.sub(lambda found: _SPELLINGS[found[0]], text)
+    text = _SPELLING.sub(lambda result: _SPELLINGS[result[0]], text)
     return _SPACE_TO_DROP.sub(r"\1", text.strip())

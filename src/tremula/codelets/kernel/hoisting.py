@@ -46,7 +46,7 @@ class _Hoisting(ast.NodeTransformer):
         node.body = [replacing.visit(s) for s in node.body]
         fetched = [
             ast.copy_location(Hoist(name, self.fields[field], index), node)
-            for (field, _), (name, index) in replacing.found.items()
+            for (field, _), (name, index) in replacing.hoisted.items()
         ]
         return [*fetched, node]
 
@@ -60,7 +60,7 @@ class _Replacing(ast.NodeTransformer):
 
     def __init__(self, hoisting: _Hoisting, changed: set[str]) -> None:
         self.hoisting, self.changed = hoisting, changed
-        self.found: dict[tuple[str, str], tuple[str, ast.expr]] = {}
+        self.hoisted: dict[tuple[str, str], tuple[str, ast.expr]] = {}
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         name = dotted_name(node.value) or ""
@@ -70,9 +70,9 @@ class _Replacing(ast.NodeTransformer):
         if not self._is_fixed(node.slice):
             return self.generic_visit(node)
         key = (field.name, ast.unparse(node.slice))
-        if key not in self.found:
-            self.found[key] = (self.hoisting.new_name(), node.slice)
-        return ast.copy_location(ast.Name(f"{self.found[key][0]}_x", ast.Load()), node)
+        if key not in self.hoisted:
+            self.hoisted[key] = (self.hoisting.new_name(), node.slice)
+        return ast.copy_location(ast.Name(f"{self.hoisted[key][0]}_x", ast.Load()), node)
 
     def _is_fixed(self, index: ast.expr) -> bool:
         parts = list(ast.walk(index))

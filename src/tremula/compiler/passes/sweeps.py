@@ -242,19 +242,19 @@ def served_alone(pair_source, pair_destination, source, low, high, receiver, n_s
 
 
 @sweep(n_elements)
-def count_covering(low, high, found):
+def count_covering(low, high, result):
     """Merge sorted ends of intervals; (place, how many of them lie over what follows it)."""
     i, k, over = 0, 0, 0
-    for at in range(found.shape[1]):
+    for at in range(result.shape[1]):
         if i < len(low) and low[i] <= high[k]:
-            found[0, at] = low[i]
+            result[0, at] = low[i]
             i += 1
             over += 1
         else:
-            found[0, at] = high[k]
+            result[0, at] = high[k]
             k += 1
             over -= 1
-        found[1, at] = over
+        result[1, at] = over
 
 
 @sweep(n_elements)

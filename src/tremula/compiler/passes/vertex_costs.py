@@ -171,9 +171,9 @@ def _own_cycles(
     return _checked(table, codelet.cycles(inputs), "its cycles method"), flops, codelet.provenance
 
 
-def _checked(table: FrozenTable, given: object, origin: str) -> Ints:
+def _checked(table: FrozenTable, estimate: object, origin: str) -> Ints:
     """int64[n] cycles, or the error of a vertex without a cost."""
-    values = np.asarray(given)
+    values = np.asarray(estimate)
     is_number = values.dtype.kind in "iuf" and values.shape in ((), (table.n_rows,))
     bad = 0
     if is_number:

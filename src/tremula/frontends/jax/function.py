@@ -190,12 +190,12 @@ def _without_axis(tree: object, axis: int | None) -> Any:  # noqa: ANN401
     return jax.tree_util.tree_map(lambda x: jax.numpy.squeeze(x, axis), tree)
 
 
-def _with_axis(found: Any, axes: Axes) -> Any:  # noqa: ANN401
+def _with_axis(result: Any, axes: Axes) -> Any:  # noqa: ANN401
     if isinstance(axes, Sequence):
-        return tuple(_with_axis(one, axis) for one, axis in zip(found, axes, strict=True))
+        return tuple(_with_axis(one, axis) for one, axis in zip(result, axes, strict=True))
     if axes is None:
-        return found
-    return jax.tree_util.tree_map(lambda x: jax.numpy.expand_dims(x, axes), found)
+        return result
+    return jax.tree_util.tree_map(lambda x: jax.numpy.expand_dims(x, axes), result)
 
 
 def _type_of(leaf: Any) -> Any:  # noqa: ANN401

@@ -22,7 +22,7 @@ class MappedFunction:
     out_avals: tuple[Any, ...]
     order: tuple[int, ...]  # of the function's results, by number of the body's
 
-    def held(self, arrays: Sequence[Any], replica: int) -> list[Any]:
+    def operands_of(self, arrays: Sequence[Any], replica: int) -> list[Any]:
         """What a replica gets for the body's operands."""
         result = []
         for operand, cuts in zip(self.operands, self.ins, strict=True):

@@ -92,7 +92,9 @@ class ReplicatedProgram(JaxProgram):
 
     def inputs(self, arrays: list[Any]) -> list[list[Tensor]]:
         """What each replica holds of the arguments."""
-        return [_inputs(self.mapped.held(arrays, r), self.jaxpr) for r in range(self.n_replicas)]
+        return [
+            _inputs(self.mapped.operands_of(arrays, r), self.jaxpr) for r in range(self.n_replicas)
+        ]
 
     @property
     def n_replicas(self) -> int:
@@ -151,7 +153,7 @@ def compile_mapped(
 ) -> JaxProgram:
     """A program for a machine with a chip for each replica, on tiles."""
     body = mapped.body
-    inputs = _inputs(mapped.held(arrays, 0), body)
+    inputs = _inputs(mapped.operands_of(arrays, 0), body)
     program = _compiled(_Body(body, mapped.mesh), inputs, host, mapped.mesh.n_replicas, n_tiles)
     return ReplicatedProgram(body, program, mapped)
 

@@ -62,29 +62,29 @@ class KerasRule:
         return False
 
     @property
-    def held(self) -> list[keras.Variable]:
+    def state_variables(self) -> list[keras.Variable]:
         """The variables of the optimiser, then the counters, in the order of the states."""
         return [*self.optimizer.variables, *self.counters]
 
     def initial_state(self, params: Sequence[Tensor]) -> list[Tensor]:
         """The values that the optimiser's variables have now."""
         device = params[0].device if params else None
-        return [v.value.detach().clone().to(device) for v in self.held]
+        return [v.value.detach().clone().to(device) for v in self.state_variables]
 
     def state_names(self) -> tuple[str, ...]:
         """The paths of the optimiser's variables."""
-        return tuple(variable.path for variable in self.held)
+        return tuple(variable.path for variable in self.state_variables)
 
     def state_owners(self) -> tuple[str | None, ...]:
         """The weight that each of the optimiser's variables belongs to; None for counters."""
         return self.owners
 
-    def restricted(self, kept: Sequence[int]) -> "KerasRule":
+    def restricted(self, indices: Sequence[int]) -> "KerasRule":
         """The rule of the weights that have a gradient."""
         return replace(
             self,
-            names=tuple(self.names[i] for i in kept),
-            trained=tuple(self.trained[i] for i in kept),
+            names=tuple(self.names[i] for i in indices),
+            trained=tuple(self.trained[i] for i in indices),
         )
 
     def update(

@@ -34,7 +34,7 @@ class RecordableStep(Protocol):
     @property
     def result(self) -> object: ...  # structure of results, once it is recorded
     @property
-    def held(self) -> ModelState: ...
+    def model_state(self) -> ModelState: ...
     @property
     def scale(self) -> keras.Variable | None: ...  # the scale of the loss
     @property
@@ -92,7 +92,7 @@ class KerasProgram:
     @property
     def _states(self) -> tuple[ModelVariable, ...]:
         rule = self.program.step.rule
-        return () if rule is None else tuple(rule.held)  # pyright: ignore[reportAttributeAccessIssue] - a KerasRule
+        return () if rule is None else tuple(rule.state_variables)  # pyright: ignore[reportAttributeAccessIssue] - a KerasRule
 
     @property
     def _scale(self) -> keras.Variable | None:
@@ -102,7 +102,7 @@ class KerasProgram:
 
     def _write(self) -> None:
         """Variables → device, where they are not the same tensors."""
-        tensors, session = self.step.held, self.program.session
+        tensors, session = self.step.model_state, self.program.session
         if not self._is_shared():
             self.program.write_weights(_values(tensors.trained), _values(tensors.others))
             if self._states:
@@ -119,7 +119,7 @@ class KerasProgram:
 
     def _read(self) -> None:
         """Device → variables."""
-        tensors, session = self.step.held, self.program.session
+        tensors, session = self.step.model_state, self.program.session
         parameters, buffers = session.read_weights()
         shares = session.shares_memory
         _put(tensors.trained, parameters, shares=shares)
@@ -142,8 +142,8 @@ class KerasProgram:
             return False
         parameters, buffers = session.read_weights()
         pairs = (
-            (self.step.held.trained, parameters),
-            (self.step.held.others, buffers[0][: len(self.step.held.others)]),
+            (self.step.model_state.trained, parameters),
+            (self.step.model_state.others, buffers[0][: len(self.step.model_state.others)]),
             (self._states, session.read_states()),
         )
         return all(
@@ -158,7 +158,7 @@ class KerasProgram:
         if self.n_replicas == 1:
             return []
         ids = {id(variable) for variable in self.metrics}
-        return [(i, v) for i, v in enumerate(self.step.held.others) if id(v) in ids]
+        return [(i, v) for i, v in enumerate(self.step.model_state.others) if id(v) in ids]
 
 
 def _values(variables: Sequence[ModelVariable]) -> list[Tensor]:
@@ -194,10 +194,10 @@ def compile_keras(
 ) -> KerasProgram:
     """A program for batches like this one."""
     names = [f"{step.kind}_data_{i}" for i in range(len(batch))]
-    request = StepToCompile(step.held, step.record, list(batch), names, step.rule())
+    request = StepToCompile(step.model_state, step.record, list(batch), names, step.rule())
     try:
         program = compile_program(request, settings, report_name=step.kind)
     except ReadsFromLater as error:
         raise _stage_error(error) from error
-    seeds = tuple(v for v in step.held.others if is_seed(v))
+    seeds = tuple(v for v in step.model_state.others if is_seed(v))
     return KerasProgram(step, program, tuple(step.counted), seeds, keeps_last)

@@ -60,10 +60,10 @@ class ModelState(nn.Module):
         return result  # pyright: ignore[reportReturnType]
 
 
-def write_back(held: ModelState, scope: keras.StatelessScope, before: Sequence[Tensor]) -> None:
+def write_back(state: ModelState, scope: keras.StatelessScope, before: Sequence[Tensor]) -> None:
     """What layers and metrics assigned, into the buffers of a recorded step."""
     with torch.no_grad():
-        for variable, old in zip(held.variables, before, strict=True):
+        for variable, old in zip(state.variables, before, strict=True):
             new = scope.get_current_value(variable)
             if new is not None and new is not old:
                 old.copy_(new)
@@ -110,7 +110,7 @@ class StepOfModel:
             for module in wrapped
             for name, value in module.named_buffers()
         ]
-        self.held = ModelState([*trained, *frozen], [*unique.values(), *buffers], wrapped)
+        self.model_state = ModelState([*trained, *frozen], [*unique.values(), *buffers], wrapped)
 
     def rule(self) -> KerasRule | None:
         """How a step that trains updates its weights."""
@@ -119,23 +119,23 @@ class StepOfModel:
         optimizer = self.model.optimizer
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)
-        n, tensors = self.n_trained, self.held
+        n, tensors = self.n_trained, self.model_state
         return rule_of(optimizer, tensors.trained[:n], tensors.names[:n])
 
     def record(self, flat: list[Tensor]) -> tuple[list[Tensor], None]:
         """Run one batch on fake tensors; flat results."""
         data = keras.tree.pack_sequence_as(self.structure, flat)
-        before = self.held.tensors()
+        before = self.model_state.tensors()
         stages = None if self.pipeline is None else self.pipeline.recorder()
         with (
             recorded_keras(stages),
-            variables_set_to(self.held.variables, before) as scope,
+            variables_set_to(self.model_state.variables, before) as scope,
             collecting() as self.enqueued,
         ):
             self.result = self._body(data)
             leaves = keras.tree.flatten((self.result, [values for _, values in self.enqueued]))
             outputs = [_detached(_tensor(leaf)) for leaf in leaves]
-        write_back(self.held, scope, before)
+        write_back(self.model_state, scope, before)
         return outputs, None
 
     def _body(self, data: object) -> object:

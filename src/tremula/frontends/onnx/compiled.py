@@ -84,7 +84,7 @@ class CompiledOnnx:
         (outputs,) = self.program.call([inputs])
         kinds = [value.type for value in self.imported.outputs]
         return [
-            (tensor.to(element_type(kind).held) if kind else tensor).cpu()
+            (tensor.to(element_type(kind).tensor_type) if kind else tensor).cpu()
             for tensor, kind in zip(outputs, kinds, strict=True)
         ]
 

@@ -33,7 +33,7 @@ class OnnxType:
     row: ElementType
 
     @property
-    def held(self) -> torch.dtype:
+    def tensor_type(self) -> torch.dtype:
         """The type of PyTorch tensors that hold it: its own, else one that has all its values."""
         return self.row.torch_type or self.row.carrier
 
@@ -44,7 +44,7 @@ class OnnxType:
 
     @property
     def is_floating(self) -> bool:
-        return self.held.is_floating_point
+        return self.tensor_type.is_floating_point
 
     @property
     def is_narrow(self) -> bool:
@@ -111,7 +111,7 @@ def type_name(number: int) -> str:
 
 
 def torch_type(number: int) -> torch.dtype:
-    return element_type(number).held
+    return element_type(number).tensor_type
 
 
 def tensor_of(array: np.ndarray) -> Tensor:
@@ -122,7 +122,7 @@ def tensor_of(array: np.ndarray) -> Tensor:
     row = of_numpy(array.dtype)
     if row is None:
         raise UnsupportedOnnx(f"Arrays of type {array.dtype} are not supported.")
-    return to_tensor(np.array(array, order="C"), _BY_ROW[row].held)
+    return to_tensor(np.array(array, order="C"), _BY_ROW[row].tensor_type)
 
 
 def array_of(value: object, number: int | None = None) -> np.ndarray:

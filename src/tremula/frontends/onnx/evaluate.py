@@ -282,7 +282,7 @@ def _as_declared(value: object, scope: Scope, name: str) -> object:
     number = scope.graph.types.get(name, 0) if scope.graph else 0
     if not number or not isinstance(value, Tensor):
         return value
-    wanted = element_type(number).held
+    wanted = element_type(number).tensor_type
     if is_live(value) and wanted in UNSIGNED:
         return widened(value)
     return value if value.dtype == wanted else value.to(wanted)

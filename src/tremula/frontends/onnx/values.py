@@ -36,14 +36,14 @@ def cast_to(x: Tensor, number: int, *, saturate: bool = True, round_mode: str = 
     if x.is_floating_point() and x.dtype.itemsize == 1:
         x = x.to(torch.float32)
     if kind.name in _WHOLE_BITS:
-        return _wrapped(x, *_WHOLE_BITS[kind.name]).to(kind.held)
+        return _wrapped(x, *_WHOLE_BITS[kind.name]).to(kind.tensor_type)
     if kind.name in _SMALL_FLOATS:
         return rounded_float(x.to(torch.float32), *_SMALL_FLOATS[kind.name])
     if kind.name in _FLOAT8_LARGEST:
         return _as_float8(x, kind, saturate=saturate)
     if kind.name == "FLOAT8E8M0":
         return _as_power(x.to(torch.float32), round_mode)
-    return x.to(kind.held)
+    return x.to(kind.tensor_type)
 
 
 def _wrapped(x: Tensor, n_bits: int, is_signed: bool) -> Tensor:
@@ -63,10 +63,10 @@ def rounded_float(x: Tensor, least: int, n_bits: int, largest: float) -> Tensor:
 def _as_float8(x: Tensor, kind: OnnxType, *, saturate: bool) -> Tensor:
     wide, largest = x.to(torch.float32), _FLOAT8_LARGEST[kind.name]
     if saturate:
-        return wide.clamp(-largest, largest).to(kind.held)
+        return wide.clamp(-largest, largest).to(kind.tensor_type)
     if kind.name == "FLOAT8E4M3FN":  # PyTorch saturates it; beyond half a step is none
         wide = torch.where(wide.abs() > 464, torch.nan, wide)
-    return wide.to(kind.held)
+    return wide.to(kind.tensor_type)
 
 
 def _as_power(x: Tensor, round_mode: str) -> Tensor:

@@ -81,8 +81,8 @@ def cost_of_operations(
     read = dict.fromkeys(t for op in operations for t in op.inputs)
     inputs = [t for t in read if t not in made and not isinstance(t, popxl.Constant)]
 
-    def function(*given: Tensor) -> list[Tensor]:
-        frame = {t: [value.clone()] for t, value in zip(inputs, given, strict=True)}
+    def function(*x: Tensor) -> list[Tensor]:
+        frame = {t: [value.clone()] for t, value in zip(inputs, x, strict=True)}
         tracer = _GraphTracer(graph.ir)
         for c in graph.constants:
             frame[c] = [tracer.constant(to_carrier(c.data, c.dtype))]

@@ -238,8 +238,8 @@ _ONE_LABEL = (
 )  # fmt: skip
 
 
-def _labels(name: str, given: Any, ids: Any) -> dict[str, Tensor]:  # noqa: ANN401
-    if "start_positions" in given:
+def _labels(name: str, labels: Any, ids: Any) -> dict[str, Tensor]:  # noqa: ANN401
+    if "start_positions" in labels:
         return {
             key: ids(N_BATCH, low=0, high=N_WORDS - 2)
             for key in ("start_positions", "end_positions")
@@ -260,6 +260,6 @@ def _labels(name: str, given: Any, ids: Any) -> dict[str, Tensor]:  # noqa: ANN4
     result = {"labels": ids(N_BATCH, N_WORDS)}
     if name.endswith("PreTraining"):
         for key in ("next_sentence_label", "sentence_order_label"):
-            if key in given:
+            if key in labels:
                 result[key] = ids(N_BATCH, low=0, high=2)
     return result

@@ -18,7 +18,7 @@ from tremula.base.libraries.patching import replaced, replaced_for_all, wrapped
 from tremula.ir.capture import function_rules
 from tremula.ir.capture.autocast import autocast_of_any_device
 from tremula.ir.capture.losses import scalar_loss, surviving_loss
-from tremula.ir.capture.module_state import kept, unregistered_tensors
+from tremula.ir.capture.module_state import state_restored, unregistered_tensors
 from tremula.ir.errors import CaptureError
 from tremula.ir.optim.rule import UpdateRule
 from tremula.ir.origin import BACKWARD, OPTIMISER
@@ -138,7 +138,7 @@ class _Capture:
         )
         with contextlib.ExitStack() as stack:
             stack.enter_context(recording(self.state))
-            stack.enter_context(kept(self.model))
+            stack.enter_context(state_restored(self.model))
             stack.enter_context(_swapped(self.parameters + self.buffers, parameters + buffers))
             stack.enter_context(_quiet_settings())
             stack.enter_context(_on_the_device())
@@ -306,12 +306,12 @@ class _Capture:
 
 
 @contextlib.contextmanager
-def _swapped(held: list[ModelTensor], stand_ins: list[Tensor]) -> Iterator[None]:
+def _swapped(tensors: list[ModelTensor], stand_ins: list[Tensor]) -> Iterator[None]:
     """The user's modules hold the stand-ins inside the block; `kept` puts their own back."""
-    for entry, fake in zip(held, stand_ins, strict=True):
+    for entry, fake in zip(tensors, stand_ins, strict=True):
         _put(entry, fake)
     yield
-    changed = _rebound(held, stand_ins)
+    changed = _rebound(tensors, stand_ins)
     if changed:
         raise CaptureError(changed[0])
 
@@ -323,10 +323,10 @@ def _put(entry: ModelTensor, tensor: Tensor) -> None:
             module._flat_weights[module._flat_weights_names.index(name)] = tensor
 
 
-def _rebound(held: list[ModelTensor], stand_ins: list[Tensor]) -> list[str]:
+def _rebound(tensors: list[ModelTensor], stand_ins: list[Tensor]) -> list[str]:
     """What forward did to registered tensors that a static program cannot follow."""
     result = []
-    for entry, fake in zip(held, stand_ins, strict=True):
+    for entry, fake in zip(tensors, stand_ins, strict=True):
         word = entry.kind.capitalize()
         for module, name in entry.places:
             if isinstance(module, nn.modules.batchnorm._NormBase):

@@ -236,26 +236,26 @@ def _embedding_bag(  # noqa: PLR0913, PLR0917 - as PyTorch
     return _of_bags(result, is_counted, bags, len(offsets), mode)
 
 
-def _of_equal_bags(found: Tensor, is_counted: Tensor, mode: str) -> Tensor:
+def _of_equal_bags(result: Tensor, is_counted: Tensor, mode: str) -> Tensor:
     mask = is_counted.unsqueeze(-1)
     if mode == "max":
-        most = torch.where(mask, found, -torch.inf).amax(1)
+        most = torch.where(mask, result, -torch.inf).amax(1)
         return torch.where(mask.any(1), most, 0)
-    total = torch.where(mask, found, 0).sum(1)
+    total = torch.where(mask, result, 0).sum(1)
     return total if mode == "sum" else total / mask.sum(1).clamp(min=1)
 
 
-def _of_bags(found: Tensor, is_counted: Tensor, bags: Tensor, n: int, mode: str) -> Tensor:
-    mask, zeros = is_counted.unsqueeze(-1), found.new_zeros(n, found.shape[1])
+def _of_bags(result: Tensor, is_counted: Tensor, bags: Tensor, n: int, mode: str) -> Tensor:
+    mask, zeros = is_counted.unsqueeze(-1), result.new_zeros(n, result.shape[1])
     if mode == "max":
-        places = bags.unsqueeze(1).expand(found.shape)
-        most = torch.where(mask, found, -torch.inf)
+        places = bags.unsqueeze(1).expand(result.shape)
+        most = torch.where(mask, result, -torch.inf)
         most = zeros.scatter_reduce(0, places, most, "amax", include_self=False)
         return torch.where(most == -torch.inf, 0, most)
-    total = zeros.index_add(0, bags, torch.where(mask, found, 0))
+    total = zeros.index_add(0, bags, torch.where(mask, result, 0))
     if mode == "sum":
         return total
-    counts = found.new_zeros(n).index_add(0, bags, is_counted.to(found.dtype))
+    counts = result.new_zeros(n).index_add(0, bags, is_counted.to(result.dtype))
     return total / counts.clamp(min=1).unsqueeze(1)
 
 

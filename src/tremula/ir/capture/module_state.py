@@ -17,7 +17,7 @@ _MISSING = object()
 
 
 @contextlib.contextmanager
-def kept(model: nn.Module) -> Iterator[None]:
+def state_restored(model: nn.Module) -> Iterator[None]:
     """What forward does to attributes that hold tensors is undone at the end of the block.
 
     Numbers and other plain values that it sets stay, as they do when a model runs in PyTorch.

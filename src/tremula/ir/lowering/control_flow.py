@@ -96,12 +96,12 @@ def for_loop(
 
 
 def _write_back(
-    tiles: Tiles, results: list[Tensor], held: list[Tensor], sequence: Sequence
+    tiles: Tiles, results: list[Tensor], carried: list[Tensor], sequence: Sequence
 ) -> None:
     """A result that is a view of a state is saved before any state is written."""
-    written = {variable for tensor in held for variable in tensor.variable_ids()}
+    written = {variable for tensor in carried for variable in tensor.variable_ids()}
     pairs = []
-    for result, target in zip(results, held, strict=True):
+    for result, target in zip(results, carried, strict=True):
         if result is target:  # written in place
             continue
         if written & set(result.variable_ids()):

@@ -148,4 +148,4 @@ def _triangle(tiles: Tiles, x: Tensor, diagonal: int, part: Callable) -> Tensor:
     if key not in tiles.shared:
         tiles.shared[key] = tiles.constant(part(np.ones(shape, bool), diagonal), BOOL)
     zero = expr.Const(False if x.type == BOOL else 0, x.type)
-    return mapped(tiles, lambda x, kept: expr.select(x, zero, kept), x, tiles.shared[key])
+    return mapped(tiles, lambda x, share: expr.select(x, zero, share), x, tiles.shared[key])

@@ -345,29 +345,31 @@ def _strided(
     return Tensor(x.variables, x.type, flat.offset + step * first, shape, strides, flat.pieces)
 
 
-def _dense_order(held: torch.Tensor) -> list[int] | None:
+def _dense_order(tensor: torch.Tensor) -> list[int] | None:
     """Dimensions from the outermost in storage to the innermost; None if storage has gaps."""
-    order = sorted(range(held.dim()), key=lambda d: (held.stride(d), held.shape[d]), reverse=True)
+    order = sorted(
+        range(tensor.dim()), key=lambda d: (tensor.stride(d), tensor.shape[d]), reverse=True
+    )
     expected = 1
     for dim in reversed(order):
-        n = int(held.shape[dim])
-        if n != 1 and held.stride(dim) != expected:
+        n = int(tensor.shape[dim])
+        if n != 1 and tensor.stride(dim) != expected:
             return None
         expected *= n
     return order
 
 
 def _gathered(
-    x: Tensor, held: torch.Tensor, size: list[int], stride: list[int], first: int
+    x: Tensor, tensor: torch.Tensor, size: list[int], stride: list[int], first: int
 ) -> Tensor:
     """Through a table of where each place of the storage is on the tiles."""
-    filled = _places(tuple(held.shape), held.stride())
+    filled = _places(tuple(tensor.shape), tensor.stride())
     wanted = first + _places(tuple(size), stride)
     where = np.full(int(max(filled.max(initial=0), wanted.max(initial=0))) + 1, -1, np.int64)
     where[filled] = x.addresses().ravel()
     if wanted.size and (wanted.min() < 0 or (where[wanted] < 0).any()):
         raise UnsupportedOperations(
-            f"as_strided of a tensor of shape {list(held.shape)} reads elements outside it.",
+            f"as_strided of a tensor of shape {list(tensor.shape)} reads elements outside it.",
             source=None,
             hint="apply as_strided to the whole tensor, not to a part of it",
         )

@@ -58,14 +58,14 @@ def block_product(sparse: Blocks, dense: Tensor) -> Tensor:
     return _launched(sparse, dense, _chosen.get(key, _LAUNCHES[0]))
 
 
-def _launched(given: Blocks, dense: Tensor, launch: Launch) -> Tensor:
-    side, n, n_rows = given.values.shape[-1], dense.shape[1], len(given.row_start) - 1
+def _launched(blocks: Blocks, dense: Tensor, launch: Launch) -> Tensor:
+    side, n, n_rows = blocks.values.shape[-1], dense.shape[1], len(blocks.row_start) - 1
     out = dense.new_empty(n_rows * side, n)
     width = min(launch.width, max(16, 1 << (n - 1).bit_length()))
     exact = dense.dtype is torch.float32 and not torch.backends.cuda.matmul.allow_tf32
-    is_large = max(dense.numel(), out.numel(), given.values.numel()) >= 2**31
+    is_large = max(dense.numel(), out.numel(), blocks.values.numel()) >= 2**31
     _kernel()[(n_rows, -(-n // width))](
-        given.values, given.row_start, given.columns, dense, out, n,
+        blocks.values, blocks.row_start, blocks.columns, dense, out, n,
         SIDE=side, WIDTH=width, AT_ONCE=launch.at_once, PRECISION="ieee" if exact else "tf32",
         IS_LARGE=is_large, IS_EVEN=n % width == 0,
         num_warps=launch.n_warps, num_stages=launch.n_stages,
@@ -73,30 +73,30 @@ def _launched(given: Blocks, dense: Tensor, launch: Launch) -> Tensor:
     return out
 
 
-def _fits(launch: Launch, given: Blocks, dense: Tensor) -> bool:
+def _fits(launch: Launch, blocks: Blocks, dense: Tensor) -> bool:
     """Whether its buffers of both operands fit the shared memory of a multiprocessor."""
-    side = given.values.shape[-1]
+    side = blocks.values.shape[-1]
     properties = torch.cuda.get_device_properties(dense.device)
     limit = properties.shared_memory_per_block_optin  # pyright: ignore[reportAttributeAccessIssue]
     n_elems = launch.n_stages * launch.at_once * side * (launch.width + side)
     return n_elems * dense.element_size() <= limit
 
 
-def _milliseconds(given: Blocks, dense: Tensor, launch: Launch) -> float:
+def _milliseconds(blocks: Blocks, dense: Tensor, launch: Launch) -> float:
     """What a launch takes on the GPU: in a CUDA graph, since calls from here are slower than it."""
     from triton.runtime.errors import (  # pyright: ignore[reportMissingImports]
         OutOfResources,
     )
 
     try:
-        _launched(given, dense, launch)  # compiles it
+        _launched(blocks, dense, launch)  # compiles it
     except OutOfResources:  # the compiler needs more than the operands
         return float("inf")
     torch.cuda.synchronize(dense.device)
     graph = torch.cuda.CUDAGraph()
     with capturing(graph):
         for _ in range(_N_TIMED):
-            _launched(given, dense, launch)
+            _launched(blocks, dense, launch)
     return min(_replayed_ms(graph) for _ in range(_N_REPLAYS)) / _N_TIMED
 
 

@@ -7,11 +7,11 @@ from torch import Tensor
 _KEPT = "kept"  # an attribute, so what is kept lives as long as its tape does
 
 
-def new_tape(like: Tensor, kept: object = None) -> Tensor:
+def new_tape(like: Tensor, value: object = None) -> Tensor:
     """An empty tensor like another in type and device, with something attached."""
     tape = like.new_empty(0)
-    if kept is not None:
-        setattr(tape, _KEPT, kept)
+    if value is not None:
+        setattr(tape, _KEPT, value)
     return tape
 
 

@@ -286,18 +286,18 @@ class GroupedRule:
 
     # --- other weights and groups ---
 
-    def restricted(self, kept: Sequence[int]) -> "GroupedRule":
+    def restricted(self, indices: Sequence[int]) -> "GroupedRule":
         """The rule of some of the weights only: those that have a gradient."""
-        new_index = {old: new for new, old in enumerate(kept)}
+        new_index = {old: new for new, old in enumerate(indices)}
         clips = tuple(
             (tuple(new_index[i] for i in members if i in new_index), longest)
             for members, longest in self.clips
         )
         return replace(
             self,
-            names=tuple(self.names[i] for i in kept),
-            group_of=tuple(self.group_of[i] for i in kept),
-            dtypes=tuple(self.dtypes[i] for i in kept) if self.dtypes else (),
+            names=tuple(self.names[i] for i in indices),
+            group_of=tuple(self.group_of[i] for i in indices),
+            dtypes=tuple(self.dtypes[i] for i in indices) if self.dtypes else (),
             clips=clips,
         )
 

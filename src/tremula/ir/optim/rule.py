@@ -79,6 +79,6 @@ class UpdateRule(Protocol):
         """Whether a CUDA graph of the update holds a hyperparameter that has since changed."""
         ...
 
-    def restricted(self, kept: Sequence[int]) -> "UpdateRule":
+    def restricted(self, indices: Sequence[int]) -> "UpdateRule":
         """The rule of some of the weights only: those that have a gradient."""
         ...

@@ -78,12 +78,12 @@ class _Decomposer(Recorder):
             result = expand(*_plain(args), **kwargs)
         self.values[node] = self._as_recorded(result, node.meta["val"])
 
-    def _as_recorded(self, found: Any, recorded: Any) -> Any:  # noqa: ANN401
+    def _as_recorded(self, result: Any, recorded: Any) -> Any:  # noqa: ANN401
         """A result with the strides the recording saw: gradients of determinants depend on them."""
-        is_tensor = isinstance(found, Tensor) and isinstance(recorded, Tensor)
-        if not is_tensor or found.is_complex() or found.stride() == recorded.stride():
-            return found
-        self._bind(self.node_of(found), recorded)
+        is_tensor = isinstance(result, Tensor) and isinstance(recorded, Tensor)
+        if not is_tensor or result.is_complex() or result.stride() == recorded.stride():
+            return result
+        self._bind(self.node_of(result), recorded)
         return recorded
 
     def _keep_call(self, node: fx.Node, args: tuple) -> None:

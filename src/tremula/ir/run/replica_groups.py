@@ -88,12 +88,12 @@ def one_slice_of(
             tensor.data = data
 
 
-def _check_slices(held: ModelTensor, grouping: Grouping, n_replicas: int) -> None:
+def _check_slices(tensor: ModelTensor, grouping: Grouping, n_replicas: int) -> None:
     n_groups = grouping.n_groups(n_replicas)
-    if held.tensor.shape[0] not in (n_groups, n_replicas):
+    if tensor.tensor.shape[0] not in (n_groups, n_replicas):
         raise UnsuitableModel(
-            f"The parameter {held.name} is grouped: its first dimension must be the number of "
-            f"groups ({n_groups}), got {held.tensor.shape[0]}"
+            f"The parameter {tensor.name} is grouped: its first dimension must be the number of "
+            f"groups ({n_groups}), got {tensor.tensor.shape[0]}"
         )
 
 
@@ -195,11 +195,11 @@ class GroupedSession(HostSession):
         super().write_weights([], buffers)
         for r, own in enumerate(self.replicas):
             own.parameters = self._stored(own.parameters, self.slices.parameters_of(r, parameters))
-            own.buffers = self.held.buffers
+            own.buffers = self.state.buffers
 
     def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]:
         own = [replica.parameters for replica in self.replicas]
-        return self.slices.joined_parameters(own), self.held.buffers
+        return self.slices.joined_parameters(own), self.state.buffers
 
     def write_states(self, states: list[Tensor]) -> None:
         for r, own in enumerate(self.replicas):
@@ -212,8 +212,8 @@ class GroupedSession(HostSession):
         """Each replica has copies: automatic loss scaling changes its own after its update."""
         super().set_hyper(values)
         for own in self.replicas:
-            own.hyper_tensors = [tensor.clone() for tensor in self.held.hyper_tensors]
-            own.hyper_floats = list(self.held.hyper_floats)
+            own.hyper_tensors = [tensor.clone() for tensor in self.state.hyper_tensors]
+            own.hyper_floats = list(self.state.hyper_floats)
 
     def read_hyper(self) -> list[float]:
         return [float(tensor) for tensor in self.replicas[0].hyper_tensors]
@@ -233,13 +233,13 @@ class GroupedSession(HostSession):
                 if program.rule is not None:
                     self._update(result)
 
-    def _update(self, found: list[Gradients]) -> None:
+    def _update(self, of_replicas: list[Gradients]) -> None:
         """Shared weights have the same gradient everywhere, so they stay the same."""
         for r, own in enumerate(self.replicas):
-            reduced = copy(found[r])
+            reduced = copy(of_replicas[r])
             reduced.replace(
                 [
-                    self._reduced(place, [gradients.total[k] for gradients in found], r)
+                    self._reduced(place, [gradients.total[k] for gradients in of_replicas], r)
                     for k, place in enumerate(self.program.trained)
                 ]
             )

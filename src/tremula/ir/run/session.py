@@ -92,7 +92,7 @@ class HostSession:
             step, device=self.device, repetition=repetition, checks_floats=checks_floats
         )
         self.n_replicas = repetition.n_replicas
-        self.held = DeviceState([], [[] for _ in range(self.n_replicas)], [], [], [])
+        self.state = DeviceState([], [[] for _ in range(self.n_replicas)], [], [], [])
 
     @property
     def input_device(self) -> torch.device | None:
@@ -103,20 +103,20 @@ class HostSession:
         return HostRandom(self.device, seed, is_used=self.program.is_random)
 
     def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
-        is_new = not self.held.parameters
-        self.held.parameters = self._stored(self.held.parameters, parameters)
+        is_new = not self.state.parameters
+        self.state.parameters = self._stored(self.state.parameters, parameters)
         for index in self.program.column_major_weights if is_new else ():
-            self.held.parameters[index] = to_column_major(self.held.parameters[index])
-        self.held.buffers = [self._stored(own, buffers) for own in self.held.buffers]
+            self.state.parameters[index] = to_column_major(self.state.parameters[index])
+        self.state.buffers = [self._stored(own, buffers) for own in self.state.buffers]
 
     def write_buffers(self, values: Mapping[int, Tensor], replica: int | None = None) -> None:
-        chosen = self.held.buffers if replica is None else [self.held.buffers[replica]]
+        chosen = self.state.buffers if replica is None else [self.state.buffers[replica]]
         for own in chosen:
             for index, value in values.items():
                 own[index].copy_(value.detach())
 
     def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]:
-        return self.held.parameters, self.held.buffers
+        return self.state.parameters, self.state.buffers
 
     def trained_on_gpu(self) -> list[Tensor]:
         """The weights of the update rule, in its order; none unless they are on a GPU."""
@@ -125,22 +125,22 @@ class HostSession:
         return [self.held.parameters[index] for index in self.program.trained]
 
     def write_states(self, states: list[Tensor]) -> None:
-        self.held.states = self._stored(self.held.states, states)
+        self.state.states = self._stored(self.state.states, states)
 
     def read_states(self) -> list[Tensor]:
-        return self.held.states
+        return self.state.states
 
     def set_hyper(self, values: Sequence[float]) -> None:
         numbers = [torch.tensor(float(value)) for value in values]
-        self.held.hyper_tensors = self._stored(self.held.hyper_tensors, numbers)
-        self.held.hyper_floats[:] = [float(value) for value in values]
+        self.state.hyper_tensors = self._stored(self.state.hyper_tensors, numbers)
+        self.state.hyper_floats[:] = [float(value) for value in values]
 
     def read_hyper(self) -> list[float]:
-        return [float(tensor) for tensor in self.held.hyper_tensors]
+        return [float(tensor) for tensor in self.state.hyper_tensors]
 
     def run(self, inputs: Rows, give: Give) -> None:
         try:
-            self.program.run(self.held, inputs, give)
+            self.program.run(self.state, inputs, give)
         except Exception as error:
             note_operation(error, self.program.micro)
             raise

@@ -152,7 +152,7 @@ def cut_at_pieces(
 
 
 @sweep(lambda *columns: int(columns[4].sum()))
-def look_up_strided(piece_start, piece_address, piece_stride, start, count, stride, found):
+def look_up_strided(piece_start, piece_address, piece_stride, start, count, stride, result):
     """Fill in (begin, length) of runs of stride 1: the addresses of runs of positions in pieces.
 
     Piece i has the positions from piece_start[i] on. Returns how many runs there are, at most one
@@ -180,10 +180,10 @@ def look_up_strided(piece_start, piece_address, piece_stride, start, count, stri
                 at = low
             address = piece_address[at] + piece_stride[at] * (position - piece_start[at])
             if address == behind:
-                found[1, n - 1] += 1
+                result[1, n - 1] += 1
             else:
-                found[0, n] = address
-                found[1, n] = 1
+                result[0, n] = address
+                result[1, n] = 1
                 n += 1
             behind = address + 1
     return (n,)

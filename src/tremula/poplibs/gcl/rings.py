@@ -134,20 +134,20 @@ def reduced_part(
 
 
 def gathered_parts(
-    graph: Graph, ring: Ring, own: Tensor, found: Tensor, sequence: Sequence, name: str
+    graph: Graph, ring: Ring, own: Tensor, tensor: Tensor, sequence: Sequence, name: str
 ) -> None:
-    """Fill `found`, [n, part], with the parts of all members, rotated; row 0 is the own one.
+    """Fill `tensor`, [n, part], with the parts of all members, rotated; row 0 is the own one.
 
     The part that arrives in round k is k rows back.
     """
     n = ring.group.size
-    sequence.add(Copy(own, found[0]))
+    sequence.add(Copy(own, tensor[0]))
     if n - 1 > MAX_UNROLLED:
-        _gather_in_loop(graph, ring, found, sequence, name)
+        _gather_in_loop(graph, ring, tensor, sequence, name)
         return
     for row in reversed(range(1, n)):
-        sent = found[(row + 1) % n]
-        sequence.add(CrossReplicaCopy(sent, found[row], ring.after()))
+        sent = tensor[(row + 1) % n]
+        sequence.add(CrossReplicaCopy(sent, tensor[row], ring.after()))
 
 
 def _reduced_in_loop(
@@ -165,14 +165,16 @@ def _reduced_in_loop(
     return moving
 
 
-def _gather_in_loop(graph: Graph, ring: Ring, found: Tensor, sequence: Sequence, name: str) -> None:
+def _gather_in_loop(
+    graph: Graph, ring: Ring, tensor: Tensor, sequence: Sequence, name: str
+) -> None:
     n = ring.group.size
-    moving = duplicate(graph, found[0], sequence, f"{name}/moving")
+    moving = duplicate(graph, tensor[0], sequence, f"{name}/moving")
     body = Sequence()
     row = _countdown(graph, n, sequence, body, name)
     received = send_round(graph, moving, ring.after(), body, name)
     dynamic_update(
-        graph, found, received.expand([0]), row, body, f"{name}/put", dims=(0,), sizes=(1,)
+        graph, tensor, received.expand([0]), row, body, f"{name}/put", dims=(0,), sizes=(1,)
     )
     body.add(Copy(received, moving))
     sequence.add(Repeat(n - 1, body))

@@ -53,7 +53,7 @@ def outlined(
     work = _Outliner(graph, program, threshold * KIB, most_copied)
     result = work.rewritten(program)
     work.share()
-    return result, work.found
+    return result, work.outlined
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +71,18 @@ class _Outliner:
         self.graph, self.state = graph, graph.state
         self.least_bytes, self.most_copied = least_bytes, most_copied
         self.steps = Steps(graph)
-        self.found = Outlined()
+        self.outlined = Outlined()
         self.done: dict[int, Program] = {}
         self.functions: dict[int, Function] = {}  # those of the program, rewritten
         self.waiting: list[tuple[Sequence, list[Program]]] = []  # sequences to fill, and with what
         self.users: dict[int, set[int]] = {}  # of each variable: ids of steps
-        self.held = self._held()
+        self.external = self._external()
         self.n_places = _places_of_sequences(program)
         for step in _leaves(program, set()):
             for variable in variables_in(step, self.state.variables):
                 self.users.setdefault(variable, set()).add(id(step))
 
-    def _held(self) -> set[int]:
+    def _external(self) -> set[int]:
         """Variables that the host or the start of a program knows."""
         handles = self.state.handles
         tensors = [*handles.reads.values(), *handles.writes.values()]
@@ -169,8 +169,8 @@ class _Outliner:
         body = _Exchanged(self.graph, argument_of)
         program = Sequence([body.program(step.program) for step in parts[0]])
         function = self.graph.add_function(program, f"outlined/{_name(parts[0][0].program)}")
-        self.found.n_functions += 1
-        self.found.n_calls += len(parts)
+        self.outlined.n_functions += 1
+        self.outlined.n_calls += len(parts)
         firsts: dict[tuple[bool, str], Copy] = {}
         return [
             self._call(function, roles, number, argument_of, firsts) for number in range(len(parts))
@@ -192,7 +192,7 @@ class _Outliner:
         is_shared = (variables == variables[0]).all(0)
         own = [{id(step.program) for step in part} for part in parts]
         is_outside = np.array([
-            any(v in self.held or self.users[v] - own[i] for i, v in enumerate(column))
+            any(v in self.external or self.users[v] - own[i] for i, v in enumerate(column))
             for column in variables.T.tolist()
         ])  # fmt: skip
         comes_out = written & (is_outside | used) & ~is_shared
@@ -211,7 +211,7 @@ class _Outliner:
         saved = (len(parts) - 1) * code - spent
         if n_copied > self.most_copied * n_touched or saved < self.least_bytes:
             return False
-        self.found.n_bytes_saved += saved
+        self.outlined.n_bytes_saved += saved
         return True
 
     def _arguments(self, roles: _Roles) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """Normalisation over any dimensions: statistics, whitening, and their gradients.
 
-`kept` are the dimensions that have separate statistics; all others are reduced. Sums are float;
-statistics and results have the type of the activations.
+`kept_dims` are the dimensions that have separate statistics; all others are reduced. Sums are
+float; statistics and results have the type of the activations.
 """
 
 import math
@@ -35,7 +35,7 @@ from tremula.poplibs.popops.reduction.codelets import reduce_vertex
 from tremula.poplibs.poputil import create_broadcast_operand
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
-Kept = tuple[int, ...]
+KeptDims = tuple[int, ...]
 
 
 def check_norm_operands(op: str, x: Tensor, others: ListOf[Tensor], n_each: int) -> None:
@@ -63,14 +63,14 @@ def check_norm_operands(op: str, x: Tensor, others: ListOf[Tensor], n_each: int)
 
 
 def statistics(
-    graph: Graph, x: Tensor, kept: Kept, epsilon: float, sequence: Sequence, name: str,
+    graph: Graph, x: Tensor, kept_dims: KeptDims, epsilon: float, sequence: Sequence, name: str,
     *, is_unbiased: bool, is_stable: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Mean and 1 / sqrt(variance + epsilon), each flat.
 
     The stable way subtracts the mean before squaring; the other reads the data only once.
     """
-    dims, n = _reduced(x, kept)
+    dims, n = _reduced(x, kept_dims)
     if is_unbiased and n == 1:
         raise PoplibsError(
             f"an unbiased variance needs two values or more, but shape {list(x.shape)} has one for "
@@ -82,7 +82,11 @@ def statistics(
     if is_stable:
         (mean,) = popops.reduce_many(graph, [sums], sequence, f"{name}/mean")
         centred = popops.map(
-            graph, _wide(_1, x.type) - _2, [x, _beside(mean, x, kept)], sequence, f"{name}/centre"
+            graph,
+            _wide(_1, x.type) - _2,
+            [x, _beside(mean, x, kept_dims)],
+            sequence,
+            f"{name}/centre",
         )
         power = popops.reduce(
             graph, centred, dims, "SQUARE_ADD", sequence, f"{name}/power", scale=1 / n
@@ -105,11 +109,11 @@ def statistics(
 
 
 def whiten(
-    graph: Graph, x: Tensor, kept: Kept, mean: Tensor, inv_std_dev: Tensor, sequence: Sequence,
-    name: str,
+    graph: Graph, x: Tensor, kept_dims: KeptDims, mean: Tensor, inv_std_dev: Tensor,
+    sequence: Sequence, name: str,
 ) -> Tensor:  # fmt: skip
     """(x - mean) · inv_std_dev."""
-    both = [_beside(mean, x, kept), _beside(inv_std_dev, x, kept)]
+    both = [_beside(mean, x, kept_dims), _beside(inv_std_dev, x, kept_dims)]
     return popops.map(graph, (_1 - _2) * _3, [x, *both], sequence, name)
 
 
@@ -140,31 +144,31 @@ def scaled_gradient(
 
 
 def statistics_gradients(
-    graph: Graph, whitened: Tensor, gradient: Tensor, kept: Kept, inv_std_dev: Tensor,
+    graph: Graph, whitened: Tensor, gradient: Tensor, kept_dims: KeptDims, inv_std_dev: Tensor,
     sequence: Sequence, name: str,
 ) -> Tensor:  # fmt: skip
     """The gradient of what was whitened: (g - mean(g) - w · mean(g·w)) / deviation."""
-    dims, n = _reduced(whitened, kept)
+    dims, n = _reduced(whitened, kept_dims)
     products = popops.mul(graph, whitened, gradient, sequence, name=f"{name}/product")
     both = [
         Reduction(products, dims, "ADD", -1 / n),
         Reduction(gradient, dims, "ADD", -1 / n),
     ]
     of_variance, of_mean = popops.reduce_many(graph, both, sequence, f"{name}/sums")
-    per_group = [_beside(t, whitened, kept) for t in (of_variance, of_mean, inv_std_dev)]
+    per_group = [_beside(t, whitened, kept_dims) for t in (of_variance, of_mean, inv_std_dev)]
     expr = (_1 + _2 * _3 + _4) * _5
     return popops.map(graph, expr, [gradient, whitened, *per_group], sequence, name)
 
 
-def _reduced(x: Tensor, kept: Kept) -> tuple[list[int], int]:
+def _reduced(x: Tensor, kept_dims: KeptDims) -> tuple[list[int], int]:
     """The dimensions that are summed over, and how many elements that are."""
-    dims = [d for d in range(x.rank) if d not in kept]
+    dims = [d for d in range(x.rank) if d not in kept_dims]
     return dims, math.prod(x.shape[d] for d in dims)
 
 
-def _beside(values: Tensor, x: Tensor, kept: Kept) -> Tensor:
+def _beside(values: Tensor, x: Tensor, kept_dims: KeptDims) -> Tensor:
     """One value per statistic, shaped to broadcast over the reduced dimensions."""
-    return values.reshape([x.shape[d] if d in kept else 1 for d in range(x.rank)])
+    return values.reshape([x.shape[d] if d in kept_dims else 1 for d in range(x.rank)])
 
 
 def _wide(value: Expr, type: Type) -> Expr:

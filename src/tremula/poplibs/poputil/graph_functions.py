@@ -102,10 +102,10 @@ class VoidFunction:
         assert fixed is not None, "checked when the function was made"
         return clone_in_order(self.graph, fixed, self.signature[index].name or "result")
 
-    def _copy(self, given: list[Tensor | None], sequence: Steps, *, is_before: bool) -> None:
+    def _copy(self, tensors: list[Tensor | None], sequence: Steps, *, is_before: bool) -> None:
         skipped = (ArgKind.OUTPUT, ArgKind.CREATED) if is_before else (ArgKind.INPUT,)
         for number, (arg, fixed, own) in enumerate(
-            zip(self.signature, self.tensors, given, strict=True)
+            zip(self.signature, self.tensors, tensors, strict=True)
         ):
             if arg.kind in skipped:
                 continue

@@ -6,9 +6,9 @@ from tremula.base.errors import InvalidOption, suggest
 from tremula.base.source import user_source
 
 
-def check_options(given: Mapping[str, object], known: type, what: str) -> None:
+def check_options(options: Mapping[str, object], known: type, what: str) -> None:
     """Refuse options that a TypedDict does not name."""
-    for name in given:
+    for name in options:
         if name not in known.__annotations__:
             raise InvalidOption(
                 f"{what} has no option {name!r}.",

@@ -113,17 +113,20 @@ class _ReplayedCall:
     variables: tuple[int, ...]  # those of the operands, in the order they are met
 
 
-def _call_of(function: Callable, given: Mapping[str, Any], makes_programs: bool) -> _ReplayedCall:
-    graph, sequence = given.get("graph"), given.get("sequence") if makes_programs else _NO_SEQUENCE
+def _call_of(function: Callable, record: Mapping[str, Any], makes_programs: bool) -> _ReplayedCall:
+    graph, sequence = (
+        record.get("graph"),
+        record.get("sequence") if makes_programs else _NO_SEQUENCE,
+    )
     if not isinstance(graph, Graph) or not isinstance(sequence, Sequence):
         raise NotReplayable
     state = graph.state
     recorder = _RECORDERS.get(state)
     if recorder is None:
         recorder = _RECORDERS[state] = _ReplayRecorder(state)
-    name = given.get("name") or ""
+    name = record.get("name") or ""
     key = CallKey(recorder.layouts)
-    others = ((k, key.of(v)) for k, v in given.items() if k not in ("graph", "sequence", "name"))
+    others = ((k, key.of(v)) for k, v in record.items() if k not in ("graph", "sequence", "name"))
     whole = (function, key_of_graph(graph), bool(name), *others)
     return _ReplayedCall(
         recorder, state, sequence, str(name), (whole, key.of_variables()), tuple(key.numbers)

@@ -142,14 +142,14 @@ def tile_contents_pack(reader: ReportReader, part: int) -> bytes | None:
     return pack_of({}, columns)
 
 
-def _live_at_peaks(reader: ReportReader, tiles: range, held: list[Ints]) -> list[Ints]:
+def _live_at_peaks(reader: ReportReader, tiles: range, n_bytes: list[Ints]) -> list[Ints]:
     """For each tile, which of its variables are live at its fullest moment."""
     first, last = reader.column("live.first"), reader.column("live.last")
     always = reader.column("variable.always_live").astype(bool)
     live_at: dict[int, Ints] = {}
     result = []
     peaks = reader.table("tiles")["peak_instruction"][tiles.start : tiles.stop].tolist()
-    for variable, instruction in zip(held, peaks, strict=True):
+    for variable, instruction in zip(n_bytes, peaks, strict=True):
         if instruction not in live_at:
             live_at[instruction] = always.copy()
             is_live = (first <= instruction) & (last >= instruction)

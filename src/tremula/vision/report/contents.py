@@ -65,13 +65,13 @@ class Contexts:
         }
 
 
-def execution_of(executable: Executable, given: Execution | Report | None) -> Execution:
+def execution_of(executable: Executable, source: Execution | Report | None) -> Execution:
     """What ran: an execution as given, one taken from a forecast's report, or nothing."""
     costs = executable.analysis.costs
-    if isinstance(given, Execution):
-        return given
-    if isinstance(given, Report) and given.ran is not None:
-        return given.ran
+    if isinstance(source, Execution):
+        return source
+    if isinstance(source, Report) and source.ran is not None:
+        return source.ran
     n_steps, n_chips = costs.sync.shape
     nothing, chips = np.zeros(n_steps, np.int64), np.zeros(n_chips, np.int64)
     return Execution(nothing, chips, costs.compute, ~costs.needs_count, {})

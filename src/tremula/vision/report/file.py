@@ -191,14 +191,14 @@ class ReportFile:
             yield (level, number, n_rows, *future.result())
 
 
-def _packed_once(column: Ints, kept: dict[bytes, tuple[str, bytes]]) -> tuple[str, bytes]:
-    """A packed column of whole numbers, from `kept` if there was one like it."""
+def _packed_once(column: Ints, cache: dict[bytes, tuple[str, bytes]]) -> tuple[str, bytes]:
+    """A packed column of whole numbers, from `cache` if there was one like it."""
     key = column.tobytes()
-    result = kept.get(key)
+    result = cache.get(key)
     if result is None:
-        if len(kept) >= _MOST_KEPT:
-            kept.clear()
-        result = kept[key] = pack(column)
+        if len(cache) >= _MOST_KEPT:
+            cache.clear()
+        result = cache[key] = pack(column)
     return result
 
 

@@ -36,9 +36,9 @@ def _files_in(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
             yield f"{prefix}{entry.name}", entry.read_bytes()
 
 
-def bundled(found: dict[str, bytes]) -> str:
+def bundled(files: dict[str, bytes]) -> str:
     """The script that starts the page, with all modules that it needs."""
-    return bundle({name: content.decode() for name, content in found.items()}, ENTRY)
+    return bundle({name: content.decode() for name, content in files.items()}, ENTRY)
 
 
 def bundle(sources: dict[str, str], entry: str) -> str:

@@ -54,7 +54,7 @@ def test_automatic_loss_scaling_changes_no_float(tiles):
     torch.testing.assert_close(scaled_weight, weight, rtol=1e-6, atol=0)
     session = compiled.compiled_program().session
     if tiles == "lazy":
-        assert session.held.hyper_floats[-1] == 8.0  # 1, 2, 4 in three steps, then 8
+        assert session.state.hyper_floats[-1] == 8.0  # 1, 2, 4 in three steps, then 8
     else:
         assert session._read("hyper", 0)[-1].item() == 8.0
 
@@ -74,7 +74,7 @@ def test_scale_falls_when_gradients_grow():
 def test_scaling_options():
     """The edge and the share of large elements are options; the period is fixed."""
     losses, _, compiled = trained(automatic(binEdgeLocation=1e-9))
-    assert compiled.compiled_program().session.held.hyper_floats[-1] == 1.0
+    assert compiled.compiled_program().session.state.hyper_floats[-1] == 1.0
     assert len(losses) == 3
     with pytest.raises(poptorch.Error, match="updatePeriod can only be 1"):
         trained(automatic(updatePeriod=4))
@@ -97,7 +97,7 @@ def test_half_gradients_are_kept_from_vanishing():
     _, still, _ = trained(quiet(), model=plain, n_steps=12, lr=1e5)
     torch.testing.assert_close(still, before, rtol=0, atol=0)
     _, moved, compiled = trained(automatic(), model=scaled, n_steps=12, lr=1e5)
-    assert compiled.compiled_program().session.held.hyper_floats[-1] == 2.0**12
+    assert compiled.compiled_program().session.state.hyper_floats[-1] == 2.0**12
     assert (moved - before).abs().min() > 1e-4
 
 

@@ -111,9 +111,9 @@ def test_compiling_makes_no_optimiser_states():
     wrapped = poptorch.trainingModel(model, optimizer=optimizer)
     wrapped.compile(X, Y)
     session = wrapped.compiled_program().session
-    assert not session.held.states
+    assert not session.state.states
     before = optimizer.state_dict()["ipu_state"]
-    assert len(before) == len(session.held.states) > 0
+    assert len(before) == len(session.state.states) > 0
     assert not any(state.any() for state in before.values())
     wrapped(X, Y)
     assert any(state.any() for state in optimizer.state_dict()["ipu_state"].values())

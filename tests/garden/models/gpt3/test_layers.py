@@ -30,9 +30,9 @@ def config_for(shape):
     return replace(config, parallel=parallel)
 
 
-def close(found, expected):
-    found, expected = np.asarray(found), np.asarray(expected)
-    return np.abs(found - expected).max() <= TOLERANCE * max(1, np.abs(expected).max())
+def close(result, expected):
+    result, expected = np.asarray(result), np.asarray(expected)
+    return np.abs(result - expected).max() <= TOLERANCE * max(1, np.abs(expected).max())
 
 
 def run_both_ways(config, module, weights, inputs, grad):

@@ -89,7 +89,7 @@ def weights_on_host(model: nn.Module, inputs: list[Tensor], rule, schedule: Sche
     session.write_states(rule.initial_state(list(model.parameters())))
     session.set_hyper([0.1] * len(rule.hyper_names))
     outputs: list[Tensor] = []
-    session.run(list(zip(*inputs, strict=True)), lambda _, found: outputs.extend(found))
+    session.run(list(zip(*inputs, strict=True)), lambda _, result: outputs.extend(result))
     return session.read_weights()[0], outputs
 
 

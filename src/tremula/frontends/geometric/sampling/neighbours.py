@@ -90,9 +90,9 @@ def _sampled(
     return places[owner], edge
 
 
-def _places(nodes: Tensor, found: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes with new ones added, in the order they are found, and the place of each found one."""
-    both = torch.cat([nodes, found])
+def _places(nodes: Tensor, neighbours: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes with new neighbours added, in the order they occur, and the place of each neighbour."""
+    both = torch.cat([nodes, neighbours])
     unique, inverse = both.unique(return_inverse=True)
     first = torch.full_like(unique, len(both))
     first.scatter_reduce_(0, inverse, torch.arange(len(both)), "amin")

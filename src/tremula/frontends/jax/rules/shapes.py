@@ -38,13 +38,13 @@ def convert(eqn: Equation, x: Tensor) -> Tensor:
     return converted & 0xFFFF if after == np.uint16 else converted
 
 
-def _truncated(x: Tensor, after: np.dtype, held: torch.dtype) -> Tensor:
+def _truncated(x: Tensor, after: np.dtype, dtype: torch.dtype) -> Tensor:
     """Towards zero; what is out of range becomes the nearest number, as XLA has it."""
     if is_wrapped(after):
-        return from_float(x, held)
+        return from_float(x, dtype)
     limits = np.iinfo(after)
     whole = torch.nan_to_num(x, nan=0.0)
-    inside = torch.clamp(whole, float(limits.min), float(limits.max)).to(held)
+    inside = torch.clamp(whole, float(limits.min), float(limits.max)).to(dtype)
     if limits.bits < 32 and x.dtype.itemsize >= 4:
         return inside  # the type's limits are floats
     top = torch.full_like(inside, int(limits.max))

@@ -69,11 +69,11 @@ def _window_extreme(eqn: Equation, x: Tensor, kind: str, combine: Callable) -> T
     return ordered(_over_windows(eqn, x, start, combine), eqn.dtype)
 
 
-def _signed(dtype: Any, held: Tensor) -> np.dtype:  # noqa: ANN401
+def _signed(dtype: Any, tensor: Tensor) -> np.dtype:  # noqa: ANN401
     """The type whose limits the held numbers have."""
-    if held.is_floating_point() or held.dtype == torch.bool:
-        return np.dtype(dtype) if held.dtype != torch.bfloat16 else np.dtype(np.float32)
-    return np.dtype(str(held.dtype).removeprefix("torch."))
+    if tensor.is_floating_point() or tensor.dtype == torch.bool:
+        return np.dtype(dtype) if tensor.dtype != torch.bfloat16 else np.dtype(np.float32)
+    return np.dtype(str(tensor.dtype).removeprefix("torch."))
 
 
 @rule("reduce_window")

@@ -62,7 +62,7 @@ class RecordedLoop:
         own = getattr(self.round.optimizer, "variables", [])
         for variable in (*trained, *own):
             rest.pop(id(variable), None)
-        self.held = ModelState(trained, list(rest.values()))
+        self.model_state = ModelState(trained, list(rest.values()))
 
     @property
     def scale(self) -> keras.Variable | None:
@@ -73,21 +73,21 @@ class RecordedLoop:
         """How weights are updated, if they are."""
         if self.round.optimizer is None:
             return None
-        names = self.held.names[: len(self.held.trained)]
-        return rule_of(self.round.optimizer, self.held.trained, names)
+        names = self.model_state.names[: len(self.model_state.trained)]
+        return rule_of(self.round.optimizer, self.model_state.trained, names)
 
     def record(self, flat: list[Tensor]) -> tuple[list[Tensor], None]:
         """Run a round on fake tensors; flat results."""
-        before = self.held.tensors()
+        before = self.model_state.tensors()
         with (
             recorded_keras(),
-            variables_set_to(self.held.variables, before) as scope,
+            variables_set_to(self.model_state.variables, before) as scope,
             recorded_round(),
         ):
             self.result = self._call(flat)
             leaves = keras.tree.flatten(self.result)
             outputs = [_detached(leaf) for leaf in leaves]
-        write_back(self.held, scope, before)
+        write_back(self.model_state, scope, before)
         return outputs, None
 
     def _call(self, flat: Sequence[Tensor]) -> tuple[list[object], list[object]]:
@@ -177,7 +177,7 @@ def _compiled(
     loop = RecordedLoop(function, args, infeed, outfeed, structure)
     loop.learn(flat)
     if n_processes > 1:
-        share_weights(loop.held.variables)
+        share_weights(loop.model_state.variables)
     settings = StepSettings(
         repetition=Repetition(
             max(1, loop.round.n_rounds),

@@ -122,7 +122,7 @@ def _nothing(info: Any) -> Tensor:  # noqa: ANN401 - a ValueInfo
     """A scan output of no rounds."""
     sizes = [size if isinstance(size, int) else 0 for size in info.shape or ()]
     empty = known(np.zeros((0, *sizes), np.float32))
-    return empty.to(element_type(info.type).held) if info.type else empty
+    return empty.to(element_type(info.type).tensor_type) if info.type else empty
 
 
 def _known_value(value: Tensor, what: str) -> float:

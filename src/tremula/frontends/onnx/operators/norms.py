@@ -163,7 +163,7 @@ def layer_norm(
     stash_type: int = 1,
 ) -> tuple[Tensor, ...]:
     """Over all axes from one on; and the means and inverse deviations."""
-    wide = x.to(element_type(stash_type).held)
+    wide = x.to(element_type(stash_type).tensor_type)
     shape = list(x.shape[axis:]) if axis else list(x.shape)
     fits = list(scale.shape) == shape and (bias is None or list(bias.shape) == shape)
     result, mean, inverse = torch.native_layer_norm(
@@ -185,7 +185,7 @@ def rms_norm(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Tensor:
     """Divided by the root of the mean square over all axes from one on."""
-    wide = x.to(element_type(stash_type).held)
+    wide = x.to(element_type(stash_type).tensor_type)
     axes = list(range(axis % x.dim(), x.dim()))
     size = torch.rsqrt(wide.square().mean(axes, keepdim=True) + epsilon)
     return (wide * size).to(x.dtype) * scale
@@ -212,7 +212,7 @@ def group_norm(
     stash_type: int = 1,
 ) -> Tensor:
     """Scale and bias are one for each channel."""
-    wide = x.to(element_type(stash_type).held)
+    wide = x.to(element_type(stash_type).tensor_type)
     result = F.group_norm(wide, num_groups, eps=epsilon).to(x.dtype)
     shape = (-1, *[1] * (x.dim() - 2))
     return result * scale.reshape(shape) + bias.reshape(shape)

@@ -16,7 +16,7 @@ _BITS = {"UINT4": (0, 15), "INT4": (-8, 7), "UINT2": (0, 3), "INT2": (-2, 1)}
 def _range(kind: OnnxType) -> tuple[int, int]:
     if kind.name in _BITS:
         return _BITS[kind.name]
-    facts = torch.iinfo(kind.held)
+    facts = torch.iinfo(kind.tensor_type)
     return facts.min, facts.max
 
 
@@ -62,7 +62,7 @@ def quantize_linear(
     whole = torch.round(ratio.to(torch.float32) if ratio.dtype.itemsize < 4 else ratio)
     if zero_point is not None:
         whole = whole + _spread(zero_point, x, axis, block_size).to(whole.dtype)
-    return whole.clamp(low, high).to(kind.held)
+    return whole.clamp(low, high).to(kind.tensor_type)
 
 
 @operator("DequantizeLinear", since=10)
@@ -153,7 +153,7 @@ def conv_integer(
 def _requantised(product: Tensor, scale: Tensor, zero_point: Tensor, number: int) -> Tensor:
     low, high = _range(element_type(number))
     whole = torch.round(product * scale) + zero_point.to(product.dtype)
-    return whole.clamp(low, high).to(element_type(number).held)
+    return whole.clamp(low, high).to(element_type(number).tensor_type)
 
 
 @operator("QLinearMatMul", since=10)
@@ -222,11 +222,11 @@ def qlinear_conv(
 def bit_cast(x: Tensor, *, to: int, context: Context) -> Tensor:
     """Bits read as another type of equal size."""
     kind, own = element_type(to), element_type(context.input_types[0])
-    if own.held.itemsize > 1 and x.dtype != own.held:
-        x = x.to(own.held)
+    if own.tensor_type.itemsize > 1 and x.dtype != own.tensor_type:
+        x = x.to(own.tensor_type)
     if kind.is_narrow or own.is_narrow:
         return _bits_of_four(x, own, kind)
-    return x.view(kind.held)
+    return x.view(kind.tensor_type)
 
 
 def _bits_of_four(x: Tensor, own: OnnxType, kind: OnnxType) -> Tensor:

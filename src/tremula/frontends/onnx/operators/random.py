@@ -19,7 +19,10 @@ def random_normal(
     context: Context,
 ) -> Tensor:
     """From a normal distribution."""
-    return torch.randn(shape, dtype=element_type(dtype).held, device=context.device) * scale + mean
+    return (
+        torch.randn(shape, dtype=element_type(dtype).tensor_type, device=context.device) * scale
+        + mean
+    )
 
 
 @operator("RandomNormalLike", folds=False)
@@ -32,7 +35,7 @@ def random_normal_like(
     seed: float | None = None,  # noqa: ARG001
 ) -> Tensor:
     """From a normal distribution, shaped like another tensor."""
-    kind = x.dtype if dtype is None else element_type(dtype).held
+    kind = x.dtype if dtype is None else element_type(dtype).tensor_type
     return torch.randn_like(x, dtype=kind) * scale + mean
 
 
@@ -47,7 +50,7 @@ def random_uniform(
     context: Context,
 ) -> Tensor:
     """Evenly between two numbers."""
-    drawn = torch.rand(shape, dtype=element_type(dtype).held, device=context.device)
+    drawn = torch.rand(shape, dtype=element_type(dtype).tensor_type, device=context.device)
     return drawn * (high - low) + low
 
 
@@ -61,14 +64,14 @@ def random_uniform_like(
     seed: float | None = None,  # noqa: ARG001
 ) -> Tensor:
     """Evenly between two numbers, shaped like another tensor."""
-    kind = x.dtype if dtype is None else element_type(dtype).held
+    kind = x.dtype if dtype is None else element_type(dtype).tensor_type
     return torch.rand_like(x, dtype=kind) * (high - low) + low
 
 
 @operator("Bernoulli", since=15, folds=False)
 def bernoulli(x: Tensor, *, dtype: int | None = None, seed: float | None = None) -> Tensor:  # noqa: ARG001
     """1 with the probability given, else 0."""
-    kind = x.dtype if dtype is None else element_type(dtype).held
+    kind = x.dtype if dtype is None else element_type(dtype).tensor_type
     return (torch.rand_like(x) < x).to(kind)
 
 
@@ -82,4 +85,4 @@ def multinomial(
 ) -> Tensor:
     """Classes drawn by their unnormalised log-probabilities."""
     noise = -torch.log(-torch.log(torch.rand(x.shape[0], sample_size, x.shape[1], device=x.device)))
-    return (x.unsqueeze(1) + noise).argmax(-1).to(element_type(dtype).held)
+    return (x.unsqueeze(1) + noise).argmax(-1).to(element_type(dtype).tensor_type)

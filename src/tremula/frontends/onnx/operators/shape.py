@@ -335,7 +335,7 @@ def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
 @operator("EyeLike", since=9)
 def eye_like(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
     """1 on a diagonal, else 0."""
-    kind = x.dtype if dtype is None else element_type(dtype).held
+    kind = x.dtype if dtype is None else element_type(dtype).tensor_type
     rows, columns = (torch.arange(size, device=x.device) for size in x.shape)
     return (rows.unsqueeze(1) + k == columns.unsqueeze(0)).to(kind)
 

@@ -114,4 +114,4 @@ def mel_weight_matrix(
             )
         if end > middle:
             result[middle:end, i] = (end - np.arange(middle, end)) / (end - middle)
-    return known(result).to(element_type(output_datatype).held)
+    return known(result).to(element_type(output_datatype).tensor_type)

@@ -112,7 +112,7 @@ def result_types(
 
 
 def _without_values(t: InferredType) -> Tensor:
-    return widened(torch.empty(t.sizes(), dtype=element_type(t.element).held, device="meta"))
+    return widened(torch.empty(t.sizes(), dtype=element_type(t.element).tensor_type, device="meta"))
 
 
 def _closed(t: InferredType, n: int) -> InferredType:

@@ -203,5 +203,5 @@ def _like(array: np.ndarray, state: Tensor) -> Tensor:
 
 def torch_type(number: int) -> torch.dtype:
     """How a step holds tensors of an element type."""
-    dtype = element_type(number).held
+    dtype = element_type(number).tensor_type
     return torch.int64 if dtype in UNSIGNED else dtype

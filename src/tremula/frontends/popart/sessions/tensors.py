@@ -49,7 +49,7 @@ class SessionTensors:
     def _info_of_result(self, id: str, value: Tensor) -> TensorInfo:
         """As the step returns it; unsigned integers, which it computes as others, as declared."""
         kind = self._planned.types.get(id)
-        if kind is not None and kind.element and element_type(kind.element).held in UNSIGNED:
+        if kind is not None and kind.element and element_type(kind.element).tensor_type in UNSIGNED:
             return TensorInfo(type_name(kind.element), [int(n) for n in value.shape])
         return info_of_tensor(value)
 

@@ -117,10 +117,10 @@ OutputShape = Literal["auto", "new_axis", "concat", "meta_shape"]
 
 
 def _gather_gradient(
-    _ctx: object, op: Op, given: list[Tensor | None], _wanted: tuple[int, ...]
+    _ctx: object, op: Op, gradients: list[Tensor | None], _wanted: tuple[int, ...]
 ) -> list[Tensor]:
     """Each replica's own part of the gradient; nothing is summed over replicas."""
-    (grad,), (t,), a = given, op.inputs, op.attributes
+    (grad,), (t,), a = gradients, op.inputs, op.attributes
     assert grad is not None, "a gather without a gradient is not visited"
     if a["form"] == "meta_shape":
         result = replica_sharded_slice(grad, a["group"])
@@ -191,9 +191,9 @@ def replicated_reduce_scatter(
 
 
 def _sharded_slice_gradient(
-    _ctx: object, op: Op, given: list[Tensor | None], _wanted: tuple[int, ...]
+    _ctx: object, op: Op, gradients: list[Tensor | None], _wanted: tuple[int, ...]
 ) -> list[Tensor]:
-    (grad,), (t,) = given, op.inputs
+    (grad,), (t,) = gradients, op.inputs
     assert grad is not None, "a slice without a gradient is not visited"
     whole = _collective(
         ALL_GATHER, grad, op.attributes["group"], t.shape, axis=0, form="meta_shape"
@@ -216,9 +216,9 @@ def replica_sharded_slice(t: Tensor, group: Group = None) -> Tensor:
 
 
 def _slice_gradient(
-    _ctx: object, op: Op, given: list[Tensor | None], _wanted: tuple[int, ...]
+    _ctx: object, op: Op, gradients: list[Tensor | None], _wanted: tuple[int, ...]
 ) -> list[Tensor]:
-    (grad,), (t,), a = given, op.inputs, op.attributes
+    (grad,), (t,), a = gradients, op.inputs, op.attributes
     assert grad is not None, "a slice without a gradient is not visited"
     form = "new_axis" if grad.rank < t.rank else "concat"
     return [replicated_all_gather(grad, a["axis"], a["group"], form)]
@@ -249,17 +249,17 @@ def replicated_slice(t: Tensor, axis: int = 0, group: Group = None) -> Tensor:
 
 
 def _gradients_reduced(
-    _ctx: object, op: Op, given: list[Tensor | None], wanted: tuple[int, ...]
+    _ctx: object, op: Op, gradients: list[Tensor | None], wanted: tuple[int, ...]
 ) -> list[Tensor]:
-    from_all = [g for g in given if g is not None]
+    from_all = [g for g in gradients if g is not None]
     made = all_reduce(from_all, op.attributes["ipus"], op.attributes["op"])
     return [made[min(i, len(made) - 1)] for i in wanted]
 
 
 def _gradients_as_they_are(
-    _ctx: object, _op: Op, given: list[Tensor | None], wanted: tuple[int, ...]
+    _ctx: object, _op: Op, gradients: list[Tensor | None], wanted: tuple[int, ...]
 ) -> list[Tensor | None]:
-    return [given[i] for i in wanted]
+    return [gradients[i] for i in wanted]
 
 
 @operation("AllReduce", name="_all_reduce", gradient=_gradients_reduced)

@@ -107,9 +107,9 @@ def split_random_seed(seed: Operand, n: int = 2) -> tuple[Tensor, ...]:
     return tuple(modified_seed(seed, modifier) for modifier in modifiers)
 
 
-def _dropout_gradient(ctx: object, op: Op, given: list, wanted: tuple[int, ...]) -> list:
+def _dropout_gradient(ctx: object, op: Op, gradients: list, wanted: tuple[int, ...]) -> list:
     """The gradient times the mask, which the seed gives again."""
-    (grad,) = given
+    (grad,) = gradients
     seed = ctx.forward(op.inputs[1])  # type: ignore[attr-defined]
     specs = [(grad.shape, grad.dtype)]
     attributes = dict(op.attributes)

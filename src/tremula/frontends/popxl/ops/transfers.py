@@ -28,10 +28,10 @@ REMOTE_CODE_LOAD = OperationRow("remote_code_load", "RemoteCodeLoad", None, is_p
 
 
 def _print_gradient(
-    _ctx: object, op: Op, given: list[Tensor | None], _wanted: tuple[int, ...]
+    _ctx: object, op: Op, gradients: list[Tensor | None], _wanted: tuple[int, ...]
 ) -> list[Tensor | None]:
     """The gradient as it is, printed if that was asked for."""
-    (grad,) = given
+    (grad,) = gradients
     if grad is None or not op.attributes["print_gradient"]:
         return [grad]
     attributes = {**op.attributes, "print_self": True, "print_gradient": False}

@@ -243,12 +243,12 @@ class Session:
         """The streams that `run` needs arrays for."""
         return list(self._streams_in)
 
-    def _check_streams(self, given: dict, known: list, what: str) -> None:
-        for stream in given:
+    def _check_streams(self, streams: dict, known: list, what: str) -> None:
+        for stream in streams:
             if not isinstance(stream, HostToDeviceStream | DeviceToHostStream):
                 raise TypeError(f"{what} of a run are given by stream, got {stream!r}")
-        missing = [s.tensor_id for s in known if s not in given]
-        unexpected = [s.tensor_id for s in given if s not in known]
+        missing = [s.tensor_id for s in known if s not in streams]
+        unexpected = [s.tensor_id for s in streams if s not in known]
         if missing or unexpected:
             raise ValueError(
                 f"The {what} of a run do not match the program's streams:"

@@ -60,19 +60,19 @@ class Tracer(Interpreter):
     def __init__(
         self,
         memory: DeviceMemory,
-        held: dict[Tensor, torch.Tensor],
+        variable_values: dict[Tensor, torch.Tensor],
         remote: dict[int, torch.Tensor],
         functions: set[Graph],
     ):
         super().__init__(memory)
-        self.held, self.remote = held, remote  # variables; buffers by number
+        self.variable_values, self.remote = variable_values, remote  # variables; buffers by number
         self.functions = functions  # graphs that stay functions of the program
         self._keys: dict[tuple[Graph, tuple[int, ...]], str] = {}
         # By recorder, by id of the value.
         self._constants: dict[object, dict[int, torch.Tensor]] = {}
 
     def variables(self) -> Frame:
-        return {t: [value] for t, value in self.held.items()}
+        return {t: [value] for t, value in self.variable_values.items()}
 
     def constant(self, value: torch.Tensor) -> torch.Tensor:
         """A constant of the recording: one for each that the program has."""

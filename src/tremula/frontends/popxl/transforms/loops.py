@@ -91,13 +91,13 @@ class _Backwards:
         apply("repeat", graph, self.count, *carried, start, *saved, *read)
         return saved
 
-    def _backward_round(self, first: list[Tensor], last: Tensor, kept: list[Tensor]) -> Graph:
+    def _backward_round(self, first: list[Tensor], last: Tensor, saved: list[Tensor]) -> Graph:
         """Gradients behind a round → those before it; sums for what all rounds read."""
         graph = self._graph("rounds_bwd")
         with graph:
             own = _inputs_like(graph, first)
             (number,) = _inputs_like(graph, [last])
-            rows = _inputs_like(graph, kept)
+            rows = _inputs_like(graph, saved)
             others = _inputs_like(graph, self.inputs[self.n :])
             before = apply("sub", number, 1)
             began = [

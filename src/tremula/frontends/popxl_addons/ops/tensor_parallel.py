@@ -71,8 +71,8 @@ def _passes(t: torch.Tensor, **_attributes: object) -> torch.Tensor:
     return t.clone()
 
 
-def _gradient(_making: object, op: Op, given: Grads, _wanted: Sequence[int]) -> Grads:
-    (grad,) = given
+def _gradient(_making: object, op: Op, gradients: Grads, _wanted: Sequence[int]) -> Grads:
+    (grad,) = gradients
     assert grad is not None, "an operation without gradients is not asked"
     a = op.attributes
     return [_record(grad, a["backward"], a["forward"], a["group"])]

@@ -56,8 +56,8 @@ def complex_cycles(a: np.ndarray, b: np.ndarray, n_tiles: int, way: str) -> tupl
     return engine.report().total_cycles, relative(result["cr"] + 1j * result["ci"], a @ b)
 
 
-def relative(found: np.ndarray, expected: np.ndarray) -> float:
-    return float(np.abs(found - expected).max() / np.abs(expected).max())
+def relative(result: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.abs(result - expected).max() / np.abs(expected).max())
 
 
 def share_of_peak(engine: tr.Engine, n_flops: int) -> float:

@@ -59,14 +59,14 @@ def cell_centres() -> Tensor:
     return torch.cartesian_prod(at, at).flip(1)
 
 
-def targets_of(found: Scenes) -> Targets:
+def targets_of(scenes: Scenes) -> Targets:
     """Cells near the middle of an object belong to it, to the last one where several do."""
     centres = cell_centres()
-    n, n_cells = len(found.images), len(centres)
+    n, n_cells = len(scenes.images), len(centres)
     is_object, kinds = torch.zeros(n, n_cells), torch.zeros(n, n_cells, dtype=torch.int64)
     sides = torch.zeros(n, n_cells, 4)
     for j in range(MOST):
-        box, kind = found.boxes[:, j], found.kinds[:, j]
+        box, kind = scenes.boxes[:, j], scenes.kinds[:, j]
         middle = (box[:, :2] + box[:, 2:]) / 2
         near = (centres - middle[:, None]).abs().amax(2) < 0.75 * STRIDE
         near &= (kind >= 0)[:, None]

@@ -59,8 +59,8 @@ def packed(molecules: GraphColumns) -> pg.FixedSizeDataLoader:
 
 
 class Fused(torch.nn.Module):
-    def forward(self, *given: torch.Tensor) -> torch.Tensor:
-        return gather_scatter(*given)
+    def forward(self, *x: torch.Tensor) -> torch.Tensor:
+        return gather_scatter(*x)
 
 
 def difference_on_tiles() -> float:

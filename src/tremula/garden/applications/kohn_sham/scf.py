@@ -158,12 +158,12 @@ def _product(a: TileShardedArray, b: TileShardedArray, axes: tuple) -> TileShard
 # -- the loop --------------------------------------------------------------------------------------
 
 
-def self_consistent(given: Molecule, precision: Precision, n_most: int) -> ScfState:
+def self_consistent(molecule: Molecule, precision: Precision, n_most: int) -> ScfState:
     """Iterate until density and field belong together, at most `n_most` times."""
-    n, dtype = len(given.core), given.core.dtype
+    n, dtype = len(molecule.core), molecule.core.dtype
     start = ScfState(
         iteration=jnp.int32(0),
-        density=given.guess,
+        density=molecule.guess,
         energy=jnp.zeros((), dtype),
         error=jnp.ones((), dtype),
         focks=jnp.zeros((N_KEPT, n, n), dtype),
@@ -176,18 +176,18 @@ def self_consistent(given: Molecule, precision: Precision, n_most: int) -> ScfSt
         is_found = (state.error <= precision.error) & (state.iteration > 1)
         return (state.iteration < n_most) & ~is_found
 
-    return lax.while_loop(goes_on, lambda state: _step(given, state, precision), start)
+    return lax.while_loop(goes_on, lambda state: _step(molecule, state, precision), start)
 
 
-def _step(given: Molecule, state: ScfState, precision: Precision) -> ScfState:
-    density, root = state.density, given.to_orthogonal
-    coulomb, exchange = two_electron(given.pair_blocks, density)
-    functional, potential = exchange_correlation(given.basis, given.weights, density)
+def _step(molecule: Molecule, state: ScfState, precision: Precision) -> ScfState:
+    density, root = state.density, molecule.to_orthogonal
+    coulomb, exchange = two_electron(molecule.pair_blocks, density)
+    functional, potential = exchange_correlation(molecule.basis, molecule.weights, density)
     field = coulomb - EXACT_EXCHANGE / 2 * exchange
-    fock = given.core + field + potential
-    energy = given.nuclear_energy + functional + (density * (given.core + field / 2)).sum()
+    fock = molecule.core + field + potential
+    energy = molecule.nuclear_energy + functional + (density * (molecule.core + field / 2)).sum()
 
-    commutator = fock @ density @ given.overlap
+    commutator = fock @ density @ molecule.overlap
     error = root @ (commutator - commutator.T) @ root
     place = state.iteration % N_KEPT
     focks = lax.dynamic_update_index_in_dim(state.focks, fock, place, 0)
@@ -196,7 +196,7 @@ def _step(given: Molecule, state: ScfState, precision: Precision) -> ScfState:
     mixed = jnp.einsum("k,kij->ij", _diis(errors, is_kept, precision.regularisation), focks)
 
     vectors, _ = ipu_eigh(root @ mixed @ root, symmetrize_input=True)
-    orbitals = root @ vectors * given.is_occupied
+    orbitals = root @ vectors * molecule.is_occupied
     return ScfState(
         iteration=state.iteration + 1,
         density=2 * orbitals @ orbitals.T,

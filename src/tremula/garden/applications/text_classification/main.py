@@ -75,8 +75,8 @@ def trainer_of(
         ),
         train_dataset=rows[n_test:],
         eval_dataset=rows[:n_test],
-        compute_metrics=lambda found: {
-            "accuracy": float((np.argmax(found.predictions, -1) == found.label_ids).mean())
+        compute_metrics=lambda result: {
+            "accuracy": float((np.argmax(result.predictions, -1) == result.label_ids).mean())
         },
     )  # fmt: skip
     trainer.remove_callback(PrinterCallback)

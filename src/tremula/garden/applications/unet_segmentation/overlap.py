@@ -3,6 +3,6 @@
 import numpy as np
 
 
-def overlap_of(found: np.ndarray, true: np.ndarray) -> float:
+def overlap_of(result: np.ndarray, true: np.ndarray) -> float:
     """Pixels that are in both, of those in either."""
-    return float((found & true).sum() / max((found | true).sum(), 1))
+    return float((result & true).sum() / max((result | true).sum(), 1))

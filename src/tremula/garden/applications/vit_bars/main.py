@@ -37,8 +37,8 @@ def run(settings: Settings) -> Findings:
             ),
             train_dataset=known,
             eval_dataset=new,
-            compute_metrics=lambda found: {
-                "accuracy": float((found.predictions.argmax(-1) == found.label_ids).mean())
+            compute_metrics=lambda result: {
+                "accuracy": float((result.predictions.argmax(-1) == result.label_ids).mean())
             },
         )  # fmt: skip
         trainer.remove_callback(PrinterCallback)

@@ -222,37 +222,35 @@ class GPTProgram:
         self,
         name: str,
         phase: Callable[..., Any],
-        *given: popxl.Tensor,
+        *x: popxl.Tensor,
         fixed: NamedTensors | None = None,
     ) -> tuple[popxl.Tensor, ...]:
         """A phase that runs once; tensors are passed by reference."""
         graph = self.ir.create_empty_graph(name)
         tensors = fixed or NamedTensors()
         with graph, popxl.in_sequence(True):
-            own = [_input_like(t, True) for t in given]
+            own = [_input_like(t, True) for t in x]
             named = tensors.map(_input_like)
             for t in phase(*own, *([named] if fixed else [])) or ():
                 popxl.graph_output(t)
-        return ops.call(graph, *given, *tensors.tensors)
+        return ops.call(graph, *x, *tensors.tensors)
 
-    def _repeat(
-        self, name: str, phase: Callable[..., Any], first: int, *given: popxl.Tensor
-    ) -> None:
+    def _repeat(self, name: str, phase: Callable[..., Any], first: int, *x: popxl.Tensor) -> None:
         """A phase for each layer, from the first on, or, from -1, backwards."""
         n = self.config.model.n_layers
         body = self.ir.create_empty_graph(name)
         with body, popxl.in_sequence(True):
             layer = popxl.graph_input((), popxl.int32, "layer")
-            phase(layer, *[_input_like(t, True) for t in given])
+            phase(layer, *[_input_like(t, True) for t in x])
             popxl.graph_output(layer + (1 if first == 0 else -1))
         start = popxl.constant(first % n, popxl.int32, "first_layer")
-        ops.repeat(body, n, start, *given)
+        ops.repeat(body, n, start, *x)
 
-    def _update(self, held: StreamedWeights) -> Callable[..., None]:
-        return lambda *given: held.update(0, *given)
+    def _update(self, weights: StreamedWeights) -> Callable[..., None]:
+        return lambda *x: weights.update(0, *x)
 
-    def _embedding_forward(self, *given: popxl.Tensor | NamedTensors) -> None:
-        *seeds, fixed = given
+    def _embedding_forward(self, *x: popxl.Tensor | NamedTensors) -> None:
+        *seeds, fixed = x
         assert isinstance(fixed, NamedTensors), "what never changes comes last"
         own = [modified_seed(seed, self.config.model.n_layers) for seed in seeds]
         self.embedding_forward.bind(_with(self.embedding.gathered(0), fixed)).call(0, *own)

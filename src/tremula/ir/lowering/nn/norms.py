@@ -166,9 +166,9 @@ def _as_result(tiles: Tiles, index: int, value: Tensor) -> Tensor:
     return tiles.cast(value, tiles.result_type(index)).reshape(list(tiles.result_shape(index)))
 
 
-def _gradients(tiles: Tiles, *found: Tensor | None) -> tuple[Tensor | None, ...]:
+def _gradients(tiles: Tiles, *statistics: Tensor | None) -> tuple[Tensor | None, ...]:
     """As results, those that are wanted."""
-    return tuple(None if g is None else _as_result(tiles, i, g) for i, g in enumerate(found))
+    return tuple(None if g is None else _as_result(tiles, i, g) for i, g in enumerate(statistics))
 
 
 @lowers("native_layer_norm_backward", calls="popops.reduce_many, popops.map")

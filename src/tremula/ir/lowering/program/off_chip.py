@@ -62,11 +62,11 @@ class OffChipTensors:
             self._loaded.add(key)
             self.fetch(base, tiles)
 
-    def fetch(self, held: fx.Node, tiles: Tiles) -> None:
+    def fetch(self, node: fx.Node, tiles: Tiles) -> None:
         """Copy a weight or a state to its variable."""
-        chip = self.values.chip_of[held]
+        chip = self.values.chip_of[node]
         home = self.values.tiles_on(tiles.node, chip, tiles.sequence)
-        self.memory.load(self.rows[held], self.values.tensor(held), home)
+        self.memory.load(self.rows[node], self.values.tensor(node), home)
 
     def store(self, node: fx.Node, update: Sequence) -> None:
         """Send new weights and states to streaming memory as soon as they are computed."""

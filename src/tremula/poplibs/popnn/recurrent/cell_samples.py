@@ -53,10 +53,10 @@ def operands(
 
 
 def random_gradient(
-    type: Type, rng: np.random.Generator, given: Arrays, *, is_whole: bool
+    type: Type, rng: np.random.Generator, arrays: Arrays, *, is_whole: bool
 ) -> np.ndarray:
     """A gradient of all outputs of a cell with these operands, or of the last step's."""
-    shape = (given[0].shape[0], *given[1].shape) if is_whole else given[1].shape
+    shape = (arrays[0].shape[0], *arrays[1].shape) if is_whole else arrays[1].shape
     return rng.standard_normal(shape).astype(type.dtype)
 
 

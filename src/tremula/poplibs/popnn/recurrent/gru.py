@@ -157,11 +157,11 @@ def gru_bwd(
 
 
 def _add_gate_gradients(
-    graph: Graph, state: Tensor, before: Tensor, kept: list[Tensor], matrix: Tensor, new: Tensor,
+    graph: Graph, state: Tensor, before: Tensor, saved: list[Tensor], matrix: Tensor, new: Tensor,
     loop: TimeLoop,
 ) -> Tensor:  # fmt: skip
     """Write the gradients of a step's gates to `new`; returns that of what the reset gate kept."""
-    reset, update, candidate = kept
+    reset, update, candidate = saved
     to_reset, to_update, to_candidate = gates_of(new, N_GATES)
 
     def add(expr: Expr, operands: list[Tensor], out: Tensor, what: str) -> None:

@@ -140,10 +140,10 @@ def _add_loop(
 
 
 def _add_gate_gradients(
-    graph: Graph, state: Tensor, before: Tensor, kept: list[Tensor], new: list[Tensor],
+    graph: Graph, state: Tensor, before: Tensor, saved: list[Tensor], new: list[Tensor],
     loop: TimeLoop, name: str,
 ) -> None:  # fmt: skip
-    reset, update, candidate, product = kept
+    reset, update, candidate, product = saved
     to_reset, to_update, to_candidate, to_product = new
 
     def add(expr: Expr, operands: list[Tensor], out: Tensor, what: str) -> None:

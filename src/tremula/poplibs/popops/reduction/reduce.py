@@ -146,8 +146,8 @@ class _ReductionBuilder:
             one.update,
         )
         self.scale = 1.0 if one.scale is None else one.scale
-        self.kept = [d for d in range(one.tensor.rank) if d not in self.dims]
-        self.shape = tuple(one.tensor.shape[d] for d in self.kept)
+        self.kept_dims = [d for d in range(one.tensor.rank) if d not in self.dims]
+        self.shape = tuple(one.tensor.shape[d] for d in self.kept_dims)
         _check_out(one, self.shape, self.out_type)
 
     def build(self) -> Tensor:
@@ -190,7 +190,7 @@ class _ReductionBuilder:
     def _reduced(self) -> Tensor:
         order = _order_in_memory(self.tensor)
         ordered = self.tensor.dim_shuffle(order)
-        remaining = [d for d in order if d in self.kept]
+        remaining = [d for d in order if d in self.kept_dims]
         factors = factors_of(list(ordered.shape), [d in self.dims for d in order])
         mapping = self.graph.get_tile_mapping(ordered)
         segments = segments_of(mapping.begin, mapping.end, mapping.tile, factors)
@@ -198,12 +198,12 @@ class _ReductionBuilder:
         sizes = tuple(self.tensor.shape[d] for d in remaining)
         self.n_outs = int(np.prod(sizes, dtype=np.int64))
         groups = grouped(segments, self.n_outs, is_inner)
-        back = [remaining.index(d) for d in self.kept]
+        back = [remaining.index(d) for d in self.kept_dims]
         if self.out is None:
             flat = self.graph.add_variable(self.out_type, [self.n_outs], self._name("out"))
             self._reduce_to(flat, ordered.flatten(), groups, is_inner)
             return flat.reshape(sizes).dim_shuffle(back)
-        out = self.out.dim_shuffle([self.kept.index(d) for d in remaining]).flatten()
+        out = self.out.dim_shuffle([self.kept_dims.index(d) for d in remaining]).flatten()
         self._reduce_to(out, ordered.flatten(), groups, is_inner)
         return self.out
 

@@ -178,12 +178,12 @@ def _cut(tensor: Tensor, sizes: tuple[int, ...], dims: tuple[int, ...]) -> Tenso
 
 
 def _windows_in_order(
-    found: Tensor, batch: tuple[int, ...], sizes: tuple[int, ...], dims: tuple[int, ...]
+    windows: Tensor, batch: tuple[int, ...], sizes: tuple[int, ...], dims: tuple[int, ...]
 ) -> Tensor:
     """[*batch, *window] from rows [n * places, 1, others]."""
     others = [d for d in range(len(sizes)) if d not in dims]
     order = [*dims, *others]
-    spread = found.reshape((*batch, *(sizes[d] for d in order)))
+    spread = windows.reshape((*batch, *(sizes[d] for d in order)))
     n = len(batch)
     return spread.dim_shuffle([*range(n), *(n + order.index(d) for d in range(len(sizes)))])
 
@@ -257,15 +257,15 @@ def _check_updates(
     updates: Tensor,
     index_vector_dim: int,
     window_dims: Sequence[int],
-    kept: list[int],
+    dims: list[int],
 ) -> None:
     batch = tuple(n for d, n in enumerate(updates.shape) if d not in set(window_dims))
     expected = _without(indices.shape, index_vector_dim)
-    if batch != expected or len(set(window_dims)) != len(kept) or updates.type != operand.type:
+    if batch != expected or len(set(window_dims)) != len(dims) or updates.type != operand.type:
         raise PoplibsError(
             f"scatter got updates of {updates.type} {list(updates.shape)} with window dims "
             f"{list(window_dims)}; the other dims must be {list(expected)}, the type "
-            f"{operand.type}, and there must be {len(kept)} window dims.",
+            f"{operand.type}, and there must be {len(dims)} window dims.",
             source=user_source(),
             hint="give one window per index vector",
         )

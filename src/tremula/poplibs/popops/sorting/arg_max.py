@@ -165,11 +165,11 @@ def _meetings(row: Ints) -> Ints:
 
 
 def _best_of(
-    graph: Graph, found: tuple[Tensor, Tensor], first: Ints, tiles: Ints, finds_smallest: bool,
+    graph: Graph, bests: tuple[Tensor, Tensor], first: Ints, tiles: Ints, finds_smallest: bool,
     sequence: Sequence, name: str,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The results of several tiles are gathered on one of them."""
-    best, place = found
+    best, place = bests
     results = (
         one_each(graph, best.type, tiles, f"{name}/best"),
         one_each(graph, UNSIGNED_INT, tiles, f"{name}/place"),

@@ -27,11 +27,11 @@ class SearchCost:
     n_own: Count = 1
     n_groups: int = 1
 
-    def cycles(self, first: int, each: int, found: float, own: int) -> Ints:
+    def cycles(self, first: int, each: int, n_cycles: float, own: int) -> Ints:
         """Supervisor cycles; half of the sub-groups of a bucket are looked at to find one."""
         find = (self.n_groups + 1) / 2
         others = np.asarray(self.n_buckets, np.int64) - self.n_own
-        return first + each * others * self.n_groups + self.n_own * int(found * find + own)
+        return first + each * others * self.n_groups + self.n_own * int(n_cycles * find + own)
 
 
 # -- elements -------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ class BlockMask:
         csr = coo.with_block((self.side, self.side)).to_csr()
         return csr, csr.nz_values
 
-    def kept(self, triangle: SubBlockMask) -> "KeptElements":
+    def counted_elements(self, triangle: SubBlockMask) -> "KeptElements":
         """Elements that count, as stretches of the rows of blocks."""
         rows, columns = self.block
         group, at_row, at_column = np.nonzero(self.grid)

@@ -164,7 +164,7 @@ def _sparse_result(
             sequence.add(Copy(sparse.in_row_order(values), own))
     if params.sub_block_mask is SubBlockMask.NONE:
         return out
-    elements = mask.kept(params.sub_block_mask)
+    elements = mask.counted_elements(params.sub_block_mask)
     masked = create_blocks(graph, lhs.type, mask.shape, f"{name}/masked")
     zero(graph, masked, sequence, f"{name}/zero")
     if len(elements.row):

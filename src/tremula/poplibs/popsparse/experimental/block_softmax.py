@@ -32,7 +32,7 @@ def bs_softmax(
     """Softmax of each row of blocks [blocks, elements]: a new tensor like them."""
     mask = BlockMask(*dims, block, mask_bytes(sparsity), n_groups)
     _check(mask, t)
-    elements = mask.kept(sub_block_mask).by_rows()
+    elements = mask.counted_elements(sub_block_mask).by_rows()
     rows = _SoftmaxRows(graph, elements, t.type, name)
     padded = rows.gathered(t, _least(t.type), sequence)
     return rows.scattered(softmax(graph, padded, sequence, name), mask, sequence)
@@ -59,7 +59,7 @@ def bs_softmax_grad(  # noqa: PLR0917 - as bs_softmax, and a gradient
     mask = BlockMask(*dims, block, mask_bytes(sparsity), n_groups)
     _check(mask, out)
     _check(mask, out_grad)
-    rows = _SoftmaxRows(graph, mask.kept(SubBlockMask.NONE).by_rows(), out.type, name)
+    rows = _SoftmaxRows(graph, mask.counted_elements(SubBlockMask.NONE).by_rows(), out.type, name)
     y, gradient = (rows.gathered(t, 0.0, sequence) for t in (out, out_grad))
     result = softmax_input_gradient(graph, y, gradient, sequence, name)
     return rows.scattered(result, mask, sequence)
@@ -82,10 +82,10 @@ def _check(mask: BlockMask, t: Tensor) -> None:
 class _SoftmaxRows:
     """The rows that have elements, as a dense matrix."""
 
-    def __init__(self, graph: Graph, kept: KeptElements, type: Type, name: str):
-        self.graph, self.kept, self.type, self.name = graph, kept, type, name
-        self.width = kept.width
-        self.places, self.n_rows = kept.in_rows(self.width)
+    def __init__(self, graph: Graph, elements: KeptElements, type: Type, name: str):
+        self.graph, self.elements, self.type, self.name = graph, elements, type, name
+        self.width = elements.width
+        self.places, self.n_rows = elements.in_rows(self.width)
 
     def gathered(self, t: Tensor, padding: float, sequence: Sequence) -> Tensor:
         """[rows, most elements of a row], filled up."""
@@ -95,7 +95,7 @@ class _SoftmaxRows:
         if made.n_elems:
             fill(graph, made, padding, sequence, f"{name}/fill")
             flat = stored(graph, t, sequence, f"{name}/blocks")
-            sequence.add(Copy(self.kept.of(flat), self.places.of(made.flatten())))
+            sequence.add(Copy(self.elements.of(flat), self.places.of(made.flatten())))
         return made
 
     def scattered(self, rows: Tensor, mask: BlockMask, sequence: Sequence) -> Tensor:
@@ -106,5 +106,5 @@ class _SoftmaxRows:
         zero(self.graph, out, sequence, f"{self.name}/zero")
         if rows.n_elems:
             flat = stored(self.graph, rows, sequence, f"{self.name}/result")
-            sequence.add(Copy(self.places.of(flat), self.kept.of(out.flatten())))
+            sequence.add(Copy(self.places.of(flat), self.elements.of(out.flatten())))
         return out

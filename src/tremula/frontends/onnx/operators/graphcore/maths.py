@@ -255,7 +255,7 @@ def _ctc_outline(
     """PyTorch's loss reads the values of the lengths."""
     shape = logs.shape[1:2] if reduction == "NoReduction" else ()
     number = TensorProto.DataType.Value(outDataType)
-    dtype = element_type(number).held if number else logs.dtype
+    dtype = element_type(number).tensor_type if number else logs.dtype
     return logs.new_empty(shape, dtype=dtype)
 
 
@@ -276,7 +276,7 @@ def ctc_loss(
     labels = targets.to(torch.int64)
     loss = F.ctc_loss(logs, labels, *lengths, blank, _reduction(reduction), bool(zeroInfinity))
     number = TensorProto.DataType.Value(outDataType)
-    return loss.to(element_type(number).held) if number else loss
+    return loss.to(element_type(number).tensor_type) if number else loss
 
 
 # -- shapes and slices -----------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def init(
 ) -> Tensor:
     """A new tensor of zeros."""
     del init_type, batch_axis
-    return torch.zeros(shape, dtype=element_type(data_type).held)
+    return torch.zeros(shape, dtype=element_type(data_type).tensor_type)
 
 
 @operator("DynamicSlice", domain=DOMAIN)

@@ -244,7 +244,7 @@ class PipelineFlow:
                 result[node] = self._terms(node.all_input_nodes[0], result)
         return result
 
-    def _terms(self, node: fx.Node, found: dict[fx.Node, list[fx.Node]]) -> list[fx.Node]:
+    def _terms(self, node: fx.Node, terms_of: dict[fx.Node, list[fx.Node]]) -> list[fx.Node]:
         of_node, operands = self.stages.of_node, node.all_input_nodes
         is_plain_sum = (
             node.target is torch.ops.aten.add.Tensor
@@ -256,8 +256,8 @@ class PipelineFlow:
         )
         if not is_plain_sum or of_node.get(operands[0]) == of_node.get(operands[1]):
             return [node]
-        terms = [term for operand in operands for term in self._terms(operand, found)]
-        found[node] = terms
+        terms = [term for operand in operands for term in self._terms(operand, terms_of)]
+        terms_of[node] = terms
         return terms
 
     def own_sum(self, node: fx.Node, tiles: Tiles) -> OwnSum:
