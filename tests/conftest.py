@@ -100,15 +100,6 @@ def made_once(shared_folder: Path) -> Callable[[str, Callable[[Path], object]], 
 
 
 @pytest.fixture(scope="session")
-def code_folder(shared_folder: Path) -> Path:
-    """A code cache for this run alone, shared by its workers.
-
-    Only for tests about compiling: the others use the ordinary cache, so that a second run is fast.
-    """
-    return shared_folder / "code_cache"
-
-
-@pytest.fixture(scope="session")
 def gxx() -> str:
     """The path of g++. C++ codelets need it: without it their tests fail, they do not skip."""
     path = shutil.which("g++")

@@ -7,23 +7,19 @@ at once, and is as separate as any other: own memory, streams, folder, arguments
 import multiprocessing
 import os
 import runpy
+import socket
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from tremula.system.launch.topology import Topology
+
 TIMEOUT_S = 300
+PRINTED = "printed.txt"
 _FORKS = multiprocessing.get_context("forkserver")
-# `torch.optim` imports dynamo with the first optimiser.
-_FORKS.set_forkserver_preload(
-    [
-        "torch",
-        "torch._dynamo",
-        "torch_geometric",
-        "numba",
-        "tremula.runtime.engine",
-    ]
-)
+_FORKS.set_forkserver_preload(["tests.fork_server"])
 
 
 def run_script(
@@ -45,6 +41,23 @@ def run_code(
     return run_script(script, folder, list(arguments), environment)
 
 
+def run_instances(code: str, folder: Path, n: int, n_replicas: int) -> list[tuple[int | None, str]]:
+    """`run_code` in several processes that know of each other, as `tremula poprun` starts them."""
+    script = folder / "script.py"
+    script.write_text(code, encoding="utf-8")
+    topology = Topology(("localhost",), n, n_replicas, 1)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
+    started = []
+    for instance in range(n):
+        place = folder / str(instance)
+        place.mkdir()
+        variables = {**meeting, **topology.environment(instance)}
+        started.append(_start(_be_script, place, (script, []), variables))
+    return [_end(process, folder / str(i)) for i, process in enumerate(started)]
+
+
 def run_command(folder: Path, *arguments: object, **environment: str) -> tuple[int | None, str]:
     """Exit code and output of a `tremula` command, in a folder; warnings are not shown."""
     return _run(_be_command, folder, (list(map(str, arguments)),), environment)
@@ -56,16 +69,29 @@ def _run(
     arguments: tuple[object, ...],
     environment: Mapping[str, str] | None,
 ) -> tuple[int | None, str]:
-    printed = folder / "printed.txt"
+    return _end(_start(target, folder, arguments, environment), folder)
+
+
+def _start(
+    target: Callable[..., None],
+    folder: Path,
+    arguments: tuple[object, ...],
+    environment: Mapping[str, str] | None,
+) -> BaseProcess:
+    printed = folder / PRINTED
     variables = {**os.environ, **(environment or {})}
     process = _FORKS.Process(target=_be, args=(target, folder, printed, variables, *arguments))
     process.start()
+    return process
+
+
+def _end(process: BaseProcess, folder: Path) -> tuple[int | None, str]:
     process.join(TIMEOUT_S)
     if process.exitcode is None:
         process.kill()
         process.join()
-    text = printed.read_text(encoding="utf-8")
-    printed.unlink()
+    text = (folder / PRINTED).read_text(encoding="utf-8")
+    (folder / PRINTED).unlink()
     return process.exitcode, text
 
 

@@ -1,4 +1,8 @@
-"""Random vertex tables for codelet tests, and a separate code cache."""
+"""Random vertex tables for codelet tests.
+
+Kernels are stored in the ordinary cache: its entries are named by all that decides their content,
+so those of an earlier run are what this one would compile.
+"""
 
 from dataclasses import dataclass
 
@@ -10,14 +14,6 @@ from tremula.codelets.interpret import interpret
 from tremula.codelets.python_codelet import PythonCodelet, call_kernel
 from tremula.codelets.spec import CostInput, FieldKind, FieldSpec
 from tremula.hardware import chip
-
-
-@pytest.fixture(scope="module", autouse=True)
-def code_cache(code_folder):
-    """Compile into a folder of this run: nothing here may come from an earlier one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TREMULA_CACHE_DIR", str(code_folder))
-        yield
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Codelets compiled once into a separate cache, and a way to call their kernels.
+"""Codelets compiled once, a separate cache, and a way to call kernels.
 
 A kernel is called by its address, with columns built from plain values: what a runtime does.
 """
@@ -23,16 +23,15 @@ def cpp_folder(tmp_path_factory):
     return tmp_path_factory.mktemp("cpp_cache")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(cpp_folder, code_cache):
-    """Keep the user's cache out of the tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TREMULA_CACHE_DIR", str(cpp_folder))
-        yield cpp_folder
+@pytest.fixture
+def own_cache(cpp_folder, monkeypatch):
+    """For tests about compiling: nothing comes from an earlier run, or stays for others."""
+    monkeypatch.setenv("TREMULA_CACHE_DIR", str(cpp_folder))
+    return cpp_folder
 
 
 @pytest.fixture(scope="module")
-def codelets(gxx, own_cache):
+def codelets(gxx):
     """All codelets of everyday.cpp and special.cpp, linked together; compiled once."""
     return load_cpp_codelets([FILES / "everyday.cpp", FILES / "special.cpp"])
 

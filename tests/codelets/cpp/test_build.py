@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def compilations(monkeypatch):
+def compilations(own_cache, monkeypatch):
     """Counts runs of the compiler that make objects or link, in a process that knows no library."""
     made, run = [], Compiler.run
 

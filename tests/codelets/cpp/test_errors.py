@@ -13,7 +13,7 @@ from tremula.base.errors import (
 from tremula.codelets.cpp import load_cpp_codelets
 from tremula.commands import codelets as codelets_command
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 HEAD = "#include <poplar/Vertex.hpp>\nusing namespace poplar;\n"
 

@@ -5,7 +5,7 @@ import pytest
 
 import horovod.tensorflow as hvd
 import popdist.tensorflow
-from tremula.commands import main
+from tests.scripts import run_instances
 from tremula.keras import KerasError, as_tensorflow, ipu
 
 import keras  # isort: skip - after tremula.keras, which chooses its backend
@@ -49,12 +49,10 @@ assert float(strategy.reduce(tf.distribute.ReduceOp.MEAN, tf.constant(float(rank
 
 
 @pytest.mark.slow
-def test_two_processes_train_one_model(tmp_path, capfd):
+def test_two_processes_train_one_model(tmp_path):
     """The weights of a process that sees all rows, from two that see half each."""
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT, encoding="utf-8")
-    code = main(["poprun", "--num-instances", "2", str(script)])
-    assert code == 0, capfd.readouterr().err
+    for code, printed in run_instances(SCRIPT, tmp_path, 2, 2):
+        assert code == 0, printed
 
 
 def test_a_single_process():

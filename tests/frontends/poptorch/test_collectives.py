@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import horovod.torch as hvd
-from tremula.commands import main
+from tests.scripts import run_instances
 
 SCRIPT = """
 import torch
@@ -54,12 +54,10 @@ def single():
 
 
 @pytest.mark.slow
-def test_two_processes_compute_together(tmp_path, capfd):
+def test_two_processes_compute_together(tmp_path):
     """Sums, lists, copies and an optimiser over the processes that PopRun starts."""
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT, encoding="utf-8")
-    code = main(["poprun", "--num-instances", "2", str(script)])
-    assert code == 0, capfd.readouterr().err
+    for code, printed in run_instances(SCRIPT, tmp_path, 2, 2):
+        assert code == 0, printed
 
 
 def test_a_single_process_is_a_group_of_one(single):

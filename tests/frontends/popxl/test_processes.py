@@ -2,12 +2,11 @@
 
 import io
 import json
-import os
-import subprocess
-import sys
 from contextlib import redirect_stdout
 
 import numpy as np
+
+from tests.scripts import run_instances
 
 SCRIPT = """
 import json, os, sys
@@ -43,20 +42,14 @@ print(json.dumps({"first": first, "y": y, "held": held}))
 
 def test_two_processes(tmp_path):
     """Four replicas over two processes: streams are each process's own, variables those of all."""
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT, encoding="utf-8")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("POPDIST")}
-    run = [sys.executable, "-m", "tremula", "poprun", "--num-instances", "2", "--num-replicas", "4"]
-    both = subprocess.run(
-        [*run, str(script)], env=environment, capture_output=True, text=True, check=False
-    )
-    assert both.returncode == 0, both.stdout + both.stderr
+    both = run_instances(SCRIPT, tmp_path, n=2, n_replicas=4)
+    for code, text in both:
+        assert code == 0, text
     printed = io.StringIO()
     with redirect_stdout(printed):  # all replicas in this process
         exec(SCRIPT, {})
     expected = json.loads(printed.getvalue())
-    lines = [line[line.index("{") :] for line in both.stdout.splitlines() if "{" in line]
-    result = sorted((json.loads(line) for line in lines), key=lambda part: part["first"])
+    result = [json.loads(text[text.index("{") :]) for _, text in both]
     assert [part["first"] for part in result] == [0, 2]
     np.testing.assert_array_equal(
         np.concatenate([part["y"] for part in result], axis=1), expected["y"]
