@@ -133,10 +133,10 @@ def test(release: str, root: Path, every: int) -> Outcome:
     )
     print("\n".join(text.splitlines()[-30:]), flush=True)
     counts = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|skipped|error)", text)}
-    freeze = inside(root, "/srv/venv/bin/python -m pip freeze")
-    pinned = dict(re.findall(r"^(\w+)==(\S+)", freeze, re.MULTILINE))
+    listed = inside(root, "/srv/venv/bin/python -m pip list --format freeze")
+    installed = dict(re.findall(r"^(\w+)==(\S+)", listed, re.MULTILINE))
     libraries = ", ".join(
-        f"{name} {pinned.get(name, '–')}" for name in ("numpy", "numba", "torch", "jax", "keras")
+        f"{name} {installed.get(name, '–')}" for name in ("numpy", "numba", "torch", "jax", "keras")
     )
     return Outcome(
         release,

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from tremula.base.errors import PoplarError
+from tremula.base.library_versions import remedy, unsupported
 
 _TORCH = {"torch": "PyTorch"}
 _ONNX = {**_TORCH, "onnx": "onnx", "ml_dtypes": "ml_dtypes"}
@@ -94,18 +95,31 @@ def install_hint(extra: str) -> str:
 
 
 def require(feature: str, extra: str) -> None:
-    """Raise an ImportError that says what to install if a package of the extra is missing."""
+    """Raise an ImportError that says what to install if a package of an extra is missing.
+
+    So does one whose version is outside the range of `library_versions`.
+    """
     missing = missing_packages(extra)
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         what = f"{feature} needs {' and '.join(missing)}, which {verb} not installed"
-        error = ImportError(f"{what}: {install_hint(extra)}")
-        error.missing = MissingPackage(what, install_hint(extra))  # pyright: ignore[reportAttributeAccessIssue]
-        raise error
+        raise _import_error(MissingPackage(what, install_hint(extra)))
+    for module in EXTRAS[extra]:
+        if what := unsupported(module):
+            raise _import_error(MissingPackage(f"{feature}: {what}", remedy(module)))
+
+
+def _import_error(missing: MissingPackage) -> ImportError:
+    error = ImportError(f"{missing.what}: {missing.hint}")
+    error.missing = missing  # pyright: ignore[reportAttributeAccessIssue]
+    return error
 
 
 def require_for_command(command: str, extra: str) -> None:
-    """Raise an error of the command line if a package of the extra is missing."""
+    """Raise an error of the command line if a package of the extra is missing, or unsupported."""
     missing = missing_packages(extra)
     if missing:
         raise PoplarError(f"`{command}` needs {', '.join(missing)}.", hint=install_hint(extra))
+    for module in EXTRAS[extra]:
+        if what := unsupported(module):
+            raise PoplarError(f"`{command}`: {what}.", hint=remedy(module))

@@ -8,11 +8,12 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 from tremula.base.errors import PoplarError
+from tremula.base.library_versions import installed_version, remedy, unsupported
 from tremula.base.names import NAMES
 from tremula.base.names.owners import is_ours, owner_of, spec_elsewhere
 from tremula.base.requirements import EXTRAS, install_hint, missing_packages
@@ -102,13 +103,13 @@ def front_ends() -> Iterator[Check]:
             what = f"not installed: {', '.join(missing)}"
             yield Check(section, use, ABSENT, what, install_hint(extra))
             continue
-        versions = {name: _version(name) for name in modules}
-        shown = ", ".join(f"{name} {version}" for name, version in versions.items())
-        wrong = [text for text in map(_outside_range(extra), versions.items()) if text]
-        wrong = wrong or _failure(module)
+        shown = ", ".join(f"{name} {_version(name)}" for name in modules)
+        outside = [name for name in modules if unsupported(name)]
+        wrong = list(map(unsupported, outside)) or _failure(module)
         if wrong:
             what = f"{shown}: {'; '.join(wrong)}"
-            yield Check(section, use, BROKEN, what, install_hint(extra))
+            hint = remedy(outside[0]) if outside else install_hint(extra)
+            yield Check(section, use, BROKEN, what, hint)
         else:
             yield Check(section, use, OK, shown)
 
@@ -217,63 +218,4 @@ def _library(section: str, package: str, remedy: str) -> Check:
 
 
 def _version(module: str) -> str:
-    """The version of the distribution that provides a module."""
-    for name in (module, module.replace("_", "-")):
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return "(unknown version)"
-
-
-def _outside_range(extra: str) -> Callable[[tuple[str, str]], str]:
-    """A function that says which versions Tremula needs, if a library's is not among them."""
-    try:
-        requirements = metadata.requires("tremula") or []
-    except metadata.PackageNotFoundError:  # a checkout on PYTHONPATH
-        requirements = []
-    marker = f'extra == "{extra}"'
-    needed = [r.partition(";")[0].strip() for r in requirements if marker in r.replace("'", '"')]
-
-    def outside(library: tuple[str, str]) -> str:
-        module, version = library
-        for requirement in needed:
-            name, bounds = _split(requirement)
-            if name.replace("-", "_").lower() == module and not _satisfies(version, bounds):
-                return f"needs {requirement}"
-        return ""
-
-    return outside
-
-
-def _split(requirement: str) -> tuple[str, str]:
-    """`torch<2.14,>=2.11` as its name and its bounds."""
-    end = next((i for i, c in enumerate(requirement) if c in "<>=!~ ["), len(requirement))
-    return requirement[:end], requirement[end:]
-
-
-def _satisfies(version: str, bounds: str) -> bool:
-    own = _numbers(version)
-    for bound in filter(None, bounds.replace(" ", "").split(",")):
-        for operator, holds in (
-            (">=", lambda a, b: a >= b),
-            ("<=", lambda a, b: a <= b),
-            ("==", lambda a, b: a[: len(b)] == b),
-            ("<", lambda a, b: a < b),
-            (">", lambda a, b: a > b),
-        ):
-            if bound.startswith(operator):
-                if own and not holds(own, _numbers(bound[len(operator) :])):
-                    return False
-                break
-    return True
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version: 2.13.0+cpu is (2, 13, 0)."""
-    parts = []
-    for part in version.split("+", maxsplit=1)[0].split("."):
-        if not part.isdigit():
-            break
-        parts.append(int(part))
-    return tuple(parts)
+    return installed_version(module) or "(unknown version)"
