@@ -1,4 +1,4 @@
-"""Versions of other libraries: one table for the code, pip and the page, and errors outside of it."""
+"""Versions of other libraries: one table for code, pip and page, and errors outside of it."""
 
 import tomllib
 from pathlib import Path

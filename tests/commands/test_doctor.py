@@ -57,7 +57,9 @@ def test_a_compiler_that_is_not_there(monkeypatch):
 
 def test_a_version_outside_its_range_is_broken(monkeypatch):
     """A library of another version is named with the range, and the command that repairs it."""
-    monkeypatch.setattr(library_versions, "installed_version", lambda m: "0.5" if m == "jax" else "")
+    monkeypatch.setattr(
+        library_versions, "installed_version", lambda m: "0.5" if m == "jax" else ""
+    )
     (jax,) = (check for check in doctor.front_ends() if check.part == "JAX, TessellateIPU")
     assert jax.state == "broken"
     assert "JAX 0.5 is installed, but Tremula works with 0.9 and newer, before 0.11" in jax.what

@@ -1,7 +1,7 @@
 """Which versions of other libraries Tremula works with, and the error where one is outside.
 
-The table is the only place for ranges and their reasons: `pyproject.toml` repeats the ranges for pip and
-`docs/versions.md` is written from it; tests compare both. A range ends where we have not tested,
+The table is the only place for ranges and their reasons: `pyproject.toml` repeats the ranges for
+pip and `docs/versions.md` shows them; tests compare both. A range ends where we have not tested,
 because each of these libraries moves internals that a front end uses.
 """
 
@@ -124,7 +124,10 @@ def remedy(module: str) -> str:
 
 def versions_markdown() -> str:
     """The table of docs/versions.md."""
-    rows = ["| what | versions | reason of the floor | reason of the ceiling |", "|---|---|---|---|"]
+    rows = [
+        "| what | versions | reason of the floor | reason of the ceiling |",
+        "|---|---|---|---|",
+    ]
     rows.append(
         "| Python | 3.11 to 3.14 | `tomllib`, exception groups | Numba compiles bytecode: it has to"
         " know a Python |"
