@@ -1,11 +1,13 @@
 """What a kind of case is, and how one case is examined."""
 
 import hashlib
+import io
 import json
 import signal
 import traceback
+import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -90,6 +92,14 @@ def examine(kind: Kind, case: Case) -> Outcome:
             return Outcome(SET_ASIDE, f"{error.name} is not installed")
         return Outcome(FAILED, raised_signature(error), _traceback_text(error))
     return Outcome(PASSED)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Warnings and logs of cases are not shown."""
+    with redirect_stderr(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def raised_signature(error: BaseException) -> str:

@@ -9,6 +9,10 @@ HOMES = {
     "tiles": ("tools.fuzz.tiles.check", "TilePrograms"),
     "files": ("tools.fuzz.files.check", "MutatedFiles"),
     "models": ("tools.fuzz.models.check", "Models"),
+    "popxl": ("tools.fuzz.expressions.check", "Expressions"),
+    "popart": ("tools.fuzz.expressions.check", "Expressions"),
+    "jax": ("tools.fuzz.expressions.check", "Expressions"),
+    "keras": ("tools.fuzz.expressions.check", "Expressions"),
     "onnx": ("tools.fuzz.onnx_graphs.check", "OnnxGraphs"),
     "calls": ("tools.fuzz.calls.check", "CallSequences"),
 }
@@ -20,4 +24,5 @@ def kind_named(name: str) -> Kind:
         raise SystemExit(f"no kind {name!r}; there are: {', '.join(HOMES)}")
     install()  # some kinds import `poptorch`, `popxl`, … as scripts do
     module, attribute = HOMES[name]
-    return getattr(import_module(module), attribute)()
+    kind = getattr(import_module(module), attribute)
+    return kind(name) if attribute == "Expressions" else kind()

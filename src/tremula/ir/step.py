@@ -90,4 +90,6 @@ class CapturedStep:
 
 def bytes_of(value: Tensor) -> bytes:
     """The values of a constant, for digests."""
-    return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    # A copy: an expanded number counts as contiguous, with a stride that cannot be seen as bytes.
+    copy = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+    return copy.reshape(-1).view(torch.uint8).numpy().tobytes()

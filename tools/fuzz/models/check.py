@@ -1,10 +1,6 @@
 """The kind of case: a PopTorch model on tiles and on the host, against PyTorch in float64."""
 
-import contextlib
-import io
-import math
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from random import Random
 
 import torch
@@ -12,16 +8,12 @@ from torch import Tensor, nn
 
 import poptorch
 import tremula
-from tools.fuzz.case import Case, CheckFailure, IllegalCase, SetAside, plain
+from tools.fuzz.case import Case, IllegalCase, plain, quiet
+from tools.fuzz.conditioning import NOISE, compare, tolerances_of
 from tools.fuzz.models.generate import features, generate
 from tools.fuzz.models.layers import ModelOfLayers
 from tools.fuzz.models.reference import LOSSES, data_of, optimiser_of, plain_results
 
-# Noise that rounding may cause, and how much of its effect is allowed: a step has many roundings.
-NOISE = {"float": 3e-7, "half": 1e-3}
-TIMES = 30
-TOO_MUCH = {"float": 2e-2, "half": 0.3}  # movement of the plain result, from which nothing follows
-LEAST = {"float": 1e-5, "half": 4e-3}
 RECOMPUTATIONS = {"standard": 1, "norms": 2, "everything": 4}  # as PopART numbers them
 
 
@@ -40,7 +32,7 @@ class Models:
         torch.set_num_threads(1)
         _check_legal(case)
         expected, tolerances = expected_results(case)
-        with _quiet():
+        with quiet():
             compare(run(case, tiles="run", device="cpu"), expected, tolerances, "tiles")
             if case["on_host"]:
                 compare(run(case, tiles="lazy", device="cpu"), expected, tolerances, "host")
@@ -65,25 +57,11 @@ def _check_legal(case: Case) -> None:
 
 
 def expected_results(case: Case) -> tuple[list[Tensor], list[float]]:
-    """The plain results, and how far each may be off.
-
-    A weight that moves by itself is not compared: Adam divides what rounding leaves of a zero
-    gradient by itself. If an output or most weights do, the case is set aside.
-    """
+    """The plain results, and how far each may be off."""
     kind = "half" if case["half"] else "float"
     expected, moved = plain_results(case), plain_results(case, NOISE[kind])
-    tolerances = []
-    for one, other in zip(expected, moved, strict=True):
-        if not one.isfinite().all():
-            raise SetAside("the plain result is not finite")
-        scale = float(one.abs().max()) + 1e-3
-        movement = float((one - other).abs().max()) / scale
-        is_decisive = movement * TIMES <= TOO_MUCH[kind]
-        tolerances.append(scale * (movement * TIMES + LEAST[kind]) if is_decisive else math.inf)
     n_outputs = case["calls"] * (case["iterations"] if case["training"] else 1)
-    if math.inf in tolerances[:n_outputs] or tolerances.count(math.inf) * 2 > len(tolerances):
-        raise SetAside("the plain result moves by itself")
-    return expected, tolerances
+    return expected, tolerances_of(expected, moved, kind, n_outputs)
 
 
 class Wrapped(nn.Module):
@@ -172,25 +150,3 @@ def _set_strategy(options: "poptorch.Options", case: Case) -> None:
     else:
         phases = [poptorch.Phase(name) for name in names]
         options.setExecutionStrategy(poptorch.SerialPhasedExecution(*phases))
-
-
-def compare(
-    results: list[Tensor], expected: list[Tensor], tolerances: list[float], where: str
-) -> None:
-    if len(results) != len(expected):
-        raise CheckFailure(f"wrong number of results on {where}", f"{len(results)}")
-    for number, (got, wanted, most) in enumerate(zip(results, expected, tolerances, strict=True)):
-        if got.shape != wanted.shape:
-            raise CheckFailure(f"wrong shape on {where}", f"{number}: {got.shape}, {wanted.shape}")
-        error = float((got.double() - wanted).abs().max()) if got.numel() else 0.0
-        if not error <= most:
-            raise CheckFailure(
-                f"wrong values on {where}", f"result {number}: off by {error}, allowed {most}"
-            )
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

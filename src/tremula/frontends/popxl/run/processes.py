@@ -34,7 +34,8 @@ class OwnReplicas:
         if self.n_processes == 1:
             return own
         join_processes(self.n_processes, own.device)
-        sent = own.contiguous().reshape(-1).view(torch.uint8)  # no type is unknown to the network
+        copy = own.clone(memory_format=torch.contiguous_format)
+        sent = copy.reshape(-1).view(torch.uint8)  # no type is unknown to the network
         came = [torch.empty_like(sent) for _ in range(self.n_processes)]
         dist.all_gather(came, sent)
         return torch.cat(came).view(own.dtype).reshape(self.n_total, *own.shape[1:])
