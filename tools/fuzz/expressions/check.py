@@ -36,7 +36,9 @@ class Expressions:
         run = import_module(f"tools.fuzz.expressions.{self.name}_run").run
         with quiet():
             for where in ("tiles", "host") if case["on_host"] else ("tiles",):
-                results = [torch.from_numpy(value) for value in run(case, on_tiles=where == "tiles")]
+                results = [
+                    torch.from_numpy(value) for value in run(case, on_tiles=where == "tiles")
+                ]
                 first = case["steps"] if _gives_weights_only(case) else 0
                 compare(results, expected[first:], tolerances[first:], where)
 

@@ -5,8 +5,8 @@ from random import Random
 import torch
 
 from tools.fuzz.case import Case, IllegalCase
-from tools.fuzz.expressions.operations import MOST_AXES, MOST_ELEMENTS, OPERATIONS, weight_shape
-from tools.fuzz.expressions.reference import PLAIN, evaluated_shapes
+from tools.fuzz.expressions.operations import MOST_AXES, MOST_ELEMENTS, OPERATIONS
+from tools.fuzz.expressions.reference import evaluated_shapes
 
 SHAPES = ([4], [6], [2, 3], [3, 2], [1, 4])
 NOT_TRAINED = ("fp8",)  # rounding has no gradient
@@ -89,7 +89,6 @@ def features(case: Case) -> set[str]:
     mode = "training" if case["training"] else "inference"
     result = {f"front end:{case['front_end']}", f"mode:{mode} {kind}"}
     result |= {f"operation:{node['op']}, {mode} {kind}" for node in case["nodes"]}
-    return result | {f"{name}:{case[name]}" for name in OPTIONS[case["front_end"]] if name != "half"}
-
-
-__all__ = ["OPTIONS", "PLAIN", "features", "generate", "weight_shape"]
+    return result | {
+        f"{name}:{case[name]}" for name in OPTIONS[case["front_end"]] if name != "half"
+    }

@@ -1,4 +1,4 @@
-"""Expressions in JAX: a jitted step with gradients, a scan over micro-batches, vmap, checkpoints."""
+"""Expressions in JAX: a jitted step with gradients, scan over micro-batches, vmap, checkpoints."""
 
 from collections.abc import Sequence
 

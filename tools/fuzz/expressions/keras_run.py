@@ -71,9 +71,7 @@ class Expression(keras.layers.Layer):
     def __init__(self, case: Case, arrays: list[np.ndarray]):
         super().__init__()
         self.case = case
-        self.arrays = [
-            self.add_weight(shape=w.shape, name=f"w{i}") for i, w in enumerate(arrays)
-        ]
+        self.arrays = [self.add_weight(shape=w.shape, name=f"w{i}") for i, w in enumerate(arrays)]
         self.set_weights(arrays)
 
     def call(self, x: Value) -> Value:

@@ -4,6 +4,7 @@ A value keeps its samples apart: dimension 0 counts them, and no operation mixes
 split into micro-batches and replicas computes the same.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -46,8 +47,12 @@ class Operation:
     """An operation: how many values it takes, whether it has a weight, and what it computes."""
 
     n_values: int
-    make: Callable[[Algebra, Sequence[Value], Value | None, Case], Value]
+    make: Callable[..., Value]  # of the algebra, the node if it is read, values and the weight
     weight: str = ""  # "": none; "vector": one per feature; "matrix": of features × n
+    reads_node: bool = False
+
+    def __call__(self, a: Algebra, node: Case, operands: Sequence[Value]) -> Value:
+        return self.make(a, node, *operands) if self.reads_node else self.make(a, *operands)
 
 
 def _axis(a: Algebra, x: Value, node: Case) -> int:
@@ -70,76 +75,81 @@ def _swapped(a: Algebra, x: Value) -> Value:
     return a.transpose(x, [*order[:-2], order[-1], order[-2]])
 
 
-def _attended(a: Algebra, values: Sequence[Value], _: Value | None, node: Case) -> Value:
-    (x,) = values
+def _attended(a: Algebra, x: Value) -> Value:
     if len(a.shape(x)) != MOST_AXES:
         raise IllegalCase("rows of features")
     scores = a.softmax(a.matmul(x, _swapped(a, x)), 2)
     return a.matmul(scores, x)
 
 
-def _folded(a: Algebra, values: Sequence[Value], _: Value | None, node: Case) -> Value:
-    (x,) = values
+def _folded(a: Algebra, node: Case, x: Value) -> Value:
     n_samples, *sizes = a.shape(x)
-    n, count = node["n"], 1
-    for size in sizes:
-        count *= size
+    n, count = node["n"], math.prod(sizes)
     rows = (count // n, n) if n > 0 and count % n == 0 else (count,)
     return a.reshape(x, (n_samples, *rows))
 
 
-def _reordered(a: Algebra, values: Sequence[Value], _: Value | None, node: Case) -> Value:
-    (x,) = values
+def _reordered(a: Algebra, x: Value) -> Value:
     return _swapped(a, x) if len(a.shape(x)) == MOST_AXES else x
 
 
-def _part(a: Algebra, values: Sequence[Value], _: Value | None, node: Case) -> Value:
-    (x,), axis = values, _axis(a, values[0], node)
+def _part(a: Algebra, node: Case, x: Value) -> Value:
+    axis = _axis(a, x, node)
     size = a.shape(x)[axis]
     begin = min(node["n"] - 1, size - 1)
     return a.slice(x, axis, max(begin, 0), size)
 
 
-def _normed(a: Algebra, values: Sequence[Value], weight: Value | None, node: Case) -> Value:
+def _concat(a: Algebra, node: Case, x: Value, y: Value) -> Value:
+    return a.concat([x, y], _axis(a, x, node))
+
+
+def _normed(a: Algebra, x: Value, weight: Value) -> Value:
     """A layer norm, spelled out."""
-    (x,), axis = values, len(a.shape(values[0])) - 1
+    axis = len(a.shape(x)) - 1
     centred = a.sub(x, a.reduce("mean", x, axis))
     variance = a.reduce("mean", _square(a, centred), axis)
     spread = a.unary("sqrt", a.add(variance, a.constant(0.1, x)))
     return a.mul(a.div(centred, spread), weight)
 
 
+def _fp8(a: Algebra, node: Case, x: Value, weight: Value) -> Value:
+    return a.fp8_product(x, weight, ("143", "152")[node["axis"] % 2], node["n"])
+
+
+def _unary(name: str) -> Operation:
+    return Operation(1, lambda a, x: a.unary(name, x))
+
+
+def _less(name: str) -> Operation:
+    def make(a: Algebra, node: Case, x: Value) -> Value:
+        return a.sub(x, a.reduce(name, x, _axis(a, x, node)))
+
+    return Operation(1, make, reads_node=True)
+
+
 OPERATIONS: dict[str, Operation] = {
-    **{
-        name: Operation(1, lambda a, v, w, n, name=name: a.unary(name, v[0])) for name in SAFE_UNARY
-    },
-    "bell": Operation(1, lambda a, v, w, n: a.unary("exp", a.unary("neg", _square(a, v[0])))),
-    "log1": Operation(1, lambda a, v, w, n: a.unary("log", _plus_one(a, _square(a, v[0])))),
-    "root1": Operation(1, lambda a, v, w, n: a.unary("sqrt", _plus_one(a, _square(a, v[0])))),
-    "ratio": Operation(1, lambda a, v, w, n: a.div(v[0], _plus_one(a, _square(a, v[0])))),
-    "add": Operation(2, lambda a, v, w, n: a.add(v[0], v[1])),
-    "sub": Operation(2, lambda a, v, w, n: a.sub(v[0], v[1])),
-    "mul": Operation(2, lambda a, v, w, n: a.mul(v[0], v[1])),
-    "maximum": Operation(2, lambda a, v, w, n: a.maximum(v[0], v[1])),
-    "concat": Operation(2, lambda a, v, w, n: a.concat(v, _axis(a, v[0], n))),
-    "softmax": Operation(1, lambda a, v, w, n: a.softmax(v[0], _axis(a, v[0], n))),
-    **{
-        f"less_{name}": Operation(
-            1, lambda a, v, w, n, name=name: a.sub(v[0], a.reduce(name, v[0], _axis(a, v[0], n)))
-        )
-        for name in REDUCTIONS
-    },
-    "fold": Operation(1, _folded),
+    **{name: _unary(name) for name in SAFE_UNARY},
+    "bell": Operation(1, lambda a, x: a.unary("exp", a.unary("neg", _square(a, x)))),
+    "log1": Operation(1, lambda a, x: a.unary("log", _plus_one(a, _square(a, x)))),
+    "root1": Operation(1, lambda a, x: a.unary("sqrt", _plus_one(a, _square(a, x)))),
+    "ratio": Operation(1, lambda a, x: a.div(x, _plus_one(a, _square(a, x)))),
+    "add": Operation(2, lambda a, x, y: a.add(x, y)),
+    "sub": Operation(2, lambda a, x, y: a.sub(x, y)),
+    "mul": Operation(2, lambda a, x, y: a.mul(x, y)),
+    "maximum": Operation(2, lambda a, x, y: a.maximum(x, y)),
+    "concat": Operation(2, _concat, reads_node=True),
+    "softmax": Operation(1, lambda a, n, x: a.softmax(x, _axis(a, x, n)), reads_node=True),
+    **{f"less_{name}": _less(name) for name in REDUCTIONS},
+    "fold": Operation(1, _folded, reads_node=True),
     "swap": Operation(1, _reordered),
-    "part": Operation(1, _part),
+    "part": Operation(1, _part, reads_node=True),
     "attend": Operation(1, _attended),
-    "linear": Operation(1, lambda a, v, w, n: a.matmul(v[0], w), "matrix"),
-    "bias": Operation(1, lambda a, v, w, n: a.add(v[0], w), "vector"),
-    "scale": Operation(1, lambda a, v, w, n: a.mul(v[0], w), "vector"),
+    "linear": Operation(1, lambda a, x, w: a.matmul(x, w), "matrix"),
+    "bias": Operation(1, lambda a, x, w: a.add(x, w), "vector"),
+    "scale": Operation(1, lambda a, x, w: a.mul(x, w), "vector"),
     "norm": Operation(1, _normed, "vector"),
-    "fp8": Operation(
-        1, lambda a, v, w, n: a.fp8_product(v[0], w, ("143", "152")[n["axis"] % 2], n["n"]), "matrix"
-    ),
+    "fp8": Operation(1, _fp8, "matrix", reads_node=True),
 }
 
 
@@ -152,9 +162,10 @@ def evaluate(case: Case, algebra: Algebra, x: Value, weights: Sequence[Value]) -
             not 0 <= at < len(values) for at in node["ins"]
         ):
             raise IllegalCase("values that exist")
-        weight = rest.pop(0) if operation.weight else None
         operands = [values[at] for at in node["ins"]]
-        values.append(operation.make(algebra, operands, weight, node))
+        if operation.weight:
+            operands.append(rest.pop(0))
+        values.append(operation(algebra, node, operands))
     return values[-1]
 
 

@@ -1,5 +1,6 @@
 """Expressions in PopART: an ONNX graph of a Builder, in an inference or a training session."""
 
+import contextlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -80,7 +81,7 @@ def run(case: Case, *, on_tiles: bool) -> list[np.ndarray]:
     names = [builder.addInitializedInputTensor(w, f"w{i}") for i, w in enumerate(weights)]
     out = _expression(case, builder, data.dtype, x, names)
     builder.addOutputTensor(out)
-    session = _session(case, builder, out, data.dtype, on_tiles)
+    session = _session(case, builder, out, on_tiles)
     session.prepareDevice()
     session.weightsFromHost()
     anchors, n = session.initAnchorArrays(), case["replicas"] * case["accumulation"]
@@ -138,7 +139,7 @@ class _PlacedAlgebra:
 
 
 def _session(
-    case: Case, builder: "popart.Builder", out: str, dtype: np.dtype, on_tiles: bool
+    case: Case, builder: "popart.Builder", out: str, on_tiles: bool
 ) -> "popart.TrainingSession | popart.InferenceSession":
     n_chips = case["chips"] * case["replicas"]
     choices = {"numIPUs": n_chips, "tilesPerIPU": N_TILES}
@@ -163,8 +164,6 @@ def _session(
 
 
 def _last_place(case: Case, builder: "popart.Builder") -> object:
-    import contextlib
-
     if case["chips"] == 1:
         return contextlib.nullcontext()
     stack = contextlib.ExitStack()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tools.fuzz.case import Case, IllegalCase
-from tools.fuzz.expressions.operations import OPERATIONS, evaluate, weight_shape
+from tools.fuzz.expressions.operations import evaluate, weight_shape
 
 LEARNING_RATE = 0.05
 # (bits of the mantissa, smallest exponent of a normal number, largest number)
