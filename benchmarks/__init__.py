@@ -36,6 +36,7 @@ SUITES = {
     "system": "benchmarks.system.suite",
     "garden": "benchmarks.garden.suite",
     "compat": "benchmarks.compat.suite",
+    "fit": "benchmarks.fit.suite",
     "release": "benchmarks.release.suite",
 }
 

@@ -141,6 +141,7 @@ NEEDS = {
     "profile {onnx}": "onnx",
     "plan {script}": "torch",
     "sweep {toml}": "torch",
+    "fit {toml}": "fit",
     "exponents {script}": "torch",
     "bench poptorch": "torch",
     "bench onnx": "onnx",

@@ -28,6 +28,8 @@ READERS = (
     "run {}.py",
     "launch --nproc 2 {}.py",
     "validate --against {}",
+    "fit {}",
+    "fit --from {}.toml rows.csv",
 )
 FILES = ("none", "folder", "text", "binary", "empty", "cut.pop", "text/below", "short.csv")
 

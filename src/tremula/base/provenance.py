@@ -3,7 +3,7 @@
 | costs of vertices | constants | |
 |---|---|---|
 | published | stated | a public source gives the number |
-| fitted | | fitted to published measurements |
+| fitted | fitted | fitted to measurements |
 | derived | derived | computed from what sources give |
 | placeholder | guessed | our guess, and where a total rests on it a report says so |
 | yours | yours | you said so: an estimate given to a vertex, a constant that was changed |
@@ -23,5 +23,5 @@ class Provenance(Enum):
     YOURS = "yours"
 
 
-ConstantProvenance = Literal["stated", "derived", "guessed", "yours"]
+ConstantProvenance = Literal["stated", "derived", "fitted", "guessed", "yours"]
 CONSTANT_PROVENANCES: tuple[str, ...] = get_args(ConstantProvenance)

@@ -24,6 +24,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "optimum": {**_TORCH, "transformers": "transformers", "accelerate": "accelerate"},
     "serve": {"httptools": "httptools"},
     "sweep": {"distributed": "Dask"},
+    "fit": {"scipy": "SciPy"},
     "system": {
         "fastapi": "fastapi",
         "uvicorn": "uvicorn",
@@ -39,7 +40,7 @@ _BROUGHT = {
     "dask": "sweep",
 }  # fmt: skip
 _ALONE = {"PIL": "pillow", "pandas": "pandas", "pyarrow": "pyarrow", "wandb": "wandb",
-          "onnxruntime": "onnxruntime", "pytest": "pytest", "scipy": "scipy",
+          "onnxruntime": "onnxruntime", "pytest": "pytest",
           "matplotlib": "matplotlib", "h5py": "h5py", "tensorflow": "tensorflow"}  # fmt: skip
 
 

@@ -77,6 +77,7 @@ GROUPS = {
         Command(
             "onnx-check", "onnx.check", "say what of an ONNX model runs on tiles", "model.onnx"
         ),
+        Command("fit", "fit", "fit a chip to measurements", "rows.csv --from bow -o mychip.toml"),
         Command("chips", "chips", "print chips and machines, with sources", "bow"),
         Command("codelets", "codelets", "list the codelets of a C++ or Python file", "mine.cpp"),
     ),

@@ -35,6 +35,7 @@ _USES = {
     "keras": ("Keras, programs for TensorFlow", "tremula.frontends.keras.ipu"),
     "optimum": ("optimum.graphcore", "tremula.frontends.optimum.ipu_config"),
     "serve": ("tremula serve", "tremula.serving.server"),
+    "fit": ("tremula fit", "scipy"),
     "sweep": ("tremula sweep on a cluster", "distributed"),
     "system": ("tremula vipu-server", "fastapi"),
 }

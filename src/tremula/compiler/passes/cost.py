@@ -92,7 +92,7 @@ def cost_steps(programs: LoweredPrograms, exchanges: StepExchanges) -> StepCosts
         copy_cycles = _copy_cycles(exchanges.of_compute_set(number), n_tiles)
         sets.append(cost_compute_set(compute_set, programs.graph, copy_cycles))
     machine = CostedMachine(programs.graph.target, programs.graph.replication_factor)
-    homes = partial(_home_of, programs.graph.tile_map)
+    homes = partial(tile_of_predicate, programs.graph.tile_map)
     return cost_with(machine, programs.steps, exchanges, tuple(sets), homes)
 
 
@@ -115,7 +115,8 @@ def cost_with(
     return coster.finish()
 
 
-def _home_of(tile_map: ByteTileMap, branch: Step) -> int:
+def tile_of_predicate(tile_map: ByteTileMap, branch: Step) -> int:
+    """The tile that holds what a branch reads."""
     begin, end = branch.reads[0].byte_intervals()
     return int(tile_map.split(begin[:1], end[:1])[3][0])
 

@@ -21,7 +21,7 @@ _CONSTANTS = {
     "links": ("energy_pj_per_byte_link",),
     "outside": ("energy_pj_per_byte_dram",),
 }
-_CERTAINTY = ("stated", "derived", "yours", "guessed")
+_CERTAINTY = ("stated", "derived", "fitted", "yours", "guessed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,8 +153,11 @@ def family_names() -> tuple[str, ...]:
     return tuple(sorted({one.family for one in _load()}))
 
 
-def find_workload(row: MeasuredRow) -> Workload:
-    """The workload of a row, or NoWorkload with the reason."""
+def find_workload(row: MeasuredRow, *, checks_chip: bool = True) -> Workload:
+    """The workload of a row, or NoWorkload with the reason.
+
+    `checks_chip=False` accepts rows of any chip, also of one that is not known by name.
+    """
     known = _load()
     if row.value is None:
         raise NoWorkload("its value is not one number", hint="")
@@ -165,7 +168,8 @@ def find_workload(row: MeasuredRow) -> Workload:
             raise NoWorkload(reason, hint="")
     best = max(known, key=lambda one: one.n_matched(row))
     if best.n_matched(row):
-        chip_of(row)
+        if checks_chip:
+            chip_of(row)
         return best
     if re.search("training|inference|notebook", row.workload, re.IGNORECASE):
         raise NoWorkload("it is a whole model that was not written yet", hint="")
