@@ -12,6 +12,7 @@ from tremula.commands.arguments import output_file, whole
 from tremula.validate import (
     GRID,
     LINK_ROWS,
+    MORE,
     PUBLISHED,
     Checked,
     MeasuredRow,
@@ -64,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     _check(args)
     rows, notes = [], []
-    for path in args.against or (PUBLISHED, LINK_ROWS, GRID):
+    for path in args.against or (PUBLISHED, MORE, LINK_ROWS, GRID):
         result = read_rows(path)
         chosen = result if args.sample is None else every_nth(result, args.sample)
         if len(chosen) < len(result):

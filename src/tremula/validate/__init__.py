@@ -1,6 +1,14 @@
 """The cost model against measurements of real machines."""
 
-from tremula.validate.rows import GRID, LINK_ROWS, PUBLISHED, MeasuredRow, every_nth, read_rows
+from tremula.validate.rows import (
+    GRID,
+    LINK_ROWS,
+    MORE,
+    PUBLISHED,
+    MeasuredRow,
+    every_nth,
+    read_rows,
+)
 from tremula.validate.saved_rows import SavedResults
 from tremula.validate.score import (
     Checked,
@@ -13,7 +21,7 @@ from tremula.validate.score import (
 from tremula.validate.workloads.table import ModelledValue, NoWorkload, workload
 
 __all__ = [
-    "GRID", "LINK_ROWS", "PUBLISHED", "MeasuredRow", "every_nth", "read_rows",
+    "GRID", "LINK_ROWS", "MORE", "PUBLISHED", "MeasuredRow", "every_nth", "read_rows",
     "Checked", "SavedResults", "Score", "Unchecked", "ValidationResult",
     "rank_correlation", "validate",
     "ModelledValue", "NoWorkload", "workload",

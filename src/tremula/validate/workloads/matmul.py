@@ -20,16 +20,21 @@ from tremula.validate.workloads.table import ModelledValue, NoWorkload, workload
 
 MATMUL, CONVOLUTION = "dense mat-mul", "convolution"
 _TYPES = {"fp32": FLOAT, "float": FLOAT, "float32": FLOAT, "fp16": HALF, "half": HALF}
-_TYPES |= {"fp8": QUARTER, "float8": QUARTER, "quarter": QUARTER}
+_TYPES |= {"fp8": QUARTER, "float8": QUARTER, "quarter": QUARTER, "float16": HALF, "f16": HALF}
+_TYPES |= {"f32": FLOAT, "f8": QUARTER}
 # For "best n" rows: widths that are tried.
 _WIDTHS = (256, 1024, 4096, 16384)
 
 
+def element_type(text: str) -> Type:
+    """The type that a row calls fp16, half, float …"""
+    if text.lower() not in _TYPES:
+        raise NoWorkload(f"type {text!r} has no product", hint="")
+    return _TYPES[text.lower()]
+
+
 def type_of(row: MeasuredRow, name: str, default: str) -> Type:
-    text = row.text(name, default)
-    if text not in _TYPES:
-        raise NoWorkload(f"{name} {text!r} has no product", hint="")
-    return _TYPES[text]
+    return element_type(row.text(name, default))
 
 
 def _metadata(graph: Graph, element: Type) -> Tensor | None:

@@ -67,6 +67,50 @@ class ReadBlock(MultiVertex):
     provenance = "published"
 
 
+class Triad(Vertex):
+    """a = b + q c by one worker: two loads, a store and an axpy of two floats each slot."""
+
+    b: Input[Vector[float32]]
+    c: Input[Vector[float32]]
+    a: Output[Vector[float32]]
+
+    def compute(self: Any) -> None:
+        for i in range(len(self.a)):
+            self.a[i] = self.b[i] + float32(3) * self.c[i]
+
+    @staticmethod
+    def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
+        # In front of and behind the loop: as many bundles as its pipeline is deep, and pointers.
+        return VERTEX_OVERHEAD_SLOTS + TRIAD_EDGES + v.sizes["a"] // 2
+
+    provenance = "published"
+
+
+TRIAD_EDGES = 5  # simehaa/IPU, STREAMTriad/codelets.cpp: 3 bundles, nop and rpt, less 2 of the turns
+
+
+@workload("STREAM triad", FAMILY)
+def triad(row: MeasuredRow, chip_name: str) -> ModelledValue:
+    """Three vectors in each of the workers of all tiles: 12 bytes and 2 operations an element."""
+    here = chip(chip_name)
+    n_tiles = row.number("tiles", here.n_tiles)
+    n_workers, n_floats = row.number("workers", here.n_workers), row.number("floats")
+    n = n_tiles * n_workers
+
+    def build(graph: Graph, sequence: Sequence) -> None:
+        tiles = np.repeat(np.arange(n_tiles), n_workers)
+        fields = {name: graph.add_variable(FLOAT, [n, n_floats], name) for name in "abc"}
+        for tensor in fields.values():
+            map_rows(graph, tensor, tiles)
+        compute_set = graph.add_compute_set("triad")
+        graph.add_vertices(compute_set, Triad, fields, tiles=tiles)
+        sequence.add(Execute(compute_set))
+
+    timing = time_program(chip_name, row.n_ipus, build)
+    n_elems = float(n * n_floats)
+    return ModelledValue.of(timing, n_flops=2 * n_elems, n_bytes=3 * FLOAT.n_bytes * n_elems)
+
+
 @workload("pointer chase", FAMILY)
 def pointer_chase(row: MeasuredRow, chip_name: str) -> ModelledValue:
     def build(graph: Graph, sequence: Sequence) -> None:

@@ -1,0 +1,1 @@
+"""Stencils: programs of others that were measured, cut and connected as theirs."""
