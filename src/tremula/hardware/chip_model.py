@@ -111,7 +111,7 @@ class Chip:
     n_ipu_links: int = _link("links", "links to other chips", may_be_zero=True)
     ipu_link_gbytes_per_s: float = _link("GB/s", "one link, one direction, nominal")
     ipu_link_efficiency: float = _link("", "payload share of the nominal rate", at_most=1)
-    n_sends_in_flight: int = _link("tiles", "have data under way to other chips at once")
+    n_sends_in_flight: int = _link("messages", "under way to other chips at once")
     ipu_link_latency_s: float = _link("s", "one hop")
     host_link_gbytes_per_s: float = _link("GB/s", "chip to host or gateway, one direction")
     host_latency_s: float = _link("s", "start of a transfer with the host")

@@ -96,7 +96,7 @@ class Links:
 class Traffic:
     """What chips send each other: int64 columns, one row for each pair of chips.
 
-    `n_sends` counts tiles that send: each waits for its turn. 0 leaves turns out of the account.
+    `n_sends` counts messages: each waits for its turn. 0 leaves turns out of the account.
     """
 
     source: Ints
@@ -167,8 +167,8 @@ def path_of(wiring: Wiring, a: int, b: int) -> tuple[int, ...]:
 def loads_of(wiring: Wiring, traffic: Traffic) -> LinkLoads:
     """What traffic puts on each link, and how long the tiles of each chip take turns.
 
-    A tile that sends to another chip holds one of `n_sends_in_flight` places of its chip until its
-    data has arrived, hence many short messages take as long as their paths do.
+    A message to another chip holds one of `n_sends_in_flight` places of its chip until it has
+    arrived, hence many short messages take as long as their paths do.
     """
     links = links_of(wiring)
     source, target = (ends.astype(np.int64) for ends in (traffic.source, traffic.target))

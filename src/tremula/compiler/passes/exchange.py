@@ -59,7 +59,7 @@ class ExchangePhase:
     `sent_wide` are sent bytes whose receivers all do so, `sent_on_bus` what the bus sends in all.
     `latency` is that of the longest path to or from a tile, in cycles; `overlapped` are bytes that
     arrive while the farthest sender's are still in flight. `chip_bytes[a, b]` cross from chip a
-    to chip b, each byte once per receiving chip, sent by `chip_sends[a, b]` tiles.
+    to chip b, each byte once per receiving chip, in `chip_sends[a, b]` messages.
     """
 
     received: Ints
@@ -311,7 +311,11 @@ def _phase(
 def _between_chips(
     source: Ints, destination: Ints, low: Ints, high: Ints, target: Target, span: int
 ) -> tuple[Ints, Ints]:
-    """int64[n_chips, n_chips] each: bytes from chip to chip, and tiles that send to that chip."""
+    """int64[n_chips, n_chips] each: bytes from chip to chip, and messages.
+
+    A message is what is in one piece on a tile and goes to one chip, to whichever of its tiles: a
+    column of a grid is as many messages as it has rows.
+    """
     n_chips = target.n_ipus
     chip_bytes, n_sends = (np.zeros(n_chips * n_chips, np.int64) for _ in range(2))
     from_chip, to_chip = source // target.tiles_per_ipu, destination // target.tiles_per_ipu
@@ -321,9 +325,12 @@ def _between_chips(
         chip_bytes += merge_per_group(
             pair, low[crosses], high[crosses], n_chips * n_chips, span
         ).n_bytes
-        sender = np.unique(source[crosses] * np.int64(n_chips) + to_chip[crosses])
+        sender, group = np.unique(
+            source[crosses] * np.int64(n_chips) + to_chip[crosses], return_inverse=True
+        )
+        messages = merge_per_group(group, low[crosses], high[crosses], len(sender), span).n_joined
         tile, chip = np.divmod(sender, n_chips)
-        n_sends += sum_per_tile(tile // target.tiles_per_ipu * n_chips + chip, None, n_chips**2)
+        n_sends += sum_per_tile(tile // target.tiles_per_ipu * n_chips + chip, messages, n_chips**2)
     shape = (n_chips, n_chips)
     return chip_bytes.reshape(shape), n_sends.reshape(shape)
 

@@ -20,6 +20,11 @@ from tremula.hardware import Chip
 
 Ints = np.ndarray
 LOAD_AND_STORE = 2  # worker slots of one access
+# Slots of a worker between two pieces of a vertex's field: pointers, length, the start of a loop.
+# Six workers do so side by side, so it is also the tile's cycles for each piece. As between the
+# sub-vectors of PopLibs' 2D vertices (`SUB_VECTOR_SLOTS` of poplibs/popops/elementwise). Copies of
+# programs are regular, and done with strides.
+PIECE_SLOTS = 11
 _VECTORS = (FieldKind.VECTOR, FieldKind.VECTOR_LIST)
 
 
@@ -34,12 +39,13 @@ class TileCopies:
 
 
 def copies_of_pieces(
-    tile: Ints, size: Ints, further_bytes: Ints, chip: Chip, n_tiles: int
+    tile: Ints, size: Ints, further_bytes: Ints, chip: Chip, n_tiles: int, piece_slots: int = 0
 ) -> TileCopies | None:
     """Copies of contiguous pieces on tiles, and `further_bytes` int64[n_tiles] in one piece each.
 
-    Each piece takes at least one access. All workers copy together, which takes a while to start;
-    little is copied faster by one of them, piece by piece.
+    Each piece takes at least one access, and `piece_slots` between one and the next. All workers
+    copy together, which takes a while to start; little is copied faster by one of them, piece by
+    piece.
     """
     width = chip.memcpy_bytes_per_cycle
     n_bytes = sum_per_tile(tile, size, n_tiles) + further_bytes
@@ -47,7 +53,8 @@ def copies_of_pieces(
         return None
     n_copies = sum_per_tile(tile, None, n_tiles) + (further_bytes > 0)
     accesses = sum_per_tile(tile, -(-size // width), n_tiles) - (-further_bytes // width)
-    by_all = accesses + chip.on_tile_copy_setup_cycles
+    restarts = piece_slots * np.maximum(n_copies - 1, 0)
+    by_all = accesses + restarts + chip.on_tile_copy_setup_cycles
     by_one = chip.one_word_copy_cycles * n_copies
     by_one = by_one + LOAD_AND_STORE * chip.n_workers * (accesses - n_copies)
     cycles = np.where(n_copies > 0, np.minimum(by_all, by_one), 0)
@@ -72,7 +79,8 @@ def copies_of_edges(
             scattered.append(pieces)
     nothing = np.zeros(n_tiles, np.int64)
     gather, scatter = (
-        copies_of_pieces(*_joined(parts), nothing, chip, n_tiles) for parts in (gathered, scattered)
+        copies_of_pieces(*_joined(parts), nothing, chip, n_tiles, PIECE_SLOTS)
+        for parts in (gathered, scattered)
     )
     tile, size = _joined(all_pieces)
     return gather, scatter, sum_per_tile(tile, size, n_tiles)

@@ -86,7 +86,9 @@ class Triad(Vertex):
     provenance = "published"
 
 
-TRIAD_EDGES = 5  # simehaa/IPU, STREAMTriad/codelets.cpp: 3 bundles, nop and rpt, less 2 of the turns
+TRIAD_EDGES = (
+    5  # simehaa/IPU, STREAMTriad/codelets.cpp: 3 bundles, nop and rpt, less 2 of the turns
+)
 
 
 @workload("STREAM triad", FAMILY)

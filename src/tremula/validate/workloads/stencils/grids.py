@@ -54,7 +54,7 @@ class Equation(NamedTuple):
 
 
 def diffusion(order: int) -> Equation:
-    """dt (alpha (three second differences) + u / dt): a pair of neighbours for each coefficient."""
+    """Three second differences and the value itself: a pair of neighbours per coefficient."""
     per_dim = 3 * (order // 2) + 1
     point = Expression(
         n_loads=1 + 3 * order, n_operations=1 + 3 * per_dim + 6, n_members=6,
@@ -77,7 +77,7 @@ def _compiled_rows(point: Expression, length: Ints) -> Ints:
 
 
 # HeatEquationOptimized in the published listing (codelets.S): a turn of the loop over pairs; the
-# first and the last point of a row (both in one turn if the length is even); a row in the two loops.
+# first and the last point of a row (both at once if the length is even); a row in both loops.
 PAIR_SLOTS, FIRST_SLOTS, FIRST_AND_LAST_SLOTS, PAIRED_ROW_SLOTS = 16, 22, 43, 37
 SIMPLE_POINT_SLOTS, SIMPLE_ROW_SLOTS = 15, 75  # HeatEquationSimple: a point, a row
 
@@ -177,9 +177,7 @@ def _computed(n: int, n_parts: int, halo: int) -> tuple[Ints, Ints]:
     return cuts[:-1], cuts[1:]
 
 
-def _boxes_of_workers(
-    shape: Shape, halo: int, splits: Shape, n_ipus: int, n_tiles: int
-) -> Boxes:
+def _boxes_of_workers(shape: Shape, halo: int, splits: Shape, n_ipus: int, n_tiles: int) -> Boxes:
     """What each worker computes."""
     parts = []
     planes = cut_evenly(shape[2] - 2 * halo, n_ipus)
