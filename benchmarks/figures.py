@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tremula.base.errors import InvalidOption, suggest
+from tremula.base.progress_line import is_quiet
+from tremula.commands.progress import with_progress
 
 _BOUND = re.compile(r"(<=|>=|<|>|==)\s*([-+\d.e_]+)")
 _NEAR = re.compile(r"([-+\d.e_]+)\s*±\s*([\d.e_]+)\s*%")
@@ -107,10 +109,15 @@ class Suite:
         begin_s = time.perf_counter()
         for i, name in enumerate(names, 1):
             elapsed_s = time.perf_counter() - begin_s
-            print(f"[{elapsed_s:6.1f} s] {i}/{len(names)} {name} …", file=sys.stderr, flush=True)
-            yield from self.measurements[name]()
+            _note(f"[{elapsed_s:6.1f} s] {i}/{len(names)} {name} …")
+            yield from with_progress(name, self.measurements[name](), 0)
         elapsed_s = time.perf_counter() - begin_s
-        print(f"[{elapsed_s:6.1f} s] done", file=sys.stderr, flush=True)
+        _note(f"[{elapsed_s:6.1f} s] done")
+
+
+def _note(text: str) -> None:
+    if not is_quiet():
+        print(text, file=sys.stderr, flush=True)
 
 
 def print_figures(figures: Iterable[Figure], measured: list[Figure]) -> None:

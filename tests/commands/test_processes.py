@@ -1,15 +1,12 @@
 """Commands as processes: closed pipes, full disks, Ctrl-C, terminals and locales."""
 
 import os
-import pty
 import signal
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 
 import pytest
-
-from tremula.commands.progress import progress
 
 INTERRUPTED = 130
 WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(60)\n"
@@ -92,22 +89,3 @@ def test_other_encodings(files, encoding):
         out, err = process.communicate()
         assert (process.returncode, err) == (0, b"")
         assert b"cycles" in out
-
-
-def test_progress_is_for_terminals(monkeypatch, capsys):
-    """One line, rewritten and cleared at the end, on a terminal; elsewhere nothing."""
-    monkeypatch.setattr("tremula.commands.progress._FIRST_S", 0)
-    with progress("exporting") as tell:
-        tell(0.25)
-    assert capsys.readouterr() == ("", "")
-    outer, inner = pty.openpty()
-    with os.fdopen(inner, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        with progress("exporting") as tell:
-            tell(0.25)
-        expected = f"\rexporting: 25 %\r{' ' * 15}\r"
-        shown = os.read(outer, 1000).decode()
-        while len(shown) < len(expected):  # a terminal gives what it has
-            shown += os.read(outer, 1000).decode()
-    os.close(outer)
-    assert shown == expected

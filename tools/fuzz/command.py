@@ -15,6 +15,7 @@ from tools.fuzz.kinds import HOMES, kind_named
 from tools.fuzz.run_log import Batch
 from tools.fuzz.shrink import shrink
 from tools.fuzz.workers import Report, run_batches
+from tremula.base.progress_line import is_quiet
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -103,7 +104,8 @@ def _print_state(state: Counter, kinds: list[str], seconds: float, reports: list
         f"{state[kind]} {kind} ({state[f'cpu_ms {kind}'] / max(state[kind], 1):.0f} ms each)"
         for kind in kinds
     )
-    print(f"{seconds:7.0f} s: {rates}; {state['failed']} failed", flush=True)
+    if not is_quiet():
+        print(f"{seconds:7.0f} s: {rates}; {state['failed']} failed", flush=True)
 
 
 def _shrink_failures(failures: list[tuple[str, Report]]) -> None:

@@ -11,6 +11,7 @@ from tremula.base.errors import suggest
 from tremula.base.names import install
 from tremula.base.version import VERSION
 from tremula.commands.guard import Parser, guarded, prepare_output
+from tremula.commands.progress import quiet
 
 __all__ = ["COMMANDS", "GROUPS", "Command", "main"]
 
@@ -116,7 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     prepare_output()
     n_own = next((i for i, a in enumerate(arguments) if not a.startswith("-")), len(arguments))
     own = _own_parser()
-    shows_traceback = own.parse_args(arguments[:n_own]).traceback
+    chosen = own.parse_args(arguments[:n_own])
+    shows_traceback = chosen.traceback
     if n_own == len(arguments):
         own.print_help()
         return 0 if not arguments else 2
@@ -133,7 +135,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         module = cast(CommandModule, import_module(command.module))
         args = _parsed(_command_parser(command, module), rest)
         shows = shows_traceback or args.traceback
-        return guarded(lambda: module.run(args), shows_traceback=shows, is_process=is_process)
+        with quiet(chosen.quiet or args.quiet):
+            return guarded(lambda: module.run(args), shows_traceback=shows, is_process=is_process)
 
     return guarded(run, shows_traceback=shows_traceback, is_process=is_process)
 
@@ -159,26 +162,27 @@ def _listing() -> str:
 def _own_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="tremula",
-        usage="tremula [--version] [--traceback] COMMAND …",
+        usage="tremula [--version] [--traceback] [--quiet] COMMAND …",
         description="Program, run and profile a tile machine on the computer you have.",
         epilog=f"{_listing()}\n\n`tremula COMMAND --help` explains one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     version = f"tremula {VERSION}"
     parser.add_argument("--version", action="version", version=version, help="print the version")
-    _add_traceback(parser)
+    _add_common(parser)
     return parser
 
 
 def _command_parser(command: Command, module: CommandModule) -> argparse.ArgumentParser:
     parser = Parser(prog=f"tremula {command.name}", description=command.help)
-    _add_traceback(parser)
+    _add_common(parser)
     module.add_arguments(parser)
     return parser
 
 
-def _add_traceback(parser: argparse.ArgumentParser) -> None:
+def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--traceback", action="store_true", help="show where an error was raised")
+    parser.add_argument("--quiet", action="store_true", help="no progress of long work")
 
 
 def _find_command(name: str) -> Command | None:

@@ -10,6 +10,7 @@ from tremula.base.errors import RuntimeFailure
 from tremula.base.storage.cache_dir import cache_dir
 from tremula.commands import tile_demo
 from tremula.commands.arguments import chip_name, output_folder, whole
+from tremula.commands.progress import progress
 from tremula.hardware import CHIPS
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def _train_and_test(args: argparse.Namespace, training: "Mnist", test: "Mnist") 
 
     network = mnist_cnn()
     options = poptorch.Options().deviceIterations(N_ITERATIONS).logCycleCount(True).randomSeed(1)
+    options.showCompilationProgressBar(False)  # the command shows its own
     data = poptorch.DataLoader(options, training, batch_size=N_BATCH, shuffle=True)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05)
     model = poptorch.trainingModel(WithLoss(network), options, optimizer)
@@ -111,17 +113,15 @@ def _train_and_test(args: argparse.Namespace, training: "Mnist", test: "Mnist") 
 
 
 def _train(model: Any, data: Any, n_epochs: int) -> float:  # noqa: ANN401
-    from tremula.ir.run.progress import ProgressBar
-
     began = time.perf_counter()
     n_calls = n_epochs * len(data)
     done, loss = 0, float("nan")
-    with ProgressBar("Training", is_wanted=True) as bar:
+    with progress("training") as report_share:
         for _ in range(n_epochs):
             for images, labels in data:
                 _, loss = model(images, labels)
                 done += 1
-                bar.show(100 * done // n_calls)
+                report_share(done / n_calls)
     print(f"Loss of the last batch: {loss:.3f}")
     return time.perf_counter() - began
 
@@ -139,8 +139,9 @@ def _tell_machine(model: Any, n_images: int, args: argparse.Namespace) -> None: 
     """Compile the step for tiles; say how long it takes there, and leave a report."""
     from tremula.hardware.known_chips import chip
 
-    print(f"\nCompiling the same step for the tiles of a {args.chip} …")
-    cycles = model.cycleCount()
+    print(f"\nCompiling the same step for the tiles of a {args.chip} …", flush=True)
+    with progress("compiling"):
+        cycles = model.cycleCount()
     clock_hz = chip(args.chip).clock_hz
     rate = n_images * clock_hz / cycles
     print(f"Modelled: {cycles / N_ITERATIONS:,.0f} cycles per batch of {N_BATCH} images,")

@@ -1,37 +1,64 @@
-"""How far something long has come: one line on a terminal's standard error, elsewhere nothing."""
+"""Progress of the commands with long work, and `--quiet`, which silences it.
 
-import shutil
-import sys
-import time
-from collections.abc import Callable, Iterator
+| command | what is counted |
+|---|---|
+| `demo`, `demo --tiles`, `profile` | calls of training; the time of a compilation |
+| `sweep`, `plan`, `whatif` | points, candidates, chips |
+| `validate` | rows, with the name of the one that is computed |
+| `bench` | measurements of the suite |
+| `garden run`, `garden run all`, `garden figures` | the time; applications |
+| `fuzz run` | cases, in a line for each batch |
+| `view --export`, `history`, reports on other computers | packs, reports, bytes |
+| compilations of PopTorch and PopXL | passes (`ir/run/progress.py`) |
+"""
+
+import os
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import IO
+from typing import TypeVar
 
-_FIRST_S, _BETWEEN_S = 0.5, 0.1  # what ends soon is not worth a line; more often is unreadable
+from tremula.base.progress_line import QUIET, ProgressLine
+
+_T = TypeVar("_T")
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[float], None]]:
+def progress(what: str) -> Iterator[ProgressLine]:
     """Yields a function to call with the share done, 0 … 1; at the end the line is cleared."""
-    stream: IO[str] = sys.stderr
-    is_shown = stream is not None and stream.isatty()  # None: it was closed by who started us
-    next_s = time.monotonic() + _FIRST_S
-    widest = 0
-
-    def report_share(share: float) -> None:
-        nonlocal next_s, widest
-        if not is_shown or time.monotonic() < next_s:
-            return
-        next_s = time.monotonic() + _BETWEEN_S
-        width = max(1, shutil.get_terminal_size().columns - 1)
-        line = f"{what}: {100 * share:.0f} %"[:width]
-        widest = max(widest, len(line))
-        stream.write(f"\r{line.ljust(min(widest, width))}")
-        stream.flush()
-
+    line = ProgressLine(what).start()
     try:
-        yield report_share
+        yield line
     finally:
-        if widest:
-            stream.write(f"\r{' ' * widest}\r")
-            stream.flush()
+        line.stop()
+
+
+def with_progress(what: str, items: Iterable[_T], n_items: int) -> Iterator[_T]:
+    """The items as they come, with progress while the next one is made, and none in between.
+
+    0 items: their number is not known, and only the time is shown.
+    """
+    source, n_done = iter(items), 0
+    while True:
+        with progress(what) as report_share:
+            report_share(n_done / n_items if n_items else None)
+            try:
+                item = next(source)
+            except StopIteration:
+                return
+        yield item
+        n_done += 1
+
+
+@contextmanager
+def quiet(is_wanted: bool) -> Iterator[None]:
+    """No progress in this process and those it starts, if that is wanted."""
+    before = os.environ.get(QUIET)
+    if is_wanted:
+        os.environ[QUIET] = "1"
+    try:
+        yield
+    finally:
+        if is_wanted:
+            os.environ.pop(QUIET, None)
+            if before is not None:
+                os.environ[QUIET] = before

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tremula.base.errors import InvalidOption
+from tremula.commands.progress import progress
 from tremula.hardware import Chip
 
 
@@ -25,15 +26,18 @@ def run(args: argparse.Namespace) -> int:
     # At once, also into a pipe: what follows may take long.
     print(f"Heat equation on {size} points, {n_tiles} tiles of a {args.chip}.", flush=True)
     started = time.perf_counter()
-    engine = heat_engine(args.size, args.steps, grid, args.chip)
-    compiled = time.perf_counter()
-    engine.load()
-    plate = _hot_edges(args.size)
-    engine.write_tensor("a", plate)
-    engine.write_tensor("b", plate)
-    loaded = time.perf_counter()
-    engine.run()
-    ran = time.perf_counter()
+    with progress("compiling") as line:
+        engine = heat_engine(args.size, args.steps, grid, args.chip)
+        compiled = time.perf_counter()
+        line(None, "native code")
+        engine.load()
+        plate = _hot_edges(args.size)
+        engine.write_tensor("a", plate)
+        engine.write_tensor("b", plate)
+        loaded = time.perf_counter()
+    with progress("running"):
+        engine.run()
+        ran = time.perf_counter()
     print(f"  built and compiled in {compiled - started:.2f} s,", end=" ")
     print(f"native code in {loaded - compiled:.2f} s")
     print(f"  {args.steps} steps on this computer: {ran - loaded:.3f} s")

@@ -9,6 +9,7 @@ from pathlib import Path
 from tremula.base.errors import InvalidOption, suggest
 from tremula.base.storage.atomic_file import write_text
 from tremula.commands.arguments import output_file, whole
+from tremula.commands.progress import progress
 from tremula.validate import (
     GRID,
     LINK_ROWS,
@@ -73,9 +74,14 @@ def run(args: argparse.Namespace) -> int:
             print(notes[-1])
         rows += chosen
     saved = None if args.resume is None else SavedResults(args.resume)
-    outcome = validate(
-        rows, args.family, _show_progress, with_large=args.large, saved=saved, n_jobs=args.jobs
-    )
+    with progress("validating") as line:
+
+        def report(number: int, total: int, row: MeasuredRow) -> None:
+            line((number - 1) / total, f"{number}/{total} {row.id}")
+
+        outcome = validate(
+            rows, args.family, report, with_large=args.large, saved=saved, n_jobs=args.jobs
+        )
     if args.rows:
         _print_rows(outcome.checked)
     _print_scores(outcome)
@@ -85,10 +91,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json is not None:
         write_text(args.json, json.dumps(as_record(outcome), indent=1) + "\n")
     return 0 if outcome.checked else 1
-
-
-def _show_progress(number: int, total: int, row: MeasuredRow) -> None:
-    print(f"{number}/{total} {row.id} …", file=sys.stderr, flush=True)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ from tremula.base.errors import PoplarError
 from tremula.commands.arguments import one_of, output_file, output_folder, whole
 from tremula.commands.garden.together import make_figures, run_together
 from tremula.commands.guard import Parser
+from tremula.commands.progress import progress, quiet
 from tremula.garden.catalogue.techniques import DOMAINS, FRAMEWORKS, TECHNIQUES
 
 WIDTH = 100
@@ -37,7 +38,10 @@ def run(args: argparse.Namespace) -> int:
         describe, action = _ACTIONS[rest[0]]
         parser = Parser(prog=f"tremula garden {rest[0]}")
         describe(parser)
-        return action(parser.parse_intermixed_args(rest[1:]))
+        parser.add_argument("--quiet", action="store_true", help="no progress of long work")
+        chosen = parser.parse_intermixed_args(rest[1:])
+        with quiet(chosen.quiet):
+            return action(chosen)
     _check_action(rest)
     parser = Parser(prog="tremula garden")
     _add_filters(parser)
@@ -162,8 +166,9 @@ def _run(args: argparse.Namespace) -> int:
     if args.name == "all":
         return run_together(args.jobs)
     one = find_application(args.name)
-    settings = Settings(tiny=args.tiny, report=args.report, show=_show_line)
-    findings = run_application(one, settings)
+    with progress(one.name) as line:
+        settings = Settings(tiny=args.tiny, report=args.report, show=line.print)
+        findings = run_application(one, settings)
     rows = [("reached", f"{name} {value:g}") for name, value in findings.results.items()]
     if findings.modelled is not None:
         rows.append(("modelled", _machine_words(findings.modelled)))
@@ -171,10 +176,6 @@ def _run(args: argparse.Namespace) -> int:
     if args.figures is not None:
         write_figures(figures_of(one, findings), args.figures)
     return 0
-
-
-def _show_line(text: str) -> None:
-    print(text, flush=True)
 
 
 def _describe_figures(parser: argparse.ArgumentParser) -> None:

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from tremula.commands.progress import with_progress
 from tremula.garden.catalogue.catalogue import all_applications, find_application
 from tremula.garden.catalogue.figures import figures_file, read_figures, write_figures
 from tremula.garden.catalogue.manifest import Application
@@ -40,7 +41,7 @@ def _told(applications: Sequence[Application], outcomes: Iterable[RunOutcome]) -
     width = max(len(one.name) for one in applications)
     print(f"{'application':<{width}}  {'CPU s':>7} {'stated':>7} {'took s':>7}", flush=True)
     seen = []
-    for outcome in outcomes:
+    for outcome in with_progress("running applications", outcomes, len(applications)):
         seen.append(outcome)
         print(_row(outcome, width), flush=True)
     failed = [outcome for outcome in seen if not outcome.is_right]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tremula.base.errors import GraphMemoryAllocationError, MissingPerfEstimate, MissingProfileData
 from tremula.commands.arguments import chip_name, output_folder, whole
 from tremula.commands.onnx.inputs import add_model_arguments, load_inputs
+from tremula.commands.progress import progress
 from tremula.compiler.executable.executable import Executable
 
 if TYPE_CHECKING:  # imports PyTorch
@@ -27,7 +28,8 @@ def run(args: argparse.Namespace) -> int:
     folder = args.report or output_folder(str(Path(f"{args.model.stem}-profile")))
     program, fits = _program(args), True
     try:
-        path = program.save_report(folder, str(args.model))
+        with progress("compiling"):
+            path = program.save_report(folder, str(args.model))
     except GraphMemoryAllocationError as error:
         if not isinstance(error.executable, Executable):
             raise

@@ -1,17 +1,23 @@
-"""A progress bar on one line of standard error."""
+"""The bar of a compilation, as PopTorch draws it: one line of standard error."""
 
 import sys
+import time
 from collections.abc import Callable
 from typing import IO
 
+from tremula.base.progress_line import LOG_S, is_quiet
+
 
 class ProgressBar:
-    """Shows per cent done; silent unless it is wanted and the stream is a terminal."""
+    """Shows per cent done, if it is wanted: a bar on a terminal, else a line every ten seconds."""
 
     def __init__(self, title: str, is_wanted: bool, stream: IO[str] | None = None):
         self.title = title
         self.stream = stream or sys.stderr
+        is_wanted = is_wanted and self.stream is not None and not is_quiet()
         self.is_shown = is_wanted and self.stream.isatty()
+        self._is_logged = is_wanted and not self.is_shown
+        self._next_s = time.monotonic() + LOG_S
         self._last = -1
 
     def __enter__(self) -> "ProgressBar":
@@ -33,7 +39,13 @@ class ProgressBar:
         return progress
 
     def show(self, percent: int) -> None:
-        if self.is_shown and percent != self._last:
-            self._last = percent
+        if percent == self._last:
+            return
+        self._last = percent
+        if self.is_shown:
             self.stream.write(f"\r{self.title}: {percent:3d}%|{'█' * (percent // 5):20s}|")
+            self.stream.flush()
+        elif self._is_logged and time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + LOG_S
+            self.stream.write(f"{self.title}: {percent}%\n")
             self.stream.flush()
