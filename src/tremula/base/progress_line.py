@@ -63,6 +63,13 @@ class ProgressLine:
             sys.stdout.write(f"{text}\n")
             sys.stdout.flush()
 
+    def log(self, text: str) -> None:
+        """Write an extra line into a log; a terminal has the bar."""
+        if self.is_shown and not self._is_terminal:
+            with self._lock:
+                self._stream.write(f"{text}\n")
+                self._stream.flush()
+
     def clear(self) -> None:
         with self._lock:
             self._clear()

@@ -78,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
         def report(number: int, total: int, row: MeasuredRow) -> None:
             line((number - 1) / total, f"{number}/{total} {row.id}")
+            line.log(f"{number}/{total} {row.id} …")
 
         outcome = validate(
             rows, args.family, report, with_large=args.large, saved=saved, n_jobs=args.jobs
