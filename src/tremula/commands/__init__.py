@@ -11,7 +11,6 @@ from tremula.base.errors import suggest
 from tremula.base.names import install
 from tremula.base.version import VERSION
 from tremula.commands.guard import Parser, guarded, prepare_output
-from tremula.commands.progress import quiet
 
 __all__ = ["COMMANDS", "GROUPS", "Command", "main"]
 
@@ -131,6 +130,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     rest, is_process = words[1:], argv is None
 
     def run() -> int:
+        from tremula.commands.progress import quiet
+
         install()  # what commands run imports poptorch, popart, … from Tremula
         module = cast(CommandModule, import_module(command.module))
         args = _parsed(_command_parser(command, module), rest)
