@@ -21,7 +21,7 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-failed test-wide fuzz test-sanitized soak test-onnx test-matrix test-gpu browser check types format changelog docs site dist release-check bench-release bench bench-all garden lock locked audit clean
+.PHONY: help demo test test-failed test-wide fuzz test-sanitized soak test-onnx test-matrix test-gpu browser check types format changelog docs site dist release-check bench-release bench bench-all validate garden lock locked audit clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
@@ -45,6 +45,7 @@ help:
 	@echo "make bench-release   sizes, times of a first use, identical builds, files overwritten"
 	@echo "make bench   measure the figures of the core"
 	@echo "make bench-all   measure every suite, and compare with the last release"
+	@echo "make validate   the cost model against every published measurement, for hours; RESULTS keeps them"
 	@echo "make garden  run every application of the garden in its tiny form"
 	@echo "make lock    write constraints.lock: the pinned versions with the hashes of their files"
 	@echo "make locked  install exactly these files; pip rejects any other"
@@ -193,6 +194,12 @@ bench-all: $(DEV)
 	$(BIN)/tremula bench all --json build/figures.json --against benchmarks/last_release.json
 
 # Every application of the garden, in processes, with a table of times.
+# Every row, also of models that take much memory; an interrupted run goes on where it was.
+RESULTS ?= validation.jsonl
+JOBS ?= 2
+validate: $(TORCH)
+	$(BIN)/tremula validate --large --jobs $(JOBS) --resume $(RESULTS) --json validation.json
+
 garden: $(DEV)
 	$(BIN)/tremula garden run all --tiny --jobs 2
 

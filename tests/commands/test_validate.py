@@ -57,3 +57,33 @@ def test_rows_side_by_side(tmp_path, capsys):
     assert main([*base, "--resume", str(saved)]) == 0
     again = capsys.readouterr()
     assert (again.out, again.err) == (alone, "")
+
+
+def test_beside_a_baseline(tmp_path, capsys):
+    """Rows that moved are named with the steps that moved them; other files are rejected."""
+    path, out = tmp_path / "mine.csv", tmp_path / "out.json"
+    head = "gather one word from n tiles to one tile,memory"
+    path.write_text(
+        WORDS
+        + f"a,me,GC2,{head},source_tiles=8,l,us,0.1\nb,me,GC2,{head},source_tiles=99,l,us,0.1\n"
+    )
+    base = ["validate", "--against", str(path)]
+    assert main([*base, "--json", str(out)]) == 0
+    capsys.readouterr()
+    assert main([*base, "--baseline", str(out)]) == 0
+    assert "0 rows moved, 2 did not" in capsys.readouterr().out
+    record = json.loads(out.read_text())
+    name, cycles = record["rows"][0]["steps"][0]
+    record["rows"][0] |= {"predicted": 0.2, "steps": [[name, cycles + 1000], ["gone", 7]]}
+    record["rows"][1]["id"] = "c"
+    out.write_text(json.dumps(record))
+    assert main([*base, "--baseline", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "1 rows moved, 0 did not" in printed
+    assert f"{name}: {cycles + 1000:,} -> {cycles:,} cycles" in printed
+    assert "gone: 7 -> 0 cycles" in printed
+    assert "only now: b" in printed
+    assert "only in the baseline: c" in printed
+    out.write_text("[]")
+    assert main([*base, "--baseline", str(out)]) == 1
+    assert "it is not a run of validate" in capsys.readouterr().err

@@ -26,6 +26,7 @@ from tremula.validate import (
     read_rows,
     validate,
 )
+from tremula.validate.baseline import compare, comparison_lines, read_baseline, steps_record
 from tremula.validate.page import write_page
 from tremula.validate.workloads.table import family_names
 
@@ -59,12 +60,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep every result here as it comes, and do not compute again what is there",
     )  # fmt: skip
     parser.add_argument(
+        "--baseline", type=Path, metavar="FILE",
+        help="say which rows moved since a run whose --json is here, and which steps moved them",
+    )  # fmt: skip
+    parser.add_argument(
         "--json", type=output_file, metavar="FILE", help="also write everything here"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     _check(args)
+    earlier = None if args.baseline is None else read_baseline(args.baseline)
     rows, notes = [], []
     for path in args.against or (PUBLISHED, MORE, LINK_ROWS, GRID):
         result = read_rows(path)
@@ -87,6 +93,8 @@ def run(args: argparse.Namespace) -> int:
         _print_rows(outcome.checked)
     _print_scores(outcome)
     _print_unchecked(outcome.unchecked, all_of_them=args.rows)
+    if earlier is not None:
+        print("\n" + "\n".join(comparison_lines(compare(outcome, earlier))))
     if args.page is not None:
         write_page(args.page, outcome, notes)
     if args.json is not None:
@@ -145,6 +153,7 @@ def as_record(outcome: ValidationResult) -> dict[str, object]:
                 "measured": one.measured,
                 "unit": one.row.unit,
                 "error": one.error,
+                "steps": steps_record(one.steps),
             }
             for one in outcome.checked
         ],

@@ -80,8 +80,8 @@ def _read_words(piece: str) -> tuple[str, str]:
 
 def number_in(text: str) -> float | None:
     """The number that a value begins with: 20 of "20 per IPU"."""
-    found = re.match(rf"\s*({NUMBER})", text)
-    return float(found[1].replace(",", "")) if found else None
+    match = re.match(rf"\s*({NUMBER})", text)
+    return float(match[1].replace(",", "")) if match else None
 
 
 def sizes_in(text: str) -> tuple[int, ...]:
@@ -89,5 +89,5 @@ def sizes_in(text: str) -> tuple[int, ...]:
     power = re.match(r"\s*(\d+)\s*\^\s*(\d+)", text)
     if power is not None:
         return (int(power[1]),) * int(power[2])
-    found = re.match(r"\s*\d+(?:\s*[x×]\s*\d+)*", text)
-    return tuple(int(n) for n in re.findall(r"\d+", found[0])) if found else ()
+    match = re.match(r"\s*\d+(?:\s*[x×]\s*\d+)*", text)
+    return tuple(int(n) for n in re.findall(r"\d+", match[0])) if match else ()

@@ -176,7 +176,7 @@ def _n_ipus_in(parameters: Mapping[str, str]) -> int:
         if name in parameters and (n := number_in(parameters[name])) is not None:
             return int(n)
     said = (re.fullmatch(r"(\d+) (?:chip|ipu|card)s?", v.lower()) for v in parameters.values())
-    return next((int(found[1]) for found in said if found), 1)
+    return next((int(match[1]) for match in said if match), 1)
 
 
 def _grid_row(record: Mapping[str, str], line: int) -> MeasuredRow:

@@ -28,11 +28,11 @@ _SHAPE = re.compile(r"\[N,\s*(\d+)\]\s*x\s*\[(\d+),\s*(\d+)\]\s*(\w+)\s*->\s*(\w
 @workload(r"\[N,\d+\]\s*x\s*\[\d+,\d+\].*on every tile", FAMILY)
 def on_every_tile(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """Cycles of the vertices, or the rate of all tiles."""
-    found = _SHAPE.search(row.workload)
-    if found is None:
+    match = _SHAPE.search(row.workload)
+    if match is None:
         raise NoWorkload("its workload does not say [N,k]x[k,m] and types", hint="")
-    n_in, n_out = int(found[1]), int(found[3])
-    types = element_type(found[4]), element_type(found[5])
+    n_in, n_out = int(match[1]), int(match[3])
+    types = element_type(match[4]), element_type(match[5])
     n_tiles = row.number("tiles", chip(chip_name).n_tiles)
     n = row.number("n")
     build = partial(_build, (n_tiles, n, n_in, n_out), types)

@@ -95,8 +95,8 @@ class Workload:
 
     def n_matched(self, row: MeasuredRow) -> int:
         """How many letters of the row's workload the pattern matches; 0 if it does not fit."""
-        found = self.pattern.search(row.workload) if self.fits(row) else None
-        return len(found[0]) if found else 0
+        match = self.pattern.search(row.workload) if self.fits(row) else None
+        return len(match[0]) if match else 0
 
 
 WORKLOADS: list[Workload] = []
@@ -183,7 +183,7 @@ def chip_of(row: MeasuredRow) -> str:
         return "gc200"
     plain = re.sub(r"\(.*?\)", "", name).strip()
     words = (name, plain, *re.findall(r"[\w-]+", plain))
-    found = next((_CHIPS[word] for word in words if word in _CHIPS), None)
-    if found is None:
+    ours = next((_CHIPS[word] for word in words if word in _CHIPS), None)
+    if ours is None:
         raise NoWorkload(f"chip {row.chip!r} does not name one generation", hint="")
-    return found
+    return ours

@@ -1,5 +1,7 @@
 """Convolutions: every split, padding and halo; plans of both passes; wrong parameters."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -120,6 +122,8 @@ def test_methods_that_suit_few_channels():
         n_out_chans=1, n_groups=64,
     )  # fmt: skip
     assert poplin.convolution_plan(graph, depthwise).method == "VMAC"
+    floats = replace(depthwise, type=tr.FLOAT)  # PopLibs has that vertex for halves alone
+    assert poplin.convolution_plan(graph, floats).method != "VMAC"
     dense = poplin.ConvParams(
         type=tr.HALF, n_batch=4, field_shape=(56, 56), kernel_shape=(3, 3), n_in_chans=64,
         n_out_chans=64,

@@ -219,6 +219,8 @@ def _outer_grains(problem: ProductProblem, chip: Chip, partials: Type) -> Grains
 
 
 def _vmac_grains(problem: ProductProblem, chip: Chip, partials: Type) -> Grains | None:
+    if problem.type is FLOAT:  # PopLibs' planner: its assembly is for halves (ConvVertexType)
+        return None
     is_depthwise = problem.n_in == problem.n_out == 1 and not problem.is_update
     return _any_grains(problem, chip, partials) if is_depthwise else None
 
