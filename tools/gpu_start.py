@@ -11,7 +11,6 @@ import time
 
 import torch
 
-import poptorch
 import tremula
 from tools.gpu_profile import case_of, median_ms
 from tremula.ir.host.programs import fastest
@@ -20,6 +19,8 @@ from tremula.ir.settings import configured
 
 def measure(name: str) -> None:
     """Print when the first call began and ended, and when the program was chosen."""
+    import poptorch
+
     case = case_of(name)
     torch.manual_seed(0)
     model, batch = case.make(), case.batch(case.n_batch)

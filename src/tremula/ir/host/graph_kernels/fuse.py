@@ -11,6 +11,7 @@ from tremula.ir.host.graph_kernels.kernels import (
     GLUON,
     SEGMENTS,
     RowKernel,
+    compile_candidates,
     has_matrix_units,
     register,
 )
@@ -53,8 +54,8 @@ def fuse_graph_kernels(
         limits = _limits(step, precision, device)
     regions = find_regions(step, limits)
     orders = SegmentOrders.of(step, regions, limits.many_summed)
-    for region in regions:
-        _replace(step, region, precision, orders.inputs(region))
+    digests = [_replace(step, r, precision, orders.inputs(r)) for r in regions]
+    compile_candidates(digests, device)
     if regions:
         _sort(step.graph)
     return drop_dead(step)
@@ -97,7 +98,8 @@ def _make_constants_independent(step: CapturedStep, device: torch.device) -> Non
         step.graph.erase_node(node)
 
 
-def _replace(step: CapturedStep, region: Region, precision: str, order: list[fx.Node]) -> None:
+def _replace(step: CapturedStep, region: Region, precision: str, order: list[fx.Node]) -> str:
+    """Put a kernel in place of its region; the kernel's digest."""
     kernel = describe(region)
     source = triton_source(kernel, precision, order)
     values = [roles.tensor_of(node) for node in region.results]
@@ -112,6 +114,7 @@ def _replace(step: CapturedStep, region: Region, precision: str, order: list[fx.
             source.has_outer_sums,
             _as_graph(region, source.inputs),
             _other_forms(kernel, precision, source.inputs, is_ordered=bool(order)),
+            tuple(roles.tensor_of(node).dtype for node in source.inputs),
         )
     )
     last = max(region.results, key=list(step.graph.nodes).index)
@@ -125,6 +128,7 @@ def _replace(step: CapturedStep, region: Region, precision: str, order: list[fx.
             item = step.graph.call_function(operator.getitem, (call, index))
         item.meta.update(node.meta)
         node.replace_all_uses_with(item)
+    return digest
 
 
 def _other_forms(

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, fields
 from functools import cache
@@ -22,6 +22,7 @@ from tremula.base.libraries.patching import replaced_for_all
 from tremula.base.storage.atomic_file import atomic_file
 from tremula.base.storage.cache_dir import cache_dir
 from tremula.ir.cuda_capture import capturing
+from tremula.ir.host.graph_kernels.compile_ahead import Answer, CompileRequest, compile_ahead
 from tremula.ir.host.graph_kernels.printers.gluon_features import N_ROWS, N_WARPS
 
 _WINDOW = 16  # segments that one product sums into
@@ -68,6 +69,7 @@ _WITH_CHAINS = (
 )
 # With few rows each program has one tile: small ones, so that many multiprocessors have work.
 _FEW_ROWS = 1 << 14
+_N_OF_FEW_ROWS = 2  # candidates of each kind that are compiled then: most of the time are launches
 _WITH_FEW_ROWS = (
     KernelLaunch(16, 4, False, 4),
     KernelLaunch(16, 8, False, 4),
@@ -105,12 +107,21 @@ class RowKernel:
     has_outer_sums: bool  # by tensor cores
     graph: fx.GraphModule
     others: dict[str, str] = field(default_factory=dict)  # form -> text, of the other forms it has
+    input_types: tuple[torch.dtype, ...] = ()
     launch: KernelLaunch | None = field(default=None)
+    # What other processes say about candidates that they compile.
+    ahead: dict[KernelLaunch, "Future[Answer]"] = field(default_factory=dict)
 
     @property
     def texts(self) -> str:
         """The texts of all forms: a choice between them depends on all."""
         return self.text + "".join(self.others.values())
+
+    def argument_types(self) -> tuple[str, ...]:
+        """Names of the types of inputs and results; what is added to is float32."""
+        summed = zip(self.results, self.is_summed, strict=True)
+        results = [torch.float32 if is_summed else dtype for (_, dtype), is_summed in summed]
+        return tuple(str(dtype).removeprefix("torch.") for dtype in (*self.input_types, *results))
 
     def text_for(self, launch: KernelLaunch) -> str:
         return self.text if launch.form == TILES else self.others[launch.form]
@@ -129,6 +140,27 @@ _kernels: dict[str, RowKernel] = {}
 def register(kernel: RowKernel) -> str:
     """Register a kernel for `tremula::row_kernel`; equal kernels are registered once."""
     return _kernels.setdefault(kernel.digest, kernel).digest
+
+
+def compile_candidates(digests: Sequence[str], device: torch.device) -> None:
+    """Let other processes compile the kernels of a step that have not been chosen yet."""
+    if device.type != "cuda" or not has_triton():
+        return
+    major, minor = torch.cuda.get_device_capability(device)
+    has_units, pairs = has_matrix_units(device), []
+    for digest in dict.fromkeys(digests):
+        kernel = _kernels[digest]
+        if kernel.launch is None and not kernel.ahead and _known(kernel, device) is None:
+            pairs += [(kernel, launch) for launch in candidates_of(kernel, has_units)]
+    requests = [request_for(kernel, launch, 10 * major + minor) for kernel, launch in pairs]
+    for (kernel, launch), future in zip(pairs, compile_ahead(requests), strict=True):
+        kernel.ahead[launch] = future
+
+
+def request_for(kernel: RowKernel, launch: KernelLaunch, capability: int) -> CompileRequest:
+    """What another process needs to compile a candidate for a kind of GPU."""
+    path = _file_of(kernel.text_for(launch))
+    return CompileRequest(str(path), kernel.argument_types(), _choices(launch), capability)
 
 
 # -- the operation ---------------------------------------------------------------------------------
@@ -231,11 +263,14 @@ def _compiles(kernel: RowKernel, launch: KernelLaunch, arguments: Sequence[Tenso
         _log_failure(launch, str(error))
         return False
     n_bytes = getattr(getattr(compiled, "metadata", None), "shared", 0)
-    most = _shared_memory(arguments[0].device.index or 0)
+    return _fits_shared_memory(launch, n_bytes, arguments[0].device)
+
+
+def _fits_shared_memory(launch: KernelLaunch, n_bytes: int, device: torch.device) -> bool:
+    most = _shared_memory(device.index or 0)
     if n_bytes > most:
         _log_failure(launch, f"{n_bytes} bytes of shared memory, of {most}")
-        return False
-    return True
+    return n_bytes <= most
 
 
 def _log_failure(launch: KernelLaunch, reason: str) -> None:
@@ -273,15 +308,22 @@ def _n_processors(device: int) -> int:
 @cache
 def compiled_text(text: str) -> Any:  # noqa: ANN401 - Triton's own type, which loads it
     """The function in a text, loaded from a file, since Triton reads the source of functions."""
-    path = _stored(text, ".py")
+    path = _file_of(text)
     name = path.stem  # what profilers show
-    _write(path, text.replace("def kernel(", f"def {name}("))
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, f"{path} is a module"
     assert spec.loader is not None, f"{path} is a module"
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return getattr(module, name)
+
+
+def _file_of(text: str) -> Path:
+    """The file of a text, in which the function is named like the file."""
+    path = _stored(text, ".py")
+    if not path.exists():
+        _write(path, text.replace("def kernel(", f"def {path.stem}("))
+    return path
 
 
 def _write(path: Path, text: str) -> None:
@@ -301,14 +343,21 @@ def _stored(text: str, suffix: str) -> Path:
 def _chosen(kernel: RowKernel, inputs: Sequence[Tensor]) -> KernelLaunch:
     """The fastest candidate on this GPU: known from an earlier run, or timed now."""
     if torch.cuda.is_current_stream_capturing():
-        return _candidates(kernel, inputs[0].device)[0]
+        return candidates_of(kernel, has_matrix_units(inputs[0].device))[0]
+    device = inputs[0].device
+    known = _known(kernel, device)
+    if known is None:
+        known = _timed(kernel, inputs)
+        path = _stored(kernel.texts, ".json")
+        every = _known_launches(path) | {torch.cuda.get_device_name(device): known}
+        _write(path, json.dumps(every))
+    return KernelLaunch(*known)
+
+
+def _known(kernel: RowKernel, device: torch.device) -> list | None:
+    """The choice of an earlier run on such a GPU."""
     path = _stored(kernel.texts, ".json")
-    name = torch.cuda.get_device_name(inputs[0].device)
-    known = _known_launches(path)
-    if name not in known:
-        known[name] = _timed(kernel, inputs)
-        _write(path, json.dumps(known))
-    return KernelLaunch(*known[name])
+    return _known_launches(path).get(torch.cuda.get_device_name(device))
 
 
 def _known_launches(path: Path) -> dict[str, list]:
@@ -325,7 +374,8 @@ def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
     )
 
     device = inputs[0].device
-    candidates = _candidates(kernel, device)
+    every = candidates_of(kernel, has_matrix_units(device))
+    candidates = [launch for launch in every if _can_compile(kernel, launch, device)]
     arguments = [*inputs, *_new_results(kernel, device)]
     for launch in candidates:
         compiled_text(kernel.text_for(launch))
@@ -342,18 +392,32 @@ def _timed(kernel: RowKernel, inputs: Sequence[Tensor]) -> list:
     return list(astuple(best))
 
 
-def _candidates(kernel: RowKernel, device: torch.device) -> tuple[KernelLaunch, ...]:
+def _can_compile(kernel: RowKernel, launch: KernelLaunch, device: torch.device) -> bool:
+    """What the process says that compiled a candidate, if one did."""
+    if launch not in kernel.ahead:
+        return True
+    answer = kernel.ahead[launch].result()
+    if "error" in answer:
+        _log_failure(launch, str(answer["error"]))
+        return False
+    return _fits_shared_memory(launch, int(str(answer.get("shared", 0))), device)
+
+
+def candidates_of(kernel: RowKernel, has_units: bool) -> tuple[KernelLaunch, ...]:
+    """Ways to launch a kernel, on a GPU with or without the matrix units of Hopper."""
+    n_each = _N_OF_FEW_ROWS if kernel.n_rows <= _FEW_ROWS else None
     if not kernel.n_matrices:
-        return (*_CANDIDATES, *_BY_SEGMENTS) if SEGMENTS in kernel.others else _CANDIDATES
+        segments = _BY_SEGMENTS if SEGMENTS in kernel.others else ()
+        return (*_CANDIDATES[:n_each], *segments)
     is_full = kernel.n_matrices > 1 or kernel.has_outer_sums
-    plain = _WITH_CHAINS if is_full else _WITH_PRODUCTS
-    if kernel.n_rows <= _FEW_ROWS:
+    plain = (_WITH_CHAINS if is_full else _WITH_PRODUCTS)[:n_each]
+    if n_each is not None:
         plain = (*_WITH_FEW_ROWS, *plain)
-    if not has_matrix_units(device):
+    if not has_units:
         return plain
     return (
         *plain,
-        *(_IN_GLUON if GLUON in kernel.others else ()),
+        *(_IN_GLUON[:n_each] if GLUON in kernel.others else ()),
         *(_FEATURE_MAJOR if FEATURE_MAJOR_TILES in kernel.others else ()),
     )
 

@@ -1,0 +1,78 @@
+"""Generated kernels compile for kinds of GPUs that are not there; needs Triton, so skips without.
+
+`pytest -m wide` of this file sweeps over layers of PyG, widths and types.
+"""
+
+import os
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.ir.host.graph_kernels.offline_sweep import (
+    AMPERE,
+    BLACKWELL,
+    HOPPER,
+    LAYERS,
+    failures,
+    fused_kernels,
+    step_of_layer,
+)
+from tremula.ir.host.graph_kernels import kernels
+from tremula.ir.host.graph_kernels.compile_ahead import CompileRequest, compile_ahead
+from tremula.ir.host.graph_kernels.kernels import KernelLaunch, RowKernel, has_triton
+
+needs_triton = pytest.mark.skipif(not has_triton(), reason="needs Triton")
+N_PROCESSES = min(8, os.cpu_count() or 1)
+TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@needs_triton
+@pytest.mark.parametrize("capability", [AMPERE, HOPPER, BLACKWELL])
+def test_kernels_of_a_layer_compile_without_a_gpu(capability: int):
+    """Every candidate of every form, or it needs more memory than the GPU has and says so."""
+    each = fused_kernels(lambda: step_of_layer("GINEConv", 32, torch.float32))
+    assert each
+    found = list(failures(each[:3], [capability], N_PROCESSES))
+    assert all("shared memory" in failure.reason for failure in found), found
+
+
+@needs_triton
+@pytest.mark.wide
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("width", [32, 64, 128, 200])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_all_kernels_of_pyg_compile(layer: str, width: int, dtype: torch.dtype):
+    """For three generations of GPUs; a candidate may need too much memory, but not all may."""
+    each = fused_kernels(lambda: step_of_layer(layer, width, dtype))
+    for kernel in each:
+        for capability in (AMPERE, HOPPER, BLACKWELL):
+            found = list(failures([kernel], [capability], N_PROCESSES))
+            n_candidates = len(kernels.candidates_of(kernel, capability == HOPPER))
+            assert all("shared memory" in failure.reason for failure in found), found
+            assert len(found) < n_candidates, f"{capability}: no candidate fits"
+
+
+def test_an_error_of_the_compiler_is_one_line(tmp_path: Path):
+    """A text that is not Triton, or a process without Triton, answers; nothing is printed."""
+    text = tmp_path / "broken.py"
+    text.write_text("raise SyntaxError('first line\\nsecond line')\n")
+    (answer,) = compile_ahead([CompileRequest(str(text), ("float32",), {}, HOPPER)], 1)
+    assert "\n" not in str(answer.result(60)["error"])
+
+
+def test_candidates_that_do_not_compile_or_fit_are_not_started(monkeypatch: pytest.MonkeyPatch):
+    """What the processes say decides; without their answer a candidate is tried here."""
+    monkeypatch.setattr(kernels, "_shared_memory", lambda _index: 1000)
+    kernel = RowKernel(
+        "text", 16, (), (), False, 0, False, torch.fx.GraphModule({}, torch.fx.Graph())
+    )
+    answers = {1: {"error": "no"}, 2: {"shared": 1001}, 3: {"shared": 1000}, 4: {}}
+    for block, answer in answers.items():
+        future: Future[dict[str, object]] = Future()
+        future.set_result(answer)
+        kernel.ahead[KernelLaunch(block, 4, False)] = future
+    cpu = torch.device("cpu")
+    fine = [b for b in range(1, 6) if kernels._can_compile(kernel, KernelLaunch(b, 4, False), cpu)]
+    assert fine == [3, 4, 5]
