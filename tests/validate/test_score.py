@@ -111,3 +111,11 @@ def test_large_models_are_asked_for(monkeypatch):
     assert "--large" in left_out.reason
     (result,) = validate([large], with_large=True).checked
     assert result.predicted == 2
+
+
+def test_validate_prints_how_many_rows_intervals_hold(capsys):
+    """Of rows of each source, intervals from all other sources."""
+    from tremula.commands import main
+
+    assert main(["validate", "--family", "host"]) == 0
+    assert "90 % intervals from other sources hold 1 of 1 rows" in capsys.readouterr().out

@@ -27,6 +27,7 @@ from tremula.validate import (
     validate,
 )
 from tremula.validate.baseline import compare, comparison_lines, read_baseline, steps_record
+from tremula.validate.calibration import coverage_text, write_residuals
 from tremula.validate.page import write_page
 from tremula.validate.workloads.table import family_names
 
@@ -64,6 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="say which rows moved since a run whose --json is here, and which steps moved them",
     )  # fmt: skip
     parser.add_argument(
+        "--residuals", type=output_file, metavar="FILE",
+        help="write the table that intervals of predicted times are made from",
+    )  # fmt: skip
+    parser.add_argument(
         "--json", type=output_file, metavar="FILE", help="also write everything here"
     )
 
@@ -95,6 +100,8 @@ def run(args: argparse.Namespace) -> int:
     _print_unchecked(outcome.unchecked, all_of_them=args.rows)
     if earlier is not None:
         print("\n" + "\n".join(comparison_lines(compare(outcome, earlier))))
+    if args.residuals is not None:
+        write_residuals(outcome.checked, args.residuals)
     if args.page is not None:
         write_page(args.page, outcome, notes)
     if args.json is not None:
@@ -128,6 +135,7 @@ def _print_scores(outcome: ValidationResult) -> None:
         figures = f"{score.n_rows:>6} {score.median:>8.1%} {score.worst:>8.1%}"
         print(f"{name:<24} {figures}  {score.worst_id}")
     print(f"rank correlation (Spearman, within units): {rank_correlation(outcome.checked):.3f}")
+    print(coverage_text(outcome.checked))
 
 
 def _print_unchecked(unchecked: tuple[Unchecked, ...], *, all_of_them: bool) -> None:

@@ -27,6 +27,9 @@ _GRID_WORKLOADS = {
 }
 
 
+_GRID_SOURCE = "graphcore-research/hydronet-gnn experiments/bow"
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredRow:
     """One measurement.
@@ -46,6 +49,7 @@ class MeasuredRow:
     notes: str = ""
     stated_family: str = ""  # the family the file names, in its words
     details: str = ""  # the parameters as text, where the file has them in words
+    source: str = ""  # where it was published
 
     def text(self, name: str, default: str | None = None) -> str:
         """A parameter; without a default it must be there."""
@@ -148,6 +152,7 @@ def _published_row(record: Mapping[str, str]) -> MeasuredRow:
         record["unit"].strip(),
         _as_number(record["value"]),
         record.get("notes") or "",
+        source=record.get("source") or "",
     )
 
 
@@ -167,6 +172,7 @@ def _row_in_words(record: Mapping[str, str]) -> MeasuredRow:
         record.get("notes") or record.get("source") or "",
         record["family"].strip(),
         details or "-",
+        source=record.get("source") or "",
     )
 
 
@@ -190,7 +196,17 @@ def _grid_row(record: Mapping[str, str], line: int) -> MeasuredRow:
     name = "-".join((op, record["amp"], *shape.values()))
     parameters = {**shape, "dtype": "fp32", "amp": record["amp"]}
     value = _as_number(record["cycles"])
-    return MeasuredRow(name, "Bow", 1, _GRID_WORKLOADS[op], parameters, "cycles", "cycles", value)
+    return MeasuredRow(
+        name,
+        "Bow",
+        1,
+        _GRID_WORKLOADS[op],
+        parameters,
+        "cycles",
+        "cycles",
+        value,
+        source=_GRID_SOURCE,
+    )
 
 
 def _as_count(text: str) -> int:

@@ -171,6 +171,7 @@ def _execution(report: Report) -> list[str]:
         "Execution:",
         f"  Programs executed: {', '.join(report.program_names)}",
         f"  Total cycles:  {total:,} (approx {microseconds:,.1f} microseconds)",
+        "  On hardware, nine times in ten:  {:,} to {:,} cycles".format(*report.cycle_interval),
         *_rows(2, rows),
         *_links(report),
         *_energy(report),

@@ -15,6 +15,7 @@ from tremula.compiler.passes.memory import CATEGORIES, TileMemory
 from tremula.compiler.passes.vertex_costs import PROVENANCES
 from tremula.compiler.program_ir import StepKind
 from tremula.compiler.report.energy import Energy, energy_of
+from tremula.compiler.report.intervals import cycle_interval, cycles_by_family
 from tremula.compiler.report.links import LinkColumns, link_columns
 from tremula.compiler.report.phases import step_phases
 from tremula.hardware import Chip
@@ -154,6 +155,7 @@ class Report:
     link_exchange: Ints
     links: LinkColumns  # between chips, over everything that ran
     energy: Energy  # of everything that ran
+    cycles_by_family: dict[str, int]  # of everything that ran; see intervals.py
     phases_of_chip: Ints  # int64[n_chips, 5]: cycles of everything that ran, by phases.PHASES
     has_run: bool
     cycles_of_chip: Ints
@@ -193,6 +195,11 @@ class Report:
                 "already",
             )
         return int(self.cycles_of_chip.max())
+
+    @property
+    def cycle_interval(self) -> tuple[int, int]:
+        """Cycles between which real hardware would be, nine times in ten: see intervals.py."""
+        return cycle_interval(self.total_cycles, self.cycles_by_family)
 
     @property
     def total_seconds(self) -> float:
@@ -253,6 +260,7 @@ def make_report(executable: Executable, execution: Execution | None = None) -> R
         link_exchange=costs.link_exchange,
         links=link_columns(executable, costs, execution.executed),
         energy=energy_of(executable, costs, execution.executed, seconds, target.chip),
+        cycles_by_family=cycles_by_family(costs, execution.executed, execution.compute),
         phases_of_chip=busy_phases(costs, execution).sum(axis=0),
         has_run=bool(execution.executed.any()),
         cycles_of_chip=np.array(execution.cycles_of_chip),

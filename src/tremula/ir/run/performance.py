@@ -29,6 +29,7 @@ class CallTiming:
     total_cycles: int
     clock_hz: float
     transfers: dict[str, list[tuple[float, float]]]  # stream -> begin and end of each, in seconds
+    cycle_interval: tuple[int, int] = (0, 0)  # where real hardware would be, nine times in ten
 
     def of_streams(self, prefix: str) -> list[list[tuple[float, float]]]:
         """The transfers of all streams `prefix:0`, `prefix:1`, …, in the order of their numbers."""
@@ -42,6 +43,7 @@ class CallTiming:
 
 def time_call(executable: "Executable", clock: "Clock") -> CallTiming:
     """Time a call on a clock that knows the cycles of every step; nothing is computed."""
+    from tremula.compiler.report.intervals import cycle_interval, cycles_by_family
     from tremula.runtime.forecast import foretell_transfers  # loads slowly
 
     clock_hz = executable.target.chip.clock_hz
@@ -50,7 +52,9 @@ def time_call(executable: "Executable", clock: "Clock") -> CallTiming:
     transfers: dict[str, list[tuple[float, float]]] = {}
     for step, pair in zip(result.steps.tolist(), times, strict=True):
         transfers.setdefault(str(executable.steps[step].detail["handle"]), []).append(pair)
-    return CallTiming(result.total_cycles, clock_hz, transfers)
+    families = cycles_by_family(executable.analysis.costs, clock.executed, clock.compute)
+    interval = cycle_interval(result.total_cycles, families)
+    return CallTiming(result.total_cycles, clock_hz, transfers, interval)
 
 
 def no_counters(n_inputs: int = 1, n_outputs: int = 1) -> Counters:

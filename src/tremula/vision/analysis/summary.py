@@ -8,7 +8,7 @@ from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.operations import operation_columns
 from tremula.vision.analysis.traffic import traffic
 from tremula.vision.report.reader import ReportReader
-from tremula.vision.report.time_totals import machine_split, total_cycles
+from tremula.vision.report.time_totals import interval_of_total, machine_split, total_cycles
 
 Facts = dict[str, object]
 _N_SHOWN = 10
@@ -77,6 +77,7 @@ def execution_totals(reader: ReportReader) -> Facts | None:
     return {
         "total_cycles": total,
         "estimated_cycles": int(reader.info.get("estimated_cycles") or 0),
+        "cycle_interval": interval_of_total(reader),
         "microseconds": total / reader.target["clock_hz"] * 1e6,
         "joules": reader.info.get("joules"),
         "busiest_links": reader.info.get("busiest_links"),

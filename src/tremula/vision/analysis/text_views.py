@@ -82,6 +82,12 @@ def _summary(data: dict, _: int) -> str:
             f"Execution: {execution['total_cycles']:,} cycles, {execution['microseconds']:,.1f} µs "
             f"({parts}{of})"
         )
+        if execution["cycle_interval"] is not None:
+            low, high = execution["cycle_interval"]
+            lines.append(
+                f"On hardware, nine times in ten: {low:,} to {high:,} cycles "
+                f"({low / total - 1:+.0%} to {high / total - 1:+.0%})"
+            )
         if execution["joules"] is not None:  # reports of earlier versions have none
             lines.append(f"Energy: {execution['joules']:.4g} J")
         if execution["busiest_links"]:

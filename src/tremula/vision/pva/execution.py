@@ -8,7 +8,12 @@ import numpy as np
 from tremula.vision.lazy_list import LazyList
 from tremula.vision.pva.programs import ComputeSet, Program
 from tremula.vision.report.reader import ReportReader
-from tremula.vision.report.time_totals import machine_split, path_of_types, total_cycles
+from tremula.vision.report.time_totals import (
+    interval_of_total,
+    machine_split,
+    path_of_types,
+    total_cycles,
+)
 
 if TYPE_CHECKING:  # walking a timeline is compiled code, loaded on first use
     from tremula.vision.report.timeline.timeline import TimelineEntries
@@ -259,6 +264,15 @@ class Execution:
     def totalCycles(self) -> TotalCycles:
         """Cycles from the first step to the last."""
         return TotalCycles(total_cycles(self._reader))
+
+    @property
+    def cycleInterval(self) -> Range | None:
+        """Cycles between which real hardware would be, nine times in ten; not in pva.
+
+        None in reports of versions before 0.3.
+        """
+        interval = interval_of_total(self._reader)
+        return None if interval is None else Range(*interval)
 
     def blocks(self, tile: int) -> LazyList[Block]:
         """The steps that a tile's chip takes part in."""

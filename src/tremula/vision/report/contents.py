@@ -203,6 +203,7 @@ class Contents:
             "total_cycles": report.total_cycles if report.has_run else 0,
             "total_seconds": report.total_seconds if report.has_run else 0.0,
             "joules": report.energy.total,
+            "cycles_by_family": report.cycles_by_family,
             "busiest_links": [
                 {
                     "name": report.links.name[i],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tremula.compiler.report.intervals import cycle_interval
 from tremula.compiler.report.phases import PHASES
 
 if TYPE_CHECKING:
@@ -79,3 +80,9 @@ def path_of_types(reader: "ReportReader") -> dict[str, int]:
     for name, cycles in zip(steps["type"], steps["total_cycles"].tolist(), strict=True):
         result[name] = result.get(name, 0) + cycles
     return result
+
+
+def interval_of_total(reader: "ReportReader") -> tuple[int, int] | None:
+    """Cycles between which real hardware would be, nine times in ten; None in older reports."""
+    families = reader.info.get("cycles_by_family")
+    return cycle_interval(total_cycles(reader), families) if families else None

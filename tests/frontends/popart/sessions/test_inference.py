@@ -162,6 +162,8 @@ def test_the_same_on_tiles(on_tiles):
     _, expected = ran(classifier(N_SAMPLES), {"x": X}, ["found:0"])
     np.testing.assert_allclose(result["found:0"], expected["found:0"], 1e-4, 1e-5)
     assert session.getCycleCount() > 1000
+    low, high = session.getCycleInterval()
+    assert low < session.getCycleCount() < high
     assert "Memory Usage" in session.getSummaryReport()
 
 

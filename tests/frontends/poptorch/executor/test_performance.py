@@ -126,6 +126,9 @@ def test_cycle_count_equals_the_clock():
     model = trained(poptorch.Options().deviceIterations(2).logCycleCount(True), 4)
     engine = model.tile_program().engine_after_call()
     assert engine.report().total_cycles == model.cycleCount()
+    assert engine.report().cycle_interval == model.cycleInterval()
+    low, high = model.cycleInterval()
+    assert low < model.cycleCount() < high
 
 
 def test_cycle_count_errors():

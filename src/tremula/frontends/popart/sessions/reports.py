@@ -10,6 +10,7 @@ from tremula.frontends.popart.exceptions import popart_errors, popart_exception
 from tremula.frontends.popart.sessions.engine import Engine
 
 if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+    from tremula.ir.run.performance import CallTiming
     from tremula.vision.pva.report import Report
 
 
@@ -21,6 +22,13 @@ class SessionReports:
 
     def cycles(self) -> int:
         """Cycles of one step; raises if the options do not count them."""
+        return self._timing().total_cycles
+
+    def cycle_interval(self) -> tuple[int, int]:
+        """Cycles of one step on real hardware, nine times in ten."""
+        return self._timing().cycle_interval
+
+    def _timing(self) -> "CallTiming":
         if not self._setup.options.instrumentWithHardwareCycleCounter:
             raise popart_exception(
                 "SessionOption 'instrumentWithHardwareCycleCounter' must be set to True in order"
@@ -28,7 +36,7 @@ class SessionReports:
             )
         program = self._engine.program.program
         with popart_errors():
-            return program.timing().total_cycles
+            return program.timing()
 
     def summary(self) -> str:
         """Memory and cycles as text."""

@@ -448,6 +448,13 @@ class PoplarExecutor:
         """Cycles the machine takes for one call, from the tile program."""
         return self._times.cycle_count()
 
+    def cycleInterval(self) -> tuple[int, int]:  # noqa: N802
+        """Cycles between which real hardware would be for one call, nine times in ten.
+
+        An addition of Tremula, from errors on published measurements: docs/accuracy.md.
+        """
+        return self._times.cycle_interval()
+
     def compilationTime(self) -> dt.timedelta:  # noqa: N802
         """How long the last compilation took, with that of the tile program if there was one."""
         return self._times.compilation_time()

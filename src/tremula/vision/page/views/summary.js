@@ -44,7 +44,7 @@ function headline(facts, other) {
   return [
     figure("total_cycles", ran ? whole(ran.total_cycles) : "not run",
       ran ? `${duration(ran.microseconds / 1e6)} at ${(facts.target.clock_hz / 1e9).toFixed(2)} GHz${ran.joules ? `, ${ran.joules.toPrecision(3)} J` : ""}` : "costs per step are known",
-      ran && other?.execution && versus(ran.total_cycles, other.execution.total_cycles, whole)),
+      [ran?.cycle_interval && intervalBand(ran), ran && other?.execution && versus(ran.total_cycles, other.execution.total_cycles, whole)]),
     figure("memory_largest", percent(share),
       `${tileName(memory.fullest_tile, target.tiles_per_ipu, target.n_ipus)}: ${bytes(memory.largest)} of ${bytes(memory.available_per_tile)}`,
       other && versus(memory.largest, other.memory.largest, bytes), share > 1 ? "bad" : ""),
@@ -55,6 +55,15 @@ function headline(facts, other) {
       `${counted(graph.vertices, "vertex")}, ${counted(graph.steps, "step")}`,
       other && ran && h("span", {}, `B ${percent(other.execution?.parallel_efficiency ?? NaN)}`)),
   ];
+}
+
+// Where real hardware would be nine times in ten, and the prediction in it: a band, not a bare number.
+function intervalBand(ran) {
+  const [low, high] = ran.cycle_interval, from = Math.min(low, 0.5 * ran.total_cycles), span = Math.max(high, 1.5 * ran.total_cycles) - from;
+  const at = (cycles) => `${(100 * (cycles - from) / span).toFixed(2)}%`;
+  const text = `${short(low)} – ${short(high)} on hardware, nine times in ten`;
+  return [h("div.band", { title: text, role: "img", "aria-label": text },
+    h("i", { style: `left:${at(low)};right:calc(100% - ${at(high)})` }), h("em", { style: `left:${at(ran.total_cycles)}` })), h("span", {}, text)];
 }
 
 function figure(key, value, about, versus, tone = "") {
