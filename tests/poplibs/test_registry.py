@@ -13,6 +13,7 @@ from tests.poplibs.run_op import (
     small_graph,
     tensor_type,
 )
+from tests.sampling import WIDE
 from tremula.base.types import FLOAT, HALF, Type, as_type
 from tremula.compiler.report.report import Report
 from tremula.poplibs.registry import Op, Sample, all_ops
@@ -52,33 +53,29 @@ def compare(op: Op, sample: Sample, got, tolerance: float, where: str):
         assert_close(part, right, tolerance, where)
 
 
+SEVERAL_TYPES = [name for name, op in OPS.items() if len(op.types) > 1]
+# Of operations with several types `make test` runs every other one with its first, the rest with
+# another: each type comes up several times among all operations.
+WITH_FIRST = {name for name in OPS if name not in SEVERAL_TYPES[1::2]}
+
+
 def further_type(name: str) -> Type:
     """A type of an operation beyond its first, in turn, so that operations differ in it."""
-    types, turn = OPS[name].types, list(OPS).index(name)
+    types, turn = OPS[name].types, SEVERAL_TYPES.index(name) // 2
     return types[1 + turn % (len(types) - 1)]
 
 
-SEVERAL_TYPES = [name for name, op in OPS.items() if len(op.types) > 1]
-# `make check` runs every fourth.
-SOME_QUICK = [
-    pytest.param(name, marks=pytest.mark.slow if i % 4 else ()) for i, name in enumerate(OPS)
-]
+def of_first_type(number: int, name: str) -> object:
+    """`make check` runs every fourth."""
+    marks = [pytest.mark.slow] if number % 4 else []
+    return pytest.param(name, marks=marks if name in WITH_FIRST else WIDE)
 
 
-@pytest.mark.parametrize("name", SOME_QUICK)
+@pytest.mark.parametrize("name", [of_first_type(i, name) for i, name in enumerate(OPS)])
 def test_first_type(name):
-    """Each operation gives the reference's result for its first type; no cost is a guess.
-
-    If the type is a float, flops are what the units can do.
-    """
+    """Each operation gives the reference's result for its first type; no cost is a guess."""
     op = OPS[name]
-    report = check(op, op.types[:1], SEEDS[0])
-    for row in report.vertex_types:
-        assert row.provenance != "placeholder", row
-        assert row.cycles > 0, row
-    assert report.total_cycles > 0
-    if op.types[0] in (FLOAT, HALF) and not name.startswith("gcl."):  # those are over replicas
-        assert_flops_are_possible(name, report)
+    assert_costs(name, op.types[0], check(op, op.types[:1], SEEDS[0]))
 
 
 # Operations on floats that only move, choose, convert or make bits.
@@ -91,6 +88,16 @@ WITHOUT_FLOPS = {
 }  # fmt: skip
 
 
+def assert_costs(name: str, type: Type, report: Report):
+    """No cost is a guess and, if the type is a float, flops are what the units can do."""
+    for row in report.vertex_types:
+        assert row.provenance != "placeholder", row
+        assert row.cycles > 0, row
+    assert report.total_cycles > 0
+    if type in (FLOAT, HALF) and not name.startswith("gcl."):  # those are over replicas
+        assert_flops_are_possible(name, report)
+
+
 def assert_flops_are_possible(name: str, report: Report):
     """Vertices do no more flops than their unit could in their cycles; only moving has none."""
     executable, _ = report._origin
@@ -101,23 +108,26 @@ def assert_flops_are_possible(name: str, report: Report):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SEVERAL_TYPES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=WIDE if n in WITH_FIRST else ()) for n in SEVERAL_TYPES]
+)
 def test_further_type(name):
     """Each operation gives the reference's result for a further type and another layout.
 
     The type is taken in turn, so that among all operations every type comes up several times.
     """
-    check(OPS[name], [further_type(name)], SEEDS[1])
+    type = further_type(name)
+    assert_costs(name, type, check(OPS[name], [type], SEEDS[1]))
 
 
 def test_tested_types_are_all_types():
     """Every type that any operation takes is among those tested without `make test-wide`."""
     taken = {type for op in OPS.values() for type in op.types}
-    tested = {op.types[0] for op in OPS.values()} | {further_type(n) for n in SEVERAL_TYPES}
-    assert tested == taken
+    others = {further_type(name) for name in OPS if name not in WITH_FIRST}
+    assert {OPS[name].types[0] for name in WITH_FIRST} | others == taken
 
 
-@pytest.mark.wide
+@WIDE
 @pytest.mark.parametrize("name", OPS)
 def test_all_types(name):
     """Each operation gives the reference's result for every type and another layout."""
