@@ -22,6 +22,12 @@ if IS_WORKER:
     # Processes that compile for Inductor each import PyTorch first.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
+# What JAX compiles to compare with stays between runs: half the time of such a comparison.
+ROOT = Path(__file__).resolve().parent.parent
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / "build" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
 # Tests import poptorch, popart, … as scripts do. Processes that they start inherit it.
 tremula.install()
 
@@ -71,7 +77,7 @@ def freeze_modules() -> None:
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The root of the repository."""
-    return Path(__file__).resolve().parent.parent
+    return ROOT
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ static shapes, so every batch has one size. Three ways to get there:
   molecules. No Python runs per molecule.
 """
 
+# Run by the wide tests.
 # Arguments when run as a test: --molecules 400 --width 16 --interactions 1 --device-iterations 2
 
 import argparse

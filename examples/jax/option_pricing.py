@@ -2,6 +2,7 @@
 
 python option_pricing.py --paths 1000000
 """
+# Run by the wide tests.
 # Arguments when run as a test: --paths 40000
 
 import argparse

@@ -1,4 +1,5 @@
 """A whole training run as one program: a scan over batches inside one compiled function."""
+# Run by the wide tests.
 
 import jax
 import jax.numpy as jnp

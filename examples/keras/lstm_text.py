@@ -3,6 +3,7 @@
 python lstm_text.py [--letters N] [--epochs N]
 """
 
+# Run by the wide tests.
 # Arguments when run as a test: --letters 1280 --epochs 1
 
 import argparse

@@ -5,6 +5,7 @@
 `tremula profile model.onnx` does the last step for any file, and leaves a report for the analyser.
 """
 
+# Run by the wide tests.
 # Arguments when run as a test: --small
 
 import argparse

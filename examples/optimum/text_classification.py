@@ -6,6 +6,7 @@ The script is one for transformers' Trainer with three names changed. The model 
 because none can be fetched; a folder with weights works as well (`from_pretrained`).
 """
 
+# Run by the wide tests.
 # Arguments when run as a test: --layers 1 --width 64 --epochs 2 --length 32
 
 import argparse

@@ -7,6 +7,7 @@ is trained with the encoder. But the encoder, transformers' own, starts from ran
 no trained ones come with it; and words are numbered by frequency, not by a real tokenizer.
 """
 
+# Run by the wide tests.
 # Arguments when run as a test: --layers 1 --width 64 --epochs 2 --length 32
 
 import argparse

@@ -7,6 +7,7 @@ size of CIFAR-10's, and that is all. What to see here: a weight update uses seve
 the learning rate falls from epoch to epoch, statistics of batch norm come back with the weights.
 """
 
+# Run by the wide tests.
 # Arguments when run as a test: --images 128 --epochs 2 --batch-size 8 --width 8
 
 import argparse

@@ -5,6 +5,7 @@ one weight in 64 of a dense one, in blocks of 4. With a fixed random pattern nea
 weights look at noise. RigL ("rigging the lottery", Evci et al. 2020) moves them: every few steps
 the smallest blocks are dropped, and as many grow where the gradient of the dense weight is largest.
 """
+# Run by the wide tests.
 
 import torch
 from torch import Tensor, nn

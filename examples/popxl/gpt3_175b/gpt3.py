@@ -8,6 +8,7 @@
 The model is in tremula.garden.models.gpt3. `--compile-only` builds the training step without any
 weight, compiles each of its graphs for the tiles of one chip, and sums what a step takes.
 """
+# Run by the wide tests.
 # Arguments when run as a test: --steps 1
 
 import argparse
