@@ -25,6 +25,12 @@ def in_turn(first: Iterable, second: Iterable) -> list:
     ]
 
 
+def one_in(step: int, cases: Iterable) -> list:
+    """Parameters for all cases, which may be tuples; all but every `step`-th are wide."""
+    values = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*value, marks=WIDE if i % step else ()) for i, value in enumerate(values)]
+
+
 def n_examples(n: int) -> int:
     """How many of a property test's examples run: a third, unless all are wanted."""
     return min(n, max(MIN_EXAMPLES, n // 3)) if PROFILE == SAMPLE else n

@@ -9,6 +9,7 @@ from jax import lax
 import tremula
 import tremula.jax
 from tests.frontends.jax.samples import SAMPLES
+from tests.sampling import one_in
 
 REAL = "float32 float16 bfloat16".split()
 UNARY = {
@@ -60,11 +61,7 @@ def everything(x, y):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype",
-    ["float32", "float16", "int32", "uint32", "uint16"]
-    + [
-        pytest.param(name, marks=pytest.mark.wide)
-        for name in ("bfloat16", "int16", "int8", "uint8")
-    ],
+    one_in(4, "float16 float32 bfloat16 uint32 int32 uint16 int16 int8 uint8".split()),
 )
 def test_types_and_shapes(dtype):
     """Every type that arrays may have, in shapes that broadcast."""

@@ -15,7 +15,14 @@ import keras  # isort: skip - after tremula.keras, which chooses its backend
 BATCH, N_STEPS, N_TILES = 2, 3, 4
 RUNNING = [name for name, case in layer_cases().items() if not case.host]
 ON_TILES = [name for name, case in layer_cases().items() if not case.tiles]
-SAMPLE = ["Conv2D", "Embedding", "GRU", "BatchNormalization", "MultiHeadAttention", "Resizing"]
+SAMPLE = [
+    "Conv2D",
+    "Embedding",
+    "SimpleRNN",
+    "BatchNormalization",
+    "MultiHeadAttention",
+    "Resizing",
+]
 
 
 @pytest.fixture(autouse=True)

@@ -5,15 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.sampling import WIDE
 from tremula.frontends.keras.config import reset_ipu_configuration
 from tremula.keras import as_tensorflow
 
 FOLDER = Path(__file__).parent / "programs"
 PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py"))
+LONG = ("bert", "graph_network", "gru_texts", "recomputed_lstm", "unet")  # by the wide tests
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=WIDE if name in LONG else ()) for name in PROGRAMS]
+)
 @pytest.mark.filterwarnings("ignore")
 def test_a_program_in_tensorflow_s_names_runs(name):
     """`fit`, pipelines, loops, texts, images, BERT, recommenders: each against plain Keras."""

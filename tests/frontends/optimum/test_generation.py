@@ -7,6 +7,7 @@ import torch
 import transformers
 
 import poptorch
+from tests.sampling import WIDE
 from tremula.base.errors import PoplarError
 from tremula.frontends.optimum.generation.mixin import generating
 from tremula.frontends.optimum.generation.static_cache import tensors_of, view_of
@@ -49,8 +50,8 @@ def _prompts(model):
     "name",
     [
         "GPT2LMHeadModel",
-        "LlamaForCausalLM",
-        "BartForConditionalGeneration",
+        pytest.param("LlamaForCausalLM", marks=WIDE),
+        pytest.param("BartForConditionalGeneration", marks=WIDE),
         "T5ForConditionalGeneration",
     ],
 )

@@ -18,6 +18,7 @@ from optimum.graphcore.modeling_utils import (
     SplitProjection,
     to_pipelined,
 )
+from tests.sampling import one_in
 from tremula.frontends.optimum.errors import NotPipelinable
 from tremula.frontends.optimum.models.placing import layers_of
 from tremula.frontends.optimum.training.executors import ComputedLoss
@@ -64,7 +65,7 @@ def _check_family(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ONE_EACH)
+@pytest.mark.parametrize("name", one_in(3, ONE_EACH))
 def test_one_class_of_each_family(name):
     """Every family trains over two IPUs, from the loss transformers finds."""
     _check_family(name)

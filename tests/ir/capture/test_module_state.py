@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tests.ir.capture.torch_modules import ALL, CASES, HOLDERS
 from tests.ir.steps import captured
+from tests.sampling import one_in
 from tremula.ir.capture.capture import capture
 from tremula.ir.errors import CaptureError
 
@@ -75,13 +76,9 @@ def call(module: nn.Module, inputs: tuple) -> object:
 
 
 NAMES = sorted(CASES.keys() & set(ALL))  # older PyTorch has fewer
-# `make check` runs every fourth.
-SOME_QUICK = [
-    pytest.param(name, marks=pytest.mark.slow if i % 4 else ()) for i, name in enumerate(NAMES)
-]
 
 
-@pytest.mark.parametrize("name", SOME_QUICK)
+@pytest.mark.parametrize("name", one_in(4, NAMES))
 @pytest.mark.filterwarnings("ignore")
 def test_a_module_is_what_it_was(name):
     """Recorded as the model itself, as a shallow copy, and in a forward that fails."""

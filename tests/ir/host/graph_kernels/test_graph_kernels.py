@@ -30,7 +30,7 @@ from tests.ir.host.graph_kernels.layers import (
     example,
     step_of,
 )
-from tests.sampling import in_turn
+from tests.sampling import in_turn, one_in
 from tremula.ir.host.graph_kernels import fuse, kernels
 from tremula.ir.host.graph_kernels.fuse import fuse_graph_kernels
 from tremula.ir.host.graph_kernels.printers import gluon_features
@@ -192,7 +192,7 @@ TALL_LAYERS = (TallFilter, CutFilter, TallGate, ScaledFilter)
 FEATURE_MAJOR_LAYERS = tuple((kernels.FEATURE_MAJOR_TILES, x) for x in TALL_LAYERS)
 in_gluon = pytest.mark.parametrize(
     ("form", "layer"),
-    [*GLUON_LAYERS, *FEATURE_MAJOR_LAYERS],
+    one_in(2, [*GLUON_LAYERS, *FEATURE_MAJOR_LAYERS]),
     ids=lambda x: getattr(x, "__name__", x),
 )
 TALL_LIMITS = replace(FEATURE_MAJOR, many_edges=1, few_nodes=0)

@@ -5,6 +5,7 @@ import torch
 from torch import fx
 
 from tests.ir.like_aten import assert_like_aten
+from tests.sampling import WIDE, one_in
 from tremula.ir.host.passes.in_place import write_over_dead_operands
 from tremula.ir.run.tile_run import capture_function
 
@@ -39,7 +40,7 @@ NETS = {
 }
 
 
-@pytest.mark.parametrize("kind", NETS)
+@pytest.mark.parametrize("kind", one_in(2, NETS))
 def test_deep_nets(kind):
     """Layers, both directions, initial states: results and every gradient are ATen's."""
     function, operands = net_and_operands(kind, **NETS[kind])
@@ -48,7 +49,11 @@ def test_deep_nets(kind):
 
 @pytest.mark.parametrize(
     ("kind", "settings"),
-    [("LSTM", {}), ("GRU", {}), ("RNN", {"nonlinearity": "relu", "bidirectional": True})],
+    [
+        pytest.param("LSTM", {}, marks=WIDE),
+        ("GRU", {}),
+        pytest.param("RNN", {"nonlinearity": "relu", "bidirectional": True}, marks=WIDE),
+    ],
 )
 def test_without_biases(kind, settings):
     """Nets without biases."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import poptorch
 from tests.ir.steps import captured
+from tests.sampling import one_in
 from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.lowering.pointwise.fused import Folded
 from tremula.ir.lowering.program.node_queries import is_of_update
@@ -53,7 +54,7 @@ def _trained(model: nn.Module, name: str, is_on_tiles: bool) -> list[Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["nesterov", "adamw", "adamw-half-mean", "rmsprop"])
+@pytest.mark.parametrize("name", one_in(2, ["nesterov", "adamw", "adamw-half-mean", "rmsprop"]))
 def test_updates_equal_the_host(name: str):
     """Two steps on tiles leave the weights that the host leaves."""
     torch.manual_seed(3)
