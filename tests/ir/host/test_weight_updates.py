@@ -72,3 +72,32 @@ def test_kernels_compute_the_rule(name):
         torch.testing.assert_close(
             result, other, rtol=1e-2 if result.dtype.itemsize == 2 else 1e-5, atol=1e-6
         )
+
+
+def test_only_halves_round_stochastically():
+    """A kernel for float32 tensors has no random numbers; one for halves has a seed."""
+    rule, params, grads, states, _ = tensors_of(OPTIMISERS["sgd"])
+    batches = update_batches(rule, params, grads, states, rounds_stochastically=True)
+    assert batches is not None
+    texts = [update_source(batch.kind) or "" for batch in batches]
+    assert ["seed" in text for text in texts] == [True, False]
+    assert "_rounded_bfloat16(" in texts[0]
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_stochastic_rounding_has_the_right_mean(dtype):
+    """Steps of a tenth of what the type resolves add up in the mean, and to the nearest do not."""
+    weight = nn.Parameter(torch.ones(100_000, dtype=dtype))
+    rule = rule_from(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
+    size = torch.finfo(dtype).eps / 10
+    moved = {}
+    for rounds in (False, True):
+        params = [weight.detach().to("cuda").clone()]
+        update = FusedUpdate(rule, rounds_stochastically=rounds)
+        hyper = [torch.tensor(1.0, device="cuda") for _ in rule.hyper_names]
+        for _ in range(5):
+            assert update.run(params, [torch.full_like(params[0], -size)], [], hyper)
+        moved[rounds] = float((params[0].double() - 1).mean()) / size
+    assert moved[False] == 0
+    assert abs(moved[True] - 5) < 0.1

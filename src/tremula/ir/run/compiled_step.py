@@ -63,6 +63,7 @@ class StepSettings:
     seed: int = 0
     runs_on_tiles: bool = False  # every result is computed vertex by vertex
     checks_floats: bool = False  # on the host: stop at the operation that makes a NaN
+    rounds_stochastically: bool = False  # on a GPU: weights and states in halves, when updated
     strides_group_norms: bool = False  # group g of a group norm has channels g, g + n_groups, …
     groupings: Mapping[str, Grouping] = field(default_factory=dict)  # by name of the parameter
     anchors: Sequence[str] = ()  # tensors to return besides the outputs, by name
@@ -206,5 +207,9 @@ def _open_session(step: CapturedStep, tiles: "TileProgram", settings: StepSettin
     if settings.groupings:
         return GroupedSession(step, settings.repetition, settings.host, settings.groupings)
     return HostSession(
-        step, settings.repetition, settings.host, checks_floats=settings.checks_floats
+        step,
+        settings.repetition,
+        settings.host,
+        checks_floats=settings.checks_floats,
+        rounds_stochastically=settings.rounds_stochastically,
     )

@@ -83,13 +83,18 @@ class HostSession:
         settings: HostSettings,
         *,
         checks_floats: bool = False,
+        rounds_stochastically: bool = False,
     ):
         self.device = settings.torch_device()
         if checks_floats:  # fused operations cannot be looked into
             settings = replace(settings, host="eager")
         program = _PROGRAMS[backend_for(step, settings)]
         self.program: HostProgram = program(
-            step, device=self.device, repetition=repetition, checks_floats=checks_floats
+            step,
+            device=self.device,
+            repetition=repetition,
+            checks_floats=checks_floats,
+            rounds_stochastically=rounds_stochastically,
         )
         self.n_replicas = repetition.n_replicas
         self.state = DeviceState([], [[] for _ in range(self.n_replicas)], [], [], [])

@@ -50,6 +50,7 @@ def step_settings(
         seed=options.random_seed % 2**63 if options.exists("random_seed") else new_seed(),
         runs_on_tiles=uses_ipu_model(options) or host.tiles == "run",
         checks_floats=bool(session.enableFloatingPointChecks),
+        rounds_stochastically=bool(session.enableStochasticRounding),
         strides_group_norms=bool(session.groupNormStridedChannelGrouping),
         groupings=groupings,
         anchors=tuple(

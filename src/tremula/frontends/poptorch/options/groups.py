@@ -46,7 +46,10 @@ class _PrecisionOptions(OptionsDict):
         return self
 
     def enableStochasticRounding(self, enabled: bool) -> Self:  # noqa: N802
-        """Round halves up or down at random, in proportion to the distance."""
+        """Round halves up or down at random, in proportion to the distance.
+
+        On tiles all operations do. On a GPU the update does, when it stores weights and states.
+        """
         self.checkIsFrozen()
         self._popart_options.set("enableStochasticRounding", enabled)
         return self

@@ -65,6 +65,7 @@ class HostProgram:
         device: torch.device,
         repetition: Repetition | None = None,
         checks_floats: bool = False,
+        rounds_stochastically: bool = False,
     ):
         part = apply(step, HOST_PASSES, "host")
         self.step = part
@@ -105,7 +106,9 @@ class HostProgram:
         names = step.rule.names if step.rule is not None else ()
         self.trained = [parameters.index(name) for name in names]  # indices of the rule's weights
         can_fuse = device.type == "cuda" and isinstance(step.rule, GroupedRule)
-        self.fused_update = FusedUpdate(step.rule) if can_fuse else None
+        self.fused_update = (
+            FusedUpdate(step.rule, rounds_stochastically) if can_fuse else None
+        )  # the only operation that rounds at random, where that is wanted
         self._takes_hyper = [slot.index for _, slot in part.of_kind(HYPER)]
 
     def compile(self, part: CapturedStep) -> MicroBatch:

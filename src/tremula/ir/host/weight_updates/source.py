@@ -2,8 +2,9 @@
 
 The formula is traced on one element: a graph of element-wise operations in float32. The kernel
 loads a weight, its gradient and its states in the types they are stored in, computes the graph, and
-stores what changed, rounded once. Tensors are reached through a table of addresses, so one launch
-updates any number of weights.
+stores what changed, rounded once: to the nearest, or up or down at random in proportion to the
+distance. Tensors are reached through a table of addresses, so one launch updates any number of
+weights.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,9 +28,32 @@ _HEADER = """import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+"""
+_ROUNDING = """
+@triton.jit
+def _random_bits(seed, which, i):
+    return tl.randint(seed + which * 0x9E3779B1, i)
+
 
 @triton.jit
+def _rounded_bfloat16(x, bits):
+    '''Bits below the last one that is stored are added up with random ones: a carry rounds up.'''
+    raised = x.to(tl.uint32, bitcast=True) + (bits & 0xFFFF).to(tl.uint32)
+    y = (raised & 0xFFFF0000).to(tl.float32, bitcast=True)
+    return tl.where(x == x, y, x).to(tl.bfloat16)
+
+
+@triton.jit
+def _rounded_float16(x, bits):
+    '''Half a step up or down at random, then to the nearest; steps end at 2**-24.'''
+    power = (x.to(tl.uint32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
+    step = tl.maximum(power * 0.0009765625, 5.9604644775390625e-08)
+    share = (bits & 0xFFFFFF).to(tl.float32) * 5.9604644775390625e-08 - 0.5
+    y = x + share * step
+    return tl.where(tl.abs(x) < 65504.0, y, x).to(tl.float16)
+
 """
+_HALVES = {torch.bfloat16: "_rounded_bfloat16", torch.float16: "_rounded_float16"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +66,7 @@ class UpdateKind:
     n_scalars: int  # numbers of each weight that follow from its steps
     divides: bool  # gradients are divided by a number
     dtypes: tuple[torch.dtype, ...]  # of a weight, its gradient, its states
+    rounds_stochastically: bool = False  # halves: up or down, in proportion to the distance
 
     @property
     def n_columns(self) -> int:
@@ -55,12 +80,15 @@ def update_source(kind: UpdateKind) -> str | None:
     graph = _formula_graph(kind)
     if graph is None:
         return None
-    parameters = ["table", "chunks"]
+    rounds = kind.rounds_stochastically
+    parameters = ["table", "chunks", *(["seed"] if rounds else [])]
     parameters += [name for name in _names(kind) if name.startswith(("hyper_", "scalar_"))]
     sizes = ["CHUNK: tl.constexpr", "BLOCK: tl.constexpr"]
     lines = [*_addresses(kind), *_loops(kind, graph)]
     signature = ", ".join([*parameters, *sizes])
-    return f"{_HEADER}def kernel({signature}):\n" + "".join(f"    {line}\n" for line in lines)
+    body = "".join(f"    {line}\n" for line in lines)
+    functions = _ROUNDING if rounds else ""
+    return f"{_HEADER}{functions}\n@triton.jit\ndef kernel({signature}):\n{body}"
 
 
 # -- the formula as a graph ------------------------------------------------------------------------
@@ -133,6 +161,8 @@ def _addresses(kind: UpdateKind) -> list[str]:
         lines.append(f"a{index} = tl.multiple_of(tl.load(row + {index}), 16)")
         kind_of_pointer = f"tl.pointer_type(tl.{ELEMENT_TYPES[dtype]})"
         lines.append(f"p{index} = a{index}.to({kind_of_pointer})")
+    if kind.rounds_stochastically:
+        lines.append("x_seed = tl.load(seed)")
     for name in _names(kind):
         if name.startswith("hyper_"):
             lines.append(f"x_{name} = tl.load({name})")
@@ -172,6 +202,15 @@ def _block(kind: UpdateKind, graph: fx.Graph, mask: str) -> list[str]:
     assert isinstance(results, list | tuple), "a weight and its states"
     # The gradient, the second tensor, is only read.
     for index, result in zip((0, *range(2, len(kind.dtypes))), results, strict=True):
-        stored = f"{values[result]}.to(tl.{ELEMENT_TYPES[kind.dtypes[index]]})"
+        stored = _rounded(values[result], index, kind)
         lines.append(f"tl.store(p{index} + i, {stored}{mask})")
     return lines
+
+
+def _rounded(value: str, index: int, kind: UpdateKind) -> str:
+    """A result in the type that it is stored in."""
+    dtype = kind.dtypes[index]
+    if not kind.rounds_stochastically or dtype not in _HALVES:
+        return f"{value}.to(tl.{ELEMENT_TYPES[dtype]})"
+    bits = f"_random_bits(x_seed + {index}, which, i)"
+    return f"{_HALVES[dtype]}({value}, {bits})"

@@ -20,6 +20,7 @@ from tremula.ir.optim.in_place import laid_out_like, norm_of_gradients
 
 _CHUNK, _BLOCK, _N_WARPS = 1 << 14, 1 << 11, 8  # elements of a program and of a step, warps
 _ALIGNMENT = 16  # bytes
+_HALF = 2  # bytes of a half
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -33,7 +34,12 @@ class UpdateBatch:
 
 
 def update_batches(
-    rule: GroupedRule, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[Tensor]
+    rule: GroupedRule,
+    params: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    states: Sequence[Tensor],
+    *,
+    rounds_stochastically: bool = False,
 ) -> list[UpdateBatch] | None:
     """The launches of an update; None if the formula or a type has no kernel."""
     if rule.clips or any(t.dtype not in _FLOATS for ts in (params, grads) for t in ts):
@@ -49,8 +55,11 @@ def update_batches(
             return None
         n_scalars = _n_scalars(rule, number) if "Step" in prefixes else 0
         dtypes = tuple(t.dtype for t in (param, grad, *own))
+        rounds = rounds_stochastically and any(
+            t.itemsize == _HALF for t in (dtypes[0], *dtypes[2:])
+        )
         kind = UpdateKind(
-            rule.formula, rule.groups[number], state_prefixes, n_scalars, divides, dtypes
+            rule.formula, rule.groups[number], state_prefixes, n_scalars, divides, dtypes, rounds
         )
         members.setdefault((kind, number), []).append(i)
     if any(update_source(kind) is None for kind, _ in members):
@@ -73,6 +82,8 @@ class FusedUpdate:
     """Updates the weights of one rule, and owns the tables that launches of a graph read."""
 
     rule: GroupedRule
+    rounds_stochastically: bool = False  # halves, when they are stored
+    _seed: Tensor | None = None  # of the next update's rounding, on the GPU
     _batches: list[UpdateBatch] | None = None
     _is_planned: bool = False
     _chunks: dict[UpdateBatch, Tensor] = field(default_factory=dict)
@@ -89,7 +100,15 @@ class FusedUpdate:
         """Update weights and states in place; False, with nothing done, if no kernel can."""
         if not self._is_planned:
             can = bool(params) and params[0].device.type == "cuda" and has_triton()
-            self._batches = update_batches(self.rule, params, grads, states) if can else None
+            rounds = self.rounds_stochastically
+            self._batches = (
+                update_batches(self.rule, params, grads, states, rounds_stochastically=rounds)
+                if can
+                else None
+            )
+            if can and rounds:
+                first = torch.initial_seed() % 2**31
+                self._seed = torch.tensor(first, dtype=torch.int64, device=params[0].device)
             self._is_planned = True
         if self._batches is None:
             return False
@@ -99,6 +118,8 @@ class FusedUpdate:
         steps = [states[position] for position in self.rule.positions.get("Step", {}).values()]
         if steps:
             torch._foreach_add_(steps, 1.0)  # pyright: ignore[reportPrivateImportUsage]
+        if self._seed is not None:
+            self._seed.add_(len(params) * 8191 + 1)  # far from the numbers that this update adds
         for batch in self._batches:
             self._launch(batch, params, grads, states, hyper, divisor)
         return True
@@ -127,8 +148,9 @@ class FusedUpdate:
         chunks = self._chunks_of(batch, weights)
         function = compiled_text(update_source(kind) or "")
         table = self._table(rows, weights[0].device)
+        seed = [self._seed] if kind.rounds_stochastically else []
         function[len(chunks),](
-            table, chunks, *numbers, CHUNK=_CHUNK, BLOCK=_BLOCK, num_warps=_N_WARPS
+            table, chunks, *seed, *numbers, CHUNK=_CHUNK, BLOCK=_BLOCK, num_warps=_N_WARPS
         )
 
     def _scalars(
