@@ -52,8 +52,10 @@ class HostSettings:
         import torch
 
         if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        if self.device == "cuda" and not torch.cuda.is_available():
+            return own_gpu() if torch.cuda.is_available() else torch.device("cpu")
+        if self.device == "cuda" and torch.cuda.is_available():
+            return own_gpu()
+        if self.device == "cuda":
             raise InvalidOption(
                 "device = 'cuda', but PyTorch sees no GPU.", hint="use device='cpu' or 'auto'"
             )
@@ -64,6 +66,15 @@ class HostSettings:
         if self.host != "auto":
             return self.host
         return "cuda-graph" if self.torch_device().type == "cuda" else "eager"
+
+
+def own_gpu() -> "torch.device":
+    """The GPU of this process: that of its number among the processes of this computer."""
+    import torch
+
+    n_gpus, rank = torch.cuda.device_count(), os.environ.get("LOCAL_RANK", "")
+    is_one_of_several = rank.isdecimal() and n_gpus > 1
+    return torch.device("cuda", int(rank) % n_gpus) if is_one_of_several else torch.device("cuda")
 
 
 def _from_environment() -> HostSettings:

@@ -88,7 +88,7 @@ class HostSession:
         self.device = settings.torch_device()
         if checks_floats:  # fused operations cannot be looked into
             settings = replace(settings, host="eager")
-        program = _PROGRAMS[backend_for(step, settings)]
+        program = _PROGRAMS[backend_for(step, settings, repetition.n_processes)]
         self.program: HostProgram = program(
             step,
             device=self.device,

@@ -2,6 +2,7 @@
 
 from tremula.base.errors import InvalidOption
 from tremula.ir.bodies import all_nodes
+from tremula.ir.host.programs.distributed import share_gpus
 from tremula.ir.nodes import schema_name
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import CapturedStep
@@ -18,7 +19,7 @@ WAITS_FOR_CPU = frozenset(
 )
 
 
-def backend_for(step: CapturedStep, settings: HostSettings) -> str:
+def backend_for(step: CapturedStep, settings: HostSettings, n_processes: int = 1) -> str:
     """The backend of the settings; "auto" on a GPU is the "fastest" that can run the step."""
     backend = settings.backend()
     if "cuda-graph" not in backend:
@@ -26,6 +27,8 @@ def backend_for(step: CapturedStep, settings: HostSettings) -> str:
     waiting = sorted(
         {name for node in all_nodes(step) if (name := schema_name(node)) in WAITS_FOR_CPU}
     )
+    if n_processes > 1 and share_gpus():
+        waiting.append("sums over processes that share a GPU")
     if not waiting:
         return "fastest" if settings.host == "auto" else backend
     if settings.host == "auto":

@@ -1,6 +1,7 @@
 """Replicas in several processes: gradients are summed over all of them before the update."""
 
 import atexit
+import os
 
 import torch
 import torch.distributed as dist
@@ -16,14 +17,23 @@ def join_processes(n_processes: int, device: torch.device) -> None:
     """Make sure all processes of the run are connected."""
     if n_processes == 1:
         return
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # generated kernels are launched on the current one
     if not dist.is_initialized():
-        join_process_group("nccl" if device.type == "cuda" else "gloo")
+        has_gpu = device.type == "cuda" and not share_gpus()
+        join_process_group("nccl" if has_gpu else "gloo")
     if dist.get_world_size() != n_processes:
         raise CaptureError(
             f"the options say {n_processes} processes, torch.distributed has"
             f" {dist.get_world_size()}.",
             hint="start the script with `tremula launch --nproc N script.py`",
         )
+
+
+def share_gpus() -> bool:
+    """Whether processes of this computer share GPUs: NCCL needs one for each."""
+    n_local = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return n_local.isdecimal() and int(n_local) > torch.cuda.device_count()
 
 
 def join_process_group(backend: str, **options: object) -> None:
