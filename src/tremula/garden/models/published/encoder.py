@@ -1,0 +1,123 @@
+"""The parts that the measured transformers share: attention, dense layers, embeddings, blocks."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import poptorch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderSize:
+    """What a transformer is made of."""
+
+    n_layers: int
+    width: int
+    n_heads: int
+    n_inner: int
+    n_words: int = 0
+    n_positions: int = 512
+    n_kinds: int = 2
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    has_attention_bias: bool = True
+    norms_first: bool = False
+    keeps_middle: bool = False  # a checkpoint between attention and dense layers
+    epsilon: float = 1e-3
+
+    def with_layers(self, n_layers: int) -> "EncoderSize":
+        return EncoderSize(**{**_fields(self), "n_layers": n_layers})
+
+
+def _fields(size: EncoderSize) -> dict[str, object]:
+    return {name: getattr(size, name) for name in size.__slots__}
+
+
+class Attention(nn.Module):
+    """Self-attention with one product for queries, keys and values; `mask` is added to scores."""
+
+    def __init__(self, size: EncoderSize):
+        super().__init__()
+        self.n_heads, self.dropout = size.n_heads, nn.Dropout(size.attention_dropout)
+        self.qkv = nn.Linear(size.width, 3 * size.width, bias=size.has_attention_bias)
+        self.out = nn.Linear(size.width, size.width, bias=size.has_attention_bias)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = (self._by_head(part) for part in self.qkv(x).chunk(3, dim=-1))
+        scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(q.shape[-1]))
+        if mask is not None:
+            scores = scores + mask
+        weights = self.dropout(functional.softmax(scores, dim=-1))
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)
+
+
+class EncoderLayer(nn.Module):
+    """Attention and two dense layers; norms come before them or behind them."""
+
+    def __init__(self, size: EncoderSize):
+        super().__init__()
+        self.norms_first, self.keeps_middle = size.norms_first, size.keeps_middle
+        self.dropout, self.attention = nn.Dropout(size.dropout), Attention(size)
+        norms = [nn.LayerNorm(size.width, eps=size.epsilon) for _ in range(2)]
+        self.norms = nn.ModuleList(norms)
+        self.up = nn.Linear(size.width, size.n_inner)
+        self.down = nn.Linear(size.n_inner, size.width)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        first, second = self.norms
+        if self.norms_first:
+            x = self._middle(x + self.dropout(self.attention(first(x), mask)))
+            return x + self.dropout(self._dense(second(x)))
+        x = self._middle(first(x + self.dropout(self.attention(x, mask))))
+        return second(x + self.dropout(self._dense(x)))
+
+    def _middle(self, x: Tensor) -> Tensor:
+        return poptorch.recomputationCheckpoint(x) if self.keeps_middle else x
+
+    def _dense(self, x: Tensor) -> Tensor:
+        return self.down(functional.gelu(self.up(x)))
+
+
+class WordEmbedding(nn.Module):
+    """Words, positions and kinds of segments, summed, with norm and dropout."""
+
+    def __init__(self, size: EncoderSize):
+        super().__init__()
+        self.words = nn.Embedding(size.n_words, size.width)
+        self.positions = nn.Embedding(size.n_positions, size.width)
+        self.kinds = nn.Embedding(size.n_kinds, size.width) if size.n_kinds else None
+        self.norm = nn.LayerNorm(size.width, eps=size.epsilon)
+        self.dropout = nn.Dropout(size.dropout)
+
+    def forward(self, ids: Tensor, positions: Tensor, kinds: Tensor | None = None) -> Tensor:
+        x = self.words(ids) + self.positions(positions)
+        if self.kinds is not None and kinds is not None:
+            x = x + self.kinds(kinds)
+        return self.dropout(self.norm(x))
+
+
+def place_layers(layers: Sequence[nn.Module], layers_per_chip: Sequence[int]) -> None:
+    """Begin a stage at the first layer of each chip; a chip without layers has none."""
+    first = 0
+    for chip, n_layers in enumerate(layers_per_chip):
+        if n_layers and first + n_layers <= len(layers):
+            poptorch.BeginBlock(layers[first], f"chip{chip}", ipu_id=chip)
+        first += n_layers
+
+
+def segment_mask(sequence: Tensor, dtype: torch.dtype) -> Tensor:
+    """[batch, words] of sequence numbers → what is added to scores: words of others are hidden."""
+    same = sequence[:, None, :, None] == sequence[:, None, None, :]
+    return (1 - same.to(dtype)) * -10000.0
+
+
+def padding_mask(is_word: Tensor, dtype: torch.dtype) -> Tensor:
+    """[batch, words] of ones and zeros → what is added to scores: padding is hidden."""
+    return (1 - is_word[:, None, None, :].to(dtype)) * -10000.0
