@@ -89,7 +89,7 @@ def time_call(call: ModelCall, chip_name: str) -> CallTime:
     if call.is_pipelined:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it does not fit: we ask how long it takes
-            program = _compiled(call, chip_name).program().executable
+            program = compiled_call(call, chip_name).program().executable
         return CallTime(_walked_cycles(program), program.target.chip.clock_hz, call.host_s)
     (once, per_iteration), clock_hz = _counted_cycles(call, chip_name)
     return CallTime(once + call.device_iterations * per_iteration, clock_hz, call.host_s)
@@ -103,13 +103,13 @@ def _walked_cycles(executable: Executable) -> int:
 
 def _counted_cycles(call: ModelCall, chip_name: str) -> tuple[tuple[float, float], float]:
     """Cycles outside of the loop over iterations and of one turn of it; and the clock."""
-    built, program = _compiled(replace(call, device_iterations=_N_ITERATIONS), chip_name).built()
+    built, program = compiled_call(replace(call, device_iterations=_N_ITERATIONS), chip_name).built()
     timing = timing_of(lower(built.graph, program))
     once = sum(cycles for _, n, cycles in timing.steps if n == 1)
     return (once, (timing.cycles - once) / _N_ITERATIONS), timing.clock_hz
 
 
-def _compiled(call: ModelCall, chip_name: str) -> "TileProgram":
+def compiled_call(call: ModelCall, chip_name: str) -> "TileProgram":
     """The tile program of a call on machines with this chip, not yet built."""
     import poptorch
 

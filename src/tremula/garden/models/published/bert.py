@@ -65,7 +65,7 @@ class BertForPreTraining(nn.Module):
         ends = torch.tensor(layers_per_chip).cumsum(0) - 1
         self.last_of_chip = frozenset(ends.tolist())
         poptorch.BeginBlock(self.embedding, "embedding", ipu_id=0)
-        place_layers(self.layers[layers_per_chip[0] :], (0, *layers_per_chip[1:]))
+        place_layers(self.layers, layers_per_chip)
         poptorch.BeginBlock(self.heads, "heads", ipu_id=0)
 
 
@@ -135,4 +135,6 @@ class BertForAnswers(nn.Module):
 
     def place(self, layers_per_chip: Sequence[int]) -> None:
         poptorch.BeginBlock(self.embedding, "embedding", ipu_id=0)
-        place_layers(self.layers[layers_per_chip[0] :], (0, *layers_per_chip[1:]))
+        place_layers(self.layers, layers_per_chip)
+        if not layers_per_chip[-1]:
+            poptorch.BeginBlock(self.out, "out", ipu_id=len(layers_per_chip) - 1)

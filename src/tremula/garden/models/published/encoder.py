@@ -29,13 +29,6 @@ class EncoderSize:
     keeps_middle: bool = False  # a checkpoint between attention and dense layers
     epsilon: float = 1e-3
 
-    def with_layers(self, n_layers: int) -> "EncoderSize":
-        return EncoderSize(**{**_fields(self), "n_layers": n_layers})
-
-
-def _fields(size: EncoderSize) -> dict[str, object]:
-    return {name: getattr(size, name) for name in size.__slots__}
-
 
 class Attention(nn.Module):
     """Self-attention with one product for queries, keys and values; `mask` is added to scores."""
@@ -104,10 +97,10 @@ class WordEmbedding(nn.Module):
 
 
 def place_layers(layers: Sequence[nn.Module], layers_per_chip: Sequence[int]) -> None:
-    """Begin a stage at the first layer of each chip; a chip without layers has none."""
+    """Begin a stage at the first layer of each chip; those of chip 0 follow the embedding there."""
     first = 0
     for chip, n_layers in enumerate(layers_per_chip):
-        if n_layers and first + n_layers <= len(layers):
+        if n_layers and chip:
             poptorch.BeginBlock(layers[first], f"chip{chip}", ipu_id=chip)
         first += n_layers
 

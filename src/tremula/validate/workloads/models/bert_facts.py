@@ -1,0 +1,148 @@
+"""The public programs that train BERT: placement, batches, memory and optimisers, as a table.
+
+From graphcore/examples v2.5 to v3.3 (nlp/bert/popart, pytorch, tensorflow2; tensorflow of v2.5) and
+mlcommons/training_results_v1.1 and v2.0 (Graphcore/benchmarks/bert).
+"""
+
+from dataclasses import dataclass
+
+from tremula.validate.workloads.models.pipeline import Optimizer
+
+# Sequences in a row of a packed batch. PopTorch's configuration states 1.17 for 128 words and 2.0 for
+# 512; PopART's global batches are those of its unpacked ones divided by 1.196.
+PACKED_SEQUENCES = {("popart", 128): 1.196, ("poptorch", 128): 1.17, ("", 384): 1.7, ("", 512): 2.0}
+MASKS = {128: 20, 384: 56, 512: 76}
+MAX_PACKED = 3
+
+_LAMB = Optimizer(kind="lamb", is_off_chip=True, is_sharded=True)
+_LAMB_OF_MLPERF_V1 = Optimizer(kind="lamb", first_is_half=True, is_sharded=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BertProgram:
+    """One way to train BERT; rows say framework, length, pod and batch."""
+
+    framework: str
+    size: str  # large, base
+    n_words: int  # of a sequence
+    is_packed: bool = False
+    layers: tuple[int, ...]
+    micro_batch: int
+    proportions: tuple[float, ...]
+    n_serial: int = 5  # parts of the product with the word table
+    optimizer: Optimizer = _LAMB
+    table_rows: int = 30400
+    has_bias: bool = False
+    has_transform: bool = True
+    keeps_last_of_chip: bool = True
+    large_pod: int = 0  # only for pods from this size on
+
+
+_POPART = {"framework": "popart", "keeps_last_of_chip": False}
+_POPTORCH = {
+    "framework": "poptorch", "table_rows": 30522, "has_bias": True, "n_serial": 2,
+    "optimizer": Optimizer(kind="lamb", is_off_chip=True, is_sharded=True, corrects_bias=True),
+}  # fmt: skip
+_TF = {"has_transform": False, "optimizer": Optimizer(kind="lamb", is_off_chip=True)}
+_LARGE, _BASE = (3, 7, 7, 7), (0, 4, 4, 4)
+
+PROGRAMS = (
+    BertProgram(**_POPART, size="large", n_words=128, is_packed=True, layers=_LARGE, micro_batch=8,
+                proportions=(0.15, 0.25)),
+    BertProgram(**_POPART, size="large", n_words=512, is_packed=True, layers=_LARGE, micro_batch=2,
+                proportions=(0.16, 0.21)),
+    BertProgram(**_POPART, size="large", n_words=128, layers=_LARGE, micro_batch=8,
+                proportions=(0.15, 0.25)),
+    BertProgram(**_POPART, size="large", n_words=384, layers=_LARGE, micro_batch=2,
+                proportions=(0.15, 0.40)),
+    BertProgram(**_POPART, size="large", n_words=512, layers=_LARGE, micro_batch=2,
+                proportions=(0.16, 0.21)),
+    BertProgram(**_POPART, size="base", n_words=128, layers=_BASE, micro_batch=32,
+                proportions=(0.28,)),
+    BertProgram(**_POPART, size="base", n_words=384, layers=_BASE, micro_batch=8,
+                proportions=(0.28,)),
+    BertProgram(**_POPART, size="base", n_words=512, layers=_BASE, micro_batch=8,
+                proportions=(0.28,)),
+    BertProgram(**_POPTORCH, size="large", n_words=128, is_packed=True, layers=_LARGE,
+                micro_batch=8, proportions=(0.15, 0.25)),
+    BertProgram(**_POPTORCH, size="large", n_words=128, is_packed=True, layers=_LARGE,
+                micro_batch=8, proportions=(0.14, 0.19), large_pod=64),
+    BertProgram(**_POPTORCH, size="large", n_words=512, is_packed=True, layers=_LARGE,
+                micro_batch=2, proportions=(0.10, 0.15)),
+    BertProgram(**_POPTORCH, size="large", n_words=512, is_packed=True, layers=_LARGE,
+                micro_batch=2, proportions=(0.13, 0.19), large_pod=64),
+    BertProgram(**(_POPTORCH | {"n_serial": 1, "optimizer": _LAMB}), size="base", n_words=128,
+                layers=_BASE, micro_batch=32, proportions=(0.25,)),
+    BertProgram(**_TF, framework="tf2", size="large", n_words=128, layers=_LARGE, micro_batch=8,
+                proportions=(0.15, 0.19, 0.25, 0.25), n_serial=2),
+    BertProgram(**(_TF | {"optimizer": _LAMB}), framework="tf2", size="large", n_words=128,
+                layers=_LARGE, micro_batch=8, proportions=(0.10, 0.19, 0.20, 0.20), large_pod=64),
+    BertProgram(**_TF, framework="tf2", size="base", n_words=128, layers=_BASE, micro_batch=32,
+                proportions=(0.28,), n_serial=2),
+    BertProgram(**_TF, framework="tf2", size="base", n_words=384, layers=_BASE, micro_batch=8,
+                proportions=(0.28,), n_serial=2),
+    BertProgram(**(_TF | {"optimizer": _LAMB}), framework="tf1", size="large", n_words=128,
+                layers=_LARGE, micro_batch=8, proportions=(0.15, 0.25)),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SquadProgram:
+    """Fine-tuning of BERT-Large on SQuAD, 384 words; the head is on the last chip."""
+
+    framework: str
+    layers: tuple[int, ...] = (2, 3, 3, 3, 3, 3, 3, 4)
+    micro_batch: int = 4
+    proportions: tuple[float, ...]
+    table_rows: int
+    has_bias: bool
+    attention_dropout: float
+    updates_per_call: int
+    optimizer: Optimizer = Optimizer(kind="adam", first_is_half=True, is_sharded=True)
+
+
+SQUAD = (
+    SquadProgram(framework="popart", proportions=(0.10, 0.32, 0.32, 0.32), table_rows=30400,
+                 has_bias=False, attention_dropout=0.1, updates_per_call=4),
+    SquadProgram(framework="poptorch", proportions=(0.08, 0.32, 0.32, 0.32), table_rows=30522,
+                 has_bias=True, attention_dropout=0.15, updates_per_call=2),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MlperfProgram:
+    """MLPerf's BERT-Large: packs of 512 words, two sequences each.
+
+    Attention and dense parts of layers were placed one by one; here whole layers are, which differ
+    by half a layer at most from what a chip had.
+    """
+
+    chip: str
+    pods: tuple[int, ...]
+    layers: tuple[int, ...]  # of chips 0, 1, …; those of chip 0 come last
+    micro_batch: int
+    proportions: tuple[float, ...]
+    slowest: float  # layers of the fullest chip, halves counted
+    attention_dropout: float = 0.0
+    has_next_sentence: bool = True
+    optimizer: Optimizer = _LAMB_OF_MLPERF_V1
+
+
+MLPERF = (
+    MlperfProgram(chip="gc200", pods=(16,), layers=(4, 7, 6, 7), slowest=6.5, micro_batch=2,
+                  proportions=(0.23,), has_next_sentence=False,
+                  optimizer=Optimizer(kind="lamb", first_is_half=True, is_off_chip=True, is_sharded=True)),
+    MlperfProgram(chip="gc200", pods=(64, 128, 256), layers=(1, 2, 3, 4, 3, 4, 3, 4), slowest=3.5,
+                  micro_batch=2, proportions=(0.20, 0.25), has_next_sentence=False),
+    MlperfProgram(chip="bow", pods=(16,), layers=(0, 3, 4, 3, 4, 3, 4, 3), slowest=3.5,
+                  micro_batch=3, proportions=(0.30,), attention_dropout=0.1),
+    MlperfProgram(chip="bow", pods=(64, 128, 256), layers=(1, 3, 3, 3, 4, 3, 4, 3), slowest=3.5,
+                  micro_batch=3, proportions=(1.0,), attention_dropout=0.1),
+)  # fmt: skip
+MLPERF_TABLE_ROWS, MLPERF_SERIAL = 30912, 4
+MLPERF_EVALUATED = 10_000  # sequences of an evaluation, one a row
+
+
+def mlperf_evaluation_interval(global_batch: int) -> int:
+    """Sequences between two evaluations, by the rule of the benchmark."""
+    return int(0.05 * (230.23 * global_batch + 3_000_000) // 25_000) * 25_000

@@ -1,0 +1,264 @@
+"""A training step over chips and replicas: a small build of it, read for the whole.
+
+Layers are equal, so one of them is built, on a chip between those that have the embedding and, where
+it does not return to the first, the output layer. A chip of the program takes as many times that
+layer as it has layers, and what it has besides. (Chips with one and two layers of BERT-Large differ
+by a layer within 0.1 %.) The rest is counted:
+
+* iterations: micro-batches, and two less than twice the number of stages to fill and empty
+* sums of gradients over replicas: a separate program of the collectives library, for as many bytes
+* states in streaming memory: to the chip and back, at the rate of the chip's link or of its part of
+  the machine's memory, a share of them where replicas share them
+* the host: its work around a call
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tremula.base.types import HALF
+from tremula.compiler.lower.lower import lower
+from tremula.hardware import System
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Sequence as ProgramSequence
+from tremula.poplar.target import IPUModel
+from tremula.poplibs import gcl, poputil
+from tremula.validate.timing import timing_of
+from tremula.validate.workloads.model_call import CallTime, ModelCall, compiled_call
+from tremula.validate.workloads.models.timeline import Events, Join, Loop, Timeline, timeline_of
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from tremula.frontends.poptorch.options.options import Options
+
+SHIFT = "shift"  # the step that ends an iteration of a pipeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    """How weights are updated: which states there are, and where."""
+
+    kind: str  # lamb, adam, sgd, rmsprop
+    first_is_half: bool = False
+    accumulates_in_float: bool = False
+    is_off_chip: bool = False
+    is_sharded: bool = False
+    corrects_bias: bool = False
+
+    @property
+    def state_bytes(self) -> int:
+        """Of a parameter's moments."""
+        first = 2 if self.first_is_half else 4
+        return {"lamb": first + 4, "adam": first + 4, "sgd": 2, "rmsprop": 8}[self.kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """A measured training program: what it is made of, and how it is spread over chips."""
+
+    build: "Callable[[Sequence[int]], tuple[nn.Module, Sequence[Tensor]]]"  # of layers per chip
+    layers: tuple[int, ...]  # of each chip of a replica
+    accumulation: int
+    replicas: int
+    optimizer: Optimizer
+    proportions: tuple[float, ...]  # of memory, of each chip; one: of all
+    n_forward_stages: int  # one more than chips where the last stage returns to the first
+    has_last: bool = False  # the last chip has an output layer
+    is_equal: bool = True  # chips between the first and the last hold equal layers
+    updates_per_call: int = 1
+    micro_batch_items: float = 1.0
+    n_io_tiles: int = 0
+    uses_half_partials: bool = True
+    host_s: float | None = None  # around a call; None: that of made-up data
+
+    @property
+    def items_per_call(self) -> float:
+        n_micro_batches = self.accumulation * self.replicas * self.updates_per_call
+        return self.micro_batch_items * n_micro_batches
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """The chips that are built, and how those of the program follow from them."""
+
+    layers: tuple[int, ...]  # the first chip has what comes before layers, the second has a layer
+    has_last: bool  # a third chip has what comes behind them
+
+    def factors(self, wanted: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """float[n_wanted, n_built], twice: for what chips do alone, and what they do together."""
+        local = np.zeros((len(wanted), len(self.layers)))
+        joined = np.zeros_like(local)
+        for row, n_layers in enumerate(wanted):
+            is_last = self.has_last and row == len(wanted) - 1
+            like = 2 if is_last else min(row, 1)
+            local[row, 1] = n_layers
+            if like != 1:
+                local[row, like] = 1
+            joined[row, like] = 1
+        return local, joined
+
+
+def reduced(layers: tuple[int, ...], *, has_last: bool) -> Reduced:
+    """What to build of a pipeline with these layers."""
+    assert len(layers) > 1 + has_last, "ends and layers are on different chips"
+    return Reduced((0, 1, 0) if has_last else (0, 1), has_last)
+
+
+def time_training(training: Training, chip_name: str) -> CallTime:
+    """The time of a call: all updates in it, and the host around it."""
+    small = reduced(training.layers, has_last=training.has_last) if training.is_equal else None
+    layers = training.layers if small is None else small.layers
+    call = _call(training, layers)
+    built, program = compiled_call(call, chip_name).built()
+    timeline, n_stages = timeline_of(built.graph, program), training.n_forward_stages
+    if small is not None:
+        timeline = timeline.mapped(*small.factors(training.layers))
+        n_stages += len(layers) - len(training.layers)
+    sizes = _parameters_of_chips(call.model, training, small)
+    cycles = training.updates_per_call * _update_cycles(training, timeline, n_stages, sizes, chip_name)
+    host_s = call.host_s if training.host_s is None else training.host_s
+    return CallTime(cycles, timeline.clock_hz, host_s)
+
+
+def _call(training: Training, layers: tuple[int, ...]) -> ModelCall:
+    model, micro_batch = training.build(layers)
+    n_stages = training.n_forward_stages + len(layers) - len(training.layers)
+    return ModelCall(
+        model=model,
+        micro_batch=micro_batch,
+        optimizer=lambda parameters: _optimizer(training.optimizer, parameters),
+        gradient_accumulation=2 * n_stages + 2 if len(layers) > 1 else 4,
+        is_timed_without_loader=True,
+        is_pipelined=len(layers) > 1,
+        choose=lambda options: _choose(training, len(layers), options),
+    )
+
+
+def _choose(training: Training, n_chips: int, options: "Options") -> None:
+    import torch
+
+    import poptorch
+
+    if training.uses_half_partials:
+        options.Precision.setPartialsType(torch.half)
+    options.Precision.enableStochasticRounding(True)
+    options.outputMode(poptorch.OutputMode.Sum)
+    shares = training.proportions
+    chosen = [shares[min(chip, len(shares) - 1)] for chip in range(n_chips)]
+    options.setAvailableMemoryProportion({f"IPU{n}": share for n, share in enumerate(chosen)})
+    if training.n_io_tiles:
+        options.TensorLocations.numIOTiles(training.n_io_tiles)
+
+
+def _optimizer(chosen: Optimizer, parameters: object) -> object:
+    import torch
+
+    from poptorch import optim
+
+    first = torch.half if chosen.first_is_half else torch.float
+    total = torch.float if chosen.accumulates_in_float else torch.half
+    moments = {"first_order_momentum_accum_type": first, "accum_type": total}
+    if chosen.kind == "lamb":
+        return optim.LAMB(parameters, lr=1e-3, bias_correction=chosen.corrects_bias, **moments)
+    if chosen.kind == "adam":
+        return optim.AdamW(parameters, lr=1e-3, bias_correction=chosen.corrects_bias, **moments)
+    if chosen.kind == "rmsprop":
+        return optim.RMSprop(parameters, lr=1e-3, momentum=0.9)
+    return optim.SGD(
+        parameters, lr=1e-3, momentum=0.9, weight_decay=1e-4, accum_type=total,
+        velocity_accum_type=first if chosen.first_is_half else total,
+    )  # fmt: skip
+
+
+def _parameters_of_chips(
+    model: "nn.Module", training: Training, small: Reduced | None
+) -> np.ndarray:
+    """float[n_chips]: parameters on each chip of a replica; all ends count as on the first."""
+    of_layer = _n_parameters(model.layers[0]) if hasattr(model, "layers") else 0.0
+    n_built = sum(training.layers if small is None else small.layers)
+    rest = _n_parameters(model) - n_built * of_layer
+    sizes = np.array(training.layers, float) * of_layer
+    sizes[0] += rest
+    return sizes
+
+
+def _n_parameters(model: "nn.Module") -> float:
+    return float(sum(parameter.numel() for parameter in model.parameters()))
+
+
+# -- one update ------------------------------------------------------------------------------------
+
+
+def _update_cycles(
+    training: Training, timeline: Timeline, n_stages: int, sizes: np.ndarray, chip_name: str
+) -> float:
+    """Micro-batches through the pipeline, the update, sums over replicas, states to and fro."""
+    filling, loop, update = _parts(timeline.events)
+    iteration = _per_iteration(timeline, loop)
+    fill = replace(timeline, events=filling).cycles
+    n_built, n_wanted = 2 * n_stages - 2, 2 * training.n_forward_stages - 2
+    n_full = training.accumulation - (n_wanted if n_wanted else 0)
+    micro_batches = iteration * n_full + (fill * n_wanted / n_built if n_built else 0.0)
+    shared = training.replicas if training.optimizer.is_sharded else 1
+    updating = replace(timeline, events=update).cycles / shared
+    rest_s = _sum_seconds(training, sizes, chip_name) + _state_seconds(training, sizes, chip_name)
+    return micro_batches + updating + rest_s * timeline.clock_hz
+
+
+def _parts(events: Events) -> tuple[Events, Loop, Events]:
+    """Iterations that fill and empty the pipeline; its loop; what comes after all of them."""
+    loops = [event for event in events if isinstance(event, Loop)]
+    longest = max(loops, key=lambda loop: loop.count)
+    ends = [n for n, event in enumerate(events) if _ends_iteration(event)]
+    last = max([*ends, events.index(longest)])
+    filling = tuple(event for event in events[: last + 1] if event is not longest)
+    return filling, longest, events[last + 1 :]
+
+
+def _ends_iteration(event: object) -> bool:
+    return isinstance(event, Join) and event.name.endswith(SHIFT)
+
+
+def _per_iteration(timeline: Timeline, loop: Loop) -> float:
+    times = [replace(timeline, events=(Loop(n, loop.body),)).cycles for n in (4, 8)]
+    return (times[1] - times[0]) / 4
+
+
+def _sum_seconds(training: Training, sizes: np.ndarray, chip_name: str) -> float:
+    """The gradients of all chips, summed over replicas; a sharded update gathers weights instead."""
+    if training.replicas == 1:
+        return 0.0
+    return all_reduce_seconds(
+        chip_name, training.replicas, len(sizes), int(sizes.max()) * len(sizes)
+    )
+
+
+@cache
+def all_reduce_seconds(chip_name: str, n_replicas: int, n_chips: int, n_elements: int) -> float:
+    """Halves on all tiles of all chips of a replica, summed over replicas."""
+    target = IPUModel(chip_name, n_replicas * n_chips).create_target()
+    graph, sequence = Graph(target, n_replicas), ProgramSequence()
+    tensor = graph.add_variable(HALF, [n_elements], "gradients")
+    poputil.map_tensor_linearly(graph, tensor)
+    gcl.all_reduce_in_place(graph, tensor, sequence)
+    timing = timing_of(lower(graph, sequence))
+    return timing.cycles / timing.clock_hz
+
+
+def _state_seconds(training: Training, sizes: np.ndarray, chip_name: str) -> float:
+    """Moments to the chips and back; chips of a machine share its memory."""
+    optimizer = training.optimizer
+    if not optimizer.is_off_chip:
+        return 0.0
+    system = IPUModel(chip_name, training.replicas * len(sizes)).create_target().system
+    assert isinstance(system, System), "a target always gets a system"
+    shared = training.replicas if optimizer.is_sharded else 1
+    n_bytes = 2 * optimizer.state_bytes * sizes / shared
+    n_together = min(system.n_ipus_per_machine, len(sizes) * training.replicas)
+    own = float(n_bytes.max()) / (system.chip.host_link_gbytes_per_s * 1e9)
+    of_machine = float(n_bytes.mean()) * n_together / (system.dram_gbytes_per_s_per_machine * 1e9)
+    return max(own, of_machine)

@@ -1,0 +1,35 @@
+"""What rows of whole models say in common: framework, global batch, and which table row fits."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from tremula.validate.rows import MeasuredRow
+
+TRAINING, INFERENCE, DECODING = "whole-model training", "whole-model inference", "LLM decoding"
+FRAMEWORKS = ("popart", "poptorch", "tf1", "tf2", "paddle", "poprt")
+
+Fact = TypeVar("Fact")
+
+
+def framework_of(row: MeasuredRow) -> str:
+    """The framework that a row names; "" if it names none."""
+    text = row.details.lower()
+    return next((name for name in FRAMEWORKS if name in text), "")
+
+
+def accumulation_of(
+    row: MeasuredRow, micro_batch: int, replicas: int, default: int | None = None
+) -> int:
+    """Micro-batches between two updates: stated, or those that make up the global batch."""
+    if row.has("gradient_accumulation"):
+        return row.number("gradient_accumulation")
+    total = row.number("global_batch", default)
+    return max(1, round(total / (micro_batch * replicas)))
+
+
+def best_of(facts: Sequence[Fact], *wanted: Callable[[Fact], bool]) -> Fact:
+    """The fact that fits the first wish, among those the second, and so on; none fits: all stay."""
+    left = list(facts)
+    for fits in wanted:
+        left = [fact for fact in left if fits(fact)] or left
+    return left[0]
