@@ -103,7 +103,9 @@ def _walked_cycles(executable: Executable) -> int:
 
 def _counted_cycles(call: ModelCall, chip_name: str) -> tuple[tuple[float, float], float]:
     """Cycles outside of the loop over iterations and of one turn of it; and the clock."""
-    built, program = compiled_call(replace(call, device_iterations=_N_ITERATIONS), chip_name).built()
+    built, program = compiled_call(
+        replace(call, device_iterations=_N_ITERATIONS), chip_name
+    ).built()
     timing = timing_of(lower(built.graph, program))
     once = sum(cycles for _, n, cycles in timing.steps if n == 1)
     return (once, (timing.cycles - once) / _N_ITERATIONS), timing.clock_hz

@@ -130,8 +130,9 @@ class BertForAnswers(nn.Module):
         for layer in self.layers:
             x = poptorch.recomputationCheckpoint(layer(x, mask))
         scores = self.out(x).float()
-        losses = [functional.cross_entropy(s, y) for s, y in zip(scores.unbind(-1), (begin, end))]
-        return poptorch.identity_loss((losses[0] + losses[1]) / 2, "none")
+        first, last = scores.unbind(-1)
+        loss = functional.cross_entropy(first, begin) + functional.cross_entropy(last, end)
+        return poptorch.identity_loss(loss / 2, "none")
 
     def place(self, layers_per_chip: Sequence[int]) -> None:
         poptorch.BeginBlock(self.embedding, "embedding", ipu_id=0)

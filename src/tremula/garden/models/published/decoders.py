@@ -41,9 +41,7 @@ class DecoderLayer(nn.Module):
         x = x + self._attention(first(x), past, mask, at, turn)
         return x + self.down(functional.gelu(self.up(second(x)), approximate="tanh"))
 
-    def _attention(
-        self, x: Tensor, past: Tensor, mask: Tensor, at: Tensor, turn: Tensor
-    ) -> Tensor:
+    def _attention(self, x: Tensor, past: Tensor, mask: Tensor, at: Tensor, turn: Tensor) -> Tensor:
         q, k, v = (self._by_head(part) for part in self.qkv(x).chunk(3, dim=-1))
         if not self.size.n_positions:
             q, k = _rotated(q, turn), _rotated(k, turn)

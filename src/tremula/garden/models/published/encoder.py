@@ -28,6 +28,11 @@ class EncoderSize:
     norms_first: bool = False
     keeps_middle: bool = False  # a checkpoint between attention and dense layers
     epsilon: float = 1e-3
+    uses_float8: bool = False  # in products with weights
+
+
+def _dense_class(size: EncoderSize) -> type[nn.Linear]:
+    return poptorch.float8.Linear if size.uses_float8 else nn.Linear
 
 
 class Attention(nn.Module):
@@ -36,8 +41,9 @@ class Attention(nn.Module):
     def __init__(self, size: EncoderSize):
         super().__init__()
         self.n_heads, self.dropout = size.n_heads, nn.Dropout(size.attention_dropout)
-        self.qkv = nn.Linear(size.width, 3 * size.width, bias=size.has_attention_bias)
-        self.out = nn.Linear(size.width, size.width, bias=size.has_attention_bias)
+        dense, bias = _dense_class(size), size.has_attention_bias
+        self.qkv = dense(size.width, 3 * size.width, bias=bias)
+        self.out = dense(size.width, size.width, bias=bias)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         q, k, v = (self._by_head(part) for part in self.qkv(x).chunk(3, dim=-1))
@@ -60,8 +66,9 @@ class EncoderLayer(nn.Module):
         self.dropout, self.attention = nn.Dropout(size.dropout), Attention(size)
         norms = [nn.LayerNorm(size.width, eps=size.epsilon) for _ in range(2)]
         self.norms = nn.ModuleList(norms)
-        self.up = nn.Linear(size.width, size.n_inner)
-        self.down = nn.Linear(size.n_inner, size.width)
+        dense = _dense_class(size)
+        self.up = dense(size.width, size.n_inner)
+        self.down = dense(size.n_inner, size.width)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         first, second = self.norms

@@ -4,16 +4,17 @@ From graphcore/examples v2.5 to v3.3 (nlp/bert/popart, pytorch, tensorflow2; ten
 mlcommons/training_results_v1.1 and v2.0 (Graphcore/benchmarks/bert).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tremula.validate.workloads.models.pipeline import Optimizer
 
-# Sequences in a row of a packed batch. PopTorch's configuration states 1.17 for 128 words and 2.0 for
-# 512; PopART's global batches are those of its unpacked ones divided by 1.196.
+# Sequences in a row of a packed batch. PopTorch's configuration states 1.17 for 128 words and 2.0
+# for 512; PopART's global batches are those of its unpacked ones divided by 1.196.
 PACKED_SEQUENCES = {("popart", 128): 1.196, ("poptorch", 128): 1.17, ("", 384): 1.7, ("", 512): 2.0}
 MASKS = {128: 20, 384: 56, 512: 76}
 MAX_PACKED = 3
 
+_ADAM = Optimizer(kind="adam", first_is_half=True, is_sharded=True)
 _LAMB = Optimizer(kind="lamb", is_off_chip=True, is_sharded=True)
 _LAMB_OF_MLPERF_V1 = Optimizer(kind="lamb", first_is_half=True, is_sharded=True)
 
@@ -98,7 +99,7 @@ class SquadProgram:
     has_bias: bool
     attention_dropout: float
     updates_per_call: int
-    optimizer: Optimizer = Optimizer(kind="adam", first_is_half=True, is_sharded=True)
+    optimizer: Optimizer = _ADAM
 
 
 SQUAD = (
@@ -113,30 +114,28 @@ SQUAD = (
 class MlperfProgram:
     """MLPerf's BERT-Large: packs of 512 words, two sequences each.
 
-    Attention and dense parts of layers were placed one by one; here whole layers are, which differ
-    by half a layer at most from what a chip had.
+    Attention and dense parts of layers were placed one by one; a part counts as half a layer.
     """
 
     chip: str
     pods: tuple[int, ...]
-    layers: tuple[int, ...]  # of chips 0, 1, …; those of chip 0 come last
+    layers: tuple[float, ...]  # of chips 0, 1, …; those of chip 0 come last
     micro_batch: int
     proportions: tuple[float, ...]
-    slowest: float  # layers of the fullest chip, halves counted
     attention_dropout: float = 0.0
     has_next_sentence: bool = True
     optimizer: Optimizer = _LAMB_OF_MLPERF_V1
 
 
 MLPERF = (
-    MlperfProgram(chip="gc200", pods=(16,), layers=(4, 7, 6, 7), slowest=6.5, micro_batch=2,
+    MlperfProgram(chip="gc200", pods=(16,), layers=(4.5, 6.5, 6.5, 6.5), micro_batch=2,
                   proportions=(0.23,), has_next_sentence=False,
-                  optimizer=Optimizer(kind="lamb", first_is_half=True, is_off_chip=True, is_sharded=True)),
-    MlperfProgram(chip="gc200", pods=(64, 128, 256), layers=(1, 2, 3, 4, 3, 4, 3, 4), slowest=3.5,
+                  optimizer=replace(_LAMB_OF_MLPERF_V1, is_off_chip=True)),
+    MlperfProgram(chip="gc200", pods=(64, 128, 256), layers=(1.5, 2, 3, 3.5, 3.5, 3.5, 3.5, 3.5),
                   micro_batch=2, proportions=(0.20, 0.25), has_next_sentence=False),
-    MlperfProgram(chip="bow", pods=(16,), layers=(0, 3, 4, 3, 4, 3, 4, 3), slowest=3.5,
+    MlperfProgram(chip="bow", pods=(16,), layers=(0.5, 3, 3.5, 3, 3.5, 3.5, 3.5, 3.5),
                   micro_batch=3, proportions=(0.30,), attention_dropout=0.1),
-    MlperfProgram(chip="bow", pods=(64, 128, 256), layers=(1, 3, 3, 3, 4, 3, 4, 3), slowest=3.5,
+    MlperfProgram(chip="bow", pods=(64, 128, 256), layers=(1, 3, 3, 3, 3.5, 3.5, 3.5, 3.5),
                   micro_batch=3, proportions=(1.0,), attention_dropout=0.1),
 )  # fmt: skip
 MLPERF_TABLE_ROWS, MLPERF_SERIAL = 30912, 4

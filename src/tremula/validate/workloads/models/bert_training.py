@@ -20,7 +20,12 @@ from tremula.validate.workloads.models.bert_facts import (
     SquadProgram,
     mlperf_evaluation_interval,
 )
-from tremula.validate.workloads.models.pipeline import Training, time_training
+from tremula.validate.workloads.models.pipeline import (
+    Training,
+    equal_layers,
+    throughput,
+    time_training,
+)
 from tremula.validate.workloads.models.row_facts import (
     TRAINING,
     accumulation_of,
@@ -45,15 +50,15 @@ def pre_training(row: MeasuredRow, chip_name: str) -> ModelledValue:
     replicas = max(1, row.n_ipus // n_chips)
     training = Training(
         build=lambda layers: _pre_training_model(program, layers),
-        layers=program.layers,
+        of=equal_layers(program.layers),
         accumulation=accumulation_of(row, program.micro_batch, replicas),
         replicas=replicas,
         optimizer=program.optimizer,
         proportions=program.proportions,
-        n_forward_stages=n_chips + 1,
+        returns=True,
         micro_batch_items=program.micro_batch * _sequences_per_row(program),
     )
-    return _throughput(training, chip_name)
+    return throughput(training, chip_name)
 
 
 @workload("BERT-Large (fine-?tuning )?.*SQuAD.*(training|fine)|BERT-Large fine-?tuning", TRAINING,
@@ -64,17 +69,15 @@ def squad(row: MeasuredRow, chip_name: str) -> ModelledValue:
     replicas = max(1, row.n_ipus // len(program.layers))
     training = Training(
         build=lambda layers: _squad_model(program, layers),
-        layers=program.layers,
+        of=equal_layers(program.layers, has_last=True),
         accumulation=accumulation_of(row, program.micro_batch, replicas, default=256),
         replicas=replicas,
         optimizer=program.optimizer,
         proportions=program.proportions,
-        n_forward_stages=len(program.layers),
-        has_last=True,
         updates_per_call=program.updates_per_call,
         micro_batch_items=program.micro_batch,
     )
-    return _throughput(training, chip_name)
+    return throughput(training, chip_name)
 
 
 @workload("BERT-Large MLPerf", TRAINING, gbytes=GBYTES)
@@ -89,12 +92,12 @@ def mlperf(row: MeasuredRow, chip_name: str) -> ModelledValue:
     accumulation = max(1, round(n_rows / replicas / program.micro_batch))
     training = Training(
         build=lambda layers: _mlperf_model(program, layers),
-        layers=_with_slowest(program),
+        of=equal_layers(program.layers),
         accumulation=row.number("gradient_accumulation", accumulation),
         replicas=replicas,
         optimizer=program.optimizer,
         proportions=program.proportions,
-        n_forward_stages=len(program.layers) + 1,
+        returns=True,
         micro_batch_items=2 * program.micro_batch,
     )
     time = time_training(training, chip_name)
@@ -105,13 +108,6 @@ def mlperf(row: MeasuredRow, chip_name: str) -> ModelledValue:
     evaluation_s = MLPERF_EVALUATED / (4 * rows_per_s) if "eval" in row.details else 0.0
     seconds = time.seconds + evaluation_s * sequences / interval
     return ModelledValue(seconds * time.clock_hz, time.clock_hz, n_items=sequences)
-
-
-def _throughput(training: Training, chip_name: str) -> ModelledValue:
-    time = time_training(training, chip_name)
-    return ModelledValue(
-        time.seconds * time.clock_hz, time.clock_hz, n_items=training.items_per_call
-    )
 
 
 def _program_of(row: MeasuredRow) -> BertProgram:
@@ -131,10 +127,6 @@ def _program_of(row: MeasuredRow) -> BertProgram:
         lambda one: one.framework == framework_of(row),
         lambda one: row.n_ipus >= one.large_pod > 0,
     )
-
-
-def _with_slowest(program: MlperfProgram) -> tuple[int, ...]:
-    return program.layers
 
 
 def _sequences_per_row(program: BertProgram) -> float:

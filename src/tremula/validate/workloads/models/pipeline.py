@@ -1,8 +1,8 @@
 """A training step over chips and replicas: a small build of it, read for the whole.
 
-Layers are equal, so one of them is built, on a chip between those that have the embedding and, where
-it does not return to the first, the output layer. A chip of the program takes as many times that
-layer as it has layers, and what it has besides. (Chips with one and two layers of BERT-Large differ
+Layers are equal, so one of them is built, on a chip between those that have the embedding and,
+where it does not return to the first, the output layer. A chip of the program takes as many times
+that layer as it has layers, and what it has besides. (Chips with one and two layers of BERT-Large differ
 by a layer within 0.1 %.) The rest is counted:
 
 * iterations: micro-batches, and two less than twice the number of stages to fill and empty
@@ -29,6 +29,7 @@ from tremula.poplibs import gcl, poputil
 from tremula.validate.timing import timing_of
 from tremula.validate.workloads.model_call import CallTime, ModelCall, compiled_call
 from tremula.validate.workloads.models.timeline import Events, Join, Loop, Timeline, timeline_of
+from tremula.validate.workloads.table import ModelledValue
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -61,19 +62,25 @@ class Training:
     """A measured training program: what it is made of, and how it is spread over chips."""
 
     build: "Callable[[Sequence[int]], tuple[nn.Module, Sequence[Tensor]]]"  # of layers per chip
-    layers: tuple[int, ...]  # of each chip of a replica
+    of: "Reduced"  # what is built, and how the program's chips follow from it
     accumulation: int
     replicas: int
     optimizer: Optimizer
     proportions: tuple[float, ...]  # of memory, of each chip; one: of all
-    n_forward_stages: int  # one more than chips where the last stage returns to the first
-    has_last: bool = False  # the last chip has an output layer
-    is_equal: bool = True  # chips between the first and the last hold equal layers
+    returns: bool = False  # the last stage is on the first chip again
     updates_per_call: int = 1
     micro_batch_items: float = 1.0
     n_io_tiles: int = 0
     uses_half_partials: bool = True
     host_s: float | None = None  # around a call; None: that of made-up data
+
+    @property
+    def n_forward_stages(self) -> int:
+        return len(self.of.parts) + self.returns
+
+    @property
+    def n_built_stages(self) -> int:
+        return len(self.of.parts[0]) + self.returns
 
     @property
     def items_per_call(self) -> float:
@@ -83,58 +90,85 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """The chips that are built, and how those of the program follow from them."""
+    """A pipeline whose chips are each one kind of part, and the program that is made of such parts.
 
-    layers: tuple[int, ...]  # the first chip has what comes before layers, the second has a layer
-    has_last: bool  # a third chip has what comes behind them
+    `parts[c][k]` says how often chip c of the program has the part of built chip k. What chips do
+    together, chip c does as built chip `alike[c]`.
+    """
 
-    def factors(self, wanted: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """float[n_wanted, n_built], twice: for what chips do alone, and what they do together."""
-        local = np.zeros((len(wanted), len(self.layers)))
-        joined = np.zeros_like(local)
-        for row, n_layers in enumerate(wanted):
-            is_last = self.has_last and row == len(wanted) - 1
-            like = 2 if is_last else min(row, 1)
-            local[row, 1] = n_layers
-            if like != 1:
-                local[row, like] = 1
-            joined[row, like] = 1
-        return local, joined
+    placement: tuple[int, ...]  # layers of built chips
+    parts: tuple[tuple[float, ...], ...]
+    alike: tuple[int, ...]
+    parameters: "Callable[[nn.Module], Sequence[float]]"  # of the part on each built chip
+
+    def applied(self, timeline: Timeline) -> Timeline:
+        joined = np.zeros((len(self.parts), timeline.n_chips))
+        joined[np.arange(len(self.parts)), list(self.alike)] = 1
+        return timeline.mapped(np.array(self.parts, float), joined)
 
 
-def reduced(layers: tuple[int, ...], *, has_last: bool) -> Reduced:
-    """What to build of a pipeline with these layers."""
-    assert len(layers) > 1 + has_last, "ends and layers are on different chips"
-    return Reduced((0, 1, 0) if has_last else (0, 1), has_last)
+def equal_layers(layers: Sequence[float], *, has_last: bool = False) -> Reduced:
+    """One layer is built, after a chip with what comes before, and one with what comes behind.
+
+    Without `has_last`, what comes behind is on the first chip, too.
+    """
+    n = len(layers)
+    assert n > 1 + has_last, "ends and layers are on different chips"
+    rows = [[float(c == 0), float(count)] for c, count in enumerate(layers)]
+    alike = [0] + [1] * (n - 1)
+    if has_last:
+        rows = [[*row, float(c == n - 1)] for c, row in enumerate(rows)]
+        alike[-1] = 2
+    parts = tuple(tuple(row) for row in rows)
+    return Reduced((0, 1, 0)[: 2 + has_last], parts, tuple(alike), _ends_and_layer)
+
+
+def _ends_and_layer(model: "nn.Module") -> Sequence[float]:
+    """What is behind the layers counts as before them."""
+    layer = n_parameters(model.layers[0])  # pyright: ignore[reportIndexIssue, reportArgumentType]
+    return n_parameters(model) - layer, layer, 0.0
+
+
+def whole(n_chips: int) -> Reduced:
+    """All of the program is built."""
+    parts = tuple(tuple(float(a == b) for b in range(n_chips)) for a in range(n_chips))
+    return Reduced(
+        (0,) * n_chips, parts, tuple(range(n_chips)),
+        lambda model: [n_parameters(model) / n_chips] * n_chips,
+    )  # fmt: skip
 
 
 def time_training(training: Training, chip_name: str) -> CallTime:
     """The time of a call: all updates in it, and the host around it."""
-    small = reduced(training.layers, has_last=training.has_last) if training.is_equal else None
-    layers = training.layers if small is None else small.layers
-    call = _call(training, layers)
+    call, of = _call(training), training.of
     built, program = compiled_call(call, chip_name).built()
-    timeline, n_stages = timeline_of(built.graph, program), training.n_forward_stages
-    if small is not None:
-        timeline = timeline.mapped(*small.factors(training.layers))
-        n_stages += len(layers) - len(training.layers)
-    sizes = _parameters_of_chips(call.model, training, small)
-    cycles = training.updates_per_call * _update_cycles(training, timeline, n_stages, sizes, chip_name)
+    timeline = of.applied(timeline_of(built.graph, program))
+    parameters = of.parameters(call.model)[: len(of.parts[0])]
+    sizes = np.array(of.parts) @ np.array(parameters)
+    cycles = training.updates_per_call * _update_cycles(training, timeline, sizes, chip_name)
     host_s = call.host_s if training.host_s is None else training.host_s
     return CallTime(cycles, timeline.clock_hz, host_s)
 
 
-def _call(training: Training, layers: tuple[int, ...]) -> ModelCall:
-    model, micro_batch = training.build(layers)
-    n_stages = training.n_forward_stages + len(layers) - len(training.layers)
+def throughput(training: Training, chip_name: str) -> ModelledValue:
+    """Items of a call by its time."""
+    time = time_training(training, chip_name)
+    return ModelledValue(
+        time.seconds * time.clock_hz, time.clock_hz, n_items=training.items_per_call
+    )
+
+
+def _call(training: Training) -> ModelCall:
+    n_chips = len(training.of.parts[0])
+    model, micro_batch = training.build(training.of.placement)
     return ModelCall(
         model=model,
         micro_batch=micro_batch,
         optimizer=lambda parameters: _optimizer(training.optimizer, parameters),
-        gradient_accumulation=2 * n_stages + 2 if len(layers) > 1 else 4,
+        gradient_accumulation=2 * training.n_built_stages + 2 if n_chips > 1 else 4,
         is_timed_without_loader=True,
-        is_pipelined=len(layers) > 1,
-        choose=lambda options: _choose(training, len(layers), options),
+        is_pipelined=n_chips > 1,
+        choose=lambda options: _choose(training, n_chips, options),
     )
 
 
@@ -174,19 +208,7 @@ def _optimizer(chosen: Optimizer, parameters: object) -> object:
     )  # fmt: skip
 
 
-def _parameters_of_chips(
-    model: "nn.Module", training: Training, small: Reduced | None
-) -> np.ndarray:
-    """float[n_chips]: parameters on each chip of a replica; all ends count as on the first."""
-    of_layer = _n_parameters(model.layers[0]) if hasattr(model, "layers") else 0.0
-    n_built = sum(training.layers if small is None else small.layers)
-    rest = _n_parameters(model) - n_built * of_layer
-    sizes = np.array(training.layers, float) * of_layer
-    sizes[0] += rest
-    return sizes
-
-
-def _n_parameters(model: "nn.Module") -> float:
+def n_parameters(model: "nn.Module") -> float:
     return float(sum(parameter.numel() for parameter in model.parameters()))
 
 
@@ -194,14 +216,14 @@ def _n_parameters(model: "nn.Module") -> float:
 
 
 def _update_cycles(
-    training: Training, timeline: Timeline, n_stages: int, sizes: np.ndarray, chip_name: str
+    training: Training, timeline: Timeline, sizes: np.ndarray, chip_name: str
 ) -> float:
     """Micro-batches through the pipeline, the update, sums over replicas, states to and fro."""
     filling, loop, update = _parts(timeline.events)
     iteration = _per_iteration(timeline, loop)
     fill = replace(timeline, events=filling).cycles
-    n_built, n_wanted = 2 * n_stages - 2, 2 * training.n_forward_stages - 2
-    n_full = training.accumulation - (n_wanted if n_wanted else 0)
+    n_built, n_wanted = (2 * n - 2 for n in (training.n_built_stages, training.n_forward_stages))
+    n_full = training.accumulation - n_wanted
     micro_batches = iteration * n_full + (fill * n_wanted / n_built if n_built else 0.0)
     shared = training.replicas if training.optimizer.is_sharded else 1
     updating = replace(timeline, events=update).cycles / shared
@@ -229,7 +251,7 @@ def _per_iteration(timeline: Timeline, loop: Loop) -> float:
 
 
 def _sum_seconds(training: Training, sizes: np.ndarray, chip_name: str) -> float:
-    """The gradients of all chips, summed over replicas; a sharded update gathers weights instead."""
+    """Gradients summed over replicas; a sharded update gathers weights instead of half of it."""
     if training.replicas == 1:
         return 0.0
     return all_reduce_seconds(

@@ -67,7 +67,7 @@ class Timeline:
         return float(_local(self.events, self.n_chips).max())
 
     def mapped(self, local: np.ndarray, joined: np.ndarray) -> "Timeline":
-        """For other chips: `local` and `joined` are float[n_new, n_chips], factors of built ones."""
+        """For other chips: float[n_new, n_chips], twice, say how often they do as a built one."""
         return Timeline(_mapped(self.events, local, joined), len(local), self.clock_hz)
 
 
