@@ -1,4 +1,4 @@
-"""Mini DALL-E: an image becomes tokens on the chip, and a transformer learns text and image tokens."""
+"""Mini DALL-E: images become tokens on the chip; a transformer learns them after their text."""
 
 from collections.abc import Sequence
 

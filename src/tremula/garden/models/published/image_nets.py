@@ -48,8 +48,9 @@ class ImageNet(nn.Module):
     """A stem, four groups of bottlenecks, and classes; `keeps` says behind which blocks to keep."""
 
     def __init__(
-        self, depths: Sequence[int], *, width: int = 64, n_groups: int = 1, norm: Norm | None = None,
-        keeps: Sequence[int] = (), n_classes: int = 1000, is_bytes: bool = True,
+        self, depths: Sequence[int], *, width: int = 64, n_groups: int = 1,
+        norm: Norm | None = None, keeps: Sequence[int] = (), n_classes: int = 1000,
+        is_bytes: bool = True,
     ):  # fmt: skip
         super().__init__()
         norm = norm or nn.BatchNorm2d

@@ -166,7 +166,7 @@ def resnext101(row: MeasuredRow, chip_name: str) -> ModelledValue:
     replicas = max(1, row.n_ipus // 2)
     return throughput(
         Training(
-            build=lambda layers: _resnext_model(layers),
+            build=_resnext_model,
             of=Reduced((8, 1, 3), ((1, 3, 0), (0, 19, 1)), (0, 2), _resnext_parameters),
             accumulation=accumulation_of(row, 6, replicas, default=768),
             replicas=replicas,

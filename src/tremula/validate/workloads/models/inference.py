@@ -5,8 +5,8 @@ A model with equal layers is built with one and with two of them, and read for a
 * plain: some threads send blocking calls of one batch. With two or more the card always has the
   next batch, with one it waits for the host in between.
 * packed: threads send single sequences, which are packed into rows. Threads are 3.5 for each row,
-  and a batch leaves when it is full or 15 ms old: so two batches are under way in turns, and hold half
-  of the threads' sequences each, or as many as fit.
+  and a batch leaves when it is full or 15 ms old: so two batches are under way in turns, and hold
+  half of the threads' sequences each, or as many as fit.
 
 From bytedance/ByteMLPerf, byte_infer_perf/general_perf (backends/IPU, model_zoo, workloads).
 """

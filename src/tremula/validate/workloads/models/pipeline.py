@@ -2,8 +2,8 @@
 
 Layers are equal, so one of them is built, on a chip between those that have the embedding and,
 where it does not return to the first, the output layer. A chip of the program takes as many times
-that layer as it has layers, and what it has besides. (Chips with one and two layers of BERT-Large differ
-by a layer within 0.1 %.) The rest is counted:
+that layer as it has layers, and what it has besides. (Chips with one and two layers of BERT-Large
+differ by a layer within 0.1 %.) The rest is counted:
 
 * iterations: micro-batches, and two less than twice the number of stages to fill and empty
 * sums of gradients over replicas: a separate program of the collectives library, for as many bytes
