@@ -94,7 +94,7 @@ class DeBertaLayer(nn.Module):
     def forward(self, x: Tensor, mask: Tensor, table: Tensor, at: Tensor) -> Tensor:
         first, second = self.norms
         x = first(x + self.attention(x, mask, table, at))
-        return second(x + self.down(functional.gelu(self.up(x))))
+        return second(x + self.down(functional.gelu(self.up(x), approximate="tanh")))
 
 
 class DeBertaForAnswers(nn.Module):
@@ -179,7 +179,7 @@ class _RoFormerLayer(nn.Module):
     def forward(self, x: Tensor, mask: Tensor, turn: Tensor) -> Tensor:
         first, second = self.norms
         x = first(x + self.attention(x, mask, turn))
-        return second(x + self.down(functional.gelu(self.up(x))))
+        return second(x + self.down(functional.gelu(self.up(x), approximate="tanh")))
 
 
 class TextTower(nn.Module):

@@ -82,7 +82,7 @@ class PreTrainingHeads(nn.Module):
         if task.has_transform:
             self.transform = nn.Linear(size.width, size.width)
             self.norm = nn.LayerNorm(size.width, eps=size.epsilon)
-        self.n_words = size.n_words
+        self.n_words, self.gelu = size.n_words, size.gelu
 
     def forward(self, x: Tensor, labels: Tensor, next_labels: Tensor) -> tuple[Tensor, ...]:
         loss, hits = self._words(x[:, : self.task.n_masks], labels)
@@ -93,7 +93,7 @@ class PreTrainingHeads(nn.Module):
 
     def _words(self, masked: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         if self.task.has_transform:
-            masked = self.norm(functional.gelu(self.transform(masked)))
+            masked = self.norm(functional.gelu(self.transform(masked), approximate=self.gelu))
         flat = masked.flatten(0, 1)
         mode = poptorch.MatMulSerializationMode.OutputChannels
         factor = self.task.n_serial

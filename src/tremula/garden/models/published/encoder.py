@@ -29,6 +29,7 @@ class EncoderSize:
     keeps_middle: bool = False  # a checkpoint between attention and dense layers
     epsilon: float = 1e-3
     uses_float8: bool = False  # in products with weights
+    gelu: str = "tanh"  # its form; PyTorch's default is "none", by the error function
 
 
 def _dense_class(size: EncoderSize) -> type[nn.Linear]:
@@ -63,6 +64,7 @@ class EncoderLayer(nn.Module):
     def __init__(self, size: EncoderSize):
         super().__init__()
         self.norms_first, self.keeps_middle = size.norms_first, size.keeps_middle
+        self.gelu = size.gelu
         self.dropout, self.attention = nn.Dropout(size.dropout), Attention(size)
         norms = [nn.LayerNorm(size.width, eps=size.epsilon) for _ in range(2)]
         self.norms = nn.ModuleList(norms)
@@ -82,7 +84,7 @@ class EncoderLayer(nn.Module):
         return poptorch.recomputationCheckpoint(x) if self.keeps_middle else x
 
     def _dense(self, x: Tensor) -> Tensor:
-        return self.down(functional.gelu(self.up(x)))
+        return self.down(functional.gelu(self.up(x), approximate=self.gelu))
 
 
 class WordEmbedding(nn.Module):

@@ -1,18 +1,13 @@
 """Lowerings of activation functions and their gradients: one formula each, one vertex per tile."""
 
-import math
-
 from tremula.base.types import FLOAT, Type
 from tremula.ir.lowering.pointwise.map import Formula, Operand, mapped
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplibs import popnn
 from tremula.poplibs.popops.elementwise import expr
 from tremula.poplibs.popops.elementwise.expr import Expr
-
-_SQRT_HALF = math.sqrt(0.5)
-_GELU_SLOPE = math.sqrt(2 / math.pi)
-_GELU_CUBIC = 0.044715
 
 
 def _in_float(tiles: Tiles, formula: Formula, *values: Operand) -> Tensor:
@@ -20,43 +15,56 @@ def _in_float(tiles: Tiles, formula: Formula, *values: Operand) -> Tensor:
     return mapped(tiles, formula, *values, type=FLOAT)
 
 
-# -- gelu ------------------------------------------------------------------------------------------
+# -- popnn's: one codelet each, with the slots that PopLibs publishes for it -----------------------
 
 
-def _gelu_tanh(x: Expr) -> Expr:
-    return 0.5 * x * (1 + expr.tanh(_GELU_SLOPE * (x + _GELU_CUBIC * x * x * x)))
+def _popnn(tiles: Tiles, kind: str, x: Tensor) -> Tensor:
+    return popnn.non_linearity(tiles.graph, x, tiles.sequence, tiles.name, kind=kind)
 
 
-@lowers("gelu", calls="popops.gelu_erf")
+def _popnn_gradient(tiles: Tiles, kind: str, g: Tensor, data: Tensor) -> Tensor:
+    """`data` is the input of GELU and SWISH, the output of others."""
+    g = tiles.cast(g, data.type)
+    return popnn.non_linearity_input_gradient(
+        tiles.graph, data, g, tiles.sequence, tiles.name, kind=kind
+    )
+
+
+def _gelu_kind(approximate: str) -> str:
+    return "GELU_ERF" if approximate == "none" else "GELU"
+
+
+@lowers("gelu", calls="popnn.non_linearity")
 def gelu(tiles: Tiles, x: Tensor, *, approximate: str = "none") -> Tensor:
-    if approximate == "none":
-        return mapped(tiles, expr.gelu_erf, x)
-    return _in_float(tiles, _gelu_tanh, x)
+    return _popnn(tiles, _gelu_kind(approximate), x)
 
 
-def _gelu_gradient(g: Expr, x: Expr) -> Expr:
-    density = expr.exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
-    return g * (0.5 * (1 + expr.erf(x * _SQRT_HALF)) + x * density)
-
-
-def _gelu_tanh_gradient(g: Expr, x: Expr) -> Expr:
-    t = expr.tanh(_GELU_SLOPE * (x + _GELU_CUBIC * x * x * x))
-    slope = _GELU_SLOPE * (1 + 3 * _GELU_CUBIC * x * x)
-    return g * 0.5 * (1 + t + x * (1 - t * t) * slope)
-
-
-@lowers("gelu_backward", calls="popops.map")
+@lowers("gelu_backward", calls="popnn.non_linearity_input_gradient")
 def gelu_backward(tiles: Tiles, g: Tensor, x: Tensor, *, approximate: str = "none") -> Tensor:
-    formula = _gelu_gradient if approximate == "none" else _gelu_tanh_gradient
-    return _in_float(tiles, formula, g, x)
+    return _popnn_gradient(tiles, _gelu_kind(approximate), g, x)
+
+
+@lowers("silu", calls="popnn.non_linearity")
+def silu(tiles: Tiles, x: Tensor) -> Tensor:
+    return _popnn(tiles, "SWISH", x)
+
+
+@lowers("silu_backward", calls="popnn.non_linearity_input_gradient")
+def silu_backward(tiles: Tiles, g: Tensor, x: Tensor) -> Tensor:
+    return _popnn_gradient(tiles, "SWISH", g, x)
+
+
+@lowers("sigmoid_backward", calls="popnn.non_linearity_input_gradient")
+def sigmoid_backward(tiles: Tiles, g: Tensor, y: Tensor) -> Tensor:
+    return _popnn_gradient(tiles, "SIGMOID", g, y)
+
+
+@lowers("tanh_backward", calls="popnn.non_linearity_input_gradient")
+def tanh_backward(tiles: Tiles, g: Tensor, y: Tensor) -> Tensor:
+    return _popnn_gradient(tiles, "TANH", g, y)
 
 
 # -- functions without parameters ------------------------------------------------------------------
-
-
-def _sigmoid_times_gradient(g: Expr, x: Expr) -> Expr:
-    s = expr.sigmoid(x)
-    return g * s * (1 + x * (1 - s))
 
 
 def _softplus_of(x: Expr) -> Expr:
@@ -79,8 +87,6 @@ def _hardswish_gradient(g: Expr, x: Expr) -> Expr:
 
 
 _FUNCTIONS: dict[str, Formula] = {
-    "silu": lambda x: x * expr.sigmoid(x),
-    "silu_backward": _sigmoid_times_gradient,
     "mish": lambda x: x * expr.tanh(_softplus_of(x)),
     "mish_backward": _mish_gradient,
     "hardsigmoid": lambda x: _gate(x) / 6,
@@ -88,8 +94,6 @@ _FUNCTIONS: dict[str, Formula] = {
     "hardswish": lambda x: x * _gate(x) / 6,
     "hardswish_backward": _hardswish_gradient,
     "relu6": lambda x: expr.clamp(x, 0.0, 6.0),
-    "sigmoid_backward": lambda g, y: g * y * (1 - y),
-    "tanh_backward": lambda g, y: g * (1 - y * y),
 }
 
 

@@ -31,6 +31,7 @@ from tremula.validate.workloads.models.row_facts import (
     accumulation_of,
     best_of,
     framework_of,
+    gelu_of,
 )
 from tremula.validate.workloads.table import ModelledValue, NoWorkload, workload
 
@@ -164,6 +165,7 @@ def _pre_training_model(program: BertProgram, layers: Sequence[int]) -> Built:
         _size(program.size, sum(layers)),
         n_words=program.table_rows,
         has_attention_bias=program.has_bias,
+        gelu=gelu_of(program.framework),
     )
     model = BertForPreTraining(size, task).half().train()
     model.place(layers)
@@ -187,6 +189,7 @@ def _squad_model(program: SquadProgram, layers: Sequence[int]) -> Built:
         n_words=program.table_rows,
         has_attention_bias=program.has_bias,
         attention_dropout=program.attention_dropout,
+        gelu=gelu_of(program.framework),
     )
     model = BertForAnswers(size).half().train()
     model.place(layers)

@@ -233,3 +233,26 @@ WIDE_AND_DEEP = Served(
     build=_wide_and_deep, n_layers=1, batch=20000, n_threads=5, n_io_tiles=32,
     batches_per_run=1024,
 )  # fmt: skip
+
+
+@workload("Swin-?Large.*inference", INFERENCE, gbytes=4.0)
+def swin_inference(row: MeasuredRow, chip_name: str) -> ModelledValue:
+    """384 pixels, windows of 12; of 18 blocks of the third group two are built, and two more."""
+    return _plain(SWIN_LARGE, row, chip_name)
+
+
+def _swin_large(n_pairs: int, batch: int, _: bool) -> Built:
+    """`n_pairs` of blocks in the third group."""
+    import torch
+
+    from tremula.garden.models.published.vision_transformers import Swin, SwinSize
+
+    size = SwinSize(
+        width=192, depths=(2, 2, 2 * n_pairs, 2), n_heads=(6, 12, 24, 48), window=12, n_pixels=384
+    )
+    return Swin(size).half(), [torch.zeros(batch, 3, 384, 384, dtype=torch.half)]
+
+
+SWIN_LARGE = Served(
+    build=_swin_large, n_layers=9, batch=2, n_threads=4, proportion=0.2, batches_per_run=128
+)

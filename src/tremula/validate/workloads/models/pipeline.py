@@ -1,9 +1,9 @@
 """A training step over chips and replicas: a small build of it, read for the whole.
 
-Layers are equal, so one of them is built, on a chip between those that have the embedding and,
-where it does not return to the first, the output layer. A chip of the program takes as many times
-that layer as it has layers, and what it has besides. (Chips with one and two layers of BERT-Large
-differ by a layer within 0.1 %.) The rest is counted:
+Layers are equal, so one of them is built (and one behind it), on a chip between those that have the
+embedding and, where it does not return to the first, the output layer. A chip of the program takes
+as many times that layer as it has layers, and what it has besides. (Chips with one and two layers
+of BERT-Large differ by a layer within 0.1 %.) The rest is counted:
 
 * iterations: micro-batches, and two less than twice the number of stages to fill and empty
 * sums of gradients over replicas: a separate program of the collectives library, for as many bytes
@@ -72,6 +72,7 @@ class Training:
     micro_batch_items: float = 1.0
     n_io_tiles: int = 0
     uses_half_partials: bool = True
+    n_tiles: int = 0  # of each chip; 0: all of them
     host_s: float | None = None  # around a call; None: that of made-up data
 
     @property
@@ -108,25 +109,27 @@ class Reduced:
 
 
 def equal_layers(layers: Sequence[float], *, has_last: bool = False) -> Reduced:
-    """One layer is built, after a chip with what comes before, and one with what comes behind.
+    """Two layers are built, each on a chip, and the first of them counts.
 
-    Without `has_last`, what comes behind is on the first chip, too.
+    What comes before is on a chip by itself, and so is what comes behind, unless it is on the first
+    chip, too (without `has_last`). The second layer is there so that the first has a layer behind
+    it: the gradient that comes from the output layer may be spread over tiles in another way.
     """
     n = len(layers)
     assert n > 1 + has_last, "ends and layers are on different chips"
-    rows = [[float(c == 0), float(count)] for c, count in enumerate(layers)]
+    rows = [[float(c == 0), float(count), 0.0] for c, count in enumerate(layers)]
     alike = [0] + [1] * (n - 1)
     if has_last:
         rows = [[*row, float(c == n - 1)] for c, row in enumerate(rows)]
-        alike[-1] = 2
+        alike[-1] = 3
     parts = tuple(tuple(row) for row in rows)
-    return Reduced((0, 1, 0)[: 2 + has_last], parts, tuple(alike), _ends_and_layer)
+    return Reduced((0, 1, 1, 0)[: 3 + has_last], parts, tuple(alike), _ends_and_layer)
 
 
 def _ends_and_layer(model: "nn.Module") -> Sequence[float]:
     """What is behind the layers counts as before them."""
     layer = n_parameters(model.layers[0])  # pyright: ignore[reportIndexIssue, reportArgumentType]
-    return n_parameters(model) - layer, layer, 0.0
+    return n_parameters(model) - 2 * layer, layer, 0.0, 0.0
 
 
 def whole(n_chips: int) -> Reduced:
@@ -168,6 +171,7 @@ def _call(training: Training) -> ModelCall:
         gradient_accumulation=2 * training.n_built_stages + 2 if n_chips > 1 else 4,
         is_timed_without_loader=True,
         is_pipelined=n_chips > 1,
+        n_tiles=training.n_tiles,
         choose=lambda options: _choose(training, n_chips, options),
     )
 

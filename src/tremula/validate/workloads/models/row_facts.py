@@ -17,6 +17,11 @@ def framework_of(row: MeasuredRow) -> str:
     return next((name for name in FRAMEWORKS if name in text), "")
 
 
+def gelu_of(framework: str) -> str:
+    """Which form of gelu a framework has: PyTorch's default is exact, others' an approximation."""
+    return "none" if framework == "poptorch" else "tanh"
+
+
 def accumulation_of(
     row: MeasuredRow, micro_batch: int, replicas: int, default: int | None = None
 ) -> int:

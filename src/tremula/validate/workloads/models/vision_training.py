@@ -18,7 +18,7 @@ from tremula.validate.workloads.models.pipeline import (
     n_parameters,
     throughput,
 )
-from tremula.validate.workloads.models.row_facts import TRAINING, accumulation_of
+from tremula.validate.workloads.models.row_facts import TRAINING, accumulation_of, gelu_of
 from tremula.validate.workloads.table import ModelledValue, workload
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _vit_model(program: VitProgram, layers: Sequence[int]) -> Built:
     size = EncoderSize(
         n_layers=sum(layers), width=768, n_heads=12, n_inner=3072, n_positions=197,
         norms_first=True, attention_dropout=program.attention_dropout, dropout=0.1,
-        keeps_middle=program.keeps_middle,
+        keeps_middle=program.keeps_middle, gelu=gelu_of("poptorch"),
     )  # fmt: skip
     model = VisionTransformer(size, 16, program.n_classes, has_hidden=program.has_hidden)
     model = model.half().train()
@@ -256,7 +256,13 @@ def _dino_model() -> Built:
     from tremula.garden.models.published.encoder import EncoderSize
 
     size = EncoderSize(
-        n_layers=1, width=768, n_heads=12, n_inner=3072, n_positions=197, norms_first=True
+        n_layers=1,
+        width=768,
+        n_heads=12,
+        n_inner=3072,
+        n_positions=197,
+        norms_first=True,
+        gelu=gelu_of("poptorch"),
     )
     model = Dino(size).half().train()
     model.place()
