@@ -16,7 +16,6 @@ from typing import Any, Protocol
 Case = dict[str, Any]  # plain JSON
 
 PASSED, SET_ASIDE, ILLEGAL, FAILED = "passed", "set aside", "illegal", "failed"
-OPTIONAL_LIBRARIES = ("jax", "keras", "onnx", "torch_geometric")
 MOST_SECONDS = 120  # for one case: a small case that takes longer has met an endless loop
 
 
@@ -88,10 +87,21 @@ def examine(kind: Kind, case: Case) -> Outcome:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # noqa: BLE001 - any other exception is what a fuzzer looks for
-        if isinstance(error, ModuleNotFoundError) and error.name in OPTIONAL_LIBRARIES:
-            return Outcome(SET_ASIDE, f"{error.name} is not installed")
+        if missing := _missing_library(error):
+            return Outcome(SET_ASIDE, f"{missing} is not installed")
         return Outcome(FAILED, raised_signature(error), _traceback_text(error))
     return Outcome(PASSED)
+
+
+def _missing_library(error: BaseException) -> str:
+    """The library that an error says to be missing; ours never are."""
+    if not isinstance(error, ImportError):
+        return ""
+    if name := error.name or "":
+        return "" if name.partition(".")[0] in ("tremula", "tools", "tests") else name
+    text = str(error)
+    extra = text.partition("tremula[")[2].partition("]")[0]
+    return f"tremula[{extra}]" if extra and "not installed" in text else ""
 
 
 @contextmanager

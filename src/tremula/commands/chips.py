@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tremula.base.errors import InvalidMachineModel, suggest
+from tremula.base.storage import strict_toml
 from tremula.base.types import HALF, QUARTER
 from tremula.hardware import CHIPS, SYSTEMS, Chip, Fact, System, load_chip, load_system
 from tremula.hardware.constant_records import quantities
@@ -48,7 +49,7 @@ def _find(name: str) -> Chip | System:
 def _load(path: Path) -> Chip | System:
     """A chip's file, or a system's: that has chips, or a known system as its base."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = strict_toml.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         table = {}  # load_chip says what is wrong
     is_system = "n_ipus" in table or str(table.get("base", "")).lower() in SYSTEMS

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tremula.base.errors import FileLoadError, InvalidOption, suggest
+from tremula.base.storage import strict_toml
 from tremula.hardware import CHIPS, Chip
 from tremula.hardware.constant_records import quantities
 
@@ -57,7 +58,7 @@ def load_space(path: str | os.PathLike[str]) -> Space:
     """Read a space; scripts are found beside its file."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-        table = tomllib.loads(text)
+        table = strict_toml.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise FileLoadError(
@@ -89,7 +90,7 @@ def _model(name: str, value: object, path: Path) -> dict[str, Any]:
     """A script, or a table of a script and its arguments."""
     table: dict[str, Any] = value if isinstance(value, dict) else {"script": value}
     _check_names(table, ("script", "arguments"), f"key of model {name!r}", str(path))
-    if not isinstance(table.get("script"), str):
+    if not isinstance(table.get("script"), str) or "\0" in table["script"]:
         raise InvalidOption(
             f"model {name!r} of {str(path)!r} has no script.", hint=f'write  {name} = "train.py"'
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tremula.base.errors import FileLoadError, InvalidMachineModel, suggest
+from tremula.base.storage import strict_toml
 from tremula.base.storage.atomic_file import write_text
 from tremula.hardware.chip_model import Chip, make_chip
 from tremula.hardware.constant_records import Fact, check_names, quantities
@@ -31,7 +32,7 @@ def load_chip(path: str | os.PathLike[str]) -> Chip:
 def chip_from_toml(text: str, origin: str = "TOML text") -> Chip:
     """A chip from the text of a TOML file; `origin` names it in errors."""
     try:
-        table = tomllib.loads(text)
+        table = strict_toml.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FileLoadError(
             f"{origin} is no TOML: {error}", hint="write lines such as  n_tiles = 2944"

@@ -192,17 +192,26 @@ def _typed(name: str, field: dataclasses.Field[Any], value: Value) -> Value:
     return value
 
 
+LARGEST = 1 << 100  # of whole numbers: beyond it they overflow in arithmetic
+
+
 def _check_range(name: str, field: dataclasses.Field[Any], value: int | float) -> None:
     rules = field.metadata
     is_low = value < 0 or (value == 0 and not rules["may_be_zero"])
-    if is_low or not math.isfinite(value) or value > rules["at_most"]:
+    is_high = value > rules["at_most"] or abs(value) == math.inf or value > LARGEST
+    if is_low or is_high or value != value:  # noqa: PLR0124 - the last is NaN
         expected = "zero or more" if rules["may_be_zero"] else "more than zero"
         if math.isfinite(rules["at_most"]):
             expected += f" and at most {rules['at_most']:g}"
         raise InvalidMachineModel(
-            f"{field.name} of {name!r} is {value!r} {rules['unit']}, expected {expected}.",
+            f"{field.name} of {name!r} is {_shown(value)} {rules['unit']}, expected {expected}.",
             hint=f"it means: {rules['meaning']}",
         )
+
+
+def _shown(value: int | float) -> str:
+    """A number as text; Python does not write numbers of thousands of digits."""
+    return repr(value) if isinstance(value, float) or abs(value) <= LARGEST else "beyond 2^100"
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError, InvalidMachineModel, suggest
+from tremula.base.storage import strict_toml
 from tremula.base.storage.atomic_file import write_text
 from tremula.hardware.chip_files import (
     chip_from_table,
@@ -38,7 +39,7 @@ def load_system(path: str | os.PathLike[str]) -> System:
 def system_from_toml(text: str, origin: str = "TOML text", chip: Chip | None = None) -> System:
     """A system from the text of a TOML file; without a chip in it, of `chip`."""
     try:
-        table = tomllib.loads(text)
+        table = strict_toml.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FileLoadError(
             f"{origin} is no TOML: {error}", hint="write lines such as  n_ipus = 1024"

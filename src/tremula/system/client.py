@@ -3,14 +3,13 @@
 import http.client
 import json
 import os
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from tremula.base.errors import FileLoadError, SystemRuntimeError
-from tremula.base.storage import strict_json
+from tremula.base.storage import strict_json, strict_toml
 from tremula.poplar.partition import ACCESS_KEY, DEFAULT_PORT
 
 CONFIG = "VIPU_CLI_CONFIG"
@@ -108,7 +107,7 @@ def _read_config(path: str | None) -> dict[str, Any]:
         if path is None and not file.is_file():
             continue
         try:
-            return tomllib.loads(file.read_text(encoding="utf-8"))
+            return strict_toml.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise FileLoadError(
                 f"{str(file)!r} cannot be read: {error}.", hint='it has lines api-host = "…"'

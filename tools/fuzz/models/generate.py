@@ -42,7 +42,7 @@ def generate(random: Random) -> Case:
 
 
 def _layers(random: Random, shape: tuple[int, ...]) -> list[Case]:
-    layers, x = [], torch.zeros(2, *shape)
+    layers, x = [], torch.zeros(1, *shape)
     for _ in range(random.randint(1, random.choice(MOST_LAYERS))):
         layer = random_layer(random, tuple(x.shape[1:]))
         state = torch.random.get_rng_state()

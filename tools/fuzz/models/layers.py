@@ -198,7 +198,7 @@ class ModelOfLayers(nn.Module):
     def __init__(self, case: Case):
         super().__init__()
         torch.manual_seed(case["seed"])
-        layers, x = [], torch.zeros(2, *case["shape"])
+        layers, x = [], torch.zeros(1, *case["shape"])  # norms reject what only a batch has
         for layer in case["layers"]:
             made = make_layer(layer, tuple(x.shape[1:]))
             try:

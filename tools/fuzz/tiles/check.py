@@ -18,6 +18,7 @@ from tremula.base.errors import (
     MissingPerfEstimate,
     MissingProfileData,
 )
+from tremula.compiler.report.report import Report
 from tremula.vision.analysis.whatif import RecostableProgram
 from tremula.vision.report.reader import open_report
 from tremula.vision.report.write import report_of_engine
@@ -159,9 +160,24 @@ def check_costs(engine: Engine) -> None:
         raise CheckFailure("phases do not add up", f"{busy[0]} cycles of {total}")
     if not report.has_run:
         return
-    slowest = int((steps.cycles[ran] * steps.executed[ran]).sum())
-    if total > slowest and not _averages(engine):
+    _check_path(engine, report, ran)
+
+
+def _check_path(engine: Engine, report: Report, ran: np.ndarray) -> None:
+    """No run is shorter than its critical path, nor longer than its steps one after another."""
+    steps, total = report.steps, report.total_cycles
+    together = steps.cycles[ran] * steps.executed[ran]
+    longest, slowest = int(together.max(initial=0)), int(together.sum())
+    if total < report.cycles_of_chip.max():
+        raise CheckFailure("less time than a chip takes", f"{total}, {report.cycles_of_chip}")
+    if _averages(engine):
+        return
+    if total > slowest:
         raise CheckFailure("more time than all steps take", f"{total} cycles, steps {slowest}")
+    if total < longest:
+        raise CheckFailure("less time than one step takes", f"{total} cycles, step {longest}")
+    if len(report.cycles_of_chip) == 1 and total != slowest:
+        raise CheckFailure("steps of one chip do not add up", f"{total} cycles, steps {slowest}")
 
 
 def _averages(engine: Engine) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tremula.base.errors import FileLoadError, suggest
+from tremula.base.storage import strict_toml
 from tremula.garden.catalogue.expected import FORMS, Expectation
 from tremula.garden.catalogue.techniques import DOMAINS, FRAMEWORKS, TECHNIQUES
 
@@ -69,7 +70,7 @@ def read_manifest(folder: Path) -> Application:
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return strict_toml.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileLoadError(
             f"{path.parent} is not an application: it has no {path.name}.",

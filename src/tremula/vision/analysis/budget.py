@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tremula.base.errors import FileLoadError, InvalidOption, MissingProfileData, suggest
+from tremula.base.storage import strict_toml
 from tremula.vision.analysis.operations import operation_columns
 from tremula.vision.report.reader import ReportReader, open_report
 from tremula.vision.report.time_totals import PARTS, machine_split, total_cycles
@@ -88,7 +89,7 @@ def load_budget(path: str | os.PathLike[str]) -> dict[str, object]:
     """A budget from a TOML file."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-        return tomllib.loads(text)
+        return strict_toml.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise FileLoadError(
             f"cannot read the budget {str(path)!r}: {_why(error)}.",

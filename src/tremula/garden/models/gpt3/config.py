@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tremula.base.errors import FileLoadError, InvalidOption, suggest
+from tremula.base.storage import strict_toml
 
 N_BYTES = {"float16": 2, "float32": 4}
 # Rows of the word table that a replica holds are a multiple of this, so that rows spread evenly.
@@ -150,7 +151,7 @@ def load_config(path: str | os.PathLike[str]) -> GPTConfig:
 def config_from_toml(text: str, name: str = "GPT") -> GPTConfig:
     """A configuration from the text of a TOML file."""
     try:
-        tables = tomllib.loads(text)
+        tables = strict_toml.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FileLoadError(
             f"{name} is not TOML: {error}", hint="[model]\n  hidden = 64"

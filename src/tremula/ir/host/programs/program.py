@@ -115,11 +115,10 @@ class HostProgram:
         """The function of one micro-batch: (parameters, buffers, inputs, hypers) flat, in order."""
         overwrite = partial(write_over_dead_operands, owns_buffers=self.device.type == "cpu")
         passes: Passes = (
+            ("keep contiguity", keep_contiguity),
             ("keep memory format", keep_memory_format),
             ("write over dead operands", overwrite),
         )
-        if self.device.type == "cuda":
-            passes = (("keep contiguity", keep_contiguity), *passes)
         if self.device.type == "cpu":
             passes += (
                 ("differentiate by forward kernels", differentiate_by_forward_kernels),
