@@ -141,6 +141,8 @@ docs: $(DEV)
 	  > docs/session-options.md
 	$(BIN)/python -c 'from tremula.base.options import options_markdown as page; print(page(), end="")' \
 	  > docs/options.md
+	$(BIN)/python -c 'from tremula.validate.caveats import caveats_markdown as page; print(page(), end="")' \
+	  > docs/caveats.md
 	$(BIN)/python -c 'from tremula.base.error_page import errors_markdown as page; print(page(), end="")' \
 	  > docs/errors.md
 	$(BIN)/python -c 'from tremula.poplar.cpp_names import cpp_names_markdown as page; print(page(), end="")' \
