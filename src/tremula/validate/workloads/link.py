@@ -53,15 +53,24 @@ def _time_messages(chip_name: str, n_ipus: int, source: Ints, target: Ints, n_wo
     return time_program(chip_name, n_ipus, build)
 
 
-def chip_to_chip(row: MeasuredRow, chip_name: str, n_messages: int, n_words: int) -> Timing:
-    """Tile i of one chip to tile i of another; and back at once, if the row says so."""
+def chip_to_chip(
+    row: MeasuredRow, chip_name: str, n_messages: int, n_words: int
+) -> tuple[Timing, int]:
+    """Tile i of one chip to tile i of another, and back at once if the row says so.
+
+    More messages than a chip has tiles are those of both chips: half of them go back. Returns the
+    number of messages, too.
+    """
     here, there = path_of(row)
-    first_here, first_there = (chip(chip_name).n_tiles * ipu for ipu in (here, there))
-    tiles = np.arange(n_messages)
-    source, target = first_here + tiles, first_there + tiles
-    if is_both_ways(row):
+    n_tiles = chip(chip_name).n_tiles
+    goes_back = is_both_ways(row) or n_messages > n_tiles
+    n_each = n_messages if n_messages <= n_tiles else -(-n_messages // 2)
+    tiles = np.arange(n_each) % n_tiles
+    source, target = here * n_tiles + tiles, there * n_tiles + tiles
+    if goes_back:
         source, target = np.concatenate((source, target)), np.concatenate((target, source))
-    return _time_messages(chip_name, _n_chips_for(here, there), source, target, n_words)
+    timing = _time_messages(chip_name, _n_chips_for(here, there), source, target, n_words)
+    return timing, len(source)
 
 
 def is_both_ways(row: MeasuredRow) -> bool:
@@ -73,22 +82,21 @@ def is_both_ways(row: MeasuredRow) -> bool:
 
 @workload("min latency between IPUs", LINKS)
 def word_between_chips(row: MeasuredRow, chip_name: str) -> ModelledValue:
-    return ModelledValue.of(chip_to_chip(row, chip_name, 1, 1))
+    return ModelledValue.of(chip_to_chip(row, chip_name, 1, 1)[0])
 
 
 @workload("point-to-point latency", LINKS, "several")
 def words_between_chips(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """One word from each of n tiles."""
-    return ModelledValue.of(chip_to_chip(row, chip_name, row.number("transfers", 1), 1))
+    return ModelledValue.of(chip_to_chip(row, chip_name, row.number("transfers", 1), 1)[0])
 
 
 @workload("IPU-to-IPU bandwidth", LINKS)
 def bandwidth_between_chips(row: MeasuredRow, chip_name: str) -> ModelledValue:
     n_messages = row.number("transfers", chip(chip_name).n_tiles)
     n_bytes = row.number("bytes", N_LARGE_BYTES)
-    timing = chip_to_chip(row, chip_name, n_messages, n_bytes // FLOAT.n_bytes)
-    n_ways = 2 if is_both_ways(row) else 1
-    return ModelledValue.of(timing, n_bytes=float(n_ways * n_messages * n_bytes))
+    timing, n_sent = chip_to_chip(row, chip_name, n_messages, n_bytes // FLOAT.n_bytes)
+    return ModelledValue.of(timing, n_bytes=float(n_sent * n_bytes))
 
 
 @workload("random system-wide (point-to-point|destinations)", LINKS, "several")
