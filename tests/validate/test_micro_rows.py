@@ -68,3 +68,11 @@ def test_equations_on_grids():
 def test_boxes_have_the_least_surface():
     """The partitions that the authors state: 14 × 42 × 42 points of 342³ on 1472 tiles."""
     assert tile_splits((342, 342, 342), 2, 1, 1472) == (23, 8, 8)
+
+
+def test_more_messages_than_tiles():
+    """Those of both chips: half go back, and all of them fit the machine."""
+    text = "IPU-to-IPU bandwidth, both directions"
+    (rate,) = predicted(row(text, "path=same board; transfers=2432; bytes=64", "GB/s", 2))
+    (each,) = predicted(row(text, "path=same board; transfers=1216; bytes=64", "GB/s", 2))
+    assert rate == pytest.approx(each)

@@ -28,6 +28,7 @@ from tremula.validate import (
 )
 from tremula.validate.baseline import compare, comparison_lines, read_baseline, steps_record
 from tremula.validate.calibration import coverage_text, write_residuals
+from tremula.validate.constants import constants_page
 from tremula.validate.page import write_page
 from tremula.validate.workloads.table import family_names
 
@@ -69,11 +70,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the table that intervals of predicted times are made from",
     )  # fmt: skip
     parser.add_argument(
+        "--constants", action="store_true",
+        help="only print the constants that were fitted, with values, sources and rows",
+    )  # fmt: skip
+    parser.add_argument(
         "--json", type=output_file, metavar="FILE", help="also write everything here"
     )
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.constants:
+        print(constants_page(), end="")
+        return 0
     _check(args)
     earlier = None if args.baseline is None else read_baseline(args.baseline)
     rows, notes = [], []

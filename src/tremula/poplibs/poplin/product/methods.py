@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tremula.base.fitted import fitted
 from tremula.base.types import FLOAT, QUARTER, Type
 from tremula.hardware import Chip
 from tremula.poplibs.counts import ceil_div
@@ -66,10 +67,14 @@ def _rows(work: Work, chip: Chip) -> tuple[Ints, Ints]:
 # -- AMP, the matrix unit: cycles and slots of PopLibs' ConvPartial estimators ---------------------
 
 AMP_VERTEX, AMP_GROUP = 50, 13  # supervisor cycles: once, and for each group of the convolution
-# Positions that the start of a pass includes. PopLibs' estimators say three. Fitted: dense products
-# measured on a Bow (m = k = 1024 … 8192, n = 4 … 32768, 34 rates) grow with every position from the
-# first on; with one their median error is 3 %, with three 8 %.
-N_POSITIONS_IN_START = 1
+# Positions that the start of a pass includes. PopLibs' estimators say three. Dense products
+# measured on Bow (m = k = 1024 … 8192, n = 4 … 32768, 34 rates) grow with every position from the
+# first on: with one their median error is 3 %, with three 8 %.
+N_POSITIONS_IN_START = fitted(
+    "N_POSITIONS_IN_START", 1, "positions in the start of a pass of the matrix unit",
+    "PopLibs' estimators say 3; measured rates of dense float products on Bow",
+    ("popsparse-dense-FP32-*",),
+)  # fmt: skip
 # One tap (ConvPartial1x1): cycles of an input group; of a pass: its set-up, and handing it to the
 # workers; slots of a worker up to its first position.
 ONE_TAP_INPUT_GROUP = 15

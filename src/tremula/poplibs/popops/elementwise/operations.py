@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tremula.base.fitted import fitted
 from tremula.base.types import (
     BOOL,
     FLOAT,
@@ -226,10 +227,20 @@ _RELU = costs(3, 2, 3, 4, 5)
 _ABS = costs(5, 1, 5, 1, 5)
 # Routines in software whose cycles depend on the argument, as PopLibs' table says: it has averages
 # over arguments from -pi to pi (2300) and over random ones (180 for a vector of log1p). A step
-# waits for the worker with the longest ones, and near 0 a cosine is short. Fitted to every second
-# measured SchNet block on Bow (arguments from 0.5 to pi, and from 0 to 1), checked on the others.
-_SINE = costs(2730, 1, 25, 1)
-_LOG1P = costs(56, 2, 56, 4)
+# waits for the worker with the longest ones, and near 0 a cosine is short. Every second measured
+# SchNet block on Bow (arguments from 0.5 to pi, and from 0 to 1) gave these; the others check them.
+_SINE_SLOTS = fitted(
+    "SINE_SLOTS", 2730, "slots of a float sine or cosine",
+    "PopLibs' average over -pi to pi is 2300; every second SchNet block of the grid on Bow",
+    ("schnet_block-*",),
+)  # fmt: skip
+_LOG1P_SLOTS = fitted(
+    "LOG1P_SLOTS", 56, "slots of log1p for two floats",
+    "PopLibs' average over random arguments is 180; every second SchNet block of the grid on Bow",
+    ("schnet_block-*",),
+)  # fmt: skip
+_SINE = costs(_SINE_SLOTS, 1, 25, 1)
+_LOG1P = costs(_LOG1P_SLOTS, 2, 56, 4)
 # Derived: a rounding is one instruction per vector, like relu; a test of floats is a comparison.
 _ROUNDING = _RELU
 _ARITHMETIC = costs(3, 2, 3, 4, 7)

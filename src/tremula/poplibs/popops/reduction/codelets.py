@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tremula.base.fitted import fitted
 from tremula.base.types import (
     BOOL,
     FLOAT,
@@ -23,6 +24,12 @@ from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplibs.families import class_from_text, family
 from tremula.poplibs.popops.reduction.operations import REDUCE_OPS
+
+GC2_SUM_WIDTH = fitted(
+    "GC2_SUM_WIDTH", 1, "floats that a reduction of SDK 1.0 adds in a slot, on GC2",
+    "Jia et al. table 4.16: 7 µs for 9728 floats on a tile; PopLibs' later vertices add vectors",
+    ("jia-reduce*",),
+)  # fmt: skip
 
 
 def accumulator_type(operation: str, type: Type) -> Type:
@@ -48,7 +55,7 @@ def element_cost(operation: str, type: Type, chip: Chip) -> ElementCost:
         return ElementCost(2, 1)
     kind = REDUCE_OPS[operation]
     slots = kind.slots_half if type is HALF else kind.slots
-    width = 1 if chip.arch == "ipu1" else chip.vector_width(type)
+    width = GC2_SUM_WIDTH if chip.arch == "ipu1" else chip.vector_width(type)
     return ElementCost(slots, width)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tremula.base.fitted import fitted
 from tremula.base.types import (
     Type,
     uint32,
@@ -20,9 +21,13 @@ from tremula.poplibs.families import family
 from tremula.poplibs.popops.slicing.costs import dynamic_slice_cycles, multi_slice_cycles
 
 # Worker slots per index of `index // constant`. A power of two is a shift beside load and store;
-# tiles cannot divide, and software takes this many slots. Fitted to measured gathers on Bow, whose
-# second stage has 32 indices on a tile and takes 2300 cycles longer when it divides.
-SHIFT_SLOTS, DIVIDE_SLOTS = 5, 64
+# tiles cannot divide, and software takes this many slots.
+SHIFT_SLOTS = 5
+DIVIDE_SLOTS = fitted(
+    "DIVIDE_SLOTS", 64, "slots of an index divided by a constant",
+    "measured gathers on Bow: 2300 cycles longer where a second stage divides 32 indices on a tile",
+    ("gather-*",),
+)  # fmt: skip
 
 
 def copy_row(out: np.ndarray, to: int, table: np.ndarray, at: int, width: int) -> None:
