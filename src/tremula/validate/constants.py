@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from importlib import import_module
 from pkgutil import walk_packages
 
-from tremula.base.fitted import FITTED, FittedConstant
+from tremula.base.provenance import FITTED, FittedConstant
 from tremula.hardware import CHIPS, SYSTEMS
 from tremula.validate.rows import GRID, LINK_ROWS, MORE, PUBLISHED, read_rows
 

@@ -8,7 +8,7 @@ has a share of the call's.
 
 from collections.abc import Callable
 
-from tremula.base.fitted import fitted
+from tremula.base.provenance import fitted
 from tremula.base.types import UNSIGNED_INT
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Repeat, Sequence

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tremula.base.fitted import fitted
+from tremula.base.provenance import fitted
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.lower.lower import lower
 from tremula.runtime.clock import Clock

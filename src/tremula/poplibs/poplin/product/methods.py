@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tremula.base.fitted import fitted
+from tremula.base.provenance import fitted
 from tremula.base.types import FLOAT, QUARTER, Type
 from tremula.hardware import Chip
 from tremula.poplibs.counts import ceil_div

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tremula.base.fitted import fitted
+from tremula.base.provenance import fitted
 from tremula.base.types import (
     BOOL,
     FLOAT,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tremula.base.fitted import fitted
+from tremula.base.provenance import fitted
 from tremula.base.types import (
     BOOL,
     FLOAT,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tremula.base.fitted import fitted
+from tremula.base.provenance import fitted
 from tremula.base.types import (
     Type,
     uint32,
