@@ -36,7 +36,7 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True, slots=True)
 class FittedConstant:
-    """A constant of the cost model, what it rests on, and the rows of measurements it was fitted to.
+    """A constant of the cost model, what it rests on, and the measured rows it was fitted to.
 
     A module that has one registers it where it is defined, so the list is complete by construction:
     `tremula validate --constants` prints it, and a test looks for others.
