@@ -345,6 +345,27 @@ def with_costs(**changes):
     return lie
 
 
+def with_exchanges(**changes):
+    """A lie: the exchanges of steps changed."""
+
+    def lie(executable):
+        before = executable.analysis.exchanges
+        made = replace(before, **{k: v(before) for k, v in changes.items()})
+        return replace(executable, analysis=replace(executable.analysis, exchanges=made))
+
+    return lie
+
+
+def shorter(exchange):
+    """An exchange whose first phase lacks the last tile."""
+    phase = exchange.before
+    return (
+        exchange
+        if phase is None
+        else replace(exchange, before=replace(phase, received=phase.received[:-1]))
+    )
+
+
 def with_step(kind, **changes):
     def lie(executable):
         steps = list(executable.steps)
@@ -426,6 +447,14 @@ LIES = {
     "costs are too few": with_costs(sync=lambda e: e.analysis.costs.sync[:1]),
     "costs are of floats": with_costs(compute=lambda e: e.analysis.costs.compute * 1.5),
     "joins are too few": with_costs(joins=lambda e: e.analysis.costs.joins[:0]),
+    "exchanges are too few": with_exchanges(row_of_step=lambda x: x.row_of_step[:-1]),
+    "an exchange is missing": with_exchanges(row_of_step=lambda x: x.row_of_step + 99),
+    "an exchange is before all": with_exchanges(row_of_step=lambda x: x.row_of_step - 2),
+    "exchanges are of floats": with_exchanges(row_of_step=lambda x: x.row_of_step * 1.5),
+    "an exchange of a set is missing": with_exchanges(row_of_set=lambda x: x.row_of_set + 99),
+    "there are no exchanges": with_exchanges(distinct=lambda x: ()),
+    "uses are too few": with_exchanges(n_uses=lambda x: x.n_uses[:0]),
+    "an exchange lacks tiles": with_exchanges(distinct=lambda x: tuple(map(shorter, x.distinct))),
     "there is no analysis": lambda e: replace(e, analysis=None),
     "initial values do not fit": lambda e: replace(
         e, initial_values=(replace(e.initial_values[0], values=np.zeros(3, np.float32)),)

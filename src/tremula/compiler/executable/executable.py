@@ -26,7 +26,7 @@ from tremula.compiler.executable.records import (
 )
 from tremula.compiler.file.codec import read_bytes, read_record, record, write_record, write_to
 from tremula.compiler.passes.cost import StepCosts
-from tremula.compiler.passes.exchange import StepExchanges
+from tremula.compiler.passes.exchange import StepExchanges, exchange_columns
 from tremula.compiler.passes.liveness import Liveness
 from tremula.compiler.passes.memory import TileMemory
 from tremula.compiler.passes.vertex_costs import ComputeSetCost, TableCost
@@ -277,11 +277,30 @@ def _check_costs(executable: Executable) -> None:
     _require(costs.is_active.shape == per_chip, "the costs are malformed")
     for array in (costs.joins, costs.needs_count):
         _require(array.shape == (n_steps,) and array.dtype == bool, "the costs are malformed")
-    exchanges = executable.analysis.exchanges
-    _require(exchanges.row_of_step.shape == (n_steps,), "the exchanges are malformed")
-    n_distinct = len(exchanges.distinct)
-    _check_range(exchanges.row_of_step + 1, n_distinct + 1, "exchanges of steps lead nowhere")
+    _check_exchanges(executable)
     _check_cost_rows(executable)
+
+
+def _check_exchanges(executable: Executable) -> None:
+    """Rows of steps and compute sets exist, and each has columns of all tiles and chips."""
+    exchanges, target = executable.analysis.exchanges, executable.target
+    n_distinct = len(exchanges.distinct)
+    for rows, n in (
+        (exchanges.row_of_step, len(executable.steps)),
+        (exchanges.row_of_set, len(executable.compute_sets)),
+        (exchanges.n_uses, n_distinct),
+    ):
+        is_whole = rows.shape == (n,) and rows.dtype == np.int64
+        _require(is_whole, "the exchanges are malformed")
+    _check_range(exchanges.row_of_step + 1, n_distinct + 1, "exchanges of steps lead nowhere")
+    _check_range(exchanges.row_of_set, n_distinct, "exchanges of compute sets lead nowhere")
+    shapes = ((target.n_tiles,), (target.n_ipus, target.n_ipus))
+    fits = all(
+        column.shape in shapes and column.dtype.kind in "iub"
+        for exchange in exchanges.distinct
+        for column in exchange_columns(exchange)
+    )
+    _require(fits, "the exchanges are malformed")
 
 
 def _check_cost_rows(executable: Executable) -> None:

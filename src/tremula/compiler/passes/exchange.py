@@ -6,7 +6,7 @@ home. A field must be contiguous in its tile's memory: the exchange can put remo
 but the part that is on the tile already has to be copied into place, and outputs copied back.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -114,6 +114,16 @@ def _with_columns(part: Part, change: Callable[[Ints], Ints]) -> Part:
         return None if value is None else _with_columns(value, change)
 
     return type(part)(**{f.name: changed(getattr(part, f.name)) for f in fields(part)})
+
+
+def exchange_columns(part: Any) -> Iterator[Ints]:  # noqa: ANN401 - a record of columns
+    """All columns of an exchange."""
+    for field in fields(part):
+        value = getattr(part, field.name)
+        if isinstance(value, np.ndarray):
+            yield value
+        elif value is not None:
+            yield from exchange_columns(value)
 
 
 class SharedColumns:
