@@ -63,7 +63,7 @@ class Session(Protocol):
     def write_weights(self, parameters: list[Tensor], buffers: list[Tensor]) -> None: ...
     def write_buffers(self, values: Mapping[int, Tensor], replica: int | None = None) -> None: ...
     def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]: ...
-    def trained_on_gpu(self) -> list[Tensor]: ...
+    def trained_weights(self) -> list[Tensor]: ...
     def write_states(self, states: list[Tensor]) -> None: ...
     def read_states(self) -> list[Tensor]: ...
     def set_hyper(self, values: Sequence[float]) -> None: ...
@@ -123,11 +123,11 @@ class HostSession:
     def read_weights(self) -> tuple[list[Tensor], list[list[Tensor]]]:
         return self.state.parameters, self.state.buffers
 
-    def trained_on_gpu(self) -> list[Tensor]:
-        """The weights of the update rule, in its order; none unless they are on a GPU."""
-        if self.device.type != "cuda" or not self.held.parameters:
+    def trained_weights(self) -> list[Tensor]:
+        """The weights of the update rule, in its order; none before they were written."""
+        if not self.state.parameters:
             return []
-        return [self.held.parameters[index] for index in self.program.trained]
+        return [self.state.parameters[index] for index in self.program.trained]
 
     def write_states(self, states: list[Tensor]) -> None:
         self.state.states = self._stored(self.state.states, states)
@@ -201,7 +201,7 @@ class TileSession:
         replicas = range(self.repetition.n_replicas)
         return self._read(PARAMETER, 0), [self._read(BUFFER, replica) for replica in replicas]
 
-    def trained_on_gpu(self) -> list[Tensor]:
+    def trained_weights(self) -> list[Tensor]:
         """None: weights are on tiles."""
         return []
 

@@ -75,9 +75,9 @@ class OptimizerState:
         self._write_states(self.rule.initial_state(self._trained_weights()))
 
     def _trained_weights(self) -> list[Tensor]:
-        """The weights of the rule: copies on a GPU, where states like them are made at once."""
-        if not self._grouped and (on_gpu := self.session.trained_on_gpu()):
-            return on_gpu
+        """The weights of the rule, on their device: on a GPU, states like them are made at once."""
+        if not self._grouped and (on_device := self.session.trained_weights()):
+            return on_device
         parameters = self._parameters
         return [
             parameters[name].detach()[0] if name in self._grouped else parameters[name].detach()
