@@ -155,3 +155,16 @@ def test_a_cluster_that_does_not_answer():
     pytest.importorskip("distributed")
     with pytest.raises(ClusterFailed, match=r"no cluster answers at 'tcp://127.0.0.1:1'"):
         list(results_on_cluster("tcp://127.0.0.1:1", abs, [1], timeout_s=0.2))
+
+
+def test_points_have_performance_per_area_and_watt(space, tmp_path):
+    """Chips of half the tiles take about half the area; table and figures agree."""
+    swept = sweep(load_space(space), folder=tmp_path / "results", n_workers=1)
+    few, many = (next(p for p in swept.points if p.job["chip"]["n_tiles"] == n) for n in (4, 8))
+    assert few.area_mm2 < many.area_mm2
+    rate = few.outcome.n_samples / few.outcome.seconds
+    assert few.per_mm2 == pytest.approx(rate / few.area_mm2)
+    assert few.per_watt == pytest.approx(few.outcome.n_samples / few.outcome.joules)
+    text = sweeps.swept_table(swept)
+    assert "samples/s/mm2" in text
+    assert f"{few.per_mm2:.4g}" in text

@@ -12,6 +12,7 @@ from tremula.base.storage import strict_toml
 from tremula.base.types import HALF, QUARTER
 from tremula.hardware import CHIPS, SYSTEMS, Chip, Fact, System, load_chip, load_system
 from tremula.hardware.constant_records import quantities
+from tremula.hardware.die_area import die_area, logic_transistors_per_mm2
 
 WIDTH = 100
 
@@ -122,8 +123,18 @@ def _details(machine: Chip | System) -> str:
             group = field.metadata["group"]
             lines += ["", group]
         lines += _fact_lines(key, machine.facts[key], field.metadata["meaning"])
+    if isinstance(machine, Chip):
+        lines += ["", _area_line(machine)]
     lines += ["", _provenances(machine)]
     return "\n".join(lines)
+
+
+def _area_line(of: Chip) -> str:
+    """Parts of the die, and whether what is not memory is as dense as logic can be."""
+    area = die_area(of)
+    parts = ", ".join(f"{name} {value:,.0f}" for name, value in asdict(area).items())
+    density = f"{logic_transistors_per_mm2(of) / 1e6:.0f} million transistors/mm2 beside memory"
+    return f"area: {area.total:,.0f} mm2 ({parts}; {density})"
 
 
 def _link_lines(system: System) -> list[str]:

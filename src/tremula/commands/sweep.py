@@ -38,7 +38,14 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         pairs = zip(swept.points, swept.is_front, strict=True)
         rows = [
-            {"job": p.job, "outcome": p.outcome.as_dict(), "is_front": is_front}
+            {
+                "job": p.job,
+                "outcome": p.outcome.as_dict(),
+                "is_front": is_front,
+                "area_mm2": p.area_mm2,
+                "samples_per_s_mm2": p.per_mm2,
+                "samples_per_s_watt": p.per_watt,
+            }
             for p, is_front in pairs
         ]
         print(json.dumps(rows, indent=1))

@@ -11,15 +11,17 @@ import numpy as np
 from tremula.base.storage.cache_dir import cache_dir
 from tremula.explore.cluster import results_on_cluster
 from tremula.explore.picture import front_svg, page
-from tremula.explore.points import run_point
+from tremula.explore.points import chip_of, run_point
 from tremula.explore.space import CHIP_ALIASES, Job, Space
 from tremula.explore.store import ResultStore, key_of
 from tremula.explore.trial import TrialOutcome
 from tremula.explore.workers import results_of
+from tremula.hardware import die_area
 from tremula.vision.analysis.text_views import table
 
 Progress = Callable[[float], None]
 AIMS = ("ms/sample", "bytes/tile", "mJ/sample")  # less is better in all
+RATES = ("samples/s/mm2", "samples/s/W")  # more is better; see hardware/die_area.py
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,23 @@ class SweepPoint:
         out = self.outcome
         time_ms = 1e3 * out.seconds / max(1, out.n_samples)
         return time_ms, float(max(out.n_bytes, default=0)), 1e3 * out.joules_per_sample
+
+    @property
+    def area_mm2(self) -> float:
+        """Of all chips that the point uses."""
+        return die_area(chip_of(self.job)).total * self.outcome.candidate.n_chips
+
+    @property
+    def per_mm2(self) -> float:
+        """Samples a second and square millimetre."""
+        out = self.outcome
+        return out.n_samples / out.seconds / self.area_mm2 if out.seconds else 0.0
+
+    @property
+    def per_watt(self) -> float:
+        """Samples a second and watt, which are samples a joule."""
+        energy = self.outcome.joules_per_sample
+        return 1 / energy if energy else 0.0
 
 
 @dataclass(frozen=True)
@@ -126,12 +145,14 @@ def swept_table(swept: Swept) -> str:
         key=lambda pair: (not pair[0].outcome.fits, pair[0].aims),
     ):
         if point.outcome.error:
-            rows.append((point.label, "-", "-", "-", point.outcome.error[:60]))
+            rows.append((point.label, *"-----", point.outcome.error[:60]))
             continue
         time_ms, n_bytes, energy = point.aims
         verdict = "front" if is_front else "fits" if point.outcome.fits else "too large"
-        rows.append((point.label, f"{time_ms:.4g}", f"{n_bytes:,.0f}", f"{energy:.4g}", verdict))
-    return table(("point", *AIMS, ""), rows)
+        figures = (f"{time_ms:.4g}", f"{n_bytes:,.0f}", f"{energy:.4g}")
+        rates = (f"{point.per_mm2:.4g}", f"{point.per_watt:.4g}")
+        rows.append((point.label, *figures, *rates, verdict))
+    return table(("point", *AIMS, *RATES, ""), rows)
 
 
 def swept_page(swept: Swept) -> str:

@@ -3,6 +3,7 @@
 from tremula.hardware.chip_files import chip_from_toml, chip_to_toml, load_chip, save_chip
 from tremula.hardware.chip_model import PUBLISHED_DATA_PATH_BYTES, Chip
 from tremula.hardware.constant_records import Fact
+from tremula.hardware.die_area import DieArea, die_area
 from tremula.hardware.floor_plan import (
     exchange_latency_cycles,
     exchange_ways,
@@ -23,6 +24,7 @@ from tremula.hardware.system_model import System
 __all__ = [
     "CHIPS",
     "Chip",
+    "DieArea",
     "Fact",
     "LinkLoads",
     "Links",
@@ -33,6 +35,7 @@ __all__ = [
     "chip",
     "chip_from_toml",
     "chip_to_toml",
+    "die_area",
     "exchange_latency_cycles",
     "exchange_ways",
     "load_chip",

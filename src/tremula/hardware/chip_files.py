@@ -11,8 +11,9 @@ from typing import Any
 from tremula.base.errors import FileLoadError, InvalidMachineModel, suggest
 from tremula.base.storage import strict_toml
 from tremula.base.storage.atomic_file import write_text
-from tremula.hardware.chip_model import Chip, make_chip
+from tremula.hardware.chip_model import ARCHITECTURES, Chip, make_chip
 from tremula.hardware.constant_records import Fact, check_names, quantities
+from tremula.hardware.die_area import AREA_CONSTANTS
 from tremula.hardware.known_chips import chip
 
 _FACT_KEYS = ("value", "provenance", "source")
@@ -95,13 +96,24 @@ def chip_from_table(table: Mapping[str, object], default_name: str) -> Chip:
 def _made(name: str, base_name: object, constants: Mapping[str, object]) -> Chip:
     if base_name is None:
         source = f"given for {name}"
-        return make_chip(name, {k: fact_from_toml(k, v, source) for k, v in constants.items()})
+        facts = {k: fact_from_toml(k, v, source) for k, v in constants.items()}
+        return make_chip(name, _area_of_older_file(facts) | facts)
     base = chip(str(base_name))
     source = f"changed from {base.name}"
     check_names(Chip, name, constants)
     return base.replace(
         name=name, **{k: fact_from_toml(k, v, source) for k, v in constants.items()}
     )
+
+
+def _area_of_older_file(facts: Mapping[str, Fact]) -> dict[str, Fact]:
+    """Constants of area for files that were written before chips had them; they change no cost."""
+    arch = str(facts["arch"].value) if "arch" in facts else ""
+    if "n_tiles" not in facts or arch not in ARCHITECTURES:
+        return {}  # the error about what else is missing is more useful
+    known = chip(arch)
+    source = f"taken over from {known.name}: the file has none"
+    return {key: Fact(getattr(known, key), "guessed", source) for key in AREA_CONSTANTS}
 
 
 def fact_from_toml(key: str, entry: object, source: str) -> Fact:

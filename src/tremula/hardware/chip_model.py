@@ -28,6 +28,7 @@ _arithmetic = partial(quantity, group="matrix unit, per tile", may_be_zero=True)
 _link = partial(quantity, group="links and host")
 _power = partial(quantity, group="power")
 _layout = partial(quantity, group="floor plan")
+_area = partial(quantity, group="area", may_be_zero=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +131,13 @@ class Chip:
     n_columns: int = _layout("columns", "half of them on each side of the exchange")
     n_tiles_per_supertile: int = _layout("tiles", "block of tiles in a row of a column")
     n_tiles_per_numbering_step: int = _layout("tiles", "numbered in one row before the next")
+
+    n_transistors: int = _area("", "transistors of the die")
+    sram_mib_per_mm2: float = _area("Mib/mm2", "density of memory, with its periphery")
+    tile_logic_mm2: float = _area("mm2", "a tile without its memory")
+    exchange_mm2_per_tile: float = _area("mm2", "a tile's share of the exchange")
+    link_mm2: float = _area("mm2", "one link to another chip")
+    io_mm2: float = _area("mm2", "host link, clocks, pads: what does not grow with the rest")
 
     provenance: tuple[Fact, ...] = field(repr=False, compare=False)
 

@@ -13,13 +13,16 @@ from tremula.hardware.sources import (
     ESO_2023,
     GUIDE,
     HANLON,
+    HOT_CHIPS_33,
     IPU_RESEARCH,
     IPU_STACK,
     ISA,
     JIA,
     M2000_SHEET,
+    N7_SRAM,
     NOTEBOOK,
     POPLIBS,
+    SRAM_DENSITY,
 )
 
 KIB = 1024
@@ -30,6 +33,27 @@ def _as_on(other: str, facts: dict[str, Fact]) -> dict[str, Fact]:
     return {
         key: guessed(fact.value, f"taken over from {other}: {fact.source}")
         for key, fact in facts.items()
+    }
+
+
+def _area_facts(
+    die: Fact, n_transistors: Fact, sram: Fact, facts: dict[str, Fact]
+) -> dict[str, Fact]:
+    """Parts of a die that add up to it: memory by its density, guesses, and tiles as the rest."""
+    exchange, link, io = 0.03, 2.0, 20.0
+    n_tiles, n_links = (int(facts[key].value) for key in ("n_tiles", "n_ipu_links"))
+    n_mib = n_tiles * int(facts["n_bytes_per_tile"].value) * 8 / 2**20
+    memory_mm2 = n_mib / float(sram.value)
+    rest = float(die.value) - memory_mm2 - n_tiles * exchange - n_links * link - io
+    return {
+        "n_transistors": n_transistors,
+        "sram_mib_per_mm2": sram,
+        "tile_logic_mm2": derived(
+            round(rest / n_tiles, 4), f"{die.value:g} mm2 less memory, exchange, links and I/O"
+        ),
+        "exchange_mm2_per_tile": guessed(exchange, "a tenth of a tile's logic; no figure found"),
+        "link_mm2": guessed(link, "as serial links of the time take; no figure found"),
+        "io_mm2": guessed(io, "a fortieth of the die; no figure found"),
     }
 
 
@@ -250,12 +274,27 @@ _C600 = (
     }
 )
 
+_N7_DENSITY = derived(24.7, f"{N7_SRAM}; {SRAM_DENSITY}")
+_N16_DENSITY = derived(8.4, f"0.34 of the density at 7 nm: {N7_SRAM}")
+_MK2_TRANSISTORS = stated(59_334_610_787, HOT_CHIPS_33)
+
+
+def _with_area(facts: dict[str, Fact]) -> dict[str, Fact]:
+    """A chip's facts with those of its area."""
+    is_mk1 = facts["arch"].value == "ipu1"
+    n_transistors = (
+        stated(23_600_000_000, f"{HANLON}: 23.6 billion") if is_mk1 else _MK2_TRANSISTORS
+    )
+    density = _N16_DENSITY if is_mk1 else _N7_DENSITY
+    return facts | _area_facts(facts["die_area_mm2"], n_transistors, density, facts)
+
+
 CHIPS = MappingProxyType(
     {
-        "gc2": make_chip("GC2", _GC2),
-        "gc200": make_chip("GC200", _GC200),
-        "bow": make_chip("Bow", _BOW),
-        "c600": make_chip("C600", _C600),
+        "gc2": make_chip("GC2", _with_area(_GC2)),
+        "gc200": make_chip("GC200", _with_area(_GC200)),
+        "bow": make_chip("Bow", _with_area(_BOW)),
+        "c600": make_chip("C600", _with_area(_C600)),
     }
 )
 
