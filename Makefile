@@ -21,7 +21,7 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-failed test-wide fuzz test-sanitized soak test-onnx test-matrix test-gpu browser check types format changelog docs site dist release-check bench-release bench bench-all validate garden lock locked audit clean
+.PHONY: help demo test test-failed test-wide fuzz test-sanitized soak test-onnx test-matrix test-gpu browser check types format changelog docs site site-check dist release-check bench-release bench bench-all validate garden lock locked audit clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
@@ -40,6 +40,7 @@ help:
 	@echo "make changelog   what has changed since the last release; VERSION=0.3.0 writes it down"
 	@echo "make docs    renew the pages that are made from tables, signatures and docstrings"
 	@echo "make site    build the documentation site, dead links are errors"
+	@echo "make site-check   look at every page of it in a browser"
 	@echo "make dist    build wheel and sdist, and try the wheel in a fresh environment"
 	@echo "make release-check   workflows, and what scientific Python expects of a repository"
 	@echo "make bench-release   sizes, times of a first use, identical builds, files overwritten"
@@ -170,6 +171,10 @@ docs: $(DEV)
 
 site: $(RELEASE)
 	$(BIN)/python tools/site.py
+
+# In a real browser: errors, contrast, phone width, search without a network.
+site-check: site $(BROWSER)
+	$(BIN)/python tools/check_site.py
 
 # Built twice, compared, checked; then tried in fresh environments, beside other people's packages.
 dist: $(RELEASE)

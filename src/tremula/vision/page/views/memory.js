@@ -270,8 +270,12 @@ class MemoryView {
         h("p", { style: { marginTop: "10px" } }, h("button.plain", { type: "button", onclick: () => this.context.select({ tile: fullest }) }, `The fullest: ${this.nameOf(fullest)}`)));
       return;
     }
-    const part = await this.context.load(`tile-contents/${Math.floor(tile / TILES_PER_PART)}`);
+    const part = await this.context.load(`tile-contents/${Math.floor(tile / TILES_PER_PART)}`).catch((error) => error);
     if (current().tile !== tile) return;
+    if (part instanceof Error) { // an exported file without this detail
+      replace(this.contents, h("header", {}, h("h2", {}, capital(this.nameOf(tile)))), h("p.note", {}, part.message));
+      return;
+    }
     const table = this.tileTable(part.columns, tile % TILES_PER_PART);
     const { columns, facts } = this.tiles;
     replace(this.contents, h("header", {}, h("h2", {}, capital(this.nameOf(tile))), h("div.spring"), table.tools),
