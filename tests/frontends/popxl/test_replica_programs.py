@@ -6,6 +6,7 @@ import pytest
 import popart
 import popxl
 from popxl import ops
+from tests.sampling import one_in
 
 SHAPE = (2, 4)
 N_RUNS = 3
@@ -155,8 +156,8 @@ def literal(monkeypatch: pytest.MonkeyPatch, *args: int) -> list[np.ndarray]:
         return runs(args[0], args[1], "cpu", args[2])
 
 
-@pytest.mark.parametrize("n_replicas", [1, 2, 3, 4])
-@pytest.mark.parametrize("seed", [0, *(pytest.param(i, marks=pytest.mark.wide) for i in (1, 2))])
+@pytest.mark.parametrize("n_replicas", one_in(2, [3, 1, 2, 4]))
+@pytest.mark.parametrize("seed", one_in(3, range(3)))
 def test_rows(monkeypatch, n_replicas, seed):
     """On the host, compiled for all replicas at once."""
     expected = literal(monkeypatch, n_replicas, seed, 15)
@@ -164,7 +165,7 @@ def test_rows(monkeypatch, n_replicas, seed):
         np.testing.assert_allclose(got, want, 1e-4, 1e-5)
 
 
-@pytest.mark.parametrize(("n_replicas", "seed"), [(2, 0), (4, 1)])
+@pytest.mark.parametrize(("n_replicas", "seed"), one_in(2, [(4, 1), (2, 0)]))
 def test_tiles(monkeypatch, n_replicas, seed):
     """On as many chips as replicas, with collectives between them."""
     chips = {"numIPUs": n_replicas, "tilesPerIPU": 4}

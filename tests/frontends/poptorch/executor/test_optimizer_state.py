@@ -8,6 +8,7 @@ from torch import nn
 
 import poptorch
 from tests.frontends.poptorch.executor.small_model import Model, X, Y, training
+from tests.sampling import one_in
 
 
 def test_set_optimizer():
@@ -118,7 +119,7 @@ def with_rates_by_weight(state, rates):
     return {**state, "ipu_param": numbers}
 
 
-ON_HOST = [("adam", False, False), *((kind, True, False) for kind in KINDS)]
+ON_HOST = [("adam", False, False), *one_in(3, ((kind, True, False) for kind in KINDS))]
 
 
 @pytest.mark.slow
@@ -179,7 +180,9 @@ class WithSpares(Model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "on_tiles"), [*((k, False) for k in KINDS), ("adam", True)])
+@pytest.mark.parametrize(
+    ("kind", "on_tiles"), [*one_in(3, ((k, False) for k in KINDS)), ("adam", True)]
+)
 def test_weights_without_a_gradient(kind, on_tiles, monkeypatch):
     """They stay as they are and have no state; the others train, save and load as without them."""
     monkeypatch.setenv("POPTORCH_SMALL_IPU_MODEL", "1")
