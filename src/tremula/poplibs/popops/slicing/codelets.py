@@ -23,6 +23,7 @@ from tremula.poplibs.popops.slicing.costs import dynamic_slice_cycles, multi_sli
 # Worker slots per index of `index // constant`. A power of two is a shift beside load and store;
 # tiles cannot divide, and software takes this many slots.
 SHIFT_SLOTS = 5
+MULTIPLY_ADD_SLOTS = 4  # two loads, a product and a sum
 DIVIDE_SLOTS = fitted(
     "DIVIDE_SLOTS", 64, "slots of an index divided by a constant",
     "measured gathers on Bow: 2300 cycles longer where a second stage divides 32 indices on a tile",
@@ -93,47 +94,19 @@ def multi_slice_codelet(T: Type) -> type:  # noqa: N803
 
 
 @family
-def collect_codelet(T: Type) -> type:  # noqa: N803
-    """Picks, for each lookup, the partial result that has its row."""
+def adjust_codelet() -> type:
+    """Where the second stage of a split table looks: position + index // rows per part * count.
 
-    class CollectSlices(MultiVertex):
-        name = f"popops::CollectSlices<{T}>"
-        provenance = "published"
-        part: Input[Vector[uint32]]  # which partial result has the row
-        partials: Vector[Input[Vector[T]]]
-        out: Output[Vector[T]]
-        n_columns: uint32
+    PopLibs does so with one fused map over the indices.
+    """
 
-        def compute(self: Any, worker_id: int) -> None:
-            width, n, n_parts = int(self.n_columns), len(self.part), len(self.partials)
-            for i in range(n * worker_id // self.n_workers, n * (worker_id + 1) // self.n_workers):
-                part = int(self.part[i])
-                to = i * width
-                if part < n_parts:
-                    copy_row(self.out, to, self.partials[part], to, width)
-                else:
-                    for j in range(width):
-                        self.out[to + j] = T(0)
-
-        @staticmethod
-        def cycles(v: CostView, chip: Chip) -> np.ndarray:
-            width = v.state["n_columns"].astype(np.int64)
-            return multi_slice_cycles(v.sizes["part"], width, T.n_bytes, 1.0, chip)
-
-        flops = no_flops
-
-    return CollectSlices
-
-
-@family
-def part_codelet() -> type:
-    """Index // rows per part: which part of a split table has a row."""
-
-    class PartOfIndex(MultiVertex):
-        name = "popops::PartOfIndex"
+    class AdjustIndices(MultiVertex):
+        name = "popops::AdjustIndices"
         provenance = "fitted"
         indices: Input[Vector[uint32]]
-        part: Output[Vector[uint32]]
+        position: Input[Vector[uint32]]  # of a lookup among those that a tile collects
+        count: Input[Vector[uint32]]  # of these lookups
+        adjusted: Output[Vector[uint32]]
         n_rows: uint32
         n_entries: uint32
 
@@ -141,20 +114,21 @@ def part_codelet() -> type:
             n, n_rows, n_entries = len(self.indices), int(self.n_rows), int(self.n_entries)
             for i in range(n * worker_id // self.n_workers, n * (worker_id + 1) // self.n_workers):
                 index = int(self.indices[i])
-                self.part[i] = uint32(index // n_rows if index < n_entries else n_entries)
+                part = index // n_rows if index < n_entries else n_entries
+                self.adjusted[i] = uint32(int(self.position[i]) + part * int(self.count[i]))
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             n_rows = v.state["n_rows"].astype(np.int64)
             is_shift = (n_rows & (n_rows - 1)) == 0
-            per_index = np.where(is_shift, SHIFT_SLOTS, DIVIDE_SLOTS)
+            per_index = MULTIPLY_ADD_SLOTS + np.where(is_shift, SHIFT_SLOTS, DIVIDE_SLOTS)
             return 11 + chip.n_workers * (
-                20 + per_index * ceil_div(v.sizes["part"], chip.n_workers)
+                20 + per_index * ceil_div(v.sizes["adjusted"], chip.n_workers)
             )
 
         flops = no_flops
 
-    return PartOfIndex
+    return AdjustIndices
 
 
 @family

@@ -10,18 +10,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from tremula.base.source import user_source
-from tremula.base.types import BOOL
+from tremula.base.types import BOOL, UNSIGNED_INT
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Abort, Copy, Execute, If
 from tremula.poplar.programs import Sequence as ProgramSequence
+from tremula.poplar.tensors.runs import Pieces, Runs, ones
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
+from tremula.poplibs.popops.iota import iota
 from tremula.poplibs.popops.raw_words import as_words
 from tremula.poplibs.popops.slicing.codelets import (
+    adjust_codelet,
     check_indices_codelet,
-    collect_codelet,
     multi_slice_codelet,
-    part_codelet,
 )
 from tremula.poplibs.popops.slicing.dynamic_slice import (
     add_matrix_like,
@@ -222,15 +223,15 @@ def _planned(
     out = planned_slices(graph, matrix.type, plan, rows.n_elems // plan.n_groups, name)
     lookups = PlannedLookups(graph, plan, rows, name)
     matrix = _in_blocks_of_plan(graph, matrix, plan, sequence, name)
-    part_of_row = None
+    adjusted = None
     if plan.sliced_dim_split > 1:
-        part_of_row = _parts_of_rows(graph, rows, plan, sequence, name)
+        adjusted = lookups.adjusted_indices(sequence)
     for a_round in range(plan.lookup_serial_split):
-        if part_of_row is None:
+        if adjusted is None:
             lookups.add_only_stage(matrix, out, a_round, sequence)
         else:
             partials, begin = lookups.add_first_stage(matrix, a_round, sequence)
-            lookups.add_second_stage(part_of_row, partials, begin, out, a_round, sequence)
+            lookups.add_second_stage(adjusted, partials, begin, out, a_round, sequence)
     return out
 
 
@@ -331,37 +332,90 @@ class PlannedLookups:
         begin[tuple(parts)] = ends - size
         return partials, begin
 
+    def _collecting(self, a_round: int) -> tuple[Parts, Ints, Ints, Ints]:
+        """(parts that collect lookups, their first of its block, how many, the block)."""
+        parts, first, n_rows = collected_rows(self.plan, self.cuts, a_round)
+        filled = np.flatnonzero((n_rows > 0) & (self.cuts.width(parts.column) > 0))
+        parts = parts.take(filled)
+        return parts, first[filled], n_rows[filled], lookup_block(self.plan, parts, a_round)
+
+    def adjusted_indices(self, sequence: ProgramSequence) -> Tensor:
+        """UNSIGNED_INT [n]: the row of each lookup among the partial results its tile collects.
+
+        As PopLibs does: count up, then position + index // rows of a part * lookups of a tile.
+        """
+        graph, plan, name = self.graph, self.plan, self.name
+        position, count = self._places_of_lookups(sequence)
+        adjusted = graph.clone(self.rows, f"{name}/adjusted")
+        regions = tile_regions(graph, self.rows)
+        run_vertices(
+            graph,
+            adjust_codelet(),
+            {
+                "indices": Slices(self.rows, regions.begin, regions.end),
+                "position": Slices(position, regions.begin, regions.end),
+                "count": Slices(count, regions.begin, regions.end),
+                "adjusted": Slices(adjusted, regions.begin, regions.end),
+                "n_rows": -(-plan.n_entries // plan.sliced_dim_split),
+                "n_entries": plan.n_entries,
+            },
+            regions.tile,
+            sequence,
+            f"{name}/adjustIndices",
+        )
+        return adjusted
+
+    def _places_of_lookups(self, sequence: ProgramSequence) -> tuple[Tensor, Tensor]:
+        """For every lookup, its position among those of its tile, and how many these are."""
+        rounds = [self._collecting(a_round) for a_round in range(self.plan.lookup_serial_split)]
+        first = np.concatenate([self.cuts.row[block] + at for _, at, _, block in rounds])
+        n_rows = np.concatenate([n for _, _, n, _ in rounds])
+        _, one_column = np.unique(first, return_index=True)
+        n_rows = n_rows[one_column]
+        longest = int(n_rows.max(initial=1))
+        counted = self.graph.clone(self.rows[:longest], f"{self.name}/position")
+        iota(self.graph, counted, sequence, f"{self.name}/iota")
+        sizes, which = np.unique(n_rows, return_inverse=True)
+        constant = self.graph.add_constant(
+            UNSIGNED_INT, sizes.shape, sizes.astype(np.uint32), f"{self.name}/count", mapping=0
+        )
+        start, stride = np.full(len(n_rows), counted.offset), ones(len(n_rows))
+        position = _gathered(counted, Runs(start, n_rows, stride))
+        same = Runs(constant.offset + which, n_rows, np.zeros(len(n_rows), np.int64))
+        return position, _gathered(constant, same)
+
     def add_second_stage(
         self,
-        part_of_row: Tensor,
+        adjusted: Tensor,
         partials: Tensor,
         partial_begin: Ints,
         out: Tensor,
         a_round: int,
         sequence: ProgramSequence,
     ) -> None:
-        """Collect the lookups, spread over the tiles of all row parts."""
-        parts, first, n_rows = collected_rows(self.plan, self.cuts, a_round)
-        filled = np.flatnonzero((n_rows > 0) & (self.cuts.width(parts.column) > 0))
-        parts, first, n_rows = parts.take(filled), first[filled], n_rows[filled]
-        block = lookup_block(self.plan, parts, a_round)
+        """Collect the lookups, spread over the tiles of all row parts: rows of partial results."""
+        parts, first, n_rows, block = self._collecting(a_round)
         width = self.cuts.width(parts.column)
         begin = self.cuts.begin(block, parts.column) + first * width
         from_row = self.cuts.row[block] + first
         source = partial_begin[parts.group, parts.lookup, :, parts.column]  # [n, row parts]
         source = (source + (first * width)[:, None]).ravel()
         n_parts = self.plan.sliced_dim_split
-        ends = source + np.repeat(n_rows * width, n_parts)
-        start = np.arange(len(filled) + 1) * n_parts
+        pieces = as_words(partials)
+        size = np.repeat(n_rows * width, n_parts)
+        table = _gathered(pieces, Runs(source + pieces.offset, size, ones(len(size))))
+        ends = np.cumsum(n_parts * n_rows * width)
         words = as_words(in_blocks(out, self.cuts))
         run_vertices(
             self.graph,
-            collect_codelet(words.type),
+            multi_slice_codelet(words.type),
             {
-                "part": Slices(part_of_row, from_row, from_row + n_rows),
-                "partials": Slices(as_words(partials), source, ends, start),
+                "indices": Slices(adjusted, from_row, from_row + n_rows),
+                "table": Slices(table, ends - n_parts * n_rows * width, ends),
                 "out": Slices(words, begin, begin + n_rows * width),
+                "first_row": 0,
                 "n_columns": width,
+                "n_entries": n_parts * n_rows,
             },
             tile_of_parts(self.plan, parts),
             sequence,
@@ -369,23 +423,7 @@ class PlannedLookups:
         )
 
 
-def _parts_of_rows(
-    graph: Graph, rows: Tensor, plan: SlicePlan, sequence: ProgramSequence, name: str
-) -> Tensor:
-    """UNSIGNED_INT [n]: the part of the table that has each row."""
-    part = graph.clone(rows, f"{name}/part")
-    regions = tile_regions(graph, rows)
-    run_vertices(
-        graph,
-        part_codelet(),
-        {
-            "indices": Slices(rows, regions.begin, regions.end),
-            "part": Slices(part, regions.begin, regions.end),
-            "n_rows": -(-plan.n_entries // plan.sliced_dim_split),
-            "n_entries": plan.n_entries,
-        },
-        regions.tile,
-        sequence,
-        f"{name}/partOfIndex",
-    )
-    return part
+def _gathered(tensor: Tensor, runs: Runs) -> Tensor:
+    """A view of elements at any addresses, in the order of their runs."""
+    pieces = Pieces(runs)
+    return Tensor(tensor.variables, tensor.type, 0, (int(pieces.start[-1]),), (1,), pieces)
