@@ -124,17 +124,17 @@ def _details(machine: Chip | System) -> str:
             lines += ["", group]
         lines += _fact_lines(key, machine.facts[key], field.metadata["meaning"])
     if isinstance(machine, Chip):
-        lines += ["", _area_line(machine)]
+        lines += ["", *_area_lines(machine)]
     lines += ["", _provenances(machine)]
     return "\n".join(lines)
 
 
-def _area_line(of: Chip) -> str:
+def _area_lines(of: Chip) -> list[str]:
     """Parts of the die, and whether what is not memory is as dense as logic can be."""
     area = die_area(of)
     parts = ", ".join(f"{name} {value:,.0f}" for name, value in asdict(area).items())
     density = f"{logic_transistors_per_mm2(of) / 1e6:.0f} million transistors/mm2 beside memory"
-    return f"area: {area.total:,.0f} mm2 ({parts}; {density})"
+    return [f"area: {area.total:,.0f} mm2 ({parts})", f"  {density}"]
 
 
 def _link_lines(system: System) -> list[str]:
