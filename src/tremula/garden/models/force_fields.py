@@ -101,13 +101,14 @@ class SchNetPotential(nn.Module):
     def __init__(self, num_graphs: int, **kwargs):
         super().__init__()
         self.num_graphs = num_graphs
-        self.model = SchNet(interaction_graph=GivenEdges(), **kwargs)
+        self.edges = GivenEdges()
+        self.model = SchNet(interaction_graph=self.edges, **kwargs)
 
     def forward(self, z: Tensor, pos: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
         model = self.model
-        model.interaction_graph.edge_index = edge_index
+        self.edges.edge_index = edge_index
         hidden = model.embedding(z)
-        edge_index, weight = model.interaction_graph(pos, batch)
+        edge_index, weight = self.edges(pos, batch)
         attributes = model.distance_expansion(weight)
         for interaction in model.interactions:
             hidden = hidden + interaction(hidden, edge_index, weight, attributes)
@@ -226,7 +227,7 @@ class TensorProducts(nn.Module):
         n_others = (self.max_degree + 1) ** 2 - 1
         others = numbers.new_zeros(len(numbers), n_others, self.width)
         hidden = torch.cat([numbers.unsqueeze(1), others], 1)
-        energy = 0.0
+        energies: list[Tensor] = []
         layers = zip(
             self.filters, self.sources, self.received, self.squares, self.path_weights, strict=True
         )
@@ -237,8 +238,8 @@ class TensorProducts(nn.Module):
             arrived = received(_sum_to(message, edge_index[1], len(hidden)) * 0.1)
             pairs = self._coupled(arrived, arrived, path_weight)
             hidden = hidden + arrived + square(pairs)
-            energy = energy + self.out(hidden[:, 0])
-        return _sum_to(energy[:, 0], batch, self.num_graphs)
+            energies.append(self.out(hidden[:, 0])[:, 0])
+        return _sum_to(torch.stack(energies).sum(0), batch, self.num_graphs)
 
     def _coupled(self, left: Tensor, right: Tensor, weights: Tensor) -> Tensor:
         """Products of two features, triple of degrees by triple; both [rows, 9, channels].

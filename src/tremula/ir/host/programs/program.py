@@ -105,9 +105,11 @@ class HostProgram:
         parameters = [slot.name for slot in step.inputs if slot.kind == PARAMETER]
         names = step.rule.names if step.rule is not None else ()
         self.trained = [parameters.index(name) for name in names]  # indices of the rule's weights
-        can_fuse = device.type == "cuda" and isinstance(step.rule, GroupedRule)
+        rule = step.rule if isinstance(step.rule, GroupedRule) else None
         self.fused_update = (
-            FusedUpdate(step.rule, rounds_stochastically) if can_fuse else None
+            FusedUpdate(rule, rounds_stochastically)
+            if rule is not None and device.type == "cuda"
+            else None
         )  # the only operation that rounds at random, where that is wanted
         self._takes_hyper = [slot.index for _, slot in part.of_kind(HYPER)]
 

@@ -45,12 +45,13 @@ def _rounded_bfloat16(x, bits):
 
 @triton.jit
 def _rounded_float16(x, bits):
-    '''Half a step up or down at random, then to the nearest; steps end at 2**-24.'''
-    power = (x.to(tl.uint32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
-    step = tl.maximum(power * 0.0009765625, 5.9604644775390625e-08)
-    share = (bits & 0xFFFFFF).to(tl.float32) * 5.9604644775390625e-08 - 0.5
-    y = x + share * step
-    return tl.where(tl.abs(x) < 65504.0, y, x).to(tl.float16)
+    '''As bfloat16, with 13 bits; below 2**-14 the values are multiples of 2**-24.'''
+    raised = x.to(tl.uint32, bitcast=True) + (bits & 0x1FFF).to(tl.uint32)
+    y = (raised & 0xFFFFE000).to(tl.float32, bitcast=True)
+    share = (bits & 0xFFFFFF).to(tl.float32) * 5.9604644775390625e-08
+    steps = tl.floor(tl.abs(x) * 16777216.0 + share) * 5.9604644775390625e-08
+    y = tl.where(tl.abs(x) < 6.103515625e-05, tl.where(x < 0, -steps, steps), y)
+    return tl.where(x == x, y, x).to(tl.float16)
 
 """
 _HALVES = {torch.bfloat16: "_rounded_bfloat16", torch.float16: "_rounded_float16"}
