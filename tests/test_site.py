@@ -41,6 +41,22 @@ def test_the_site_shows_every_page():
     assert [str(p) for p in pages if str(p) not in navigation] == []
 
 
+# The guide of each front end; docs/choose.md leads to them.
+GUIDES = (
+    "poptorch", "pyg-porting", "optimum", "from-onnxruntime", "from-popart", "popxl", "keras", "jax"
+)  # fmt: skip
+GUIDE_FORM = ["Start", "What is supported", "Differences", "Performance", "Reports"]
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_guides_have_one_form(guide):
+    """Every guide has the sections of the form, in their order; others may stand between them."""
+    page = (ROOT / "docs" / f"{guide}.md").read_text(encoding="utf-8")
+    titles = re.findall(r"^## (.*)$", page, re.MULTILINE)
+    assert [title for title in titles if title in GUIDE_FORM] == GUIDE_FORM
+    assert f"]({guide}.md)" in (ROOT / "docs" / "choose.md").read_text(encoding="utf-8")
+
+
 def test_every_public_name_has_a_docstring():
     """Whatever a public package exports, and every public method, says what it is."""
     silent = [name for package in api_pages.PACKAGES for name in api_pages.undocumented(package)]
