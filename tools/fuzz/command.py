@@ -14,7 +14,7 @@ from tools.fuzz.case import FAILED, Outcome, examine, random_of
 from tools.fuzz.kinds import HOMES, kind_named
 from tools.fuzz.run_log import Batch
 from tools.fuzz.shrink import shrink
-from tools.fuzz.workers import Report, run_batches
+from tools.fuzz.workers import Report, run_batch, run_batches
 from tremula.base.progress_line import is_quiet
 
 
@@ -34,6 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument("kind", choices=list(HOMES))
     one.add_argument("seed", type=int)
     one.add_argument("--shrink", action="store_true", help="make it small, add it to the corpus")
+    some = commands.add_parser("sample", help="run a few cases in this process, for debuggers")
+    some.add_argument("kind", choices=list(HOMES))
+    some.add_argument("cases", type=int)
+    some.add_argument("--first-seed", type=int, default=0, help="where to begin (0)")
     commands.add_parser("replay", help="check every case of the corpus")
     sums = commands.add_parser("summarise", help="add logs to the summary, renew the page")
     sums.add_argument("logs", nargs="*", type=Path, help="logs (the one of this checkout)")
@@ -46,7 +50,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    actions = {"run": _run, "show": _show, "replay": _replay, "summarise": _summarise}
+    actions = {
+        "run": _run, "show": _show, "sample": _sample, "replay": _replay, "summarise": _summarise
+    }  # fmt: skip
     return actions[args.action](args)
 
 
@@ -140,6 +146,15 @@ def _show(args: argparse.Namespace) -> int:
     print(json.dumps(case, indent=1))
     print(outcome.status, outcome.signature, outcome.detail)
     return 1 if outcome.status == FAILED else 0
+
+
+def _sample(args: argparse.Namespace) -> int:
+    batch = Batch(args.kind, "", args.first_seed, args.cases)
+    reports = run_batch(batch)
+    for seed, signature, detail, _ in reports:
+        print(f"seed {seed}: {signature}\n  {detail.strip()[-600:]}")
+    print(f"{batch.n} {batch.kind}: {batch.outcomes}")
+    return 1 if reports else 0
 
 
 def _replay(_: argparse.Namespace) -> int:
