@@ -69,7 +69,7 @@ TINY = {
     "albert": (lambda: (answering.AnswerFinder(SIZE, 16).half().eval(), (WORDS,) * 4), 0),
     "deberta": (
         lambda: (
-            answering.DeBertaForAnswers(replace(SIZE, n_kinds=0), answering.Distances(4)).half(),
+            answering.DeBertaForAnswers(replace(SIZE, n_kinds=0)).half(),
             (WORDS,) * 3,
         ),
         0,

@@ -5,7 +5,7 @@ layers than it has.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -47,32 +47,24 @@ class AnswerFinder(nn.Module):
         return self.out(x)
 
 
-@dataclass(frozen=True, slots=True)
-class Distances:
-    """How DeBERTa counts distances between words."""
-
-    n_buckets: int = 512  # to each side
-
-
 class DisentangledAttention(nn.Module):
     """Scores of content to content, content to position and position to content."""
 
-    def __init__(self, size: EncoderSize, distances: Distances):
+    def __init__(self, size: EncoderSize):
         super().__init__()
-        self.n_heads, self.distances = size.n_heads, distances
+        self.n_heads = size.n_heads
         self.qkv = nn.Linear(size.width, 3 * size.width)
         self.position_k = nn.Linear(size.width, size.width, bias=False)
         self.position_q = nn.Linear(size.width, size.width)
         self.out = nn.Linear(size.width, size.width)
 
-    def forward(self, x: Tensor, mask: Tensor, table: Tensor, at: Tensor) -> Tensor:
-        """`table` [2 n_buckets, width] of distances; `at` [words, words] numbers its rows."""
+    def forward(self, x: Tensor, mask: Tensor, table: Tensor) -> Tensor:
+        """`table` [2 n, width] has a row for each distance between n words."""
         q, k, v = (self._by_head(part) for part in self.qkv(x).chunk(3, dim=-1))
         scale = 1 / math.sqrt(3 * q.shape[-1])
         key, query = (self._by_head(f(table)[None]) for f in (self.position_k, self.position_q))
-        index = at.expand(x.shape[0], self.n_heads, -1, -1)
-        to_position = torch.gather(q @ key.transpose(-1, -2), 3, index)
-        of_position = torch.gather(k @ query.transpose(-1, -2), 3, index).transpose(-1, -2)
+        to_position = _by_distance(q @ key.transpose(-1, -2))
+        of_position = _by_distance(k @ query.transpose(-1, -2)).transpose(-1, -2)
         scores = (q @ k.transpose(-1, -2) + to_position + of_position) * scale + mask
         weights = functional.softmax(scores, dim=-1)
         return self.out((weights @ v).transpose(1, 2).flatten(2))
@@ -81,42 +73,46 @@ class DisentangledAttention(nn.Module):
         return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)
 
 
+def _by_distance(scores: Tensor) -> Tensor:
+    """[…, n, 2 n] of words and distances → […, n, n] of words and words, each row moved by one."""
+    *outer, n, n_distances = scores.shape
+    flat = functional.pad(scores, (0, 1)).flatten(-2)[..., : n * n_distances]
+    return flat.view(*outer, n, n_distances)[..., :n]
+
+
 class DeBertaLayer(nn.Module):
     """Disentangled attention and two dense layers, norms behind them."""
 
-    def __init__(self, size: EncoderSize, distances: Distances):
+    def __init__(self, size: EncoderSize):
         super().__init__()
-        self.attention = DisentangledAttention(size, distances)
+        self.attention = DisentangledAttention(size)
         self.norms = nn.ModuleList([nn.LayerNorm(size.width) for _ in range(2)])
         self.up = nn.Linear(size.width, size.n_inner)
         self.down = nn.Linear(size.n_inner, size.width)
 
-    def forward(self, x: Tensor, mask: Tensor, table: Tensor, at: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor, table: Tensor) -> Tensor:
         first, second = self.norms
-        x = first(x + self.attention(x, mask, table, at))
+        x = first(x + self.attention(x, mask, table))
         return second(x + self.down(functional.gelu(self.up(x), approximate="tanh")))
 
 
 class DeBertaForAnswers(nn.Module):
     """DeBERTa with the head of SQuAD."""
 
-    def __init__(self, size: EncoderSize, distances: Distances | None = None):
+    def __init__(self, size: EncoderSize):
         super().__init__()
-        distances = distances or Distances()
         self.embedding = WordEmbedding(size)
-        self.distances = nn.Embedding(2 * distances.n_buckets, size.width)
-        layers = [DeBertaLayer(size, distances) for _ in range(size.n_layers)]
+        self.distances = nn.Embedding(2 * size.n_positions, size.width)
+        layers = [DeBertaLayer(size) for _ in range(size.n_layers)]
         self.layers = nn.ModuleList(layers)
         self.out = nn.Linear(size.width, 2)
-        self.n_buckets = distances.n_buckets
 
     def forward(self, ids: Tensor, positions: Tensor, rows: Tensor) -> Tensor:
         x = self.embedding(ids, positions)
-        mask, n = segment_mask(rows, x.dtype), ids.shape[1]
-        places = torch.arange(n)
-        at = (places[:, None] - places[None, :] + self.n_buckets).clamp(0, 2 * self.n_buckets - 1)
+        mask = segment_mask(rows, x.dtype)
+        table = self.distances.weight[: 2 * ids.shape[1]]
         for layer in self.layers:
-            x = layer(x, mask, self.distances.weight, at)
+            x = layer(x, mask, table)
         return self.out(x)
 
 

@@ -45,7 +45,7 @@ class Decoder:
     max_length: int = 264
     proportion: float | None = None  # of memory, for one word
     prefill_proportion: float = 0.2  # for more than 32
-    uses_half_partials: bool = False
+    uses_half_partials: bool = True
     tables: dict[str, int] = field(default_factory=dict)
 
     @property
