@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -49,6 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compute this many rows side by side, each in a process (as far as memory allows)",
     )  # fmt: skip
     parser.add_argument(
+        "--memory", action="store_true",
+        help="instead: whether the public programs fit their chips, with their batch and twice it",
+    )  # fmt: skip
+    parser.add_argument(
         "--large", action="store_true", help="also models that take more than 8 GB to compile"
     )
     parser.add_argument(
@@ -83,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
         print(constants_page(), end="")
         return 0
     _check(args)
+    if args.memory:
+        return _run_memory(args)
     earlier = None if args.baseline is None else read_baseline(args.baseline)
     rows, notes = [], []
     for path in args.against or (PUBLISHED, MORE, LINK_ROWS, GRID):
@@ -115,6 +122,19 @@ def run(args: argparse.Namespace) -> int:
     if args.json is not None:
         write_text(args.json, json.dumps(as_record(outcome), indent=1) + "\n")
     return 0 if outcome.checked else 1
+
+
+def _run_memory(args: argparse.Namespace) -> int:
+    """The table of memory; `--against` names another file of programs."""
+    from tremula.validate.workloads.models.memory_table import memory_lines, public_rows
+
+    files = args.against or [None]
+    rows = [row for path in files for row in (public_rows(path) if path else public_rows())]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it does not fit: the table says so
+        for line in memory_lines(rows):
+            print(line, flush=True)
+    return 0
 
 
 def _check(args: argparse.Namespace) -> None:
