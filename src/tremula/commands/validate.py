@@ -88,8 +88,10 @@ def run(args: argparse.Namespace) -> int:
         print(constants_page(), end="")
         return 0
     _check(args)
-    if args.memory:
-        return _run_memory(args)
+    return _run_memory(args) if args.memory else _run_rows(args)
+
+
+def _run_rows(args: argparse.Namespace) -> int:
     earlier = None if args.baseline is None else read_baseline(args.baseline)
     rows, notes = [], []
     for path in args.against or (PUBLISHED, MORE, LINK_ROWS, GRID):
