@@ -9,6 +9,8 @@ PYTHON ?= $(shell for candidate in python3.12 python3.11 python3.13 python3.14 p
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Bytecode is made when a module is imported: pip would make that of all, which takes minutes.
+INSTALL := $(PIP) install --quiet --no-compile --constraint constraints.txt --no-build-isolation
 # Stamps say which environment is complete; they are older than nothing they depend on.
 CORE := $(VENV)/.core-installed
 TORCH := $(VENV)/.torch-installed
@@ -222,21 +224,22 @@ $(CORE): pyproject.toml constraints.txt $(wildcard names/*.* names/tremula_names
 	  exit 1; }
 	$(PYTHON) -c '$(SUPPORTED)'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt setuptools
-	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable .
-	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation ./names
+	$(INSTALL) setuptools
+	$(INSTALL) --editable .
+	$(INSTALL) ./names
 	@touch $@
 
 $(TORCH): $(CORE)
-	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[torch]'
+	$(INSTALL) --editable '.[torch]'
 	@touch $@
 
-$(DEV): $(TORCH)
-	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
-	@touch $@
+# PyTorch is part of it.
+$(DEV): $(CORE)
+	$(INSTALL) --editable '.[dev]'
+	@touch $(TORCH) $@
 
 $(RELEASE): $(CORE)
-	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[release]'
+	$(INSTALL) --editable '.[release]'
 	@touch $@
 
 # Tests of the analyser page run in a real browser, if one can be had.

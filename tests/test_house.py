@@ -1,35 +1,57 @@
 """tools/house.py, which prints how the source reads."""
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.sources import ROOT, house
 
 
-@pytest.mark.slow
-def test_every_figure_has_a_line(capsys):
+@pytest.fixture(scope="module")
+def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tool beside two packages only: figures of all files are computed by those who ask."""
+    root = tmp_path_factory.mktemp("house")
+    (root / "tools").mkdir()
+    for package in ("base", "hardware"):
+        shutil.copytree(ROOT / "src/tremula" / package, root / "src/tremula" / package)
+    return Path(shutil.copy(ROOT / "tools/house.py", root / "tools"))
+
+
+def run_tool(tool: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(tool), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_every_figure_has_a_line(tool):
     """Without an argument the tool prints all fifteen figures, each with a number."""
-    assert house.main([]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    ran = run_tool(tool)
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
     assert len(lines) == 15
     for name in ("run loops", "lines of src that ship", "functions p50", "banned words"):
         assert any(line.startswith(name) and any(map(str.isdigit, line)) for line in lines), name
 
 
-@pytest.mark.slow
-def test_a_figure_lists_its_places(capsys):
+@pytest.mark.parametrize("figure", ["circles", "files under"])
+def test_a_figure_lists_its_places(tool, figure):
     """With a figure's name the tool prints as many places as the figure says."""
-    assert house.main(["circles"]) == 0
-    head, *places = capsys.readouterr().out.splitlines()
+    head, *places = run_tool(tool, figure).stdout.splitlines()
     assert int(head.rpartition(" ")[2]) == len(places)
 
 
-def test_an_unknown_figure_is_an_error():
+@pytest.mark.wide
+def test_figures_of_the_whole_source(capsys):
+    """The tool reads every file that there is."""
+    assert house.main([]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 15
+
+
+def test_an_unknown_figure_is_an_error(tool):
     """A name that no figure begins with gives the list of figures, and status 2."""
-    command = [sys.executable, str(ROOT / "tools" / "house.py"), "windows"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = run_tool(tool, "windows")
     assert ran.returncode == 2
     assert "run loops" in ran.stderr
 
