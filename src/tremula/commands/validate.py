@@ -12,6 +12,7 @@ from tremula.base.storage.atomic_file import write_text
 from tremula.commands.arguments import output_file, whole
 from tremula.commands.progress import progress
 from tremula.validate import (
+    ENERGY,
     GRID,
     LINK_ROWS,
     MORE,
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
 def _run_rows(args: argparse.Namespace) -> int:
     earlier = None if args.baseline is None else read_baseline(args.baseline)
     rows, notes = [], []
-    for path in args.against or (PUBLISHED, MORE, LINK_ROWS, GRID):
+    for path in args.against or (PUBLISHED, MORE, LINK_ROWS, ENERGY, GRID):
         result = read_rows(path)
         chosen = result if args.sample is None else every_nth(result, args.sample)
         if len(chosen) < len(result):

@@ -1,6 +1,7 @@
 """The cost model against measurements of real machines."""
 
 from tremula.validate.rows import (
+    ENERGY,
     GRID,
     LINK_ROWS,
     MORE,
@@ -21,7 +22,7 @@ from tremula.validate.score import (
 from tremula.validate.workloads.table import ModelledValue, NoWorkload, workload
 
 __all__ = [
-    "GRID", "LINK_ROWS", "MORE", "PUBLISHED", "MeasuredRow", "every_nth", "read_rows",
+    "ENERGY", "GRID", "LINK_ROWS", "MORE", "PUBLISHED", "MeasuredRow", "every_nth", "read_rows",
     "Checked", "SavedResults", "Score", "Unchecked", "ValidationResult",
     "rank_correlation", "validate",
     "ModelledValue", "NoWorkload", "workload",

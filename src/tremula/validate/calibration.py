@@ -8,20 +8,21 @@ from pathlib import Path
 from tremula.base.storage.atomic_file import write_text
 from tremula.compiler.report.intervals import (
     COVERED,
+    ENERGY,
     Residual,
     Residuals,
     shipped_residuals,
 )
 from tremula.validate.score import Checked
 
-_TIMES = ("cycles", "ns", "us", "µs", "ms", "s")
+_GROWING = ("cycles", "ns", "us", "µs", "ms", "s", "W", "J")  # with what costs more
 COMMAND = "tremula validate --large --residuals src/tremula/compiler/report/data/residuals.json"
 
 
 def residual_of(one: Checked) -> Residual:
     """A row's residual; of a rate, that of its inverse."""
     ratio = math.log(one.measured / one.predicted)
-    is_time = one.row.unit in _TIMES
+    is_time = one.row.unit in _GROWING
     return Residual(
         one.family, source_of(one.row.source), one.row.id, round(ratio if is_time else -ratio, 4)
     )
@@ -53,14 +54,16 @@ def n_covered(rows: Sequence[Residual], residuals: Residuals) -> int:
 
 
 def calibrated(rows: Sequence[Residual]) -> Residuals:
-    """Residuals with the smallest scale at which intervals of other sources hold 90 % of rows."""
-    tried = [Residuals(tuple(rows), 0.5 * 1.05**step) for step in range(60)]
-    return next((one for one in tried if coverage(one) >= COVERED), tried[-1])
+    """Residuals with the smallest scale at which intervals of other sources hold 90 % of times."""
+    times = tuple(row for row in rows if row.family != ENERGY)
+    scales = [0.5 * 1.05**step for step in range(60)]
+    enough = (scale for scale in scales if coverage(Residuals(times, scale)) >= COVERED)
+    return Residuals(tuple(rows), next(enough, scales[-1]))
 
 
 def residuals_of(checked: Sequence[Checked]) -> Residuals:
-    """Residuals of rows, each predicted once."""
-    rows = {one.row.key: residual_of(one) for one in checked if one.predicted > 0}
+    """Residuals of rows."""
+    rows = {one.row.id: residual_of(one) for one in checked if one.predicted > 0}
     return calibrated(tuple(rows.values()))
 
 
@@ -79,7 +82,7 @@ def write_residuals(checked: Sequence[Checked], path: Path) -> Residuals:
 
 def coverage_text(checked: Sequence[Checked]) -> str:
     """How often shipped 90 % intervals hold, each made without the row's source."""
-    rows = list({one.row.key: residual_of(one) for one in checked if one.predicted > 0}.values())
+    rows = list({one.row.id: residual_of(one) for one in checked if one.predicted > 0}.values())
     shipped = shipped_residuals()
     n_held = n_covered(rows, shipped)
     n_sources = len({row.source for row in rows})

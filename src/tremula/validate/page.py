@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tremula.base.errors import FileLoadError
 from tremula.base.storage.atomic_file import write_text
-from tremula.validate.rows import LINK_ROWS, MORE, PUBLISHED, read_rows
+from tremula.validate.rows import ENERGY, LINK_ROWS, MORE, PUBLISHED, read_rows
 from tremula.validate.score import Checked, Score, ValidationResult, rank_correlation
 
 BEGIN, END = "<!-- generated: tremula validate --page -->", "<!-- end of the generated part -->"
@@ -28,14 +28,14 @@ def write_page(path: Path, outcome: ValidationResult, notes: Iterable[str] = ())
 
 def tables(outcome: ValidationResult, notes: Iterable[str] = ()) -> str:
     """Markdown: one row per family, per published row, and of the worst rows of the grid."""
-    published = {row.id for path in (PUBLISHED, MORE, LINK_ROWS) for row in read_rows(path)}
+    published = {row.id for path in (PUBLISHED, MORE, LINK_ROWS, ENERGY) for row in read_rows(path)}
     ours = [one for one in outcome.checked if one.row.id in published]
     grid = [one for one in outcome.checked if one.row.id not in published]
     worst = sorted(grid, key=lambda one: -abs(one.error))[:N_WORST]
     parts = [*(f"{note}\n" for note in notes), _family_table(outcome)]
     if worst:
         parts += [f"The {len(worst)} worst of {len(grid)} rows of the grid:\n", _row_table(worst)]
-    files = f"{PUBLISHED.name}, {MORE.name} and {LINK_ROWS.name}"
+    files = f"{PUBLISHED.name}, {MORE.name}, {LINK_ROWS.name} and {ENERGY.name}"
     parts += [f"Every row of {files} that has a workload:\n", _row_table(ours)]
     parts.append(_reasons(outcome))
     return "\n".join(parts)

@@ -12,6 +12,7 @@ from tremula.validate.free_text import number_in, read_words, sizes_in
 DATA = Path(__file__).parent / "data"
 PUBLISHED = DATA / "published.csv"
 MORE = DATA / "published_more.csv"
+ENERGY = DATA / "energy.csv"
 LINK_ROWS = DATA / "links_gc2.csv"
 GRID = DATA / "bow_gather_scatter_schnet.csv"
 

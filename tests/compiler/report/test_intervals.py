@@ -120,3 +120,15 @@ def test_a_report_has_the_interval_of_its_families(tmp_path):
         assert execution_totals(reader)["cycle_interval"] == (low, high)
         text = text_of_view("summary", summary(reader), 10)
     assert f"nine times in ten: {low:,} to {high:,} cycles" in text
+
+
+def test_energy_has_an_interval_of_its_rows():
+    """Joules and seconds say nothing of each other; energy is uncertain both ways."""
+    report = product_report()
+    low, high = report.energy.interval
+    assert low < report.energy.total < high
+    assert low * high == pytest.approx(report.energy.total**2)
+    only_times = Residuals(tuple(r for r in shipped_residuals().rows if r.family != "energy"), 1.0)
+    assert only_times.of_family("reduce") == Residuals(shipped_residuals().rows, 1.0).of_family(
+        "reduce"
+    )

@@ -9,6 +9,7 @@ from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.exchange import ExchangePhase
 from tremula.compiler.program_ir import HOST_KINDS
+from tremula.compiler.report.intervals import energy_interval
 from tremula.hardware import Chip, Fact
 
 Ints = np.ndarray
@@ -50,6 +51,14 @@ class Energy:
     def watts(self) -> float:
         """Mean power of all chips."""
         return self.total / self.seconds if self.seconds else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Joules between which a measurement would be, nine times in ten.
+
+        From powers that were stated of machines under load; no program's energy was published.
+        """
+        return energy_interval(self.total)
 
     @property
     def guessed_share(self) -> float:

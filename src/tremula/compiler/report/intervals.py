@@ -21,7 +21,7 @@ from tremula.compiler.passes.cost import StepCosts
 
 RESIDUALS_FILE = Path(__file__).parent / "data" / "residuals.json"
 EXCHANGE, LINKS, HOST = "memory and exchange", "links between chips", "host"
-OTHER, WHOLE = "other compute", "whole models"
+OTHER, WHOLE, ENERGY = "other compute", "whole models", "energy"
 _WHOLE = "whole|training|inference|decoding"
 COVERED = 0.9
 N_SHARED = 10.0  # rows that the residuals of all families count as in each of them
@@ -70,14 +70,18 @@ class Residuals:
         """Measured over predicted time of one family, at the ends of the interval."""
         low, middle, high = self._quantiles(family)
         ends = middle + self.scale * (low - middle), middle + self.scale * (high - middle)
+        if family == ENERGY:  # few rows, all of busy machines: other programs draw less
+            ends = -max(map(abs, ends)), max(map(abs, ends))
         return Interval(float(np.exp(min(ends[0], 0.0))), float(np.exp(max(ends[1], 0.0))))
 
     def _quantiles(self, family: str) -> tuple[float, float, float]:
         """5, 50 and 95 %, of the family's rows and, counting less, of all rows."""
-        values = np.array([row.log_ratio for row in self.rows])
+        # Joules and seconds say nothing of each other.
+        rows = [row for row in self.rows if (row.family == ENERGY) == (family == ENERGY)]
+        values = np.array([row.log_ratio for row in rows])
         if not len(values):
             return -1.0, 0.0, 1.0
-        is_own = np.array([_is_of(row.family, family) for row in self.rows])
+        is_own = np.array([_is_of(row.family, family) for row in rows])
         weights = is_own + N_SHARED / len(values)
         order = np.argsort(values)
         share = np.cumsum(weights[order]) / weights.sum()
@@ -147,6 +151,12 @@ def cycles_by_family(costs: StepCosts, executed: np.ndarray, compute: np.ndarray
         family = families[number] if number >= 0 else EXCHANGE  # copies within tiles
         add(family, int(executed[step] * compute[step].max()))
     return {family: cycles for family, cycles in result.items() if cycles}
+
+
+def energy_interval(joules: float) -> Interval:
+    """Joules between which a measurement would be, nine times in ten, by stated powers."""
+    low, high = shipped_residuals().of_family(ENERGY)
+    return Interval(joules * low, joules * high)
 
 
 def cycle_interval(cycles: int, by_family: Mapping[str, float]) -> tuple[int, int]:

@@ -194,6 +194,9 @@ def _links(report: Report) -> list[str]:
     return [f"  Links between chips: {len(links)} in use, the busiest first", *_rows(4, rows)]
 
 
+NO_MEASUREMENT = "no program's energy was measured"
+
+
 def _energy(report: Report) -> list[str]:
     """Joules by part, each with the provenance of the constants it rests on."""
     energy = report.energy
@@ -203,7 +206,9 @@ def _energy(report: Report) -> list[str]:
     ]
     chips = counted(energy.n_chips, "chip")
     head = f"  Energy:  {energy.total:.4g} J, {energy.watts:,.0f} W on {chips}"
-    return [head, *_rows(4, rows)]
+    low, high = energy.interval
+    note = f"    {low:.4g} to {high:.4g} J by stated powers of machines; {NO_MEASUREMENT}"
+    return [head, note, *_rows(4, rows)]
 
 
 def _provenance(report: Report) -> str:

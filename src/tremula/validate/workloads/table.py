@@ -135,7 +135,7 @@ REASONS = (
     ("SchNet QM9 training notebook", "its time is that of Python collating 3600 molecules a step"),
     ("entity table", "it is a capacity stated for a separate framework"),
     ("vs A100|^(?!.*sparse).*speed-up", "it compares two machines or methods"),
-    ("power", "it is an energy, which is an input of the model and not computed by it"),
+    ("dynamic power", "it is an energy, which is an input of the model and not computed by it"),
 )
 
 

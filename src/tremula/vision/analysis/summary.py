@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tremula.compiler.report.intervals import energy_interval
 from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.operations import operation_columns
 from tremula.vision.analysis.traffic import traffic
@@ -80,6 +81,7 @@ def execution_totals(reader: ReportReader) -> Facts | None:
         "cycle_interval": interval_of_total(reader),
         "microseconds": total / reader.target["clock_hz"] * 1e6,
         "joules": reader.info.get("joules"),
+        "joules_interval": energy_interval(reader.info.get("joules") or 0.0),
         "busiest_links": reader.info.get("busiest_links"),
         **machine_split(reader),
         "tile_compute_mean": float(tiles["compute"].mean()),

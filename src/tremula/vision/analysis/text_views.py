@@ -89,7 +89,11 @@ def _summary(data: dict, _: int) -> str:
                 f"({low / total - 1:+.0%} to {high / total - 1:+.0%})"
             )
         if execution["joules"] is not None:  # reports of earlier versions have none
-            lines.append(f"Energy: {execution['joules']:.4g} J")
+            low, high = execution["joules_interval"]
+            lines.append(
+                f"Energy: {execution['joules']:.4g} J ({low:.4g} to {high:.4g} by stated powers of "
+                "machines; no program's energy was measured)"
+            )
         if execution["busiest_links"]:
             lines.append(f"Busiest link: {printable(execution['busiest_links'][0]['name'])}")
         if execution["estimated_cycles"]:

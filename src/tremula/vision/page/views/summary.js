@@ -43,7 +43,7 @@ function headline(facts, other) {
   const versus = (now, then, format) => other && h("span", {}, `B ${signed(then - now, format)}`);
   return [
     figure("total_cycles", ran ? whole(ran.total_cycles) : "not run",
-      ran ? `${duration(ran.microseconds / 1e6)} at ${(facts.target.clock_hz / 1e9).toFixed(2)} GHz${ran.joules ? `, ${ran.joules.toPrecision(3)} J` : ""}` : "costs per step are known",
+      ran ? `${duration(ran.microseconds / 1e6)} at ${(facts.target.clock_hz / 1e9).toFixed(2)} GHz${ran.joules ? `, ${ran.joules.toPrecision(3)} J (${ran.joules_interval.map((j) => j.toPrecision(2)).join(" – ")}, not measured)` : ""}` : "costs per step are known",
       [ran?.cycle_interval && intervalBand(ran), ran && other?.execution && versus(ran.total_cycles, other.execution.total_cycles, whole)]),
     figure("memory_largest", percent(share),
       `${tileName(memory.fullest_tile, target.tiles_per_ipu, target.n_ipus)}: ${bytes(memory.largest)} of ${bytes(memory.available_per_tile)}`,
