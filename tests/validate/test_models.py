@@ -201,3 +201,15 @@ def test_a_pipeline_is_as_long_as_its_slowest_stage(name, n_filling):
     """A full pipeline takes as long for each further micro-batch; filling takes the same again."""
     short, long = (time_call(pipelined(name, n), "bow").cycles for n in (16, 32))
     assert long / short == pytest.approx((32 + n_filling) / (16 + n_filling), rel=0.1)
+
+
+def test_steps_of_the_ablation():
+    """A step has all those before it, whatever words name it; another is no step."""
+    from tremula.validate.workloads.model_schnet import _ablation_level
+    from tremula.validate.workloads.table import NoWorkload
+
+    steps = ("baseline padded", "+ packing", "async io", "+ softplus, merged sums", "prefetch 4")
+    assert [_ablation_level(step) for step in steps] == [0, 1, 2, 3, 4]
+    assert _ablation_level("packing, async loader and cycle optimisations") == 3
+    with pytest.raises(NoWorkload, match="'knitting' is none of that ablation"):
+        _ablation_level("knitting")
