@@ -23,7 +23,7 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-failed test-wide fuzz test-sanitized soak test-onnx test-matrix test-gpu browser check types format changelog docs site site-check dist release-check bench-release bench bench-all validate garden lock locked audit clean
+.PHONY: help demo test test-failed test-wide fuzz test-sanitized test-valgrind soak test-onnx test-matrix test-gpu browser check types format changelog docs site site-check dist release-check bench-release bench bench-all validate garden lock locked audit clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
@@ -32,6 +32,7 @@ help:
 	@echo "make test-wide   the same with every sweep in full"
 	@echo "make fuzz    random programs, models and files against their oracles, for SECONDS (600)"
 	@echo "make test-sanitized   native code of codelets and runtime under sanitizers and bounds checks"
+	@echo "make test-valgrind    native loops of a sample of programs under valgrind"
 	@echo "make soak    servers under good and hostile load for SOAK_SECONDS (3600) each"
 	@echo "make test-onnx   the official tests of ONNX backends, all of them, on the host and on tiles"
 	@echo "make test-matrix   the quick tests on the Pythons of Debian's releases, in folders of their files"
@@ -102,6 +103,10 @@ SANITIZED_TESTS ?= tests/codelets tests/runtime tests/column_loops tests/poplibs
 test-sanitized: $(DEV)
 	$(SANITIZED) LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 	  $(BIN)/python -m pytest --quiet -p no:cacheprovider $(SANITIZED_TESTS)
+
+# Native loops of a sample of programs, called again under valgrind with arrays of exactly their size.
+test-valgrind: $(DEV)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.native_calls
 
 # Servers under mixed good and hostile load, SOAK_SECONDS each; prints a table, fails if one is out of bounds.
 SOAK_SECONDS ?= 3600

@@ -44,6 +44,16 @@ def test_requests_that_do_not_arrive(admin, parts, monkeypatch):
     assert admin.get("version")
 
 
+def test_clients_that_hang_up_leave_no_tracebacks(admin, caplog):
+    """A client that announces a large body and hangs up cannot fill the log with tracebacks."""
+    head = b"POST /api/v1/clusters HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\n{"
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", admin.port), timeout=5) as connection:
+            connection.sendall(head)
+    assert admin.get("version")
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def test_the_page_of_the_api_needs_no_other_server(admin):
     """`/docs` lists every request of the API, and loads nothing from elsewhere."""
     with httpx.Client(base_url=f"http://127.0.0.1:{admin.port}") as http:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import Body, Depends, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from h11 import LocalProtocolError
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -186,6 +187,12 @@ class Guard:
         self._app, self._controller = app, controller
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._guarded(scope, receive, send)
+        except LocalProtocolError:  # the server has answered a broken body by itself, and hung up
+            _LOG.info("%s %s was broken off", scope.get("method"), scope.get("path"))
+
+    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
