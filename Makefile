@@ -23,7 +23,7 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-failed test-wide fuzz test-sanitized test-valgrind soak test-onnx test-matrix test-gpu browser check types format changelog docs site site-check dist release-check bench-release bench bench-all validate garden lock locked audit clean
+.PHONY: help demo test test-failed test-wide fuzz test-sanitized test-valgrind soak test-onnx test-matrix test-gpu browser check types format changelog docs site site-check dist release-check bench-release bench bench-all validate validate-small garden lock locked audit clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
@@ -50,6 +50,7 @@ help:
 	@echo "make bench   measure the figures of the core"
 	@echo "make bench-all   measure every suite, and compare with the last release"
 	@echo "make validate   the cost model against every published measurement, for hours; RESULTS keeps them"
+	@echo "make validate-small   families that take seconds, beside the last release's figures"
 	@echo "make garden  run every application of the garden in its tiny form"
 	@echo "make lock    write constraints.lock: the pinned versions with the hashes of their files"
 	@echo "make locked  install exactly these files; pip rejects any other"
@@ -216,6 +217,11 @@ RESULTS ?= validation.jsonl
 JOBS ?= 2
 validate: $(TORCH)
 	$(BIN)/tremula validate --large --jobs $(JOBS) --resume $(RESULTS) --json validation.json
+
+# Which rows of the quick families moved since benchmarks/small_families.json, and by which steps.
+SMALL := --family "on-tile matrix unit" --family "memory and exchange" --family reduce
+validate-small: $(CORE)
+	$(BIN)/tremula validate $(SMALL) --baseline benchmarks/small_families.json
 
 garden: $(DEV)
 	$(BIN)/tremula garden run all --tiny --jobs 2
