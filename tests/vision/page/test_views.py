@@ -34,10 +34,12 @@ def test_every_view_paints_in_both_themes(browser, small_server):
 
 
 def test_summary(page, opened):
-    """Total cycles, the fullest tile and the fit are pva's."""
+    """Total cycles with their interval, the fullest tile and the fit are pva's."""
     page.show(hash="#/summary")
     figures = page.texts(selector=".figure b")
     assert whole(figures[0]) == opened.execution.totalCycles
+    assert page.count(selector=".band i") == page.count(selector=".band em") == 1
+    assert "on hardware, nine times in ten" in page.texts(selector=".band-text")[0]
     used = opened.compilation.memoryByTile()["includingGaps"]
     assert f"tile {used.argmax():,}" in page.texts(selector=".figure span")[1]
     assert figures[2] == "Yes"

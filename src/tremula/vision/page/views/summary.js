@@ -63,7 +63,7 @@ function intervalBand(ran) {
   const at = (cycles) => `${(100 * (cycles - from) / span).toFixed(2)}%`;
   const text = `${short(low)} – ${short(high)} on hardware, nine times in ten`;
   return [h("div.band", { title: text, role: "img", "aria-label": text },
-    h("i", { style: `left:${at(low)};right:calc(100% - ${at(high)})` }), h("em", { style: `left:${at(ran.total_cycles)}` })), h("span", {}, text)];
+    h("i", { style: { left: at(low), right: `calc(100% - ${at(high)})` } }), h("em", { style: { left: at(ran.total_cycles) } })), h("div.band-text", {}, text)];
 }
 
 function figure(key, value, about, versus, tone = "") {
