@@ -7,6 +7,7 @@ A name is one of `tools/gpu_profile.py`.
 """
 
 import argparse
+import logging
 import time
 
 import torch
@@ -49,6 +50,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="+")
     tremula.install()
+    logging.basicConfig()
+    logging.getLogger("tremula.gpu").setLevel(logging.INFO)
     torch.set_float32_matmul_precision("high")
     for name in parser.parse_args().names:
         measure(name)

@@ -8,6 +8,7 @@ from torch import nn
 
 from tests.ir.steps import captured
 from tremula.ir.host.programs.known_choices import (
+    _lines,
     choice_key,
     forget_choice,
     known_choice,
@@ -28,6 +29,12 @@ def test_a_choice_is_known_for_equal_steps_only():
     assert key_of(4) == key_of(4)
     others = [key_of(5), key_of(4, scale=3.0), key_of(4, repetition=Repetition(n_iterations=2))]
     assert len({key_of(4), *others}) == 4
+    step = captured(torch.tanh, torch.ones(3, 4))
+    call = next(node for node in step.graph.nodes if node.op == "call_function")
+    call.target = key_of
+    text = "\n".join(_lines(step.graph))
+    assert "key_of" in text
+    assert "0x" not in text, "addresses differ in each process"
     linear = captured(nn.Linear(4, 2), torch.ones(3, 4))
     assert choice_key(linear, CPU, Repetition()) != key_of(4)
 

@@ -6,6 +6,7 @@ turn, and the faster one stays. Both draw the same random numbers. The choice is
 next process that runs the same step begins with it.
 """
 
+import logging
 import sys
 import threading
 import time
@@ -58,6 +59,7 @@ _LEAST_SHARE = 0.1  # of the others' size: a smaller gradient may be all roundin
 
 
 _HALVES = (torch.float16, torch.bfloat16)
+_log = logging.getLogger("tremula.gpu")
 
 
 class _DrawingFirst(CudaGraphProgram):
@@ -139,7 +141,8 @@ class FastestProgram(_DrawingFirst):
                 rival = self._make_rival()
                 rival.compile_for(state, _on(self.device, inputs))
                 rival.capture(state, inputs)
-            except Exception:  # noqa: BLE001 - whatever the compiler raises, the choice is made again
+            except Exception as error:  # noqa: BLE001 - whatever it is, the choice is made again
+                _log.info("what an earlier process chose does not work here: %s", error)
                 forget_choice(self._key)
             else:
                 self._chosen = self._rival = rival

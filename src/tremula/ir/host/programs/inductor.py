@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from tremula.ir.host.passes.memory_format import relax_strides
+from tremula.ir.host.passes.small_products import sum_small_products
 from tremula.ir.host.passes.substitute_kernels import use_fast_tanh
 from tremula.ir.host.programs.compiled_loops import compile_scans
 from tremula.ir.host.programs.equal_layers import PartedGraph, equal_parts
@@ -39,6 +40,8 @@ class InductorProgram(HostProgram):
         if self.device.type == "cpu":
             part = apply(part, _CPU_PASSES, "host")
             choices["layout_optimization"] = False  # the graph itself says how images are laid out
+        else:
+            part = apply(part, _GPU_PASSES, "host")
         if self.is_wide:
             choices["emulate_precision_casts"] = True  # a rounding to half is meant
         if self.device.type == "cuda" and (parts := equal_parts(part)):
@@ -155,6 +158,7 @@ _PASSES: Passes = (
     ("relax strides", relax_strides),
     ("draw by comparison", _draw_by_comparison),
 )
+_GPU_PASSES: Passes = (("sum small products", sum_small_products),)
 _CPU_PASSES: Passes = (
     ("put channels last", _with_channels_last),
     ("return indices of maxima", _with_indices_of_maxima),

@@ -42,9 +42,15 @@ def _lines(graph: fx.Graph) -> list[str]:
         args = fx.map_arg((node.args, node.kwargs), numbers.__getitem__)
         value = node.meta.get("val")
         kind = (tuple(value.shape), value.dtype) if isinstance(value, Tensor) else ""
-        target = node.target if node.op == "call_function" else ""
+        target = _name(node.target) if node.op == "call_function" else ""
         lines.append(f"{node.op} {target} {args} {kind}")
     return lines
+
+
+def _name(target: object) -> str:
+    """An operation, or a function of Python without its address."""
+    module, name = (getattr(target, a, "") for a in ("__module__", "__qualname__"))
+    return f"{module}.{name}" if module and name else str(target)
 
 
 class _Number(int):
