@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.frontends.poptorch import op_db
+from tests.frontends.poptorch import op_db, op_db_rows
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ def _page(repository: Path) -> str:
 def test_operators_equal_pytorch_on_host_and_tiles(name):
     """All samples of an operator, forward and gradient, on both executions."""
     row = op_db.check(name)
-    assert not op_db._failures(row)
+    assert not op_db.failures(row)
     assert bool(row.not_counted) == (name == "nonzero")
     assert row.is_random == (name == "bernoulli")
 
@@ -53,7 +53,7 @@ def test_the_page_lists_what_fails():
     """`failing` reads back from a page which operators do not pass."""
     bad = op_db.Outcome(op_db.WRONG, "1 | 2", 0, 1)
     rows = [op_db.Row("a", forward={op_db.TILES: bad}), op_db.Row("b", not_counted="c")]
-    assert op_db.failing(op_db.page(rows)) == {"a"}
+    assert op_db_rows.failing(op_db.page(rows)) == {"a"}
 
 
 @pytest.mark.wide
@@ -62,5 +62,5 @@ def test_every_operator_that_passed_still_does(shard, repository):
     """Nothing fails that docs/op-db.md does not list."""
     names = sorted(op_db.operators())[shard::_N_SHARDS]
     rows = {row.name: row for row in op_db.sweep(names, n_processes=1)}
-    bad = {name for name, row in rows.items() if op_db._failures(row)}
-    assert bad <= op_db.failing(_page(repository))
+    bad = {name for name, row in rows.items() if op_db.failures(row)}
+    assert bad <= op_db_rows.failing(_page(repository))
