@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.sampling import WIDE
 from tests.validate.tiny_published import TINY, trained
 from tremula.garden.models.published.bert import BertForPreTraining, PreTraining
 from tremula.garden.models.published.encoder import EncoderSize
@@ -52,6 +53,7 @@ def test_equal_layers_of_a_chip_add_up():
     assert of.applied(timeline).events[0].cycles.tolist() == [120.0, 30.0, 47.0]
 
 
+@pytest.mark.slow
 def test_a_small_build_says_what_the_whole_program_takes():
     """A pipeline of equal layers, built whole and from one layer, takes as long within 4 %."""
 
@@ -74,7 +76,10 @@ def test_a_small_build_says_what_the_whole_program_takes():
     assert seconds(equal_layers(layers)) == pytest.approx(seconds(everything), rel=0.04)
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "vit" else WIDE) for name in TINY]
+)
 def test_every_model_can_be_built_and_timed(name):
     """Every kind of published model becomes a tile program, in a tiny configuration."""
     assert trained(name) > 0
