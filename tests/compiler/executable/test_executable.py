@@ -447,6 +447,18 @@ LIES = {
     "costs are too few": with_costs(sync=lambda e: e.analysis.costs.sync[:1]),
     "costs are of floats": with_costs(compute=lambda e: e.analysis.costs.compute * 1.5),
     "joins are too few": with_costs(joins=lambda e: e.analysis.costs.joins[:0]),
+    "a counted step has no compute set": with_costs(
+        needs_count=lambda e: np.ones_like(e.analysis.costs.needs_count),
+        compute_set_of_step=lambda e: np.full_like(e.analysis.costs.compute_set_of_step, -1),
+    ),
+    "costs of a compute set are missing": with_costs(
+        compute_sets=lambda e: e.analysis.costs.compute_sets[:-1]
+    ),
+    "costs of a table are missing": with_costs(
+        compute_sets=lambda e: tuple(
+            replace(cost, tables=cost.tables[1:]) for cost in e.analysis.costs.compute_sets
+        )
+    ),
     "exchanges are too few": with_exchanges(row_of_step=lambda x: x.row_of_step[:-1]),
     "an exchange is missing": with_exchanges(row_of_step=lambda x: x.row_of_step + 99),
     "an exchange is before all": with_exchanges(row_of_step=lambda x: x.row_of_step - 2),

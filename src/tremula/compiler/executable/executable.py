@@ -310,18 +310,14 @@ def _check_cost_rows(executable: Executable) -> None:
         _require(array.shape == costs.sync.shape, "the costs are malformed")
     for array in (costs.n_flops, costs.peak_cycles, costs.tile_row, costs.compute_set_of_step):
         _require(array.shape == (n_steps,), "the costs are malformed")
-    are_costs = all(
-        isinstance(each, ComputeSetCost)
-        and all(isinstance(table, TableCost) for table in each.tables)
-        for each in costs.compute_sets
-    )
-    _require(are_costs, "costs of compute sets are malformed")
+    _check_set_costs(executable)
     n_rows = len(costs.compute_tiles)
     for array in (costs.compute_tiles, costs.busy_tiles, costs.exchange_tiles):
         _require(array.shape == (n_rows, executable.target.n_tiles), "costs of tiles are malformed")
     _check_range(costs.tile_row, n_rows, "costs of tiles lead nowhere")
     sets = costs.compute_set_of_step
     _check_range(sets + 1, len(costs.compute_sets) + 1, "costs of compute sets lead nowhere")
+    _require(bool((sets[costs.needs_count] >= 0).all()), "counted steps have no compute set")
     loads = costs.link_loads
     _require(loads.row_of_step.shape == (n_steps,), "loads of links are malformed")
     _check_range(loads.row_of_step + 1, len(loads.start), "loads of links lead nowhere")
@@ -330,6 +326,20 @@ def _check_cost_rows(executable: Executable) -> None:
         is_sorted and int(loads.start[-1]) == len(loads.link) == len(loads.n_bytes),
         "loads of links are malformed",
     )
+
+
+def _check_set_costs(executable: Executable) -> None:
+    """Each compute set has a cost with columns of all tiles and a row for each of its tables."""
+    costs, n_tiles = executable.analysis.costs.compute_sets, (executable.target.n_tiles,)
+    _require(len(costs) == len(executable.compute_sets), "costs of compute sets are missing")
+    fits = all(
+        isinstance(cost, ComputeSetCost)
+        and len(cost.tables) == len(compute_set.tables)
+        and all(isinstance(table, TableCost) for table in cost.tables)
+        and cost.tile_cycles.shape == cost.busy_cycles.shape == n_tiles
+        for cost, compute_set in zip(costs, executable.compute_sets, strict=True)
+    )
+    _require(fits, "costs of compute sets are malformed")
 
 
 def _check_range(values: np.ndarray, limit: int, what: str) -> None:
