@@ -76,3 +76,21 @@ def test_more_messages_than_tiles():
     (rate,) = predicted(row(text, "path=same board; transfers=2432; bytes=64", "GB/s", 2))
     (each,) = predicted(row(text, "path=same board; transfers=1216; bytes=64", "GB/s", 2))
     assert rate == pytest.approx(each)
+
+
+def test_columns_of_a_grid_are_many_messages():
+    """On GC2 each row of a column that crosses chips waits for its turn; not on later chips."""
+    from tremula.base.types import FLOAT
+    from tremula.poplar.programs import Copy
+    from tremula.validate.timing import time_program
+
+    def exchange(name, stride):
+        def build(graph, sequence):
+            n = graph.target.tiles_per_ipu
+            grid = graph.add_variable(FLOAT, [64 * stride], "grid", mapping=0)
+            sequence.add(Copy(grid[::stride], graph.add_variable(FLOAT, [64], "far", mapping=n)))
+
+        return time_program(name, 2, build).exchange
+
+    assert exchange("gc2", 4) > exchange("gc2", 1)
+    assert exchange("gc200", 4) == pytest.approx(exchange("gc200", 1), rel=0.05)

@@ -323,8 +323,9 @@ def _between_chips(
 ) -> tuple[Ints, Ints]:
     """int64[n_chips, n_chips] each: bytes from chip to chip, and messages.
 
-    A message is what is in one piece on a tile and goes to one chip, to whichever of its tiles: a
-    column of a grid is as many messages as it has rows.
+    On GC2 a message is what is in one piece on a tile and goes to one chip, to whichever of its
+    tiles: a column of a grid is as many messages as it has rows. For later chips Poplar arranges
+    what a tile sends to a chip in one piece: grids over four GC200 show no turn for each row.
     """
     n_chips = target.n_ipus
     chip_bytes, n_sends = (np.zeros(n_chips * n_chips, np.int64) for _ in range(2))
@@ -338,7 +339,10 @@ def _between_chips(
         sender, group = np.unique(
             source[crosses] * np.int64(n_chips) + to_chip[crosses], return_inverse=True
         )
-        messages = merge_per_group(group, low[crosses], high[crosses], len(sender), span).n_joined
+        messages = np.ones(len(sender), np.int64)
+        if target.chip.arch == "ipu1":
+            pieces = merge_per_group(group, low[crosses], high[crosses], len(sender), span)
+            messages = pieces.n_joined
         tile, chip = np.divmod(sender, n_chips)
         n_sends += sum_per_tile(tile // target.tiles_per_ipu * n_chips + chip, messages, n_chips**2)
     shape = (n_chips, n_chips)
