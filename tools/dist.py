@@ -26,7 +26,7 @@ from wheel_contents import problems_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECTS = (".", "names")
-MAX_BYTES = 5_000_000  # of a wheel; the goal is 3 MB
+MAX_BYTES = 4_400_000  # of a wheel; the goal of 3 MB is not reached, see docs/release.md
 
 
 def epoch() -> int:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 N_BATCH, N_ITERATIONS = 16, 50
 N_TEST_BATCH = 500
-N_SMALL = 3200  # images of the small set that are trained with: 90 % in a few seconds
+N_SMALL = 3200  # images of the small set that are trained with: 91 % in a few seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
