@@ -208,6 +208,19 @@ def test_a_bug_is_told_as_one(small_server, monkeypatch):
     assert heard.wait(10)
 
 
+@pytest.mark.parametrize(
+    ("error", "is_shown"), [(BrokenPipeError(), False), (ConnectionResetError(), False),
+                            (RuntimeError("a bug"), True)],
+)  # fmt: skip
+def test_browsers_that_go_away_leave_no_tracebacks(small_server, capsys, error, is_shown):
+    """A connection that ends early prints nothing; a bug does."""
+    try:
+        raise error
+    except Exception:  # noqa: BLE001 - as the server meets it
+        small_server.handle_error(None, ("127.0.0.1", 1))
+    assert ("Traceback" in capsys.readouterr().err) is is_shown
+
+
 def test_packs_are_served_as_they_are(small_server):
     """What is served is the pack itself."""
     status, headers, body = ask(small_server, "/data/0/summary", X_Tremula_Token=small_server.token)

@@ -7,6 +7,7 @@ import hmac
 import json
 import re
 import secrets
+import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -64,6 +65,11 @@ class PageServer(ThreadingHTTPServer):
         self.token = secrets.token_urlsafe(24)
         self.files = served_files()
         super().__init__((HOST, port), _Handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A browser that goes away while it is answered is no news; anything else is printed."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # pyright: ignore[reportArgumentType]
 
     @cached_property
     def authority(self) -> str:
