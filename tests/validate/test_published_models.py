@@ -10,7 +10,12 @@ from tremula.garden.models.published.bert import BertForPreTraining, PreTraining
 from tremula.garden.models.published.encoder import EncoderSize
 from tremula.validate import rows as rows_module
 from tremula.validate.rows import MeasuredRow
-from tremula.validate.workloads.models import bert_facts, bert_training, image_training
+from tremula.validate.workloads.models import (
+    bert_facts,
+    bert_training,
+    image_training,
+    pipeline,
+)
 from tremula.validate.workloads.models.pipeline import (
     Optimizer,
     Reduced,
@@ -40,6 +45,16 @@ def test_chips_wait_for_each_other_at_joins():
     body = (Local(np.array([3.0, 5.0])), Join(np.array([1.0, 1.0])))
     assert Timeline((Loop(10, body),), 2, 1.0).cycles == 60
     assert Timeline((Local(np.array([3.0, 5.0])),), 2, 1.0).local_cycles == 5
+
+
+def test_a_loop_within_a_layer_is_not_the_pipeline():
+    """The loop that hands values on is the pipeline's, however long an LSTM's is."""
+    words = Loop(500, (Local(np.array([1.0])),))
+    turn = Loop(8, (Local(np.array([9.0])), Join(np.array([1.0]), "pipeline/shift")))
+    filling, loop, update = pipeline._parts((words, turn, Local(np.array([2.0]))))
+    assert (filling, loop, len(update)) == ((words,), turn, 1)
+    _, loop, _ = pipeline._parts((words, Loop(4, (Local(np.array([1000.0])),))))
+    assert loop.count == 4
 
 
 def test_equal_layers_of_a_chip_add_up():

@@ -15,6 +15,7 @@ from torch.nn import functional
 from tremula.garden.models.published.encoder import (
     EncoderLayer,
     EncoderSize,
+    Patches,
     WordEmbedding,
     padding_mask,
     segment_mask,
@@ -207,7 +208,7 @@ class ImageTower(nn.Module):
 
     def __init__(self, size: EncoderSize, patch: int, n_out: int):
         super().__init__()
-        self.patches = nn.Conv2d(3, size.width, patch, patch, bias=False)
+        self.patches = Patches(size.width, patch, bias=False)
         self.first = nn.Parameter(torch.zeros(1, 1, size.width))
         self.positions = nn.Parameter(torch.zeros(size.n_positions, size.width))
         self.layers = nn.ModuleList([EncoderLayer(size) for _ in range(size.n_layers)])
@@ -215,7 +216,7 @@ class ImageTower(nn.Module):
         self.out = nn.Linear(size.width, n_out, bias=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        x = self.patches(images).flatten(2).transpose(1, 2)
+        x = self.patches(images)
         x = torch.cat([self.first.expand(len(x), -1, -1), x], dim=1) + self.positions
         x = self.norms[0](x)
         for layer in self.layers:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import poptorch
-from tremula.garden.models.published.encoder import EncoderLayer, EncoderSize
+from tremula.garden.models.published.encoder import EncoderLayer, EncoderSize, Patches
 
 N_OUT = 65536
 TEMPERATURE, TEACHER_TEMPERATURE = 0.1, 0.04
@@ -18,14 +18,14 @@ class Backbone(nn.Module):
 
     def __init__(self, size: EncoderSize, patch: int = 16):
         super().__init__()
-        self.patches = nn.Conv2d(3, size.width, patch, patch)
+        self.patches = Patches(size.width, patch)
         self.first = nn.Parameter(torch.zeros(1, 1, size.width))
         self.positions = nn.Parameter(torch.zeros(1, size.n_positions, size.width))
         self.layers = nn.ModuleList([EncoderLayer(size) for _ in range(size.n_layers)])
 
     def embedded(self, images: Tensor) -> Tensor:
         images = (images.to(self.first.dtype) - 127.5) * (1 / 127.5)
-        x = self.patches(images).flatten(2).transpose(1, 2)
+        x = self.patches(images)
         x = torch.cat([self.first.expand(len(x), -1, -1), x], dim=1)
         return x + self.positions[:, : x.shape[1]]
 

@@ -8,7 +8,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import poptorch
-from tremula.garden.models.published.encoder import EncoderLayer, EncoderSize, place_layers
+from tremula.garden.models.published.encoder import (
+    EncoderLayer,
+    EncoderSize,
+    Patches,
+    place_layers,
+)
 
 
 class VisionTransformer(nn.Module):
@@ -16,7 +21,7 @@ class VisionTransformer(nn.Module):
 
     def __init__(self, size: EncoderSize, patch: int, n_classes: int, *, has_hidden: bool):
         super().__init__()
-        self.patches = nn.Conv2d(3, size.width, patch, patch)
+        self.patches = Patches(size.width, patch)
         self.first = nn.Parameter(torch.zeros(1, 1, size.width))
         self.positions = nn.Parameter(torch.zeros(1, size.n_positions, size.width))
         self.dropout = nn.Dropout(size.dropout)
@@ -42,7 +47,7 @@ def embedded_patches(model: VisionTransformer, images: Tensor) -> Tensor:
     """Bytes are cast and normalised on the chip."""
     if images.dtype == torch.uint8:
         images = (images.to(model.first.dtype) - 127.5) * (1 / 127.5)
-    x = model.patches(images).flatten(2).transpose(1, 2)
+    x = model.patches(images)
     first = model.first.expand(len(x), -1, -1)
     return model.dropout(torch.cat([first, x], dim=1) + model.positions)
 
@@ -154,7 +159,7 @@ class Swin(nn.Module):
 
     def __init__(self, size: SwinSize):
         super().__init__()
-        self.patches = nn.Conv2d(3, size.width, size.patch, size.patch)
+        self.patches = Patches(size.width, size.patch)
         self.norm = nn.LayerNorm(size.width)
         blocks, self.merges = [], nn.ModuleDict()
         width, side = size.width, size.n_pixels // size.patch
@@ -170,7 +175,7 @@ class Swin(nn.Module):
         self.last, self.out = nn.LayerNorm(width), nn.Linear(width, size.n_classes)
 
     def scores(self, images: Tensor) -> Tensor:
-        x = self.norm(self.patches(images).flatten(2).transpose(1, 2))
+        x = self.norm(self.patches(images))
         for number, block in enumerate(self.layers):
             if str(number) in self.merges:
                 x = self.merges[str(number)](x)

@@ -12,7 +12,7 @@ of BERT-Large differ by a layer within 0.1 %.) The rest is counted:
 * the host: its work around a call
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
@@ -253,11 +253,26 @@ def _update_cycles(
 def _parts(events: Events) -> tuple[Events, Loop, Events]:
     """Iterations that fill and empty the pipeline; its loop; what comes after all of them."""
     loops = [event for event in events if isinstance(event, Loop)]
-    longest = max(loops, key=lambda loop: loop.count)
+    turning = [loop for loop in loops if any(map(_ends_iteration, loop.body))]
+    longest = max(turning or loops, key=_total_local)
     ends = [n for n, event in enumerate(events) if _ends_iteration(event)]
     last = max([*ends, events.index(longest)])
     filling = tuple(event for event in events[: last + 1] if event is not longest)
     return filling, longest, events[last + 1 :]
+
+
+def _total_local(loop: Loop) -> float:
+    """Cycles of a loop, about: a layer may have loops, too, over the words of an LSTM."""
+    n_chips = len(next(_cycles_in(loop.body)))
+    return loop.count * Timeline(loop.body, n_chips, 1.0).local_cycles
+
+
+def _cycles_in(events: Events) -> Iterator[np.ndarray]:
+    for event in events:
+        if isinstance(event, Loop):
+            yield from _cycles_in(event.body)
+        else:
+            yield event.cycles
 
 
 def _ends_iteration(event: object) -> bool:
