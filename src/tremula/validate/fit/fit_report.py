@@ -18,7 +18,8 @@ def fit_text(result: FitResult) -> str:
     confirmed = [one for one in result.estimates if one.status == "confirmed"]
     left = [one for one in result.estimates if one.status == "left"]
     lines += [f"{'fitted':<38} {'before':>12} {'now':>12} {'±90 %':>7}  told by"]
-    lines += [_line(one) for one in fitted] or ["  none: these rows tell no constant well enough"]
+    none = "  none" if confirmed else "  none: these rows tell no constant well enough"
+    lines += [_line(one) for one in fitted] or [none]
     if confirmed:
         lines += ["", "confirmed: the old value is within what the rows tell, so it stays:"]
         lines += [_line(one) for one in confirmed]
