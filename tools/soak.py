@@ -108,6 +108,22 @@ def _get(path: str) -> Callable[[http.client.HTTPConnection], bool]:
     return ask
 
 
+def _get_with_cookie(path: str) -> Callable[[http.client.HTTPConnection], bool]:
+    """The page: its address with the secret sets a cookie, with which the plain one is read."""
+
+    def ask(connection: http.client.HTTPConnection) -> bool:
+        connection.request("GET", path)
+        first = connection.getresponse()
+        first.read()
+        cookie = (first.getheader("Set-Cookie") or "").partition(";")[0]
+        connection.request("GET", "/", headers={"Cookie": cookie})
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status == 200
+
+    return ask
+
+
 SERVERS = {
     "serve": (_serve_model, _model_request),
     "vipu-server": (_serve_controller, _get("/metrics")),
@@ -180,7 +196,7 @@ def soak(name: str, seconds: float) -> Soaked:
     started, result, stop = ours.recv(), Soaked(name), threading.Event()
     port = started if isinstance(started, int) else started[0]
     if not isinstance(started, int):  # the page has a secret in its address
-        good = _get(started[1])
+        good = _get_with_cookie(started[1])
     pid = process.pid or 0
     result.files_before = n_open_files(pid)
     threads = [
