@@ -124,11 +124,15 @@ test-matrix:
 # Everything that needs a GPU: tests, random models among them, then a table of figures. The environment
 # of this file has PyTorch for CPUs, so the interpreter is another one that has pytest.
 GPU_PYTHON ?= python3
+GPU_MODELS ?= 3000
 GPU_TESTS := $(shell grep -rlE 'cuda.is_available' --include='test_*.py' tests)
 test-gpu:
 	PYTHONPATH=src:. $(GPU_PYTHON) -m pytest -p tremula -m "" $(GPU_TESTS)
+	PYTHONPATH=src:. $(GPU_PYTHON) -m tools.fuzz run --kind models --cases $(GPU_MODELS) --jobs 8
 	PYTHONPATH=src:. $(GPU_PYTHON) -m tremula bench poptorch \
 	  --only gpu --only gpu-large --only gpu-bfloat16 --only gpu-autocast
+	PYTHONPATH=src:. $(GPU_PYTHON) -m tremula bench geometric \
+	  --only gpu --only gpu-forces --only gpu-epoch --only gpu-large-graphs
 
 check: $(DEV)
 	$(BIN)/ruff format --check .

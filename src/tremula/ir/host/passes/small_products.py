@@ -26,6 +26,8 @@ def sum_small_products(step: CapturedStep) -> CapturedStep:
 
 
 def _is_small(node: fx.Node) -> bool:
+    if node.meta["val"].dtype is not torch.float32:
+        return False  # products of halves are rounded once, after the sum
     left, right = (operand(node, i).meta["val"].shape for i in range(2))
     n_summed, n_columns = right[-2:]
     if n_summed == 1:
