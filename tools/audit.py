@@ -36,7 +36,7 @@ def outcome(asked: "subprocess.CompletedProcess[str]") -> int:
     vulnerable = [p for p in packages if p.get("vulns")]
     skipped = [p for p in packages if "skip_reason" in p]
     for package in vulnerable:
-        ids = ", ".join(found["id"] for found in package["vulns"])
+        ids = ", ".join(known["id"] for known in package["vulns"])
         print(f"{package['name']} {package['version']}: {ids}")
     if skipped or not packages:
         names = f"{len(skipped)} of {len(packages)} packages could not be looked up"

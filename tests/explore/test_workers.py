@@ -6,11 +6,11 @@ import signal
 import numpy as np
 import pytest
 
+from tremula.base.processes import available_bytes
 from tremula.explore.workers import (
     Stopped,
     WorkerFailed,
     WorkerLimits,
-    available_bytes,
     can_fork,
     is_out_of_memory,
     results_of,

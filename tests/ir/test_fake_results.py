@@ -85,7 +85,7 @@ def test_numbers_of_another_default_type(monkeypatch):
 
 
 def test_new_fakes():
-    """A contiguous tensor once more; tensors that are not contiguous, or not fake, are not."""
+    """A contiguous tensor again; tensors that are not contiguous, or not fake, are not."""
     with FakeTensorMode():
         x = torch.ones(3, 4)
         alike, other = new_fake_like(x), new_fake_like(x.t())

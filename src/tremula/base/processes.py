@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 Result = TypeVar("Result")
@@ -70,3 +71,13 @@ def n_cores() -> int:
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     stated = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]  # a list is one for each nesting
     return max(1, min(bound or 1, int(stated) if stated.isdigit() else sys.maxsize))
+
+
+def available_bytes() -> int:
+    """Memory that new processes can have without taking it from others."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:  # no Linux: all there is
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    (kib,) = (int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    return 1024 * kib

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tremula.base.errors import InvalidOption
+from tremula.base.processes import available_bytes
 from tremula.base.storage.cache_dir import cache_dir
 from tremula.explore.candidates import Candidate, code_of, options_of, place
 from tremula.explore.cut_points import ModelSegments, segments_of
@@ -21,7 +22,6 @@ from tremula.explore.workers import (
     Stopped,
     WorkerKilled,
     WorkerLimits,
-    available_bytes,
     default_workers,
     results_of,
 )

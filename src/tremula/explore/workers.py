@@ -130,16 +130,6 @@ def _late(limits: WorkerLimits) -> Stopped:
     return Stopped(f"stopped: it was not done after {limits.seconds:,.0f} s", was_late=True)
 
 
-def available_bytes() -> int:
-    """Memory that new processes can have without taking it from others."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:  # no Linux: all there is
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    (kib,) = (int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    return 1024 * kib
-
-
 def default_workers() -> int:
     """One for each core, as far as there is memory for what they compile."""
     n_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

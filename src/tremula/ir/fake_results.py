@@ -76,7 +76,7 @@ def call_with_fakes(
 
 
 def new_fake_like(tensor: Tensor) -> Tensor | None:
-    """A contiguous fake tensor of unknown value once more; None of any other tensor."""
+    """A contiguous fake tensor of unknown value again; None of any other tensor."""
     if type(tensor) is not FakeTensor or not _is_plain(tensor) or not tensor.is_contiguous():
         return None
     return _description_of(tensor).make(tensor.fake_mode, None)

@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 
+from tremula.base.processes import available_bytes
 from tremula.validate.outcome import Outcome, predict
 from tremula.validate.rows import MeasuredRow
 from tremula.validate.workloads.table import find_workload
 
 _CONTEXT = get_context("spawn")  # not fork: the parent may have threads
 _ROWS_PER_PROCESS = 40  # then a new one: memory that rows left behind is given back
-_GBYTES_WITHOUT_PROC = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def predict_side_by_side(
 ) -> Iterator[tuple[Task, Outcome]]:
     """Outcomes as they come; rows that take most memory begin first."""
     ordered = sorted(tasks, key=lambda task: -task.gbytes)
-    return _Pool(ordered, n_jobs, _available_gbytes(), on_start).run()
+    return _Pool(ordered, n_jobs, available_bytes() / 2**30, on_start).run()
 
 
 def _new_worker() -> _Worker:
@@ -110,13 +109,3 @@ def _serve(pipe: Connection) -> None:
         except (EOFError, KeyboardInterrupt):
             return
         pipe.send(predict(find_workload(row), row))
-
-
-def _available_gbytes() -> float:
-    """Memory that is free now, where the system says it."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        (line,) = [one for one in lines if one.startswith("MemAvailable:")]
-        return float(line.split()[1]) / 1024**2
-    except (OSError, ValueError):
-        return _GBYTES_WITHOUT_PROC

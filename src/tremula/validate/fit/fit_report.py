@@ -52,12 +52,12 @@ def _reason(one: Estimate) -> str:
 
 
 def _error_lines(result: FitResult) -> list[str]:
-    before, after, held = (result.median(which) for which in ("before", "after", "held_out"))
+    before, after, held_out = (result.median(which) for which in ("before", "after", "held_out"))
     lines = [
         f"noise of a row, by what remains: {result.noise:.1%}",
         f"median error with the constants of {result.base.name}: {before:.1%}",
         f"median error with the fitted ones: {after:.1%}",
-        f"median error of rows by fits without them: {held:.1%}",
+        f"median error of rows by fits without them: {held_out:.1%}",
     ]
     if not result.is_better:
         lines.append(

@@ -51,7 +51,7 @@ _SWITCH_S = 1e-4
 _MAX_ERROR = 2e-2
 # Models in halves: ATen rounds after each operation, by up to 2**-9 in bfloat16, and Inductor after
 # several. How much that changes a result depends on the model: when it has learned a batch, its
-# gradients are mostly rounding. So ATen's program runs once more with weights that are rounded
+# gradients are mostly rounding. So ATen's program runs again with weights that are rounded
 # otherwise, and programs may differ by this many times what that changes, within these bounds.
 _N_ROUNDINGS = 2.0
 _MAX_ERRORS_OF_HALVES = (5e-2, 0.9)  # tensors of one norm that have nothing in common differ by 1.4
