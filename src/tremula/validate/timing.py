@@ -71,7 +71,7 @@ def lowered_program(chip: str | Chip, n_ipus: int, build: Build) -> LoweredProgr
 
 
 def timing_of(programs: LoweredPrograms, costs: StepCosts | None = None) -> Timing:
-    """The time of the first program by its costs; those of the chip it was compiled for by default."""
+    """The time of the first program by its costs; by default those of its target chip."""
     costs = costs or cost_steps(programs, exchanges_of(programs))
     times = executions(programs)
     if bool((costs.needs_count & (times > 0)).any()):
