@@ -324,8 +324,9 @@ def _between_chips(
     """int64[n_chips, n_chips] each: bytes from chip to chip, and messages.
 
     On GC2 a message is what is in one piece on a tile and goes to one chip, to whichever of its
-    tiles: a column of a grid is as many messages as it has rows. For later chips Poplar arranges
-    what a tile sends to a chip in one piece: grids over four GC200 show no turn for each row.
+    tiles: a column of a grid is as many messages as it has rows. For later chips
+    what a tile sends to a chip is taken to be one message, since two measured grids over four GC200
+    show no turn for each row; no document says so.
     """
     n_chips = target.n_ipus
     chip_bytes, n_sends = (np.zeros(n_chips * n_chips, np.int64) for _ in range(2))
