@@ -36,8 +36,8 @@ EXTRAS: dict[str, dict[str, str]] = {
 # Modules of packages that those of an extra bring with them, and of packages no extra has.
 _BROUGHT = {
     "google": "onnx", "jaxlib": "jax", "triton": "torch", "tokenizers": "optimum",
-    "starlette": "system", "pydantic": "system", "h11": "system", "uvloop": "serve", "tqdm": "geometric",
-    "dask": "sweep",
+    "starlette": "system", "pydantic": "system", "h11": "system", "uvloop": "serve",
+    "tqdm": "geometric", "dask": "sweep",
 }  # fmt: skip
 _ALONE = {"PIL": "pillow", "pandas": "pandas", "pyarrow": "pyarrow", "wandb": "wandb",
           "onnxruntime": "onnxruntime", "pytest": "pytest",
