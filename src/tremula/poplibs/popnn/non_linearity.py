@@ -103,6 +103,11 @@ def relu_slope(y):
     return float32(1) if y > 0 else float32(0)
 
 
+def relu_gradient(y, g):
+    """The vertex masks the gradient: what it drops may be infinite."""
+    return float32(0) if y <= 0 else g
+
+
 def tanh_slope(y):
     return float32(1) - y * y
 
@@ -138,6 +143,7 @@ class NonLinearityMath:
     from_input: bool = False
     flops: int = 1  # of a value: transcendental functions count as one
     slope_flops: int = 1
+    gradient: Callable | None = None  # (data, output's gradient), if no product by the slope
 
     def loop_cost(self, type: Type, is_gradient: bool, is_multi: bool) -> LoopCost:
         vector = (self.gradient_cost if is_gradient else self.cost)[type.name]
@@ -185,7 +191,7 @@ TABLE: dict[NonLinearityType, NonLinearityMath] = {
         is_published=False, flops=4, slope_flops=2),
     NonLinearityType.RELU: NonLinearityMath(
         relu_of, relu_slope, lambda x: np.maximum(x, 0), lambda y: y > 0, costs(1, 2, 1, 4),
-        _PLAIN_GRADIENT),
+        _PLAIN_GRADIENT, gradient=relu_gradient),
     NonLinearityType.TANH: NonLinearityMath(
         tanh_of, tanh_slope, np.tanh, lambda y: 1 - y**2, costs(10, 2, 2, 4), _PLAIN_GRADIENT,
         slope_flops=2),
@@ -326,6 +332,8 @@ def gradient_codelet(kind: NonLinearityType, element: Type, is_multi: bool) -> t
         ("data", "Input", element), ("out_grad", "Input", element), ("out", "Output", element),
     )  # fmt: skip
     line = "out[i] = {0}(as_float(out_grad[i]) * slope_of(as_float(data[i])))"
+    if TABLE[kind].gradient is not None:
+        line = "out[i] = {0}(gradient_of(as_float(data[i]), as_float(out_grad[i])))"
     return _codelet("NonLinearityGrad", kind, element, is_multi, vectors, line)
 
 
@@ -335,6 +343,10 @@ def _codelet(
 ) -> type:  # fmt: skip
     entry = TABLE[kind]
     is_gradient = name.endswith("Grad")
+    helpers = {"value_of": entry.value}
+    if is_gradient:
+        by_slope = {"slope_of": entry.slope}
+        helpers = by_slope if entry.gradient is None else {"gradient_of": entry.gradient}
     return make_flat(
         FlatCodelet(
             name=f"popnn::{name}<{element},{kind.value}>",
@@ -344,7 +356,7 @@ def _codelet(
             sized_by="out",
             cost=entry.loop_cost(element, is_gradient, is_multi),
             flops=1 + entry.slope_flops if is_gradient else entry.flops,
-            helpers={"slope_of": entry.slope} if is_gradient else {"value_of": entry.value},
+            helpers=helpers,
         ),
         is_multi,
     )

@@ -128,8 +128,11 @@ def threshold(tiles: Tiles, x: Tensor, limit: float, value: float) -> Tensor:
     return mapped(tiles, lambda x, t, v: expr.select(v, x, x <= t), x, limit, value, type=x.type)
 
 
-@lowers("threshold_backward", calls="popops.map")
+@lowers("threshold_backward", calls="popnn.non_linearity_input_gradient, popops.map")
 def threshold_backward(tiles: Tiles, g: Tensor, x: Tensor, limit: float) -> Tensor:
+    if limit == 0 and g.type is x.type is tiles.out_type:
+        return _popnn_gradient(tiles, "RELU", g, x)
+
     def formula(g: Expr, x: Expr, limit: Expr | float = 0) -> Expr:
         return expr.select(_nought(tiles.out_type), g, x <= limit)
 
