@@ -83,10 +83,10 @@ def test_molecules_of_a_call(name, monkeypatch):
 
 
 def test_other_steps_and_missing_packages(monkeypatch):
-    """An ablation that was not written, and an installation without PyG, say so."""
+    """A step that no ablation has, and an installation without PyG, say so."""
     row = ROWS["schnet-abl-baseline-386"]
-    other = replace(row, parameters={**row.parameters, "step": "async loader"})
-    with pytest.raises(NoWorkload, match="only the padded baseline"):
+    other = replace(row, parameters={**row.parameters, "step": "quicker atoms"})
+    with pytest.raises(NoWorkload, match="is none of that ablation"):
         schnet.water_clusters(other, "bow")
     monkeypatch.setitem(sys.modules, "tremula.garden.models.nearest_schnet", None)
     with pytest.raises(NoWorkload, match=r"tremula\[geometric\]"):

@@ -48,8 +48,8 @@ def test_every_named_pass_leaves_a_file(tmp_path, monkeypatch):
     names += [f"tiles-{name}" for name, _ in TILE_PASSES]
     names += [f"host-{name}" for name, _ in HOST_PASSES]
     names += ["host-move to the device", "host-spell out attention", "host-drop dead nodes"]
-    names += ["host-keep memory format"]
-    names += ["host-write over dead operands", "host-differentiate by forward kernels"]
+    names += ["host-keep contiguity", "host-keep memory format", "host-write over dead operands"]
+    names += ["host-differentiate by forward kernels", "host-relax strides"]
     wanted = [f"{n:03}-{name.replace(' ', '-')}.txt" for n, name in enumerate(names, 1)]
     assert sorted(path.name for path in tmp_path.glob("*.txt")) == wanted
 

@@ -181,7 +181,7 @@ BUDGET = b"""total_cycles = 1_000_000
 largest_tile_bytes = 600_000
 
 [operations]
-add = 1000
+work = 1000
 
 [categories]
 vertex_code = 1_000_000

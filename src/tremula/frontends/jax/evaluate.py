@@ -12,13 +12,14 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 from torch import Tensor
 
 from tremula.base.errors import PoplarError, suggest
+from tremula.base.library_versions import LIBRARIES
 from tremula.base.source import Source, is_framework_code, source_at
 from tremula.frontends.jax.carriers import Value, carrier, from_array, is_wrapped
 from tremula.frontends.jax.errors import JaxError
 from tremula.frontends.jax.table import Entry, Equation, entries
 from tremula.ir.recording import active
 
-KNOWN_VERSIONS = "jax>=0.10,<0.11"  # as the extra `tremula[jax]` asks for it
+KNOWN_VERSIONS = LIBRARIES["jax"].requirement
 _JAX = str(Path(jax.__file__).parent)
 
 
