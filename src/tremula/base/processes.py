@@ -41,6 +41,11 @@ def fork_safe(lock: LockType) -> LockType:
     return lock
 
 
+# PyTorch's generators are of the process: one model draws at a time, with its own state, and the
+# script's data loaders, which draw a seed, wait for the end of that.
+TORCH_GENERATORS = fork_safe(threading.RLock())
+
+
 class SharedThreads:
     """Threads that functions of a module share: started when needed, and again after a fork."""
 

@@ -18,6 +18,7 @@ from keras.src.backend.torch import trainer as torch_trainer
 
 from tremula.base.context_values import pushed
 from tremula.base.libraries.patching import replaced, replaced_for_all, wrapped
+from tremula.base.processes import TORCH_GENERATORS
 from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.extensions import METHODS
 from tremula.frontends.keras.options import (
@@ -144,7 +145,9 @@ class StaticEpochIterator(_PlainIterator):
 def _alike(batches: Iterable[object]) -> Iterator[object]:
     """The batches as they come, while all have the shapes of the first."""
     first: list[tuple[int, ...]] | None = None
-    for number, batch in enumerate(batches):
+    with TORCH_GENERATORS:  # a loader draws a seed
+        iterator = iter(batches)
+    for number, batch in enumerate(iterator):
         shapes = [tuple(part.shape) for part in keras.tree.flatten(batch)]
         first = shapes if first is None else first
         if shapes != first:

@@ -1,7 +1,6 @@
 """The random numbers of a compiled model: drawn from its own generators, not the script's."""
 
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import torch
 
-from tremula.base.processes import fork_safe
+from tremula.base.processes import TORCH_GENERATORS
 from tremula.ir.errors import UnsuitableModel
 from tremula.ir.passes.random_bits import initial_state
 
@@ -59,11 +58,6 @@ def restore(random: DeviceRandom, state: list[int]) -> None:
     random.set_words(state[1:])
 
 
-_GENERATORS = fork_safe(
-    threading.RLock()
-)  # PyTorch's are of the process: one model draws at a time
-
-
 class HostRandom:
     """PyTorch's generators of the host and, if the model runs there, of the GPU."""
 
@@ -84,7 +78,7 @@ class HostRandom:
         if not self._is_used:
             yield
             return
-        with _GENERATORS:
+        with TORCH_GENERATORS:
             before = [_get(device) for device in self._devices]
             self._set_all(self._states)
             try:

@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from tremula.base.errors import suggest
+from tremula.base.processes import TORCH_GENERATORS
 from tremula.base.tracing import is_tracing
 from tremula.frontends.poptorch.data.async_data import AsynchronousDataAccessor, n_rows_of
 from tremula.frontends.poptorch.data.batch_structures import concatenated
@@ -184,7 +185,8 @@ class DataLoader(torch.utils.data.DataLoader):
     def __iter__(self) -> Iterator[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         if self._accessor is not None:
             return iter(self._accessor)
-        batches = super().__iter__()
+        with TORCH_GENERATORS:  # it draws a seed
+            batches = super().__iter__()
         if is_tracing():
             batches = timed_batches(CHANNEL, "load batch", batches)
         return self._combine(batches) if self._combines_batches else batches
