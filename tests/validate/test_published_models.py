@@ -169,8 +169,8 @@ def test_best_of_prefers_earlier_wishes():
 
 def test_evaluations_of_mlperf_follow_its_rule():
     """The public examples of the rule: 175,000 sequences at 3072, 225,000 at 6912."""
-    found = [bert_facts.mlperf_evaluation_interval(n) for n in (3072, 4608, 6144, 6912)]
-    assert found == [175_000, 200_000, 200_000, 225_000]
+    intervals = [bert_facts.mlperf_evaluation_interval(n) for n in (3072, 4608, 6144, 6912)]
+    assert intervals == [175_000, 200_000, 200_000, 225_000]
 
 
 def test_a_model_nobody_published_has_a_reason():

@@ -77,6 +77,6 @@ for (const name of pages) {
 await page.setViewportSize({ width: DESK, height: 800 });
 await page.goto(`${pathToFileURL(`${site}/index.html`)}`).catch(() => {});
 await page.fill("input.md-search__input", "liveness");
-const found = await page.waitForSelector(".md-search-result__item", { timeout: 30_000 }).then(() => true, () => false);
-console.log(JSON.stringify({ page: "search", problems: found ? [] : ["no result for \"liveness\""] }));
+const hasResult = await page.waitForSelector(".md-search-result__item", { timeout: 30_000 }).then(() => true, () => false);
+console.log(JSON.stringify({ page: "search", problems: hasResult ? [] : ["no result for \"liveness\""] }));
 await browser.close();

@@ -43,7 +43,7 @@ class Chase(Vertex):
 
     @staticmethod
     def cycles(v: Any, chip: object) -> Any:  # noqa: ANN401, ARG004
-        # One slot of a worker for each load.
+        # A load is ready for the worker's next slot; the loop is a hardware repeat.
         return VERTEX_OVERHEAD_SLOTS + v.sizes["chain"]
 
     provenance = "published"

@@ -13,32 +13,13 @@ from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Execute, Sequence
 from tremula.validate.rows import MeasuredRow
 from tremula.validate.timing import time_program
+from tremula.validate.workloads.fit_programs import Chase
 from tremula.validate.workloads.layout import map_rows
 from tremula.validate.workloads.table import ModelledValue, workload
 
 FAMILY = "memory and exchange"
 N_LINKS = 4096  # of the chain that is chased
 N_BLOCK_BYTES = 32 * 1024  # read by each tile
-
-
-class PointerChase(Vertex):
-    """Follow a chain: each load needs the one before."""
-
-    chain: Input[Vector[uint32]]
-    last: Output[uint32]
-
-    def compute(self: Any) -> None:
-        at = uint32(0)
-        for _ in range(len(self.chain)):
-            at = self.chain[at]
-        self.last = at
-
-    @staticmethod
-    def cycles(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
-        # A load is ready for the worker's next slot; the loop is a hardware repeat.
-        return VERTEX_OVERHEAD_SLOTS + v.sizes["chain"]
-
-    provenance = "published"
 
 
 class ReadBlock(MultiVertex):
@@ -119,7 +100,7 @@ def pointer_chase(row: MeasuredRow, chip_name: str) -> ModelledValue:
         chain = graph.add_variable(UNSIGNED_INT, [N_LINKS], "chain", mapping=0)
         last = graph.add_variable(UNSIGNED_INT, [], "last", mapping=0)
         chase = graph.add_compute_set("chase")
-        graph.add_vertex(chase, PointerChase, {"chain": chain, "last": last}, tile=0)
+        graph.add_vertex(chase, Chase, {"chain": chain, "last": last}, tile=0)
         sequence.add(Execute(chase))
 
     timing = time_program(chip_name, row.n_ipus, build)

@@ -34,8 +34,8 @@ def test_kernels_of_a_layer_compile_without_a_gpu(capability: int):
     """Every candidate of every form, or it needs more memory than the GPU has and says so."""
     each = fused_kernels(lambda: step_of_layer("GINEConv", 32, torch.float32))
     assert each
-    found = list(failures(each[:3], [capability], N_PROCESSES))
-    assert all("shared memory" in failure.reason for failure in found), found
+    failed = list(failures(each[:3], [capability], N_PROCESSES))
+    assert all("shared memory" in failure.reason for failure in failed), failed
 
 
 @needs_triton
@@ -48,10 +48,10 @@ def test_all_kernels_of_pyg_compile(layer: str, width: int, dtype: torch.dtype):
     each = fused_kernels(lambda: step_of_layer(layer, width, dtype))
     for kernel in each:
         for capability in (AMPERE, HOPPER, BLACKWELL):
-            found = list(failures([kernel], [capability], N_PROCESSES))
+            failed = list(failures([kernel], [capability], N_PROCESSES))
             n_candidates = len(kernels.candidates_of(kernel, capability == HOPPER))
-            assert all("shared memory" in failure.reason for failure in found), found
-            assert len(found) < n_candidates, f"{capability}: no candidate fits"
+            assert all("shared memory" in failure.reason for failure in failed), failed
+            assert len(failed) < n_candidates, f"{capability}: no candidate fits"
 
 
 def test_an_error_of_the_compiler_is_one_line(tmp_path: Path):
