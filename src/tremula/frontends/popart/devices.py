@@ -183,6 +183,10 @@ class DeviceManager:
         result.chip = deviceInfo.chip
         return result
 
+    def createOfflineIpuFromSystemString(self, system: str, numIpus: int) -> DeviceInfo:
+        """Chips of a kind, as in `ipuVersion`, to compile for."""
+        return self.createOfflineIPUDevice({"ipuVersion": system, "numIPUs": numIpus})
+
     def acquireAvailableDevice(
         self,
         numIpus: int = 1,

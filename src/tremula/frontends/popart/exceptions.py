@@ -68,6 +68,13 @@ class OutOfMemoryException(popart_exception):
         """The file of the report, or "" if none was requested."""
         return ""
 
+    def isSuccessful(self) -> bool:
+        """Whether the program fits after all: never, since otherwise nothing is raised."""
+        return False
+
+
+OutOfMemoryError = OutOfMemoryException  # what the compiled module calls it
+
 
 def popart_errors() -> AbstractContextManager[None]:
     """Inside, errors of the compiler and the machine become PopART's, caused by them."""

@@ -55,7 +55,7 @@ _LATER = {
     """,
     "devices": "DeviceInfo DeviceManager",
     "exceptions": """
-        OutOfMemoryException poplar_application_runtime_error poplar_exception
+        OutOfMemoryError OutOfMemoryException poplar_application_runtime_error poplar_exception
         poplar_recoverable_runtime_error poplar_runtime_error poplar_system_runtime_error
         poplar_unknown_runtime_error poplar_unrecoverable_runtime_error poplibs_exception
         popart_exception popart_internal_exception popart_runtime_error

@@ -96,6 +96,7 @@ def test_patterns():
     assert minimal.isPatternEnabled("MatMulOp")
     assert not minimal.isPatternEnabled("OpToIdentity")
     assert usual.OpToIdentity
+    assert all(hasattr(popart.Patterns, name) for name in usual.enabled())
     assert not usual.isPatternEnabled("TiedGather")
     assert popart.Patterns(["SplitOp"]).enabled() == ["SplitOp"]
     usual.OpToIdentity = False

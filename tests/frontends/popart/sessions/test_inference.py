@@ -194,6 +194,7 @@ def test_devices():
     assert manager.createIpuModelDevice({"ipuVersion": "ipu1"}).tilesPerIPU == 1216
     assert manager.enumerateDevices()[0].type == popart.DeviceType.Ipu
     offline = manager.createOfflineIPUDevice({"numIPUs": 1, "tilesPerIPU": 4})
+    assert manager.createOfflineIpuFromSystemString("ipu1", 2).tilesPerIPU == 1216
     with pytest.raises(popart.popart_exception, match="offline device runs nothing"):
         ran(doubler(), {"x": np.ones(2, np.float32)}, ["y:0"], device=offline)
     with pytest.raises(popart.popart_exception, match="cannot be attached"):

@@ -117,6 +117,7 @@ class SGD(Optimizer):
         "velocityScaling": 1.0,
         "nesterov": 0.0,
     }
+    nesterov: bool
 
     def __init__(
         self,

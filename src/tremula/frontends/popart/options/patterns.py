@@ -94,9 +94,6 @@ class Patterns:
             raise AttributeError(name)
         return self.isPatternEnabled(name)
 
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *NAMES]
-
     def __repr__(self) -> str:
         return "\n".join(
             f"{name}: {'on' if is_on else 'off'}" for name, is_on in self._enabled.items()
@@ -108,3 +105,11 @@ def _known(name: str) -> str:
     if name not in NAMES:
         raise popart_exception(f"Unknown pattern '{name}': {suggest(str(name), NAMES)}")
     return name
+
+
+def _attribute(name: str) -> property:
+    return property(lambda patterns: patterns.isPatternEnabled(name), doc=f"Whether {name} is on.")
+
+
+for _name in (*NAMES, *_OLD_NAMES):
+    type.__setattr__(Patterns, _name, _attribute(_name))
