@@ -2,10 +2,12 @@
 
 import threading
 
+import pytest
 import torch
 
 import poptorch
 from tremula.ir.run.generators import HostRandom
+from tremula.ir.torch_generators import random_state
 
 
 def test_loaders_wait_while_a_model_draws():
@@ -32,3 +34,24 @@ def test_loaders_wait_while_a_model_draws():
     assert first.equal(torch.rand(3, generator=generator))
     assert second.equal(torch.rand(3, generator=generator))
     torch.set_rng_state(script)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_model_draws_its_numbers_while_pytorch_traces(
+    device: str, monkeypatch: pytest.MonkeyPatch
+):
+    """PyTorch's compiler disables the setters of states for all threads while it traces."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    for owner in (torch, torch.random, torch.cuda):
+        monkeypatch.setattr(owner, "set_rng_state", lambda *_: None)
+    random = HostRandom(torch.device(device), 7, is_used=True)
+    script = random_state(torch.device(device))
+    with random.drawing():
+        first = torch.rand(3, device=device)
+    with random.drawing():
+        second = torch.rand(3, device=device)
+    generator = torch.Generator(device).manual_seed(7)
+    assert first.equal(torch.rand(3, device=device, generator=generator))
+    assert second.equal(torch.rand(3, device=device, generator=generator))
+    assert random_state(torch.device(device)).equal(script)

@@ -11,6 +11,7 @@ import torch
 from tremula.base.processes import TORCH_GENERATORS
 from tremula.ir.errors import UnsuitableModel
 from tremula.ir.passes.random_bits import initial_state
+from tremula.ir.torch_generators import random_state, set_random_state
 
 if TYPE_CHECKING:  # an engine imports Numba
     from tremula.runtime.engine import Engine
@@ -79,12 +80,12 @@ class HostRandom:
             yield
             return
         with TORCH_GENERATORS:
-            before = [_get(device) for device in self._devices]
+            before = [random_state(device) for device in self._devices]
             self._set_all(self._states)
             try:
                 yield
             finally:
-                self._states = [_get(device) for device in self._devices]
+                self._states = [random_state(device) for device in self._devices]
                 self._set_all(before)
 
     def words(self) -> list[int]:
@@ -97,14 +98,7 @@ class HostRandom:
 
     def _set_all(self, states: list[torch.Tensor]) -> None:
         for device, state in zip(self._devices, states, strict=True):
-            if device.type == "cpu":
-                torch.set_rng_state(state)
-            else:
-                torch.cuda.set_rng_state(state, device)
-
-
-def _get(device: torch.device) -> torch.Tensor:
-    return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
+            set_random_state(device, state)
 
 
 class CountedRandom:

@@ -12,6 +12,7 @@ from tremula.ir.host.programs.program import DeviceState, HostProgram, MicroBatc
 from tremula.ir.host.programs.streams import StreamedStep, fits_on_streams
 from tremula.ir.host.transfer.inputs import InputPrefetcher, PinnedStaging
 from tremula.ir.step import INPUT, CapturedStep
+from tremula.ir.torch_generators import random_state, set_random_state
 
 _WARM_UP_RUNS = 3  # lets libraries choose kernels and allocate before the graph is captured
 Give = Callable[[int, list[Tensor]], None]
@@ -100,10 +101,14 @@ class CudaGraphProgram(HostProgram):
         return rule is not None and rule.must_recapture(self._captured_floats, state.hyper_floats)
 
     def capture(self, state: DeviceState, inputs: MicroBatches) -> None:
-        """Run a few times to warm up, put everything back, then record one run."""
+        """Run a few times to warm up, put everything back, then record one run.
+
+        Random numbers go on as if nothing had run: a program can be recorded again at any time.
+        """
         self._make_inputs(inputs)
-        saved = snapshot(state)
+        saved, drawn = snapshot(state), random_state(self.device)
         self.warm_up(state, self._inputs)
+        set_random_state(self.device, drawn)
         graph = torch.cuda.CUDAGraph()
         outputs: dict[int, list[Tensor]] = {}
         if self.fused_update is not None:

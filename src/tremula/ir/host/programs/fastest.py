@@ -38,6 +38,7 @@ from tremula.ir.host.programs.program import DeviceState, MicroBatch
 from tremula.ir.optim.rule import UpdateRule
 from tremula.ir.passes import apply
 from tremula.ir.step import CapturedStep
+from tremula.ir.torch_generators import random_state, set_random_state
 
 _N_TIMED = 3  # calls of each program; the shortest counts, so that one disturbed call does not
 # Seconds of calls before a compilation is started. It takes Inductor tens of seconds, so shorter
@@ -189,16 +190,16 @@ class FastestProgram(_DrawingFirst):
         self, rival: "_Rival", state: DeviceState, inputs: MicroBatches, give: Give
     ) -> None:
         """One call by both programs from the same state; the results of ATen's are returned."""
-        saved, drawn = snapshot(state), torch.cuda.get_rng_state(self.device)
+        saved, drawn = snapshot(state), random_state(self.device)
         rival.capture(state, inputs)
-        torch.cuda.set_rng_state(drawn, self.device)
+        set_random_state(self.device, drawn)
         result: list[Tensor] = []
         rival.run(state, inputs, lambda _number, outputs: result.extend(t.clone() for t in outputs))
         other = [result, *_kinds_of(_copy_of(state), self.rule)]
         restore(state, saved)
         rounded = self._run_rounded(state, inputs) if self._computes_in_halves else None
         restore(state, saved)
-        torch.cuda.set_rng_state(drawn, self.device)
+        set_random_state(self.device, drawn)
         first: list[Tensor] = []
 
         def give_both(number: int, outputs: list[Tensor]) -> None:
@@ -218,12 +219,12 @@ class FastestProgram(_DrawingFirst):
 
     def _run_rounded(self, state: DeviceState, inputs: MicroBatches) -> list[list[Tensor]]:
         """What a call leaves if weights differ by a rounding of bfloat16; changes the state."""
-        drawn = torch.cuda.get_rng_state(self.device)
+        drawn = random_state(self.device)
         for weight in state.parameters:
             if weight.is_floating_point():
                 sign = torch.randint_like(weight, 2) * 2 - 1
                 weight.mul_(1 + sign * torch.finfo(torch.bfloat16).eps)
-        torch.cuda.set_rng_state(drawn, self.device)
+        set_random_state(self.device, drawn)
         outputs: list[Tensor] = []
         self._run_by(self, state, inputs, lambda _n, some: outputs.extend(t.clone() for t in some))
         return [outputs, *_kinds_of(_copy_of(state), self.rule)]
