@@ -1,15 +1,19 @@
 """Long work shows how far it has come, as suits a terminal and a log; `--quiet` silences it."""
 
+import asyncio
 import io
 import os
 import re
 import time
+from contextlib import nullcontext
 
 import pytest
 
 from tremula.base import progress_line
+from tremula.base.errors import PoplarError
 from tremula.base.progress_line import QUIET, ProgressLine
 from tremula.commands import main
+from tremula.commands.garden.load_test import _timed
 from tremula.commands.progress import progress, quiet, with_progress
 from tremula.ir.run.progress import ProgressBar
 
@@ -106,3 +110,50 @@ def test_compilations_write_to_logs_too(monkeypatch):
     with ProgressBar("Graph compilation", True, log) as bar:
         bar.show(40)
     assert "Graph compilation: 40%\n" in log.getvalue()
+
+
+# Arguments of a command, the function where it spends its time, and the title of its line.
+SLOW_COMMANDS = {
+    "serve": ("serve x.onnx --port 0", "garden.serve._program", "preparing x.onnx"),
+    "report": ("report x", "report._view", "reading"),
+    "check": ("check x --budget y", "check.load_budget", "checking"),
+    "codelets": ("codelets x.cpp", "codelets._cpp_specs", "compiling"),
+    "cache": ("cache check", "cache.cache_contents.damaged_files", "checking"),
+    "run": ("run {file}", "onnx.run._outputs", "computing"),
+}
+
+
+@pytest.mark.parametrize("name", SLOW_COMMANDS)
+def test_commands_show_their_long_work(name, monkeypatch, capsys, tmp_path):
+    """While a command computes, a line says what it does; it ends before an error is printed."""
+    arguments, function, title = SLOW_COMMANDS[name]
+
+    def work(*_):
+        time.sleep(0.1)
+        raise PoplarError("enough")
+
+    (tmp_path / "x.onnx").touch()
+    monkeypatch.setattr(f"tremula.commands.{function}", work)
+    monkeypatch.setattr("tremula.commands.report.open_report", lambda _: nullcontext())
+    model = type("Model", (), {"outputs": ()})
+    monkeypatch.setattr("tremula.commands.onnx.run.load_inputs", lambda _: (model, {}, []))
+    assert main(arguments.format(file=tmp_path / "x.onnx").split()) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"{title}: (0:00)"
+    assert lines[-1] == "error: enough"
+
+
+def test_a_load_test_shows_the_share_of_its_seconds(monkeypatch):
+    """The share rises with the clock while requests go on; results and errors come through."""
+    monkeypatch.setattr("tremula.commands.garden.load_test._BETWEEN_S", 0.01)
+    shares = []
+
+    async def work(result):
+        await asyncio.sleep(0.1)
+        return result / 2
+
+    assert asyncio.run(_timed(work(8), 0.1, shares.append)) == 4
+    assert len(shares) > 2
+    assert shares == sorted(shares)
+    with pytest.raises(TypeError):
+        asyncio.run(_timed(work("8"), 0.1, shares.append))

@@ -13,6 +13,7 @@ from tremula.base.storage import cache_contents
 from tremula.base.storage.cache_contents import KINDS, CacheFile, CacheKind
 from tremula.base.storage.cache_dir import cache_dir
 from tremula.commands.arguments import one_of, positive
+from tremula.commands.progress import progress
 
 _DAY_S = 24 * 3600
 _DEFAULT_DAYS = 30
@@ -121,7 +122,8 @@ def _last_use(files: list[CacheFile]) -> str:
 
 
 def _check(removes: bool) -> int:
-    damaged = list(cache_contents.damaged_files())
+    with progress("checking"):
+        damaged = list(cache_contents.damaged_files())
     for file in damaged:
         print(f"damaged: {file.path}")
     if not damaged:

@@ -5,6 +5,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from tremula.commands.progress import progress
 from tremula.vision.analysis.budget import MEASURES, check_budget, load_budget
 
 
@@ -20,7 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    verdicts = check_budget(args.report, load_budget(args.budget))
+    with progress("checking"):
+        verdicts = check_budget(args.report, load_budget(args.budget))
     if args.json:
         print(json.dumps([asdict(v) for v in verdicts], indent=1))
     else:

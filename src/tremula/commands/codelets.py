@@ -14,6 +14,7 @@ from types import ModuleType
 from tremula.base.errors import GraphObjectCreationError, GraphObjectLoadError, PoplarError
 from tremula.base.libraries.operation_template import template_of
 from tremula.codelets.spec import CodeletSpec, FieldSpec
+from tremula.commands.progress import progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +34,8 @@ def run(args: argparse.Namespace) -> None:
     if args.template:
         print(template_of(_existing(args.files)), end="")
         return
-    specs = _python_specs(args.files) if args.files[0].endswith(".py") else _cpp_specs(args)
+    with progress("compiling"):
+        specs = _python_specs(args.files) if args.files[0].endswith(".py") else _cpp_specs(args)
     if args.json:
         print(json.dumps([_record(spec) for spec in specs], indent=2))
     else:

@@ -4,6 +4,7 @@ import argparse
 import json
 
 from tremula.commands.arguments import whole
+from tremula.commands.progress import progress
 from tremula.commands.reports.remote_reports import local_report
 from tremula.vision.analysis.compare import compare
 from tremula.vision.analysis.text_views import printable, table
@@ -23,6 +24,7 @@ def run(args: argparse.Namespace) -> int:
         local_report(args.after) as second,
         open_report(first) as before,
         open_report(second) as after,
+        progress("comparing"),
     ):
         result = compare(before, after)
     if args.json:

@@ -3,6 +3,10 @@
 | command | what is counted |
 |---|---|
 | `demo`, `demo --tiles`, `profile` | calls of training; the time of a compilation |
+| `onnx-check`, `run model.onnx`, `serve`, `codelets` | the time of reading, capturing, compiling |
+| `load-test` | its seconds |
+| `report`, `compare`, `check`, `export`, `view` | the time of reading a report |
+| `system powertest` and other tests, `cache check`, `doctor` | the time |
 | `sweep`, `plan`, `whatif` | points, candidates, chips |
 | `validate` | rows, with the name of the one that is computed |
 | `bench` | measurements of the suite |

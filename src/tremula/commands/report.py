@@ -4,6 +4,7 @@ import argparse
 import json
 
 from tremula.commands.arguments import one_of, whole
+from tremula.commands.progress import progress
 from tremula.commands.reports.remote_reports import local_report
 from tremula.vision.analysis.summary import VIEWS, memory
 from tremula.vision.analysis.text_views import text_of_view
@@ -27,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     with local_report(args.report) as path, open_report(path) as report:
-        result = _view(report, args)
+        with progress("reading"):
+            result = _view(report, args)
         if args.json:
             print(json.dumps(result, indent=1))
         else:

@@ -62,7 +62,8 @@ def _reject_remote(reports: list[str]) -> None:
 def _run(args: argparse.Namespace, paths: list[Path]) -> int:
     if args.watch:
         _wait_for(paths)
-    data = PageData.of_files(paths)
+    with progress("reading"):
+        data = PageData.of_files(paths)
     if args.export is not None:
         with closing(data):
             return _export(data, args.export)

@@ -3,15 +3,21 @@
 import argparse
 import asyncio
 import json
+import time
 import urllib.error
 import urllib.request
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tremula.base.errors import InvalidOption, RuntimeFailure, suggest
 from tremula.base.requirements import require_for_command
 from tremula.commands.arguments import whole
+from tremula.commands.progress import progress
+
+_T = TypeVar("_T")
+_BETWEEN_S = 0.2  # of two looks at the clock
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,12 +35,12 @@ def run(args: argparse.Namespace) -> int:
     from tremula.serving.load import load_test
 
     inputs = _random_inputs(_metadata(args.url, args.model), args.rows)
-    result = asyncio.run(
-        load_test(
-            args.url, args.model, inputs, seconds=args.seconds, n_connections=args.connections,
-            rate=args.rate, is_binary=not args.json,
-        )
+    work = load_test(
+        args.url, args.model, inputs, seconds=args.seconds, n_connections=args.connections,
+        rate=args.rate, is_binary=not args.json,
     )  # fmt: skip
+    with progress("asking") as report_share:
+        result = asyncio.run(_timed(work, args.seconds, report_share))
     print(f"{result.rate:,.1f} requests/s, {result.rate * args.rows:,.1f} rows/s")
     for percent in (50, 90, 99, 100):
         print(f"  {percent:>3} % within {result.percentile_s(percent) * 1000:,.2f} ms")
@@ -43,6 +49,18 @@ def run(args: argparse.Namespace) -> int:
     if result.n_broken:
         print(f"  no answer: {result.n_broken:,}")
     return 0 if result.n_good else 1
+
+
+
+async def _timed(
+    work: Coroutine[Any, Any, _T], seconds: float, report_share: Callable[[float], None]
+) -> _T:
+    """What the work returns; meanwhile the share of its seconds that have gone by is reported."""
+    task, began_s = asyncio.ensure_future(work), time.monotonic()
+    while not task.done():
+        report_share((time.monotonic() - began_s) / seconds)
+        await asyncio.wait([task], timeout=_BETWEEN_S)
+    return await task
 
 
 def _metadata(url: str, model: str) -> dict[str, Any]:

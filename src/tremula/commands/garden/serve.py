@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tremula.base.requirements import require_for_command
 from tremula.commands.arguments import port, whole
+from tremula.commands.progress import progress
 from tremula.garden.catalogue.manifest import MANIFEST
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
 
     with listening_socket(args.host, args.port) as listening:
         host, number = listening.getsockname()[:2]
-        program = _program(args)
+        with progress(f"preparing {args.program}"):
+            program = _program(args)
 
         def ready() -> None:
             print(f"{program.name}: batches of {program.batch_size}, {program.platform}")

@@ -19,6 +19,7 @@ from tremula.base.names.owners import is_ours, owner_of, spec_elsewhere
 from tremula.base.requirements import EXTRAS, install_hint, missing_packages
 from tremula.base.storage.cache_dir import cache_dir
 from tremula.base.version import VERSION
+from tremula.commands.progress import with_progress
 
 OK, ABSENT, BROKEN = "ok", "absent", "broken"
 _MARKS = {OK: "✓", ABSENT: "–", BROKEN: "✗"}
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 1 if something is broken; a front end that is not installed is not."""
-    every = (check for section in SECTIONS for check in section())
+    every = with_progress("checking", (check for section in SECTIONS for check in section()), 0)
     checks = list(every if args.json else _printed(every))
     n_broken = sum(check.state == BROKEN for check in checks)
     if args.json:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tremula.commands.onnx.inputs import add_model_arguments, load_inputs
+from tremula.commands.progress import progress
 from tremula.vision.analysis.text_views import table
 
 if TYPE_CHECKING:  # PyTorch is loaded where it is used
@@ -26,7 +27,8 @@ def run(args: argparse.Namespace) -> int:
     print("\n".join(f"input  {line}" for line in lines))
     print(_operators(imported.module.graph.nodes))
     try:
-        step = capture_model(imported, inputs)
+        with progress("capturing"):
+            step = capture_model(imported, inputs)
     except UnsupportedOnnx as error:
         print(f"not static: {error}")
         return 1

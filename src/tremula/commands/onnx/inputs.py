@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tremula.base.errors import FileLoadError, InvalidOption, suggest
+from tremula.commands.progress import progress
 
 if TYPE_CHECKING:  # PyTorch is loaded where it is used
     from tremula.frontends.onnx import ImportedModel, ValueInfo
@@ -39,7 +40,8 @@ def load_inputs(args: argparse.Namespace) -> "tuple[ImportedModel, dict[str, Any
     from tremula.frontends.onnx.element_types import tensor_of
 
     shapes = _shapes(args.shapes)
-    imported = import_model(args.model)
+    with progress("reading"):
+        imported = import_model(args.model)
     files = _files(args.inputs, imported)
     for name in shapes:
         _refuse_unknown(name, imported)

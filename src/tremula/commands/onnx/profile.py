@@ -58,7 +58,8 @@ def _program(args: argparse.Namespace) -> "Program":
 
     imported, inputs, lines = load_inputs(args)
     print("\n".join(f"input  {line}" for line in lines))
-    compiled = compile_model(imported, inputs, chip=args.chip, n_tiles=args.n_tiles)
+    with progress("capturing"):
+        compiled = compile_model(imported, inputs, chip=args.chip, n_tiles=args.n_tiles)
     return compiled.program
 
 

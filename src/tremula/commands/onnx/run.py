@@ -11,6 +11,7 @@ from tremula.base.storage.atomic_file import atomic_file
 from tremula.commands.arguments import output_file
 from tremula.commands.guard import Parser
 from tremula.commands.onnx.inputs import add_input_arguments, load_inputs
+from tremula.commands.progress import progress
 
 _BACKENDS = ("eager", "inductor", "plain")
 
@@ -31,7 +32,9 @@ def run_model(model: Path, arguments: Sequence[str]) -> int:
     imported, inputs, lines = load_inputs(args)
     print("\n".join(f"input  {line}" for line in lines))
     names = [value.name for value in imported.outputs]
-    result = dict(zip(names, _outputs(imported, inputs, args), strict=True))
+    with progress("computing"):
+        outputs = _outputs(imported, inputs, args)
+    result = dict(zip(names, outputs, strict=True))
     for name, value in result.items():
         print(f"output {name}: {_described(value)}")
     if args.output is not None:

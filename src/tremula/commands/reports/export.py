@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tremula.base.errors import InvalidOption, MissingProfileData
 from tremula.commands.arguments import one_of, output_file
+from tremula.commands.progress import progress
 from tremula.commands.reports.remote_reports import local_report
 from tremula.vision.report.reader import ReportReader, open_report
 from tremula.vision.trace.export import export_chrome, export_csv, export_parquet, export_perfetto
@@ -54,7 +55,8 @@ def run(args: argparse.Namespace) -> int:
             report = stack.enter_context(open_report(path))
             trace = _trace_beside(report, args, stack)
         output = args.output or output_file(f"{_title(path)}{SUFFIXES[name][0]}")
-        _write(name, output, trace, report)
+        with progress("exporting"):
+            _write(name, output, trace, report)
     print(f"{output}: {output.stat().st_size:,} bytes; {_how_to_open(name)}")
     return 0
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tremula.commands.arguments import whole
+from tremula.commands.progress import progress
 from tremula.poplar.target import Device, DeviceManager
 
 _HELP = {
@@ -34,7 +35,8 @@ def _run_test(args: argparse.Namespace) -> int:
 
     device = _device(args)
     try:
-        result = TESTS[args.test](device)
+        with progress(args.test):
+            result = TESTS[args.test](device)
     finally:
         device.detach()
     if args.json:
