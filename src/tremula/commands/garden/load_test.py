@@ -51,7 +51,6 @@ def run(args: argparse.Namespace) -> int:
     return 0 if result.n_good else 1
 
 
-
 async def _timed(
     work: Coroutine[Any, Any, _T], seconds: float, report_share: Callable[[float], None]
 ) -> _T:
