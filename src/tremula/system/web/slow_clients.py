@@ -38,6 +38,13 @@ class ImpatientProtocol(H11Protocol):
         self.resume_writing()
         super().connection_lost(exc)
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that broke off in its body; the application need not answer it, too."""
+        super().send_400_response(msg)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._write_deadline = self.loop.call_later(ANSWER_SECONDS, self.transport.abort)
