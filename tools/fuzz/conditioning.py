@@ -1,16 +1,50 @@
 """How far a result in floats may be from the plain one: a multiple of what that moves by itself."""
 
 import math
+from collections.abc import Callable
 
 from torch import Tensor
 
 from tools.fuzz.case import CheckFailure, SetAside
 
 # Noise that rounding may cause, and how much of its effect is allowed: a step has many roundings.
-NOISE = {"float": 3e-7, "half": 1e-3}
+# Products of 8-bit floats are halves; few operands are so near to a middle that they move.
+NOISE = {"float": 3e-7, "half": 1e-3, "float8": 1e-6}
 TIMES = 30
-TOO_MUCH = {"float": 2e-2, "half": 0.3}  # movement of the plain result, from which nothing follows
-LEAST = {"float": 1e-5, "half": 4e-3}
+TOO_MUCH = {
+    "float": 2e-2,
+    "half": 0.3,
+    "float8": 0.3,
+}  # movement of the plain result, from which nothing follows
+LEAST = {"float": 1e-5, "half": 4e-3, "float8": 4e-3}
+N_DRAWS = 8  # of noise, before a difference counts
+
+Plain = Callable[[float, int], list[Tensor]]  # plain results for a share of noise and a seed of it
+
+
+class Judge:
+    """Compares results with plain ones. A difference is judged again by several draws of noise.
+
+    One draw can move a result that rounding moves thirty times as far, but a case costs one draw.
+    """
+
+    def __init__(self, plain_results: Plain, kind: str, n_outputs: int):
+        self._plain, self._kind, self._n_outputs = plain_results, kind, n_outputs
+        self._expected = plain_results(0.0, 0)
+        self._tolerances = self._tolerances_of_draw(0)
+
+    def _tolerances_of_draw(self, draw: int) -> list[float]:
+        moved = self._plain(NOISE[self._kind], draw)
+        return tolerances_of(self._expected, moved, self._kind, self._n_outputs)
+
+    def compare(self, results: list[Tensor], where: str, first: int = 0) -> None:
+        """A CheckFailure if results (from this one on) are off by more than any draw explains."""
+        try:
+            compare(results, self._expected[first:], self._tolerances[first:], where)
+        except CheckFailure:
+            draws = [self._tolerances_of_draw(draw) for draw in range(N_DRAWS)]
+            self._tolerances = [max(of_result) for of_result in zip(*draws, strict=True)]
+            compare(results, self._expected[first:], self._tolerances[first:], where)
 
 
 def tolerances_of(

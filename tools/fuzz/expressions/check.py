@@ -1,13 +1,14 @@
 """The kinds of cases: an expression in the words of a front end, against PyTorch in float64."""
 
 from collections.abc import Iterable
+from functools import partial
 from importlib import import_module
 from random import Random
 
 import torch
 
 from tools.fuzz.case import Case, IllegalCase, plain, quiet
-from tools.fuzz.conditioning import NOISE, compare, tolerances_of
+from tools.fuzz.conditioning import Judge
 from tools.fuzz.expressions.generate import OPTIONS, features, generate
 from tools.fuzz.expressions.reference import plain_results
 
@@ -27,20 +28,19 @@ class Expressions:
     def check(self, case: Case) -> None:
         torch.set_num_threads(1)
         _check_legal(case)
-        kind = "half" if case["half"] or any(n["op"] == "fp8" for n in case["nodes"]) else "float"
+        is_small = any(node["op"] == "fp8" for node in case["nodes"])
+        kind = "half" if case["half"] else "float8" if is_small else "float"
         try:
-            expected, moved = plain_results(case), plain_results(case, NOISE[kind])
+            judge = Judge(partial(plain_results, case), kind, case["steps"])
         except (RuntimeError, IndexError, ValueError, TypeError) as why:
             raise IllegalCase(str(why)) from None
-        tolerances = tolerances_of(expected, moved, kind, case["steps"])
         run = import_module(f"tools.fuzz.expressions.{self.name}_run").run
         with quiet():
             for where in ("tiles", "host") if case["on_host"] else ("tiles",):
                 results = [
                     torch.from_numpy(value) for value in run(case, on_tiles=where == "tiles")
                 ]
-                first = case["steps"] if _gives_weights_only(case) else 0
-                compare(results, expected[first:], tolerances[first:], where)
+                judge.compare(results, where, case["steps"] if _gives_weights_only(case) else 0)
 
 
 def _gives_weights_only(case: Case) -> bool:

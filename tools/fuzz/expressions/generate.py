@@ -5,7 +5,7 @@ from random import Random
 import torch
 
 from tools.fuzz.case import Case, IllegalCase
-from tools.fuzz.expressions.operations import MOST_AXES, MOST_ELEMENTS, OPERATIONS
+from tools.fuzz.expressions.operations import MOST_AXES, MOST_ELEMENTS, OPERATIONS, cut_of
 from tools.fuzz.expressions.reference import evaluated_shapes
 
 SHAPES = ([4], [6], [2, 3], [3, 2], [1, 4])
@@ -17,9 +17,10 @@ OPTIONS: dict[str, dict[str, tuple]] = {
               "nested": (False, True), "sharded": (False, True), "half": (False,) * 5 + (True,)},
     "popart": {"replicas": (1, 1, 2), "accumulation": (1, 1, 2, 4), "recompute": (False, True),
                "chips": (1, 1, 2), "pipelined": (False, True), "half": (False,) * 5 + (True,)},
-    "jax": {"replicas": (1,), "accumulation": (1, 1, 2, 3), "recompute": (False, True),
+    "jax": {"replicas": (1, 1, 2), "accumulation": (1, 1, 2, 3), "recompute": (False, True),
             "mapped": (False, True), "half": (False,) * 5 + (True,)},
-    "keras": {"replicas": (1,), "accumulation": (1, 1, 2), "executions": (1, 2), "half": (False,)},
+    "keras": {"replicas": (1, 1, 2), "accumulation": (1, 1, 2), "executions": (1, 2),
+              "pipelined": (False, False, True), "half": (False,) * 5 + (True,)},
 }  # fmt: skip
 
 
@@ -38,6 +39,8 @@ def generate(random: Random, front_end: str) -> Case:
         _add_node(random, case)
     if not case["nodes"] or (training and not _is_weighted(case)):
         case["nodes"].append({"op": "scale", "ins": [len(case["nodes"])], "axis": 0, "n": 1})
+    if front_end == "keras" and case["pipelined"] and cut_of(case) is None:
+        case["pipelined"] = False
     return case
 
 
@@ -52,7 +55,7 @@ def _is_weighted(case: Case) -> bool:
 
 def _legal_options(case: Case) -> None:
     """Pipelines need enough micro-batches; accumulation is of training only."""
-    if case.get("chips", 1) == 1 and "pipelined" in case:
+    if case.get("chips") == 1:
         case["pipelined"] = False
     if case.get("pipelined"):
         case["accumulation"] = 4 if case["training"] else 1

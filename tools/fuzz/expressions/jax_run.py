@@ -1,6 +1,6 @@
-"""Expressions in JAX: a jitted step with gradients, scan over micro-batches, vmap, checkpoints."""
+"""Expressions in JAX: a step with gradients, scan over micro-batches, vmap, checkpoints, pmap."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from tools.fuzz.expressions.operations import evaluate
 from tools.fuzz.expressions.reference import LEARNING_RATE, data_of
 
 Array = jax.Array
+AXIS = "replicas"
 
 
 class JaxAlgebra:
@@ -70,19 +71,32 @@ def run(case: Case, *, on_tiles: bool) -> list[np.ndarray]:
     data, first = data_of(case)
     weights = [jnp.asarray(w) for w in first]
     speeds = [w * 0 for w in weights]
-    step = tremula.jax.jit(_training(case) if case["training"] else _forward(case))
+    step = _compiled(case)
     outputs = []
     with tremula.configured(tiles="run" if on_tiles else "lazy", chip="gc2", device="cpu"):
         for samples in data:
+            x = jnp.asarray(samples)
+            if case["replicas"] > 1:
+                x = x.reshape(case["replicas"], -1, *x.shape[1:])
             if case["training"]:
-                out, weights, speeds = step(weights, speeds, jnp.asarray(samples))
+                out, weights, speeds = step(weights, speeds, x)
             else:
-                out = step(weights, jnp.asarray(samples))
-            outputs.append(np.array(out))
+                out = step(weights, x)
+            made = np.array(out)
+            outputs.append(made.reshape(-1, *made.shape[2:]) if case["replicas"] > 1 else made)
     return [*outputs, *(np.array(w) for w in weights)] if case["training"] else outputs
 
 
-def _forward(case: Case) -> object:
+def _compiled(case: Case) -> Callable:
+    """The step for one chip, or for a chip for each replica."""
+    step = _training(case) if case["training"] else _forward(case)
+    if case["replicas"] == 1:
+        return tremula.jax.jit(step)
+    ins, outs = ((None, None, 0), (0, None, None)) if case["training"] else ((None, 0), 0)
+    return tremula.jax.pmap(step, axis_name=AXIS, in_axes=ins, out_axes=outs)
+
+
+def _forward(case: Case) -> Callable:
     def whole(weights: list[Array], x: Array) -> Array:
         return evaluate(case, JaxAlgebra(), x, weights)
 
@@ -93,7 +107,7 @@ def _forward(case: Case) -> object:
     return jax.checkpoint(function) if case["recompute"] else function
 
 
-def _training(case: Case) -> object:
+def _training(case: Case) -> Callable:
     forward, n = _forward(case), case["accumulation"]
 
     def loss(weights: list[Array], x: Array) -> tuple[Array, Array]:
@@ -113,6 +127,8 @@ def _training(case: Case) -> object:
         else:
             sums, out = jax.lax.scan(lambda s, part: micro(s, (weights, part)), zeros, parts)
             out = out.reshape(-1, *out.shape[2:])
+        if case["replicas"] > 1:
+            sums = jax.lax.pmean(sums, AXIS)
         speeds = [case["momentum"] * v + s for v, s in zip(speeds, sums, strict=True)]
         weights = [w - LEARNING_RATE * v for w, v in zip(weights, speeds, strict=True)]
         return out, [w.astype(s.dtype) for w, s in zip(weights, sums, strict=True)], speeds

@@ -6,7 +6,7 @@ import numpy as np
 
 import tremula
 from tools.fuzz.case import Case
-from tools.fuzz.expressions.operations import evaluate
+from tools.fuzz.expressions.operations import evaluate, halves_of, n_weights
 from tools.fuzz.expressions.reference import LEARNING_RATE, data_of
 from tremula.keras import ipu
 
@@ -69,7 +69,7 @@ class Expression(keras.layers.Layer):
     """A case's expression, with its weights."""
 
     def __init__(self, case: Case, arrays: list[np.ndarray]):
-        super().__init__()
+        super().__init__(dtype="mixed_float16" if case["half"] else "float32")
         self.case = case
         self.arrays = [self.add_weight(shape=w.shape, name=f"w{i}") for i, w in enumerate(arrays)]
         self.set_weights(arrays)
@@ -88,14 +88,43 @@ def run(case: Case, *, on_tiles: bool) -> list[np.ndarray]:
     n_samples = data.shape[1]
     samples = data.reshape(-1, *case["shape"])
     keras.utils.clear_session(free_memory=False)
+    _configure(case["replicas"] * (2 if case["pipelined"] else 1))
     place = tremula.configured(tiles="run" if on_tiles else "lazy", chip="gc2", device="cpu")
     with place, ipu.ipu_strategy.IPUStrategy().scope():
-        model = keras.Sequential([keras.Input(tuple(case["shape"])), Expression(case, arrays)])
-        if not case["training"]:
-            model.compile(steps_per_execution=case["steps"] if case["executions"] > 1 else 1)
-            made = model.predict(samples, batch_size=n_samples, verbose=0)
-            return list(np.asarray(made).reshape(case["steps"], n_samples, *made.shape[1:]))
-        return _trained(case, model, samples, n_samples)
+        model = _model(case, arrays)
+        if case["training"]:
+            return _trained(case, model, samples, n_samples)
+        is_many = case["pipelined"] or case["executions"] > 1
+        model.compile(steps_per_execution=case["steps"] if is_many else 1)
+        made = model.predict(samples, batch_size=n_samples // case["replicas"], verbose=0)
+        return list(np.asarray(made).reshape(case["steps"], n_samples, *made.shape[1:]))
+
+
+def _configure(n_chips: int) -> None:
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = n_chips
+    config.configure_ipu_system()
+
+
+def _model(case: Case, arrays: list[np.ndarray]) -> "keras.Model":
+    """The expression as one layer, or as two that are stages of a pipeline."""
+    first = keras.Input(tuple(case["shape"]), dtype="float16" if case["half"] else "float32")
+    if not case["pipelined"]:
+        return keras.Sequential([first, Expression(case, arrays)])
+    halves = halves_of(case)
+    n = n_weights(halves[0])
+    parts = [Expression(halves[0], arrays[:n]), Expression(halves[1], arrays[n:])]
+    model = keras.Sequential([first, *parts])
+    model.set_pipeline_stage_assignment([0, 1])
+    model.set_pipelining_options(
+        gradient_accumulation_steps_per_replica=_batches_in_flight(case),
+        gradient_accumulation_reduction_method="mean",
+    )
+    return model
+
+
+def _batches_in_flight(case: Case) -> int:
+    return case["accumulation"] if case["training"] else case["steps"]
 
 
 def _trained(
@@ -104,19 +133,18 @@ def _trained(
     """Outputs before each step, where steps are executed one by one, then the weights."""
     n = case["accumulation"]
     n_steps = n * (case["steps"] if case["executions"] > 1 else 1)
+    n_rows = n_samples // n // case["replicas"]  # of a batch
     optimizer = keras.optimizers.SGD(LEARNING_RATE, momentum=case["momentum"])
-    model.compile(optimizer, mean_square, steps_per_execution=n_steps)
-    if n > 1:
+    model.compile(optimizer, mean_square, steps_per_execution=n_steps, auto_scale_loss=False)
+    if n > 1 and not case["pipelined"]:
         model.set_gradient_accumulation_options(n, "mean")
     outputs = []
     nothing = np.zeros((len(samples), 1), np.float32)
     if case["executions"] > 1:
-        model.fit(samples, nothing, batch_size=n_samples // n, shuffle=False, verbose=0)
+        model.fit(samples, nothing, batch_size=n_rows, shuffle=False, verbose=0)
     else:
         for begin in range(0, len(samples), n_samples):
             rows = slice(begin, begin + n_samples)
             outputs.append(np.asarray(model(samples[rows]).detach()))
-            model.fit(
-                samples[rows], nothing[rows], batch_size=n_samples // n, shuffle=False, verbose=0
-            )
+            model.fit(samples[rows], nothing[rows], batch_size=n_rows, shuffle=False, verbose=0)
     return [*outputs, *(np.asarray(w) for w in model.get_weights())]

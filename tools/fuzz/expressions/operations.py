@@ -169,6 +169,31 @@ def evaluate(case: Case, algebra: Algebra, x: Value, weights: Sequence[Value]) -
     return values[-1]
 
 
+def cut_of(case: Case) -> int | None:
+    """After how many nodes an expression can be cut: the rest reads the last of them only."""
+    nodes = case["nodes"]
+    cuts = [
+        cut
+        for cut in range(1, len(nodes))
+        if all(at >= cut for node in nodes[cut:] for at in node["ins"])
+    ]
+    return min(cuts, key=lambda cut: abs(2 * cut - len(nodes)), default=None)
+
+
+def halves_of(case: Case) -> tuple[Case, Case]:
+    """The two expressions of a case that is cut; the second reads the value of the first."""
+    cut, nodes = cut_of(case), case["nodes"]
+    if cut is None:
+        raise IllegalCase("an expression that can be cut")
+    moved = [{**node, "ins": [at - cut for at in node["ins"]]} for node in nodes[cut:]]
+    return {**case, "nodes": nodes[:cut]}, {**case, "nodes": moved}
+
+
+def n_weights(case: Case) -> int:
+    """How many weights an expression has."""
+    return sum(bool(OPERATIONS[node["op"]].weight) for node in case["nodes"])
+
+
 def weight_shape(node: Case, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """The shape of a node's weight for an operand of a shape; None if it has none."""
     kind = OPERATIONS[node["op"]].weight

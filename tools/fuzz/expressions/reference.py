@@ -117,13 +117,13 @@ def data_of(case: Case) -> tuple[np.ndarray, list[np.ndarray]]:
     return x, weights
 
 
-def plain_results(case: Case, noise: float = 0.0) -> list[Tensor]:
+def plain_results(case: Case, noise: float = 0.0, draw: int = 0) -> list[Tensor]:
     """Outputs of each step, then the weights; with noise, everything is off by that share."""
     data, first = data_of(case)
     x = torch.from_numpy(data).double()
     weights = [torch.from_numpy(w).double() for w in first]
     if noise:
-        generator = torch.Generator().manual_seed(1)
+        generator = torch.Generator().manual_seed(1 + draw)
         x = x * (1 + noise * torch.randn(x.shape, generator=generator, dtype=x.dtype))
         weights = [
             w * (1 + noise * torch.randn(w.shape, generator=generator, dtype=w.dtype))

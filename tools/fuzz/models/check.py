@@ -1,6 +1,7 @@
 """The kind of case: a PopTorch model on tiles and on the host, against PyTorch in float64."""
 
 from collections.abc import Iterable
+from functools import partial
 from random import Random
 
 import torch
@@ -9,8 +10,8 @@ from torch import Tensor, nn
 import poptorch
 import tremula
 from tools.fuzz.case import Case, IllegalCase, plain, quiet
-from tools.fuzz.conditioning import NOISE, compare, tolerances_of
-from tools.fuzz.models.generate import features, generate
+from tools.fuzz.conditioning import Judge
+from tools.fuzz.models.generate import features, generate, has_float8
 from tools.fuzz.models.layers import ModelOfLayers
 from tools.fuzz.models.reference import LOSSES, data_of, optimiser_of, plain_results
 
@@ -31,13 +32,14 @@ class Models:
     def check(self, case: Case) -> None:
         torch.set_num_threads(1)
         _check_legal(case)
-        expected, tolerances = expected_results(case)
+        judge = _judge(case)
         with quiet():
-            compare(run(case, tiles="run", device="cpu"), expected, tolerances, "tiles")
+            judge.compare(run(case, tiles="run", device="cpu"), "tiles")
             if case["on_host"]:
-                compare(run(case, tiles="lazy", device="cpu"), expected, tolerances, "host")
+                judge.compare(run(case, tiles="lazy", device="cpu"), "host")
                 if torch.cuda.is_available():
-                    compare(run(case, tiles="lazy", device="cuda"), expected, tolerances, "GPU")
+                    torch.backends.cudnn.allow_tf32 = False  # convolutions in float32, as on tiles
+                    judge.compare(run(case, tiles="lazy", device="cuda"), "GPU")
 
 
 def _check_legal(case: Case) -> None:
@@ -56,12 +58,11 @@ def _check_legal(case: Case) -> None:
         raise IllegalCase("stages")
 
 
-def expected_results(case: Case) -> tuple[list[Tensor], list[float]]:
-    """The plain results, and how far each may be off."""
-    kind = "half" if case["half"] else "float"
-    expected, moved = plain_results(case), plain_results(case, NOISE[kind])
+def _judge(case: Case) -> Judge:
+    """Plain results of the case, and how far others may be off."""
     n_outputs = case["calls"] * (case["iterations"] if case["training"] else 1)
-    return expected, tolerances_of(expected, moved, kind, n_outputs)
+    kind = "half" if case["half"] else "float8" if has_float8(case) else "float"
+    return Judge(partial(plain_results, case), kind, n_outputs)
 
 
 class Wrapped(nn.Module):
@@ -95,7 +96,8 @@ def run(case: Case, *, tiles: str, device: str) -> list[Tensor]:
     model, (x, target) = ModelOfLayers(case), data_of(case)
     if case["half"]:
         model, x, target = model.half(), x.half(), target.half()
-    with tremula.configured(tiles=tiles, device=device, chip="gc2", host="eager"):
+    chip = "c600" if has_float8(case) else "gc2"
+    with tremula.configured(tiles=tiles, device=device, chip=chip, host="eager"):
         if not case["training"]:
             executor = poptorch.inferenceModel(Wrapped(model, case).eval(), options_of(case))
             outputs = [executor(x) for _ in range(case["calls"])]

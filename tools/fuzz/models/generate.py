@@ -25,7 +25,7 @@ def generate(random: Random) -> Case:
     n_blocks = len(cuts) + 1
     least = 2 * n_blocks if strategy == "pipelined" and training else 1
     fills = n_blocks if strategy == "pipelined" and not training else 1
-    return {
+    case = {
         "seed": random.randrange(1 << 16), "shape": shape, "layers": layers,
         "n_out": random.randint(1, 3), "batch": random.randint(1, 2),
         "training": training, "calls": random.choice((1, 1, 2)),
@@ -39,6 +39,18 @@ def generate(random: Random) -> Case:
         "sharded_states": random.random() < 0.3, "off_chip": random.random() < 0.2,
         "on_host": random.random() < 0.3,
     }  # fmt: skip
+    return _with_whole_gradients(case) if has_float8(case) and training else case
+
+
+def has_float8(case: Case) -> bool:
+    """Whether products are of 8-bit floats, which chips of later generations multiply."""
+    return any(layer["do"] == "float8" for layer in case["layers"])
+
+
+def _with_whole_gradients(case: Case) -> Case:
+    """Gradients are rounded to 8 bits once for all samples, as the reference does."""
+    strategy = "sharded" if case["strategy"] == "pipelined" else case["strategy"]
+    return {**case, "accumulation": 1, "replicas": 1, "strategy": strategy}
 
 
 def _layers(random: Random, shape: tuple[int, ...]) -> list[Case]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tools.fuzz.case import Case, IllegalCase
+from tools.fuzz.models.poptorch_layers import EightBitRows, SparseRows
 
 MOST_ELEMENTS = 64  # of one sample, between layers
 
@@ -121,6 +122,8 @@ def make_layer(layer: Case, shape: tuple[int, ...]) -> nn.Module:
         "layer_norm": lambda: nn.LayerNorm(last),
         "residual": lambda: Residual(last, layer["kind"]),
         "table": lambda: Table(last),
+        "sparse": lambda: SparseRows(last, _size(layer["n"]), layer["density"], layer["block"]),
+        "float8": lambda: EightBitRows(last, _size(layer["n"]), layer["scale"]),
         "fold": lambda: Call(
             lambda x: x.reshape(x.shape[0], *folded(tuple(x.shape[1:]), layer["n"]))
         ),
@@ -175,11 +178,14 @@ def random_layer(random: Random, shape: tuple[int, ...]) -> Case:
         kinds += ["recurrent"] if random.random() < 0.15 else []  # slow
     if len(shape) == 3:
         kinds += ["conv", "conv", "group_norm", "pool"]
+    kinds += ["sparse", "float8"] if random.random() < 0.2 else []
     name = random.choice(kinds)
     options: dict[str, Callable[[], Case]] = {
         "activation": lambda: {"kind": random.choice(list(ACTIVATIONS))},
         "rearranged": lambda: {"kind": random.choice(list(REARRANGED))},
         "linear": lambda: {"n": random.randint(1, 6), "bias": random.random() < 0.8},
+        "sparse": lambda: _random_sparse(random, shape[-1]),
+        "float8": lambda: {"n": random.randint(1, 6), "scale": random.randint(-2, 2)},
         "residual": lambda: {"kind": random.choice(("add", "mul"))},
         "fold": lambda: {"n": random.choice((2, 3, 4))},
         "attention": lambda: {"kind": random.choice(("plain", "fused"))},
@@ -190,6 +196,12 @@ def random_layer(random: Random, shape: tuple[int, ...]) -> Case:
                          "padding": random.randrange(2), "stride": random.choice((1, 1, 2))},
     }  # fmt: skip
     return {"do": name, **options.get(name, dict)()}
+
+
+def _random_sparse(random: Random, last: int) -> Case:
+    block = random.choice((1, 4)) if last % 4 == 0 else 1
+    n, density = block * random.randint(1, 8 // block), random.choice((0.1, 0.4, 0.4, 1.0))
+    return {"n": n, "density": density, "block": block}
 
 
 class ModelOfLayers(nn.Module):

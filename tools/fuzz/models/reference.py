@@ -34,14 +34,14 @@ def data_of(case: Case) -> tuple[Tensor, Tensor]:
     return x, torch.randn(n, case["n_out"], generator=generator)
 
 
-def plain_results(case: Case, noise: float = 0.0) -> list[Tensor]:
+def plain_results(case: Case, noise: float = 0.0, draw: int = 0) -> list[Tensor]:
     """Outputs of every call, then the weights; with noise, everything is off by that share."""
     model, (x, target) = ModelOfLayers(case), data_of(case)
     if case["half"]:
         model, x, target = model.half(), x.half(), target.half()
     model, x, target = model.double(), x.double(), target.double()
     if noise:
-        _shake(model, noise)
+        _shake(model, noise, draw)
         x = x * (1 + noise * torch.randn(x.shape, dtype=x.dtype))
     if not case["training"]:
         with torch.no_grad():
@@ -70,8 +70,10 @@ def _shake_gradients(model: nn.Module, noise: float) -> None:
         gradient.add_(scale * torch.randn(gradient.shape, dtype=gradient.dtype))
 
 
-def _shake(model: nn.Module, noise: float) -> None:
-    generator = torch.Generator().manual_seed(0)
+def _shake(model: nn.Module, noise: float, draw: int) -> None:
+    """Move the weights; noise of samples and gradients follows from the seed, too."""
+    generator = torch.Generator().manual_seed(draw)
+    torch.manual_seed(draw)
     with torch.no_grad():
         for parameter in model.parameters():
             random = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
