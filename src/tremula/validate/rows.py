@@ -51,6 +51,7 @@ class MeasuredRow:
     stated_family: str = ""  # the family the file names, in its words
     details: str = ""  # the parameters as text, where the file has them in words
     source: str = ""  # where it was published
+    sdk: str = ""  # the release of Poplar, where the file says it
 
     def text(self, name: str, default: str | None = None) -> str:
         """A parameter; without a default it must be there."""
@@ -101,7 +102,7 @@ class MeasuredRow:
         """What decides the prediction: rows with equal keys are computed once."""
         parameters = tuple(sorted(self.parameters.items()))
         kind = self.workload, self.stated_family
-        return self.chip, self.n_ipus, *kind, parameters, self.metric, self.unit
+        return self.chip, self.n_ipus, *kind, parameters, self.metric, self.unit, self.sdk
 
 
 class RowError(FileLoadError):
@@ -154,6 +155,7 @@ def _published_row(record: Mapping[str, str]) -> MeasuredRow:
         _as_number(record["value"]),
         record.get("notes") or "",
         source=record.get("source") or "",
+        sdk=(record.get("sdk_if_known") or "").strip(),
     )
 
 
@@ -174,6 +176,7 @@ def _row_in_words(record: Mapping[str, str]) -> MeasuredRow:
         record["family"].strip(),
         details or "-",
         source=record.get("source") or "",
+        sdk=parameters.get("sdk", ""),
     )
 
 

@@ -22,6 +22,8 @@ MATMUL, CONVOLUTION = "dense mat-mul", "convolution"
 _TYPES = {"fp32": FLOAT, "float": FLOAT, "float32": FLOAT, "fp16": HALF, "half": HALF}
 _TYPES |= {"fp8": QUARTER, "float8": QUARTER, "quarter": QUARTER, "float16": HALF, "f16": HALF}
 _TYPES |= {"f32": FLOAT, "f8": QUARTER}
+# PopLibs' default in 2019 (ConvOptions.hpp: cycleBackoffPercent, later without effect).
+CYCLE_BACKOFF_PERCENT_OF_2019 = 20.0
 # For "best n" rows: widths that are tried.
 _WIDTHS = (256, 1024, 4096, 16384)
 
@@ -99,6 +101,11 @@ def product(row: MeasuredRow, chip_name: str) -> ModelledValue:
     return ModelledValue.of(timing, n_flops=2.0 * m * k * n)
 
 
+def is_of_2019(row: MeasuredRow, chip_name: str) -> bool:
+    """Whether PopLibs was that of SDK 1.0; rows of the GC2 that name no SDK are taken to be."""
+    return row.sdk.startswith(("0.", "1.0")) if row.sdk else chip_name == "gc2"
+
+
 @workload("convolution forward", CONVOLUTION)
 def convolve(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """One layer, padded so that stride 1 keeps the size of the image."""
@@ -116,11 +123,14 @@ def convolve(row: MeasuredRow, chip_name: str) -> ModelledValue:
         stride=(row.number("stride", 1),) * 2,
     )
 
+    backoff = CYCLE_BACKOFF_PERCENT_OF_2019 if is_of_2019(row, chip_name) else 0.0
+    options = ProductOptions(cycle_backoff_percent=backoff)
+
     def build(graph: Graph, sequence: Sequence) -> None:
         metadata = _metadata(graph, params.type)
-        acts = create_input(graph, params, "in", metadata=metadata)
-        weights = create_weights(graph, params, "weights", metadata=metadata)
-        convolution(graph, acts, weights, params, sequence)
+        acts = create_input(graph, params, "in", metadata=metadata, **options)
+        weights = create_weights(graph, params, "weights", metadata=metadata, **options)
+        convolution(graph, acts, weights, params, sequence, **options)
 
     timing = time_program(chip_name, 1, build)
     height, width = params.output_field_shape

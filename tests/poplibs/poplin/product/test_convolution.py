@@ -152,6 +152,21 @@ def test_measured_convolutions(kernel, hw, chans, batch, published):
     assert rate == pytest.approx(published, rel=0.2)
 
 
+def test_cycles_given_up_for_memory():
+    """Plans within a backoff of the fewest cycles; more of it never needs more memory."""
+    graph = tr.Graph(tr.IPUModel("gc2").create_target())
+    params = poplin.ConvParams(
+        type=tr.HALF, n_batch=4, field_shape=(28, 28), kernel_shape=(1, 1), n_in_chans=128,
+        n_out_chans=512,
+    )  # fmt: skip
+    plans = [poplin.convolution_plan(graph, params, cycle_backoff_percent=p) for p in (0, 20, 100)]
+    fastest = plans[0].cycles
+    assert plans[1].cycles <= 1.2 * fastest
+    assert plans[2].cycles <= 2 * fastest
+    assert plans[0].temp_bytes > plans[1].temp_bytes >= plans[2].temp_bytes
+    assert plans[1].cycles > fastest
+
+
 def test_pairing_of_outputs_and_taps():
     """Padding, strides and dilation decide which outputs meet a tap, and at which inputs."""
     padded = pair(FieldDim(4, 3, 4, 1, 1, 1, 1), 0, 4, 0, 3)

@@ -77,10 +77,14 @@ class ProductEstimate:
         return sum(self.terms.values(), start=np.zeros_like(self.splits.g))
 
     @cached_property
+    def calculation_bytes(self) -> Ints:
+        """Operands and partial results of a tile while it multiplies."""
+        return self.left_bytes + self.right_bytes + self.partial_bytes
+
+    @cached_property
     def temp_bytes(self) -> Ints:
         """Operands and partial results that a tile holds temporarily."""
-        during = self.left_bytes + self.right_bytes + self.partial_bytes
-        return np.maximum(during, self.partial_bytes + self.reduce_bytes)
+        return np.maximum(self.calculation_bytes, self.partial_bytes + self.reduce_bytes)
 
     def _sizes(self) -> None:
         p, s, v = self.problem, self.splits, self.variant
@@ -185,6 +189,7 @@ class PlanOptions:
 
     partials_type: Type = FLOAT
     available_memory_proportion: float = 0.6
+    cycle_backoff_percent: float = 0.0
 
     def __post_init__(self) -> None:
         if self.partials_type not in (FLOAT, HALF):
@@ -199,6 +204,12 @@ class PlanOptions:
                 "to 2.",
                 source=user_source(),
                 hint="use 0.6, or less to save memory",
+            )
+        if not self.cycle_backoff_percent >= 0:
+            raise PoplibsError(
+                f"cycle_backoff_percent is {self.cycle_backoff_percent}, expected 0 or more.",
+                source=user_source(),
+                hint="use 0 for the fastest plan, 20 for one as PopLibs chose it in 2019",
             )
 
 
@@ -249,6 +260,9 @@ def _planned(problem: ProductProblem, chip: Chip, n_tiles: int, options: PlanOpt
             limit *= 2
             result = _best(serial, limit)
     choice, variant = result or unbound
+    if options.cycle_backoff_percent:
+        most = int(choice.cycles * (1 + options.cycle_backoff_percent / 100))
+        choice, variant = _smallest(parallel, most) or (choice, variant)
     return Plan(
         problem, chip, n_tiles, variant.method, variant.partials, choice.splits,
         variant.in_grain, variant.out_grain, choice.costs, choice.temp_bytes,
@@ -303,6 +317,26 @@ def _best(
         if best is None or (cycles[row], temp[row]) < (best[0].cycles, best[0].temp_bytes):
             best = (_Choice(estimate, row), estimate.variant)
     return best
+
+
+def _smallest(
+    estimates: list[ProductEstimate], most_cycles: int
+) -> tuple[_Choice, MethodVariant] | None:
+    """The candidate that multiplies in the least memory, of those within a number of cycles.
+
+    PopLibs' rule of 2019 (ConvPlan.cpp): among equals the one that takes fewer cycles.
+    """
+    best: tuple[tuple[int, int], ProductEstimate, int] | None = None
+    for estimate in estimates:
+        rows = np.flatnonzero(estimate.cycles <= most_cycles)
+        if not len(rows):
+            continue
+        n_bytes, cycles = estimate.calculation_bytes[rows], estimate.cycles[rows]
+        first = int(np.lexsort((cycles, n_bytes))[0])
+        costs = int(n_bytes[first]), int(cycles[first])
+        if best is None or costs < best[0]:
+            best = costs, estimate, int(rows[first])
+    return best and (_Choice(best[1], best[2]), best[1].variant)
 
 
 def _variants(problem: ProductProblem, chip: Chip, options: PlanOptions) -> Iterable[MethodVariant]:
