@@ -107,6 +107,10 @@ def _replace_everywhere(old: object, new: object) -> None:
 
 
 def of_script(script: str, arguments: Iterable[str]) -> list[str]:
+    import tremula
+
+    if hasattr(tremula, "install"):  # a tree of before: its `poptorch` is a folder of the path
+        tremula.install()
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).parent))
     with recorded() as result:
