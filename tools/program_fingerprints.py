@@ -4,10 +4,11 @@
     python tools/program_fingerprints.py record after.json     # in the new tree
     python tools/program_fingerprints.py compare before.json after.json
 
-Recorded are every executable that the examples, the samples of all PopLibs operations and the
-models of the PopTorch figures compile (instructions, vertices, addresses, cycles and memory of
-every step), and the modelled figures of `tremula validate`. Names of classes, lines of source and
-texts of codelets are left out: they may change while the program stays the same.
+`compare` says which parts of a program differ: addresses, vertices, costs, … Recorded are every
+executable that the examples, the samples of all PopLibs operations and the models of the PopTorch
+figures compile (instructions, vertices, addresses, cycles and memory of every step), and the
+modelled figures of `tremula validate`. Names of classes, lines of source and texts of codelets are
+left out: they may change while the program stays the same.
 """
 
 import argparse
@@ -35,6 +36,19 @@ _NOT_CONTENT = frozenset("source sources codelet_forms options provenance standi
 _FORMER_NAMES = {"provenance_cycles": "standing_cycles"}
 _FORMER_KEYS = (' provenance = "', ' standing = "')
 _ARGUMENTS = re.compile(r"^# Arguments when run as a test: (.*)$", re.MULTILINE)
+# What a reader of a comparison asks for, each with the fields of an executable that make it up.
+_PARTS = {
+    "machine": "machine replication_factor".split(),
+    "instructions": "names entries code step_of switch_cases n_loop_slots".split(),
+    "addresses": "n_arena_bytes replica_index_byte worker_states_byte variables".split(),
+    "steps": ["steps"],
+    "copies": ["copies"],
+    "vertices": ["compute_sets"],
+    "values": ["initial_values"],
+    "host": ["host"],
+}
+_ANALYSES = "exchanges liveness memory costs".split()
+Program = dict[str, str]  # the digest of each part
 _FIGURES = {"mnist": 60, "gpt2-small": 300, "resnet50": 300}  # names and limits in seconds
 
 
@@ -43,6 +57,16 @@ def fingerprint(value: object) -> str:
     digest = hashlib.blake2b(digest_size=12)
     _feed(digest, value)
     return digest.hexdigest()
+
+
+def fingerprints_of(executable: object) -> Program:
+    """A digest of each part of an executable."""
+    parts = {
+        name: fingerprint([getattr(executable, field) for field in names])
+        for name, names in _PARTS.items()
+    }
+    analysis = getattr(executable, "analysis")  # noqa: B009 - its type differs between trees
+    return parts | {name: fingerprint(getattr(analysis, name)) for name in _ANALYSES}
 
 
 def _feed(digest: "hashlib._Hash", value: object) -> None:
@@ -75,7 +99,7 @@ class _Compiled(Exception):
 
 
 @contextmanager
-def recorded(*, is_only_compiled: bool = False) -> Iterator[list[str]]:
+def recorded(*, is_only_compiled: bool = False) -> Iterator[list[Program]]:
     """The fingerprints of everything compiled inside, in order."""
     import tremula
 
@@ -84,7 +108,7 @@ def recorded(*, is_only_compiled: bool = False) -> Iterator[list[str]]:
 
     def compile_and_note(*args: object, **named: object) -> object:
         executable = compile_graph(*args, **named)
-        result.append(fingerprint(executable))
+        result.append(fingerprints_of(executable))
         if is_only_compiled:
             raise _Compiled
         return executable
@@ -106,7 +130,7 @@ def _replace_everywhere(old: object, new: object) -> None:
 # -- what is compiled ------------------------------------------------------------------------------
 
 
-def of_script(script: str, arguments: Iterable[str]) -> list[str]:
+def of_script(script: str, arguments: Iterable[str]) -> list[Program]:
     import tremula
 
     if hasattr(tremula, "install"):  # a tree of before: its `poptorch` is a folder of the path
@@ -118,7 +142,7 @@ def of_script(script: str, arguments: Iterable[str]) -> list[str]:
     return result
 
 
-def of_operations(share: int = 0, n_shares: int = 1) -> dict[str, list[str]]:
+def of_operations(share: int = 0, n_shares: int = 1) -> dict[str, list[Program]]:
     """Every sample of every operation and type; or those of one share of the operations."""
     sys.path.insert(0, str(ROOT / "tests" / "poplibs"))
     import run_op
@@ -141,7 +165,7 @@ def of_operations(share: int = 0, n_shares: int = 1) -> dict[str, list[str]]:
     return result
 
 
-def of_figure(kind: str) -> list[str]:
+def of_figure(kind: str) -> list[Program]:
     """The tile program of a model of `tremula bench poptorch`."""
     try:
         from benchmarks.poptorch import suite
@@ -215,12 +239,25 @@ def compare(before: Path, after: Path) -> int:
     for name in missing:
         print(f"only in one of them: {name}")
     for name in differing:
-        pairs = zip(old[name], new[name], strict=False)
-        changed = sum(a != b for a, b in pairs) + abs(len(old[name]) - len(new[name]))
-        print(f"differs: {name}: {changed} of {len(old[name])}")
+        print(f"differs: {name}: {difference(old[name], new[name])}")
     n_equal = len(old.keys() & new.keys()) - len(differing)
     print(f"{n_equal} sources equal, {len(differing)} differ, {len(missing)} unpaired")
     return 1 if missing or differing else 0
+
+
+def difference(old: list[Program] | list[str], new: list[Program] | list[str]) -> str:
+    """How many programs differ, and in which of their parts."""
+    pairs = [(a, b) for a, b in zip(old, new, strict=False) if a != b]
+    parts = sorted({part for a, b in pairs for part in differing_parts(a, b)})
+    count = f"{len(old)} programs, now {len(new)}; " if len(old) != len(new) else ""
+    return f"{count}{len(pairs)} of {len(old)} in {', '.join(parts) or 'none'}"
+
+
+def differing_parts(a: Program | str, b: Program | str) -> set[str]:
+    """The names of the parts that differ; a modelled value is one."""
+    if isinstance(a, str) or isinstance(b, str):
+        return {"value"}
+    return {part for part in a.keys() | b.keys() if a.get(part) != b.get(part)}
 
 
 def main() -> int:
