@@ -13,12 +13,11 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from version_tables import ROOT, SAMPLER, counts_of, write_table
+
 FOLDER = ROOT / "build" / "matrix"
-PAGE = ROOT / "docs" / "versions.md"
 MIRROR = "http://deb.debian.org/debian"
 SCRIPTS = "/usr/share/debootstrap/scripts"
 PACKAGES = "python3,python3-venv,python3-dev,g++,make,git,ca-certificates"
@@ -30,15 +29,10 @@ QUICK = (
     "tests/frontends/popxl/test_autodiff.py", "tests/frontends/popart/test_transformer.py",
     "tests/frontends/jax/test_function.py", "tests/frontends/keras/test_equality.py",
 )  # fmt: skip
-# Collected in the order of their names, each N-th test runs: a plug-in that pytest reads inside.
-SAMPLER = """
-def pytest_collection_modifyitems(items):
-    items[:] = items[::{every}]
-"""
 # Of what PyTorch's wheel requires, that which a CPU needs: its CUDA libraries take gigabytes.
 TORCH_NEEDS = ("filelock", "typing-extensions", "sympy", "networkx", "jinja2", "fsspec")
 SKIPPED_EXTRAS = ("torch", "pyright", "pyscf", "schemathesis", "kubernetes", "ruff")
-MARKS = ("<!-- matrix -->", "<!-- end of matrix -->")
+HEADER = "| Debian | Python | libraries | passed | failed | skipped | s |"
 
 
 @dataclass(frozen=True)
@@ -132,7 +126,6 @@ def test(release: str, root: Path, every: int) -> Outcome:
         f"--numprocesses {processes} -m 'not slow and not wide' {' '.join(QUICK)}",
     )
     print("\n".join(text.splitlines()[-30:]), flush=True)
-    counts = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|skipped|error)", text)}
     listed = inside(root, "/srv/venv/bin/python -m pip list --format freeze")
     installed = dict(re.findall(r"^(\w+)==(\S+)", listed, re.MULTILINE))
     libraries = ", ".join(
@@ -142,30 +135,9 @@ def test(release: str, root: Path, every: int) -> Outcome:
         release,
         inside(root, "python3 --version").split()[-1],
         libraries,
-        counts.get("passed", 0),
-        counts.get("failed", 0) + counts.get("error", 0),
-        counts.get("skipped", 0),
+        *counts_of(text),
         time.monotonic() - began,
     )
-
-
-def write_rows(outcomes: list[Outcome]) -> None:
-    """Replace the rows of these releases in the table of the page; the others stay."""
-    before, rest = PAGE.read_text(encoding="utf-8").split(MARKS[0])
-    old, after = rest.split(MARKS[1])
-    rows = {row.split("|")[1].strip(): row for row in old.splitlines() if row.startswith("| ")}
-    rows |= {outcome.release: outcome.row for outcome in outcomes}
-    header = rows.pop("Debian", "| Debian | Python | libraries | passed | failed | skipped | s |")
-    commit = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"],
-        check=True, capture_output=True, text=True,
-    ).stdout.strip()  # fmt: skip
-    lines = [
-        header, "|---|---|---|---|---|---|---|", *rows.values(), "",
-        f"Last run: {datetime.now(UTC):%Y-%m-%d}, commit {commit}.",
-    ]  # fmt: skip
-    table = "\n".join(lines)
-    PAGE.write_text(f"{before}{MARKS[0]}\n{table}\n{MARKS[1]}{after}", encoding="utf-8")
 
 
 def main() -> int:
@@ -184,7 +156,7 @@ def main() -> int:
         copy_tree(root)
         install(root)
         outcomes.append(test(release, root, args.every))
-        write_rows(outcomes)
+        write_table("matrix", HEADER, [outcome.row for outcome in outcomes], 1)
     print("\n".join(outcome.row for outcome in outcomes))
     return int(any(outcome.failed or not outcome.passed for outcome in outcomes))
 
