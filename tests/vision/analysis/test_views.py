@@ -21,6 +21,7 @@ from tremula.vision.analysis.insights import insights
 from tremula.vision.analysis.summary import VIEWS
 from tremula.vision.analysis.traffic import traffic
 from tremula.vision.analysis.whatif import parse_sweep, recosted, whatif_report
+from tremula.vision.page_data.fetch import stamp
 from tremula.vision.report.reader import open_report
 from tremula.vision.report.time_totals import PARTS, PHASES
 from tremula.vision.report.write import report_of_engine
@@ -324,6 +325,15 @@ def test_a_folder_of_several_reports(report_file, tmp_path, capsys):
     assert main(["run", "--report", str(tmp_path), str(script)]) == 0
     message = capsys.readouterr().err
     assert f"no report in {tmp_path}: the script ran no engine and no model" in message
+
+
+def test_a_folder_with_one_report_below_it(report_file, tmp_path, capsys):
+    """`tremula run --report DIR` of one model makes DIR/inference: DIR is enough to open it."""
+    (tmp_path / "inference").mkdir()
+    (tmp_path / "inference" / "profile.pop").write_bytes(report_file.read_bytes())
+    assert main(["report", str(tmp_path)]) == 0
+    assert "cycles" in capsys.readouterr().out
+    assert stamp(tmp_path) == stamp(tmp_path / "inference")
 
 
 def test_options_may_come_first(report_file, capsys):

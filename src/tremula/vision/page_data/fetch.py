@@ -20,7 +20,7 @@ from tremula.vision.page_data.heat_blocks import KINDS, HeatBlocks, heat_shape
 from tremula.vision.page_data.pack import pack_of, unpack_pack
 from tremula.vision.page_data.trace_file import exported_names, trace_file_pack
 from tremula.vision.report.reader import ReportReader, open_report
-from tremula.vision.report.schema import report_path
+from tremula.vision.report.schema import report_to_read
 
 if TYPE_CHECKING:  # costing a program again needs the compiler, looking at a report does not
     from tremula.vision.page_data.whatif import Points
@@ -72,7 +72,7 @@ def _titles(readers: Sequence[ReportReader]) -> list[str]:
 def stamp(path: Path) -> Stamp | None:
     """What changes when a file is written again; None if there is none."""
     try:
-        result = (report_path(path) if path.is_dir() else path).stat()
+        result = report_to_read(path).stat()
     except OSError:
         return None
     return result.st_ino, result.st_mtime_ns, result.st_size

@@ -26,7 +26,7 @@ from tremula.vision.report.schema import (
     SCHEMA_VERSION,
     TABLES,
     pool_of_level,
-    report_path,
+    report_to_read,
     reports_instead,
 )
 from tremula.vision.report.windows import pooled, tile_rows
@@ -96,7 +96,7 @@ class LiveSet:
 
 
 def open_report(path: str | os.PathLike[str]) -> "ReportReader":
-    """A reader of a report file, or of the `profile.pop` in a folder."""
+    """A reader of a report file, of the `profile.pop` in a folder, or of the only one below it."""
     return ReportReader(path)
 
 
@@ -107,7 +107,7 @@ class ReportReader(DatabaseReader):
     """
 
     def __init__(self, path: str | os.PathLike[str]):
-        super().__init__(report_path(path) if Path(path).is_dir() else path, _REPORT)
+        super().__init__(report_to_read(path), _REPORT)
         self._tables: dict[str, Table] = {}
         self._columns: dict[str, Ints] = {}
         self._matrices: dict[str, Matrix] = {}

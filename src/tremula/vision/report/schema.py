@@ -93,9 +93,23 @@ def report_path(path: str | os.PathLike[str]) -> Path:
     return path if path.suffix == ".pop" else path / FILE_NAME
 
 
+def report_to_read(path: str | os.PathLike[str]) -> Path:
+    """The report that a path names: a file, `profile.pop` of a folder, or the only one below it."""
+    path = Path(path)
+    if not path.is_dir():
+        return path
+    deeper = [] if report_path(path).exists() else _reports_below(path)
+    return deeper[0] if len(deeper) == 1 else report_path(path)
+
+
+def _reports_below(folder: Path) -> list[Path]:
+    """Reports one level deeper: models and further engines of a run have separate folders."""
+    return sorted(folder.glob(f"*/{FILE_NAME}"))
+
+
 def reports_instead(path: Path) -> str:
-    """The hint for a missing report: models and further engines have separate folders."""
-    deeper = sorted(str(result.parent) for result in path.parent.glob(f"*/{FILE_NAME}"))
+    """The hint for a missing report."""
+    deeper = [str(result.parent) for result in _reports_below(path.parent)]
     if path.name != FILE_NAME or not deeper:
         return "give a profile.pop, or the folder it is in"
     rest = ", …" if len(deeper) > _MOST_NAMED else ""
