@@ -28,6 +28,10 @@ from tremula.ir.host.graph_kernels.regions import (
     find_regions,
     outer_size,
 )
+from tremula.ir.host.graph_kernels.segment_extremes import (
+    compare_by_segments,
+    segment_extreme_of,
+)
 from tremula.ir.host.graph_kernels.segment_order import SegmentOrders
 from tremula.ir.host.graph_kernels.statements import TileKernel, describe
 from tremula.ir.passes.clean import drop_dead
@@ -46,9 +50,10 @@ def fuse_graph_kernels(
     step: CapturedStep, device: torch.device, limits: FusionLimits | None = None
 ) -> CapturedStep:
     """Replace the regions of a step by kernels; limits follow the precision of products."""
-    if not any(roles.segment_sum_of(node) for node in step.graph.nodes):
+    if not any(_reduces_segments(node) for node in step.graph.nodes):
         return step
     _make_constants_independent(step, device)
+    step = compare_by_segments(step, device)
     precision = product_precision()
     if limits is None:
         limits = _limits(step, precision, device)
@@ -59,6 +64,10 @@ def fuse_graph_kernels(
     if regions:
         _sort(step.graph)
     return drop_dead(step)
+
+
+def _reduces_segments(node: fx.Node) -> bool:
+    return roles.segment_sum_of(node) is not None or segment_extreme_of(node) is not None
 
 
 def _limits(step: CapturedStep, precision: str, device: torch.device) -> FusionLimits:

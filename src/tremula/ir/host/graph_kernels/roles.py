@@ -235,13 +235,13 @@ def whole_operands(node: fx.Node, role: RowRole) -> list[fx.Node]:
 
 def gather_of(node: fx.Node) -> Gather | None:
     target, args = node.target, node.args
-    if target is aten.index_select.default and _is_first(args[1], args[0]):
+    if target is aten.index_select.default and is_first_dimension(args[1], args[0]):
         return _gather(node, args[0], args[2])
     if target is aten.embedding.default:
         return _gather(node, args[0], args[1])
     if target is aten.index.Tensor and isinstance(args[1], list | tuple) and len(args[1]) == 1:
         return _gather(node, args[0], args[1][0], wraps=True)
-    if target is aten.gather.default and _is_first(args[1], args[0]):
+    if target is aten.gather.default and is_first_dimension(args[1], args[0]):
         result = _gather(node, args[0], args[2])
         has_all = result is not None and features_of(result.table) == features_of(node)
         return result if has_all else None
@@ -249,7 +249,7 @@ def gather_of(node: fx.Node) -> Gather | None:
 
 
 def _gather(node: fx.Node, table: object, index: object, wraps: bool = False) -> Gather | None:
-    rows = _plain_index(index)
+    rows = plain_index(index)
     if rows is None or not isinstance(table, fx.Node) or not _fits(table):
         return None
     return Gather(table, rows, wraps) if n_rows_of(node) == n_rows_of(rows) else None
@@ -260,15 +260,15 @@ def segment_sum_of(node: fx.Node) -> SegmentSum | None:
     if target is aten.embedding_dense_backward.default:
         source, index, _, skipped, by_frequency = args
         return None if by_frequency else _segment_sum(source, index, whole(skipped))
-    if not node.args or not _is_zero(args[0]):
+    if not node.args or not is_zero(args[0]):
         return None
     is_sum = target is aten.scatter_add.default or (
         target is aten.scatter_reduce.two and args[4] == "sum"
     )
-    if is_sum and _is_first(args[1], args[0]):
+    if is_sum and is_first_dimension(args[1], args[0]):
         is_whole = tensor_of(operand(node, 2)).shape == tensor_of(operand(node, 3)).shape
         return _segment_sum(args[3], args[2]) if is_whole else None
-    if target is aten.index_add.default and _is_first(args[1], args[0]):
+    if target is aten.index_add.default and is_first_dimension(args[1], args[0]):
         return None if node.kwargs.get("alpha", 1) != 1 else _segment_sum(args[3], args[2])
     if target is aten.index_put.default and len(args) > 3 and args[3]:
         indices = list(cast("Sequence[object]", args[1]))
@@ -279,7 +279,7 @@ def segment_sum_of(node: fx.Node) -> SegmentSum | None:
 def _segment_sum(
     source: object, index: object, skipped: int = -1, wraps: bool = False
 ) -> SegmentSum | None:
-    rows = _plain_index(index)
+    rows = plain_index(index)
     if rows is None or not isinstance(source, fx.Node) or not _fits(source):
         return None
     is_whole = n_rows_of(source) == n_rows_of(rows)
@@ -287,7 +287,7 @@ def _segment_sum(
     return SegmentSum(source, rows, skipped, wraps) if is_whole and floats else None
 
 
-def _plain_index(node: object) -> fx.Node | None:
+def plain_index(node: object) -> fx.Node | None:
     """The list of rows behind an index that was expanded to the shape of what it selects."""
     while isinstance(node, fx.Node):
         value = value_of(node)
@@ -301,12 +301,12 @@ def _plain_index(node: object) -> fx.Node | None:
     return None
 
 
-def _is_first(dim: object, node: object) -> bool:
+def is_first_dimension(dim: object, node: object) -> bool:
     value = value_of(node) if isinstance(node, fx.Node) else None
     return value is not None and isinstance(dim, int) and dim % value.dim() == 0
 
 
-def _is_zero(node: object) -> bool:
+def is_zero(node: object) -> bool:
     if not isinstance(node, fx.Node):
         return False
     if node.target in (aten.full.default, aten.full_like.default, aten.new_full.default):

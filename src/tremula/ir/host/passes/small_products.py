@@ -5,6 +5,8 @@ product of millions of rows with a matrix of 25 × 5, say. A library reads and w
 it. Multiplied and summed by elements, it is part of the kernel that makes the rows.
 """
 
+from math import prod
+
 import torch
 from torch import fx
 
@@ -12,13 +14,13 @@ from tremula.ir.nodes import operand
 from tremula.ir.step import CapturedStep
 
 aten = torch.ops.aten
-_MAX_SIDE = 32  # of the small matrix: tensor cores need 16 and more to be faster
-_MIN_ROWS = 1 << 12  # fewer are a launch in any case
-_MATRIX = 2  # the rank
+_MAX_SIDE = 32  # of a small matrix: tensor cores need 16 and more to be faster
+_MAX_LONG_SIDE = 256  # of one side of many matrices, such as the channels of an edge
+_MIN_ROWS = 1 << 10  # fewer are a launch in any case
 
 
 def sum_small_products(step: CapturedStep) -> CapturedStep:
-    """Replace products of many rows with small matrices, and outer products of vectors."""
+    """Replace products of many rows with small matrices, of many small ones, and outer products."""
     for node in list(step.graph.nodes):
         if node.target in (aten.mm.default, aten.bmm.default) and _is_small(node):
             _replace(step.graph, node)
@@ -26,15 +28,18 @@ def sum_small_products(step: CapturedStep) -> CapturedStep:
 
 
 def _is_small(node: fx.Node) -> bool:
+    """Whether a product moves more than it computes: many tiny ones, or many rows of one."""
     if node.meta["val"].dtype is not torch.float32:
         return False  # products of halves are rounded once, after the sum
     left, right = (operand(node, i).meta["val"].shape for i in range(2))
-    n_summed, n_columns = right[-2:]
+    (*batch, n_left, n_summed), n_right = left, right[-1]
     if n_summed == 1:
-        return left[-2] > 1 and n_columns > 1  # nothing is summed
-    sides = (n_summed, n_columns) if len(left) == _MATRIX else (left[-2], n_summed, n_columns)
-    n_rows = left[0]
-    return n_rows >= _MIN_ROWS and max(sides) <= _MAX_SIDE
+        return True  # nothing is summed
+    if prod(batch) >= _MIN_ROWS:
+        *others, longest = sorted((n_left, n_summed, n_right))
+        return max(others) <= _MAX_SIDE and longest <= _MAX_LONG_SIDE
+    short, long = sorted((n_left, n_right))
+    return max(short, n_summed) <= _MAX_SIDE and prod(batch) * long >= _MIN_ROWS
 
 
 def _replace(graph: fx.Graph, node: fx.Node) -> None:
