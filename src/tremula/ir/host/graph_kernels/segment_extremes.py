@@ -194,7 +194,7 @@ _library.impl("segment_extreme", _on_gpu, "CUDA")
 torch.library.register_fake("tremula::segment_extreme", _fake, lib=_library)
 
 
-# ruff: noqa: ANN001, ANN202, N803, PLR0917 - Triton's language: annotations are constants, in capitals
+# ruff: noqa: ANN001, ANN202, N803, PLR0913, PLR0915, PLR0917, PLR0124 - Triton's language
 @cache
 def _comparing() -> Any:  # noqa: ANN401 - Triton's own type, which loads it
     """The kernel: a program for each segment's first rows, then one for each further part."""
