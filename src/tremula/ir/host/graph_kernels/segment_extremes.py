@@ -196,14 +196,40 @@ torch.library.register_fake("tremula::segment_extreme", _fake, lib=_library)
 
 # ruff: noqa: ANN001, ANN202, N803, PLR0913, PLR0915, PLR0917, PLR0124 - Triton's language
 @cache
-def _comparing() -> Any:  # noqa: ANN401 - Triton's own type, which loads it
-    """The kernel: a program for each segment's first rows, then one for each further part."""
+def _combining() -> tuple[Any, Any]:
+    """How two values are compared, and how one is compared with what is in memory."""
     import triton  # pyright: ignore[reportMissingImports]
     import triton.language as tl  # pyright: ignore[reportMissingImports]
 
     @triton.jit
     def larger(a, b):
         return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+    @triton.jit
+    def combine(result, at, value, mask, LARGEST: tl.constexpr):
+        # Floats of one sign are ordered as their bits are; NaN is beyond all others.
+        nan = 0x7FC00000 if LARGEST else -0x400000
+        bits = tl.where(value == value, value.to(tl.int32, bitcast=True), nan)
+        signed = result.to(tl.pointer_type(tl.int32), bitcast=True) + at
+        unsigned = result.to(tl.pointer_type(tl.uint32), bitcast=True) + at
+        positive, negative = mask & (bits >= 0), mask & (bits < 0)
+        if LARGEST:
+            tl.atomic_max(signed, bits, mask=positive, sem="relaxed")
+            tl.atomic_min(unsigned, bits.to(tl.uint32, bitcast=True), mask=negative, sem="relaxed")
+        else:
+            tl.atomic_min(signed, bits, mask=positive, sem="relaxed")
+            tl.atomic_max(unsigned, bits.to(tl.uint32, bitcast=True), mask=negative, sem="relaxed")
+
+    return larger, combine
+
+
+@cache
+def _comparing() -> Any:  # noqa: ANN401 - Triton's own type, which loads it
+    """The kernel: a program for each segment's first rows, then one for each further part."""
+    import triton  # pyright: ignore[reportMissingImports]
+    import triton.language as tl  # pyright: ignore[reportMissingImports]
+
+    larger, combine = _combining()
 
     @triton.jit
     def compare(
@@ -245,19 +271,7 @@ def _comparing() -> Any:  # noqa: ANN401 - Triton's own type, which loads it
         if INCLUDES:
             kept = larger(old, value) if LARGEST else -larger(-old, best)
         tl.store(result + at, kept, mask=inside & is_alone)
-        # Floats of one sign are ordered as their bits are; NaN is beyond all others.
         is_shared = exists & (begin < end) & (high - low > LONG)
-        nan = 0x7FC00000 if LARGEST else -0x400000
-        bits = tl.where(value == value, value.to(tl.int32, bitcast=True), nan)
-        signed = result.to(tl.pointer_type(tl.int32), bitcast=True) + at
-        unsigned = result.to(tl.pointer_type(tl.uint32), bitcast=True) + at
-        positive = inside & is_shared & (bits >= 0)
-        negative = inside & is_shared & (bits < 0)
-        if LARGEST:
-            tl.atomic_max(signed, bits, mask=positive, sem="relaxed")
-            tl.atomic_min(unsigned, bits.to(tl.uint32, bitcast=True), mask=negative, sem="relaxed")
-        else:
-            tl.atomic_min(signed, bits, mask=positive, sem="relaxed")
-            tl.atomic_max(unsigned, bits.to(tl.uint32, bitcast=True), mask=negative, sem="relaxed")
+        combine(result, at, value, inside & is_shared, LARGEST)
 
     return compare
