@@ -194,7 +194,7 @@ _library.impl("segment_extreme", _on_gpu, "CUDA")
 torch.library.register_fake("tremula::segment_extreme", _fake, lib=_library)
 
 
-# ruff: noqa: ANN001, ANN202, N803, PLR0913, PLR0915, PLR0917, PLR0124 - Triton's language
+# ruff: noqa: ANN001, ANN202, N803, PLR0913, PLR0917, PLR0124 - Triton's language
 @cache
 def _combining() -> tuple[Any, Any]:
     """How two values are compared, and how one is compared with what is in memory."""
