@@ -53,8 +53,7 @@ def _decoder():
     size = DecoderSize(width=16, n_heads=2, n_inner=32, n_words=50)
     inputs = (
         torch.zeros(1, 1, 16, dtype=torch.half), torch.zeros(2, 1, 2, 8, 8, dtype=torch.half),
-        torch.zeros(1, 1, 1, 8, dtype=torch.half), LABEL,
-        torch.zeros(2, 1, 1, 1, 8, dtype=torch.half),
+        torch.zeros(1, 1, 1, 8, dtype=torch.half), torch.zeros(2, 1, dtype=torch.half),
     )  # fmt: skip
     return DecoderLayer(size).half().eval(), inputs
 

@@ -48,9 +48,16 @@ def _metadata(graph: Graph, element: Type) -> Tensor | None:
 def time_product(
     chip_name: str, shape: tuple[int, int, int], types: tuple[Type, Type], proportion: float
 ) -> Timing:
-    """A batch of n through weights [m, k], with operands in the plan's layout."""
+    """Weights [m, k] by [k, n], with operands in the plan's layout.
+
+    PopLibs takes columns of the right operand as positions: here rows, of the transposed product.
+    """
     (m, k, n), (element, partials) = shape, types
-    options = ProductOptions(partials_type=partials, available_memory_proportion=proportion)
+    options = ProductOptions(
+        partials_type=partials,
+        available_memory_proportion=proportion,
+        columns_are_positions=False,
+    )
 
     def build(graph: Graph, sequence: Sequence) -> None:
         sides = ((n, k), (k, m))

@@ -1,8 +1,8 @@
 """Decoders that generate a word at a time, layer by layer, with keys and values of earlier words.
 
 The layers are those of PopTransformer: attention always reads the whole cache, a mask hides what is
-not written yet. GPT-2 writes keys and values at a place of the cache; ChatGLM moves the cache on by
-one word and appends.
+not written yet. The cache moves on by one word, and the new keys and values come first.
+ChatGLM's layer computes cosines and sines of positions itself, and scales residuals and scores.
 """
 
 from dataclasses import dataclass
@@ -21,11 +21,14 @@ class DecoderSize:
     n_inner: int
     n_words: int
     n_positions: int = 0  # of a table of positions; 0: positions rotate queries and keys
-    moves_cache: bool = False
+    residual_scale: float | None = None
 
 
 class DecoderLayer(nn.Module):
-    """One layer for new words `x` [batch, n, width]; `past` is [2, batch, heads, length, size]."""
+    """One layer for new words `x` [batch, n, width]; `past` is [2, batch, heads, length, size].
+
+    `places` [2, n] are the positions of words in the text and in their block.
+    """
 
     def __init__(self, size: DecoderSize):
         super().__init__()
@@ -36,38 +39,63 @@ class DecoderLayer(nn.Module):
         self.up = nn.Linear(size.width, size.n_inner)
         self.down = nn.Linear(size.n_inner, size.width)
 
-    def forward(self, x: Tensor, past: Tensor, mask: Tensor, at: Tensor, turn: Tensor) -> Tensor:
+    def forward(self, x: Tensor, past: Tensor, mask: Tensor, places: Tensor) -> Tensor:
         first, second = self.norms
-        x = x + self._attention(first(x), past, mask, at, turn)
-        return x + self.down(functional.gelu(self.up(second(x)), approximate="tanh"))
+        normed = first(x)
+        x = self._added(x, normed, self._attention(normed, past, mask, places))
+        normed = second(x)
+        inner = functional.gelu(self.up(normed), approximate="tanh")
+        return self._added(x, normed, self.down(inner))
 
-    def _attention(self, x: Tensor, past: Tensor, mask: Tensor, at: Tensor, turn: Tensor) -> Tensor:
+    def _added(self, x: Tensor, normed: Tensor, result: Tensor) -> Tensor:
+        """GLM adds to what its norm gave, scaled; GPT-2 to what came in."""
+        scale = self.size.residual_scale
+        return x + result if scale is None else normed * scale + result
+
+    def _attention(self, x: Tensor, past: Tensor, mask: Tensor, places: Tensor) -> Tensor:
         q, k, v = (self._by_head(part) for part in self.qkv(x).chunk(3, dim=-1))
         if not self.size.n_positions:
-            q, k = _rotated(q, turn), _rotated(k, turn)
+            q, k = _rotated(q, k, places)
+            q = q * 0.1
         if x.shape[1] < past.shape[3]:
-            new = torch.stack([k, v])
-            past = self._moved(past, new) if self.size.moves_cache else _written(past, new, at)
-            k, v = past.unbind(0)
-        weights = functional.softmax(q @ k.transpose(-1, -2) + mask, dim=-1)
+            k, v = self._moved(past, torch.stack([k, v])).unbind(0)
+        scores = q @ k.transpose(-1, -2)
+        if not self.size.n_positions:
+            scores = scores * 10.0
+        weights = functional.softmax(scores + mask, dim=-1)
         return self.out((weights @ v).transpose(1, 2).flatten(2))
 
     def _moved(self, past: Tensor, new: Tensor) -> Tensor:
-        return torch.cat([past[:, :, :, new.shape[3] :], new], dim=3)
+        """New keys and values in front, and those before them moved on."""
+        return torch.cat([new, past[:, :, :, : -new.shape[3]]], dim=3)
 
     def _by_head(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], self.size.n_heads, -1).transpose(1, 2)
 
 
-def _written(past: Tensor, new: Tensor, at: Tensor) -> Tensor:
-    """The cache with new keys and values at one place."""
-    return past.index_copy(3, at, new)
+def _rotated(q: Tensor, k: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    """Both halves of queries and keys turned by positions: in the text, and in the block."""
+    turned = [
+        _turned_by(*parts, place)
+        for parts, place in zip(
+            zip(q.chunk(2, dim=-1), k.chunk(2, dim=-1), strict=True), places, strict=True
+        )
+    ]
+    return torch.cat([one[0] for one in turned], -1), torch.cat([one[1] for one in turned], -1)
 
 
-def _rotated(x: Tensor, turn: Tensor) -> Tensor:
-    """`turn` holds cosines and sines of positions: [2, 1, 1, n, size]."""
+def _turned_by(q: Tensor, k: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    size = q.shape[-1]
+    rates = torch.arange(0, size, 2, dtype=q.dtype) / size
+    angles = places[:, None] @ (10000.0**-rates)[None]
+    angles = torch.cat([angles, angles], dim=-1)
+    cosine, sine = torch.cos(angles), torch.sin(angles)
+    return q * cosine + _half_turn(q) * sine, k * cosine + _half_turn(k) * sine
+
+
+def _half_turn(x: Tensor) -> Tensor:
     low, high = x.chunk(2, dim=-1)
-    return x * turn[0] + torch.cat([-high, low], dim=-1) * turn[1]
+    return torch.cat([-high, low], dim=-1)
 
 
 class DecoderEnds(nn.Module):

@@ -1,5 +1,6 @@
 """Matrix products: plain, grouped, accumulating; and operands laid out as products need them."""
 
+import warnings
 from collections.abc import Iterator
 from typing import Any, TypedDict, Unpack
 
@@ -44,6 +45,7 @@ class ProductOptions(TypedDict, total=False):
     partials_type: Type | str
     available_memory_proportion: float
     cycle_backoff_percent: float
+    columns_are_positions: bool | None  # None: as the planner finds cheaper
 
 
 def mat_mul(
@@ -185,7 +187,10 @@ def mat_mul_plan(
     if len(a_shape) == 2 and len(b_shape) == 2:
         a_shape, b_shape = (1, *a_shape), (1, *b_shape)
     _check_shapes("mat_mul_plan", as_type(type), tuple(a_shape), tuple(b_shape))
-    return _plan(graph, as_type(type), tuple(a_shape), tuple(b_shape), options)
+    shapes = tuple(a_shape), tuple(b_shape)
+    if _takes_columns(graph, as_type(type), *shapes, options):
+        shapes = _turned_shapes(*shapes)
+    return _plan(graph, as_type(type), *shapes, options)
 
 
 # -- inside
@@ -199,6 +204,19 @@ def _product(
     _check_operands("mat_mul_grouped", a, b)
     if 0 in (*a.shape, *b.shape):
         return _empty_product(graph, a, b, out, sequence, name, options)
+    is_transposed = _is_transposed(a)
+    if not is_transposed and _takes_columns(graph, a.type, a.shape, b.shape, options):
+        a, b = b.dim_shuffle([0, 2, 1]), a.dim_shuffle([0, 2, 1])
+        out = None if out is None else out.dim_shuffle([0, 2, 1])
+        return _rows_product(graph, a, b, out, sequence, name, options).dim_shuffle([0, 2, 1])
+    return _rows_product(graph, a, b, out, sequence, name, options)
+
+
+def _rows_product(
+    graph: Graph, a: Tensor, b: Tensor, out: Tensor | None, sequence: Sequence, name: str,
+    options: ProductOptions,
+) -> Tensor:  # fmt: skip
+    """Rows of the left operand are positions, or, where it is transposed, summed over."""
     is_transposed = _is_transposed(a)
     plan = _plan(graph, a.type, a.shape, b.shape, options, is_transposed=is_transposed)
     left = a.dim_shuffle([0, 2, 1]) if is_transposed else a
@@ -237,8 +255,47 @@ def _created(  # noqa: PLR0917 - all that a created operand depends on
         created = _out_type(element, options) if operand == "result" else element
         shape = wanted[operand]
         return graph.add_variable(created, shape, name, mapping="linear", metadata=metadata)
-    plan = _plan(graph, element, *shapes, options)
-    return create_operand(graph, plan, operand, name, metadata=metadata).squeeze([1])
+    if not _takes_columns(graph, element, *shapes, options):
+        plan = _plan(graph, element, *shapes, options)
+        return create_operand(graph, plan, operand, name, metadata=metadata).squeeze([1])
+    plan = _plan(graph, element, *_turned_shapes(*shapes), options)
+    operand = {"left": "right", "right": "left"}.get(operand, operand)
+    created = create_operand(graph, plan, operand, name, metadata=metadata).squeeze([1])
+    return created.dim_shuffle([0, 2, 1])
+
+
+# How much cheaper columns must be, by the planner's estimates: those are no more accurate than that.
+_GAIN_OF_COLUMNS = 0.9
+_FEW_ROWS = 64  # a worker then passes ten positions by the weights of a pass, which hides their load
+
+
+def _takes_columns(
+    graph: Graph, element: Type, a_shape: Shape, b_shape: Shape, options: ProductOptions
+) -> bool:
+    """Whether columns of the right operand are positions, and rows of the left output channels.
+
+    PopLibs makes a product into a convolution in this way (poplin/MatMul.cpp: the field is as wide
+    as the result, output channels are rows of the left operand), and swaps operands where its
+    planner finds that cheaper. Where both sides are wide the two cost alike, and rows are taken; of
+    a few rows by a wide matrix, columns keep all workers of a tile busy.
+    """
+    chosen = options.get("columns_are_positions")
+    if chosen is not None:
+        return chosen
+    if a_shape[1] >= min(b_shape[2], _FEW_ROWS):
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the plan that is taken alone
+        rows = _plan(graph, element, a_shape, b_shape, options)
+        columns = _plan(graph, element, *_turned_shapes(a_shape, b_shape), options)
+    if rows.bound_was_met != columns.bound_was_met:
+        return columns.bound_was_met
+    return columns.cycles < _GAIN_OF_COLUMNS * rows.cycles
+
+
+def _turned_shapes(a_shape: Shape, b_shape: Shape) -> tuple[Shape, Shape]:
+    """Of the transposed operands, in the order in which they give the transposed product."""
+    return (b_shape[0], b_shape[2], b_shape[1]), (a_shape[0], a_shape[2], a_shape[1])
 
 
 def _out_type(element: Type, options: ProductOptions) -> Type:

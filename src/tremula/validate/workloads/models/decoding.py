@@ -5,13 +5,14 @@ the result from chip to chip. A layer and the ends are built, each as a program 
 rest is counted. From graphcore/PopTransformer, commit b5a7569 (examples/gpt2, examples/chatglm).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from tremula.base.types import HALF
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Program, Sequence
+from tremula.poplar.tensors.tensor import concat
 from tremula.poplibs import poputil
 from tremula.validate.rows import MeasuredRow
 from tremula.validate.timing import time_program
@@ -40,13 +41,13 @@ class Decoder:
     n_head_chips: int  # that share the table of words
     n_head_slices: int  # of the table on a chip, each with its largest score
     n_positions: int = 0
-    moves_cache: bool = False
+    residual_scale: float | None = None
     has_prefill: bool = False
     max_length: int = 264
     proportion: float | None = None  # of memory, for one word
     prefill_proportion: float = 0.2  # for more than 32
-    uses_half_partials: bool = True
-    tables: dict[str, int] = field(default_factory=dict)
+    n_cache_copies: int = 2  # of all keys and values, in each layer and step
+    prefills_in_halves: bool = True  # partial sums; those of one word are floats
 
     @property
     def size(self) -> "DecoderSize":
@@ -58,17 +59,17 @@ class Decoder:
             n_inner=self.n_inner,
             n_words=self.n_words,
             n_positions=self.n_positions,
-            moves_cache=self.moves_cache,
+            residual_scale=self.residual_scale,
         )
 
 
 GPT2_XL = Decoder(
     width=1600, n_heads=25, n_inner=6400, n_words=50257, n_layers=48, n_chips=8, n_head_chips=1,
-    n_head_slices=1, n_positions=1024,
+    n_head_slices=1, n_positions=1024, n_cache_copies=3,
 )  # fmt: skip
 CHATGLM_6B = Decoder(
     width=4096, n_heads=32, n_inner=16384, n_words=130528, n_layers=28, n_chips=32, n_head_chips=4,
-    n_head_slices=2, moves_cache=True, has_prefill=True, proportion=0.6,
+    n_head_slices=2, residual_scale=56**0.5, has_prefill=True, proportion=0.6,
 )  # fmt: skip
 
 
@@ -105,7 +106,11 @@ def _step_seconds(decoder: Decoder, batch: int, n_new: int, length: int, chip_na
     layer = _layer(decoder, batch, n_new, length, chip_name)
     ends = _ends(decoder, batch, n_new, chip_name)
     hop = _hop_seconds(chip_name, batch * n_new * decoder.width)
-    return decoder.n_layers * _alone(layer) + _alone(ends) + decoder.n_chips * hop
+    head_size = decoder.width // decoder.n_heads
+    rows = 2 * batch * decoder.n_heads, length, n_new
+    cache = _cache_seconds(chip_name, rows, head_size, decoder.n_cache_copies)
+    each = _alone(layer) + cache
+    return decoder.n_layers * each + _alone(ends) + decoder.n_chips * hop
 
 
 def _alone(timeline: Timeline) -> float:
@@ -132,8 +137,7 @@ def _layer(decoder: Decoder, batch: int, n_new: int, length: int, chip_name: str
         torch.zeros(batch, n_new, decoder.width, dtype=torch.half),
         torch.zeros(2, batch, decoder.n_heads, length, size, dtype=torch.half),
         torch.zeros(batch, 1, n_new, length, dtype=torch.half),
-        torch.zeros(1, dtype=torch.int32),
-        torch.zeros(2, 1, 1, n_new, size, dtype=torch.half),
+        torch.zeros(2, n_new, dtype=torch.half),
     )
     return _timeline(DecoderLayer(decoder.size), inputs, decoder, n_new, chip_name)
 
@@ -167,8 +171,37 @@ def _choose(options: "Options", decoder: Decoder, n_new: int) -> None:
     proportion = decoder.prefill_proportion if n_new > 32 else decoder.proportion
     if proportion is not None:
         options.setAvailableMemoryProportion({"IPU0": proportion})
-    half = n_new > 1 or decoder.uses_half_partials
-    options.Precision.setPartialsType(torch.half if half else torch.float)
+    uses_halves = n_new > 1 and decoder.prefills_in_halves
+    options.Precision.setPartialsType(torch.half if uses_halves else torch.float)
+
+
+@cache
+def _cache_seconds(
+    chip_name: str, rows: tuple[int, int, int], head_size: int, n_copies: int
+) -> float:
+    """Keys and values moved on by the new words' number, in copies of all of them.
+
+    GPT-2's custom operation copies the cache, writes it moved on, and a remap spreads it evenly for
+    the products; ChatGLM's loop-carried cache is remapped, and copied to the loop's input.
+    """
+    n_heads, length, n_new = rows
+    if length == n_new:
+        return 0.0
+
+    def build(graph: Graph, sequence: Sequence) -> Program | None:
+        shape = [n_heads, length, head_size]
+        caches = [graph.add_variable(HALF, shape, f"cache{n}") for n in range(3)]
+        new = graph.add_variable(HALF, [n_heads, n_new, head_size], "new")
+        for tensor in (*caches, new):
+            poputil.map_tensor_linearly(graph, tensor, grain=head_size)
+        moved = concat([new, caches[0].slice(0, length - n_new, 1)], 1)
+        sequence.add(Copy(moved, caches[1]))
+        for n in range(1, n_copies):
+            sequence.add(Copy(caches[n % 3], caches[(n + 1) % 3]))
+        return None
+
+    timing = time_program(chip_name, 1, build)
+    return timing.cycles / timing.clock_hz
 
 
 @cache
