@@ -38,6 +38,8 @@ class DecoderLayer(nn.Module):
         self.out = nn.Linear(size.width, size.width)
         self.up = nn.Linear(size.width, size.n_inner)
         self.down = nn.Linear(size.n_inner, size.width)
+        n = size.width // size.n_heads // 2
+        self.register_buffer("rates", 10000.0 ** -(torch.arange(0, n, 2) / n))
 
     def forward(self, x: Tensor, past: Tensor, mask: Tensor, places: Tensor) -> Tensor:
         first, second = self.norms
@@ -55,7 +57,7 @@ class DecoderLayer(nn.Module):
     def _attention(self, x: Tensor, past: Tensor, mask: Tensor, places: Tensor) -> Tensor:
         q, k, v = (self._by_head(part) for part in self.qkv(x).chunk(3, dim=-1))
         if not self.size.n_positions:
-            q, k = _rotated(q, k, places)
+            q, k = self._rotated(q, k, places)
             q = q * 0.1
         if x.shape[1] < past.shape[3]:
             k, v = self._moved(past, torch.stack([k, v])).unbind(0)
@@ -72,25 +74,17 @@ class DecoderLayer(nn.Module):
     def _by_head(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], self.size.n_heads, -1).transpose(1, 2)
 
+    def _rotated(self, q: Tensor, k: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Both halves of queries and keys turned by positions: in the text, and in the block."""
+        parts = zip(q.chunk(2, dim=-1), k.chunk(2, dim=-1), places, strict=True)
+        turned = [self._turned(*part) for part in parts]
+        return torch.cat([one[0] for one in turned], -1), torch.cat([one[1] for one in turned], -1)
 
-def _rotated(q: Tensor, k: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-    """Both halves of queries and keys turned by positions: in the text, and in the block."""
-    turned = [
-        _turned_by(*parts, place)
-        for parts, place in zip(
-            zip(q.chunk(2, dim=-1), k.chunk(2, dim=-1), strict=True), places, strict=True
-        )
-    ]
-    return torch.cat([one[0] for one in turned], -1), torch.cat([one[1] for one in turned], -1)
-
-
-def _turned_by(q: Tensor, k: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-    size = q.shape[-1]
-    rates = torch.arange(0, size, 2, dtype=q.dtype) / size
-    angles = places[:, None] @ (10000.0**-rates)[None]
-    angles = torch.cat([angles, angles], dim=-1)
-    cosine, sine = torch.cos(angles), torch.sin(angles)
-    return q * cosine + _half_turn(q) * sine, k * cosine + _half_turn(k) * sine
+    def _turned(self, q: Tensor, k: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        angles = places[:, None] @ self.rates[None]
+        angles = torch.cat([angles, angles], dim=-1)
+        cosine, sine = torch.cos(angles), torch.sin(angles)
+        return q * cosine + _half_turn(q) * sine, k * cosine + _half_turn(k) * sine
 
 
 def _half_turn(x: Tensor) -> Tensor:

@@ -27,6 +27,8 @@ class EncoderSize:
     has_attention_bias: bool = True
     norms_first: bool = False
     keeps_middle: bool = False  # a checkpoint between attention and dense layers
+    splits_qkv: bool = False  # queries, keys and values by three products
+    drops_inner: bool = False  # dropout between the dense layers, too
     epsilon: float = 1e-3
     uses_float8: bool = False  # in products with weights
     gelu: str = "tanh"  # its form; PyTorch's default is "none", by the error function
@@ -52,22 +54,30 @@ class Patches(nn.Linear):
 
 
 class Attention(nn.Module):
-    """Self-attention with one product for queries, keys and values; `mask` is added to scores."""
+    """Self-attention; `mask` is added to scores."""
 
     def __init__(self, size: EncoderSize):
         super().__init__()
         self.n_heads, self.dropout = size.n_heads, nn.Dropout(size.attention_dropout)
         dense, bias = _dense_class(size), size.has_attention_bias
-        self.qkv = dense(size.width, 3 * size.width, bias=bias)
+        n_products = 3 if size.splits_qkv else 1
+        widths = [3 * size.width // n_products] * n_products
+        parts = [dense(size.width, width, bias=bias) for width in widths]
+        self.qkv = nn.ModuleList(parts) if size.splits_qkv else parts[0]
         self.out = dense(size.width, size.width, bias=bias)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        q, k, v = (self._by_head(part) for part in self.qkv(x).chunk(3, dim=-1))
+        q, k, v = (self._by_head(part) for part in self._projected(x))
         scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(q.shape[-1]))
         if mask is not None:
             scores = scores + mask
         weights = self.dropout(functional.softmax(scores, dim=-1))
         return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+    def _projected(self, x: Tensor) -> Sequence[Tensor]:
+        if isinstance(self.qkv, nn.ModuleList):
+            return [part(x) for part in self.qkv]
+        return self.qkv(x).chunk(3, dim=-1)
 
     def _by_head(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)
@@ -79,7 +89,7 @@ class EncoderLayer(nn.Module):
     def __init__(self, size: EncoderSize):
         super().__init__()
         self.norms_first, self.keeps_middle = size.norms_first, size.keeps_middle
-        self.gelu = size.gelu
+        self.gelu, self.drops_inner = size.gelu, size.drops_inner
         self.dropout, self.attention = nn.Dropout(size.dropout), Attention(size)
         norms = [nn.LayerNorm(size.width, eps=size.epsilon) for _ in range(2)]
         self.norms = nn.ModuleList(norms)
@@ -99,7 +109,8 @@ class EncoderLayer(nn.Module):
         return poptorch.recomputationCheckpoint(x) if self.keeps_middle else x
 
     def _dense(self, x: Tensor) -> Tensor:
-        return self.down(functional.gelu(self.up(x), approximate=self.gelu))
+        inner = functional.gelu(self.up(x), approximate=self.gelu)
+        return self.down(self.dropout(inner) if self.drops_inner else inner)
 
 
 class WordEmbedding(nn.Module):

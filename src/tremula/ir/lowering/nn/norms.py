@@ -3,19 +3,32 @@
 Some dimensions of the activations are kept, for they have separate statistics; the others are
 reduced. The mean is taken off before squares are summed, in float; what is centred is also what
 gets scaled, so this costs no more passes than squaring first.
+
+Batch norm of halves is popnn's: sums of values and of squares in one pass, in float, then halves
+minus the mean, times the inverse deviation, times gamma, plus beta. Gradients of batch and group
+norm of halves are popnn's, too: whitened activations and products are halves, sums are floats.
 """
 
 import math
 from dataclasses import dataclass
 
-from tremula.base.types import FLOAT
+from tremula.base.types import FLOAT, HALF, Type
 from tremula.ir.lowering.pointwise.map import narrow, wide
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops
 from tremula.poplibs.popops import Reduction
-from tremula.poplibs.popops.elementwise.expr import Expr, PlaceHolder, _1, _2, _3, rsqrt
+from tremula.poplibs.popops.elementwise.expr import (
+    Expr,
+    PlaceHolder,
+    _1,
+    _2,
+    _3,
+    maximum,
+    rsqrt,
+    square,
+)
 
 Kept = tuple[int, ...]
 
@@ -28,6 +41,7 @@ class Norm:
     x: Tensor
     statistic_dims: Kept  # dimensions with separate statistics
     channels: Kept  # dimensions of gamma and beta
+    is_popnn: bool = False  # halves are computed with as halves
 
     @property
     def reduced(self) -> list[int]:
@@ -64,6 +78,14 @@ class Norm:
         (variance,) = self.reduce(Reduction(centred, self.reduced, "SQUARE_ADD", 1 / self.n))
         return centred, mean, variance
 
+    def plain_statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean and variance, floats, from sums of values and of squares."""
+        mean, power = self.reduce(
+            Reduction(self.x, self.reduced, "ADD", 1 / self.n, out_type=FLOAT),
+            Reduction(self.x, self.reduced, "SQUARE_ADD", 1 / self.n, out_type=FLOAT),
+        )
+        return mean, self.map(maximum(_2 - square(_1), 0.0), mean, power)
+
     def inverse(self, variance: Tensor, epsilon: float) -> Tensor:
         return self.map(rsqrt(wide(_1, variance.type) + epsilon), variance)
 
@@ -80,10 +102,23 @@ class Norm:
             expr = expr + wide(PlaceHolder(len(tensors)), beta.type)
         return self.map(narrow(expr, self.x.type), *tensors)
 
+    def scaled_halves(
+        self, mean: Tensor, inverse: Tensor, gamma: Tensor | None, beta: Tensor | None
+    ) -> Tensor:
+        """Whitened · gamma + beta, step by step in halves."""
+        result = self.whitened(mean, inverse)
+        operands = [self.per_channel(t) for t in (gamma, beta) if t is not None]
+        if gamma is not None and beta is not None:
+            return self.map(_1 * _2 + _3, result, *operands)
+        if not operands:
+            return result
+        return self.map(_1 + _2 if gamma is None else _1 * _2, result, *operands)
+
     def whitened(self, mean: Tensor, inverse: Tensor) -> Tensor:
-        """(x - mean) · inverse: a float."""
-        mean, inverse = self.tiles.cast(mean, FLOAT), self.tiles.cast(inverse, FLOAT)
-        expr = (wide(_1, self.x.type) - _2) * _3
+        """(x - mean) · inverse: a float, or as popnn has it of the activations' type."""
+        type_ = self.x.type if self.is_popnn else FLOAT
+        mean, inverse = self.tiles.cast(mean, type_), self.tiles.cast(inverse, type_)
+        expr = ((_1 if self.is_popnn else wide(_1, self.x.type)) - _2) * _3
         return self.map(expr, self.x, self.beside(mean), self.beside(inverse))
 
     def parameter_gradients(
@@ -93,8 +128,8 @@ class Norm:
         dims = [d for d in range(self.x.rank) if d not in self.channels]
         sums = []
         if mask[0]:
-            products = self.map(_1 * wide(_2, gradient.type), whitened, gradient)
-            sums.append(Reduction(products, dims, "ADD"))
+            products = self.map(_1 * self._as(whitened, _2, gradient.type), whitened, gradient)
+            sums.append(Reduction(products, dims, "ADD", out_type=FLOAT))
         if mask[1]:
             sums.append(Reduction(gradient, dims, "ADD", out_type=FLOAT))
         result = iter(self.reduce(*sums) if sums else ())
@@ -105,13 +140,14 @@ class Norm:
     ) -> Tensor:
         """(g - mean(g) - w · mean(g·w)) · inverse, where g is gradient · gamma."""
         if gamma is not None:
-            product = wide(_1, gradient.type) * wide(_2, gamma.type)
+            of_gamma = self._as(whitened, _2, gamma.type)
+            product = self._as(whitened, _1, gradient.type) * of_gamma
             gradient = self.map(product, gradient, self.per_channel(gamma))
-        g = wide(_1, gradient.type)
+        g = self._as(whitened, _1, gradient.type)
         products = self.map(g * _2, gradient, whitened)
         mean, share = self.reduce(
             Reduction(gradient, self.reduced, "ADD", 1 / self.n, out_type=FLOAT),
-            Reduction(products, self.reduced, "ADD", 1 / self.n),
+            Reduction(products, self.reduced, "ADD", 1 / self.n, out_type=FLOAT),
         )
         return self._through_statistics(gradient, whitened, mean, share, inverse)
 
@@ -123,9 +159,15 @@ class Norm:
         self, gradient: Tensor, whitened: Tensor, mean: Tensor, share: Tensor, inverse: Tensor
     ) -> Tensor:
         g, w, m, s, i = (PlaceHolder(k) for k in range(1, 6))
-        expr = (wide(g, gradient.type) - m - w * s) * i
-        per_statistic = [self.beside(t) for t in (mean, share, self.tiles.cast(inverse, FLOAT))]
-        return self.map(narrow(expr, self.x.type), gradient, whitened, *per_statistic)
+        expr = (self._as(whitened, g, gradient.type) - m - w * s) * i
+        if whitened.type is FLOAT:
+            expr = narrow(expr, self.x.type)
+        casts = [self.tiles.cast(t, whitened.type) for t in (mean, share, inverse)]
+        return self.map(expr, gradient, whitened, *map(self.beside, casts))
+
+    def _as(self, other: Tensor, value: Expr, type_: Type) -> Expr:
+        """An operand in the type of another, which is its own or a float."""
+        return value if other.type is type_ else wide(value, type_)
 
 
 # -- layer norm ------------------------------------------------------------------------------------
@@ -192,10 +234,17 @@ def _backward(
 # -- group norm ------------------------------------------------------------------------------------
 
 
-def _group(tiles: Tiles, x: Tensor, n_batch: int, n_channels: int, n_groups: int) -> Norm:
+def _all_halves(*tensors: Tensor | None) -> bool:
+    return all(t is None or t.type is HALF for t in tensors)
+
+
+def _group(
+    tiles: Tiles, x: Tensor, n_batch: int, n_channels: int, n_groups: int,
+    *parameters: Tensor | None,
+) -> Norm:  # fmt: skip
     n_each = n_channels // n_groups
     grouped = x.reshape([n_batch, n_groups, n_each, x.n_elems // max(n_batch * n_channels, 1)])
-    return Norm(tiles, grouped, (0, 1), (1, 2))
+    return Norm(tiles, grouped, (0, 1), (1, 2), is_popnn=_all_halves(x, *parameters))
 
 
 @lowers("native_group_norm", calls="popops.reduce_many, popops.map")
@@ -212,15 +261,15 @@ def native_group_norm_backward(  # noqa: PLR0913, PLR0917 - as ATen
     tiles: Tiles, gradient: Tensor, x: Tensor, mean: Tensor, inverse: Tensor, gamma: Tensor | None,
     n_batch: int, n_channels: int, _n_field: int, n_groups: int, mask: list[bool],
 ) -> tuple:  # fmt: skip
-    norm = _group(tiles, x, n_batch, n_channels, n_groups)
+    norm = _group(tiles, x, n_batch, n_channels, n_groups, gamma)
     return _backward(tiles, norm, gradient, mean, inverse, gamma, mask)
 
 
 # -- batch norm ------------------------------------------------------------------------------------
 
 
-def _batch(tiles: Tiles, x: Tensor) -> Norm:
-    return Norm(tiles, x, (1,), (1,))
+def _batch(tiles: Tiles, x: Tensor, *parameters: Tensor | None) -> Norm:
+    return Norm(tiles, x, (1,), (1,), is_popnn=_all_halves(x, *parameters))
 
 
 @lowers(
@@ -237,16 +286,28 @@ def native_batch_norm(  # noqa: PLR0917 - as ATen
         running = _given(running_mean), _given(running_variance)
         results = _with_running(tiles, x, gamma, beta, *running, epsilon)
         return (*results, *running)[: len(tiles.node.meta["val"])]
-    norm = _batch(tiles, x)
-    centred, mean, variance = norm.statistics()
-    inverse = norm.inverse(variance, epsilon)
-    results = [norm.scaled(centred, inverse, gamma, beta), mean, inverse]
+    norm = _batch(tiles, x, gamma, beta)
+    result, mean, variance, inverse = _batch_statistics(norm, gamma, beta, epsilon)
+    results = [result, mean, inverse]
     if running_mean is not None:
         unbiased = momentum * norm.n / max(norm.n - 1, 1)
         results.append(_moved(tiles, running_mean, mean, momentum, momentum))
         results.append(_moved(tiles, _given(running_variance), variance, momentum, unbiased))
     n_results = len(tiles.node.meta["val"])
     return tuple(_as_result(tiles, index, v) for index, v in enumerate(results[:n_results]))
+
+
+def _batch_statistics(
+    norm: Norm, gamma: Tensor | None, beta: Tensor | None, epsilon: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Result, mean, variance and inverse deviation of a batch."""
+    if norm.is_popnn:
+        mean, variance = norm.plain_statistics()
+        inverse = norm.inverse(variance, epsilon)
+        return norm.scaled_halves(mean, inverse, gamma, beta), mean, variance, inverse
+    centred, mean, variance = norm.statistics()
+    inverse = norm.inverse(variance, epsilon)
+    return norm.scaled(centred, inverse, gamma, beta), mean, variance, inverse
 
 
 def _given(statistic: Tensor | None) -> Tensor:
@@ -293,7 +354,9 @@ def batch_norm_no_stats(
     tiles: Tiles, x: Tensor, gamma: Tensor | None, beta: Tensor | None, _training: bool,
     _momentum: float, epsilon: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    return _forward(tiles, _batch(tiles, x), gamma, beta, epsilon)
+    norm = _batch(tiles, x, gamma, beta)
+    result, mean, _, inverse = _batch_statistics(norm, gamma, beta, epsilon)
+    return tuple(_as_result(tiles, index, v) for index, v in enumerate((result, mean, inverse)))
 
 
 @lowers("native_batch_norm_backward", calls="popops.reduce_many, popops.map")
@@ -302,7 +365,7 @@ def native_batch_norm_backward(  # noqa: PLR0913, PLR0917 - as ATen
     running_variance: Tensor | None, mean: Tensor | None, inverse: Tensor | None, training: bool,
     epsilon: float, mask: list[bool],
 ) -> tuple:  # fmt: skip
-    norm = _batch(tiles, x)
+    norm = _batch(tiles, x, gamma)
     if training:
         return _backward(tiles, norm, gradient, _given(mean), _given(inverse), gamma, mask)
     inverse = norm.inverse(_given(running_variance), epsilon)

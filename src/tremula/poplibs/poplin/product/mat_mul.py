@@ -264,9 +264,9 @@ def _created(  # noqa: PLR0917 - all that a created operand depends on
     return created.dim_shuffle([0, 2, 1])
 
 
-# How much cheaper columns must be, by the planner's estimates: those are no more accurate than that.
-_GAIN_OF_COLUMNS = 0.9
-_FEW_ROWS = 64  # a worker then passes ten positions by the weights of a pass, which hides their load
+# How much cheaper columns must be by the planner's estimates, which are about that accurate. With
+# more rows a worker passes ten positions by the weights of each pass, and that hides their load.
+_GAIN_OF_COLUMNS, _FEW_ROWS = 0.9, 64
 
 
 def _takes_columns(

@@ -39,6 +39,9 @@ class VitProgram:
     has_hidden: bool = False
     attention_dropout: float = 0.0
     keeps_middle: bool = False
+    drops_inner: bool = (
+        False  # the pre-training's own model; transformers' has it behind both alone
+    )
     is_uint8: bool = False
     proportion: float = 0.3
     updates_per_call: int = 1
@@ -48,7 +51,7 @@ class VitProgram:
 
 VIT_PRE_TRAINING = VitProgram(
     micro_batch=8, global_batch=65536, has_hidden=True, attention_dropout=0.1, keeps_middle=True,
-    is_uint8=True,
+    drops_inner=True, is_uint8=True,
     optimizer=Optimizer(
         kind="lamb", accumulates_in_float=True, is_sharded=True, corrects_bias=True
     ),
@@ -111,7 +114,8 @@ def _vit_model(program: VitProgram, layers: Sequence[int]) -> Built:
     size = EncoderSize(
         n_layers=sum(layers), width=768, n_heads=12, n_inner=3072, n_positions=197,
         norms_first=True, attention_dropout=program.attention_dropout, dropout=0.1,
-        keeps_middle=program.keeps_middle, gelu=gelu_of("poptorch"),
+        keeps_middle=program.keeps_middle, gelu=gelu_of("poptorch"), splits_qkv=True,
+        drops_inner=program.drops_inner,
     )  # fmt: skip
     model = VisionTransformer(size, 16, program.n_classes, has_hidden=program.has_hidden)
     model = model.half().train()
