@@ -279,3 +279,31 @@ def test_a_transposed_right_operand_is_turned_on_the_tiles():
     got, report = product_of(graph, sequence, a, b, out, values)
     assert np.allclose(got, values[0] @ values[1].T, atol=1e-4)
     assert any("Transpose" in row.codelet for row in report.vertex_types)
+
+
+@pytest.mark.parametrize("takes_columns", [None, False, True])
+def test_positions_are_rows_or_columns(takes_columns):
+    """A product is the same whether rows or columns are positions, with operands laid out so."""
+    graph, sequence = small_graph(16), tr.Sequence()
+    values = random_matrices((3, 40), (40, 50))
+    shapes = [value.shape for value in values]
+    options: Any = {"columns_are_positions": takes_columns}
+    a = poplin.create_mat_mul_input_lhs(graph, tr.FLOAT, *shapes, **options)
+    b = poplin.create_mat_mul_input_rhs(graph, tr.FLOAT, *shapes, **options)
+    c = poplin.create_mat_mul_output(graph, tr.FLOAT, *shapes, **options)
+    poplin.mat_mul_with_output(graph, a, b, c, sequence, **options)
+    result, _ = product_of(graph, sequence, a, b, c, values)
+    assert np.allclose(result, values[0] @ values[1], atol=1e-4)
+
+
+def test_few_rows_by_a_wide_matrix_take_columns():
+    """Columns keep the workers busy where there are few rows; of many rows they are positions."""
+    graph = tr.Graph(tr.IPUModel("gc200").create_target())
+    few, many = ([1, 1600], [1600, 4800]), ([512, 1600], [1600, 4800])
+
+    def field_of(shapes):
+        return poplin.mat_mul_plan(graph, tr.HALF, *shapes).problem.fields[0].n_in
+
+    assert (field_of(few), field_of(many)) == (4800, 512)
+    rows = poplin.mat_mul_plan(graph, tr.HALF, *few, columns_are_positions=False)
+    assert poplin.mat_mul_plan(graph, tr.HALF, *few).cycles < 0.5 * rows.cycles

@@ -6,7 +6,7 @@ inputs of all steps, gradients of all weights and of all inputs are one product 
 
 from collections.abc import Callable
 from math import prod
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, UNSIGNED_INT, Type, as_type
@@ -15,6 +15,7 @@ from tremula.poplar.programs import Copy, Repeat, Sequence
 from tremula.poplar.tensors.tensor import Tensor, concat
 from tremula.poplibs import popops
 from tremula.poplibs.poplin.product.mat_mul import (
+    ProductOptions,
     create_mat_mul_input_lhs,
     create_mat_mul_input_rhs,
     mat_mul,
@@ -57,6 +58,10 @@ class TimeLoop:
         sequence.add(Repeat(self.n_steps, self.body))
 
 
+# Products of all steps at once have steps as positions, however few these are.
+OF_STEPS = ProductOptions(columns_are_positions=False)
+
+
 # -- creators: every cell has its own, made here ---------------------------------------------------
 
 
@@ -67,7 +72,7 @@ def input_creator(n_gates: int, default_name: str) -> Callable[..., Tensor]:
     ) -> Tensor:  # fmt: skip
         """Inputs [n_steps, n_batches, n_in], laid out for the product with the input weights."""
         shapes = (n_steps * n_batches, n_in), (n_in, n_gates * n_out)
-        made = create_mat_mul_input_lhs(graph, type, *shapes, name or default_name)
+        made = create_mat_mul_input_lhs(graph, type, *shapes, name or default_name, **OF_STEPS)
         return made.reshape((n_steps, n_batches, n_in))
 
     return create_input
@@ -97,12 +102,12 @@ def weights_creator(
         """Weights laid out for the products of the forward pass."""
         name = name or default_name
 
-        def made(n_rows: int, n_inner: int, n: int) -> Tensor:
+        def made(n_rows: int, n_inner: int, n: int, **options: Unpack[ProductOptions]) -> Tensor:
             shapes = (n_rows, n_inner), (n_inner, n * n_out)
-            matrix = create_mat_mul_input_rhs(graph, type, *shapes, name)
+            matrix = create_mat_mul_input_rhs(graph, type, *shapes, name, **options)
             return matrix.expand([0]) if n == 1 else split_gates(matrix, n)
 
-        inputs = made(n_steps * n_batches, n_in, n_gates)
+        inputs = made(n_steps * n_batches, n_in, n_gates, **OF_STEPS)
         outputs = [made(n_batches, n_out, n) for n in gates]
         shape = [n_gates, n_out]
         biases = graph.add_variable(as_type(type), shape, f"{name}/biases", mapping="linear")
@@ -198,7 +203,7 @@ def project(
     n_steps, n_batches, n_in = x.shape
     matrix = joined_gates(weights)
     rows = x.reshape((n_steps * n_batches, n_in))
-    product = mat_mul(graph, rows, matrix, sequence, f"{name}/input")
+    product = mat_mul(graph, rows, matrix, sequence, f"{name}/input", **OF_STEPS)
     out = add_sequence(graph, x.type, (n_steps, n_batches, matrix.shape[1]), f"{name}/gates")
     operands = [product.reshape(out.shape), biases.flatten()]
     popops.map_with_output(graph, _1 + _2, operands, out, sequence, f"{name}/bias")
@@ -212,7 +217,7 @@ def input_gradient(
     n_steps, n_batches, n_out = gates.shape
     rows = gates.reshape((n_steps * n_batches, n_out))
     matrix = joined_gates(weights).transpose()
-    product = mat_mul(graph, rows, matrix, sequence, f"{name}/inputGradient")
+    product = mat_mul(graph, rows, matrix, sequence, f"{name}/inputGradient", **OF_STEPS)
     return product.reshape((n_steps, n_batches, weights.shape[1]))
 
 
