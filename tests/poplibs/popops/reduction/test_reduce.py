@@ -6,8 +6,13 @@ import pytest
 import tremula as tr
 from tests.poplibs.run_op import run_op
 from tremula.poplibs import popops
-from tremula.poplibs.popops.reduction.plan import choose_pieces
-from tremula.poplibs.popops.reduction.segments import factors_of, grouped, segments_of
+from tremula.poplibs.popops.reduction.plan import in_pieces, needs_another_stage
+from tremula.poplibs.popops.reduction.segments import (
+    ReductionSegments,
+    factors_of,
+    grouped,
+    segments_of,
+)
 from tremula.poplibs.registry import PoplibsError
 
 VALUES = np.arange(60, dtype=np.float32).reshape(4, 15) / 8
@@ -82,11 +87,52 @@ def test_published_times(n_per_tile, n_tiles, measured_us):
     assert seconds * 1e6 == pytest.approx(measured_us, rel=0.33)
 
 
+def scalars_on_tiles(n):
+    """A partial of one output on each of n tiles, as segments of a reduction."""
+    at, one = np.arange(n), np.ones(n, np.int64)
+    return ReductionSegments(at, at, one, np.zeros(n, np.int64), one)
+
+
 def test_many_partials_meet_in_stages():
-    """With many partials of one output, intermediate stages pay; with few they do not."""
-    chip = tr.chip("bow")
-    assert choose_pieces(1472, 1, "ADD", tr.FLOAT, chip, 1, 1472)[0] > 1
-    assert choose_pieces(4, 1, "ADD", tr.FLOAT, chip, 1, 1472)[0] == 1
+    """With many partials of one output there are intermediate stages; with few there are none."""
+    assert needs_another_stage(scalars_on_tiles(1472), 1, 1472)
+    assert not needs_another_stage(scalars_on_tiles(4), 1, 1472)
+    assert not needs_another_stage(scalars_on_tiles(32), 1, 1472)
+
+
+def test_pieces_of_a_stage():
+    """A stage takes 64 or more partials on each tile, on neighbouring tiles of the first chip."""
+    for n in (64, 100, 1216, 9728):
+        moved = in_pieces(scalars_on_tiles(n), 1, 4, 9728, 5)
+        tiles, sizes = np.unique(moved.tile, return_counts=True)
+        assert tiles.tolist() == list(range(5, 5 + len(tiles)))
+        assert len(tiles) == max(1, n // 64) and sizes[:-1].tolist() == [sizes[0]] * (
+            len(tiles) - 1
+        )
+        assert (np.sort(moved.begin) == np.arange(n)).all()
+
+
+def test_pieces_hold_every_partial_once():
+    """Whichever tiles hold which outputs, a stage takes every partial once, with its outputs."""
+    random = np.random.default_rng(3)
+    for _ in range(100):
+        n_outs, n_tiles = int(random.integers(1, 200)), int(random.integers(1, 40))
+        low = random.integers(0, n_outs, 50)
+        width = np.minimum(random.integers(1, 60, 50), n_outs - low)
+        begin = np.cumsum(width) - width
+        moved = in_pieces(
+            ReductionSegments(random.integers(0, n_tiles, 50), begin, width, low, width),
+            n_outs, 4, n_tiles, int(random.integers(0, n_tiles)),
+        )  # fmt: skip
+        position, output = (
+            np.concatenate([at + np.arange(n) for at, n in zip(first, moved.width, strict=True)])
+            for first in (moved.begin, moved.out)
+        )
+        order = np.argsort(position)
+        assert (position[order] == np.arange(width.sum())).all()
+        expected = [at + np.arange(n) for at, n in zip(low, width, strict=True)]
+        assert (output[order] == np.concatenate(expected)).all()
+        assert moved.tile.max() < n_tiles
 
 
 def test_reduce_many_shares_compute_sets():

@@ -8,6 +8,7 @@ import pytest
 
 import tremula as tr
 from tremula.poplibs import popops
+from tremula.poplibs.popops.slicing.codelets import divide_slots
 from tremula.poplibs.popops.slicing.dynamic_slice import dynamic_slice_with_output
 from tremula.poplibs.popops.slicing.multi_slice import grouped_multi_slice
 from tremula.poplibs.popops.slicing.row_blocks import (
@@ -371,3 +372,12 @@ def test_slices_into_a_tensor(dims):
         dynamic_slice_with_output(
             graph, table[:, :, 0], table, offset, sequence, dims=dims, sizes=sizes
         )
+
+
+def test_time_of_a_division():
+    """An index is divided bit by bit: the mean over all indices, counted one by one."""
+    for n_entries, divisor in ((46, 7), (4096, 90), (1000, 999), (5, 5), (1, 3)):
+        bits = [index.bit_length() for index in range(1, n_entries)]
+        n_turns = sum(max(0, n - divisor.bit_length() + 1) for n in bits) / n_entries
+        slots = divide_slots(np.array([n_entries]), np.array([divisor]))
+        assert slots[0] == round(20 + 12 * n_turns)

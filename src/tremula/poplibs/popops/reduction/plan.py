@@ -1,8 +1,9 @@
 """Where partial results are gathered: how many stages, and which tile joins which outputs.
 
 After every tile has reduced what it holds, an output has a partial result on each of several tiles.
-They are gathered on one tile at once or, since a tile receives few bytes per cycle, in stages:
-first in `n_pieces` tiles per output, then in one. Estimated sync, exchange and compute decide.
+They are gathered as PopLibs does: while there are many for each output, pieces of at least 64 of
+them go to tiles in turn, from a first one on, whichever chip sources are on; then all that are left
+of an output go to one tile.
 """
 
 from functools import cache
@@ -19,6 +20,9 @@ from tremula.poplibs.popops.reduction.stages import min_shared_outputs
 from tremula.poplibs.poputil.memo import remembered
 
 Ints = np.ndarray
+# PopLibs, lib/popops/reduction: ReductionPlan.cpp and ReductionStages.cpp.
+MAX_PARTIALS_PER_OUTPUT = 32  # that a last stage takes
+MIN_PIECE = 64  # partials that a tile of an intermediate stage takes
 
 
 class Destination(NamedTuple):
@@ -51,23 +55,63 @@ def at_first_source(segments: ReductionSegments) -> Destination:
     return Destination(out, out + parts.width[chosen], parts.tile[chosen])
 
 
+def _cut_at(segments: ReductionSegments, begin: Ints) -> tuple[ReductionSegments, Ints]:
+    """Segments cut where regions of outputs begin, and the region of each part."""
+    first = np.searchsorted(begin, segments.out, "right") - 1
+    n_atoms = np.searchsorted(begin, segments.out + segments.width, "left") - first
+    parts = cut(segments, begin, first, n_atoms, np.zeros_like(segments.out))
+    return parts, np.searchsorted(begin, parts.out, "right") - 1
+
+
 @remembered
-def redirected(
-    segments: ReductionSegments, to: Destination, piece_shift: Ints, n_tiles: int
+def redirected(segments: ReductionSegments, to: Destination) -> ReductionSegments:
+    """Segments as the destination's tiles see them."""
+    parts, region = _cut_at(segments, to.begin)
+    return parts._replace(tile=to.tile[region])
+
+
+def needs_another_stage(segments: ReductionSegments, n_outs: int, tiles_per_ipu: int) -> bool:
+    """PopLibs' rule: gather in between while more than 32 partials are left for each output.
+
+    Few sources of each output on most of a chip's tiles go straight to where results are.
+    """
+    widest = -(-int(segments.width.sum()) // max(1, n_outs))
+    n_tiles = len(np.unique(segments.tile))
+    if widest < 2 * tiles_per_ipu**0.5 and 4 * n_tiles > 3 * tiles_per_ipu:
+        return False
+    return int(segments.width.sum()) > MAX_PARTIALS_PER_OUTPUT * n_outs
+
+
+@remembered
+def in_pieces(
+    segments: ReductionSegments, n_outs: int, grain: int, n_tiles: int, start_tile: int
 ) -> ReductionSegments:
-    """Segments as the destination's tiles see them; `piece_shift` separates pieces."""
-    first = np.searchsorted(to.begin, segments.out, "right") - 1
-    n_atoms = np.searchsorted(to.begin, segments.out + segments.width, "left") - first
-    parts = cut(segments, to.begin, first, n_atoms, np.zeros_like(segments.out))
-    place = np.searchsorted(to.begin, parts.out, "right") - 1
-    tile = (to.tile[place] + np.repeat(piece_shift, n_atoms)) % n_tiles
-    return parts._replace(tile=tile)
+    """Partials as the tiles of an intermediate stage see them, dealt to tiles in turn.
+
+    Outputs are cut into regions of whole grains, at most one for each tile; then the sources of a
+    region into pieces of about an equal share of all partials, of MIN_PIECE partials or more, and
+    of two or more sources.
+    """
+    begin, _ = linear_intervals(n_outs, grain, n_tiles, 0)
+    parts, region = _cut_at(segments, begin)
+    rank, n_sources = _ranks_of_sources(region, parts.tile, len(begin))
+    share = max(1, int(segments.width.sum()) // n_tiles)
+    n_partials = np.bincount(region, weights=parts.width, minlength=len(begin)).astype(np.int64)
+    n_pieces = n_partials // max(share, MIN_PIECE)
+    n_pieces = np.maximum(1, np.minimum(n_pieces, n_sources // 2))
+    n_rows = np.maximum(2, -(-n_sources // n_pieces))
+    n_used = -(-n_sources // n_rows)
+    first = np.cumsum(n_used) - n_used
+    return parts._replace(tile=(start_tile + first[region] + rank // n_rows[region]) % n_tiles)
 
 
-def piece_of(tile: Ints, n_pieces: int) -> Ints:
-    """Sources in tile order, cut into n_pieces parts: neighbours and chips stay together."""
-    used, rank = np.unique(tile, return_inverse=True)
-    return rank * n_pieces // max(1, len(used))
+def _ranks_of_sources(region: Ints, tile: Ints, n_regions: int) -> tuple[Ints, Ints]:
+    """Each part's place among the source tiles of its region, and how many sources regions have."""
+    width = int(tile.max()) + 1
+    sources, which = np.unique(region * width + tile, return_inverse=True)
+    n_sources = np.bincount(sources // width, minlength=n_regions)
+    first = np.cumsum(n_sources) - n_sources
+    return which - first[region], n_sources
 
 
 @cache
@@ -86,34 +130,6 @@ def gather_cycles(fan_in: int, n_outs: int, operation: str, type: Type, chip: Ch
         again = worker - fan_in * n_outs * cost.slots / cost.width * (1 - 1 / n_workers)
         worker = np.minimum(worker, again + chip.sync_cycles / n_workers + 40)
     return int(chip.sync_cycles + exchange + n_workers * worker[0])
-
-
-@cache
-def choose_pieces(
-    fan_in: int, n_outs: int, operation: str, type: Type, chip: Chip, n_ipus: int, n_tiles: int
-) -> tuple[int, int]:
-    """(pieces of the next stage, cycles until the end); one piece means the last stage."""
-    best = (1, gather_cycles(fan_in, _outs_per_tile(n_outs, n_tiles, 1), operation, type, chip))
-    for n_pieces in _candidates(fan_in, n_ipus):
-        outs = _outs_per_tile(n_outs, n_tiles, n_pieces)
-        here = gather_cycles(-(-fan_in // n_pieces), outs, operation, type, chip)
-        if here >= best[1]:
-            continue
-        after = choose_pieces(n_pieces, n_outs, operation, type, chip, n_ipus, n_tiles)[1]
-        best = min(best, (n_pieces, here + after), key=lambda choice: choice[1])
-    return best
-
-
-def _outs_per_tile(n_outs: int, n_tiles: int, n_pieces: int) -> int:
-    return -(-n_outs // max(1, n_tiles // n_pieces))
-
-
-def _candidates(fan_in: int, n_ipus: int) -> list[int]:
-    """Powers of two and the root, rounded to multiples of the chips, up to half the fan-in."""
-    powers = [2**k for k in range(1, 12)]
-    root = round(fan_in**0.5)
-    wanted = {-(-n // n_ipus) * n_ipus for n in (*powers, root)}
-    return sorted(n for n in wanted if 2 <= n <= fan_in // 2)
 
 
 @remembered

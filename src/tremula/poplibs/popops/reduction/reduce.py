@@ -19,11 +19,11 @@ from tremula.poplibs.popops.reduction.plan import (
     Destination,
     at_first_source,
     balanced,
-    choose_pieces,
     gather_cycles,
+    in_pieces,
     largest_gather,
+    needs_another_stage,
     of_mapping,
-    piece_of,
     redirected,
 )
 from tremula.poplibs.popops.reduction.segments import (
@@ -219,6 +219,10 @@ class _ReductionBuilder:
         )
         if not len(away.tile):
             return
+        if self._are_partials(source, away):
+            segments = ReductionSegments(away.tile, away.begin, away.width, away.out, away.width)
+            self._meet(out, source, segments, next_set)
+            return
         acc = accumulator_type(self.operation, source.type)
         partials = mapped_by(self.graph, acc, away.width, away.tile, self._name("partials"))
         at = np.cumsum(away.width) - away.width
@@ -230,6 +234,16 @@ class _ReductionBuilder:
         )
         segments = ReductionSegments(away.tile, at, away.width, away.out, away.width)
         self._meet(out, partials, segments, next_set)
+
+    def _are_partials(self, source: Tensor, groups: Groups) -> bool:
+        """Whether no tile has two values of an output: then PopLibs gathers them as they are."""
+        is_joined_by_itself = REDUCE_OPS[self.operation].joined_by == self.operation
+        keeps_type = accumulator_type(self.operation, source.type) is source.type
+        has_one_row = len(groups.begin) == len(groups.tile) and bool(
+            (groups.n_elems == groups.width).all()
+        )
+        is_one_piece = len(source.runs().start) == 1 and int(source.runs().stride[0]) == 1
+        return is_joined_by_itself and keeps_type and has_one_row and is_one_piece
 
     def _final(self, out: Tensor, at: Ints) -> StageTarget:
         return StageTarget(out, at, self.finish, self.scale)
@@ -247,18 +261,9 @@ class _ReductionBuilder:
         target = self.graph.target
         operation = REDUCE_OPS[self.operation].joined_by
         n_left = len(np.unique(segments.out)) if (segments.width == 1).all() else self.n_outs
-        while True:
-            fan_in = -(-int(segments.width.sum()) // n_left)
-            n_pieces, _ = choose_pieces(
-                fan_in, n_left, operation, partials.type, target.chip, target.n_ipus,
-                target.n_tiles,
-            )  # fmt: skip
-            if n_pieces == 1:
-                break
-            spacing = target.n_tiles // n_pieces
-            to = balanced(self.n_outs, partials.type, target.chip, max(1, spacing), 0)
-            shift = piece_of(segments.tile, n_pieces) * spacing
-            moved = redirected(segments, to, shift, target.n_tiles)
+        grain = 2 * target.chip.vector_width(partials.type)  # additions take two vectors
+        while needs_another_stage(segments, n_left, target.chip.n_tiles):
+            moved = in_pieces(segments, self.n_outs, grain, target.n_tiles, self._start_tile())
             source, groups = side_by_side(partials, grouped(moved, self.n_outs, False))
             partials = mapped_by(
                 self.graph, partials.type, groups.width, groups.tile, self._name("partials")
@@ -275,13 +280,17 @@ class _ReductionBuilder:
             self.sets, next_set, operation, source, groups, False, self._final(out, groups.out)
         )
 
+    def _start_tile(self) -> int:
+        """Where stages begin: reductions of other shapes use other tiles of the first chip."""
+        return sum(7919 * s for s in self.tensor.shape) % self.graph.target.chip.n_tiles
+
     def _last_stage(
         self, out: Tensor, partials: Tensor, segments: ReductionSegments
     ) -> ReductionSegments:
         """The cheapest place for the last stage: spread, where partials are, or where `out` is."""
         target = self.graph.target
         n_tiles, chip = target.n_tiles, target.chip
-        start = sum(7919 * s for s in self.tensor.shape) % n_tiles if self.out is None else 0
+        start = self._start_tile() if self.out is None else 0
         places: list[tuple[Destination, int]] = [
             (balanced(self.n_outs, partials.type, chip, n_tiles, start), 0),
             (at_first_source(segments), 0),
@@ -292,7 +301,7 @@ class _ReductionBuilder:
             places = [(there, 0), *((place, leaving) for place, _ in places)]
         choices = []
         for place, further in places:
-            moved = redirected(segments, place, np.zeros_like(segments.out), n_tiles)
+            moved = redirected(segments, place)
             gathered = largest_gather(moved, n_tiles)
             operation = REDUCE_OPS[self.operation].joined_by
             cycles = gather_cycles(*gathered, operation, partials.type, chip)

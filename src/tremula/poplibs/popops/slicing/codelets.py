@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tremula.base.provenance import fitted
 from tremula.base.types import (
     Type,
     uint32,
@@ -20,15 +19,23 @@ from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.slicing.costs import dynamic_slice_cycles, multi_slice_cycles
 
-# Worker slots per index of `index // constant`. A power of two is a shift beside load and store;
-# tiles cannot divide, and software takes this many slots.
+# Worker slots per index of `index // constant`. A power of two is a shift beside load and store.
 SHIFT_SLOTS = 5
 MULTIPLY_ADD_SLOTS = 4  # two loads, a product and a sum
-DIVIDE_SLOTS = fitted(
-    "DIVIDE_SLOTS", 64, "slots of an index divided by a constant",
-    "measured gathers on Bow: 2300 cycles longer where a second stage divides 32 indices on a tile",
-    ("gather-*",),
-)  # fmt: skip
+# Tiles cannot divide. LLVM's routine (compiler-rt, lib/builtins, unsigned division) compares
+# leading zeros and then finds one bit of the quotient in each turn: two double shifts, a comparison
+# by subtraction and sign, a masked subtraction, the count. Operations of its source, one slot each.
+DIVIDE_START_SLOTS, DIVIDE_BIT_SLOTS = 20, 12
+
+
+def divide_slots(n_entries: np.ndarray, divisor: np.ndarray) -> np.ndarray:
+    """Slots of index // divisor, the mean over all indices below n_entries."""
+    n_turns = np.zeros(len(divisor))
+    for n_bits in range(1, 33):
+        n_values = np.clip(n_entries, 1 << n_bits - 1, 1 << n_bits) - (1 << n_bits - 1)
+        n_divisor_bits = np.ceil(np.log2(divisor + 1))
+        n_turns += np.maximum(n_bits - n_divisor_bits + 1, 0) * n_values / n_entries
+    return np.rint(DIVIDE_START_SLOTS + DIVIDE_BIT_SLOTS * n_turns).astype(np.int64)
 
 
 def copy_row(out: np.ndarray, to: int, table: np.ndarray, at: int, width: int) -> None:
@@ -102,7 +109,7 @@ def adjust_codelet() -> type:
 
     class AdjustIndices(MultiVertex):
         name = "popops::AdjustIndices"
-        provenance = "fitted"
+        provenance = "derived"
         indices: Input[Vector[uint32]]
         position: Input[Vector[uint32]]  # of a lookup among those that a tile collects
         count: Input[Vector[uint32]]  # of these lookups
@@ -121,7 +128,8 @@ def adjust_codelet() -> type:
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             n_rows = v.state["n_rows"].astype(np.int64)
             is_shift = (n_rows & (n_rows - 1)) == 0
-            per_index = MULTIPLY_ADD_SLOTS + np.where(is_shift, SHIFT_SLOTS, DIVIDE_SLOTS)
+            dividing = divide_slots(v.state["n_entries"].astype(np.int64), n_rows)
+            per_index = MULTIPLY_ADD_SLOTS + np.where(is_shift, SHIFT_SLOTS, dividing)
             return 11 + chip.n_workers * (
                 20 + per_index * ceil_div(v.sizes["adjusted"], chip.n_workers)
             )
