@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from benchmarks.compile_modes import compile_modes
 from benchmarks.figures import Figure, Measurement
 
 if TYPE_CHECKING:  # PyTorch is loaded where it is used
@@ -16,7 +17,6 @@ if TYPE_CHECKING:  # PyTorch is loaded where it is used
 # Molecules a step, least ratio to plain PyG.
 _SIZES = ((8, ">= 20"), (32, ">= 15"), (128, ">= 10"), (512, ">= 5"))
 _FORCE_SIZES = ((8, ">= 20"), (32, ">= 12"), (128, ">= 8"))
-_MODES = ("default", "reduce-overhead", "max-autotune")
 _LARGE_GRAPH = (169_343, 1_166_243)  # nodes and edges of ogbn-arxiv
 _N_ROUNDS = 4  # the first does not count
 
@@ -78,7 +78,7 @@ def large_graphs() -> Iterator[Figure]:
             yield Figure.of(f"gpu-large-graph-{name}", eager / ours, "× eager", ">= 2")
             compiled = [
                 _seconds_or_none(f"{name} {mode}", large.plain_step(name, _LARGE_GRAPH, mode), [()])
-                for mode in _MODES
+                for mode in compile_modes()
             ]
             best = min((s for s in compiled if s is not None), default=None)
             if best is not None:
@@ -86,11 +86,60 @@ def large_graphs() -> Iterator[Figure]:
                 yield Figure.of(f"gpu-large-graph-{name}-compiled", best / ours, unit, ">= 1.5")
 
 
+def accuracy() -> Iterator[Figure]:
+    """SchNet after five epochs in TF32, and with products in bfloat16, against plain PyG."""
+    if not _has_gpu():
+        return
+    with _tf32():
+        for name in ("tf32", "bf16"):
+            errors = [_errors_after_training(name == "bf16", seed) for seed in range(3)]
+            ours, plain = (sum(each) / len(errors) for each in zip(*errors, strict=True))
+            print(f"{name}: mean error ours {ours:.4f}, plain {plain:.4f}", file=sys.stderr)
+            difference = 100 * abs(ours - plain) / plain
+            yield Figure.of(f"gpu-accuracy-schnet-{name}", difference, "% apart", "<= 2")
+
+
+def _errors_after_training(autocasts: bool, seed: int) -> tuple[float, float]:
+    """Mean errors of ours and of plain PyG, from the same weights and batches."""
+    import torch
+
+    from benchmarks.geometric import programs
+    from benchmarks.poptorch.models import Autocast
+    from tremula.ir.settings import configured
+
+    columns = programs.molecules(4000)
+    sizes = programs.sizes_for(columns, 64)
+    torch.manual_seed(seed)
+    model = programs.schnet(sizes.num_graphs)
+    model = Autocast(model) if autocasts else model
+    plain, ours = programs.PlainStep.of(model, "cuda"), programs.our_training(model, 1)
+    loader = programs.packed_loader(columns, sizes, 1)
+    batches = [programs.arguments(batch, programs.FIELDS) for batch in loader]
+    with configured(host="cuda-graph", device="cuda"):
+        for inputs in batches * 5:
+            ours(*inputs)
+            plain(inputs)
+    ours.copyWeightsToHost()
+    return _mean_error(ours.model.to("cuda"), batches), _mean_error(plain.model, batches)
+
+
+def _mean_error(model: "torch.nn.Module", batches: list[tuple]) -> float:
+    import torch
+
+    result = []
+    with torch.no_grad():
+        for batch in batches:
+            *_, y, mask = tensors = [tensor.to("cuda") for tensor in batch]
+            result.append((model(*tensors)[0].float() - y)[mask].abs())
+    return float(torch.cat(result).mean())
+
+
 MEASUREMENTS: dict[str, Measurement] = {
     "gpu": energies,
     "gpu-forces": forces,
     "gpu-epoch": epoch,
     "gpu-large-graphs": large_graphs,
+    "gpu-accuracy": accuracy,
 }
 
 
@@ -137,7 +186,7 @@ def _molecule_figures(
     rate = n_molecules / _seconds_each(eager, batches)
     print(f"{name}-{n_molecules}: {ours:.0f} molecules/s, eager {rate:.0f}", file=sys.stderr)
     yield Figure.of(f"gpu-{name}-{n_molecules}", ours / rate, "× eager", bar)
-    if not compiled_bar:
+    if not compiled_bar or not compile_modes():
         return
     one = programs.packed_loader(columns, sizes, 1)
     padded = [programs.arguments(b, model.fields) for _, b in zip(range(n_calls), one)]  # noqa: B905
@@ -158,7 +207,7 @@ def _compiled_rates(
     from benchmarks.geometric import programs
 
     rates = []
-    for mode in _MODES:
+    for mode in compile_modes():
         static = programs.PlainStep.of(model.make(num_graphs), "cuda", mode)
         seconds = _seconds_or_none(f"{name} {mode}", static, padded)
         rates += [n_padded / seconds] if seconds is not None else []
