@@ -256,7 +256,7 @@ def gpu_curves() -> Iterator[Figure]:
     """Loss curves of GPT-2 small in bfloat16 over 200 steps, against plain PyTorch's."""
     from benchmarks.poptorch.curves import loss_curves
 
-    yield from loss_curves()
+    yield from loss_curves(_plain_step)
 
 
 @SUITE.measurement("tile-step")
