@@ -7,9 +7,15 @@ import pytest
 
 import tremula as tr
 from tests.poplibs.run_op import small_graph
+from tremula import hardware as chips
 from tremula.poplibs import poplin
 from tremula.poplibs.poplin.product.build import add_product
-from tremula.poplibs.poplin.product.conv_params import FieldDim, ProductProblem
+from tremula.poplibs.poplin.product.conv_params import (
+    FieldDim,
+    ProductProblem,
+    conv_problem,
+    flattened,
+)
 from tremula.poplibs.poplin.product.convolution import (
     acts_shape,
     out_shape,
@@ -17,6 +23,7 @@ from tremula.poplibs.poplin.product.convolution import (
     reference_weight_deltas,
     weights_shape,
 )
+from tremula.poplibs.poplin.product.methods import METHODS, Work, busiest_worker, work_cycles
 from tremula.poplibs.poplin.product.plan import Plan, Splits
 from tremula.poplibs.poplin.product.worklists import pair
 from tremula.poplibs.registry import PoplibsError
@@ -141,15 +148,51 @@ def test_methods_that_suit_few_channels():
     [(3, 56, 64, 32, 73.43), (3, 28, 128, 32, 58.13), (3, 14, 256, 32, 52.78)],
 )
 def test_measured_convolutions(kernel, hw, chans, batch, published):
-    """Rates of ResNet's 3x3 convolutions on a GC2 agree with published ones within a fifth."""
+    """Rates of ResNet's 3x3 convolutions on a GC2, planned as in 2019, are the published ones."""
     graph = tr.Graph(tr.IPUModel("gc2").create_device())
     params = poplin.ConvParams(
         type=tr.HALF, n_batch=batch, field_shape=(hw, hw), kernel_shape=(kernel, kernel),
         n_in_chans=chans, n_out_chans=chans, padding_lower=(1, 1), padding_upper=(1, 1),
     )  # fmt: skip
-    plan = poplin.convolution_plan(graph, params)
+    plan = poplin.convolution_plan(graph, params, cycle_backoff_percent=20)
     rate = params.n_flops / plan.cycles * graph.target.chip.clock_hz / 1e12
-    assert rate == pytest.approx(published, rel=0.2)
+    assert rate == pytest.approx(published, rel=0.1)
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 3, 4, 5, 6, 7, 10, 28])
+def test_workers_share_rows_evenly(n_rows):
+    """Rows in equal parts, dealt in order: the busiest worker's items and positions, counted."""
+    chip, length = chips.chip("gc2"), 12
+    parts = next(n for n in range(1, 7) if n_rows * n % chip.n_workers == 0)
+    share = n_rows * parts // chip.n_workers
+    rows = np.repeat(np.arange(n_rows), parts).reshape(chip.n_workers, share)
+    n_items = max(len(set(row.tolist())) for row in rows)
+    work = Work(1, n_rows * length, n_rows, 16, 8, 9)
+    busiest = busiest_worker(work, chip)
+    assert busiest == (n_items, share * length / parts)
+
+
+def test_a_row_more_than_workers_is_not_a_round_more():
+    """Seven rows take a sixth more than six on the matrix unit, not twice as much."""
+    chip = chips.chip("gc2")
+    six, seven = (
+        work_cycles("AMP", Work(1, n * 600, n, 16, 8, 9), chip, tr.HALF, tr.FLOAT) for n in (6, 7)
+    )
+    assert six < seven < 1.25 * six
+
+
+def test_outer_products_have_no_kernel():
+    """PopLibs multiplies one channel by outer products where there is no kernel, and only there."""
+    one_tap, taps = (
+        poplin.ConvParams(
+            type=tr.FLOAT, n_batch=1, field_shape=(8, 8), kernel_shape=(k, k), n_in_chans=1,
+            n_out_chans=1, n_groups=4,
+        ) for k in (1, 3)
+    )  # fmt: skip
+    outer = METHODS["OUTER_PRODUCT"]
+    chip = chips.chip("gc2")
+    problems = [flattened(conv_problem(p, False)) for p in (one_tap, taps)]
+    assert [outer.grains(p, chip, tr.FLOAT) is not None for p in problems] == [True, False]
 
 
 def test_cycles_given_up_for_memory():

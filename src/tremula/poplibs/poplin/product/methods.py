@@ -58,10 +58,27 @@ def seen_by_method(work: Work, is_update: bool) -> Work:
     return work._replace(n_positions=rows, n_rows=1, n_in=work.n_positions, n_taps=1)
 
 
-def _rows(work: Work, chip: Chip) -> tuple[Ints, Ints]:
-    """(output rows of the busiest worker, positions of a row)."""
-    length = ceil_div(work.n_positions, np.maximum(work.n_rows, 1))
-    return ceil_div(work.n_rows, chip.n_workers), length
+class WorkerShare(NamedTuple):
+    """What the busiest worker of a tile has: pieces of output rows, and positions in them all."""
+
+    n_items: Ints
+    n_positions: Ints
+
+
+def busiest_worker(work: Work, chip: Chip) -> WorkerShare:
+    """Rows cut into as few equal parts as there must be for all workers to get the same number.
+
+    PopLibs' partition of a convolution by worker: parts follow each other, so a worker may begin
+    and end within a row, and neighbouring parts of a row are one item.
+    """
+    n_workers = chip.n_workers
+    n_rows = np.maximum(np.asarray(work.n_rows, np.int64), 1)
+    n_parts = n_workers // np.gcd(n_rows, n_workers)  # of each row
+    share = n_rows * n_parts // n_workers
+    begin = np.multiply.outer(np.arange(n_workers), share)
+    n_items = (begin + share - 1) // n_parts - begin // n_parts + 1
+    length = ceil_div(work.n_positions, n_rows)
+    return WorkerShare(n_items.max(axis=0), ceil_div(share * length, n_parts))
 
 
 # -- AMP, the matrix unit: cycles and slots of PopLibs' ConvPartial estimators ---------------------
@@ -88,7 +105,7 @@ TAPS_WORKER, TAPS_FIRST_FLOAT, TAPS_FIRST_HALF = 18, 39, 28
 # Results in flight in the units of the chips these estimators are for: a worker's slots up to its
 # first position fill that pipeline.
 PUBLISHED_PIPELINE_DEPTH = 4
-ZEROING_WORKER, ZEROING_SLOTS = 5, 8  # partial sums start from zero: a worker, each position
+ZEROING_WORKER = 5  # partial sums start from zero: slots of a worker, then one for each store
 
 
 class AmpPasses(NamedTuple):
@@ -99,11 +116,12 @@ class AmpPasses(NamedTuple):
     load: Ints  # cycles to load the weights
     slots: float  # of a worker for each position
     filling: float  # slots of a worker to fill the units, beyond the published ones
+    stores: Ints  # that write the results of a position
 
-    def row_slots(self, first: int, n_positions: Ints) -> Ints:
-        """Slots of a worker for a row, where the first position takes `first`."""
-        further = np.maximum(n_positions - N_POSITIONS_IN_START, 0)
-        return first + self.filling + self.slots * further
+    def row_slots(self, first: int, share: WorkerShare) -> Ints:
+        """Slots of a worker for its rows, where the first position of each takes `first`."""
+        further = np.maximum(share.n_positions - N_POSITIONS_IN_START * share.n_items, 0)
+        return share.n_items * (first + self.filling) + self.slots * further
 
 
 def amp_cycles(work: Work, chip: Chip, inputs: Type, partials: Type) -> Ints:
@@ -116,6 +134,7 @@ def amp_cycles(work: Work, chip: Chip, inputs: Type, partials: Type) -> Ints:
         load=ceil_div(n_in * n_out * inputs.n_bytes, chip.conv_unit_coeff_load_bytes_per_cycle),
         slots=slots,
         filling=slots * (chip.conv_unit_pipeline_depth - PUBLISHED_PIPELINE_DEPTH),
+        stores=ceil_div(n_out * partials.n_bytes, chip.store_bytes_per_cycle),
     )
     one = _one_tap(work, passes, inputs, chip)
     many = _several_taps(work, passes, inputs, chip)
@@ -124,8 +143,8 @@ def amp_cycles(work: Work, chip: Chip, inputs: Type, partials: Type) -> Ints:
 
 
 def _one_tap(work: Work, passes: AmpPasses, inputs: Type, chip: Chip) -> Ints:
-    positions = ceil_div(work.n_positions, chip.n_workers)
-    worker = passes.row_slots(ONE_TAP_FIRST[inputs.name], positions)
+    share = WorkerShare(np.asarray(1), ceil_div(work.n_positions, chip.n_workers))
+    worker = passes.row_slots(ONE_TAP_FIRST[inputs.name], share)
     one_pass = ONE_TAP_PASS + passes.load + chip.n_workers * worker
     return passes.in_groups * (ONE_TAP_INPUT_GROUP + passes.out_groups * one_pass)
 
@@ -133,11 +152,10 @@ def _one_tap(work: Work, passes: AmpPasses, inputs: Type, chip: Chip) -> Ints:
 def _several_taps(work: Work, passes: AmpPasses, inputs: Type, chip: Chip) -> Ints:
     """Per tap: weights are loaded, and each worker has its rows as work items; zeroing first."""
     first = TAPS_FIRST_FLOAT if inputs is FLOAT else TAPS_FIRST_HALF
-    rows, length = _rows(work, chip)
-    row = passes.row_slots(first, length)
-    one_pass = TAPS_PASS + passes.load + chip.n_workers * (TAPS_WORKER + rows * row)
+    worker = TAPS_WORKER + passes.row_slots(first, busiest_worker(work, chip))
+    one_pass = TAPS_PASS + passes.load + chip.n_workers * worker
     n_passes = work.n_taps * passes.in_groups * passes.out_groups
-    zeroed = ceil_div(work.n_positions * ZEROING_SLOTS, chip.n_workers)
+    zeroed = ceil_div(work.n_positions * passes.stores, chip.n_workers)
     zeroing = passes.out_groups * chip.n_workers * (ZEROING_WORKER + zeroed)
     return TAPS_VERTEX - AMP_VERTEX + n_passes * one_pass + zeroing
 
@@ -162,18 +180,20 @@ def outer_product_cycles(work: Work, chip: Chip, inputs: Type, partials: Type) -
 def hmac_cycles(work: Work, chip: Chip, inputs: Type, partials: Type) -> Ints:  # noqa: ARG001
     """Vector multiply-accumulate along the input channels."""
     width = chip.vector_width(inputs)
-    rows, length = _rows(work, chip)
+    share = busiest_worker(work, chip)
     position = HMAC_POSITION + work.n_out * (HMAC_OUTPUT + ceil_div(work.n_in, width))
-    worker = HMAC_WORKER + work.n_taps * rows * (HMAC_ROW + length * position)
+    rows = share.n_items * HMAC_ROW + share.n_positions * position
+    worker = HMAC_WORKER + work.n_taps * rows
     return HMAC_VERTEX + work.n_groups * (HMAC_GROUP + chip.n_workers * worker)
 
 
 def vmac_cycles(work: Work, chip: Chip, inputs: Type, partials: Type) -> Ints:  # noqa: ARG001
     """Vector multiply-accumulate along the groups, for one channel in and out."""
     width, slots = 2 * chip.vector_width(inputs), 2 if inputs is FLOAT else 3
-    rows, length = _rows(work, chip)
-    row = VMAC_ROW + length * slots * ceil_div(work.n_groups, width)
-    worker = VMAC_WORKER + work.n_taps * rows * row * work.n_in * work.n_out
+    share = busiest_worker(work, chip)
+    position = slots * ceil_div(work.n_groups, width)
+    rows = share.n_items * VMAC_ROW + share.n_positions * position
+    worker = VMAC_WORKER + work.n_taps * rows * work.n_in * work.n_out
     return VMAC_VERTEX + chip.n_workers * worker
 
 
@@ -219,8 +239,9 @@ def _any_grains(problem: ProductProblem, chip: Chip, partials: Type) -> Grains |
 
 
 def _outer_grains(problem: ProductProblem, chip: Chip, partials: Type) -> Grains | None:
-    one_input = problem.n_in == 1 and not problem.is_update
-    return _any_grains(problem, chip, partials) if one_input else None
+    """PopLibs' condition: one input channel, and neither a kernel nor strides."""
+    is_outer = problem.n_in == 1 and problem.is_product and not problem.is_update
+    return _any_grains(problem, chip, partials) if is_outer else None
 
 
 def _vmac_grains(problem: ProductProblem, chip: Chip, partials: Type) -> Grains | None:
