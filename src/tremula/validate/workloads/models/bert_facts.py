@@ -4,6 +4,7 @@ From graphcore/examples v2.5 to v3.3 (nlp/bert/popart, pytorch, tensorflow2; ten
 mlcommons/training_results_v1.1 and v2.0 (Graphcore/benchmarks/bert).
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from tremula.validate.workloads.models.pipeline import Optimizer
@@ -124,15 +125,24 @@ class MlperfProgram:
     proportions: tuple[float, ...]
     attention_dropout: float = 0.0
     has_next_sentence: bool = True
+    # Evaluation runs the training program with a rate of zero; else a forward-only pipeline.
+    evaluates_by_training: bool = False
     optimizer: Optimizer = _LAMB_OF_MLPERF_V1
+
+    def evaluation_seconds(self, step_s: float, rows_per_step: float) -> float:
+        """Of one evaluation; forward takes a quarter of forward, recomputation and backward."""
+        if self.evaluates_by_training:
+            return step_s * math.ceil(MLPERF_EVALUATED / rows_per_step)
+        return step_s * MLPERF_EVALUATED / rows_per_step / 4
 
 
 MLPERF = (
     MlperfProgram(chip="gc200", pods=(16,), layers=(4.5, 6.5, 6.5, 6.5), micro_batch=2,
-                  proportions=(0.23,), has_next_sentence=False,
+                  proportions=(0.23,), has_next_sentence=False, evaluates_by_training=True,
                   optimizer=replace(_LAMB_OF_MLPERF_V1, is_off_chip=True)),
     MlperfProgram(chip="gc200", pods=(64, 128, 256), layers=(1.5, 2, 3, 3.5, 3.5, 3.5, 3.5, 3.5),
-                  micro_batch=2, proportions=(0.20, 0.25), has_next_sentence=False),
+                  micro_batch=2, proportions=(0.20, 0.25), has_next_sentence=False,
+                  evaluates_by_training=True),
     MlperfProgram(chip="bow", pods=(16,), layers=(0.5, 3, 3.5, 3, 3.5, 3.5, 3.5, 3.5),
                   micro_batch=3, proportions=(0.30,), attention_dropout=0.1),
     MlperfProgram(chip="bow", pods=(64, 128, 256), layers=(1, 3, 3, 3, 3.5, 3.5, 3.5, 3.5),

@@ -10,7 +10,6 @@ from tremula.validate.workloads.models.bert_facts import (
     MASKS,
     MAX_PACKED,
     MLPERF,
-    MLPERF_EVALUATED,
     MLPERF_TABLE_ROWS,
     PACKED_SEQUENCES,
     PROGRAMS,
@@ -104,10 +103,9 @@ def mlperf(row: MeasuredRow, chip_name: str) -> ModelledValue:
     time = time_training(training, chip_name)
     sequences = training.items_per_call
     interval = mlperf_evaluation_interval(int(sequences))
-    # Forward takes a quarter of what forward, recomputation and backward take; one sequence a row.
-    rows_per_s = sequences / 2 / time.seconds
-    evaluation_s = MLPERF_EVALUATED / (4 * rows_per_s) if "eval" in row.details else 0.0
-    seconds = time.seconds + evaluation_s * sequences / interval
+    evaluation_s = program.evaluation_seconds(time.seconds, sequences / 2)
+    n_evaluations = sequences / interval if "eval" in row.details else 0.0
+    seconds = time.seconds + evaluation_s * n_evaluations
     return ModelledValue(seconds * time.clock_hz, time.clock_hz, n_items=sequences)
 
 
