@@ -66,6 +66,7 @@ def row(name: str, version: str, every: int) -> tuple[str, bool]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(paths),
         "OMP_NUM_THREADS": "1",
+        "KERAS_BACKEND": "torch",  # as Tremula chooses it
         "TREMULA_ANY_VERSION": "1",  # a version beyond the range is what one may want to try
     }
     loaded = loaded_version(name, environment)
