@@ -7,6 +7,7 @@ import base64
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from garden_pictures import curves_picture, time_picture
 from site_reports import FOLDER, deep_links, read_packs
 
 from tremula.garden.catalogue.catalogue import all_applications
@@ -24,14 +25,13 @@ _INDEX = """\
 
 
 def write_garden_pages(folder: Path) -> int:
-    """Write `index.md`, `NAME.md` and `NAME.png`; how many applications there are."""
+    """Write `index.md`, and `NAME.md` with its pictures; how many applications there are."""
     folder.mkdir(parents=True, exist_ok=True)
     everything = all_applications()
     reports = {path.stem: read_packs(path) for path in FOLDER.glob("*.packs")}
     for one in everything:
         figures = read_figures(figures_file(one))
-        if figures is not None and figures.picture:
-            (folder / f"{one.name}.png").write_bytes(base64.b64decode(figures.picture))
+        _write_pictures(folder, one.name, figures, reports.get(one.name))
         page = "\n".join(_page(one, figures, reports.get(one.name)))
         (folder / f"{one.name}.md").write_text(f"{page}\n", encoding="utf-8")
     parts = [_INDEX.format(n=len(everything), n_reports=len(reports))]
@@ -41,6 +41,19 @@ def write_garden_pages(folder: Path) -> int:
             parts += [f"## {domain.capitalize()}\n", *map(_row, chosen), ""]
     (folder / "index.md").write_text("\n".join(parts), encoding="utf-8")
     return len(everything)
+
+
+def _write_pictures(
+    folder: Path, name: str, figures: Figures | None, packs: Mapping[str, bytes] | None
+) -> None:
+    """What an application makes, its curves, and how its time is spent on the machine."""
+    if figures is not None and figures.picture:
+        (folder / f"{name}.png").write_bytes(base64.b64decode(figures.picture))
+    curves = None if figures is None else curves_picture(figures.curves)
+    if curves is not None:
+        (folder / f"{name}-curves.svg").write_text(curves, encoding="utf-8")
+    if packs is not None:
+        (folder / f"{name}-time.svg").write_text(time_picture(packs), encoding="utf-8")
 
 
 def _row(one: Application) -> str:
@@ -54,7 +67,11 @@ def _page(
     yield f"{one.summary}\n"
     if figures is not None and figures.picture:
         yield f"![What {one.name} makes]({one.name}.png){{ width=256 }}\n"
+    if figures is not None and curves_picture(figures.curves) is not None:
+        yield f"![{' and '.join(figures.curves)} of {one.name}]({one.name}-curves.svg)\n"
     if packs is not None:
+        picture = f"![How {one.name} spends its time on the machine]({one.name}-time.svg)"
+        yield f"[{picture}](../reports/{one.name}.html#view=execution)\n"
         links = (f"[{what}](../reports/{one.name}.html#{link})" for what, link in deep_links(packs))
         yield f"**See its report in the analyser:** {' · '.join(links)}\n"
         yield "It is the report of the tiny form, without the finest detail.\n"

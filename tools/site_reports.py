@@ -10,6 +10,7 @@ import base64
 import json
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -23,6 +24,7 @@ FOLDER = ROOT / "docs" / "reports"
 MOST_BYTES = 120_000  # of one report: dozens of them are in the repository
 # Details per step and per tile, which take most of an export.
 _DETAILS = ("trace-file", "traffic", "tile-contents", "host")
+_MOST_TOO_LARGE = 8  # details that do not fit, after which no more are tried
 _NO_PACKS = '<script type="module" src="page/main.js"></script>'
 _STYLE = '<link rel="stylesheet" href="page/style.css">'
 
@@ -36,11 +38,16 @@ def small_packs(folder: Path) -> dict[str, bytes]:
     linked = _linked_details(packs)
     n_bytes = sum(map(len, packs.values()))
     rest = [name for name in names if name not in packs]
+    n_too_large = 0
     for name in sorted(rest, key=lambda name: (name not in linked, is_detail[name])):
+        if n_too_large == _MOST_TOO_LARGE:
+            break  # a long run has thousands of details, each of which takes time to make
         pack = _anywhere(data.pack(name))
         if name in linked or n_bytes + len(pack) <= MOST_BYTES:
             packs[name] = pack
             n_bytes += len(pack)
+        else:
+            n_too_large += 1
     data.close()
     return packs
 
@@ -62,19 +69,19 @@ def _anywhere(pack: bytes) -> bytes:
 
 
 def write_packs(name: str, packs: dict[str, bytes]) -> Path:
-    """A zip file in `docs/reports`, equal for equal packs."""
+    """A zip file in `docs/reports`, equal for equal packs: inflated, and compressed by LZMA."""
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{name}.packs"
     with zipfile.ZipFile(path, "w") as archive:
         for pack_name, pack in packs.items():
             entry = zipfile.ZipInfo(pack_name)  # with a fixed date
-            archive.writestr(entry, pack, zipfile.ZIP_DEFLATED, 9)
+            archive.writestr(entry, zlib.decompress(pack), zipfile.ZIP_LZMA)
     return path
 
 
 def read_packs(path: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
+        return {name: zlib.compress(archive.read(name), 9) for name in archive.namelist()}
 
 
 def deep_links(packs: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
