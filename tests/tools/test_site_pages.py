@@ -34,7 +34,9 @@ def test_every_application_has_a_page(tmp_path):
         for picture in pictures:
             assert (tmp_path / picture).stat().st_size > 100
         links = re.findall(rf"\.\./reports/{one.name}\.html#view=(\w+)", page)
-        assert links == (["execution", "summary", "execution", "memory"] if one.name in with_report else [])
+        assert links == (
+            ["execution", "summary", "execution", "memory"] if one.name in with_report else []
+        )
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
