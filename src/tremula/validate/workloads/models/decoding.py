@@ -1,7 +1,7 @@
 """Decoding of language models whose layers are spread over chips: GPT2-XL and ChatGLM-6B.
 
-One chip works at a time, so the time of a word is that of all layers, of the ends, and of passing
-the result from chip to chip. A layer and the ends are built, each as a program of one chip; the
+One chip works at a time, so the time of a word is that of all layers, of the ends on each chip
+that has a part of the table of words, and of passing results from chip to chip. A layer and the ends are built, each as a program of one chip; the
 rest is counted. From graphcore/PopTransformer, commit b5a7569 (examples/gpt2, examples/chatglm).
 """
 
@@ -109,8 +109,9 @@ def _step_seconds(decoder: Decoder, batch: int, n_new: int, length: int, chip_na
     head_size = decoder.width // decoder.n_heads
     rows = 2 * batch * decoder.n_heads, length, n_new
     cache = _cache_seconds(chip_name, rows, head_size, decoder.n_cache_copies)
-    each = _alone(layer) + cache
-    return decoder.n_layers * each + _alone(ends) + decoder.n_chips * hop
+    layers = decoder.n_layers * (_alone(layer) + cache)
+    # A chip's word comes from the chip before, its mask and positions from the first.
+    return layers + decoder.n_head_chips * _alone(ends) + 2 * decoder.n_chips * hop
 
 
 def _alone(timeline: Timeline) -> float:
