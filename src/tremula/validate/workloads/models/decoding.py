@@ -1,8 +1,9 @@
 """Decoding of language models whose layers are spread over chips: GPT2-XL and ChatGLM-6B.
 
 One chip works at a time, so the time of a word is that of all layers, of the ends on each chip
-that has a part of the table of words, and of passing results from chip to chip. A layer and the ends are built, each as a program of one chip; the
-rest is counted. From graphcore/PopTransformer, commit b5a7569 (examples/gpt2, examples/chatglm).
+that has a part of the table of words, and of passing results from chip to chip. A layer and the
+ends are built, each as a program of one chip; the rest is counted. From graphcore/PopTransformer,
+commit b5a7569 (examples/gpt2, examples/chatglm, custom_ops/kv_cache.cpp).
 """
 
 from dataclasses import dataclass
