@@ -3,6 +3,8 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from tremula.base.errors import InvalidMachineModel, suggest
@@ -85,9 +87,11 @@ def quantity(
     return dataclasses.field(metadata=metadata)
 
 
-def quantities(record: type) -> dict[str, dataclasses.Field[Any]]:
+@cache
+def quantities(record: type) -> Mapping[str, dataclasses.Field[Any]]:
     """The fields of a record that hold constants, in order of declaration."""
-    return {f.name: f for f in dataclasses.fields(record) if "unit" in f.metadata}
+    declared = {f.name: f for f in dataclasses.fields(record) if "unit" in f.metadata}
+    return MappingProxyType(declared)
 
 
 def make_record(
@@ -175,6 +179,8 @@ def _checked(name: str, field: dataclasses.Field[Any], fact: Fact) -> Fact:
         )
     if not isinstance(value, str):
         _check_range(name, field, value)
+    if value is fact.value and fact.unit == rules["unit"]:
+        return fact  # most are those of another record
     return Fact(value, fact.provenance, fact.source, rules["unit"])
 
 

@@ -1,6 +1,6 @@
 """Rows predicted on many chips: each row's programs are compiled once and costed again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -53,11 +53,12 @@ class Predictor:
         self._programs: list[list[RecostableProgram]] = []
         self._depends: list[tuple[str, ...]] = []  # of each row, constants that it depends on
         self._known: list[dict[tuple[float, ...], float]] = []
+        variants = {name: _variants(chip, name) for name in FITTABLE}
         for number, row in enumerate(rows):
             self._programs.append(_programs_of(row, chip))
             self._depends.append(tuple(FITTABLE))
             self._known.append({})
-            self._depends[-1] = self._constants_of(number)
+            self._depends[-1] = self._constants_of(number, variants)
             self._known[-1].clear()
             progress((number + 1) / len(rows))
 
@@ -70,19 +71,16 @@ class Predictor:
         result._known = [self._known[i] for i in numbers]
         return result
 
-    def _constants_of(self, number: int) -> tuple[str, ...]:
+    def _constants_of(
+        self, number: int, variants: Mapping[str, Sequence[Chip]]
+    ) -> tuple[str, ...]:
         """Constants that change a row's time if they are smaller or larger by a third or so."""
         own = self._time(number, self.chip)
-        result = []
-        for name in FITTABLE:
-            value = getattr(self.chip, name)
-            tried = [value * 0.7, value * 1.4] if value else [self.chip.sync_cycles]
-            if isinstance(value, int):
-                tried += [value - 1, value + 1]
-            chips = (changed(self.chip, name, other) for other in tried)
-            if any(self._time(number, other) != own for other in chips):
-                result.append(name)
-        return tuple(result)
+        return tuple(
+            name
+            for name, chips in variants.items()
+            if any(self._time(number, chip) != own for chip in chips)
+        )
 
     def times(self, chip: Chip, only: Sequence[int] | None = None) -> Floats:
         """float64[n]: every row on a chip, or some of them; rates as their inverse."""
@@ -132,6 +130,15 @@ def _programs_of(row: Measurement, chip: Chip) -> list[RecostableProgram]:
 def _time_of(row: Measurement, chip: Chip) -> float:
     value = row.workload.predict(row.row, chip).in_unit(row.row.unit)  # pyright: ignore[reportArgumentType]
     return 1 / value if row.is_rate else value
+
+
+def _variants(chip: Chip, name: str) -> list[Chip]:
+    """Chips on which one constant is smaller or larger by a third or so, and by one."""
+    value = getattr(chip, name)
+    tried = [value * 0.7, value * 1.4] if value else [chip.sync_cycles]
+    if isinstance(value, int):
+        tried += [value - 1, value + 1]
+    return [changed(chip, name, other) for other in tried]
 
 
 def changed(chip: Chip, name: str, value: float) -> Chip:

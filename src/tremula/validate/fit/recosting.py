@@ -125,7 +125,7 @@ class RecostableProgram:
         return self._slopes[name]
 
 
-@lru_cache(maxsize=64)  # the rows of a file have few sizes of machines
+@lru_cache(maxsize=1024)  # a row is tried on some eighty chips, on few sizes of machines
 def _target_on(chip: Chip, own: Target) -> Target:
     return Target(chip, own.n_ipus, own.tiles_per_ipu, own.type)
 
