@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tremula.base.replica_group import ReplicaGroup
 from tremula.frontends.popart.enums import CommGroupType, VariableRetrievalMode
 from tremula.frontends.popart.exceptions import popart_exception
-from tremula.ir.run.replica_groups import Grouping
+from tremula.ir.grouping import Grouping
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from torch import Tensor, fx, nn
 
 from tremula.base.tracing import COMPILATION, span
 from tremula.ir.capture.capture import capture, model_tensors
+from tremula.ir.grouping import Grouping
 from tremula.ir.optim.rule import UpdateRule
 from tremula.ir.passes import COMMON_PASSES, apply
 from tremula.ir.passes.random_bits import STATE_NAME, initial_state, reproducible
@@ -25,7 +26,7 @@ from tremula.ir.placement import PlacementRules, Places, place_blocks
 from tremula.ir.repetition import Repetition
 from tremula.ir.run.generators import CountedRandom, DeviceRandom
 from tremula.ir.run.output_facts import OutputFact, output_facts
-from tremula.ir.run.replica_groups import GroupedSession, Grouping, one_slice_of
+from tremula.ir.run.replica_groups import GroupedSession, one_slice_of
 from tremula.ir.run.session import HostSession, Session
 from tremula.ir.run.tensor_names import TensorNames, take_loss, with_tensors
 from tremula.ir.settings import HostSettings

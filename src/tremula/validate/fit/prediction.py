@@ -71,9 +71,7 @@ class Predictor:
         result._known = [self._known[i] for i in numbers]
         return result
 
-    def _constants_of(
-        self, number: int, variants: Mapping[str, Sequence[Chip]]
-    ) -> tuple[str, ...]:
+    def _constants_of(self, number: int, variants: Mapping[str, Sequence[Chip]]) -> tuple[str, ...]:
         """Constants that change a row's time if they are smaller or larger by a third or so."""
         own = self._time(number, self.chip)
         return tuple(

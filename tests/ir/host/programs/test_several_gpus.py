@@ -1,13 +1,12 @@
 """Several processes on GPUs: each has its own, or they share one and sum through the CPU."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.ir.steps import captured
+from tests.scripts import run_instances
 from tremula.base.errors import InvalidOption
 from tremula.ir.host.programs.backend_choice import backend_for
 from tremula.ir.host.programs.distributed import share_gpus
@@ -51,9 +50,7 @@ def test_processes_that_share_a_gpu_are_not_captured(monkeypatch: pytest.MonkeyP
 
 
 _TRAINING = """
-import os, sys, torch, tremula
-tremula.install()
-import poptorch
+import os, torch, poptorch
 from tremula.ir.settings import configured
 
 rank, n = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
@@ -71,23 +68,21 @@ class WithLoss(torch.nn.Module):
 
 options = poptorch.Options()
 options.Distributed.configureProcessId(rank, n)
-with configured(device=sys.argv[1], host="auto"):
+with configured(device={device!r}, host="auto"):
     step = poptorch.trainingModel(WithLoss(), options, torch.optim.SGD(model.parameters(), lr=0.5))
     for _ in range(3):
         step(x.chunk(n)[rank])
     step.copyWeightsToHost()
 if rank == 0:
-    torch.save(model.state_dict(), sys.argv[2])
+    torch.save(model.state_dict(), {result!r})
 """
 
 
 def trained(folder: Path, device: str, n_processes: int) -> dict[str, torch.Tensor]:
-    script, result = folder / "script.py", folder / f"{device}{n_processes}.pt"
-    script.write_text(_TRAINING)
-    arguments = [str(script), device, str(result)]
-    launch = ["-m", "tremula", "launch", "--nproc", str(n_processes)] if n_processes > 1 else []
-    done = subprocess.run([sys.executable, *launch, *arguments], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    result = folder / f"{device}{n_processes}.pt"
+    code = _TRAINING.format(device=device, result=str(result))
+    for status, output in run_instances(code, folder, n_processes, n_processes):
+        assert status == 0, output[-2000:]
     return torch.load(result)
 
 
@@ -95,7 +90,10 @@ def trained(folder: Path, device: str, n_processes: int) -> dict[str, torch.Tens
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
 def test_two_processes_train_as_one(device: str, tmp_path: Path):
     """Each with half of the batch; with one GPU they share it."""
-    one, two = (trained(tmp_path, device, n) for n in (1, 2))
+    folders = [tmp_path / str(n) for n in (1, 2)]
+    for folder in folders:
+        folder.mkdir()
+    one, two = (trained(folder, device, n) for n, folder in enumerate(folders, start=1))
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-5)
 

@@ -24,9 +24,9 @@ from tremula.frontends.popart.sessions.step import StepModule, StepPlan
 from tremula.frontends.popart.sessions.weights import SessionModel, SessionWeights
 from tremula.frontends.shared.program import AttachedDevice, Program, compile_program
 from tremula.ir.capture.capture import model_tensors
+from tremula.ir.grouping import Grouping
 from tremula.ir.optim.grouped_rule import AutomaticLossScaling, GroupedRule
 from tremula.ir.run.compiled_step import StepSettings, StepToCompile
-from tremula.ir.run.replica_groups import Grouping
 from tremula.ir.step import BUFFER, OUTPUT, PARAMETER
 
 if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay

@@ -9,11 +9,11 @@ from tremula.frontends.popart.enums import DeviceType
 from tremula.frontends.popart.logging import getLogger
 from tremula.frontends.popart.options.options import SessionOptions
 from tremula.frontends.popart.step_settings import tile_settings
+from tremula.ir.grouping import Grouping
 from tremula.ir.locations import Phases
 from tremula.ir.placement import PlacementRules
 from tremula.ir.repetition import Repetition
 from tremula.ir.run.compiled_step import StepSettings
-from tremula.ir.run.replica_groups import Grouping
 from tremula.ir.settings import HostSettings, host_settings
 
 _ON_TILES = (DeviceType.IpuModel, DeviceType.Sim)

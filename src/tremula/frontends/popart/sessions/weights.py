@@ -17,7 +17,7 @@ from tremula.frontends.popart.enums import CommGroupType
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.groups import CommGroup, VariableSettings
 from tremula.frontends.popart.sessions.buffers import array_of
-from tremula.ir.run.replica_groups import Grouping
+from tremula.ir.grouping import Grouping
 
 STATE_PREFIXES = ("Accl___", "Accl1___", "Accl2___", "Accl3___", "Step___")
 

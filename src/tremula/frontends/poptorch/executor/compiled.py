@@ -30,9 +30,9 @@ from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.optim.names import ipu_param_names
 from tremula.frontends.poptorch.options.options import AnchoredTensor, Options
 from tremula.frontends.shared.program import AttachedDevice, Program, compile_program
+from tremula.ir.grouping import Grouping
 from tremula.ir.optim.grouped_rule import GroupedRule
 from tremula.ir.run.compiled_step import CompiledStep, StepToCompile
-from tremula.ir.run.replica_groups import Grouping
 from tremula.ir.settings import HostSettings
 
 if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay

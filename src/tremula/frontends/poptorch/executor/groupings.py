@@ -4,7 +4,7 @@ from torch import Tensor
 
 from tremula.frontends.poptorch.enums import CommGroupType, VariableRetrievalMode
 from tremula.frontends.poptorch.exceptions import createPoptorchError
-from tremula.ir.run.replica_groups import Grouping
+from tremula.ir.grouping import Grouping
 
 
 class ParameterGroupings:

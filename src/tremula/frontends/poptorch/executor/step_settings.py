@@ -13,9 +13,9 @@ from tremula.frontends.poptorch.executor.placement import (
 )
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
+from tremula.ir.grouping import Grouping
 from tremula.ir.run.compiled_step import StepSettings
 from tremula.ir.run.generators import new_seed
-from tremula.ir.run.replica_groups import Grouping
 from tremula.ir.settings import HostSettings
 
 if TYPE_CHECKING:  # importing the tile compiler is slow

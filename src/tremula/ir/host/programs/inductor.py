@@ -9,7 +9,6 @@ from torch import Tensor, fx
 from torch._guards import TracingContext
 from torch._guards import tracing as tracing_context
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from tremula.ir.host.passes.memory_format import relax_strides
 from tremula.ir.host.passes.small_products import sum_small_products
@@ -62,6 +61,7 @@ class CompiledGraph:
         """Compile without running."""
         from torch._inductor import config
         from torch._inductor.compile_fx import compile_fx
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
         # Inductor looks into its cache on disk only if shapes could be symbols.
         mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
