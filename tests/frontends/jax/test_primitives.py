@@ -5,6 +5,7 @@ import pytest
 
 import tremula
 from tests.frontends.jax.samples import SAMPLES, differences, primitives_of
+from tests.sampling import one_in
 from tremula.frontends.jax.table import entries, primitives_markdown
 
 # The rest of the samples runs on tiles with `make test-wide`.
@@ -32,7 +33,7 @@ def assert_like_jax(name, **choices):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in LONG])
+@pytest.mark.parametrize("name", one_in(2, (name for name in SAMPLES if name not in LONG)))
 def test_the_host_computes_what_jax_does(name):
     """Types, shapes and values of each result, random bits included."""
     assert_like_jax(name)
@@ -46,7 +47,7 @@ def test_the_host_computes_long_samples_as_jax_does(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ON_TILES)
+@pytest.mark.parametrize("name", one_in(2, ON_TILES))
 def test_tiles_compute_what_jax_does(name):
     """Vertices of the machine model compute what JAX does, for a sample of the primitives."""
     assert_like_jax(name, tiles="run", chip="gc2")

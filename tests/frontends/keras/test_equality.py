@@ -71,7 +71,7 @@ OPTIMISERS = classes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sampled(OPTIMISERS, "Adafactor", "Ftrl", "Lamb", "Muon", "Nadam"))
+@pytest.mark.parametrize("name", sampled(OPTIMISERS, "Ftrl", "Lamb", "Muon"))
 def test_optimisers(name):
     """Weights after three updates by every optimiser, as it comes."""
     assert_same(*both(lambda: fitted(getattr(optimizers, name)(), "categorical_crossentropy")))
@@ -136,9 +136,7 @@ OF_LABELS = ("SparseCategoricalCrossentropy", "Circle", "CategoricalGeneralizedC
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", sampled(LOSSES, "Circle", "Dice", "Huber", "MeanAbsolutePercentageError", "Poisson")
-)
+@pytest.mark.parametrize("name", sampled(LOSSES, "Circle", "Dice", "MeanAbsolutePercentageError"))
 def test_losses(name):
     """Values and gradients of every loss."""
     y = LABELS if name in OF_LABELS else ONE_HOT

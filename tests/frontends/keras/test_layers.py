@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tremula
+from tests.sampling import one_in
 from tremula.frontends.keras.config import reset_ipu_configuration
 from tremula.frontends.keras.layer_table import layer_cases, layers_markdown, names_of_keras
 from tremula.keras import ipu
@@ -87,7 +88,7 @@ def compiled(**choices):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", one_in(2, SAMPLE))
 def test_a_sample_of_layers(name):
     """Predictions and three steps are eager Keras's, here and vertex by vertex."""
     case = layer_cases()[name]

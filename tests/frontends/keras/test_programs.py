@@ -11,7 +11,11 @@ from tremula.keras import as_tensorflow
 
 FOLDER = Path(__file__).parent / "programs"
 PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py"))
-LONG = ("bert", "graph_network", "gru_texts", "recomputed_lstm", "unet")  # by the wide tests
+# By the wide tests.
+LONG = (
+    "bert", "graph_network", "gru_texts", "half_precision", "recommender", "recomputed_lstm",
+    "sequential_pipeline", "unet",
+)  # fmt: skip
 
 
 @pytest.mark.slow

@@ -78,7 +78,12 @@ def losses(trainer) -> list[float]:
     ("kind", "is_causal", "changes"),
     [
         (BertForSequenceClassification, False, {}),
-        (BertForSequenceClassification, False, {"label_smoothing_factor": 0.1, "max_steps": 4}),
+        pytest.param(
+            BertForSequenceClassification,
+            False,
+            {"label_smoothing_factor": 0.1, "max_steps": 4},
+            marks=pytest.mark.wide,
+        ),
         (GPT2LMHeadModel, True, {"max_grad_norm": 0.3}),
     ],
 )
