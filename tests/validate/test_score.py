@@ -16,6 +16,7 @@ from tremula.validate import (
     validate,
 )
 from tremula.validate.calibration import coverage_text
+from tremula.validate.outcome import Outcome, predict
 from tremula.validate.workloads.table import ModelledValue, find_workload
 
 
@@ -123,3 +124,21 @@ def test_validate_says_how_many_rows_intervals_hold():
     wrong = [Checked(row, "reduce", 10 * row.value) for row in rows]
     assert "hold 20 of 20 rows (100.0%" in coverage_text(right)
     assert "hold 0 of 20 rows (0.0%" in coverage_text(wrong)
+
+
+def test_outcomes_say_what_they_took():
+    """Time and memory of a prediction, and where an error came from, are saved with its result."""
+    workload = find_workload(read_rows(PUBLISHED)[0])
+    fitting = predict(workload, read_rows(PUBLISHED)[0])
+    assert fitting.seconds > 0
+    assert fitting.gbytes > 0
+    assert Outcome.from_record(fitting.as_record()).gbytes == pytest.approx(
+        fitting.gbytes, abs=0.01
+    )
+
+    def broken(*_):
+        raise KeyError("height")
+
+    failed = predict(replace(workload, predict=broken), read_rows(PUBLISHED)[0])
+    assert "KeyError" in failed.reason
+    assert "broken" in Outcome.from_record(failed.as_record()).trace

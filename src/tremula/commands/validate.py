@@ -192,6 +192,8 @@ def as_record(outcome: ValidationResult) -> dict[str, object]:
                 "measured": one.measured,
                 "unit": one.row.unit,
                 "error": one.error,
+                "seconds": one.seconds,
+                "gbytes": one.gbytes,
                 "steps": steps_record(one.steps),
             }
             for one in outcome.checked

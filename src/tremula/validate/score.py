@@ -22,6 +22,8 @@ class Checked:
     family: str
     predicted: float
     steps: tuple[tuple[str, int], ...] = ()  # name, cycles in all, largest first
+    seconds: float = 0.0  # that the prediction took
+    gbytes: float = 0.0  # of memory, at most
 
     @property
     def measured(self) -> float:
@@ -151,7 +153,8 @@ def _collected(
         if outcome.reason:
             unchecked.append((number, Unchecked(row, outcome.reason)))
         else:
-            checked.append(Checked(row, workload.family, outcome.value, outcome.steps))
+            took = outcome.seconds, outcome.gbytes
+            checked.append(Checked(row, workload.family, outcome.value, outcome.steps, *took))
     unchecked.sort(key=lambda one: one[0])
     return ValidationResult(tuple(checked), tuple(one for _, one in unchecked))
 
