@@ -22,8 +22,9 @@ MATMUL, CONVOLUTION = "dense mat-mul", "convolution"
 _TYPES = {"fp32": FLOAT, "float": FLOAT, "float32": FLOAT, "fp16": HALF, "half": HALF}
 _TYPES |= {"fp8": QUARTER, "float8": QUARTER, "quarter": QUARTER, "float16": HALF, "f16": HALF}
 _TYPES |= {"f32": FLOAT, "f8": QUARTER}
-# PopLibs' default in 2019 (ConvOptions.hpp: cycleBackoffPercent, later without effect).
-CYCLE_BACKOFF_PERCENT_OF_2019 = 20.0
+# PopLibs in 2019: its default of cycleBackoffPercent (ConvOptions.hpp; later without effect), and
+# the transform its planner tries on every kernel (ConvPlan.cpp).
+OPTIONS_OF_2019 = ProductOptions(cycle_backoff_percent=20.0, expands_dims=True)
 # For "best n" rows: widths that are tried.
 _WIDTHS = (256, 1024, 4096, 16384)
 
@@ -130,8 +131,7 @@ def convolve(row: MeasuredRow, chip_name: str) -> ModelledValue:
         stride=(row.number("stride", 1),) * 2,
     )
 
-    backoff = CYCLE_BACKOFF_PERCENT_OF_2019 if is_of_2019(row, chip_name) else 0.0
-    options = ProductOptions(cycle_backoff_percent=backoff)
+    options = OPTIONS_OF_2019 if is_of_2019(row, chip_name) else ProductOptions()
 
     def build(graph: Graph, sequence: Sequence) -> None:
         metadata = _metadata(graph, params.type)

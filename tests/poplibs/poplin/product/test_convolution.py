@@ -10,6 +10,7 @@ from tests.poplibs.run_op import small_graph
 from tremula import hardware as chips
 from tremula.poplibs import poplin
 from tremula.poplibs.poplin.product.build import add_product
+from tremula.poplibs.poplin.product.columns import columns_of
 from tremula.poplibs.poplin.product.conv_params import (
     FieldDim,
     ProductProblem,
@@ -24,7 +25,7 @@ from tremula.poplibs.poplin.product.convolution import (
     weights_shape,
 )
 from tremula.poplibs.poplin.product.methods import METHODS, Work, busiest_worker, work_cycles
-from tremula.poplibs.poplin.product.plan import Plan, Splits
+from tremula.poplibs.poplin.product.plan import ChannelForm, Plan, Splits
 from tremula.poplibs.poplin.product.worklists import pair
 from tremula.poplibs.registry import PoplibsError
 
@@ -157,6 +158,48 @@ def test_measured_convolutions(kernel, hw, chans, batch, published):
     plan = poplin.convolution_plan(graph, params, cycle_backoff_percent=20)
     rate = params.n_flops / plan.cycles * graph.target.chip.clock_hz / 1e12
     assert rate == pytest.approx(published, rel=0.1)
+
+
+@pytest.mark.parametrize("moved", [(), (0,), (1,), (0, 1)])
+def test_kernel_dimensions_as_channels(moved):
+    """Moving taps into channels changes what a plan costs, not its result."""
+    graph, sequence = small_graph(24), tr.Sequence()
+    splits, form = Splits(b=3, o=(2, 1), k=(2, 1)), ChannelForm(moved, 8)
+    plan = Plan(problem_of(False), graph.target.chip, 24, "AMP", tr.FLOAT, splits, 8, 16, form)
+    acts, weights = arrays_of(PARAMS, acts_shape, weights_shape)
+    x = graph.add_variable(tr.FLOAT, acts.shape, "x", mapping="linear")
+    w = graph.add_variable(tr.FLOAT, weights.shape, "w", mapping="linear")
+    left = x.reshape((3, 2, 10, 9, 11)).dim_shuffle([1, 0, 3, 4, 2])
+    right = w.dim_shuffle([0, 3, 4, 2, 1])
+    out = add_product(graph, plan, left, right, sequence, "conv")
+    got = run(graph, sequence, [(x, acts), (w, weights)], out)
+    wanted = reference_convolution(acts, weights, PARAMS)
+    shaped = got.transpose(1, 0, 4, 2, 3).reshape(wanted.shape)
+    np.testing.assert_allclose(shaped, wanted, rtol=1e-4, atol=1e-4)
+    state = columns_of(plan).state
+    # Ten channels with the taps that were moved there, two in each dimension; groups of eight.
+    n_channels = 10 * 2 ** len(moved)
+    assert state["n_in"].max() == n_channels
+    assert state["n_taps"].max() == 4 * 10 // n_channels
+    n_padded, n_rows = -(-n_channels // 8) * 8, 3 if 0 in moved else 5
+    assert state["n_gathered"][0] == 2 * n_rows * 11 * n_padded
+
+
+def test_few_channels_take_taps_along():
+    """With `expands_dims`, groups of four channels fill more of the matrix unit."""
+    graph = tr.Graph(tr.IPUModel("gc2").create_target())
+    params = poplin.ConvParams(
+        type=tr.HALF, n_batch=4, field_shape=(56, 56), kernel_shape=(3, 3), n_in_chans=4,
+        n_out_chans=4, n_groups=32, padding_lower=(1, 1), padding_upper=(1, 1),
+    )  # fmt: skip
+    plain, expanded = (
+        poplin.convolution_plan(graph, params, expands_dims=expands) for expands in (False, True)
+    )
+    assert plain.channel_form.moved == ()
+    assert expanded.channel_form.moved
+    assert "moved into channels" in poplin.plan_report(expanded)
+    assert 2 * expanded.costs["partial calculation"] < plain.costs["partial calculation"]
+    assert expanded.costs["rearrange inputs"] > 0
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 3, 4, 5, 6, 7, 10, 28])

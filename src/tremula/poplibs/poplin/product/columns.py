@@ -250,9 +250,28 @@ class _Maker:
     def _work(self, sizes: dict[str, Ints]) -> Work:
         """The work as the method counts it."""
         rows = prod((sizes[n] for n in self.o[:-1]), start=sizes["b"])
-        positions, taps = rows * sizes[self.o[-1]], prod((sizes[n] for n in self.k), start=1)
-        work = Work(sizes["g"], positions, rows, sizes["i"], sizes["c"], taps)
+        form, kernel = self.plan.channel_form, [sizes[n] for n in self.k]
+        n_in, n_taps = form.n_channels(sizes["i"], kernel), form.n_taps(kernel)
+        work = Work(
+            sizes["g"], rows * sizes[self.o[-1]], rows, n_in, sizes["c"], n_taps,
+            self._gathered(sizes),
+        )  # fmt: skip
         return seen_by_method(work, self.plan.problem.is_update)
+
+    def _gathered(self, sizes: dict[str, Ints]) -> Ints | int:
+        """Inputs that each vertex collects one by one."""
+        form, part = self.plan.channel_form, self.partition
+        if not form.collects(self.plan.problem.n_in):
+            return 0
+        extents = (
+            np.array([[p.high - p.low for p in row] for row in dim]) for dim in part.pairings
+        )
+        inputs = [
+            extent[self.at[o], self.at[k]]
+            for extent, o, k in zip(extents, self.o, self.k, strict=True)
+        ]
+        outputs, kernel = [sizes[n] for n in self.o], [sizes[n] for n in self.k]
+        return sizes["g"] * sizes["b"] * form.n_inputs(sizes["i"], kernel, outputs, inputs)
 
     def _shapes(self) -> tuple[Ints, list[WorklistShape]]:
         """The distinct shapes of vertices, and which one each vertex has."""

@@ -35,7 +35,8 @@ class ProductOptions(TypedDict, total=False):
     """Options of a product: the types of result and partial sums, and its temporary memory.
 
     `cycle_backoff_percent` is how much slower than the fastest a plan may be to need less memory:
-    by default 0, as in PopLibs since 2020; before, 20 was its default.
+    by default 0, as in PopLibs since 2020; before, 20 was its default. With `expands_dims` a plan
+    may move kernel dimensions into input channels, as PopLibs' `expandDims` does.
 
     Partial sums of floats are always floats, those of 8-bit floats always halves: the matrix unit
     supports nothing else.
@@ -46,6 +47,7 @@ class ProductOptions(TypedDict, total=False):
     available_memory_proportion: float
     cycle_backoff_percent: float
     columns_are_positions: bool | None  # None: as the planner finds cheaper
+    expands_dims: bool
 
 
 def mat_mul(
@@ -312,6 +314,7 @@ def plan_options(options: ProductOptions) -> PlanOptions:
         as_type(options.get("partials_type", FLOAT)),
         options.get("available_memory_proportion", 0.6),
         options.get("cycle_backoff_percent", 0.0),
+        options.get("expands_dims", False),
     )
 
 

@@ -23,13 +23,17 @@ from tremula.base.types import FLOAT, QUARTER, Type
 from tremula.hardware import Chip
 from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.poplin.product.conv_params import ProductProblem
+from tremula.poplibs.popops.elementwise.costs import SUB_VECTOR_SLOTS
 
 Ints = np.ndarray
 Count = np.ndarray | int
 
 
 class Work(NamedTuple):
-    """What one vertex multiplies: its share of each dimension. `n_rows` output rows of a field."""
+    """What one vertex multiplies: its share of each dimension. `n_rows` output rows of a field.
+
+    `n_gathered` inputs are collected one by one first, where a plan moves or pads channels.
+    """
 
     n_groups: Count
     n_positions: Count
@@ -37,6 +41,7 @@ class Work(NamedTuple):
     n_in: Count
     n_out: Count
     n_taps: Count
+    n_gathered: Count = 0
 
 
 def amp_units(chip: Chip, inputs: Type, partials: Type) -> tuple[int, int]:
@@ -139,7 +144,8 @@ def amp_cycles(work: Work, chip: Chip, inputs: Type, partials: Type) -> Ints:
     one = _one_tap(work, passes, inputs, chip)
     many = _several_taps(work, passes, inputs, chip)
     each = np.where(np.asarray(work.n_taps) == 1, one, many)
-    return np.ceil(AMP_VERTEX + work.n_groups * (AMP_GROUP + each)).astype(np.int64)
+    gathering = SUB_VECTOR_SLOTS * np.asarray(work.n_gathered)  # all workers side by side
+    return np.ceil(AMP_VERTEX + work.n_groups * (AMP_GROUP + each) + gathering).astype(np.int64)
 
 
 def _one_tap(work: Work, passes: AmpPasses, inputs: Type, chip: Chip) -> Ints:

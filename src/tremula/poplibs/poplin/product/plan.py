@@ -1,5 +1,6 @@
 """A plan: how a product is cut over tiles and time, by which method, and what that should cost."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -32,6 +33,48 @@ class Splits:
         return self.g * self.b * prod(self.o) * self.c * self.i * prod(self.k)
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelForm:
+    """The input channels that a method sees: those of the problem, or more of them.
+
+    PopLibs' transform `expandDims` moves dimensions of the kernel into the channels, so that few
+    channels fill the matrix unit. Such inputs, and those whose channels are padded to whole groups
+    of `grain`, are views that every tile collects element by element. A grain of 0 counts no such
+    collecting.
+    """
+
+    moved: tuple[int, ...] = ()  # dimensions of the kernel
+    grain: int = 0
+
+    def n_channels(self, n_in: Ints | int, kernel: Sequence[Ints | int]) -> Ints | int:
+        """Input channels with all taps that were moved there."""
+        return prod((kernel[d] for d in self.moved), start=n_in)
+
+    def n_taps(self, kernel: Sequence[Ints | int]) -> Ints | int:
+        """Taps that were not moved."""
+        return prod(k for d, k in enumerate(kernel) if d not in self.moved)
+
+    def n_inputs(
+        self, n_in: Ints | int, kernel: Sequence, outputs: Sequence, inputs: Sequence
+    ) -> Ints | int:
+        """Inputs of an image as the method sees them."""
+        fields = zip(outputs, inputs, strict=True)
+        positions = (o if d in self.moved else f for d, (o, f) in enumerate(fields))
+        return prod(positions, start=self.n_padded(n_in, kernel))
+
+    def n_padded(self, n_in: Ints | int, kernel: Sequence[Ints | int]) -> Ints | int:
+        """Input channels padded to whole groups."""
+        grain = max(self.grain, 1)
+        return -(-self.n_channels(n_in, kernel) // grain) * grain
+
+    def collects(self, n_in: int) -> bool:
+        """Whether inputs are not used as they are stored."""
+        return bool(self.grain) and (bool(self.moved) or n_in % self.grain != 0)
+
+
+AS_STORED = ChannelForm()
+
+
 @dataclass(frozen=True)
 class Plan:
     """How one product is computed. `costs` are the planner's estimates in cycles, by term."""
@@ -44,6 +87,7 @@ class Plan:
     splits: Splits
     in_grain: int
     out_grain: int
+    channel_form: ChannelForm = AS_STORED
     costs: dict[str, int] = field(hash=False, compare=False, default_factory=dict)
     temp_bytes: int = field(hash=False, compare=False, default=0)
     memory_bound: int = field(hash=False, compare=False, default=0)
@@ -193,6 +237,8 @@ def plan_report(plan: Plan) -> str:
     what += f"weights {list(problem.weights_shape)}, result {list(problem.out_shape)}"
     how = f"method {plan.method}, partials {plan.partials}, {s.n_tiles} of {plan.n_tiles} tiles, "
     how += f"{s.c_serial} serial steps"
+    if plan.channel_form.moved:
+        how += f", kernel dimensions {list(plan.channel_form.moved)} moved into channels"
     head = f"{'dimension':<18}{'size':>8}{'parts':>8}{'serial':>8}{'per tile':>10}"
     lines = [what, how, "", head]
     lines += [_row(*row) for row in _dimensions(plan)]

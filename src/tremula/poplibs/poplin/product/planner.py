@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import chain, combinations
 
 import numpy as np
 
@@ -14,7 +15,14 @@ from tremula.poplar.graph import Graph
 from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.poplin.product.conv_params import ProductProblem
 from tremula.poplibs.poplin.product.methods import METHODS, Work, seen_by_method, work_cycles
-from tremula.poplibs.poplin.product.plan import Plan, Splits, n_reduction_stages, narrowed
+from tremula.poplibs.poplin.product.plan import (
+    AS_STORED,
+    ChannelForm,
+    Plan,
+    Splits,
+    n_reduction_stages,
+    narrowed,
+)
 from tremula.poplibs.poplin.product.vertices import reduce_cycles
 from tremula.poplibs.registry import PoplibsError
 
@@ -29,6 +37,7 @@ class MethodVariant:
     partials: Type
     in_grain: int
     out_grain: int
+    channel_form: ChannelForm = AS_STORED
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,10 @@ class Candidates:
         )  # fmt: skip
 
 
+# PopLibs' estimate of an element that a transform moves ("a few layers of ResNet-50").
+TRANSFORM_CYCLES = 5 / 4
+
+
 def product(columns: tuple[Ints, ...] | list[Ints]) -> Ints:
     total = np.ones_like(columns[0])
     for column in columns:
@@ -67,6 +80,7 @@ class ProductEstimate:
         self._sizes()
         self.terms: dict[str, Ints] = {}
         self._inputs()
+        self._collecting()
         self._calculation()
         self._reduction()
         for term in ("exchange inputs", "rearrange on tile", "partial calculation"):
@@ -124,6 +138,33 @@ class ProductEstimate:
             0,
         )
 
+    def _collecting(self) -> None:
+        """Inputs that are moved or padded: PopLibs' estimate of such a transform.
+
+        It counts the elements of whole tensors over the tiles used, exchanged once and copied one
+        by one. What a tile really collects has halos, too, and takes longer.
+        """
+        p, s, form = self.problem, self.splits, self.variant.channel_form
+        if not form.collects(p.n_in):
+            return
+        used = product([s.g, s.b, *s.o, s.c, s.i, *s.k])
+        n_bytes = ceil_div(self._n_transformed(form), used) * p.type.n_bytes
+        exchanged = n_bytes / self.chip.exchange_bytes_per_cycle
+        copied = n_bytes / p.type.n_bytes * TRANSFORM_CYCLES
+        self.terms["rearrange inputs"] = np.ceil(exchanged + copied).astype(np.int64)
+        n_held = self.g * self.b * form.n_inputs(self.i, self.k, self.o, self.f)
+        self.left_bytes = n_held * p.type.n_bytes
+
+    def _n_transformed(self, form: ChannelForm) -> int:
+        """Elements of all inputs and weights as the method sees them."""
+        p = self.problem
+        kernel = [f.n_kernel for f in p.fields]
+        fields = [f.n_out for f in p.fields], [f.n_in for f in p.fields]
+        n_inputs = p.n_batch * form.n_inputs(p.n_in, kernel, *fields)
+        n_out = -(-p.n_out // self.variant.out_grain) * self.variant.out_grain
+        n_weights = form.n_padded(p.n_in, kernel) * form.n_taps(kernel) * n_out
+        return int(p.n_groups * (n_inputs + n_weights))
+
     def _exchange(self, n_bytes: Ints) -> Ints:
         cycles = np.ceil(n_bytes / self.chip.exchange_bytes_per_cycle).astype(np.int64)
         return np.where(n_bytes > 0, cycles + self.chip.exchange_latency_cycles, 0)
@@ -132,7 +173,9 @@ class ProductEstimate:
         v = self.variant
         rows = product([self.b, *self.o[:-1]])
         positions = rows * self.o[-1]
-        work = Work(self.g, positions, rows, self.i, self.c, product(self.k))
+        form = v.channel_form
+        n_in, n_taps = form.n_channels(self.i, self.k), form.n_taps(self.k)
+        work = Work(self.g, positions, rows, n_in, self.c, n_taps)
         work = seen_by_method(work, self.problem.is_update)
         self.terms["partial calculation"] = work_cycles(
             v.method, work, self.chip, self.problem.type, v.partials
@@ -190,6 +233,7 @@ class PlanOptions:
     partials_type: Type = FLOAT
     available_memory_proportion: float = 0.6
     cycle_backoff_percent: float = 0.0
+    expands_dims: bool = False
 
     def __post_init__(self) -> None:
         if self.partials_type not in (FLOAT, HALF):
@@ -265,7 +309,7 @@ def _planned(problem: ProductProblem, chip: Chip, n_tiles: int, options: PlanOpt
         choice, variant = _smallest(parallel, most) or (choice, variant)
     return Plan(
         problem, chip, n_tiles, variant.method, variant.partials, choice.splits,
-        variant.in_grain, variant.out_grain, choice.costs, choice.temp_bytes,
+        variant.in_grain, variant.out_grain, variant.channel_form, choice.costs, choice.temp_bytes,
         bound or choice.temp_bytes, not bound or choice.temp_bytes <= bound,
     )  # fmt: skip
 
@@ -344,8 +388,21 @@ def _variants(problem: ProductProblem, chip: Chip, options: PlanOptions) -> Iter
     partials = {HALF: options.partials_type, QUARTER: HALF}.get(problem.type, FLOAT)
     for method in METHODS.values():
         grains = method.grains(problem, chip, partials)
-        if grains:
-            yield MethodVariant(method.name, partials, *grains)
+        if not grains:
+            continue
+        for form in _channel_forms(problem, method.is_on_matrix_unit, grains[0], options):
+            yield MethodVariant(method.name, partials, *grains, form)
+
+
+def _channel_forms(
+    problem: ProductProblem, is_on_matrix_unit: bool, grain: int, options: PlanOptions
+) -> Iterable[ChannelForm]:
+    """PopLibs' candidates of expandDims: every set of dimensions with more inputs than taps."""
+    if not options.expands_dims or not is_on_matrix_unit or problem.is_update:
+        return [AS_STORED]
+    dims = [d for d, f in enumerate(problem.fields) if 1 < f.n_kernel <= f.n_in]
+    sets = chain.from_iterable(combinations(dims, n) for n in range(len(dims) + 1))
+    return [ChannelForm(moved, grain) for moved in sets]
 
 
 def _parts(n: int, grain: int, limit: int, keep: int | None = None) -> Ints:
@@ -369,9 +426,8 @@ def _candidates(
     axes += [_parts(f.n_out, 1, n_tiles, keep) for f in fields]
     axes += [_parts(problem.n_out, variant.out_grain, n_tiles)]
     axes += [_parts(problem.n_in, variant.in_grain, n_tiles)]
-    axes += [
-        np.unique([1, f.n_kernel]) if d == 0 else np.ones(1, int) for d, f in enumerate(fields)
-    ]
+    moved = variant.channel_form.moved
+    axes += [_kernel_parts(f.n_kernel, d, moved, n_tiles) for d, f in enumerate(fields)]
     columns = _combined(axes, n_tiles)
     c = columns[2 + n_dims]
     row, which = (x.ravel() for x in np.indices((len(c), len(serial))))
@@ -382,6 +438,13 @@ def _candidates(
         columns[0], columns[1], tuple(columns[2 : 2 + n_dims]), columns[2 + n_dims],
         columns[3 + n_dims], tuple(columns[4 + n_dims :]), c_serial,
     )  # fmt: skip
+
+
+def _kernel_parts(n_taps: int, dim: int, moved: tuple[int, ...], n_tiles: int) -> Ints:
+    """The first dimension of a kernel is cut into all taps or none; as channels, into any parts."""
+    if moved[:1] == (dim,):
+        return _parts(n_taps, 1, n_tiles)
+    return np.unique([1, n_taps]) if dim == 0 else np.ones(1, int)
 
 
 def _fills(n_grains: int, n_parts: Ints) -> Ints:

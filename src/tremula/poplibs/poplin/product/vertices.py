@@ -45,6 +45,7 @@ def conv_partial(method: str, inputs: Type, partials: Type) -> type:
         n_in: int32  # type: ignore[valid-type]
         n_out: int32  # type: ignore[valid-type]
         n_taps: int32  # type: ignore[valid-type]
+        n_gathered: int32  # type: ignore[valid-type]
 
         def compute(self: Any, worker_id: int) -> None:
             n_cols = self.n_cols
