@@ -79,6 +79,7 @@ class Training:
     uses_half_partials: bool = True
     n_tiles: int = 0  # of each chip; 0: all of them
     host_s: float | None = None  # around a call; None: that of made-up data
+    loading_s: float = 0.0  # of the data of a call, by workers beside the device
 
     @property
     def n_forward_stages(self) -> int:
@@ -157,7 +158,8 @@ def time_training(training: Training, chip_name: str) -> CallTime:
     sizes = np.array(of.parts) @ np.array(parameters)
     cycles = training.updates_per_call * _update_cycles(training, timeline, sizes, chip_name)
     host_s = call.host_s if training.host_s is None else training.host_s
-    return CallTime(cycles, timeline.clock_hz, host_s)
+    waiting_s = max(0.0, training.loading_s - cycles / timeline.clock_hz)
+    return CallTime(cycles, timeline.clock_hz, host_s + waiting_s)
 
 
 def throughput(training: Training, chip_name: str) -> ModelledValue:
