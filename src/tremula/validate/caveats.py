@@ -40,7 +40,7 @@ CAVEATS = (
     ),
     Caveat(
         "Convolutions of one image",
-        "200 to 1700 cycles are missing: SDK 1.0 set results to zero in an extra pass, or "
+        "200 to 1600 cycles are missing: SDK 1.0 set results to zero in an extra pass, or "
         "rearranged more.",
         r"conv-.*-b1$",
     ),

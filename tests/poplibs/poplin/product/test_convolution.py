@@ -26,6 +26,7 @@ from tremula.poplibs.poplin.product.convolution import (
 )
 from tremula.poplibs.poplin.product.methods import METHODS, Work, busiest_worker, work_cycles
 from tremula.poplibs.poplin.product.plan import ChannelForm, Plan, Splits
+from tremula.poplibs.poplin.product.vertices import reduce_cycles
 from tremula.poplibs.poplin.product.worklists import pair
 from tremula.poplibs.registry import PoplibsError
 
@@ -222,6 +223,16 @@ def test_a_row_more_than_workers_is_not_a_round_more():
         work_cycles("AMP", Work(1, n * 600, n, 16, 8, 9), chip, tr.HALF, tr.FLOAT) for n in (6, 7)
     )
     assert six < seven < 1.25 * six
+
+
+@pytest.mark.parametrize(("name", "slots"), [("gc2", 3), ("bow", 2)])
+def test_slots_of_each_partial_result(name, slots):
+    """Adding up takes three slots for four floats of a partial result on a GC2, two later."""
+    chip = chips.chip(name)
+    n_vectors = 5
+    n_outputs = n_vectors * 2 * chip.vector_width(tr.FLOAT) * chip.n_workers
+    eight, nine = (reduce_cycles(n_outputs, n, chip, tr.FLOAT) for n in (8, 9))
+    assert nine - eight == chip.n_workers * n_vectors * slots
 
 
 def test_outer_products_have_no_kernel():

@@ -123,13 +123,24 @@ def conv_reduce(partials: Type, result: Type) -> type:
 # PopLibs' estimators of ReduceAdd and Cast: supervisor cycles, and slots of a worker before its
 # vectors. A vector takes two slots for each partial result and eight more, or two if it is cast.
 ADD_LAUNCH, ADD_START = 33, 20
+ADD_PARTIAL, ADD_VECTOR = 2, 8
 CAST_LAUNCH, CAST_START = 12, 37
+# Its estimator of 2019, for the GC2: all is a worker's, and three slots for each partial result.
+EARLY_START, EARLY_PARTIAL, EARLY_VECTOR = 32, 3, 6
 
 
 def reduce_cycles(n_outputs: Count, n_partials: Count, chip: Chip, partials: Type) -> np.ndarray:
     """Adding up partial results: n_outputs from n_partials each; of one it is a cast."""
     width = 2 * chip.vector_width(partials)
     vectors = ceil_div(ceil_div(n_outputs, width), chip.n_workers)
-    adding = ADD_LAUNCH + chip.n_workers * (ADD_START + vectors * (2 * np.asarray(n_partials) + 8))
+    adding = _adding_cycles(vectors, np.asarray(n_partials), chip)
     casting = CAST_LAUNCH + chip.n_workers * (CAST_START + vectors * 2)
     return np.where(np.asarray(n_partials) == 1, casting, adding)
+
+
+def _adding_cycles(vectors: np.ndarray, n_partials: np.ndarray, chip: Chip) -> np.ndarray:
+    if chip.arch == "ipu1":
+        worker = EARLY_START + vectors * (EARLY_PARTIAL * n_partials + EARLY_VECTOR)
+        return chip.n_workers * worker
+    worker = ADD_START + vectors * (ADD_PARTIAL * n_partials + ADD_VECTOR)
+    return ADD_LAUNCH + chip.n_workers * worker
