@@ -9,6 +9,7 @@ from tremula.base.libraries.fallbacks import stand_in_for_libraries as _stand_in
 
 if TYPE_CHECKING:
     from poptorch import optim as optim
+    from tremula.frontends.poptorch.autocasting import autocast as autocast
     from tremula.frontends.poptorch.blocks import Attribute as Attribute
     from tremula.frontends.poptorch.blocks import BeginBlock as BeginBlock
     from tremula.frontends.poptorch.blocks import Block as Block
@@ -59,6 +60,7 @@ __version__ = f"3.4.0-tremula{_version.VERSION}"
 _NAMES = {
     "inputs.arguments": "ICustomArgParser registerCustomArgParser",
     "data.async_data": "AsynchronousDataAccessor",
+    "autocasting": "autocast",
     "blocks": """
         Attribute BeginBlock Block BlockFunction LegacyBeginBlockFn NameScope module_repr print
         removeBlocks
