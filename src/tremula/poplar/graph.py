@@ -1,21 +1,18 @@
 """Graph: owns variables, tile maps, compute sets, streams and functions. It never runs anything."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, TextIO, TypeVar
+from typing import IO, Any, TextIO
 
 import numpy as np
 
 from tremula.base.errors import (
     GraphConnectionError,
-    GraphReplicationError,
-    InvalidOption,
     InvalidTileMapping,
-    StreamConnectionError,
     UnknownVertexType,
     suggest,
 )
@@ -23,8 +20,8 @@ from tremula.base.source import user_source
 from tremula.base.types import UNSIGNED_INT, Type, as_type
 from tremula.codelets import codelet_of
 from tremula.codelets.spec import Codelet, FieldKind
-from tremula.hardware import Chip
 from tremula.poplar.dot import compute_graph, executed_sets, vertex_graph, write_text
+from tremula.poplar.graph_state import GraphState, PerfEstimator
 from tremula.poplar.mapping import (
     MIN_LINEAR_BYTES,
     TileNumbers,
@@ -32,7 +29,6 @@ from tremula.poplar.mapping import (
     VariableMappingMethod,
     checked_mapping,
     chosen_tiles,
-    few,
     map_intervals,
     map_to_tile,
     mapping_of,
@@ -43,39 +39,22 @@ from tremula.poplar.serialize import GraphContents, SerializationFormat
 from tremula.poplar.streams import (
     DataStream,
     HostFunction,
-    HostHandles,
     RemoteBuffer,
     ReplicatedStreamMode,
+    buffering_depth_of,
+    check_writable,
     claim,
 )
 from tremula.poplar.target import Device, Target
 from tremula.poplar.tensors.initial_values import check_metadata, checked_shape, initial_values
 from tremula.poplar.tensors.tensor import Tensor, check_is_tensor, variable_tensor
-from tremula.poplar.tensors.tile_map import TileLists, TileMapLog, TileMapping, linear_intervals
-from tremula.poplar.tensors.variables import VariableTable
+from tremula.poplar.tensors.tile_map import TileLists, TileMapping, linear_intervals
 from tremula.poplar.vertices.bulk import bulk_edge
 from tremula.poplar.vertices.compute_set import ComputeSet, FieldRef, VertexRef
 from tremula.poplar.vertices.table import VertexTableBuilder
 
 GraphLike = Target | Device
-# (v, chip) -> cycles, or (cycles, flops), of all vertices of a codelet at once.
-PerfEstimator = Callable[[Any, Chip], object]
-Claimed = TypeVar("Claimed")
 _WHOLE = (int, np.integer)  # made once: set_tile_mapping is called once per vertex
-
-
-class GraphState:
-    """What a graph and all its virtual graphs share."""
-
-    def __init__(self) -> None:
-        self.variables = VariableTable()
-        self.tile_map = TileMapLog()
-        self.initial_parts: list[tuple[Tensor, np.ndarray]] = []
-        self.compute_sets: list[ComputeSet] = []
-        self.codelets: dict[str, Codelet] = {}
-        self.handles = HostHandles()
-        self.perf_estimators: dict[str, PerfEstimator] = {}
-        self.replica_index: int | None = None  # variable id of the replication index constant
 
 
 class Graph:
@@ -90,12 +69,6 @@ class Graph:
 
     def __init__(self, target: GraphLike, replication_factor: int = 1):
         full = target.target if isinstance(target, Device) else target
-        if replication_factor < 1 or full.n_ipus % replication_factor:
-            raise GraphReplicationError(
-                f"{full.n_ipus} IPUs cannot hold {replication_factor} replicas.",
-                source=user_source(),
-                hint="use a factor that divides the number of IPUs",
-            )
         self.replication_factor = replication_factor
         self.target = full.with_replicas(replication_factor)
         self.state = GraphState()
@@ -486,15 +459,7 @@ class Graph:
 
     def from_top_level_tile(self, tile: int) -> int:
         """This graph's number of a top-level tile; an error if it is not part of it."""
-        number = int(self.tiles.to_own(np.array([tile]))[0])
-        if number < 0:
-            mine = self.tiles.to_top(np.arange(self.tiles.n_tiles))
-            raise InvalidTileMapping(
-                f"tile {tile} is not part of this virtual graph.",
-                source=user_source(),
-                hint=f"its {len(mine)} tiles are {few(mine)} of the top level",
-            )
-        return number
+        return self.tiles.own_number(tile)
 
     # -- the host ----------------------------------------------------------------------------------
 
@@ -506,12 +471,7 @@ class Graph:
     ) -> None:
         """Let the host write a tensor with `engine.write_tensor(handle, data)`."""
         check_is_tensor(tensor, "create_host_write")
-        if tensor.contains_constant or tensor.contains_aliases:
-            raise StreamConnectionError(
-                f"host write {handle!r} needs a tensor without constants and repeated elements.",
-                source=user_source(),
-                hint="make the handle for the variable itself",
-            )
+        check_writable(handle, tensor)
         claim(self.state.handles.writes, handle, tensor)
 
     def create_host_read(
@@ -540,7 +500,7 @@ class Graph:
         transfer takes the latency of the machine's gateway, not of the host. `splitLimit` steers
         hardware only.
         """
-        buffering_depth = _buffering_depth(options, buffering_depth)
+        buffering_depth = buffering_depth_of(options, buffering_depth)
         stream = DataStream(handle, as_type(type), n_elements, True, mode, buffering_depth)
         return claim(self.state.handles.streams, handle, stream)
 
@@ -554,7 +514,7 @@ class Graph:
         buffering_depth: int = 1,
     ) -> DataStream:
         """A stream out of the device; for `bufferingDepth` see `add_host_to_device_fifo`."""
-        buffering_depth = _buffering_depth(options, buffering_depth)
+        buffering_depth = buffering_depth_of(options, buffering_depth)
         mode = ReplicatedStreamMode.REPLICATE
         stream = DataStream(handle, as_type(type), n_elements, False, mode, buffering_depth)
         return claim(self.state.handles.streams, handle, stream)
@@ -634,14 +594,3 @@ class Graph:
     def top(self) -> "Graph":
         """The graph that this virtual graph is part of; itself if it is not virtual."""
         return self if self._top is None else self._top
-
-
-def _buffering_depth(options: object, otherwise: int) -> int:
-    """The stream's `bufferingDepth`, of options as Poplar takes them."""
-    if options is not None and not isinstance(options, Mapping):
-        raise InvalidOption(
-            f"options of a stream are a dictionary, got {type(options).__name__}.",
-            source=user_source(),
-            hint='write {"bufferingDepth": "2"}',
-        )
-    return int(str((options or {}).get("bufferingDepth", otherwise)))

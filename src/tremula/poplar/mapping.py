@@ -51,6 +51,18 @@ class TileNumbers:
         own = order[place]
         return np.where(self.ids[own] == tiles, own, -1)
 
+    def own_number(self, tile: int) -> int:
+        """This graph's number of a top-level tile, which must be part of it."""
+        number = int(self.to_own(np.array([tile]))[0])
+        if number < 0:
+            mine = self.to_top(np.arange(self.n_tiles))
+            raise InvalidTileMapping(
+                f"tile {tile} is not part of this virtual graph.",
+                source=user_source(),
+                hint=f"its {len(mine)} tiles are {few(mine)} of the top level",
+            )
+        return number
+
     def checked(self, tile: int) -> int:
         """The top-level number of a tile, which must exist."""
         if not isinstance(tile, int | np.integer):

@@ -1,10 +1,11 @@
 """What connects a graph with the host: streams, remote buffers, host functions."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
-from tremula.base.errors import StreamConnectionError
+from tremula.base.errors import InvalidOption, StreamConnectionError
 from tremula.base.source import user_source
 from tremula.base.types import Type
 from tremula.poplar.tensors.checks import whole_sizes
@@ -81,3 +82,24 @@ def claim(table: dict[str, Claimed], handle: str, value: Claimed) -> Claimed:
         )
     table[handle] = value
     return value
+
+
+def check_writable(handle: str, tensor: "Tensor") -> None:
+    """Reject a tensor that the host cannot write element by element."""
+    if tensor.contains_constant or tensor.contains_aliases:
+        raise StreamConnectionError(
+            f"host write {handle!r} needs a tensor without constants and repeated elements.",
+            source=user_source(),
+            hint="make the handle for the variable itself",
+        )
+
+
+def buffering_depth_of(options: object, otherwise: int) -> int:
+    """The stream's `bufferingDepth`, of options as Poplar takes them."""
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidOption(
+            f"options of a stream are a dictionary, got {type(options).__name__}.",
+            source=user_source(),
+            hint='write {"bufferingDepth": "2"}',
+        )
+    return int(str((options or {}).get("bufferingDepth", otherwise)))

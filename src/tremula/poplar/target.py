@@ -8,7 +8,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tremula.base.errors import InvalidMachineModel, SystemRuntimeError, suggest
+from tremula.base.errors import (
+    GraphReplicationError,
+    InvalidMachineModel,
+    SystemRuntimeError,
+    suggest,
+)
+from tremula.base.source import user_source
 from tremula.base.types import Type, as_type
 from tremula.base.version import VERSION
 from tremula.hardware import CHIPS, Chip, System, chip, single
@@ -95,6 +101,12 @@ class Target:
 
     def with_replicas(self, n_replicas: int) -> "Target":
         """The part of this target one replica sees."""
+        if n_replicas < 1 or self.n_ipus % n_replicas:
+            raise GraphReplicationError(
+                f"{self.n_ipus} IPUs cannot hold {n_replicas} replicas.",
+                source=user_source(),
+                hint="use a factor that divides the number of IPUs",
+            )
         return replace(self, n_ipus=self.n_ipus // n_replicas)
 
     def virtual(self, tiles_per_ipu: int) -> "Target":

@@ -11,7 +11,8 @@ from tremula.base.errors import suggest
 from tremula.base.replica_group import ReplicaGroup
 from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, INT, UNSIGNED_INT, Type
-from tremula.poplar.graph import Graph, GraphState
+from tremula.poplar.graph import Graph
+from tremula.poplar.graph_state import GraphState
 from tremula.poplar.programs import Call, Copy, Function, Sequence, WriteUndef
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.gcl.groups import (

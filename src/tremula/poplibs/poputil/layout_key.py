@@ -6,7 +6,8 @@ from enum import Enum
 import numpy as np
 
 from tremula.base.types import QUARTER, Type
-from tremula.poplar.graph import Graph, GraphState
+from tremula.poplar.graph import Graph
+from tremula.poplar.graph_state import GraphState
 from tremula.poplar.tensors.layout import digest_of, layout_of_pieces
 from tremula.poplar.tensors.runs import Pieces
 from tremula.poplar.tensors.tensor import Tensor

@@ -41,7 +41,8 @@ import numpy as np
 
 from tremula.base.source import Source, user_source
 from tremula.base.types import QUARTER, Type
-from tremula.poplar.graph import Graph, GraphState
+from tremula.poplar.graph import Graph
+from tremula.poplar.graph_state import GraphState
 from tremula.poplar.programs import Copy, Program, Sequence
 from tremula.poplar.tensors.layout import moved_pieces
 from tremula.poplar.tensors.runs import Pieces
