@@ -34,7 +34,7 @@ class Body:
 
 # The operations of loops hold keys: a key is a digest of all its body, so equal bodies are one.
 _bodies: dict[str, Body] = {}
-_BODY_ARGUMENTS = ("body", "then_body", "else_body", "condition_body")
+BODY_ARGUMENTS = ("body", "then_body", "else_body", "condition_body")
 
 
 def enter_body(key: str, body: Body) -> None:
@@ -49,7 +49,7 @@ def bodies_in(node: fx.Node) -> list[CapturedStep]:
     """The bodies of a loop or a branch; none for other nodes."""
     schema = getattr(node.target, "_schema", None)
     named = zip(schema.arguments if schema else (), node.args, strict=False)
-    keys = [value for argument, value in named if argument.name in _BODY_ARGUMENTS]
+    keys = [value for argument, value in named if argument.name in BODY_ARGUMENTS]
     return [_bodies[str(key)].step for key in keys if key in _bodies]
 
 

@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 _CPU = torch.device("cpu")
 _NEW, _VIEW = "new", "view"
 _WITHOUT_KEY = Tensor, torch.SymInt, torch.SymFloat, torch.SymBool
+_SELECT = torch.ops.aten.select.int
 _LIMIT = 100_000  # calls that are remembered
 _SPECIAL = {
     torch.Tag.data_dependent_output,
@@ -67,12 +68,25 @@ def call_with_fakes(
     except (_NotRepeatable, TypeError):  # TypeError: an argument that cannot be hashed
         return func(*args, **kwargs)
     base = args[0] if gives == _VIEW else None
+    if known is None and func is _SELECT:
+        known = _selected(*args) if len(args) == 3 and not kwargs else None
     if known is not None:
         return known.make(mode, base)
     result = func(*args, **kwargs)
     if key not in _known and len(_known) < _LIMIT:
         _known[key] = _description(result, mode, base, (*args, *kwargs.values()))
     return result
+
+
+def _selected(base: Tensor, dim: int, index: int) -> _Description | None:
+    """`base.select(dim, index)`: an update picks a different element of a vector for each weight."""
+    shape, strides = tuple(base.shape), base.stride()
+    if not -len(shape) <= dim < len(shape) or not -shape[dim] <= index < shape[dim]:
+        return None
+    dim %= len(shape)
+    offset = int(base.storage_offset()) + index % shape[dim] * strides[dim]
+    rest = shape[:dim] + shape[dim + 1 :], strides[:dim] + strides[dim + 1 :]
+    return _Description(*rest, base.dtype, offset)
 
 
 def new_fake_like(tensor: Tensor) -> Tensor | None:
@@ -87,7 +101,7 @@ def _what_it_gives(func: OpOverload) -> str | None:
     """A single tensor with separate memory, a view of the first argument, or something else."""
     schema = func._schema
     if (
-        func.namespace != "aten"
+        (func.namespace != "aten" and schema.name != "tremula::gradient")
         or schema.is_mutable
         or _SPECIAL & set(func.tags)
         or len(schema.returns) != 1

@@ -1,16 +1,35 @@
 """What one asks of a node of a captured graph: its operation, its operands, what it does."""
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
 import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from tremula.ir.bodies import bodies_in
+from tremula.ir.bodies import BODY_ARGUMENTS, bodies_in
 from tremula.ir.errors import CaptureError
 
 aten = torch.ops.aten
+R = TypeVar("R")
 
 _SEEDED = torch.Tag.nondeterministic_seeded
 _UNTAGGED = frozenset({"aten::empty", "aten::normal_functional"})  # random, but PyTorch forgot
+
+
+def _by_identity(query: Callable[[Any], R]) -> Callable[[Any], R]:
+    """Remember what a query says of each operation, by the object: an overload's hash is slow."""
+    known: dict[int, tuple[object, R]] = {}  # with the object, so that its id stays its own
+
+    @wraps(query)
+    def answer(func: object) -> R:
+        entry = known.get(id(func))
+        if entry is None:
+            entry = known[id(func)] = (func, query(func))
+        return entry[1]
+
+    return answer
 
 
 def schema_name(node: fx.Node) -> str:
@@ -77,11 +96,23 @@ _TYPE_NAMES = {
 
 def is_random(node: fx.Node) -> bool:
     """Whether a call gives another value each time, so that two equal calls are not one."""
-    if schema_name(node) in _UNTAGGED:
+    is_seeded, is_untagged, has_bodies = _randomness(node.target)
+    if is_untagged:
         return True
-    if any(is_random(inner) for body in bodies_in(node) for inner in body.graph.nodes):
+    if has_bodies and any(is_random(n) for body in bodies_in(node) for n in body.graph.nodes):
         return True
-    return isinstance(node.target, OpOverload) and _SEEDED in node.target.tags and _drops(node)
+    return is_seeded and _drops(node)
+
+
+@_by_identity
+def _randomness(func: object) -> tuple[bool, bool, bool]:
+    """Whether an operation draws by a tag, draws without one, or takes bodies that may draw."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return False, False, False
+    is_seeded = isinstance(func, OpOverload) and _SEEDED in func.tags
+    has_bodies = any(argument.name in BODY_ARGUMENTS for argument in schema.arguments)
+    return is_seeded, schema.name in _UNTAGGED, has_bodies
 
 
 def _drops(node: fx.Node) -> bool:
@@ -93,6 +124,7 @@ def _drops(node: fx.Node) -> bool:
     return True
 
 
+@_by_identity
 def is_view(func: object) -> bool:
     """Whether every result of an operation is a view of its first argument."""
     schema = getattr(func, "_schema", None)
@@ -108,6 +140,7 @@ def is_view(func: object) -> bool:
 _UNANNOTATED_VIEWS = {aten._unsafe_view.default, aten._reshape_alias.default}
 
 
+@_by_identity
 def written_arguments(func: object) -> list[int]:
     """Positions of the arguments an operation writes: its first one, or those of `out=`."""
     schema = getattr(func, "_schema", None)

@@ -3,7 +3,7 @@
 import bisect
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, TypeGuard
 
@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tremula.ir.errors import CaptureError
 from tremula.ir.fake_results import call_with_fakes
+from tremula.ir.graphs import StepGraph
 from tremula.ir.nodes import (
     functional_overload,
     is_random,
@@ -27,8 +28,10 @@ from tremula.ir.nodes import (
     type_name,
     written_arguments,
 )
+from tremula.ir.ops import markers as _markers  # noqa: F401  registers tremula::gradient
 from tremula.ir.origin import BACKWARD, FORWARD, ORIGIN, Origin
 from tremula.ir.recording import Recording
+from tremula.ir.tapes import CallTape
 
 DEVICE = torch.device("ipu", 0)  # of every tensor, as a model that is recorded sees it
 _META = torch.device("meta")
@@ -55,7 +58,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.recording = recording
         self.fakes = fakes
-        self.graph = fx.Graph()
+        self.graph = StepGraph()
         self.constants: dict[str, Tensor] = {}
         self.known_constants: dict[int, Tensor] = {}  # by id: what a model holds as attributes
         self._brought_in: dict[int, Tensor] = {}  # by id of a tensor from outside: its stand-in
@@ -63,6 +66,7 @@ class Recorder(TorchDispatchMode):
         self._keep: list[Tensor] = []  # ids stay unique only while their tensors live
         self._last_placeholder: fx.Node | None = None
         self._origins_by_sequence: list[tuple[int, Origin]] = []
+        self._tapes: dict[object, CallTape | None] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -74,6 +78,30 @@ class Recorder(TorchDispatchMode):
 
     def knows(self, value: object) -> bool:
         return id(value) in self._nodes
+
+    def repeat(
+        self,
+        key: object,
+        function: Callable[[Sequence[Tensor]], Sequence[Tensor]],
+        tensors: Sequence[Tensor],
+    ) -> list[Tensor]:
+        """The results of `function(tensors)`, whose calls are the same for all equal keys.
+
+        It runs for the first key of its kind; for the next ones the nodes it made are copied.
+        """
+        inputs = [self.node_of(tensor) for tensor in tensors]
+        key = (key, *map(_kind_of, tensors))
+        tape = self._tapes.get(key)
+        if tape is None:
+            last = next(iter(reversed(self.graph.nodes)))
+            results = list(function(tensors))
+            if key not in self._tapes:
+                self._tapes[key] = CallTape.since(last, inputs, [self.node_of(t) for t in results])
+            return results
+        nodes = tape.play(self.graph, inputs)
+        for node in nodes:
+            self._bind(node, node.meta["val"])
+        return [node.meta["val"] for node in tape.results(nodes, inputs)]
 
     def placeholder(self, name: str, fake: Tensor) -> fx.Node:
         """A graph input whose value inside the recording is `fake`."""
@@ -174,6 +202,8 @@ class Recorder(TorchDispatchMode):
         if torch.Tag.pointwise in func.tags and not any(map(_is_known, args)):
             # Shapes and types depend on no number's value: all numbers are equal.
             args = tuple(1.0 if type(value) is float else value for value in args)
+        elif func is _GRADIENT:  # whose number changes no shape
+            args = (args[0], 0)
         return call_with_fakes(func, self.fakes, args, kwargs)
 
     def _record(
@@ -308,6 +338,10 @@ class Recorder(TorchDispatchMode):
         return known[max(place, 0)][1].in_phase(BACKWARD)
 
 
+def _kind_of(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.requires_grad
+
+
 def _is_known(value: object) -> bool:
     """Whether a fake knows its value, and that of what is computed from it."""
     return getattr(value, "constant", None) is not None
@@ -365,6 +399,7 @@ def _as_real_tensors_say(func: Callable, args: tuple, kwargs: dict, error: Excep
 _next_sequence_number = torch.autograd._get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
 _FAKE = torch._subclasses.FakeTensor
 _GETITEM = operator.getitem
+_GRADIENT = torch.ops.tremula.gradient.default
 
 
 # -- values known while recording: constants, and what is computed from them -----------------------

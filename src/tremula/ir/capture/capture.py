@@ -277,7 +277,9 @@ class _Capture:
         hypers: list[Tensor],
     ) -> list[tuple[StepSlot, fx.Node]]:
         slot_of = {slot.name: slot for slot in self.slots if slot.kind == PARAMETER}
-        named_states = zip(rule.state_names(), self._initial_states(rule), strict=True)
+        named_states = zip(
+            rule.state_names(), self._initial_states(rule, trained), strict=True
+        )
         states = self._placeholders(STATE, list(named_states), owners=rule.state_owners())
         with torch.no_grad():
             new_parameters, new_states = rule.update(trained, gradients, states, hypers)
@@ -298,11 +300,10 @@ class _Capture:
             results.append((StepSlot(HYPER, len(hypers) - 1, "loss_scaling"), node_of(scale)))
         return results
 
-    def _initial_states(self, rule: UpdateRule) -> list[Tensor]:
+    def _initial_states(self, rule: UpdateRule, trained: list[Tensor]) -> list[Tensor]:
         """The optimiser's states before the first step, as tensors without memory."""
-        real = {parameter.name: parameter.tensor for parameter in self.parameters}
         with _outside_the_recording(), self.fakes:
-            return rule.initial_state([real[name] for name in rule.names])
+            return rule.initial_state(trained)
 
 
 @contextlib.contextmanager

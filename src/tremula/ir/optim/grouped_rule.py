@@ -5,13 +5,14 @@ It serves the functional graph that goes to tiles, and `in_place` updates on the
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
-from tremula.ir.optim.formulas import Formula, Updated, Weight, clip_divisor, norm_of_all
+from tremula.ir.optim.formulas import Formula, Weight, clip_divisor, norm_of_all
 from tremula.ir.optim.rule import Number
+from tremula.ir.recording import active
 
 _LARGEST_HALF = 65504.0
 _LARGEST_SCALE = 2.0**24
@@ -48,7 +49,11 @@ class ParameterGroup:
 
     def is_off(self, name: str) -> bool:
         """Whether a hyperparameter is the constant 0."""
-        return dict(self.constants).get(name) == 0.0
+        return self._constants.get(name) == 0.0
+
+    @cached_property
+    def _constants(self) -> dict[str, float]:
+        return dict(self.constants)
 
 
 @dataclass(frozen=True)
@@ -194,41 +199,39 @@ class GroupedRule:
         new_steps, scalars = self._step_scalars(states, hyper)
         new_params, new_states = [], list(states)
         for i, (param, grad) in enumerate(zip(params, grads, strict=True)):
-            true_grad = grad if divisor is None else _float32(grad) / divisor
-            new_param, changed = self._update_one(i, param, true_grad, states, hyper, scalars[i])
-            new_params.append(new_param.to(param.dtype))
-            for prefix, state in changed.items():
-                position = self.positions[prefix][i]
-                new_states[position] = state.to(self.slots[position].dtype)
+            positions = [of_param[i] for of_param in self.positions.values() if i in of_param]
+            own = [param, grad, *(states[position] for position in positions), *scalars[i]]
+            update = partial(self._updated, i, hyper=hyper, divisor=divisor)
+            # Weights of one shape and group are updated alike: recorded once, then copied.
+            new_param, *changed = _calls_once((self.group_of[i], len(positions)), update, own)
+            new_params.append(new_param)
+            for position, state in zip(positions, changed, strict=True):
+                new_states[position] = state
         for position, step in new_steps.items():
             new_states[position] = step
         return new_params, new_states
 
-    def _update_one(
-        self,
-        i: int,
-        param: Tensor,
-        grad: Tensor,
-        states: Sequence[Tensor],
-        hyper: Sequence[Number],
-        scalars: tuple[Tensor, ...],
-    ) -> Updated:
+    def _updated(
+        self, i: int, own: Sequence[Tensor], *, hyper: Sequence[Number], divisor: Number | None
+    ) -> list[Tensor]:
+        """The new weight and states of weight i, from its value, gradient, states and scalars."""
         group = self.groups[self.group_of[i]]
-        grad = _float32(grad)
-        of_weight = {
-            prefix: _float32(states[of_param[i]])
-            for prefix, of_param in self.positions.items()
-            if i in of_param
-        }
+        prefixes = [prefix for prefix, of_param in self.positions.items() if i in of_param]
+        param, grad, states = own[0], own[1], own[2 : 2 + len(prefixes)]
+        grad = _float32(grad if divisor is None else _float32(grad) / divisor)
+        of_weight = {p: _float32(s) for p, s in zip(prefixes, states, strict=True)}
         weight = Weight(
             _float32(param),
             torch.neg(grad) if group.maximize else grad,
             of_weight,
             self.hyperparameters(self.group_of[i], hyper),
-            scalars,
+            tuple(own[2 + len(prefixes) :]),
             group.nesterov,
         )
-        return self.formula.compute(weight)
+        new_param, changed = self.formula.compute(weight)
+        new_param, old = new_param.to(param.dtype), dict(zip(prefixes, states, strict=True))
+        new = {prefix: state.to(old[prefix].dtype) for prefix, state in changed.items()}
+        return [new_param, *({**old, **new}[prefix] for prefix in prefixes)]
 
     def _clipped(self, grads: Sequence[Tensor], hyper: Sequence[Number]) -> list[Tensor]:
         """Gradients shortened by `clips`; they keep the loss scaling."""
@@ -317,6 +320,18 @@ class GroupedRule:
             for name in self.groups[group].variables
         ]
         return values + ([float(hyper[-1])] if self.loss_scaling is None else [])
+
+
+def _calls_once(
+    key: tuple[int, ...],
+    function: Callable[[Sequence[Tensor]], list[Tensor]],
+    tensors: list[Tensor],
+) -> list[Tensor]:
+    """`function(tensors)`; inside a recording, calls with equal keys and shapes are copied."""
+    state = active()
+    if state is None or state.recorder is None:
+        return function(tensors)
+    return state.recorder.repeat(key, function, tensors)
 
 
 def _float32(tensor: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from tremula.base.passes import run_passes
+from tremula.ir.graphs import check_order
 from tremula.ir.locations import Location, Phases
 from tremula.ir.passes.clean import drop_dead, drop_identities, fold_constants, share_common
 from tremula.ir.passes.decompose import decompose
@@ -119,13 +120,15 @@ TILE_PASSES = tile_passes()  # of a step that is not a pipeline
 
 def apply(step: CapturedStep, passes: Passes, stage: str = "step") -> CapturedStep:
     """Run passes in order, watched as those of `stage`; the graph is checked after each."""
-    return run_passes(stage, [(name, _checked(run)) for name, run in passes], step, step_text)
+    step = run_passes(stage, [(name, _checked(run)) for name, run in passes], step, step_text)
+    step.graph.lint()
+    return step
 
 
 def _checked(run: Pass) -> Pass:
     def run_and_check(step: CapturedStep) -> CapturedStep:
         step = run(step)
-        step.graph.lint()
+        check_order(step.graph)
         return step
 
     return run_and_check

@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor, fx
-from torch.utils._pytree import tree_flatten
 
 from tremula.ir.nodes import is_random, operand, schema_name
 from tremula.ir.ops.markers import MARKERS
@@ -52,13 +51,21 @@ def share_common(step: CapturedStep) -> CapturedStep:
     for node in list(step.graph.nodes):
         if node.op != "call_function" or is_random(node) or schema_name(node) in MARKERS:
             continue
-        leaves, spec = tree_flatten((node.args, node.kwargs))
-        key = (node.target, str(spec), tuple((type(leaf), leaf) for leaf in leaves))
+        key = (node.target, _key(node.args), _key(node.kwargs))
         first = seen.setdefault(key, node)
         if first is not node:
             node.replace_all_uses_with(first)
             step.graph.erase_node(node)
     return step
+
+
+def _key(value: object) -> object:
+    """An argument as part of a key; numbers with their types, as 1 == 1.0."""
+    if isinstance(value, tuple | list):
+        return type(value), *[_key(part) for part in value]
+    if isinstance(value, dict):
+        return dict, *[(name, _key(part)) for name, part in value.items()]
+    return value if isinstance(value, fx.Node) else (type(value), value)
 
 
 def fold_constants(step: CapturedStep) -> CapturedStep:

@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_map_only
 
 from tremula.ir.errors import CaptureError
 from tremula.ir.fake_results import new_fake_like
+from tremula.ir.graphs import StepGraph
 from tremula.ir.nodes import (
     functional_overload,
     is_view,
@@ -87,7 +88,7 @@ class _Functionaliser:
     def __init__(self, step: CapturedStep, rejects_steps: bool):
         self.step = step
         self.rejects_steps = rejects_steps
-        self.new = fx.Graph()
+        self.new = StepGraph()
         self.tensors: dict[fx.Node, _Tensor] = {}
         self.others: dict[fx.Node, fx.Node] = {}  # nodes with several results
         self.written: dict[fx.Node, list[_Tensor]] = {}  # what `out=` with several tensors wrote

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
+from tremula.ir.graphs import StepGraph
 from tremula.ir.nodes import is_random, is_view, overload_of, schema_name
 from tremula.ir.step import GRADIENT, PARAMETER, CapturedStep
 
@@ -86,7 +87,7 @@ class _Widener:
 
     def __init__(self, step: CapturedStep):
         self.step = step
-        self.graph = fx.Graph()
+        self.graph = StepGraph()
         self.constants = dict(step.constants)
         self.wide: dict[fx.Node, fx.Node] = {}
         self.half_of: dict[fx.Node, fx.Node] = {}  # the half that a float32 node was made of

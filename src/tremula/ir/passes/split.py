@@ -3,6 +3,7 @@
 import torch
 from torch import fx
 
+from tremula.ir.graphs import StepGraph
 from tremula.ir.nodes import schema_name
 from tremula.ir.ops.markers import MARKERS
 from tremula.ir.passes.clean import drop_dead
@@ -13,7 +14,7 @@ _KEPT_MARKERS = {"tremula::print_tensor"}
 
 def micro_batch_part(step: CapturedStep) -> CapturedStep:
     """Inputs → outputs, gradients, written buffers; new weights are left to the update."""
-    graph = fx.Graph()
+    graph = StepGraph()
     copied: dict[fx.Node, fx.Node] = {}
     graph.graph_copy(step.graph, copied)
     results = [
