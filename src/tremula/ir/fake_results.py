@@ -8,7 +8,7 @@ ATen that gives one tensor, new or a view, of fake tensors whose values are unkn
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -79,7 +79,7 @@ def call_with_fakes(
 
 
 def _selected(base: Tensor, dim: int, index: int) -> _Description | None:
-    """`base.select(dim, index)`: an update picks a different element of a vector for each weight."""
+    """`base.select(dim, index)`: an update picks other elements for each weight."""
     shape, strides = tuple(base.shape), base.stride()
     if not -len(shape) <= dim < len(shape) or not -shape[dim] <= index < shape[dim]:
         return None
@@ -89,11 +89,16 @@ def _selected(base: Tensor, dim: int, index: int) -> _Description | None:
     return _Description(*rest, base.dtype, offset)
 
 
-def new_fake_like(tensor: Tensor) -> Tensor | None:
-    """A contiguous fake tensor of unknown value again; None of any other tensor."""
-    if type(tensor) is not FakeTensor or not _is_plain(tensor) or not tensor.is_contiguous():
-        return None
-    return _description_of(tensor).make(tensor.fake_mode, None)
+def new_fake_like(tensor: Tensor) -> FakeTensor:
+    """A fake tensor of unknown value again, with the same strides and separate memory."""
+    assert isinstance(tensor, FakeTensor), "only fakes are repeated"
+    place = tensor.stride(), tensor.dtype, 0
+    return _Description(tuple(tensor.shape), *place).make(tensor.fake_mode, None)
+
+
+def is_plain_fake(tensor: object) -> TypeGuard[FakeTensor]:
+    """Whether a tensor is no more than a fake of elements with unknown values."""
+    return type(tensor) is FakeTensor and _is_plain(tensor)
 
 
 @cache

@@ -98,10 +98,11 @@ class Recorder(TorchDispatchMode):
             if key not in self._tapes:
                 self._tapes[key] = CallTape.since(last, inputs, [self.node_of(t) for t in results])
             return results
-        nodes = tape.play(self.graph, inputs)
+        nodes, results = tape.play(self.graph, inputs, self._origin())
         for node in nodes:
-            self._bind(node, node.meta["val"])
-        return [node.meta["val"] for node in tape.results(nodes, inputs)]
+            if isinstance(node.meta["val"], Tensor):
+                self._bind(node, node.meta["val"])
+        return [node.meta["val"] for node in results]
 
     def placeholder(self, name: str, fake: Tensor) -> fx.Node:
         """A graph input whose value inside the recording is `fake`."""

@@ -7,14 +7,16 @@
 For the next weight of that shape the three nodes are copied, and nothing runs.
 """
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
-from tremula.ir.fake_results import new_fake_like
-from tremula.ir.nodes import is_view, written_arguments
+from tremula.ir.fake_results import is_plain_fake, new_fake_like
+from tremula.ir.nodes import written_arguments
+from tremula.ir.origin import ORIGIN, Origin
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class CallTape:
 
     @staticmethod
     def since(last: fx.Node, inputs: list[fx.Node], results: list[fx.Node]) -> "CallTape | None":
-        """What was added behind a node; None if it is more than calls that make new tensors."""
+        """What was added behind a node; None if it is more than calls that write nothing."""
         nodes = []
         node = last.next
         while node.op != "root":
@@ -38,30 +40,39 @@ class CallTape:
             return None
         return CallTape(tuple(inputs), tuple(nodes), tuple(results))
 
-    def play(self, graph: fx.Graph, inputs: list[fx.Node]) -> list[fx.Node]:
-        """Add the nodes again, for other inputs; what else they read stays as it is."""
+    def play(
+        self, graph: fx.Graph, inputs: list[fx.Node], origin: Origin
+    ) -> tuple[list[fx.Node], list[fx.Node]]:
+        """Add the nodes again, for other inputs: the new nodes, and the results.
+
+        What else they read stays as it is. A new view has separate memory, which is no matter to
+        what reads a graph: that it is a view is known from its operation.
+        """
         other: dict[fx.Node, fx.Node] = dict(zip(self.inputs, inputs, strict=True))
         for node in self.nodes:
             args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: other.get(n, n))
             new = other[node] = graph.call_function(node.target, args, kwargs)  # pyright: ignore[reportArgumentType]
             new.meta.update(node.meta)
-            new.meta["val"] = new_fake_like(node.meta["val"])
-        return [other[node] for node in self.nodes]
+            new.meta[ORIGIN] = origin
+            new.meta["val"] = _value_again(node, new)
+        return [other[node] for node in self.nodes], [other[node] for node in self.gives]
 
-    def results(self, nodes: list[fx.Node], inputs: list[fx.Node]) -> list[fx.Node]:
-        """The results among the nodes that `play` gave; a result may be an input."""
-        other: dict[Any, fx.Node] = dict(zip(self.inputs, inputs, strict=True))
-        other.update(zip(self.nodes, nodes, strict=True))
-        return [other[node] for node in self.gives]
+
+def _value_again(node: fx.Node, new: fx.Node) -> Any:  # noqa: ANN401 - tensors, or several
+    if node.target is operator.getitem:
+        source, index = new.args
+        return source.meta["val"][index]  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
+    value = node.meta["val"]
+    if isinstance(value, Tensor):
+        return new_fake_like(value)
+    return tuple(None if part is None else new_fake_like(part) for part in value)
 
 
 def _is_simple(node: fx.Node) -> bool:
-    """Whether a node makes one new tensor that a fake of its shape and type replaces."""
+    """Whether a node only makes tensors that fakes of their shapes and types replace."""
     value = node.meta.get("val")
-    return (
-        isinstance(node.target, OpOverload)
-        and isinstance(value, Tensor)
-        and not is_view(node.target)
-        and not written_arguments(node.target)
-        and new_fake_like(value) is not None
+    values = value if isinstance(value, tuple | list) else (value,)
+    is_call = isinstance(node.target, OpOverload) and not written_arguments(node.target)
+    return (is_call or node.target is operator.getitem) and all(
+        part is None or is_plain_fake(part) for part in values
     )

@@ -277,9 +277,7 @@ class _Capture:
         hypers: list[Tensor],
     ) -> list[tuple[StepSlot, fx.Node]]:
         slot_of = {slot.name: slot for slot in self.slots if slot.kind == PARAMETER}
-        named_states = zip(
-            rule.state_names(), self._initial_states(rule, trained), strict=True
-        )
+        named_states = zip(rule.state_names(), self._initial_states(rule, trained), strict=True)
         states = self._placeholders(STATE, list(named_states), owners=rule.state_owners())
         with torch.no_grad():
             new_parameters, new_states = rule.update(trained, gradients, states, hypers)

@@ -1,6 +1,7 @@
 """Pass: operations without a lowering are decomposed into operations that have one."""
 
 import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -8,11 +9,11 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes as _outside_the_recording
-from torch.utils._pytree import tree_any, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from tremula.ir.complex_pair import Pair, is_complex
 from tremula.ir.errors import UnsupportedOperations
-from tremula.ir.nodes import overload_name, overload_of
+from tremula.ir.nodes import overload_name, overload_of, schema_name
 from tremula.ir.op_table import complex_rule_of, decomposition_of, has_lowering
 from tremula.ir.origin import FORWARD, ORIGIN, Origin
 from tremula.ir.recorder import Recorder
@@ -65,7 +66,7 @@ class _Decomposer(Recorder):
     def _call(self, node: fx.Node) -> None:
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
         if node.target is not _GETITEM and (
-            self._is_complex(node.target, args, kwargs) or tree_any(is_complex, node.meta["val"])
+            self._is_complex(node.target, args, kwargs) or _any_complex(node.meta["val"])
         ):
             with self:
                 self.values[node] = self._of_complex(overload_of(node), args, kwargs)
@@ -75,8 +76,24 @@ class _Decomposer(Recorder):
             self._keep_call(node, args)
             return
         with self:
-            result = expand(*_plain(args), **kwargs)
+            result = self._expanded(node, expand, args, kwargs)
         self.values[node] = self._as_recorded(result, node.meta["val"])
+
+    def _expanded(self, node: fx.Node, expand: Callable, args: tuple, kwargs: dict) -> Any:  # noqa: ANN401
+        """What a decomposition gives; that of attention is recorded once for equal shapes."""
+        args = _plain(args)
+        if schema_name(node) not in _RECORDED_ONCE:
+            return expand(*args, **kwargs)
+        named = dict(enumerate(args)) | kwargs
+        tensors = {name: value for name, value in named.items() if isinstance(value, Tensor)}
+        others = tuple((n, type(v), v) for n, v in named.items() if n not in tensors)
+
+        def run(values: Sequence[Tensor]) -> Sequence[Tensor]:
+            now = named | dict(zip(tensors, values, strict=True))
+            return expand(*(now[i] for i in range(len(args))), **{k: now[k] for k in kwargs})
+
+        key = (node.target, others, tuple(tensors))
+        return tuple(self.repeat(key, run, list(tensors.values())))
 
     def _as_recorded(self, result: Any, recorded: Any) -> Any:  # noqa: ANN401
         """A result with the strides the recording saw: gradients of determinants depend on them."""
@@ -128,7 +145,7 @@ class _Decomposer(Recorder):
     # -- complex numbers ---------------------------------------------------------------------------
 
     def _is_complex(self, func: object, args: tuple, kwargs: dict) -> bool:
-        return func in _MAKE_COMPLEX or tree_any(is_complex, (args, kwargs))
+        return func in _MAKE_COMPLEX or _any_complex(args) or _any_complex(kwargs)
 
     def _of_complex(self, func: OpOverload, args: tuple, kwargs: dict) -> object:
         """The operation by its rule for complex numbers, else by what it is composed of."""
@@ -195,6 +212,14 @@ class _Decomposer(Recorder):
         return self.node_of(value)
 
 
+def _any_complex(value: object) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, tuple | list):
+        return any(map(_any_complex, value))
+    return is_complex(value)
+
+
 def _plain(value: object) -> Any:  # noqa: ANN401 - arguments as they are
     """Arguments with lists that a decomposition may write; those of a node may not be."""
     if isinstance(value, list):
@@ -214,4 +239,10 @@ _MAKE_COMPLEX = {
     torch.ops.aten.view_as_complex.default,
     torch.ops.aten._fft_r2c.default,
 }
+# They look at nothing but shapes and types, and give several tensors.
+_RECORDED_ONCE = frozenset(
+    f"{name}{direction}"
+    for name in ("tremula::attention", "aten::_scaled_dot_product_flash_attention_for_cpu")
+    for direction in ("", "_backward")
+)
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd

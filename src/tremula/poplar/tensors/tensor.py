@@ -145,13 +145,20 @@ class Tensor:
         begin, end, _ = byte_intervals(self.runs().unrolled(), self.type.n_bytes)
         return begin, end
 
+    def _only_variable(self) -> int | None:
+        """The variable of a view that is known to be within one."""
+        if self.pieces is not None and not isinstance(self.pieces, BlockPieces):
+            return None
+        first = self.offset if self.pieces is None else self.pieces.offset
+        return self.variables.id_at(first * self.type.n_bytes)
+
     def variable_ids(self) -> list[int]:
         """Ids of the variables the view touches, ascending."""
         if not self.n_elems:
             return []
-        if self.pieces is None or isinstance(self.pieces, BlockPieces):  # all in one
-            first = self.offset if self.pieces is None else self.pieces.offset
-            return [self.variables.id_at(first * self.type.n_bytes)]
+        only = self._only_variable()
+        if only is not None:
+            return [only]
         # A run never leaves its variable.
         return self.variables.holders_of(self._runs_in_any_order().start, self.type.n_bytes)
 
@@ -414,6 +421,9 @@ class Tensor:
     def intersects_with(self, other: "Tensor") -> bool:
         """Do two tensors share an element?"""
         if not self.n_elems or not other.n_elems:
+            return False
+        mine, others = self._only_variable(), other._only_variable()
+        if mine is not None and others is not None and mine != others:
             return False
         return intersect(self.covered_intervals(), other.covered_intervals())
 

@@ -30,7 +30,8 @@ class VariableTable:
         self.is_constant: list[bool] = []
         self.metadata_of: dict[int, int] = {}  # quarter variable -> its metadata variable
         self.notes: dict[int, Hashable] = {}  # what a library noted about a variable
-        self._base_column = np.empty(0, np.int64)  # base_bytes, as long as it was at the last use
+        self._base_column = np.empty(0, np.int64)  # of base_bytes, with room to grow
+        self._n_in_column = 0
         self.n_bytes = GUARD_BYTES  # size of the address space so far; address 0 is never used
 
     def __len__(self) -> int:
@@ -67,6 +68,7 @@ class VariableTable:
         )  # fmt: skip
         for column in columns:
             del column[n:]
+        self._n_in_column = min(self._n_in_column, n)
         for table in (self.metadata_of, self.notes):
             for variable in [v for v in table if v >= n]:
                 del table[variable]
@@ -76,9 +78,17 @@ class VariableTable:
         return bisect_right(self.base_bytes, byte_address) - 1
 
     def ids_at(self, byte_addresses: np.ndarray) -> np.ndarray:
-        if len(self._base_column) != len(self.base_bytes):
-            self._base_column = np.array(self.base_bytes, np.int64)
-        return np.searchsorted(self._base_column, byte_addresses, side="right") - 1
+        return np.searchsorted(self._bases(), byte_addresses, side="right") - 1
+
+    def _bases(self) -> np.ndarray:
+        """`base_bytes` as a column, which grows with it."""
+        n, n_known = len(self.base_bytes), self._n_in_column
+        if n > len(self._base_column):
+            self._base_column = np.resize(self._base_column, 2 * n)
+        if n > n_known:
+            self._base_column[n_known:n] = self.base_bytes[n_known:]
+            self._n_in_column = n
+        return self._base_column[:n]
 
     def holders_of(self, addresses: np.ndarray, n_bytes: int) -> list[int]:
         """The variables that hold any of some elements of `n_bytes`, ascending."""

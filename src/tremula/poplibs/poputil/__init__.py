@@ -66,7 +66,7 @@ from tremula.poplibs.poputil.regions import (
     split_between_workers,
     tile_regions,
 )
-from tremula.poplibs.poputil.replay import replayed
+from tremula.poplibs.poputil.replay import replayed, tiles_of_variable
 from tremula.poplibs.poputil.tile_mapping import (
     calc_linear_tile_mapping,
     calc_linear_tile_mapping_and_new_offset,
@@ -118,7 +118,7 @@ __all__ = [
     # regions
     "TileRegions", "WorkerSlices", "split_between_workers", "tile_regions",
     # replay
-    "replayed",
+    "replayed", "tiles_of_variable",
     # tile maps
     "MappingMethod", "TensorUseTracker", "calc_linear_tile_mapping",
     "calc_linear_tile_mapping_and_new_offset", "choose_mapping_offset", "create_broadcast_operand",

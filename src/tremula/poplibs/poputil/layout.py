@@ -14,6 +14,7 @@ from tremula.poplar.tensors.runs import Pieces, compress, merge_dims, single_run
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplibs.poputil.memory_order import blocks_of, known_repeats, order_of
+from tremula.poplibs.poputil.replay import replayed
 
 
 def simplified(tensor: Tensor, others: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
@@ -183,19 +184,35 @@ def clone_in_order(
     name: str = "",
     *,
     type: Type | None = None,
-    moved: Callable[[np.ndarray], np.ndarray] = lambda tile: tile,
+    moved: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Tensor:
     """A new variable with a tensor's shape, tile map, and order of elements in memory.
 
     `moved` gives other tiles for those of the tensor, both as the top level numbers them.
     """
-    type = type or tensor.type
+    if moved is None:
+        return _clone_on_its_tiles(graph, tensor, name, type or tensor.type)
+    return _clone(graph, tensor, name, type or tensor.type, moved)
+
+
+@replayed
+def _clone_on_its_tiles(graph: Graph, tensor: Tensor, name: str, type: Type) -> Tensor:
+    return _clone(graph, tensor, name, type, lambda tile: tile)
+
+
+def _clone(
+    graph: Graph,
+    tensor: Tensor,
+    name: str,
+    type: Type,
+    moved: Callable[[np.ndarray], np.ndarray],
+) -> Tensor:
     metadata = tensor.metadata if type is QUARTER else None
     turned = memory_order(tensor)
     is_blocked = blocks_of(tensor.dim_shuffle(turned)) is not None
     strided = None if is_blocked else factored(tensor)
     if strided is None and turned != sorted(turned):
-        new = clone_in_order(graph, tensor.dim_shuffle(turned), name, type=type, moved=moved)
+        new = _clone(graph, tensor.dim_shuffle(turned), name, type, moved)
         return new.dim_shuffle(np.argsort(turned).tolist())
     if strided is not None:
         dims = memory_order(strided)

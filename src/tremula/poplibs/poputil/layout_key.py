@@ -2,6 +2,7 @@
 
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +25,7 @@ class VariableLayouts:
 
     def __init__(self, state: GraphState):
         self.variables, self.tile_map = state.variables, state.tile_map
-        self._known: dict[int, tuple[int, int, bytes]] = {}  # rewrites, intervals, digest
+        self._known: dict[int, _KnownMap] = {}
 
     def tile_map_of(self, first: int, last: int) -> tuple[np.ndarray, ...]:
         """(begin, end, tile) of all bytes of variables first … last."""
@@ -35,18 +36,48 @@ class VariableLayouts:
         return tuple(column[low:high] for column in resolved)
 
     def of(self, variable: int) -> tuple[object, ...]:
+        """Equal for variables that are laid out alike; each constant is like itself only."""
+        return *self._map_of(variable).key, self.variables.notes.get(variable)
+
+    def in_elements(self, variable: int) -> bytes:
+        """A digest of the tiles of a variable's elements, whatever their type."""
+        return self._map_of(variable).in_elements
+
+    def _map_of(self, variable: int) -> "_KnownMap":
+        known, resolved = self._known.get(variable), self.tile_map.resolve()
+        if known is not None and known.n_rewrites == self.tile_map.n_rewrites and known.is_final:
+            return known
         begin, end, tile = self.tile_map_of(variable, variable)
-        known = self._known.get(variable)
-        state = (self.tile_map.n_rewrites, len(begin))
-        if known is None or known[:2] != state:
+        if known is None or known[:2] != (self.tile_map.n_rewrites, len(begin)):
             base = self.variables.base_bytes[variable]
-            known = self._known[variable] = (*state, digest_of(begin - base, end - base, tile))
-        variables = self.variables
+            # What is mapped later is behind all that is mapped, or the map is rewritten.
+            mapped_to = int(resolved.end[-1]) if len(resolved.end) else 0
+            is_final = mapped_to >= self.variables.end_bytes[variable]
+            columns = begin - base, end - base, tile
+            known = self._known[variable] = self._described(variable, columns, is_final)
+        return known
+
+    def _described(
+        self, variable: int, columns: tuple[np.ndarray, ...], is_final: bool
+    ) -> "_KnownMap":
+        variables, (begin, end, tile) = self.variables, columns
+        type = variables.types[variable]
         size = variables.end_bytes[variable] - variables.base_bytes[variable]
         # Operations may look at the values of a constant, so each constant has its own key.
         of_constant = variable if variables.is_constant[variable] else -1
-        note = variables.notes.get(variable)
-        return variables.types[variable].name, size, of_constant, known[2], note
+        key = (type.name, size, of_constant, digest_of(*columns))
+        elements = digest_of(begin // type.n_bytes, end // type.n_bytes, tile)
+        return _KnownMap(self.tile_map.n_rewrites, len(begin), is_final, key, elements)
+
+
+class _KnownMap(NamedTuple):
+    """What is known of a variable's tile map, and whether it stays so unless it is rewritten."""
+
+    n_rewrites: int
+    n_intervals: int
+    is_final: bool
+    key: tuple[object, ...]  # type, size, constant, digest
+    in_elements: bytes
 
 
 class CallKey:

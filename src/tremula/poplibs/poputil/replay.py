@@ -101,6 +101,18 @@ class _ReplayRecorder:
 _RECORDERS: WeakKeyDictionary[GraphState, _ReplayRecorder] = WeakKeyDictionary()
 
 
+def _recorder_of(state: GraphState) -> _ReplayRecorder:
+    recorder = _RECORDERS.get(state)
+    if recorder is None:
+        recorder = _RECORDERS[state] = _ReplayRecorder(state)
+    return recorder
+
+
+def tiles_of_variable(graph: Graph, variable: int) -> bytes:
+    """A digest of the tiles that hold a variable's elements: equal for equal ones of one graph."""
+    return _recorder_of(graph.state).layouts.in_elements(variable)
+
+
 _NO_SEQUENCE = Sequence()  # stands in where an operation takes none
 
 
@@ -122,9 +134,7 @@ def _call_of(function: Callable, record: Mapping[str, Any], makes_programs: bool
     if not isinstance(graph, Graph) or not isinstance(sequence, Sequence):
         raise NotReplayable
     state = graph.state
-    recorder = _RECORDERS.get(state)
-    if recorder is None:
-        recorder = _RECORDERS[state] = _ReplayRecorder(state)
+    recorder = _recorder_of(state)
     name = record.get("name") or ""
     key = CallKey(recorder.layouts)
     others = ((k, key.of(v)) for k, v in record.items() if k not in ("graph", "sequence", "name"))

@@ -22,7 +22,7 @@ from tremula.ir.lowering.types import tile_type
 from tremula.ir.origin import OPTIMISER, ORIGIN
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy
-from tremula.poplar.tensors.tensor import Tensor, variable_tensor
+from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import poputil
 from tremula.poplibs.popops.elementwise import expr
 from tremula.poplibs.popops.elementwise.expr import Cast, Expr
@@ -156,9 +156,7 @@ def _place_of(graph: Graph, tensor: Tensor) -> tuple[object, ...] | None:
     key = poputil.layout_key(tensor)
     if key is None:
         return None
-    variable = variable_tensor(tensor.variables, int(tensor.variable_ids()[0]))
-    spread = graph.get_tile_mapping(variable, require_complete=False)
-    return *key, *(column.tobytes() for column in (spread.begin, spread.end, spread.tile))
+    return *key, poputil.tiles_of_variable(graph, int(tensor.variable_ids()[0]))
 
 
 def _is_simple(node: fx.Node) -> bool:

@@ -57,6 +57,10 @@ class StepValues:
         self.of_node: dict[fx.Node, object] = {}
         self.shared: list[dict] = [{} for _ in self.chips]
         self._copies: dict[tuple[fx.Node, int], Tensor] = {}
+        held = zip(step.inputs, step.placeholders(), strict=True)
+        self._parameters: dict[str | None, fx.Node] = {
+            slot.name: node for slot, node in held if slot.kind == PARAMETER
+        }
         self._no_program = Sequence()  # constants and layouts add nothing to a program
 
     def tensor(self, node: fx.Node) -> Tensor:
@@ -134,14 +138,13 @@ class StepValues:
 
     def _weight_of(self, state: StepSlot, node: fx.Node) -> Tensor | None:
         """The weight that an optimiser's state is laid out like, whatever their types."""
-        shape = node.meta["val"].shape
-        for slot, parameter in zip(self.step.inputs, self.step.placeholders(), strict=True):
-            if slot.kind == PARAMETER and slot.name == state.owner:
-                same = shape == parameter.meta["val"].shape
-                same &= self.chip_of[node] == self.chip_of[parameter]  # scalars may be elsewhere
-                result = self.of_node.get(parameter) if same else None
-                return result if isinstance(result, Tensor) else None
-        return None
+        parameter = self._parameters.get(state.owner)
+        if parameter is None:
+            return None
+        same = node.meta["val"].shape == parameter.meta["val"].shape
+        same &= self.chip_of[node] == self.chip_of[parameter]  # scalars may be elsewhere
+        result = self.of_node.get(parameter) if same else None
+        return result if isinstance(result, Tensor) else None
 
 
 # -- tiles of chips --------------------------------------------------------------------------------

@@ -44,12 +44,22 @@ class FusedBody:
 
 def fuse(expr: Expr, types: Sequence[Type]) -> FusedBody:
     """Check an expression against the types of its tensors, and write its source."""
-    writer = _Writer(tuple(types))
-    name, result = writer.value(expr, None)
-    return FusedBody(
-        expr.text(), tuple(types), tuple(sorted(writer.used)), tuple(writer.lines), name, result,
-        tuple(writer.ops), writer.has_constant, tuple(writer.functions),
-    )  # fmt: skip
+    key = (expr.text(), *(type.name for type in types))
+    known = _FUSED.get(key)
+    if known is None:
+        writer = _Writer(tuple(types))
+        name, result = writer.value(expr, None)
+        known = FusedBody(
+            expr.text(), tuple(types), tuple(sorted(writer.used)), tuple(writer.lines), name,
+            result, tuple(writer.ops), writer.has_constant, tuple(writer.functions),
+        )  # fmt: skip
+        if len(_FUSED) < _N_FUSED:
+            _FUSED[key] = known
+    return known
+
+
+_FUSED: dict[tuple[str, ...], FusedBody] = {}  # by the text of an expression and types
+_N_FUSED = 10_000
 
 
 def type_error(what: str, hint: str) -> PoplibsError:
