@@ -14,17 +14,30 @@ _KEPT_MARKERS = {"tremula::print_tensor"}
 
 def micro_batch_part(step: CapturedStep) -> CapturedStep:
     """Inputs → outputs, gradients, written buffers; new weights are left to the update."""
-    graph = StepGraph()
-    copied: dict[fx.Node, fx.Node] = {}
-    graph.graph_copy(step.graph, copied)
     results = [
-        (slot, copied[node])
+        (slot, node)
         for slot, node in zip(step.outputs, step.results(), strict=True)
         if not (step.training and slot.kind in (PARAMETER, STATE, HYPER))
     ]
-    graph.output([node for _, node in results])
+    graph = StepGraph()
+    copied: dict[fx.Node, fx.Node] = {}
+    for node in _needed(step, [node for _, node in results]):
+        copied[node] = graph.node_copy(node, copied.__getitem__)
+    graph.output([copied[node] for _, node in results])
     part = step.with_graph(graph, outputs=tuple(slot for slot, _ in results))
     return _without_unused_states(drop_dead(part))
+
+
+def _needed(step: CapturedStep, results: list[fx.Node]) -> list[fx.Node]:
+    """Inputs, what prints, and what results are computed from, in the order of the graph."""
+    needed = set(results)
+    nodes = [node for node in step.graph.nodes if node.op != "output"]
+    for node in reversed(nodes):
+        is_kept = node.op == "placeholder" or schema_name(node) in _KEPT_MARKERS
+        if is_kept or node in needed:
+            needed.add(node)
+            needed.update(node.all_input_nodes)
+    return [node for node in nodes if node in needed]
 
 
 def _without_unused_states(step: CapturedStep) -> CapturedStep:

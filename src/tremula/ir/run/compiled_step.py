@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, fx, nn
 
+from tremula.base.passes import garbage_collected_later
 from tremula.base.tracing import COMPILATION, span
 from tremula.ir.capture.capture import capture, model_tensors
 from tremula.ir.grouping import Grouping
@@ -165,7 +166,7 @@ def _captured(
     """The step of one replica, after the passes that both executions share, and its loss."""
     parameters = model_tensors(request.model, PARAMETER)
     one_slice = one_slice_of(parameters, settings.groupings, settings.repetition.n_replicas)
-    with one_slice, span(COMPILATION, "capture"):
+    with one_slice, span(COMPILATION, "capture"), garbage_collected_later():
         recorded = capture(
             request.model,
             request.run_forward,
@@ -207,10 +208,11 @@ def _open_session(step: CapturedStep, tiles: "TileProgram", settings: StepSettin
         tiles.program()
     if settings.groupings:
         return GroupedSession(step, settings.repetition, settings.host, settings.groupings)
-    return HostSession(
-        step,
-        settings.repetition,
-        settings.host,
-        checks_floats=settings.checks_floats,
-        rounds_stochastically=settings.rounds_stochastically,
-    )
+    with garbage_collected_later():
+        return HostSession(
+            step,
+            settings.repetition,
+            settings.host,
+            checks_floats=settings.checks_floats,
+            rounds_stochastically=settings.rounds_stochastically,
+        )

@@ -60,12 +60,11 @@ def _inline(graph: fx.Graph, node: fx.Node, body: fx.Graph) -> None:
     operands = _operands(node)
     inputs = [n for n in body.nodes if n.op == "placeholder"]
     copies = dict(zip(inputs, operands, strict=True))
-    before = set(graph.nodes)
+    made = node.prev
     with graph.inserting_before(node):
         results = graph.graph_copy(body, copies)
-    for made in graph.nodes:
-        if made not in before:
-            made.meta[ORIGIN] = node.meta.get(ORIGIN)
+    while (made := made.next) is not node:
+        made.meta[ORIGIN] = node.meta.get(ORIGIN)
     for getter in list(node.users):
         getter.replace_all_uses_with(results[getter.args[1]])  # pyright: ignore[reportIndexIssue, reportArgumentType, reportOptionalSubscript]
         graph.erase_node(getter)
