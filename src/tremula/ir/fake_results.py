@@ -89,8 +89,14 @@ def _selected(base: Tensor, dim: int, index: int) -> _Description | None:
     return _Description(*rest, base.dtype, offset)
 
 
-def new_fake_like(tensor: Tensor) -> FakeTensor:
-    """A fake tensor of unknown value again, with the same strides and separate memory."""
+def new_fake_like(tensor: Tensor) -> Tensor | None:
+    """A contiguous fake tensor of unknown value again; None of any other tensor."""
+    is_contiguous = is_plain_fake(tensor) and tensor.is_contiguous()
+    return new_fake_with_strides(tensor) if is_contiguous else None
+
+
+def new_fake_with_strides(tensor: Tensor) -> Tensor:
+    """A fake tensor with the shape, strides and type of another, and separate memory."""
     assert isinstance(tensor, FakeTensor), "only fakes are repeated"
     place = tensor.stride(), tensor.dtype, 0
     return _Description(tuple(tensor.shape), *place).make(tensor.fake_mode, None)

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
-from tremula.ir.fake_results import is_plain_fake, new_fake_like
+from tremula.ir.fake_results import is_plain_fake, new_fake_with_strides
 from tremula.ir.nodes import written_arguments
 from tremula.ir.origin import ORIGIN, Origin
 
@@ -64,8 +64,8 @@ def _value_again(node: fx.Node, new: fx.Node) -> Any:  # noqa: ANN401 - tensors,
         return source.meta["val"][index]  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
     value = node.meta["val"]
     if isinstance(value, Tensor):
-        return new_fake_like(value)
-    return tuple(None if part is None else new_fake_like(part) for part in value)
+        return new_fake_with_strides(value)
+    return tuple(None if part is None else new_fake_with_strides(part) for part in value)
 
 
 def _is_simple(node: fx.Node) -> bool:

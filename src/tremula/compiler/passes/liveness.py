@@ -421,7 +421,12 @@ def _tiles_of_variables(graph: FrozenGraph) -> tuple[Ints, Ints, Ints]:
     """CSR of each variable's tiles and bytes there."""
     tile_map, n_tiles = graph.tile_map, graph.target.n_tiles
     variable = graph.variables.ids_at(tile_map.begin)
-    pair, owner = np.unique(variable * n_tiles + tile_map.tile, return_inverse=True)
-    n_bytes = np.bincount(owner, weights=tile_map.end - tile_map.begin, minlength=len(pair))
-    start = np.searchsorted(pair // n_tiles, np.arange(len(graph.variables) + 1))
-    return start, pair % n_tiles, n_bytes.astype(np.int64)
+    pair = variable * n_tiles + tile_map.tile
+    n_bytes = tile_map.end - tile_map.begin
+    if not bool((pair[1:] > pair[:-1]).all()):  # by address, the tiles of a variable may alternate
+        order = np.argsort(pair, kind="stable")
+        pair, n_bytes = pair[order], n_bytes[order]
+        first = np.flatnonzero(np.diff(pair, prepend=-1))
+        pair, n_bytes = pair[first], np.add.reduceat(n_bytes, first)
+    start = np.searchsorted(pair, np.arange(len(graph.variables) + 1) * n_tiles)
+    return start, pair % n_tiles, n_bytes

@@ -27,7 +27,7 @@ from torch.fx.node import Argument
 from torch.utils._pytree import tree_map_only
 
 from tremula.ir.errors import CaptureError
-from tremula.ir.fake_results import is_plain_fake, new_fake_like
+from tremula.ir.fake_results import new_fake_like
 from tremula.ir.graphs import StepGraph
 from tremula.ir.nodes import (
     functional_overload,
@@ -329,8 +329,9 @@ def _seen_alike(tensor: _Tensor) -> _Tensor:
 
 def _another(tensor: Tensor) -> Tensor:
     """A new fake tensor with the shape and type of another."""
-    if is_plain_fake(tensor) and tensor.is_contiguous():
-        return new_fake_like(tensor)
+    alike = new_fake_like(tensor)
+    if alike is not None:
+        return alike
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     span = 1 + sum((size - 1) * stride for size, stride in steps)
     if span == tensor.numel():

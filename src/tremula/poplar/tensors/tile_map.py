@@ -56,13 +56,25 @@ class TileMapLog:
         self._columns = [np.empty(0, np.int64) for _ in range(3)]
         self._resolved = ByteTileMap(*self._columns)
         self.n_rewrites = 0  # how often something old was mapped again
+        self._reach = 0  # no interval that was added ends behind this address
+        self._is_ahead = True  # those not resolved yet are behind all before them
+
+    @property
+    def may_rewrite(self) -> bool:
+        """Whether intervals that wait may map bytes again that are mapped."""
+        return not self._is_ahead
 
     def add(self, begin: int, end: int, tile: int) -> None:
+        self._is_ahead &= begin >= self._reach
+        self._reach = max(self._reach, end)
         self._begin.append(begin)
         self._end.append(end)
         self._tile.append(tile)
 
     def add_many(self, begin: np.ndarray, end: np.ndarray, tile: np.ndarray) -> None:
+        if len(begin):
+            self._is_ahead &= int(begin[0] if len(begin) == 1 else begin.min()) >= self._reach
+            self._reach = max(self._reach, int(end[0] if len(end) == 1 else end.max()))
         for column, values in ((self._begin, begin), (self._end, end), (self._tile, tile)):
             column.frombytes(np.ascontiguousarray(values, np.int64).tobytes())
 
@@ -79,6 +91,7 @@ class TileMapLog:
                 np.frombuffer(column, np.int64) for column in (self._begin, self._end, self._tile)
             ]
             self._begin, self._end, self._tile = array("q"), array("q"), array("q")
+            self._is_ahead = True
             new, old = _merge(*_paint(*log)), self._resolved
             if len(old.begin) and len(new.begin) and new.begin[0] <= old.end[-1]:
                 new, old = _painted_over(old, new), ByteTileMap(*(c[:0] for c in old))

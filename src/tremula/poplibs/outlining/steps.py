@@ -13,7 +13,8 @@ from tremula.poplar.tensors.layout import variables_met
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.variables import VariableTable
 from tremula.poplar.vertices.compute_set import ComputeSet, TemplateInstance
-from tremula.poplibs.poputil.layout_key import CallKey, NotReplayable, VariableLayouts
+from tremula.poplibs.poputil.layout_key import CallKey, NotReplayable
+from tremula.poplibs.poputil.replay import layouts_of
 
 Ints = np.ndarray
 # Of a vertex, of a field's run, and of a step: control code and the frame of its exchanges.
@@ -45,7 +46,7 @@ class Steps:
 
     def __init__(self, graph: Graph):
         self.state, self.n_tiles = graph.state, graph.target.tiles_per_ipu
-        self.layouts = VariableLayouts(graph.state)
+        self.layouts = layouts_of(graph)
         self._kinds: dict[object, OutlinedKind] = {}
 
     def of(self, programs: list[Program]) -> list[OutlinedStep]:

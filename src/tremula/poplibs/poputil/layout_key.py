@@ -16,6 +16,15 @@ from tremula.poplar.tensors.tensor import Tensor
 _PLAIN = (bool, int, float, str, bytes, type(None), np.generic, Enum)
 
 
+class KeyedByText:
+    """A value of which equal texts mean equal values, such as an expression."""
+
+    __slots__ = ()
+
+    def text(self) -> str:
+        raise NotImplementedError
+
+
 class NotReplayable(Exception):
     """Something that cannot be described by layouts alone."""
 
@@ -44,18 +53,28 @@ class VariableLayouts:
         return self._map_of(variable).in_elements
 
     def _map_of(self, variable: int) -> "_KnownMap":
-        known, resolved = self._known.get(variable), self.tile_map.resolve()
-        if known is not None and known.n_rewrites == self.tile_map.n_rewrites and known.is_final:
+        known = self._known.get(variable)
+        if known is not None and known.is_final and self._is_now(known):
             return known
         begin, end, tile = self.tile_map_of(variable, variable)
         if known is None or known[:2] != (self.tile_map.n_rewrites, len(begin)):
             base = self.variables.base_bytes[variable]
             # What is mapped later is behind all that is mapped, or the map is rewritten.
-            mapped_to = int(resolved.end[-1]) if len(resolved.end) else 0
+            mapped_to = int(end[-1]) if len(end) else base
             is_final = mapped_to >= self.variables.end_bytes[variable]
             columns = begin - base, end - base, tile
             known = self._known[variable] = self._described(variable, columns, is_final)
         return known
+
+    def _is_now(self, known: "_KnownMap") -> bool:
+        return known.n_rewrites == self.tile_map.n_rewrites and not self.tile_map.may_rewrite
+
+    def note_alike(self, variable: int, like: int) -> None:
+        """A new variable is mapped as another is: what is known of that is known of it."""
+        known = self._known.get(like)
+        is_same = known is not None and known.is_final and self._is_now(known)
+        if is_same and not self.variables.is_constant[variable]:
+            self._known[variable] = known
 
     def _described(
         self, variable: int, columns: tuple[np.ndarray, ...], is_final: bool
@@ -101,6 +120,8 @@ class CallKey:
             return dict, *((self.of(k), self.of(v)) for k, v in value.items())
         if isinstance(value, np.ndarray):
             return np.ndarray, value.dtype.str, value.shape, digest_of(value)
+        if isinstance(value, KeyedByText):
+            return type(value), value.text()
         if is_dataclass(value) and not isinstance(value, type):
             return type(value), *(self.of(getattr(value, f.name)) for f in fields(value))
         raise NotReplayable

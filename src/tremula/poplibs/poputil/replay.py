@@ -67,15 +67,15 @@ def replayed(function: Callable[P, R]) -> Callable[P, R]:
     What it builds must depend only on its arguments and the layouts of its tensors. It may only add
     to the graph, and to the end of `sequence` if it takes one.
     """
-    parameters = signature(function)
-    makes_programs = "sequence" in parameters.parameters
+    names = tuple(signature(function).parameters)
+    makes_programs = "sequence" in names
 
     @wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            arguments = parameters.bind(*args, **kwargs).arguments
+            arguments = _named(names, args, kwargs)
             call = _call_of(function, arguments, makes_programs)
-        except (TypeError, NotReplayable):  # a wrong call raises its own error
+        except NotReplayable:  # a wrong call raises its own error
             return function(*args, **kwargs)
         tape = call.recorder.tapes.get(call.key)
         if tape is not None:
@@ -88,6 +88,17 @@ def replayed(function: Callable[P, R]) -> Callable[P, R]:
         return result
 
     return wrapper
+
+
+def _named(names: tuple[str, ...], args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a call by name, in the order of the parameters."""
+    result = dict(zip(names, args, strict=False))
+    if len(args) > len(names) or not result.keys().isdisjoint(kwargs):
+        raise NotReplayable
+    result.update((name, kwargs[name]) for name in names if name in kwargs)
+    if len(result) != len(args) + len(kwargs):  # one has a name that is no parameter's
+        raise NotReplayable
+    return result
 
 
 class _ReplayRecorder:
@@ -108,9 +119,14 @@ def _recorder_of(state: GraphState) -> _ReplayRecorder:
     return recorder
 
 
+def layouts_of(graph: Graph) -> VariableLayouts:
+    """What is known of the layouts of a graph's variables."""
+    return _recorder_of(graph.state).layouts
+
+
 def tiles_of_variable(graph: Graph, variable: int) -> bytes:
     """A digest of the tiles that hold a variable's elements: equal for equal ones of one graph."""
-    return _recorder_of(graph.state).layouts.in_elements(variable)
+    return layouts_of(graph).in_elements(variable)
 
 
 _NO_SEQUENCE = Sequence()  # stands in where an operation takes none
@@ -230,6 +246,8 @@ class _Tape:
         ids = dict(zip(self.operands, call.variables, strict=True))
         ids.update((old, self._add_variable(old, call, source)) for old in self.new)
         self._add_tile_map(call, ids)
+        for old in self.new:
+            call.recorder.layouts.note_alike(ids[old], old)
         sets = [
             ComputeSet(
                 self.renamed(name, call) or f"cs{number}",

@@ -6,13 +6,14 @@ from functools import reduce
 
 from tremula.base.source import user_source
 from tremula.base.types import HALF, Type, as_type
+from tremula.poplibs.poputil.layout_key import KeyedByText
 from tremula.poplibs.registry import PoplibsError
 
 Number = bool | int | float
 N_PLACEHOLDERS = 20
 
 
-class Expr:
+class Expr(KeyedByText):
     """A node of an expression. Operators, also comparisons, make new nodes: no truth value."""
 
     __slots__ = ()
