@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import torch
@@ -106,6 +106,8 @@ class FastestProgram(_DrawingFirst):
         self._key = choice_key(self.step, self.device, self.repetition)
         if not can_draw_first(self.step) or self.repetition.n_processes > 1:
             self._chosen = self  # processes must agree, and other draws depend on their order
+        elif self.device.type == "cuda" and known_choice(self._key) is None:
+            threading.Thread(target=_import_compiler, name="tremula-import").start()
 
     @property
     def _computes_in_halves(self) -> bool:
@@ -253,6 +255,16 @@ class FastestProgram(_DrawingFirst):
             self._rival = None
         else:
             self.forget()
+
+
+def _import_compiler() -> None:
+    """Load Inductor, which takes seconds and starts the processes that compile kernels for it.
+
+    What fails here fails again, and is reported, when it compiles.
+    """
+    with _frequent_switches(), suppress(Exception):
+        import torch._inductor.async_compile
+        import torch._inductor.compile_fx  # noqa: F401
 
 
 @contextmanager
