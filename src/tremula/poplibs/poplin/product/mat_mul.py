@@ -34,9 +34,11 @@ Shape = tuple[int, ...] | list[int]
 class ProductOptions(TypedDict, total=False):
     """Options of a product: the types of result and partial sums, and its temporary memory.
 
-    `cycle_backoff_percent` is how much slower than the fastest a plan may be to need less memory:
-    by default 0, as in PopLibs since 2020; before, 20 was its default. With `expands_dims` a plan
-    may move kernel dimensions into input channels, as PopLibs' `expandDims` does.
+    `cycle_backoff_percent` plans as PopLibs did in 2019, when 20 was its default: with its estimate
+    of exchange then, and without a bound on memory, it takes the plan that needs least memory of
+    those within this percentage of the fastest. 0, the default, plans as PopLibs does since 2020.
+    With `expands_dims` a plan may move kernel dimensions into input channels, as PopLibs'
+    `expandDims` does.
 
     Partial sums of floats are always floats, those of 8-bit floats always halves: the matrix unit
     supports nothing else.

@@ -38,6 +38,7 @@ class MethodVariant:
     in_grain: int
     out_grain: int
     channel_form: ChannelForm = AS_STORED
+    is_early: bool = False  # exchange is estimated as PopLibs did in 2019
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ class ProductEstimate:
         self._collecting()
         self._calculation()
         self._reduction()
+        if variant.is_early:
+            self._early_exchange()
         for term in ("exchange inputs", "rearrange on tile", "partial calculation"):
             self.terms[term] = self.terms[term] * candidates.c_serial
 
@@ -137,6 +140,20 @@ class ProductEstimate:
             chip.on_tile_copy_setup_cycles + ceil_div(local, chip.memcpy_bytes_per_cycle),
             0,
         )
+
+    def _early_exchange(self) -> None:
+        """PopLibs' estimate of 2019: all operands and partial results, and no latency."""
+        s, chip = self.splits, self.chip
+        n_wide = np.where(
+            s.c % chip.n_tiles_per_exchange_bus == 0, chip.n_tiles_per_exchange_bus, 1
+        )
+        inputs = self.left_bytes / n_wide + self.right_bytes
+        for term, n_bytes in (
+            ("exchange inputs", inputs),
+            ("exchange partials", self.partial_bytes * s.c_serial),
+        ):
+            self.terms[term] = np.ceil(n_bytes / chip.exchange_bytes_per_cycle).astype(np.int64)
+        self.terms["rearrange on tile"] = np.zeros_like(s.g)
 
     def _collecting(self) -> None:
         """Inputs that are moved or padded: PopLibs' estimate of such a transform.
@@ -303,10 +320,10 @@ def _planned(problem: ProductProblem, chip: Chip, n_tiles: int, options: PlanOpt
         while result is None and limit < 2 * memory:
             limit *= 2
             result = _best(serial, limit)
-    choice, variant = result or unbound
     if options.cycle_backoff_percent:
-        most = int(choice.cycles * (1 + options.cycle_backoff_percent / 100))
-        choice, variant = _smallest(parallel, most) or (choice, variant)
+        most = int(unbound[0].cycles * (1 + options.cycle_backoff_percent / 100))
+        result, bound = _smallest(parallel, most), 0
+    choice, variant = result or unbound
     return Plan(
         problem, chip, n_tiles, variant.method, variant.partials, choice.splits,
         variant.in_grain, variant.out_grain, variant.channel_form, choice.costs, choice.temp_bytes,
@@ -391,7 +408,8 @@ def _variants(problem: ProductProblem, chip: Chip, options: PlanOptions) -> Iter
         if not grains:
             continue
         for form in _channel_forms(problem, method.is_on_matrix_unit, grains[0], options):
-            yield MethodVariant(method.name, partials, *grains, form)
+            is_early = options.cycle_backoff_percent > 0
+            yield MethodVariant(method.name, partials, *grains, form, is_early)
 
 
 def _channel_forms(
