@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 from tests.vision.browser import DRIVER_FOLDER, chromium, missing  # noqa: E402 - the line above
+from tremula.commands.progress import with_progress  # noqa: E402
 
 SITE = ROOT / "build" / "site"
 # Pages that are looked at in any case: one of each kind.
@@ -37,16 +38,17 @@ def main() -> int:
     why, browser = missing(), chromium()
     if why or browser is None:
         sys.exit(f"there is no browser: {why}")
-    command = ["node", str(DRIVER_FOLDER / "check_site.mjs"), browser, str(SITE), *pages(every)]
-    done = subprocess.run(command, cwd=DRIVER_FOLDER, capture_output=True, text=True, check=False)
-    results = [json.loads(line) for line in done.stdout.splitlines()]
+    names = pages(every)
+    command = ["node", str(DRIVER_FOLDER / "check_site.mjs"), browser, str(SITE), *names]
+    with subprocess.Popen(command, cwd=DRIVER_FOLDER, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None, "Popen was called with a pipe"
+        lines = with_progress("looking at pages", process.stdout, len(names) + 1)
+        results = [json.loads(line) for line in lines]
     wrong = [result for result in results if result["problems"]]
     for result in wrong:
         print(result["page"], *result["problems"], sep="\n  ")
     print(f"{len(results)} pages looked at, {len(wrong)} with problems")
-    if done.returncode:
-        print(done.stderr, file=sys.stderr)
-    return 1 if wrong or done.returncode else 0
+    return 1 if wrong or process.returncode else 0
 
 
 if __name__ == "__main__":

@@ -10,11 +10,15 @@ const PHONE = 390, DESK = 1280;
 // In the page: texts whose contrast with what is behind them is below WCAG 2's AA.
 function pale() {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const seen = new Map(); // a page has thousands of texts and a dozen colours
   const rgba = (colour) => {
-    canvas.clearRect(0, 0, 1, 1);
-    canvas.fillStyle = colour;
-    canvas.fillRect(0, 0, 1, 1);
-    return [...canvas.getImageData(0, 0, 1, 1).data];
+    if (!seen.has(colour)) {
+      canvas.clearRect(0, 0, 1, 1);
+      canvas.fillStyle = colour;
+      canvas.fillRect(0, 0, 1, 1);
+      seen.set(colour, [...canvas.getImageData(0, 0, 1, 1).data]);
+    }
+    return seen.get(colour);
   };
   const over = (top, below) => top.slice(0, 3).map((v, i) => (v * top[3] + below[i] * (255 - top[3])) / 255);
   const ground = (element) => {
@@ -29,10 +33,13 @@ function pale() {
   };
   const luminance = (c) => c.map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const result = new Map(), walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const looked = new Set(), result = new Map(), walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement, box = element.getBoundingClientRect();
-    if (!walker.currentNode.data.trim() || !box.width || !box.height || !element.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue;
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || looked.has(element)) continue;
+    looked.add(element);
+    const box = element.getBoundingClientRect();
+    if (!box.width || !box.height || !element.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue;
     const style = getComputedStyle(element), behind = ground(element);
     if (!behind) continue;
     const [low, high] = [luminance(over(rgba(style.color), behind)), luminance(behind)].sort((a, b) => a - b);
