@@ -173,6 +173,23 @@ def test_evaluations_of_mlperf_follow_its_rule():
     assert intervals == [175_000, 200_000, 200_000, 225_000]
 
 
+def test_evaluation_takes_training_steps_or_a_quarter_of_them():
+    """MLPerf v1.1 evaluated by whole steps of the training program, v2.0 forward only."""
+    by_chip = {one.chip: one for one in bert_facts.MLPERF}
+    assert by_chip["gc200"].evaluation_seconds(2.0, 1536.0) == 7 * 2.0
+    assert by_chip["bow"].evaluation_seconds(2.0, 2500.0) == 2.0
+
+
+def test_a_call_waits_for_its_loader():
+    """What loading takes beyond the device's time is added; less than that is hidden."""
+    training = Training(
+        build=lambda _: TINY["vit"][0](), of=whole(1), accumulation=8, replicas=1, loading_s=0.5,
+        optimizer=Optimizer(kind="sgd"), proportions=(0.6,),
+    )  # fmt: skip
+    assert training.waiting_seconds(0.2) == pytest.approx(0.3)
+    assert training.waiting_seconds(0.7) == 0.0
+
+
 def test_a_model_nobody_published_has_a_reason():
     """BERT with a length that no public program has is not guessed."""
     row = row_in_words("BERT-Large pretraining SL256", "Bow Pod16; PopART; global batch 512")

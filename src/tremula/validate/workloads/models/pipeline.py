@@ -89,6 +89,10 @@ class Training:
     def n_built_stages(self) -> int:
         return len(self.of.parts[0]) + self.returns
 
+    def waiting_seconds(self, device_s: float) -> float:
+        """What loading takes beyond the device's time."""
+        return max(0.0, self.loading_s - device_s)
+
     @property
     def items_per_call(self) -> float:
         n_micro_batches = self.accumulation * self.replicas * self.updates_per_call
@@ -158,8 +162,8 @@ def time_training(training: Training, chip_name: str) -> CallTime:
     sizes = np.array(of.parts) @ np.array(parameters)
     cycles = training.updates_per_call * _update_cycles(training, timeline, sizes, chip_name)
     host_s = call.host_s if training.host_s is None else training.host_s
-    waiting_s = max(0.0, training.loading_s - cycles / timeline.clock_hz)
-    return CallTime(cycles, timeline.clock_hz, host_s + waiting_s)
+    host_s += training.waiting_seconds(cycles / timeline.clock_hz)
+    return CallTime(cycles, timeline.clock_hz, host_s)
 
 
 def throughput(training: Training, chip_name: str) -> ModelledValue:
