@@ -64,12 +64,17 @@ demo: $(TORCH)
 lock:
 	$(PYTHON) tools/lock.py
 
-# An environment of exactly these files, whatever index or cache they come from.
+# An environment of exactly these files, whatever index or cache they come from. Where pip finds a build of PyTorch
+# for CPUs (PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu) it is taken; PyPI's needs libraries of CUDA, 2.5 GB.
+LOCKED := $(PIP) install --quiet --no-compile --require-hashes --no-deps --requirement
+IS_CPU_BUILD := import importlib.metadata as m, sys; sys.exit("+cpu" not in m.version("torch"))
 locked:
 	$(PYTHON) tools/lock.py --check
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --require-hashes --no-deps --requirement constraints.lock
-	$(PIP) install --no-deps --no-build-isolation --editable .
+	$(LOCKED) constraints.lock
+	$(BIN)/python -c '$(IS_CPU_BUILD)' || $(LOCKED) constraints-cuda.lock
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -c 'import numba, torch, tremula; print("tremula", tremula.__version__, "torch", torch.__version__)'
 
 # Asks the database of the Python Packaging Authority. Exit code 3: it could not be asked, so nothing is known.
 audit: $(CORE)

@@ -74,12 +74,14 @@ def test_a_model_is_unpickled_with_consent_only():
 
 
 def test_pinned_versions_have_hashes():
-    """constraints.lock lists every version of constraints.txt, each with hashes."""
+    """Each lock lists every version of its constraints, with hashes."""
     done = subprocess.run(
         [sys.executable, "tools/lock.py", "--check"], cwd=ROOT, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
-    entries = (ROOT / "constraints.lock").read_text(encoding="utf-8").split("\n")
-    pinned = [i for i, line in enumerate(entries) if "==" in line and line[0] != "#"]
-    assert all(entries[i + 1].startswith("    --hash=sha256:") for i in pinned)
+    for lock in ("constraints.lock", "constraints-cuda.lock"):
+        entries = (ROOT / lock).read_text(encoding="utf-8").split("\n")
+        pinned = [i for i, line in enumerate(entries) if "==" in line and line[0] != "#"]
+        assert pinned
+        assert all(entries[i + 1].startswith("    --hash=sha256:") for i in pinned)

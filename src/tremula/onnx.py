@@ -1,5 +1,6 @@
 """`import tremula.onnx`: ONNX models that run, train and are costed, here and on tiles."""
 
+from tremula.base.argument_types import explain_arguments_of as _explain_arguments_of
 from tremula.frontends.onnx import (
     ImportedModel,
     OnnxError,
@@ -21,3 +22,5 @@ __all__ = [
     "compile_model",
     "import_model",
 ]
+
+_explain_arguments_of(globals(), __all__)

@@ -15,6 +15,7 @@ HOMES = {
     "keras": ("tools.fuzz.expressions.check", "Expressions"),
     "onnx": ("tools.fuzz.onnx_graphs.check", "OnnxGraphs"),
     "calls": ("tools.fuzz.calls.check", "CallSequences"),
+    "apis": ("tools.fuzz.calls.apis", "ApiCalls"),
 }
 
 

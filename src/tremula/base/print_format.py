@@ -129,7 +129,7 @@ def _fits_fixed(magnitudes: np.ndarray, decimals: int, digits: int) -> bool:
     if not magnitudes.size:
         return True
     n_kept = decimals + 1 + math.floor(math.log10(magnitudes.min()))
-    return n_kept >= digits // 2 and magnitudes.max() < 10.0**digits
+    return n_kept >= digits // 2 and magnitudes.max() < 10.0 ** min(digits, 308)
 
 
 def _lines(

@@ -1,7 +1,10 @@
 """Serving: a compiled inference program behind HTTP, in the V2 inference protocol."""
 
 from importlib import import_module
+from inspect import isroutine
 from typing import TYPE_CHECKING
+
+from tremula.base.argument_types import explains_arguments
 
 if TYPE_CHECKING:
     from tremula.serving.client import InferenceClient as InferenceClient
@@ -32,4 +35,5 @@ __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'tremula.serving' has no attribute {name!r}")
-    return getattr(import_module(f"tremula.serving.{_HOME[name]}"), name)
+    value = getattr(import_module(f"tremula.serving.{_HOME[name]}"), name)
+    return explains_arguments(value) if isroutine(value) else value

@@ -1,9 +1,11 @@
 """PopTorch: run PyTorch models on an IPU, or on Tremula's model of one."""
 
 from importlib import import_module
+from inspect import isfunction as _isfunction
 from typing import TYPE_CHECKING
 
 from tremula.base import version as _version
+from tremula.base.argument_types import explains_arguments as _explains
 from tremula.base.errors import suggest as _suggest
 from tremula.base.libraries.fallbacks import stand_in_for_libraries as _stand_in_for_libraries
 
@@ -111,7 +113,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'poptorch' has no attribute {name!r}: {_advice(name)}")
     value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
+    globals()[name] = value = _explains(value) if _isfunction(value) else value
     return value
 
 

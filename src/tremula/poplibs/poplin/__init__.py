@@ -1,5 +1,6 @@
 """poplin: matrix products and convolutions through one planner, and linear algebra on top."""
 
+from tremula.base.argument_types import explain_arguments_of as _explain_arguments_of
 from tremula.poplibs.poplin.group_quantised import group_decompressed
 from tremula.poplibs.poplin.meshgrid import linspace, meshgrid_2d
 from tremula.poplibs.poplin.norms import (
@@ -87,3 +88,5 @@ __all__ += [  # solvers
     "meshgrid_2d", "orthogonal_columns", "permutation_of_pivots", "qr_factorization",
     "qr_packed", "triangular_mask", "triangular_solve",
 ]  # fmt: skip
+
+_explain_arguments_of(globals(), __all__)

@@ -218,12 +218,17 @@ def norm_statistics(
     )  # fmt: skip
 
 
+def _n_channels(x: Tensor) -> int:
+    """How many channels [batch, channels, …] has; 0 of a tensor without that dimension."""
+    return x.shape[1] if x.rank > 1 else 0
+
+
 def norm_whiten(
     graph: Graph, acts: Tensor, mean: Tensor, inv_std_dev: Tensor, sequence: Sequence,
     name: str = "norm_whiten",
 ) -> Tensor:  # fmt: skip
     """Activations with mean 0 and deviation 1 in each channel."""
-    check_norm_operands("norm_whiten", acts, [mean, inv_std_dev], acts.shape[1])
+    check_norm_operands("norm_whiten", acts, [mean, inv_std_dev], _n_channels(acts))
     return whiten(graph, acts, PER_CHANNEL, mean, inv_std_dev, sequence, name)
 
 
@@ -232,7 +237,7 @@ def normalise(
     name: str = "normalise",
 ) -> Tensor:  # fmt: skip
     """Gamma · whitened + beta."""
-    check_norm_operands("normalise", whitened, [gamma, beta], whitened.shape[1])
+    check_norm_operands("normalise", whitened, [gamma, beta], _n_channels(whitened))
     return scale_and_shift(graph, whitened, gamma, beta, sequence, name)
 
 
@@ -250,7 +255,7 @@ def norm_gradients(
     name: str = "norm_gradients",
 ) -> Tensor:  # fmt: skip
     """The gradient of the whitened activations from that of the normalised ones."""
-    check_norm_operands("norm_gradients", gradient, [gamma], gradient.shape[1])
+    check_norm_operands("norm_gradients", gradient, [gamma], _n_channels(gradient))
     return scaled_gradient(graph, gradient, gamma, sequence, name)
 
 
@@ -261,7 +266,7 @@ def norm_statistics_gradients(
     """The gradient of the activations from that of the whitened ones."""
     op = "norm_statistics_gradients"
     check_norm_operands(op, whitened, [gradient], whitened.n_elems)
-    check_norm_operands(op, whitened, [inv_std_dev], whitened.shape[1])
+    check_norm_operands(op, whitened, [inv_std_dev], _n_channels(whitened))
     return statistics_gradients(graph, whitened, gradient, PER_CHANNEL, inv_std_dev, sequence, name)
 
 

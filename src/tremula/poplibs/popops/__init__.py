@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from tremula.base.argument_types import explain_arguments_of as _explain_arguments_of
 from tremula.poplibs.popops.elementwise import expr
 from tremula.poplibs.popops.elementwise import functions as elementwise
 from tremula.poplibs.popops.elementwise.cast import cast, cast_with_output
@@ -114,6 +115,8 @@ __all__ = [
     "scaled_add_to", "scaled_subtract_from", "scaled_sum_to",
 ]  # fmt: skip
 __all__ += elementwise.__all__
+
+_explain_arguments_of(globals(), __all__)
 
 if not TYPE_CHECKING:  # so that type checkers still know which names there are
 

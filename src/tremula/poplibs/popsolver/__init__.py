@@ -1,5 +1,6 @@
 """popsolver: whole numbers that meet constraints and make an expression least."""
 
+from tremula.base.argument_types import explain_arguments_of_methods
 from tremula.poplibs.popsolver.model import (
     MAX_VALUE,
     Model,
@@ -9,3 +10,5 @@ from tremula.poplibs.popsolver.model import (
 )
 
 __all__ = ["MAX_VALUE", "Model", "PriorityGroup", "Solution", "Variable"]
+
+explain_arguments_of_methods(Model)

@@ -106,18 +106,24 @@ class Model:
             if not 0 <= value.id < len(self._low):
                 raise PoplarError(f"{value} is not a variable of this model")
             return value
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int | np.integer):
+            raise PoplarError(f"expected a variable or a whole number, got {value!r}")
         return self.add_constant(int(value))
 
     def _post(self, kind: ConstraintKind, *operands: Operand) -> int:
+        members = tuple(self._operand(v).id for v in operands)  # a wrong one changes nothing
         self._kinds.append(int(kind))
-        self._members.append(tuple(self._operand(v).id for v in operands))
+        self._members.append(members)
         return len(self._kinds) - 1
 
     def _result(
         self, kind: ConstraintKind, *operands: Operand, name: str = "", max: int = MAX_VALUE
     ) -> Variable:
+        checked = [self._operand(v) for v in operands]
         result = self.add_variable(0, max, name)
-        self._post(kind, result, *operands)
+        self._post(kind, result, *checked)
         return result
 
     # -- arithmetic --------------------------------------------------------------------------------
@@ -155,6 +161,7 @@ class Model:
 
     def sub(self, left: Operand, right: Operand, name: str = "") -> Variable:
         """The difference; that it is not negative becomes a constraint."""
+        left, right = self._operand(left), self._operand(right)
         result = self.add_variable(name=name)
         self._post(ConstraintKind.SUM, left, result, right)
         return result
@@ -226,8 +233,11 @@ class Model:
 
         It gets a list of whole numbers and gives one, or None where no value is allowed.
         """
+        operands = [self._operand(v) for v in variables]
+        if not callable(function):
+            raise PoplarError(f"call needs a function of a list of whole numbers, got {function!r}")
         result = self.add_variable(name=name)
-        self._calls[self._post(ConstraintKind.CALL, result, *variables)] = function
+        self._calls[self._post(ConstraintKind.CALL, result, *operands)] = function
         return result
 
     # -- order of branching ------------------------------------------------------------------------
@@ -243,10 +253,17 @@ class Model:
 
     def set_priority_group(self, variable: Variable, group: PriorityGroup) -> None:
         """Put a variable into a group."""
-        self._group_of[variable.id] = group.id
+        self._check_group(group)
+        self._group_of[self._operand(variable).id] = group.id
+
+    def _check_group(self, group: PriorityGroup) -> None:
+        if not 0 <= group.id < len(self._before):
+            raise PoplarError(f"{group} is not a group of this model")
 
     def prioritise_over(self, first: PriorityGroup, second: PriorityGroup) -> None:
         """Fix the variables of `first` before those of `second`."""
+        self._check_group(first)
+        self._check_group(second)
         if first == second or second.id in self._all_before(first.id):
             raise PoplarError(f"{first} cannot come before {second}: it already comes after it")
         self._before[second.id].add(first.id)
@@ -277,6 +294,9 @@ class Model:
     def minimize(self, objective: Variable | Sequence[Variable]) -> Solution:
         """The solution in which an expression is least; of several, the first counts most."""
         objectives = [objective] if isinstance(objective, Variable) else list(objective)
+        places = [self._operand(v).id for v in objectives]
+        if not places:
+            raise PoplarError("minimize needs at least one variable")
         lengths = [len(members) for members in self._members]
         problem = SearchProblem(
             np.array(self._low, np.uint64),
@@ -287,5 +307,5 @@ class Model:
             self._calls,
             self._ranks(),
         )
-        search = Search(problem, [self._operand(v).id for v in objectives])
+        search = Search(problem, places)
         return Solution(search.run(), search.n_applied)

@@ -1,5 +1,6 @@
 """poputil: tile maps, regions, broadcasting and replay, shared by all operations."""
 
+from tremula.base.argument_types import explain_arguments_of as _explain_arguments_of
 from tremula.poplibs.poputil.broadcast import (
     Pattern,
     broadcast_shape,
@@ -126,3 +127,5 @@ __all__ = [
     "inv_transform_tile_index", "map_tensor_linearly", "map_tensor_linearly_with_offset",
     "tensor_tile_imbalance", "tiles_by_use", "transform_tile_index",
 ]  # fmt: skip
+
+_explain_arguments_of(globals(), __all__)

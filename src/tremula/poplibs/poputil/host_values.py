@@ -30,7 +30,7 @@ def factor_dims(tensor: Tensor, factors: Sequence[int], start_dim: int = 0) -> T
     n = len(factors)
     dims = range(start_dim, start_dim + n)
     for dim, factor in zip(dims, factors, strict=True):
-        if tensor.dim(dim) % factor:
+        if factor < 1 or tensor.dim(dim) % factor:
             raise PoplibsError(
                 f"dimension {dim} of size {tensor.dim(dim)} has no factor {factor}.",
                 source=user_source(),

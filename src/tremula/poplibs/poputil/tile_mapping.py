@@ -53,10 +53,20 @@ def _sizes(
     return int(np.prod(list(what), dtype=np.int64)), min_elements, grain
 
 
+def _check_tiles(n_tiles: int) -> None:
+    if n_tiles < 1:
+        raise PoplibsError(
+            f"a map needs at least one tile, got {n_tiles}.",
+            source=user_source(),
+            hint="give the number of tiles of the target: graph.target.n_tiles",
+        )
+
+
 def transform_tile_index(
     tile: int | np.ndarray, n_tiles: int, offset: int = 0, *, is_ascending: bool = True
 ) -> int | np.ndarray:
     """The tile that part number `tile` of a map goes to."""
+    _check_tiles(n_tiles)
     return (offset + tile) % n_tiles if is_ascending else (n_tiles - 1 - offset - tile) % n_tiles
 
 
@@ -64,6 +74,7 @@ def inv_transform_tile_index(
     tile: int | np.ndarray, n_tiles: int, offset: int = 0, *, is_ascending: bool = True
 ) -> int | np.ndarray:
     """The number of the part that a tile holds."""
+    _check_tiles(n_tiles)
     return (tile - offset) % n_tiles if is_ascending else (n_tiles - 1 - offset - tile) % n_tiles
 
 
@@ -116,6 +127,7 @@ def tensor_tile_imbalance(
 
 def choose_mapping_offset(n_tiles: int, shape: Shape, seed: int = MAPPING_SEED) -> int:
     """A tile to start at, from a shape: small tensors of different shapes do not pile up."""
+    _check_tiles(n_tiles)
     bits = np.array([*shape], np.int64).tobytes()
     return zlib.crc32(bits, seed & 0xFFFFFFFF) % n_tiles
 

@@ -149,6 +149,8 @@ class Annotations:
 
     def outlineAttributes(self, attributes: Mapping[str, str]) -> Any:
         """A context: operations with different attributes are not outlined together."""
+        if not isinstance(attributes, Mapping):
+            raise popart_exception(f"Expected names and texts, got {attributes!r}")
         before = self._in_force.get(OUTLINE, [])
         pairs = [str(text) for pair in attributes.items() for text in pair]
         return self._context(OUTLINE, [*before, *pairs])

@@ -220,6 +220,8 @@ class Builder(Annotations):
         debugContext: str | DebugContext = "",
     ) -> str:
         """A tensor in another, constant shape."""
+        if not isinstance(aiOnnx, AiOnnx):
+            raise popart_exception(f"Expected builder.aiOnnx as the first argument, got {aiOnnx!r}")
         text = text_of(debugContext)
         sizes = aiOnnx.constant(np.array(shape, np.int64), text + "_const" if text else "")
         result = aiOnnx.reshape([args[0], sizes], text)

@@ -71,6 +71,8 @@ def infer(
     try:
         return run(known)
     except checker.ValidationError:
+        if not known:
+            raise
         # This version of the operator does not list the element type: shapes are those of floats.
         element = next(iter(known.values())).tensor_type.elem_type
         floats = {name: _with_element(t, element, TensorProto.FLOAT) for name, t in known.items()}

@@ -135,7 +135,7 @@ class AiOnnx(OpSet):
         """One of two graphs, as a boolean scalar says; both give `num_outputs` tensors."""
         graphs = {"then_branch": then_branch, "else_branch": else_branch}
         for name, branch in graphs.items():
-            n_made = len(branch._graph.proto.output)
+            n_made = len(_graph_of(branch).proto.output)
             if n_made != num_outputs:
                 raise popart_exception(
                     f"{name} of If makes {n_made} outputs, num_outputs is {num_outputs}"
@@ -191,6 +191,11 @@ class AiOnnx(OpSet):
             "scan_output_axes": list(scan_output_axes),
             "scan_output_directions": list(scan_output_directions),
         }
+        if not 1 <= num_scan_inputs <= len(args) or len(scan_input_axes) > num_scan_inputs:
+            raise popart_exception(
+                f"Scan of {len(args)} inputs with num_scan_inputs={num_scan_inputs} and axes "
+                f"{list(scan_input_axes)}: expected 1 … {len(args)}, and an axis for each or none"
+            )
         self._bind_types(body, args, num_scan_inputs, scan_input_axes)
         ids = self._with_graphs("Scan", args, num_outputs, {"body": body}, attributes, debugContext)
         n_carried = len(args) - num_scan_inputs
@@ -220,8 +225,8 @@ class AiOnnx(OpSet):
                 shape = list(whole.shape)
                 shape.pop(axes[i] if axes else 0)
                 types[n_carried + i] = whole.with_shape(shape)
-        names = [value.name for value in body._graph.proto.input]
-        body._graph.bind_types(names, [t.proto() if t.element else None for t in types])
+        names = [value.name for value in _graph_of(body).proto.input]
+        _graph_of(body).bind_types(names, [t.proto() if t.element else None for t in types])
 
     def _with_graphs(
         self,
@@ -234,7 +239,7 @@ class AiOnnx(OpSet):
     ) -> list[str]:
         operator = self._operators()[{"If": "logical_if"}.get(type, type.lower())]
         made = [
-            helper.make_attribute(name, builder._graph.finished())
+            helper.make_attribute(name, _graph_of(builder).finished())
             for name, builder in graphs.items()
         ]
         made += [
@@ -280,7 +285,7 @@ class AiGraphcore(OpSet):
         debugContext: str | DebugContext = "",
     ) -> list[str]:
         """Call a separate graph, whose inputs in order are `args`."""
-        graph = callee._graph
+        graph = _graph_of(callee)
         counts = (
             ("inputs", len(args), len(graph.arguments)),
             ("outputs", num_outputs, len(graph.proto.output)),
@@ -363,7 +368,7 @@ class AiGraphcore(OpSet):
             helper.make_attribute("maxSequenceLengths", list(maxSequenceLengths)),
             helper.make_attribute("resultSize", int(resultSize)),
             helper.make_attribute("callbackBatchSize", int(callbackBatchSize)),
-            helper.make_attribute("callback", callback._graph.finished()),
+            helper.make_attribute("callback", _graph_of(callback).finished()),
         ]
         id = self._emit(operator, _as_list(args), attributes, 1, text_of(debugContext))[0]
         result = _output_types(callback)[0]
@@ -379,8 +384,18 @@ def _as_list(args: str | Sequence[str]) -> list[str]:
     return [str(id) for id in args]
 
 
+def _graph_of(builder: Any) -> GraphInProgress:
+    """The graph that a builder has made; an error if it is something else."""
+    graph = getattr(builder, "_graph", None)
+    if not isinstance(graph, GraphInProgress):
+        raise popart_exception(
+            f"Expected the builder of a graph, got {builder!r}: use createSubgraphBuilder()"
+        )
+    return graph
+
+
 def _output_types(builder: Any) -> list[InferredType]:
-    graph: GraphInProgress = builder._graph
+    graph = _graph_of(builder)
     return [type_of(graph.find_type(v.name) or TypeProto()) for v in graph.proto.output]
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple, Self
@@ -139,9 +140,9 @@ class Options(OptionsDict):
         if input_group_type == CommGroupType.NoGrouping:
             input_group_size = 1
         replicas = self.replication_factor
-        if input_group_size > replicas:
+        if not 1 <= input_group_size <= replicas:
             raise ValueError(
-                f"an input group of {input_group_size} replicas is larger than the replication "
+                f"an input group of {input_group_size} replicas is not 1 to the replication "
                 f"factor ({replicas}): call replicationFactor first."
             )
         if replicas % input_group_size:
@@ -192,8 +193,11 @@ class Options(OptionsDict):
     ) -> Self:
         """The share of a chip's memory that products may use for their temporaries."""
         self.checkIsFrozen()
+        assert isinstance(available_memory_proportion, Mapping), (
+            f"expected shares such as {{'IPU0': 0.4}}, got {available_memory_proportion!r}"
+        )
         for name in available_memory_proportion:
-            assert name.startswith("IPU"), (
+            assert re.fullmatch(r"IPU\d+", str(name)), (
                 f"keys of setAvailableMemoryProportion are IPU0, IPU1, …; got {name!r}"
             )
         proportions = {int(name[3:]): value for name, value in available_memory_proportion.items()}

@@ -127,6 +127,11 @@ def _private_copy(data: HostData) -> HostData:
     return data.copy() if type(data) is np.ndarray and not is_repeated else data
 
 
+def _check_buffer(buffer: object) -> None:
+    if not isinstance(buffer, RemoteBuffer):
+        raise TypeError(f"Expected a buffer of popxl.remote_buffer, got {buffer!r}")
+
+
 def remote_variable(
     data: object,
     remote_buffer: RemoteBuffer,
@@ -140,6 +145,7 @@ def remote_variable(
     nan_on_overflow: bool | None = None,
 ) -> Variable:
     """A variable that lives in an entry of a remote buffer."""
+    _check_buffer(remote_buffer)
     array, type_ = as_host_data(data, dtype, downcast, log2_scale, nan_on_overflow)
     array = _without_group_axis(array, remote_buffer.tensor_shape, replica_grouping)
     remote_buffer.check_offset(offset)
@@ -166,6 +172,7 @@ def remote_replica_sharded_variable(
 
     A plain buffer, of the shape of one shard, becomes a sharded one for the shape of the data.
     """
+    _check_buffer(remote_buffer)
     array, type_ = as_host_data(data, dtype, downcast, log2_scale, nan_on_overflow)
     if remote_buffer.meta_shape:
         array = _without_group_axis(array, remote_buffer.meta_shape, replica_grouping)

@@ -73,6 +73,7 @@ def as_host_data(
     nan_on_overflow: bool | None = None,
 ) -> tuple[HostData, dtype]:
     """Data for a variable in its type; memory maps and lazy arrays are taken as they are."""
+    type_ = dtype.as_dtype(type_) if type_ is not None else None
     if isinstance(data, LazyArray):
         if type_ is not None and data.popxl_dtype != type_:
             raise TypeError(f"{data!r} cannot become {type_!r}: make it in that type")

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import torch
 
+from tremula.base.argument_types import explains_arguments
 from tremula.frontends.popxl.dtypes import dtype
 from tremula.frontends.shared.table import Table
 
@@ -71,8 +72,9 @@ VIEWS: dict[str, Callable[..., Any]] = {}  # how popart._internal.ir shows a ten
 
 def public(function: Function) -> Function:
     """Enter a function of `popxl.ops` that is made of other operations."""
-    FUNCTIONS.enter(function.__name__, function)
-    return function
+    explained = explains_arguments(function)
+    FUNCTIONS.enter(function.__name__, explained)
+    return explained
 
 
 def apply(name: str, *args: object, **kwargs: object) -> Any:

@@ -149,6 +149,18 @@ def _as_tensor(row: OperationRow, value: object, type_: dtype | None) -> Tensor:
     return apply("constant", value, type_)
 
 
+def _check_not_recursive(graph: "Graph", called: "Graph") -> None:
+    reached, waiting = {called}, [called]
+    while waiting:
+        if (current := waiting.pop()) == graph:
+            raise ValueError(
+                f"graph {called.name!r} cannot be called in {graph.name!r}, which it is part of or "
+                "calls: a graph that calls itself would never end. Use ops.repeat for loops"
+            )
+        waiting += [other for other in current.called_graphs if other not in reached]
+        reached.update(waiting)
+
+
 def record(
     row: OperationRow,
     inputs: list[Tensor],
@@ -163,6 +175,8 @@ def record(
     check_in_graph(graph, row.name or row.kind, inputs)
     if row.is_pure and len(inputs) > 1:
         _check_places(row, layout, inputs)
+    for called in graphs:
+        _check_not_recursive(graph, called)
     op = Op(graph, row, inputs, layout, attributes, graphs)
     ipu = current_ipu()
     op.ipu, op.has_ipu, op.tile_set = ipu or 0, ipu is not None, current_tile_set()

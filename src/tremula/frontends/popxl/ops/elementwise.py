@@ -293,6 +293,8 @@ def swish_(t: Operand) -> Tensor:
 
 @operation("Softmax")
 def softmax(t: Operand, axis: int) -> Tensor:
+    if not -t.dim() <= axis < t.dim():
+        raise ValueError(f"axis {axis} of a softmax is out of range: {t.dim()} dimensions")
     return torch.softmax(t, axis)
 
 

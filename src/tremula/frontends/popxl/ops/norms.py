@@ -16,6 +16,8 @@ def group_norm(
     t: Operand, weight: Operand, bias: Operand, num_groups: int, eps: float = 1e-05
 ) -> tuple[Tensor, Hidden, Hidden]:
     """Normalised over groups of channels (dimension 1), then scaled and shifted by channel."""
+    if num_groups < 1 or t.shape[1] % num_groups:
+        raise ValueError(f"num_groups={num_groups} must divide the {t.shape[1]} channels")
     return norms.group_norm(t, weight, bias, num_groups, eps)
 
 

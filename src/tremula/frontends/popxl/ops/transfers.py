@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 
+from tremula.base.print_format import PrintTensorFmt
 from tremula.frontends.popxl.core.context import get_current_graph
 from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
@@ -14,6 +15,7 @@ from tremula.frontends.popxl.core.streams import DeviceToHostStream, HostToDevic
 from tremula.frontends.popxl.core.table import Operand, operation, record
 from tremula.frontends.popxl.core.tensor import Tensor
 from tremula.frontends.popxl.dtypes import dtype, uint32
+from tremula.frontends.popxl.dtypes import dtype as popxl_type
 from tremula.frontends.popxl.errors import UndefinedValue
 
 PAGE_SECTION = (10, "Host, remote memory, chips")
@@ -54,6 +56,7 @@ def init(
     if init_type not in {"zero", "undef"}:
         raise ValueError(f"Unknown init_type: {init_type}. It must be 'zero' or 'undef'")
     result = tuple(int(n) for n in shape)
+    dtype = popxl_type.as_dtype(dtype)
     attributes = {"shape": result, "dtype": dtype, "init_type": init_type}
     attributes["meta_shape"] = tuple(meta_shape or ())
     (t,) = record(INIT, [], (), attributes, [(result, dtype)], names=[name or "t"])
@@ -208,5 +211,9 @@ def print_tensor(
         "max_line_width": max_line_width, "digits": digits, "float_format": float_format,
         "separator": separator, "open_bracket": open_bracket, "close_bracket": close_bracket,
     }  # fmt: skip
+    PrintTensorFmt(
+        summarise_threshold, edge_items, max_line_width, digits, float_format, separator,
+        open_bracket, close_bracket,
+    )  # fmt: skip
     (out,) = record(PRINT, [t], (("t", 0),), attributes, [(t.shape, t.dtype)])
     return out

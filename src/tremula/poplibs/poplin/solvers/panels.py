@@ -109,6 +109,12 @@ def add_panels(
     graph: Graph, shape: tuple[int, int, int], name: str, width: int = DEFAULT_WIDTH
 ) -> Panels:
     """New panels for a shape [n_batches, n_rows, n_columns], mapped."""
+    if width < 1:
+        raise PoplibsError(
+            f"panels of {name!r} are {width} columns wide.",
+            source=user_source(),
+            hint="give a panel_width of at least 1",
+        )
     flat = graph.add_variable(FLOAT, [prod(shape)], name)
     panels = Panels(graph, flat, *shape, width)
     batch, panel = panels.every(0, panels.n_panels)

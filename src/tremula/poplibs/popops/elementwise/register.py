@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from tremula.base.errors import suggest
 from tremula.base.source import user_source
 from tremula.base.types import BOOL, FLOAT, HALF, INT, Type
 from tremula.poplibs.popops.elementwise import expr, functions
@@ -79,6 +80,9 @@ def _errors(op: ElementOp) -> tuple[ErrorCase, ...]:
 # -- registering -----------------------------------------------------------------------------------
 
 
+_ADDED: set[str] = set()  # names of operations that users registered
+
+
 def register_element_op(op: ElementOp) -> ElementOp:
     """Add an operation to popops: its functions, its name in expressions, its tests and docs.
 
@@ -87,6 +91,7 @@ def register_element_op(op: ElementOp) -> ElementOp:
     """
     _check_new(op)
     ELEMENT_OPS[op.name] = op
+    _ADDED.add(op.name)
     expr.add_builder(op)
     functions.add_functions(op)
     register(entry_of(op))
@@ -95,6 +100,13 @@ def register_element_op(op: ElementOp) -> ElementOp:
 
 def remove_element_op(name: str) -> None:
     """Take back an operation that `register_element_op` added: for experiments and tests."""
+    if name not in _ADDED:
+        raise PoplibsError(
+            f"no element-wise operation {name!r} was registered.",
+            source=user_source(),
+            hint=suggest(name, _ADDED),
+        )
+    _ADDED.remove(name)
     op = ELEMENT_OPS.pop(name)
     expr.remove_builder(op)
     functions.remove_functions(op)

@@ -5,6 +5,7 @@ from functools import reduce as fold
 
 import numpy as np
 
+from tremula.base.errors import suggest
 from tremula.base.source import user_source
 from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_INT, Type, as_type
 from tremula.poplar.graph import Graph
@@ -114,6 +115,9 @@ def entry() -> Op:
 register(entry())
 
 
+_ADDED: set[str] = set()  # names of operations that users registered
+
+
 def register_reduction(op: ReduceOp) -> ReduceOp:
     """Add an operation to `popops.reduce`, its tests and its docs."""
     known = {f.__name__: f for other in REDUCE_OPS.values() for f in other.functions}
@@ -128,12 +132,20 @@ def register_reduction(op: ReduceOp) -> ReduceOp:
             else f"partial results are joined by one of {names_of()}, not by {op.join!r}",
         )
     REDUCE_OPS[op.name] = op
+    _ADDED.add(op.name)
     _renew()
     return op
 
 
 def remove_reduction(name: str) -> None:
     """Take back an operation that `register_reduction` added: for experiments and tests."""
+    if name not in _ADDED:
+        raise PoplibsError(
+            f"no reduction {name!r} was registered.",
+            source=user_source(),
+            hint=suggest(name, _ADDED),
+        )
+    _ADDED.remove(name)
     del REDUCE_OPS[name]
     _renew()
 
