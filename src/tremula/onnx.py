@@ -1,6 +1,6 @@
 """`import tremula.onnx`: ONNX models that run, train and are costed, here and on tiles."""
 
-from tremula.base.argument_types import explain_arguments_of as _explain_arguments_of
+from tremula.base.names.argument_types import explain_arguments_of as _explain_arguments_of
 from tremula.frontends.onnx import (
     ImportedModel,
     OnnxError,

@@ -96,5 +96,5 @@ def as_type(value: object) -> Type:
 def _dtype_name(value: object) -> str:
     try:
         return np.dtype(value).name  # pyright: ignore[reportArgumentType, reportCallIssue]
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses texts such as "(2,3)f4"
         return repr(value)

@@ -1,6 +1,6 @@
 """Chips, machines, pods and their links: constants, each with its source."""
 
-from tremula.base.argument_types import explain_arguments_of as _explain_arguments_of
+from tremula.base.names.argument_types import explain_arguments_of as _explain_arguments_of
 from tremula.hardware.chip_files import chip_from_toml, chip_to_toml, load_chip, save_chip
 from tremula.hardware.chip_model import PUBLISHED_DATA_PATH_BYTES, Chip
 from tremula.hardware.constant_records import Fact

@@ -4,7 +4,7 @@ from importlib import import_module
 from inspect import isroutine
 from typing import TYPE_CHECKING
 
-from tremula.base.argument_types import explains_arguments
+from tremula.base.names.argument_types import explains_arguments
 
 if TYPE_CHECKING:
     from tremula.serving.client import InferenceClient as InferenceClient

@@ -92,3 +92,11 @@ def test_malformed_entries_are_refused(entry):
     """Nothing is read beyond the bytes there are, and only numbers are."""
     with pytest.raises((ValueError, OverflowError)):
         UnpackedColumns([entry], memoryview(b""))[0]
+
+
+@pytest.mark.parametrize("name", ["08f4,", "(1,2", ",", "O", "<U3", "f4, i4", 3, None])
+def test_types_of_damaged_files_are_not_parsed(name):
+    """A type that is not a plain number's is an error of ours, not one of NumPy's parser."""
+    columns = UnpackedColumns([{"dtype": name, "shape": [1], "at": 0}], memoryview(bytes(64)))
+    with pytest.raises(ValueError, match="array type"):
+        columns[0]

@@ -104,7 +104,12 @@ def _expression(
     if case["chips"] == 1:
         return evaluate(case, algebra, x, names)
     values = _Placed(builder, len(case["nodes"]))
-    return evaluate(case, _PlacedAlgebra(algebra, values), x, names)
+    # Copies, so that each chip has an operation, however few the expression has.
+    with builder.virtualGraph(0), builder.pipelineStage(0):
+        x = builder.aiOnnx.identity([x])
+    out = evaluate(case, _PlacedAlgebra(algebra, values), x, names)
+    with builder.virtualGraph(1), builder.pipelineStage(1):
+        return builder.aiOnnx.identity([out])
 
 
 class _Placed:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tools.fuzz.case import Case
+from tools.fuzz.conditioning import IN_HALF
 from tools.fuzz.models.layers import ModelOfLayers
 
 LEARNING_RATE = 0.05
@@ -39,13 +40,16 @@ def plain_results(case: Case, noise: float = 0.0, draw: int = 0) -> list[Tensor]
     model, (x, target) = ModelOfLayers(case), data_of(case)
     if case["half"]:
         model, x, target = model.half(), x.half(), target.half()
-    model, x, target = model.double(), x.double(), target.double()
-    if noise:
+    if draw != IN_HALF:
+        model, x, target = model.double(), x.double(), target.double()
+    if noise and draw != IN_HALF:
         _shake(model, noise, draw)
+        if draw:
+            _shake_layers(model, noise)
         x = x * (1 + noise * torch.randn(x.shape, dtype=x.dtype))
     if not case["training"]:
         with torch.no_grad():
-            return [model(x)] * case["calls"]
+            return [model(x).double()] * case["calls"]
     optimiser = optimiser_of(torch.optim, case, model.parameters())
     outputs = []
     for _ in range(case["calls"]):
@@ -54,10 +58,10 @@ def plain_results(case: Case, noise: float = 0.0, draw: int = 0) -> list[Tensor]
             optimiser.zero_grad()
             out = model(each)
             LOSSES[case["loss"]](out, wanted).backward()
-            _shake_gradients(model, noise)
-            outputs.append(out.detach())
+            _shake_gradients(model, noise if draw != IN_HALF else 0.0)
+            outputs.append(out.detach().double())
             optimiser.step()
-    return [*outputs, *(p.detach() for p in model.parameters())]
+    return [*outputs, *(p.detach().double() for p in model.parameters())]
 
 
 def _shake_gradients(model: nn.Module, noise: float) -> None:
@@ -68,6 +72,22 @@ def _shake_gradients(model: nn.Module, noise: float) -> None:
     scale = noise * max(float(gradient.abs().max()) for gradient in gradients)
     for gradient in gradients:
         gradient.add_(scale * torch.randn(gradient.shape, dtype=gradient.dtype))
+
+
+def _shake_layers(model: ModelOfLayers, noise: float) -> None:
+    """What a layer gives, and its gradient, are rounded, too."""
+
+    def moved(gradient: Tensor) -> Tensor:
+        scale = noise * gradient.abs().max()
+        return gradient + scale * torch.randn(gradient.shape, dtype=gradient.dtype)
+
+    def shake(_module: nn.Module, _inputs: object, out: Tensor) -> Tensor:
+        if out.requires_grad:
+            out.register_hook(moved)
+        return out + noise * out.abs().max() * torch.randn(out.shape, dtype=out.dtype)
+
+    for layer in (*model.layers, model.head):
+        layer.register_forward_hook(shake)
 
 
 def _shake(model: nn.Module, noise: float, draw: int) -> None:

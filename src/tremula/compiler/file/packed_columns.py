@@ -6,6 +6,7 @@ out.
 """
 
 import math
+import re
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from tremula.base.columns import compacted, expanded, is_compacted
 _ALIGN_BYTES = 64
 _PACK_FROM = 256  # elements: smaller columns stay as they are
 _WIDE = np.dtype(np.int64)
-_ARRAY_KINDS = "biufc"  # plain numbers only: no objects, no strings
+# Plain numbers only: no objects, no strings, nothing that NumPy would have to parse.
+_ARRAY_TYPE = re.compile(r"[<>|=][biufc][1248]|[<>]c16")
 # More than any real program has: a small file must not exhaust memory.
 MAX_UNPACKED_BYTES = 1 << 34
 
@@ -101,10 +103,10 @@ class UnpackedColumns:
         return expanded(entry, size, lambda n: self._stored(entry, n))
 
     def _stored(self, entry: dict, size: int) -> np.ndarray:
-        dtype = np.dtype(entry["dtype"])
-        if dtype.kind not in _ARRAY_KINDS:
-            raise ValueError(f"array type {dtype}")
-        return np.frombuffer(self.payload, dtype, size, entry["at"])
+        name = entry["dtype"]
+        if not isinstance(name, str) or not _ARRAY_TYPE.fullmatch(name):
+            raise ValueError(f"array type {str(name)[:40]!r}")
+        return np.frombuffer(self.payload, np.dtype(name), size, entry["at"])
 
     def _grow(self, n_bytes: int) -> None:
         self.n_unpacked_bytes += n_bytes

@@ -28,7 +28,7 @@ def onnx_type(name: "str | int | DataType | type | np.dtype") -> int:
         return TensorProto.DataType.Value(name.upper())
     try:
         return onnx.helper.np_dtype_to_tensor_dtype(np.dtype(name))  # pyright: ignore[reportCallIssue, reportArgumentType]
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, KeyError, SyntaxError) as error:
         raise popart_exception(
             f"No data type {name!r}: {suggest(str(name), NUMPY_TYPES)}"
         ) from error

@@ -125,7 +125,7 @@ def _python_name(type_: Any) -> str:
         return _PYTHON[type_]
     try:
         result = np.dtype(type_)
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses texts
         return str(type_)
     return result.names[0] if result.names else result.name
 

@@ -5,9 +5,9 @@ from inspect import isfunction as _isfunction
 from typing import TYPE_CHECKING
 
 from tremula.base import version as _version
-from tremula.base.argument_types import explains_arguments as _explains
 from tremula.base.errors import suggest as _suggest
 from tremula.base.libraries.fallbacks import stand_in_for_libraries as _stand_in_for_libraries
+from tremula.base.names.argument_types import explains_arguments as _explains
 
 if TYPE_CHECKING:
     from poptorch import optim as optim

@@ -1,6 +1,6 @@
 """gcl: collective operations between the replicas of a graph, and between its chips."""
 
-from tremula.base.argument_types import explain_arguments_of as _explain_arguments_of
+from tremula.base.names.argument_types import explain_arguments_of as _explain_arguments_of
 from tremula.base.replica_group import ReplicaGroup
 from tremula.poplibs.gcl import samples as entries
 from tremula.poplibs.gcl.chips import (

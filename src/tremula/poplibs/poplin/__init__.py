@@ -1,6 +1,6 @@
 """poplin: matrix products and convolutions through one planner, and linear algebra on top."""
 
-from tremula.base.argument_types import explain_arguments_of as _explain_arguments_of
+from tremula.base.names.argument_types import explain_arguments_of as _explain_arguments_of
 from tremula.poplibs.poplin.group_quantised import group_decompressed
 from tremula.poplibs.poplin.meshgrid import linspace, meshgrid_2d
 from tremula.poplibs.poplin.norms import (

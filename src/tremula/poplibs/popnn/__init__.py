@@ -1,6 +1,6 @@
 """popnn: non-linearities, softmax, normalisation, pooling, losses, recurrent nets, CTC."""
 
-from tremula.base.argument_types import explain_arguments_of as _explain_arguments_of
+from tremula.base.names.argument_types import explain_arguments_of as _explain_arguments_of
 from tremula.poplibs.popnn.ctc import inference as ctc_inference
 from tremula.poplibs.popnn.ctc import loss as ctc
 from tremula.poplibs.popnn.loss import MASKED_LABEL_CODE, LossType, calc_accuracy, calc_loss, top_k

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tremula.base.argument_types import explain_arguments_of as _explain_arguments_of
+from tremula.base.names.argument_types import explain_arguments_of as _explain_arguments_of
 from tremula.poplibs.popops.elementwise import expr
 from tremula.poplibs.popops.elementwise import functions as elementwise
 from tremula.poplibs.popops.elementwise.cast import cast, cast_with_output

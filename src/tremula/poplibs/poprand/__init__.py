@@ -1,6 +1,6 @@
 """poprand: random numbers from the generators of the workers, with seeds; dropout."""
 
-from tremula.base.argument_types import explain_arguments_of as _explain_arguments_of
+from tremula.base.names.argument_types import explain_arguments_of as _explain_arguments_of
 from tremula.poplibs.poprand import samples as _registered  # noqa: F401 - registers them all
 from tremula.poplibs.poprand.distributions import (
     bernoulli,

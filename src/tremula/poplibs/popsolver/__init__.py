@@ -1,6 +1,6 @@
 """popsolver: whole numbers that meet constraints and make an expression least."""
 
-from tremula.base.argument_types import explain_arguments_of_methods
+from tremula.base.names.argument_types import explain_arguments_of_methods
 from tremula.poplibs.popsolver.model import (
     MAX_VALUE,
     Model,

@@ -1,6 +1,6 @@
 """poputil: tile maps, regions, broadcasting and replay, shared by all operations."""
 
-from tremula.base.argument_types import explain_arguments_of as _explain_arguments_of
+from tremula.base.names.argument_types import explain_arguments_of as _explain_arguments_of
 from tremula.poplibs.poputil.broadcast import (
     Pattern,
     broadcast_shape,

@@ -187,7 +187,7 @@ class Graph:
     def new_tensor(
         self, name: str, shape: tuple[int, ...], type_: dtype, meta_shape: tuple[int, ...] = ()
     ) -> Tensor:
-        return Tensor._make(self, name, shape, type_, meta_shape)
+        return Tensor._make(self, name, shape, dtype.as_dtype(type_), meta_shape)
 
     def add_tensor(self, t: Tensor, name: str) -> None:
         """Enter a tensor under a name that no other has; sets its name and id."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import torch
 
-from tremula.base.argument_types import explains_arguments
+from tremula.base.names.argument_types import explains_arguments
 from tremula.frontends.popxl.dtypes import dtype
 from tremula.frontends.shared.table import Table
 

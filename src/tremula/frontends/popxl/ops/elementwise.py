@@ -301,9 +301,10 @@ def softmax(t: Operand, axis: int) -> Tensor:
 # -- copies ----------------------------------------------------------------------------------------
 
 
-@operation("Cast", types=lambda _inputs, attributes: attributes["data_type"])
+@operation("Cast", types=lambda _inputs, attributes: dtype.as_dtype(attributes["data_type"]))
 def cast(t: Operand, data_type: dtype) -> Tensor:
     """Elements in another type."""
+    data_type = dtype.as_dtype(data_type)
     if data_type.name == "bool":
         return t != 0
     return t.to(data_type.carrier, copy=True)

@@ -6,8 +6,8 @@ import pytest
 
 import tremula
 from tests.sources import ROOT
-from tremula.base.argument_types import explains_arguments, fits, words_of
 from tremula.base.errors import PoplarError, TypeMismatch
+from tremula.base.names.argument_types import explains_arguments, fits, words_of
 from tremula.hardware import chip_from_toml
 from tremula.poplibs import poplin, popsolver
 

@@ -18,7 +18,7 @@ from tremula.base.errors import PoplarError, TypeMismatch
 from tremula.base.source import user_source
 
 P, R = ParamSpec("P"), TypeVar("R")
-_CAUSES = (AttributeError, LookupError, AssertionError)
+_CAUSES = (AttributeError, LookupError, AssertionError, OverflowError)
 _NUMBERS: dict[type, type] = {int: numbers.Integral, float: numbers.Real, complex: numbers.Complex}
 _PLAIN_NAMES = {"int": "a whole number", "float": "a number", "str": "a text"}
 
