@@ -14,6 +14,7 @@ from tremula.poplibs.popsparse.static.plan import (
     plan_static,
     tiles_of_bands,
 )
+from tremula.poplibs.popsparse.static.vertices import places_of_sums
 
 BOW = tr.IPUModel("bow").create_target().chip
 
@@ -155,3 +156,21 @@ def test_wrong_calls_are_named():
         wrong = CSRMatrix(4, 6, pattern.nz_values, np.array(columns), pattern.row_indices)
         with pytest.raises(SparsityError, match=f"entry 1 of row 0 .*{what}"):
             make(graph, tr.FLOAT, params, wrong)
+
+
+def test_sums_of_rows_are_spread_over_tiles():
+    """A long row on one tile is added up on many, from different ones on; few values stay there."""
+    graph = tr.Graph(tr.IPUModel("bow").create_device())
+    out = graph.add_variable(tr.HALF, [8 * 4096], "out")
+    for row in range(8):
+        graph.set_tile_mapping(out[row * 4096 : row * 4096 + 4096], row)
+    begin = np.arange(8) * 4096
+    cuts, tiles = places_of_sums(graph, out, begin, np.full(8, 12))
+    assert np.isin(begin, cuts).all()
+    assert (np.diff(cuts) == 8).all()
+    first = tiles[np.searchsorted(cuts, begin)]
+    assert len(set(first.tolist())) == 8
+    assert np.bincount(tiles).max() <= 8
+    few, home = places_of_sums(graph, out[:64], np.array([0]), np.array([1]))
+    assert few[0] == 0
+    assert set(home.tolist()) == {0}

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tremula.base.types import FLOAT
+from tremula.base.types import FLOAT, Type
+from tremula.hardware import Chip
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.tensors.runs import Runs, expand
@@ -15,6 +16,7 @@ from tremula.poplibs.popsparse.static.partition import WorkLists
 from tremula.poplibs.poputil.steps import run_vertices
 
 Ints = np.ndarray
+SUM_GRAIN = 8  # outputs of a reduction that PopLibs' planner keeps together
 
 
 def own_values(sparse: SparseTensor) -> Slices:
@@ -160,22 +162,15 @@ def add_up(  # noqa: PLR0917 - where parts are, and where they go
     """Sum partial results into a flat tensor: part i goes to the stretch that begins at place[i].
 
     Stretches begin at `out_begin`, ascending from 0, and each ends where the next begins; one
-    without a part is zero. The tiles of `out` add up what is theirs, each worker a share of it.
+    without a part is zero. Each is a reduction of PopLibs' `reduceMany`: see `places_of_sums`.
     """
     if not out.n_elems:
         return
-    n_workers, n_tiles = graph.target.chip.n_workers, graph.target.n_tiles
-    mapping = graph.get_tile_mapping(out)
-    order = np.argsort(mapping.begin, kind="stable")
-    begin, end, tile = mapping.begin[order], mapping.end[order], mapping.tile[order]
-    vector = 16 // out.type.n_bytes
-    share = -(-(end - begin) // (n_workers * vector)) * vector
-    owner, within = expand(-(-(end - begin) // share))
-    shares = begin[owner] + within * share[owner]
-    cuts = np.unique(np.concatenate((out_begin, shares)))
+    by_place = np.argsort(place, kind="stable")
+    depth = np.bincount(np.searchsorted(out_begin, place), minlength=len(out_begin))
+    cuts, tiles = places_of_sums(graph, out, out_begin, depth)
     ends = np.append(cuts[1:], out.n_elems)
     stretch = np.searchsorted(out_begin, cuts, side="right") - 1
-    by_place = np.argsort(place, kind="stable")
     first = np.searchsorted(place[by_place], out_begin[stretch], side="left")
     last = np.searchsorted(place[by_place], out_begin[stretch], side="right")
     piece, number = expand(last - first)
@@ -186,12 +181,68 @@ def add_up(  # noqa: PLR0917 - where parts are, and where they go
         ),
         "out": Slices(out, cuts, ends),
     }
-    tiles = tile[np.searchsorted(begin, cuts, side="right") - 1]
     if out.type is FLOAT:
         fields["totals"] = Slices(out, 0 * cuts, 0 * cuts)
     else:
         totals = graph.add_variable(FLOAT, [out.n_elems], f"{name}/totals")
-        graph.set_tile_mapping(totals, mapping)
+        graph.set_tile_mapping(totals, TileMapping(cuts, ends, tiles, graph.target.n_tiles))
         fields["totals"] = Slices(totals, cuts, ends)
-    assert n_tiles > int(tiles.max()), "tiles of the result are on the machine"
     run_vertices(graph, codelets.reduce_add(parts.type, out.type), fields, tiles, sequence, name)
+
+
+def places_of_sums(graph: Graph, out: Tensor, out_begin: Ints, depth: Ints) -> tuple[Ints, Ints]:
+    """Where vertices' outputs begin, and their tiles.
+
+    As PopLibs decides for each reduction (ReductionPlan.cpp, ReductionStages.cpp): the tiles of the
+    result add up what is theirs, each worker a share of it; or, if the planner expects less of it,
+    the reduction is spread over tiles from some tile on, and its sums then move to their tiles.
+    """
+    target, chip = graph.target, graph.target.chip
+    mapping = graph.get_tile_mapping(out)
+    order = np.argsort(mapping.begin, kind="stable")
+    begin, end, tile = mapping.begin[order], mapping.end[order], mapping.tile[order]
+    vector = 16 // out.type.n_bytes
+    share = -(-(end - begin) // (chip.n_workers * vector)) * vector
+    owner, within = expand(-(-(end - begin) // share))
+    shares = begin[owner] + within * share[owner]
+    cuts = np.unique(np.concatenate((out_begin, shares)))
+    tiles = tile[np.searchsorted(begin, cuts, side="right") - 1]
+    size = np.diff(np.append(out_begin, out.n_elems))
+    is_spread = _is_spread(
+        size, depth, _most_on_a_tile(begin, end, out_begin, size), out.type, chip
+    )
+    spread = np.flatnonzero(is_spread)
+    if not len(spread):
+        return cuts, tiles
+    kept = ~is_spread[np.searchsorted(out_begin, cuts, side="right") - 1]
+    grain = chip.vector_width(FLOAT)
+    each = np.maximum(-(-size[spread] // target.n_tiles), 4 * grain)
+    each = -(-each // grain) * grain
+    owner, within = expand(-(-size[spread] // each))
+    first_tile = spread * 7919 % target.n_tiles
+    cuts = np.concatenate((cuts[kept], out_begin[spread][owner] + within * each[owner]))
+    tiles = np.concatenate((tiles[kept], (first_tile[owner] + within) % target.n_tiles))
+    order = np.argsort(cuts, kind="stable")
+    return cuts[order], tiles[order]
+
+
+def _most_on_a_tile(begin: Ints, end: Ints, out_begin: Ints, size: Ints) -> Ints:
+    """The most outputs of each reduction in one interval of the result's map."""
+    first = np.searchsorted(begin, out_begin, side="right") - 1
+    last = np.searchsorted(begin, out_begin + size, side="left")
+    owner, within = expand(last - first)
+    low = np.maximum(begin[first[owner] + within], out_begin[owner])
+    high = np.minimum(end[first[owner] + within], (out_begin + size)[owner])
+    most = np.zeros(len(size), np.int64)
+    np.maximum.at(most, owner, high - low)
+    return most
+
+
+def _is_spread(size: Ints, depth: Ints, most: Ints, type: Type, chip: Chip) -> Ints:
+    """Whether PopLibs' planner expects less of sums on all tiles than on those of the result."""
+    width, n_bytes = chip.vector_width(type), type.n_bytes
+    rate = chip.exchange_bytes_per_cycle
+    each = -(-(-(-size // SUM_GRAIN)) // chip.n_tiles) * SUM_GRAIN
+    at_result = most * n_bytes / rate + depth * -(-most // width) + chip.sync_cycles
+    spread = each * depth * n_bytes / rate + depth * -(-each // width) + 2 * chip.sync_cycles
+    return spread + most * FLOAT.n_bytes / rate <= at_result
