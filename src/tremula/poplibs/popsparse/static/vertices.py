@@ -10,6 +10,7 @@ from tremula.poplar.tensors.runs import Runs, expand
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplar.vertices.bulk import Ragged, Slices
+from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.popsparse.static import codelets
 from tremula.poplibs.popsparse.static.operands import SparseTensor, StaticProduct, pieces_of
 from tremula.poplibs.popsparse.static.partition import WorkLists
@@ -242,7 +243,7 @@ def _is_spread(size: Ints, depth: Ints, most: Ints, type: Type, chip: Chip) -> I
     """Whether PopLibs' planner expects less of sums on all tiles than on those of the result."""
     width, n_bytes = chip.vector_width(type), type.n_bytes
     rate = chip.exchange_bytes_per_cycle
-    each = -(-(-(-size // SUM_GRAIN)) // chip.n_tiles) * SUM_GRAIN
+    each = ceil_div(ceil_div(size, SUM_GRAIN), chip.n_tiles) * SUM_GRAIN
     at_result = most * n_bytes / rate + depth * -(-most // width) + chip.sync_cycles
     spread = each * depth * n_bytes / rate + depth * -(-each // width) + 2 * chip.sync_cycles
     return spread + most * FLOAT.n_bytes / rate <= at_result
