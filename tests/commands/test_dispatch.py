@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 
 from tremula.base.version import VERSION
-from tremula.commands import COMMANDS, main
+from tremula.commands import COMMANDS, _command_parser, _parsed, main
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
@@ -16,6 +16,13 @@ def test_every_command_has_its_module(command):
     module = import_module(command.module)
     assert callable(module.add_arguments)
     assert callable(module.run)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_examples_are_accepted(command):
+    """What `tremula` shows for each command can be typed: its arguments are understood."""
+    module = import_module(command.module)
+    _parsed(_command_parser(command, module), command.example.split())
 
 
 def test_without_arguments_it_lists_the_commands(capsys):

@@ -70,7 +70,9 @@ GROUPS = {
         Command("exponents", "exponents", "show which numbers a format would lose", "script.py"),
     ),
     "explore": (
-        Command("whatif", "whatif", "cost a report or script on other chips", "reports/mnist"),
+        Command(
+            "whatif", "whatif", "cost a report or script on other chips", "R --sweep clock=1e9,2e9"
+        ),
         Command("plan", "plan", "find how to spread a model over chips", "script.py --chips 4"),
         Command("sweep", "sweep", "explore chips, options and models", "space.toml"),
         Command("profile", "onnx.profile", "cost an ONNX model on a chip", "model.onnx"),
@@ -92,7 +94,7 @@ GROUPS = {
     "Tremula itself": (
         Command("cache", "cache", "show, check, prune and clear stored code", "check"),
         Command("bench", "bench", "measure Tremula's own speed", "core"),
-        Command("fuzz", "checkout.fuzz", "try random programs, models and files", ""),
+        Command("fuzz", "checkout.fuzz", "try random programs, models and files", "run"),
         Command("validate", "validate", "check the cost model against measurements", ""),
         Command("version", "installation.version", "print the versions in use", ""),
     ),

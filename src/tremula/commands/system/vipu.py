@@ -110,9 +110,16 @@ def _thing(
 
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("thing", choices=list(_LISTS), metavar="THING", help=", ".join(_LISTS))
+    parser.add_argument(
+        "thing", type=_plural, choices=list(_LISTS), metavar="THING", help=", ".join(_LISTS)
+    )
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(action=_list)
+
+
+def _plural(thing: str) -> str:
+    """`vipu list partition` is as good as `vipu list partitions`."""
+    return f"{thing}s" if f"{thing}s" in _LISTS else thing
 
 
 def _list(client: Client, args: argparse.Namespace) -> None:
