@@ -23,7 +23,7 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-failed test-wide fuzz test-sanitized test-valgrind soak test-onnx test-matrix test-gpu browser check types format changelog docs site site-check dist release-check bench-release bench bench-all validate validate-small garden lock locked audit clean
+.PHONY: help demo test test-failed test-wide fuzz test-sanitized test-valgrind soak test-onnx test-matrix test-libraries test-gpu browser check types format changelog docs site site-check dist release-check bench-release bench bench-all validate validate-small garden lock locked audit clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
@@ -36,6 +36,7 @@ help:
 	@echo "make soak    servers under good and hostile load for SOAK_SECONDS (3600) each"
 	@echo "make test-onnx   the official tests of ONNX backends, all of them, on the host and on tiles"
 	@echo "make test-matrix   the quick tests on the Pythons of Debian's releases, in folders of their files"
+	@echo "make test-libraries   tests of front ends with other versions: LIBRARIES='jax==0.9.2 torch==2.9.1'"
 	@echo "make test-gpu   the tests and figures that need a GPU, with GPU_PYTHON (python3)"
 	@echo "make check   format, lint, types of what changed, import layers, quick tests"
 	@echo "make types   types of everything"
@@ -126,6 +127,11 @@ test-onnx: $(DEV)
 # Needs root and debootstrap; the rows of docs/versions.md are written.
 test-matrix:
 	$(PYTHON) tools/test_matrix.py $(RELEASES)
+
+# Each version is installed into build/libraries; rows of docs/versions.md are written.
+test-libraries: $(DEV)
+	$(BIN)/python tools/test_libraries.py $(LIBRARIES)
+
 # Everything that needs a GPU: tests, random models among them, then a table of figures. The environment
 # of this file has PyTorch for CPUs, so the interpreter is another one that has pytest.
 GPU_PYTHON ?= python3
