@@ -92,6 +92,28 @@ def test_planned_updates(splits, operation):
     assert np.allclose(run(graph, sequence, written, table), expected)
 
 
+@pytest.mark.parametrize("operation", ["add", "max", "mul"])
+def test_many_partial_tables_meet_in_stages(operation):
+    """With lookups on 40 tiles side by side, partial tables are joined in stages, and rightly."""
+    graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=64).create_device())
+    sequence, options = tr.Sequence(), {**UPDATE, "operation_for_update": operation}
+    plan = popops.plan_embedding(graph, "float", 11, 8, 120, options)
+    plan = replace(plan, sliced_dim_split=1, unsliced_dim_split=1, lookup_split=40)
+    table = popops.create_sliceable_tensor(graph, "float", [11, 8], plan=plan)
+    updates = popops.create_slice_tensor(graph, "float", [11, 8], [0], [1], 120, plan=plan)
+    indices = popops.create_indices_tensor(graph, 120)
+    update = getattr(popops, f"multi_update_{operation}")
+    update(graph, table, updates, indices, sequence, plan=plan)
+    values, rows = numbers(11, 8), rows_of(11, 120)
+    new = numbers(120, 1, 8) / np.abs(numbers(120, 1, 8)).max() + 1.5
+    expected = values.copy()
+    {"add": np.add, "max": np.maximum, "mul": np.multiply}[operation].at(expected, rows, new[:, 0])
+    written = {"table": (table, values), "updates": (updates, new), "indices": (indices, rows)}
+    assert np.allclose(run(graph, sequence, written, table), expected, rtol=1e-4)
+    names = tr.Engine(graph, sequence).report().steps.name
+    assert sum("joinPartials" in name for name in names) > 1
+
+
 def test_plan_for_any_layout():
     """A planned slice and update of a table and updates in foreign layouts are right, too."""
     graph, sequence = small_graph(), tr.Sequence()

@@ -71,15 +71,19 @@ def redirected(segments: ReductionSegments, to: Destination) -> ReductionSegment
 
 
 def needs_another_stage(segments: ReductionSegments, n_outs: int, tiles_per_ipu: int) -> bool:
-    """PopLibs' rule: gather in between while more than 32 partials are left for each output.
+    """Whether partials of n outputs are gathered in between before the last stage."""
+    n_partials = int(segments.width.sum()) / max(1, n_outs)
+    return takes_stages(n_partials, len(np.unique(segments.tile)), tiles_per_ipu)
+
+
+def takes_stages(n_partials: float, n_tiles: int, tiles_per_ipu: int) -> bool:
+    """PopLibs' rule for n partials of each output on n tiles: gather in between if more than 32.
 
     Few sources of each output on most of a chip's tiles go straight to where results are.
     """
-    widest = -(-int(segments.width.sum()) // max(1, n_outs))
-    n_tiles = len(np.unique(segments.tile))
-    if widest < 2 * tiles_per_ipu**0.5 and 4 * n_tiles > 3 * tiles_per_ipu:
+    if n_partials < 2 * tiles_per_ipu**0.5 and 4 * n_tiles > 3 * tiles_per_ipu:
         return False
-    return int(segments.width.sum()) > MAX_PARTIALS_PER_OUTPUT * n_outs
+    return n_partials > MAX_PARTIALS_PER_OUTPUT
 
 
 @remembered

@@ -9,6 +9,8 @@ from tremula.poplar.programs import Sequence as ProgramSequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs.popops.raw_words import as_words
+from tremula.poplibs.popops.reduction.plan import takes_stages
+from tremula.poplibs.popops.reduction.reduce import reduce_with_output
 from tremula.poplibs.popops.slicing.embedding_plan import SlicePlan
 from tremula.poplibs.popops.slicing.layout import (
     Parts,
@@ -147,21 +149,44 @@ class PlannedUpdates:
         if n_partials > 1:
             joined = self.graph.add_variable(partials.type, [table_size], f"{self.name}/joined")
             map_flat(self.graph, joined, begin, end, tiles)
-            first = np.arange(n_partials) * table_size
-            source, until = ((edge[:, None] + first[None, :]).ravel() for edge in (begin, end))
-            start = np.arange(len(filled) + 1) * n_partials
-            run_vertices(
-                self.graph,
-                join_partials_codelet(partials.type, self.operation),
-                {
-                    "partials": Slices(partials, source, until, start),
-                    "out": Slices(joined, begin, end),
-                },
-                tiles,
-                sequence,
-                f"{self.name}/joinPartials",
-            )
+            target = self.graph.target
+            n_used = self.plan.lookup_split * self.plan.sliced_dim_split
+            n_used *= self.plan.unsliced_dim_split * self.plan.group_split
+            is_whole = partials.n_elems == n_partials * table_size
+            if is_whole and takes_stages(n_partials, n_used, target.tiles_per_ipu):
+                reduce_with_output(
+                    self.graph, partials.reshape([n_partials, table_size]), joined, [0],
+                    self.operation.upper(), sequence, f"{self.name}/joinPartials",
+                )  # fmt: skip
+            else:
+                self._add_joins(partials, joined, begin, end, tiles, sequence)
         self._apply(joined, matrix, scale, begin, end, tiles, sequence)
+
+    def _add_joins(
+        self,
+        partials: Tensor,
+        joined: Tensor,
+        begin: Ints,
+        end: Ints,
+        tiles: Ints,
+        sequence: ProgramSequence,
+    ) -> None:
+        """Vertices that join what all partial tables have for [begin, end), each on its tile."""
+        n_partials = -(-partials.n_elems // joined.n_elems)
+        first = np.arange(n_partials) * joined.n_elems
+        source, until = ((edge[:, None] + first[None, :]).ravel() for edge in (begin, end))
+        start = np.arange(len(begin) + 1) * n_partials
+        run_vertices(
+            self.graph,
+            join_partials_codelet(partials.type, self.operation),
+            {
+                "partials": Slices(partials, source, until, start),
+                "out": Slices(joined, begin, end),
+            },
+            tiles,
+            sequence,
+            f"{self.name}/joinPartials",
+        )
 
     def _apply(
         self,
