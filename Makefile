@@ -23,7 +23,7 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-failed test-wide fuzz test-sanitized test-valgrind soak test-onnx test-matrix test-libraries test-gpu browser check types format changelog docs site site-check dist release-check bench-release bench bench-all validate validate-small garden lock locked audit clean
+.PHONY: help demo test test-failed test-wide fuzz test-sanitized test-valgrind soak test-onnx test-matrix test-libraries test-gpu browser check types format changelog docs site site-check dist release-check bench-release bench bench-all validate validate-small garden garden-pages lock locked audit clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
@@ -53,6 +53,7 @@ help:
 	@echo "make validate   the cost model against every published measurement, for hours; RESULTS keeps them"
 	@echo "make validate-small   families that take seconds, beside the last release's figures"
 	@echo "make garden  run every application of the garden in its tiny form"
+	@echo "make garden-pages   renew figures, pictures and reports of applications on the site, by running them"
 	@echo "make lock    write constraints.lock: the pinned versions with the hashes of their files"
 	@echo "make locked  install exactly these files; pip rejects any other"
 	@echo "make audit   look for known vulnerabilities of the pinned versions"
@@ -240,6 +241,15 @@ validate-small: $(CORE)
 
 garden: $(DEV)
 	$(BIN)/tremula garden run all --tiny --jobs 2
+
+# What the site shows of the garden, from new runs: figures, pictures, reports, the table. Before a release.
+GARDEN_REPORTS := build/garden-reports
+garden-pages: $(DEV)
+	mkdir -p $(GARDEN_REPORTS)
+	$(BIN)/tremula garden figures --jobs 2 --reports $(GARDEN_REPORTS)
+	$(BIN)/python tools/site_reports.py $(GARDEN_REPORTS)/*
+	$(BIN)/python -c 'from tremula.garden.catalogue.table import applications_markdown as page; print(page(), end="")' \
+	  > docs/garden-applications.md
 
 # setuptools is installed first, at its pinned version, and the package is built with it: without
 # build isolation nothing unpinned is ever fetched.

@@ -98,9 +98,10 @@ def test_a_copy_runs(here, capsys, monkeypatch):
 def test_figures_are_kept_beside_the_manifest(here, capsys):
     """`figures` runs in a process, prints its time, and writes small figures that `show` reads."""
     assert main(["garden", "new", "warm", "--from", "./applications/heat"]) == 0
-    assert main(["garden", "figures", "./warm"]) == 0
+    assert main(["garden", "figures", "./warm", "--reports", "made"]) == 0
     text = capsys.readouterr().out
     assert "1 of 1 are right" in text
+    assert (here / "made" / "warm").is_dir()  # for its report, if it makes one
     kept = json.loads((here / "warm" / "figures.json").read_text())
     assert kept["results"] == {"error": 1e-4}
     assert len(kept["curves"]["error"]) == 60

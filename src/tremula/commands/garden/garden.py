@@ -181,10 +181,13 @@ def _run(args: argparse.Namespace) -> int:
 def _describe_figures(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="these alone")
     parser.add_argument("--jobs", type=whole(1, 64), default=1, help="how many at once (1)")
+    parser.add_argument(
+        "--reports", type=output_folder, metavar="FOLDER", help="leave their reports here"
+    )
 
 
 def _figures(args: argparse.Namespace) -> int:
-    return make_figures(args.names, args.jobs)
+    return make_figures(args.names, args.jobs, args.reports)
 
 
 # -- your own --------------------------------------------------------------------------------------

@@ -19,11 +19,12 @@ def run_together(n_at_once: int) -> int:
     return _told(applications, run_all(applications, n_at_once=n_at_once))
 
 
-def make_figures(names: Sequence[str], n_at_once: int) -> int:
-    """Run all, or those named, and keep the figures of each that is right."""
+def make_figures(names: Sequence[str], n_at_once: int, reports: Path | None = None) -> int:
+    """Run all, or those named, and keep the figures of each that is right, and its report."""
     chosen = [find_application(name) for name in names] or all_applications()
     with tempfile.TemporaryDirectory(prefix="tremula-garden-") as made:
-        return _told(chosen, _kept(run_all(chosen, Path(made), n_at_once), Path(made)))
+        outcomes = run_all(chosen, Path(made), n_at_once, reports)
+        return _told(chosen, _kept(outcomes, Path(made)))
 
 
 def _kept(outcomes: Iterable[RunOutcome], folder: Path) -> Iterator[RunOutcome]:

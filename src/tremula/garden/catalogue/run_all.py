@@ -28,17 +28,25 @@ class RunOutcome:
 
 
 def run_all(
-    applications: Sequence[Application], figures_folder: Path | None = None, n_at_once: int = 1
+    applications: Sequence[Application],
+    figures_folder: Path | None = None,
+    n_at_once: int = 1,
+    reports_folder: Path | None = None,
 ) -> Iterator[RunOutcome]:
-    """Run each one; figures go to `figures_folder/NAME.json`. Outcomes come in order."""
+    """Run each one; figures go to `figures_folder/NAME.json`, reports to `reports_folder/NAME`.
+
+    Outcomes come in order.
+    """
     with ThreadPoolExecutor(n_at_once) as pool:
-        yield from pool.map(lambda one: _run(one, figures_folder), applications)
+        yield from pool.map(lambda one: _run(one, figures_folder, reports_folder), applications)
 
 
-def _run(application: Application, figures_folder: Path | None) -> RunOutcome:
+def _run(application: Application, figures: Path | None, reports: Path | None) -> RunOutcome:
     command = [sys.executable, "-m", "tremula", "garden", "run", "--tiny"]
-    if figures_folder is not None:
-        command += ["--figures", str(figures_folder / f"{application.name}.json")]
+    if figures is not None:
+        command += ["--figures", str(figures / f"{application.name}.json")]
+    if reports is not None:
+        command += ["--report", str(reports / application.name)]
     command.append(str(application.folder))
     began = time.perf_counter()
     with tempfile.TemporaryFile() as output:
