@@ -138,6 +138,17 @@ def test_two_programs_agree_within_rounding_only():
     assert not fastest.agree([[a], [noise], []], [[a * 1.02], [-noise], []], limits)
 
 
+def test_programs_may_differ_by_what_another_rounding_changes():
+    """A model whose gradients are mostly rounding allows more, but never anything at all."""
+    weights, gradients = torch.ones(3), torch.tensor([1.0, -2.0])
+    calm = [[weights], [gradients]], [[weights * 1.001], [gradients * 1.002]]
+    assert fastest.largest_errors(*calm, 0.02).tolist() == pytest.approx([0.02, 0.02])
+    noisy = [[weights], [gradients]], [[weights], [gradients * 1.2]]
+    assert fastest.largest_errors(*noisy, 0.02).tolist() == pytest.approx([0.02, 0.4])
+    unrelated = [[weights], [gradients]], [[weights], [gradients.flip(0)]]
+    assert fastest.largest_errors(*unrelated, 0.02)[1] < 1
+
+
 def test_what_follows_a_tensor_is_known_while_both_live():
     """By its address: slices match, too; other shapes and types, and dead tensors, do not."""
     first, second = torch.arange(6.0), torch.arange(6.0) + 6

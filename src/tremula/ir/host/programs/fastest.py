@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -49,13 +49,14 @@ _PATIENCE_S = 1.0
 _SWITCH_S = 1e-4
 # Of the norm of a result. Operands of TF32 products are rounded by up to 2**-11, and gradients of
 # SchNet differ by 8e-4 for it (docs/gpu.md, "Precision"); results may add up some 25 such errors.
-_MAX_ERROR = 2e-2
-# Models in halves: ATen rounds after each operation, by up to 2**-9 in bfloat16, and Inductor after
-# several. How much that changes a result depends on the model: when it has learned a batch, its
-# gradients are mostly rounding. So ATen's program runs again with weights that are rounded
-# otherwise, and programs may differ by this many times what that changes, within these bounds.
+# In halves ATen rounds after each operation, by up to 2**-9 in bfloat16, Inductor after several.
+_MAX_ERROR, _MAX_ERROR_OF_HALVES = 2e-2, 5e-2
+# How much rounding changes a result depends on the model: when it has learned a batch, gradients
+# are mostly rounding. So ATen's program runs again with weights that are rounded otherwise, and
+# programs may differ by this many times what that changes, if that is more than the errors above.
 _N_ROUNDINGS = 2.0
-_MAX_ERRORS_OF_HALVES = (5e-2, 0.9)  # tensors of one norm that have nothing in common differ by 1.4
+_LARGEST_ERROR = 0.9  # tensors of one norm that have nothing in common differ by 1.4
+_TF32_EPS = 2.0**-10
 _LEAST_SHARE = 0.1  # of the others' size: a smaller gradient may be all rounding
 
 
@@ -106,13 +107,20 @@ class FastestProgram(_DrawingFirst):
         self._key = choice_key(self.step, self.device, self.repetition)
         if not can_draw_first(self.step) or self.repetition.n_processes > 1:
             self._chosen = self  # processes must agree, and other draws depend on their order
-        elif self.device.type == "cuda" and known_choice(self._key) is None:
-            threading.Thread(target=_import_compiler, name="tremula-import").start()
 
     @property
     def _computes_in_halves(self) -> bool:
         values = (node.meta.get("val") for node in self.step.graph.nodes)
         return any(isinstance(v, Tensor) and v.dtype in _HALVES for v in values)
+
+    @property
+    def _rounding(self) -> float:
+        """By how much operands of products are rounded, relative to them."""
+        if self._computes_in_halves:
+            return torch.finfo(torch.bfloat16).eps
+        is_full = torch.get_float32_matmul_precision() == "highest"
+        is_full = is_full and not torch.backends.cudnn.allow_tf32
+        return torch.finfo(torch.float32).eps if is_full else _TF32_EPS
 
     @property
     def backend(self) -> str:
@@ -199,7 +207,7 @@ class FastestProgram(_DrawingFirst):
         rival.run(state, inputs, lambda _number, outputs: result.extend(t.clone() for t in outputs))
         other = [result, *_kinds_of(_copy_of(state), self.rule)]
         restore(state, saved)
-        rounded = self._run_rounded(state, inputs) if self._computes_in_halves else None
+        rounded = self._run_rounded(state, inputs)
         restore(state, saved)
         set_random_state(self.device, drawn)
         first: list[Tensor] = []
@@ -210,22 +218,22 @@ class FastestProgram(_DrawingFirst):
 
         self._run_by(self, state, inputs, give_both)
         mine = [first, *_kinds_of(state, self.rule)]
-        most: float | Tensor = _MAX_ERROR
-        if rounded is not None:
-            least, largest = _MAX_ERRORS_OF_HALVES
-            most = (_N_ROUNDINGS * differences(mine, rounded)).clamp(least, largest)
+        least = _MAX_ERROR_OF_HALVES if self._computes_in_halves else _MAX_ERROR
+        most = largest_errors(mine, rounded, least)
         if agree(mine, other, most):
             self._times = {self: [], rival: []}
         else:
+            errors = differences(mine, other).tolist()
+            _log.info("Inductor's results differ by %s, allowed are %s", errors, most.tolist())
             self._choose(self)
 
     def _run_rounded(self, state: DeviceState, inputs: MicroBatches) -> list[list[Tensor]]:
-        """What a call leaves if weights differ by a rounding of bfloat16; changes the state."""
+        """What a call leaves if weights differ by a rounding of products; changes the state."""
         drawn = random_state(self.device)
         for weight in state.parameters:
             if weight.is_floating_point():
                 sign = torch.randint_like(weight, 2) * 2 - 1
-                weight.mul_(1 + sign * torch.finfo(torch.bfloat16).eps)
+                weight.mul_(1 + sign * self._rounding)
         set_random_state(self.device, drawn)
         outputs: list[Tensor] = []
         self._run_by(self, state, inputs, lambda _n, some: outputs.extend(t.clone() for t in some))
@@ -255,16 +263,6 @@ class FastestProgram(_DrawingFirst):
             self._rival = None
         else:
             self.forget()
-
-
-def _import_compiler() -> None:
-    """Load Inductor, which takes seconds and starts the processes that compile kernels for it.
-
-    What fails here fails again, and is reported, when it compiles.
-    """
-    with _frequent_switches(), suppress(Exception):
-        import torch._inductor.async_compile
-        import torch._inductor.compile_fx  # noqa: F401
 
 
 @contextmanager
@@ -306,6 +304,11 @@ def _kinds_of(state: DeviceState, rule: UpdateRule | None) -> list[list[Tensor]]
     buffers = [buffer for replica in state.buffers for buffer in replica]
     joined = [torch.cat(weights)] if weights else []
     return [joined, buffers, *states.values(), state.hyper_tensors]
+
+
+def largest_errors(mine: list[list[Tensor]], rounded: list[list[Tensor]], least: float) -> Tensor:
+    """How much each kind of results may differ, from what another rounding of weights changes."""
+    return (_N_ROUNDINGS * differences(mine, rounded)).clamp(least, _LARGEST_ERROR)
 
 
 def agree(first: list[list[Tensor]], second: list[list[Tensor]], most: float | Tensor) -> bool:
