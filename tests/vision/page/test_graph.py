@@ -84,3 +84,16 @@ def accessed_by(reader, prefix):
             for accessed in accesses_of_step(reader.kept_executable, step):
                 result |= set(accessed.tolist())
     return result
+
+
+_TITLES = """(async () => {
+  const { titlesOf } = await import("/page/views/graph.js");
+  const named = (path) => ({ path, name: path.split(/[/.]/).at(-1) });
+  return titlesOf(["model/blocks.0", "model/head", "stage1/add", "stage2/add", "relu"].map(named));
+})()"""
+
+
+def test_titles_of_boxes(page):
+    """A bare number gets the name of its module, equal names get what tells them apart."""
+    expected = ["blocks.0", "head", "stage1/add", "stage2/add", "relu"]
+    assert page.evaluate(code=_TITLES) == expected

@@ -185,4 +185,4 @@ class _Recomputation:
 
 
 def _is_item(node: fx.Node) -> bool:
-    return not schema_name(node)
+    return node.op == "call_function" and not schema_name(node)

@@ -76,12 +76,11 @@ class GraphView {
     this.edges = this.edgesOf(of);
     const most = Math.max(1, ...this.costs.map((cost) => cost[this.by])), { n_ipus: nIpus } = this.steps.facts, total = Math.max(1, this.steps.facts.total_cycles);
     this.status.textContent = `${whole(this.groups.length)} of ${counted(this.steps.facts.texts.operation.length, "operation")}, ${counted(this.edges.length, "connection")}`;
-    const names = new Map();
-    for (const { name } of this.groups) names.set(name, (names.get(name) ?? 0) + 1);
+    const titles = titlesOf(this.groups);
     const widest = Math.max(1, ...this.edges.map((edge) => edge.bytes));
     return {
       nodes: this.groups.map((group, i) => ({
-        title: names.get(group.name) > 1 ? group.path.split(/(?<=[/.])/).slice(-2).join("") : group.name, rank: group.steps[0], isFolded: group.children.size > 0, fill: this.fill(this.costs[i], most),
+        title: titles[i], rank: group.steps[0], isFolded: group.children.size > 0, fill: this.fill(this.costs[i], most),
         note: this.by === "made" ? bytes(this.costs[i].made) : `${short(this.costs[i][this.by])} · ${percent(this.costs[i][this.by] / (this.by === "busy" ? total * nIpus : total))}`,
       })),
       edges: this.edges.map((edge) => ({ ...edge, width: 0.8 + 3 * Math.sqrt(edge.bytes / widest) })),
@@ -232,4 +231,17 @@ class GraphView {
 
 function nameOf({ name, path }) {
   return path.includes("*") ? name : path;
+}
+
+// What boxes are called: their own name, with as many names before it as make it distinct; a bare number says nothing.
+export function titlesOf(groups) {
+  const parts = groups.map((group) => group.path.split(/(?<=[/.])/));
+  const ending = (i, n) => (n === 1 ? groups[i].name : parts[i].slice(-n).join(""));
+  return groups.map((_, i) => {
+    for (let n = 1; n < parts[i].length; n++) {
+      const title = ending(i, n);
+      if (!/^\d+$/.test(title) && groups.every((_, j) => j === i || ending(j, n) !== title)) return title;
+    }
+    return parts[i].length > 1 ? parts[i].join("") : groups[i].name;
+  });
 }

@@ -92,7 +92,7 @@ function evidence(one, i) {
   const isNew = ([name, value]) => name !== "source" || !one.text.includes(place(value));
   const facts = Object.entries(one.evidence).filter(([, value]) => ["string", "number"].includes(typeof value)).filter(isNew);
   return h("div.evidence", {},
-    facts.map(([name, value]) => h("span", {}, `${name.replaceAll("_", " ")} `,
+    facts.map(([name, value]) => h("span", {}, `${name.replace(/^n_/, "").replaceAll("_", " ")} `,
       h("b", {}, typeof value === "number" ? whole(value) : value))),
     h("a.go", { href: link({ ...CLEAR, view: one.view, ...one.select, insight: i, ...one.view !== "summary" && { focus: 1, back: "summary" } }) }, "Show me →"));
 }
