@@ -11,7 +11,7 @@ from tremula.base.types import BOOL, FLOAT, HALF, Type
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.lowering.types import tile_type
 from tremula.poplar.tensors.tensor import Tensor
-from tremula.poplibs import popops
+from tremula.poplibs.popops.elementwise import map as maps
 from tremula.poplibs.popops.elementwise.expr import Cast, Expr, PlaceHolder
 from tremula.poplibs.popops.elementwise.fused import fuse
 from tremula.poplibs.poputil import is_writeable
@@ -37,11 +37,11 @@ def mapped(tiles: Tiles, formula: Formula, *values: Operand, type: Type | None =
     if fuse(expr, [t.type for t in order]).result != tiles.out_type:
         expr = Cast(expr, tiles.out_type)
     if target is None:
-        return popops.map(tiles.graph, expr, order, tiles.sequence, tiles.name)
+        return maps.map(tiles.graph, expr, order, tiles.sequence, tiles.name)
     if is_in_place:
-        popops.map_in_place(tiles.graph, expr, order, tiles.sequence, tiles.name)
+        maps.map_in_place(tiles.graph, expr, order, tiles.sequence, tiles.name)
     else:
-        popops.map_with_output(tiles.graph, expr, order, target, tiles.sequence, tiles.name)
+        maps.map_with_output(tiles.graph, expr, order, target, tiles.sequence, tiles.name)
     return target
 
 
