@@ -133,6 +133,49 @@ def compiled_script(script: str) -> Compiled:
     return Compiled(seconds, cpu_seconds, memory_share, used.peak_bytes)
 
 
+# A training step of GPT with layers that are all alike, twice in one process: few and many layers.
+_LAYERS_SCRIPT = """
+import json, time, warnings, torch, poptorch
+from benchmarks.poptorch.models import LanguageModel
+warnings.simplefilter("ignore")  # whether it fits is not asked
+torch.set_num_threads(1)
+words = torch.randint(0, 50257, (1, 128))
+def took(n_layers):
+    options = poptorch.Options().useIpuModel(False).showCompilationProgressBar(False)
+    options.Popart.set("engineOptions", {"debug.allowOutOfMemory": "true"})
+    model = LanguageModel(n_layers, 256, 4)
+    wrapped = poptorch.trainingModel(model, options, torch.optim.AdamW(model.parameters()))
+    began = time.process_time()
+    wrapped.compile(words)
+    captured = time.process_time()
+    wrapped.tile_program().timing(has_run=False)
+    return captured - began, time.process_time() - captured
+took(1)  # loads what a first program loads
+print(json.dumps([took(n) for n in (FEW, MANY)]))
+"""
+FEW_LAYERS, MANY_LAYERS = 4, 32
+
+
+@dataclass(frozen=True)
+class EqualLayers:
+    """CPU seconds of capturing and of compiling a GPT: all of it, and of each further layer."""
+
+    capture: float
+    compile: float
+    capture_of_layer: float
+    compile_of_layer: float
+    n_bytes: int
+
+
+def equal_layers() -> EqualLayers:
+    """A training step of 32 equal layers with 50,257 words, against one of 4."""
+    script = _LAYERS_SCRIPT.replace("FEW", str(FEW_LAYERS)).replace("MANY", str(MANY_LAYERS))
+    used = peak_rss_of(script)
+    few, many = json.loads(used.output.strip().splitlines()[-1])
+    of_layer = [(b - a) / (MANY_LAYERS - FEW_LAYERS) for a, b in zip(few, many, strict=True)]
+    return EqualLayers(*many, *of_layer, used.peak_bytes)
+
+
 @dataclass(frozen=True)
 class Shared:
     """A model's program: code and state of vertices on an average tile, and cycles of a call."""

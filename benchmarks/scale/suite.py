@@ -29,6 +29,21 @@ def compiling() -> Iterator[Figure]:
     yield from _compiled("gpt2-small-half", of.HALF_GPT2, "<= 6", fits=True, n_times=3)
 
 
+@SUITE.measurement("equal-layers")
+def equal_layers() -> Iterator[Figure]:
+    """A training step of GPT with 32 equal layers: CPU time, and what a further layer adds."""
+    from benchmarks.scale import compiling as of
+
+    result = of.equal_layers()
+    yield Figure.of("capture-gpt-32-layers", result.capture, "CPU s", "<= 4")
+    yield Figure.of("compile-gpt-32-layers", result.compile, "CPU s", "<= 9")
+    share = result.capture_of_layer * of.MANY_LAYERS / result.capture
+    yield Figure.of("capture-share-of-layers", share, "of the whole", "<= 0.9")
+    share = result.compile_of_layer * of.MANY_LAYERS / result.compile
+    yield Figure.of("compile-share-of-layers", share, "of the whole", "<= 0.6")
+    yield Figure.of("compile-memory-gpt-32-layers", result.n_bytes / of.GIB, "GiB", "<= 8")
+
+
 @SUITE.measurement("large-models")
 def large_models() -> Iterator[Figure]:
     """Models over 4 chips: GPT-2 small and BERT-Large."""
