@@ -93,7 +93,7 @@ def test_nothing_that_lives_together_collides(rows):
     start = np.searchsorted(tile, np.arange(4))
     address, active = np.zeros((2, len(rows)), np.int64)
     highest = np.zeros(3, np.int64)
-    place_ranges(start, first, last, size, lowest, align, address, active, highest)
+    place_ranges(start, first, last, size, size, lowest, align, address, active, highest)
     assert (address % align == 0).all()
     assert (address >= lowest).all()
     for i in range(len(rows)):
@@ -102,6 +102,35 @@ def test_nothing_that_lives_together_collides(rows):
             together = tile[i] == tile[j] and first[i] <= last[j] and first[j] <= last[i]
             apart = address[i] + size[i] <= address[j] or address[j] + size[j] <= address[i]
             assert apart or not together
+        fits = (at for at in range(int(lowest[i]), 2000) if at % align[i] == 0)
+        before = [j for j in range(i) if tile[i] == tile[j] and last[j] >= first[i]]
+        assert address[i] == next(
+            at
+            for at in fits
+            if all(at + size[i] <= address[j] or address[j] + size[j] <= at for j in before)
+        )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_items_get_the_lowest_address(seed):
+    """First-fit of hundreds of items of odd sizes, most of which live long, as activations do."""
+    random = np.random.default_rng(seed)
+    n = 300
+    first = np.sort(random.integers(0, 100, n))
+    last = first + random.choice([0, 2, 200], n, p=[0.3, 0.3, 0.4])
+    size, align = random.integers(1, 60, n), random.choice([8, 64], n, p=[0.9, 0.1])
+    lowest = random.choice([24, 4000], n, p=[0.8, 0.2])
+    address, active = np.zeros((2, n), np.int64)
+    padded, highest = -(-size // 8) * 8, np.zeros(1, np.int64)
+    ranges = np.array([0, n]), first, last, size, padded
+    place_ranges(*ranges, lowest, align, address, active, highest)
+    for i in range(n):
+        others = np.flatnonzero(last[:i] >= first[i])
+        low, high = address[others], address[others] + size[others]
+        at = -(-lowest[i] // align[i]) * align[i]
+        while ((at < high) & (low < at + size[i])).any():
+            at += align[i]
+        assert address[i] == at
 
 
 @settings(max_examples=100)

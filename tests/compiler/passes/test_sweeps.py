@@ -58,7 +58,8 @@ def placement_columns(random):
     last, sizes = first + random.integers(0, 5, 12), random.integers(1, 40, 12)
     lowest, align = random.integers(0, 30, 12), random.choice([4, 8, 16], 12)
     address, active = np.zeros((2, 12), np.int64)
-    return start, first, last, sizes, lowest, align, address, active, np.zeros(2, np.int64)
+    padded = -(-sizes // 4) * 4
+    return start, first, last, sizes, padded, lowest, align, address, active, np.zeros(2, np.int64)
 
 
 def ascending(random, n):

@@ -135,7 +135,8 @@ class _Items:
         align = np.where(self.is_apart[entry], self.chip.n_bytes_memory_element, ALIGN_BYTES)
         start = np.searchsorted(tile, np.arange(self.n_tiles + 1))
         address, active = np.zeros((2, len(entry)), np.int64)
-        ranges = (start, first[order], last[order], n_bytes)
+        n_padded = -(-n_bytes // ALIGN_BYTES) * ALIGN_BYTES
+        ranges = (start, first[order], last[order], n_bytes, n_padded)
         place_ranges(*ranges, lowest, align, address, active, highest)
         return entry, address, highest
 

@@ -126,25 +126,48 @@ def sweep_peak(
 
 
 @sweep(lambda item_start, *_: int(np.square(np.diff(item_start)).sum()))
-def place_ranges(item_start, first, last, n_bytes, lowest, align, address, active, highest):
+def place_ranges(
+    item_start, first, last, n_bytes, n_padded, lowest, align, address, active, highest
+):
     """First-fit by live range: fills `address` of each item and `highest` of each tile.
 
     Items of tile t are rows item_start[t] … item_start[t+1], sorted by `first`. An item gets the
     lowest aligned address, at or above `lowest`, where nothing lies that is live at the same time.
-    `active`, as long as there are items, is scratch: items now live, sorted by address.
+    `active`, as long as there are items, is scratch: items now live, sorted by address. The first
+    `n_packed` of them lie without a gap, so that the search begins behind them: what a forward pass
+    leaves for the backward pass is passed over at once. `n_padded` are sizes rounded up to the
+    least alignment, of which every alignment is a multiple.
     """
     for t in range(len(highest)):
         n_active = 0
+        n_packed = 0
+        next_end = 0  # the least `last` of what is active
         for item in range(item_start[t], item_start[t + 1]):
-            n_still_active = 0
-            for k in range(n_active):
-                if last[active[k]] >= first[item]:
-                    active[n_still_active] = active[k]
-                    n_still_active += 1
-            n_active = n_still_active
+            if n_active > 0 and next_end < first[item]:
+                n_still_active = 0
+                next_end = last[item]
+                for k in range(n_active):
+                    other = active[k]
+                    if last[other] >= first[item]:
+                        active[n_still_active] = other
+                        n_still_active += 1
+                        if last[other] < next_end:  # noqa: PLR1730 - `min` compiles slowly
+                            next_end = last[other]
+                    elif k < n_packed:
+                        n_packed = k
+                n_active = n_still_active
+            if n_active == 0 or last[item] < next_end:
+                next_end = last[item]
             at = -(-lowest[item] // align[item]) * align[item]
+            begin = 0
+            if n_packed > 0 and n_bytes[item] > 0 and address[active[0]] <= at:
+                other = active[n_packed - 1]
+                begin = n_packed
+                if address[other] + n_bytes[other] > at:
+                    above = address[other] + n_bytes[other]
+                    at = -(-above // align[item]) * align[item]
             slot = n_active
-            for k in range(n_active):
+            for k in range(begin, n_active):
                 other = active[k]
                 if address[other] >= at + n_bytes[item]:
                     slot = k
@@ -159,6 +182,15 @@ def place_ranges(item_start, first, last, n_bytes, lowest, align, address, activ
             address[item] = at
             if at + n_bytes[item] > highest[t]:  # noqa: PLR1730 - `max` compiles slowly
                 highest[t] = at + n_bytes[item]
+            if slot <= n_packed:
+                n_packed = slot
+                for k in range(slot, n_active):
+                    other = active[k]
+                    if n_bytes[other] == 0:
+                        break
+                    if k > 0 and address[other] != address[active[k - 1]] + n_padded[active[k - 1]]:
+                        break
+                    n_packed = k + 1
 
 
 @sweep(n_elements)
