@@ -18,9 +18,9 @@ from tremula.poplar.vertices.columns import EdgeColumn, FrozenTable
 from tremula.poplar.vertices.compute_set import TemplateInstance
 
 
-def first_alike(graph: FrozenGraph) -> np.ndarray:
+def first_alike(graph: FrozenGraph, layouts: "VariableLayouts | None" = None) -> np.ndarray:
     """int64[n_compute_sets]: the first compute set like each; itself if there is no earlier one."""
-    layouts = _VariableLayouts(graph)
+    layouts = layouts or VariableLayouts(graph)
     seen: dict[object, int] = {}
     return np.array(
         [
@@ -37,7 +37,7 @@ def alike_on_chips(graph: FrozenGraph) -> OnChips:
     first, n_tiles = numbers.copy(), np.zeros_like(numbers)
     if graph.target.n_ipus == 1:
         return OnChips(first, n_tiles)
-    layouts, chips = _VariableLayouts(graph, is_on_chip=True), _Chips()
+    layouts, chips = VariableLayouts(graph, is_on_chip=True), _Chips()
     for number in np.unique(numbers).tolist():
         compute_set = graph.compute_sets[number]
         digest = _digest_of_tables(compute_set.tables, layouts)
@@ -63,7 +63,7 @@ class _Chips:
         return first, (chip - home) * per_chip
 
 
-class _VariableLayouts:
+class VariableLayouts:
     """A digest of each variable's type, size, constness and tile map, relative to its own start.
 
     With `is_on_chip` tiles are numbered within the chip, and it is noted which chips were met.
@@ -108,10 +108,12 @@ class _VariableLayouts:
 
 
 def alike_copies(
-    graph: FrozenGraph, kinds: list[tuple[bytes, tuple[int, ...]]]
+    graph: FrozenGraph, kinds: list[tuple[bytes, tuple[int, ...]]], layouts: "VariableLayouts"
 ) -> tuple[AlikeCopy, ...]:
     """For each copy, of a digest and variables, the first that moves the same between tiles."""
-    layouts, on_chip = _VariableLayouts(graph), _VariableLayouts(graph, is_on_chip=True)
+    is_one_chip = layouts.per_chip == graph.target.tiles_per_ipu
+    on_chip = layouts if is_one_chip else VariableLayouts(graph, is_on_chip=True)
+    layouts.chips.clear()
     seen: dict[object, int] = {}
     chips, result = _Chips(), []
     for number, (digest, variables) in enumerate(kinds):
@@ -130,14 +132,14 @@ def _add(digest: "hashlib._Hash", column: np.ndarray) -> None:
     digest.update(key_bytes(column))
 
 
-def _signature(compute_set: FrozenComputeSet, layouts: _VariableLayouts) -> object:
+def _signature(compute_set: FrozenComputeSet, layouts: VariableLayouts) -> object:
     of = compute_set.contents
     if isinstance(of, TemplateInstance):  # a template fixes all but where its variables are
         return of.template, *(layouts.of(variable) for variable in of.variables)
     return _digest_of_tables(compute_set.tables, layouts)
 
 
-def _digest_of_tables(tables: tuple[FrozenTable, ...], layouts: _VariableLayouts) -> bytes:
+def _digest_of_tables(tables: tuple[FrozenTable, ...], layouts: VariableLayouts) -> bytes:
     digest = _new_digest()
     numbers: dict[int, int] = {}  # variables in the order they are met
     for table in tables:
@@ -165,7 +167,7 @@ def _add_edge(
     digest: "hashlib._Hash",
     edge: EdgeColumn,
     n_bytes: int,
-    layouts: _VariableLayouts,
+    layouts: VariableLayouts,
     numbers: dict[int, int],
 ) -> None:
     start, count, stride = edge.runs
@@ -187,7 +189,7 @@ def _add_starts(
     digest: "hashlib._Hash",
     start: np.ndarray,
     n_bytes: int,
-    layouts: _VariableLayouts,
+    layouts: VariableLayouts,
     numbers: dict[int, int],
 ) -> None:
     """Where runs start, relative to their variables."""

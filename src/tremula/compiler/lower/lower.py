@@ -9,7 +9,12 @@ import numpy as np
 from tremula.base.errors import ControlProgramError, GraphRecursionError
 from tremula.base.source import user_source
 from tremula.compiler.lower.copies import CopyTemplate, template_of_copy, variables_of_copy
-from tremula.compiler.lower.dedup import alike_copies, alike_on_chips, first_alike
+from tremula.compiler.lower.dedup import (
+    VariableLayouts,
+    alike_copies,
+    alike_on_chips,
+    first_alike,
+)
 from tremula.compiler.program_ir import (
     N_OPERANDS,
     CopyPlan,
@@ -117,7 +122,8 @@ class InstructionTable:
             dict(state.perf_estimators),
             state.replica_index,
         )
-        frozen = replace(frozen, first_alike=first_alike(frozen))
+        layouts = VariableLayouts(frozen)
+        frozen = replace(frozen, first_alike=first_alike(frozen, layouts))
         frozen = replace(frozen, on_chips=alike_on_chips(frozen))
         return LoweredPrograms(
             frozen,
@@ -129,7 +135,7 @@ class InstructionTable:
             tuple(self.copies),
             np.array(self.cases, np.int64).reshape(-1, 2),
             self.n_loop_slots,
-            alike_copies(frozen, self.copy_kinds),
+            alike_copies(frozen, self.copy_kinds, layouts),
         )
 
 

@@ -152,6 +152,14 @@ class Tensor:
         first = self.offset if self.pieces is None else self.pieces.offset
         return self.variables.id_at(first * self.type.n_bytes)
 
+    def _known_variables(self) -> tuple[int, ...]:
+        """The variables of a view, or of what it is a view of; none if they are not known yet."""
+        only = self._only_variable()
+        if only is not None:
+            return (only,)
+        layout = None if self.pieces is None else self.pieces.layout
+        return () if layout is None else layout.variables
+
     def variable_ids(self) -> list[int]:
         """Ids of the variables the view touches, ascending."""
         if not self.n_elems:
@@ -422,8 +430,8 @@ class Tensor:
         """Do two tensors share an element?"""
         if not self.n_elems or not other.n_elems:
             return False
-        mine, others = self._only_variable(), other._only_variable()
-        if mine is not None and others is not None and mine != others:
+        mine, others = self._known_variables(), other._known_variables()
+        if mine and others and not set(mine).intersection(others):
             return False
         return intersect(self.covered_intervals(), other.covered_intervals())
 
