@@ -133,15 +133,12 @@ def place_ranges(
 
     Items of tile t are rows item_start[t] … item_start[t+1], sorted by `first`. An item gets the
     lowest aligned address, at or above `lowest`, where nothing lies that is live at the same time.
-    `active`, as long as there are items, is scratch: items now live, sorted by address. The first
-    `n_packed` of them lie without a gap, so that the search begins behind them: what a forward pass
-    leaves for the backward pass is passed over at once. `n_padded` are sizes rounded up to the
-    least alignment, of which every alignment is a multiple.
+    `active`, as long as there are items, is scratch: items now live, sorted by address. The search
+    begins behind the first `n_packed` of them, which have no gap. `n_padded` are sizes rounded up
+    to the least alignment, of which every alignment is a multiple.
     """
     for t in range(len(highest)):
-        n_active = 0
-        n_packed = 0
-        next_end = 0  # the least `last` of what is active
+        n_active, n_packed, next_end = 0, 0, 0  # next_end: the least `last` of what is active
         for item in range(item_start[t], item_start[t + 1]):
             if n_active > 0 and next_end < first[item]:
                 n_still_active = 0
@@ -164,8 +161,7 @@ def place_ranges(
                 other = active[n_packed - 1]
                 begin = n_packed
                 if address[other] + n_bytes[other] > at:
-                    above = address[other] + n_bytes[other]
-                    at = -(-above // align[item]) * align[item]
+                    at = -(-(address[other] + n_bytes[other]) // align[item]) * align[item]
             slot = n_active
             for k in range(begin, n_active):
                 other = active[k]
@@ -173,8 +169,7 @@ def place_ranges(
                     slot = k
                     break
                 if address[other] + n_bytes[other] > at:
-                    above = address[other] + n_bytes[other]
-                    at = -(-above // align[item]) * align[item]
+                    at = -(-(address[other] + n_bytes[other]) // align[item]) * align[item]
             for k in range(n_active, slot, -1):
                 active[k] = active[k - 1]
             active[slot] = item
@@ -186,9 +181,9 @@ def place_ranges(
                 n_packed = slot
                 for k in range(slot, n_active):
                     other = active[k]
-                    if n_bytes[other] == 0:
-                        break
-                    if k > 0 and address[other] != address[active[k - 1]] + n_padded[active[k - 1]]:
+                    before = active[max(k - 1, 0)]
+                    is_behind = k == 0 or address[other] == address[before] + n_padded[before]
+                    if n_bytes[other] == 0 or not is_behind:
                         break
                     n_packed = k + 1
 
