@@ -31,6 +31,12 @@ class PrintTensorFmt:
     close_bracket: str = "]"
 
     def __post_init__(self) -> None:
+        for name in ("float_format", "separator", "open_bracket", "close_bracket"):
+            if not isinstance(getattr(self, name), str):
+                raise InvalidOption(
+                    f"{name} of PrintTensorFmt must be a text, got {getattr(self, name)!r}.",
+                    hint=f"the default is {getattr(type(self), name)!r}",
+                )
         if self.float_format not in FLOAT_FORMATS:
             raise InvalidOption(
                 f"PrintTensorFmt has no float_format {self.float_format!r}.",

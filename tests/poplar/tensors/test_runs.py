@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tremula import Graph, IPUModel
+from tremula.base.errors import PoplarError
 from tremula.poplar.tensors.regions import has_aliases
 from tremula.poplar.tensors.runs import (
     Pieces,
@@ -139,3 +141,12 @@ def test_ones_are_many_and_for_reading(n):
     column = ones(n)
     assert column.tolist() == [1] * n
     assert not column.flags.writeable
+
+
+def test_views_of_too_many_pieces_are_rejected():
+    """A broadcast that would take all memory of the host is an error, not the end of it."""
+    graph = Graph(IPUModel("ipu2", tiles_per_ipu=2).create_device())
+    x = graph.add_variable("float", [2, 3], "x", mapping=0)
+    with pytest.raises(PoplarError, match="separate pieces"):
+        x.broadcast(1 << 31, 0)
+    assert x.broadcast(4, 0).shape == (8, 3)

@@ -1,10 +1,12 @@
 """Runs: element addresses as (start, count, stride) columns; arithmetic on strides and bytes."""
 
+import math
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tremula.base.errors import PoplarError
 from tremula.poplar.tensors.interval_sweeps import (
     count_pieces,
     cover_runs,
@@ -17,6 +19,8 @@ from tremula.poplar.tensors.interval_sweeps import (
 )
 
 Ints = np.ndarray
+
+MOST_RUNS = 1 << 28  # their starts alone take 2 GiB
 
 
 class Runs(NamedTuple):
@@ -141,6 +145,13 @@ def strided_runs(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) 
     sizes, steps = merge_dims(shape, strides)
     if not sizes:
         return single_run(offset, 1, 1)
+    n_runs = math.prod(sizes[:-1])
+    if n_runs > MOST_RUNS:
+        raise PoplarError(
+            f"a view of shape {list(shape)} consists of {n_runs:,} separate pieces, at most "
+            f"{MOST_RUNS:,} are possible.",
+            hint="copy the tensor into a variable of a smaller, contiguous form first",
+        )
     starts = np.array([offset], np.int64)
     for size, step in zip(sizes[:-1], steps[:-1], strict=True):
         starts = (starts[:, None] + step * np.arange(size, dtype=np.int64)).ravel()

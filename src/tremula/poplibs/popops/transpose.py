@@ -202,7 +202,7 @@ def regroup_if_beneficial(
 ) -> Tensor:
     """The tensor regrouped as `like` is, if fast transposes can do it; else the tensor itself."""
     old, new = innermost_grouping(tensor), innermost_grouping(like)
-    if old is None or new is None or old.dim == new.dim:
+    if old is None or new is None or old.dim == new.dim or new.dim >= tensor.rank:
         return tensor
     divides = tensor.shape[new.dim] % new.size == 0 and tensor.shape[old.dim] % old.size == 0
     if not divides or not can_use_fast_transpose(tensor.type, new.size, old.size):

@@ -31,6 +31,12 @@ def calc_linear_tile_mapping(
     needs both given. Part i goes to tile offset + i, or counted down from the last tile.
     """
     n_elems, least, grain = _sizes(graph, what, min_elements, grain)
+    if grain < 1:
+        raise PoplibsError(
+            f"a map of grains of {grain} elements.",
+            source=user_source(),
+            hint="give a grain of at least 1",
+        )
     n_tiles = graph.target.n_tiles
     begin, end = linear_intervals(n_elems, grain, n_tiles, least)
     tile = transform_tile_index(np.arange(len(begin)), n_tiles, offset, is_ascending=is_ascending)

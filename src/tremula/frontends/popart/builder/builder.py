@@ -201,6 +201,8 @@ class Builder(Annotations):
         name: str = "",
     ) -> list[str]:
         """An operation of ONNX, or one that `tremula.custom_operation` registers."""
+        if not isinstance(attributes, Mapping):
+            raise popart_exception(f"Attributes of an operation are a dict, got {attributes!r}")
         self._graph.opsets.setdefault("" if domain == "ai.onnx" else domain, int(opVersion))
         made = [helper.make_attribute(key, value) for key, value in attributes.items()]
         domain = "" if domain == "ai.onnx" else domain

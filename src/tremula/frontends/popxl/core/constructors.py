@@ -251,6 +251,11 @@ def graph_input(
     """One more input of the graph that is open."""
     graph = get_current_graph()
     graph.ir.check_open()
+    if graph == graph.ir.main_graph:
+        raise ValueError(
+            "The main graph has no inputs, since nothing calls it: load data with ops.host_load, "
+            "or call graph_input in a function of ir.create_graph"
+        )
     t = graph.new_tensor(name or "t", tuple(int(n) for n in shape), dtype, tuple(meta_shape or ()))
     graph.mark_input(t, by_ref)
     return t

@@ -210,7 +210,7 @@ def _check_places(row: OperationRow, layout: tuple, inputs: list[Tensor]) -> Non
 def _output_name(row: OperationRow, attributes: Attributes, inputs: list[Tensor]) -> str:
     """A name that the program chose; of a cast, the operand's with the type; else by operation."""
     if "data_type" in attributes and inputs:
-        return f"{inputs[0].name}_{attributes['data_type'].name}"
+        return f"{inputs[0].name}_{dtype.as_dtype(attributes['data_type']).name}"
     return attributes.get("output_name") or f"{row.name or row.kind}_out"
 
 

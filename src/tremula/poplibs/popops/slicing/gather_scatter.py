@@ -43,6 +43,13 @@ def create_gather_input(
 ) -> Tensor:
     """A tensor to gather from: its indexed dimensions sliceable without exchange."""
     dims = tuple(sorted(start_index_map))
+    if len(slice_sizes) != len(shape) or any(not 0 <= d < len(shape) for d in dims):
+        raise PoplibsError(
+            f"windows of {list(slice_sizes)} along dimensions {list(dims)} of a tensor of shape "
+            f"{list(shape)}.",
+            source=user_source(),
+            hint="give a size for each dimension, and dimensions that the tensor has",
+        )
     sizes = [slice_sizes[d] for d in dims]
     return create_sliceable_tensor(graph, type, shape, dims, sizes, name or "gatherInput")
 
