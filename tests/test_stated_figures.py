@@ -50,7 +50,7 @@ STATED = (
     Stated(r"\[(?P<n>\d+) applications\]", "garden-applications", r"(?P<n>\d+) applications;"),
 )
 ACCURACY = re.compile(
-    r"median errors from (\d+) % \(([\w ]+)\) to (\d+) %\s+\(([\w ]+)\), "
+    r"median errors from (\d+) % \(([\w -]+)\) to (\d+) %\s+\(([\w -]+)\), "
     r"(\d+) % over all (\d+) rows"
 )
 CORES = re.compile(r"IPU is (\d+) small cores")
