@@ -75,6 +75,24 @@ CAVEATS = (
         r"^schnet-(qm9|hydro|abl)",
     ),
     Caveat(
+        "Vision transformers in training",
+        "Programs with 197 places an image take half as long again as the sum of their steps; "
+        "those with words of a text do not. What is missing is not known.",
+        r"^m-vit-(pretraining|fine)",
+    ),
+    Caveat(
+        "Decoding over 32 chips",
+        "How remapped caches are spread over tiles, and what the host does around a run, is not "
+        "published.",
+        r"^m-chatglm",
+    ),
+    Caveat(
+        "MLPerf's BERT on eight chips a replica",
+        "Attention and dense parts count as half a layer each; clipping by the norm of all "
+        "gradients and the host's work between steps are not modelled.",
+        r"^m-bert-large-mlperf",
+    ),
+    Caveat(
         "Contention of messages between chips",
         "Many messages share links; arbitration, retries and the order in which tiles send are not "
         "modelled, only rates and places in flight.",
