@@ -142,9 +142,9 @@ test-gpu:
 	PYTHONPATH=src:. $(GPU_PYTHON) -m pytest -p tremula -m "" $(GPU_TESTS)
 	PYTHONPATH=src:. $(GPU_PYTHON) -m tools.fuzz run --kind models --cases $(GPU_MODELS) --jobs 8
 	PYTHONPATH=src:. $(GPU_PYTHON) -m tremula bench poptorch \
-	  --only gpu --only gpu-large --only gpu-bfloat16 --only gpu-autocast
+	  --only gpu --only gpu-large --only gpu-bfloat16 --only gpu-autocast --only gpu-tokens --only gpu-curves
 	PYTHONPATH=src:. $(GPU_PYTHON) -m tremula bench geometric \
-	  --only gpu --only gpu-forces --only gpu-epoch --only gpu-large-graphs
+	  --only gpu --only gpu-forces --only gpu-epoch --only gpu-large-graphs --only gpu-accuracy
 
 check: $(DEV)
 	$(BIN)/ruff format --check .
