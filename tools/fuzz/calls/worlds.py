@@ -33,7 +33,7 @@ class World:
     values: dict[str, list]
     check: Callable[[], None] = _nothing
     within: AbstractContextManager = field(default_factory=nullcontext)
-    errors: tuple[type[Exception], ...] = (PoplarError, TypeError, ValueError)
+    errors: tuple[type[Exception], ...] = (PoplarError, TypeError, ValueError, OSError)
 
 
 def public_functions(module_name: str) -> dict[str, Function]:
@@ -156,7 +156,7 @@ def _poptorch() -> World:
         options.outputMode(poptorch.OutputMode.All).toDict()
 
     # PopTorch asserts what options may be; operations outside of models are PyTorch's.
-    errors = (PoplarError, TypeError, ValueError, AssertionError, RuntimeError)
+    errors = (PoplarError, TypeError, ValueError, OSError, AssertionError, RuntimeError)
     return World(functions, values, check, errors=errors)
 
 
