@@ -66,6 +66,13 @@ def _of_comm_group(ir: Ir, group: CommGroup) -> ReplicaGrouping:
     return ir.replica_grouping(groups.stride, groups.size)
 
 
+def _dimension(t: Tensor, axis: int, rank: int) -> int:
+    """The number of a dimension from 0 on, of a result with this many."""
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis must be from {-rank} to {rank - 1} for {t!r}, got {axis}")
+    return axis % rank
+
+
 def _collective(
     row: OperationRow, t: Tensor, group: ReplicaGrouping, shape: tuple[int, ...], **attributes: Any
 ) -> Tensor:
@@ -157,11 +164,11 @@ def replicated_all_gather(
             raise ValueError(f"{t!r} is not a shard: it has no meta_shape to be gathered to")
         shape = t.meta_shape
     elif form == "new_axis":
-        axis = axis % (t.rank + 1)
+        axis = _dimension(t, axis, t.rank + 1)
         shape = (*t.shape[:axis], n, *t.shape[axis:])
     else:
         whole = t.shape or (1,)
-        axis = axis % len(whole)
+        axis = _dimension(t, axis, len(whole))
         shape = (*whole[:axis], whole[axis] * n, *whole[axis + 1 :])
         form = "new_axis" if not t.shape else form
     return _collective(ALL_GATHER, t, grouping, shape, axis=axis, form=form)
@@ -234,7 +241,7 @@ def SLICE(op: Op, x: torch.Tensor) -> torch.Tensor:
 def replicated_slice(t: Tensor, axis: int = 0, group: Group = None) -> Tensor:
     """Each replica's part of its tensor along a dimension, which is dropped if the part is one."""
     grouping = grouping_of(group)
-    axis, n = axis % max(t.rank, 1), grouping.group_size
+    axis, n = _dimension(t, axis, max(t.rank, 1)), grouping.group_size
     if not t.rank or t.shape[axis] % n:
         raise ValueError(
             f"Dimension {axis} of {t!r} does not divide into {n} equal parts, one for each replica"
