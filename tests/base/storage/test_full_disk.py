@@ -15,6 +15,7 @@ from tremula.hardware import chip, save_chip, save_system, system
 
 # Files that may be written in place, and why.
 IN_PLACE = {
+    "base/processes.py": "a file of the kernel, which starts counting memory again",
     "commands/reports/remote_reports.py": "a temporary file",
     "frontends/keras/tensorflow/records.py": "a stream that a script writes and closes",
     "frontends/keras/tensorflow/summaries.py": "a stream that a script writes and closes",

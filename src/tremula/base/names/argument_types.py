@@ -48,7 +48,8 @@ def explains_arguments(function: Callable[P, R]) -> Callable[P, R]:
         except PoplarError:
             raise
         except _CAUSES as error:
-            problem = wrong_argument(function, args, kwargs)
+            is_meant_for_users = isinstance(error, AssertionError) and error.args
+            problem = "" if is_meant_for_users else wrong_argument(function, args, kwargs)
             if not problem:
                 raise
             raise TypeMismatch(problem, source=user_source()) from error

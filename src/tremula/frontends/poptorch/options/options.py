@@ -140,11 +140,13 @@ class Options(OptionsDict):
         if input_group_type == CommGroupType.NoGrouping:
             input_group_size = 1
         replicas = self.replication_factor
-        if not 1 <= input_group_size <= replicas:
+        if input_group_size > replicas:
             raise ValueError(
-                f"an input group of {input_group_size} replicas is not 1 to the replication "
-                f"factor ({replicas}): call replicationFactor first."
+                f"the input group size ({input_group_size}) is larger than the replication factor "
+                f"({replicas}): call replicationFactor first."
             )
+        if input_group_size < 1:
+            raise ValueError(f"an input group has 1 replica or more, got {input_group_size}.")
         if replicas % input_group_size:
             raise ValueError(
                 f"the input group size ({input_group_size}) must be a factor of the replication "
