@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 import tremula
@@ -9,7 +10,7 @@ from tests.sources import ROOT
 from tremula.base.errors import PoplarError, TypeMismatch
 from tremula.base.names.argument_types import explains_arguments, fits, words_of
 from tremula.hardware import chip_from_toml
-from tremula.poplibs import poplin, popsolver
+from tremula.poplibs import poplin, popsolver, popsparse
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,34 @@ def test_a_wrong_argument_is_named():
         poplin.normalise(graph, x.reshape([1, 2]), {}, x, tremula.Sequence())
     with pytest.raises(TypeMismatch, match="argument 'text' must be a text, got int"):
         chip_from_toml(3)
+
+
+def test_popsparse_names_wrong_arguments():
+    """Functions and methods of sparse matrices, blocks without elements among them."""
+    with pytest.raises(popsparse.SparsityError, match="blocks of 0 × 3"):
+        popsparse.CSRMatrix.from_dense(np.eye(3), (0, 3))
+    matrix = popsparse.COOMatrix.from_dense(np.eye(4))
+    with pytest.raises(popsparse.SparsityError, match="a block of 0 × 1"):
+        matrix.with_block((0, 1))
+    graph = tremula.Graph(tremula.IPUModel("ipu2", tiles_per_ipu=2).create_device())
+    x = graph.add_variable("float", [2, 2], "x", mapping=0)
+    with pytest.raises(TypeMismatch, match="argument 'lhs' must be"):
+        popsparse.static.sparse_dense_mat_mul(graph, None, x, tremula.Sequence())
+
+
+def test_assertions_meant_for_users_stay():
+    """An assertion with a message is the function's answer; one without is not."""
+
+    @explains_arguments
+    def asserting(text: str, message: str = "") -> None:
+        if message:
+            raise AssertionError(message)
+        raise AssertionError
+
+    with pytest.raises(AssertionError, match="no model"):
+        asserting(3, "no model")
+    with pytest.raises(TypeMismatch, match="'text' must be a text, got int"):
+        asserting(3)
 
 
 def test_other_errors_stay():

@@ -6,10 +6,11 @@ parameter whose annotation names a kind gets one of them most of the time.
 
 import inspect
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, chdir, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -54,7 +55,7 @@ def methods_of(owner: object, prefix: str) -> dict[str, Function]:
 # -- PopLibs ---------------------------------------------------------------------------------------
 
 
-def _poplibs(room: str) -> World:
+def _poplibs(*rooms: str) -> World:
     graph = tremula.Graph(TARGET.create_device())
     make = graph.add_variable
     tensors = [
@@ -64,9 +65,26 @@ def _poplibs(room: str) -> World:
         make("float", [1, 2, 4, 4], "seventh", mapping=0), make("float", [], "last", mapping=1),
     ]  # fmt: skip
     values = {"Tensor": tensors, "Graph": [graph], "Sequence": [tremula.Sequence()]}
-    functions = public_functions(f"tremula.poplibs.{room}")
+    functions: dict[str, Function] = {}
+    for room in rooms:
+        prefix = f"{room.partition('.')[2]}." if "." in room else ""
+        named = public_functions(f"tremula.poplibs.{room}")
+        functions |= {f"{prefix}{name}": function for name, function in named.items()}
     chosen = {n: f for n, f in functions.items() if not n.startswith(("register_", "remove_"))}
     return World(chosen, values, lambda: _still_runs(graph, tensors[0]))
+
+
+def _popsparse() -> World:
+    from tremula.poplibs import popsparse
+
+    rooms = ("popsparse", "popsparse.static", "popsparse.dynamic", "popsparse.experimental")
+    world = _poplibs(*rooms)
+    dense = np.eye(4, 6, dtype=np.float32)
+    for kind in (popsparse.COOMatrix, popsparse.CSRMatrix, popsparse.CSCMatrix):
+        matrix = kind.from_dense(dense)
+        world.values[kind.__name__] = [matrix]
+        world.functions |= methods_of(matrix, kind.__name__)
+    return world
 
 
 def _still_runs(graph: tremula.Graph, first: tremula.Tensor) -> None:
@@ -160,6 +178,85 @@ def _poptorch() -> World:
     return World(functions, values, check, errors=errors)
 
 
+def _popxl_addons() -> World:
+    import popxl_addons
+
+    world = _popxl()
+    functions = {n: getattr(popxl_addons, n) for n in popxl_addons.__all__}
+    # It moves the operations of a graph into another one, as it should.
+    del functions["repeat_graph"]
+    world.functions = {n: f for n, f in functions.items() if inspect.isfunction(f)}
+    world.within = _in_a_folder(world.within)
+    world.errors = (*world.errors, OSError)
+    return world
+
+
+class _in_a_folder:  # noqa: N801 - reads as a context
+    """Inside, files are written to a temporary folder."""
+
+    def __init__(self, within: AbstractContextManager):
+        self.within = within
+
+    def __enter__(self) -> None:
+        self.stack = ExitStack()
+        self.stack.enter_context(chdir(self.stack.enter_context(TemporaryDirectory())))
+        self.stack.enter_context(self.within)
+
+    def __exit__(self, *error: object) -> None:
+        self.stack.__exit__(*error)
+
+
+def _keras() -> World:
+    from tremula.frontends.keras.config import reset_ipu_configuration
+    from tremula.keras import ipu
+
+    config = ipu.config.IPUConfig()
+
+    def set_option(option: "OptionName", value: object) -> None:  # noqa: F821 - a kind of value
+        *path, last = str(option).split(".")
+        node: object = config
+        for part in path:
+            node = getattr(node, part)
+        setattr(node, last, value)
+
+    def check() -> None:
+        try:
+            fresh = ipu.config.IPUConfig()
+            fresh.auto_select_ipus = 1
+            fresh.configure_ipu_system()
+        finally:
+            reset_ipu_configuration()
+
+    functions = methods_of(config, "IPUConfig") | {"set_option": set_option}
+    functions |= public_functions("tremula.frontends.keras.ipu")
+    values = {"OptionName": [*config.to_dict(), "select_ipus", "odd.name"], "IPUConfig": [config]}
+    errors = (PoplarError, TypeError, ValueError, AttributeError)  # names that do not exist
+    return World(functions, values, check, errors=errors)
+
+
+def _jax() -> World:
+    import jax.numpy as jnp
+
+    from tremula import jax as tjax
+
+    double = tjax.jit(lambda x: x * 2)
+    functions = {
+        "jit": tjax.jit, "pmap": tjax.pmap, "ipu_backend": tjax.ipu_backend,
+        "call": double.__call__,
+    }  # fmt: skip
+    functions |= methods_of(double, "JitFunction")
+    arrays = [jnp.ones((2, 3)), jnp.arange(3), np.ones((4,), np.float16)]
+    values = {"Tensor": arrays, "Callable": [lambda x: x + 1, jnp.sin]}
+
+    def check() -> None:
+        if double(np.ones(2, np.float32)).tolist() != [2, 2]:
+            raise CheckFailure("a compiled function computes something else after rejected calls")
+
+    # JAX's own, of numbers that its types do not have.
+    errors = (PoplarError, TypeError, ValueError, OSError, OverflowError)
+    return World(functions, values, check, errors=errors)
+
+
 def _plain(module_name: str) -> World:
     values: dict[str, list] = {"Chip": [tremula.chip("gc2")], "System": [tremula.system("pod4")]}
     return World(public_functions(module_name), values)
@@ -204,11 +301,16 @@ def _solver() -> World:
 ROOMS = ("popops", "poplin", "popnn", "poprand", "gcl", "poputil")
 WORLDS: dict[str, Callable[[], World]] = {
     **{room: (lambda room=room: _poplibs(room)) for room in ROOMS},
+    "popsparse": _popsparse,
     "popxl": _popxl,
+    "popxl_addons": _popxl_addons,
+    "keras": _keras,
+    "jax": _jax,
     "popart": _popart,
     "poptorch": _poptorch,
     "pva": _reports,
     "popsolver": _solver,
+    "popdist": lambda: _plain("popdist"),
     **{
         name: (lambda name=name: _plain(f"tremula.{name}"))
         for name in ("hardware", "serving", "onnx")

@@ -148,7 +148,7 @@ def tensor_parallel_output(
 
 def _n_data_parallel(tp: int, rf: int) -> int:
     """Groups of tensor parallel replicas."""
-    if tp > rf or rf % tp:
+    if not 1 <= tp <= rf or rf % tp:
         raise ValueError(
             f"The tensor parallel factor must divide the replication factor, got tp={tp}, rf={rf}"
         )

@@ -147,7 +147,7 @@ class _Matrix:
         matrix = np.asarray(dense)
         n_rows, n_columns = matrix.shape
         rows, columns = block
-        if n_rows % rows or n_columns % columns:
+        if min(block) < 1 or n_rows % rows or n_columns % columns:
             raise SparsityError(
                 f"a matrix of {n_rows} × {n_columns} is not made of blocks of {rows} × {columns}",
                 source=user_source(),
@@ -214,6 +214,8 @@ class COOMatrix(_Matrix):
 
         Smaller blocks divide the present ones. Larger ones are possible where every part is there.
         """
+        if min(block) < 1:
+            raise self._failed(f"a block of {block[0]} × {block[1]}")
         if self.block[0] % block[0] == 0 and self.block[1] % block[1] == 0:
             return self._cut(block)
         if block[0] % self.block[0] or block[1] % self.block[1]:

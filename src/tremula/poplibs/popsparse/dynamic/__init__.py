@@ -1,5 +1,6 @@
 """popsparse.dynamic: products of sparse matrices whose pattern the host gives at run time."""
 
+from tremula.base.names.argument_types import explain_arguments_of as _explain_arguments_of
 from tremula.poplibs.popsparse.dynamic.buckets import SparseTensor
 from tremula.poplibs.popsparse.dynamic.embedding import (
     create_indices_tensor,
@@ -44,3 +45,5 @@ __all__ = [
     "fully_connected_sparse_grad_w", "mat_mul", "mat_mul_dense_gradient",
     "mat_mul_values_gradient", "slice_rows", "sparse_dense_mat_mul", "update_rows",
 ]  # fmt: skip
+
+_explain_arguments_of(globals(), __all__)

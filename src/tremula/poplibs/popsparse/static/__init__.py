@@ -1,5 +1,6 @@
 """popsparse.static: products of sparse matrices whose pattern is known when compiling."""
 
+from tremula.base.names.argument_types import explain_arguments_of as _explain_arguments_of
 from tremula.poplibs.popsparse.static.operands import (
     MatMulParams,
     SparseTensor,
@@ -29,3 +30,5 @@ __all__ = [
     "mat_mul_dense_gradient", "mat_mul_values_gradient", "planned_cycles", "sparse_dense_mat_mul",
     "values_gradient",
 ]  # fmt: skip
+
+_explain_arguments_of(globals(), __all__)
