@@ -1,6 +1,6 @@
 """Wrong arguments of public functions are named, in the user's words."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from tremula.poplibs import poplin, popsolver, popsparse
         (3, int, True), (3, float, True), (3.5, int, False), ("3", int, False), (True, bool, True),
         (None, int | None, True), ("x", int | None, False), ([1, 2], Sequence[int], True),
         ("12", Sequence[int], False), ([1, "2"], list[int], False),
-        ((1, "a"), tuple[int, str], True),
+        ((1, "a"), tuple[int, str], True), ([1], Iterable[int], True), (["1"], Iterable[int], False),
         ((1, 2, 3), tuple[int, ...], True), ((1, 2), tuple[int, int, int], False),
         (ROOT, "PosixPath", True), (3, "PosixPath", False), (3, "list[Unknown]", True),
     ],

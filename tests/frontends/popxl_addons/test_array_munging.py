@@ -61,7 +61,7 @@ def test_members_of_a_group_may_differ():
     assert short.tolist() == [0, 1]
     with pytest.raises(ValueError, match="tp=3"):
         munging.tensor_parallel_input(np.arange(4), 3, 4)
-    with pytest.raises(ValueError, match="tp=3"):
+    with pytest.raises(ValueError, match="tp=0"):
         munging.tensor_parallel_input(np.arange(4), 0, 4)
 
 

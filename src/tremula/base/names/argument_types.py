@@ -103,12 +103,15 @@ def fits(value: object, hint: object) -> bool:
         return value in parts
     if origin in (tuple, list, AnySequence):
         return isinstance(value, origin) and not isinstance(value, str) and _all_fit(value, parts)
+    if origin is Iterable and hasattr(value, "__len__"):  # can be looked at more than once
+        return isinstance(value, Iterable) and _all_fit(value, parts)
     return isinstance(value, origin) if isinstance(origin, type) else True
 
 
-def _all_fit(values: AnySequence[object], parts: tuple[object, ...]) -> bool:
+def _all_fit(values: Iterable[object], parts: tuple[object, ...]) -> bool:
     """Whether elements fit: all the first part, or each its part of a tuple."""
     if len(parts) > 1 and Ellipsis not in parts:
+        values = tuple(values)
         return len(values) == len(parts) and all(map(fits, values, parts))
     return not parts or all(fits(each, parts[0]) for each in values)
 

@@ -14,10 +14,14 @@ def shard(x: np.ndarray, n: int, axis: int) -> np.ndarray:
     >>> shard(np.arange(4), 2, 0).tolist()
     [[0, 1], [2, 3]]
     """
+    return np.stack(_split(x, n, axis))
+
+
+def _split(x: np.ndarray, n: int, axis: int) -> Arrays:
     axis = handle_negative_axis(x, axis)
-    if x.shape[axis] % n:
+    if n < 1 or x.shape[axis] % n:
         raise ValueError(f"Axis {axis} of {x.shape} does not divide into {n} parts")
-    return np.stack(np.split(x, n, axis))
+    return np.split(x, n, axis)
 
 
 def unshard_arrays(xs: Arrays, axis: int) -> np.ndarray:
@@ -61,7 +65,7 @@ def repeat_axis(x: np.ndarray, n: int, axis: int = 0) -> np.ndarray:
 
 def split2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> list[Arrays]:
     """Parts along two axes: a list for each part of the first, with the parts of the second."""
-    return [np.split(part, n_2, axis_2) for part in np.split(x, n_1, axis_1)]
+    return [_split(part, n_2, axis_2) for part in _split(x, n_1, axis_1)]
 
 
 def shard2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> np.ndarray:
