@@ -276,6 +276,8 @@ def test_index_arithmetic(graph):
     factored = poputil.factor_dims(tensor, [3, 4], 1)
     assert factored.shape == (2, 2, 2, 3, 4)
     assert poputil.unfactor_dims(factored, 2, 1) == tensor
+    with pytest.raises(PoplibsError, match="pairs of dimensions from 1 on are not among"):
+        poputil.unfactor_dims(factored, 2**62, 1)
     with pytest.raises(PoplibsError, match="no factor 5"):
         poputil.factor_dims(tensor, [5], 1)
 

@@ -101,10 +101,10 @@ def fits(value: object, hint: object) -> bool:
         return fits(value, parts[0])
     if origin is Literal:
         return value in parts
-    if origin in (tuple, list, AnySequence):
-        return isinstance(value, origin) and not isinstance(value, str) and _all_fit(value, parts)
-    if origin is Iterable and hasattr(value, "__len__"):  # can be looked at more than once
-        return isinstance(value, Iterable) and _all_fit(value, parts)
+    can_be_read_twice = origin is Iterable and hasattr(value, "__len__")
+    if can_be_read_twice or origin in (tuple, list, AnySequence):
+        is_text = isinstance(value, str) and origin is not Iterable
+        return isinstance(value, origin) and not is_text and _all_fit(value, parts)
     return isinstance(value, origin) if isinstance(origin, type) else True
 
 

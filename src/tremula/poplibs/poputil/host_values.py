@@ -46,6 +46,13 @@ def factor_dims(tensor: Tensor, factors: Sequence[int], start_dim: int = 0) -> T
 
 def unfactor_dims(tensor: Tensor, n_dims: int, start_dim: int = 0) -> Tensor:
     """The reverse of `factor_dims`."""
+    if n_dims < 0 or start_dim < 0 or start_dim + 2 * n_dims > tensor.rank:
+        raise PoplibsError(
+            f"unfactor_dims: {n_dims} pairs of dimensions from {start_dim} on are not among the "
+            f"{tensor.rank} of the tensor.",
+            source=user_source(),
+            hint="pass the number of factors that factor_dims had",
+        )
     outer = range(start_dim, start_dim + n_dims)
     pairs = [d for o in outer for d in (o, o + n_dims)]
     rest = range(start_dim + 2 * n_dims, tensor.rank)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tremula.base.source import user_source
 from tremula.base.types import FLOAT, INT, Type, float32, int32, uint32
 from tremula.codelets import InOut, Input, MultiVertex, Output, Vector, Vertex
 from tremula.codelets.flops import no_flops
@@ -38,7 +39,7 @@ from tremula.poplibs.poplin.solvers.panels import (
 )
 from tremula.poplibs.poplin.solvers.triangular_solve import triangular_mask, triangular_mask_codelet
 from tremula.poplibs.poputil.steps import run_vertices
-from tremula.poplibs.registry import ErrorCase, Op, Sample, register
+from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 
 def lu_factorization(
@@ -156,6 +157,12 @@ def permutation_of_pivots(
     graph: Graph, pivots: Tensor, sequence: Sequence, name: str = "", *, n_rows: int
 ) -> Tensor:
     """Int [..., n_rows]: where each row of L·U stood in the matrix that gave `pivots` [..., k]."""
+    if not pivots.rank:
+        raise PoplibsError(
+            "permutation_of_pivots: pivots is a scalar, expected pivots [..., k].",
+            source=user_source(),
+            hint="pass what lu_packed returns beside the factors",
+        )
     n_batches = int(np.prod(pivots.shape[:-1]))
     name = name or "permutation"
     permutation = graph.add_variable(INT, [n_batches, n_rows], name)
@@ -378,5 +385,6 @@ register(
         samples=_pivot_samples,
         reference=_order_reference,
         codelets=(permutation_codelet,),
+        errors=(ErrorCase(Sample((np.array(1, np.int32),), {"n_rows": 2}), "pivots is a scalar"),),
     )
 )
