@@ -1,8 +1,7 @@
 """`poptorch.autocast`: a region of a model whose products are computed in half."""
 
 from contextlib import ContextDecorator
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import torch
 
@@ -32,12 +31,7 @@ class autocast(ContextDecorator):  # noqa: N801 - PopTorch's name
         self._regions.append(region)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:  # noqa: ANN401 - passed on as it is
         region = self._regions.pop()
         if region is not None:
-            region.__exit__(kind, error, trace)
+            region.__exit__(*error)

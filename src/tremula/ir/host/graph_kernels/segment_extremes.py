@@ -267,10 +267,10 @@ def _comparing() -> Any:  # noqa: ANN401 - Triton's own type, which loads it
         is_alone = is_first & exists & (high - low <= LONG)
         old = tl.load(before + at, mask=inside & is_alone, other=0.0)
         value = best if LARGEST else -best
-        kept = tl.where(high > low, value, old)
+        combined = tl.where(high > low, value, old)
         if INCLUDES:
-            kept = larger(old, value) if LARGEST else -larger(-old, best)
-        tl.store(result + at, kept, mask=inside & is_alone)
+            combined = larger(old, value) if LARGEST else -larger(-old, best)
+        tl.store(result + at, combined, mask=inside & is_alone)
         is_shared = exists & (begin < end) & (high - low > LONG)
         combine(result, at, value, inside & is_shared, LARGEST)
 

@@ -57,9 +57,9 @@ class StepValues:
         self.of_node: dict[fx.Node, object] = {}
         self.shared: list[dict] = [{} for _ in self.chips]
         self._copies: dict[tuple[fx.Node, int], Tensor] = {}
-        held = zip(step.inputs, step.placeholders(), strict=True)
+        inputs = zip(step.inputs, step.placeholders(), strict=True)
         self._parameters: dict[str | None, fx.Node] = {
-            slot.name: node for slot, node in held if slot.kind == PARAMETER
+            slot.name: node for slot, node in inputs if slot.kind == PARAMETER
         }
         self._no_program = Sequence()  # constants and layouts add nothing to a program
 

@@ -215,14 +215,14 @@ def places_of_sums(graph: Graph, out: Tensor, out_begin: Ints, depth: Ints) -> t
     spread = np.flatnonzero(is_spread)
     if not len(spread):
         return cuts, tiles
-    kept = ~is_spread[np.searchsorted(out_begin, cuts, side="right") - 1]
+    is_local = ~is_spread[np.searchsorted(out_begin, cuts, side="right") - 1]
     grain = chip.vector_width(FLOAT)
     each = np.maximum(-(-size[spread] // target.n_tiles), 4 * grain)
     each = -(-each // grain) * grain
     owner, within = expand(-(-size[spread] // each))
     first_tile = spread * 7919 % target.n_tiles
-    cuts = np.concatenate((cuts[kept], out_begin[spread][owner] + within * each[owner]))
-    tiles = np.concatenate((tiles[kept], (first_tile[owner] + within) % target.n_tiles))
+    cuts = np.concatenate((cuts[is_local], out_begin[spread][owner] + within * each[owner]))
+    tiles = np.concatenate((tiles[is_local], (first_tile[owner] + within) % target.n_tiles))
     order = np.argsort(cuts, kind="stable")
     return cuts[order], tiles[order]
 
