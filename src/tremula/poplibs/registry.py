@@ -6,7 +6,8 @@ from importlib import import_module
 
 import numpy as np
 
-from tremula.base.errors import PoplarError
+from tremula.base.errors import PoplarError, suggest
+from tremula.base.source import user_source
 from tremula.base.types import BOOL, UNSIGNED_INT, Type
 
 # Importing these registers their operations.
@@ -99,6 +100,17 @@ def register(op: Op) -> Op:
         raise PoplibsError(f"operation {op.name!r} {reason}.", hint="complete its entry")
     _OPS[op.name] = op
     return op
+
+
+def take_back(name: str, added: set[str], kind: str) -> None:
+    """Remove a name from those that users registered; an error if it is not among them."""
+    if name not in added:
+        raise PoplibsError(
+            f"no {kind} {name!r} was registered.",
+            source=user_source(),
+            hint=suggest(name, added),
+        )
+    added.remove(name)
 
 
 def unregister(name: str) -> None:

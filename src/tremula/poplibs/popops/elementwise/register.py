@@ -4,14 +4,21 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tremula.base.errors import suggest
 from tremula.base.source import user_source
 from tremula.base.types import BOOL, FLOAT, HALF, INT, Type
 from tremula.poplibs.popops.elementwise import expr, functions
 from tremula.poplibs.popops.elementwise.codelets import element_codelet
 from tremula.poplibs.popops.elementwise.element_op import ElementOp
 from tremula.poplibs.popops.elementwise.operations import ELEMENT_OPS
-from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register, unregister
+from tremula.poplibs.registry import (
+    ErrorCase,
+    Op,
+    PoplibsError,
+    Sample,
+    register,
+    take_back,
+    unregister,
+)
 
 Random = np.random.Generator
 N_SAMPLE = 33  # odd, more than a vector, and quick
@@ -100,13 +107,7 @@ def register_element_op(op: ElementOp) -> ElementOp:
 
 def remove_element_op(name: str) -> None:
     """Take back an operation that `register_element_op` added: for experiments and tests."""
-    if name not in _ADDED:
-        raise PoplibsError(
-            f"no element-wise operation {name!r} was registered.",
-            source=user_source(),
-            hint=suggest(name, _ADDED),
-        )
-    _ADDED.remove(name)
+    take_back(name, _ADDED, "element-wise operation")
     op = ELEMENT_OPS.pop(name)
     expr.remove_builder(op)
     functions.remove_functions(op)

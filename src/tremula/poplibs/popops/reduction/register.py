@@ -5,7 +5,6 @@ from functools import reduce as fold
 
 import numpy as np
 
-from tremula.base.errors import suggest
 from tremula.base.source import user_source
 from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_INT, Type, as_type
 from tremula.poplar.graph import Graph
@@ -21,6 +20,7 @@ from tremula.poplibs.registry import (
     Sample,
     register,
     sample_values,
+    take_back,
     unregister,
 )
 
@@ -139,13 +139,7 @@ def register_reduction(op: ReduceOp) -> ReduceOp:
 
 def remove_reduction(name: str) -> None:
     """Take back an operation that `register_reduction` added: for experiments and tests."""
-    if name not in _ADDED:
-        raise PoplibsError(
-            f"no reduction {name!r} was registered.",
-            source=user_source(),
-            hint=suggest(name, _ADDED),
-        )
-    _ADDED.remove(name)
+    take_back(name, _ADDED, "reduction")
     del REDUCE_OPS[name]
     _renew()
 
