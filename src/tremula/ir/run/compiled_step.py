@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, fx, nn
 
 from tremula.base.passes import garbage_collected_later
-from tremula.base.tracing import COMPILATION, span
 from tremula.ir.capture.capture import capture, model_tensors
 from tremula.ir.grouping import Grouping
+from tremula.ir.host.start_phases import start_phase
 from tremula.ir.optim.rule import UpdateRule
 from tremula.ir.passes import COMMON_PASSES, apply
 from tremula.ir.passes.random_bits import STATE_NAME, initial_state, reproducible
@@ -91,7 +91,7 @@ class CompiledStep:
     @cached_property
     def session(self) -> Session:
         """The device with the step on it, opened by the first use."""
-        with span(COMPILATION, "open session"):
+        with start_phase("open session"):
             return _open_session(self.step, self.tiles, self.settings)
 
     @cached_property
@@ -166,7 +166,7 @@ def _captured(
     """The step of one replica, after the passes that both executions share, and its loss."""
     parameters = model_tensors(request.model, PARAMETER)
     one_slice = one_slice_of(parameters, settings.groupings, settings.repetition.n_replicas)
-    with one_slice, span(COMPILATION, "capture"), garbage_collected_later():
+    with one_slice, start_phase("capture"), garbage_collected_later():
         recorded = capture(
             request.model,
             request.run_forward,
@@ -178,7 +178,8 @@ def _captured(
             keep_loss=True,
             strides_group_norms=settings.strides_group_norms,
         )
-        return take_loss(apply(recorded, COMMON_PASSES))
+        with start_phase("common passes"):
+            return take_loss(apply(recorded, COMMON_PASSES))
 
 
 def _place_of_loss(step: CapturedStep, loss: fx.Node | None) -> int | None:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from tremula.ir.host.start_phases import start_phase
 from tremula.ir.origin import ORIGIN
 from tremula.ir.step import CapturedStep
 
@@ -197,7 +198,8 @@ class PartedGraph:
         def run(part: Part, inputs: list[Tensor]) -> list[Tensor]:
             function = self._function(part, inputs)
             if function is not None:
-                function.prepare([_memory_like(x) for x in inputs])
+                with start_phase(f"compile a part of {len(part.nodes)} operations"):
+                    function.prepare([_memory_like(x) for x in inputs])
             with fakes, torch.no_grad():
                 return list(part.module()(*inputs))
 

@@ -35,6 +35,7 @@ from tremula.ir.host.programs.known_choices import (
     remember_choice,
 )
 from tremula.ir.host.programs.program import DeviceState, MicroBatch
+from tremula.ir.host.start_phases import start_phase
 from tremula.ir.optim.rule import UpdateRule
 from tremula.ir.passes import apply
 from tremula.ir.step import CapturedStep
@@ -149,9 +150,12 @@ class FastestProgram(_DrawingFirst):
             self._chosen = self
         elif known is not None:
             try:
-                rival = self._make_rival()
-                rival.compile_for(state, _on(self.device, inputs))
-                rival.capture(state, inputs)
+                with start_phase("passes for Inductor"):
+                    rival = self._make_rival()
+                with start_phase("compile with Inductor"):
+                    rival.compile_for(state, _on(self.device, inputs))
+                with start_phase("record Inductor's CUDA graph"):
+                    rival.capture(state, inputs)
             except Exception as error:  # noqa: BLE001 - whatever it is, the choice is made again
                 _log.info("what an earlier process chose does not work here: %s", error)
                 forget_choice(self._key)
@@ -184,10 +188,12 @@ class FastestProgram(_DrawingFirst):
         try:
             isolated = isolate_compiling_thread()
             with torch.cuda.device(self.device), _frequent_switches(), isolated:
-                rival = self._make_rival()
+                with start_phase("passes for Inductor"):
+                    rival = self._make_rival()
                 # Running would draw from the generator that calls draw from, and its kernels, which
                 # are timed in their first run, would wait for those of the calls.
-                rival.compile_for(state, inputs)
+                with start_phase("compile with Inductor"):
+                    rival.compile_for(state, inputs)
             self._rival = rival
         except Exception as error:  # noqa: BLE001 - whatever the compiler raises, calls go on
             if threading.main_thread().is_alive():  # else the script has ended meanwhile
@@ -201,7 +207,8 @@ class FastestProgram(_DrawingFirst):
     ) -> None:
         """One call by both programs from the same state; the results of ATen's are returned."""
         saved, drawn = snapshot(state), random_state(self.device)
-        rival.capture(state, inputs)
+        with start_phase("record Inductor's CUDA graph"):
+            rival.capture(state, inputs)
         set_random_state(self.device, drawn)
         result: list[Tensor] = []
         rival.run(state, inputs, lambda _number, outputs: result.extend(t.clone() for t in outputs))
@@ -259,6 +266,7 @@ class FastestProgram(_DrawingFirst):
         self._chosen = program
         self._times = {}
         remember_choice(self._key, self.backend)
+        _log.info("the faster program was chosen: %s", self.backend)
         if program is self:
             self._rival = None
         else:

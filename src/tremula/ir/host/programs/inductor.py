@@ -16,6 +16,7 @@ from tremula.ir.host.passes.substitute_kernels import use_fast_tanh
 from tremula.ir.host.programs.compiled_loops import compile_scans
 from tremula.ir.host.programs.equal_layers import PartedGraph, equal_parts
 from tremula.ir.host.programs.program import HostProgram, MicroBatch
+from tremula.ir.host.start_phases import start_phase
 from tremula.ir.passes import Passes, apply
 from tremula.ir.step import CapturedStep
 
@@ -59,8 +60,9 @@ class CompiledGraph:
 
     def prepare(self, args: Sequence[Tensor]) -> None:
         """Compile without running."""
-        from torch._inductor import config
-        from torch._inductor.compile_fx import compile_fx
+        with start_phase("import Inductor"):
+            from torch._inductor import config
+            from torch._inductor.compile_fx import compile_fx
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
         # Inductor looks into its cache on disk only if shapes could be symbols.
