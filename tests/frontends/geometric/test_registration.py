@@ -1,6 +1,11 @@
 """Models of PyG compile with `import poptorch` alone, with functions that were taken before it."""
 
+from types import SimpleNamespace
+
+import torch_geometric
+
 from tests.scripts import run_code
+from tremula.frontends.geometric import pyg_lib_fallbacks
 
 SCRIPT = """
 import torch
@@ -33,3 +38,25 @@ def test_importing_poptorch_registers_overrides(tmp_path):
     rows = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
     assert found == str([rows, [0, 1, 2, 1, 0, 2, 2, 3, 1, 3, 2, 1]])
     assert outside == "[[0, 1, 2, 3], [0, 1, 2, 3]]"
+
+
+def test_pyg_2_7_gets_all_fallbacks(monkeypatch):
+    """Without flags per function, everything that `torch_cluster` would provide is installed."""
+    installed = set()
+    library = SimpleNamespace(
+        WITH_TORCH_CLUSTER=False, WITH_TORCH_SPLINE_CONV=False,
+        WITH_PYG_LIB=True, WITH_TORCH_SPARSE=True, WITH_METIS=True,
+    )  # fmt: skip
+    monkeypatch.setattr(torch_geometric, "typing", library)
+    monkeypatch.setattr(
+        pyg_lib_fallbacks, "install", lambda owner, name, _: installed.add((owner.__name__, name))
+    )
+    monkeypatch.setattr(
+        pyg_lib_fallbacks, "install_in_place", lambda _, names: installed.update(names)
+    )
+    pyg_lib_fallbacks.install_fallbacks.__wrapped__()
+    assert installed >= {"knn", "radius", "nearest", "fps", "voxel_grid", "graclus"}
+    convs = "torch_geometric.nn.conv"
+    names = {("gravnet_conv", "knn"), ("x_conv", "knn_graph"), ("spline_conv", "spline_basis")}
+    assert installed >= {(f"{convs}.{module}", name) for module, name in names}
+    assert installed >= {("XConv", "forward"), ("SplineConv", "forward")}

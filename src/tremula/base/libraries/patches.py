@@ -12,7 +12,7 @@ class LibraryPatch:
     """Names of one owner (a module or class) that are replaced for one reason."""
 
     library: str  # as it is imported
-    versions: str  # tried with: first and last
+    versions: str  # the newest that has these names
     owner: str
     names: tuple[str, ...]
     by: str  # the file that replaces them, under src/tremula
@@ -44,10 +44,12 @@ def _static(owner: str, names: str = "forward") -> LibraryPatch:
     )  # fmt: skip
 
 
-def _lacking(owner: str, names: str, library: str = "pyg_lib") -> LibraryPatch:
+def _lacking(
+    owner: str, names: str, library: str = "pyg_lib", versions: str = _PYG
+) -> LibraryPatch:
     """A part of PyG that needs a compiled library."""
     return LibraryPatch(
-        "torch_geometric", _PYG, owner, tuple(names.split()),
+        "torch_geometric", versions, owner, tuple(names.split()),
         "frontends/geometric/pyg_lib_fallbacks.py",
         f"needs {library}, which is not installed: a form in PyTorch, for the whole process",
     )  # fmt: skip
@@ -197,6 +199,9 @@ PATCHES: tuple[LibraryPatch, ...] = (
     _lacking(f"{_CONVS}.edge_conv.DynamicEdgeConv", "forward"),
     _lacking(f"{_CONVS}.gravnet_conv.GravNetConv", "forward"),
     _lacking(f"{_CONVS}.x_conv.XConv", "forward"),
+    _lacking(f"{_CONVS}.edge_conv", "knn", "torch_cluster", "2.7"),
+    _lacking(f"{_CONVS}.gravnet_conv", "knn", "torch_cluster", "2.7"),
+    _lacking(f"{_CONVS}.x_conv", "knn_graph", "torch_cluster", "2.7"),
     _lacking(f"{_CONVS}.spline_conv", "spline_basis spline_weighting"),
     _lacking(f"{_CONVS}.spline_conv.SplineConv", "forward"),
     _lacking("torch_geometric.sampler.neighbor_sampler.NeighborSampler", "_sample __init__",

@@ -1,11 +1,13 @@
 """Fallbacks for what PyG leaves to `pyg_lib`: installed only where that is missing.
 
-Without them, PyG raises an ImportError on every machine that `pyg_lib` has no wheel for.
+Without them, PyG raises an ImportError on every machine that `pyg_lib` has no wheel for. PyG 2.7
+takes searches, clusters and splines from `torch_cluster` and `torch_spline_conv` instead.
 """
 
 import warnings
 from collections.abc import Callable
 from functools import wraps
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ import torch_geometric.nn
 import torch_geometric.typing
 from torch import Tensor
 from torch_geometric.loader import ClusterData
-from torch_geometric.nn.conv import spline_conv
+from torch_geometric.nn.conv import edge_conv, gravnet_conv, spline_conv, x_conv
 from torch_geometric.sampler import HeteroSamplerOutput, NeighborSampler, SamplerOutput
 from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.utils import sort_edge_index
@@ -139,6 +141,9 @@ _FORWARDS: dict[type, Callable] = {
     torch_geometric.nn.XConv: dynamic_graphs.x_conv_forward,
 }
 
+# Names that these layers of PyG 2.7 look for in their module when they are made.
+_NAMES_OF_2_7 = {edge_conv: "knn", gravnet_conv: "knn", x_conv: "knn_graph"}
+
 # What PyG looks at to know whether there is a function, and the functions of torch_geometric.nn.
 _BY_FLAG: dict[str, dict[str, Callable]] = {
     "WITH_KNN": {
@@ -160,22 +165,48 @@ _BY_FLAG: dict[str, dict[str, Callable]] = {
 def install_fallbacks() -> None:
     """Install replacements for what `pyg_lib` would provide, where it is missing."""
     has = torch_geometric.typing
-    if not has.WITH_KNN:
-        for layer, forward in _FORWARDS.items():
-            install(layer, "forward", forward)
-    for flag, fallbacks in _BY_FLAG.items():
-        if not getattr(has, flag):
-            install(has, flag, True)  # layers look at it when they are made
-            install_in_place(torch_geometric.nn, fallbacks)
-    if not has.WITH_SPLINE:
-        install(has, "WITH_SPLINE", True)
-        install(spline_conv, "spline_basis", splines.spline_basis)
-        install(spline_conv, "spline_weighting", splines.spline_weighting)
-        layer, advice = spline_conv.SplineConv, "We do not recommend using the non-optimized CPU"
-        install(layer, "forward", _without_advice(layer.forward, advice))
+    if hasattr(has, "WITH_KNN"):
+        _install_by_flag(has)
+    elif not has.WITH_TORCH_CLUSTER:
+        _install_for_2_7()
+    if not getattr(has, "WITH_SPLINE", getattr(has, "WITH_TORCH_SPLINE_CONV", False)):
+        _install_splines(has)
     if not (has.WITH_PYG_LIB or has.WITH_TORCH_SPARSE):
         install(NeighborSampler, "_sample", _sample)
         advice = "Using 'NeighborSampler' without a 'pyg-lib'"
         install(NeighborSampler, "__init__", _without_advice(NeighborSampler.__init__, advice))
     if not (has.WITH_METIS or has.WITH_TORCH_SPARSE):
         install(ClusterData, "_metis", _clusters)
+
+
+def _install_by_flag(has: ModuleType) -> None:
+    """PyG 2.8 and newer: each function has a flag, which layers look at when they are made."""
+    if not has.WITH_KNN:
+        _install_layers()
+    for flag, fallbacks in _BY_FLAG.items():
+        if not getattr(has, flag):
+            install(has, flag, True)
+            install_in_place(torch_geometric.nn, fallbacks)
+
+
+def _install_for_2_7() -> None:
+    """All functions at once: they are those of `torch_cluster`."""
+    _install_layers()
+    for module, name in _NAMES_OF_2_7.items():
+        install(module, name, getattr(torch_geometric.nn, name))
+    for fallbacks in _BY_FLAG.values():
+        install_in_place(torch_geometric.nn, fallbacks)
+
+
+def _install_layers() -> None:
+    for layer, forward in _FORWARDS.items():
+        install(layer, "forward", forward)
+
+
+def _install_splines(has: ModuleType) -> None:
+    if hasattr(has, "WITH_SPLINE"):
+        install(has, "WITH_SPLINE", True)
+    install(spline_conv, "spline_basis", splines.spline_basis)
+    install(spline_conv, "spline_weighting", splines.spline_weighting)
+    layer, advice = spline_conv.SplineConv, "We do not recommend using the non-optimized CPU"
+    install(layer, "forward", _without_advice(layer.forward, advice))
