@@ -9,7 +9,7 @@ import json
 import os
 import platform
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures import Figure, shown
@@ -62,7 +62,7 @@ def this_machine() -> str:
 
 
 def write_record(record: Record, path: Path) -> None:
-    suites = {name: [asdict(f) for f in figures] for name, figures in record.suites.items()}
+    suites = {name: [f.record() for f in figures] for name, figures in record.suites.items()}
     text = json.dumps({"machine": record.machine, "suites": suites}, ensure_ascii=False, indent=1)
     path.write_text(text + "\n", encoding="utf-8")
 

@@ -4,10 +4,13 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
+from benchmarks.time_limit import OutOfTime, within
 from tremula.base.errors import InvalidOption, suggest
 from tremula.base.progress_line import is_quiet
 from tremula.commands.progress import with_progress
@@ -57,13 +60,19 @@ class Figure:
     unit: str
     bar: str
     holds: bool
+    note: str = ""  # what else was seen: the times of both sides, which program ran
 
     @classmethod
-    def of(cls, name: str, value: float, unit: str, bar: str) -> "Figure":
-        return cls(name, value, unit, bar, Bar.parse(bar).holds(value))
+    def of(cls, name: str, value: float, unit: str, bar: str, note: str = "") -> "Figure":
+        return cls(name, value, unit, bar, Bar.parse(bar).holds(value), note)
+
+    def record(self) -> dict[str, object]:
+        """As JSON has it: without a note where there is none."""
+        return {name: value for name, value in asdict(self).items() if name != "note" or value}
 
 
 Measurement = Callable[[], Iterable[Figure]]
+CaseMeasurement = Callable[[str], Iterable[Figure]]
 
 
 @dataclass(frozen=True)
@@ -75,10 +84,17 @@ class Suite:
     @SUITE.measurement("views")
     def views():
         yield Figure.of("10⁶ slices", seconds, "s", "<= 5")
+
+    A measurement of several cases is a function of a case; "speed:large" is one of them:
+
+    @SUITE.measurement_of("speed", ("small", "large"))
+    def speed(case):
+        yield Figure.of(f"speed-{case}", seconds, "s", "<= 5")
     """
 
     name: str
     measurements: dict[str, Measurement] = field(default_factory=dict)
+    cases: dict[str, dict[str, Measurement]] = field(default_factory=dict)  # of a measurement
 
     def measurement(self, name: str) -> Callable[[Measurement], Measurement]:
         """Decorator: adds a function that yields figures."""
@@ -94,23 +110,47 @@ class Suite:
 
         return add
 
-    def measure(self, only: Iterable[str] | None = None) -> Iterator[Figure]:
-        """Measure everything, or just the named ones, with progress on stderr."""
+    def measurement_of(
+        self, name: str, cases: Sequence[str]
+    ) -> Callable[[CaseMeasurement], CaseMeasurement]:
+        """Decorator: adds a function that yields the figures of a case."""
+
+        def add(function: CaseMeasurement) -> CaseMeasurement:
+            of_case = {f"{name}:{case}": partial(function, case) for case in cases}
+            self.measurement(name)(lambda: chain.from_iterable(m() for m in of_case.values()))
+            self.cases[name] = of_case
+            return function
+
+        return add
+
+    def measure(
+        self, only: Iterable[str] | None = None, limit_s: float | None = None
+    ) -> Iterator[Figure]:
+        """Measure everything, or just the named ones in their order, with progress on stderr.
+
+        A measurement, or a case of one, that takes longer than `limit_s` is left, with a line.
+        """
+        known = self.measurements | {n: m for of in self.cases.values() for n, m in of.items()}
         chosen = list(self.measurements) if only is None else list(only)
         for name in chosen:
-            if name not in self.measurements:
+            if name not in known:
                 raise InvalidOption(
-                    f"suite {self.name!r} has no measurement {name!r}.",
-                    hint=suggest(name, self.measurements),
+                    f"suite {self.name!r} has no measurement {name!r}.", hint=suggest(name, known)
                 )
-        return self._measure(chosen)
+        single = [case for name in chosen for case in self.cases.get(name, {name: None})]
+        return self._measure({name: known[name] for name in single}, limit_s)
 
-    def _measure(self, names: list[str]) -> Iterator[Figure]:
+    def _measure(
+        self, measurements: dict[str, Measurement], limit_s: float | None
+    ) -> Iterator[Figure]:
         begin_s = time.perf_counter()
-        for i, name in enumerate(names, 1):
+        for i, (name, measurement) in enumerate(measurements.items(), 1):
             elapsed_s = time.perf_counter() - begin_s
-            _note(f"[{elapsed_s:6.1f} s] {i}/{len(names)} {name} …")
-            yield from with_progress(name, self.measurements[name](), 0)
+            _note(f"[{elapsed_s:6.1f} s] {i}/{len(measurements)} {name} …")
+            try:
+                yield from within(limit_s, with_progress(name, measurement(), 0))
+            except OutOfTime:
+                _note(f"{name}: not measured, it takes more than {limit_s:g} s")
         elapsed_s = time.perf_counter() - begin_s
         _note(f"[{elapsed_s:6.1f} s] done")
 
@@ -127,7 +167,8 @@ def print_figures(figures: Iterable[Figure], measured: list[Figure]) -> None:
         measured.append(figure)
         verdict = "yes" if figure.holds else "NO"
         row = f"{figure.name:<58} {shown(figure.value):>12} {figure.unit:<10} {figure.bar:<16}"
-        print(f"{row} {verdict}", flush=True)
+        note = f" ({figure.note})" if figure.note else ""
+        print(f"{row} {verdict}{note}", flush=True)
 
 
 def shown(value: float) -> str:
@@ -139,7 +180,7 @@ def shown(value: float) -> str:
 
 def write_json(figures: Iterable[Figure], path: Path) -> None:
     """A JSON list with one record per figure, one record per line."""
-    records = ",\n".join(json.dumps(asdict(figure), ensure_ascii=False) for figure in figures)
+    records = ",\n".join(json.dumps(figure.record(), ensure_ascii=False) for figure in figures)
     path.write_text(f"[\n{records}\n]\n", encoding="utf-8")
 
 

@@ -12,8 +12,9 @@ from collections.abc import Callable
 import torch
 
 import tremula
+from benchmarks.gpu_programs import kernel_table
 from benchmarks.poptorch.models import Case, in_bfloat16, large_cases, with_autocast
-from benchmarks.poptorch.suite import _our_model, _plain_step
+from benchmarks.poptorch.steps import our_model, plain_step
 
 
 def case_of(name: str) -> Case:
@@ -38,29 +39,15 @@ def median_ms(step: Callable[[], object], n: int = 30) -> float:
 
 def print_kernels(step: Callable[[], object], n_rows: int) -> None:
     """The kernels of a step by their time on the GPU."""
-    if not n_rows:
-        return
-    activities = [torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile:
-        for _ in range(3):
-            step()
-        torch.cuda.synchronize()
-    rows = [
-        (event.self_device_time_total / 3, event.count // 3, event.key)
-        for event in profile.key_averages()
-        if event.self_device_time_total
-    ]
-    rows.sort(reverse=True)
-    print(f"  {sum(row[0] for row in rows) / 1e3:8.3f} ms in {sum(r[1] for r in rows)} kernels")
-    for total_us, count, name in rows[:n_rows]:
-        print(f"  {total_us:9.1f} us {count:5d} × {name[:110]}")
+    if n_rows:
+        print(kernel_table(step, n_rows))
 
 
 def measure(name: str, modes: list[str], host: str, n_rows: int) -> None:
     """Print a line and a table for ours and for each mode of torch.compile."""
     case = case_of(name)
     began = time.perf_counter()
-    model, batch = _our_model(case, host=host, device="cuda")
+    model, batch = our_model(case, host=host, device="cuda")
     ours = lambda: model(*batch)  # noqa: E731
     ours()
     compiled_s = time.perf_counter() - began
@@ -70,7 +57,7 @@ def measure(name: str, modes: list[str], host: str, n_rows: int) -> None:
     for mode in modes:
         torch._dynamo.reset()
         began = time.perf_counter()
-        plain = _plain_step(case, "cuda", mode)
+        plain = plain_step(case, "cuda", mode)
         step = lambda: plain(*(t.to("cuda", non_blocking=True) for t in batch))  # noqa: B023, E731
         for _ in range(4):
             step()

@@ -1,47 +1,62 @@
 """Figures of graph networks on a GPU: molecules with and without forces, an epoch, large graphs."""
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from benchmarks.compile_modes import compile_modes
-from benchmarks.figures import Figure, Measurement
-from benchmarks.measure import ratio
+from benchmarks.figures import Figure, Suite
+from benchmarks.gpu_programs import call_until_chosen, free_memory, record_kernels, say
+from benchmarks.measure import Ratio, ratio
 
 if TYPE_CHECKING:  # PyTorch is loaded where it is used
     import torch
 
     from benchmarks.geometric.programs import MoleculeModel
 
-# Molecules a step, least ratio to plain PyG.
-_SIZES = ((8, ">= 20"), (32, ">= 15"), (128, ">= 10"), (512, ">= 5"))
-_FORCE_SIZES = ((8, ">= 20"), (32, ">= 12"), (128, ">= 8"))
+# Model and molecules a step: least ratios to plain PyG, eager and, where there is one, compiled.
+_ENERGIES = {
+    "schnet-8": (">= 20", ">= 2"),
+    "schnet-32": (">= 15", ">= 2"),
+    "schnet-128": (">= 10", ">= 2"),
+    "schnet-512": (">= 5", ">= 2"),
+    "gin-128": (">= 8", ""),
+    "gat-128": (">= 8", ""),
+}
+_FORCES = {
+    "schnet-8": ">= 20",
+    "schnet-32": ">= 12",
+    "schnet-128": ">= 8",
+    "painn-32": ">= 10",
+    "egnn-32": ">= 10",
+    "mace-32": ">= 10",
+}
+_LARGE_GRAPHS = ("gatv2", "gcn", "sage-max")
 _LARGE_GRAPH = (169_343, 1_166_243)  # nodes and edges of ogbn-arxiv
 _N_ROUNDS = 4  # the first does not count
 
 
-def energies() -> Iterator[Figure]:
+def energies(case: str) -> Iterator[Figure]:
     """Training on a GPU against plain PyG, eager and compiled, in molecules per second, TF32."""
     from benchmarks.geometric.programs import MODELS
 
+    bar, compiled_bar = _ENERGIES[case]
+    name, n_molecules = case.rsplit("-", 1)
     with _tf32():
-        for n_molecules, bar in _SIZES if _has_gpu() else ():
-            yield from _molecule_figures("schnet", MODELS["schnet"], n_molecules, bar, ">= 2")
-        for name in ("gin", "gat") if _has_gpu() else ():
-            yield from _molecule_figures(name, MODELS[name], 128, ">= 8", "")
+        yield from _molecule_figures(name, MODELS[name], int(n_molecules), bar, compiled_bar)
 
 
-def forces() -> Iterator[Figure]:
+def forces(case: str) -> Iterator[Figure]:
     """Energies and forces, trained on both: second derivatives, in molecules per second, TF32."""
     from benchmarks.geometric.programs import WITH_FORCES
 
+    name, n_molecules = case.rsplit("-", 1)
+    model = WITH_FORCES[f"{name}-forces"]
     with _tf32():
-        for name, model in WITH_FORCES.items() if _has_gpu() else ():
-            sizes = _FORCE_SIZES if name == "schnet-forces" else ((32, ">= 10"),)
-            for n_molecules, bar in sizes:
-                yield from _molecule_figures(name, model, n_molecules, bar, ">= 3")
+        yield from _molecule_figures(
+            f"{name}-forces", model, int(n_molecules), _FORCES[case], ">= 3"
+        )
 
 
 def epoch() -> Iterator[Figure]:
@@ -57,39 +72,48 @@ def epoch() -> Iterator[Figure]:
     loader = programs.packed_loader(columns, sizes, 16)
     with _tf32():
         training = programs.our_training(programs.schnet(sizes.num_graphs), 16)
-        training(*programs.arguments(next(iter(loader)), programs.FIELDS))
+        first = programs.arguments(next(iter(loader)), programs.FIELDS)
+        training(*first)
+        chosen = call_until_chosen(training, lambda: training(*first))
         torch.cuda.synchronize()
         began = time.perf_counter()
         for batch in loader:
             training(*programs.arguments(batch, programs.FIELDS))
         torch.cuda.synchronize()
-    yield Figure.of("gpu-epoch-qm9", time.perf_counter() - began, "s", "<= 0.6")
+    seconds = time.perf_counter() - began
+    yield Figure.of("gpu-epoch-qm9", seconds, "s", "<= 0.6", chosen)
 
 
-def large_graphs() -> Iterator[Figure]:
+def large_graphs(name: str) -> Iterator[Figure]:
     """Steps over all nodes of one graph of the size of ogbn-arxiv, TF32."""
     if not _has_gpu():
         return
     from benchmarks.geometric import large
 
     with _tf32():
-        for name in large.LAYERS:
-            ours = large.our_step(name, _LARGE_GRAPH)
-            eager = _times_ours(name, large.plain_step(name, _LARGE_GRAPH), ours)
-            if eager is not None:
-                yield Figure.of(f"gpu-large-graph-{name}", eager, "× eager", ">= 2")
-            compiled = [
-                _times_ours(f"{name} {mode}", large.plain_step(name, _LARGE_GRAPH, mode), ours)
-                for mode in compile_modes()
-            ]
-            best = min((times for times in compiled if times is not None), default=None)
-            if best is not None:
-                yield Figure.of(f"gpu-large-graph-{name}-compiled", best, "× compile", ">= 1.5")
+        training, ours = large.our_step(name, _LARGE_GRAPH)
+        ours(())
+        chosen = call_until_chosen(training, lambda: ours(()))
+        say(f"{name}: {chosen}")
+        record_kernels(f"{name}: ours, {chosen}", lambda: ours(()))
+        eager = _times_ours(name, large.plain_step(name, _LARGE_GRAPH), ours)
+        if eager is not None:
+            yield Figure.of(f"gpu-large-graph-{name}", eager.value, "× eager", ">= 2", chosen)
+        compiled = {
+            mode: _times_ours(f"{name} {mode}", large.plain_step(name, _LARGE_GRAPH, mode), ours)
+            for mode in compile_modes()
+        }
+        values = {mode: times.value for mode, times in compiled.items() if times is not None}
+        if values:
+            best = min(values, key=values.__getitem__)
+            unit, note = "× compile", f"{best}; {chosen}"
+            yield Figure.of(f"gpu-large-graph-{name}-compiled", values[best], unit, ">= 1.5", note)
+    free_memory()
 
 
 def _times_ours(
     name: str, step: "Callable[[tuple], object]", ours: "Callable[[tuple], object]"
-) -> float | None:
+) -> Ratio | None:
     """The time of a step as a multiple of ours, timed in turn; None if PyTorch cannot compile."""
     import torch
 
@@ -102,10 +126,14 @@ def _times_ours(
 
     torch._dynamo.reset()
     try:
-        return ratio(waited(step), waited(ours), min_time_s=0.1).value
+        times = ratio(waited(step), waited(ours), min_time_s=0.1)
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
         _say_why(name, error)
         return None
+    ours_ms, step_ms = 1e3 * times.reference_s, 1e3 * times.ours_s
+    say(f"{name}: ours {ours_ms:.2f} ms, PyTorch {step_ms:.2f} ms, ÷ {times.value:.3f}")
+    record_kernels(name, waited(step))
+    return times
 
 
 def accuracy() -> Iterator[Figure]:
@@ -116,7 +144,7 @@ def accuracy() -> Iterator[Figure]:
         for name in ("tf32", "bf16"):
             errors = [_errors_after_training(name == "bf16", seed) for seed in range(3)]
             ours, plain = (sum(each) / len(errors) for each in zip(*errors, strict=True))
-            print(f"{name}: mean error ours {ours:.4f}, plain {plain:.4f}", file=sys.stderr)
+            say(f"{name}: mean error ours {ours:.4f}, plain {plain:.4f}")
             difference = 100 * abs(ours - plain) / plain
             yield Figure.of(f"gpu-accuracy-schnet-{name}", difference, "% apart", "<= 2")
 
@@ -156,13 +184,13 @@ def _mean_error(model: "torch.nn.Module", batches: list[tuple]) -> float:
     return float(torch.cat(result).mean())
 
 
-MEASUREMENTS: dict[str, Measurement] = {
-    "gpu": energies,
-    "gpu-forces": forces,
-    "gpu-epoch": epoch,
-    "gpu-large-graphs": large_graphs,
-    "gpu-accuracy": accuracy,
-}
+def add_to(suite: Suite) -> None:
+    """Add the measurements to a suite."""
+    suite.measurement_of("gpu", tuple(_ENERGIES))(energies)
+    suite.measurement_of("gpu-forces", tuple(_FORCES))(forces)
+    suite.measurement("gpu-epoch")(epoch)
+    suite.measurement_of("gpu-large-graphs", _LARGE_GRAPHS)(large_graphs)
+    suite.measurement("gpu-accuracy")(accuracy)
 
 
 def _has_gpu() -> bool:
@@ -190,6 +218,8 @@ def _molecule_figures(
     """Against eager, and where there is a bar for it against the best of torch.compile."""
     from benchmarks.geometric import programs
 
+    if not _has_gpu():
+        return
     n_iterations, n_calls = max(16, 512 // n_molecules), 8
     columns = model.molecules(max(4000, 2 * n_molecules * n_iterations))
     sizes = programs.sizes_for(columns, n_molecules)
@@ -197,6 +227,10 @@ def _molecule_figures(
     calls = [programs.arguments(b, model.fields) for _, b in zip(range(n_calls), loader)]  # noqa: B905
     n_per_call = sum(int(call[-1].sum()) for call in calls) / len(calls)
     training = programs.our_training(model.make(sizes.num_graphs), n_iterations)
+    training(*calls[0])
+    chosen = call_until_chosen(training, lambda: training(*calls[0]))
+    say(f"{name}-{n_molecules}: {chosen}")
+    record_kernels(f"{name}-{n_molecules}: ours, {chosen}", lambda: training(*calls[0]))
     ours = n_per_call / _seconds_each(lambda call: training(*call), calls)
     plain = programs.plain_loader(columns, n_molecules)
     batches = [
@@ -206,33 +240,38 @@ def _molecule_figures(
     ]
     eager = programs.PlainStep.of(model.make(n_molecules), "cuda")
     rate = n_molecules / _seconds_each(eager, batches)
-    print(f"{name}-{n_molecules}: {ours:.0f} molecules/s, eager {rate:.0f}", file=sys.stderr)
-    yield Figure.of(f"gpu-{name}-{n_molecules}", ours / rate, "× eager", bar)
-    if not compiled_bar or not compile_modes():
-        return
-    one = programs.packed_loader(columns, sizes, 1)
-    padded = [programs.arguments(b, model.fields) for _, b in zip(range(n_calls), one)]  # noqa: B905
-    n_padded = sum(int(batch[-1].sum()) for batch in padded) / len(padded)
-    rates = _compiled_rates(name, model, padded, n_padded, sizes.num_graphs)
-    dynamic = programs.PlainStep.of(model.make(n_molecules), "cuda", "dynamic")
-    seconds = _seconds_or_none(f"{name} dynamic", dynamic, batches)
-    rates += [n_molecules / seconds] if seconds is not None else []
-    if rates:
-        ratio = ours / max(rates)
-        yield Figure.of(f"gpu-{name}-{n_molecules}-compiled", ratio, "× compile", compiled_bar)
+    note = f"{ours:.0f} molecules/s, eager {rate:.0f}; {chosen}"
+    yield Figure.of(f"gpu-{name}-{n_molecules}", ours / rate, "× eager", bar, note)
+    if compiled_bar and compile_modes():
+        one = programs.packed_loader(columns, sizes, 1)
+        padded = [programs.arguments(b, model.fields) for _, b in zip(range(n_calls), one)]  # noqa: B905
+        rates = _compiled_rates(name, model, padded, sizes.num_graphs)
+        if "default" in compile_modes():
+            dynamic = programs.PlainStep.of(model.make(n_molecules), "cuda", "dynamic")
+            seconds = _seconds_or_none(f"{name} dynamic", dynamic, batches)
+            rates |= {"dynamic": n_molecules / seconds} if seconds is not None else {}
+        if rates:
+            best = max(rates, key=rates.__getitem__)
+            value, note = ours / rates[best], f"{best} {rates[best]:.0f} molecules/s; {chosen}"
+            figure = f"gpu-{name}-{n_molecules}-compiled"
+            yield Figure.of(figure, value, "× compile", compiled_bar, note)
+    free_memory()
 
 
 def _compiled_rates(
-    name: str, model: "MoleculeModel", padded: list[tuple], n_padded: float, num_graphs: int
-) -> list[float]:
+    name: str, model: "MoleculeModel", padded: list[tuple], num_graphs: int
+) -> dict[str, float]:
     """Molecules per second of each mode of torch.compile that can train the model."""
     from benchmarks.geometric import programs
 
-    rates = []
+    n_padded = sum(int(batch[-1].sum()) for batch in padded) / len(padded)
+    rates: dict[str, float] = {}
     for mode in compile_modes():
         static = programs.PlainStep.of(model.make(num_graphs), "cuda", mode)
         seconds = _seconds_or_none(f"{name} {mode}", static, padded)
-        rates += [n_padded / seconds] if seconds is not None else []
+        if seconds is not None:
+            rates[mode] = n_padded / seconds
+            say(f"{name} {mode}: {rates[mode]:.0f} molecules/s")
     return rates
 
 
@@ -252,7 +291,7 @@ def _seconds_or_none(
 
 def _say_why(name: str, error: Exception) -> None:
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    print(f"torch.compile cannot train {name}: {reason[:200]}", file=sys.stderr)
+    say(f"torch.compile cannot train {name}: {reason[:200]}")
 
 
 def _seconds_each(

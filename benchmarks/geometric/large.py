@@ -52,14 +52,16 @@ class NodeClassifier(nn.Module):
         return nn.functional.cross_entropy(self.out(hidden), self.classes)
 
 
-def our_step(name: str, size: tuple[int, int]) -> Callable[[tuple], object]:
-    """A training step as a compiled model."""
+def our_step(
+    name: str, size: tuple[int, int]
+) -> tuple[poptorch.PoplarExecutor, Callable[[tuple], object]]:
+    """A compiled model, and its training step."""
     torch.manual_seed(0)
     model = NodeClassifier(name, size)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     training = poptorch.trainingModel(model, poptorch.Options(), optimizer)
     scale = torch.ones(1)
-    return lambda _batch: training(scale)
+    return training, lambda _batch: training(scale)
 
 
 def plain_step(name: str, size: tuple[int, int], mode: str = "") -> Callable[[tuple], object]:

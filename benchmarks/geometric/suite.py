@@ -147,5 +147,4 @@ def layers() -> Iterator[Figure]:
         yield Figure.of(f"layers-{side}", 100 * n_fine / len(rows), "%", ">= 98")
 
 
-for _name, _measure in gpu.MEASUREMENTS.items():
-    SUITE.measurement(_name)(_measure)
+gpu.add_to(SUITE)

@@ -113,6 +113,24 @@ class ImageTransformer(nn.Module):
         return nn.functional.cross_entropy(scores.float(), labels)
 
 
+class ImageConvNet(nn.Module):
+    """ConvNeXt from transformers with random weights, as large as "tiny"; returns its loss."""
+
+    def __init__(
+        self, depths: tuple[int, ...] = (3, 3, 9, 3), widths: tuple[int, ...] = (96, 192, 384, 768)
+    ):
+        super().__init__()
+        transformers = transformers_module()
+        config = transformers.ConvNextConfig(
+            depths=list(depths), hidden_sizes=list(widths), num_labels=10
+        )
+        self.convnext = transformers.ConvNextForImageClassification(config)
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        scores = self.convnext(pixel_values=images).logits
+        return nn.functional.cross_entropy(scores.float(), labels)
+
+
 def sharded(model: LanguageModel, layers_per_ipu: int) -> LanguageModel:
     """Embedding and output layer, which share their weights, on IPU 0; the layers on the next."""
     import poptorch
@@ -198,6 +216,7 @@ def large_cases() -> dict[str, Case]:
         Case("bert-base", lambda: TextClassifier(12, 768, 12), texts, 16, _adamw),
         Case("llama-110m", LlamaModel, words, 8, _adamw),
         Case("vit-b", ImageTransformer, _images(3, 224), 32, _adamw),
+        Case("convnext-t", ImageConvNet, _images(3, 224), 32, _adamw),
     ]
     return {case.name: case for case in result}
 

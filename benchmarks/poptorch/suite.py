@@ -2,82 +2,25 @@
 
 import copy
 import json
-import sys
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from benchmarks.compile_modes import compile_modes
 from benchmarks.figures import Figure, Suite
 from benchmarks.measure import peak_rss_of, ratio
-
-if TYPE_CHECKING:  # PyTorch is loaded where it is used
-    import poptorch
-    from benchmarks.poptorch.models import Case
+from benchmarks.poptorch import gpu
+from benchmarks.poptorch.steps import our_model, plain_step
 
 SUITE = Suite("poptorch")
 GIB = 2**30
 _CPU_CASES = ("mnist", "cifar", "gpt2-tiny", "gpt2-tiny-50257", "lstm")
-# Name, precision of float32 products on both sides, and the least ratio to eager.
-_GPU_CASES = (
-    ("mnist", "highest", ">= 4"),
-    ("gpt2-tiny", "highest", ">= 4"),
-    ("gpt2-tiny-50257", "high", ">= 5"),
-    # In full float32 the output layer's products bind both sides, at the GPU's peak.
-    ("gpt2-tiny-50257", "highest", ">= 3"),
-    ("gin-mlp", "highest", ">= 4"),
-)
-
-
-def _plain_step(
-    case: "Case", device: str = "cpu", compiled: str = "", seed: int = 0
-) -> Callable[..., object]:
-    """The step as a PyTorch script writes it: zero, forward, backward, update."""
-    import torch
-
-    torch.manual_seed(seed)
-    model = case.make().to(device)
-    optimizer = case.optimizer(model.parameters())
-    run = model
-    if compiled:
-        mode = None if compiled == "default" else compiled
-        run = torch.compile(model, mode=mode, dynamic=False)
-
-    def step(*batch: torch.Tensor) -> object:
-        optimizer.zero_grad()
-        result = run(*batch)
-        loss = result if isinstance(result, torch.Tensor) else result[-1]
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
-
-
-def _our_model(
-    case: "Case", n_iterations: int = 1, **settings: object
-) -> "tuple[poptorch.PoplarExecutor, tuple]":
-    """A training model that has run once, and its batch."""
-    import torch
-
-    import poptorch
-    from tremula.ir.settings import configured
-
-    torch.manual_seed(0)
-    model = case.make()
-    options = poptorch.Options().deviceIterations(n_iterations)
-    wrapped = poptorch.trainingModel(model, options, case.optimizer(model.parameters()))
-    batch = case.batch(case.n_batch * n_iterations)
-    with configured(**settings):
-        wrapped(*batch)
-    return wrapped, batch
 
 
 def _cpu_figure(name: str, host: str, compiled: str) -> Figure:
     from benchmarks.poptorch.models import cases
 
     case = cases()[name]
-    model, batch = _our_model(case, host=host, device="cpu")
-    plain = _plain_step(case, compiled=compiled)
+    model, batch = our_model(case, host=host, device="cpu")
+    plain = plain_step(case, compiled=compiled)
     measured = ratio(lambda: model(*batch), lambda: plain(*batch), min_time_s=0.2)
     what = "torch.compile" if compiled else "eager"
     return Figure.of(f"{host}-{name}", measured.value, f"× {what}", "<= 1.05")
@@ -103,160 +46,10 @@ def half_cpu() -> Iterator[Figure]:
     from benchmarks.poptorch.models import half_cases, in_half
 
     for name, case in half_cases().items():
-        halves, half_batch = _our_model(in_half(case), device="cpu")
-        floats, batch = _our_model(case, device="cpu")
+        halves, half_batch = our_model(in_half(case), device="cpu")
+        floats, batch = our_model(case, device="cpu")
         measured = ratio(lambda: halves(*half_batch), lambda: floats(*batch), min_time_s=0.2)  # noqa: B023
         yield Figure.of(f"half-cpu-{name}", measured.value, "× float", "<= 1.3")
-
-
-@SUITE.measurement("gpu")
-def gpu() -> Iterator[Figure]:
-    """32 device iterations per call on a GPU, against eager and against reduce-overhead."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return
-    from benchmarks.poptorch.models import cases
-
-    for name, precision, bar in _GPU_CASES:
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision(precision)
-        try:
-            yield from _gpu_figures(cases(n_batch_scale=8)[name], precision, bar)
-        finally:
-            torch.set_float32_matmul_precision(before)
-
-
-def _gpu_figures(case: "Case", precision: str, bar: str) -> Iterator[Figure]:
-    import torch
-
-    n = 32
-    model, batch = _our_model(case, n, host="inductor-cuda-graph", device="cuda")
-    parts = [[t.to("cuda") for t in case.batch(case.n_batch)] for _ in range(n)]
-    name = case.name if precision == "highest" else f"{case.name}-tf32"
-    for mode, least in (("", bar), ("reduce-overhead", ">= 1.1")):
-        plain = _plain_step(case, "cuda", mode)
-
-        def steps(plain: Callable = plain) -> None:
-            for part in parts:
-                plain(*part)
-            torch.cuda.synchronize()
-
-        measured = ratio(steps, lambda: model(*batch), min_time_s=0.2)
-        unit = f"× faster than {mode or 'eager'}"
-        yield Figure.of(f"gpu-{mode or 'eager'}-{name}", measured.value, unit, least)
-
-
-# Models that are also measured in bfloat16, and with autocast.
-_REDUCED = ("gpt2-small", "llama-110m", "bert-base", "vit-b")
-
-
-@SUITE.measurement("gpu-large")
-def gpu_large() -> Iterator[Figure]:
-    """Large models with TF32: the best of torch.compile against ours after "auto" has chosen.
-
-    Both begin with a batch in the memory of the host, and end when the loss is there.
-    """
-    from benchmarks.poptorch.models import large_cases
-
-    yield from _large_figures(list(large_cases().values()), ">= 1.15")
-
-
-@SUITE.measurement("gpu-bfloat16")
-def gpu_bfloat16() -> Iterator[Figure]:
-    """Large models in bfloat16, as `gpu-large` measures them; optimiser states are floats here."""
-    from benchmarks.poptorch.models import in_bfloat16, large_cases
-
-    yield from _large_figures([in_bfloat16(large_cases()[name]) for name in _REDUCED], ">= 1.1")
-
-
-@SUITE.measurement("gpu-autocast")
-def gpu_autocast() -> Iterator[Figure]:
-    """Large models with float weights whose products are computed in bfloat16 by autocast."""
-    from benchmarks.poptorch.models import large_cases, with_autocast
-
-    yield from _large_figures([with_autocast(large_cases()[name]) for name in _REDUCED], ">= 1.05")
-
-
-def _large_figures(cases: "list[Case]", bar: str) -> Iterator[Figure]:
-    import torch
-
-    if not torch.cuda.is_available():
-        return
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        for case in cases:
-            yield from _large_figure(case, bar)
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-def _large_figure(case: "Case", bar: str) -> Iterator[Figure]:
-    import time
-
-    import torch
-
-    model, batch = _our_model(case, host="auto", device="cuda")
-    begin = time.perf_counter()
-    _call_until_chosen(model, batch)
-    yield Figure.of(f"gpu-until-fast-{case.name}", time.perf_counter() - begin, "s", "<= 10")
-    result = {}
-    for mode in compile_modes():
-        plain = _plain_step(case, "cuda", mode)
-
-        def step(plain: Callable = plain) -> None:
-            plain(*(tensor.to("cuda", non_blocking=True) for tensor in batch))
-            torch.cuda.synchronize()
-
-        measured = ratio(step, lambda: model(*batch), min_time_s=0.2)
-        print(f"{case.name}: ours {1e3 * measured.reference_s:.2f} ms,"
-              f" {mode} {1e3 * measured.ours_s:.2f} ms", file=sys.stderr)  # fmt: skip
-        result[mode] = measured.value
-    if result:
-        best = min(result, key=result.__getitem__)
-        unit = f"× faster than torch.compile, {best}"
-        yield Figure.of(f"gpu-large-{case.name}", result[best], unit, bar)
-
-
-def _call_until_chosen(model: "poptorch.PoplarExecutor", batch: tuple) -> None:
-    """Until the program that compiles in the background has decided."""
-    from tremula.ir.host.programs.fastest import FastestProgram
-    from tremula.ir.run.session import HostSession
-
-    assert model._compiled is not None, "it has run once"
-    session = model.compiled_program().session
-    assert isinstance(session, HostSession), "on a GPU"
-    program = session.program
-    assert isinstance(program, FastestProgram), "with host='auto'"
-    while not program.backend:
-        model(*batch)
-
-
-@SUITE.measurement("gpu-tokens")
-def gpu_tokens() -> Iterator[Figure]:
-    """GPT-2 small in bfloat16 with 16 × 1024 tokens a step, in tokens per second."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return
-    from dataclasses import replace
-
-    from benchmarks.poptorch.models import in_bfloat16, large_cases
-
-    ids = lambda n: (torch.randint(0, 50257, (n, 1024)),)  # noqa: E731
-    case = replace(in_bfloat16(large_cases()["gpt2-small"]), batch=ids, n_batch=16)
-    model, batch = _our_model(case, host="inductor-cuda-graph", device="cuda")
-    seconds = ratio(lambda: model(*batch), lambda: None, min_time_s=0.3).ours_s
-    yield Figure.of("gpu-tokens-gpt2-small", 16 * 1024 / seconds, "tokens/s", ">= 400000")
-
-
-@SUITE.measurement("gpu-curves")
-def gpu_curves() -> Iterator[Figure]:
-    """Loss curves of GPT-2 small in bfloat16 over 200 steps, against plain PyTorch's."""
-    from benchmarks.poptorch.curves import loss_curves
-
-    yield from loss_curves(_plain_step)
 
 
 @SUITE.measurement("tile-step")
@@ -459,3 +252,6 @@ def models() -> Iterator[Figure]:
     for execution, bar in ((model_sweep.HOST, ">= 97"), (model_sweep.TILES, ">= 90")):
         share = model_sweep.percent(rows, execution)
         yield Figure.of(f"models-{execution}", share, "% of models", bar)
+
+
+gpu.add_to(SUITE)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -77,6 +78,40 @@ def test_only_some(capsys):
     assert [figure.name for figure in small_suite().measure(["size"])] == ["vertices"]
     with pytest.raises(InvalidOption, match=r"no measurement 'seize'.\n  try: did you mean 'size'"):
         small_suite().measure(["seize"])
+
+
+def suite_with_cases() -> Suite:
+    suite = Suite("cases")
+
+    @suite.measurement_of("speed", ("small", "endless"))
+    def speed(case):
+        yield Figure.of(f"speed-{case}", 2, "s", "<= 5", note=f"{case} ran")
+        while case == "endless":
+            time.sleep(0.01)
+
+    @suite.measurement("size")
+    def size():
+        yield Figure.of("size", 1, "bytes", "<= 5")
+
+    return suite
+
+
+def test_cases_are_measured_in_the_order_that_is_chosen(capsys):
+    """A case is NAME:CASE; without one all cases are measured. Notes follow the verdict."""
+    names = ["size", "speed:small"]
+    print_figures(suite_with_cases().measure(names), measured := [])
+    assert [figure.name for figure in measured] == ["size", "speed-small"]
+    assert capsys.readouterr().out.splitlines()[2].endswith("yes (small ran)")
+    assert measured[1].record()["note"] == "small ran"
+    with pytest.raises(InvalidOption, match="did you mean 'speed:small'"):
+        suite_with_cases().measure(["speed:smal"])
+
+
+def test_a_case_that_takes_too_long_is_left(capsys):
+    """Figures before the limit count, a line says what was left, and the next one is measured."""
+    figures = suite_with_cases().measure(["speed", "size"], limit_s=0.2)
+    assert [figure.name for figure in figures] == ["speed-small", "speed-endless", "size"]
+    assert "speed:endless: not measured, it takes more than 0.2 s" in capsys.readouterr().err
 
 
 def test_two_measurements_of_one_name_are_refused():

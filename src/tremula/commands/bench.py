@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tremula.base.errors import InvalidOption
 from tremula.base.requirements import EXTRAS, require_for_command
-from tremula.commands.arguments import input_file, output_file
+from tremula.commands.arguments import input_file, output_file, positive
 from tremula.commands.checkout.folder import checkout, import_from_checkout
 
 if TYPE_CHECKING:
@@ -26,7 +26,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", type=output_file, metavar="FILE", help="also write the figures here"
     )
-    parser.add_argument("--only", metavar="NAME", action="append", help="measure just this one")
+    parser.add_argument(
+        "--only",
+        metavar="NAME",
+        action="append",
+        help="measure just this one, or NAME:CASE of it; several are measured in their order",
+    )
+    parser.add_argument(
+        "--limit",
+        type=positive,
+        metavar="SECONDS",
+        help="leave a measurement, or a case of one, that takes longer",
+    )
     parser.add_argument(
         "--against", type=input_file, metavar="FILE",
         help="with `all`: compare with a record of an earlier run, fail where a figure got worse",
@@ -45,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
         require_for_command(f"tremula bench {args.suite}", args.suite)
     figures: list[Figure] = []
     try:
-        benchmarks.print_figures(benchmarks.load_suite(args.suite).measure(args.only), figures)
+        suite = benchmarks.load_suite(args.suite)
+        benchmarks.print_figures(suite.measure(args.only, args.limit), figures)
     finally:
         # What was measured before a failure or an interrupt is still written.
         if args.json is not None and figures:

@@ -67,6 +67,18 @@ def test_a_step_that_draws_normal_numbers_keeps_its_order():
     assert not can_draw_first(step)
 
 
+def test_a_choice_without_a_comparison_says_why():
+    """Where Inductor's program could not be compared, ATen's is chosen at once, with a reason."""
+    step = captured(lambda x: x + torch.randn_like(x), torch.ones(4))
+    program = fastest.FastestProgram(step, device=CPU)
+    assert program.backend == "cuda-graph"
+    assert "random numbers" in program.reason
+    undecided = fastest.FastestProgram(captured(torch.tanh, torch.ones(4)), device=CPU)
+    assert (undecided.backend, undecided.reason) == ("", "")
+    undecided._choose(undecided, "results differ")
+    assert (undecided.backend, undecided.reason) == ("cuda-graph", "results differ")
+
+
 def test_every_operation_has_a_stream_and_gradients_of_weights_have_their_own():
     """A stream for each launch; what nothing waits for does not delay what follows."""
     model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(4)))
@@ -239,6 +251,7 @@ def test_auto_settles_on_a_backend_without_changing_results(monkeypatch: pytest.
         program = training.compiled_program().session.program
         while len(losses) < n_calls or not (n_calls or program.backend):
             losses.append(training(x).item())
+        assert bool(program.reason) == bool(program.backend)
         return losses + [training(x).item() for _ in range(5)]
 
     compiled = trained(0.0)

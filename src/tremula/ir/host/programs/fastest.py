@@ -61,6 +61,7 @@ _TF32_EPS = 2.0**-10
 _LEAST_SHARE = 0.1  # of the others' size: a smaller gradient may be all rounding
 
 
+_EARLIER = "an earlier process measured it"
 _HALVES = (torch.float16, torch.bfloat16)
 _log = logging.getLogger("tremula.gpu")
 
@@ -105,9 +106,12 @@ class FastestProgram(_DrawingFirst):
         self._began: float | None = None  # when the first call ended
         self._times: dict[CudaGraphProgram, list[float]] = {}
         self._chosen: CudaGraphProgram | None = None
+        self._reason = ""  # for the choice
         self._key = choice_key(self.step, self.device, self.repetition)
-        if not can_draw_first(self.step) or self.repetition.n_processes > 1:
-            self._chosen = self  # processes must agree, and other draws depend on their order
+        if not can_draw_first(self.step):  # other draws depend on their order
+            self._choose_only_one("the model draws random numbers other than masks")
+        elif self.repetition.n_processes > 1:
+            self._choose_only_one("several processes must choose the same")
 
     @property
     def _computes_in_halves(self) -> bool:
@@ -130,6 +134,11 @@ class FastestProgram(_DrawingFirst):
             return ""
         return "cuda-graph" if self._chosen is self else "inductor-cuda-graph"
 
+    @property
+    def reason(self) -> str:
+        """Why that backend was chosen; empty while it is not decided."""
+        return self._reason
+
     def run(self, state: DeviceState, inputs: MicroBatches, give: Give) -> None:
         if self._chosen is None and self._began is None:
             self._choose_as_before(state, inputs)
@@ -147,7 +156,7 @@ class FastestProgram(_DrawingFirst):
         """Begin with what an earlier process chose for this step, if that is known."""
         known = known_choice(self._key)
         if known == "cuda-graph":
-            self._chosen = self
+            self._choose_only_one(_EARLIER)
         elif known is not None:
             try:
                 with start_phase("passes for Inductor"):
@@ -160,7 +169,8 @@ class FastestProgram(_DrawingFirst):
                 _log.info("what an earlier process chose does not work here: %s", error)
                 forget_choice(self._key)
             else:
-                self._chosen = self._rival = rival
+                self._chosen, self._reason = rival, _EARLIER
+                self._rival = rival
 
     def _run_by(
         self, program: CudaGraphProgram, state: DeviceState, inputs: MicroBatches, give: Give
@@ -198,7 +208,7 @@ class FastestProgram(_DrawingFirst):
         except Exception as error:  # noqa: BLE001 - whatever the compiler raises, calls go on
             if threading.main_thread().is_alive():  # else the script has ended meanwhile
                 warnings.warn(f"Inductor does not compile this model: {error}", stacklevel=1)
-            self._chosen = self
+            self._choose_only_one(f"Inductor does not compile it: {error}")
 
     # -- which is faster -------------------------------------------------------------------------
 
@@ -230,9 +240,9 @@ class FastestProgram(_DrawingFirst):
         if agree(mine, other, most):
             self._times = {self: [], rival: []}
         else:
-            errors = differences(mine, other).tolist()
-            _log.info("Inductor's results differ by %s, allowed are %s", errors, most.tolist())
-            self._choose(self)
+            errors = [round(error, 4) for error in differences(mine, other).tolist()]
+            # Another run may agree: only what was measured is remembered.
+            self._choose(self, f"Inductor's results differ by {errors}, allowed {most.tolist()}")
 
     def _run_rounded(self, state: DeviceState, inputs: MicroBatches) -> list[list[Tensor]]:
         """What a call leaves if weights differ by a rounding of products; changes the state."""
@@ -259,14 +269,21 @@ class FastestProgram(_DrawingFirst):
         end.synchronize()
         self._times[program].append(begin.elapsed_time(end))
         if all(len(times) == _N_TIMED for times in self._times.values()):
-            self._choose(min(self._times, key=lambda p: min(self._times[p])))
+            best = {program: min(times) for program, times in self._times.items()}
+            named = {"ATen" if p is self else "Inductor": f"{ms:.2f} ms" for p, ms in best.items()}
+            reason = ", ".join(f"{name} {ms}" for name, ms in named.items())
+            self._choose(min(best, key=best.__getitem__), reason)
+            remember_choice(self._key, self.backend)
 
-    def _choose(self, program: CudaGraphProgram) -> None:
+    def _choose_only_one(self, reason: str) -> None:
+        """ATen's program, where the other one cannot be compared with it."""
+        self._chosen, self._reason = self, reason
+
+    def _choose(self, program: CudaGraphProgram, reason: str) -> None:
         """Keep one program; free the memory of the other."""
-        self._chosen = program
+        self._chosen, self._reason = program, reason
         self._times = {}
-        remember_choice(self._key, self.backend)
-        _log.info("the faster program was chosen: %s", self.backend)
+        _log.info("%s runs the model: %s", self.backend, reason)
         if program is self:
             self._rival = None
         else:
