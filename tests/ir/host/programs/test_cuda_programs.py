@@ -13,7 +13,7 @@ from tests.ir.steps import captured, training_step
 from tremula.ir.host.compile_isolation import isolate_compiling_thread
 from tremula.ir.host.passes.memory_format import image_format, relax_strides
 from tremula.ir.host.passes.random_masks import can_draw_first, draw_first, draws, without_draws
-from tremula.ir.host.programs import fastest
+from tremula.ir.host.programs import cuda_graph, fastest
 from tremula.ir.host.programs.cuda_graph import as_one_tensor
 from tremula.ir.host.programs.streams import stream_of_nodes
 from tremula.ir.host.transfer.inputs import PinnedStaging, announce, follower
@@ -67,8 +67,9 @@ def test_a_step_that_draws_normal_numbers_keeps_its_order():
     assert not can_draw_first(step)
 
 
-def test_a_choice_without_a_comparison_says_why():
+def test_a_choice_without_a_comparison_says_why(monkeypatch: pytest.MonkeyPatch):
     """Where Inductor's program could not be compared, ATen's is chosen at once, with a reason."""
+    monkeypatch.setattr(cuda_graph, "fits_on_streams", lambda _step, _device: False)
     step = captured(lambda x: x + torch.randn_like(x), torch.ones(4))
     program = fastest.FastestProgram(step, device=CPU)
     assert program.backend == "cuda-graph"
