@@ -70,6 +70,7 @@ def test_a_step_that_draws_normal_numbers_keeps_its_order():
 def test_a_choice_without_a_comparison_says_why(monkeypatch: pytest.MonkeyPatch):
     """Where Inductor's program could not be compared, ATen's is chosen at once, with a reason."""
     monkeypatch.setattr(cuda_graph, "fits_on_streams", lambda _step, _device: False)
+    monkeypatch.setattr(cuda_graph, "InputPrefetcher", lambda _device: None)
     step = captured(lambda x: x + torch.randn_like(x), torch.ones(4))
     program = fastest.FastestProgram(step, device=CPU)
     assert program.backend == "cuda-graph"
