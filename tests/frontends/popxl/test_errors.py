@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.frontends.popxl.error_cases import CASES, Case, World
+from tests.frontends.popxl.error_cases.cases import CASES
+from tests.frontends.popxl.error_cases.world import Case, World
 from tremula.frontends.popxl.core import registry
 
 PACKAGE = Path(registry.__file__).parents[1]
