@@ -1,9 +1,11 @@
 """Lowerings of random operations: each draws from the workers' generators, through poprand."""
 
 import numpy as np
+from torch import fx
 
-from tremula.base.types import BOOL, FLOAT, HALF, INT, Type
+from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_INT, Type
 from tremula.ir.lowering.tiles import Tiles
+from tremula.ir.nodes import overload_name
 from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs import popops, poprand
@@ -26,6 +28,30 @@ _LARGE_RATE = 60.0  # of Poisson's distribution: from here on it is drawn as a n
 _SMALLEST = 2.0**-24  # the step between the numbers that are drawn
 
 
+# Operations that draw once, and whose operand says where and how much, not what.
+_REDRAWN = {
+    f"aten::{name}"
+    for name in (
+        "rand", "randn", "rand_like", "randn_like", "randint", "randint.low", "randint_like",
+        "randint_like.low_dtype", "uniform", "bernoulli.p",
+    )
+}  # fmt: skip
+
+
+def follows_from_seed(node: fx.Node) -> bool:
+    """Whether a node's values can be drawn again from a seed and the layout alone."""
+    return overload_name(node.target) in _REDRAWN
+
+
+def new_seed(tiles: Tiles) -> Tensor:
+    """Two random UNSIGNED_INT, from the workers' states."""
+    drawn = poprand.uniform(
+        tiles.graph, None, 0, _spread(tiles, (2,), INT), INT, -(2**31), 2**31 - 1,
+        tiles.sequence, f"{tiles.name}/seed",
+    )  # fmt: skip
+    return drawn.reinterpret(UNSIGNED_INT)
+
+
 def _spread(tiles: Tiles, shape: Shape, type: Type) -> Tensor:
     """A reference tensor for numbers spread evenly over all tiles: it repeats one element."""
     return broadcast_view(tiles.constant(0, type), shape)
@@ -44,7 +70,7 @@ def _uniform(
     inner = type if type in _DRAWN else FLOAT
     last = _below(high, low, inner) if high > low else low
     drawn = poprand.uniform(
-        tiles.graph, None, 0, reference, inner, low, last, tiles.sequence, tiles.name
+        tiles.graph, tiles.seed, 0, reference, inner, low, last, tiles.sequence, tiles.name
     )
     return tiles.cast(drawn, type)
 
@@ -54,7 +80,7 @@ def _normal(
 ) -> Tensor:
     inner = type if type in _DRAWN else FLOAT
     drawn = poprand.normal(
-        tiles.graph, None, 0, reference, inner, mean, deviation, tiles.sequence, tiles.name
+        tiles.graph, tiles.seed, 0, reference, inner, mean, deviation, tiles.sequence, tiles.name
     )
     return tiles.cast(drawn, type)
 
@@ -62,7 +88,7 @@ def _normal(
 def _whole(tiles: Tiles, reference: Tensor, low: int, high: int) -> Tensor:
     """Whole numbers of [low, high)."""
     drawn = poprand.uniform(
-        tiles.graph, None, 0, reference, INT, low, high - 1, tiles.sequence, tiles.name
+        tiles.graph, tiles.seed, 0, reference, INT, low, high - 1, tiles.sequence, tiles.name
     )
     return tiles.cast(drawn, tiles.out_type)
 
@@ -194,7 +220,7 @@ def bernoulli(tiles: Tiles, probabilities: Tensor, **_options: object) -> Tensor
 def _ones(tiles: Tiles, reference: Tensor, type: Type, probability: float) -> Tensor:
     inner = type if type in (*_DRAWN, INT) else INT
     drawn = poprand.bernoulli(
-        tiles.graph, None, 0, reference, inner, probability, tiles.sequence, tiles.name
+        tiles.graph, tiles.seed, 0, reference, inner, probability, tiles.sequence, tiles.name
     )
     return tiles.cast(drawn, type)
 

@@ -55,6 +55,8 @@ class Tiles:
     chip: int = 0
     # What the result will be stored in; element-wise operations write there directly.
     destination: Tensor | None = None
+    # Two UNSIGNED_INT that random operations draw from instead of the workers' states.
+    seed: Tensor | None = None
 
     @property
     def name(self) -> str:

@@ -17,6 +17,7 @@ from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.origin import BACKWARD, FORWARD, OPTIMISER, ORIGIN
 from tremula.ir.step import BUFFER, StepSlot
 from tremula.poplar.programs import Program, Repeat, Sequence
+from tremula.poplar.tensors.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,10 @@ class Flow(Protocol):
 
     def may_overwrite(self, node: fx.Node) -> bool:
         """Whether a node may write its value over the held tensor that it becomes."""
+        ...
+
+    def seed_of(self, node: fx.Node, tiles: Tiles) -> Tensor | None:
+        """What a node's random numbers follow from, if they are drawn again; None: nothing."""
         ...
 
     def read(self, node: fx.Node, tiles: Tiles) -> object:
@@ -116,6 +121,9 @@ class SequentialFlow:
 
     def may_overwrite(self, node: fx.Node) -> bool:  # noqa: ARG002
         return True
+
+    def seed_of(self, node: fx.Node, tiles: Tiles) -> None:  # noqa: ARG002
+        return None
 
     def read(self, node: fx.Node, tiles: Tiles) -> object:
         self.of.gradients.settle(node)

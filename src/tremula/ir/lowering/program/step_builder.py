@@ -113,6 +113,7 @@ class StepBuilder:
             self.values.of_node[node] = fetched
             return
         tiles.destination = self._destination(node, chip)
+        tiles.seed = self.flow.seed_of(node, tiles)
         self.values.of_node[node] = self.values.build(tiles, lambda n: self.flow.read(n, tiles))
         of.off_chip.store(node, of.update)
         if any(user.target is FETCHED for user in node.users):

@@ -16,7 +16,8 @@ So a value is not one tensor: `StepValues` has that of the stage that makes it (
 2. a view is built again at the later stage, on its base, so that only the base travels;
 3. the later stage's chip had the value before (stage 2 above): the earlier stage keeps it in a ring
    with a slot per micro-batch between the two, and the later one restores it (`_kept`);
-4. else the end of each iteration shifts it from stage to stage, a register on each (`_shifted`).
+4. random numbers are drawn again from their seed, which is what the ring keeps (`_redrawn`);
+5. else the end of each iteration shifts it from stage to stage, a register on each (`_shifted`).
 """
 
 from dataclasses import dataclass
@@ -31,12 +32,14 @@ from tremula.ir.lowering.program.gradients import OwnSum
 from tremula.ir.lowering.program.node_queries import (
     GRADIENT_MARK,
     base_of,
+    consumers,
     held_nodes,
     is_of_update,
     n_elements,
 )
 from tremula.ir.lowering.program.pipeline.program import StageParts, pipeline_program
 from tremula.ir.lowering.program.pipeline.stages import Stages
+from tremula.ir.lowering.random import follows_from_seed, new_seed
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import is_view
 from tremula.ir.step import INPUT, StepSlot
@@ -49,6 +52,8 @@ from tremula.poplibs.popops.slicing.dynamic_slice import (
     dynamic_update,
     regions_of_slice,
 )
+
+_N_SEED_WORDS = 2  # a value of so few elements is kept as it is
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ class PipelineFlow:
         self._fixed_variables: set[int] = set()
         self._registers: set[int] = set()  # variables that shifts write
         self._rings: dict[tuple[int, int], list[_Kept]] = {}  # (earlier stage, stage)
+        self._seeds: dict[tuple[fx.Node, int], Tensor] = {}  # of a node, as a stage sees it
         self._term_nodes = self._terms_of_gradients()
 
     def start(self) -> None:
@@ -95,6 +101,21 @@ class PipelineFlow:
     def may_overwrite(self, node: fx.Node) -> bool:
         """Only the update writes in place: no micro-batch is under way then."""
         return is_of_update(node)
+
+    def seed_of(self, node: fx.Node, tiles: Tiles) -> Tensor | None:
+        """A new seed for numbers that a later stage on this chip draws again."""
+        home = self.stages.of_node.get(node)
+        if home is None or not follows_from_seed(node) or n_elements(node) <= _N_SEED_WORDS:
+            return None
+        later = {self.stages.of_node.get(user) for user in consumers(node)} - {home, None}
+        if not any(self._is_far_on_chip(home, stage) for stage in later if stage is not None):
+            return None
+        return self._seeds.setdefault((node, home), new_seed(tiles))
+
+    def _is_far_on_chip(self, home: int, stage: int) -> bool:
+        """Whether a stage would get a value of an earlier one on its chip from a ring."""
+        earlier = self.stages.last_on_chip(self.stages.chip[stage], home, stage)
+        return earlier is not None and self.stages.n_between(earlier, stage) > 1
 
     # -- values on the way -------------------------------------------------------------------------
 
@@ -133,9 +154,30 @@ class PipelineFlow:
         earlier = self.stages.last_on_chip(chip, home, stage)
         if earlier is not None and self.stages.n_between(earlier, stage) == 1:
             return self._at(node, earlier)  # nothing has been written over it
+        if earlier is not None and (node, home) in self._seeds:
+            return self._redrawn(node, stage)
         if earlier is not None:
-            return self._kept(node, earlier, stage)
+            at_earlier = self._at(node, earlier)
+            assert isinstance(at_earlier, Tensor), "only tensors are kept"
+            return self._kept(at_earlier, earlier, stage, f"{node.name}/stage{stage}")
         return self._shifted(node, stage)
+
+    def _redrawn(self, node: fx.Node, stage: int) -> object:
+        """Random numbers as they were at an earlier stage on this chip: from the seed of then."""
+        tiles = self.values.tiles_on(node, self.stages.chip[stage], self.parts[stage].compute)
+        tiles.seed = self._seed_at(node, stage)
+        return self.values.build(tiles, lambda _: self.values.tensor(node))  # only its layout
+
+    def _seed_at(self, node: fx.Node, stage: int) -> Tensor:
+        key, home = (node, stage), self.stages.of_node[node]
+        if key not in self._seeds:
+            earlier = self.stages.last_on_chip(self.stages.chip[stage], home, stage)
+            assert earlier is not None, "the seed's stage was on this chip"
+            seed = self._seed_at(node, earlier)
+            if self.stages.n_between(earlier, stage) > 1:
+                seed = self._kept(seed, earlier, stage, f"{node.name}/seed{stage}")
+            self._seeds[key] = seed
+        return self._seeds[key]
 
     def _is_fixed(self, value: Tensor) -> bool:
         """Whether a value is made of weights and constants only."""
@@ -179,11 +221,9 @@ class PipelineFlow:
         before.shifts.append((source, target))
         return register
 
-    def _kept(self, node: fx.Node, earlier: int, stage: int) -> Tensor:
+    def _kept(self, value: Tensor, earlier: int, stage: int, name: str) -> Tensor:
         """A working copy of a value that an earlier stage on the same chip had."""
-        value = self._at(node, earlier)
-        assert isinstance(value, Tensor), "only tensors are kept"
-        graph, name = self.values.chips[self.stages.chip[stage]], f"{node.name}/stage{stage}"
+        graph = self.values.chips[self.stages.chip[stage]]
         distinct, repeated = poputil.distinct_part(value)
         working = poputil.clone_in_order(graph, distinct, name)
         row, (working_row,) = poputil.in_memory_order(distinct, [working])
