@@ -4,6 +4,7 @@ A file counts only if its name has the form of its kind. Everything else in the 
 may have chosen for other purposes too, is left alone.
 """
 
+import hashlib
 import json
 import re
 import time
@@ -40,6 +41,9 @@ KINDS = (
     CacheKind("cpp", "machine code of C++ codelets", rf"{_HEX}{{32}}[\w.-]*\.(so|json)"),
     CacheKind("loops", "machine code of loops over columns", rf"{_HEX}{{32}}\.so"),
     CacheKind("rows", "kernels for GPUs, and which is the fastest", r"rows_\w+\.(py|json)"),
+    CacheKind(
+        "compiled", "steps that Inductor compiled", rf"{_HEX}{{32}}\.json|{_HEX}{{64}}\.(cubin|so)"
+    ),
     CacheKind("sweeps", "results of `tremula sweep`", rf"{_HEX}{{32}}\.(json|so)"),
     CacheKind("plans", "results of `tremula plan`", rf"{_HEX}{{32}}\.json"),
     CacheKind("demo", "the report of `tremula demo`", r"[\w.-]+\.(pop|pop_cache|json|pvti|txt)"),
@@ -85,14 +89,23 @@ def _is_readable(path: Path) -> bool:
     if path.parent.name == "__pycache__":
         return True  # of an earlier version, which is not read any more
     match path.suffix:
-        case ".nbc" | ".so":
+        case ".nbc" | ".so" if not re.fullmatch(rf"{_HEX}{{64}}", path.stem):
             return is_whole(path)
+        case ".cubin" | ".so":
+            return _has_content_of_name(path)
         case ".json":
             return _is_json(path)
         case ".npz":
             return zipfile.is_zipfile(path)
         case _:
             return True  # compared with what it should be when it is used
+
+
+def _has_content_of_name(path: Path) -> bool:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest() == path.stem
+    except OSError:
+        return False
 
 
 def _is_json(path: Path) -> bool:

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from tests.ir.steps import captured
+from tremula.ir.host.compiled.keys import graph_lines
 from tremula.ir.host.programs.known_choices import (
-    _lines,
     choice_key,
     forget_choice,
     known_choice,
@@ -32,7 +32,7 @@ def test_a_choice_is_known_for_equal_steps_only():
     step = captured(torch.tanh, torch.ones(3, 4))
     call = next(node for node in step.graph.nodes if node.op == "call_function")
     call.target = key_of
-    text = "\n".join(_lines(step.graph))
+    text = "\n".join(graph_lines(step.graph))
     assert "key_of" in text
     assert "0x" not in text, "addresses differ in each process"
     linear = captured(nn.Linear(4, 2), torch.ones(3, 4))

@@ -1,8 +1,10 @@
 """Host execution through TorchInductor: the micro-batch part compiled to fused native code."""
 
+import logging
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, fx
@@ -10,6 +12,15 @@ from torch._guards import TracingContext
 from torch._guards import tracing as tracing_context
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from tremula.ir.host.compiled.from_inductor import record_of
+from tremula.ir.host.compiled.functions import CannotStoreError, CompiledFunction
+from tremula.ir.host.compiled.keys import argument_lines, digest, graph_lines, surroundings
+from tremula.ir.host.compiled.store import (
+    binary_path,
+    forget_record,
+    store_function,
+    stored_function,
+)
 from tremula.ir.host.passes.memory_format import relax_strides
 from tremula.ir.host.passes.small_products import sum_small_products
 from tremula.ir.host.passes.substitute_kernels import use_fast_tanh
@@ -20,7 +31,11 @@ from tremula.ir.host.start_phases import start_phase
 from tremula.ir.passes import Passes, apply
 from tremula.ir.step import CapturedStep
 
+if TYPE_CHECKING:
+    from torch._inductor.output_code import CompiledFxGraph
+
 aten = torch.ops.aten
+_log = logging.getLogger("tremula.gpu")
 _IMAGE_RANK = 4
 
 
@@ -50,36 +65,83 @@ class InductorProgram(HostProgram):
 
 
 class CompiledGraph:
-    """A graph that is compiled for the strides and devices of its first arguments."""
+    """A graph that is compiled for the strides and devices of its first arguments.
+
+    What was compiled is stored after its first call, which chooses among kernels; a later process
+    loads it and needs no compiler.
+    """
 
     def __init__(self, module: fx.GraphModule, n_results: int, choices: dict[str, bool]):
         self._module = module
         self._n_results = n_results
         self._choices = choices
-        self._run: Callable | None = None
+        self._run: Callable[[Sequence[Tensor]], Sequence[Tensor]] | None = None
+        self._key = ""
+        self._compiled: list[CompiledFxGraph] = []  # what is not stored yet
 
     def prepare(self, args: Sequence[Tensor]) -> None:
-        """Compile without running."""
+        """Load or compile without running."""
+        device = args[0].device if args else torch.device("cpu")
+        self._key = self._key_for(args, device)
+        record = stored_function(self._key) if self._key else None
+        if record is not None:
+            try:
+                self._run = CompiledFunction(record, binary_path, device)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is compiled again
+                forget_record(self._key, str(error))
+            else:
+                return
+        self._run = self._compile(args)
+
+    def _key_for(self, args: Sequence[Tensor], device: torch.device) -> str:
+        """The name of the function in the store; empty if it has constants, which have values."""
+        if any(node.op == "get_attr" for node in self._module.graph.nodes):
+            return ""
+        about = [*surroundings(device), repr(sorted(self._choices.items())), str(self._n_results)]
+        return digest([*about, *argument_lines(args), *graph_lines(self._module.graph)])
+
+    def _compile(self, args: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
         with start_phase("import Inductor"):
+            from torch._functorch import config as functorch_config
             from torch._inductor import config
-            from torch._inductor.compile_fx import compile_fx
+            from torch._inductor.compile_fx import compile_fx, compile_fx_inner
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        def inner(*args, **options) -> Any:  # noqa: ANN401
+            made = compile_fx_inner(*args, **options)
+            self._compiled.append(made)
+            return made
 
         # Inductor looks into its cache on disk only if shapes could be symbols.
         mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
         fakes = [mode.from_tensor(x, static_shapes=True) for x in args]
         context = tracing_context(TracingContext(mode))
-        with torch.no_grad(), config.patch(self._choices), context:
-            made = compile_fx(self._module, fakes)
+        # With PyTorch's other cache `inner` would not be called.
+        whole = functorch_config.patch(enable_autograd_cache=False)
+        with torch.no_grad(), config.patch(self._choices), whole, context:
+            made = compile_fx(self._module, fakes, inner_compile=inner)
         assert callable(made), "a graph without other graphs in it is one function"
-        self._run = made
+        return lambda args: made(*args)
 
     def __call__(self, *args: Tensor) -> list[Tensor]:
         if self._run is None:
             self.prepare(args)
         assert self._run is not None, "compiled above"
         with torch.no_grad():
-            return list(self._run(*args))[: self._n_results]
+            results = list(self._run(args))[: self._n_results]
+        if self._compiled:
+            self._store()
+        return results
+
+    def _store(self) -> None:
+        """Once the first call has chosen kernels."""
+        compiled, self._compiled = self._compiled, []
+        if not self._key or len(compiled) != 1:
+            return
+        try:
+            store_function(self._key, record_of(compiled[0], self._n_results))
+        except CannotStoreError as error:
+            _log.info("a compiled function is not stored: %s", error)
 
 
 def _draw_by_comparison(part: CapturedStep) -> CapturedStep:
