@@ -140,8 +140,9 @@ class CompiledGraph:
             return
         try:
             store_function(self._key, record_of(compiled[0], self._n_results))
-        except CannotStoreError as error:
-            _log.info("a compiled function is not stored: %s", error)
+        except Exception as error:  # noqa: BLE001 - Inductor's records differ between versions
+            what = "" if isinstance(error, CannotStoreError) else f"{type(error).__name__}: "
+            _log.info("a compiled function is not stored: %s%s", what, error)
 
 
 def _draw_by_comparison(part: CapturedStep) -> CapturedStep:
