@@ -64,5 +64,11 @@ def without_draws(step: CapturedStep) -> tuple[CapturedStep, fx.GraphModule]:
     return drop_dead(step), fx.GraphModule(torch.nn.Module(), drawing)
 
 
+def probabilities(drawing: fx.Graph) -> list[float]:
+    """Of a one in each mask that a graph draws."""
+    drawn = (node for node in drawing.nodes if node.target is aten.bernoulli.p)
+    return [float(node.args[1]) for node in drawn]
+
+
 def is_mask(node: fx.Node) -> bool:
     return node.op == "placeholder" and str(node.target).startswith(_MASK)

@@ -19,6 +19,13 @@ import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from tremula.ir.host.compiled.programs import (
+    Call,
+    Mask,
+    ProgramRecord,
+    constant_of,
+    fits_as_constants,
+)
 from tremula.ir.host.start_phases import start_phase
 from tremula.ir.origin import ORIGIN
 from tremula.ir.step import CapturedStep
@@ -163,6 +170,8 @@ def _kind_of(node: fx.Node) -> object:
 class CompiledPart(Protocol):
     """A function that can be compiled before it is called."""
 
+    @property
+    def key(self) -> str: ...  # in the store of compiled functions; empty if it is not there
     def prepare(self, args: Sequence[Tensor]) -> None: ...
     def __call__(self, *args: Tensor) -> list[Tensor]: ...
 
@@ -185,6 +194,7 @@ class PartedGraph:
         self._dead_after = _dead_after(self._parts, self._results)
         self._compile = compile_part
         self._compiled: dict[tuple, CompiledPart] = {}
+        self._called: list[CompiledPart] = []  # the functions of the parts, by the last call
 
     @property
     def n_compiled(self) -> int:
@@ -206,11 +216,33 @@ class PartedGraph:
         self._run(run, inputs)
 
     def __call__(self, *args: Tensor) -> list[Tensor]:
+        self._called = []
+
         def run(part: Part, inputs: list[Tensor]) -> list[Tensor]:
             self._function(part, inputs)
-            return self._compiled[_key_of_call(part, inputs)](*inputs)
+            self._called.append(self._compiled[_key_of_call(part, inputs)])
+            return self._called[-1](*inputs)
 
         return self._run(run, args)
+
+    def record(self, masks: tuple[Mask, ...]) -> ProgramRecord | None:
+        """The last call, to be repeated by another process; its last arguments are `masks`."""
+        values = [value for _, value in self._constants]
+        keys = [function.key for function in self._called]
+        if not all(keys) or len(keys) != len(self._parts) or not fits_as_constants(values):
+            return None
+        made = [node for part in self._parts for node in part.outputs]
+        nodes = [*self._placeholders, *(node for node, _ in self._constants), *made]
+        numbers = {node: number for number, node in enumerate(nodes)}
+
+        def of(some: Sequence[fx.Node]) -> tuple[int, ...]:
+            return tuple(numbers[node] for node in some)
+
+        steps = zip(keys, self._parts, self._dead_after, strict=True)
+        calls = tuple(Call(key, of(p.inputs), of(p.outputs), of(dead)) for key, p, dead in steps)
+        n_arguments = len(self._placeholders) - len(masks)
+        constants = tuple(map(constant_of, values))
+        return ProgramRecord(n_arguments, masks, constants, calls, of(self._results))
 
     def _run(
         self, run: Callable[[Part, list[Tensor]], list[Tensor]], args: Sequence[Tensor]

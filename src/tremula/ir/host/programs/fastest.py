@@ -19,7 +19,20 @@ import torch
 from torch import Tensor
 
 from tremula.ir.host.compile_isolation import isolate_compiling_thread
-from tremula.ir.host.passes.random_masks import can_draw_first, draw_first, is_mask, without_draws
+from tremula.ir.host.compiled.programs import (
+    ProgramRecord,
+    mask_of,
+    store_program,
+    stored_program,
+)
+from tremula.ir.host.compiled.store import forget_record
+from tremula.ir.host.passes.random_masks import (
+    can_draw_first,
+    draw_first,
+    is_mask,
+    probabilities,
+    without_draws,
+)
 from tremula.ir.host.programs.cuda_graph import (
     CudaGraphProgram,
     Give,
@@ -32,6 +45,7 @@ from tremula.ir.host.programs.known_choices import (
     choice_key,
     forget_choice,
     known_choice,
+    program_key,
     remember_choice,
 )
 from tremula.ir.host.programs.program import DeviceState, MicroBatch
@@ -82,6 +96,7 @@ class _Rival(InductorCudaGraphProgram):
         part, drawing = without_draws(apply(part, (("draw first", first),), "host"))
         self._compiled = self.compiled(part)
         self._masks = [node.meta["val"] for node in part.placeholders() if is_mask(node)]
+        self._probabilities = probabilities(drawing.graph)
 
         def run(*inputs: Tensor) -> list[Tensor]:
             with torch.no_grad():
@@ -94,13 +109,20 @@ class _Rival(InductorCudaGraphProgram):
         masks = [torch.empty(m.shape, dtype=m.dtype, device=self.device) for m in self._masks]
         self._compiled.prepare([*self.arguments(state, 0, inputs[0]), *masks])
 
+    def record(self) -> ProgramRecord | None:
+        """What another process needs to run this program; None if it cannot be stored."""
+        return self._compiled.record(tuple(map(mask_of, self._masks, self._probabilities)))
+
 
 class FastestProgram(_DrawingFirst):
     """Runs ATen's kernels until Inductor's are known to be faster."""
 
+    compiles_late = True  # not at all if an earlier process has stored a faster program
+
     def __init__(self, step: CapturedStep, **options):
         super().__init__(step, **options)
         self._make_rival = partial(_Rival, step, **options)
+        self._is_stored = False  # whether it runs Inductor's kernels from an earlier process
         self._rival: _Rival | None = None
         self._thread: threading.Thread | None = None
         self._began: float | None = None  # when the first call ended
@@ -108,6 +130,7 @@ class FastestProgram(_DrawingFirst):
         self._chosen: CudaGraphProgram | None = None
         self._reason = ""  # for the choice
         self._key = choice_key(self.step, self.device, self.repetition)
+        self._program_key = program_key(self.step, self.device, self.repetition)
         if not can_draw_first(self.step):  # other draws depend on their order
             self._choose_only_one("the model draws random numbers other than masks")
         elif self.repetition.n_processes > 1:
@@ -132,7 +155,8 @@ class FastestProgram(_DrawingFirst):
         """The backend that runs the calls; empty while that is not decided."""
         if self._chosen is None:
             return ""
-        return "cuda-graph" if self._chosen is self else "inductor-cuda-graph"
+        is_aten = self._chosen is self and not self._is_stored
+        return "cuda-graph" if is_aten else "inductor-cuda-graph"
 
     @property
     def reason(self) -> str:
@@ -154,6 +178,8 @@ class FastestProgram(_DrawingFirst):
 
     def _choose_as_before(self, state: DeviceState, inputs: MicroBatches) -> None:
         """Begin with what an earlier process chose for this step, if that is known."""
+        if self._load_stored(state, inputs):
+            return
         known = known_choice(self._key)
         if known == "cuda-graph":
             self._choose_only_one(_EARLIER)
@@ -171,6 +197,24 @@ class FastestProgram(_DrawingFirst):
             else:
                 self._chosen, self._reason = rival, _EARLIER
                 self._rival = rival
+
+    def _load_stored(self, state: DeviceState, inputs: MicroBatches) -> bool:
+        """Begin with the program that an earlier process chose and stored, if there is one."""
+        with start_phase("look for a stored program"):
+            stored = stored_program(self._program_key, self.device)
+        if stored is None:
+            return False
+        self.micro = stored
+        try:
+            with start_phase("record the stored program's CUDA graph"):
+                self.capture(state, inputs)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the step is compiled again
+            forget_record(self._program_key, str(error))
+            del self.micro
+            self.forget()
+            return False
+        self._chosen, self._is_stored = self, True
+        return True
 
     def _run_by(
         self, program: CudaGraphProgram, state: DeviceState, inputs: MicroBatches, give: Give
@@ -274,6 +318,8 @@ class FastestProgram(_DrawingFirst):
             reason = ", ".join(f"{name} {ms}" for name, ms in named.items())
             self._choose(min(best, key=best.__getitem__), reason)
             remember_choice(self._key, self.backend)
+        if isinstance(program, _Rival):
+            self._store(program)
 
     def _choose_only_one(self, reason: str) -> None:
         """ATen's program, where the other one cannot be compared with it."""
@@ -288,6 +334,16 @@ class FastestProgram(_DrawingFirst):
             self._rival = None
         else:
             self.forget()
+
+    def _store(self, rival: _Rival) -> None:
+        """For the next process; whatever prevents it, calls go on."""
+        try:
+            with start_phase("store the program"):
+                record = rival.record()
+                if record is not None:
+                    store_program(self._program_key, record)
+        except Exception as error:  # noqa: BLE001
+            _log.info("the program is not stored: %s: %s", type(error).__name__, error)
 
 
 @contextmanager

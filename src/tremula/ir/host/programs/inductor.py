@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from tremula.ir.host.compiled.from_inductor import record_of
 from tremula.ir.host.compiled.functions import CannotStoreError, CompiledFunction
 from tremula.ir.host.compiled.keys import argument_lines, digest, graph_lines, surroundings
+from tremula.ir.host.compiled.programs import Call, Mask, ProgramRecord
 from tremula.ir.host.compiled.store import (
     binary_path,
     forget_record,
@@ -76,19 +77,19 @@ class CompiledGraph:
         self._n_results = n_results
         self._choices = choices
         self._run: Callable[[Sequence[Tensor]], Sequence[Tensor]] | None = None
-        self._key = ""
+        self.key = ""  # in the store; empty if it cannot be stored
         self._compiled: list[CompiledFxGraph] = []  # what is not stored yet
 
     def prepare(self, args: Sequence[Tensor]) -> None:
         """Load or compile without running."""
         device = args[0].device if args else torch.device("cpu")
-        self._key = self._key_for(args, device)
-        record = stored_function(self._key) if self._key else None
+        self.key = self._key_for(args, device)
+        record = stored_function(self.key) if self.key else None
         if record is not None:
             try:
                 self._run = CompiledFunction(record, binary_path, device)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is compiled again
-                forget_record(self._key, str(error))
+                forget_record(self.key, str(error))
             else:
                 return
         self._run = self._compile(args)
@@ -133,16 +134,28 @@ class CompiledGraph:
             self._store()
         return results
 
+    def record(self, masks: tuple[Mask, ...]) -> ProgramRecord | None:
+        """A program that calls this function once; its last arguments are `masks`."""
+        n_all = sum(node.op == "placeholder" for node in self._module.graph.nodes)
+        if not self.key:
+            return None
+        results = tuple(range(n_all, n_all + self._n_results))
+        call = Call(self.key, tuple(range(n_all)), results)
+        return ProgramRecord(n_all - len(masks), masks, (), (call,), results)
+
     def _store(self) -> None:
         """Once the first call has chosen kernels."""
         compiled, self._compiled = self._compiled, []
-        if not self._key or len(compiled) != 1:
+        if len(compiled) != 1:
+            self.key = ""
+        if not self.key:
             return
         try:
-            store_function(self._key, record_of(compiled[0], self._n_results))
+            store_function(self.key, record_of(compiled[0], self._n_results))
         except Exception as error:  # noqa: BLE001 - Inductor's records differ between versions
             what = "" if isinstance(error, CannotStoreError) else f"{type(error).__name__}: "
             _log.info("a compiled function is not stored: %s%s", what, error)
+            self.key = ""
 
 
 def _draw_by_comparison(part: CapturedStep) -> CapturedStep:

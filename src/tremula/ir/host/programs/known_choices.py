@@ -8,6 +8,7 @@ import getpass
 import os
 import re
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ import torch
 from tremula.base.storage.atomic_file import atomic_file
 from tremula.ir.host.compiled.keys import digest, graph_lines, surroundings
 from tremula.ir.repetition import Repetition
-from tremula.ir.step import CapturedStep
+from tremula.ir.step import CapturedStep, bytes_of
 
 _CHOICES = ("cuda-graph", "inductor-cuda-graph")
 
@@ -24,6 +25,15 @@ def choice_key(step: CapturedStep, device: torch.device, repetition: Repetition)
     """What a choice depends on."""
     about = [*surroundings(device), repr(repetition), repr(step.rule)]
     return digest([*about, *graph_lines(step.graph)])
+
+
+def program_key(step: CapturedStep, device: torch.device, repetition: Repetition) -> str:
+    """What a stored program depends on: also the values of constants, and strides."""
+    constants = (f"{name} {sha256(bytes_of(v)).hexdigest()}" for name, v in step.constants.items())
+    values = [node.meta.get("val") for node in step.placeholders()]
+    strides = (str(v.stride()) for v in values if isinstance(v, torch.Tensor))
+    slots = (repr(step.inputs), repr(step.outputs), repr(torch.backends.cudnn.deterministic))
+    return digest([choice_key(step, device, repetition), *slots, *strides, *constants])
 
 
 def known_choice(key: str) -> str | None:

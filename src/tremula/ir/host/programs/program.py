@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -57,6 +57,7 @@ class HostProgram:
     """Runs the step. Subclasses say how the micro-batch function is made and launched."""
 
     copies_inputs = False  # otherwise inputs must be on the device before a run
+    compiles_late = False  # at the first run, if at all
 
     def __init__(
         self,
@@ -91,7 +92,9 @@ class HostProgram:
         self.is_wide = device.type == "cpu" and has_halves(part)  # halves are computed as floats
         if self.is_wide:
             passes += (("compute halves as floats", widen_halves), ("drop dead nodes", drop_dead))
-        self.micro = self.compile(apply(part, passes, "host"))
+        self._passes = passes
+        if not self.compiles_late:
+            _ = self.micro
         self._wide = WideCopies()
         self._positions = {
             kind: [position for position, _ in part.results_of_kind(kind)]
@@ -112,6 +115,14 @@ class HostProgram:
             else None
         )  # the only operation that rounds at random, where that is wanted
         self._takes_hyper = [slot.index for _, slot in part.of_kind(HYPER)]
+
+    @cached_property
+    def micro(self) -> MicroBatch:
+        """The function of one micro-batch."""
+        return self.make_micro()
+
+    def make_micro(self) -> MicroBatch:
+        return self.compile(apply(self.step, self._passes, "host"))
 
     def compile(self, part: CapturedStep) -> MicroBatch:
         """The function of one micro-batch: (parameters, buffers, inputs, hypers) flat, in order."""
