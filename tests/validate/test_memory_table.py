@@ -1,5 +1,6 @@
 """Whether public programs fit: which program a row means, and how parts of chips add up."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from tests.validate.tiny_published import N_TILES, _vit
-from tremula.compiler.passes.memory import CATEGORIES
+from tremula.validate.workloads.models.built_memory import BuiltMemory, built_memory
 from tremula.validate.workloads.models.memory_table import (
     MemoryNeed,
     fullest_tile,
@@ -32,31 +33,51 @@ def example(of, optimizer, build=None, replicas=4):
     )  # fmt: skip
 
 
-def memory_with(always, temporary, n_tiles=1):
-    """An executable whose chips have these bytes of variables, code and temporary things."""
-    rows = [np.zeros((len(CATEGORIES), len(always) * n_tiles), np.int64) for _ in range(2)]
-    for chip, (variables, code) in enumerate(always):
-        rows[0][CATEGORIES.index("Variables"), chip] = variables
-        rows[0][CATEGORIES.index("Vertex Code"), chip] = code
-        rows[1][CATEGORIES.index("Variables"), chip] = temporary[chip]
-    memory = SimpleNamespace(always_live=rows[0], temporary=rows[1], available_bytes=1000)
-    return SimpleNamespace(analysis=SimpleNamespace(memory=memory))
+def memory_with(n_chips=1, n_tiles=1, **columns):
+    """Built chips of one tile each with these bytes; what is not named is zero."""
+    names = ("held", "sums", "waiting", "registers", "passing", "updating", "code")
+    zeros = np.zeros((n_chips, n_tiles), np.int64)
+    of = {name: np.array(columns.get(name, zeros)).reshape(n_chips, n_tiles) for name in names}
+    codelets = np.array(columns.get("has_codelet", np.zeros((0, n_chips))), bool)
+    codelet_bytes = np.array(columns.get("codelet_bytes", []), np.int64)
+    has = np.repeat(codelets[:, :, None], n_tiles, axis=2)
+    return BuiltMemory(
+        **of, codelet_bytes=codelet_bytes, has_codelet=has, stack_bytes=3, available_bytes=1000
+    )
 
 
 def test_layers_add_their_tensors_and_share_their_code():
-    """Two layers and the ends: variables add up, code comes once, the larger temporary counts."""
+    """Two layers and the ends: tensors add up, code comes once, the larger temporary counts."""
     training = example(equal_layers((2, 3)), Optimizer(kind="sgd"))
-    executable = memory_with([(100, 10), (30, 7), (0, 0)], [5, 8, 0])
-    assert fullest_tile(training, executable, np.zeros(3)) == 100 + 2 * 30 + 10 + 7 + 8
+    built = memory_with(
+        3, held=[100, 30, 0], sums=[50, 15, 0], code=[10, 7, 0], passing=[5, 8, 0],
+        codelet_bytes=[40, 60], has_codelet=[[1, 1, 0], [1, 0, 0]],
+    )  # fmt: skip
+    contents = fullest_tile(training, built, np.zeros(3))
+    assert contents == {
+        "weights": 100 + 2 * 30,
+        "gradients": 50 + 2 * 15,
+        "stash": 0,
+        "passing": 8,
+        "code": 10 + 7 + 40 + 60 + 3,
+    }
+
+
+def test_values_wait_longer_on_earlier_chips():
+    """Of five stages, the first chip with layers waits for twice three; the built one for two."""
+    training = replace(example(equal_layers((0, 1, 1, 1)), Optimizer(kind="sgd")), returns=True)
+    built = memory_with(3, waiting=[0, 40, 0])
+    assert fullest_tile(training, built, np.zeros(3))["stash"] == 40 * 6 / 4
 
 
 def test_sharded_states_count_once_over_replicas():
     """Of states on chips that replicas share, the small build has all, the program a share."""
     optimizer = Optimizer(kind="adam", first_is_half=True, is_sharded=True)
     training = example(whole(1), optimizer, replicas=4)
-    assert (
-        fullest_tile(training, memory_with([(100, 0)], [0]), np.array([8.0])) == 100 - 8 * 6 * 0.75
-    )
+    built = memory_with(held=[100], passing=[10], updating=[80])
+    contents = fullest_tile(training, built, np.array([8.0]))
+    assert contents["weights"] == 100 - 8 * 6 * 0.75
+    assert contents["passing"] == 80 / 4, "each replica updates its share"
 
 
 @pytest.mark.parametrize("row", public_rows(), ids=lambda row: row.id)
@@ -84,12 +105,12 @@ def test_a_need_says_whether_it_fits():
 
 def test_the_table_has_two_lines_for_each_program(monkeypatch):
     """A line at the public batch and one at twice that, with what is over."""
-    needs = iter([MemoryNeed("a", 1, 900, 1000), MemoryNeed("a", 2, 1100, 1000)])
+    needs = iter([MemoryNeed("a", 1, 900, 1000), MemoryNeed("a", 2, 1100, 1000, {"code": 1100})])
     name = "tremula.validate.workloads.models.memory_table.memory_need"
     monkeypatch.setattr(name, lambda _row, _factor: next(needs))
     header, first, second = memory_lines([SimpleNamespace(id="a")])
     assert "fits" in first
-    assert "100 bytes over" in second
+    assert "100 bytes over: 1 code" in second
     assert header.startswith("program")
 
 
@@ -101,4 +122,8 @@ def test_a_tiny_program_is_compiled_for_its_memory():
 
     training = example(whole(1), Optimizer(kind="sgd"), lambda _: _vit(), replicas=1)
     executable = compiled_call(training_call(training), "bow").program().executable
-    assert fullest_tile(training, executable, np.zeros(1)) > 0
+    built = built_memory(executable, 1)
+    contents = fullest_tile(training, built, np.zeros(1))
+    memory = executable.analysis.memory
+    assert memory.excluding_gaps.max() <= sum(contents.values()) < 1.2 * memory.excluding_gaps.max()
+    assert contents["gradients"] > 0, "gradients are summed over micro-batches"

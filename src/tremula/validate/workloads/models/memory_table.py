@@ -1,38 +1,38 @@
 """Whether the public programs fit their chips, at their batch and at twice that.
 
-A program is compiled as small as it is timed, and read for the whole, tile by tile: tensors that
-are always live add up over the parts of a chip; code is there once for each kind of part, since
-equal layers share it; of what is live for a while the largest counts. Values that wait for the
-backward pass are counted as in the small pipeline: about the mean of the large one's stages.
+A program is compiled as small as it is timed, and read for the whole, tile by tile: weights, states
+and sums of gradients add up over the parts of a chip, and so does what waits for the backward pass,
+as long as it does on that chip; code is there once for each kind of part, since equal layers share
+it, and each codelet once; of what is live for a while the largest counts. Replicas that share the
+states of the optimiser update a share of the weights each.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from tremula.compiler.executable.executable import Executable
-from tremula.compiler.passes.memory import CATEGORIES
 from tremula.validate.rows import DATA, MeasuredRow, read_rows
 from tremula.validate.workloads.model_call import compiled_call
 from tremula.validate.workloads.models import pipeline
+from tremula.validate.workloads.models.built_memory import BuiltMemory, built_memory
 from tremula.validate.workloads.models.pipeline import Training, training_call
 from tremula.validate.workloads.table import chip_of, find_workload
 
 PUBLIC_PROGRAMS = DATA / "public_programs.csv"
-_DATA_CATEGORIES = [CATEGORIES.index(name) for name in ("Variables", "Constants")]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """The fullest tile of a program."""
+    """The fullest tile of a program, and what its bytes are for."""
 
     name: str
     batch_factor: int
     n_bytes: float
     available: float
+    contents: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def share(self) -> float:
@@ -83,8 +83,10 @@ def memory_need(row: MeasuredRow, batch_factor: int = 1) -> MemoryNeed:
     call = training_call(training, keeps_states_off=training.optimizer.is_off_chip)
     executable = compiled_call(call, chip_of(row)).program().executable
     parameters = np.array(training.of.parameters(call.model)[: len(training.of.parts[0])])
-    n_bytes = fullest_tile(training, executable, parameters)
-    return MemoryNeed(row.id, batch_factor, n_bytes, executable.analysis.memory.available_bytes)
+    built = built_memory(executable, len(training.of.parts[0]))
+    contents = fullest_tile(training, built, parameters)
+    n_bytes = sum(contents.values())
+    return MemoryNeed(row.id, batch_factor, n_bytes, built.available_bytes, contents)
 
 
 def with_batch(training: Training, factor: int) -> Training:
@@ -100,24 +102,52 @@ def with_batch(training: Training, factor: int) -> Training:
     return replace(training, build=larger)
 
 
-def fullest_tile(training: Training, executable: Executable, parameters: np.ndarray) -> float:
-    """Bytes; `parameters` float[n_built] are those of the parts on built chips."""
-    memory, parts = executable.analysis.memory, np.array(training.of.parts)
-    n_built = parts.shape[1]
-    by_chip = [
-        a.reshape(len(CATEGORIES), n_built, -1) for a in (memory.always_live, memory.temporary)
+def fullest_tile(
+    training: Training, built: BuiltMemory, parameters: np.ndarray
+) -> dict[str, float]:
+    """Bytes by what they are for; `parameters` float[n_built] are those of parts on built chips."""
+    chips = [
+        _chip_contents(training, built, parameters, chip) for chip in range(len(training.of.parts))
     ]
-    always, temporary = by_chip
-    data = always[_DATA_CATEGORIES].sum(axis=0)  # [n_built, n_tiles]
-    data = data - _unsharded_states(training, parameters, data.shape[1])[:, None]
-    code = always.sum(axis=0) - always[_DATA_CATEGORIES].sum(axis=0)
-    passing = temporary.sum(axis=0)
-    has = parts > 0
-    totals = [
-        row @ data + (code * mine[:, None]).sum(axis=0) + (passing * mine[:, None]).max(axis=0)
-        for row, mine in zip(parts, has, strict=True)
-    ]
-    return float(np.max(totals))
+    totals = [sum(contents.values()) for contents in chips]
+    fullest = max(range(len(chips)), key=lambda chip: float(totals[chip].max()))
+    tile = int(totals[fullest].argmax())
+    return {name: float(column[tile]) for name, column in chips[fullest].items()}
+
+
+def _chip_contents(
+    training: Training, built: BuiltMemory, parameters: np.ndarray, chip: int
+) -> dict[str, np.ndarray]:
+    """float[n_tiles] bytes of one chip of the program, by what they are for."""
+    parts = np.array(training.of.parts[chip])
+    has, n_tiles = parts > 0, built.held.shape[1]
+    held = built.held - _unsharded_states(training, parameters, n_tiles)[:, None]
+    n_shared = training.replicas if training.optimizer.is_sharded else 1
+    largest = np.maximum(built.passing, built.updating / n_shared)
+    stack = np.full(n_tiles, float(built.stack_bytes))
+    return {
+        "weights": parts @ held,
+        "gradients": parts @ built.sums,
+        "stash": (parts * _slot_ratios(training, chip)) @ built.waiting,
+        "passing": _largest(largest, has) + _largest(built.registers, has),
+        "code": built.code[has].sum(axis=0) + built.vertex_code(has) + stack,
+    }
+
+
+def _largest(columns: np.ndarray, has: np.ndarray) -> np.ndarray:
+    return (columns * has[:, None]).max(axis=0)
+
+
+def _slot_ratios(training: Training, chip: int) -> np.ndarray:
+    """How much longer values wait on a chip of the program than on each built chip.
+
+    A pipeline of S forward stages has 2 S - 1; that of chip c has its backward stage 2 (S - c - 1)
+    stages later, and as many micro-batches wait.
+    """
+    n_built = len(training.of.parts[0])
+    wait = 2 * (training.n_forward_stages - chip - 1)
+    built = 2 * (training.n_built_stages - np.arange(n_built) - 1)
+    return np.divide(wait, built, out=np.ones(n_built), where=built > 0)
 
 
 def _unsharded_states(training: Training, parameters: np.ndarray, n_tiles: int) -> np.ndarray:
@@ -130,10 +160,11 @@ def _unsharded_states(training: Training, parameters: np.ndarray, n_tiles: int) 
 
 def memory_lines(rows: list[MeasuredRow]) -> Iterator[str]:
     """A table for a terminal, a line as soon as it is known."""
-    yield f"{'program':<34} {'batch':>6} {'fullest tile':>13} {'share':>7}"
+    yield f"{'program':<34} {'batch':>6} {'fullest tile':>13} {'share':>7}  what for, in KB"
     for row in rows:
         for factor in (1, 2):
             need = memory_need(row, factor)
             verdict = "fits" if need.fits else f"{need.n_bytes - need.available:,.0f} bytes over"
             figures = f"{f'x{factor}':>6} {need.n_bytes:>13,.0f} {need.share:>7.1%}"
-            yield f"{row.id:<34} {figures} {verdict}"
+            what_for = ", ".join(f"{n / 1000:.0f} {name}" for name, n in need.contents.items())
+            yield f"{row.id:<34} {figures}  {verdict}: {what_for}"
