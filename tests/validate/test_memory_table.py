@@ -11,6 +11,7 @@ from tests.validate.tiny_published import N_TILES, _vit
 from tremula.validate.workloads.models.built_memory import BuiltMemory, built_memory
 from tremula.validate.workloads.models.memory_table import (
     MemoryNeed,
+    by_proportion,
     fullest_tile,
     memory_lines,
     public_rows,
@@ -68,6 +69,14 @@ def test_values_wait_longer_on_earlier_chips():
     training = replace(example(equal_layers((0, 1, 1, 1)), Optimizer(kind="sgd")), returns=True)
     built = memory_with(3, waiting=[0, 40, 0])
     assert fullest_tile(training, built, np.zeros(3))["stash"] == 40 * 6 / 4
+
+
+def test_layers_of_the_first_chip_have_its_proportion():
+    """What products may take there differs from the other chips: it is built apart."""
+    training = example(equal_layers((3, 7, 7)), Optimizer(kind="sgd"))
+    assert by_proportion(training) == {(0.6,): [0, 1, 2]}
+    apart = by_proportion(replace(training, proportions=(0.15, 0.4, 0.3)))
+    assert apart == {(0.15,): [0], (0.15, 0.4): [1, 2]}
 
 
 def test_sharded_states_count_once_over_replicas():

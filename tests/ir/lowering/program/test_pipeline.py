@@ -195,6 +195,9 @@ def test_tied_weights(model, chips):
     for result in (many, mean):
         torch.testing.assert_close(result.outputs, one.outputs)
         torch.testing.assert_close(result.weights, one.weights)
+        names = result.engine.executable.variables.names
+        n_sums = sum(name.endswith("/accumulator") for name in names)
+        assert n_sums == len(list(model.parameters())) + (len(set(chips)) - 2), "one for each chip"
 
 
 class Normed(nn.Module):

@@ -114,19 +114,26 @@ class GradientSums:
         self.off_chip.add_sum(total, self.values.tiles_on(tiles.node, tiles.chip, self.before))
         return total
 
-    def accumulate(self, total: Tensor, value: Tensor, tiles: Tiles) -> None:
-        """Add the gradient of a micro-batch, or move their running mean towards it."""
+    def accumulate(
+        self, total: Tensor, value: Tensor, tiles: Tiles, leader: Tiles | None = None
+    ) -> None:
+        """Add the gradient of a micro-batch, or move their running mean towards it.
+
+        Several parts of a program may share a mean: the first in which a micro-batch arrives is
+        the `leader` of the others, which add their gradients divided by its count.
+        """
         self.off_chip.load_sum(total, tiles)
-        self._add_to(total, value, tiles)
+        self._add_to(total, value, tiles, leader)
         self.off_chip.store_sum(total, tiles)
 
-    def _add_to(self, total: Tensor, value: Tensor, tiles: Tiles) -> None:
+    def _add_to(self, total: Tensor, value: Tensor, tiles: Tiles, leader: Tiles | None) -> None:
         if not self.schedule.has_running_mean:
             popops.add_in_place(tiles.graph, total, value, tiles.sequence, tiles.name)
             return
         mean, gradient = wide(_1, total.type), wide(_2, value.type)
-        moved = narrow(mean + (gradient - mean) / _3, total.type)
-        operands = [total, value, self._counter(tiles)]
+        change = gradient - mean if leader is None else gradient
+        moved = narrow(mean + change / _3, total.type)
+        operands = [total, value, self._counter(leader or tiles)]
         popops.map_in_place(tiles.graph, moved, operands, tiles.sequence, tiles.name)
 
     def _counter(self, tiles: Tiles) -> Tensor:

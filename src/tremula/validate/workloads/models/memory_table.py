@@ -7,7 +7,7 @@ it, and each codelet once; of what is live for a while the largest counts. Repli
 states of the optimiser update a share of the weights each.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -80,13 +80,36 @@ def _collecting() -> Iterator[None]:
 def memory_need(row: MeasuredRow, batch_factor: int = 1) -> MemoryNeed:
     """What the fullest tile of a row's program needs, with its micro-batch times a factor."""
     training = with_batch(training_of(row), batch_factor)
+    contents, available = [], 0
+    for proportions, chips in by_proportion(training).items():
+        built, parameters = _built(replace(training, proportions=proportions), chip_of(row))
+        available = built.available_bytes
+        contents.append(fullest_tile(training, built, parameters, chips))
+    fullest = max(contents, key=lambda of: sum(of.values()))
+    return MemoryNeed(row.id, batch_factor, sum(fullest.values()), available, fullest)
+
+
+def by_proportion(training: Training) -> dict[tuple[float, ...], list[int]]:
+    """What built chips may take for products, and the chips that are read from such a build.
+
+    A build has the layers of its chips on a chip other than the first. So one is for the first
+    chip, whose layers have its proportion, and one for the others, with the largest of theirs.
+    """
+    shares, n_chips = training.proportions, len(training.of.parts)
+    own = [shares[min(chip, len(shares) - 1)] for chip in range(n_chips)]
+    is_whole = np.array_equal(training.of.parts, np.eye(n_chips))
+    if is_whole or len(set(own)) == 1:
+        return {shares: list(range(n_chips))}
+    return {(own[0],): [0], (own[0], max(own[1:])): list(range(1, n_chips))}
+
+
+def _built(training: Training, chip_name: str) -> tuple[BuiltMemory, np.ndarray]:
+    """The compiled build, and the parameters of the parts on its chips."""
     call = training_call(training, keeps_states_off=training.optimizer.is_off_chip)
-    executable = compiled_call(call, chip_of(row)).program().executable
-    parameters = np.array(training.of.parameters(call.model)[: len(training.of.parts[0])])
-    built = built_memory(executable, len(training.of.parts[0]))
-    contents = fullest_tile(training, built, parameters)
-    n_bytes = sum(contents.values())
-    return MemoryNeed(row.id, batch_factor, n_bytes, built.available_bytes, contents)
+    executable = compiled_call(call, chip_name).program().executable
+    n_built = len(training.of.parts[0])
+    parameters = np.array(training.of.parameters(call.model)[:n_built])
+    return built_memory(executable, n_built), parameters
 
 
 def with_batch(training: Training, factor: int) -> Training:
@@ -103,16 +126,19 @@ def with_batch(training: Training, factor: int) -> Training:
 
 
 def fullest_tile(
-    training: Training, built: BuiltMemory, parameters: np.ndarray
+    training: Training, built: BuiltMemory, parameters: np.ndarray, chips: Sequence[int] = ()
 ) -> dict[str, float]:
-    """Bytes by what they are for; `parameters` float[n_built] are those of parts on built chips."""
-    chips = [
-        _chip_contents(training, built, parameters, chip) for chip in range(len(training.of.parts))
+    """Bytes of the fullest tile of some chips, or of all, by what they are for.
+
+    `parameters` float[n_built] are those of the parts on built chips.
+    """
+    columns = [
+        _chip_contents(training, built, parameters, chip)
+        for chip in chips or range(len(training.of.parts))
     ]
-    totals = [sum(contents.values()) for contents in chips]
-    fullest = max(range(len(chips)), key=lambda chip: float(totals[chip].max()))
-    tile = int(totals[fullest].argmax())
-    return {name: float(column[tile]) for name, column in chips[fullest].items()}
+    fullest = max(columns, key=lambda of: float(sum(of.values()).max()))
+    tile = int(sum(fullest.values()).argmax())
+    return {name: float(column[tile]) for name, column in fullest.items()}
 
 
 def _chip_contents(

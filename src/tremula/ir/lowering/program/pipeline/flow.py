@@ -301,31 +301,27 @@ class PipelineFlow:
         return terms
 
     def own_sum(self, node: fx.Node, tiles: Tiles) -> OwnSum:
-        """Each stage adds its part while micro-batches pass; the update adds the parts.
-
-        Parts on one chip share their sum, but not their running mean: stages count for themselves.
-        """
-        gradients, totals = self.of.gradients, dict[tuple[int, int], Tensor]()
-        for term in self._term_nodes[node]:
+        """Each stage adds its part while micro-batches pass; the update adds those of chips."""
+        gradients, totals = self.of.gradients, dict[int, Tensor]()
+        leaders: dict[int, Tiles] = {}
+        for term in sorted(self._term_nodes[node], key=self.stages.of_node.__getitem__):
             stage = self.stages.of_node[term]
             value, chip = self.values.of_node[term], self.stages.chip[stage]
             assert isinstance(value, Tensor), "gradients are tensors"
             here = self.values.tiles_on(node, chip, self.parts[stage].compute)
             value = gradients.scattered(node, value, here)
-            key = (chip, len(totals) if self.of.schedule.has_running_mean else 0)
-            if key not in totals:
-                totals[key] = gradients.accumulator(value, here)
-            gradients.accumulate(totals[key], value, here)
-        first = next((key for key in totals if key[0] == tiles.chip), next(iter(totals)))
-        chip = self.values.chip_of[node] = first[0]
-        total, home = totals.pop(first), self.values.tiles_on(node, chip, self.of.update)
+            if chip not in totals:
+                totals[chip] = gradients.accumulator(value, here)
+            gradients.accumulate(totals[chip], value, here, leaders.get(chip))
+            leaders.setdefault(chip, here)
+        chip = tiles.chip if tiles.chip in totals else next(iter(totals))
+        self.values.chip_of[node] = chip
+        total, home = totals.pop(chip), self.values.tiles_on(node, chip, self.of.update)
         return lambda: (self._sum_of_parts(total, totals, home), home)
 
-    def _sum_of_parts(
-        self, total: Tensor, others: dict[tuple[int, int], Tensor], home: Tiles
-    ) -> Tensor:
+    def _sum_of_parts(self, total: Tensor, others: dict[int, Tensor], home: Tiles) -> Tensor:
         self.of.off_chip.load_sum(total, home)
-        for (other, _), part in others.items():
+        for other, part in others.items():
             self.of.off_chip.load_sum(part, home)
             name = f"{home.name}/part"
             if other != home.chip:
