@@ -1,6 +1,6 @@
 """What the bytes of a compiled training program are for, chip by chip and tile by tile.
 
-Layers of a chip add up some of them and share others, so they are told apart:
+Layers of a chip add up some of them and share others, so they are separate here:
 
 * held: weights, states, constants
 * sums: gradients, over micro-batches
@@ -53,7 +53,7 @@ class BuiltMemory:
 
 
 def built_memory(executable: Executable, n_chips: int) -> BuiltMemory:
-    """The memory of an executable whose tiles are those of so many equal chips."""
+    """The memory of an executable, whose tiles belong to `n_chips` equal chips."""
     memory, live = executable.analysis.memory, executable.analysis.liveness
     always = memory.always_live
     names = executable.variables.names
