@@ -54,10 +54,10 @@ class Attention(nn.Module):
         return None
 
 
-def step_of(dtype: torch.dtype = torch.bfloat16, **how: object) -> CapturedStep:
+def step_of(dtype: torch.dtype = torch.bfloat16, length: int = 16, **how: object) -> CapturedStep:
     torch.manual_seed(0)
     model = Attention(**how).to(dtype)
-    inputs = torch.randn(2, 16, 32).to(dtype), torch.tensor([16, 9])
+    inputs = torch.randn(2, length, 32).to(dtype), torch.tensor([length, 9])
     return apply(training_step(model, *inputs), HOST_PASSES, "host")
 
 
@@ -91,6 +91,14 @@ def test_attention_in_halves_is_one_kernel_in_each_direction(how, expected):
     assert not any(
         schema_name(n) in ("aten::bernoulli", "aten::_softmax") for n in step.graph.nodes
     )
+
+
+def test_floats_are_one_kernel_where_products_would_not_be_aligned():
+    """With a length that is no multiple of four, as that of ViT; with a mask products are used."""
+    assert kernels_of(step_of(torch.float32, 13)) == [(EFFICIENT, 0.0, False)]
+    assert kernels_of(step_of(torch.float32, 13, is_causal=True)) == [(EFFICIENT, 0.0, True)]
+    assert kernels_of(step_of(torch.float32, 13, mask="lengths")) == []
+    assert kernels_of(step_of(torch.float32, 13, n_groups=2, enable_gqa=True)) == []
 
 
 def test_what_no_kernel_takes_is_products_and_a_softmax():

@@ -120,7 +120,9 @@ def _counted_order(index: Tensor, n_segments: int, skipped: int, wraps: bool) ->
     count, put = _counting()
     index = index.reshape(-1).contiguous()
     n = index.numel()
-    goes, rank, order, in_order = index.new_empty(4, n, dtype=torch.int32)
+    goes, rank = index.new_empty(2, n, dtype=torch.int32)
+    # Results of an operation have separate memory, which begins at a multiple of 16 bytes.
+    order, in_order = (index.new_empty(n, dtype=torch.int32) for _ in range(2))
     counts = index.new_zeros(n_segments + 1, dtype=torch.int32)
     grid = (-(-n // _BLOCK),)
     count[grid](index, goes, rank, counts, n, n_segments, skipped, wraps, BLOCK=_BLOCK)

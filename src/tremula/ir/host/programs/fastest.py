@@ -261,12 +261,15 @@ class FastestProgram(_DrawingFirst):
     ) -> None:
         """One call by both programs from the same state; the results of ATen's are returned."""
         saved, drawn = snapshot(state), random_state(self.device)
-        with start_phase("record Inductor's CUDA graph"):
-            rival.capture(state, inputs)
-        set_random_state(self.device, drawn)
-        result: list[Tensor] = []
-        rival.run(state, inputs, lambda _number, outputs: result.extend(t.clone() for t in outputs))
-        other = [result, *_kinds_of(_copy_of(state), self.rule)]
+        try:
+            other = self._run_rival(rival, state, inputs)
+        except Exception as error:  # noqa: BLE001 - whatever its kernels raise, calls go on
+            restore(state, saved)
+            set_random_state(self.device, drawn)
+            line = (str(error).strip().splitlines() or [""])[-1]
+            self._choose(self, f"Inductor's program fails: {type(error).__name__}: {line}")
+            self._run_by(self, state, inputs, give)
+            return
         restore(state, saved)
         rounded = self._run_rounded(state, inputs)
         restore(state, saved)
@@ -287,6 +290,18 @@ class FastestProgram(_DrawingFirst):
             errors = [round(error, 4) for error in differences(mine, other).tolist()]
             # Another run may agree: only what was measured is remembered.
             self._choose(self, f"Inductor's results differ by {errors}, allowed {most.tolist()}")
+
+    def _run_rival(
+        self, rival: "_Rival", state: DeviceState, inputs: MicroBatches
+    ) -> list[list[Tensor]]:
+        """What a call of Inductor's program leaves; changes the state."""
+        drawn = random_state(self.device)
+        with start_phase("record Inductor's CUDA graph"):
+            rival.capture(state, inputs)
+        set_random_state(self.device, drawn)
+        result: list[Tensor] = []
+        rival.run(state, inputs, lambda _number, outputs: result.extend(t.clone() for t in outputs))
+        return [result, *_kinds_of(_copy_of(state), self.rule)]
 
     def _run_rounded(self, state: DeviceState, inputs: MicroBatches) -> list[list[Tensor]]:
         """What a call leaves if weights differ by a rounding of products; changes the state."""

@@ -23,6 +23,7 @@ from tremula.ir.host.compiled.store import (
     stored_function,
 )
 from tremula.ir.host.passes.memory_format import relax_strides
+from tremula.ir.host.passes.pad_products import pad_products
 from tremula.ir.host.passes.small_products import sum_small_products
 from tremula.ir.host.passes.substitute_kernels import use_fast_tanh
 from tremula.ir.host.programs.compiled_loops import compile_scans
@@ -58,6 +59,7 @@ class InductorProgram(HostProgram):
             choices["layout_optimization"] = False  # the graph itself says how images are laid out
         else:
             part = apply(part, _GPU_PASSES, "host")
+            choices["shape_padding"] = False  # done above; Inductor would time it beside calls
         if self.is_wide:
             choices["emulate_precision_casts"] = True  # a rounding to half is meant
         if self.device.type == "cuda" and (parts := equal_parts(part)):
@@ -236,7 +238,10 @@ _PASSES: Passes = (
     ("relax strides", relax_strides),
     ("draw by comparison", _draw_by_comparison),
 )
-_GPU_PASSES: Passes = (("sum small products", sum_small_products),)
+_GPU_PASSES: Passes = (
+    ("sum small products", sum_small_products),
+    ("pad products", pad_products),
+)
 _CPU_PASSES: Passes = (
     ("put channels last", _with_channels_last),
     ("return indices of maxima", _with_indices_of_maxima),
