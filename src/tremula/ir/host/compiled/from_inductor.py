@@ -1,9 +1,15 @@
 """What Inductor has compiled, as a record that a later process can load without it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tremula.ir.host.compiled.functions import CannotStoreError, FunctionRecord, stored_text
+from tremula.ir.host.compiled.functions import (
+    CannotStoreError,
+    FunctionRecord,
+    generated_names,
+    stored_text,
+)
 from tremula.ir.host.compiled.kernels import Kernel, Launch, LibraryKernel
 from tremula.ir.host.compiled.store import store_binary
 
@@ -12,7 +18,9 @@ if TYPE_CHECKING:
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
 
-def record_of(compiled: "CompiledFxGraph", n_results: int) -> FunctionRecord:
+def record_of(
+    compiled: "CompiledFxGraph", n_results: int, strides: Sequence[tuple[int, ...]]
+) -> FunctionRecord:
     """The record of a graph that was compiled, and run if it is for a GPU: it knows the fastest.
 
     Its binaries are stored; raises CannotStoreError if the graph needs this process.
@@ -25,9 +33,15 @@ def record_of(compiled: "CompiledFxGraph", n_results: int) -> FunctionRecord:
     if compiled.constants or compiled.frozen_param_names or compiled.torchbind_constants:
         raise CannotStoreError("it has constants")
     scope = type(runner).call.__globals__
-    kernels = {name: k for name, v in scope.items() if (k := _kernel(v)) is not None}
+    known = generated_names()
+    kernels = {
+        name: kernel
+        for name, value in scope.items()
+        if name not in known and (kernel := _kernel(value)) is not None
+    }
     text = stored_text(compiled.source_code, kernels)
-    return FunctionRecord(text, kernels, n_results, tuple(compiled.inputs_to_check))
+    checked = tuple(compiled.inputs_to_check)
+    return FunctionRecord(text, kernels, n_results, checked, tuple(strides))
 
 
 def _kernel(value: object) -> Kernel | None:
@@ -61,9 +75,7 @@ def _config_key(config: Any) -> tuple:  # noqa: ANN401 - of Triton, which may no
 
 def _launch(result: Any, mutated: tuple[str, ...]) -> Launch:  # noqa: ANN401
     """One compiled form of a kernel."""
-    kernel = result.kernel
-    if not hasattr(kernel, "arg_tys"):
-        raise CannotStoreError("PyTorch cannot launch a kernel without Triton")
+    kernel = _launchable(result)
     _, parameters, none_args = result._get_arg_lists(kernel.arg_names, kernel.declared_constexprs)
     passed = [
         name
@@ -71,7 +83,7 @@ def _launch(result: Any, mutated: tuple[str, ...]) -> Launch:  # noqa: ANN401
         if index not in kernel.full_constexprs and name not in none_args
     ]
     return Launch(
-        store_binary(_cubin(result), ".cubin"),
+        store_binary(_cubin(result, kernel.name), ".cubin"),
         kernel.name,
         kernel.num_warps,
         kernel.shared,
@@ -98,13 +110,30 @@ def _launcher_text(result: Any, parameters: list[str], passed: list[str]) -> str
     return "\n".join(lines)
 
 
-def _cubin(result: Any) -> Path:  # noqa: ANN401
+def _launchable(result: Any) -> Any:  # noqa: ANN401
+    """A kernel as PyTorch's launcher takes it, also if Inductor launches it through Triton."""
+    kernel = result.kernel
+    if hasattr(kernel, "arg_tys"):
+        return kernel
+    from torch._inductor.runtime.static_triton_launcher import StaticallyLaunchedCudaKernel
+
+    name = getattr(getattr(kernel, "metadata", None), "name", "a kernel")
+    if getattr(kernel.metadata, "launch_cooperative_grid", False):
+        raise CannotStoreError(f"{name} must be launched as a cooperative grid")
+    try:
+        kernel._cubin_path = str(_cubin(result, name))
+        return StaticallyLaunchedCudaKernel(kernel)
+    except (NotImplementedError, AttributeError, KeyError) as error:
+        raise CannotStoreError(f"{name} needs Triton: {type(error).__name__} {error}") from error
+
+
+def _cubin(result: Any, name: str) -> Path:  # noqa: ANN401
     """The file in Triton's cache that has the code of a kernel."""
     from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
     from torch._inductor.runtime.runtime_utils import triton_hash_to_path_key
 
     folder = triton_cache_dir(result.compile_meta.get("device") or 0)
-    path = Path(folder, triton_hash_to_path_key(result.kernel.hash), f"{result.kernel.name}.cubin")
+    path = Path(folder, triton_hash_to_path_key(result.kernel.hash), f"{name}.cubin")
     if not path.is_file():
         raise CannotStoreError(f"Triton's cache has no {path.name}")
     return path

@@ -8,7 +8,7 @@ these names only; a text that needs another one is not stored.
 import ast
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -33,6 +33,7 @@ class FunctionRecord:
     kernels: Mapping[str, Kernel]  # by their names in the text
     n_results: int
     checked_inputs: tuple[int, ...]  # those that are copied if their address is not aligned
+    strides: tuple[tuple[int, ...], ...] = ()  # of the inputs; others are copied to have them
 
     def binaries(self) -> set[str]:
         """The names of the stored files that the kernels are in."""
@@ -52,7 +53,7 @@ class CompiledFunction:
         self.record = record
         index = device.index if device.index is not None else _current(device)
         self.kernels: dict[str, GpuKernel] = {}
-        scope = _names()
+        scope = generated_names()
         for name, kernel in record.kernels.items():
             if isinstance(kernel, LibraryKernel):
                 scope[name] = library_function(kernel, path_of(kernel.binary))
@@ -63,30 +64,47 @@ class CompiledFunction:
         self._call: Callable[[list[Tensor]], Sequence[Tensor]] = scope["call"]
 
     def __call__(self, args: Sequence[Tensor]) -> list[Tensor]:
-        own = list(args)
+        own = with_strides(args, self.record.strides)
         for index in self.record.checked_inputs:
             if own[index].data_ptr() % _N_ALIGNMENT:
-                own[index] = _aligned(own[index])
+                own[index] = _copied(own[index], own[index].stride())
         return list(self._call(own))[: self.record.n_results]
 
-    def chosen(self) -> FunctionRecord:
-        """The record with the launches that the first call chose."""
+    def has_chosen(self) -> bool:
+        """Whether calls have chosen among candidates since the record was made."""
+        launches = [self.record.kernels[name] for name in self.kernels]
+        return any(isinstance(some, tuple) and len(some) > 1 for some in launches) and all(
+            kernel.chosen is not None for kernel in self.kernels.values()
+        )
+
+    def take_choice(self) -> FunctionRecord:
+        """From now on, the record with only the launches that the first call chose."""
         kernels = dict(self.record.kernels)
         for name, kernel in self.kernels.items():
             launches = self.record.kernels[name]
             if kernel.chosen is not None and not isinstance(launches, LibraryKernel):
                 kernels[name] = (launches[kernel.chosen],)
-        record = self.record
-        return FunctionRecord(record.text, kernels, record.n_results, record.checked_inputs)
+        self.record = replace(self.record, kernels=kernels)
+        return self.record
 
 
 def _current(device: torch.device) -> int:
     return torch.cuda.current_device() if device.type == "cuda" else 0
 
 
-def _aligned(tensor: Tensor) -> Tensor:
+def with_strides(args: Sequence[Tensor], strides: Sequence[tuple[int, ...]]) -> list[Tensor]:
+    """Arguments as compiled code expects them in memory; copies of those that are not."""
+    own = list(args)
+    for index, stride in enumerate(strides):
+        pairs = zip(own[index].shape, own[index].stride(), stride, strict=True)
+        if any(size > 1 and mine != expected for size, mine, expected in pairs):
+            own[index] = _copied(own[index], stride)
+    return own
+
+
+def _copied(tensor: Tensor, stride: Sequence[int]) -> Tensor:
     return torch.empty_strided(
-        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+        tensor.shape, stride, dtype=tensor.dtype, device=tensor.device
     ).copy_(tensor)
 
 
@@ -96,7 +114,7 @@ def stored_text(source: str, kernels: Mapping[str, Kernel]) -> str:
     body = [node for node in tree.body if _is_stored(node)]
     text = ast.unparse(ast.Module(body, type_ignores=[]))
     defined = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    known = {*_names(), *kernels, *defined, *_ASSIGNED}
+    known = {*generated_names(), *kernels, *defined, *_ASSIGNED}
     missing = sorted(_global_names(compile(text, "<compiled by Inductor>", "exec")) - known)
     if missing:
         raise CannotStoreError(f"it uses {', '.join(missing)}")
@@ -152,7 +170,7 @@ class _Externs:
         return torch.addmm(bias[0] if is_row else bias, *factors, out=out, **scales)
 
 
-def _names() -> dict[str, object]:
+def generated_names() -> dict[str, object]:
     """The names that generated functions may use."""
     guards = torch._C._dynamo.guards
     names: dict[str, object] = {

@@ -18,6 +18,7 @@ from torch import Tensor, fx
 
 _PACKAGES = ("tremula", "torch", "triton")
 # Variables that say where something is, or how it is compiled, not what.
+_MEANS = ("_", "compile_threads", "worker_start_method", "cache_dir")  # settings alike
 _PLACES = ("_CACHE_DIR", "_COMPILE_THREADS", "_HOME", "_WORKER_START")
 
 
@@ -76,7 +77,12 @@ def settings_of_inductor() -> dict[str, object]:
     if config is None:
         return {}
     changed: dict[str, object] = config._get_dict(skip_default=True)
-    return {k: v for k, v in changed.items() if "_cache_dir" not in k and not k.startswith("_")}
+    return {
+        name: value
+        for name, value in changed.items()
+        if not name.startswith(_MEANS)
+        and value != getattr(config._config.get(name), "default", None)  # set, to what it was
+    }
 
 
 def graph_lines(graph: fx.Graph) -> list[str]:

@@ -140,13 +140,15 @@ def as_json(record: FunctionRecord) -> dict[str, object]:
         "kernels": kernels,
         "n_results": record.n_results,
         "checked_inputs": record.checked_inputs,
+        "strides": record.strides,
     }
 
 
 def from_json(content: Mapping) -> FunctionRecord:
     kernels = {name: _kernel(kernel) for name, kernel in content["kernels"].items()}
     checked = tuple(content["checked_inputs"])
-    return FunctionRecord(content["text"], kernels, content["n_results"], checked)
+    strides = tuple(map(tuple, content["strides"]))
+    return FunctionRecord(content["text"], kernels, content["n_results"], checked, strides)
 
 
 def _kernel(content: Mapping | list) -> Kernel:

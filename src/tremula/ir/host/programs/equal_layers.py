@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, fx
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tremula.ir.host.compiled.programs import (
     Call,
@@ -177,12 +177,25 @@ class CompiledPart(Protocol):
 
 
 Compile = Callable[[fx.GraphModule, int], CompiledPart]
+PrepareAll = Callable[[Sequence[tuple[Any, Sequence[Tensor]]]], None]  # parts, and their operands
+
+
+def prepare_each(parts: Sequence[tuple[CompiledPart, Sequence[Tensor]]]) -> None:
+    """Compile one part after another."""
+    for part, args in parts:
+        part.prepare(args)
 
 
 class PartedGraph:
     """Runs the parts of a step in order; each kind is compiled for the strides of its operands."""
 
-    def __init__(self, step: CapturedStep, parts: Sequence[Part], compile_part: Compile):
+    def __init__(
+        self,
+        step: CapturedStep,
+        parts: Sequence[Part],
+        compile_part: Compile,
+        prepare_all: PrepareAll = prepare_each,
+    ):
         self._placeholders = step.placeholders()
         self._constants = [
             (node, step.constants[str(node.target)])
@@ -193,7 +206,9 @@ class PartedGraph:
         self._parts = list(parts)
         self._dead_after = _dead_after(self._parts, self._results)
         self._compile = compile_part
+        self._prepare_all = prepare_all
         self._compiled: dict[tuple, CompiledPart] = {}
+        self._is_prepared = False
         self._called: list[CompiledPart] = []  # the functions of the parts, by the last call
 
     @property
@@ -204,23 +219,25 @@ class PartedGraph:
         """Compile all parts without running any: tensors between them have shapes only."""
         fakes = FakeTensorMode(allow_non_fake_inputs=True)
         inputs = [fakes.from_tensor(x) for x in args]
+        new: list[tuple[CompiledPart, Sequence[Tensor]]] = []
 
         def run(part: Part, inputs: list[Tensor]) -> list[Tensor]:
             function = self._function(part, inputs)
             if function is not None:
-                with start_phase(f"compile a part of {len(part.nodes)} operations"):
-                    function.prepare([_memory_like(x) for x in inputs])
+                new.append((function, inputs))
             with fakes, torch.no_grad():
                 return list(part.module()(*inputs))
 
-        self._run(run, inputs)
+        with start_phase("find equal layers"):
+            self._run(run, inputs)
+        self._prepare_all(new)
+        self._is_prepared = True
 
     def __call__(self, *args: Tensor) -> list[Tensor]:
         self._called = []
 
         def run(part: Part, inputs: list[Tensor]) -> list[Tensor]:
-            self._function(part, inputs)
-            self._called.append(self._compiled[_key_of_call(part, inputs)])
+            self._called.append(self._nearest(part, inputs))
             return self._called[-1](*inputs)
 
         return self._run(run, args)
@@ -256,6 +273,21 @@ class PartedGraph:
                 del values[node]
         return [values[node] for node in self._results]
 
+    def _nearest(self, part: Part, inputs: Sequence[Tensor]) -> CompiledPart:
+        """The function of a part, or one for other strides: it copies what it reads then.
+
+        Inductor may choose other strides for a result than ATen has; a copy takes microseconds.
+        """
+        key = _key_of_call(part, inputs)
+        if key in self._compiled or not self._is_prepared:
+            self._function(part, inputs)
+            return self._compiled[key]
+        for other, function in self._compiled.items():
+            if other[0] == part.key and _without_strides(other) == _without_strides(key):
+                return function
+        self._function(part, inputs)
+        return self._compiled[key]
+
     def _function(self, part: Part, inputs: Sequence[Tensor]) -> CompiledPart | None:
         """The new function of a part; None if an equal part has one already."""
         key = _key_of_call(part, inputs)
@@ -269,10 +301,8 @@ def _key_of_call(part: Part, inputs: Sequence[Tensor]) -> tuple:
     return part.key, tuple((tuple(x.shape), x.stride(), x.dtype) for x in inputs)
 
 
-def _memory_like(x: Tensor) -> Tensor:
-    if not isinstance(x, FakeTensor):
-        return x
-    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+def _without_strides(key: tuple) -> list[tuple]:
+    return [(shape, dtype) for shape, _stride, dtype in key[1]]
 
 
 def _dead_after(parts: Sequence[Part], results: Sequence[fx.Node]) -> list[list[fx.Node]]:

@@ -2,20 +2,20 @@
 
 import logging
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, fx
-from torch._guards import TracingContext
-from torch._guards import tracing as tracing_context
-from torch._subclasses.fake_tensor import FakeTensorMode
 
+from tremula.ir.host.compiled.compiling import Run, compile_graph
 from tremula.ir.host.compiled.from_inductor import record_of
 from tremula.ir.host.compiled.functions import CannotStoreError, CompiledFunction
 from tremula.ir.host.compiled.keys import argument_lines, digest, graph_lines, surroundings
+from tremula.ir.host.compiled.pool import CompilePool, running_pool
 from tremula.ir.host.compiled.programs import Call, Mask, ProgramRecord
+from tremula.ir.host.compiled.requests import CompileRequest, request_of
 from tremula.ir.host.compiled.store import (
     binary_path,
     forget_record,
@@ -63,7 +63,8 @@ class InductorProgram(HostProgram):
         if self.is_wide:
             choices["emulate_precision_casts"] = True  # a rounding to half is meant
         if self.device.type == "cuda" and (parts := equal_parts(part)):
-            return PartedGraph(part, parts, partial(CompiledGraph, choices=choices))
+            compile_part = partial(CompiledGraph, choices=choices)
+            return PartedGraph(part, parts, compile_part, prepare_all)
         return CompiledGraph(part.module(), n_results, choices)
 
 
@@ -78,23 +79,28 @@ class CompiledGraph:
         self._module = module
         self._n_results = n_results
         self._choices = choices
-        self._run: Callable[[Sequence[Tensor]], Sequence[Tensor]] | None = None
+        self._run: Run | None = None
+        self._strides: list[tuple[int, ...]] = []
         self.key = ""  # in the store; empty if it cannot be stored
         self._compiled: list[CompiledFxGraph] = []  # what is not stored yet
 
     def prepare(self, args: Sequence[Tensor]) -> None:
-        """Load or compile without running."""
+        """Load or compile without running; `args` need no memory."""
+        prepare_all([(self, args)])
+
+    def load(self, args: Sequence[Tensor]) -> bool:
+        """Load what is stored for these arguments, if it is."""
         device = args[0].device if args else torch.device("cpu")
         self.key = self._key_for(args, device)
         record = stored_function(self.key) if self.key else None
-        if record is not None:
-            try:
-                self._run = CompiledFunction(record, binary_path, device)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is compiled again
-                forget_record(self.key, str(error))
-            else:
-                return
-        self._run = self._compile(args)
+        if record is None:
+            return False
+        try:
+            self._run = CompiledFunction(record, binary_path, device)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is compiled again
+            forget_record(self.key, str(error))
+            return False
+        return True
 
     def _key_for(self, args: Sequence[Tensor], device: torch.device) -> str:
         """The name of the function in the store; empty if it has constants, which have values."""
@@ -103,28 +109,19 @@ class CompiledGraph:
         about = [*surroundings(device), repr(sorted(self._choices.items())), str(self._n_results)]
         return digest([*about, *argument_lines(args), *graph_lines(self._module.graph)])
 
-    def _compile(self, args: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
-        with start_phase("import Inductor"):
-            from torch._functorch import config as functorch_config
-            from torch._inductor import config
-            from torch._inductor.compile_fx import compile_fx, compile_fx_inner
-        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    def request(self, args: Sequence[Tensor]) -> CompileRequest | None:
+        """What another process needs to compile it; None if it must be compiled here."""
+        if not self.key:
+            return None
+        try:
+            return request_of(self.key, self._module.graph, args, self._choices)
+        except ValueError:
+            return None
 
-        def inner(*args, **options) -> Any:  # noqa: ANN401
-            made = compile_fx_inner(*args, **options)
-            self._compiled.append(made)
-            return made
-
-        # Inductor looks into its cache on disk only if shapes could be symbols.
-        mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-        fakes = [mode.from_tensor(x, static_shapes=True) for x in args]
-        context = tracing_context(TracingContext(mode))
-        # With PyTorch's other cache `inner` would not be called.
-        whole = functorch_config.patch(enable_autograd_cache=False)
-        with torch.no_grad(), config.patch(self._choices), whole, context:
-            made = compile_fx(self._module, fakes, inner_compile=inner)
-        assert callable(made), "a graph without other graphs in it is one function"
-        return lambda args: made(*args)
+    def compile(self, args: Sequence[Tensor]) -> None:
+        """Compile in this process."""
+        self._strides = [x.stride() for x in args]
+        self._run, self._compiled = compile_graph(self._module, args, self._choices)
 
     def __call__(self, *args: Tensor) -> list[Tensor]:
         if self._run is None:
@@ -134,6 +131,8 @@ class CompiledGraph:
             results = list(self._run(args))[: self._n_results]
         if self._compiled:
             self._store()
+        elif isinstance(self._run, CompiledFunction) and self._run.has_chosen():
+            store_function(self.key, self._run.take_choice())
         return results
 
     def record(self, masks: tuple[Mask, ...]) -> ProgramRecord | None:
@@ -153,11 +152,33 @@ class CompiledGraph:
         if not self.key:
             return
         try:
-            store_function(self.key, record_of(compiled[0], self._n_results))
+            store_function(self.key, record_of(compiled[0], self._n_results, self._strides))
         except Exception as error:  # noqa: BLE001 - Inductor's records differ between versions
             what = "" if isinstance(error, CannotStoreError) else f"{type(error).__name__}: "
             _log.info("a compiled function is not stored: %s%s", what, error)
             self.key = ""
+
+
+def prepare_all(graphs: Sequence[tuple[CompiledGraph, Sequence[Tensor]]]) -> None:
+    """Load or compile several graphs: at the same time, if there is a process for that."""
+    missing = [(graph, args) for graph, args in graphs if not graph.load(args)]
+    pool = running_pool()
+    if pool is not None and missing:
+        _compile_elsewhere(pool, missing)
+        missing = [(graph, args) for graph, args in missing if not graph.load(args)]
+    for graph, args in missing:
+        with start_phase("compile a part"):
+            graph.compile(args)
+
+
+def _compile_elsewhere(
+    pool: CompilePool, graphs: Sequence[tuple[CompiledGraph, Sequence[Tensor]]]
+) -> None:
+    requests = [r for graph, args in graphs if (r := graph.request(args)) is not None]
+    with start_phase(f"compile {len(requests)} parts in other processes"):
+        errors = pool.compile(requests) if requests else []
+    for error in filter(None, errors):
+        _log.info("a part is compiled in this process: %s", error.partition("\n")[0])
 
 
 def _draw_by_comparison(part: CapturedStep) -> CapturedStep:

@@ -1,0 +1,117 @@
+"""The process that compiles: it loads Inductor while a model is captured, then forks for each part.
+
+    python -m tremula.ir.host.compiled.worker       requests on stdin, answers on stdout
+
+A request is a list of functions, which are compiled at the same time and stored; the answer to each
+is its number and what went wrong, if anything. The process ends when its input does.
+"""
+
+import os
+import pickle
+import sys
+from collections.abc import Sequence
+from typing import IO
+
+from tremula.ir.host.compiled.requests import CompileRequest
+
+_MAX_PROCESSES = 16
+_MAX_TEXT = 2000  # characters of an error, which must fit into a pipe
+
+
+def main() -> None:
+    """Answer requests until there are no more."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what compilers print is not an answer
+    _load()
+    while True:
+        try:
+            requests: list[CompileRequest] = pickle.load(sys.stdin.buffer)
+        except (EOFError, pickle.UnpicklingError):
+            return
+        _compile_all(requests, answers)
+
+
+def _load() -> None:
+    """Import what compiling needs, without using a GPU: processes with a GPU cannot be forked."""
+    import torch._inductor.async_compile
+    import torch._inductor.compile_fx
+    import torch._inductor.fx_passes.joint_graph
+    import torch._inductor.lowering
+    import torch._inductor.runtime.triton_heuristics
+    from torch._subclasses import fake_tensor
+
+    from tremula.base.libraries.patching import replaced
+
+    with replaced(fake_tensor, "init_gpu_context", lambda *_args: None):
+        try:
+            torch._inductor.fx_passes.joint_graph.lazy_init()
+        except Exception:  # noqa: BLE001 - of another version: then each fork does it
+            return
+
+
+def _compile_all(requests: Sequence[CompileRequest], answers: IO[bytes]) -> None:
+    """A fork for each request; answers are written as they end."""
+    n_cores = len(os.sched_getaffinity(0))
+    n_threads = max(1, min(8, n_cores // max(1, len(requests))))
+    running: dict[int, tuple[int, int]] = {}  # number and pipe of each process
+
+    def take_one() -> None:
+        process, _status = os.wait()
+        number, pipe = running.pop(process)
+        with os.fdopen(pipe, "rb") as file:
+            error = file.read()
+        text = error.decode() if error else "the compiling process ended"
+        pickle.dump((number, text.removeprefix("done")), answers)
+        answers.flush()
+
+    for number, request in enumerate(requests):
+        if len(running) >= min(_MAX_PROCESSES, n_cores):
+            take_one()
+        read, write = os.pipe()
+        process = os.fork()
+        if process == 0:
+            os.close(read)
+            os.write(write, _compiled(request, n_threads).encode()[:_MAX_TEXT])
+            os._exit(0)
+        os.close(write)
+        running[process] = number, read
+    while running:
+        take_one()
+
+
+def _compiled(request: CompileRequest, n_threads: int) -> str:
+    """Compile and store a function; returns "done", or what went wrong."""
+    try:
+        compile_request(request, n_threads)
+    except BaseException as error:  # noqa: BLE001 - a fork must not go on with its parent's work
+        return f"{type(error).__name__}: {error}"
+    return "done"
+
+
+def compile_request(request: CompileRequest, n_threads: int = 1) -> None:
+    """Compile a function and store it, with all candidates of its kernels."""
+    import torch
+    from torch._inductor import config
+    from torch._inductor.async_compile import AsyncCompile
+
+    from tremula.ir.host.compiled.compiling import compile_graph
+    from tremula.ir.host.compiled.from_inductor import record_of
+    from tremula.ir.host.compiled.requests import module_of, stand_ins
+    from tremula.ir.host.compiled.store import store_function
+
+    torch.use_deterministic_algorithms(request.is_deterministic)
+    torch.set_float32_matmul_precision(request.matmul_precision)
+    module, args = module_of(request), stand_ins(request)
+    is_on_gpu = any(x.device.type == "cuda" for x in args)
+    with config.patch(compile_threads=n_threads, worker_start_method="fork"):
+        if is_on_gpu and n_threads > 1:
+            AsyncCompile.wait_pool_ready()
+        _, compiled = compile_graph(module, args, request.choices)
+    (one,) = compiled
+    store_function(
+        request.key, record_of(one, len(request.results), [a.stride for a in request.arguments])
+    )
+
+
+if __name__ == "__main__":
+    main()
