@@ -11,7 +11,7 @@ from tremula.base.types import FLOAT, INT, float32, int32
 from tremula.codelets import Input, Output, Vector, Vertex
 from tremula.codelets.spec import CodeletSpec
 from tremula.compiler.passes.memory import CATEGORIES, PARTS, out_of_memory_error
-from tremula.compiler.passes.sweeps import place_ranges, sweep_peak
+from tremula.compiler.passes.sweeps import place_ranges, scratch_to_place, sweep_peak
 from tremula.hardware import chip
 from tremula.poplar import programs as p
 
@@ -91,9 +91,10 @@ def test_nothing_that_lives_together_collides(rows):
     tile, first, length, size, align, lowest = np.array(rows, np.int64).T.copy()
     last = first + length
     start = np.searchsorted(tile, np.arange(4))
-    address, active = np.zeros((2, len(rows)), np.int64)
-    highest = np.zeros(3, np.int64)
-    place_ranges(start, first, last, size, size, lowest, align, address, active, highest)
+    address, highest = np.zeros(len(rows), np.int64), np.zeros(3, np.int64)
+    ranges, scratch = (start, first, last, size, size), scratch_to_place(start, first)
+    place_ranges(*ranges, lowest, align, address, highest, *scratch)
+    assert (scratch[-1] == -1).all()
     assert (address % align == 0).all()
     assert (address >= lowest).all()
     for i in range(len(rows)):
@@ -120,10 +121,10 @@ def test_many_items_get_the_lowest_address(seed):
     last = first + random.choice([0, 2, 200], n, p=[0.3, 0.3, 0.4])
     size, align = random.integers(1, 60, n), random.choice([8, 64], n, p=[0.9, 0.1])
     lowest = random.choice([24, 4000], n, p=[0.8, 0.2])
-    address, active = np.zeros((2, n), np.int64)
+    address, start = np.zeros(n, np.int64), np.array([0, n])
     padded, highest = -(-size // 8) * 8, np.zeros(1, np.int64)
-    ranges = np.array([0, n]), first, last, size, padded
-    place_ranges(*ranges, lowest, align, address, active, highest)
+    ranges, scratch = (start, first, last, size, padded), scratch_to_place(start, first)
+    place_ranges(*ranges, lowest, align, address, highest, *scratch)
     for i in range(n):
         others = np.flatnonzero(last[:i] >= first[i])
         low, high = address[others], address[others] + size[others]

@@ -57,9 +57,9 @@ def placement_columns(random):
     first = np.concatenate([np.sort(random.integers(0, 9, 7)), np.sort(random.integers(0, 9, 5))])
     last, sizes = first + random.integers(0, 5, 12), random.integers(1, 40, 12)
     lowest, align = random.integers(0, 30, 12), random.choice([4, 8, 16], 12)
-    address, active = np.zeros((2, 12), np.int64)
-    padded = -(-sizes // 4) * 4
-    return start, first, last, sizes, padded, lowest, align, address, active, np.zeros(2, np.int64)
+    results, padded = (np.zeros(12, np.int64), np.zeros(2, np.int64)), -(-sizes // 4) * 4
+    scratch = sweeps.scratch_to_place(start, first)
+    return start, first, last, sizes, padded, lowest, align, *results, *scratch
 
 
 def ascending(random, n):

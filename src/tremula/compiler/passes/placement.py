@@ -16,7 +16,7 @@ import numpy as np
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.intervals import edge_bytes, merge_per_group
 from tremula.compiler.passes.liveness import Liveness
-from tremula.compiler.passes.sweeps import place_ranges
+from tremula.compiler.passes.sweeps import place_ranges, scratch_to_place
 from tremula.compiler.program_ir import FrozenComputeSet, FrozenGraph
 from tremula.hardware import Chip
 from tremula.poplar.vertices.columns import FrozenTable
@@ -116,9 +116,8 @@ class _Items:
         self.floor = -(-floor // ALIGN_BYTES) * ALIGN_BYTES
 
     def bytes_where(self, chosen: Ints) -> Ints:
-        weights = self.liveness.tile_bytes * chosen
-        result = np.bincount(self.liveness.tile, weights=weights, minlength=self.n_tiles)
-        return result.astype(np.int64)
+        tile, n_bytes = self.liveness.tile[chosen], self.liveness.tile_bytes[chosen]
+        return np.bincount(tile, weights=n_bytes, minlength=self.n_tiles).astype(np.int64)
 
     def addresses(self) -> tuple[Ints, Ints, Ints]:
         """Of what is placed one by one: entries, addresses; int64[n_tiles]: the highest byte."""
@@ -127,17 +126,20 @@ class _Items:
         if not len(entry):
             return entry, entry, highest
         tile, n_bytes = self.liveness.tile[entry], self.liveness.tile_bytes[entry]
-        order = np.lexsort((-n_bytes, first, tile))
+        order = _ascending(tile, first, -n_bytes)
         entry, tile, n_bytes = entry[order], tile[order], n_bytes[order]
         lowest = self.floor[tile]
         above = np.maximum(lowest, self.chip.n_bytes_region0)
         lowest = np.where(self.is_interleaved[entry], above, lowest)
         align = np.where(self.is_apart[entry], self.chip.n_bytes_memory_element, ALIGN_BYTES)
         start = np.searchsorted(tile, np.arange(self.n_tiles + 1))
-        address, active = np.zeros((2, len(entry)), np.int64)
+        address, first = np.zeros(len(entry), np.int64), first[order]
         n_padded = -(-n_bytes // ALIGN_BYTES) * ALIGN_BYTES
-        ranges = (start, first[order], last[order], n_bytes, n_padded)
-        place_ranges(*ranges, lowest, align, address, active, highest)
+        ranges, scratch = (
+            (start, first, last[order], n_bytes, n_padded),
+            scratch_to_place(start, first),
+        )
+        place_ranges(*ranges, lowest, align, address, highest, *scratch)
         return entry, address, highest
 
     def _ranges(self) -> tuple[Ints, Ints, Ints]:
@@ -150,6 +152,16 @@ class _Items:
         begin = np.where(always, -1, first[variable])
         end = np.where(always, np.iinfo(np.int64).max, last[variable])
         return entry, begin, end
+
+
+def _ascending(major: Ints, middle: Ints, minor: Ints) -> Ints:
+    """The order by three columns; those that are alike stay in theirs."""
+    columns = [column - column.min() for column in (major, middle, minor)]
+    sizes = [int(column.max()) + 1 for column in columns]
+    if sizes[0] * sizes[1] * sizes[2] >= 2**63:
+        return np.lexsort((minor, middle, major))
+    key = (columns[0] * sizes[1] + columns[1]) * sizes[2] + columns[2]
+    return np.argsort(key, kind="stable")
 
 
 class _SpecialField(NamedTuple):

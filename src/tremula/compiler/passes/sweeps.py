@@ -125,67 +125,101 @@ def sweep_peak(
                 now[tile[k]] -= n_bytes[k]
 
 
-@sweep(lambda item_start, *_: int(np.square(np.diff(item_start)).sum()))
+def scratch_to_place(item_start, first):
+    """Columns that `place_ranges` works with: gaps, next_freed, freed_at."""
+    n_most = int(np.diff(item_start).max(initial=0))
+    n_times = int(first.max(initial=-1)) + 2
+    gaps, next_freed = np.zeros((2, n_most + 2), np.int64), np.zeros(n_most, np.int64)
+    return gaps, next_freed, np.full(n_times, -1)
+
+
+@sweep(lambda item_start, *_: 16 * int(item_start[-1]))
 def place_ranges(
-    item_start, first, last, n_bytes, n_padded, lowest, align, address, active, highest
-):
+    item_start, first, last, n_bytes, n_padded, lowest, align, address, highest,
+    gaps, next_freed, freed_at,
+):  # fmt: skip
     """First-fit by live range: fills `address` of each item and `highest` of each tile.
 
-    Items of tile t are rows item_start[t] … item_start[t+1], sorted by `first`. An item gets the
-    lowest aligned address, at or above `lowest`, where nothing lies that is live at the same time.
-    `active`, as long as there are items, is scratch: items now live, sorted by address. The search
-    begins behind the first `n_packed` of them, which have no gap. `n_padded` are sizes rounded up
-    to the least alignment, of which every alignment is a multiple.
+    Items of tile t are rows item_start[t] … item_start[t+1], sorted by `first`, which is at least
+    -1. An item gets the lowest aligned address, at or above `lowest`, where nothing lies that is
+    live at the same time. `n_padded` are sizes rounded up to the least alignment, of which every
+    alignment is a multiple. The rest comes from `scratch_to_place`: `gaps` are where free memory
+    begins and ends, by address; `freed_at[i]`, which is -1 before and after, is an item of the
+    tile that is live for the last time at i - 1, and `next_freed` of it another one.
     """
     for t in range(len(highest)):
-        n_active, n_packed, next_end = 0, 0, 0  # next_end: the least `last` of what is active
-        for item in range(item_start[t], item_start[t + 1]):
-            if n_active > 0 and next_end < first[item]:
-                n_still_active = 0
-                next_end = last[item]
-                for k in range(n_active):
-                    other = active[k]
-                    if last[other] >= first[item]:
-                        active[n_still_active] = other
-                        n_still_active += 1
-                        if last[other] < next_end:  # noqa: PLR1730 - `min` compiles slowly
-                            next_end = last[other]
-                    elif k < n_packed:
-                        n_packed = k
-                n_active = n_still_active
-            if n_active == 0 or last[item] < next_end:
-                next_end = last[item]
+        start, time, n_gaps = item_start[t], 0, 1
+        gaps[0, 0], gaps[1, 0] = 0, 4611686018427387904
+        for item in range(start, item_start[t + 1]):
+            while time <= first[item]:
+                freed = freed_at[time]
+                freed_at[time] = -1
+                time += 1
+                while freed >= 0:
+                    begin = address[start + freed]
+                    end = begin + n_padded[start + freed]
+                    freed = next_freed[freed]
+                    low, high = 0, n_gaps  # the first gap above what is freed
+                    while low < high:
+                        middle = (low + high) // 2
+                        if gaps[0, middle] < begin:
+                            low = middle + 1
+                        else:
+                            high = middle
+                    is_behind = low > 0 and gaps[1, max(low - 1, 0)] == begin
+                    is_before = low < n_gaps and gaps[0, min(low, n_gaps - 1)] == end
+                    if is_behind and is_before:
+                        gaps[1, low - 1] = gaps[1, low]
+                        n_gaps -= 1
+                        for k in range(low, n_gaps):
+                            gaps[0, k] = gaps[0, k + 1]
+                            gaps[1, k] = gaps[1, k + 1]
+                    elif is_behind:
+                        gaps[1, low - 1] = end
+                    elif is_before:
+                        gaps[0, low] = begin
+                    else:
+                        for k in range(n_gaps, low, -1):
+                            gaps[0, k] = gaps[0, k - 1]
+                            gaps[1, k] = gaps[1, k - 1]
+                        gaps[0, low] = begin
+                        gaps[1, low] = end
+                        n_gaps += 1
+            size = n_padded[item]
             at = -(-lowest[item] // align[item]) * align[item]
-            begin = 0
-            if n_packed > 0 and n_bytes[item] > 0 and address[active[0]] <= at:
-                other = active[n_packed - 1]
-                begin = n_packed
-                if address[other] + n_bytes[other] > at:
-                    at = -(-(address[other] + n_bytes[other]) // align[item]) * align[item]
-            slot = n_active
-            for k in range(begin, n_active):
-                other = active[k]
-                if address[other] >= at + n_bytes[item]:
-                    slot = k
-                    break
-                if address[other] + n_bytes[other] > at:
-                    at = -(-(address[other] + n_bytes[other]) // align[item]) * align[item]
-            for k in range(n_active, slot, -1):
-                active[k] = active[k - 1]
-            active[slot] = item
-            n_active += 1
+            if size > 0:
+                least, hit = at, 0
+                while hit < n_gaps:
+                    if gaps[1, hit] >= max(gaps[0, hit], least) + size:
+                        at = -(-max(gaps[0, hit], least) // align[item]) * align[item]
+                        if at + size <= gaps[1, hit]:
+                            break
+                    hit += 1
+                end = gaps[1, hit]
+                if at > gaps[0, hit] and end > at + size:  # the gap becomes two
+                    for k in range(n_gaps, hit, -1):
+                        gaps[0, k] = gaps[0, k - 1]
+                        gaps[1, k] = gaps[1, k - 1]
+                    gaps[1, hit] = at
+                    gaps[0, hit + 1] = at + size
+                    n_gaps += 1
+                elif at > gaps[0, hit]:
+                    gaps[1, hit] = at
+                elif end > at + size:
+                    gaps[0, hit] = at + size
+                else:
+                    n_gaps -= 1
+                    for k in range(hit, n_gaps):
+                        gaps[0, k] = gaps[0, k + 1]
+                        gaps[1, k] = gaps[1, k + 1]
+                if last[item] < len(freed_at) - 1:
+                    next_freed[item - start] = freed_at[last[item] + 1]
+                    freed_at[last[item] + 1] = item - start
             address[item] = at
             if at + n_bytes[item] > highest[t]:  # noqa: PLR1730 - `max` compiles slowly
                 highest[t] = at + n_bytes[item]
-            if slot <= n_packed:
-                n_packed = slot
-                for k in range(slot, n_active):
-                    other = active[k]
-                    before = active[max(k - 1, 0)]
-                    is_behind = k == 0 or address[other] == address[before] + n_padded[before]
-                    if n_bytes[other] == 0 or not is_behind:
-                        break
-                    n_packed = k + 1
+        for k in range(time, len(freed_at)):
+            freed_at[k] = -1
 
 
 @sweep(n_elements)
