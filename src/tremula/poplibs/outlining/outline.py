@@ -12,7 +12,7 @@ repetitions share is used as it is; one that only the body knows needs no copies
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -147,11 +147,13 @@ class _Outliner:
     def _with_calls(self, steps: list[OutlinedStep]) -> list[OutlinedStep] | None:
         """The steps with the best repetition as calls; None if none is worth it."""
         numbers = [-place - 1 if s.kind is None else s.kind.number for place, s in enumerate(steps)]
-        code = np.cumsum([0.0, *(0.0 if s.kind is None else s.kind.n_code_bytes for s in steps)])
+        code = _sums(0.0 if s.kind is None else s.kind.n_code_bytes for s in steps)
+        spare = _sums(self._spare_elems(steps))
         candidates = []
         for length, places in repeats(numbers):
-            saved = (len(places) - 1) * float(code[places[0] + length] - code[places[0]])
-            if saved >= self.least_bytes:
+            saved = (len(places) - 1) * (code[places[0] + length] - code[places[0]])
+            # An update of weights saves code, too, but would copy all that it changes.
+            if saved >= self.least_bytes and any(spare[p + length] >= spare[p] for p in places):
                 candidates.append((saved, length, places))
         for _, length, places in sorted(candidates, reverse=True):
             parts = [steps[place : place + length] for place in places]
@@ -159,6 +161,24 @@ class _Outliner:
             if len(chosen) > 1 and (calls := self._calls([parts[i] for i in chosen])) is not None:
                 return _replaced(steps, [places[i] for i in chosen], length, calls)
         return None
+
+    def _spare_elems(self, steps: list[OutlinedStep]) -> Iterator[float]:
+        """Of each step: elements that a call may copy for it, less those that it surely copies.
+
+        That is what it changes of weights and states, if nothing else writes them.
+        """
+        n_writers = Counter(v for step in steps for v in _written(step) if v in self.external)
+        for step in steps:
+            if step.kind is None:
+                yield 0.0
+                continue
+            uses = step.kind.uses
+            n_copied = sum(
+                self.state.variables.n_elems(v) * (1 + uses[slot])
+                for slot, v in enumerate(step.variables)
+                if step.kind.writes[slot] and n_writers[v] == 1
+            )
+            yield self.most_copied * step.kind.n_elems - n_copied
 
     def _calls(self, parts: list[list[OutlinedStep]]) -> list[list[OutlinedStep]] | None:
         """The calls that take the place of repetitions, or None if they copy too much."""
@@ -336,6 +356,17 @@ def _replaced(
         result += [*steps[at:place], *call]
         at = place + length
     return [*result, *steps[at:]]
+
+
+def _written(step: OutlinedStep) -> Iterator[int]:
+    """Variables that a step of a kind writes."""
+    writes = step.kind.writes if step.kind is not None else ()
+    return (v for v, is_written in zip(step.variables, writes, strict=False) if is_written)
+
+
+def _sums(values: Iterable[float]) -> list[float]:
+    """Of all values before each, and of all."""
+    return np.cumsum([0.0, *values]).tolist()
 
 
 def _kind_of(step: OutlinedStep) -> OutlinedKind:

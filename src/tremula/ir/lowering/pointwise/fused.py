@@ -22,7 +22,7 @@ from tremula.ir.lowering.types import tile_type
 from tremula.ir.origin import OPTIMISER, ORIGIN
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy
-from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.tensor import Tensor, concat, variable_tensor
 from tremula.poplibs import poputil
 from tremula.poplibs.popops.elementwise import expr
 from tremula.poplibs.popops.elementwise.expr import Cast, Expr
@@ -97,7 +97,8 @@ class Folded:
         leaves: dict[object, Tensor] = {}
         for leaf in self._leaves_of(tiles.node):
             is_node = isinstance(leaf, fx.Node)
-            leaves[leaf] = read(leaf) if is_node else tiles.constant(number(leaf, FLOAT), FLOAT)  # pyright: ignore[reportArgumentType]
+            value = read(leaf) if is_node else tiles.constant(number(leaf, FLOAT), FLOAT)  # pyright: ignore[reportArgumentType]
+            leaves[leaf] = _in_own_variable(tiles, value) if is_node else value
         like = _held(tiles, leaves) if tiles.destination is None else tiles.destination
         placed = [self._placed(tiles, leaf, tensor, like) for leaf, tensor in leaves.items()]
         names = list(leaves)
@@ -140,6 +141,31 @@ class Folded:
             tiles.sequence.add(Copy(source, flat))
             tiles.shared[key] = own
         return tiles.shared[key]
+
+
+# Scalars in one vector, such as the steps of all weights, from which on each gets a variable.
+_N_SCALARS = 16
+
+
+def _in_own_variable(tiles: Tiles, value: Tensor) -> Tensor:
+    """An element of a vector as a variable: updates that differ in the element only are alike.
+
+    All elements of the vector are copied at once, on the tile of the first.
+    """
+    if value.n_elems != 1 or value.pieces is not None:
+        return value
+    variable, graph = int(value.variable_ids()[0]), tiles.graph
+    whole = variable_tensor(value.variables, variable).flatten()
+    if whole.n_elems < _N_SCALARS or value.type != whole.type or whole.contains_constant:
+        return value
+    key = ("scalars", variable)
+    if key not in tiles.shared:
+        tile = int(graph.get_tile_mapping(whole[:1]).tile[0])
+        name = f"{tiles.name}/scalars"
+        own = [graph.add_variable(value.type, [], name, mapping=tile) for _ in range(whole.n_elems)]
+        tiles.sequence.add(Copy(whole, concat([scalar.flatten() for scalar in own])))
+        tiles.shared[key] = own
+    return tiles.shared[key][value.offset - whole.offset].reshape(value.shape)
 
 
 def _held(tiles: Tiles, leaves: Mapping[object, Tensor]) -> Tensor | None:
