@@ -38,6 +38,7 @@ def schema_name(node: fx.Node) -> str:
     return schema.name if schema is not None else ""
 
 
+@_by_identity
 def overload_name(target: object) -> str:
     """'aten::add.Tensor'; the overload 'default' is left out: 'aten::mm'."""
     schema = getattr(target, "_schema", None)

@@ -1,6 +1,6 @@
 """The sweeps of passes: races, workers, liveness, peaks and places."""
 # Columns are many, and a compiled function calls no other.
-# ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0912, PLR0913, PLR0917
+# ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0912, PLR0913, PLR0915, PLR0917
 
 import numpy as np
 

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map_only
 
 from tremula.ir.complex_pair import Pair, is_complex
 from tremula.ir.errors import UnsupportedOperations
-from tremula.ir.nodes import overload_name, overload_of, schema_name
+from tremula.ir.nodes import operand, overload_name, overload_of, schema_name
 from tremula.ir.op_table import complex_rule_of, decomposition_of, has_lowering
 from tremula.ir.origin import FORWARD, ORIGIN, Origin
 from tremula.ir.recorder import Recorder
@@ -43,6 +43,7 @@ class _Decomposer(Recorder):
         self.constants = dict(step.constants)
         self._tuples: dict[fx.Node, fx.Node] = {}  # kept calls with several results
         self.pairs: dict[int, Pair] = {}  # by the id of the fake that represents a complex tensor
+        self._has_complex = any(_any_complex(n.meta.get("val")) for n in step.graph.nodes)
 
     def run(self) -> CapturedStep:
         with self.fakes, torch.no_grad():
@@ -64,6 +65,10 @@ class _Decomposer(Recorder):
             self._call(node)
 
     def _call(self, node: fx.Node) -> None:
+        expand = None if has_lowering(node.target) else decomposition_of(node.target)
+        if expand is None and not self._has_complex:
+            self._keep_call(node)
+            return
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
         if node.target is not _GETITEM and (
             self._is_complex(node.target, args, kwargs) or _any_complex(node.meta["val"])
@@ -71,9 +76,8 @@ class _Decomposer(Recorder):
             with self:
                 self.values[node] = self._of_complex(overload_of(node), args, kwargs)
             return
-        expand = None if has_lowering(node.target) else decomposition_of(node.target)
         if expand is None:
-            self._keep_call(node, args)
+            self._keep_call(node)
             return
         with self:
             result = self._expanded(node, expand, args, kwargs)
@@ -103,10 +107,10 @@ class _Decomposer(Recorder):
         self._bind(self.node_of(result), recorded)
         return recorded
 
-    def _keep_call(self, node: fx.Node, args: tuple) -> None:
+    def _keep_call(self, node: fx.Node) -> None:
         """Copy a node. Its fake result is what it was: nothing needs to be computed again."""
         if node.target is _GETITEM:
-            value = args[0][args[1]]
+            value = self.values[operand(node)][node.args[1]]
             if self.knows(value) or id(value) in self.pairs:  # of what was decomposed
                 self.values[node] = value
                 return
