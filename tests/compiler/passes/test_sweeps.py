@@ -62,6 +62,13 @@ def placement_columns(random):
     return start, first, last, sizes, padded, lowest, align, *results, *scratch
 
 
+def variable_columns(random):
+    start = np.array([0, 4, 4, 9, 12])
+    tile = random.integers(0, 3, 12)
+    tile[:4] = np.sort(tile[:4])  # of the first, tiles ascend
+    return start, tile, random.integers(1, 9, 12), *empty(3, 5, 12, 12)
+
+
 def ascending(random, n):
     begin = np.sort(random.integers(0, 60, n))
     return begin, begin + random.integers(0, 9, n)
@@ -231,6 +238,7 @@ SWEEPS = {
     sweeps.flow_back: liveness_columns,
     sweeps.sweep_peak: peak_columns,
     sweeps.place_ranges: placement_columns,
+    sweeps.bytes_of_variables: variable_columns,
 }
 
 

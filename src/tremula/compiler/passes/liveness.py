@@ -14,7 +14,7 @@ import numpy as np
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.intervals import edge_bytes
 from tremula.compiler.passes.parallel import in_parallel
-from tremula.compiler.passes.sweeps import flow_back
+from tremula.compiler.passes.sweeps import bytes_of_variables, flow_back
 from tremula.compiler.program_ir import (
     FrozenComputeSet,
     FrozenGraph,
@@ -419,14 +419,12 @@ def _named_by_host(graph: FrozenGraph) -> Ints:
 
 def _tiles_of_variables(graph: FrozenGraph) -> tuple[Ints, Ints, Ints]:
     """CSR of each variable's tiles and bytes there."""
-    tile_map, n_tiles = graph.tile_map, graph.target.n_tiles
-    variable = graph.variables.ids_at(tile_map.begin)
-    pair = variable * n_tiles + tile_map.tile
-    n_bytes = tile_map.end - tile_map.begin
-    if not bool((pair[1:] > pair[:-1]).all()):  # by address, the tiles of a variable may alternate
-        order = np.argsort(pair, kind="stable")
-        pair, n_bytes = pair[order], n_bytes[order]
-        first = np.flatnonzero(np.diff(pair, prepend=-1))
-        pair, n_bytes = pair[first], np.add.reduceat(n_bytes, first)
-    start = np.searchsorted(pair, np.arange(len(graph.variables) + 1) * n_tiles)
-    return start, pair % n_tiles, n_bytes
+    tile_map = graph.tile_map
+    ends = np.asarray(graph.variables.end_bytes, np.int64)
+    row_start = np.concatenate(([0], np.searchsorted(tile_map.begin, ends)))
+    start = np.zeros(len(row_start), np.int64)
+    tile, n_bytes = np.zeros((2, len(tile_map.tile)), np.int64)
+    now = np.zeros(graph.target.n_tiles, np.int64)
+    rows = row_start, tile_map.tile, tile_map.end - tile_map.begin
+    bytes_of_variables(*rows, now, start, tile, n_bytes)
+    return start, tile[: start[-1]].copy(), n_bytes[: start[-1]].copy()

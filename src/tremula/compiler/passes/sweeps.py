@@ -125,6 +125,40 @@ def sweep_peak(
                 now[tile[k]] -= n_bytes[k]
 
 
+@sweep(lambda row_start, tile, *_: len(tile) + len(row_start))
+def bytes_of_variables(row_start, tile, n_bytes, now, entry_start, entry_tile, entry_bytes):
+    """The bytes of each variable on each of its tiles, by tile: fills the entries.
+
+    Variable v has `n_bytes[i]` more on `tile[i]` for i in row_start[v] … row_start[v+1]; its
+    entries are entry_start[v] … entry_start[v+1]. `now`, zeros for all tiles, is scratch.
+    """
+    n = 0
+    for v in range(len(row_start) - 1):
+        begin, last = n, -1
+        for i in range(row_start[v], row_start[v + 1]):
+            if tile[i] < last:
+                break
+            if tile[i] > last:
+                last = tile[i]
+                entry_tile[n] = last
+                entry_bytes[n] = 0
+                n += 1
+            entry_bytes[n - 1] += n_bytes[i]
+            if i == row_start[v + 1] - 1:
+                last = len(now)  # all of them ascend
+        if last < len(now) and row_start[v + 1] > row_start[v]:
+            n = begin
+            for i in range(row_start[v], row_start[v + 1]):
+                now[tile[i]] += n_bytes[i]
+            for t in range(len(now)):
+                if now[t] > 0:
+                    entry_tile[n] = t
+                    entry_bytes[n] = now[t]
+                    now[t] = 0
+                    n += 1
+        entry_start[v + 1] = n
+
+
 def scratch_to_place(item_start, first):
     """Columns that `place_ranges` works with: gaps, next_freed, freed_at."""
     n_most = int(np.diff(item_start).max(initial=0))
