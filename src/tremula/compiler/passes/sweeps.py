@@ -1,6 +1,6 @@
 """The sweeps of passes: races, workers, liveness, peaks and places."""
 # Columns are many, and a compiled function calls no other.
-# ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0912, PLR0913, PLR0915, PLR0917
+# ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0912, PLR0913, PLR0917
 
 import numpy as np
 
@@ -160,10 +160,15 @@ def bytes_of_variables(row_start, tile, n_bytes, now, entry_start, entry_tile, e
 
 
 def scratch_to_place(item_start, first):
-    """Columns that `place_ranges` works with: gaps, next_freed, freed_at."""
+    """What `place_ranges` works with, for one tile at a time.
+
+    `gaps`: where free memory begins and where it ends, by address; those without bytes stay.
+    `freed_at[i]`, -1 before and after: an item that is live for the last time at i - 1;
+    `next_freed` of it is another one.
+    """
     n_most = int(np.diff(item_start).max(initial=0))
     n_times = int(first.max(initial=-1)) + 2
-    gaps, next_freed = np.zeros((2, n_most + 2), np.int64), np.zeros(n_most, np.int64)
+    gaps, next_freed = np.zeros((2, 2 * n_most + 2), np.int64), np.zeros(n_most, np.int64)
     return gaps, next_freed, np.full(n_times, -1)
 
 
@@ -175,83 +180,55 @@ def place_ranges(
     """First-fit by live range: fills `address` of each item and `highest` of each tile.
 
     Items of tile t are rows item_start[t] … item_start[t+1], sorted by `first`, which is at least
-    -1. An item gets the lowest aligned address, at or above `lowest`, where nothing lies that is
-    live at the same time. `n_padded` are sizes rounded up to the least alignment, of which every
-    alignment is a multiple. The rest comes from `scratch_to_place`: `gaps` are where free memory
-    begins and ends, by address; `freed_at[i]`, which is -1 before and after, is an item of the
-    tile that is live for the last time at i - 1, and `next_freed` of it another one.
+    -1; none is empty. Each gets the lowest aligned address, at or above `lowest`, where nothing is
+    that is live at the same time. `n_padded` are sizes rounded up to the least alignment, of which
+    every alignment is a multiple. The rest is scratch.
     """
     for t in range(len(highest)):
         start, time, n_gaps = item_start[t], 0, 1
         gaps[0, 0], gaps[1, 0] = 0, 4611686018427387904
         for item in range(start, item_start[t + 1]):
             while time <= first[item]:
-                freed = freed_at[time]
-                freed_at[time] = -1
+                freed, freed_at[time] = freed_at[time], -1
                 time += 1
                 while freed >= 0:
-                    begin = address[start + freed]
-                    end = begin + n_padded[start + freed]
-                    freed = next_freed[freed]
-                    low, high = 0, n_gaps  # the first gap above what is freed
+                    begin, end = address[start + freed], n_padded[start + freed]
+                    end, freed = begin + end, next_freed[freed]
+                    low, high = 0, n_gaps - 1  # the first gap behind it: the last one always is
                     while low < high:
                         middle = (low + high) // 2
-                        if gaps[0, middle] < begin:
+                        if gaps[0, middle] < end:
                             low = middle + 1
                         else:
                             high = middle
                     is_behind = low > 0 and gaps[1, max(low - 1, 0)] == begin
-                    is_before = low < n_gaps and gaps[0, min(low, n_gaps - 1)] == end
-                    if is_behind and is_before:
+                    if gaps[0, low] > end and not is_behind:
+                        for k in range(n_gaps, low, -1):
+                            gaps[0, k], gaps[1, k] = gaps[0, k - 1], gaps[1, k - 1]
+                        gaps[0, low], gaps[1, low] = begin, end
+                        n_gaps += 1
+                    elif gaps[0, low] > end:
+                        gaps[1, low - 1] = end
+                    elif is_behind:  # two gaps become one
                         gaps[1, low - 1] = gaps[1, low]
                         n_gaps -= 1
                         for k in range(low, n_gaps):
-                            gaps[0, k] = gaps[0, k + 1]
-                            gaps[1, k] = gaps[1, k + 1]
-                    elif is_behind:
-                        gaps[1, low - 1] = end
-                    elif is_before:
-                        gaps[0, low] = begin
+                            gaps[0, k], gaps[1, k] = gaps[0, k + 1], gaps[1, k + 1]
                     else:
-                        for k in range(n_gaps, low, -1):
-                            gaps[0, k] = gaps[0, k - 1]
-                            gaps[1, k] = gaps[1, k - 1]
                         gaps[0, low] = begin
-                        gaps[1, low] = end
-                        n_gaps += 1
-            size = n_padded[item]
-            at = -(-lowest[item] // align[item]) * align[item]
-            if size > 0:
-                least, hit = at, 0
-                while hit < n_gaps:
-                    if gaps[1, hit] >= max(gaps[0, hit], least) + size:
-                        at = -(-max(gaps[0, hit], least) // align[item]) * align[item]
-                        if at + size <= gaps[1, hit]:
-                            break
-                    hit += 1
-                end = gaps[1, hit]
-                if at > gaps[0, hit] and end > at + size:  # the gap becomes two
-                    for k in range(n_gaps, hit, -1):
-                        gaps[0, k] = gaps[0, k - 1]
-                        gaps[1, k] = gaps[1, k - 1]
-                    gaps[1, hit] = at
-                    gaps[0, hit + 1] = at + size
-                    n_gaps += 1
-                elif at > gaps[0, hit]:
-                    gaps[1, hit] = at
-                elif end > at + size:
-                    gaps[0, hit] = at + size
-                else:
-                    n_gaps -= 1
-                    for k in range(hit, n_gaps):
-                        gaps[0, k] = gaps[0, k + 1]
-                        gaps[1, k] = gaps[1, k + 1]
-                if last[item] < len(freed_at) - 1:
-                    next_freed[item - start] = freed_at[last[item] + 1]
-                    freed_at[last[item] + 1] = item - start
-            address[item] = at
-            if at + n_bytes[item] > highest[t]:  # noqa: PLR1730 - `max` compiles slowly
-                highest[t] = at + n_bytes[item]
+            hit, at = 0, -(-max(lowest[item], gaps[0, 0]) // align[item]) * align[item]
+            while at + n_padded[item] > gaps[1, hit]:
+                hit += 1
+                at = -(-max(lowest[item], gaps[0, hit]) // align[item]) * align[item]
+            if at > gaps[0, hit]:  # there is room below it
+                for k in range(n_gaps, hit, -1):
+                    gaps[0, k], gaps[1, k] = gaps[0, k - 1], gaps[1, k - 1]
+                gaps[1, hit], hit, n_gaps = at, hit + 1, n_gaps + 1
+            gaps[0, hit], address[item] = at + n_padded[item], at
+            if last[item] < len(freed_at) - 1:
+                next_freed[item - start], freed = freed_at[last[item] + 1], item - start
+                freed_at[last[item] + 1] = freed
+            highest[t] = max(highest[t], at + n_bytes[item])
         for k in range(time, len(freed_at)):
             freed_at[k] = -1
 
