@@ -54,7 +54,7 @@ def blocks_of(page: str) -> list[Block]:
 
 
 def steps_of(page: str) -> list[Step]:
-    """Python blocks, each with the text block that follows it directly."""
+    """Python blocks, each with the text block that follows it, maybe after "… prints:"."""
     lines, blocks = page.splitlines(), blocks_of(page)
     steps = []
     for i, block in enumerate(blocks):
@@ -64,7 +64,9 @@ def steps_of(page: str) -> list[Step]:
         if follower is not None:
             between = lines[block.first_line + len(block.lines) : follower.first_line - 2]
             is_output = follower.language == "text" and follower.info != "no-check"
-            follower = follower if is_output and not "".join(between).strip() else None
+            prose = "".join(between).strip()
+            is_promise = not prose or prose.endswith("prints:")
+            follower = follower if is_output and is_promise else None
         steps.append(Step(block, follower))
     return steps
 
@@ -204,6 +206,8 @@ def test_failures_name_the_line(tmp_path, monkeypatch):
     )
     wrong = "```python\nprint(1)\n```\n```text\n2\n```\n"
     assert failure(wrong, tmp_path) == ("page.md:5: the block before prints\n1\n\nthe page says\n2")
+    promised = wrong.replace("```\n```", "```\nIt prints:\n```")
+    assert failure(promised, tmp_path).endswith("the page says\n2")
 
 
 def test_an_open_block_is_an_error():

@@ -72,6 +72,7 @@ class Environment:
     def pip(self, *arguments: str) -> None:
         own = ["--disable-pip-version-check", arguments[0], "--quiet"]
         if arguments[0] == "install":
+            own += ["--no-compile"]
             own += (
                 ["--no-deps"] if self._borrows else ["--constraint", str(ROOT / "constraints.txt")]
             )

@@ -14,8 +14,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FENCE = "`" * 3
+# What a program prints follows it, directly or after a line that ends with "prints:".
 PROGRAM = re.compile(
-    rf"^{FENCE}python\n(.*?)^{FENCE}\n(?:\n{FENCE}text\n(.*?)^{FENCE}\n)?", re.MULTILINE | re.DOTALL
+    rf"^{FENCE}python\n(.*?)^{FENCE}\n(?:\n(?:[^\n]*prints:\n\n)?{FENCE}text\n(.*?)^{FENCE}\n)?",
+    re.MULTILINE | re.DOTALL,
 )
 COMMANDS = (
     ["--version"],
@@ -36,7 +38,8 @@ def fresh_environment(folder: Path, wheel: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin" / "python"
     install = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    install += ["--constraint", ROOT / "constraints.txt"]
+    # Bytecode is made when a module is imported: pip would make that of all, for a minute.
+    install += ["--no-compile", "--constraint", ROOT / "constraints.txt"]
     subprocess.run([*install, f"{wheel}[torch]"], check=True)
     return python
 
