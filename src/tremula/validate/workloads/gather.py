@@ -2,9 +2,11 @@
 
 from tremula.base.types import FLOAT
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, Sequence
+from tremula.poplar.programs import Sequence
 from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplibs import popops
 from tremula.poplibs.popops.elementwise.fill import zero
+from tremula.poplibs.popops.slicing.embedding_plan import SlicePlan
 from tremula.poplibs.popops.slicing.embedding_plan import plan as plan_lookups
 from tremula.poplibs.popops.slicing.layout import (
     create_indices_tensor,
@@ -51,15 +53,26 @@ def scatter_add(row: MeasuredRow, chip_name: str) -> ModelledValue:
         table = create_sliceable_tensor(graph, FLOAT, shape, plan=plan)
         updates = create_slice_tensor(graph, FLOAT, shape, [0], [1], n, plan=plan)
         indices = create_indices_tensor(graph, n)
-        fill_with_zeros(graph, table, once)
-        multi_update_add(graph, table, updates, indices, once, scale=1.0, plan=plan)
+        sum_rows(graph, table, updates, indices, once, plan)
         return table
 
     return time_in_loop(row, chip_name, body)
 
 
-def fill_with_zeros(graph: Graph, table: Tensor, once: Sequence) -> None:
-    """As PopTorch does: the zeros that rows are added to are a separate tensor, and copied."""
-    initial = graph.add_variable(table.type, table.shape, "initial", mapping="linear")
-    zero(graph, initial, once)
-    once.add(Copy(initial, table))
+def sum_rows(
+    graph: Graph,
+    table: Tensor,
+    updates: Tensor,
+    indices: Tensor,
+    once: Sequence,
+    plan: SlicePlan,
+) -> None:
+    """As PopTorch lowered `zeros.scatter_add_` when the rows were measured, around SDK 3.0.
+
+    PopART's scatter-reduce fills its table with zeros and adds the rows; the tensor that PyTorch
+    adds to, a constant of zeros spread linearly, is added to the result in place.
+    """
+    zero(graph, table, once, "scatterreduceFill")
+    multi_update_add(graph, table, updates, indices, once, scale=1.0, plan=plan)
+    initial = graph.add_constant(table.type, table.shape, 0, "initial", mapping="linear")
+    popops.add_in_place(graph, table, initial, once, "addInitial")

@@ -26,9 +26,8 @@ from tremula.poplibs.poplin.product.mat_mul import (
 from tremula.poplibs.popops.slicing.embedding_plan import plan as plan_lookups
 from tremula.poplibs.popops.slicing.layout import create_indices_tensor, create_sliceable_tensor
 from tremula.poplibs.popops.slicing.multi_slice import multi_slice
-from tremula.poplibs.popops.slicing.multi_update import multi_update_add
 from tremula.validate.rows import MeasuredRow
-from tremula.validate.workloads.gather import fill_with_zeros
+from tremula.validate.workloads.gather import sum_rows
 from tremula.validate.workloads.loop import proportion_of, time_in_loop
 from tremula.validate.workloads.table import ModelledValue, workload
 
@@ -84,9 +83,7 @@ class _Block:
         total = create_sliceable_tensor(
             graph, FLOAT, [self.n_atoms, self.n_features], name="sum", plan=self.plan
         )
-        fill_with_zeros(graph, total, once)
-        updates = messages.expand([1])
-        multi_update_add(graph, total, updates, receivers, once, scale=1.0, plan=self.plan)
+        sum_rows(graph, total, messages.expand([1]), receivers, once, self.plan)
         return self._linear(self._softplus(self._linear(total, "lin2")), "lin")
 
     def _envelope(self, distance: Tensor) -> Tensor:
