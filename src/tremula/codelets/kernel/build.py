@@ -25,6 +25,7 @@ from tremula.base.errors import GraphProgramCompilationError
 from tremula.base.source import Source, source_at
 from tremula.base.storage.atomic_file import atomic_file
 from tremula.base.storage.cache_dir import cache_dir
+from tremula.codelets.kernel.kernel_source import OPTIONS, WITHOUT_REFERENCES
 from tremula.codelets.native.stored_code import warn_not_cached
 from tremula.codelets.python.function_source import FunctionSource
 from tremula.codelets.python.subset import helpers_of
@@ -41,15 +42,30 @@ def _library_hash() -> str:
 
 def compile_kernel(name: str, text: str, compute: FunctionSource) -> int:
     """The address of the kernel in this text; compiled once per process and content."""
-    key = hashlib.sha256((_library_hash() + text).encode()).hexdigest()[:32]
+    key = _key(text)
     if key not in _loaded:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NumbaWarning)
-                _loaded[key] = _load(key, text)
+                _loaded[key] = _load_with_or_without_references(key, text)
         except (NumbaError, NotImplementedError) as error:
             raise _explained(name, text, compute, error) from None
     return _loaded[key].kernel.address
+
+
+def _load_with_or_without_references(key: str, text: str) -> ModuleType:
+    """The kernel; one that does allocate is compiled again, with references counted."""
+    counted = text.replace(WITHOUT_REFERENCES, OPTIONS)
+    try:
+        return _load(key, text)
+    except NumbaError:
+        if counted == text:
+            raise
+        return _load(_key(counted), counted)
+
+
+def _key(text: str) -> str:
+    return hashlib.sha256((_library_hash() + text).encode()).hexdigest()[:32]
 
 
 def _load(key: str, text: str) -> ModuleType:

@@ -22,6 +22,7 @@ Generated names start with `_k_`, which codelets may not use.
 """
 
 import ast
+import re
 from enum import Enum
 
 from tremula.codelets.columns import columns_of
@@ -37,7 +38,10 @@ from tremula.codelets.python.kinds import INT, KindTable
 from tremula.codelets.python.subset import helpers_of
 from tremula.codelets.spec import FieldSpec, VertexBase
 
-_OPTIONS = 'nogil=True, error_model="numpy", boundscheck=False'
+OPTIONS = 'nogil=True, error_model="numpy", boundscheck=False'
+# Where nothing is allocated, no references are counted: less to compile.
+WITHOUT_REFERENCES = f"{OPTIONS}, _nrt=False"
+_ALLOCATES = re.compile(r"\bnp\.(zeros|ones|empty|full)")
 _ARENA, _COLUMNS = "CPointer(uint8)", "CPointer(int64)"
 
 
@@ -77,7 +81,8 @@ class CodeletKernelText:
         functions = [line for h in self.helpers for line in self._helper(h)]
         row, calls, used = self._row()
         kernel = self._kernel(used, calls)
-        imports = ["import numpy as np", "from numba import njit", ""]
+        imports = ["import numpy as np", ""]
+        imports += ["from tremula.codelets.native.short_pipeline import inner"]
         imports += ["from tremula.codelets.native.stored_code import callback"]
         imports += [
             f"from tremula.codelets.native import {m} as native_{m}"
@@ -88,7 +93,8 @@ class CodeletKernelText:
         modes = " with rounding modes" if self.names.rounding else ""
         what = f"# The {self.variant.value} kernel{modes} of codelet {self.name!a}, generated."
         parts = [what, "", *imports, "", *definitions, "", *functions, *row, *kernel]
-        return "\n".join(parts) + "\n"
+        text = "\n".join(parts) + "\n"
+        return text if _ALLOCATES.search(text) else text.replace(OPTIONS, WITHOUT_REFERENCES)
 
     # -- helper functions
 
@@ -111,7 +117,7 @@ class CodeletKernelText:
             writer = Writer(self._lowering(helper), "_k_n", needed=sliced.needed)
             writer.write(sliced.body, 1)
             head = f"def {cost_name(name)}({', '.join(sliced.parameters)}):"
-            lines += [f"@njit({_OPTIONS})", head, "    _k_n = 0", *writer.lines]
+            lines += [f"@inner({OPTIONS})", head, "    _k_n = 0", *writer.lines]
             lines += ["    return _k_n", "", ""]
         return lines
 
@@ -132,7 +138,7 @@ class CodeletKernelText:
     def _helper_decorator(self) -> str:
         """Helpers of a run are inlined: a call counts references to its arrays at every element."""
         inlined = ", forceinline=True" if self.variant is Variant.RUN else ""
-        return f"@njit({_OPTIONS}{inlined})"
+        return f"@inner({OPTIONS}{inlined})"
 
     def _lowering(self, function: FunctionSource) -> ExpressionLowering:
         return ExpressionLowering(function, {}, self.names, None)
@@ -173,7 +179,7 @@ class CodeletKernelText:
         if is_open:
             return [], lines, used
         arguments = ", ".join(self._given(used))
-        head = [f'@njit({_OPTIONS}, inline="always")', f"def row({arguments}):"]
+        head = [f'@inner({OPTIONS}, inline="always")', f"def row({arguments}):"]
         row = [*head, *(f"    {line}" for line in lines), "    return 1", "", ""]
         return row, [f"_k_all &= row({arguments})"], used
 
@@ -194,7 +200,7 @@ class CodeletKernelText:
         types = [_ARENA, _COLUMNS, "int64", "int64", *([_COLUMNS] if counts else [])]
         arguments = "_k_arena, _k_columns, _k_begin, _k_end" + (", _k_cycles" if counts else "")
         lines = [
-            f'@callback("int64({", ".join(types)})", {_OPTIONS})',
+            f'@callback("int64({", ".join(types)})", {OPTIONS})',
             f"def kernel({arguments}):",
         ]
         for column in columns_of(self.fields):

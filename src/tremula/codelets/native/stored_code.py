@@ -28,6 +28,7 @@ from numba.core.serialize import dumps
 from tremula.base.processes import fork_safe
 from tremula.base.storage.cache_dir import cache_dir
 from tremula.base.storage.checked_file import read_checked, write_checked
+from tremula.codelets.native.short_pipeline import ShortPipeline
 
 FOLDER = "native"  # in the cache folder
 Function = Callable[..., Any]
@@ -54,7 +55,8 @@ def callback(signature: str, **options: Any) -> Callable[[Function], CFunc]:
 
     def compiled(function: Function) -> CFunc:
         parsed = sigutils.normalize_signature(signature)
-        result = CFunc(function, parsed, locals={}, options={"nopython": True, **options})
+        target = {"nopython": True, **options}
+        result = CFunc(function, parsed, locals={}, options=target, pipeline_class=ShortPipeline)
         result._cache = StoredCode(function)
         result.compile()
         return result
