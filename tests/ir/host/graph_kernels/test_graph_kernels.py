@@ -328,10 +328,15 @@ def test_triton_computes_what_pytorch_computes(case: tuple, limits: FusionLimits
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("skipped", "wraps"), [(-1, False), (3, False), (-1, True)])
 def test_rows_are_ordered_by_counting(skipped: int, wraps: bool):
-    """On a GPU counting gives the order of sorting, but for the order within a segment."""
-    index = torch.randint(-4, 70, (5000,), generator=torch.Generator().manual_seed(1))
+    """On a GPU counting gives the order of sorting, but for the order within a segment.
+
+    Each result has separate memory that begins at a multiple of 16 bytes, as Inductor expects.
+    """
+    index = torch.randint(-4, 70, (5003,), generator=torch.Generator().manual_seed(1))
     order, segments, starts = segment_order(index, 64, skipped, wraps)
     ordered = torch.ops.tremula.segment_order.default(index.cuda(), 64, skipped, wraps)
+    assert all(tensor.data_ptr() % 16 == 0 for tensor in ordered)
+    assert len({tensor.untyped_storage().data_ptr() for tensor in ordered}) == len(ordered)
     result, gpu_segments, gpu_starts = (tensor.cpu() for tensor in ordered)
     torch.testing.assert_close((gpu_segments, gpu_starts), (segments, starts))
     for begin, end in itertools.pairwise(starts):

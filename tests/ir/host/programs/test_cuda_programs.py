@@ -15,6 +15,7 @@ from tremula.ir.host.passes.memory_format import image_format, relax_strides
 from tremula.ir.host.passes.random_masks import can_draw_first, draw_first, draws, without_draws
 from tremula.ir.host.programs import cuda_graph, fastest
 from tremula.ir.host.programs.cuda_graph import as_one_tensor
+from tremula.ir.host.programs.program import DeviceState
 from tremula.ir.host.programs.streams import stream_of_nodes
 from tremula.ir.host.transfer.inputs import PinnedStaging, announce, follower
 from tremula.ir.passes import HOST_PASSES, apply
@@ -79,6 +80,29 @@ def test_a_choice_without_a_comparison_says_why(monkeypatch: pytest.MonkeyPatch)
     assert (undecided.backend, undecided.reason) == ("", "")
     undecided._choose(undecided, "results differ")
     assert (undecided.backend, undecided.reason) == ("cuda-graph", "results differ")
+
+
+def test_auto_goes_on_if_the_other_program_fails(monkeypatch: pytest.MonkeyPatch):
+    """The call is computed by ATen's program from the state before, and the reason is known."""
+    monkeypatch.setattr(cuda_graph, "fits_on_streams", lambda _step, _device: False)
+    monkeypatch.setattr(cuda_graph, "InputPrefetcher", lambda _device: None)
+    program = fastest.FastestProgram(captured(torch.tanh, torch.ones(4)), device=CPU)
+    state = DeviceState([torch.ones(3)], [], [], [], [])
+    ran: list[tuple[object, list[float]]] = []
+
+    def fails(_rival: object, state: DeviceState, _inputs: object) -> list:
+        state.parameters[0].zero_()
+        raise AssertionError("\nExpect the tensor to be 16 bytes aligned.")
+
+    def run_by(by: object, state: DeviceState, _inputs: object, _give: object) -> None:
+        ran.append((by, state.parameters[0].tolist()))
+
+    monkeypatch.setattr(program, "_run_rival", fails)
+    monkeypatch.setattr(program, "_run_by", run_by)
+    program._run_both(None, state, [], lambda _number, _outputs: None)  # pyright: ignore[reportArgumentType]
+    assert ran == [(program, [1.0, 1.0, 1.0])]
+    assert program.backend == "cuda-graph"
+    assert program.reason.endswith("AssertionError: Expect the tensor to be 16 bytes aligned.")
 
 
 def test_every_operation_has_a_stream_and_gradients_of_weights_have_their_own():
