@@ -12,6 +12,7 @@ from tremula.base.errors import InvalidOption, suggest
 if TYPE_CHECKING:  # settings can be chosen before PyTorch is loaded
     import torch
 
+_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"  # how PyTorch looks for GPUs
 _CHOICES = {
     "host": ("auto", "eager", "inductor", "cuda-graph", "inductor-cuda-graph"),
     "device": ("auto", "cpu", "cuda"),
@@ -52,8 +53,8 @@ class HostSettings:
         import torch
 
         if self.device == "auto":
-            return own_gpu() if torch.cuda.is_available() else torch.device("cpu")
-        if self.device == "cuda" and torch.cuda.is_available():
+            return own_gpu() if _sees_gpu() else torch.device("cpu")
+        if self.device == "cuda" and _sees_gpu():
             return own_gpu()
         if self.device == "cuda":
             raise InvalidOption(
@@ -66,6 +67,23 @@ class HostSettings:
         if self.host != "auto":
             return self.host
         return "cuda-graph" if self.torch_device().type == "cuda" else "eager"
+
+
+def _sees_gpu() -> bool:
+    """Whether there is a GPU, without using its driver: a process that has cannot be forked."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        return True
+    before = os.environ.get(_CHECK)
+    os.environ[_CHECK] = "1"
+    try:
+        return torch.cuda.is_available()
+    finally:
+        if before is None:
+            del os.environ[_CHECK]
+        else:
+            os.environ[_CHECK] = before
 
 
 def own_gpu() -> "torch.device":

@@ -19,6 +19,8 @@ from torch import Tensor, fx, nn
 from tremula.base.passes import garbage_collected_later
 from tremula.ir.capture.capture import capture, model_tensors
 from tremula.ir.grouping import Grouping
+from tremula.ir.host.compiled.pool import start_pool
+from tremula.ir.host.compiled.programs import is_expected, start_key
 from tremula.ir.host.start_phases import start_phase
 from tremula.ir.optim.rule import UpdateRule
 from tremula.ir.passes import COMMON_PASSES, apply
@@ -137,6 +139,7 @@ def compile_step(
 ) -> CompiledStep:
     """Capture a step and place it; `stored` is its tile program, if a file had it."""
     began = time.perf_counter()
+    _start_compiler(request, settings)
     step, loss = _captured(request, settings)
     n_outputs = len(step.results_of_kind(OUTPUT))
     loss_output = _place_of_loss(step, loss)
@@ -158,6 +161,24 @@ def compile_step(
         tiles,
         time.perf_counter() - began,
     )
+
+
+def _start_compiler(request: StepToCompile, settings: StepSettings) -> None:
+    """Let another process load Inductor while the step is captured, if it may be needed."""
+    is_one = settings.repetition.n_processes == 1 and not settings.groupings
+    if settings.runs_on_tiles or settings.host.host != "auto" or not is_one:
+        return
+    if settings.host.torch_device().type != "cuda":
+        return
+    tensors = [
+        (tensor.name, tensor.tensor.shape, tensor.tensor.dtype)
+        for kind in (PARAMETER, BUFFER)
+        for tensor in model_tensors(request.model, kind)
+    ]
+    names = zip(request.input_names, request.inputs, strict=True)
+    tensors += [(name, x.shape, x.dtype) for name, x in names]
+    if not is_expected(start_key(tensors)):
+        start_pool()
 
 
 def _captured(

@@ -6,66 +6,147 @@ its forks compile all parts of a step at the same time.
 
 import atexit
 import contextlib
+import ctypes
+import logging
 import os
-import pickle
+import select
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from typing import IO
 
-from tremula.ir.host.compiled.requests import CompileRequest
+from tremula.ir.host.compiled.requests import CompileRequest, receive, send
 
+_log = logging.getLogger("tremula.gpu")
 OFF_VARIABLE = "TREMULA_COMPILE_PROCESS"  # "0": compile in this process
 # Looks for GPUs without using them: a process that has used one cannot be forked.
 _ENVIRONMENT = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "TORCH_WARM_POOL": "0"}
+_NOT_INITIALIZED = 3  # what the driver answers before its first use
+_TIMEOUT_S = 120  # for one more answer
 _CODE = (
     "import sys; sys.path[:] = {path!r}; from tremula.ir.host.compiled.worker import main; main()"
 )
 
 
 class CompilePool:
-    """A process that compiles functions for this one."""
+    """A process that compiles functions for this one.
+
+    A fork has PyTorch loaded already, which takes seconds; where this process has used a GPU, whose
+    driver does not survive a fork, it is a new process.
+    """
 
     def __init__(self) -> None:
-        path = [entry or os.getcwd() for entry in sys.path]
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _CODE.format(path=path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **_ENVIRONMENT},
-        )
         self._lock = threading.Lock()
+        is_fork = may_fork()
+        _log.info("Inductor is loaded by %s", "a fork" if is_fork else "a new process")
+        if is_fork:
+            self._end, self._stdin, self._stdout = _forked()
+        else:
+            self._end, self._stdin, self._stdout = _spawned()
         atexit.register(self.close)
 
     def compile(self, requests: Sequence[CompileRequest]) -> list[str]:
         """Wait until all functions are stored; returns what went wrong with each, or ""."""
         errors = ["the compiling process ended"] * len(requests)
         with self._lock:
-            stdin, stdout = self._process.stdin, self._process.stdout
-            assert stdin is not None, "a pipe"
-            assert stdout is not None, "a pipe"
             try:
-                pickle.dump(list(requests), stdin)
-                stdin.flush()
+                send(self._stdin, list(requests))
                 for _ in requests:
-                    number, error = pickle.load(stdout)
+                    if not select.select([self._stdout], [], [], _TIMEOUT_S)[0]:
+                        return [f"no answer for {_TIMEOUT_S} s"] * len(requests)
+                    number, error = receive(self._stdout)
                     errors[number] = error
-            except (OSError, EOFError, pickle.UnpicklingError, ValueError):
+            except (OSError, EOFError, ValueError):
                 return errors
         return errors
 
     def close(self) -> None:
         """End the process; what it is compiling is given up."""
         atexit.unregister(self.close)
+        self._end()
+        for pipe in (self._stdin, self._stdout):
+            with contextlib.suppress(OSError, ValueError):
+                pipe.close()
+
+
+End = Callable[[], None]
+
+
+def _spawned() -> tuple[End, IO[bytes], IO[bytes]]:
+    path = [entry or os.getcwd() for entry in sys.path]
+    process = subprocess.Popen(
+        [sys.executable, "-c", _CODE.format(path=path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **_ENVIRONMENT},
+        bufsize=0,
+        start_new_session=True,  # an interrupt from the keyboard is for the script
+    )
+    assert process.stdin is not None, "a pipe"
+    assert process.stdout is not None, "a pipe"
+
+    def end() -> None:
         with contextlib.suppress(OSError):
-            if self._process.poll() is None:
-                self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+            process.kill()
+        process.wait()
+
+    return end, process.stdin, process.stdout
+
+
+def _forked() -> tuple[End, IO[bytes], IO[bytes]]:
+    requests, answers = os.pipe(), os.pipe()
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # if this process has other threads
+        child = os.fork()
+    if child == 0:
+        os.close(requests[1])
+        os.close(answers[0])
+        try:
+            _work_in_fork(requests[0], answers[1])
+        finally:
+            os._exit(0)
+    os.close(requests[0])
+    os.close(answers[1])
+
+    def end() -> None:
+        if os.getpid() == parent:  # else this is a fork of the script, with its own children
+            with contextlib.suppress(OSError):
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+
+    return end, os.fdopen(requests[1], "wb"), os.fdopen(answers[0], "rb", 0)
+
+
+def _work_in_fork(requests: int, answers: int) -> None:
+    """Become the compiling process; never returns to what the script was doing."""
+    import torch
+
+    os.setsid()
+    for number in signal.SIGINT, signal.SIGTERM, signal.SIGCHLD:
+        signal.signal(number, signal.SIG_DFL)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in 0, 1, 2:
+        os.dup2(nothing, stream)
+    os.environ.update(_ENVIRONMENT)
+    torch.set_num_threads(1)  # those of the parent are not in a fork
+    from tremula.ir.host.compiled.worker import serve
+
+    serve(os.fdopen(requests, "rb"), os.fdopen(answers, "wb"))
+
+
+def may_fork() -> bool:
+    """Whether this process has not used the driver of a GPU yet."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return True
+    count = ctypes.c_int()
+    return driver.cuDeviceGetCount(ctypes.byref(count)) == _NOT_INITIALIZED
 
 
 class _Running:

@@ -5,13 +5,14 @@ return, in their order.
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
 from tremula.ir.host.compiled.functions import CompiledFunction
+from tremula.ir.host.compiled.keys import digest
 from tremula.ir.host.compiled.store import (
     binary_path,
     forget_record,
@@ -138,6 +139,22 @@ def store_program(key: str, record: ProgramRecord) -> None:
     functions = [stored_function(key) for key in {call.function for call in record.calls}]
     if all(f is not None and _MADE_BY_PASSES not in f.text for f in functions):
         write_record(key, asdict(record))
+
+
+def start_key(tensors: Iterable[tuple[str, Sequence[int], torch.dtype]]) -> str:
+    """What is known of a step before it is captured: its weights and inputs."""
+    about = (f"{name} {tuple(shape)} {dtype}" for name, shape, dtype in tensors)
+    return digest(["start", *about])
+
+
+def expect_stored(key: str) -> None:
+    """Note that a step with these weights and inputs is stored: no compiler is needed early."""
+    if not is_expected(key):
+        write_record(key, {"is_stored": True})
+
+
+def is_expected(key: str) -> bool:
+    return read_record(key) is not None
 
 
 def stored_program(key: str, device: torch.device) -> StoredProgram | None:

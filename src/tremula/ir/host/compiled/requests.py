@@ -1,8 +1,10 @@
 """Graphs as plain data that another process reads: what to compile, and for which arguments."""
 
+import pickle
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor, fx
@@ -127,3 +129,29 @@ def stand_ins(request: CompileRequest) -> list[Tensor]:
             torch.empty_strided(a.shape, a.stride, dtype=a.dtype, device=a.device)
             for a in request.arguments
         ]
+
+
+# -- between processes -----------------------------------------------------------------------------
+
+
+def send(pipe: IO[bytes], message: object) -> None:
+    """A message behind its length: a reader can wait for one without reading ahead."""
+    content = pickle.dumps(message)
+    pipe.write(struct.pack("<Q", len(content)) + content)
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes]) -> Any:  # noqa: ANN401 - what was sent
+    """The next message; raises EOFError if the other side has ended."""
+    (size,) = struct.unpack("<Q", _exactly(pipe, 8))
+    return pickle.loads(_exactly(pipe, size))
+
+
+def _exactly(pipe: IO[bytes], size: int) -> bytes:
+    content = b""
+    while len(content) < size:
+        more = pipe.read(size - len(content))
+        if not more:
+            raise EOFError("the other process has ended")
+        content += more
+    return content

@@ -7,28 +7,35 @@ is its number and what went wrong, if anything. The process ends when its input 
 """
 
 import os
-import pickle
 import sys
 from collections.abc import Sequence
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-from tremula.ir.host.compiled.requests import CompileRequest
+from tremula.ir.host.compiled.requests import CompileRequest, receive, send
+
+if TYPE_CHECKING:
+    import torch
 
 _MAX_PROCESSES = 16
 _MAX_TEXT = 2000  # characters of an error, which must fit into a pipe
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
+    """A process for this alone."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what compilers print is not an answer
+    serve(sys.stdin.buffer, answers)
+
+
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer requests until there are no more."""
     _load()
     while True:
         try:
-            requests: list[CompileRequest] = pickle.load(sys.stdin.buffer)
-        except (EOFError, pickle.UnpicklingError):
+            some: list[CompileRequest] = receive(requests)
+        except EOFError:
             return
-        _compile_all(requests, answers)
+        _compile_all(some, answers)
 
 
 def _load() -> None:
@@ -38,15 +45,23 @@ def _load() -> None:
     import torch._inductor.fx_passes.joint_graph
     import torch._inductor.lowering
     import torch._inductor.runtime.triton_heuristics
+
+    try:
+        if torch.cuda.device_count():
+            _load_patterns(torch.device("cuda", 0))
+    except Exception:  # noqa: BLE001 - of another version: then each fork does it
+        return
+
+
+def _load_patterns(device: "torch.device") -> None:
+    """The patterns that Inductor looks for, of which there is one set for each device."""
+    from torch._inductor.fx_passes import joint_graph
     from torch._subclasses import fake_tensor
 
     from tremula.base.libraries.patching import replaced
 
     with replaced(fake_tensor, "init_gpu_context", lambda *_args: None):
-        try:
-            torch._inductor.fx_passes.joint_graph.lazy_init()
-        except Exception:  # noqa: BLE001 - of another version: then each fork does it
-            return
+        joint_graph.lazy_init(device)
 
 
 def _compile_all(requests: Sequence[CompileRequest], answers: IO[bytes]) -> None:
@@ -61,8 +76,7 @@ def _compile_all(requests: Sequence[CompileRequest], answers: IO[bytes]) -> None
         with os.fdopen(pipe, "rb") as file:
             error = file.read()
         text = error.decode() if error else "the compiling process ended"
-        pickle.dump((number, text.removeprefix("done")), answers)
-        answers.flush()
+        send(answers, (number, text.removeprefix("done")))
 
     for number, request in enumerate(requests):
         if len(running) >= min(_MAX_PROCESSES, n_cores):

@@ -19,8 +19,10 @@ import torch
 from torch import Tensor
 
 from tremula.ir.host.compile_isolation import isolate_compiling_thread
+from tremula.ir.host.compiled.pool import end_pool, running_pool
 from tremula.ir.host.compiled.programs import (
     ProgramRecord,
+    expect_stored,
     mask_of,
     store_program,
     stored_program,
@@ -47,6 +49,7 @@ from tremula.ir.host.programs.known_choices import (
     known_choice,
     program_key,
     remember_choice,
+    start_key_of,
 )
 from tremula.ir.host.programs.program import DeviceState, MicroBatch
 from tremula.ir.host.start_phases import start_phase
@@ -131,6 +134,7 @@ class FastestProgram(_DrawingFirst):
         self._reason = ""  # for the choice
         self._key = choice_key(self.step, self.device, self.repetition)
         self._program_key = program_key(self.step, self.device, self.repetition)
+        self._start_key = start_key_of(self.step)
         if not can_draw_first(self.step):  # other draws depend on their order
             self._choose_only_one("the model draws random numbers other than masks")
         elif self.repetition.n_processes > 1:
@@ -225,16 +229,16 @@ class FastestProgram(_DrawingFirst):
     # -- the other program -----------------------------------------------------------------------
 
     def _compile_meanwhile(self, state: DeviceState, inputs: MicroBatches) -> None:
-        """Start the compiling thread once; it works on copies, so that calls can go on."""
+        """Start the compiling thread once; it reads no values, so that calls can go on."""
         now = time.monotonic()
         self._began = now if self._began is None else self._began
-        if self._thread is not None or now - self._began < _PATIENCE_S:
+        patience_s = _PATIENCE_S if running_pool() is None else 0.0
+        if self._thread is not None or now - self._began < patience_s:
             return
         inputs = _on(self.device, inputs)
-        copies = _copy_of(state)
         torch.cuda.current_stream(self.device).synchronize()
         self._thread = threading.Thread(
-            target=self._compile_rival, args=(copies, inputs), name="tremula-compile"
+            target=self._compile_rival, args=(state, inputs), name="tremula-compile"
         )
         self._thread.start()
 
@@ -248,6 +252,7 @@ class FastestProgram(_DrawingFirst):
                 # are timed in their first run, would wait for those of the calls.
                 with start_phase("compile with Inductor"):
                     rival.compile_for(state, inputs)
+            end_pool()
             self._rival = rival
         except Exception as error:  # noqa: BLE001 - whatever the compiler raises, calls go on
             if threading.main_thread().is_alive():  # else the script has ended meanwhile
@@ -357,6 +362,7 @@ class FastestProgram(_DrawingFirst):
                 record = rival.record()
                 if record is not None:
                     store_program(self._program_key, record)
+                    expect_stored(self._start_key)
         except Exception as error:  # noqa: BLE001
             _log.info("the program is not stored: %s: %s", type(error).__name__, error)
 

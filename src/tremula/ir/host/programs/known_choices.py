@@ -15,8 +15,9 @@ import torch
 
 from tremula.base.storage.atomic_file import atomic_file
 from tremula.ir.host.compiled.keys import digest, graph_lines, surroundings
+from tremula.ir.host.compiled.programs import start_key
 from tremula.ir.repetition import Repetition
-from tremula.ir.step import CapturedStep, bytes_of
+from tremula.ir.step import BUFFER, INPUT, PARAMETER, CapturedStep, bytes_of
 
 _CHOICES = ("cuda-graph", "inductor-cuda-graph")
 
@@ -34,6 +35,16 @@ def program_key(step: CapturedStep, device: torch.device, repetition: Repetition
     strides = (str(v.stride()) for v in values if isinstance(v, torch.Tensor))
     slots = (repr(step.inputs), repr(step.outputs), repr(torch.backends.cudnn.deterministic))
     return digest([choice_key(step, device, repetition), *slots, *strides, *constants])
+
+
+def start_key_of(step: CapturedStep) -> str:
+    """What was known of a step before it was captured."""
+    tensors = (
+        (slot.name, node.meta["val"].shape, node.meta["val"].dtype)
+        for slot, node in zip(step.inputs, step.placeholders(), strict=True)
+        if slot.kind in (PARAMETER, BUFFER, INPUT)
+    )
+    return start_key(tensors)
 
 
 def known_choice(key: str) -> str | None:
