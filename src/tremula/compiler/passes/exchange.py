@@ -7,7 +7,7 @@ but the part that is on the tile already has to be copied into place, and output
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,7 +22,14 @@ from tremula.compiler.passes.intervals import (
     sum_per_tile,
     union_on_tiles,
 )
-from tremula.compiler.passes.on_tile_copies import TileCopies, copies_of_edges, copies_of_pieces
+from tremula.compiler.passes.on_tile_copies import (
+    DESCRIPTOR_WORDS,
+    LEAST_REGULAR,
+    TileCopies,
+    copies_of_edges,
+    copies_of_pieces,
+    descriptor_words,
+)
 from tremula.compiler.passes.parallel import in_parallel
 from tremula.compiler.passes.sweeps import (
     count_covering,
@@ -252,6 +259,10 @@ def exchange_of_copy(plan: CopyPlan, graph: FrozenGraph) -> StepExchange:
     if plan.overlaps:  # everything goes through a buffer
         again = again + arriving + staying
     copies = copies_of_pieces(to_tile[~remote], size[~remote], again, graph.target.chip, n_tiles)
+    if copies is not None and copies.n_copies.max() >= LEAST_REGULAR:
+        mine = (to_tile[~remote], begin[~remote], goal_low[~remote], size[~remote])
+        words = descriptor_words(*mine, n_tiles) + DESCRIPTOR_WORDS * (again > 0)
+        copies = replace(copies, n_words=words)
     buffers = arriving + staying if plan.overlaps else None
     return StepExchange(phase, None, copies, None, buffers)
 

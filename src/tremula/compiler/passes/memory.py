@@ -52,12 +52,12 @@ class VertexMemory:
     bytes_of_type: dict[str, int]
 
 
-def vertex_memory(graph: FrozenGraph, n_copies: Ints, copy_bytes: int) -> VertexMemory:
-    """Memory of all vertices. `n_copies` int64[n_tiles] inserted copies have `copy_bytes` each."""
+def vertex_memory(graph: FrozenGraph, copy_bytes: int) -> VertexMemory:
+    """Memory of all vertices; `copy_bytes` describe inserted copies."""
     n_tiles, chip = graph.target.n_tiles, graph.target.chip
     instances, field_data, descriptors, table_bytes = np.zeros((4, n_tiles), np.int64)
     parts = np.zeros(len(PARTS), np.int64)
-    parts[2] = int(n_copies.sum()) * copy_bytes
+    parts[2] = copy_bytes
     of_type: dict[str, int] = {}
     uses_code: dict[str, Ints] = {}
     code = np.zeros(n_tiles, np.int64)
@@ -133,8 +133,6 @@ CODE_CATEGORIES = (
     "Control Code", "Vertex Code", "Internal Exchange Code", "Host Exchange Code",
     "Global Exchange Code",
 )  # fmt: skip
-# A copy within a tile is described by its source, its destination and its size.
-COPY_DESCRIPTOR_BYTES = 3 * WORD_BYTES
 # Published: 8,861,908 bytes of control code for the 832 programs of an EfficientNet on 1472 tiles
 # (PopLiner's test profiles), 7.2 bytes each: a step calls its exchange and its compute set.
 CONTROL_INSTRUCTIONS_PER_STEP = 2
@@ -185,14 +183,14 @@ def memory_of(
     graph, chip = programs.graph, programs.graph.target.chip
     n_tiles = graph.target.n_tiles
     rows = {name: np.zeros(n_tiles, np.int64) for name in CATEGORIES}
-    n_copies = _n_copies(exchanges, n_tiles)
-    vertices = vertex_memory(graph, n_copies, COPY_DESCRIPTOR_BYTES)
+    copy_bytes = _copy_bytes(exchanges, n_tiles)
+    vertices = vertex_memory(graph, int(copy_bytes.sum()))
     is_constant = np.array(graph.variables.is_constant, bool).reshape(len(graph.variables))
     rows["Variables"] += liveness.always_live_bytes(n_tiles, ~is_constant)
     rows["Constants"] += liveness.always_live_bytes(n_tiles, is_constant)
     rows["Stack"] += chip.n_workers * chip.n_bytes_worker_stack + chip.n_bytes_supervisor_stack
     rows["Vertex Instances"] += vertices.instances
-    rows["Copy Descriptors"] += n_copies * COPY_DESCRIPTOR_BYTES
+    rows["Copy Descriptors"] += copy_bytes
     rows["VectorList Descriptors"] += vertices.descriptors
     rows["Vertex Field Data"] += vertices.field_data
     rows["Control Table"] += vertices.control_table
@@ -241,12 +239,13 @@ def _n_control_instructions(step_of: Ints, takes_part: Ints) -> Ints:
     return n_steps * CONTROL_INSTRUCTIONS_PER_STEP + int((step_of < 0).sum())
 
 
-def _n_copies(exchanges: StepExchanges, n_tiles: int) -> Ints:
+def _copy_bytes(exchanges: StepExchanges, n_tiles: int) -> Ints:
+    """int64[n_tiles]: descriptors of all copies within tiles."""
     total = np.zeros(n_tiles, np.int64)
     for moved, times in zip(exchanges.distinct, exchanges.n_uses.tolist(), strict=True):
         for copies in (moved.gather, moved.scatter):
             if copies is not None:
-                total += copies.n_copies * times
+                total += copies.descriptor_bytes * times
     return total
 
 

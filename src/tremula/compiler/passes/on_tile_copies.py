@@ -25,7 +25,14 @@ LOAD_AND_STORE = 2  # worker slots of one access
 # sub-vectors of PopLibs' 2D vertices (`SUB_VECTOR_SLOTS` of poplibs/popops/elementwise). Copies of
 # programs are regular, and done with strides.
 PIECE_SLOTS = 11
+LEAST_REGULAR = 3  # pieces: two at a distance need as many words as one by one
 _VECTORS = (FieldKind.VECTOR, FieldKind.VECTOR_LIST)
+
+
+# A copy within a tile is described by its source, its destination and its size; equal pieces at
+# regular distances are one copy, with their number and both distances besides.
+WORD_BYTES = 4
+DESCRIPTOR_WORDS, STRIDED_WORDS = 3, 6
 
 
 @record
@@ -34,8 +41,15 @@ class TileCopies:
     """Copies within tiles: int64[n_tiles] columns. `cycles` are tile cycles, with all workers."""
 
     n_bytes: Ints
-    n_copies: Ints
+    n_copies: Ints  # pieces
     cycles: Ints
+    n_words: Ints | None = None  # that describe them, if not a descriptor for each
+
+    @property
+    def descriptor_bytes(self) -> Ints:
+        """int64[n_tiles]: what tells a tile to copy."""
+        words = DESCRIPTOR_WORDS * self.n_copies if self.n_words is None else self.n_words
+        return WORD_BYTES * words
 
 
 def copies_of_pieces(
@@ -59,6 +73,36 @@ def copies_of_pieces(
     by_one = by_one + LOAD_AND_STORE * chip.n_workers * (accesses - n_copies)
     cycles = np.where(n_copies > 0, np.minimum(by_all, by_one), 0)
     return TileCopies(n_bytes, n_copies, cycles)
+
+
+def descriptor_words(tile: Ints, source: Ints, goal: Ints, size: Ints, n_tiles: int) -> Ints:
+    """int64[n_tiles]: words that describe copies of pieces, regular ones together.
+
+    Pieces are taken by their sources or by their goals, whichever needs fewer words.
+    """
+    orders = (np.lexsort((goal, source, tile)), np.lexsort((source, goal, tile)))
+    words = [
+        _words_in_order(*(column[order] for column in (tile, source, goal, size)), n_tiles)
+        for order in orders
+    ]
+    return np.minimum(*words)
+
+
+def _words_in_order(tile: Ints, source: Ints, goal: Ints, size: Ints, n_tiles: int) -> Ints:
+    """Three or more equal pieces in a row, at equal distances on both sides, are one copy."""
+    n = len(tile)
+    if n < LEAST_REGULAR:
+        return DESCRIPTOR_WORDS * sum_per_tile(tile, None, n_tiles)
+    is_pair = (tile[1:] == tile[:-1]) & (size[1:] == size[:-1])  # with the piece before
+    steps = np.stack((np.diff(source), np.diff(goal)))
+    goes_on = is_pair[1:] & is_pair[:-1] & (steps[:, 1:] == steps[:, :-1]).all(axis=0)
+    in_series = np.zeros(n, bool)
+    for shift in range(LEAST_REGULAR):
+        in_series[shift : n - 2 + shift] |= goes_on
+    begins = goes_on & ~np.concatenate(([False], goes_on[:-1]))
+    singles = sum_per_tile(tile[~in_series], None, n_tiles)
+    series = sum_per_tile(tile[:-2][begins], None, n_tiles)
+    return DESCRIPTOR_WORDS * singles + STRIDED_WORDS * series
 
 
 def copies_of_edges(
