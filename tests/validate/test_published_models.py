@@ -1,5 +1,7 @@
 """Whole models that were measured: small builds of them, read for the whole program."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from tremula.garden.models.published.bert import BertForPreTraining, PreTraining
 from tremula.garden.models.published.encoder import EncoderSize
 from tremula.validate import rows as rows_module
 from tremula.validate.rows import MeasuredRow
+from tremula.validate.workloads.model_call import COPIED_BYTES_PER_S, ModelCall
 from tremula.validate.workloads.models import (
     bert_facts,
     bert_training,
@@ -35,6 +38,30 @@ def row_in_words(workload, details, chip="Bow", unit="items/s", family="whole mo
         "metric": "throughput", "unit": unit, "value": "1",
     }  # fmt: skip
     return rows_module._row_in_words(record)
+
+
+# -- the host --------------------------------------------------------------------------------------
+
+
+def test_inputs_pass_through_one_thread_of_each_host_process():
+    """Bytes of all micro-batches of a call count, shared by processes; other frameworks' do not."""
+    training = Training(
+        build=lambda _: pytest.fail("not built"), of=whole(1), accumulation=10, replicas=4,
+        optimizer=Optimizer(kind="sgd"), proportions=(0.6,), updates_per_call=2,
+        n_host_processes=1,
+    )  # fmt: skip
+    seconds = training.copying_seconds(1_000_000)
+    assert seconds == pytest.approx(80e6 / COPIED_BYTES_PER_S)
+    assert replace(training, n_host_processes=4).copying_seconds(1_000_000) == seconds / 4
+    assert replace(training, n_host_processes=0).copying_seconds(1_000_000) == 0
+
+
+def test_made_up_data_is_not_copied():
+    """A call's inputs are copied unless the device makes them up."""
+    images = torch.zeros(3, 5, dtype=torch.half)
+    call = ModelCall(model=torch.nn.Identity(), micro_batch=(images,), device_iterations=7)
+    assert call.copying_s == pytest.approx(7 * 30 / COPIED_BYTES_PER_S)
+    assert replace(call, uses_made_up_data=True).copying_s == 0
 
 
 # -- timelines -------------------------------------------------------------------------------------

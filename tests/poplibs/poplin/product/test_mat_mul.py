@@ -307,3 +307,29 @@ def test_few_rows_by_a_wide_matrix_take_columns():
     assert (field_of(few), field_of(many)) == (4800, 512)
     rows = poplin.mat_mul_plan(graph, tr.HALF, *few, columns_are_positions=False)
     assert poplin.mat_mul_plan(graph, tr.HALF, *few).cycles < 0.5 * rows.cycles
+
+
+def test_products_of_few_rows_that_follow_each_other_leave_weights_in_place():
+    """The result of one that took columns is stored by columns, and the next one takes them too."""
+    graph, sequence = tr.Graph(tr.IPUModel("gc200").create_target()), tr.Sequence()
+    up, down = ([8, 1600], [1600, 6400]), ([8, 6400], [6400, 1600])
+    x = graph.add_variable(tr.HALF, up[0], "x", mapping="linear")
+    weights = [poplin.create_mat_mul_input_rhs(graph, tr.HALF, *shapes) for shapes in (up, down)]
+    inner = poplin.mat_mul(graph, x, weights[0], sequence)
+    other = tr.Sequence()
+    poplin.mat_mul(graph, inner, weights[1], other)
+    copied = [step.source_of_data.n_elems for step in other.steps if isinstance(step, tr.Copy)]
+    assert max(copied, default=0) < weights[1].n_elems
+    assert inner.strides[0] == 1
+
+
+def test_values_of_a_few_rows_are_transposed_for_the_matrix_unit():
+    """A weighted sum of rows has its channels one below the other: tiles transpose them first."""
+    graph, sequence = small_graph(64), tr.Sequence()
+    a = graph.add_variable(tr.FLOAT, [1, 64], "a", mapping="linear")
+    b = graph.add_variable(tr.FLOAT, [64, 96], "b", mapping="linear")
+    out = poplin.mat_mul(graph, a, b, sequence, columns_are_positions=True)
+    values = random_matrices(a.shape, b.shape)
+    result, report = product_of(graph, sequence, a, b, out, values)
+    assert np.allclose(result, values[0] @ values[1], atol=1e-4)
+    assert any("Transpose" in row.codelet for row in report.vertex_types)

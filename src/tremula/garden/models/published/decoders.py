@@ -1,7 +1,8 @@
 """Decoders that generate a word at a time, layer by layer, with keys and values of earlier words.
 
-The layers are those of PopTransformer: attention always reads the whole cache, a mask hides what is
-not written yet. The cache moves on by one word, and the new keys and values come first.
+The layers are those of PopTransformer, with its custom operations (`decoder_ops`): attention always
+reads the whole cache, a mask hides what is not written yet. The cache moves on by one word, and the
+new keys and values come first.
 ChatGLM's layer computes cosines and sines of positions itself, and scales residuals and scores.
 """
 
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from tremula.garden.models.published.decoder_ops import moved_cache, row_norm, row_softmax
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +25,7 @@ class DecoderSize:
     n_words: int
     n_positions: int = 0  # of a table of positions; 0: positions rotate queries and keys
     residual_scale: float | None = None
+    has_cache_operation: bool = False  # the cache is kept by an operation, not by a loop
 
 
 class DecoderLayer(nn.Module):
@@ -43,9 +47,9 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, past: Tensor, mask: Tensor, places: Tensor) -> Tensor:
         first, second = self.norms
-        normed = first(x)
+        normed = _normed(first, x)
         x = self._added(x, normed, self._attention(normed, past, mask, places))
-        normed = second(x)
+        normed = _normed(second, x)
         inner = functional.gelu(self.up(normed), approximate="tanh")
         return self._added(x, normed, self.down(inner))
 
@@ -60,16 +64,13 @@ class DecoderLayer(nn.Module):
             q, k = self._rotated(q, k, places)
             q = q * 0.1
         if x.shape[1] < past.shape[3]:
-            k, v = self._moved(past, torch.stack([k, v])).unbind(0)
+            new, is_operation = torch.stack([k, v]), self.size.has_cache_operation
+            k, v = moved_cache(past, new, is_operation=is_operation).unbind(0)
         scores = q @ k.transpose(-1, -2)
         if not self.size.n_positions:
             scores = scores * 10.0
-        weights = functional.softmax(scores + mask, dim=-1)
+        weights = row_softmax(scores + mask, is_stable=x.shape[1] > 1)
         return self.out((weights @ v).transpose(1, 2).flatten(2))
-
-    def _moved(self, past: Tensor, new: Tensor) -> Tensor:
-        """New keys and values in front, and those before them moved on."""
-        return torch.cat([new, past[:, :, :, : -new.shape[3]]], dim=3)
 
     def _by_head(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], self.size.n_heads, -1).transpose(1, 2)
@@ -85,6 +86,11 @@ class DecoderLayer(nn.Module):
         angles = torch.cat([angles, angles], dim=-1)
         cosine, sine = torch.cos(angles), torch.sin(angles)
         return q * cosine + _half_turn(q) * sine, k * cosine + _half_turn(k) * sine
+
+
+def _normed(norm: nn.Module, x: Tensor) -> Tensor:
+    assert isinstance(norm, nn.LayerNorm), "a decoder's norms have a scale and a bias"
+    return row_norm(x, norm.weight, norm.bias)
 
 
 def _half_turn(x: Tensor) -> Tensor:
@@ -105,5 +111,5 @@ class DecoderEnds(nn.Module):
         first = self.words(ids)
         if self.positions is not None:
             first = first + self.positions(places)
-        scores = self.norm(x[:, -1]) @ self.words.weight.t()
+        scores = _normed(self.norm, x[:, -1]) @ self.words.weight.t()
         return first, torch.topk(scores, 1).indices

@@ -38,19 +38,14 @@ def _dense_class(size: EncoderSize) -> type[nn.Linear]:
     return poptorch.float8.Linear if size.uses_float8 else nn.Linear
 
 
-class Patches(nn.Linear):
-    """Square patches of images as rows, through a dense layer: a convolution with that stride."""
+class Patches(nn.Conv2d):
+    """Square patches of images as rows of a sequence, by a convolution that steps over them."""
 
     def __init__(self, width: int, patch: int, *, bias: bool = True):
-        super().__init__(3 * patch * patch, width, bias=bias)
-        self.patch = patch
+        super().__init__(3, width, kernel_size=patch, stride=patch, bias=bias)
 
     def forward(self, images: Tensor) -> Tensor:
-        n, channels, height, width = images.shape
-        rows, columns = height // self.patch, width // self.patch
-        cut = images.view(n, channels, rows, self.patch, columns, self.patch)
-        cut = cut.permute(0, 2, 4, 1, 3, 5)
-        return super().forward(cut.reshape(n, rows * columns, -1))
+        return super().forward(images).flatten(2).transpose(1, 2)
 
 
 class Attention(nn.Module):

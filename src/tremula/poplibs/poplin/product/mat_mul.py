@@ -208,25 +208,38 @@ def _product(
     _check_operands("mat_mul_grouped", a, b)
     if 0 in (*a.shape, *b.shape):
         return _empty_product(graph, a, b, out, sequence, name, options)
-    is_transposed = _is_transposed(a)
-    if not is_transposed and _takes_columns(graph, a.type, a.shape, b.shape, options):
+    if _can_turn(a, b) and _takes_columns(graph, a.type, a.shape, b.shape, options):
         a, b = b.dim_shuffle([0, 2, 1]), a.dim_shuffle([0, 2, 1])
         out = None if out is None else out.dim_shuffle([0, 2, 1])
-        return _rows_product(graph, a, b, out, sequence, name, options).dim_shuffle([0, 2, 1])
-    return _rows_product(graph, a, b, out, sequence, name, options)
+        result = _rows_product(graph, a, b, out, sequence, name, options, is_transposed=False)
+        return result.dim_shuffle([0, 2, 1])
+    is_transposed = _is_transposed(a)
+    return _rows_product(graph, a, b, out, sequence, name, options, is_transposed=is_transposed)
 
 
 def _rows_product(
     graph: Graph, a: Tensor, b: Tensor, out: Tensor | None, sequence: Sequence, name: str,
-    options: ProductOptions,
+    options: ProductOptions, *, is_transposed: bool,
 ) -> Tensor:  # fmt: skip
-    """Rows of the left operand are positions, or, where it is transposed, summed over."""
-    is_transposed = _is_transposed(a)
+    """Rows of the left operand are positions, or, where it is transposed, summed over.
+
+    Columns that became rows are never summed over: the matrix unit takes channels that are next to
+    each other in memory, so what is stored otherwise is transposed first.
+    """
     plan = _plan(graph, a.type, a.shape, b.shape, options, is_transposed=is_transposed)
     left = a.dim_shuffle([0, 2, 1]) if is_transposed else a
     operands = left.expand([1]), b.expand([1])
     result = out.expand([1]) if out is not None else None
     return add_product(graph, plan, *operands, sequence, name, result=result).squeeze([1])
+
+
+def _can_turn(a: Tensor, b: Tensor) -> bool:
+    """Whether the transposed product reads its operands no worse than this one.
+
+    The result of a product that took columns is stored by columns, and so are weights that were
+    created for it: turned, both are read in order.
+    """
+    return not _is_transposed(a) or _is_transposed(b)
 
 
 def _is_transposed(a: Tensor) -> bool:

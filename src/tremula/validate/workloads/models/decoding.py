@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from tremula.base.types import HALF
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Program, Sequence
-from tremula.poplar.tensors.tensor import concat
 from tremula.poplibs import poputil
 from tremula.validate.rows import MeasuredRow
 from tremula.validate.timing import time_program
@@ -47,7 +46,7 @@ class Decoder:
     max_length: int = 264
     proportion: float | None = None  # of memory, for one word
     prefill_proportion: float = 0.2  # for more than 32
-    n_cache_copies: int = 2  # of all keys and values, in each layer and step
+    n_numbers: int = 1  # that each chip gets in a step: which step it is, or two positions
     prefills_in_halves: bool = True  # partial sums; those of one word are floats
 
     @property
@@ -61,16 +60,17 @@ class Decoder:
             n_words=self.n_words,
             n_positions=self.n_positions,
             residual_scale=self.residual_scale,
+            has_cache_operation=not self.has_prefill,
         )
 
 
 GPT2_XL = Decoder(
     width=1600, n_heads=25, n_inner=6400, n_words=50257, n_layers=48, n_chips=8, n_head_chips=1,
-    n_head_slices=1, n_positions=1024, n_cache_copies=3,
+    n_head_slices=1, n_positions=1024,
 )  # fmt: skip
 CHATGLM_6B = Decoder(
     width=4096, n_heads=32, n_inner=16384, n_words=130528, n_layers=28, n_chips=32, n_head_chips=4,
-    n_head_slices=2, residual_scale=56**0.5, has_prefill=True, proportion=0.6,
+    n_head_slices=2, residual_scale=56**0.5, has_prefill=True, proportion=0.6, n_numbers=2,
 )  # fmt: skip
 
 
@@ -106,13 +106,33 @@ def _step_seconds(decoder: Decoder, batch: int, n_new: int, length: int, chip_na
     """All layers and the ends once, for `n_new` words."""
     layer = _layer(decoder, batch, n_new, length, chip_name)
     ends = _ends(decoder, batch, n_new, chip_name)
-    hop = _hop_seconds(chip_name, batch * n_new * decoder.width)
-    head_size = decoder.width // decoder.n_heads
-    rows = 2 * batch * decoder.n_heads, length, n_new
-    cache = _cache_seconds(chip_name, rows, head_size, decoder.n_cache_copies)
-    layers = decoder.n_layers * (_alone(layer) + cache)
-    # A chip's word comes from the chip before, its mask and positions from the first.
-    return layers + decoder.n_head_chips * _alone(ends) + 2 * decoder.n_chips * hop
+    seconds = decoder.n_layers * _alone(layer) + decoder.n_head_chips * _alone(ends)
+    if decoder.has_prefill and n_new < length:
+        head_size = decoder.width // decoder.n_heads
+        seconds += _carried_seconds(chip_name, 2 * batch * decoder.n_heads * length * head_size)
+    return seconds + _transfer_seconds(decoder, batch, n_new, length, chip_name)
+
+
+def _transfer_seconds(
+    decoder: Decoder, batch: int, n_new: int, length: int, chip_name: str
+) -> float:
+    """What crosses links, one transfer after the other: PopART makes a program of each.
+
+    A chip with layers gets its words from the chip before; the mask, and the step or positions,
+    from the first. Parts of the embedding are summed on the last chip that has one; each part of
+    the output layer gets the last layer's result, and sends its best score and word there.
+    """
+    n, n_ends = decoder.n_chips, decoder.n_head_chips
+    words, mask = batch * n_new * decoder.width, batch * length
+    hops = [(c - 1, c, words) for c in range(n_ends, n)]
+    hops += [(0, c, size) for c in range(n_ends, n) for size in (mask, *[1] * decoder.n_numbers)]
+    hops += [(n - 1, c, batch * decoder.width) for c in range(n_ends)]
+    for c in range(1, n_ends):
+        hops += [(0, c, batch * n_new), (c - 1, n_ends - 1, words)]
+        hops += [(c - 1, n_ends - 1, batch)] * 2
+    if n_ends > 1:
+        hops.append((n_ends - 1, 0, batch))
+    return sum(_hop_seconds(chip_name, n, *hop) for hop in hops)
 
 
 def _alone(timeline: Timeline) -> float:
@@ -178,28 +198,14 @@ def _choose(options: "Options", decoder: Decoder, n_new: int) -> None:
 
 
 @cache
-def _cache_seconds(
-    chip_name: str, rows: tuple[int, int, int], head_size: int, n_copies: int
-) -> float:
-    """Keys and values moved on by the new words' number, in copies of all of them.
-
-    GPT-2's custom operation copies the cache, writes it moved on, and a remap spreads it evenly for
-    the products; ChatGLM's loop-carried cache is remapped, and copied to the loop's input.
-    """
-    n_heads, length, n_new = rows
-    if length == n_new:
-        return 0.0
+def _carried_seconds(chip_name: str, n_elements: int) -> float:
+    """Keys and values of a step become those of the loop's next turn, on all chips at once."""
 
     def build(graph: Graph, sequence: Sequence) -> Program | None:
-        shape = [n_heads, length, head_size]
-        caches = [graph.add_variable(HALF, shape, f"cache{n}") for n in range(3)]
-        new = graph.add_variable(HALF, [n_heads, n_new, head_size], "new")
-        for tensor in (*caches, new):
-            poputil.map_tensor_linearly(graph, tensor, grain=head_size)
-        moved = concat([new, caches[0].slice(0, length - n_new, 1)], 1)
-        sequence.add(Copy(moved, caches[1]))
-        for n in range(1, n_copies):
-            sequence.add(Copy(caches[n % 3], caches[(n + 1) % 3]))
+        source, target = (graph.add_variable(HALF, [n_elements], name) for name in ("out", "in"))
+        for tensor in (source, target):
+            poputil.map_tensor_linearly(graph, tensor)
+        sequence.add(Copy(source, target))
         return None
 
     timing = time_program(chip_name, 1, build)
@@ -207,19 +213,22 @@ def _cache_seconds(
 
 
 @cache
-def _hop_seconds(chip_name: str, n_elements: int) -> float:
-    """Halves from all tiles of a chip to those of the next."""
+def _hop_seconds(
+    chip_name: str, n_chips: int, source_chip: int, target_chip: int, n_elements: int
+) -> float:
+    """Halves from tiles of a chip to those of another."""
 
     def build(graph: Graph, sequence: Sequence) -> Program | None:
-        chips = [graph.create_virtual_graph(n * n_tiles, (n + 1) * n_tiles) for n in range(2)]
-        source, target = (chip.add_variable(HALF, [n_elements], "x") for chip in chips)
-        for chip, tensor in zip(chips, (source, target), strict=True):
-            poputil.map_tensor_linearly(chip, tensor)
-        sequence.add(Copy(source, target))
+        ends = []
+        for number in (source_chip, target_chip):
+            chip = graph.create_virtual_graph(number * n_tiles, (number + 1) * n_tiles)
+            ends.append(chip.add_variable(HALF, [n_elements], "x"))
+            poputil.map_tensor_linearly(chip, ends[-1])
+        sequence.add(Copy(*ends))
         return None
 
     from tremula.hardware import chip as named_chip
 
     n_tiles = named_chip(chip_name).n_tiles
-    timing = time_program(chip_name, 2, build)
+    timing = time_program(chip_name, n_chips, build)
     return timing.cycles / timing.clock_hz

@@ -61,6 +61,7 @@ class ResNetProgram:
     is_old: bool = False  # before SDK 2.5
     is_mlperf: bool = False
     keeps: tuple[int, ...] = _KEPT_BY_TF1
+    n_host_processes: int = 0  # that copy images from shared memory, as loaders of PopTorch do
 
 
 RESNET = (
@@ -76,7 +77,8 @@ RESNET = (
     ResNetProgram(framework="tf1", chips=("bow", "gc200"), pods=(64,), micro_batch=20, norm_span=2,
                   proportion=0.145, is_old=True),
     ResNetProgram(framework="poptorch", chips=("bow", "gc200"), pods=(16, 64), micro_batch=18,
-                  norm_span=1, proportion=0.16, updates_per_call=1, keeps=_KEPT_BY_POPTORCH),
+                  norm_span=1, proportion=0.16, updates_per_call=1, keeps=_KEPT_BY_POPTORCH,
+                  n_host_processes=8),
 )  # fmt: skip
 
 
@@ -116,6 +118,7 @@ def _resnet_training(row: MeasuredRow, chip_name: str) -> Training:
         proportions=(program.proportion,),
         updates_per_call=program.updates_per_call,
         micro_batch_items=micro_batch,
+        n_host_processes=program.n_host_processes,
     )
 
 
@@ -205,13 +208,15 @@ class EfficientNetProgram:
     proportion: float
     optimizer: Optimizer
     updates_per_call: int
+    n_host_processes: int = 0  # that copy images from shared memory
 
 
 EFFICIENTNET = (
     EfficientNetProgram(framework="tf1", micro_batch=3, global_batch=6144, proportion=0.4,
                         optimizer=_MOMENTUM, updates_per_call=2),
     EfficientNetProgram(framework="poptorch", micro_batch=4, global_batch=1024, proportion=0.1,
-                        optimizer=Optimizer(kind="rmsprop", is_sharded=True), updates_per_call=4),
+                        optimizer=Optimizer(kind="rmsprop", is_sharded=True), updates_per_call=4,
+                        n_host_processes=2),
 )  # fmt: skip
 # Blocks of each group on the built chips: of equal blocks (all but a group's first) one is built.
 _B4_SIDE = 380
@@ -235,6 +240,7 @@ def efficientnet_b4(row: MeasuredRow, chip_name: str) -> ModelledValue:
             proportions=(program.proportion,),
             updates_per_call=program.updates_per_call,
             micro_batch_items=program.micro_batch,
+            n_host_processes=program.n_host_processes,
         ),
         chip_name,
     )

@@ -49,6 +49,7 @@ def mini_dalle(row: MeasuredRow, chip_name: str) -> ModelledValue:
             optimizer=Optimizer(kind="adam", first_is_half=True, is_sharded=True),
             proportions=(0.6,),
             micro_batch_items=DALLE_MICRO_BATCH,
+            n_host_processes=1,
         ),
         chip_name,
     )

@@ -9,7 +9,7 @@ of BERT-Large differ by a layer within 0.1 %.) The rest is counted:
 * sums of gradients over replicas: a separate program of the collectives library, for as many bytes
 * states in streaming memory: to the chip and back, at the rate of the chip's link or of its part of
   the machine's memory, a share of them where replicas share them
-* the host: its work around a call
+* the host: its work around a call, and copies of a call's inputs
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,12 @@ from tremula.poplar.programs import Sequence as ProgramSequence
 from tremula.poplar.target import IPUModel
 from tremula.poplibs import gcl, poputil
 from tremula.validate.timing import timing_of
-from tremula.validate.workloads.model_call import CallTime, ModelCall, compiled_call
+from tremula.validate.workloads.model_call import (
+    COPIED_BYTES_PER_S,
+    CallTime,
+    ModelCall,
+    compiled_call,
+)
 from tremula.validate.workloads.models.timeline import Events, Join, Loop, Timeline, timeline_of
 from tremula.validate.workloads.table import ModelledValue
 
@@ -80,6 +85,7 @@ class Training:
     n_tiles: int = 0  # of each chip; 0: all of them
     host_s: float | None = None  # around a call; None: that of made-up data
     loading_s: float = 0.0  # of the data of a call, by workers beside the device
+    n_host_processes: int = 0  # that copy inputs from shared memory; 0: the framework feeds streams
 
     @property
     def n_forward_stages(self) -> int:
@@ -94,9 +100,19 @@ class Training:
         return max(0.0, self.loading_s - device_s)
 
     @property
+    def micro_batches_per_call(self) -> int:
+        return self.accumulation * self.replicas * self.updates_per_call
+
+    def copying_seconds(self, micro_batch_bytes: int) -> float:
+        """What each host process takes to copy the inputs of its replicas."""
+        if not self.n_host_processes:
+            return 0.0
+        n_bytes = self.micro_batches_per_call * micro_batch_bytes / self.n_host_processes
+        return n_bytes / COPIED_BYTES_PER_S
+
+    @property
     def items_per_call(self) -> float:
-        n_micro_batches = self.accumulation * self.replicas * self.updates_per_call
-        return self.micro_batch_items * n_micro_batches
+        return self.micro_batch_items * self.micro_batches_per_call
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +179,7 @@ def time_training(training: Training, chip_name: str) -> CallTime:
     cycles = training.updates_per_call * _update_cycles(training, timeline, sizes, chip_name)
     host_s = call.host_s if training.host_s is None else training.host_s
     host_s += training.waiting_seconds(cycles / timeline.clock_hz)
+    host_s += training.copying_seconds(call.micro_batch_bytes)
     return CallTime(cycles, timeline.clock_hz, host_s)
 
 
