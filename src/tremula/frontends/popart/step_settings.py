@@ -8,7 +8,6 @@ environment) is an argument.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from tremula.frontends.popart.enums import (
     MeanReductionStrategy,
@@ -18,11 +17,9 @@ from tremula.frontends.popart.enums import (
 )
 from tremula.frontends.popart.options.options import SessionOptions
 from tremula.ir.locations import Locations
+from tremula.ir.lowering.options import LoweringOptions
 from tremula.ir.repetition import Repetition
-
-if TYPE_CHECKING:  # importing the tile compiler is slow
-    from tremula.ir.lowering.tiles import LoweringOptions
-    from tremula.ir.run.tile_program import TileSettings
+from tremula.ir.run.tile_settings import TileSettings
 
 
 def repetition(
@@ -52,14 +49,12 @@ def tile_settings(
     available_memory: Mapping[int, float] | None = None,
     recomputation: str | None = None,
     shows_progress: bool = False,
-) -> "TileSettings":
+) -> TileSettings:
     """How the tile program is compiled.
 
     `recomputation` is the pass that chooses what the backward pass computes again; PopART chooses
     on its own graph and passes None.
     """
-    from tremula.ir.run.tile_program import TileSettings  # importing the tile compiler is slow
-
     return TileSettings(
         chip,
         n_tiles,
@@ -76,9 +71,7 @@ def tile_settings(
 
 def _lowering_options(
     options: SessionOptions, available_memory: dict[int, float]
-) -> "LoweringOptions":
-    from tremula.ir.lowering.tiles import LoweringOptions  # importing the tile compiler is slow
-
+) -> LoweringOptions:
     merged = options.replicatedCollectivesSettings
     return LoweringOptions(
         partials_type=options.partialsTypeMatMuls or None,

@@ -22,6 +22,7 @@ from tremula.ir.grouping import Grouping
 from tremula.ir.host.compiled.pool import start_pool
 from tremula.ir.host.compiled.programs import is_expected, start_key
 from tremula.ir.host.start_phases import start_phase
+from tremula.ir.lowering.program.schedule import Schedule
 from tremula.ir.optim.rule import UpdateRule
 from tremula.ir.passes import COMMON_PASSES, apply
 from tremula.ir.passes.random_bits import STATE_NAME, initial_state, reproducible
@@ -32,12 +33,13 @@ from tremula.ir.run.output_facts import OutputFact, output_facts
 from tremula.ir.run.replica_groups import GroupedSession, one_slice_of
 from tremula.ir.run.session import HostSession, Session
 from tremula.ir.run.tensor_names import TensorNames, take_loss, with_tensors
+from tremula.ir.run.tile_program import TileProgram
+from tremula.ir.run.tile_settings import TileSettings
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, INPUT, OUTPUT, PARAMETER, CapturedStep
 
 if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
     from tremula.ir.run.tile_cache import StoredTileProgram
-    from tremula.ir.run.tile_program import TileProgram, TileSettings
 
 
 @dataclass(frozen=True)
@@ -51,19 +53,13 @@ class StepToCompile:
     rule: UpdateRule | None = None  # of a step that trains
 
 
-def _default_tiles() -> "TileSettings":
-    from tremula.ir.run.tile_program import TileSettings  # loads slowly
-
-    return TileSettings()
-
-
 @dataclass(frozen=True)
 class StepSettings:
     """How a step is repeated and run."""
 
     repetition: Repetition = field(default_factory=Repetition)
     host: HostSettings = field(default_factory=HostSettings)
-    tiles: "TileSettings" = field(default_factory=_default_tiles)
+    tiles: TileSettings = field(default_factory=TileSettings)
     seed: int = 0
     runs_on_tiles: bool = False  # every result is computed vertex by vertex
     checks_floats: bool = False  # on the host: stop at the operation that makes a NaN
@@ -87,7 +83,7 @@ class CompiledStep:
     n_buffers: int  # of the module
     loss: fx.Node | None  # of a training step
     loss_output: int | None  # which output is the loss, if forward returns it
-    tiles: "TileProgram"
+    tiles: TileProgram
     seconds: float  # that capturing took
 
     @cached_property
@@ -208,10 +204,7 @@ def _place_of_loss(step: CapturedStep, loss: fx.Node | None) -> int | None:
     return next((i for i, node in enumerate(outputs) if node is loss), None)
 
 
-def _tile_program(step: CapturedStep, places: Places, settings: StepSettings) -> "TileProgram":
-    from tremula.ir.lowering.program.build import Schedule  # loads slowly
-    from tremula.ir.run.tile_program import TileProgram
-
+def _tile_program(step: CapturedStep, places: Places, settings: StepSettings) -> TileProgram:
     repetition, groupings = settings.repetition, settings.groupings
     groups = tuple((name, g.group(repetition.n_replicas)) for name, g in groupings.items())
     schedule = Schedule.of(repetition, places, groups)
@@ -220,12 +213,13 @@ def _tile_program(step: CapturedStep, places: Places, settings: StepSettings) ->
     )
 
 
-def _open_session(step: CapturedStep, tiles: "TileProgram", settings: StepSettings) -> Session:
-    from tremula.ir.run.host_cache import keep_host_program  # loads slowly
-
+def _open_session(step: CapturedStep, tiles: TileProgram, settings: StepSettings) -> Session:
     if settings.runs_on_tiles:
         return tiles.session()
-    keep_host_program(step, tiles)
+    if settings.tiles.cache_folder is not None:
+        from tremula.ir.run.host_cache import keep_host_program  # loads slowly
+
+        keep_host_program(step, tiles)
     if settings.host.tiles == "ahead":
         tiles.program()
     if settings.groupings:

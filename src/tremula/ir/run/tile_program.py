@@ -1,20 +1,17 @@
 """The tile program of a step: built, compiled and loaded when something asks for it."""
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tremula.base.options import parse_options
 from tremula.base.passes import garbage_collected_later
 from tremula.base.tracing import COMPILATION, span
-from tremula.compiler.compile import Progress, compile_graph
-from tremula.compiler.executable.executable import Executable
-from tremula.compiler.report.report import Report
-from tremula.ir.lowering.program.build import Schedule, build_tile_program
-from tremula.ir.lowering.program.schedule import BuiltProgram
-from tremula.ir.lowering.tiles import LoweringOptions
+from tremula.ir.lowering.options import LoweringOptions
+from tremula.ir.lowering.program.schedule import Schedule
 from tremula.ir.passes import apply, tile_passes
 from tremula.ir.passes.shard_update import Shards
 from tremula.ir.repetition import Repetition
@@ -22,30 +19,20 @@ from tremula.ir.run.performance import CallTiming, time_call
 from tremula.ir.run.progress import ProgressBar
 from tremula.ir.run.replica_groups import GroupedTileSession, Grouping
 from tremula.ir.run.session import Rows, Session, TileSession, copy_state
-from tremula.ir.run.tile_cache import ProgramCache, StoredTileProgram, can_be_kept, program_key
+from tremula.ir.run.tile_settings import TileSettings
 from tremula.ir.step import INPUT, PARAMETER, STATE, CapturedStep
-from tremula.poplar.control import set_stochastic_rounding
-from tremula.poplar.programs import Sequence
-from tremula.poplar.target import Device, IPUModel
-from tremula.runtime.clock import Clock
-from tremula.runtime.engine import Engine
-from tremula.runtime.forecast import forecast_or_run
 
+if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+    from tremula.compiler.compile import Progress
+    from tremula.compiler.executable.executable import Executable
+    from tremula.compiler.report.report import Report
+    from tremula.ir.lowering.program.schedule import BuiltProgram
+    from tremula.ir.run.tile_cache import StoredTileProgram
+    from tremula.poplar.programs import Sequence
+    from tremula.poplar.target import Device
+    from tremula.runtime.engine import Engine
 
-@dataclass(frozen=True)
-class TileSettings:
-    """How a tile program is compiled: the machine, the user's choices, where programs are kept."""
-
-    chip: str = "bow"
-    n_tiles: int = 0  # of each chip; 0: all it has
-    lowering: LoweringOptions = field(default_factory=LoweringOptions)
-    engine_options: Mapping[str, object] = field(default_factory=dict)
-    recomputes_stages: bool = True  # a pipeline keeps inputs of stages, not all values in them
-    recomputation: str | None = None  # without a pipeline: "popart", "ideal", "norms", "everything"
-    cache_folder: str | None = None  # where compiled programs are kept, if anywhere
-    shows_progress: bool = False
-    not_modelled: tuple[str, ...] = ()  # what was asked for and this program does without
-    warn: Callable[[str], None] = lambda _text: None
+__all__ = ["TileProgram", "TileSettings"]
 
 
 class TileProgram:
@@ -75,11 +62,13 @@ class TileProgram:
     # -- what others ask for -----------------------------------------------------------------------
 
     @property
-    def to_save(self) -> StoredTileProgram | None:
+    def to_save(self) -> "StoredTileProgram | None":
         """The program for a file, if it is compiled and all of it can be written."""
+        from tremula.ir.run.tile_cache import can_be_kept
+
         return self.stored if can_be_kept(self._captured) else None
 
-    def offer(self, stored: StoredTileProgram) -> None:
+    def offer(self, stored: "StoredTileProgram") -> None:
         """Use a program from a file, if it is the one that would be compiled."""
         if stored.key != self.key:
             self.settings.warn(
@@ -88,7 +77,7 @@ class TileProgram:
             return
         self.stored = stored
 
-    def program(self) -> StoredTileProgram:
+    def program(self) -> "StoredTileProgram":
         """The compiled program: given, found in the cache, or compiled now, with a progress bar."""
         if self.stored is None:
             began = time.perf_counter()
@@ -98,7 +87,7 @@ class TileProgram:
             self.seconds = time.perf_counter() - began
         return self.stored
 
-    def engine(self) -> Engine:
+    def engine(self) -> "Engine":
         """The program with its kernels and memory, ready to run."""
         if self._engine is None:
             self._engine = self._new_engine(self.program().executable)
@@ -107,27 +96,31 @@ class TileProgram:
     def session(self) -> TileSession:
         return self._session_on(self.engine())
 
-    def _session_on(self, engine: Engine) -> TileSession:
+    def _session_on(self, engine: "Engine") -> TileSession:
         parts = self._captured, self.program(), engine, self.repetition
         return GroupedTileSession(*parts, self.groupings) if self.groupings else TileSession(*parts)
 
     @property
-    def executable(self) -> Executable:
+    def executable(self) -> "Executable":
         """What the compiler made of the step; compiled now if it was not yet."""
         return self.program().executable
 
-    def report(self, rows: Rows | None = None, weights_of: Session | None = None) -> Report:
+    def report(self, rows: Rows | None = None, weights_of: Session | None = None) -> "Report":
         """Cycles and memory of one call.
 
         Where cycles depend on data, the call runs once on a separate engine: with the weights of
         `weights_of`, and with `rows`, the inputs of all micro-batches, or zeros.
         """
+        from tremula.runtime.forecast import forecast_or_run
+
         return forecast_or_run(
             self.executable, lambda: self.engine_after_call(rows, weights_of).report()
         )
 
     def timing(self, *, has_run: bool) -> CallTiming:
         """What one call takes on the machine; `has_run` if this engine ran since it was loaded."""
+        from tremula.runtime.clock import Clock
+
         if self._timing is None:
             executable = self.program().executable
             clock = Clock(executable)
@@ -136,13 +129,17 @@ class TileProgram:
             self._timing = time_call(executable, clock)
         return self._timing
 
-    def device(self) -> Device:
+    def device(self) -> "Device":
+        from tremula.poplar.target import IPUModel
+
         n_ipus = self.schedule.n_chips * self.repetition.n_replicas
         return IPUModel(self.settings.chip, n_ipus, self.settings.n_tiles).create_device()
 
     # -- compiling ---------------------------------------------------------------------------------
 
-    def _find_or_compile(self, bar: ProgressBar) -> StoredTileProgram:
+    def _find_or_compile(self, bar: ProgressBar) -> "StoredTileProgram":
+        from tremula.ir.run.tile_cache import ProgramCache, can_be_kept
+
         folder = self.settings.cache_folder if can_be_kept(self._captured) else None
         cache = None if folder is None else ProgramCache(folder, self.settings.warn)
         stored = None if cache is None else cache.find(self.key)
@@ -152,7 +149,10 @@ class TileProgram:
                 cache.keep(stored)
         return stored
 
-    def _compile(self, bar: ProgressBar) -> StoredTileProgram:
+    def _compile(self, bar: ProgressBar) -> "StoredTileProgram":
+        from tremula.compiler.compile import compile_graph
+        from tremula.ir.run.tile_cache import StoredTileProgram
+
         if self.settings.not_modelled:
             self.settings.warn(
                 f"The tile program does not model: {'; '.join(self.settings.not_modelled)}. Results"
@@ -165,8 +165,11 @@ class TileProgram:
                 executable = compile_graph(built.graph, [program], self._engine_options(), progress)
         return StoredTileProgram.of(self.key, executable, built)
 
-    def built(self, progress: Progress | None = None) -> tuple[BuiltProgram, Sequence]:
+    def built(self, progress: "Progress | None" = None) -> "tuple[BuiltProgram, Sequence]":
         """The step as a graph of vertices and a program, not yet compiled."""
+        from tremula.poplar.control import set_stochastic_rounding
+        from tremula.poplar.programs import Sequence
+
         passes = tile_passes(
             self.schedule.stage_of_block,
             self.recomputed_stages,
@@ -187,6 +190,8 @@ class TileProgram:
 
     @property
     def key(self) -> str:
+        from tremula.ir.run.tile_cache import program_key
+
         return program_key(
             self._captured,
             (self.settings.chip, self.settings.n_tiles),
@@ -239,12 +244,14 @@ class TileProgram:
 
     # -- loading -----------------------------------------------------------------------------------
 
-    def _new_engine(self, executable: Executable) -> Engine:
+    def _new_engine(self, executable: "Executable") -> "Engine":
         """An engine that writes no reports: the model writes its own."""
+        from tremula.runtime.engine import Engine
+
         options = self._engine_options()
         return Engine(executable, options=options, writes_reports=False).load(self.device())
 
-    def _counting_engine(self, has_run: bool) -> Engine:
+    def _counting_engine(self, has_run: bool) -> "Engine":
         """An engine that ran: some codelets know their cycles only then. Any data will do."""
         if has_run:
             return self.engine()
@@ -252,7 +259,7 @@ class TileProgram:
 
     def engine_after_call(
         self, rows: Rows | None = None, weights_of: Session | None = None
-    ) -> Engine:
+    ) -> "Engine":
         """A separate engine on which one call ran, by default with zeros."""
         engine = self._new_engine(self.executable)
         session = self._session_on(engine)
@@ -267,3 +274,10 @@ class TileProgram:
         values = [node.meta["val"] for slot, node in placeholders if slot.kind == INPUT]
         inputs = [torch.zeros(tuple(v.shape), dtype=v.dtype) for v in values]
         return [inputs] * self.repetition.n_micro_batches
+
+
+def build_tile_program(*args: Any, **options: Any) -> "BuiltProgram":  # noqa: ANN401
+    """`ir.lowering`'s function of this name, loaded by its first call."""
+    from tremula.ir.lowering.program import build
+
+    return build.build_tile_program(*args, **options)

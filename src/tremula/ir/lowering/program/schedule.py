@@ -2,14 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tremula.base.replica_group import ReplicaGroup
 from tremula.ir.locations import HostHandle
 from tremula.ir.placement import Places
 from tremula.ir.repetition import Repetition
 from tremula.ir.step import StepSlot
-from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Program
+
+if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+    from tremula.poplar.graph import Graph
+    from tremula.poplar.programs import Program
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,8 @@ class Schedule(Places, Repetition):
 class BuiltProgram:
     """A graph with its program, and the handles under which the host finds things."""
 
-    graph: Graph
-    program: Program
+    graph: "Graph"
+    program: "Program"
     state_handles: dict[tuple[str, int], HostHandle] = field(
         default_factory=dict
     )  # by kind and index
