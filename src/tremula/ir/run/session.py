@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
+from tremula.ir.host.compiled.pool import end_pool
 from tremula.ir.host.passes.memory_format import device_copy, to_column_major
 from tremula.ir.host.programs.backend_choice import backend_for
 from tremula.ir.host.programs.cuda_graph import CudaGraphProgram, InductorCudaGraphProgram
@@ -89,6 +90,8 @@ class HostSession:
         if checks_floats:  # fused operations cannot be looked into
             settings = replace(settings, host="eager")
         program = _PROGRAMS[backend_for(step, settings, repetition.n_processes)]
+        if program is not FastestProgram:
+            end_pool()
         self.program: HostProgram = program(
             step,
             device=self.device,

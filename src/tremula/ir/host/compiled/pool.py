@@ -40,9 +40,10 @@ class CompilePool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        is_fork = may_fork()
-        _log.info("Inductor is loaded by %s", "a fork" if is_fork else "a new process")
-        if is_fork:
+        self.sent = threading.Event()  # set when it works on requests
+        self.is_fork = may_fork()
+        _log.info("Inductor is loaded by %s", "a fork" if self.is_fork else "a new process")
+        if self.is_fork:
             self._end, self._stdin, self._stdout = _forked()
         else:
             self._end, self._stdin, self._stdout = _spawned()
@@ -54,6 +55,7 @@ class CompilePool:
         with self._lock:
             try:
                 send(self._stdin, list(requests))
+                self.sent.set()
                 for _ in requests:
                     if not select.select([self._stdout], [], [], _TIMEOUT_S)[0]:
                         return [f"no answer for {_TIMEOUT_S} s"] * len(requests)
@@ -91,7 +93,7 @@ def _spawned() -> tuple[End, IO[bytes], IO[bytes]]:
 
     def end() -> None:
         with contextlib.suppress(OSError):
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # with its forks
         process.wait()
 
     return end, process.stdin, process.stdout
@@ -115,8 +117,10 @@ def _forked() -> tuple[End, IO[bytes], IO[bytes]]:
 
     def end() -> None:
         if os.getpid() == parent:  # else this is a fork of the script, with its own children
+            for kill in os.killpg, os.kill:  # with its forks; it may not lead a group yet
+                with contextlib.suppress(OSError):
+                    kill(child, signal.SIGKILL)
             with contextlib.suppress(OSError):
-                os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
 
     return end, os.fdopen(requests[1], "wb"), os.fdopen(answers[0], "rb", 0)
@@ -150,9 +154,10 @@ def may_fork() -> bool:
 
 
 class _Running:
-    """The pool of this process, if one was started."""
+    """The pool of this process, if one was started, and how many models may use it."""
 
     pool: CompilePool | None = None
+    n_users = 0
     lock = threading.Lock()
 
 
@@ -161,11 +166,12 @@ def is_allowed() -> bool:
 
 
 def start_pool() -> None:
-    """Start the compiling process, unless it runs already; returns at once."""
+    """Start the compiling process for a model, unless it runs already; returns at once."""
     with _Running.lock:
         if _Running.pool is None and is_allowed():
             with contextlib.suppress(OSError):
                 _Running.pool = CompilePool()
+        _Running.n_users += 1
 
 
 def running_pool() -> CompilePool | None:
@@ -173,8 +179,11 @@ def running_pool() -> CompilePool | None:
 
 
 def end_pool() -> None:
-    """End the compiling process: its memory is free, and the next one starts afresh."""
+    """A model needs the compiling process no more; without models it ends."""
     with _Running.lock:
+        _Running.n_users = max(0, _Running.n_users - 1)
+        if _Running.n_users:
+            return
         pool, _Running.pool = _Running.pool, None
     if pool is not None:
         pool.close()

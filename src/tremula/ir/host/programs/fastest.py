@@ -127,6 +127,7 @@ class FastestProgram(_DrawingFirst):
         self._make_rival = partial(_Rival, step, **options)
         self._is_stored = False  # whether it runs Inductor's kernels from an earlier process
         self._rival: _Rival | None = None
+        self._uses_pool = True  # the process that was started for its step
         self._thread: threading.Thread | None = None
         self._began: float | None = None  # when the first call ended
         self._times: dict[CudaGraphProgram, list[float]] = {}
@@ -170,9 +171,12 @@ class FastestProgram(_DrawingFirst):
     def run(self, state: DeviceState, inputs: MicroBatches, give: Give) -> None:
         if self._chosen is None and self._began is None:
             self._choose_as_before(state, inputs)
+            if self._chosen is not None:
+                self._leave_pool()
         if self._chosen is not None:
             self._run_by(self._chosen, state, inputs, give)
         elif self._rival is None:
+            self._compile_early(state, inputs)
             self._run_by(self, state, inputs, give)
             self._compile_meanwhile(state, inputs)
         elif not self._times:
@@ -228,6 +232,15 @@ class FastestProgram(_DrawingFirst):
 
     # -- the other program -----------------------------------------------------------------------
 
+    def _compile_early(self, state: DeviceState, inputs: MicroBatches) -> None:
+        """Let the compiling process begin, if there is one, before the first call runs."""
+        pool = running_pool()
+        if pool is None or self._began is not None:
+            return
+        self._compile_meanwhile(state, inputs)
+        while self._thread is not None and self._thread.is_alive() and not pool.sent.wait(0.02):
+            pass  # both threads would trace, which is slower than one after the other
+
     def _compile_meanwhile(self, state: DeviceState, inputs: MicroBatches) -> None:
         """Start the compiling thread once; it reads no values, so that calls can go on."""
         now = time.monotonic()
@@ -252,7 +265,7 @@ class FastestProgram(_DrawingFirst):
                 # are timed in their first run, would wait for those of the calls.
                 with start_phase("compile with Inductor"):
                     rival.compile_for(state, inputs)
-            end_pool()
+            self._leave_pool()
             self._rival = rival
         except Exception as error:  # noqa: BLE001 - whatever the compiler raises, calls go on
             if threading.main_thread().is_alive():  # else the script has ended meanwhile
@@ -344,6 +357,13 @@ class FastestProgram(_DrawingFirst):
     def _choose_only_one(self, reason: str) -> None:
         """ATen's program, where the other one cannot be compared with it."""
         self._chosen, self._reason = self, reason
+        self._leave_pool()
+
+    def _leave_pool(self) -> None:
+        """This program needs the compiling process no more."""
+        if self._uses_pool:
+            self._uses_pool = False
+            end_pool()
 
     def _choose(self, program: CudaGraphProgram, reason: str) -> None:
         """Keep one program; free the memory of the other."""

@@ -12,7 +12,13 @@ from torch import Tensor, fx
 from tremula.ir.host.compiled.compiling import Run, compile_graph
 from tremula.ir.host.compiled.from_inductor import record_of
 from tremula.ir.host.compiled.functions import CannotStoreError, CompiledFunction
-from tremula.ir.host.compiled.keys import argument_lines, digest, graph_lines, surroundings
+from tremula.ir.host.compiled.keys import (
+    argument_lines,
+    digest,
+    graph_lines,
+    settings_of_inductor,
+    surroundings,
+)
 from tremula.ir.host.compiled.pool import CompilePool, running_pool
 from tremula.ir.host.compiled.programs import Call, Mask, ProgramRecord
 from tremula.ir.host.compiled.requests import CompileRequest, request_of
@@ -163,7 +169,8 @@ def prepare_all(graphs: Sequence[tuple[CompiledGraph, Sequence[Tensor]]]) -> Non
     """Load or compile several graphs: at the same time, if there is a process for that."""
     missing = [(graph, args) for graph, args in graphs if not graph.load(args)]
     pool = running_pool()
-    if pool is not None and missing:
+    # A new process has none of the settings that the script has changed.
+    if pool is not None and missing and (pool.is_fork or not settings_of_inductor()):
         _compile_elsewhere(pool, missing)
         missing = [(graph, args) for graph, args in missing if not graph.load(args)]
     for graph, args in missing:
