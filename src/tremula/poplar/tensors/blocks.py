@@ -89,6 +89,7 @@ class BlockPieces(Pieces):
 
     def __init__(self, offset: int, cuts: BlockCuts):
         self.offset, self.cuts, self.layout, self.repeats = offset, cuts, None, False
+        self.alike = None
 
     @property
     def n_elems(self) -> int:

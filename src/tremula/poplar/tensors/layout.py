@@ -88,7 +88,7 @@ def moved_pieces(
     result = pieces.moved(elems, slots)
     result.layout = PiecesLayout(new, slots, digest)
     if len(set(new)) == len(new):  # what lay apart still does
-        result.repeats = pieces.repeats
+        result.repeats, result.alike = pieces.repeats, pieces.alike or pieces
     return result
 
 

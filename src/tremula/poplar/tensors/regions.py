@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tremula.poplar.tensors.runs import Runs, n_different
+from tremula.poplar.tensors.runs import Runs
 from tremula.poplar.tensors.variables import VariableTable
 
 ByteIntervals = tuple[np.ndarray, np.ndarray]  # begin and end of each
@@ -31,13 +31,6 @@ def is_one_region(runs: Runs) -> bool:
             and (runs.start[1:] == runs.start[:-1] + runs.count[:-1]).all()
         )
     return len(runs.start) == 0 or runs.count[0] == 1 or runs.stride[0] == 1
-
-
-def has_aliases(runs: Runs) -> bool:
-    """Whether some element appears twice."""
-    if bool(((runs.stride == 0) & (runs.count > 1)).any()):
-        return True
-    return runs.n_elems > n_different(runs)
 
 
 def nests(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -184,16 +184,24 @@ def compress(addresses: Ints) -> Runs:
     return Runs(addresses[first], count, ones(len(first)))
 
 
+def has_aliases(runs: Runs) -> bool:
+    """Whether some element appears twice."""
+    if bool(((runs.stride == 0) & (runs.count > 1)).any()):
+        return True
+    return runs.n_elems > n_different(runs)
+
+
 class Pieces:
     """A virtual buffer: the concatenation of runs. Views of it are strided in virtual positions."""
 
-    __slots__ = ("_start", "_union", "layout", "repeats", "runs")
+    __slots__ = ("_start", "_union", "alike", "layout", "repeats", "runs")
 
     def __init__(self, runs: Runs):
         self.runs = runs
         self._start: Ints | None = None
         self.layout: Any = None  # its PiecesLayout, see layout.py
         self.repeats: bool | None = None  # whether an element appears twice; None: not known yet
+        self.alike: Pieces | None = None  # others in which elements repeat as in these
         self._union: tuple[Ints, Ints] | None = None
 
     @property
@@ -214,7 +222,17 @@ class Pieces:
         start, count, stride = self.runs
         new.runs = Runs(start + n_elems[slots], count, stride)
         new._start, new.layout, new.repeats, new._union = self._start, None, None, None
+        new.alike = None
         return new
+
+    def repeats_elements(self) -> bool:
+        """Whether an element appears twice; found once for all pieces that are alike."""
+        if self.repeats is None:
+            if self.alike is not None:
+                self.repeats = self.alike.repeats_elements()
+            else:
+                self.repeats = has_aliases(self.runs)
+        return self.repeats
 
     def union(self) -> tuple[Ints, Ints]:
         """Element intervals [begin, end) that all pieces cover, sorted; found once."""

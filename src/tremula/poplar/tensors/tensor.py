@@ -28,7 +28,6 @@ from tremula.poplar.tensors.checks import (
 from tremula.poplar.tensors.regions import (
     Interval,
     contiguous_regions,
-    has_aliases,
     intersect,
     is_one_region,
     nests,
@@ -39,6 +38,7 @@ from tremula.poplar.tensors.runs import (
     Runs,
     byte_intervals,
     concat_runs,
+    has_aliases,
     merge_dims,
     reshaped_strides,
     row_major,
@@ -393,7 +393,7 @@ class Tensor:
         """Some element appears twice."""
         pieces = self.pieces
         if pieces is not None and pieces.repeats is None and 2 * self.n_elems >= pieces.n_elems:
-            pieces.repeats = has_aliases(pieces.runs)
+            pieces.repeats_elements()
         if nests(self.shape, self.strides) and (pieces is None or pieces.repeats is False):
             return False
         return has_aliases(self._runs_in_any_order())

@@ -78,6 +78,17 @@ class TileMapLog:
         for column, values in ((self._begin, begin), (self._end, end), (self._tile, tile)):
             column.frombytes(np.ascontiguousarray(values, np.int64).tobytes())
 
+    def append(self, part: tuple[np.ndarray, ...], shift: int) -> None:
+        """Add a part of a resolved map, moved by `shift` bytes; mostly it is behind all others."""
+        if not len(part[0]):
+            return
+        now, first = self.resolve(), int(part[0][0]) + shift
+        if len(now.end) and first <= now.end[-1]:
+            self.add_many(part[0] + shift, part[1] + shift, part[2])
+            return
+        self._resolved = self._appended(now, ByteTileMap(*part), shift)
+        self._reach = max(self._reach, int(self._resolved.end[-1]))
+
     def forget_from(self, begin: int) -> None:
         """Drop the last intervals that begin at an address or behind it."""
         while len(self._begin) and self._begin[-1] >= begin:
@@ -100,16 +111,16 @@ class TileMapLog:
             self._resolved = self._appended(old, new)
         return self._resolved
 
-    def _appended(self, old: ByteTileMap, new: ByteTileMap) -> ByteTileMap:
-        """Old intervals with the new ones appended; maps given out earlier do not change."""
+    def _appended(self, old: ByteTileMap, new: ByteTileMap, shift: int = 0) -> ByteTileMap:
+        """Old intervals with the new ones, moved, behind; maps given out earlier do not change."""
         n_old, n = len(old.begin), len(old.begin) + len(new.begin)
         if n > len(self._columns[0]):
             room = [np.empty(2 * n, np.int64) for _ in range(3)]
             for column, values in zip(room, old, strict=True):
                 column[:n_old] = values
             self._columns = room
-        for column, values in zip(self._columns, new, strict=True):
-            column[n_old:n] = values
+        for column, values, by in zip(self._columns, new, (shift, shift, 0), strict=True):
+            np.add(values, by, out=column[n_old:n])
         return ByteTileMap(*(column[:n] for column in self._columns))
 
 

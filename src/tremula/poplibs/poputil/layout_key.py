@@ -35,6 +35,7 @@ class VariableLayouts:
     def __init__(self, state: GraphState):
         self.variables, self.tile_map = state.variables, state.tile_map
         self._known: dict[int, _KnownMap] = {}
+        self._like: dict[int, tuple[int, int]] = {}  # another that is mapped alike, n_rewrites then
 
     def tile_map_of(self, first: int, last: int) -> tuple[np.ndarray, ...]:
         """(begin, end, tile) of all bytes of variables first … last."""
@@ -56,6 +57,12 @@ class VariableLayouts:
         known = self._known.get(variable)
         if known is not None and known.is_final and self._is_now(known):
             return known
+        like, n_rewrites = self._like.get(variable, (-1, -1))
+        if n_rewrites == self.tile_map.n_rewrites and not self.tile_map.may_rewrite:
+            known = self._map_of(like)
+            if known.is_final:
+                self._known[variable] = known
+                return known
         begin, end, tile = self.tile_map_of(variable, variable)
         if known is None or known[:2] != (self.tile_map.n_rewrites, len(begin)):
             base = self.variables.base_bytes[variable]
@@ -71,10 +78,8 @@ class VariableLayouts:
 
     def note_alike(self, variable: int, like: int) -> None:
         """A new variable is mapped as another is: what is known of that is known of it."""
-        known = self._known.get(like)
-        is_same = known is not None and known.is_final and self._is_now(known)
-        if is_same and not self.variables.is_constant[variable]:
-            self._known[variable] = known
+        if not self.variables.is_constant[variable] and not self.tile_map.may_rewrite:
+            self._like[variable] = like, self.tile_map.n_rewrites
 
     def _described(
         self, variable: int, columns: tuple[np.ndarray, ...], is_final: bool

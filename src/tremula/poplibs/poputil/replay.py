@@ -293,8 +293,7 @@ class _Tape:
         if self.new:
             base = call.state.variables.base_bytes
             shift = base[ids[self.new[0]]] - base[self.new[0]]
-            begin, end, tile = self.tile_map
-            call.state.tile_map.add_many(begin + shift, end + shift, tile)
+            call.state.tile_map.append(self.tile_map, shift)
 
 
 @dataclass(frozen=True, slots=True)
