@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from tremula import Graph, IPUModel
 from tremula.base.errors import PoplarError
-from tremula.poplar.tensors.regions import has_aliases
 from tremula.poplar.tensors.runs import (
     Pieces,
     Runs,
     byte_intervals,
+    has_aliases,
     joined_intervals,
     ones,
     union_of_runs,
