@@ -92,7 +92,7 @@ class ModelCall:
     def host_s(self) -> float:
         if self.uses_made_up_data or self.is_timed_without_loader:
             return HOST_S_PER_CALL
-        return LOADED_HOST_S_PER_CALL + LOADED_HOST_S_PER_REPLICA * self.replication_factor
+        return loaded_host_seconds(self.replication_factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,11 @@ class CallTime:
     @property
     def seconds(self) -> float:
         return self.cycles / self.clock_hz + self.host_s
+
+
+def loaded_host_seconds(n_replicas: int) -> float:
+    """What the host does around a call whose data a loader hands over."""
+    return LOADED_HOST_S_PER_CALL + LOADED_HOST_S_PER_REPLICA * n_replicas
 
 
 def time_call(call: ModelCall, chip_name: str) -> CallTime:

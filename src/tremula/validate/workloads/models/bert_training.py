@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tremula.validate.rows import MeasuredRow
+from tremula.validate.workloads.model_call import loaded_host_seconds
 from tremula.validate.workloads.models.bert_facts import (
     MASKS,
     MAX_PACKED,
@@ -99,6 +100,7 @@ def mlperf(row: MeasuredRow, chip_name: str) -> ModelledValue:
         proportions=program.proportions,
         returns=True,
         micro_batch_items=2 * program.micro_batch,
+        host_s=loaded_host_seconds(replicas),  # each step has its batch of real data
     )
     time = time_training(training, chip_name)
     sequences = training.items_per_call
