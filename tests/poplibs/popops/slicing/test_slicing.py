@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 import tremula as tr
+from tremula.hardware import chip
 from tremula.poplibs import popops
 from tremula.poplibs.popops.slicing.codelets import divide_slots
+from tremula.poplibs.popops.slicing.costs import hit_slots
 from tremula.poplibs.popops.slicing.dynamic_slice import dynamic_slice_with_output
 from tremula.poplibs.popops.slicing.multi_slice import grouped_multi_slice
 from tremula.poplibs.popops.slicing.row_blocks import (
@@ -403,3 +405,12 @@ def test_time_of_a_division():
         n_turns = sum(max(0, n - divisor.bit_length() + 1) for n in bits) / n_entries
         slots = divide_slots(np.array([n_entries]), np.array([divisor]))
         assert slots[0] == round(20 + 12 * n_turns)
+
+
+def test_short_rows_are_summed_whole():
+    """Sums into rows of 2 or 4 floats, or 4 halves, have PopLibs' short loops; maxima do not."""
+    bow = chip("bow")
+    columns = np.array([2, 4, 6, 8])
+    assert hit_slots(columns, 4, "add", bow).tolist() == [8, 16, 26, 32]
+    assert hit_slots(columns, 4, "max", bow).tolist() == [14, 20, 26, 32]
+    assert hit_slots(columns, 2, "add", bow).tolist() == [11, 9, 17, 20]

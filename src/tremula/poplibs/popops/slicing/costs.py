@@ -18,6 +18,7 @@ UPDATE_IN_RANGE = 11
 UPDATE_OUT_OF_RANGE = 5
 UPDATE_PER_ATOM = 3
 UPDATE_SUPERVISOR = 25
+SHORT_ROW_SLOTS = {4: {2: 8, 4: 16}, 2: {4: 9}}  # of an element's bytes: row length, slots
 SEARCH_STEP, SEARCH_END = 20, 29  # binary search in sorted indices
 SUBWORD_ELEMENT = 20
 DYNAMIC_SUPERVISOR, DYNAMIC_START, DYNAMIC_PER_SLICE = 25, 39, 24
@@ -69,7 +70,7 @@ def multi_update_cycles(  # noqa: PLR0917 - one column each
     n_rows: Number,
     n_entries: Number,
     is_sorted: bool | Ints,
-    is_op: bool,
+    operation: str,
     chip: Chip,
     n_vertices: int = 0,
 ) -> Ints:
@@ -79,11 +80,21 @@ def multi_update_cycles(  # noqa: PLR0917 - one column each
     missed = (n_lookups - in_range) * UPDATE_OUT_OF_RANGE
     steps = np.ceil(np.log2(np.maximum(n_lookups, 2))).astype(np.int64)
     missed = np.where(is_sorted, SEARCH_STEP * steps + SEARCH_END, missed)
-    per_hit = (
-        update_slots(n_columns, n_bytes, chip) if is_op else copy_slots(n_columns, n_bytes, chip)
-    )
-    worker = UPDATE_START + in_range * (UPDATE_IN_RANGE + per_hit) + missed
+    per_hit = hit_slots(n_columns, n_bytes, operation, chip)
+    worker = UPDATE_START + in_range * per_hit + missed
     return UPDATE_SUPERVISOR + chip.n_workers * worker
+
+
+def hit_slots(n_columns: Number, n_bytes: int, operation: str, chip: Chip) -> Ints:
+    """Slots of an index in range. Sums of short rows have loops that load and store them whole."""
+    if operation == "set":
+        return UPDATE_IN_RANGE + copy_slots(n_columns, n_bytes, chip)
+    slots = UPDATE_IN_RANGE + update_slots(n_columns, n_bytes, chip)
+    for short, short_slots in (
+        SHORT_ROW_SLOTS.get(n_bytes, {}).items() if operation == "add" else ()
+    ):
+        slots = np.where(np.asarray(n_columns) == short, short_slots, slots)
+    return slots
 
 
 def update_slots(n_columns: Number, n_bytes: int, chip: Chip) -> Ints:

@@ -316,10 +316,10 @@ class _SliceCandidates:
     def _update_terms(self) -> list[tuple[str, Ints]]:
         plan, groups, are_split = self.plan, self.n_tile_groups, self.lookups > 1
         n_partials = self.n_tile_rows * self.n_tile_columns
-        is_op = plan.options.operation_for_update != "set"
+        operation = plan.options.operation_for_update
         update = groups * multi_update_cycles(
             self.n_tile_lookups, self.n_tile_columns, plan.partial_type.n_bytes,
-            self.n_tile_rows, plan.n_entries, plan.options.indices_are_sorted, is_op, self.chip,
+            self.n_tile_rows, plan.n_entries, plan.options.indices_are_sorted, operation, self.chip,
         )  # fmt: skip
         reduced = ceil_div(n_partials * groups, self.lookups)
         partial_bytes = reduced * self.lookups * plan.partial_type.n_bytes

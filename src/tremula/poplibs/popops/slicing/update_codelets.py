@@ -134,7 +134,7 @@ def multi_update_codelet(T: Type, P: Type, operation: str, starts: bool = False)
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
-            update = _update_cycles(v, P, operation != "set", chip)
+            update = _update_cycles(v, P, operation, chip)
             return update + fill_cycles(v.sizes["table"], P, chip) if starts else update
 
         @staticmethod
@@ -175,7 +175,7 @@ def scaled_update_codelet(T: Type) -> type:  # noqa: N803
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
-            return _update_cycles(v, T, True, chip)
+            return _update_cycles(v, T, "add", chip)
 
         @staticmethod
         def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
@@ -184,7 +184,7 @@ def scaled_update_codelet(T: Type) -> type:  # noqa: N803
     return ScaledMultiUpdateAdd
 
 
-def _update_cycles(v: CostView, type: Type, is_op: bool, chip: Chip) -> np.ndarray:
+def _update_cycles(v: CostView, type: Type, operation: str, chip: Chip) -> np.ndarray:
     width = v.state["n_columns"].astype(np.int64)
     return multi_update_cycles(
         v.sizes["indices"],
@@ -193,7 +193,7 @@ def _update_cycles(v: CostView, type: Type, is_op: bool, chip: Chip) -> np.ndarr
         v.sizes["table"] // width,
         v.state["n_entries"].astype(np.int64),
         v.state["is_sorted"] != 0,
-        is_op,
+        operation,
         chip,
         v.n_rows,
     )
