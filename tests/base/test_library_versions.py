@@ -8,6 +8,7 @@ import pytest
 from tremula.base import library_versions
 from tremula.base.errors import PoplarError
 from tremula.base.library_versions import ANY_VERSION, LIBRARIES, leading_numbers, unsupported
+from tremula.base.python_version import FIRST, LAST, require_python
 from tremula.base.requirements import EXTRAS, require, require_for_command
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -70,3 +71,17 @@ def test_versions_that_cannot_be_read_are_tried(monkeypatch):
         assert unsupported("torch") == ""
     assert leading_numbers("2.14.0a0+git12") == (2, 14, 0)
     assert unsupported("a_module_without_a_row") == ""
+
+
+@pytest.mark.parametrize("running", [(3, 10, 4), (3, 15, 0)])
+def test_other_pythons_are_errors(running, monkeypatch):
+    """The message has the range and the running Python; the range is pip's; one may try it."""
+    assert PROJECT["requires-python"] == f">={FIRST[0]}.{FIRST[1]},<{LAST[0]}.{LAST[1] + 1}"
+    require_python()
+    monkeypatch.setattr("sys.version_info", (*running, "final", 0))
+    monkeypatch.delenv(ANY_VERSION, raising=False)
+    name = ".".join(map(str, running))
+    with pytest.raises(ImportError, match=rf"Python 3.11 to 3.14, and this is {name}\.\n  try: "):
+        require_python()
+    monkeypatch.setenv(ANY_VERSION, "1")
+    require_python()

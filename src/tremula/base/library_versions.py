@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from importlib import metadata
 
-ANY_VERSION = "TREMULA_ANY_VERSION"  # set: versions outside of their range are tried
+from tremula.base.python_version import ANY_VERSION, FIRST, LAST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +129,8 @@ def versions_markdown() -> str:
         "|---|---|---|---|",
     ]
     rows.append(
-        "| Python | 3.11 to 3.14 | `tomllib`, exception groups | Numba compiles bytecode: it has to"
-        " know a Python |"
+        f"| Python | {dotted(FIRST)} to {dotted(LAST)} | `tomllib`, exception groups |"
+        " Numba compiles bytecode: it has to know a Python |"
     )
     for one in LIBRARIES.values():
         below = f", before {dotted(one.ceiling)}" if one.ceiling else ""
