@@ -214,8 +214,9 @@ release-check: $(RELEASE)
 	$(BIN)/zizmor --offline --quiet .github
 	$(BIN)/repo-review .
 
-# Figures of a release: sizes, times of a first use, identical builds, files overwritten.
-bench-release: $(RELEASE)
+# Figures of a release: sizes, times of a first use, identical builds, files overwritten. The demo needs PyTorch,
+# and an installation beside `optimum` the libraries of its front end.
+bench-release: $(RELEASE) $(DEV)
 	mkdir -p build
 	$(BIN)/tremula bench release --json build/release.json
 

@@ -100,13 +100,13 @@ def scrape() -> Iterator[Figure]:
     from tests.system.load import ADMIN
     from tremula.hardware import system
     from tremula.system.control.controller import Controller
-    from tremula.system.control.partitions import Wish
+    from tremula.system.control.partitions import PartitionRequest
     from tremula.system.web.exporter import scrape
 
     controller = Controller(":memory:")
     controller.add_cluster(ADMIN, "cl0", system("pod256"))
     for i in range(16):
-        controller.add_partition(ADMIN, Wish(f"p{i}", 16))
+        controller.add_partition(ADMIN, PartitionRequest(f"p{i}", 16))
     scrape(controller)
     taken = []
     for _ in range(20):
