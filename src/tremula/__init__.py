@@ -4,9 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tremula.base import version as _version
-from tremula.base.python_version import require_python as _require_python
 
-_require_python()
+_version.require_python()
 
 if TYPE_CHECKING:
     from tremula.base import errors as errors

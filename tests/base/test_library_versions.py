@@ -8,8 +8,8 @@ import pytest
 from tremula.base import library_versions
 from tremula.base.errors import PoplarError
 from tremula.base.library_versions import ANY_VERSION, LIBRARIES, leading_numbers, unsupported
-from tremula.base.python_version import FIRST, LAST, require_python
 from tremula.base.requirements import EXTRAS, require, require_for_command
+from tremula.base.version import FIRST_PYTHON, LAST_PYTHON, require_python
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -76,7 +76,8 @@ def test_versions_that_cannot_be_read_are_tried(monkeypatch):
 @pytest.mark.parametrize("running", [(3, 10, 4), (3, 15, 0)])
 def test_other_pythons_are_errors(running, monkeypatch):
     """The message has the range and the running Python; the range is pip's; one may try it."""
-    assert PROJECT["requires-python"] == f">={FIRST[0]}.{FIRST[1]},<{LAST[0]}.{LAST[1] + 1}"
+    (_, first), (_, last) = FIRST_PYTHON, LAST_PYTHON
+    assert PROJECT["requires-python"] == f">=3.{first},<3.{last + 1}"
     require_python()
     monkeypatch.setattr("sys.version_info", (*running, "final", 0))
     monkeypatch.delenv(ANY_VERSION, raising=False)

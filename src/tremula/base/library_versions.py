@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from importlib import metadata
 
-from tremula.base.python_version import ANY_VERSION, FIRST, LAST
+from tremula.base.version import ANY_VERSION, FIRST_PYTHON, LAST_PYTHON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +129,8 @@ def versions_markdown() -> str:
         "|---|---|---|---|",
     ]
     rows.append(
-        f"| Python | {dotted(FIRST)} to {dotted(LAST)} | `tomllib`, exception groups |"
-        " Numba compiles bytecode: it has to know a Python |"
+        f"| Python | {dotted(FIRST_PYTHON)} to {dotted(LAST_PYTHON)} |"
+        " `tomllib`, exception groups | Numba compiles bytecode: it has to know a Python |"
     )
     for one in LIBRARIES.values():
         below = f", before {dotted(one.ceiling)}" if one.ceiling else ""
