@@ -334,7 +334,7 @@ class _Reproducer(_Decomposer):
     def _call(self, node: fx.Node) -> None:
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
         if not _is_drawn(node):
-            self._keep_call(node, args)
+            self._keep_call(node)
             return
         assert self.state is not None, "placeholders come first"
         with self:

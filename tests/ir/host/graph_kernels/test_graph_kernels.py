@@ -167,6 +167,16 @@ def test_sums_by_segment_compute_what_pytorch_computes(layer: type[nn.Module]):
         torch.testing.assert_close(value.double(), right, rtol=1e-4, atol=1e-5)
 
 
+def test_a_sum_beside_weights_of_edges_is_by_segments():
+    """Weights of edges that others need have a kernel: sums by them store nothing else."""
+    step = step_of(WithLoss(Gcn), example())
+    fused = fuse_graph_kernels(step, torch.device("cpu"), BY_SEGMENTS)
+    every = [kernels._kernels[n.args[0]] for n in fused.graph.nodes if n.target is row_kernel]
+    narrow = [k for k in every if any(len(shape) == 1 for shape, _ in k.results)]
+    assert narrow, "weights and degrees"
+    assert not any(any(k.is_summed) and not all(k.is_summed) for k in narrow)
+
+
 def test_rows_in_the_order_of_their_segments():
     """Rows without a segment are last, and rows of one segment stay in order."""
     index = torch.tensor([3, 0, -1, 7, 3, 1, 0])

@@ -98,6 +98,7 @@ class RowSpace:
     n_rows: int
     is_edges: bool
     budget: WeightBudget
+    sums_by_segments: bool = False  # there are enough rows for that
     row_wise: dict[fx.Node, RowRole] = field(default_factory=dict)
     sums: dict[fx.Node, SumRole] = field(default_factory=dict)
 
@@ -140,15 +141,16 @@ def _spaces(nodes: list[fx.Node], limits: FusionLimits) -> dict[int, RowSpace]:
         if n >= roles.MIN_ROWS:
             is_edges = n not in tables
             free = [node for node in nodes if node not in taken]
-            spaces[n] = _space(free, n, is_edges, limits.budget_for(n, is_edges))
+            space = RowSpace(n, is_edges, limits.budget_for(n, is_edges), n >= limits.many_summed)
+            spaces[n] = _filled(space, free)
             taken |= spaces[n].row_wise.keys() | spaces[n].sums.keys()
     return spaces
 
 
-def _space(nodes: list[fx.Node], n_rows: int, is_edges: bool, budget: WeightBudget) -> RowSpace:
-    space = RowSpace(n_rows, is_edges, budget)
+def _filled(space: RowSpace, nodes: list[fx.Node]) -> RowSpace:
+    n_rows = space.n_rows
     for node in nodes:
-        if roles.is_wide_product(node) and not _fits(node, budget):
+        if roles.is_wide_product(node) and not _fits(node, space.budget):
             continue
         row_role, sum_role = roles.row_role_of(node, n_rows), roles.sum_role_of(node)
         if row_role is not None:
@@ -244,14 +246,22 @@ def _is_apart(
     stored: set[fx.Node],
     levels: Levels,
 ) -> bool:
-    """Whether a sum into segments needs no product but those of values that are stored in any case.
+    """Whether a sum into segments should read values that are stored in any case.
 
-    Then it reads them: a kernel without products has room for more rows at a time.
+    A kernel without products has room for more rows at a time, and one that stores nothing but sums
+    can add them up segment by segment.
     """
-    if roles.segment_sum_of(result) is None or not _products_in(cone):
+    if roles.segment_sum_of(result) is None:
         return False
     reading = _cone(space, [result], stored, levels, levels.of[result] + 1)
-    return not _products_in(reading)
+    if _products_in(cone):
+        return not _products_in(reading)
+    read = [node for node in cone if node in stored and node not in reading]
+    return space.sums_by_segments and bool(read) and all(_is_narrow(x, space) for x in read)
+
+
+def _is_narrow(node: fx.Node, space: RowSpace) -> bool:
+    return roles.tensor_of(node).numel() <= _NARROW * space.n_rows
 
 
 def _stored(space: RowSpace, members: list[fx.Node], levels: Levels) -> set[fx.Node]:
