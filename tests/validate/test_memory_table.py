@@ -71,12 +71,12 @@ def test_values_wait_longer_on_earlier_chips():
     assert fullest_tile(training, built, np.zeros(3))["stash"] == 40 * 6 / 4
 
 
-def test_layers_of_the_first_chip_have_its_proportion():
-    """What products may take there differs from the other chips: it is built apart."""
+def test_layers_have_the_proportion_of_their_chip():
+    """What products may take differs between chips: there is a build for each."""
     training = example(equal_layers((3, 7, 7)), Optimizer(kind="sgd"))
     assert by_proportion(training) == {(0.6,): [0, 1, 2]}
     apart = by_proportion(replace(training, proportions=(0.15, 0.4, 0.3)))
-    assert apart == {(0.15,): [0], (0.15, 0.4): [1, 2]}
+    assert apart == {(0.15,): [0], (0.15, 0.4): [1], (0.15, 0.3): [2]}
 
 
 def test_sharded_states_count_once_over_replicas():

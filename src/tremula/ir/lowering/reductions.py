@@ -9,7 +9,7 @@ from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import schema_name
 from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
-from tremula.poplibs import popops
+from tremula.poplibs import popops, poputil
 from tremula.poplibs.popops.elementwise.expr import (
     Cast,
     Expr,
@@ -23,6 +23,7 @@ from tremula.poplibs.popops.elementwise.expr import (
 )
 
 Dims = ListOf[int] | int | None
+_N_SPREAD = 4096  # elements of a padded or broadcast tensor that is spread before it is reduced
 _ORDERED = (FLOAT, HALF, INT, UNSIGNED_INT)  # what arg_max compares
 
 
@@ -47,6 +48,9 @@ def _reduce(
     """popops.reduce; types it cannot convert to `out` are cast before."""
     if x.type != out and not (operation != "MAX" and {x.type, out} <= {FLOAT, HALF}):
         x = tiles.cast(x, out)
+    if x.n_elems >= _N_SPREAD and poputil.repeats_elements(x):
+        # Padding is one element on one tile, which would read it as often as it is repeated.
+        x = tiles.writeable_copy(x)
     if not x.rank:  # the scale, and what happens to each element, count for a scalar too
         x, dims = x.reshape([1]), [0]
     return popops.reduce(

@@ -92,15 +92,18 @@ def memory_need(row: MeasuredRow, batch_factor: int = 1) -> MemoryNeed:
 def by_proportion(training: Training) -> dict[tuple[float, ...], list[int]]:
     """What built chips may take for products, and the chips that are read from such a build.
 
-    A build has the layers of its chips on a chip other than the first. So one is for the first
-    chip, whose layers have its proportion, and one for the others, with the largest of theirs.
+    A build has its layers on a chip other than the first. So one is for the first chip, whose
+    layers have its proportion, and one for each proportion of the others.
     """
     shares, n_chips = training.proportions, len(training.of.parts)
     own = [shares[min(chip, len(shares) - 1)] for chip in range(n_chips)]
     is_whole = np.array_equal(training.of.parts, np.eye(n_chips))
     if is_whole or len(set(own)) == 1:
         return {shares: list(range(n_chips))}
-    return {(own[0],): [0], (own[0], max(own[1:])): list(range(1, n_chips))}
+    result = {(own[0],): [0]}
+    for chip in range(1, n_chips):
+        result.setdefault((own[0], own[chip]), []).append(chip)
+    return result
 
 
 def _built(training: Training, chip_name: str) -> tuple[BuiltMemory, np.ndarray]:
