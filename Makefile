@@ -82,8 +82,10 @@ locked:
 audit: $(CORE)
 	$(BIN)/python tools/audit.py
 
+# One worker more than there are cores: tests that wait for a browser, a server or a deadline leave a core to others.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 test: $(DEV) $(BROWSER) $(CLUSTER)
-	$(BIN)/python -m pytest --numprocesses auto
+	$(BIN)/python -m pytest --tx '$(WORKERS)*popen//python=$(BIN)/python tests/forked_worker.py'
 
 # Those that failed last time, one after another; an error if none is known to have failed.
 test-failed: $(DEV) $(BROWSER) $(CLUSTER)

@@ -13,20 +13,10 @@ from hypothesis import settings
 
 import tremula
 from tests.sampling import PROFILE, SAMPLE, n_examples
+from tests.variables import ROOT, set_variables
 
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
-if IS_WORKER:
-    # There are as many workers as cores. With several threads each, PyTorch spends half of the
-    # processor time spinning at barriers.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    # Processes that compile for Inductor each import PyTorch first.
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-
-# What JAX compiles to compare with stays between runs: half the time of such a comparison.
-ROOT = Path(__file__).resolve().parent.parent
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / "build" / "jax"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+set_variables(IS_WORKER)
 
 # Tests import poptorch, popart, … as scripts do. Processes that they start inherit it.
 tremula.install()

@@ -194,6 +194,7 @@ def test_the_server_listens_here_alone():
 
 _FUZZED = Controller(":memory:")
 _FUZZED.add_cluster(ADMIN, "cl0", system("pod4"))
+pytest_plugins = ("schemathesis.pytest.plugin",)  # makes a test of each operation
 _SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", make_app(_FUZZED))
 
 

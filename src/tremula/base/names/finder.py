@@ -63,10 +63,9 @@ def _give_way(name: str, other: ModuleSpec) -> ModuleSpec | None:
 
 def install() -> None:
     """Let scripts import the names of the table from Tremula, here and in child processes."""
-    if is_installed():
-        return
-    _check_nothing_else_is_loaded()
-    sys.meta_path.insert(0, NamesFinder())
+    if not is_installed():
+        _check_nothing_else_is_loaded()
+        sys.meta_path.insert(0, NamesFinder())
     folder = str(FOLDER)
     if folder not in sys.path:  # for children by spawn; the first entry is the script's folder
         sys.path.insert(1, folder)
