@@ -52,12 +52,9 @@ def _connected(run: int) -> socket.socket:
     path, connection = folder / str(run), socket.socket(socket.AF_UNIX)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            connection.connect(str(path))
-        except OSError:
-            path.unlink(missing_ok=True)
+        if not path.exists():
             _start(path, run, lock)
-            connection.connect(str(path))
+        connection.connect(str(path))
     return connection
 
 

@@ -71,6 +71,13 @@ def test_the_page_has_the_table(repository):
     assert names_markdown() in (repository / "docs" / "names.md").read_text(encoding="utf-8")
 
 
+def test_installing_again_restores_the_path(monkeypatch):
+    """Where something else has replaced `sys.path`, processes by spawn get the names again."""
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(FOLDER)])
+    tremula.install()
+    assert str(FOLDER) in sys.path
+
+
 def test_names_come_and_go(switched_off):
     """`install` makes a name importable, `uninstall` leaves nothing behind, twice is harmless."""
     path, variable = list(sys.path), os.environ.get("PYTHONPATH")
