@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -172,26 +173,47 @@ TALKED = """
 
 @pytest.fixture(scope="module")
 def results_of_two(tmp_path_factory):
-    """The code and the folder of two processes that first talk, then train: started once."""
+    """Two processes that first talk, then train: their code, their script, what they wrote.
+
+    They are started once. One that is aborted says where.
+    """
     path = tmp_path_factory.mktemp("two") / "script.py"
     path.write_text(POPDIST + TALKED + TRAINING)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, _written_to(path.with_name("written")) as written:
         patch.setenv("OMP_NUM_THREADS", "1")
-        return main(["launch", "--nproc", "2", str(path)]), path
+        patch.setenv("PYTHONFAULTHANDLER", "1")
+        code = main(["launch", "--nproc", "2", str(path)])
+    return code, path, written.read_text(encoding="utf-8")
+
+
+@contextmanager
+def _written_to(path):
+    """A file that gets what this process and its children write."""
+    streams = [os.dup(1), os.dup(2)]
+    with path.open("w", encoding="utf-8") as file:
+        try:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+            yield path
+        finally:
+            for number, stream in enumerate(streams, start=1):
+                os.dup2(stream, number)
+                os.close(stream)
 
 
 @pytest.mark.slow
 def test_poptorch_and_popdist_see_the_processes(results_of_two):
     """Options, popdist and DataLoader agree on who loads what, and the processes can talk."""
-    _, path = results_of_two
-    assert [Path(f"{path}.talked.{mine}").exists() for mine in range(3)] == [True, True, False]
+    _, path, written = results_of_two
+    talked = [Path(f"{path}.talked.{mine}").exists() for mine in range(3)]
+    assert talked == [True, True, False], written
 
 
 @pytest.mark.slow
 def test_gradients_of_processes_equal_those_of_replicas(results_of_two):
     """Two processes end with the weights of four replicas in one process."""
-    code, path = results_of_two
-    assert code == 0
+    code, path, written = results_of_two
+    assert code == 0, written
     assert_trained_like_replicas(path, 2)
 
 
