@@ -24,6 +24,7 @@ from tremula.poplibs.popops.elementwise.expr import (
 
 Dims = ListOf[int] | int | None
 _N_SPREAD = 4096  # elements of a padded or broadcast tensor that is spread before it is reduced
+_LEAST_REPEATED = 4  # times that its elements are repeated in the mean
 _ORDERED = (FLOAT, HALF, INT, UNSIGNED_INT)  # what arg_max compares
 
 
@@ -48,7 +49,7 @@ def _reduce(
     """popops.reduce; types it cannot convert to `out` are cast before."""
     if x.type != out and not (operation != "MAX" and {x.type, out} <= {FLOAT, HALF}):
         x = tiles.cast(x, out)
-    if x.n_elems >= _N_SPREAD and poputil.repeats_elements(x):
+    if _is_mostly_padding(x):
         # Padding is one element on one tile, which would read it as often as it is repeated.
         x = tiles.writeable_copy(x)
     if not x.rank:  # the scale, and what happens to each element, count for a scalar too
@@ -56,6 +57,14 @@ def _reduce(
     return popops.reduce(
         tiles.graph, x, dims, operation, tiles.sequence, tiles.name, out_type=out, scale=scale
     )
+
+
+def _is_mostly_padding(x: Tensor) -> bool:
+    """Few elements of memory for many of the tensor; others are best reduced where they are."""
+    if x.n_elems < _N_SPREAD or not poputil.repeats_elements(x):
+        return False
+    begin, end = x.covered_intervals()
+    return int((end - begin).sum()) * _LEAST_REPEATED <= x.n_elems * x.type.n_bytes
 
 
 def _map(tiles: Tiles, expr: Expr, *tensors: Tensor) -> Tensor:
