@@ -10,6 +10,7 @@ import poptorch
 from tests.ir.steps import captured
 from tests.sampling import one_in
 from tremula.frontends.poptorch.optim.rule import rule_from
+from tremula.ir.lowering.pointwise import fused
 from tremula.ir.lowering.pointwise.fused import Folded
 from tremula.ir.lowering.program.node_queries import is_of_update
 from tremula.ir.passes import TILE_PASSES, apply
@@ -113,3 +114,29 @@ def test_folded_nodes_read_when_their_root_is_computed():
     places = folded.places(order)
     assert all(places[n] == max(order[r] for r in roots) for n, roots in folded.nodes.items())
     assert all(places[n] == order[n] for n in order if n not in folded.nodes)
+
+
+def _n_templates() -> int:
+    """Of a training step of 16 equal weights: compute sets that are planned."""
+    model = nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(16)))
+    optimizer = _OPTIMIZERS["adamw"](model.parameters())
+    wrapped = poptorch.trainingModel(_WithMean(model), poptorch.Options(), optimizer)
+    wrapped.compile(torch.ones(2, 4))
+    sets = wrapped.tile_program().built()[0].graph.state.compute_sets
+    return len({id(s.instance.template) for s in sets if s.instance is not None})
+
+
+def test_updates_of_equal_weights_are_planned_once(monkeypatch: pytest.MonkeyPatch):
+    """The numbers of steps have a variable each from 16 weights on, so equal updates are alike."""
+    n_planned = _n_templates()
+    monkeypatch.setattr(fused, "_N_SCALARS", 1000)
+    assert n_planned <= _n_templates() - 15
+
+
+class _WithMean(nn.Module):
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x: Tensor) -> Tensor:
+        return poptorch.identity_loss(self.layers(x), "mean")
