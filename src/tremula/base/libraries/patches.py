@@ -89,8 +89,6 @@ PATCHES: tuple[LibraryPatch, ...] = (
            "the compiler restores generators that other threads have used meanwhile"),
     _torch("torch.fx._symbolic_trace._Patcher", "patch_method", _ISOLATION,
            "the tracer replaces methods of nn.Module for all threads"),
-    _torch("torch._subclasses.fake_tensor", "init_gpu_context", "ir/host/compiled/worker.py",
-           "uses the GPU for tensors without memory; a process that has cannot be forked"),
     # -- PyTorch, while `tremula launch` runs --
     _torch("torch.distributed.elastic.rendezvous.dynamic_rendezvous", "get_method_name",
            "commands/system/launch.py",

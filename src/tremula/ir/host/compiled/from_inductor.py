@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
 
+_MAX_NAME = 150  # characters of a kernel's name that Triton uses for its files
+
+
 def record_of(
     compiled: "CompiledFxGraph", n_results: int, strides: Sequence[tuple[int, ...]]
 ) -> FunctionRecord:
@@ -133,7 +136,7 @@ def _cubin(result: Any, name: str) -> Path:  # noqa: ANN401
     from torch._inductor.runtime.runtime_utils import triton_hash_to_path_key
 
     folder = triton_cache_dir(result.compile_meta.get("device") or 0)
-    path = Path(folder, triton_hash_to_path_key(result.kernel.hash), f"{name}.cubin")
+    path = Path(folder, triton_hash_to_path_key(result.kernel.hash), f"{name[:_MAX_NAME]}.cubin")
     if not path.is_file():
         raise CannotStoreError(f"Triton's cache has no {path.name}")
     return path

@@ -6,7 +6,6 @@ its forks compile all parts of a step at the same time.
 
 import atexit
 import contextlib
-import ctypes
 import logging
 import os
 import select
@@ -19,12 +18,12 @@ from collections.abc import Callable, Sequence
 from typing import IO
 
 from tremula.ir.host.compiled.requests import CompileRequest, receive, send
+from tremula.ir.host.compiled.worker import may_fork, serve
 
 _log = logging.getLogger("tremula.gpu")
 OFF_VARIABLE = "TREMULA_COMPILE_PROCESS"  # "0": compile in this process
 # Looks for GPUs without using them: a process that has used one cannot be forked.
 _ENVIRONMENT = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "TORCH_WARM_POOL": "0"}
-_NOT_INITIALIZED = 3  # what the driver answers before its first use
 _TIMEOUT_S = 120  # for one more answer
 _CODE = (
     "import sys; sys.path[:] = {path!r}; from tremula.ir.host.compiled.worker import main; main()"
@@ -138,19 +137,7 @@ def _work_in_fork(requests: int, answers: int) -> None:
         os.dup2(nothing, stream)
     os.environ.update(_ENVIRONMENT)
     torch.set_num_threads(1)  # those of the parent are not in a fork
-    from tremula.ir.host.compiled.worker import serve
-
     serve(os.fdopen(requests, "rb"), os.fdopen(answers, "wb"))
-
-
-def may_fork() -> bool:
-    """Whether this process has not used the driver of a GPU yet."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return True
-    count = ctypes.c_int()
-    return driver.cuDeviceGetCount(ctypes.byref(count)) == _NOT_INITIALIZED
 
 
 class _Running:

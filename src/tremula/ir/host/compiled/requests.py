@@ -2,6 +2,7 @@
 
 import pickle
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
@@ -91,7 +92,10 @@ def _named(target: object) -> object:
     if isinstance(target, OpOverload):
         namespace, _, name = target._schema.name.partition("::")
         return (namespace, name, target._overloadname)
-    if getattr(target, "__module__", "") in ("operator", "_operator"):
+    module = getattr(target, "__module__", None) or ""
+    name = getattr(target, "__qualname__", "")
+    is_ours = module.partition(".")[0] in ("operator", "_operator", "tremula")
+    if is_ours and getattr(sys.modules.get(module), name, None) is target:
         return target
     raise ValueError(f"{target} is not an operation that another process has")
 

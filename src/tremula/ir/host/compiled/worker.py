@@ -6,16 +6,15 @@ A request is a list of functions, which are compiled at the same time and stored
 is its number and what went wrong, if anything. The process ends when its input does.
 """
 
+import ctypes
 import os
 import sys
 from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from tremula.ir.host.compiled.requests import CompileRequest, receive, send
 
-if TYPE_CHECKING:
-    import torch
-
+_NOT_INITIALIZED = 3  # what the driver answers before its first use
 _MAX_PROCESSES = 16
 _MAX_TEXT = 2000  # characters of an error, which must fit into a pipe
 
@@ -38,35 +37,33 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
         _compile_all(some, answers)
 
 
+def may_fork() -> bool:
+    """Whether this process has not used the driver of a GPU yet."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return True
+    count = ctypes.c_int()
+    return driver.cuDeviceGetCount(ctypes.byref(count)) == _NOT_INITIALIZED
+
+
 def _load() -> None:
     """Import what compiling needs, without using a GPU: processes with a GPU cannot be forked."""
     import torch._inductor.async_compile
     import torch._inductor.compile_fx
     import torch._inductor.fx_passes.joint_graph
     import torch._inductor.lowering
-    import torch._inductor.runtime.triton_heuristics
-
-    try:
-        if torch.cuda.device_count():
-            _load_patterns(torch.device("cuda", 0))
-    except Exception:  # noqa: BLE001 - of another version: then each fork does it
-        return
-
-
-def _load_patterns(device: "torch.device") -> None:
-    """The patterns that Inductor looks for, of which there is one set for each device."""
-    from torch._inductor.fx_passes import joint_graph
-    from torch._subclasses import fake_tensor
-
-    from tremula.base.libraries.patching import replaced
-
-    with replaced(fake_tensor, "init_gpu_context", lambda *_args: None):
-        joint_graph.lazy_init(device)
+    import torch._inductor.runtime.triton_heuristics  # noqa: F401
 
 
 def _compile_all(requests: Sequence[CompileRequest], answers: IO[bytes]) -> None:
     """A fork for each request; answers are written as they end."""
     n_cores = len(os.sched_getaffinity(0))
+    if not may_fork():  # something that was imported has used the GPU
+        for number, request in enumerate(requests):
+            text = _compiled(request, min(8, n_cores)).removeprefix("done")
+            send(answers, (number, text))
+        return
     n_threads = max(1, min(8, n_cores // max(1, len(requests))))
     running: dict[int, tuple[int, int]] = {}  # number and pipe of each process
 

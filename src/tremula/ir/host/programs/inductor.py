@@ -2,6 +2,7 @@
 
 import logging
 import operator
+import pickle
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -120,9 +121,12 @@ class CompiledGraph:
         if not self.key:
             return None
         try:
-            return request_of(self.key, self._module.graph, args, self._choices)
-        except ValueError:
+            request = request_of(self.key, self._module.graph, args, self._choices)
+            pickle.dumps(request)
+        except Exception as error:  # noqa: BLE001 - operands can be of any type
+            _log.info("a part is compiled in this process: %s", error)
             return None
+        return request
 
     def compile(self, args: Sequence[Tensor]) -> None:
         """Compile in this process."""

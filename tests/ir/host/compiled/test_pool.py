@@ -1,0 +1,138 @@
+"""The compiling process: what it is sent, what it answers, and what happens when it fails."""
+
+import operator
+import os
+import signal
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import fx
+
+from tests.ir.host.programs.test_equal_layers import Layered
+from tests.ir.steps import captured, training_step
+from tremula.ir.host.compiled import pool, store, worker
+from tremula.ir.host.compiled.functions import FunctionRecord
+from tremula.ir.host.compiled.requests import CompileRequest, module_of, request_of, stand_ins
+from tremula.ir.host.programs.equal_layers import PartedGraph, equal_parts
+from tremula.ir.host.programs.inductor import CompiledGraph, prepare_all
+from tremula.ir.passes import HOST_PASSES, apply
+from tremula.ir.step import CapturedStep
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TREMULA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    return tmp_path
+
+
+@pytest.fixture
+def without_inductor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forks that store the number of a request's results instead of compiling it."""
+
+    def stored(request: CompileRequest, _n_threads: int) -> None:
+        if request.key.startswith("bad"):
+            raise ValueError("cannot be compiled")
+        if request.key.startswith("dead"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        text = f"def call(args):\n    return {len(request.results)}\n"
+        store.store_function(request.key, FunctionRecord(text, {}, 1, ()))
+
+    monkeypatch.setattr(worker, "_load", lambda: None)
+    monkeypatch.setattr(worker, "compile_request", stored)
+    pool.start_pool()
+    yield
+    pool.end_pool()
+
+
+def step_of_two() -> CapturedStep:
+    return captured(lambda x: [torch.tanh(x), x.split(2)[1] * 2.0], torch.ones(4, 3))
+
+
+def request(key: str) -> CompileRequest:
+    return request_of(key, step_of_two().graph, [torch.ones(4, 3)], {})
+
+
+def test_a_graph_is_read_as_it_was_sent():
+    """Operations, numbers, lists and parts of results are those of the graph."""
+    step, x = step_of_two(), torch.randn(4, 3)
+    sent = request("a" * 32)
+    module = module_of(sent)
+    torch.testing.assert_close(list(module(x)), list(step.module()(x)), rtol=0, atol=0)
+    assert [t.shape for t in stand_ins(sent)] == [(4, 3)]
+
+
+def test_graphs_that_only_this_process_has_are_not_sent():
+    """A function of the script, or a constant, is compiled here."""
+    for target, attribute in ((test_a_graph_is_read_as_it_was_sent, None), (operator.neg, "w")):
+        graph = fx.Graph()
+        x = graph.placeholder("x") if attribute is None else graph.get_attr(attribute)
+        graph.output([graph.call_function(target, (x,))])
+        with pytest.raises(ValueError, match=r"another process|of kind get_attr"):
+            request_of("a" * 32, graph, [torch.ones(1)], {})
+
+
+@pytest.mark.usefixtures("without_inductor")
+def test_each_request_is_answered():
+    """One that fails, or whose process ends, does not disturb the others."""
+    running = pool.running_pool()
+    assert running is not None
+    requests = [request(key * 8) for key in ("good", "bad1", "dead", "fine")]
+    errors = running.compile(requests)
+    assert [bool(error) for error in errors] == [False, True, True, False]
+    assert "cannot be compiled" in errors[1]
+    assert store.stored_function("good" * 8) is not None
+    assert running.compile([request("next" * 8)]) == [""], "it goes on"
+
+
+@pytest.mark.usefixtures("without_inductor")
+def test_a_process_that_ended_answers_nothing():
+    """Whoever asked is told so at once, and compiles itself."""
+    running = pool.running_pool()
+    assert running is not None
+    running._end()
+    (error,) = running.compile([request("good" * 8)])
+    assert "ended" in error
+
+
+def test_the_process_lives_as_long_as_models_need_it(monkeypatch: pytest.MonkeyPatch):
+    """Two models share it; a variable turns it off."""
+    monkeypatch.setattr(worker, "_load", lambda: None)
+    pool.start_pool()
+    pool.start_pool()
+    first = pool.running_pool()
+    pool.end_pool()
+    assert pool.running_pool() is first
+    pool.end_pool()
+    pool.end_pool()
+    assert pool.running_pool() is None
+    monkeypatch.setenv(pool.OFF_VARIABLE, "0")
+    pool.start_pool()
+    assert pool.running_pool() is None
+    pool.end_pool()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("may_fork", [True, False])
+def test_parts_are_compiled_by_other_processes(
+    may_fork: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """A step of equal layers gives ATen's results, and this process compiles nothing."""
+    monkeypatch.setattr(pool, "may_fork", lambda: may_fork)
+    monkeypatch.setattr(CompiledGraph, "compile", None)
+    torch.manual_seed(0)
+    model, x = Layered([16] * 3), torch.randn(4, 8)
+    pool.start_pool()
+    try:
+        step = apply(training_step(model, x), HOST_PASSES, "host")
+        arguments = [*(p.detach() for p in model.parameters()), x, torch.tensor(0.1)]
+        compiled = partial(CompiledGraph, choices={})
+        graph = PartedGraph(step, equal_parts(step), compiled, prepare_all)
+        graph.prepare(arguments)
+    finally:
+        pool.end_pool()
+    torch.testing.assert_close(graph(*arguments), step.module()(*arguments))
+    assert graph.record(()) is not None
