@@ -1,6 +1,7 @@
 """What ran on a GPU: which program `auto` chose and why, and tables of kernels by time.
 
-TREMULA_BENCH_KERNELS=FILE appends the kernels of each side of a figure to a file.
+TREMULA_BENCH_KERNELS=FILE appends kernels to a file after a figure is timed. A profiler may slow
+what the process times afterwards: measure several cases in separate processes then.
 """
 
 import gc

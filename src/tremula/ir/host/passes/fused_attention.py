@@ -105,8 +105,8 @@ def fused_kernel(call: _Call) -> str | None:
     """The kernel for a call; None if there is none, or if products are faster."""
     query, key, value = (node.meta["val"] for node in (call.query, call.key, call.value))
     n_features = query.shape[-1]
-    # For floats the memory-efficient kernel takes longer than products and a softmax, also with
-    # rows that are not aligned: 7.9 ms against 6.9 of a step of ViT-B with 197 keys.
+    # For floats products and a softmax are faster than the memory-efficient kernel, also with rows
+    # that are not aligned: a step of ViT-B, with 197 keys, took 27.96 ms, with the kernel 28.54.
     if query.dtype not in _HALVES or n_features % _ALIGNED or value.shape[-1] != n_features:
         return None
     if call.keep is not None and not _is_drawn_for(call.keep):
