@@ -26,16 +26,18 @@ class Dropped(nn.Module):
         return *results, poptorch.identity_loss(sum(y.sum() for y in results), "sum")
 
 
-def dropped(n_stages: int) -> tuple[Run, nn.Module]:
+def dropped(n_stages: int, recomputes: bool = True) -> Run:
     model = Dropped(n_stages)
-    inputs = [values(7, N_ROWS, WIDTH)]
-    return run(model, inputs, tuple(range(n_stages)), pipelined=True, rule=sgd(model)), model
+    return run(
+        model, [values(7, N_ROWS, WIDTH)], tuple(range(n_stages)), pipelined=True,
+        rule=sgd(model), recomputes=recomputes,
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize("n_stages", [2, 4])
-def test_backward_drops_what_forward_dropped(n_stages):
+@pytest.mark.parametrize(("n_stages", "recomputes"), [(2, True), (4, False)])
+def test_backward_drops_what_forward_dropped(n_stages, recomputes):
     """The gradient of a scale is the sum of what its stage let through."""
-    result, _ = dropped(n_stages)
+    result = dropped(n_stages, recomputes)
     n_results = n_stages
     for stage, after in enumerate(result.weights):
         outputs = torch.stack(result.outputs[stage::n_results][:7])
@@ -47,7 +49,7 @@ def test_backward_drops_what_forward_dropped(n_stages):
 
 def test_rings_hold_seeds_not_masks():
     """Between two stages of a chip wait the stage's input and eight bytes for each mask."""
-    result, _ = dropped(3)
+    result = dropped(3)
     variables = result.engine.executable.variables
     rings = {
         (name, type): end - begin
