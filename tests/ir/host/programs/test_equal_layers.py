@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from tests.ir.steps import training_step
+from tests.ir.steps import captured, training_step
 from tremula.ir.host.programs.equal_layers import PartedGraph, equal_parts
 from tremula.ir.passes import HOST_PASSES, apply
 
@@ -24,6 +25,17 @@ class Layered(nn.Module):
         for block in self.blocks:
             x = x + block(x)
         return nn.functional.mse_loss(x, torch.zeros_like(x))
+
+
+class Returning(Layered):
+    """Returns what each block computes, its input, and the loss twice."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        states = [x]
+        for block in self.blocks:
+            states.append(states[-1] + block(states[-1]))
+        loss = states[-1].square().mean()
+        return *states, loss, loss
 
 
 class Uncompiled:
@@ -79,6 +91,26 @@ def test_parts_are_compiled_without_being_run():
     n_before = graph.n_compiled
     torch.testing.assert_close(graph(*arguments), expected, rtol=0, atol=0)
     assert graph.n_compiled == n_before
+
+
+def test_results_may_be_anywhere():
+    """Results of single layers, inputs and results that are returned twice are those of the step."""
+    torch.manual_seed(0)
+    model, x = Returning([16] * 4), torch.randn(4, 8)
+    step = apply(captured(model, x), HOST_PASSES, "host")
+    arguments = [*(p.detach() for p in model.parameters()), x]
+    graph = PartedGraph(step, equal_parts(step), Uncompiled)
+    graph.prepare(arguments)
+    results = graph(*arguments)
+    assert len(results) == len(step.results()) >= 6
+    torch.testing.assert_close(results, list(step.module()(*arguments)), rtol=0, atol=0)
+
+
+def test_a_step_without_parts_is_an_error():
+    """Results that no part computes are named before anything is compiled."""
+    step = apply(captured(Layered([16] * 2), torch.randn(4, 8)), HOST_PASSES, "host")
+    with pytest.raises(ValueError, match=r"none of the 0 parts computes mse_loss\w*: .* whole"):
+        PartedGraph(step, equal_parts(step), Uncompiled)
 
 
 def test_other_models_are_compiled_whole():

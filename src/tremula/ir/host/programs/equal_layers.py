@@ -204,12 +204,23 @@ class PartedGraph:
         ]
         self._results = step.results()
         self._parts = list(parts)
+        self._require_results()
         self._dead_after = _dead_after(self._parts, self._results)
         self._compile = compile_part
         self._prepare_all = prepare_all
         self._compiled: dict[tuple, CompiledPart] = {}
         self._is_prepared = False
         self._called: list[CompiledPart] = []  # the functions of the parts, by the last call
+
+    def _require_results(self) -> None:
+        made = {node for part in self._parts for node in part.outputs}
+        missing = [n for n in self._results if n.op == "call_function" and n not in made]
+        if missing:
+            names = ", ".join(node.name for node in missing)
+            raise ValueError(
+                f"none of the {len(self._parts)} parts computes {names}: a step that equal_parts "
+                "does not cut must be compiled whole"
+            )
 
     @property
     def n_compiled(self) -> int:
