@@ -20,6 +20,14 @@ USES = {
     "frontends/poptorch/data/async_data.py": ({"pickle.loads"}, "from a process we started"),
     "frontends/poptorch/data/async_worker.py": ({"pickle.loads"}, "from our parent process"),
     "frontends/poptorch/executor/saving.py": ({"torch.load"}, "by poptorch.load, or with --trust"),
+    "ir/host/compiled/functions.py": ({"exec"}, "our cache folder, checked by hash"),
+    "ir/host/compiled/kernels.py": (
+        {"exec", "ExtensionFileLoader"}, "our cache folder, checked by hash"
+    ),
+    "ir/host/compiled/requests.py": (
+        {"pickle.loads"}, "from our parent process; its answers are JSON"
+    ),
+    "ir/host/compiled/worker.py": ({"ctypes.CDLL"}, "the GPU's driver, as the system finds it"),
     "poplibs/families.py": ({"exec"}, "text we generated"),
     "runtime/vertex_prints.py": ({"ctypes.CDLL"}, "the C library of this process"),
     "vision/analysis/scripts.py": (
@@ -29,8 +37,8 @@ USES = {
 _MODULES = {
     "pickle", "marshal", "cloudpickle", "dill", "shelve", "joblib", "runpy", "imp", "yaml",
 }  # fmt: skip
-_SUSPECT = re.compile(r"\b(?:eval|exec|CDLL|torch\.load)\b|" + "|".join(sorted(_MODULES)))
-_NAMES = {"torch.load", "ctypes.CDLL", "torch.jit.load", "ctypes.cdll"}
+_SUSPECT = re.compile(r"\b(?:eval|exec|CDLL|ExtensionFileLoader|torch\.load)\b|" + "|".join(sorted(_MODULES)))
+_NAMES = {"torch.load", "ctypes.CDLL", "torch.jit.load", "ctypes.cdll", "ExtensionFileLoader"}
 
 
 def _calls(tree):

@@ -1,8 +1,11 @@
 """The compiling process: what it is sent, what it answers, and what happens when it fails."""
 
+import io
 import operator
 import os
 import signal
+import struct
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,7 +18,13 @@ from tests.ir.host.programs.test_equal_layers import Layered
 from tests.ir.steps import captured, training_step
 from tremula.ir.host.compiled import pool, store, worker
 from tremula.ir.host.compiled.functions import FunctionRecord
-from tremula.ir.host.compiled.requests import CompileRequest, module_of, request_of, stand_ins
+from tremula.ir.host.compiled.requests import (
+    CompileRequest,
+    module_of,
+    receive_answer,
+    request_of,
+    stand_ins,
+)
 from tremula.ir.host.programs.equal_layers import PartedGraph, equal_parts
 from tremula.ir.host.programs.inductor import CompiledGraph, prepare_all
 from tremula.ir.passes import HOST_PASSES, apply
@@ -35,7 +44,7 @@ def without_inductor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def stored(request: CompileRequest, _n_threads: int) -> None:
         if request.key.startswith("bad"):
-            raise ValueError("cannot be compiled")
+            raise ValueError("cannot be compiled" + request.key[3:])
         if request.key.startswith("dead"):
             os.kill(os.getpid(), signal.SIGKILL)
         text = f"def call(args):\n    return {len(request.results)}\n"
@@ -98,6 +107,41 @@ def test_a_process_that_ended_answers_nothing():
     assert "ended" in error
 
 
+def test_warnings_do_not_end_the_process(monkeypatch: pytest.MonkeyPatch):
+    """Scripts that make warnings errors have a compiling process, too."""
+    monkeypatch.setattr(pool, "may_fork", lambda: True)
+    monkeypatch.setattr(worker, "_load", lambda: warnings.warn("old", DeprecationWarning, 2))
+    monkeypatch.setattr(worker, "compile_request", lambda *_: None)
+    pool.start_pool()
+    try:
+        running = pool.running_pool()
+        assert running is not None
+        assert running.compile([request("good" * 8)]) == [""]
+    finally:
+        pool.end_pool()
+
+
+@pytest.mark.usefixtures("without_inductor")
+def test_long_errors_are_cut(monkeypatch: pytest.MonkeyPatch):
+    """An error that is cut inside a letter is an answer like others."""
+    running = pool.running_pool()
+    assert running is not None
+    (error,) = running.compile([request("bad:" + "é" * 2000)])
+    assert "cannot be compiled" in error
+
+
+def test_other_text_is_not_an_answer():
+    """What a library prints on the pipe, and numbers of no request, are errors that say so."""
+    for content in (b"loaded the library\n", *map(framed, (b"[1, ", b"[1]", b'[3, ""]', b"5"))):
+        with pytest.raises(ValueError, match=r"expected|Expecting"):
+            receive_answer(io.BytesIO(content), 3)
+    assert receive_answer(io.BytesIO(framed(b'[2, "why"]')), 3) == (2, "why")
+
+
+def framed(content: bytes) -> bytes:
+    return struct.pack("<Q", len(content)) + content
+
+
 def test_the_process_lives_as_long_as_models_need_it(monkeypatch: pytest.MonkeyPatch):
     """Two models share it; a variable turns it off."""
     monkeypatch.setattr(worker, "_load", lambda: None)
@@ -124,13 +168,15 @@ def test_parts_are_compiled_by_other_processes(
     monkeypatch.setattr(pool, "may_fork", lambda: may_fork)
     monkeypatch.setattr(CompiledGraph, "compile", None)
     torch.manual_seed(0)
-    model, x = Layered([16] * 3), torch.randn(4, 8)
+    model, x = Layered([16] * 4), torch.randn(4, 8)  # the last one differs: it has the loss
     pool.start_pool()
     try:
         step = apply(training_step(model, x), HOST_PASSES, "host")
         arguments = [*(p.detach() for p in model.parameters()), x, torch.tensor(0.1)]
         compiled = partial(CompiledGraph, choices={})
-        graph = PartedGraph(step, equal_parts(step), compiled, prepare_all)
+        parts = equal_parts(step)
+        assert len({part.key for part in parts}) < len(parts), "some are equal"
+        graph = PartedGraph(step, parts, compiled, prepare_all)
         graph.prepare(arguments)
     finally:
         pool.end_pool()

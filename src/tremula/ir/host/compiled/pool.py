@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import IO
 
-from tremula.ir.host.compiled.requests import CompileRequest, receive, send
+from tremula.ir.host.compiled.requests import CompileRequest, receive_answer, send_requests
 from tremula.ir.host.compiled.worker import may_fork, serve
 
 _log = logging.getLogger("tremula.gpu")
@@ -53,12 +53,12 @@ class CompilePool:
         errors = ["the compiling process ended"] * len(requests)
         with self._lock:
             try:
-                send(self._stdin, list(requests))
+                send_requests(self._stdin, requests)
                 self.sent.set()
                 for _ in requests:
                     if not select.select([self._stdout], [], [], _TIMEOUT_S)[0]:
                         return [f"no answer for {_TIMEOUT_S} s"] * len(requests)
-                    number, error = receive(self._stdout)
+                    number, error = receive_answer(self._stdout, len(requests))
                     errors[number] = error
             except (OSError, EOFError, ValueError):
                 return errors
@@ -136,6 +136,7 @@ def _work_in_fork(requests: int, answers: int) -> None:
     for stream in 0, 1, 2:
         os.dup2(nothing, stream)
     os.environ.update(_ENVIRONMENT)
+    warnings.simplefilter("ignore")  # a script may make them errors: importing Inductor warns
     torch.set_num_threads(1)  # those of the parent are not in a fork
     serve(os.fdopen(requests, "rb"), os.fdopen(answers, "wb"))
 

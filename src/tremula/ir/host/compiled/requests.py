@@ -1,5 +1,6 @@
 """Graphs as plain data that another process reads: what to compile, and for which arguments."""
 
+import json
 import pickle
 import struct
 import sys
@@ -10,6 +11,8 @@ from typing import IO, Any
 import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
+
+_MAX_BYTES = 2**30  # of a message; graphs take kilobytes
 
 
 @dataclass(frozen=True)
@@ -138,17 +141,40 @@ def stand_ins(request: CompileRequest) -> list[Tensor]:
 # -- between processes -----------------------------------------------------------------------------
 
 
-def send(pipe: IO[bytes], message: object) -> None:
+def send_requests(pipe: IO[bytes], requests: Sequence[CompileRequest]) -> None:
+    """Requests are pickled: their operands are numbers, types, devices and functions of ours."""
+    _send(pipe, pickle.dumps(list(requests)))
+
+
+def receive_requests(pipe: IO[bytes]) -> list[CompileRequest]:
+    """What the parent process sends; raises EOFError if it has ended."""
+    return pickle.loads(_receive(pipe))
+
+
+def send_answer(pipe: IO[bytes], number: int, error: str) -> None:
+    """The answer to one request: its number and what went wrong, or ""."""
+    _send(pipe, json.dumps([number, error]).encode())
+
+
+def receive_answer(pipe: IO[bytes], n_requests: int) -> tuple[int, str]:
+    """The next answer; raises EOFError at the end, ValueError for what is not an answer."""
+    match json.loads(_receive(pipe)):
+        case [int(number), str(error)] if 0 <= number < n_requests:
+            return number, error
+    raise ValueError(f"expected an answer to one of {n_requests} requests")
+
+
+def _send(pipe: IO[bytes], content: bytes) -> None:
     """A message behind its length: a reader can wait for one without reading ahead."""
-    content = pickle.dumps(message)
     pipe.write(struct.pack("<Q", len(content)) + content)
     pipe.flush()
 
 
-def receive(pipe: IO[bytes]) -> Any:  # noqa: ANN401 - what was sent
-    """The next message; raises EOFError if the other side has ended."""
+def _receive(pipe: IO[bytes]) -> bytes:
     (size,) = struct.unpack("<Q", _exactly(pipe, 8))
-    return pickle.loads(_exactly(pipe, size))
+    if size > _MAX_BYTES:  # a library that prints when it is imported, say
+        raise ValueError("expected a message behind its length, got other text")
+    return _exactly(pipe, size)
 
 
 def _exactly(pipe: IO[bytes], size: int) -> bytes:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import IO
 
-from tremula.ir.host.compiled.requests import CompileRequest, receive, send
+from tremula.ir.host.compiled.requests import CompileRequest, receive_requests, send_answer
 
 _NOT_INITIALIZED = 3  # what the driver answers before its first use
 _MAX_PROCESSES = 16
@@ -31,7 +31,7 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     _load()
     while True:
         try:
-            some: list[CompileRequest] = receive(requests)
+            some = receive_requests(requests)
         except EOFError:
             return
         _compile_all(some, answers)
@@ -62,7 +62,7 @@ def _compile_all(requests: Sequence[CompileRequest], answers: IO[bytes]) -> None
     if not may_fork():  # something that was imported has used the GPU
         for number, request in enumerate(requests):
             text = _compiled(request, min(8, n_cores)).removeprefix("done")
-            send(answers, (number, text))
+            send_answer(answers, number, text)
         return
     n_threads = max(1, min(8, n_cores // max(1, len(requests))))
     running: dict[int, tuple[int, int]] = {}  # number and pipe of each process
@@ -72,8 +72,8 @@ def _compile_all(requests: Sequence[CompileRequest], answers: IO[bytes]) -> None
         number, pipe = running.pop(process)
         with os.fdopen(pipe, "rb") as file:
             error = file.read()
-        text = error.decode() if error else "the compiling process ended"
-        send(answers, (number, text.removeprefix("done")))
+        text = error.decode(errors="replace") if error else "the compiling process ended"
+        send_answer(answers, number, text.removeprefix("done"))
 
     for number, request in enumerate(requests):
         if len(running) >= min(_MAX_PROCESSES, n_cores):
