@@ -37,7 +37,9 @@ USES = {
 _MODULES = {
     "pickle", "marshal", "cloudpickle", "dill", "shelve", "joblib", "runpy", "imp", "yaml",
 }  # fmt: skip
-_SUSPECT = re.compile(r"\b(?:eval|exec|CDLL|ExtensionFileLoader|torch\.load)\b|" + "|".join(sorted(_MODULES)))
+_SUSPECT = re.compile(
+    r"\b(?:eval|exec|CDLL|ExtensionFileLoader|torch\.load)\b|" + "|".join(sorted(_MODULES))
+)
 _NAMES = {"torch.load", "ctypes.CDLL", "torch.jit.load", "ctypes.cdll", "ExtensionFileLoader"}
 
 

@@ -94,7 +94,7 @@ def test_parts_are_compiled_without_being_run():
 
 
 def test_results_may_be_anywhere():
-    """Results of single layers, inputs and results that are returned twice are those of the step."""
+    """What layers return, inputs, and results that are returned twice are those of the step."""
     torch.manual_seed(0)
     model, x = Returning([16] * 4), torch.randn(4, 8)
     step = apply(captured(model, x), HOST_PASSES, "host")
