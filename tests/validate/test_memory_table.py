@@ -83,7 +83,7 @@ def test_sharded_states_count_once_over_replicas():
     """Of states on chips that replicas share, the small build has all, the program a share."""
     optimizer = Optimizer(kind="adam", first_is_half=True, is_sharded=True)
     training = example(whole(1), optimizer, replicas=4)
-    built = memory_with(held=[100], passing=[10], updating=[80])
+    built = memory_with(resident=[100], passing=[10], updating=[80])
     contents = fullest_tile(training, built, np.array([8.0]))
     assert contents["weights"] == 100 - 8 * 6 * 0.75
     assert contents["passing"] == 80 / 4, "each replica updates its share"

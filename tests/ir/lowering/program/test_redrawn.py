@@ -62,8 +62,8 @@ def test_rings_hold_seeds_not_masks():
     n_slots = {"ring0-4": 4, "ring1-3": 2}
     seeds = {name: n for (name, type), n in rings.items() if type == "UNSIGNED_INT"}
     assert seeds == {name: 8 * n for name, n in n_slots.items()}
-    kept = {name: n for (name, type), n in rings.items() if type == "FLOAT"}
-    assert kept == {name: 4 * N_ROWS * WIDTH * n for name, n in n_slots.items()}
+    inputs = {name: n for (name, type), n in rings.items() if type == "FLOAT"}
+    assert inputs == {name: 4 * N_ROWS * WIDTH * n for name, n in n_slots.items()}
 
 
 def test_a_value_as_small_as_its_seed_is_kept():

@@ -102,11 +102,11 @@ def _norm_by_rows(tiles: Tiles, rows: Tensor, scale: Tensor, bias: Tensor) -> Te
     graph, sequence, name = tiles.graph, tiles.sequence, tiles.name
     n_rows, width = rows.shape
     starts = _row_starts(graph, n_rows)
-    near = _variable(graph, rows.type, [n_rows, width], f"{name}/rows")
-    out = _variable(graph, rows.type, [n_rows, width], name)
+    near = graph.add_variable(rows.type, [n_rows, width], f"{name}/rows")
+    out = graph.add_variable(rows.type, [n_rows, width], name)
     n_used = len(starts) - 1
     factors = [
-        _variable(graph, rows.type, [n_used, width], f"{name}/{which}")
+        graph.add_variable(rows.type, [n_used, width], f"{name}/{which}")
         for which in ("scale", "bias")
     ]
     compute_set = graph.add_compute_set(name)
@@ -127,10 +127,6 @@ def _norm_by_rows(tiles: Tiles, rows: Tensor, scale: Tensor, bias: Tensor) -> Te
 
 def _as_rows(x: Tensor) -> Tensor:
     return x.reshape([x.n_elems // x.shape[-1], x.shape[-1]])
-
-
-def _variable(graph: Graph, type: Type, shape: list[int], name: str) -> Tensor:
-    return graph.add_variable(type, shape, name)
 
 
 def _row_starts(graph: Graph, n_rows: int) -> np.ndarray:
@@ -158,7 +154,7 @@ def norm_codelet(element: Type) -> type:
                     total += value
                     squares += value * value
                 mean = total / float32(n)
-                factor = (squares / float32(n) - mean * mean + float32(1e-5)) ** float32(-0.5)
+                factor = (squares / float32(n) - mean * mean + float32(EPSILON)) ** float32(-0.5)
                 for i in range(n):
                     value = (float32(self.x[row * n + i]) - mean) * factor
                     self.out[row * n + i] = value * float32(self.scale[i]) + float32(self.bias[i])
@@ -196,7 +192,7 @@ def _softmax(tiles: Tiles, inputs: list[Tensor], attributes: Attributes) -> list
     (x,) = inputs
     graph, sequence, name = tiles.graph, tiles.sequence, tiles.name
     width = x.shape[-1]
-    rows = _variable(graph, x.type, [x.n_elems // width, width], f"{name}/rows")
+    rows = graph.add_variable(x.type, [x.n_elems // width, width], f"{name}/rows")
     poputil.map_tensor_linearly(graph, rows, 1, width)
     sequence.add(Copy(x.reshape(list(rows.shape)), rows))
     if attributes["is_stable"]:
@@ -223,7 +219,7 @@ def _moved(tiles: Tiles, inputs: list[Tensor], attributes: Attributes) -> list[T
         sequence.add(Copy(_joined(before, new, axis), cache))
     else:
         cache = _joined(past, new, axis)
-    spread = _variable(graph, past.type, list(past.shape), f"{name}/spread")
+    spread = graph.add_variable(past.type, list(past.shape), f"{name}/spread")
     poputil.map_tensor_linearly(graph, spread, REMAP_GRAIN, REMAP_GRAIN)
     sequence.add(Copy(cache, spread))
     return [spread]
@@ -235,7 +231,7 @@ def _joined(past: Tensor, new: Tensor, axis: int) -> Tensor:
 
 def _by_rows(graph: Graph, like: Tensor, name: str) -> Tensor:
     """Rows of the last dimension in order: row i of n on tile i · tiles / n."""
-    cache = _variable(graph, like.type, list(like.shape), name)
+    cache = graph.add_variable(like.type, list(like.shape), name)
     size, n_tiles = like.shape[-1], graph.target.tiles_per_ipu
     tiles = np.arange(n_tiles + 1)
     starts = size * ceil_div(tiles * (like.n_elems // size), n_tiles)

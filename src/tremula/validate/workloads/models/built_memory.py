@@ -2,7 +2,7 @@
 
 Layers of a chip add up some of them and share others, so they are separate here:
 
-* held: weights, states, constants
+* resident: weights, states, constants
 * sums: gradients, over micro-batches
 * waiting: what stages of a pipeline keep for their backward stages, in rings
 * registers: what came from other chips
@@ -34,7 +34,7 @@ SHIFT = "shift"
 class BuiltMemory:
     """Bytes of a tile, int64[n_chips, n_tiles] each; `has_codelet` bool[n, n_chips, n_tiles]."""
 
-    held: Ints
+    resident: Ints
     sums: Ints
     waiting: Ints
     registers: Ints

@@ -149,13 +149,13 @@ def _chip_contents(
 ) -> dict[str, np.ndarray]:
     """float[n_tiles] bytes of one chip of the program, by what they are for."""
     parts = np.array(training.of.parts[chip])
-    has, n_tiles = parts > 0, built.held.shape[1]
-    held = built.held - _unsharded_states(training, parameters, n_tiles)[:, None]
+    has, n_tiles = parts > 0, built.resident.shape[1]
+    resident = built.resident - _unsharded_states(training, parameters, n_tiles)[:, None]
     n_shared = training.replicas if training.optimizer.is_sharded else 1
     largest = np.maximum(built.passing, built.updating / n_shared)
     stack = np.full(n_tiles, float(built.stack_bytes))
     return {
-        "weights": parts @ held,
+        "weights": parts @ resident,
         "gradients": parts @ built.sums,
         "stash": (parts * _slot_ratios(training, chip)) @ built.waiting,
         "passing": _largest(largest, has) + _largest(built.registers, has),
