@@ -36,7 +36,7 @@ def example(of, optimizer, build=None, replicas=4):
 
 def memory_with(n_chips=1, n_tiles=1, **columns):
     """Built chips of one tile each with these bytes; what is not named is zero."""
-    names = ("held", "sums", "waiting", "registers", "passing", "updating", "code")
+    names = ("resident", "sums", "waiting", "registers", "passing", "updating", "code")
     zeros = np.zeros((n_chips, n_tiles), np.int64)
     of = {name: np.array(columns.get(name, zeros)).reshape(n_chips, n_tiles) for name in names}
     codelets = np.array(columns.get("has_codelet", np.zeros((0, n_chips))), bool)
@@ -51,7 +51,7 @@ def test_layers_add_their_tensors_and_share_their_code():
     """Two layers and the ends: tensors add up, code comes once, the larger temporary counts."""
     training = example(equal_layers((2, 3)), Optimizer(kind="sgd"))
     built = memory_with(
-        3, held=[100, 30, 0], sums=[50, 15, 0], code=[10, 7, 0], passing=[5, 8, 0],
+        3, resident=[100, 30, 0], sums=[50, 15, 0], code=[10, 7, 0], passing=[5, 8, 0],
         codelet_bytes=[40, 60], has_codelet=[[1, 1, 0], [1, 0, 0]],
     )  # fmt: skip
     contents = fullest_tile(training, built, np.zeros(3))
