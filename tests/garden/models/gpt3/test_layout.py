@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.garden.models.gpt3.test_config import FOLDER
+from tremula.base.replica_group import ReplicaGroup
 from tremula.garden.models.gpt3.config import Parallelism, load_config
 from tremula.garden.models.gpt3.layout import (
     SPLITS,
-    Group,
     communication_groups,
     embedding_weights,
     layer_weights,
@@ -22,7 +22,7 @@ from tremula.garden.models.gpt3.layout import (
 SHAPES = [(1, 1, 1), (2, 2, 2), (4, 2, 3), (2, 4, 1), (1, 2, 4), (4, 8, 8)]
 
 
-def members(group: Group, n: int) -> list[list[int]]:
+def members(group: ReplicaGroup, n: int) -> list[list[int]]:
     """Groups of replicas by brute force: fill each from the lowest replica that is left."""
     left, result = set(range(n)), []
     while left:
@@ -58,13 +58,13 @@ def test_groups_of_the_pod256():
     """Strides and sizes for 4 · 8 · 8 replicas."""
     parallel = Parallelism(data=4, tensor_1=8, tensor_2=8)
     assert communication_groups(parallel) == {
-        "tp1": Group(8, 8),
-        "tp2": Group(1, 8),
-        "tp_all": Group(1, 64),
-        "dp": Group(64, 4),
+        "tp1": ReplicaGroup(size=8, stride=8),
+        "tp2": ReplicaGroup(size=8, stride=1),
+        "tp_all": ReplicaGroup(size=64, stride=1),
+        "dp": ReplicaGroup(size=4, stride=64),
     }
-    assert sharing_group(parallel, "tp2") == Group(8, 32)
-    assert sharing_group(parallel, "tp1") == Group(1, 8)
+    assert sharing_group(parallel, "tp2") == ReplicaGroup(size=32, stride=8)
+    assert sharing_group(parallel, "tp1") == ReplicaGroup(size=8, stride=1)
     assert len(set(value_assignment(parallel, "both"))) == 64
 
 

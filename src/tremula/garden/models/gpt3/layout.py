@@ -9,26 +9,19 @@ from math import prod
 
 import numpy as np
 
+from tremula.base.replica_group import ReplicaGroup
 from tremula.garden.models.gpt3.config import GPTConfig, Parallelism
 
 SPLITS = ("both", "tp1", "tp2", "none")
 
 
-@dataclass(frozen=True)
-class Group:
-    """Groups of `size` replicas, each `stride` from the next, as collectives want them."""
-
-    stride: int
-    size: int
-
-
-def communication_groups(parallel: Parallelism) -> dict[str, Group]:
+def communication_groups(parallel: Parallelism) -> dict[str, ReplicaGroup]:
     """Replicas that differ in one place only: in tp1, in tp2, in both, in dp."""
     return {
-        "tp1": Group(parallel.tensor_2, parallel.tensor_1),
-        "tp2": Group(1, parallel.tensor_2),
-        "tp_all": Group(1, parallel.tensor),
-        "dp": Group(parallel.tensor, parallel.data),
+        "tp1": ReplicaGroup(parallel.tensor_1, parallel.tensor_2),
+        "tp2": ReplicaGroup(parallel.tensor_2),
+        "tp_all": ReplicaGroup(parallel.tensor),
+        "dp": ReplicaGroup(parallel.data, parallel.tensor),
     }
 
 
@@ -50,7 +43,7 @@ def value_assignment(parallel: Parallelism, split: str) -> list[int]:
     return parts[split].tolist()
 
 
-def sharing_group(parallel: Parallelism, split: str) -> Group:
+def sharing_group(parallel: Parallelism, split: str) -> ReplicaGroup:
     """The largest groups of equal distance among replicas that hold the same part.
 
     A weight split over tp1 is the same on all of tp2 and dp, but those are not equally far apart:
@@ -59,9 +52,9 @@ def sharing_group(parallel: Parallelism, split: str) -> Group:
     groups = communication_groups(parallel)
     return {
         "both": groups["dp"],
-        "tp1": groups["tp2"] if parallel.tensor_1 > 1 else Group(1, parallel.n_replicas),
-        "tp2": Group(parallel.tensor_2, parallel.data * parallel.tensor_1),
-        "none": Group(1, parallel.n_replicas),
+        "tp1": groups["tp2"] if parallel.tensor_1 > 1 else ReplicaGroup(parallel.n_replicas),
+        "tp2": ReplicaGroup(parallel.data * parallel.tensor_1, parallel.tensor_2),
+        "none": ReplicaGroup(parallel.n_replicas),
     }[split]
 
 
