@@ -209,7 +209,12 @@ def element_type_tables() -> list[str]:
 
 
 def replica_group_classes() -> list[str]:
-    """Classes with a stride and a size that is a group's, or named a grouping of replicas."""
+    """Classes that compute which replicas belong together.
+
+    They have a stride and a size that is a group's, or are named a grouping of replicas. One that
+    leaves all arithmetic to another, as the re-created libraries' names for `ReplicaGroup` do, has
+    neither `//` nor `%` in it and is not counted.
+    """
     result = []
     for module, node in every(ast.ClassDef):
         fields = {
@@ -218,9 +223,12 @@ def replica_group_classes() -> list[str]:
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
         }
         sizes = fields & {"size", "group_size", "replica_group_size", "replicaGroupSize"}
-        named = re.fullmatch(r"Grouping|ReplicaGroup(ing)?|CommGroup|ReplicaMesh", node.name)
+        named = re.fullmatch(
+            r"Grouping|GroupValues|ReplicaGroup(ing)?|CommGroup|ReplicaMesh", node.name
+        )
         named = named and "replica" in ast.unparse(node)
-        if named or (sizes and "stride" in fields):
+        is_group = named or (sizes and "stride" in fields)
+        if is_group and any(isinstance(n, ast.FloorDiv | ast.Mod) for n in ast.walk(node)):
             result.append(at(module, node, node.name))
     return result
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tremula.base.errors import GraphReplicationError
 from tremula.base.replica_group import ReplicaGroup
 
 groups = st.builds(ReplicaGroup, st.integers(1, 6), st.integers(1, 6))
@@ -39,6 +40,32 @@ def test_values_of_groups(group, n_blocks):
     values = [f"value {g}" for g in range(group.n_groups(n))]
     of_replicas = [group.slice_of(values, r) for r in range(n)]
     assert group.joined(of_replicas) == values
+
+
+@given(group=groups, n_blocks=st.integers(1, 4))
+def test_groups_of_an_assignment(group, n_blocks):
+    """Groups are recognised by their numbers, and are the coarsest within themselves."""
+    n = group.size * group.stride * n_blocks
+    numbers = group.assignment(n)
+    is_single = group.size == 1  # any stride gives the same groups
+    expected = ReplicaGroup(1) if is_single else group
+    assert ReplicaGroup.of_assignment(numbers) == expected
+    assert ReplicaGroup.coarsest_within(numbers) == expected
+
+
+def test_groups_without_a_stride():
+    """Members that are not equally far apart: no group; the coarsest within them are pairs."""
+    numbers = [0, 0, 1, 1, 1, 1, 0, 0]
+    assert ReplicaGroup.of_assignment(numbers) is None
+    assert ReplicaGroup.coarsest_within(numbers) == ReplicaGroup(2)
+
+
+def test_groups_of_a_size():
+    """Neighbours or orthogonal groups; an error when they do not cover all replicas."""
+    assert ReplicaGroup.of_size(2, 8) == ReplicaGroup(2, 1)
+    assert ReplicaGroup.of_size(2, 8, is_orthogonal=True) == ReplicaGroup(2, 4)
+    with pytest.raises(GraphReplicationError, match=r"3 replicas is not a factor .* \(8\)"):
+        ReplicaGroup.of_size(3, 8)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 6, 12])

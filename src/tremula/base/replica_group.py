@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tremula.base.errors import GraphReplicationError
+
 T = TypeVar("T")
 
 
@@ -30,9 +32,51 @@ class ReplicaGroup:
         """Groups of this size whose members are as far apart as they can be."""
         return cls(size, n_replicas // size)
 
+    @classmethod
+    def of_size(cls, size: int, n_replicas: int, *, is_orthogonal: bool = False) -> "ReplicaGroup":
+        """Groups of neighbours, or orthogonal ones; an error unless they cover all replicas."""
+        if not cls(size).divides(n_replicas):
+            raise GraphReplicationError(
+                f"A group of {size} replicas is not a factor of the replication factor"
+                f" ({n_replicas})"
+            )
+        return cls.orthogonal(size, n_replicas) if is_orthogonal else cls(size)
+
+    @classmethod
+    def of_assignment(cls, numbers: Sequence[int]) -> "ReplicaGroup | None":
+        """The groups with these numbers, by replica; None if members are not equally far apart.
+
+        Groups are numbered by their first members, and are equally large.
+        """
+        first = [replica for replica, number in enumerate(numbers) if number == 0]
+        group = cls(len(first), first[1] - first[0] if len(first) > 1 else 1)
+        is_equal = group.divides(len(numbers)) and group.assignment(len(numbers)) == list(numbers)
+        return group if is_equal else None
+
+    @classmethod
+    def coarsest_within(cls, numbers: Sequence[int]) -> "ReplicaGroup":
+        """The largest groups that lie within groups with these numbers, by replica."""
+        n = len(numbers)
+        divisors = [k for k in range(1, n + 1) if n % k == 0]
+        for size in reversed(divisors):
+            for stride in divisors:
+                group = cls(size, stride if size > 1 else 1)
+                if group.divides(n) and group.refines(numbers):
+                    return group
+        raise AssertionError("groups of one replica refine every partition")
+
     def divides(self, n_replicas: int) -> bool:
         """Whether such groups cover all replicas."""
         return self.size > 0 and self.stride > 0 and n_replicas % (self.size * self.stride) == 0
+
+    def refines(self, numbers: Sequence[int]) -> bool:
+        """Whether the members of each group have equal numbers."""
+        groups = map(self.members, range(self.n_groups(len(numbers))))
+        return all(len({numbers[replica] for replica in group}) == 1 for group in groups)
+
+    def assignment(self, n_replicas: int) -> list[int]:
+        """The number of each replica's group."""
+        return [self.group_of(replica) for replica in range(n_replicas)]
 
     def n_groups(self, n_replicas: int) -> int:
         """How many groups there are."""

@@ -50,8 +50,7 @@ class ReplicaMesh:
         result = []
         for size, names in zip(shape, cuts, strict=True):
             n_parts = math.prod(self.group(name).size for name in names)
-            length, index = size // n_parts, self.index(replica, names)
-            result.append(slice(index * length, (index + 1) * length))
+            result.append(_equal_part(size, n_parts, self.index(replica, names)))
         return tuple(result)
 
     def joined(self, parts: Sequence[np.ndarray], shape: Sequence[int], cuts: Cuts) -> np.ndarray:
@@ -60,6 +59,11 @@ class ReplicaMesh:
         for replica in reversed(range(len(parts))):
             whole[self.part(shape, cuts, replica)] = parts[replica]
         return whole
+
+
+def _equal_part(size: int, n_parts: int, index: int) -> slice:
+    length = size // n_parts
+    return slice(index * length, (index + 1) * length)
 
 
 def cuts_of(spec: Any, n_dims: int) -> Cuts:  # noqa: ANN401

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tremula.base.errors import GraphReplicationError
 from tremula.base.replica_group import ReplicaGroup
 from tremula.frontends.popart.enums import CommGroupType, VariableRetrievalMode
 from tremula.frontends.popart.exceptions import popart_exception
-from tremula.ir.grouping import Grouping
+from tremula.ir.group_values import GroupValues
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,11 @@ class CommGroup:
         size = {CommGroupType.All: n_replicas, CommGroupType.NoGrouping: 1}.get(
             self.type, self.replicaGroupSize
         )
-        if size < 1 or n_replicas % size:
-            raise popart_exception(
-                f"Groups of {size} replicas do not divide {n_replicas} replicas into equal parts"
-            )
         is_orthogonal = self.type is CommGroupType.Orthogonal
-        return ReplicaGroup.orthogonal(size, n_replicas) if is_orthogonal else ReplicaGroup(size)
+        try:
+            return ReplicaGroup.of_size(size, n_replicas, is_orthogonal=is_orthogonal)
+        except GraphReplicationError as error:
+            raise popart_exception(str(error)) from None
 
     def numbers(self) -> list[int]:
         """As a node's attribute holds it."""
@@ -78,7 +78,7 @@ class VariableSettings:
     def groupCount(self, numReplicas: int) -> int:
         """How many different values there are."""
         grouping = self.grouping(numReplicas)
-        return 1 if grouping is None else grouping.n_groups(numReplicas)
+        return 1 if grouping is None else grouping.replicas.n_groups(numReplicas)
 
     def getGroupCount(self, numReplicas: int) -> int:
         """How many different values there are."""
@@ -86,7 +86,8 @@ class VariableSettings:
 
     def getRealGroupSize(self, numReplicas: int) -> int:
         """How many replicas share a value."""
-        return numReplicas // self.groupCount(numReplicas)
+        grouping = self.grouping(numReplicas)
+        return numReplicas if grouping is None else grouping.replicas.size
 
     def getGroupRepresentative(self, group: int) -> int:
         """The first replica of a group."""
@@ -100,10 +101,7 @@ class VariableSettings:
         group = self._group.replica_group(numReplicas)
         if self._stride:
             group = ReplicaGroup(group.size, self._stride)
-        members: dict[int, list[int]] = {}
-        for replica in range(numReplicas):
-            members.setdefault(group.group_of(replica), []).append(replica)
-        return [members[number] for number in sorted(members)]
+        return [list(group.members(number)) for number in range(group.n_groups(numReplicas))]
 
     def numReplicasReturningVariable(self, numReplicas: int) -> int:
         """How many values come back to the host."""
@@ -141,22 +139,17 @@ class VariableSettings:
         if needs_size and size < 1:
             raise popart_exception(f"A {kind.name} group needs a size of at least 1, got {size}")
 
-    def grouping(self, n_replicas: int) -> Grouping | None:
+    def grouping(self, n_replicas: int) -> GroupValues | None:
         """The partition, or None if all replicas share one value."""
         kind, group = self._group.type, self._group.replica_group(n_replicas)
-        size = group.size
-        if kind is CommGroupType.All or (size == n_replicas and n_replicas > 1):
+        if kind is CommGroupType.All or (group.size == n_replicas and n_replicas > 1):
             return None
-        if self._stride > 1 and self._stride != n_replicas // size:
+        if self._stride > 1 and self._stride != group.stride:
             raise popart_exception(
-                f"A stride of {self._stride} between {size} members of a group of {n_replicas}"
-                f" replicas is not supported: it must be 1 or {n_replicas // size}"
+                f"A stride of {self._stride} between {group.size} members of a group of"
+                f" {n_replicas} replicas is not supported: it must be 1 or {group.stride}"
             )
-        return Grouping(
-            size,
-            is_orthogonal=kind is CommGroupType.Orthogonal,
-            returns_all=self._mode is VariableRetrievalMode.AllReplicas,
-        )
+        return GroupValues(group, returns_all=self._mode is VariableRetrievalMode.AllReplicas)
 
     def __repr__(self) -> str:
         return f"VariableSettings({self._group}, {self._mode})"

@@ -19,7 +19,6 @@ class ReplicaGrouping:
 
     _assignment: tuple[int, ...]
     _group: ReplicaGroup | None  # None: members are not equally far apart
-    _group_size: int
 
     def __init__(self) -> None:
         raise RuntimeError(
@@ -28,12 +27,9 @@ class ReplicaGrouping:
         )
 
     @classmethod
-    def _make(
-        cls, assignment: Sequence[int], group: ReplicaGroup | None, group_size: int
-    ) -> "ReplicaGrouping":
+    def _make(cls, assignment: Sequence[int], group: ReplicaGroup | None) -> "ReplicaGrouping":
         self = object.__new__(cls)
-        self._assignment = tuple(int(number) for number in assignment)
-        self._group, self._group_size = group, int(group_size)
+        self._assignment, self._group = tuple(assignment), group
         return self
 
     @classmethod
@@ -41,11 +37,11 @@ class ReplicaGrouping:
         cls, n_replicas: int, stride: int = 1, group_size: int | None = None
     ) -> "ReplicaGrouping":
         """Groups filled from the lowest replica that is left, with members `stride` apart."""
-        size = n_replicas // stride if group_size is None and stride else group_size
-        size = n_replicas if size is None else size
-        _check_stride(n_replicas, stride, size)
-        group = ReplicaGroup(size, 1 if size == 1 else stride)
-        return cls._make(_assignment(group, n_replicas), group, size)
+        return cls._of_group(n_replicas, _checked_group(n_replicas, stride, group_size))
+
+    @classmethod
+    def _of_group(cls, n_replicas: int, group: ReplicaGroup) -> "ReplicaGrouping":
+        return cls._make(group.assignment(n_replicas), group)
 
     @classmethod
     def of_assignment(cls, n_replicas: int, assignment: Sequence[int]) -> "ReplicaGrouping":
@@ -63,17 +59,15 @@ class ReplicaGrouping:
                 f"Every group must contain the same number of replicas, got sizes"
                 f" {list(counts.values())} in assignment {result}."
             )
-        size = counts[order[0]]
         numbered = [order.index(group) for group in result]
-        return cls._make(numbered, _group_of(n_replicas, numbered, size), size)
+        return cls._make(numbered, ReplicaGroup.of_assignment(numbered))
 
     @classmethod
     def _from_variable_settings(cls, ir: Any, settings: VariableSettings) -> "ReplicaGrouping":
         """The partition that PopART's settings of a variable describe."""
         n = ir.replication_factor
         if settings.isUsingCommGroup():
-            group = settings.getSharedVariableDomain().replica_group(n)
-            return cls.of_stride(n, group.stride, group.size)
+            return cls._of_group(n, settings.getSharedVariableDomain().replica_group(n))
         return cls.of_stride(n, settings.getStride(), settings.getGroupSize())
 
     def _to_variable_settings(self, retrieval_mode: str | None = None) -> VariableSettings:
@@ -93,11 +87,11 @@ class ReplicaGrouping:
 
     @property
     def num_groups(self) -> int:
-        return self.num_replicas // self._group_size
+        return len(self.members)
 
     @property
     def group_size(self) -> int:
-        return self._group_size
+        return len(self.members[0])
 
     @property
     def stride(self) -> int:
@@ -110,10 +104,10 @@ class ReplicaGrouping:
     @cached_property
     def members(self) -> list[list[int]]:
         """The replicas of each group, in order."""
-        groups: list[list[int]] = [[] for _ in range(self.num_groups)]
+        groups: dict[int, list[int]] = {}
         for replica, group in enumerate(self._assignment):
-            groups[group].append(replica)
-        return groups
+            groups.setdefault(group, []).append(replica)
+        return list(groups.values())
 
     @property
     def is_const(self) -> bool:
@@ -125,13 +119,8 @@ class ReplicaGrouping:
         """The coarsest partition into strided groups that refines this one."""
         if self.is_const:
             return self
-        n = self.num_replicas
-        for size in sorted(_divisors(self._group_size), reverse=True):
-            for stride in _divisors(n // size):
-                result = ReplicaGrouping.of_stride(n, stride, size)
-                if result._refines(self):
-                    return result
-        raise AssertionError("groups of one replica refine every partition")
+        group = ReplicaGroup.coarsest_within(self._assignment)
+        return ReplicaGrouping._of_group(self.num_replicas, group)
 
     def transpose(self) -> "ReplicaGrouping":
         """The partition whose group k holds the k-th member of every group."""
@@ -152,9 +141,6 @@ class ReplicaGrouping:
         to_device = self.to_device_map
         return [to_device.index(group) for group in range(self.num_groups)]
 
-    def _refines(self, other: "ReplicaGrouping") -> bool:
-        return all(len({other._assignment[r] for r in group}) == 1 for group in self.members)
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ReplicaGrouping):
             return NotImplemented
@@ -172,7 +158,8 @@ class ReplicaGrouping:
         )
 
 
-def _check_stride(n: int, stride: int, size: int) -> None:
+def _checked_group(n: int, stride: int, size: int | None) -> ReplicaGroup:
+    """Groups with this stride, which without a size are as large as they can be."""
     if not 0 < stride <= n:
         raise ValueError(
             f"Stride must be a positive number smaller than or equal to the number of replicas"
@@ -180,29 +167,15 @@ def _check_stride(n: int, stride: int, size: int) -> None:
         )
     if n % stride:
         raise ValueError(f"Stride ({stride}) must be a factor of the number of replicas ({n}).")
+    size = n // stride if size is None else size
     if not 0 < size <= n:
         raise ValueError(
             f"Group size must be a positive number smaller than or equal to the number of replicas"
             f" ({n}), got {size}."
         )
-    if not ReplicaGroup(size, 1 if size == 1 else stride).divides(n):
+    group = ReplicaGroup(int(size), 1 if size == 1 else int(stride))
+    if not group.divides(n):
         raise ValueError(
             f"Groups of {size} replicas that are {stride} apart do not divide {n} replicas."
         )
-
-
-def _assignment(group: ReplicaGroup, n_replicas: int) -> list[int]:
-    return [group.group_of(replica) for replica in range(n_replicas)]
-
-
-def _group_of(n: int, numbered: list[int], size: int) -> ReplicaGroup | None:
-    """The strided group that these groups are, or None."""
-    if size == 1:
-        return ReplicaGroup(1)
-    first = [replica for replica, number in enumerate(numbered) if number == 0]
-    group = ReplicaGroup(size, first[1] - first[0])
-    return group if group.divides(n) and _assignment(group, n) == numbered else None
-
-
-def _divisors(n: int) -> list[int]:
-    return [k for k in range(1, n + 1) if n % k == 0]
+    return group

@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 
 from tremula.base.passes import garbage_collected_later
 from tremula.ir.capture.capture import capture, model_tensors
-from tremula.ir.grouping import Grouping
+from tremula.ir.group_values import GroupValues
 from tremula.ir.host.compiled.pool import start_pool
 from tremula.ir.host.compiled.programs import is_expected, start_key
 from tremula.ir.host.start_phases import start_phase
@@ -65,7 +65,7 @@ class StepSettings:
     checks_floats: bool = False  # on the host: stop at the operation that makes a NaN
     rounds_stochastically: bool = False  # on a GPU: weights and states in halves, when updated
     strides_group_norms: bool = False  # group g of a group norm has channels g, g + n_groups, …
-    groupings: Mapping[str, Grouping] = field(default_factory=dict)  # by name of the parameter
+    groupings: Mapping[str, GroupValues] = field(default_factory=dict)  # by name of the parameter
     anchors: Sequence[str] = ()  # tensors to return besides the outputs, by name
     source_excludes: tuple[str, ...] = ()  # files whose lines are not a model's
     placement: PlacementRules = field(default_factory=PlacementRules)  # of blocks, to chips
@@ -206,7 +206,7 @@ def _place_of_loss(step: CapturedStep, loss: fx.Node | None) -> int | None:
 
 def _tile_program(step: CapturedStep, places: Places, settings: StepSettings) -> TileProgram:
     repetition, groupings = settings.repetition, settings.groupings
-    groups = tuple((name, g.group(repetition.n_replicas)) for name, g in groupings.items())
+    groups = tuple((name, values.replicas) for name, values in groupings.items())
     schedule = Schedule.of(repetition, places, groups)
     return TileProgram(
         step, schedule, repetition, settings.tiles, seed=settings.seed, groupings=groupings

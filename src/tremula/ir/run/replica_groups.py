@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tremula.ir.capture.capture import ModelTensor
 from tremula.ir.errors import UnsuitableModel
-from tremula.ir.grouping import Grouping
+from tremula.ir.group_values import GroupValues
 from tremula.ir.host.programs.program import DeviceState, Gradients
 from tremula.ir.repetition import Repetition
 from tremula.ir.run.session import Give, Handles, HostSession, TileSession
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
 
 @contextmanager
 def one_slice_of(
-    parameters: Sequence[ModelTensor], groupings: Mapping[str, Grouping], n_replicas: int
+    parameters: Sequence[ModelTensor], groupings: Mapping[str, GroupValues], n_replicas: int
 ) -> Iterator[None]:
     """Inside, a grouped parameter has the shape and value that one replica sees."""
     grouped = [parameter.tensor for parameter in parameters if parameter.name in groupings]
@@ -52,8 +52,8 @@ def one_slice_of(
             tensor.data = data
 
 
-def _check_slices(tensor: ModelTensor, grouping: Grouping, n_replicas: int) -> None:
-    n_groups = grouping.n_groups(n_replicas)
+def _check_slices(tensor: ModelTensor, grouping: GroupValues, n_replicas: int) -> None:
+    n_groups = grouping.replicas.n_groups(n_replicas)
     if tensor.tensor.shape[0] not in (n_groups, n_replicas):
         raise UnsuitableModel(
             f"The parameter {tensor.name} is grouped: its first dimension must be the number of "
@@ -65,7 +65,7 @@ class _Slices:
     """Cuts the host's parameters and states into those of each replica, and joins them again."""
 
     def __init__(
-        self, step: CapturedStep, repetition: Repetition, groupings: Mapping[str, Grouping]
+        self, step: CapturedStep, repetition: Repetition, groupings: Mapping[str, GroupValues]
     ):
         if repetition.n_processes > 1:
             raise UnsuitableModel("replicaGrouping works within one process only")
@@ -115,7 +115,7 @@ class GroupedTileSession(TileSession):
         built: Handles,
         engine: "Engine",
         repetition: Repetition,
-        groupings: Mapping[str, Grouping],
+        groupings: Mapping[str, GroupValues],
     ):
         super().__init__(step, built, engine, repetition)
         self.slices = _Slices(step, repetition, groupings)
@@ -149,7 +149,7 @@ class GroupedSession(HostSession):
         step: CapturedStep,
         repetition: Repetition,
         settings: HostSettings,
-        groupings: Mapping[str, Grouping],
+        groupings: Mapping[str, GroupValues],
     ):
         self.slices = _Slices(step, repetition, groupings)
         super().__init__(step, repetition, replace(settings, host="eager"))
@@ -213,6 +213,6 @@ class GroupedSession(HostSession):
         grouping = self.slices.grouping_of.get(parameter)
         if grouping is None:
             return torch.stack(gradients).sum(0)
-        group = grouping.group(self.n_replicas)
+        group = grouping.replicas
         members = group.members(group.group_of(replica))
         return torch.stack([gradients[r] for r in members]).sum(0)

@@ -10,6 +10,7 @@ import torch
 from tremula.base.options import parse_options
 from tremula.base.passes import garbage_collected_later
 from tremula.base.tracing import COMPILATION, span
+from tremula.ir.group_values import GroupValues
 from tremula.ir.lowering.options import LoweringOptions
 from tremula.ir.lowering.program.schedule import Schedule
 from tremula.ir.passes import apply, tile_passes
@@ -17,7 +18,7 @@ from tremula.ir.passes.shard_update import Shards
 from tremula.ir.repetition import Repetition
 from tremula.ir.run.performance import CallTiming, time_call
 from tremula.ir.run.progress import ProgressBar
-from tremula.ir.run.replica_groups import GroupedTileSession, Grouping
+from tremula.ir.run.replica_groups import GroupedTileSession
 from tremula.ir.run.session import Rows, Session, TileSession, copy_state
 from tremula.ir.run.tile_settings import TileSettings
 from tremula.ir.step import INPUT, PARAMETER, STATE, CapturedStep
@@ -46,7 +47,7 @@ class TileProgram:
         settings: TileSettings,
         *,
         seed: int = 0,
-        groupings: Mapping[str, Grouping] | None = None,
+        groupings: Mapping[str, GroupValues] | None = None,
     ):
         self._captured = step
         self.schedule = schedule

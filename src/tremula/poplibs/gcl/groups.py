@@ -69,7 +69,7 @@ class Ring:
         place = np.empty(size, np.int64)
         place[members] = np.arange(size)
         replica = np.arange(self.n_replicas)
-        member = replica // stride % size
+        member = np.array([self.group.member_of(r) for r in range(self.n_replicas)])
         following = members[(place[member] + n_places) % size]
         return dict(enumerate((replica + (following - member) * stride).tolist()))
 

@@ -24,7 +24,7 @@ from tremula.frontends.popart.sessions.step import StepModule, StepPlan
 from tremula.frontends.popart.sessions.weights import SessionModel, SessionWeights
 from tremula.frontends.shared.program import AttachedDevice, Program, compile_program
 from tremula.ir.capture.capture import model_tensors
-from tremula.ir.grouping import Grouping
+from tremula.ir.group_values import GroupValues
 from tremula.ir.optim.grouped_rule import AutomaticLossScaling, GroupedRule
 from tremula.ir.run.compiled_step import StepSettings, StepToCompile
 from tremula.ir.step import BUFFER, OUTPUT, PARAMETER
@@ -63,7 +63,7 @@ class SessionProgram:
         self._program: Program | None = None  # once it is compiled
 
     @property
-    def groupings(self) -> dict[str, Grouping]:
+    def groupings(self) -> dict[str, GroupValues]:
         """Weights that differ between replicas, by their names in the module."""
         names = {id: name for name, id in self.id_of.items()}
         return {names[id]: grouping for id, grouping in self.model.groupings.items()}

@@ -9,7 +9,7 @@ from tremula.frontends.popart.enums import DeviceType
 from tremula.frontends.popart.logging import getLogger
 from tremula.frontends.popart.options.options import SessionOptions
 from tremula.frontends.popart.step_settings import tile_settings
-from tremula.ir.grouping import Grouping
+from tremula.ir.group_values import GroupValues
 from tremula.ir.locations import Phases
 from tremula.ir.placement import PlacementRules
 from tremula.ir.repetition import Repetition
@@ -24,7 +24,7 @@ def step_settings(
     options: SessionOptions,
     device: DeviceInfo,
     repetition: Repetition,
-    groupings: Mapping[str, Grouping],
+    groupings: Mapping[str, GroupValues],
     seed: int,
 ) -> StepSettings:
     """Everything that changes how a step is compiled and run."""

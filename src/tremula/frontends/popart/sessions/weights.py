@@ -17,7 +17,7 @@ from tremula.frontends.popart.enums import CommGroupType
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.groups import CommGroup, VariableSettings
 from tremula.frontends.popart.sessions.buffers import array_of
-from tremula.ir.grouping import Grouping
+from tremula.ir.group_values import GroupValues
 
 STATE_PREFIXES = ("Accl___", "Accl1___", "Accl2___", "Accl3___", "Step___")
 
@@ -59,7 +59,7 @@ def _is_state(name: str, names: set[str]) -> bool:
     return prefix is not None and name.removeprefix(prefix) in names
 
 
-def _groupings(notes: Mapping[str, str], n_replicas: int) -> dict[str, Grouping]:
+def _groupings(notes: Mapping[str, str], n_replicas: int) -> dict[str, GroupValues]:
     result = {}
     for key, text in notes.items():
         if key.startswith(f"{VARIABLE_KEY}:"):

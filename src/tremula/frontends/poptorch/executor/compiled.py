@@ -30,7 +30,7 @@ from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.optim.names import ipu_param_names
 from tremula.frontends.poptorch.options.options import AnchoredTensor, Options
 from tremula.frontends.shared.program import AttachedDevice, Program, compile_program
-from tremula.ir.grouping import Grouping
+from tremula.ir.group_values import GroupValues
 from tremula.ir.optim.grouped_rule import GroupedRule
 from tremula.ir.run.compiled_step import CompiledStep, StepToCompile
 from tremula.ir.settings import HostSettings
@@ -127,7 +127,7 @@ def compile_model(
     *,
     device: AttachedDevice | None = None,
     stored: "StoredTileProgram | None" = None,
-    groupings: Mapping[str, Grouping] | None = None,
+    groupings: Mapping[str, GroupValues] | None = None,
 ) -> CompiledModel:
     """Compile a module for arguments like these."""
     _name_weights_as_now(options, model)

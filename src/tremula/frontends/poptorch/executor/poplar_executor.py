@@ -199,7 +199,8 @@ class PoplarExecutor:
         with poptorch_errors():
             parameters = self._named_parameters()
             rule = self._updates.start_rule(parameters)
-            groupings = self._groupings.named(parameters)
+            n_replicas = options.session_options().n_replicas
+            groupings = self._groupings.named(parameters, n_replicas)
         compiled = compile_model(
             self._model,
             parsed,

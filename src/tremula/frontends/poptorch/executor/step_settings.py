@@ -13,7 +13,7 @@ from tremula.frontends.poptorch.executor.placement import (
 )
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
-from tremula.ir.grouping import Grouping
+from tremula.ir.group_values import GroupValues
 from tremula.ir.run.compiled_step import StepSettings
 from tremula.ir.run.generators import new_seed
 from tremula.ir.settings import HostSettings
@@ -32,7 +32,7 @@ _RECOMPUTATION = {
 def step_settings(
     options: Options,
     host: HostSettings,
-    groupings: Mapping[str, Grouping],
+    groupings: Mapping[str, GroupValues],
     *,
     not_in_graph: Collection[str] = (),
 ) -> StepSettings:
