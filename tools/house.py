@@ -148,11 +148,16 @@ def at(module: Module, node: ast.AST, text: str = "") -> str:
 
 
 def run_loops() -> list[str]:
-    """Calls of `….session.run(…)` in front ends: each is a way to call a compiled step."""
+    """Calls of `….session.run(…)` in front ends: each is a way to call a compiled step.
+
+    A `session` that a file opens with `popxl.Session` is used as a script uses it.
+    """
     return [
         at(module, node)
         for module, node in every(ast.Call)
-        if module.is_frontend and ast.unparse(node.func).endswith("session.run")
+        if module.is_frontend
+        and ast.unparse(node.func).endswith("session.run")
+        and "popxl.Session" not in {ast.unparse(call.func) for call in nodes(module.name)[ast.Call]}
     ]
 
 
@@ -180,6 +185,16 @@ def _spelled(node: ast.AST) -> set[str]:
     return result
 
 
+def _is_public_row(statement: ast.Assign | ast.AnnAssign) -> bool:
+    """Whether a name of a public API is bound to the row of that name: `int8 = row("int8")`."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+    value = statement.value
+    if not (isinstance(value, ast.Call) and isinstance(target, ast.Name) and len(value.args) == 1):
+        return False
+    argument = value.args[0]
+    return isinstance(argument, ast.Constant) and argument.value == target.id
+
+
 def _tables(vocabulary: set[str], at_least: int) -> list[str]:
     """Modules of front ends whose tables name at least that many words of a vocabulary."""
     result = []
@@ -188,7 +203,8 @@ def _tables(vocabulary: set[str], at_least: int) -> list[str]:
             continue
         spelled = set()
         for statement in module.tree.body:
-            if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value:
+            is_value = isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value
+            if is_value and not _is_public_row(statement):
                 spelled |= {word.lower() for word in _spelled(statement.value)}
             if isinstance(statement, ast.ClassDef):  # the fields of a class are a table, too
                 fields = (part for part in statement.body if isinstance(part, ast.AnnAssign))

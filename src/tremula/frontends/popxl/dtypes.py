@@ -1,8 +1,8 @@
 """Element types: what a tensor's elements are on chips, on the host, and while they are computed.
 
-The types are rows of the table that front ends share. Unsigned integers of 16 and 32 bits are
-computed as signed integers that have all their values, and results are cut to the type's bits;
-those of 64 bits as the signed integers of the same bits. 8-bit floats are codes.
+Each type is a row of the table that front ends share, or an 8-bit float, which is a code. Unsigned
+integers of 16 and 32 bits are computed as signed integers that have all their values, and results
+are cut to the type's bits; those of 64 bits as the signed integers of the same bits.
 """
 
 from builtins import bool as bool_type
@@ -76,10 +76,10 @@ class dtype:
 
     def as_torch(self) -> torch.dtype:
         """The type of PyTorch tensors that hold the same numbers."""
-        result = _TORCH.get(self._name)
-        if result is None:
+        row = ELEMENT_TYPES.get(self._name)
+        if row is None or row.torch_type is None:
             raise ValueError(f"`popxl.{self._name}` does not have a `torch.dtype` equivalent.")
-        return result
+        return row.torch_type
 
     @classmethod
     def as_dtype(cls, type_: object) -> "dtype":
@@ -111,13 +111,9 @@ class dtype:
         return dtype.as_dtype, (self._name,)
 
 
+# NumPy's names of these types are of 64 bits.
 _ALIASES = {"half": "float16", "float": "float32", "double": "float64", "bool_": "bool"}
-_PYTHON = {bool: "bool", int: "int64", float: "float32", complex: "complex64"}
-_NAMES = """
-    bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64
-    complex128
-"""
-_TORCH = {name: ELEMENT_TYPES[name].torch_type for name in _NAMES.split()}
+_PYTHON = {float: "float32", complex: "complex64"}
 
 
 def _python_name(type_: Any) -> str:
@@ -136,19 +132,28 @@ def _plain(name: str) -> dtype:
 
 
 bool = _plain("bool")
-int8, int16, int32, int64 = map(_plain, ("int8", "int16", "int32", "int64"))
-uint8, uint16, uint32, uint64 = map(_plain, ("uint8", "uint16", "uint32", "uint64"))
-float16, float32, float64 = map(_plain, ("float16", "float32", "float64"))
-complex64, complex128 = map(_plain, ("complex64", "complex128"))
+int8 = _plain("int8")
+int16 = _plain("int16")
+int32 = _plain("int32")
+int64 = _plain("int64")
+uint8 = _plain("uint8")
+uint16 = _plain("uint16")
+uint32 = _plain("uint32")
+uint64 = _plain("uint64")
+float16 = _plain("float16")
+float32 = _plain("float32")
+float64 = _plain("float64")
+complex64 = _plain("complex64")
+complex128 = _plain("complex128")
 float8_143 = dtype._make("float8_143", FLOAT8_143_NUMPY, torch.uint8)
 float8_152 = dtype._make("float8_152", FLOAT8_152_NUMPY, torch.uint8)
 half, float, double = float16, float32, float64
 
 _NP_TO_POPXL = {type_.numpy_dtype: type_ for type_ in dtype._known.values()}
 _PT_TO_POPXL = {
-    torch_type: dtype._known[name]
-    for name, torch_type in _TORCH.items()
-    if (torch_type is not None and not name.startswith("uint")) or name == "uint8"
+    type_.as_torch(): type_
+    for name, type_ in dtype._known.items()
+    if not type_.is_float8 and (not name.startswith("uint") or name == "uint8")
 }
 
 
@@ -180,17 +185,17 @@ def get_all_complex_dtypes() -> list[dtype]:
     return [complex64, complex128]
 
 
-# The widest types that are cut to 32 bits when data come from the host.
-_DOWNCAST = {"int64": int32, "uint64": uint32, "float64": float32, "complex128": complex64}
-
-
-# By the types of NumPy.
-downcast_np_dtypes = {np.dtype(wide): narrow.numpy_dtype for wide, narrow in _DOWNCAST.items()}
-
-
 def downcast_of(type_: dtype) -> dtype:
-    """The type of 32 bits for one of 64, others as they are."""
-    return _DOWNCAST.get(type_.name, type_)
+    """The type that data from the host get: of 32 bits for one of 64, others as they are."""
+    return type_ if type_.is_float8 else dtype._known[ELEMENT_TYPES[type_.name].narrowed.name]
+
+
+# Types of NumPy that are cut to 32 bits when data come from the host.
+downcast_np_dtypes = {
+    type_.numpy_dtype: downcast_of(type_).numpy_dtype
+    for type_ in dtype._known.values()
+    if downcast_of(type_) is not type_
+}
 
 
 np_dtype_float8_143, np_dtype_float8_152 = FLOAT8_143_NUMPY, FLOAT8_152_NUMPY

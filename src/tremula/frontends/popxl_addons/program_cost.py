@@ -18,7 +18,6 @@ import numpy as np
 
 import popxl
 from tremula.base.types import CHAR
-from tremula.compiler.compile import compile_graph
 from tremula.compiler.report.report import Report
 from tremula.frontends.popxl.core.call_site import modified_inputs
 from tremula.frontends.popxl.core.op import Op
@@ -34,11 +33,11 @@ from tremula.frontends.popxl_addons.tile_cost import (
     TileOptions,
     cost_of_graph,
     cost_of_operations,
+    cost_of_program_on_tiles,
 )
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.target import IPUModel
-from tremula.runtime.forecast import forecast
 
 _NOT_COMPUTED = {*TRANSFERS, *RUNS_GRAPHS, "RemoteCodeLoad", "PrintTensor"}
 
@@ -251,8 +250,8 @@ class _Costing:
             else:
                 source = graph.add_remote_buffer("buffer", CHAR, n_bytes, 1)
             program = Sequence(Copy(source, data))
-            executable = compile_graph(graph, [program], self.options.engine_options)
-            self.transfers[key] = forecast(executable).total_cycles
+            cost = cost_of_program_on_tiles("transfer", graph, program, self.options)
+            self.transfers[key] = cost.report.total_cycles
         return self.transfers[key]
 
 

@@ -26,6 +26,8 @@ from tremula.frontends.popxl_addons.notes import notes_of
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.run.tile_run import capture_function
+from tremula.poplar.graph import Graph
+from tremula.poplar.programs import Program
 from tremula.poplar.target import IPUModel
 from tremula.runtime.forecast import forecast
 
@@ -108,8 +110,15 @@ def _cost(
     device = IPUModel(options.chip, n_replicas, options.n_tiles).create_device()
     schedule = Schedule(n_replicas=n_replicas)
     built = build_tile_program(step, device.target, schedule, options.lowering(graph.ir))
-    executable = compile_graph(built.graph, [built.program], options.engine_options)
-    return TileCost(graph.name, executable, forecast(executable))
+    return cost_of_program_on_tiles(graph.name, built.graph, built.program, options)
+
+
+def cost_of_program_on_tiles(
+    name: str, graph: Graph, program: Program, options: TileOptions
+) -> TileCost:
+    """Compile a program of Poplar's and forecast one run."""
+    executable = compile_graph(graph, [program], options.engine_options)
+    return TileCost(name, executable, forecast(executable))
 
 
 def tile_function(graph: popxl.Graph) -> Callable[..., list[Tensor]]:

@@ -58,6 +58,12 @@ class ElementType:
         return self.n_bits >= 8 and "float8" not in self.name
 
     @cached_property
+    def narrowed(self) -> "ElementType":
+        """The type that a machine without 64-bit elements has instead of this one, or itself."""
+        numpy_type = _NARROWED.get(self.numpy_type)
+        return self if numpy_type is None else _BY_NUMPY[numpy_type]
+
+    @cached_property
     def is_shared(self) -> bool:
         """Whether PyTorch reads arrays of it in place, and computes with them."""
         return self.carrier is self.torch_type and self.numpy_type.isbuiltin == 1
@@ -112,6 +118,15 @@ def _small_rows() -> list[ElementType]:
 ELEMENT_TYPES: dict[str, ElementType] = {row.name: row for row in _rows()}
 _BY_NUMPY = {row.numpy_type: row for row in ELEMENT_TYPES.values()}
 _BY_TORCH = {row.torch_type: row for row in ELEMENT_TYPES.values() if row.torch_type is not None}
+
+
+_NARROWED = {
+    np.dtype(wide): np.dtype(narrow)
+    for wide, narrow in (
+        (np.int64, np.int32), (np.uint64, np.uint32), (np.float64, np.float32),
+        (np.complex128, np.complex64),
+    )
+}  # fmt: skip
 
 
 def of_numpy(dtype: np.dtype | type | str) -> ElementType | None:

@@ -18,6 +18,7 @@ from tremula.frontends.popart.data_flow import (
 from tremula.frontends.popart.enums import AnchorReturnTypeId, SyntheticDataMode
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.tensor_info import TensorInfo
+from tremula.frontends.shared.element_types import of_numpy
 from tremula.ir.repetition import Repetition
 
 
@@ -105,13 +106,9 @@ def synthetic_micro_batches(
     ]
 
 
-# Types of arrays that inputs of another type take: the device has no 64-bit integers.
-_NARROWED = {(np.dtype(np.int64), np.dtype(np.int32)), (np.dtype(np.uint64), np.dtype(np.uint32))}
-
-
 def _tensor(array: np.ndarray, wanted: StepInput) -> Tensor:
     expected = np.dtype(wanted.info.numpy_type())
-    if array.dtype != expected and (array.dtype, expected) not in _NARROWED:
+    if array.dtype != expected and not _narrows_to(array.dtype, expected):
         raise popart_exception(
             f"Type discrepancy for tensor '{wanted.id}'. User provided: {array.dtype} and expected:"
             f" {expected}. Convert the array with astype"
@@ -121,6 +118,12 @@ def _tensor(array: np.ndarray, wanted: StepInput) -> Tensor:
     if not plain.flags.writeable:
         plain = plain.copy()
     return torch.from_numpy(plain).to(wanted.dtype)
+
+
+def _narrows_to(dtype: np.dtype, expected: np.dtype) -> bool:
+    """Whether an input takes such an array: the device has no 64-bit integers."""
+    type = of_numpy(dtype) if dtype.kind in "iu" else None
+    return type is not None and type.narrowed.numpy_type == expected
 
 
 def array_of(value: Tensor) -> np.ndarray:
