@@ -49,6 +49,7 @@ class PythonCodelet:
     provenance: Provenance = Provenance.DERIVED
     cost_method: CostMethod | None = None
     flops_method: CostMethod | None = None
+    bytes_method: CostMethod | None = None
     matrix_types: tuple[Type, Type] | None = None  # of inputs and partials, on the matrix unit
     has_stored_cost: bool = False  # it had a `cycles` method, which files do not store
     vertex_class: type | None = None
@@ -119,6 +120,13 @@ class PythonCodelet:
         value = self.flops_method(CostView(cost_input), cost_input.chip)
         return self._checked_column("flops", value, cost_input.n_rows)
 
+    def field_data_bytes(self, cost_input: CostInput) -> np.ndarray | None:
+        """int64[n] from the `field_data_bytes` method; None if there is none."""
+        if self.bytes_method is None:
+            return None
+        value = self.bytes_method(CostView(cost_input), cost_input.chip)
+        return self._checked_column("field_data_bytes", value, cost_input.n_rows)
+
     def peak_flops_per_cycle(self, chip: "Chip") -> int:
         """Of the matrix unit if it uses one and the chip has one for its types."""
         matrix = chip.flops_per_cycle(*self.matrix_types) if self.matrix_types else 0
@@ -172,7 +180,7 @@ class PythonCodelet:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _cost_text(self) -> str:
-        methods = (self.cost_method, self.flops_method)
+        methods = (self.cost_method, self.flops_method, self.bytes_method)
         codes = (getattr(method, "__code__", None) for method in methods)
         return "".join(_code_text(code) for code in codes if code is not None)
 
@@ -236,6 +244,7 @@ def codelet_from_class(cls: type) -> PythonCodelet:
     return make_codelet(
         name, compute, fields, base_of(cls), provenance=_provenance(cls, compute),
         cost_method=getattr(cls, "cycles", None), flops_method=getattr(cls, "flops", None),
+        bytes_method=getattr(cls, "field_data_bytes", None),
         matrix_types=getattr(cls, "matrix_types", None), vertex_class=cls,
     )  # fmt: skip
 

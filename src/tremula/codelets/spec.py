@@ -177,6 +177,10 @@ class Codelet(Protocol):
         """int64[n] flops per row; None if the codelet does not state them."""
         ...
 
+    def field_data_bytes(self, cost_input: CostInput) -> np.ndarray | None:
+        """int64[n] bytes of the machine's vertex in place of state vectors; None: as they are."""
+        ...
+
     def peak_flops_per_cycle(self, chip: "Chip") -> int:
         """The most flops per cycle a tile can do on the unit and with the types it uses."""
         ...

@@ -74,6 +74,9 @@ class CppCodelet:
     def flops(self, cost_input: CostInput) -> None:  # noqa: ARG002 (of the protocol)
         return None
 
+    def field_data_bytes(self, cost_input: CostInput) -> None:  # noqa: ARG002 (of the protocol)
+        return None
+
     def peak_flops_per_cycle(self, chip: "Chip") -> int:
         return vector_flops_per_cycle(self.spec, chip)
 

@@ -17,6 +17,7 @@ from tremula.compiler.passes.intervals import sum_per_tile
 from tremula.compiler.passes.liveness import Liveness
 from tremula.compiler.passes.placement import Needs, Placement, addresses, place, place_on
 from tremula.compiler.passes.sweeps import sweep_peak
+from tremula.compiler.passes.vertex_costs import cost_input
 from tremula.compiler.program_ir import HOST_KINDS, FrozenGraph, LoweredPrograms
 from tremula.hardware import Chip
 from tremula.poplar.vertices.columns import FrozenTable
@@ -65,7 +66,7 @@ def vertex_memory(graph: FrozenGraph, copy_bytes: int) -> VertexMemory:
     for first, n in zip(firsts.tolist(), n_alike.tolist(), strict=True):
         for table in graph.compute_sets[first].template_tables:
             spec = table.codelet.spec
-            state, pointers, outside, listed = _row_bytes(table)
+            state, pointers, outside, listed = _row_bytes(table, chip)
             padding = -(state + pointers) % WORD_BYTES
             instances += n * sum_per_tile(table.tile, state + pointers + padding, n_tiles)
             field_data += n * sum_per_tile(table.tile, outside, n_tiles)
@@ -84,9 +85,12 @@ def vertex_memory(graph: FrozenGraph, copy_bytes: int) -> VertexMemory:
     return VertexMemory(instances, field_data, descriptors, code, table_bytes, parts, of_type)
 
 
-def _row_bytes(table: FrozenTable) -> tuple[Ints, Ints, Ints, Ints]:
+def _row_bytes(table: FrozenTable, chip: Chip) -> tuple[Ints, Ints, Ints, Ints]:
     """int64[n_rows]: (state, pointers) in the vertex, (arrays, descriptors) beside it."""
     state, pointers, outside, listed = np.zeros((4, table.n_rows), np.int64)
+    stated = _stated_field_data(table, chip)
+    if stated is not None:
+        outside += stated
     for spec in table.codelet.spec.fields:
         if spec.kind is FieldKind.STATE:
             state += spec.type.n_bytes
@@ -94,10 +98,18 @@ def _row_bytes(table: FrozenTable) -> tuple[Ints, Ints, Ints, Ints]:
             start = table.states[spec.name].start
             assert start is not None, "a state vector has a CSR"
             pointers += POINTER_BYTES["SPAN"]
-            outside += np.diff(start) * spec.type.n_bytes
+            if stated is None:
+                outside += np.diff(start) * spec.type.n_bytes
         else:
             _add_edge(table, spec, pointers, outside, listed)
     return state, pointers, outside, listed
+
+
+def _stated_field_data(table: FrozenTable, chip: Chip) -> Ints | None:
+    """int64[n_rows]: what the codelet says in place of the bytes of its state vectors."""
+    if not any(spec.kind is FieldKind.STATE_VECTOR for spec in table.codelet.spec.fields):
+        return None
+    return table.codelet.field_data_bytes(cost_input(table, chip))
 
 
 def _add_edge(

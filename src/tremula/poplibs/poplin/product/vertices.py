@@ -12,10 +12,16 @@ from tremula.hardware import Chip
 from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
 from tremula.poplibs.poplin.product.methods import METHODS, Count, Work, work_cycles
+from tremula.poplibs.poplin.product.vertex_memory import field_data_bytes
 
 # One item of a worklist: where rows of out, left and right start; rows; inner length; is zeroed.
 ITEM = 6
 WORK_FIELDS = Work._fields
+
+
+def work_of(v: CostView) -> Work:
+    """What vertices multiply, by their state."""
+    return Work(*(v.state[name].astype(np.int64) for name in WORK_FIELDS))
 
 
 @family
@@ -64,19 +70,25 @@ def conv_partial(method: str, inputs: Type, partials: Type) -> type:
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
-            work = Work(*(v.state[name].astype(np.int64) for name in WORK_FIELDS))
-            return work_cycles(method, work, chip, inputs, partials)
+            return work_cycles(method, work_of(v), chip, inputs, partials)
+
+        @staticmethod
+        def field_data_bytes(v: CostView, chip: Chip) -> np.ndarray:
+            return field_data_bytes(method, work_of(v), chip, inputs, partials)
 
         @staticmethod
         def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
-            # Items leave out what falls on padding: n_rows times inner length, for every column.
-            items = v.state["items"].reshape(-1, ITEM).astype(np.int64)
-            products = np.append(0, np.cumsum(items[:, 3] * items[:, 4]))
-            ends = np.cumsum(v.sizes["items"]) // ITEM
-            n_products = products[ends] - products[ends - v.sizes["items"] // ITEM]
-            return 2 * n_products * v.state["n_cols"].astype(np.int64)
+            return 2 * _n_products(v) * v.state["n_cols"].astype(np.int64)
 
     return ConvPartial
+
+
+def _n_products(v: CostView) -> np.ndarray:
+    """int64[n]: rows times inner length of all items, which leave out what falls on padding."""
+    items = v.state["items"].reshape(-1, ITEM).astype(np.int64)
+    products = np.append(0, np.cumsum(items[:, 3] * items[:, 4]))
+    ends = np.cumsum(v.sizes["items"]) // ITEM
+    return products[ends] - products[ends - v.sizes["items"] // ITEM]
 
 
 @family
