@@ -110,8 +110,31 @@ def test_tridiagonal_matrices():
     for i in range(7):
         matrix = np.diag(diagonal[i]) + np.diag(upper[i, :-1], 1) + np.diag(lower[i, 1:], -1)
         np.testing.assert_allclose(matrix @ result.array[i], right[i], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_eigenvectors_of_a_symmetric_matrix():
     x = symmetric(6)
     values, vectors = tremula.jax.jit(tridiagonal.ipu_hess_eigh)(x)
     expected, columns = np.linalg.eigh(x)
     np.testing.assert_allclose(values, expected, atol=1e-5)
     np.testing.assert_allclose(np.abs(vectors.T), np.abs(columns), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("diagonal", "above"),
+    [
+        ([2.0, 1.0, 3.0, -1.0], [0.0, 0.0, 0.0]),  # every eigenvalue is a pivot of zero
+        ([0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0]),  # so is each first pivot, of the middle ones
+        ([1.0, 1.0, 1.0, 5.0], [1.0, 1e-4, 1e-4]),
+        ([0.0, 0.0, 0.0, 0.0], [0.0, 2.0, 0.0]),
+    ],
+)
+def test_eigenvectors_where_elimination_meets_zero_pivots(diagonal, above):
+    """Each row is a unit vector that the matrix multiplies by its eigenvalue."""
+    d, e = np.float32(diagonal), np.float32(above)
+    vectors, values = (np.asarray(one) for one in tridiagonal.ipu_tridiagonal_eigh(d, e))
+    matrix = np.diag(d) + np.diag(e, 1) + np.diag(e, -1)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(matrix), atol=1e-5)
+    np.testing.assert_allclose(vectors @ matrix, values[:, None] * vectors, atol=2e-5)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)

@@ -1,6 +1,6 @@
 """Tridiagonal matrices over tiles: systems of equations, eigenvalues and eigenvectors.
 
-Each tile solves one system, or finds one eigenvalue, by itself.
+Each tile solves one system, or computes one eigenvector, by itself.
 """
 
 import jax
@@ -42,6 +42,51 @@ def _solved(d: Array, u: Array, l: Array, b: Array) -> list[Array]:
 tridiagonal_solver_p = make_primitive("tridiagonal_solver", _solved, multiple_results=True)
 
 
+def _solved_nearly_singular(d: Array, u: Array, l: Array, b: Array) -> list[Array]:
+    """Elimination with exchanges of rows; a pivot of zero counts as the rounding of the matrix.
+
+    Inverse iteration solves systems that are singular but for rounding: without exchanges a pivot
+    in the middle may be tiny, and the last one may be exactly zero.
+    """
+
+    def down(current: tuple, following: tuple) -> tuple:
+        # Elements in this column, in the next two, and the right side. Before elimination the
+        # current row ends one column earlier than the following one.
+        stays = jnp.abs(current[0]) >= jnp.abs(following[0])
+        chosen, other = _exchanged(stays, (*current[:2], zero, current[2]), following)
+        ratio = other[0] / jnp.where(chosen[0] == 0, 1, chosen[0])
+        rest = tuple(q - ratio * p for p, q in zip(chosen, other, strict=True))
+        return (rest[1], rest[2], rest[3]), chosen
+
+    def up(last: tuple, row: tuple) -> tuple:
+        pivot, upper, further, right = row
+        x = (right - upper * last[0] - further * last[1]) / pivot
+        return (x, last[0]), x
+
+    zero = jnp.zeros((), d.dtype)
+    shape, (d, u, l, b) = d.shape, (part.reshape(-1) for part in (d, u, l, b))
+    u, l = u.at[-1].set(0), l.at[0].set(0)
+    below = tuple(jnp.roll(part, -1).at[-1].set(0) for part in (l, d, u, b))
+    _, (pivots, *rows) = lax.scan(down, (d[0], u[0], b[0]), below)
+    info = jnp.finfo(d.dtype)
+    least = info.eps * jnp.max(jnp.abs(d) + jnp.abs(u) + jnp.abs(l)) + info.tiny
+    pivots = jnp.where(jnp.abs(pivots) < least, least, pivots)
+    _, x = lax.scan(up, (zero, zero), (pivots, *rows), reverse=True)
+    return [x.reshape(shape)]
+
+
+def _exchanged(stays: Array, current: tuple, following: tuple) -> tuple[tuple, tuple]:
+    """Both rows in the order of elimination."""
+    pairs = tuple(zip(current, following, strict=True))
+    chosen = tuple(jnp.where(stays, p, q) for p, q in pairs)
+    return chosen, tuple(jnp.where(stays, q, p) for p, q in pairs)
+
+
+inverse_iteration_p = make_primitive(
+    "tridiagonal_inverse_iteration", _solved_nearly_singular, multiple_results=True
+)
+
+
 def ipu_tridiag_solve_shard_inputs(
     diag: Array, udiag: Array, ldiag: Array, rhs: Array
 ) -> tuple[Rows, Rows, Rows, Rows]:
@@ -74,7 +119,7 @@ def ipu_tridiagonal_eigenvalue(
 ) -> Array:
     """All eigenvalues, in order, of a symmetric matrix with diagonal d and subdiagonal e.
 
-    By bisection: how many eigenvalues are below a number is a count of signs. All bits are found,
+    By bisection: how many eigenvalues are below a number is a count of signs. All bits are computed,
     also where `tol` would let it end earlier.
     """
     del tol
@@ -126,7 +171,8 @@ def ipu_tridiagonal_eigh(
     lower = jnp.broadcast_to(jnp.pad(e, (1, 0)), (n, n))
 
     def improved(_: object, x: Array) -> Array:
-        return _unit(ipu_tridiag_solve(matrix, upper, lower, x).array)
+        rows = ipu_tridiag_solve_shard_inputs(matrix, upper, lower, x)
+        return _unit(tile_map(inverse_iteration_p, *rows)[0].array)
 
     start = jax.random.normal(jax.random.PRNGKey(seed), (n, n), jnp.float32)
     return lax.fori_loop(0, n_iter, improved, _unit(start)), values
