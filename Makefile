@@ -23,7 +23,7 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-failed test-wide fuzz test-sanitized test-valgrind soak test-onnx test-matrix test-libraries test-gpu browser check types format changelog docs site site-check dist release-check bench-release bench bench-all validate validate-small garden garden-pages lock locked audit clean
+.PHONY: help demo test test-failed test-wide fuzz test-sanitized test-valgrind soak test-onnx test-matrix test-libraries test-gpu gpu-table browser check types format changelog docs site site-check dist release-check bench-release bench bench-all validate validate-small garden garden-pages lock locked audit clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
@@ -37,7 +37,8 @@ help:
 	@echo "make test-onnx   the official tests of ONNX backends, all of them, on the host and on tiles"
 	@echo "make test-matrix   the quick tests on the Pythons of Debian's releases, in folders of their files"
 	@echo "make test-libraries   tests of front ends with other versions: LIBRARIES='jax==0.9.2 torch==2.9.1'"
-	@echo "make test-gpu   the tests and figures that need a GPU, with GPU_PYTHON (python3)"
+	@echo "make test-gpu   the tests that need a GPU, and random models on it, with GPU_PYTHON (python3)"
+	@echo "make gpu-table   all figures of a GPU as tables, in GPU_SECONDS (3600), with GPU_PYTHON (python3)"
 	@echo "make check   format, lint, types of what changed, import layers, quick tests"
 	@echo "make types   types of everything"
 	@echo "make format  format, and fix what can be fixed automatically"
@@ -135,18 +136,19 @@ test-matrix:
 test-libraries: $(DEV)
 	$(BIN)/python tools/test_libraries.py $(LIBRARIES)
 
-# Everything that needs a GPU: tests, random models among them, then a table of figures. The environment
-# of this file has PyTorch for CPUs, so the interpreter is another one that has pytest.
+# Tests that need a GPU, in processes that share it, and random models. The environment of this file has PyTorch for
+# CPUs, so the interpreter is another one that has pytest and hypothesis.
 GPU_PYTHON ?= python3
+GPU_JOBS ?= 8
 GPU_MODELS ?= 3000
-GPU_TESTS := $(shell grep -rlE 'cuda.is_available' --include='test_*.py' tests)
 test-gpu:
-	PYTHONPATH=src:. $(GPU_PYTHON) -m pytest -p tremula -m "" $(GPU_TESTS)
-	PYTHONPATH=src:. $(GPU_PYTHON) -m tools.fuzz run --kind models --cases $(GPU_MODELS) --jobs 8
-	PYTHONPATH=src:. $(GPU_PYTHON) -m tremula bench poptorch \
-	  --only gpu --only gpu-large --only gpu-bfloat16 --only gpu-autocast --only gpu-tokens --only gpu-curves
-	PYTHONPATH=src:. $(GPU_PYTHON) -m tremula bench geometric \
-	  --only gpu --only gpu-forces --only gpu-epoch --only gpu-large-graphs --only gpu-accuracy
+	PYTHONPATH=src:. $(GPU_PYTHON) -m tools.gpu_tests --jobs $(GPU_JOBS)
+	PYTHONPATH=src:. OMP_NUM_THREADS=1 $(GPU_PYTHON) -m tools.fuzz run --kind models --cases $(GPU_MODELS) --jobs $(GPU_JOBS)
+
+# The tables of docs/gpu.md in one run: build/gpu-table/table.md, written as it goes.
+GPU_SECONDS ?= 3600
+gpu-table:
+	PYTHONPATH=src:. $(GPU_PYTHON) -m tools.gpu_table --seconds $(GPU_SECONDS)
 
 check: $(DEV)
 	$(BIN)/ruff format --check .

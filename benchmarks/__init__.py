@@ -7,13 +7,13 @@ that tests use too are in tests/.
 from importlib import import_module
 
 from benchmarks.comparison import Record, print_changes, read_record, this_machine, write_record
-from benchmarks.figures import Bar, Figure, Suite, print_figures, read_json, write_json
+from benchmarks.figures import Bar, Figure, Suite, print_figures, read_json, write_json, written
 from benchmarks.measure import Ratio, Usage, peak_rss_of, ratio
 from tremula.base.errors import InvalidOption, suggest
 
 __all__ = [
     "SUITES", "load_suite",
-    "Bar", "Figure", "Suite", "print_figures", "read_json", "write_json",
+    "Bar", "Figure", "Suite", "print_figures", "read_json", "write_json", "written",
     "Record", "print_changes", "read_record", "this_machine", "write_record",
     "Ratio", "Usage", "peak_rss_of", "ratio",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.time_limit import OutOfTime, within
 from tremula.base.errors import InvalidOption, suggest
 from tremula.base.progress_line import is_quiet
+from tremula.base.storage.atomic_file import atomic_file
 from tremula.commands.progress import with_progress
 
 _BOUND = re.compile(r"(<=|>=|<|>|==)\s*([-+\d.e_]+)")
@@ -178,10 +179,20 @@ def shown(value: float) -> str:
     return f"{value:.2f}" if 100 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
+def written(figures: Iterable[Figure], path: Path) -> Iterator[Figure]:
+    """Figures as they come, each written at once: a run that is killed loses none."""
+    known: list[Figure] = []
+    for figure in figures:
+        known.append(figure)
+        write_json(known, path)
+        yield figure
+
+
 def write_json(figures: Iterable[Figure], path: Path) -> None:
     """A JSON list with one record per figure, one record per line."""
     records = ",\n".join(json.dumps(figure.record(), ensure_ascii=False) for figure in figures)
-    path.write_text(f"[\n{records}\n]\n", encoding="utf-8")
+    with atomic_file(path, "w") as file:
+        file.write(f"[\n{records}\n]\n")
 
 
 def read_json(path: Path) -> list[Figure]:

@@ -2,27 +2,65 @@
 
 TREMULA_BENCH_KERNELS=FILE appends kernels to a file after a figure is timed. A profiler may slow
 what the process times afterwards: measure several cases in separate processes then.
+TREMULA_BENCH_REHEARSAL=1 runs the code of the figures on a CPU with small models: the values mean
+nothing, but a mistake in it costs no time on a GPU.
 """
 
 import gc
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.gpu_turns import alone
+
 if TYPE_CHECKING:  # PyTorch is loaded where it is used
     import poptorch
 
+REHEARSAL = "TREMULA_BENCH_REHEARSAL"
 _N_PROFILED = 3  # steps
 _N_ROWS = 30
 _WIDTH = 110  # of a kernel's name
+_N_CHARACTERS = 200  # of an error
+NOT_COMPILED = "torch.compile cannot train"  # begins a line that tables show
+_PAUSE_S = 0.1  # between calls while the other program is compiled
 
 
-def call_until_chosen(model: "poptorch.PoplarExecutor", call: Callable[[], object]) -> str:
+def is_rehearsal() -> bool:
+    return os.environ.get(REHEARSAL, "0") not in ("", "0")
+
+
+def bench_device() -> str:
+    """Where GPU figures are measured; empty if there is no GPU."""
+    import torch
+
+    if is_rehearsal():
+        return "cpu"
+    return "cuda" if torch.cuda.is_available() else ""
+
+
+def timed_for(seconds: float) -> float:
+    """For how long a side is timed in each round."""
+    return 0.0 if is_rehearsal() else seconds
+
+
+def synchronize() -> None:
+    """Wait for the GPU, if there is one."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def call_until_chosen(
+    model: "poptorch.PoplarExecutor", call: Callable[[], object], pause_s: float = _PAUSE_S
+) -> str:
     """Call a model until the program that compiles in the background has decided.
 
-    Returns the backend and the reason. A model that has run once, on a GPU.
+    Returns the backend and the reason. A model that has run once. Both programs are compared and
+    timed in a turn of this process; until then calls pause, and leave the GPU to others.
     """
     from tremula.ir.host.programs.fastest import FastestProgram
     from tremula.ir.run.session import HostSession
@@ -32,8 +70,12 @@ def call_until_chosen(model: "poptorch.PoplarExecutor", call: Callable[[], objec
     program = session.program
     if not isinstance(program, FastestProgram):
         return type(program).__name__
-    while not program.backend:
+    while program.is_compiling:
         call()
+        time.sleep(pause_s)
+    with alone():
+        while not program.backend:
+            call()
     return f"{program.backend}: {program.reason}"
 
 
@@ -42,13 +84,30 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def can_compile(name: str, call: Callable[[], object], n_calls: int = 1) -> bool:
+    """Compile a step of PyTorch by calling it; False, and a line, if the compiler raises."""
+    try:
+        for _ in range(n_calls):
+            call()
+    except Exception as error:  # noqa: BLE001 - whatever the compiler raises
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        say(f"{NOT_COMPILED} {name}: {reason[:_N_CHARACTERS]}")
+        return False
+    return True
+
+
 def free_memory() -> None:
     """Give back what the figure before has used."""
     import torch
 
     torch._dynamo.reset()
     gc.collect()
-    torch.cuda.empty_cache()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def records_kernels() -> bool:
+    return bool(os.environ.get("TREMULA_BENCH_KERNELS"))
 
 
 def record_kernels(title: str, step: Callable[[], object]) -> None:
@@ -56,7 +115,7 @@ def record_kernels(title: str, step: Callable[[], object]) -> None:
     file = os.environ.get("TREMULA_BENCH_KERNELS")
     if not file:
         return
-    with Path(file).open("a", encoding="utf-8") as out:
+    with alone(), Path(file).open("a", encoding="utf-8") as out:
         print(f"{title}\n{kernel_table(step, _N_ROWS)}", file=out, flush=True)
 
 

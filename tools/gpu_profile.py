@@ -13,16 +13,8 @@ import torch
 
 import tremula
 from benchmarks.gpu_programs import kernel_table
-from benchmarks.poptorch.models import Case, in_bfloat16, large_cases, with_autocast
+from benchmarks.poptorch.models import case_named
 from benchmarks.poptorch.steps import our_model, plain_step
-
-
-def case_of(name: str) -> Case:
-    """The case of a name with its precision."""
-    for suffix, change in (("-bf16", in_bfloat16), ("-autocast", with_autocast)):
-        if name.endswith(suffix):
-            return change(large_cases()[name.removesuffix(suffix)])
-    return large_cases()[name]
 
 
 def median_ms(step: Callable[[], object], n: int = 30) -> float:
@@ -45,7 +37,7 @@ def print_kernels(step: Callable[[], object], n_rows: int) -> None:
 
 def measure(name: str, modes: list[str], host: str, n_rows: int) -> None:
     """Print a line and a table for ours and for each mode of torch.compile."""
-    case = case_of(name)
+    case = case_named(name)
     began = time.perf_counter()
     model, batch = our_model(case, host=host, device="cuda")
     ours = lambda: model(*batch)  # noqa: E731

@@ -3,24 +3,38 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks.compile_modes import compile_modes
 from benchmarks.figures import Figure, Suite
-from benchmarks.gpu_programs import call_until_chosen, free_memory, record_kernels, say
-from benchmarks.measure import Ratio, ratio
+from benchmarks.gpu_programs import (
+    bench_device,
+    call_until_chosen,
+    can_compile,
+    free_memory,
+    is_rehearsal,
+    record_kernels,
+    say,
+    synchronize,
+    timed_for,
+)
+from benchmarks.gpu_turns import alone
+from benchmarks.measure import ratio
 
 if TYPE_CHECKING:  # PyTorch is loaded where it is used
     import torch
 
     from benchmarks.geometric.programs import MoleculeModel
+    from poptorch_geometric.columns import GraphColumns
 
 # Model and molecules a step: least ratios to plain PyG, eager and, where there is one, compiled.
 _ENERGIES = {
-    "schnet-8": (">= 20", ">= 2"),
-    "schnet-32": (">= 15", ">= 2"),
-    "schnet-128": (">= 10", ">= 2"),
-    "schnet-512": (">= 5", ">= 2"),
+    "schnet-8": (">= 38", ">= 2"),
+    "schnet-32": (">= 24", ">= 2"),
+    "schnet-128": (">= 14", ">= 2"),
+    "schnet-512": (">= 7.5", ">= 2"),
     "gin-128": (">= 8", ""),
     "gat-128": (">= 8", ""),
 }
@@ -34,7 +48,11 @@ _FORCES = {
 }
 _LARGE_GRAPHS = ("gatv2", "gcn", "sage-max")
 _LARGE_GRAPH = (169_343, 1_166_243)  # nodes and edges of ogbn-arxiv
+_REHEARSAL_GRAPH = (300, 2000)
 _N_ROUNDS = 4  # the first does not count
+_N_MOLECULES = 4000  # at least, of which batches are made
+_N_REHEARSAL_MOLECULES = 150
+_N_WARM = 4  # batches that compile a step, and record its CUDA graph
 
 
 def energies(case: str) -> Iterator[Figure]:
@@ -61,83 +79,80 @@ def forces(case: str) -> Iterator[Figure]:
 
 def epoch() -> Iterator[Figure]:
     """One epoch of QM9 from the loader to updated weights, TF32; compiled before."""
-    if not _has_gpu():
+    if not bench_device():
         return
-    import torch
-
     from benchmarks.geometric import programs
 
-    columns = programs.molecules()
-    sizes = programs.sizes_for(columns, 512)
-    loader = programs.packed_loader(columns, sizes, 16)
+    columns = programs.molecules(_N_REHEARSAL_MOLECULES if is_rehearsal() else None)
+    sizes = programs.sizes_for(columns, 16 if is_rehearsal() else 512)
+    n_iterations = 2 if is_rehearsal() else 16
+    loader = programs.packed_loader(columns, sizes, n_iterations)
     with _tf32():
-        training = programs.our_training(programs.schnet(sizes.num_graphs), 16)
+        training = programs.our_training(programs.schnet(sizes.num_graphs), n_iterations)
         first = programs.arguments(next(iter(loader)), programs.FIELDS)
         training(*first)
         chosen = call_until_chosen(training, lambda: training(*first))
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        for batch in loader:
-            training(*programs.arguments(batch, programs.FIELDS))
-        torch.cuda.synchronize()
-    seconds = time.perf_counter() - began
+        with alone():
+            synchronize()
+            began = time.perf_counter()
+            for batch in loader:
+                training(*programs.arguments(batch, programs.FIELDS))
+            synchronize()
+            seconds = time.perf_counter() - began
     yield Figure.of("gpu-epoch-qm9", seconds, "s", "<= 0.6", chosen)
 
 
 def large_graphs(name: str) -> Iterator[Figure]:
     """Steps over all nodes of one graph of the size of ogbn-arxiv, TF32."""
-    if not _has_gpu():
+    if not bench_device():
         return
     from benchmarks.geometric import large
 
+    size = _REHEARSAL_GRAPH if is_rehearsal() else _LARGE_GRAPH
     with _tf32():
-        training, ours = large.our_step(name, _LARGE_GRAPH)
+        training, ours = large.our_step(name, size)
         ours(())
         chosen = call_until_chosen(training, lambda: ours(()))
         say(f"{name}: {chosen}")
-        eager = _times_ours(name, large.plain_step(name, _LARGE_GRAPH), ours)
-        if eager is not None:
-            yield Figure.of(f"gpu-large-graph-{name}", eager.value, "× eager", ">= 2", chosen)
-        compiled = {
-            mode: _times_ours(f"{name} {mode}", large.plain_step(name, _LARGE_GRAPH, mode), ours)
-            for mode in compile_modes()
-        }
-        values = {mode: times.value for mode, times in compiled.items() if times is not None}
-        if values:
-            best = min(values, key=values.__getitem__)
-            unit, note = "× compile", f"{best}; {chosen}"
-            yield Figure.of(f"gpu-large-graph-{name}-compiled", values[best], unit, ">= 1.5", note)
+        for mode in ("", *compile_modes()):
+            step = large.plain_step(name, size, bench_device(), mode)
+            title = f"{name}, {mode or 'eager'}"
+            if can_compile(title, partial(step, ()), _N_WARM):
+                yield _figure_of_graph(name, mode, step, ours, chosen)
+            del step
+            free_memory()
         record_kernels(f"{name}: ours, {chosen}", lambda: ours(()))
-    free_memory()
 
 
-def _times_ours(
-    name: str, step: "Callable[[tuple], object]", ours: "Callable[[tuple], object]"
-) -> Ratio | None:
-    """The time of a step as a multiple of ours, timed in turn; None if PyTorch cannot compile."""
-    import torch
+def _figure_of_graph(
+    name: str,
+    mode: str,
+    step: "Callable[[tuple], object]",
+    ours: "Callable[[tuple], object]",
+    chosen: str,
+) -> Figure:
+    """Ours and a step of PyTorch, timed in turn while no other case runs."""
 
     def waited(action: "Callable[[tuple], object]") -> Callable[[], None]:
         def run() -> None:
             action(())
-            torch.cuda.synchronize()
+            synchronize()
 
         return run
 
-    torch._dynamo.reset()
-    try:
-        times = ratio(waited(step), waited(ours), min_time_s=0.1)
-    except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        _say_why(name, error)
-        return None
+    with alone():
+        times = ratio(waited(step), waited(ours), min_time_s=timed_for(0.1))
     ours_ms, step_ms = 1e3 * times.reference_s, 1e3 * times.ours_s
-    say(f"{name}: ours {ours_ms:.2f} ms, PyTorch {step_ms:.2f} ms, ÷ {times.value:.3f}")
-    return times
+    note = f"ours {ours_ms:.2f} ms, {mode or 'eager'} {step_ms:.2f} ms"
+    say(f"{name}: {note}, ÷ {times.value:.3f}")
+    figure = f"gpu-large-graph-{name}" + (f"-compiled:{mode}" if mode else "")
+    unit, bar = ("× compile", ">= 1.5") if mode else ("× eager", ">= 2")
+    return Figure.of(figure, times.value, unit, bar, f"{note}; {chosen}")
 
 
 def accuracy() -> Iterator[Figure]:
     """SchNet after five epochs in TF32, and with products in bfloat16, against plain PyG."""
-    if not _has_gpu():
+    if bench_device() != "cuda":
         return
     with _tf32():
         for name in ("tf32", "bf16"):
@@ -192,12 +207,6 @@ def add_to(suite: Suite) -> None:
     suite.measurement("gpu-accuracy")(accuracy)
 
 
-def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
-
-
 @contextmanager
 def _tf32() -> Iterator[None]:
     """All sides compute with the same precision: that of `set_float32_matmul_precision("high")`."""
@@ -211,101 +220,92 @@ def _tf32() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+@dataclass(frozen=True)
+class _Side:
+    """One of two programs that are compared: its step, and the batches that it is timed with."""
+
+    step: "Callable[[tuple[torch.Tensor, ...]], object]"
+    batches: "list[tuple[torch.Tensor, ...]]"
+
+    def warm_up(self) -> None:
+        for batch in self.batches[:_N_WARM]:
+            self.step(batch)
+        synchronize()
+
+    def rate(self) -> float:
+        """Molecules per second: the best of some rounds; the first does not count."""
+        n_molecules = sum(int(batch[-1].sum()) for batch in self.batches)
+        best = float("inf")
+        for turn in range(_N_ROUNDS):
+            synchronize()
+            began = time.perf_counter()
+            for batch in self.batches:
+                self.step(batch)
+            synchronize()
+            if turn:
+                best = min(best, time.perf_counter() - began)
+        return n_molecules / best
+
+
 def _molecule_figures(
     name: str, model: "MoleculeModel", n_molecules: int, bar: str, compiled_bar: str
 ) -> Iterator[Figure]:
-    """Against eager, and where there is a bar for it against the best of torch.compile."""
+    """Against eager, and where there is a bar for it against each mode of torch.compile."""
     from benchmarks.geometric import programs
 
-    if not _has_gpu():
+    if not bench_device():
         return
     n_iterations, n_calls = max(16, 512 // n_molecules), 8
-    columns = model.molecules(max(4000, 2 * n_molecules * n_iterations))
-    sizes = programs.sizes_for(columns, n_molecules)
+    n_made = max(_N_MOLECULES, 2 * n_molecules * n_iterations)
+    n_each = n_molecules
+    if is_rehearsal():
+        n_iterations, n_calls, n_made, n_each = 2, 2, _N_REHEARSAL_MOLECULES, 4
+    columns = model.molecules(n_made)
+    sizes = programs.sizes_for(columns, n_each)
     loader = programs.packed_loader(columns, sizes, n_iterations)
     calls = [programs.arguments(b, model.fields) for _, b in zip(range(n_calls), loader)]  # noqa: B905
-    n_per_call = sum(int(call[-1].sum()) for call in calls) / len(calls)
     training = programs.our_training(model.make(sizes.num_graphs), n_iterations)
-    training(*calls[0])
+    ours = _Side(lambda call: training(*call), calls)
+    ours.step(calls[0])
     chosen = call_until_chosen(training, lambda: training(*calls[0]))
     say(f"{name}-{n_molecules}: {chosen}")
-    ours = n_per_call / _seconds_each(lambda call: training(*call), calls)
-    plain = programs.plain_loader(columns, n_molecules)
-    batches = [
-        programs.plain_arguments(b, model.fields)
-        for _, b in zip(range(4 * n_calls), plain)  # noqa: B905
-        if b.num_graphs == n_molecules
-    ]
-    eager = programs.PlainStep.of(model.make(n_molecules), "cuda")
-    rate = n_molecules / _seconds_each(eager, batches)
-    note = f"{ours:.0f} molecules/s, eager {rate:.0f}; {chosen}"
-    yield Figure.of(f"gpu-{name}-{n_molecules}", ours / rate, "× eager", bar, note)
-    if compiled_bar and compile_modes():
-        one = programs.packed_loader(columns, sizes, 1)
-        padded = [programs.arguments(b, model.fields) for _, b in zip(range(n_calls), one)]  # noqa: B905
-        rates = _compiled_rates(name, model, padded, sizes.num_graphs)
-        if "default" in compile_modes():
-            dynamic = programs.PlainStep.of(model.make(n_molecules), "cuda", "dynamic")
-            seconds = _seconds_or_none(f"{name} dynamic", dynamic, batches)
-            rates |= {"dynamic": n_molecules / seconds} if seconds is not None else {}
-        if rates:
-            best = max(rates, key=rates.__getitem__)
-            value, note = ours / rates[best], f"{best} {rates[best]:.0f} molecules/s; {chosen}"
-            figure = f"gpu-{name}-{n_molecules}-compiled"
-            yield Figure.of(figure, value, "× compile", compiled_bar, note)
+    for what, other in _other_sides(model, columns, n_each):
+        if can_compile(f"{name}-{n_molecules}, {what}", other.warm_up):
+            with alone():
+                mine, theirs = ours.rate(), other.rate()
+            note = f"{mine:.0f} molecules/s, {what} {theirs:.0f}; {chosen}"
+            say(f"{name}-{n_molecules}: {note}")
+            figure = f"gpu-{name}-{n_molecules}" + ("" if what == "eager" else f"-compiled:{what}")
+            unit, least = ("× eager", bar) if what == "eager" else ("× compile", compiled_bar)
+            yield Figure.of(figure, mine / theirs, unit, least, note)
+        del other
+        free_memory()
+        if not compiled_bar:
+            break
     record_kernels(f"{name}-{n_molecules}: ours, {chosen}", lambda: training(*calls[0]))
-    free_memory()
 
 
-def _compiled_rates(
-    name: str, model: "MoleculeModel", padded: list[tuple], num_graphs: int
-) -> dict[str, float]:
-    """Molecules per second of each mode of torch.compile that can train the model."""
+def _other_sides(
+    model: "MoleculeModel", columns: "GraphColumns", n_molecules: int
+) -> "Iterator[tuple[str, _Side]]":
+    """Plain PyG, eager; compiled for padded batches in each mode; compiled for any shape."""
     from benchmarks.geometric import programs
 
-    n_padded = sum(int(batch[-1].sum()) for batch in padded) / len(padded)
-    rates: dict[str, float] = {}
+    loader = programs.plain_loader(columns, n_molecules)
+    n_batches = 4 if is_rehearsal() else 32
+    batches = [
+        programs.plain_arguments(b, model.fields)
+        for _, b in zip(range(n_batches), loader)  # noqa: B905
+        if b.num_graphs == n_molecules
+    ]
+    device = bench_device()
+    yield "eager", _Side(programs.PlainStep.of(model.make(n_molecules), device), batches)
+    sizes = programs.sizes_for(columns, n_molecules)
+    one = programs.packed_loader(columns, sizes, 1)
+    padded = [programs.arguments(b, model.fields) for _, b in zip(range(n_batches // 4), one)]  # noqa: B905
     for mode in compile_modes():
-        static = programs.PlainStep.of(model.make(num_graphs), "cuda", mode)
-        seconds = _seconds_or_none(f"{name} {mode}", static, padded)
-        if seconds is not None:
-            rates[mode] = n_padded / seconds
-            say(f"{name} {mode}: {rates[mode]:.0f} molecules/s")
-    return rates
-
-
-def _seconds_or_none(
-    name: str, action: "Callable[[tuple[torch.Tensor, ...]], object]", batches: list[tuple]
-) -> float | None:
-    """The time of a compiled step; None, and a line, if PyTorch cannot compile it."""
-    import torch
-
-    torch._dynamo.reset()
-    try:
-        return _seconds_each(action, batches)
-    except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        _say_why(name, error)
-        return None
-
-
-def _say_why(name: str, error: Exception) -> None:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    say(f"torch.compile cannot train {name}: {reason[:200]}")
-
-
-def _seconds_each(
-    action: "Callable[[tuple[torch.Tensor, ...]], object]", batches: list[tuple]
-) -> float:
-    """The best time per batch of some rounds on a GPU; the first round does not count."""
-    import torch
-
-    best = float("inf")
-    for turn in range(_N_ROUNDS):
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        for batch in batches:
-            action(batch)
-        torch.cuda.synchronize()
-        if turn:
-            best = min(best, (time.perf_counter() - began) / len(batches))
-    return best
+        step = programs.PlainStep.of(model.make(sizes.num_graphs), device, mode)
+        yield mode, _Side(step, padded)
+    if "default" in compile_modes():
+        step = programs.PlainStep.of(model.make(n_molecules), device, "dynamic")
+        yield "dynamic", _Side(step, batches)

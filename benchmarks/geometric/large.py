@@ -64,10 +64,12 @@ def our_step(
     return training, lambda _batch: training(scale)
 
 
-def plain_step(name: str, size: tuple[int, int], mode: str = "") -> Callable[[tuple], object]:
+def plain_step(
+    name: str, size: tuple[int, int], device: str, mode: str = ""
+) -> Callable[[tuple], object]:
     """The step as a PyG script writes it, compiled in a mode if there is one."""
     torch.manual_seed(0)
-    model = NodeClassifier(name, size).to("cuda")
+    model = NodeClassifier(name, size).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     run = model
     if mode:
@@ -76,7 +78,7 @@ def plain_step(name: str, size: tuple[int, int], mode: str = "") -> Callable[[tu
 
     def step(_batch: tuple) -> None:
         optimizer.zero_grad()
-        run(torch.ones(1, device="cuda")).backward()
+        run(torch.ones(1, device=device)).backward()
         optimizer.step()
 
     return step

@@ -1,14 +1,26 @@
 """Figures of large and small models on a GPU, against eager PyTorch and torch.compile."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from benchmarks.compile_modes import compile_modes
 from benchmarks.figures import Figure, Suite
-from benchmarks.gpu_programs import call_until_chosen, free_memory, record_kernels, say
+from benchmarks.gpu_programs import (
+    bench_device,
+    call_until_chosen,
+    can_compile,
+    free_memory,
+    is_rehearsal,
+    record_kernels,
+    records_kernels,
+    say,
+    synchronize,
+    timed_for,
+)
+from benchmarks.gpu_turns import alone
 from benchmarks.measure import ratio
+from benchmarks.poptorch.start import start_figures
 from benchmarks.poptorch.steps import our_model, plain_step
 
 if TYPE_CHECKING:  # PyTorch is loaded where it is used
@@ -28,6 +40,9 @@ _SMALL = (
 _LARGE = ("gpt2-small", "resnet50", "bert-base", "llama-110m", "vit-b", "convnext-t")
 # Models that are also measured in bfloat16, and with autocast.
 _REDUCED = ("gpt2-small", "llama-110m", "bert-base", "vit-b")
+# Twelve equal layers, in bfloat16 and TF32.
+_STARTS = ("gpt2-small-bf16", "llama-110m")
+_N_WARM = 4  # calls that compile a step, and record its CUDA graph
 
 
 def add_to(suite: Suite) -> None:
@@ -37,6 +52,7 @@ def add_to(suite: Suite) -> None:
     suite.measurement_of("gpu-bfloat16", _REDUCED)(_bfloat16)
     suite.measurement_of("gpu-autocast", _REDUCED)(_autocast)
     suite.measurement("gpu-tokens")(_tokens)
+    suite.measurement_of("gpu-start", _STARTS)(_start)
     suite.measurement("gpu-curves")(_curves)
 
 
@@ -72,9 +88,10 @@ def _small_figures(case: "Case", precision: str, bar: str) -> Iterator[Figure]:
 
 
 def _large(name: str) -> Iterator[Figure]:
-    """A large model with TF32: the best of torch.compile against ours after "auto" has chosen.
+    """A large model with TF32: each mode of torch.compile against ours after "auto" has chosen.
 
-    Both begin with a batch in the memory of the host, and end when the loss is there.
+    Both begin with a batch in the memory of the host, and end when the loss is there. The best mode
+    is the least of the figures of a model.
     """
     from benchmarks.poptorch.models import large_cases
 
@@ -96,7 +113,7 @@ def _autocast(name: str) -> Iterator[Figure]:
 
 
 def _large_figure(case: "Case", bar: str) -> Iterator[Figure]:
-    if not _has_gpu():
+    if not bench_device():
         return
     with _precision("high"):
         try:
@@ -106,37 +123,49 @@ def _large_figure(case: "Case", bar: str) -> Iterator[Figure]:
 
 
 def _large_figures(case: "Case", bar: str) -> Iterator[Figure]:
-    model, batch = our_model(case, host="auto", device="cuda")
+    model, batch = our_model(case, host="auto", device=bench_device())
     ours = lambda: model(*batch)  # noqa: E731
-    began = time.perf_counter()
     chosen = call_until_chosen(model, ours)
-    seconds = time.perf_counter() - began
-    yield Figure.of(f"gpu-until-fast-{case.name}", seconds, "s", "<= 10", chosen)
-    result: dict[str, tuple[float, str]] = {}
+    say(f"{case.name}: {chosen}")
     steps: dict[str, Callable[[], object]] = {f"ours, {chosen}": ours}
     for mode in compile_modes():
-        step = steps[mode] = _from_host(plain_step(case, "cuda", mode), batch)
-        measured = ratio(step, ours, min_time_s=0.2)
-        times = f"ours {1e3 * measured.reference_s:.2f} ms, {mode} {1e3 * measured.ours_s:.2f} ms"
-        say(f"{case.name}: {times}, ÷ {measured.value:.3f}")
-        result[mode] = measured.value, times
-    if result:
-        best, (value, times) = min(result.items(), key=lambda item: item[1])
-        unit = f"× faster than torch.compile, {best}"
-        yield Figure.of(f"gpu-large-{case.name}", value, unit, bar, f"{times}; {chosen}")
+        step = _from_host(plain_step(case, bench_device(), mode), batch)
+        if can_compile(f"{case.name}, {mode}", step, _N_WARM):
+            yield _figure_of_mode(case.name, mode, step, ours, bar, chosen)
+        if records_kernels():
+            steps[mode] = step
+            continue
+        del step
+        free_memory()
     for side, step in steps.items():  # after all are timed: a profiler may slow what follows
         record_kernels(f"{case.name}: {side}", step)
+
+
+def _figure_of_mode(
+    name: str,
+    mode: str,
+    step: Callable[[], object],
+    ours: Callable[[], object],
+    bar: str,
+    chosen: str,
+) -> Figure:
+    """Ours and a compiled step of PyTorch, timed in turn while no other case runs."""
+    with alone():
+        measured = ratio(step, ours, min_time_s=timed_for(0.2))
+    times = f"ours {1e3 * measured.reference_s:.2f} ms, {mode} {1e3 * measured.ours_s:.2f} ms"
+    say(f"{name}: {times}, ÷ {measured.value:.3f}")
+    unit = f"× faster than torch.compile, {mode}"
+    return Figure.of(f"gpu-large-{name}:{mode}", measured.value, unit, bar, f"{times}; {chosen}")
 
 
 def _from_host(
     plain: Callable[..., object], batch: "tuple[torch.Tensor, ...]"
 ) -> Callable[[], None]:
     """A step of PyTorch from a batch in the memory of the host until its loss is there."""
-    import torch
 
     def step() -> None:
-        plain(*(tensor.to("cuda", non_blocking=True) for tensor in batch))
-        torch.cuda.synchronize()
+        plain(*(tensor.to(bench_device(), non_blocking=True) for tensor in batch))
+        synchronize()
 
     return step
 
@@ -145,19 +174,31 @@ def _tokens() -> Iterator[Figure]:
     """GPT-2 small in bfloat16 with 16 × 1024 tokens a step, in tokens per second."""
     import torch
 
-    if not _has_gpu():
+    if not bench_device():
         return
     from dataclasses import replace
 
     from benchmarks.poptorch.models import in_bfloat16, large_cases
 
+    n_batch = 1 if is_rehearsal() else 16
     ids = lambda n: (torch.randint(0, 50257, (n, 1024)),)  # noqa: E731
-    case = replace(in_bfloat16(large_cases()["gpt2-small"]), batch=ids, n_batch=16)
-    model, batch = our_model(case, host="inductor-cuda-graph", device="cuda")
-    seconds = ratio(lambda: model(*batch), lambda: None, min_time_s=0.3).ours_s
-    record_kernels("gpt2-small, 16 × 1024, bfloat16: ours", lambda: model(*batch))
+    case = replace(in_bfloat16(large_cases()["gpt2-small"]), batch=ids, n_batch=n_batch)
+    host = "eager" if is_rehearsal() else "inductor-cuda-graph"
+    model, batch = our_model(case, host=host, device=bench_device())
+    with alone():
+        seconds = ratio(lambda: model(*batch), lambda: None, min_time_s=timed_for(0.3)).ours_s
+    record_kernels(f"gpt2-small, {n_batch} × 1024, bfloat16: ours", lambda: model(*batch))
     note = f"{1e3 * seconds:.2f} ms a step"
-    yield Figure.of("gpu-tokens-gpt2-small", 16 * 1024 / seconds, "tokens/s", ">= 400000", note)
+    value = n_batch * 1024 / seconds
+    yield Figure.of("gpu-tokens-gpt2-small", value, "tokens/s", ">= 400000", note)
+
+
+def _start(name: str) -> Iterator[Figure]:
+    """Seconds from the first call to the fast program, in a first and a second process."""
+    import torch
+
+    if torch.cuda.is_available():
+        yield from start_figures(name)
 
 
 def _curves() -> Iterator[Figure]:
@@ -168,9 +209,7 @@ def _curves() -> Iterator[Figure]:
 
 
 def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
+    return bench_device() == "cuda"
 
 
 @contextmanager

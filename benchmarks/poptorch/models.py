@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
+from benchmarks.gpu_programs import is_rehearsal
 from tremula.base.errors import RuntimeFailure
 from tremula.garden.models.classifiers import WithLoss, mnist_cnn
 from tremula.garden.models.resnet import resnet50
@@ -206,7 +207,7 @@ def half_cases() -> dict[str, Case]:
 
 
 def large_cases() -> dict[str, Case]:
-    """Models that fill a GPU, with the batches of their usual figures."""
+    """Models that fill a GPU, with the batches of their usual figures; small in a rehearsal."""
     texts = lambda n: (torch.randint(0, 30522, (n, 128)), torch.randint(0, 2, (n,)))  # noqa: E731
     ids = lambda n: (torch.randint(0, 50257, (n, 512)),)  # noqa: E731
     words = lambda n: (torch.randint(0, 32000, (n, 512)),)  # noqa: E731
@@ -218,7 +219,30 @@ def large_cases() -> dict[str, Case]:
         Case("vit-b", ImageTransformer, _images(3, 224), 32, _adamw),
         Case("convnext-t", ImageConvNet, _images(3, 224), 32, _adamw),
     ]
+    if is_rehearsal():
+        small = _rehearsal_models()
+        result = [replace(case, make=small[case.name], n_batch=1) for case in result]
     return {case.name: case for case in result}
+
+
+def _rehearsal_models() -> dict[str, Callable[[], nn.Module]]:
+    pooled = lambda: nn.Sequential(nn.AvgPool2d(7), cifar_cnn())  # noqa: E731
+    return {
+        "gpt2-small": lambda: LanguageModel(2, 32, 2),
+        "resnet50": lambda: WithLoss(pooled()),
+        "bert-base": lambda: TextClassifier(2, 32, 2),
+        "llama-110m": lambda: LlamaModel(2, 48, 3),
+        "vit-b": lambda: ImageTransformer(2, 48, 3),
+        "convnext-t": lambda: ImageConvNet((1, 1, 1, 1), (8, 16, 16, 16)),
+    }
+
+
+def case_named(name: str) -> Case:
+    """A large case by its name, followed by -bf16 or -autocast for these."""
+    for suffix, change in (("-bf16", in_bfloat16), ("-autocast", with_autocast)):
+        if name.endswith(suffix):
+            return change(large_cases()[name.removesuffix(suffix)])
+    return large_cases()[name]
 
 
 class Autocast(nn.Module):
@@ -229,7 +253,7 @@ class Autocast(nn.Module):
         self.model = model
 
     def forward(self, *batch: Tensor) -> Tensor:
-        with torch.autocast("cuda", dtype=torch.bfloat16):
+        with torch.autocast("cpu" if is_rehearsal() else "cuda", dtype=torch.bfloat16):
             return self.model(*batch)
 
 

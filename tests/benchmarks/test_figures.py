@@ -17,7 +17,9 @@ from benchmarks import (
     peak_rss_of,
     print_figures,
     ratio,
+    read_json,
     write_json,
+    written,
 )
 from tremula.base.errors import InvalidOption, RuntimeFailure
 
@@ -141,6 +143,15 @@ def test_json_has_one_record_per_figure(tmp_path):
     assert records == [expected, expected]
     write_json([], tmp_path / "empty.json")
     assert json.loads((tmp_path / "empty.json").read_text(encoding="utf-8")) == []
+
+
+def test_figures_are_written_as_they_come(tmp_path):
+    """When a figure is there, the file has it: a run that is killed afterwards loses none."""
+    path = tmp_path / "figures.json"
+    figures = [Figure.of(name, 1, "s", "<= 5") for name in ("first", "second")]
+    for number, figure in enumerate(written(figures, path), 1):
+        assert figure is figures[number - 1]
+        assert read_json(path) == figures[:number]
 
 
 @pytest.mark.parametrize("of", ["median", "minima"])

@@ -55,13 +55,11 @@ def run(args: argparse.Namespace) -> int:
     if args.suite in EXTRAS:  # others say what they need where they need it
         require_for_command(f"tremula bench {args.suite}", args.suite)
     figures: list[Figure] = []
-    try:
-        suite = benchmarks.load_suite(args.suite)
-        benchmarks.print_figures(suite.measure(args.only, args.limit), figures)
-    finally:
-        # What was measured before a failure or an interrupt is still written.
-        if args.json is not None and figures:
-            benchmarks.write_json(figures, args.json)
+    suite = benchmarks.load_suite(args.suite)
+    measured = suite.measure(args.only, args.limit)
+    if args.json is not None:
+        measured = benchmarks.written(measured, args.json)
+    benchmarks.print_figures(measured, figures)
     return 0 if all(figure.holds for figure in figures) else 1
 
 

@@ -156,6 +156,11 @@ class FastestProgram(_DrawingFirst):
         return torch.finfo(torch.float32).eps if is_full else _TF32_EPS
 
     @property
+    def is_compiling(self) -> bool:
+        """Whether calls do not compare both programs yet, since Inductor's is not compiled."""
+        return self._chosen is None and self._rival is None
+
+    @property
     def backend(self) -> str:
         """The backend that runs the calls; empty while that is not decided."""
         if self._chosen is None:
