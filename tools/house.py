@@ -40,8 +40,9 @@ COUNTED = (
     *FUNCTIONS, ast.ClassDef, ast.Call, ast.Name, ast.Attribute, ast.Assign, ast.AnnAssign,
     ast.Import, ast.ImportFrom,
 )  # fmt: skip
-# Public in spite of their underscore: named tuples', and the schema of a PyTorch operator.
-PUBLIC_UNDERSCORE = {"_replace", "_asdict", "_fields", "_make", "_schema"}
+# Public in spite of their underscore: named tuples', the schema of a PyTorch operator, and the
+# placeholders of popops' expressions.
+PUBLIC_UNDERSCORE = {"_replace", "_asdict", "_fields", "_make", "_schema", "_1", "_2", "_3"}
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 from tremula.base.errors import suggest
 from tremula.base.names import install
 from tremula.base.version import VERSION
-from tremula.commands.guard import Parser, guarded, prepare_output
+from tremula.commands.guard import Parser, actions_of, guarded, prepare_output
 
 __all__ = ["COMMANDS", "GROUPS", "Command", "main"]
 
@@ -147,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
     """Options may stand anywhere, except among the arguments of a script or a subcommand."""
     kinds = (argparse.REMAINDER, argparse.PARSER)
-    takes_rest = any(action.nargs in kinds for action in parser._actions)
+    takes_rest = any(action.nargs in kinds for action in actions_of(parser))
     parse = parser.parse_args if takes_rest else parser.parse_intermixed_args
     return parse(arguments)
 

@@ -58,9 +58,14 @@ class Parser(argparse.ArgumentParser):
         super().error(message)
 
 
+def actions_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """The options and arguments that a parser knows, in the order in which they were added."""
+    return parser._actions
+
+
 def _options_of(parser: argparse.ArgumentParser) -> Iterable[str]:
     """All options of a parser and its subcommands."""
-    for action in parser._actions:
+    for action in actions_of(parser):
         yield from action.option_strings
         if isinstance(action, argparse._SubParsersAction):
             for inner in action.choices.values():

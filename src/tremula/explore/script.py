@@ -55,7 +55,7 @@ def _catching() -> Iterator[None]:
 
 def _task(caught: _Caught, system: System) -> Task:
     made = caught.model
-    options, optimizer = made.options, made._optimizer
+    options, optimizer = made.options, made.current_optimizer
     made.destroy()
 
     def cut(value: Any) -> Any:  # noqa: ANN401 - any structure of tensors
@@ -68,5 +68,5 @@ def _task(caught: _Caught, system: System) -> Task:
         cut(caught.kwargs_of_call),
         options,
         optimizer,
-        made._training,
+        made.is_training,
     )

@@ -59,7 +59,7 @@ def modelled_report(
     n_runs: int = 1,
 ) -> Modelled:
     """From a report of `n_runs` alike runs, each of `n_items` of what `unit` names."""
-    executable = report._origin[0]
+    executable = report.executable
     if settings is not None and settings.report is not None:
         _write(settings, executable, report)
     return _modelled(executable, report.total_cycles, n_items, unit, n_runs)

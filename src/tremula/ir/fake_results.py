@@ -166,10 +166,10 @@ def _description(
     if result.requires_grad or not has_numbers or any(result is tensor for tensor in tensors):
         return None
     if base is None:
-        has_own_memory = _memory(result) not in set(map(_memory, tensors))
+        has_own_memory = storage_of(result) not in set(map(storage_of, tensors))
         is_as_promised = has_own_memory and result.storage_offset() == 0
     else:
-        is_as_promised = _memory(result) == _memory(base)
+        is_as_promised = storage_of(result) == storage_of(base)
     return _description_of(result) if is_as_promised else None
 
 
@@ -178,7 +178,8 @@ def _description_of(tensor: Tensor) -> _Description:
     return _Description(tuple(tensor.shape), *place)
 
 
-def _memory(tensor: Tensor) -> int:
+def storage_of(tensor: Tensor) -> int:
+    """A number that tensors in the same memory share, also fake ones, which have no address."""
     return tensor.untyped_storage()._cdata
 
 

@@ -142,7 +142,7 @@ def program_of_poptorch(
     output_names: tuple[str, ...] = (),
 ) -> ServedProgram:
     """A PopTorch inference model; the arrays, by the names of its arguments, are a whole batch."""
-    if model._training:
+    if model.is_training:
         raise InvalidOption(
             f"{name!r} is a model for training.", hint="serve poptorch.inferenceModel(model)"
         )

@@ -107,8 +107,8 @@ def test_a_resumed_run_equals_one_that_was_not_interrupted(tmp_path):
     again = ours(tmp_path / "again", max_steps=6)
     again.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-3"))
     assert losses(again)[-3:] == pytest.approx(losses(whole)[3:], abs=1e-6)
-    whole._weights_to_host()
-    again._weights_to_host()
+    whole.copy_weights_to_host()
+    again.copy_weights_to_host()
     for own, other in zip(again.model.parameters(), whole.model.parameters(), strict=True):
         torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-6)
 

@@ -163,6 +163,11 @@ class Report:
     _origin: tuple[Executable, Execution | None] = field(repr=False, compare=False)
 
     @property
+    def executable(self) -> Executable:
+        """What was compiled."""
+        return self._origin[0]
+
+    @property
     def ran(self) -> Execution | None:
         """What ran, as it was given."""
         return self._origin[1]

@@ -2,13 +2,18 @@
 
 import copy
 from collections.abc import Iterator
-from itertools import chain
 
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.data.data import BaseData
 
-from tremula.frontends.geometric.common import DataBatch, HeteroDataBatch, call_once
+from tremula.frontends.geometric.common import (
+    DataBatch,
+    HeteroDataBatch,
+    call_once,
+    store_of,
+    stores_of,
+)
 from tremula.frontends.poptorch.inputs.arguments import ICustomArgParser, registerCustomArgParser
 
 
@@ -22,7 +27,7 @@ class PyGArgsParser(ICustomArgParser):
     def yieldTensors(self, struct: BaseData) -> Iterator[Tensor]:  # noqa: N802
         """The tensors of an object, always in the same order."""
         if isinstance(struct, HeteroData):
-            for store in _stores(struct):
+            for _, store in stores_of(struct):
                 yield from (value for value in store.values() if isinstance(value, Tensor))
         elif isinstance(struct, Data):
             yield from (struct[key] for key in _tensor_keys(struct))
@@ -50,9 +55,8 @@ class PyGArgsParser(ICustomArgParser):
     def _hetero(original: HeteroData, tensors: Iterator[Tensor]) -> HeteroData:
         is_batch = isinstance(original, HeteroDataBatch)
         made = Batch(_base_cls=HeteroData) if is_batch else HeteroData()
-        for source in _stores(original):
-            key = source._key if source is not original._global_store else None
-            target = made._global_store if key is None else made[key]
+        for key, source in stores_of(original):
+            target = store_of(made, key)
             for name, value in source.items():
                 target[name] = next(tensors) if isinstance(value, Tensor) else copy.copy(value)
         if is_batch:
@@ -62,10 +66,6 @@ class PyGArgsParser(ICustomArgParser):
             for kind, store in original.edge_items():
                 made[kind].num_edges = store.num_edges
         return made
-
-
-def _stores(struct: HeteroData) -> Iterator:
-    return chain([struct._global_store], struct.node_stores, struct.edge_stores)
 
 
 def _tensor_keys(struct: Data) -> list[str]:

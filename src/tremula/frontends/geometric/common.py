@@ -35,12 +35,17 @@ def call_once(f: Callable) -> Callable:
 
 def stores_of(data: BaseData) -> Iterator[tuple[StoreKey, BaseStorage]]:
     """The stores of a data object: its own, or the global one, those of nodes, those of edges."""
+    yield None, store_of(data)
     if isinstance(data, HeteroData):
-        yield None, data._global_store
         yield from data.node_items()
         yield from data.edge_items()
-    else:
-        yield None, data._store
+
+
+def store_of(data: BaseData, key: StoreKey = None) -> BaseStorage:
+    """The store of a type of nodes or edges; without one, an object's own or the global one."""
+    if key is not None:
+        return data[key]
+    return data._global_store if isinstance(data, HeteroData) else data._store
 
 
 def is_hetero(data: BaseData) -> bool:

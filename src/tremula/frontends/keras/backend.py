@@ -2,8 +2,13 @@
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from tremula.frontends.keras.errors import keras_error
+
+if TYPE_CHECKING:  # Keras is loaded once its backend is chosen
+    import keras
+    from torch import Tensor
 
 VARIABLE = "KERAS_BACKEND"
 
@@ -20,3 +25,8 @@ def use_torch() -> None:
             f"Keras is loaded with the backend {result!r}; Tremula needs 'torch'.",
             hint="import tremula.keras before keras, or set KERAS_BACKEND=torch",
         )
+
+
+def tensor_of(variable: "keras.Variable") -> "Tensor":
+    """A variable's tensor itself; `variable.value` is another one inside scopes of Keras."""
+    return variable._value  # pyright: ignore[reportReturnType] - the backend is PyTorch

@@ -11,6 +11,7 @@ from keras.src.trainers.data_adapters.data_adapter_utils import (
 )
 from torch import Tensor
 
+from tremula.frontends.keras.backend import tensor_of
 from tremula.frontends.keras.config import config_in_force
 from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.machine import checks_floats, tile_settings
@@ -39,7 +40,7 @@ def share_weights(variables: Sequence[ModelVariable]) -> None:
     """Give every process the values that variables have in the first."""
     collectives.init()
     for variable in variables:
-        collectives.broadcast_(variable._value.data, 0)
+        collectives.broadcast_(tensor_of(variable).data, 0)
 
 
 def execute(

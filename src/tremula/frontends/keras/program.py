@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tremula.compiler.report.report import Report
+from tremula.frontends.keras.backend import tensor_of
 from tremula.frontends.keras.errors import KerasError, keras_error
 from tremula.frontends.keras.optimiser import KerasRule
 from tremula.frontends.keras.step import ModelState, is_seed
@@ -70,11 +71,14 @@ class KerasProgram:
         """
         if not self.seeds:
             return
-        states = [v._value.detach().cpu().numpy() for v in self.seeds]
+        states = [tensor_of(v).detach().cpu().numpy() for v in self.seeds]
         rule = self.program.step.rule
         if rule is not None:
             iterations = rule.optimizer.iterations  # pyright: ignore[reportAttributeAccessIssue] - a KerasRule
-            states = [*(state[:1] for state in states), iterations._value.detach().cpu().numpy()]
+            states = [
+                *(state[:1] for state in states),
+                tensor_of(iterations).detach().cpu().numpy(),
+            ]
         self.program.random.reseed(zlib.crc32(b"".join(state.tobytes() for state in states)))
 
     def report(self) -> Report:
@@ -113,7 +117,8 @@ class KerasProgram:
         for replica in range(1, self.n_replicas):  # metrics are sums: others begin with nothing
             goes_on = self.keeps_last and replica == last
             values = {
-                i: v._value if goes_on else torch.zeros_like(v._value) for i, v in self._counted()
+                i: tensor_of(v) if goes_on else torch.zeros_like(tensor_of(v))
+                for i, v in self._counted()
             }
             session.write_buffers(values, replica)
 
@@ -131,10 +136,10 @@ class KerasProgram:
         with torch.no_grad():
             for i, variable in self._counted():
                 if self.keeps_last:
-                    variable._value.copy_(buffers[-1][i])
+                    tensor_of(variable).copy_(buffers[-1][i])
                     continue
                 for own in buffers[1:]:
-                    variable._value.add_(own[i])
+                    tensor_of(variable).add_(own[i])
 
     def _is_shared(self) -> bool:
         session = self.program.session
@@ -149,7 +154,8 @@ class KerasProgram:
         return all(
             len(variables) == len(tensors)
             and all(
-                v._value.data_ptr() == t.data_ptr() for v, t in zip(variables, tensors, strict=True)
+                tensor_of(v).data_ptr() == t.data_ptr()
+                for v, t in zip(variables, tensors, strict=True)
             )
             for variables, tensors in pairs
         )
@@ -162,12 +168,12 @@ class KerasProgram:
 
 
 def _values(variables: Sequence[ModelVariable]) -> list[Tensor]:
-    return [variable._value.detach() for variable in variables]
+    return [tensor_of(variable).detach() for variable in variables]
 
 
 def _put(variables: Sequence[ModelVariable], tensors: Sequence[Tensor], *, shares: bool) -> None:
     for variable, tensor in zip(variables, tensors, strict=False):
-        own = variable._value
+        own = tensor_of(variable)
         if shares and own.device == tensor.device:
             if own.data_ptr() != tensor.data_ptr():
                 own.data = tensor

@@ -171,7 +171,7 @@ class StepOfModel:
 
     def _train(self, x: object, y: object, sample_weight: object) -> dict[str, object]:
         model = self.model
-        y_pred = model(x, training=True) if model._call_has_training_arg else model(x)
+        y_pred = self._call(x, training=True)
         loss = self._loss(x, y, y_pred, sample_weight, training=True)
         recording = active()
         assert recording is not None, "steps are recorded"
@@ -218,9 +218,12 @@ class StepOfModel:
             return self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     def _predict(self, x: object, _y: object, _sample_weight: object) -> object:
-        model = self.model
         with torch.no_grad():
-            return model(x, training=False) if model._call_has_training_arg else model(x)
+            return self._call(x, training=False)
+
+    def _call(self, x: object, *, training: bool) -> object:
+        model = self.model
+        return model(x, training=training) if model._call_has_training_arg else model(x)
 
     def _loss(
         self,

@@ -30,26 +30,26 @@ class OnnxModule(nn.Module):
         self.graph = graph
         self.input_names = [v.name for v in graph.inputs if v.name not in graph.initialisers]
         self.output_names = [v.name for v in graph.outputs]
-        self._places: dict[str, str] = {}  # where each initialiser is registered
-        self._others: dict[str, Any] = {}  # of strings
+        self.name_of: dict[str, str] = {}  # where each initialiser is registered
+        self.others: dict[str, Any] = {}  # of strings
         for name, value in graph.initialisers.items():
             self._register(name, value)
 
     def _register(self, name: str, value: object) -> None:
         if not isinstance(value, Tensor):
-            self._others[name] = value
+            self.others[name] = value
             return
         place = name.replace(".", "_") or "_"
         while hasattr(self, place):
             place += "_"
-        self._places[name] = place
+        self.name_of[name] = place
         if value.is_floating_point() and value.dtype.itemsize > 1:
             self.register_parameter(place, nn.Parameter(value))
         else:
             self.register_buffer(place, widened(value))
 
     def initialiser(self, name: str) -> Tensor:
-        return getattr(self, self._places[name])
+        return getattr(self, self.name_of[name])
 
     def forward(self, *inputs: object) -> tuple[Any, ...]:
         if len(inputs) != len(self.input_names):
@@ -63,8 +63,8 @@ class OnnxModule(nn.Module):
     def run(self, inputs: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
         """Tensors of the graph by name, whatever node makes them."""
         scope = Scope(self.graph, constants=self.graph.initialisers)
-        scope.values.update(self._others)
-        scope.values.update({name: getattr(self, place) for name, place in self._places.items()})
+        scope.values.update(self.others)
+        scope.values.update({name: getattr(self, place) for name, place in self.name_of.items()})
         scope.values.update(inputs)
         return Evaluation(_device_of(scope.values)).main(self.graph, scope, wanted)
 
@@ -100,7 +100,7 @@ class ImportedModel:
     @property
     def parameters_by_name(self) -> dict[str, Tensor]:
         """Initialisers as the module holds them, by their ONNX names."""
-        return {name: self.module.initialiser(name) for name in self.module._places}
+        return {name: self.module.initialiser(name) for name in self.module.name_of}
 
     @property
     def tensor_names(self) -> list[str]:

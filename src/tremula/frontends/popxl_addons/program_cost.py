@@ -155,7 +155,7 @@ class _Costing:
     def run(self) -> ProgramCost:
         parts = tuple(self._main())
         compiled = {cost.name: cost for cost in self.costs.values() if cost is not None}
-        n_bytes = sum(buffer.n_bytes for buffer in self.ir._remote_buffers)
+        n_bytes = sum(buffer.n_bytes for buffer in self.ir.remote_buffers)
         return ProgramCost(parts, self.target.chip.clock_hz, n_bytes, compiled)
 
     def _main(self) -> Iterator[Part]:

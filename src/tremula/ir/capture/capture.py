@@ -55,7 +55,7 @@ def model_tensors(model: nn.Module, kind: str) -> list[ModelTensor]:
     """Every distinct parameter (or buffer) with all modules that refer to it: tied ones once."""
     result: dict[int, tuple[str, Tensor, list]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
-        for name, tensor in _table(module, kind).items():
+        for name, tensor in tensors_by_name(module, kind).items():
             if tensor is not None and not _is_constant(tensor, kind, name):
                 full = f"{path}.{name}" if path else name
                 entry = result.setdefault(id(tensor), (full, tensor, []))
@@ -76,7 +76,7 @@ def _is_constant(tensor: Tensor, kind: str, name: str) -> bool:
     return True
 
 
-def _table(module: nn.Module, kind: str) -> dict[str, Any]:
+def tensors_by_name(module: nn.Module, kind: str) -> dict[str, Tensor | None]:
     """Where a module keeps its parameters or buffers by name: tensors or None."""
     return module._parameters if kind == PARAMETER else module._buffers
 
@@ -317,9 +317,10 @@ def _swapped(tensors: list[ModelTensor], stand_ins: list[Tensor]) -> Iterator[No
 
 def _put(entry: ModelTensor, tensor: Tensor) -> None:
     for module, name in entry.places:
-        _table(module, entry.kind)[name] = tensor
-        if isinstance(module, nn.RNNBase) and name in module._flat_weights_names:
-            module._flat_weights[module._flat_weights_names.index(name)] = tensor
+        tensors_by_name(module, entry.kind)[name] = tensor
+        names = module._flat_weights_names if isinstance(module, nn.RNNBase) else ()
+        if name in names:
+            module._flat_weights[names.index(name)] = tensor
 
 
 def _rebound(tensors: list[ModelTensor], stand_ins: list[Tensor]) -> list[str]:
@@ -330,7 +331,7 @@ def _rebound(tensors: list[ModelTensor], stand_ins: list[Tensor]) -> list[str]:
         for module, name in entry.places:
             if isinstance(module, nn.modules.batchnorm._NormBase):
                 continue
-            now = _table(module, entry.kind).get(name)
+            now = tensors_by_name(module, entry.kind).get(name)
             if now is None:
                 result.append(
                     f"{word} {name} is removed from the model when calling the forward method."

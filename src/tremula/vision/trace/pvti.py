@@ -113,7 +113,7 @@ class ThreadName:
     """Names the thread that makes it."""
 
     def __init__(self, name: str):
-        file = trace._State.file
+        file = trace.OpenTrace.file
         if file is not None:
             file.name_thread(name)
 

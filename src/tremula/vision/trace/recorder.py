@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 _NOTHING = nullcontext()
 
 
-class _State:
+class OpenTrace:
     """The one open trace of a process, and channels by name."""
 
     file: TraceFile | None = None
@@ -57,9 +57,9 @@ class Channel:
     @property
     def is_recording(self) -> bool:
         """Is anything of it recorded now?"""
-        if _State.file is None or not self.is_enabled:
+        if OpenTrace.file is None or not self.is_enabled:
             return False
-        if _State.ends_at_ns and time.monotonic_ns() > _State.ends_at_ns:
+        if OpenTrace.ends_at_ns and time.monotonic_ns() > OpenTrace.ends_at_ns:
             stop()
             return False
         return True
@@ -133,7 +133,7 @@ def _open_events() -> list[tuple[str, str, int]]:
 def _record(
     channel: str, label: str, start_ns: int, duration_ns: int, details: Mapping[str, object]
 ) -> None:
-    file = _State.file
+    file = OpenTrace.file
     if file is not None:
         text = json.dumps(details, default=str) if details else ""
         file.event(channel, label, start_ns, duration_ns, text)
@@ -155,7 +155,7 @@ class Series:
 
     def add(self, value: float) -> None:
         """A value, now."""
-        file = _State.file
+        file = OpenTrace.file
         if file is not None and self.graph.is_enabled:
             graph = self.graph
             file.sample(graph.name, graph.unit, self.name, time.time_ns(), float(value))
@@ -174,7 +174,7 @@ class Heatmap:
 
     def add(self, values: Iterable[float]) -> None:
         """Count values into bins, now; values outside all bins are ignored."""
-        file = _State.file
+        file = OpenTrace.file
         if file is not None:
             import numpy as np
 
@@ -184,19 +184,19 @@ class Heatmap:
 
 def channel(name: str) -> Channel:
     """The channel of that name; always the same object."""
-    with _State.lock:
-        if name not in _State.channels:
-            made = _State.channels[name] = Channel(name)
-            made.is_enabled = _State.enabled is None or name in _State.enabled
-        return _State.channels[name]
+    with OpenTrace.lock:
+        if name not in OpenTrace.channels:
+            made = OpenTrace.channels[name] = Channel(name)
+            made.is_enabled = OpenTrace.enabled is None or name in OpenTrace.enabled
+        return OpenTrace.channels[name]
 
 
 _channel = channel
 
 
 def channels() -> list[Channel]:
-    with _State.lock:
-        return list(_State.channels.values())
+    with OpenTrace.lock:
+        return list(OpenTrace.channels.values())
 
 
 def start(
@@ -206,24 +206,24 @@ def start(
     duration_s: float = 0,
 ) -> Path:
     """Open a trace file and record from now on, all channels or just some; returns its path."""
-    with _State.lock:
+    with OpenTrace.lock:
         stop()
-        _State.enabled = None if only is None else frozenset(only)
-        for known in _State.channels.values():
-            known.is_enabled = _State.enabled is None or known.name in _State.enabled
-        _State.ends_at_ns = time.monotonic_ns() + int(duration_s * 1e9) if duration_s > 0 else 0
-        file = _State.file = TraceFile(Path(directory))
-        samples_host = _State.enabled is None or HOST in _State.enabled
-        _State.clerk = Clerk(file, samples_host=samples_host, on_failure=_give_up)
+        OpenTrace.enabled = None if only is None else frozenset(only)
+        for known in OpenTrace.channels.values():
+            known.is_enabled = OpenTrace.enabled is None or known.name in OpenTrace.enabled
+        OpenTrace.ends_at_ns = time.monotonic_ns() + int(duration_s * 1e9) if duration_s > 0 else 0
+        file = OpenTrace.file = TraceFile(Path(directory))
+        samples_host = OpenTrace.enabled is None or HOST in OpenTrace.enabled
+        OpenTrace.clerk = Clerk(file, samples_host=samples_host, on_failure=_give_up)
         set_recorder(_LayerRecorder())
         return file.path
 
 
 def stop() -> Path | None:
     """Close the trace, if one is open; returns its path."""
-    with _State.lock:
-        file, clerk = _State.file, _State.clerk
-        _State.file = _State.clerk = None
+    with OpenTrace.lock:
+        file, clerk = OpenTrace.file, OpenTrace.clerk
+        OpenTrace.file = OpenTrace.clerk = None
         set_recorder(None)
         if file is None or clerk is None:
             return None
@@ -233,8 +233,8 @@ def stop() -> Path | None:
 
 def _give_up(file: TraceFile, error: Exception) -> None:
     """Warn that a trace can no longer be written; the program goes on without it."""
-    if _State.file is file:
-        _State.file = _State.clerk = None
+    if OpenTrace.file is file:
+        OpenTrace.file = OpenTrace.clerk = None
         set_recorder(None)
     warnings.warn(
         f"the system trace {file.path} can no longer be written and ends early: {error}",
@@ -245,10 +245,10 @@ def _give_up(file: TraceFile, error: Exception) -> None:
 
 def _leave_to_parent() -> None:
     """A forked process inherits its parent's trace, but must not write to it."""
-    if _State.file is not None:
-        _State.inherited.append(_State.file)
-    _State.file = _State.clerk = None
-    _State.lock = threading.RLock()
+    if OpenTrace.file is not None:
+        OpenTrace.inherited.append(OpenTrace.file)
+    OpenTrace.file = OpenTrace.clerk = None
+    OpenTrace.lock = threading.RLock()
     set_recorder(None)
 
 
@@ -257,7 +257,7 @@ atexit.register(stop)
 
 
 def current_path() -> Path | None:
-    return None if _State.file is None else _State.file.path
+    return None if OpenTrace.file is None else OpenTrace.file.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,7 @@ class TraceRequest:
 def current_request() -> TraceRequest | None:
     """What a child process needs to record a trace beside this one; None if none is open."""
     path = current_path()
-    return None if path is None else TraceRequest(path.parent, _State.enabled)
+    return None if path is None else TraceRequest(path.parent, OpenTrace.enabled)
 
 
 class _LayerRecorder:
@@ -286,7 +286,7 @@ class _LayerRecorder:
         return _channel(channel).span(label, **details)
 
     def sample(self, graph: str, series: str, value: float, unit: str) -> None:
-        file = _State.file
+        file = OpenTrace.file
         if file is not None:
             file.sample(graph, unit, series, time.time_ns(), float(value))
 
@@ -294,7 +294,7 @@ class _LayerRecorder:
 def start_from_environment() -> Path | None:
     """Start as PVTI_OPTIONS says; unreadable options mean defaults, as in libpvti."""
     text = os.environ.get(OPTIONS_VARIABLE, "").strip()
-    if not text or _State.file is not None:
+    if not text or OpenTrace.file is not None:
         return current_path()
     try:
         details = json.loads(text)

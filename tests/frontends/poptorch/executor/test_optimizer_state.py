@@ -15,16 +15,16 @@ def test_set_optimizer():
     """A new learning rate matters after setOptimizer, and only then."""
     model, wrapped = training(optimizer=lambda p: torch.optim.SGD(p, lr=0.0))
     before = model.fc1.weight.detach().clone()
-    wrapped._optimizer.param_groups[0]["lr"] = 0.1
+    wrapped.current_optimizer.param_groups[0]["lr"] = 0.1
     wrapped(X, Y)
     changed = not torch.equal(model.fc1.weight, before)
     assert changed  # the values at the first call are those compiled
     before = model.fc1.weight.detach().clone()
-    wrapped._optimizer.param_groups[0]["lr"] = 0.0
+    wrapped.current_optimizer.param_groups[0]["lr"] = 0.0
     wrapped(X, Y)
     assert not torch.equal(model.fc1.weight, before)
     before = model.fc1.weight.detach().clone()
-    wrapped.setOptimizer(wrapped._optimizer)
+    wrapped.setOptimizer(wrapped.current_optimizer)
     wrapped(X, Y)
     assert torch.equal(model.fc1.weight, before)
 
@@ -33,7 +33,7 @@ def test_optimizer_state():
     """state_dict: nothing before compiling, the device's values after it, also after destroy()."""
     make = lambda p: poptorch.optim.Adam(p, lr=0.1, loss_scaling=4.0)  # noqa: E731
     _, wrapped = training(optimizer=make)
-    optimizer = wrapped._optimizer
+    optimizer = wrapped.current_optimizer
     assert optimizer.state_dict()["ipu_state"] is None
     assert optimizer.state_dict()["ipu_param"] is None
     wrapped.compile(X, Y)
@@ -56,7 +56,7 @@ def test_offline_optimizer_has_no_state():
     options = poptorch.Options().useIpuModel(False).useOfflineIpuTarget()
     _, wrapped = training(options, optimizer=lambda p: poptorch.optim.Adam(p, lr=0.1))
     wrapped.compile(X, Y)
-    assert wrapped._optimizer.state_dict()["ipu_state"] is None
+    assert wrapped.current_optimizer.state_dict()["ipu_state"] is None
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_a_loaded_state_goes_on():
     make = lambda p: poptorch.optim.Adam(p, lr=0.1)  # noqa: E731
     model, wrapped = training(optimizer=make)
     wrapped(X, Y)
-    saved_model, saved = copy.deepcopy(model), wrapped._optimizer.state_dict()
+    saved_model, saved = copy.deepcopy(model), wrapped.current_optimizer.state_dict()
     wrapped(X, Y)
     for compile_first in (False, True):
         other = copy.deepcopy(saved_model)
@@ -82,7 +82,7 @@ def test_partial_states():
     """Missing entries keep the device's value."""
     _, wrapped = training(optimizer=lambda p: poptorch.optim.Adam(p, lr=0.1))
     wrapped(X, Y)
-    optimizer = wrapped._optimizer
+    optimizer = wrapped.current_optimizer
     saved = optimizer.state_dict()
     before = saved["ipu_state"]["Accl2___fc1.weight"].clone()
     only = {"Step___fc1.weight": torch.tensor(41.0)}
@@ -137,11 +137,11 @@ def test_numbers_of_each_weight(kind, is_compiled_first, on_tiles, monkeypatch):
     model = copy.deepcopy(reference)
     rates = {}
     for group, (name, _) in zip(
-        expected._optimizer.param_groups, reference.named_parameters(), strict=True
+        expected.current_optimizer.param_groups, reference.named_parameters(), strict=True
     ):
         group["lr"] = rates[name] = 0.05 * (1 + len(rates))
-    first = expected._optimizer.state_dict()
-    expected.setOptimizer(expected._optimizer)
+    first = expected.current_optimizer.state_dict()
+    expected.setOptimizer(expected.current_optimizer)
     optimizer = KINDS[kind](model.parameters())
     wrapped = poptorch.trainingModel(model, options, optimizer)
     if is_compiled_first:
@@ -157,7 +157,7 @@ def test_numbers_of_each_weight(kind, is_compiled_first, on_tiles, monkeypatch):
         torch.testing.assert_close(model.get_parameter(name), weight, rtol=1e-5, atol=1e-6)
     result = optimizer.state_dict()
     torch.testing.assert_close(result["ipu_param"], loaded["ipu_param"], rtol=1e-5, atol=1e-6)
-    same = expected._optimizer.state_dict()["ipu_state"]
+    same = expected.current_optimizer.state_dict()["ipu_state"]
     torch.testing.assert_close(result["ipu_state"], same, rtol=1e-4, atol=1e-6)
     for group in optimizer.param_groups:
         group["lr"] = 0.0
@@ -198,11 +198,11 @@ def test_weights_without_a_gradient(kind, on_tiles, monkeypatch):
         wrapped(X, Y)
     rates = {name: 0.2 for name, _ in reference.named_parameters()}
     rates["fc1.bias"] = 0.1  # other than its group's: compiled again, by weight
-    for optimizer in (expected._optimizer, wrapped._optimizer):
+    for optimizer in (expected.current_optimizer, wrapped.current_optimizer):
         optimizer.load_state_dict(with_rates_by_weight(optimizer.state_dict(), rates))
     expected(X, Y)
     wrapped(X, Y)
-    saved, wanted = wrapped._optimizer.state_dict(), expected._optimizer.state_dict()
+    saved, wanted = wrapped.current_optimizer.state_dict(), expected.current_optimizer.state_dict()
     for name, weight in model.named_parameters():
         same = spares[name] if name in spares else reference.get_parameter(name)
         torch.testing.assert_close(weight, same, rtol=1e-6, atol=0 if name in spares else 1e-6)
@@ -216,9 +216,9 @@ def test_foreign_states():
     wrapped(X, Y)
     foreign = torch.optim.Adam(model.parameters(), lr=0.1).state_dict()
     with pytest.raises(RuntimeError, match="Only IPU optimizer states can be loaded onto the IPU"):
-        wrapped._optimizer.load_state_dict(foreign)
+        wrapped.current_optimizer.load_state_dict(foreign)
     with pytest.raises(RuntimeError, match="empty"):
-        wrapped._optimizer.load_state_dict({})
+        wrapped.current_optimizer.load_state_dict({})
 
 
 def test_loss_scaling_is_a_variable():
@@ -226,12 +226,12 @@ def test_loss_scaling_is_a_variable():
     model, wrapped = training(optimizer=lambda p: poptorch.optim.SGD(p, lr=0.1, loss_scaling=2.0))
     reference, plain = training(optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
     for scaling in (2.0, 8.0):
-        wrapped._optimizer.loss_scaling = scaling
-        wrapped.setOptimizer(wrapped._optimizer)
+        wrapped.current_optimizer.loss_scaling = scaling
+        wrapped.setOptimizer(wrapped.current_optimizer)
         wrapped(X, Y)
         plain(X, Y)
     torch.testing.assert_close(model.fc1.weight, reference.fc1.weight)
-    assert wrapped._optimizer.state_dict()["ipu_param"]["lossScaling_FLOAT"] == 8
+    assert wrapped.current_optimizer.state_dict()["ipu_param"]["lossScaling_FLOAT"] == 8
 
 
 @pytest.mark.slow
@@ -244,7 +244,7 @@ def test_automatic_loss_scaling_in_the_state(n_iterations, on_tiles, monkeypatch
     options.anchorTensor("scale", "finalLossScale")
     make = lambda p: poptorch.optim.SGD(p, lr=1e-3, loss_scaling=4.0)  # noqa: E731
     model, wrapped = training(options, optimizer=make)
-    optimizer = wrapped._optimizer
+    optimizer = wrapped.current_optimizer
     arguments = torch.cat([X] * n_iterations), torch.cat([Y] * n_iterations)
     wrapped.compile(*arguments)
     for call in range(3):
@@ -274,7 +274,7 @@ def test_subclasses_are_told_when_they_are_set(capsys):
     _, wrapped = training(optimizer=lambda p: Mine(p, lr=0.1))
     assert capsys.readouterr().err.count(text) == 1
     wrapped(X, Y)
-    wrapped.setOptimizer(wrapped._optimizer)
+    wrapped.setOptimizer(wrapped.current_optimizer)
     assert text not in capsys.readouterr().err
     wrapped.setOptimizer(Mine(wrapped.parameters(), lr=0.2))
     assert capsys.readouterr().err.count(text) == 1
@@ -288,8 +288,8 @@ def test_optimizer_whose_step_is_no_function():
     for step in (None, 0):
         _, wrapped = training(optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
         if step is not None:
-            wrapped._optimizer.step = step
+            wrapped.current_optimizer.step = step
         wrapped(X, Y)
-        wrapped.setOptimizer(wrapped._optimizer)
+        wrapped.setOptimizer(wrapped.current_optimizer)
         losses.append(wrapped(X, Y)[1])
     assert losses[0].equal(losses[1])

@@ -46,7 +46,7 @@ def test_training_goes_on(tmp_path):
     assert torch.equal(first.model.linear.weight, second.model.linear.weight)
     assert first.model.linear.weight is not second.model.linear.weight
     assert type(second.model).__name__ == "PoptorchModel"
-    state = second._optimizer.state_dict()["ipu_state"]
+    state = second.current_optimizer.state_dict()["ipu_state"]
     assert state["Step___linear.weight"] == 3
 
 

@@ -62,7 +62,7 @@ def test_buffers_are_those_of_the_tables(large):
     for row, counted in zip(result, streaming_rows(large.config), strict=True):
         assert row.item == counted.item
         assert row.n_bytes == pytest.approx(counted.n_bytes, rel=0.01)
-    total = sum(buffer.n_bytes for buffer in large.ir._remote_buffers)
+    total = sum(buffer.n_bytes for buffer in large.ir.remote_buffers)
     assert total == pytest.approx(sum(row.n_bytes for row in result), rel=0.01)
 
 

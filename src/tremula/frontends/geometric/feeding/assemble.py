@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from tremula.frontends.geometric.common import GraphBatch
+from tremula.frontends.geometric.common import GraphBatch, store_of
 from tremula.frontends.geometric.feeding import copies
 from tremula.frontends.geometric.feeding.columns import GraphColumns
 from tremula.frontends.geometric.feeding.threads import shared_out
@@ -165,7 +165,7 @@ class ColumnCollater:
 
     def _batch(self, tensors: dict[str, Tensor]) -> GraphBatch:
         made = copy.copy(self._template)
-        made._store._mapping.update(tensors)
+        store_of(made)._mapping.update(tensors)
         if self.is_combined:
             made["num_nodes"] = self.options.total_num_nodes
             made["num_edges"] = self._n_edges()

@@ -17,7 +17,7 @@ from torch_geometric.data.data import BaseData
 
 from tremula.base.errors import FileLoadError, InvalidOption
 from tremula.base.storage.atomic_file import atomic_file
-from tremula.frontends.geometric.common import is_hetero
+from tremula.frontends.geometric.common import is_hetero, store_of
 from tremula.frontends.geometric.fixed_size.levels import EDGE, GRAPH, NODE, attribute_levels
 from tremula.frontends.geometric.packing.sizes import GraphSizes
 
@@ -232,7 +232,7 @@ def reason_against(dataset: Sequence[BaseData], excluded: set[str]) -> str | Non
         return "its nodes have types"
     reasons = (
         _reason_against_attribute(first, name, value)
-        for name, value in first._store.items()  # pyright: ignore[reportAttributeAccessIssue]
+        for name, value in store_of(first).items()
         if name not in excluded
     )
     return next((reason for reason in reasons if reason is not None), None)

@@ -97,8 +97,8 @@ def invocations(model: keras.Model) -> list[tuple[Layer, int]]:
         own = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
         return [(layer, 0) for layer in own]
     result = []
-    for depth in sorted(model._nodes_by_depth, reverse=True):
-        for node in model._nodes_by_depth[depth]:
+    for _, nodes in sorted(model._nodes_by_depth.items(), reverse=True):
+        for node in nodes:
             layer = node.operation
             if isinstance(layer, Layer) and not node.is_input:
                 result.append((layer, layer._inbound_nodes.index(node)))

@@ -211,7 +211,7 @@ class _IPUSteps(Trainer):
     def _get_grad_norm(self, model: nn.Module, grad_norm: object = None) -> None:
         """Gradients stay on the device: there is no norm to log."""
 
-    def _weights_to_host(self) -> None:
+    def copy_weights_to_host(self) -> None:
         if self._training_model is not None and self._training_model.isCompiled():
             self._training_model.copyWeightsToHostIfNeeded()
 
@@ -219,7 +219,7 @@ class _IPUSteps(Trainer):
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:  # noqa: ANN401
         """As in transformers, with the weights that training has reached."""
-        self._weights_to_host()
+        self.copy_weights_to_host()
         return super().evaluation_loop(*args, **kwargs)
 
     def prediction_step(
@@ -253,7 +253,7 @@ class _IPUSteps(Trainer):
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write weights, configuration and `ipu_config.json`."""
-        self._weights_to_host()
+        self.copy_weights_to_host()
         super().save_model(output_dir, _internal_call)
         self.ipu_config.save_pretrained(output_dir or self.args.output_dir or os.curdir)
 

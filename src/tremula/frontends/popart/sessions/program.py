@@ -50,7 +50,7 @@ class SessionProgram:
         self.model, self.inputs, self.plan, self.optimizer = model, inputs, plan, optimizer
         self.options = options
         self.module = StepModule(imported, [wanted.id for wanted in inputs], plan)
-        places = self.module.onnx._places
+        places = self.module.onnx.name_of
         self.id_of = {f"{_PREFIX}{place}": id for id, place in places.items()}
         for id, whole in model.whole.items():
             weight = self.module.onnx.initialiser(id)
@@ -58,7 +58,7 @@ class SessionProgram:
         self.weights = SessionWeights(
             {id: getattr(self.module.onnx, place) for id, place in places.items()}
         )
-        parameters = self.module.onnx._parameters
+        parameters = dict(self.module.onnx.named_parameters(recurse=False))
         self.trained = [id for id, place in places.items() if place in parameters]
         self._program: Program | None = None  # once it is compiled
 
@@ -109,7 +109,7 @@ class SessionProgram:
     def _rule(self) -> GroupedRule | None:
         if self.optimizer is None:
             return None
-        places = self.module.onnx._places
+        places = self.module.onnx.name_of
         weights = {
             id: (f"{_PREFIX}{places[id]}", self.weights.tensors[id].dtype) for id in self.trained
         }

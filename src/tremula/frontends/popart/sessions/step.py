@@ -67,9 +67,10 @@ class StepModule(nn.Module):
 
     def _hold_as_buffer(self, name: str) -> None:
         """Statistics are written by forward, not by the optimiser."""
-        place = self.onnx._places[name]
-        value = self.onnx._parameters.pop(place, None)
-        if value is not None:
+        place = self.onnx.name_of[name]
+        value = getattr(self.onnx, place)
+        if isinstance(value, nn.Parameter):
+            delattr(self.onnx, place)
             self.onnx.register_buffer(place, value.data)
 
     def forward(self, *inputs: Tensor) -> list[Tensor]:
@@ -95,8 +96,8 @@ class StepModule(nn.Module):
         fixed = module.graph.initialisers.items()
         constants = {name: value for name, value in fixed if name not in plan.updates}
         scope = Scope(module.graph, constants=constants)
-        scope.values.update(module._others)
-        scope.values.update({n: getattr(module, place) for n, place in module._places.items()})
+        scope.values.update(module.others)
+        scope.values.update({n: getattr(module, place) for n, place in module.name_of.items()})
         scope.values.update(feeds)
         fakes = [v for v in scope.values.values() if isinstance(v, Tensor) and is_live(v)]
         evaluation = _PlacedEvaluation(plan, scope, _device(fakes))

@@ -98,7 +98,7 @@ def load(filename: str, edit_opts_fn: Callable[[Options], object] | None = None)
         model = inferenceModel(saved.model, options)
     if saved.rng_state is not None:
         model.rng_state = saved.rng_state
-    model._compile(model._parser.parse(saved.args, saved.kwargs), saved.stored)
+    model.compile_stored(saved.args, saved.kwargs, saved.stored)
     return model
 
 

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -309,7 +309,12 @@ class PoplarExecutor:
         """Take what `save` wrote for this model instead of compiling; no code of the file runs."""
         if self._compiled is not None:
             raise createPoptorchError("The model is already compiled: call destroy() first.")
-        args, kwargs, stored = saving.load_executable(filename, training=self._training)
+        self.compile_stored(*saving.load_executable(filename, training=self._training))
+
+    def compile_stored(
+        self, args: Sequence[object], kwargs: Mapping[str, object], stored: "StoredTileProgram"
+    ) -> None:
+        """Take a tile program that was compiled for arguments like these."""
         self._compile(self._parser.parse(args, kwargs), stored)
 
     # -- the device --------------------------------------------------------------------------------
@@ -410,7 +415,7 @@ class PoplarExecutor:
             self._updates.change(optimizer, self._named_parameters())
 
     @property
-    def _optimizer(self) -> torch.optim.Optimizer | None:
+    def current_optimizer(self) -> torch.optim.Optimizer | None:
         return self._updates.optimizer
 
     # -- tensors inside the model ------------------------------------------------------------------

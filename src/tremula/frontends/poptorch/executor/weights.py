@@ -323,6 +323,9 @@ class HostWeights:
 class ParameterOfModel:
     """A parameter as an attribute of a wrapped model: itself, and `replicaGrouping`."""
 
+    _parameter: nn.Parameter
+    _group: Callable[..., None]
+
     def __init__(self, parameter: nn.Parameter, group: Callable[..., None]):
         object.__setattr__(self, "_parameter", parameter)
         object.__setattr__(self, "_group", group)

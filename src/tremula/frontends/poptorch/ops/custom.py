@@ -11,9 +11,11 @@ from torch.utils._python_dispatch import _disable_current_modes as _outside_the_
 
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.frontends.poptorch.inputs.arguments import flatten_outputs, put_together, take_apart
+from tremula.ir.capture.capture import tensors_by_name
 from tremula.ir.ops import custom as registry
 from tremula.ir.ops import host_calls
 from tremula.ir.recording import Recording, active
+from tremula.ir.step import BUFFER, PARAMETER
 
 Value = float | int | str | list | tuple
 
@@ -134,7 +136,7 @@ def _own_weights(layer: object, recording: Recording) -> Iterator[None]:
     """Inside, the layer has its weights, not what replaces them while a model is recorded."""
     swapped = []
     for module in layer.modules() if isinstance(layer, nn.Module) else ():
-        for table in (module._parameters, module._buffers):
+        for table in (tensors_by_name(module, kind) for kind in (PARAMETER, BUFFER)):
             for name, tensor in table.items():
                 if tensor is not None and id(tensor) in recording.stand_ins:
                     swapped.append((table, name, tensor))

@@ -127,7 +127,7 @@ class Graph:
 
     @staticmethod
     def _from_pb(view: Any) -> "Graph":
-        return view._graph
+        return view.popxl_object
 
     # -- how it is changed --
 

@@ -191,6 +191,10 @@ class TensorView:
         self._tensor = t
 
     @property
+    def popxl_object(self) -> Tensor:
+        return self._tensor
+
+    @property
     def id(self) -> str:
         return self._tensor.id
 
@@ -207,7 +211,7 @@ class TensorView:
             return TensorType.Variable
         if isinstance(self._tensor, Constant):
             return TensorType.Const
-        is_stream = self._tensor.id in self._tensor.ir._streams
+        is_stream = self._tensor.id in self._tensor.ir.stream_of_tensor
         return TensorType.Stream if is_stream else TensorType.ActGrad
 
     def hasTensorData(self) -> bool:
@@ -243,6 +247,10 @@ class GraphView:
 
     def __init__(self, graph: "Graph"):
         self._graph = graph
+
+    @property
+    def popxl_object(self) -> "Graph":
+        return self._graph
 
     @property
     def id(self) -> str:
@@ -309,6 +317,10 @@ class IrView:
     def __init__(self, ir: "Ir"):
         self._ir = ir
 
+    @property
+    def popxl_object(self) -> "Ir":
+        return self._ir
+
     def getAllGraphs(self) -> list[GraphView]:
         return [GraphView(graph) for graph in self._ir.graphs]
 
@@ -316,7 +328,7 @@ class IrView:
         return GraphView(self._ir.main_graph)
 
     def getGraph(self, id: str) -> GraphView:
-        return GraphView(self._ir._graphs[id])
+        return GraphView(self._ir.graph_of_id(id))
 
     def getSessionOptions(self) -> "SessionOptions":
         """The options of the program's sessions: those that are modelled count, others are kept."""

@@ -45,8 +45,8 @@ class Ir:
         self._num_host_transfers = 1
         self.data_flow = DataFlow(1, {})  # what a session of PopART's takes and gives back
         self._is_frozen = False  # a session exists
-        self._streams: dict[str, Stream] = {}
-        self._remote_buffers: list[RemoteBuffer] = []
+        self.stream_of_tensor: dict[str, Stream] = {}  # by id
+        self.remote_buffers: list[RemoteBuffer] = []
         self.session_options = _session_options()
         self._op_ids = itertools.count(FIRST_OP_ID)
         Ir._ir_cache[self._id] = self
@@ -88,7 +88,7 @@ class Ir:
 
     @staticmethod
     def _from_pb(view: Any) -> "Ir":
-        return view._ir
+        return view.popxl_object
 
     @property
     def replication_factor(self) -> int:
@@ -179,6 +179,9 @@ class Ir:
     def _add_graph(self, id: str) -> Graph:
         graph = self._graphs[id] = Graph._make(self, id)
         return graph
+
+    def graph_of_id(self, id: str) -> Graph:
+        return self._graphs[id]
 
     def _remove_graph(self, graph: Graph) -> None:
         del self._graphs[graph.id]

@@ -26,8 +26,8 @@ class RemoteBuffer:
         self.meta_shape = tuple(meta_shape)
         self.n_shards = n_shards  # replicas that hold one tensor together
         self.set_remote_buffer_info(tensor_dtype, tuple(tensor_shape), entries)
-        self._ir._remote_buffers.append(self)
-        self._id = len(self._ir._remote_buffers)
+        self._ir.remote_buffers.append(self)
+        self._id = len(self._ir.remote_buffers)
 
     def set_remote_buffer_info(
         self, tensor_dtype: dtype, tensor_shape: Sequence[int], entries: int

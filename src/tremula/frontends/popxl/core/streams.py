@@ -19,7 +19,7 @@ class Stream:
     def _make(cls, tensor: Tensor) -> Self:
         self = object.__new__(cls)
         self._tensor = tensor
-        tensor.ir._streams[tensor.id] = self
+        tensor.ir.stream_of_tensor[tensor.id] = self
         return self
 
     @property

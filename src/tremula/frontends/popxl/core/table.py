@@ -32,7 +32,7 @@ from tremula.frontends.popxl.core.registry import (
     apply,
 )
 from tremula.frontends.popxl.core.tensor import Tensor
-from tremula.frontends.popxl.dtypes import dtype, int32
+from tremula.frontends.popxl.dtypes import dtype, get_all_dtypes, int32
 
 if TYPE_CHECKING:
     from tremula.frontends.popxl.core.graph import Graph
@@ -48,7 +48,7 @@ _KINDS = {Operand: "one", Indices: "indices", OptionalOperand: "optional", Opera
           Scalar: "scalar"}  # fmt: skip
 _OF_TORCH = {
     type_.carrier: type_
-    for type_ in dtype._known.values()
+    for type_ in get_all_dtypes()
     if type_.name == str(type_.carrier).removeprefix("torch.")
 }
 _inferred: dict[tuple, list[Spec]] = {}

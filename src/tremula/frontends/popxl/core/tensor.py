@@ -101,7 +101,7 @@ class Tensor:
     @property
     def scope(self) -> str:
         """The name of the graph, as ids of its tensors begin; "" for the main graph."""
-        return self._graph._prefix.removesuffix("/")
+        return self._graph.id
 
     @property
     def dtype(self) -> DType:
@@ -180,7 +180,7 @@ class Tensor:
 
     @staticmethod
     def _from_pb_tensor(view: Any) -> "Tensor":
-        return view._tensor
+        return view.popxl_object
 
     def _ensure_tensor(
         self,

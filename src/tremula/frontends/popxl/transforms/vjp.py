@@ -8,6 +8,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.registry import OperationRow
+from tremula.ir.fake_results import storage_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +56,8 @@ def _trace_saved(op: Op, wanted: tuple[int, ...]) -> tuple[int, ...]:
         values[i].requires_grad_()
     with torch.enable_grad(), saved_tensors_hooks(keep, lambda t: t):
         op.compute(values)
-    owner = {value.untyped_storage()._cdata: i for i, value in enumerate(values)}
-    result = {owner.get(t.untyped_storage()._cdata) for t in captured if t.dim() or t.numel()}
+    owner = {storage_of(value): i for i, value in enumerate(values)}
+    result = {owner.get(storage_of(t)) for t in captured if t.dim() or t.numel()}
     return (
         tuple(range(len(values)))
         if None in result

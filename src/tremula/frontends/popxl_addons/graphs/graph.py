@@ -83,7 +83,7 @@ class GraphWithNamedArgs:
         self.graph = graph
         self.args = NamedTensors() if args is None else args
         self._grad_graph_info = grad_graph_info
-        self._from_module, self._aux = from_module, aux
+        self._from_module, self.aux = from_module, aux
         self.called_graphs_grad_info = {} if called_graphs_grad_info is None else (
             called_graphs_grad_info
         )  # fmt: skip

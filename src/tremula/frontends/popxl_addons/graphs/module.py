@@ -23,7 +23,11 @@ from tremula.frontends.popxl_addons.graphs.own_gradients import (
     VarGrads,
     create_grad_graph_info,
 )
-from tremula.frontends.popxl_addons.named.dot_tree import DotTree
+from tremula.frontends.popxl_addons.named.dot_tree import (
+    graft,
+    insert_at_empty,
+    remove_leaves,
+)
 from tremula.frontends.popxl_addons.named.factories import (
     Data,
     NamedVariableFactories,
@@ -150,8 +154,8 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
 
     def _reset(self) -> None:
         """Forget everything of a graph that was made; parts keep their places in the trees."""
-        self._variable_factories._clear()
-        self._named_inputs._clear()
+        remove_leaves(self._variable_factories)
+        remove_leaves(self._named_inputs)
         self.called_graphs_grad_info.clear()
         self.aux, self.var_grad = Aux(), VarGrads()
 
@@ -175,7 +179,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         required = _chosen("grads_required", grads_required, graph.inputs, "a input")
         variables = fwd_graph.args.to_dict()
         plan = _Required.of(required, {t: name for name, t in variables.items()})
-        self.var_grad, self.aux = VarGrads(variables), fwd_graph._aux.copy()
+        self.var_grad, self.aux = VarGrads(variables), fwd_graph.aux.copy()
         with pushed(DIFFERENTIATING, self):
             own = graph.ir.create_graph(self.build_grad, *provided)
         _check_gradients(own, self.var_grad, plan)
@@ -254,7 +258,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
 
     def _add(self, name: str, factory: object, tensor: object, overwrite: bool = False) -> None:
         for tree, value in ((self._variable_factories, factory), (self._named_inputs, tensor)):
-            _insert(tree, name, value, overwrite)
+            insert_at_empty(tree, name, value, overwrite)
 
     # -- modules in modules --
 
@@ -266,8 +270,8 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         if isinstance(value, Module):
             value.set_name_scope(key)
             # The trees of a part are branches of this module's: what it adds later is in both.
-            self._variable_factories._map[key] = value._variable_factories
-            self._named_inputs._map[key] = value._named_inputs
+            graft(self._variable_factories, key, value._variable_factories)
+            graft(self._named_inputs, key, value._named_inputs)
             self.called_graphs_grad_info.add_submap(value.called_graphs_grad_info)
         super().__setattr__(key, value)
 
@@ -359,15 +363,6 @@ class CallModule:
 def _holds_tensors(value: object) -> bool:
     is_list = isinstance(value, list | tuple)
     return isinstance(value[0] if is_list and value else value, popxl.Tensor)
-
-
-def _insert(tree: DotTree, name: str, value: object, overwrite: bool) -> None:
-    """Insert a variable or a tree; the empty branch of a part that adds nothing is free."""
-    branch = tree._map.get(name)
-    if isinstance(value, DotTree) and isinstance(branch, DotTree) and not branch.len_flat():
-        branch.update(value, overwrite=True)
-    else:
-        tree.insert(name, value, overwrite)
 
 
 # -- gradients that modules give themselves --------------------------------------------------------

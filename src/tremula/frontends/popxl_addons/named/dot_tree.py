@@ -113,14 +113,6 @@ class DotTree(Generic[Leaf]):
         del owner._map[owner._name_of(last)]
         return result
 
-    def _clear(self) -> None:
-        """Remove all leaves; inner trees stay, empty, as other trees may hold them too."""
-        for key, value in list(self._map.items()):
-            if isinstance(value, DotTree):
-                value._clear()
-            else:
-                del self._map[key]
-
     # -- converting --
 
     def to_dict(self) -> OrderedDict[str, Leaf]:
@@ -211,3 +203,29 @@ def to_mapping(key: "DotTree[Leaf]", value: "DotTree[Other]") -> "dict[Leaf, Oth
     """From leaves of one tree to leaves of another with the same names."""
     theirs = value.to_dict()
     return {leaf: theirs[name] for name, leaf in key.to_dict().items() if name in theirs}
+
+
+# Functions, as every public name of a tree that has no underscore may be that of an entry.
+
+
+def remove_leaves(tree: DotTree) -> None:
+    """Inner trees stay, empty, as other trees may hold them too."""
+    for key, value in list(tree._map.items()):
+        if isinstance(value, DotTree):
+            remove_leaves(value)
+        else:
+            del tree._map[key]
+
+
+def graft(tree: DotTree, key: str, branch: DotTree) -> None:
+    """Make another tree a branch of this one, in place of what has that name."""
+    tree._map[key] = branch
+
+
+def insert_at_empty(tree: DotTree, name: str, value: object, overwrite: bool) -> None:
+    """Insert a leaf or a tree; the branch of that name may exist if it has no leaves."""
+    branch = tree._map.get(name)
+    if isinstance(value, DotTree) and isinstance(branch, DotTree) and not branch.len_flat():
+        branch.update(value, overwrite=True)
+    else:
+        tree.insert(name, value, overwrite)

@@ -39,7 +39,7 @@ def run(settings: Settings) -> Findings:
         trainer.train()
     losses = [record["loss"] for record in trainer.state.log_history if "loss" in record]
     settings.show(f"{n_steps} steps: loss {losses[0]:.2f}, then {losses[-1]:.2f}")
-    trainer._weights_to_host()
+    trainer.copy_weights_to_host()
     plain = trainer.model.deparallelize().eval()
     right, is_same = written(plain, settings)
     words = rows_of(1, 2, N_WORDS, N_SUMMARY)[0]["input_ids"].unsqueeze(0).int()

@@ -172,7 +172,14 @@ class _Externs:
 
 def generated_names() -> dict[str, object]:
     """The names that generated functions may use."""
-    guards = torch._C._dynamo.guards
+    from torch._C._dynamo.guards import (
+        _empty_strided_cpu,
+        _empty_strided_cuda,
+        _reinterpret_tensor,
+        assert_alignment,
+        assert_size_stride,
+    )
+
     names: dict[str, object] = {
         "torch": torch,
         "math": math,
@@ -183,11 +190,11 @@ def generated_names() -> dict[str, object]:
         "aten": torch.ops.aten,
         "extern_kernels": _Externs(),
         "alloc_from_pool": torch.ops.inductor._alloc_from_pool,
-        "assert_size_stride": guards.assert_size_stride,
-        "assert_alignment": guards.assert_alignment,
-        "empty_strided_cpu": guards._empty_strided_cpu,
-        "empty_strided_cuda": guards._empty_strided_cuda,
-        "reinterpret_tensor": guards._reinterpret_tensor,
+        "assert_size_stride": assert_size_stride,
+        "assert_alignment": assert_alignment,
+        "empty_strided_cpu": _empty_strided_cpu,
+        "empty_strided_cuda": _empty_strided_cuda,
+        "reinterpret_tensor": _reinterpret_tensor,
     }
     if hasattr(torch._C, "_cuda_getCurrentRawStream"):
         names["get_raw_stream"] = torch._C._cuda_getCurrentRawStream

@@ -94,7 +94,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - operands of any kind
 def _named(target: object) -> object:
     if isinstance(target, OpOverload):
         namespace, _, name = target._schema.name.partition("::")
-        return (namespace, name, target._overloadname)
+        return (namespace, name, target._schema.overload_name or "default")
     module = getattr(target, "__module__", None) or ""
     name = getattr(target, "__qualname__", "")
     is_ours = module.partition(".")[0] in ("operator", "_operator", "tremula")
