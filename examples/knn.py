@@ -10,17 +10,16 @@ among those known.
 import numpy as np
 
 import tremula as tr
-from tremula.garden.models.datasets.mnist_subset import MNIST_SUBSET
+from tremula.garden.models.datasets.mnist_subset import small_mnist
 from tremula.poplibs import poplin, popops
 from tremula.poplibs.popops.elementwise.expr import _1, _2
 
 K, N_CLASSES, N_PIXELS = 5, 10, 28 * 28
 
-with np.load(MNIST_SUBSET) as data:
-    known = data["train_images"].reshape(-1, N_PIXELS)[:1000].astype(np.float32) / 255
-    classes = data["train_labels"][:1000].astype(np.int64)
-    queries = data["test_images"].reshape(-1, N_PIXELS)[:100].astype(np.float32) / 255
-    answers = data["test_labels"][:100].astype(np.int64)
+known, classes = (column[:1000] for column in small_mnist(train=True))
+queries, answers = (column[:100] for column in small_mnist(train=False))
+known, queries = (i.reshape(-1, N_PIXELS).astype(np.float32) / 255 for i in (known, queries))
+classes, answers = classes.astype(np.int64), answers.astype(np.int64)
 
 device = tr.IPUModel("bow", tiles_per_ipu=64).create_device()
 graph, program = tr.Graph(device), tr.Sequence()

@@ -17,7 +17,7 @@ import sys
 import numpy as np
 
 import tremula as tr
-from tremula.garden.models.datasets.mnist_subset import MNIST_SUBSET
+from tremula.garden.models.datasets.mnist_subset import small_mnist
 
 N_ROWS, N_COLS, N_CLASSES = 28, 28, 10
 N_BATCH = 50
@@ -141,9 +141,9 @@ classify = tr.Sequence(
 )
 learn = tr.Sequence(tr.Execute(backward), tr.Execute(update))
 
-with np.load(MNIST_SUBSET) as data:
-    images = {name: data[f"{name}_images"].astype(np.float32) / 255 for name in ("train", "test")}
-    answers = {name: data[f"{name}_labels"].astype(np.int32) for name in ("train", "test")}
+digits = {name: small_mnist(train=name == "train") for name in ("train", "test")}
+images = {name: pixels.astype(np.float32) / 255 for name, (pixels, _) in digits.items()}
+answers = {name: labels.astype(np.int32) for name, (_, labels) in digits.items()}
 programs = {
     "train": tr.Repeat(len(images["train"]) // N_BATCH, tr.Sequence(classify, learn)),
     "test": tr.Repeat(len(images["test"]) // N_BATCH, classify),

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 
 import tremula as tr
-from tremula.garden.models.datasets.mnist_subset import MNIST_SUBSET
+from tremula.garden.models.datasets.mnist_subset import small_mnist
 from tremula.poplibs import poplin, popnn, popops
 
 N_PIXELS, N_CLASSES, N_BATCH = 28 * 28, 10, 50
@@ -53,12 +53,12 @@ popops.scaled_add_to(graph, weights, gradient, -RATE / N_BATCH, learn, "update")
 bias_gradient = popops.reduce(graph, errors, [0], "ADD", learn, "bias gradient")
 popops.scaled_add_to(graph, bias, bias_gradient, -RATE / N_BATCH, learn, "update")
 
-with np.load(MNIST_SUBSET) as data:
-    images = {
-        name: data[f"{name}_images"].reshape(-1, N_PIXELS).astype(np.float32) / 255
-        for name in ("train", "test")
-    }
-    answers = {name: data[f"{name}_labels"].astype(np.uint32) for name in ("train", "test")}
+digits = {name: small_mnist(train=name == "train") for name in ("train", "test")}
+images = {
+    name: pixels.reshape(-1, N_PIXELS).astype(np.float32) / 255
+    for name, (pixels, _) in digits.items()
+}
+answers = {name: labels.astype(np.uint32) for name, (_, labels) in digits.items()}
 programs = {
     "train": tr.Repeat(len(images["train"]) // N_BATCH, tr.Sequence(classify, learn)),
     "test": tr.Repeat(len(images["test"]) // N_BATCH, classify),

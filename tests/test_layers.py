@@ -12,7 +12,7 @@ SOURCE = ROOT / "src" / "tremula"
 BENCHMARKS = ROOT / "benchmarks"
 TABLE_ROW = re.compile(r"^\| `tremula\.(\w+)` \|")
 # `import tremula` re-exports every layer, so only those who use it as a user would may import it.
-MAY_IMPORT_FACADE = {"commands", "garden"}
+MAY_IMPORT_FACADE = {"commands", "demo", "garden"}
 MAX_FILES_IN_FOLDER = 22
 
 

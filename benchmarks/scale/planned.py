@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import poptorch
 from tremula.explore import Candidate, Task, TrialOutcome, plan
 from tremula.explore.trial import try_candidate
-from tremula.garden.models.classifiers import WithLoss
+from tremula.demo.classifiers import WithLoss
 from tremula.garden.models.large_transformers import GPT_117M, BertForQuestions, GptWithLoss, place
 from tremula.garden.models.resnet import resnet50
 from tremula.hardware import system

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tremula.base.errors import RuntimeFailure
+from tremula.base.errors import InvalidOption, RuntimeFailure
 from tremula.base.storage.cache_dir import cache_dir
 from tremula.commands import tile_demo
 from tremula.commands.arguments import chip_name, output_folder, whole
@@ -14,20 +14,21 @@ from tremula.commands.progress import progress
 from tremula.hardware import CHIPS
 
 if TYPE_CHECKING:
-    from tremula.garden.models.datasets.mnist import Mnist
+    from tremula.demo.mnist import DigitImages
 
 N_BATCH, N_ITERATIONS = 16, 50
 N_TEST_BATCH = 500
-N_SMALL = 3200  # images of the small set that are trained with: 91 % in a few seconds
+N_SMALL, N_TEST = 3200, 1000  # digits that come with Tremula: 91 % in a few seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", type=whole(1), default=1, help="epochs (default: 1)")
     sets = parser.add_mutually_exclusive_group()
-    sets.add_argument("--subset", action="store_true", help="7,000 digits of Tremula (default)")
+    ours = f"{N_SMALL + N_TEST:,} digits that come with Tremula (default)"
+    sets.add_argument("--subset", action="store_true", help=ours)
     sets.add_argument("--full", action="store_true", help="all of MNIST; fetches 11 MB once")
     one_call = N_BATCH * N_ITERATIONS
-    images = f"train with the first of them only, at least {one_call} ({N_SMALL}, or all of --full)"
+    images = f"train with the first of them only, at least {one_call} (all)"
     parser.add_argument("--images", type=whole(one_call), help=images)
     parser.add_argument(
         "--report", type=output_folder, default=cache_dir() / "demo", help="folder for the report"
@@ -78,24 +79,30 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _data(is_full: bool, n_images: int | None) -> "tuple[Mnist, Mnist]":
-    """The small set, or all of MNIST, if it can be fetched."""
-    from tremula.garden.models.datasets.mnist import Mnist
+def _data(is_full: bool, n_images: int | None) -> "tuple[DigitImages, DigitImages]":
+    """The digits that come with Tremula, or all of MNIST, if it can be fetched."""
+    from tremula.demo.digits import demo_digits
+    from tremula.demo.mnist import DigitImages, whole_mnist
 
-    if is_full:
-        try:
-            return Mnist(train=True, n_images=n_images), Mnist(train=False)
-        except RuntimeFailure as failure:
-            print(f"{failure}\nContinuing with the small set, a tenth of MNIST.\n")
-    training = Mnist(train=True, subset=True, n_images=n_images or N_SMALL)
-    return training, Mnist(train=False, subset=True)
+    if not is_full and (n_images or 0) > N_SMALL:
+        raise InvalidOption(
+            f"--images {n_images}: {N_SMALL:,} digits come with Tremula.",
+            hint="--full fetches all of MNIST, 60,000",
+        )
+    digits = whole_mnist if is_full else demo_digits
+    try:
+        training, test = digits(True), digits(False)
+    except RuntimeFailure as failure:
+        print(f"{failure}\nContinuing with the {N_SMALL + N_TEST:,} that come with Tremula.\n")
+        training, test = demo_digits(True), demo_digits(False)
+    return DigitImages(*(column[:n_images] for column in training)), DigitImages(*test)
 
 
-def _train_and_test(args: argparse.Namespace, training: "Mnist", test: "Mnist") -> None:
+def _train_and_test(args: argparse.Namespace, training: "DigitImages", test: "DigitImages") -> None:
     import torch
 
     import poptorch
-    from tremula.garden.models.classifiers import WithLoss, mnist_cnn
+    from tremula.demo.classifiers import WithLoss, mnist_cnn
 
     network = mnist_cnn()
     options = poptorch.Options().deviceIterations(N_ITERATIONS).logCycleCount(True).randomSeed(1)
@@ -126,7 +133,7 @@ def _train(model: Any, data: Any, n_epochs: int) -> float:  # noqa: ANN401
     return time.perf_counter() - began
 
 
-def _accuracy(network: Any, test: "Mnist") -> float:  # noqa: ANN401
+def _accuracy(network: Any, test: "DigitImages") -> float:  # noqa: ANN401
     import poptorch
 
     model = poptorch.inferenceModel(network.eval())

@@ -15,7 +15,7 @@ from tremula.hardware import Chip
 def run(args: argparse.Namespace) -> int:
     """Heat flows through a plate: one block of the plate on each tile, halos by views."""
     import tremula as tr
-    from tremula.garden.models.heat import heat_engine
+    from tremula.demo.heat import heat_engine
     from tremula.vision.report.write import report_of_engine
 
     chip = tr.chip(args.chip)

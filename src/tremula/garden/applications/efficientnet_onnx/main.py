@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 
 import poptorch
+from tremula.demo.classifiers import WithLoss
 from tremula.frontends.onnx import import_model
 from tremula.frontends.onnx.compiled import compile_model
 from tremula.garden.application import Findings, Settings, modelled_report
-from tremula.garden.models.classifiers import WithLoss
 from tremula.garden.models.datasets.shapes import ShapeImages
 from tremula.garden.models.onnx_exports import exported
 from tremula.garden.models.vision_zoo import efficientnet

@@ -11,7 +11,7 @@ from tremula.garden.applications.mnist_poplibs.graph import (
     RATE,
     build,
 )
-from tremula.garden.models.datasets.mnist_subset import MNIST_SUBSET
+from tremula.garden.models.datasets.mnist_subset import small_mnist
 from tremula.poplar.programs import Repeat
 from tremula.poplar.target import IPUModel
 from tremula.runtime.engine import Engine
@@ -56,9 +56,8 @@ def run(settings: Settings) -> Findings:
 
 def digits(name: str, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of pixels between 0 and 1, and labels."""
-    with np.load(MNIST_SUBSET) as file:
-        images = file[f"{name}_images"][:n].reshape(-1, N_PIXELS).astype(np.float32) / 255
-        return images, file[f"{name}_labels"][:n].astype(np.uint32)
+    images, labels = (column[:n] for column in small_mnist(train=name == "train"))
+    return images.reshape(-1, N_PIXELS).astype(np.float32) / 255, labels.astype(np.uint32)
 
 
 def first_weights() -> dict[str, np.ndarray]:

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 import poptorch
+from tremula.demo.classifiers import WithLoss, mnist_cnn
 from tremula.garden.application import Findings, Settings, modelled_poptorch
-from tremula.garden.models.classifiers import WithLoss, mnist_cnn
 from tremula.garden.models.datasets.mnist import Mnist
 
 N_BATCH, N_ITERATIONS, N_TEST_BATCH = 16, 25, 250

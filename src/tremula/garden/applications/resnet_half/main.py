@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 
 import poptorch
+from tremula.demo.classifiers import WithLoss
 from tremula.garden.application import Findings, Settings, modelled_poptorch
-from tremula.garden.models.classifiers import WithLoss
 from tremula.garden.models.datasets.mnist import Mnist
 from tremula.garden.models.resnet import BasicBlock, ResNet
 

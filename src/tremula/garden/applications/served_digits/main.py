@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import poptorch
+from tremula.demo.classifiers import WithLoss
 from tremula.garden.application import Findings, Settings, modelled_poptorch
-from tremula.garden.models.classifiers import WithLoss
 from tremula.garden.models.datasets.mnist import Mnist
 from tremula.serving.client import InferenceClient
 from tremula.serving.program import ServedProgram

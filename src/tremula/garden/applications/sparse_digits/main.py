@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 import poptorch
 from poptorch.sparse import DynamicSparseLinear
+from tremula.demo.classifiers import WithLoss
 from tremula.garden.application import Findings, Settings, modelled_poptorch
-from tremula.garden.models.classifiers import WithLoss
 from tremula.garden.models.datasets.mnist import Mnist
 
 WIDTH = 28  # of a picture

@@ -1,0 +1,1 @@
+"""What `tremula demo` runs: digits, a small network for them, and heat in a plate."""
