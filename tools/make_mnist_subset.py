@@ -5,7 +5,8 @@
 
 The first 6000 training and the first 1000 test images: those of the demo, and the rest, which only
 the garden uses. Their pixels have 16 of the 256 grey levels, and the members of the archives are
-compressed by bzip2, which `numpy.load` reads: together less than half the size, since most of MNIST's entropy is in the last bits of its grey levels.
+compressed by bzip2, which `numpy.load` reads: together less than half the size, since most
+of MNIST's entropy is in the last bits of its grey levels.
 """
 
 import io

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import poptorch
+from tremula.demo.classifiers import WithLoss
 from tremula.explore import Candidate, Task, TrialOutcome, plan
 from tremula.explore.trial import try_candidate
-from tremula.demo.classifiers import WithLoss
 from tremula.garden.models.large_transformers import GPT_117M, BertForQuestions, GptWithLoss, place
 from tremula.garden.models.resnet import resnet50
 from tremula.hardware import system

@@ -5,8 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import poptorch
-from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.demo.mnist import DEVIATION, MEAN
+from tremula.garden.application import Findings, Settings, modelled_poptorch
 from tremula.garden.models.datasets.mnist import load_mnist
 
 N_BATCH, N_ITERATIONS, N_IO_TILES = 32, 8, 32
