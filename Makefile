@@ -296,5 +296,5 @@ $(CLUSTER): $(CORE) tests/system/install.sh
 	@touch $@
 
 clean:
-	rm -rf $(VENV) tests/vision/page/node_modules build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info names/*.egg-info names/build
+	rm -rf $(VENV) tests/vision/page/node_modules build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info */*.egg-info garden/build frontends/build names/build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

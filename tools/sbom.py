@@ -18,24 +18,35 @@ from packaging.requirements import Requirement
 class VendoredPart:
     """A file of another project that is in the wheel."""
 
+    distribution: str
     name: str
     file: str  # under src
     licence: str  # an SPDX expression, or a name
     source: str
 
 
+_MNIST = "http://yann.lecun.com/exdb/mnist/"
 VENDORED = (
     VendoredPart(
+        distribution="tremula-garden",
         name="hydronet-gnn measurements",
         file="tremula/validate/data/bow_gather_scatter_schnet.csv",
         licence="MIT",
         source="https://github.com/graphcore-research/hydronet-gnn",
     ),
     VendoredPart(
-        name="MNIST subset",
+        distribution="tremula",
+        name="digits of MNIST",
         file="tremula/demo/data/digits.npz",
         licence="LicenseRef-MNIST",
-        source="http://yann.lecun.com/exdb/mnist/",
+        source=_MNIST,
+    ),
+    VendoredPart(
+        distribution="tremula-garden",
+        name="more digits of MNIST",
+        file="tremula/garden/models/datasets/data/more_digits.npz",
+        licence="LicenseRef-MNIST",
+        source=_MNIST,
     ),
 )
 
@@ -46,9 +57,8 @@ def sbom(project: Path, version: str, epoch_s: int) -> str:
     name = data["name"]
     reference = f"pkg:pypi/{name}@{version}"
     required = [_required(text) for text in data["dependencies"]]
-    contained = (
-        [_contained(part, project / "src") for part in VENDORED] if name == "tremula" else []
-    )
+    source = project / "src" if (project / "src").is_dir() else project.parent / "src"
+    contained = [_contained(part, source) for part in VENDORED if part.distribution == name]
     bill = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",

@@ -117,7 +117,8 @@ def try_beside(environment: Environment, wheels: Path) -> int:
     script = wheels / "script.py"
     script.write_text(SCRIPT)
     before = environment.files()
-    environment.pip("install", f"{next(wheels.glob('tremula-*.whl'))}[torch,optimum]")
+    parts = [str(next(wheels.glob(f"tremula_{name}-*.whl"))) for name in ("frontends", "garden")]
+    environment.pip("install", f"{next(wheels.glob('tremula-*.whl'))}[torch,optimum]", *parts)
     n_changed = len(changed(before, environment.files()))
     plain = "import poptorch, optimum.version; print(poptorch.WHO)"
     expect("plain Python beside tremula", got=environment.python(plain), wanted="another project")
@@ -134,6 +135,24 @@ def try_beside(environment: Environment, wheels: Path) -> int:
     return n_changed
 
 
+def try_parts(environment: Environment, wheels: Path) -> int:
+    """Parts come and go without each other's files; how many files of others were changed."""
+    tremula = str(next(wheels.glob("tremula-*.whl")))
+    garden = environment.packages / "tremula" / "garden"
+    before = environment.files()
+    environment.pip("install", "--force-reinstall", "--no-deps", tremula)
+    n_changed = len(changed(before, environment.files()))
+    environment.pip("uninstall", "--yes", "tremula-garden")
+    gone = changed(before, environment.files())
+    if garden.exists():
+        sys.exit(f"after uninstalling tremula-garden there is {garden}")
+    outside = ("/tremula/garden/", "/tremula/validate/", "/tremula_garden-")
+    n_changed += sum(not any(folder in path for folder in outside) for path in gone)
+    message = environment.run([environment.bin / "tremula", "garden"], fails=True)
+    expect("tremula garden without it", got=message, wanted="pip install 'tremula[garden]'")
+    return n_changed
+
+
 def try_alone(environment: Environment, wheels: Path) -> None:
     """With tremula-names, without the other poptorch: plain scripts, commands, the way back."""
     environment.pip("uninstall", "--yes", "dummy-poptorch")
@@ -141,7 +160,9 @@ def try_alone(environment: Environment, wheels: Path) -> None:
     expect("plain Python with tremula-names", got=output, wanted="True True ")
     environment.run([environment.bin / "gc-info", "--help"])
     environment.run([environment.bin / "poprun", "--help"])
-    environment.pip("uninstall", "--yes", "tremula-names", "tremula")
+    environment.pip("uninstall", "--yes", "tremula-names", "tremula-frontends", "tremula")
+    if (environment.packages / "tremula").exists():
+        sys.exit("after uninstalling, files of tremula are left")
     message = environment.run([environment.bin / "python", "-c", "import poptorch"], fails=True)
     expect("after uninstalling", got=message, wanted="No module named 'poptorch'")
 
@@ -157,7 +178,7 @@ def main() -> int:
             (folder / wheel.name).write_bytes(wheel.read_bytes())
         environment = Environment(folder / "environment", args.borrow)
         environment.pip("install", str(make_dummy(folder)), "optimum")
-        n_changed = try_beside(environment, folder)
+        n_changed = try_beside(environment, folder) + try_parts(environment, folder)
         try_alone(environment, folder)
     print(json.dumps({"files overwritten": n_changed}))
     return 1 if n_changed else 0

@@ -1,8 +1,8 @@
-"""Installs a built wheel into a fresh environment and runs the README's programs from it.
+"""Installs built wheels into a fresh environment and runs the README's programs from them.
 
-    python tools/try_wheel.py dist       # the folder with the wheel; `make dist` does
+    python tools/try_wheel.py dist       # the folder with the wheels; `make dist` does
 
-What passes here works for somebody who has the wheel and nothing of this repository.
+What passes here works for somebody who has the wheels and nothing of this repository.
 """
 
 import os
@@ -19,13 +19,10 @@ PROGRAM = re.compile(
     rf"^{FENCE}python\n(.*?)^{FENCE}\n(?:\n(?:[^\n]*prints:\n\n)?{FENCE}text\n(.*?)^{FENCE}\n)?",
     re.MULTILINE | re.DOTALL,
 )
-COMMANDS = (
-    ["--version"],
-    ["chips"],
-    ["run", "--help"],
-    ["garden", "page"],
-    ["garden", "run", "mnist_poptorch", "--tiny"],
-)
+COMMANDS = (["--version"], ["chips"], ["run", "--help"], ["demo"])
+GARDEN_COMMANDS = (["garden", "page"], ["garden", "run", "mnist_poptorch", "--tiny"])
+# What these say without tremula-garden, and with it they work.
+ADVICE = "try: pip install 'tremula[garden]'"
 
 
 def programs_of(page: str) -> list[tuple[str, str]]:
@@ -33,15 +30,18 @@ def programs_of(page: str) -> list[tuple[str, str]]:
     return [(match[1], match[2] or "") for match in PROGRAM.finditer(page)]
 
 
-def fresh_environment(folder: Path, wheel: Path) -> Path:
-    """The interpreter of a new environment with the wheel and PyTorch in it."""
+def fresh_environment(folder: Path) -> Path:
+    """The interpreter of a new environment."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    python = folder / "bin" / "python"
-    install = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    return folder / "bin" / "python"
+
+
+def install(python: Path, wheels: Path, what: str) -> None:
+    """As from an index that has the wheels; other packages come from where pip finds them."""
+    command = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     # Bytecode is made when a module is imported: pip would make that of all, for a minute.
-    install += ["--no-compile", "--constraint", ROOT / "constraints.txt"]
-    subprocess.run([*install, f"{wheel}[torch]"], check=True)
-    return python
+    command += ["--no-compile", "--constraint", ROOT / "constraints.txt"]
+    subprocess.run([*command, "--find-links", wheels, what], check=True)
 
 
 def run_readme(python: Path, folder: Path) -> None:
@@ -68,18 +68,35 @@ def run_readme(python: Path, folder: Path) -> None:
         position = result + len(line.rstrip())
 
 
+def run_commands(python: Path, folder: Path, commands: tuple[list[str], ...]) -> None:
+    for arguments in commands:
+        command = [python.parent / "tremula", *arguments]
+        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+def expect_advice(python: Path, folder: Path) -> None:
+    """Commands of a part that is not installed fail, and say what to install."""
+    for arguments in GARDEN_COMMANDS:
+        command = [python.parent / "tremula", *arguments]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode != 1 or ADVICE not in done.stderr:
+            sys.exit(f"{arguments} without tremula-garden: {done.returncode}\n{done.stderr}")
+
+
 def main() -> None:
-    wheels = sorted(Path(sys.argv[1]).resolve().glob("tremula-*.whl"))
-    if len(wheels) != 1:
-        sys.exit(f"expected one wheel in {sys.argv[1]}, found {len(wheels)}")
+    wheels = Path(sys.argv[1]).resolve()
+    if len(list(wheels.glob("tremula-*.whl"))) != 1:
+        sys.exit(f"expected one wheel of tremula in {wheels}")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        python = fresh_environment(folder / "environment", wheels[0])
+        python = fresh_environment(folder / "environment")
+        install(python, wheels, "tremula[torch]")
         run_readme(python, folder)
-        for arguments in COMMANDS:
-            command = [python.parent / "tremula", *arguments]
-            subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    print(f"{wheels[0].name}: installed, and the README's programs run from it")
+        run_commands(python, folder, COMMANDS)
+        expect_advice(python, folder)
+        install(python, wheels, "tremula[garden]")
+        run_commands(python, folder, GARDEN_COMMANDS)
+    print("installed, and the README's programs, the demo and an application run from the wheels")
 
 
 if __name__ == "__main__":

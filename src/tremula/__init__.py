@@ -1,11 +1,14 @@
 """Tremula: program, run and profile a tile machine of the IPU class on the computer you have."""
 
+import sys as _sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from tremula.base import parts as _parts
 from tremula.base import version as _version
 
 _version.require_python()
+_sys.meta_path.append(_parts.PartsFinder)
 
 if TYPE_CHECKING:
     from tremula.base import errors as errors

@@ -6,6 +6,7 @@ import pytest
 
 from tremula.base import library_versions
 from tremula.base.requirements import EXTRAS
+from tremula.base.version import VERSION
 from tremula.commands import GROUPS, main
 from tremula.commands.installation import doctor
 
@@ -23,6 +24,8 @@ def test_it_lists_every_part(capsys, monkeypatch):
     checks = json.loads(capsys.readouterr().out)
     sections = {check["section"].split(" ")[0] for check in checks}
     assert sections == {"Tremula", "Front", "Names", "GPU", "Compilers", "Caches"}
+    parts = {check["part"]: check for check in checks if check["section"] == "Tremula"}
+    assert {"tremula-garden", "tremula-frontends"} <= parts.keys()
     assert sum(check["section"].startswith("Front") for check in checks) == len(EXTRAS)
     assert doctor._USES.keys() == EXTRAS.keys()
 
@@ -42,6 +45,16 @@ def test_what_is_missing_or_broken_has_a_remedy(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "SECTIONS", (doctor.caches,))
     assert main(["doctor"]) == 1
     assert "try: chmod u+w" in capsys.readouterr().out
+
+
+def test_parts_have_tremulas_version(monkeypatch):
+    """A part of another version is broken, and one that is missing has its command."""
+    monkeypatch.setattr(doctor, "installed_version", lambda _: "0.1.0")
+    check = doctor._part("Tremula", "tremula-garden")
+    assert (check.state, check.what) == ("broken", "0.1.0, of another version")
+    assert check.remedy == f"pip install tremula-garden=={VERSION}"
+    monkeypatch.setattr(doctor, "is_installed", lambda _: False)
+    assert doctor._part("Tremula", "tremula-garden").state == "absent"
 
 
 def test_a_compiler_that_is_not_there(monkeypatch):

@@ -1,4 +1,4 @@
-"""Files of a release: the second distribution, bills of materials, contents of wheels."""
+"""Files of a release: the other distributions, bills of materials, contents of wheels."""
 
 import json
 import re
@@ -26,13 +26,25 @@ def project(folder: str) -> dict:
     return tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-def test_both_distributions_agree():
-    """tremula-names has Tremula's version and licence, requires it, and knows all its names."""
-    names = project("names")
-    assert names["version"] == VERSION
-    assert names["dependencies"] == [f"tremula=={VERSION}"]
+@pytest.mark.parametrize("folder", [name for name in dist.PROJECTS if name != "."])
+def test_distributions_agree(folder):
+    """Each other distribution has Tremula's version and licences, and requires it."""
+    other = project(folder)
+    assert other["version"] == VERSION
+    assert other["dependencies"] == [f"tremula=={VERSION}"]
+    assert (ROOT / folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    for licence in (ROOT / folder / "LICENSES").glob("*"):
+        assert licence.read_bytes() == (ROOT / "LICENSES" / licence.name).read_bytes()
+
+
+def test_parts_are_built_alike():
+    """The scripts of the parts are equal: what differs is in their pyproject.toml."""
+    assert (ROOT / "garden/setup.py").read_bytes() == (ROOT / "frontends/setup.py").read_bytes()
+
+
+def test_the_version_is_stated_once_more():
+    """CITATION.cff has Tremula's version, and tremula-names knows all of its names."""
     assert f"\nversion: {VERSION}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert (ROOT / "names" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
     assert {row.name.partition(".")[0] for row in NAMES} == tremula_names.ROOTS
 
 
@@ -65,13 +77,21 @@ def test_every_extra_is_explained():
         assert re.search(rf"^# .*\n{extra} = ", section, re.MULTILINE), extra
 
 
-def test_bill_of_materials():
+@pytest.mark.parametrize(
+    ("folder", "names"),
+    [
+        (".", {"numpy", "numba", "digits of MNIST"}),
+        ("garden", {"tremula", "more digits of MNIST", "hydronet-gnn measurements"}),
+        ("frontends", {"tremula"}),
+    ],
+)
+def test_bill_of_materials(folder, names):
     """It names what pip installs beside the wheel, and the files of others inside, with hashes."""
-    bill = json.loads(sbom.sbom(ROOT, VERSION, 0))
+    bill = json.loads(sbom.sbom(ROOT / folder, VERSION, 0))
     assert (bill["bomFormat"], bill["metadata"]["component"]["version"]) == ("CycloneDX", VERSION)
     components = {part["name"]: part for part in bill["components"]}
-    assert {"numpy", "numba", "MNIST subset", "hydronet-gnn measurements"} == components.keys()
-    assert len(components["MNIST subset"]["hashes"][0]["content"]) == 64
+    assert components.keys() == names
+    assert all(len(p["hashes"][0]["content"]) == 64 for p in components.values() if "hashes" in p)
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "LICENSES").iterdir()]
     assert all(any(part.file in text for text in texts) for part in sbom.VENDORED)
 
@@ -99,6 +119,21 @@ def test_finished_wheels_are_equal_and_recorded(wheel, tmp_path):
         assert {line.split(",")[0] for line in record.splitlines()} == set(archive.namelist())
         assert {entry.date_time[:3] for entry in archive.infolist()} == {(2023, 11, 14)}
     assert "sboms/tremula_names.cdx.json,sha256=" in record
+
+
+def test_wheels_of_one_tree_write_different_files(tmp_path):
+    """A file of a part in Tremula's own wheel is reported, and one that two wheels write."""
+    wheels = []
+    for name in ("tremula", "tremula_garden"):
+        wheels.append(tmp_path / f"{name}-1.0-py3-none-any.whl")
+        info = f"{name}-1.0.dist-info"
+        with zipfile.ZipFile(wheels[-1], "w") as archive:
+            archive.writestr("tremula/garden/__init__.py", "")
+            archive.writestr(f"{info}/METADATA", "")
+    own, garden = map(wheel_contents.problems_of, wheels)
+    assert f"{wheels[0].name} writes tremula/garden/__init__.py" in own
+    assert not any(" writes " in problem for problem in garden)
+    assert wheel_contents.shared_files(wheels) == ["tremula/garden/__init__.py"]
 
 
 def test_contents_that_do_not_belong_are_reported(wheel):

@@ -5,16 +5,18 @@ install, instead of somewhere inside with "No module named …".
 """
 
 from importlib.util import find_spec
-from typing import NamedTuple
 
 from tremula.base.errors import PoplarError
 from tremula.base.library_versions import remedy, unsupported
+from tremula.base.parts import MissingPackage, install_hint, missing_distributions
 
 _TORCH = {"torch": "PyTorch"}
 _ONNX = {**_TORCH, "onnx": "onnx", "ml_dtypes": "ml_dtypes"}
-# For each extra of pyproject.toml: the modules it makes importable, and what they are called.
+# For each extra of pyproject.toml: the modules of other projects it makes importable, and what they
+# are called. Which parts of Tremula it installs is in `parts`.
 EXTRAS: dict[str, dict[str, str]] = {
     "torch": _TORCH,
+    "garden": {},
     "geometric": {**_TORCH, "torch_geometric": "PyTorch Geometric"},
     "onnx": _ONNX,
     "popxl": _ONNX,
@@ -42,13 +44,6 @@ _BROUGHT = {
 _ALONE = {"PIL": "pillow", "pandas": "pandas", "pyarrow": "pyarrow", "wandb": "wandb",
           "onnxruntime": "onnxruntime", "pytest": "pytest",
           "matplotlib": "matplotlib", "h5py": "h5py", "tensorflow": "tensorflow"}  # fmt: skip
-
-
-class MissingPackage(NamedTuple):
-    """What is missing, and the command that installs it."""
-
-    what: str
-    hint: str
 
 
 def explained(error: ImportError) -> MissingPackage | None:
@@ -87,12 +82,8 @@ def _is_there(module: str) -> bool:
 
 def missing_packages(extra: str) -> list[str]:
     """The packages of an extra that are not installed, by the names people use."""
-    return [title for module, title in EXTRAS[extra].items() if find_spec(module) is None]
-
-
-def install_hint(extra: str) -> str:
-    """The command that installs an extra."""
-    return f"pip install 'tremula[{extra}]'"
+    libraries = [title for module, title in EXTRAS[extra].items() if find_spec(module) is None]
+    return libraries + missing_distributions(extra)
 
 
 def require(feature: str, extra: str) -> None:

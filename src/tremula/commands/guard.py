@@ -141,7 +141,8 @@ def message_of(error: Exception) -> str | None:
             error = PoplarError(error.what, source=at, hint=error.hint)
         return f"error: {error}"
     if mine or (isinstance(error, SyntaxError) and _is_users(error.filename or "")):
-        advice = "" if missing is None else f"\n  try: {missing.hint}"
+        is_said = missing is None or missing.hint in str(error)
+        advice = "" if is_said else f"\n  try: {missing.hint}"
         return _users_traceback(error).rstrip("\n") + advice
     if isinstance(error, OSError):
         return f"error: {_about_system(error)}"

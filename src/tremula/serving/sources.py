@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tremula.base.errors import FileLoadError, InvalidOption
+from tremula.frontends.shared.served_file import FILE_NAME
 from tremula.serving.program import Run, ServedProgram, program_from_call
 
 if TYPE_CHECKING:
@@ -56,8 +57,6 @@ def program_of_file(
 
 
 def _kind(path: Path) -> str:
-    from tremula.frontends.keras.served import FILE_NAME
-
     file = path / FILE_NAME if (path / FILE_NAME).is_file() else path
     try:
         with zipfile.ZipFile(file) as archive:

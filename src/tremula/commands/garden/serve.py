@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tremula.base.parts import is_installed
 from tremula.base.requirements import require_for_command
 from tremula.commands.arguments import port, whole
 from tremula.commands.progress import progress
-from tremula.garden.catalogue.manifest import MANIFEST
 
 if TYPE_CHECKING:
     from tremula.serving.program import ServedProgram
@@ -66,7 +66,7 @@ def _program(args: argparse.Namespace) -> "ServedProgram":
     from tremula.serving.sources import program_of_file
 
     path = Path(args.program)
-    is_application = (path / MANIFEST).is_file()
+    is_application = _is_application(path)
     if not is_application and (path.suffix or "/" in args.program or path.exists()):
         return program_of_file(
             path, name=args.name, batch_size=args.batch, trusts_file=args.trust, on_tiles=args.tiles
@@ -77,3 +77,11 @@ def _program(args: argparse.Namespace) -> "ServedProgram":
 
     name = str(path.resolve()) if is_application else args.program
     return served_application(find_application(name), Settings(tiny=True))
+
+
+def _is_application(path: Path) -> bool:
+    if not (path.is_dir() and is_installed("tremula.garden")):
+        return False
+    from tremula.garden.catalogue.manifest import MANIFEST
+
+    return (path / MANIFEST).is_file()

@@ -16,6 +16,7 @@ from tremula.base.errors import PoplarError
 from tremula.base.library_versions import installed_version, remedy, unsupported
 from tremula.base.names import NAMES
 from tremula.base.names.owners import is_ours, owner_of, spec_elsewhere
+from tremula.base.parts import PARTS, is_installed
 from tremula.base.requirements import EXTRAS, install_hint, missing_packages
 from tremula.base.storage.cache_dir import cache_dir
 from tremula.base.version import VERSION
@@ -28,6 +29,7 @@ _MIN_FREE_BYTES = 1 << 30  # of the cache's disk: compiled kernels and executabl
 # What each extra is for, as people call it, and the module that shows whether it works.
 _USES = {
     "torch": ("PopTorch, PopDist", "tremula.frontends.poptorch.executor.entry"),
+    "garden": ("the garden, tremula validate", "tremula.garden.catalogue.catalogue"),
     "geometric": ("PyTorch Geometric", "tremula.frontends.geometric.registration"),
     "onnx": ("ONNX models, PopART", "tremula.frontends.popart.sessions.session"),
     "popxl": ("PopXL and its add-ons", "tremula.frontends.popxl.run.session"),
@@ -93,6 +95,20 @@ def tremula_itself() -> Iterator[Check]:
     yield Check(section, "Python", OK, f"{platform.python_version()} ({sys.executable}), {where}")
     for package in ("numpy", "numba"):
         yield _library(section, package, f"pip install --force-reinstall {package}")
+    for distribution in sorted({part.distribution for part in PARTS.values()}):
+        yield _part(section, distribution)
+
+
+def _part(section: str, distribution: str) -> Check:
+    """A distribution of Tremula's parts: it works with its own version only."""
+    packages = [name for name, part in PARTS.items() if part.distribution == distribution]
+    remedy = f"pip install {distribution}=={VERSION}"
+    if not all(map(is_installed, packages)):
+        return Check(section, distribution, ABSENT, "not installed", remedy)
+    version = installed_version(distribution)
+    if version not in {"", VERSION}:
+        return Check(section, distribution, BROKEN, f"{version}, of another version", remedy)
+    return Check(section, distribution, OK, version or "in the checkout")
 
 
 def front_ends() -> Iterator[Check]:
@@ -105,7 +121,7 @@ def front_ends() -> Iterator[Check]:
             what = f"not installed: {', '.join(missing)}"
             yield Check(section, use, ABSENT, what, install_hint(extra))
             continue
-        shown = ", ".join(f"{name} {_version(name)}" for name in modules)
+        shown = ", ".join(f"{name} {_version(name)}" for name in modules) or "installed"
         outside = [name for name in modules if unsupported(name)]
         wrong = list(map(unsupported, outside)) or _failure(module)
         if wrong:

@@ -25,6 +25,7 @@ from tremula.base.version import VERSION
 from tremula.compiler.report.report import Report
 from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.shared.program import Program
+from tremula.frontends.shared.served_file import FILE_NAME
 from tremula.ir.lowering.types import narrow, tile_shape, tile_type, widened
 from tremula.ir.run.session import connect
 from tremula.ir.run.tile_cache import StoredTileProgram, read_program, write_program
@@ -33,7 +34,6 @@ from tremula.poplar.target import IPUModel
 from tremula.runtime.engine import Engine
 from tremula.runtime.forecast import forecast_or_run
 
-FILE_NAME = "model.served"
 _ABOUT, _WEIGHTS, _HOST, _PROGRAM = "about.json", "weights.npz", "host.pt2", "program.tremula"
 
 

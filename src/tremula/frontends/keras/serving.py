@@ -11,8 +11,9 @@ from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.machine import tile_settings
 from tremula.frontends.keras.options import PREDICT
 from tremula.frontends.keras.program import compile_keras
-from tremula.frontends.keras.served import FILE_NAME, write_served
+from tremula.frontends.keras.served import write_served
 from tremula.frontends.keras.step import StepOfModel
+from tremula.frontends.shared.served_file import FILE_NAME
 from tremula.ir.run.compiled_step import StepSettings
 from tremula.ir.settings import HostSettings, host_settings
 

@@ -3,4 +3,4 @@
 For a checkout on PYTHONPATH: where Tremula is installed, its metadata names the plug-in.
 """
 
-from tremula.frontends.jax.plugin import initialize as initialize
+from tremula.jax_plugin import initialize as initialize
