@@ -4,8 +4,8 @@ import sys as _sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tremula.base import parts as _parts
 from tremula.base import version as _version
+from tremula.base.libraries import parts as _parts
 
 _version.require_python()
 _sys.meta_path.append(_parts.PartsFinder)

@@ -10,14 +10,14 @@ import pytest
 
 from tests.sources import ROOT, tree_of
 from tests.test_layers import import_graph
-from tremula.base.parts import PARTS, parts_of
+from tremula.base.libraries.parts import PARTS, parts_of
 from tremula.base.version import VERSION
 
 SOURCE = ROOT / "src" / "tremula"
 # As in an installation of the wheel `tremula` alone: parts of the checkout cannot be imported.
 WITHOUT_PARTS = """
 import sys, tremula
-from tremula.base import parts
+from tremula.base.libraries import parts
 parts.is_installed = lambda name: name not in parts.PARTS
 sys.meta_path.insert(0, parts.PartsFinder)
 from tremula.commands import main
@@ -103,10 +103,10 @@ def test_the_core_works_without_parts(tmp_path):
     script = """
 from tremula.demo.digits import demo_digits
 from tremula.serving.sources import _kind
-import tremula.jax_plugin, pathlib, zipfile
+import tremula.frontends.plugin, pathlib, zipfile
 path = pathlib.Path(sys.argv[1])
 zipfile.ZipFile(path, "w").close()
-tremula.jax_plugin.initialize()
+tremula.frontends.plugin.initialize()
 print(len(demo_digits()[1]), _kind(path), sorted(set(parts.PARTS) & set(sys.modules)))
 """
     command = [sys.executable, "-c", WITHOUT_PARTS + script, str(tmp_path / "model.poptorch")]

@@ -7,8 +7,8 @@ install, instead of somewhere inside with "No module named …".
 from importlib.util import find_spec
 
 from tremula.base.errors import PoplarError
+from tremula.base.libraries.parts import MissingPackage, install_hint, missing_distributions
 from tremula.base.library_versions import remedy, unsupported
-from tremula.base.parts import MissingPackage, install_hint, missing_distributions
 
 _TORCH = {"torch": "PyTorch"}
 _ONNX = {**_TORCH, "onnx": "onnx", "ml_dtypes": "ml_dtypes"}

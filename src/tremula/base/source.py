@@ -15,7 +15,7 @@ from tremula.base.context_values import set_inside
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Applications in Tremula count as user programs.
-_USERS = tuple(_PACKAGE + name + os.sep for name in ("commands", "garden"))
+_USERS = tuple(_PACKAGE + name + os.sep for name in ("commands", "demo", "garden"))
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _INSTALLED = (
     "site-packages",

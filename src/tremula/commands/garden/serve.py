@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tremula.base.parts import is_installed
+from tremula.base.libraries.parts import is_installed
 from tremula.base.requirements import require_for_command
 from tremula.commands.arguments import port, whole
 from tremula.commands.progress import progress

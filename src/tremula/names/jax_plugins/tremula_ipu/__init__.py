@@ -3,4 +3,4 @@
 For a checkout on PYTHONPATH: where Tremula is installed, its metadata names the plug-in.
 """
 
-from tremula.jax_plugin import initialize as initialize
+from tremula.frontends.plugin import initialize as initialize

@@ -4,7 +4,7 @@ The metadata of Tremula names it: JAX imports it when it starts its platforms, a
 `initialize`.
 """
 
-from tremula.base.parts import is_installed
+from tremula.base.libraries.parts import is_installed
 
 
 def initialize() -> None:

@@ -37,7 +37,7 @@ _MORE_PARTS = {
     "dft": ("tremula.garden", "tremula.frontends.jax"),
     "fit": ("tremula.validate",),
 }
-_SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+_SOURCE = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3))
 
 
 def install_hint(extra: str) -> str:
