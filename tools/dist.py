@@ -18,11 +18,11 @@ import sys
 import tarfile
 import tempfile
 import time
-import tomllib
 import zipfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from divide import divide
 from sbom import sbom
 from wheel_contents import problems_of, shared_files
 
@@ -60,7 +60,6 @@ def build(tree: Path, output: Path, epoch_s: int) -> None:
         copy = Path(temporary) / "tree"
         shutil.copytree(tree, copy)
         for project in PROJECTS:
-            copy_packages_of_part(copy, copy / project)
             made = Path(temporary) / f"made-{Path(project).name or 'main'}"
             command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", made]
             done = subprocess.run(
@@ -73,14 +72,6 @@ def build(tree: Path, output: Path, epoch_s: int) -> None:
                 finish_wheel(path, output / path.name, copy / project, epoch_s)
             for path in sorted(made.glob("*.tar.gz")):
                 finish_sdist(path, output / path.name, epoch_s)
-
-
-def copy_packages_of_part(tree: Path, project: Path) -> None:
-    """Put the packages of a part of Tremula, which are in the tree's source, into its project."""
-    data = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
-    for package in data["tool"].get("tremula", {}).get("packages", ()):
-        folder = Path("src", *package.split("."))
-        shutil.copytree(tree / folder, project / folder)
 
 
 def finish_wheel(wheel: Path, target: Path, project: Path, epoch_s: int) -> None:
@@ -135,6 +126,7 @@ def main() -> int:
         tree, again = Path(temporary) / "tree", Path(temporary) / "again"
         again.mkdir()
         copy_tracked_files(tree, epoch_s)
+        divide(tree)
         build(tree, output, epoch_s)
         build(tree, again, epoch_s)
         differing = [

@@ -1,27 +1,25 @@
 """What a wheel may contain, and what it must: every departure is a line of text."""
 
 import re
-import tomllib
 import zipfile
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from divide import packages_of
 
 
-def _folders_of(project: str) -> tuple[str, ...]:
-    """The folders of a part of Tremula, which its pyproject.toml lists as packages."""
-    data = tomllib.loads((ROOT / project / "pyproject.toml").read_text(encoding="utf-8"))
-    return tuple(name.replace(".", "/") + "/" for name in data["tool"]["tremula"]["packages"])
+def _folders_of(distribution: str) -> tuple[str, ...]:
+    """The folders of a part of Tremula."""
+    return tuple(name.replace(".", "/") + "/" for name in packages_of(distribution))
 
 
 # The only places each wheel writes to, besides its metadata. Where one is inside another, it is the
 # longer one's alone.
 OWN = {
     "tremula": ("tremula/",),
-    "tremula_garden": _folders_of("garden"),
-    "tremula_frontends": _folders_of("frontends"),
+    "tremula_garden": _folders_of("tremula-garden"),
+    "tremula_frontends": _folders_of("tremula-frontends"),
     "tremula_names": ("tremula_names/", "tremula_names.pth"),
 }
 COMMANDS = {"tremula": ("tremula",), "tremula_garden": (), "tremula_frontends": ()}

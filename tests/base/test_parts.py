@@ -9,9 +9,11 @@ import tomllib
 import pytest
 
 from tests.sources import ROOT, tree_of
-from tests.test_layers import import_graph
-from tremula.base.libraries.parts import PARTS, parts_of
+from tremula.base.libraries.parts import PARTS
 from tremula.base.version import VERSION
+
+sys.path.insert(0, str(ROOT / "tools"))
+import divide
 
 SOURCE = ROOT / "src" / "tremula"
 # As in an installation of the wheel `tremula` alone: parts of the checkout cannot be imported.
@@ -40,25 +42,32 @@ def is_in(name: str, packages: list[str]) -> bool:
     return any(f"{name}.".startswith(f"{package}.") for package in packages)
 
 
-@pytest.mark.parametrize("distribution", ["tremula-garden", "tremula-frontends"])
-def test_a_part_has_the_packages_of_the_table(distribution):
-    """Its project lists what the table says, and the project `tremula` leaves exactly that out."""
-    packages = sorted(name for name, part in PARTS.items() if part.distribution == distribution)
-    folder = distribution.partition("-")[2]
-    assert project(folder)["tool"]["tremula"]["packages"] == packages
-    patterns = project(".")["tool"]["setuptools"]["packages"]["find"]["exclude"]
-    prefixes = tuple(pattern.removesuffix("*") for pattern in patterns)
-    assert all(pattern.endswith("*") for pattern in patterns)
-    assert {name for name in import_graph(typing=False) if name.startswith(prefixes)} == {
-        name for name in import_graph(typing=False) if is_in(name, list(PARTS))
-    }
+def test_a_checkout_is_one_project():
+    """`pip install '.[jax]'` from a clone needs no other project: it installs every package."""
+    own = project(".")
+    assert "exclude" not in own["tool"]["setuptools"]["packages"]["find"]
+    for extra, lines in own["project"]["optional-dependencies"].items():
+        assert not [line for line in lines if line.startswith("tremula-")], extra
 
 
-def test_extras_require_the_parts_they_need():
-    """An extra requires, in this version, the distribution of each part that it is for."""
-    for extra, lines in project(".")["project"]["optional-dependencies"].items():
-        expected = {f"{PARTS[name].distribution}=={VERSION}" for name in parts_of(extra)}
-        assert {line for line in lines if line.startswith("tremula-")} == expected, extra
+def test_a_released_project_leaves_out_the_parts():
+    """It excludes the packages of the table, and its extras require the parts that they are for."""
+    released = tomllib.loads(divide.divided((ROOT / "pyproject.toml").read_text(encoding="utf-8")))
+    excluded = released["tool"]["setuptools"]["packages"]["find"].pop("exclude")
+    assert set(excluded) == {pattern for name in PARTS for pattern in (name, f"{name}.*")}
+    extras = released["project"]["optional-dependencies"]
+    checkout = project(".")["project"]["optional-dependencies"]
+    assert extras["jax"] == [f"tremula-frontends=={VERSION}", *checkout["jax"]]
+    assert extras["garden"] == [f"tremula-garden=={VERSION}"]
+    for extra in checkout:
+        assert extras.pop(extra) == [*divide.requirements_of(extra), *checkout[extra]]
+    assert not extras
+
+
+def test_a_project_in_another_form_is_not_divided():
+    """A release is not built from a pyproject.toml whose sections the tool does not know."""
+    with pytest.raises(ValueError, match="in another form"):
+        divide.divided("[project]\nname = 'tremula'\n")
 
 
 def test_the_core_imports_no_part_when_it_is_loaded():

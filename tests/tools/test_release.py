@@ -37,11 +37,6 @@ def test_distributions_agree(folder):
         assert licence.read_bytes() == (ROOT / "LICENSES" / licence.name).read_bytes()
 
 
-def test_parts_are_built_alike():
-    """The scripts of the parts are equal: what differs is in their pyproject.toml."""
-    assert (ROOT / "garden/setup.py").read_bytes() == (ROOT / "frontends/setup.py").read_bytes()
-
-
 def test_the_version_is_stated_once_more():
     """CITATION.cff has Tremula's version, and tremula-names knows all of its names."""
     assert f"\nversion: {VERSION}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")

@@ -114,6 +114,7 @@ def test_tridiagonal_matrices():
 
 @pytest.mark.slow
 def test_eigenvectors_of_a_symmetric_matrix():
+    """Eigenvectors of the tridiagonal form, turned back, are those of the matrix."""
     x = symmetric(6)
     values, vectors = tremula.jax.jit(tridiagonal.ipu_hess_eigh)(x)
     expected, columns = np.linalg.eigh(x)

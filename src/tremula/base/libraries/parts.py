@@ -1,7 +1,8 @@
 """Parts of Tremula with separate wheels: where each comes from, and the error without it.
 
-A checkout has all of them. The wheel `tremula` leaves out the packages of this table, which
-`tremula-garden` and `tremula-frontends` install beside it (docs/release.md).
+A checkout has all of them, and so has what pip installs from one. The wheel `tremula` of a release
+leaves out the packages of this table, which `tremula-garden` and `tremula-frontends` install beside
+it (docs/release.md; tools/divide.py).
 """
 
 import os.path
