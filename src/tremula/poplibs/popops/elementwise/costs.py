@@ -17,6 +17,11 @@ ROW_LAUNCH_CYCLES = 13
 # Slots of a worker before its loop. Published: float and half binary vertices, in place and not.
 BINARY_SLOTS = {"FLOAT": 29, "HALF": 26}
 BINARY_IN_PLACE_SLOTS = 58
+# Published (PopLibs' popopsCycleEstimators.cpp): in place, sums, differences and products of floats
+# and halves can take a loop that loads both operands together, a slot less, if these lie in
+# different elements of memory. Costs assume that they do (docs/caveats.md).
+FAST_IN_PLACE = ("add", "sub", "mul")
+FAST_PATH_SLOTS = 1
 UNARY_SLOTS, UNARY_IN_PLACE_SLOTS = 17, 55
 TERNARY_SLOTS = 11
 SCALAR_SLOTS, OUTER_SLOTS, INNER_SLOTS = 20, 15, 19
@@ -72,7 +77,9 @@ def single_cost(op: str, element: Type, form: str, is_in_place: bool, is_multi: 
     if start is None:
         start = _plain_start(entry.n_operands, element, is_in_place)
     launch = ROW_LAUNCH_CYCLES if form == "inner" else LAUNCH_CYCLES[entry.n_operands]
-    return LoopCost(launch if is_multi else 0, start, vector.slots, vector.width)
+    is_fast = is_in_place and not form and op in FAST_IN_PLACE and element.is_floating
+    slots = vector.slots - FAST_PATH_SLOTS * is_fast
+    return LoopCost(launch if is_multi else 0, start, slots, vector.width)
 
 
 def _plain_start(n_operands: int, element: Type, is_in_place: bool) -> int:

@@ -1,22 +1,34 @@
-"""fill and zero: one value in every element."""
+"""fill and zero: one value in every element.
+
+As a step of a program a fill is Poplar's copy of a constant, which becomes a memset of each
+contiguous region, done by one worker. In a compute set with others it is PopLibs' Fill vertex: the
+workers of a tile share its regions.
+"""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from tremula.base.source import user_source
 from tremula.base.types import BOOL, QUARTER, Type
+from tremula.codelets import Output, Vector, Vertex
+from tremula.codelets.flops import no_flops
+from tremula.codelets.spec import CostView
+from tremula.hardware import Chip
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Execute, Sequence
 from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.vertices.bulk import Slices
 from tremula.poplar.vertices.compute_set import ComputeSet
+from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.elementwise.costs import LoopCost
 from tremula.poplibs.popops.elementwise.flat_codelets import FlatCodelet, make_flat
 from tremula.poplibs.popops.elementwise.operations import ANY
 from tremula.poplibs.popops.raw_words import as_words, word_type
 from tremula.poplibs.popops.vertex_layout import aligned, spread_vertices
-from tremula.poplibs.poputil import is_writeable, replayed
+from tremula.poplibs.poputil import is_writeable, replayed, tile_regions
 from tremula.poplibs.registry import ErrorCase, Op, PoplibsError, Sample, register
 
 START_SLOTS = 26  # published: 23 to 26, then 64 bits per slot
@@ -27,9 +39,19 @@ LAUNCH_CYCLES = 11
 def fill(
     graph: Graph, tensor: Tensor, value: bool | int | float, sequence: Sequence, name: str = ""
 ) -> None:
-    """Write a number to every element."""
+    """Write a number to every element: PopLibs' Fill.cpp copies a constant."""
+    words, bits = _words_to_fill(tensor, value)
+    if not words.n_elems:
+        return
+    flat, _ = aligned(words, {})
+    regions = tile_regions(graph, flat)
     compute_set = graph.add_compute_set(name or "fill")
-    fill_in(graph, tensor, value, compute_set)
+    graph.add_vertices(
+        compute_set,
+        memset_codelet(words.type),
+        {"out": Slices(flat, regions.begin, regions.end), "value": bits},
+        tiles=regions.tile,
+    )
     sequence.add(Execute(compute_set))
 
 
@@ -42,6 +64,18 @@ def fill_in(
     graph: Graph, tensor: Tensor, value: bool | int | float, compute_set: ComputeSet
 ) -> None:
     """The vertices of a fill, in a compute set that may hold others."""
+    words, bits = _words_to_fill(tensor, value)
+    if not words.n_elems:
+        return
+    flat, _ = aligned(words, {})
+    spread_vertices(
+        graph, compute_set, lambda is_multi: fill_codelet(words.type, is_multi), "out", flat, [],
+        {"value": bits},
+    )  # fmt: skip
+
+
+def _words_to_fill(tensor: Tensor, value: bool | int | float) -> tuple[Tensor, int]:
+    """A tensor as words, and the bits of each: types of one size share a codelet."""
     bits = bits_of(tensor.type, value)
     if not is_writeable(tensor):
         raise PoplibsError(
@@ -49,14 +83,7 @@ def fill_in(
             source=user_source(),
             hint="fill a plain variable",
         )
-    if tensor.n_elems == 0:
-        return
-    words = as_words(tensor)  # a fill copies bits, so types of one size share a codelet
-    flat, _ = aligned(words, {})
-    spread_vertices(
-        graph, compute_set, lambda is_multi: fill_codelet(words.type, is_multi), "out", flat, [],
-        {"value": bits},
-    )  # fmt: skip
+    return as_words(tensor), bits
 
 
 def bits_of(type: Type, value: bool | int | float) -> int:
@@ -76,6 +103,38 @@ def bits_of(type: Type, value: bool | int | float) -> int:
             hint=f"use a whole number from {limits.min} to {limits.max}",
         )
     return np.array(value).astype(type.dtype).view(word_type(type).dtype).item()
+
+
+def memset_slots(n_elems: np.ndarray | int, n_bytes: int, chip: Chip) -> np.ndarray:
+    """Slots of the one worker that fills a region: a copy without loads, one store in a slot.
+
+    The first word takes as long as a copy of it does.
+    """
+    n_stores = ceil_div(n_elems, max(1, chip.store_bytes_per_cycle // n_bytes))
+    return ceil_div(chip.one_word_copy_cycles, chip.n_workers) + n_stores - 1
+
+
+@family
+def memset_codelet(T: Type) -> type:  # noqa: N803
+    """One value in a contiguous region."""
+
+    class Memset(Vertex):
+        name = f"poplar_rt::Memset<{T}>"
+        provenance = "derived"
+        out: Output[Vector[T]]  # pyright: ignore[reportInvalidTypeForm]
+        value: T  # pyright: ignore[reportInvalidTypeForm]
+
+        def compute(self: Any) -> None:
+            for i in range(len(self.out)):
+                self.out[i] = self.value
+
+        @staticmethod
+        def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            return memset_slots(v.sizes["out"], T.n_bytes, chip)
+
+        flops = no_flops
+
+    return Memset
 
 
 @family
@@ -124,7 +183,7 @@ register(
         types=ANY,
         samples=_samples,
         reference=_reference,
-        codelets=(fill_codelet,),
+        codelets=(memset_codelet,),
         is_in_place=True,
         errors=(
             ErrorCase(Sample((np.ones(3, np.int32),), {"value": 0.5}), "0.5 is not a valid int"),
@@ -142,7 +201,7 @@ register(
         types=ANY,
         samples=_zero_samples,
         reference=_reference,
-        codelets=(fill_codelet,),
+        codelets=(memset_codelet,),
         is_in_place=True,
     )
 )

@@ -112,9 +112,12 @@ def fill_cycles(n_elems: Number, type: Type, chip: Chip) -> Ints:
 
 
 def partials_cycles(n_outputs: Number, n_partials: Number, type: Type, chip: Chip) -> Ints:
-    """Tile cycles of a strided reduction: one 64-bit vector of outputs after the other."""
+    """Tile cycles of a strided reduction: one 64-bit vector of outputs after the other.
+
+    PopLibs' lib/popops/reduction/CycleEstimationFunctions.cpp, sums of floats.
+    """
     vectors = ceil_div(ceil_div(n_outputs, chip.vector_width(type)), chip.n_workers)
-    return chip.n_workers * (16 + vectors * (3 + 3 + 6 + np.asarray(n_partials)))
+    return chip.n_workers * (15 + vectors * (10 + np.asarray(n_partials)))
 
 
 def scaled_add_cycles(n_elems: Number, type: Type, chip: Chip) -> Ints:

@@ -14,8 +14,8 @@ from tremula.codelets.flops import flops_per_element
 from tremula.codelets.spec import CostView
 from tremula.hardware import Chip
 from tremula.poplibs.families import family
+from tremula.poplibs.popops.elementwise.fill import memset_slots
 from tremula.poplibs.popops.slicing.costs import (
-    fill_cycles,
     multi_update_cycles,
     partials_cycles,
     scaled_add_cycles,
@@ -135,7 +135,10 @@ def multi_update_codelet(T: Type, P: Type, operation: str, starts: bool = False)
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
             update = _update_cycles(v, P, operation, chip)
-            return update + fill_cycles(v.sizes["table"], P, chip) if starts else update
+            if not starts:
+                return update
+            # PopLibs fills partial tables in a step before, with a copy of a constant.
+            return update + chip.n_workers * memset_slots(v.sizes["table"], P.n_bytes, chip)
 
         @staticmethod
         def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
