@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import tremula as tr
 from tremula.poplar.programs import Call
-from tremula.poplibs import popops
+from tremula.poplibs import poplin, popops
 from tremula.poplibs.outlining import outlined
 
 N_TILES, N = 4, 24
@@ -90,3 +90,46 @@ def test_what_saves_too_little_stays_as_it_is():
     program, result = outlined(made.graph, made.program, threshold=1000.0)
     assert (result.n_functions, result.n_calls) == (0, 0)
     assert [type(s) for s in program.steps] == [type(s) for s in made.sequence.steps]
+
+
+def _chained_convolutions(n_layers):
+    """Graph, program and operands of convolutions that follow each other, on more tiles."""
+    graph, sequence = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=24).create_device()), tr.Sequence()
+    params = poplin.ConvParams(
+        type=tr.FLOAT, n_batch=1, field_shape=(12, 12), kernel_shape=(3, 3), n_in_chans=16,
+        n_out_chans=16, padding_lower=(1, 1), padding_upper=(1, 1),
+    )  # fmt: skip
+    options = {"available_memory_proportion": 0.3}
+    x = poplin.create_input(graph, params, "x", **options)
+    operands = [x]
+    for layer in range(n_layers):
+        operands.append(poplin.create_weights(graph, params, f"w{layer}", **options))
+        x = poplin.convolution(graph, x, operands[-1], params, sequence, f"c{layer}", **options)
+    for number, tensor in enumerate(operands):
+        graph.create_host_write(f"in{number}", tensor)
+    graph.create_host_read("out", x)
+    return graph, sequence, [tensor.shape for tensor in operands]
+
+
+def test_convolutions_share_exchange_code():
+    """Equal convolutions are one function: the code of their exchanges counts once, not by layer.
+
+    Their arguments are as large as what they exchange, but live around a call alone.
+    """
+    graph, sequence, shapes = _chained_convolutions(6)
+    program, result = outlined(graph, sequence)
+    assert result.n_calls >= 4
+    values = [np.random.default_rng(n).standard_normal(s) for n, s in enumerate(shapes)]
+    memory, results = [], []
+    for each in (sequence, program):
+        engine = tr.Engine(graph, each)
+        engine.load(tr.IPUModel("bow", tiles_per_ipu=24).create_device())
+        memory.append(engine.executable.analysis.memory)
+        for number, value in enumerate(values):
+            engine.write_tensor(f"in{number}", value.astype(np.float32))
+        engine.run()
+        results.append(engine.read_tensor("out"))
+    plain, shared = (m.category("Internal Exchange Code").sum() for m in memory)
+    assert shared < plain / 2
+    assert memory[1].always_live.sum() < memory[0].always_live.sum()
+    assert np.array_equal(*results)

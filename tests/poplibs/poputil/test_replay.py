@@ -236,3 +236,19 @@ def test_wrong_calls_say_so() -> None:
     with pytest.raises(TypeError, match="missing"):
         popops.map(graph)  # pyright: ignore[reportCallIssue]
     assert sequence.is_empty
+
+
+def test_calls_with_options_are_replayed() -> None:
+    """Options of an operation belong to its key: equal ones are replayed, others are not."""
+    graph, sequence = small_graph(), tr.Sequence()
+    params = poplin.ConvParams(
+        type=tr.HALF, n_batch=1, field_shape=(6,), kernel_shape=(1,), n_in_chans=16, n_out_chans=16,
+    )  # fmt: skip
+    acts = [poplin.create_input(graph, params, f"x{n}") for n in range(3)]
+    weights = [poplin.create_weights(graph, params, f"w{n}") for n in range(3)]
+    for x, w, partials in zip(acts, weights, (tr.HALF, tr.HALF, tr.FLOAT), strict=True):
+        poplin.convolution(graph, x, w, params, sequence, partials_type=partials)
+    of = [cs.instance.template for cs in graph.state.compute_sets if cs.instance is not None]
+    first, second, third = (t for t in of if "ConvPartial" in t.tables[0].codelet.spec.name)
+    assert first is second
+    assert third.tables[0].codelet.spec.name != first.tables[0].codelet.spec.name

@@ -9,7 +9,7 @@ but the part that is on the tile already has to be copied into place, and output
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -52,6 +52,8 @@ from tremula.poplar.target import Target
 from tremula.poplar.tensors.interval_sweeps import filled
 from tremula.poplar.tensors.runs import joined_intervals, sorted_ends
 from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.tile_map import ByteTileMap
+from tremula.poplar.tensors.variables import VariableTable
 
 Ints = np.ndarray
 
@@ -227,8 +229,8 @@ def _of_distinct(
 def exchange_of_compute_set(compute_set: FrozenComputeSet, graph: FrozenGraph) -> StepExchange:
     """Inputs to the vertices, outputs back home, and rearrangement on the tiles."""
     edges = edges_of_set(compute_set)
-    read = _remote_needs((e for e in edges if e.spec.is_read), graph)
-    written = _remote_needs((e for e in edges if e.spec.is_written), graph)
+    read = remote_needs((e for e in edges if e.spec.is_read), graph)
+    written = remote_needs((e for e in edges if e.spec.is_written), graph)
     before = _phase(read.home, read.here, read.low, read.high, graph)
     after = _phase(written.here, written.home, written.low, written.high, graph)
     gather, scatter, scratch = copies_of_edges(edges, graph)
@@ -267,7 +269,20 @@ def exchange_of_copy(plan: CopyPlan, graph: FrozenGraph) -> StepExchange:
     return StepExchange(phase, None, copies, None, buffers)
 
 
-class _RemotePieces(NamedTuple):
+class MappedGraph(Protocol):
+    """What is enough of a graph to say what moves: its tiles, its variables, and where they lie."""
+
+    @property
+    def target(self) -> Target: ...
+
+    @property
+    def variables(self) -> VariableTable: ...
+
+    @property
+    def tile_map(self) -> ByteTileMap: ...
+
+
+class RemotePieces(NamedTuple):
     """What vertices need and their tile does not hold: sorted by tile, each byte once a tile."""
 
     here: Ints
@@ -276,7 +291,7 @@ class _RemotePieces(NamedTuple):
     home: Ints
 
 
-def _remote_needs(edges: Iterable[Edge], graph: FrozenGraph) -> _RemotePieces:
+def remote_needs(edges: Iterable[Edge], graph: MappedGraph) -> RemotePieces:
     """What the vertices of each tile read, or write, of other tiles' data."""
     n_tiles, span = graph.target.n_tiles, graph.variables.n_bytes
     parts = [(np.empty(0, np.int64),) * 3]
@@ -287,10 +302,10 @@ def _remote_needs(edges: Iterable[Edge], graph: FrozenGraph) -> _RemotePieces:
     if len(parts) > 2:  # of several edges
         tile, begin, end = merge_per_group(tile, begin, end, n_tiles, span)[:3]
     n_expected = len(begin) + len(begin) // 4 + 64  # few are cut
-    return _RemotePieces(*filled(cut_elsewhere, 4, n_expected, *graph.tile_map, tile, begin, end))
+    return RemotePieces(*filled(cut_elsewhere, 4, n_expected, *graph.tile_map, tile, begin, end))
 
 
-def _in_both(read: _RemotePieces, written: _RemotePieces, graph: FrozenGraph) -> Ints:
+def _in_both(read: RemotePieces, written: RemotePieces, graph: FrozenGraph) -> Ints:
     """int64[n_tiles]: remote bytes both read and written by a tile need one buffer, not two."""
     n_tiles, span = graph.target.n_tiles, graph.variables.n_bytes
     tile, low, high = (np.concatenate(c) for c in zip(read[:3], written[:3], strict=True))

@@ -4,6 +4,7 @@ Several passes ask for a union *per tile* (or per pair of chips, …). To sort t
 of tile t are shifted by t * span, where span is the size of the address space.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -47,9 +48,14 @@ class Edge(NamedTuple):
 
 def edges_of_set(compute_set: FrozenComputeSet) -> list[Edge]:
     """All edge fields of a compute set."""
+    return edges_of_tables(compute_set.tables)
+
+
+def edges_of_tables(tables: Iterable[FrozenTable]) -> list[Edge]:
+    """All edge fields of vertex tables."""
     return [
         Edge(table, spec, edge_bytes(table, spec))
-        for table in compute_set.tables
+        for table in tables
         for spec in table.codelet.spec.fields
         if spec.is_edge
     ]

@@ -8,34 +8,19 @@ import numpy as np
 
 from tremula.base.errors import GraphMemoryAllocationError
 from tremula.base.source import Source
-from tremula.base.types import QUARTER
 from tremula.base.wording import counted
-from tremula.codelets.spec import FieldKind, FieldSpec
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.exchange import ExchangePhase, StepExchanges
 from tremula.compiler.passes.intervals import sum_per_tile
 from tremula.compiler.passes.liveness import Liveness
 from tremula.compiler.passes.placement import Needs, Placement, addresses, place, place_on
 from tremula.compiler.passes.sweeps import sweep_peak
-from tremula.compiler.passes.vertex_costs import cost_input
+from tremula.compiler.passes.vertex_bytes import TABLE_ENTRY_BYTES, row_bytes
 from tremula.compiler.program_ir import HOST_KINDS, FrozenGraph, LoweredPrograms
 from tremula.hardware import Chip
-from tremula.poplar.vertices.columns import FrozenTable
 
 Ints = np.ndarray
 
-# -- bytes that vertices take: pointers, lengths, state and descriptors ----------------------------
-
-WORD_BYTES = 4
-# A pointer to a vector, by layout: an address and a length, both in one word, an address alone, or
-# half a word that is scaled. The layouts are Poplar's; the sizes follow from what they hold.
-POINTER_BYTES = {
-    "SPAN": 8, "SHORT_SPAN": 4, "ONE_PTR": 4, "COMPACT_PTR": 2,
-    "SCALED_PTR32": 2, "SCALED_PTR64": 2, "SCALED_PTR128": 2,
-}  # fmt: skip
-# A list of vectors in one of these layouts has a descriptor of one word per vector.
-DESCRIPTOR_LAYOUTS = ("DELTAN", "DELTANELEMENTS", "COMPACT_DELTAN")
-LIST_BYTES = 8  # a list field in its vertex: an address and a count
 PARTS = ("Internal vertex state", "Edge pointers", "Copy pointers", "Padding", "Descriptors")
 
 
@@ -66,14 +51,13 @@ def vertex_memory(graph: FrozenGraph, copy_bytes: int) -> VertexMemory:
     for first, n in zip(firsts.tolist(), n_alike.tolist(), strict=True):
         for table in graph.compute_sets[first].template_tables:
             spec = table.codelet.spec
-            state, pointers, outside, listed = _row_bytes(table, chip)
-            padding = -(state + pointers) % WORD_BYTES
-            instances += n * sum_per_tile(table.tile, state + pointers + padding, n_tiles)
-            field_data += n * sum_per_tile(table.tile, outside, n_tiles)
-            descriptors += n * sum_per_tile(table.tile, listed, n_tiles)
-            # The worklist of a compute set holds the code's and the instance's address.
-            table_bytes += n * sum_per_tile(table.tile, None, n_tiles) * 2 * WORD_BYTES
-            sums = [n * int(c.sum()) for c in (state, pointers + outside, padding, listed)]
+            rows = row_bytes(table, chip)
+            instances += n * sum_per_tile(table.tile, rows.instance, n_tiles)
+            field_data += n * sum_per_tile(table.tile, rows.outside, n_tiles)
+            descriptors += n * sum_per_tile(table.tile, rows.listed, n_tiles)
+            table_bytes += n * sum_per_tile(table.tile, None, n_tiles) * TABLE_ENTRY_BYTES
+            columns = (rows.state, rows.pointers + rows.outside, rows.padding, rows.listed)
+            sums = [n * int(c.sum()) for c in columns]
             parts[[0, 1, 3, 4]] += sums
             of_type[spec.name] = of_type.get(spec.name, 0) + sum(sums)
             for name, n_instructions in ((spec.name, spec.n_instructions), *spec.routines):
@@ -83,53 +67,6 @@ def vertex_memory(graph: FrozenGraph, copy_bytes: int) -> VertexMemory:
                 code += n_instructions * chip.instruction_bytes * (is_new & ~here)
                 here |= is_new
     return VertexMemory(instances, field_data, descriptors, code, table_bytes, parts, of_type)
-
-
-def _row_bytes(table: FrozenTable, chip: Chip) -> tuple[Ints, Ints, Ints, Ints]:
-    """int64[n_rows]: (state, pointers) in the vertex, (arrays, descriptors) beside it."""
-    state, pointers, outside, listed = np.zeros((4, table.n_rows), np.int64)
-    stated = _stated_field_data(table, chip)
-    if stated is not None:
-        outside += stated
-    for spec in table.codelet.spec.fields:
-        if spec.kind is FieldKind.STATE:
-            state += spec.type.n_bytes
-        elif spec.kind is FieldKind.STATE_VECTOR:
-            start = table.states[spec.name].start
-            assert start is not None, "a state vector has a CSR"
-            pointers += POINTER_BYTES["SPAN"]
-            if stated is None:
-                outside += np.diff(start) * spec.type.n_bytes
-        else:
-            _add_edge(table, spec, pointers, outside, listed)
-    return state, pointers, outside, listed
-
-
-def _stated_field_data(table: FrozenTable, chip: Chip) -> Ints | None:
-    """int64[n_rows]: what the codelet says in place of the bytes of its state vectors."""
-    if not any(spec.kind is FieldKind.STATE_VECTOR for spec in table.codelet.spec.fields):
-        return None
-    return table.codelet.field_data_bytes(cost_input(table, chip))
-
-
-def _add_edge(
-    table: FrozenTable, spec: FieldSpec, pointers: Ints, outside: Ints, listed: Ints
-) -> None:
-    if spec.type == QUARTER:
-        pointers += WORD_BYTES  # the address of its metadata
-    if spec.kind is FieldKind.SCALAR:
-        pointers += WORD_BYTES
-    elif spec.kind is FieldKind.VECTOR:
-        pointers += POINTER_BYTES.get(spec.layout, POINTER_BYTES["SPAN"])
-    else:
-        n_subs = np.diff(table.edges[spec.name].sub_start)
-        pointers += LIST_BYTES
-        if spec.layout in DESCRIPTOR_LAYOUTS:
-            listed += n_subs * WORD_BYTES
-        elif spec.kind is FieldKind.SCALAR_LIST:
-            outside += n_subs * WORD_BYTES
-        else:
-            outside += n_subs * POINTER_BYTES.get(spec.layout, POINTER_BYTES["SPAN"])
 
 
 # -- all categories --------------------------------------------------------------------------------

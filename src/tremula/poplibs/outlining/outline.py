@@ -220,14 +220,12 @@ class _Outliner:
         return _Roles(variables, goes_in | comes_out, goes_in, comes_out)
 
     def _is_worth_it(self, parts: list[list[OutlinedStep]], roles: _Roles) -> bool:
-        table = self.state.variables
-        sizes = np.array([table.end_bytes[v] - table.base_bytes[v] for v in roles.variables[0]])
-        elems = np.array([table.n_elems(v) for v in roles.variables[0].tolist()])
+        elems = np.array([self.state.variables.n_elems(v) for v in roles.variables[0].tolist()])
         n_copied = int(elems @ (roles.goes_in.astype(int) + roles.comes_out))
         n_touched = sum(_kind_of(step).n_elems for step in parts[0])
         code = sum(_kind_of(step).n_code_bytes for step in parts[0])
-        spent = float(sizes @ roles.is_argument) / self.steps.n_tiles
-        spent += _COPY_BYTES * len(parts) * int(roles.goes_in.sum() + roles.comes_out.sum())
+        # Arguments are live around a call alone, while code is there for good.
+        spent = _COPY_BYTES * len(parts) * int(roles.goes_in.sum() + roles.comes_out.sum())
         saved = (len(parts) - 1) * code - spent
         if n_copied > self.most_copied * n_touched or saved < self.least_bytes:
             return False

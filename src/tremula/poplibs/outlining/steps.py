@@ -6,19 +6,24 @@ from dataclasses import dataclass, fields, is_dataclass
 
 import numpy as np
 
+from tremula.base.source import Source
 from tremula.base.types import QUARTER
+from tremula.compiler.lower.copies import plan_copy
+from tremula.compiler.passes.code_size import bytes_of_copy, bytes_of_tables
 from tremula.poplar.graph import Graph
+from tremula.poplar.graph_state import GraphState
 from tremula.poplar.programs import Copy, Execute, Function, Program
+from tremula.poplar.target import Target
 from tremula.poplar.tensors.layout import variables_met
 from tremula.poplar.tensors.tensor import Tensor
+from tremula.poplar.tensors.tile_map import ByteTileMap
 from tremula.poplar.tensors.variables import VariableTable
 from tremula.poplar.vertices.compute_set import ComputeSet, TemplateInstance
 from tremula.poplibs.poputil.layout_key import CallKey, NotReplayable
 from tremula.poplibs.poputil.replay import layouts_of
 
 Ints = np.ndarray
-# Of a vertex, of a field's run, and of a step: control code and the frame of its exchanges.
-_VERTEX_BYTES, _RUN_BYTES, _STEP_BYTES = 24, 8, 64
+_STEP_BYTES = 8  # the calls of an exchange and of a compute set in the control code
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +46,28 @@ class OutlinedStep:
     variables: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Mapped:
+    """A graph's tiles and variables, as the sizes of its code need them."""
+
+    target: Target
+    state: GraphState
+
+    @property
+    def variables(self) -> VariableTable:
+        return self.state.variables
+
+    @property
+    def tile_map(self) -> ByteTileMap:
+        return self.state.tile_map.resolve()
+
+
 class Steps:
     """Numbers the kinds of steps of one graph."""
 
     def __init__(self, graph: Graph):
         self.state, self.n_tiles = graph.state, graph.target.tiles_per_ipu
+        self.mapped = _Mapped(graph.target, graph.state)
         self.layouts = layouts_of(graph)
         self._kinds: dict[object, OutlinedKind] = {}
 
@@ -89,17 +111,18 @@ class Steps:
     def _kind_of(self, program: Program, key: object, variables: tuple[int, ...]) -> OutlinedKind:
         if key not in self._kinds:
             if isinstance(program, Execute):
-                assert program.compute_set.instance is not None, "what has a key is an instance"
-                self._kinds[key] = self._kind_of_instance(program.compute_set.instance)
+                of = program.compute_set.instance
+                assert of is not None, "what has a key is an instance"
+                self._kinds[key] = self._kind_of_instance(of, program.compute_set.source)
             else:
                 assert isinstance(program, Copy), "what else has a key is a copy"
                 self._kinds[key] = self._kind_of_copy(program, variables)
         return self._kinds[key]
 
-    def _kind_of_instance(self, of: TemplateInstance) -> OutlinedKind:
+    def _kind_of_instance(self, of: TemplateInstance, source: Source) -> OutlinedKind:
         n_slots = len(of.variables)
         n_read, n_written = np.zeros(n_slots + 1, np.int64), np.zeros(n_slots + 1, np.int64)
-        n_runs = n_elems = 0
+        n_elems = 0
         for table, slots_of in zip(of.template.tables, of.template.slots, strict=True):
             for spec in table.codelet.spec.fields:
                 if not spec.is_edge:
@@ -108,8 +131,9 @@ class Steps:
                 touched = _per_slot(slots, runs.count, n_slots) * spec.type.n_bytes
                 n_read += touched * spec.is_read
                 n_written += touched * spec.is_written
-                n_runs, n_elems = n_runs + len(runs.start), n_elems + int(runs.count.sum())
-        n_bytes = _VERTEX_BYTES * of.template.n_vertices + _RUN_BYTES * n_runs
+                n_elems += int(runs.count.sum())
+        tables = of.template.tables_over(of.table, of.variables, source)
+        n_bytes = bytes_of_tables(tables, self.mapped)
         return self._kind(of.variables, n_read[:-1], n_written[:-1], n_bytes, n_elems)
 
     def _kind_of_copy(self, program: Copy, variables: tuple[int, ...]) -> OutlinedKind:
@@ -117,7 +141,7 @@ class Steps:
         assert isinstance(source, Tensor), "between tensors"
         assert isinstance(target, Tensor), "between tensors"
         n_read, n_written = (self._bytes_of(t, variables) for t in (source, target))
-        n_bytes = _RUN_BYTES * len(target.runs().start)
+        n_bytes = bytes_of_copy(plan_copy(source, target), self.mapped)
         return self._kind(variables, n_read, n_written, n_bytes, target.n_elems)
 
     def _bytes_of(self, tensor: Tensor, variables: tuple[int, ...]) -> Ints:
@@ -140,8 +164,7 @@ class Steps:
         sizes = np.array([table.end_bytes[v] - table.base_bytes[v] for v in variables], np.int64)
         writes = n_written > 0
         uses = (n_read > 0) | (writes & (n_written < sizes))
-        code = _STEP_BYTES + n_bytes / self.n_tiles
-        number = len(self._kinds)
+        number, code = len(self._kinds), _STEP_BYTES + n_bytes
         return OutlinedKind(number, tuple(uses.tolist()), tuple(writes.tolist()), code, n_elems)
 
 

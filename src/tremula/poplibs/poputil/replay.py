@@ -33,7 +33,7 @@ from copy import copy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -67,13 +67,15 @@ def replayed(function: Callable[P, R]) -> Callable[P, R]:
     What it builds must depend only on its arguments and the layouts of its tensors. It may only add
     to the graph, and to the end of `sequence` if it takes one.
     """
-    names = tuple(signature(function).parameters)
+    parameters = signature(function).parameters.values()
+    names = tuple(p.name for p in parameters if p.kind is not Parameter.VAR_KEYWORD)
+    has_options = len(names) < len(parameters)
     makes_programs = "sequence" in names
 
     @wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            arguments = _named(names, args, kwargs)
+            arguments = _named(names, args, kwargs, has_options=has_options)
             call = _call_of(function, arguments, makes_programs)
         except NotReplayable:  # a wrong call raises its own error
             return function(*args, **kwargs)
@@ -90,12 +92,16 @@ def replayed(function: Callable[P, R]) -> Callable[P, R]:
     return wrapper
 
 
-def _named(names: tuple[str, ...], args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a call by name, in the order of the parameters."""
+def _named(
+    names: tuple[str, ...], args: tuple, kwargs: Mapping[str, Any], *, has_options: bool
+) -> dict[str, Any]:
+    """Arguments of a call by name, in the order of the parameters; options after them by name."""
     result = dict(zip(names, args, strict=False))
     if len(args) > len(names) or not result.keys().isdisjoint(kwargs):
         raise NotReplayable
     result.update((name, kwargs[name]) for name in names if name in kwargs)
+    if has_options:
+        result.update((name, kwargs[name]) for name in sorted(kwargs.keys() - set(names)))
     if len(result) != len(args) + len(kwargs):  # one has a name that is no parameter's
         raise NotReplayable
     return result
