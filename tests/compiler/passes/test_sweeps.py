@@ -115,7 +115,14 @@ def strided_columns(random):
     start = np.concatenate(([0], np.cumsum(random.integers(0, 9, 8)), [70]))
     count, stride = random.integers(0, 5, 7), random.integers(-3, 4, 7)
     runs = random.integers(15, 55, 7), count, stride
-    return start, *random.integers(0, 99, (2, 9)), *runs, room(2, count.sum())
+    places = np.zeros(3, np.int64)
+    return start, *random.integers(0, 99, (2, 9)), *runs, places, *room(2, count.sum())
+
+
+def numbered_columns(random):
+    base, numbers = np.sort(random.integers(0, 90, 5)), random.integers(-1, 2, 5)
+    base[0] = 0
+    return *random.integers(0, 30, (2, 7)), 4, base, 2, numbers, *empty(5, 7)
 
 
 def run_columns(random):
@@ -222,6 +229,7 @@ SWEEPS = {
     interval_sweeps.count_pieces: piece_columns,
     interval_sweeps.cut_at_pieces: piece_cut_columns,
     interval_sweeps.look_up_strided: strided_columns,
+    interval_sweeps.number_holders: numbered_columns,
     interval_sweeps.mark_runs: lambda random: (*run_columns(random), 0, np.zeros(120, bool)),
     interval_sweeps.cover_runs: cover_columns,
     interval_sweeps.unroll_runs: unroll_columns,

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tremula import Graph, IPUModel
 from tremula.base.errors import PoplarError
+from tremula.poplar.tensors.layout import slots_of
 from tremula.poplar.tensors.runs import (
     Pieces,
     Runs,
@@ -14,6 +15,7 @@ from tremula.poplar.tensors.runs import (
     has_aliases,
     joined_intervals,
     ones,
+    strided_runs,
     union_of_runs,
 )
 from tremula.poplar.tensors.tile_map import ByteTileMap
@@ -141,6 +143,33 @@ def test_ones_are_many_and_for_reading(n):
     column = ones(n)
     assert column.tolist() == [1] * n
     assert not column.flags.writeable
+
+
+def test_transposed_views_of_single_elements_take_one_column():
+    """Their counts and strides are all one, and so the column of ones that all runs share."""
+    pieces = Pieces(Runs(np.arange(60)[::-1].copy() * 2, np.ones(60, np.int64), ones(60)))
+    runs = pieces.lookup(strided_runs(0, (6, 10), (1, 6)))
+    expected = (118 - 2 * np.arange(60)).reshape(10, 6).T.ravel()
+    np.testing.assert_array_equal(runs.addresses(), expected)
+    assert runs.count.base is ones(60).base
+
+
+@given(st.lists(st.tuples(st.integers(0, 39), st.integers(0, 2)), min_size=1, max_size=12))
+def test_slots_number_variables_as_they_are_met(places):
+    """Runs without elements have none; variables that were met before keep theirs."""
+    graph = Graph(IPUModel("bow").create_device())
+    for size in (12, 4, 40, 8):
+        graph.add_variable("float", [size])
+    variables = graph.state.variables
+    bases = np.array(variables.base_bytes) // 4
+    start = np.array([bases[at % 4] + at % 4 for at, _ in places])
+    runs = Runs(start, np.array([count for _, count in places]), ones(len(places)))
+    ids = {2: 0}
+    slots = np.broadcast_to(slots_of(runs, 4, variables, ids), len(places))
+    expected = {2: 0}
+    for (at, count), slot in zip(places, slots.tolist(), strict=True):
+        assert slot == (expected.setdefault(at % 4, len(expected)) if count else -1)
+    assert ids == expected
 
 
 def test_views_of_too_many_pieces_are_rejected():

@@ -4,7 +4,7 @@ Intervals come mostly in ascending order, so overlaps are searched first where t
 it was found.
 """
 # Columns are many, and a compiled function calls no other.
-# ruff: noqa: ANN001, ANN201, PLR0913, PLR0917
+# ruff: noqa: ANN001, ANN201, C901, PLR0912, PLR0913, PLR0917
 
 import numpy as np
 
@@ -152,16 +152,24 @@ def cut_at_pieces(
 
 
 @sweep(lambda *columns: int(columns[4].sum()))
-def look_up_strided(piece_start, piece_address, piece_stride, start, count, stride, result):
-    """Fill in (begin, length) of runs of stride 1: the addresses of runs of positions in pieces.
+def look_up_strided(
+    piece_start, piece_address, piece_stride, start, count, stride, at_place, begin, length
+):
+    """Fill in begin and length of runs of stride 1: addresses of runs of positions in pieces.
 
     Piece i has the positions from piece_start[i] on. Returns how many runs there are, at most one
-    for each position.
+    for each position. `at_place`, zeros for the first places of a run, is scratch: the piece there
+    in the run before, which in a transposed view is also that of the next run.
     """
-    at, n, behind, n_pieces = 0, 0, -1, len(piece_address)
+    at, n, behind, n_pieces, n_places = 0, 0, -1, len(piece_address), len(at_place)
     for i in range(len(start)):
         for k in range(count[i]):
             position = start[i] + stride[i] * k
+            is_here = piece_start[at] <= position and piece_start[at + 1] > position
+            if k < n_places and at_place[k] > 0 and not is_here:
+                at = at_place[k]
+                if piece_start[at + 1] <= position:
+                    at = min(at + 1, n_pieces - 1)
             if piece_start[at] > position or piece_start[at + 1] <= position:
                 # Leaps of one length mostly reach a piece close by: look further from there.
                 low, high, leap = 0, n_pieces - 1, 1
@@ -178,12 +186,14 @@ def look_up_strided(piece_start, piece_address, piece_stride, start, count, stri
                     else:
                         high = middle - 1
                 at = low
+            if k < n_places:
+                at_place[k] = at
             address = piece_address[at] + piece_stride[at] * (position - piece_start[at])
             if address == behind:
-                result[1, n - 1] += 1
+                length[n - 1] += 1
             else:
-                result[0, n] = address
-                result[1, n] = 1
+                begin[n] = address
+                length[n] = 1
                 n += 1
             behind = address + 1
     return (n,)
@@ -266,3 +276,32 @@ def mark_holders(address, base, is_marked):
             else:
                 high = middle - 1
         is_marked[at] = 1
+
+
+@sweep(n_elements)
+def number_holders(start, count, n_bytes, base, first, number, met, slot):
+    """Number the variables that hold runs as they are met: `slot` of each run, -1 of an empty one.
+
+    `base` are where variables begin; `number` of each is its slot, or -1. Those without one get
+    the numbers from `first` on, and are filled in `met`. Returns how many these are.
+    """
+    n_new, at, n = 0, 0, len(base)
+    for i in range(len(start)):
+        slot[i] = -1
+        if count[i] == 0:
+            continue
+        address = start[i] * n_bytes
+        if base[at] > address or (at + 1 < n and base[at + 1] <= address):
+            at, high = 0, n - 1
+            while at < high:
+                middle = (at + high + 1) // 2
+                if base[middle] <= address:
+                    at = middle
+                else:
+                    high = middle - 1
+        if number[at] < 0:
+            number[at] = first + n_new
+            met[n_new] = at
+            n_new += 1
+        slot[i] = number[at]
+    return (n_new,)

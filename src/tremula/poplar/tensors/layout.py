@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tremula.poplar.tensors.blocks import BlockPieces
+from tremula.poplar.tensors.interval_sweeps import number_holders
 from tremula.poplar.tensors.runs import Pieces, Runs
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.variables import VariableTable
@@ -108,21 +109,21 @@ def slots_of(runs: Runs, n_bytes: int, variables: VariableTable, ids: dict[int, 
     start = runs.start
     if not len(start):
         return -1
-    is_empty = runs.count == 0
-    has_empty = bool(is_empty.any())
-    if not has_empty:
-        low, high = (variables.id_at(int(s) * n_bytes) for s in (start.min(), start.max()))
-        if low == high:
-            return ids.setdefault(low, len(ids))
-    result = variables.ids_at(start * n_bytes)
-    if has_empty:
-        result = np.where(is_empty, -1, result)
-    met, first, inverse = np.unique(result, return_index=True, return_inverse=True)
-    local = np.full(len(met), -1, np.int64)
-    for i in np.argsort(first).tolist():  # in the order they are met
-        if met[i] >= 0:
-            local[i] = ids.setdefault(int(met[i]), len(ids))
-    return local[inverse]
+    filled = start if bool(runs.count.all()) else start[runs.count > 0]
+    if not len(filled):
+        return np.full(len(start), -1, np.int64)
+    low, high = (variables.id_at(int(s) * n_bytes) for s in (filled.min(), filled.max()))
+    if low == high and len(filled) == len(start):
+        return ids.setdefault(low, len(ids))
+    base, number = variables.bases()[low : high + 1], np.full(high + 1 - low, -1, np.int64)
+    for variable, slot in ids.items():
+        if low <= variable <= high:
+            number[variable - low] = slot
+    met, slots = np.empty(len(base), np.int64), np.empty(len(start), np.int64)
+    (n_new,) = number_holders(start, runs.count, n_bytes, base, len(ids), number, met, slots)
+    for variable in met[:n_new].tolist():  # in the order they are met
+        ids[low + variable] = len(ids)
+    return slots
 
 
 def moved_runs(runs: Runs, slots: Slots, shift: Ints, n_bytes: int) -> Runs:

@@ -3,6 +3,7 @@
 import math
 from functools import cache
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -56,14 +57,28 @@ class Runs(NamedTuple):
         return Runs(self.start[index], self.count[index], self.stride[index])
 
 
+_MANY = 1 << 20  # elements: 8 MB
+_many: WeakValueDictionary[int, Ints] = WeakValueDictionary()  # of ones, by their number
+
+
 def ones(n: int) -> Ints:
     """int64[n] for reading: strides of contiguous runs, which are most, take no memory."""
-    return _many_ones(n.bit_length())[:n]
+    if n <= _MANY:
+        return _some_ones(n.bit_length())[:n]
+    n_most = -(-n // _MANY) * _MANY
+    column = _many.get(n_most)
+    if column is None:
+        column = _many[n_most] = _new_ones(n_most)
+    return column[:n]
 
 
 @cache
-def _many_ones(n_bits: int) -> Ints:
-    column = np.ones(1 << n_bits, np.int64)
+def _some_ones(n_bits: int) -> Ints:
+    return _new_ones(1 << n_bits)
+
+
+def _new_ones(n: int) -> Ints:
+    column = np.ones(n, np.int64)
     column.flags.writeable = False
     return column
 
@@ -80,7 +95,15 @@ def single_run(start: int, count: int, stride: int) -> Runs:
 def concat_runs(parts: list[Runs]) -> Runs:
     if len(parts) == 1:
         return parts[0]
-    return Runs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    start, count, stride = zip(*parts, strict=True)
+    return Runs(np.concatenate(start), _joined_ones(count), _joined_ones(stride))
+
+
+def _joined_ones(columns: tuple[Ints, ...]) -> Ints:
+    """Columns one behind the other; of ones there is one in memory."""
+    if all(bool((column == 1).all()) for column in columns):
+        return ones(sum(map(len, columns)))
+    return np.concatenate(columns)
 
 
 def expand(counts: Ints) -> tuple[Ints, Ints]:
@@ -191,6 +214,9 @@ def has_aliases(runs: Runs) -> bool:
     return runs.n_elems > n_different(runs)
 
 
+_MOST_PLACES = 1 << 16  # of runs of positions whose pieces are remembered: 512 KB
+
+
 class Pieces:
     """A virtual buffer: the concatenation of runs. Views of it are strided in virtual positions."""
 
@@ -251,10 +277,14 @@ class Pieces:
 
     def _lookup_strided(self, virtual: Runs) -> Runs:
         """Look up addresses one element at a time, where runs have strides."""
-        result = np.empty((2, virtual.n_elems), np.int64)
-        (n,) = look_up_strided(self.start, self.runs.start, self.runs.stride, *virtual, result)
-        start, count = result[:, :n].copy()
-        return Runs(start, count, ones(n))
+        n_most = virtual.n_elems
+        begin, length = np.empty(n_most, np.int64), np.empty(n_most, np.int64)
+        at_place = np.zeros(min(int(virtual.count.max(initial=0)), _MOST_PLACES), np.int64)
+        pieces = self.start, self.runs.start, self.runs.stride
+        (n,) = look_up_strided(*pieces, *virtual, at_place, begin, length)
+        if n == n_most:
+            return Runs(begin, ones(n), ones(n))
+        return Runs(begin[:n].copy(), length[:n].copy(), ones(n))
 
     def lookup_intervals(self, begin: Ints, end: Ints) -> tuple[Runs, Ints]:
         """Runs of position intervals [begin, end), and which interval each run belongs to."""

@@ -78,9 +78,9 @@ class VariableTable:
         return bisect_right(self.base_bytes, byte_address) - 1
 
     def ids_at(self, byte_addresses: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self._bases(), byte_addresses, side="right") - 1
+        return np.searchsorted(self.bases(), byte_addresses, side="right") - 1
 
-    def _bases(self) -> np.ndarray:
+    def bases(self) -> np.ndarray:
         """`base_bytes` as a column, which grows with it."""
         n, n_known = len(self.base_bytes), self._n_in_column
         if n > len(self._base_column):
