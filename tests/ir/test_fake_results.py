@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
 
 from tremula.ir import fake_results
 from tremula.ir.fake_results import call_with_fakes, new_fake_like
@@ -24,12 +25,32 @@ CALLS = {
     "comparison": (aten.gt.Scalar, lambda x, y: (x, 0)),
     "several results": (aten.max.dim, lambda x, y: (x, 0)),
     "in place": (aten.add_.Tensor, lambda x, y: (x, y)),
+    "drawn in place": (aten.bernoulli_.float, lambda x, y: (x, 0.5)),
+    "views": (aten.split.Tensor, lambda x, y: (x[1:], 4, 1)),
+    "new tensors": (aten.native_layer_norm.default, lambda x, y: (x, [6], y[0], y[1], 1e-5)),
+    "some of several": (
+        aten.native_layer_norm_backward.default,
+        lambda x, y: (x, y, [6], x[:, :1], y[:, :1], y[0], y[1], [True, False, True]),
+    ),
+    "unsafe view": (aten._unsafe_view.default, lambda x, y: (x, [2, 12])),
 }
 
 
+class CountingMode(FakeTensorMode):
+    """Fakes whose calls are counted."""
+
+    n_calls = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.n_calls += 1
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
 def described(result):
-    if isinstance(result, tuple):
-        return [described(part) for part in result]
+    if result is None:
+        return None
+    if isinstance(result, tuple | list):
+        return type(result), [described(part) for part in result]
     return result.dtype, result.shape, result.stride(), result.storage_offset(), result.device
 
 
@@ -38,16 +59,36 @@ def test_the_second_call_gives_what_the_first_did(name, monkeypatch):
     """Types, shapes, strides and places in memory; views share the memory of their argument."""
     monkeypatch.setattr(fake_results, "_known", {})
     func, arguments = CALLS[name]
-    mode = FakeTensorMode()
+    mode = CountingMode()
     with mode:
         args = arguments(torch.ones(4, 6), torch.zeros(4, 6))
         expected = func(*args)
+        call_with_fakes(func, mode, args, {})
+        n_calls = mode.n_calls
         for _ in range(3):
             result = call_with_fakes(func, mode, args, {})
             assert described(result) == described(expected)
-            if isinstance(result, torch.Tensor) and isinstance(args[0], torch.Tensor):
-                shares = [t.untyped_storage()._cdata for t in (result, expected, args[0])]
-                assert (shares[0] == shares[2]) == (shares[1] == shares[2])
+            assert (result is args[0]) == (expected is args[0])
+            if isinstance(args[0], torch.Tensor):
+                pairs = zip(tree_leaves(result), tree_leaves(expected), strict=True)
+                for one, other in pairs:
+                    assert memory_is(one, args[0]) == memory_is(other, args[0])
+        assert mode.n_calls == n_calls, "the first call alone is PyTorch's"
+
+
+def memory_is(tensor, of):
+    return tensor is not None and tensor.untyped_storage()._cdata == of.untyped_storage()._cdata
+
+
+def test_repeated_fakes_are_fakes_of_pytorch():
+    """They have the attributes, dispatch keys and type that PyTorch's fakes have."""
+    with FakeTensorMode() as mode:
+        x = torch.ones(3)
+        made = [call_with_fakes(aten.neg.default, mode, (x,), {}) for _ in range(4)]
+        expected = torch.neg(x)
+    for fake in made:
+        assert fake.__dict__ == expected.__dict__
+        assert torch._C._dispatch_keys(fake) == torch._C._dispatch_keys(expected)
 
 
 def test_results_are_separate_tensors():

@@ -3,9 +3,11 @@
 What a call gives depends on shapes, strides and types only. PyTorch's fake tensors remember that,
 too, but describe arguments and results in more detail than a recording needs: a repeated call
 takes several times as long as making its result. A call is repeated here if it is an operation of
-ATen that gives one tensor, new or a view, of fake tensors whose values are unknown.
+ATen, or one of `_OURS`, of fake tensors whose values are unknown, that gives new tensors, views of
+its first argument, or this argument after writing it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeGuard
@@ -15,10 +17,12 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-_CPU = torch.device("cpu")
-_NEW, _VIEW = "new", "view"
+_CPU, _META = torch.device("cpu"), torch.device("meta")
+_NEW, _VIEW, _WRITTEN = "new", "view", "written"
 _WITHOUT_KEY = Tensor, torch.SymInt, torch.SymFloat, torch.SymBool
 _SELECT = torch.ops.aten.select.int
+_UNSAFE_VIEW = torch.ops.aten._unsafe_view.default  # its schema does not say that it is a view
+_OURS = frozenset({"tremula::gradient", "tremula::attention", "tremula::attention_backward"})
 _LIMIT = 100_000  # calls that are remembered
 _SPECIAL = {
     torch.Tag.data_dependent_output,
@@ -40,19 +44,61 @@ class _Description:
         with torch._C._DisableTorchDispatch():
             if base is None:
                 plain = torch.empty_strided(
-                    self.shape, self.strides, dtype=self.dtype, device="meta"
+                    self.shape, self.strides, dtype=self.dtype, device=_META
                 )
             else:
-                plain = torch.empty(0, dtype=self.dtype, device="meta")
+                plain = torch.empty(0, dtype=self.dtype, device=_META)
                 plain.set_(base.untyped_storage(), self.offset, self.shape, self.strides)
-            return FakeTensor(mode, plain, _CPU)
+            return _fake_of(plain, mode)
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """What a call gives that gives several tensors, or None in place of some."""
+
+    parts: tuple[_Description | None, ...]
+    kind: type[tuple | list]
+
+    def make(self, mode: FakeTensorMode, base: Tensor | None) -> Sequence[Tensor | None]:
+        return self.kind([None if part is None else part.make(mode, base) for part in self.parts])
+
+
+class _FirstArgument:
+    """What a call gives that writes its first argument and returns it."""
+
+    def make(self, _mode: FakeTensorMode, base: Tensor | None) -> Tensor | None:
+        return base
+
+
+_Gives = _Description | _Results | _FirstArgument
+
+
+def _fake_of(plain: Tensor, mode: FakeTensorMode) -> Tensor:
+    """`FakeTensor(mode, plain, _CPU)` in a third of its time, most of which sets attributes."""
+    attributes = mode.__dict__.get(_ATTRIBUTES)
+    if attributes is None:
+        fake = FakeTensor(mode, plain, _CPU)
+        mode.__dict__[_ATTRIBUTES] = dict(fake.__dict__)
+        return fake
+    fake = Tensor._make_subclass(
+        FakeTensor, plain, False, dispatch_device=True, device_for_backend_keys=_CPU
+    )
+    if mode._allow_unsafe_data_ptr_access:
+        torch._C._set_warn_deprecated_on_mutable_data_ptr(fake)
+    else:
+        torch._C._set_throw_on_mutable_data_ptr(fake)
+    fake.__dict__.update(attributes)
+    return fake
+
+
+_ATTRIBUTES = "_tremula_attributes"  # of a mode: those of each of its fakes
 
 
 class _NotRepeatable(Exception):
     """An argument whose description does not determine the result."""
 
 
-_known: dict[tuple[object, ...], _Description | None] = {}
+_known: dict[tuple[object, ...], _Gives | None] = {}
 
 
 def call_with_fakes(
@@ -67,14 +113,18 @@ def call_with_fakes(
         known = _known.get(key)
     except (_NotRepeatable, TypeError):  # TypeError: an argument that cannot be hashed
         return func(*args, **kwargs)
-    base = args[0] if gives == _VIEW else None
+    base = None if gives == _NEW else args[0]
     if known is None and func is _SELECT:
         known = _selected(*args) if len(args) == 3 and not kwargs else None
     if known is not None:
         return known.make(mode, base)
     result = func(*args, **kwargs)
     if key not in _known and len(_known) < _LIMIT:
-        _known[key] = _description(result, mode, base, (*args, *kwargs.values()))
+        arguments = (*args, *kwargs.values())
+        if gives == _WRITTEN:
+            _known[key] = _FirstArgument() if result is base else None
+        else:
+            _known[key] = _description(result, mode, base, arguments)
     return result
 
 
@@ -109,21 +159,25 @@ def is_plain_fake(tensor: object) -> TypeGuard[FakeTensor]:
 
 @cache
 def _what_it_gives(func: OpOverload) -> str | None:
-    """A single tensor with separate memory, a view of the first argument, or something else."""
+    """New tensors, views of the first argument, this argument itself, or something else."""
     schema = func._schema
-    if (
-        (func.namespace != "aten" and schema.name != "tremula::gradient")
-        or schema.is_mutable
-        or _SPECIAL & set(func.tags)
-        or len(schema.returns) != 1
-        or str(schema.returns[0].type) != "Tensor"
-    ):
+    if func is _UNSAFE_VIEW:
+        return _VIEW
+    if (func.namespace != "aten" and schema.name not in _OURS) or _SPECIAL & set(func.tags):
         return None
-    aliased = [place for place, a in enumerate(schema.arguments) if a.alias_info is not None]
-    if schema.returns[0].alias_info is None:
+    arguments = schema.arguments
+    aliased = [place for place, a in enumerate(arguments) if a.alias_info is not None]
+    if not schema.returns or not all(str(r.type) in _TENSORS for r in schema.returns):
+        return None
+    if all(r.alias_info is None for r in schema.returns):
         return None if aliased else _NEW
-    is_first = aliased == [0] and str(schema.arguments[0].type) == "Tensor"
-    return _VIEW if is_first and not schema.arguments[0].kwarg_only else None
+    is_first = aliased == [0] and str(arguments[0].type) == "Tensor" and not arguments[0].kwarg_only
+    if not is_first or len(schema.returns) > 1:
+        return None
+    return _WRITTEN if schema.is_mutable else _VIEW
+
+
+_TENSORS = frozenset({"Tensor", "List[Tensor]"})
 
 
 def _key(value: object, mode: FakeTensorMode) -> object:
@@ -157,11 +211,27 @@ def _is_plain(tensor: FakeTensor) -> bool:
 
 def _description(
     result: object, mode: FakeTensorMode, base: Tensor | None, arguments: tuple[object, ...]
-) -> _Description | None:
+) -> _Description | _Results | None:
     """How to make such a result; None if it is an argument, or has more than elements."""
+    tensors = _tensors(arguments)
+    if type(result) is not tuple and type(result) is not list:
+        return _description_of_one(result, mode, base, tensors)
+    parts: list[_Description | None] = []
+    for part in result:
+        one = None if part is None else _description_of_one(part, mode, base, tensors)
+        if part is not None and one is None:
+            return None
+        parts.append(one)
+        tensors += [part] if base is None and part is not None else []
+    return _Results(tuple(parts), type(result))
+
+
+def _description_of_one(
+    result: object, mode: FakeTensorMode, base: Tensor | None, tensors: list[Tensor]
+) -> _Description | None:
+    """How to make a result that is none of these tensors; a new one shares memory with none."""
     if type(result) is not FakeTensor or result.fake_mode is not mode or not _is_plain(result):
         return None
-    tensors = _tensors(arguments)
     has_numbers = all(type(n) is int for n in (*result.shape, *result.stride()))
     if result.requires_grad or not has_numbers or any(result is tensor for tensor in tensors):
         return None
