@@ -43,7 +43,10 @@ def test_large_models(rehearsal: None, capsys: pytest.CaptureFixture[str]):
 
 @pytest.mark.parametrize(
     ("case", "modes"),
-    [("gin-128", ()), ("schnet-8", ("default", "reduce-overhead", "dynamic"))],
+    [
+        pytest.param("gin-128", (), marks=pytest.mark.wide),
+        ("schnet-8", ("default", "reduce-overhead", "dynamic")),
+    ],
 )
 def test_molecules(rehearsal: None, case: str, modes: tuple[str, ...]):
     """Against eager, and for models with a bar for it against each mode and dynamic shapes."""
