@@ -60,6 +60,13 @@ def zero(graph: Graph, tensor: Tensor, sequence: Sequence, name: str = "") -> No
     fill(graph, tensor, 0, sequence, name or "zero")
 
 
+def zero_by_vertices(graph: Graph, tensor: Tensor, sequence: Sequence, name: str) -> None:
+    """Write 0 to every element with vertices whose workers share it, as products zero partials."""
+    compute_set = graph.add_compute_set(name)
+    fill_in(graph, tensor, 0, compute_set)
+    sequence.add(Execute(compute_set))
+
+
 def fill_in(
     graph: Graph, tensor: Tensor, value: bool | int | float, compute_set: ComputeSet
 ) -> None:

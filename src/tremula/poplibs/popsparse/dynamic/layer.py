@@ -21,6 +21,7 @@ from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplar.vertices.bulk import Slices
 from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.popops import cast, zero
+from tremula.poplibs.popops.elementwise.fill import zero_by_vertices
 from tremula.poplibs.popsparse.dynamic import codelets, costs
 from tremula.poplibs.popsparse.dynamic.buckets import (
     BucketRing,
@@ -232,7 +233,7 @@ class _Product:
             (ends - sizes)[is_filled], ends[is_filled], tiles[is_filled], self.graph.target.n_tiles
         )
         self.graph.set_tile_mapping(partials, mapping)
-        zero(self.graph, partials, sequence, f"{self.name}/zero")
+        zero_by_vertices(self.graph, partials, sequence, f"{self.name}/zero")
         return partials
 
     def _turned(self, buckets: Buckets, sequence: Sequence) -> Buckets:
@@ -379,7 +380,7 @@ class _GradW:
         tiles = TileCoordinates.of(plan).tile
         mapping = TileMapping(begin, begin + plan.n_values, tiles, graph.target.n_tiles)
         graph.set_tile_mapping(total, mapping)
-        zero(graph, total, sequence, f"{self.name}/zero")
+        zero_by_vertices(graph, total, sequence, f"{self.name}/zero")
         own = self._operands(dense, gradient, sequence)
         self._compute(own, total, sequence)
         if plan.x * plan.y > 1:
