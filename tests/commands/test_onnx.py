@@ -62,6 +62,14 @@ def test_wrong_arguments(folder, capsys, arguments, error):
     assert error in capsys.readouterr().err
 
 
+def test_a_profile_that_fails_leaves_no_folder(folder, capsys):
+    """The folder named after the model is made when there is something to write."""
+    (folder / "broken.onnx").write_bytes(b"")
+    assert main(["profile", "broken.onnx"]) == 1
+    assert "has no graph" in capsys.readouterr().err
+    assert not (folder / "broken-profile").exists()
+
+
 def test_profile_costs_a_model(folder, capsys):
     """Cycles and memory are printed; the report is for the analyser."""
     assert main(["profile", "m.onnx", "--shape", "x=2,3", "--n-tiles", "4"]) == 0

@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    folder = args.report or output_folder(str(Path(f"{args.model.stem}-profile")))
-    program, fits = _program(args), True
+    program, fits = _program(args), True  # before a folder is made that an error would leave empty
+    folder = args.report or output_folder(f"{args.model.stem}-profile")
     try:
         with progress("compiling"):
             path = program.save_report(folder, str(args.model))
