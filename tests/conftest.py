@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 import tremula
 from tests.sampling import PROFILE, SAMPLE, n_examples
@@ -29,6 +30,11 @@ settings.register_profile(SAMPLE, derandomize=True, deadline=None, database=None
 settings.register_profile("wide", derandomize=True, deadline=None, database=None)
 settings.register_profile("search", deadline=None, database=None, max_examples=1000)
 settings.load_profile(PROFILE)
+if PROFILE != "search":
+    # Hypothesis also tries constants that it reads in the sources of all modules that are loaded,
+    # generated kernels among them: examples would depend on which tests ran before, and the first
+    # run would parse thousands of files.
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,11 +22,13 @@ from types import ModuleType
 from typing import TextIO
 
 _ROOT = Path(__file__).resolve().parent.parent
-# In the order in which test modules would import them.
+# In the order in which test modules would import them, then what their first tests would load.
 _MODULES = (
     "torch._dynamo torch_geometric poptorch transformers tremula.explore poptorch_geometric "
     "tremula.jax popart popxl tremula.keras optimum.graphcore scipy.optimize "
-    "tremula.ir.run.compiled_step tremula.ir.run.tile_program tremula.runtime.engine"
+    "transformers.models.bert.modeling_bert tremula.onnx fastapi schemathesis.pytest.plugin "
+    "tremula.ir.run.compiled_step tremula.ir.run.tile_program tremula.runtime.engine "
+    "torch._inductor.compile_fx distributed"
 ).split()
 _LOOK_S = 2.0  # how often the importing process looks whether the run has ended
 

@@ -8,6 +8,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 
+from tests.sampling import n_examples
 from tests.system.conftest import ADMIN
 from tremula.commands.system.server import add_arguments
 from tremula.hardware import system
@@ -200,17 +201,9 @@ _SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", make_app(_FUZZED))
 
 @pytest.mark.slow
 @_SCHEMA.parametrize()
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=n_examples(12), deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_request_makes_it_fail(case):
     """Anything that its own description allows, and much that it does not, has an answer."""
-    assert_answered(case)
-
-
-@pytest.mark.wide
-@_SCHEMA.parametrize()
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-def test_none_of_many_requests_makes_it_fail(case):
-    """So do more of them."""
     assert_answered(case)
 
 

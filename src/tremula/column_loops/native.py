@@ -10,12 +10,12 @@ import ast
 import ctypes
 import hashlib
 import platform
+import struct
 import tempfile
 import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +45,16 @@ _HEAD = """static long long floor_div(long long a, long long b) {
     return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
 }
 """
+_HEAD_BYTES = object.__basicsize__  # of every object; in an array its address follows
+# The beginnings of PyArray_Descr and PyArrayObject_fields, which NumPy promises to keep.
+_ARRAYS = f"""struct type {{
+    char head[{_HEAD_BYTES}]; void *scalar; char letters[4]; int number;
+}};
+struct array {{
+    char head[{_HEAD_BYTES}]; void *data; int n_dims; long *shape, *strides; void *base;
+    struct type *type; int flags;
+}};
+"""
 
 
 class LoopColumn(NamedTuple):
@@ -60,13 +70,19 @@ class NativeSweep:
     def __init__(self, function: Function, with_numba: Callable[[], Function]):
         self.function, self._with_numba = function, with_numba
         self._made: dict[tuple, Function] = {}  # by the types of arguments, in short
+        self._on_arrays: Callable[[tuple], Any] | None = None  # of the types of the last call
 
     def __call__(self, *columns: np.ndarray | int) -> object:
+        if self._on_arrays is not None:
+            results = self._on_arrays(columns)
+            if results is not _OTHER_TYPES:
+                return results
         key = tuple([None if isinstance(c, int) else (c.dtype.num, c.ndim) for c in columns])
         run = self._made.get(key)
         if run is None:
             kinds = tuple(map(kind_of, columns))
             run = self._made[key] = compiled(self.function, kinds) or self._with_numba()
+        self._on_arrays = run.on_arrays if isinstance(run, _Loop) else None
         return run(*columns)
 
 
@@ -92,48 +108,80 @@ def compiled(function: Function, columns: Sequence[LoopColumn]) -> Function | No
         name = getattr(function, "__name__", "a sweep")
         warnings.warn(f"{name} is compiled by Numba, which is slower: {error}", stacklevel=3)
         return None
-    of_column = [ctypes.c_void_p, ctypes.c_longlong, ctypes.c_longlong]
-    types = (of_column if column.rank else [ctypes.c_longlong] for column in columns)
-    library.sweep.argtypes = [*chain.from_iterable(types), ctypes.c_void_p]
-    library.sweep.restype = None
-    return partial(_run, library.sweep, translated)
+    return _Loop(library, translated)
 
 
-def _run(sweep: Function, translated: "_Translator", *columns: np.ndarray | int) -> tuple | None:
-    alive, arguments = [], []
-    for name, column in zip(translated.columns, columns, strict=True):
-        if isinstance(column, int):
-            arguments.append(column)
-            continue
-        assert name not in translated.written or column.flags.c_contiguous, "it is written in place"
-        column = np.ascontiguousarray(column)
-        alive.append(column)
-        shape = column.shape
-        arguments += (_address(column), shape[0], shape[-1])
-    if not translated.n_results:
-        sweep(*arguments, None)
-        return None
-    results = (ctypes.c_longlong * translated.n_results)()
-    sweep(*arguments, results)
-    return tuple(results)
+_OTHER_TYPES = object()  # instead of results: the columns are not what the loop was compiled for
 
 
-_HEAD_BYTES = object.__basicsize__  # of every object; in an array its address follows
-_pointer_at = ctypes.c_void_p.from_address
+class _Loop:
+    """Machine code of a sweep, for columns of some types."""
 
+    def __init__(self, library: ctypes.CDLL, translated: "_Translator"):
+        self._translated, kinds = translated, translated.columns.values()
+        of_column = [ctypes.c_void_p, ctypes.c_longlong, ctypes.c_longlong]
+        types = (of_column if kind.rank else [ctypes.c_longlong] for kind in kinds)
+        self._sweep, self._sweep_arrays = library.sweep, library.sweep_arrays
+        self._sweep.argtypes = [*chain.from_iterable(types), ctypes.c_void_p]
+        self._sweep.restype = None
+        self._sweep_arrays.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+        self._classes = tuple(np.ndarray if kind.rank else int for kind in kinds)
+        self._pack = struct.Struct(f"{len(kinds)}q").pack
+        self._results_type = ctypes.c_longlong * translated.n_results
 
-def _address_of_array(column: np.ndarray) -> int:
-    """Where a column begins: `column.ctypes` takes five times as long to say so."""
-    return _pointer_at(id(column) + _HEAD_BYTES).value or 0
+    def __call__(self, *columns: np.ndarray | int) -> tuple | None:
+        """Results for any columns of the types."""
+        translated, alive, arguments = self._translated, [], []
+        for name, column in zip(translated.columns, columns, strict=True):
+            if isinstance(column, int):
+                arguments.append(column)
+                continue
+            is_whole = name not in translated.written or column.flags.c_contiguous
+            assert is_whole, "it is written in place"
+            column = np.ascontiguousarray(column)
+            alive.append(column)
+            arguments += (column.ctypes.data, column.shape[0], column.shape[-1])
+        results = self._results_type()
+        self._sweep(*arguments, results)
+        return tuple(results) or None
+
+    def on_arrays(self, columns: tuple) -> object:
+        """Results for contiguous columns, `_OTHER_TYPES` for others.
+
+        The machine code reads types and addresses in the arrays: most calls are on few elements,
+        and Python would take ten times as long for it.
+        """
+        if tuple(map(type, columns)) != self._classes or not _CAN_READ_ARRAYS:
+            return _OTHER_TYPES
+        words = [column if type(column) is int else id(column) for column in columns]
+        results = self._results_type()
+        if self._sweep_arrays(self._pack(*words), results):
+            return _OTHER_TYPES
+        return tuple(results) or None
 
 
 def _can_read_arrays() -> bool:
     """Whether arrays of this Python and this NumPy are as they are documented to be."""
-    column = np.arange(3)
-    return _address_of_array(column) == column.ctypes.data
+    column = np.arange(6, dtype=np.int32).reshape(2, 3)
+
+    def word(kind: type, address: int, n_bytes: int) -> int:
+        return kind.from_address(address + n_bytes).value
+
+    pointer, head = ctypes.c_size_t, _HEAD_BYTES
+    at, type_at = id(column), word(pointer, id(column), head + 40)
+    return (
+        platform.python_implementation() == "CPython"
+        and ctypes.sizeof(ctypes.c_long) == ctypes.sizeof(pointer) == 8
+        and word(pointer, at, head) == column.ctypes.data
+        and word(ctypes.c_int, at, head + 8) == 2
+        and word(ctypes.c_long, word(pointer, at, head + 16), 8) == 3
+        and type_at == id(column.dtype)
+        and word(ctypes.c_int, type_at, head + 12) == column.dtype.num
+        and word(ctypes.c_int, at, head + 48) & 1 == 1
+    )
 
 
-_address = _address_of_array if _can_read_arrays() else lambda column: column.ctypes.data
+_CAN_READ_ARRAYS = _can_read_arrays()
 
 
 def _library(text: str) -> Path | None:
@@ -190,7 +238,24 @@ class _Translator:
         )
         names = "".join(f"    long long {name}_ = 0;\n" for name in self.locals)
         body = "".join(f"    {line}\n" for line in self._block(self.tree.body))
-        return f"{_HEAD}void sweep({parameters}long long *results_) {{\n{names}{body}}}\n"
+        sweep = f"void sweep({parameters}long long *results_) {{\n{names}{body}}}\n"
+        return f"{_HEAD}{sweep}{_ARRAYS}{self._on_arrays()}"
+
+    def _on_arrays(self) -> str:
+        """A function that reads the columns in NumPy's arrays; 1 if one is of another type."""
+        lines, arguments = [], []
+        for i, kind in enumerate(self.columns.values()):
+            if not kind.rank:
+                arguments.append(f"words[{i}]")
+                continue
+            number = np.dtype(kind.type).num
+            is_other = f"a{i}->n_dims != {kind.rank} || a{i}->type->number != {number}"
+            lines.append(f"const struct array *a{i} = (const struct array *)words[{i}];")
+            lines.append(f"if ({is_other} || !(a{i}->flags & 1)) return 1;")
+            arguments += (f"a{i}->data", f"a{i}->shape[0]", f"a{i}->shape[{kind.rank - 1}]")
+        body = "".join(f"    {line}\n" for line in lines)
+        call = f"    sweep({', '.join(arguments)}, results_);\n    return 0;\n"
+        return f"int sweep_arrays(const long long *words, long long *results_) {{\n{body}{call}}}\n"
 
     def _block(self, statements: Sequence[ast.stmt]) -> list[str]:
         return [line for statement in statements for line in self._statement(statement)]

@@ -257,7 +257,19 @@ def by_c_compiler(sweep, columns):
     return run(*columns)
 
 
-NATIVE = {"C": by_c_compiler, "Numba": lambda sweep, columns: sweep.by_numba(*columns)}
+def on_arrays(sweep, columns):
+    """As machine code that reads the arrays."""
+    run = compiled(sweep.function, [kind_of(column) for column in columns])
+    return run.on_arrays(
+        tuple(c if isinstance(c, int) else np.ascontiguousarray(c) for c in columns)
+    )
+
+
+NATIVE = {
+    "C": by_c_compiler,
+    "C on arrays": on_arrays,
+    "Numba": lambda sweep, columns: sweep.by_numba(*columns),
+}
 
 
 # Numba takes two seconds for each, and is used only where there is no C compiler.
@@ -269,12 +281,12 @@ BY_NUMBA = [
 
 @pytest.mark.parametrize(
     ("sweep", "native"),
-    [*((sweep, "C") for sweep in SWEEPS), *BY_NUMBA],
+    [*((sweep, way) for sweep in SWEEPS for way in ("C", "C on arrays")), *BY_NUMBA],
     ids=lambda x: getattr(x, "__name__", x),
 )
 def test_python_and_native_code_agree(sweep, native):
     """A sweep returns and writes the same, whichever way it runs."""
-    if native == "C" and shutil.which("g++") is None:
+    if native != "Numba" and shutil.which("g++") is None:
         pytest.skip("no C compiler")
     for seed in range(20):
         columns = [SWEEPS[sweep](np.random.default_rng(seed)) for _ in range(2)]
@@ -300,6 +312,27 @@ def test_c_that_does_not_compile_is_warned_of(monkeypatch, tmp_path):
     sweep = NativeSweep(sweeps.find_race.function, lambda: lambda *_: "by Numba")
     with pytest.warns(UserWarning, match="find_race is compiled by Numba.*does not compile"):
         assert sweep(*race_columns(np.random.default_rng(0))) == "by Numba"
+
+
+def test_columns_of_other_types_follow_each_other():
+    """A sweep takes columns of another type, of another rank or with gaps as it does the first."""
+    sweep = NativeSweep(_total, lambda: pytest.fail("the C compiler is there"))
+    wide, gaps = np.arange(5), np.arange(20)[::2]
+    for column in (wide, wide, wide.astype(np.int32), gaps, wide.astype(np.longlong), wide, gaps):
+        assert sweep(column, 3) == (int(column.sum()) + 3,)
+    assert sweep(wide, True) == (11,)
+    assert sweep(wide.view(Column), 1) == (11,)
+
+
+class Column(np.ndarray):
+    """Arrays of other classes may be laid out differently."""
+
+
+def _total(column, more):
+    total = more
+    for i in range(len(column)):
+        total += column[i]
+    return (total,)
 
 
 def test_division_rounds_down():

@@ -76,7 +76,7 @@ class StoredCode:
 
     def load_overload(self, signature: Any, target_context: Any) -> CompileResult | None:
         """The function compiled for these types, if it is there and whole."""
-        target_context.refresh()
+        _refresh_once(target_context)
         content = read_checked(self._path(signature, target_context.codegen()))
         if content is None:
             return None
@@ -110,6 +110,12 @@ class StoredCode:
         digest = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
         name = re.sub(r"[^\w.]", "", f"{Path(self._file).stem}.{function.__qualname__}")
         return Path(self.cache_path) / f"{name}-{digest}.nbc"
+
+
+@cache
+def _refresh_once(target_context: Any) -> None:
+    """Let Numba load its tables: loading needs no later entries, and compiling looks for them."""
+    target_context.refresh()
 
 
 @cache

@@ -120,6 +120,8 @@ def __getattr__(name: str) -> object:
 def _advice(name: str) -> str:
     if name == "AnchorMode":
         return "it is now called 'OutputMode'"
+    if name.startswith("__"):  # tools probe modules for many of these
+        return "it is no name of PopTorch's"
     return _suggest(name, [*_HOME, *_SUBMODULES])
 
 
