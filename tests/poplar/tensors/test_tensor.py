@@ -383,3 +383,17 @@ def test_numpy_integers_index(part):
     x = graph.add_variable(FLOAT, [3, 2])
     assert x[part] == x[int(part)]
     assert x.slice(np.int64(1), np.int64(3)) == x[1:]
+
+
+def test_rows_are_joined_in_few_runs():
+    """A border along the last dimension adds a run to each row, not one to each element."""
+    graph = Graph(IPUModel("bow").create_device())
+    x = graph.add_variable("float", [3, 4, 50], mapping=0)
+    border = graph.add_variable("float", [1], mapping=0).reshape([1, 1, 1])
+    sides = [border.broadcast(n, 2).broadcast(4, 1).broadcast(3, 0) for n in (1, 2)]
+    joined = concat([sides[0], x, sides[1]], 2)
+    parts = [t.addresses() for t in (sides[0], x, sides[1])]
+    np.testing.assert_array_equal(joined.addresses(), np.concatenate(parts, 2))
+    assert len(joined.runs().start) == 3 * 3 * 4
+    turned = concat([x.dim_shuffle([0, 2, 1]), x.dim_shuffle([0, 2, 1])], 2)
+    np.testing.assert_array_equal(turned.addresses()[:, :, 4:], x.addresses().transpose(0, 2, 1))

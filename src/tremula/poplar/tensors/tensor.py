@@ -484,12 +484,34 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     if len(tensors) == 1:
         return tensors[0]
     _check_concat(tensors, dim)
+    if dim and dim == tensors[0].rank - 1 and all(map(_has_contiguous_rows, tensors)):
+        return _joined_rows(tensors)
     rolled = [t if dim == 0 else t.dim_roll(dim, 0) for t in tensors]
     shape = (sum(t.shape[0] for t in rolled), *rolled[0].shape[1:])
     pieces = Pieces(concat_runs([t.runs() for t in rolled]))
     first = tensors[0]
     joined = Tensor(first.variables, first.type, 0, shape, row_major(shape), pieces)
     return joined if dim == 0 else joined.dim_roll(0, dim)
+
+
+def _has_contiguous_rows(tensor: Tensor) -> bool:
+    """Whether elements of the last dimension follow each other, or are one."""
+    return tensor.shape[-1] == 1 or tensor.strides[-1] in (0, 1)
+
+
+def _joined_rows(tensors: list[Tensor]) -> Tensor:
+    """Tensors joined along their last dimension, row by row: each row is a few runs.
+
+    In the order of other dimensions, which `concat` takes, it would be a run for each element.
+    """
+    first, widths = tensors[0], np.array([t.shape[-1] for t in tensors])
+    n_rows = math.prod(first.shape[:-1])
+    ends = np.cumsum(n_rows * widths)
+    pieces = Pieces(concat_runs([t.runs() for t in tensors]))
+    begin = (ends - n_rows * widths)[None] + np.arange(n_rows)[:, None] * widths[None]
+    runs, _ = pieces.lookup_intervals(begin.ravel(), (begin + widths[None]).ravel())
+    shape = (*first.shape[:-1], int(widths.sum()))
+    return Tensor(first.variables, first.type, 0, shape, row_major(shape), Pieces(runs))
 
 
 def check_is_tensor(value: object, what: str) -> None:
