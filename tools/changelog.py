@@ -39,7 +39,7 @@ def section_of(version: str, files: dict[str, list[Path]]) -> str:
 
 def _item(path: Path) -> str:
     first, *rest = path.read_text(encoding="utf-8").strip().splitlines()
-    return "\n".join([f"- {first}", *(f"  {line}" for line in rest)])
+    return "\n".join([f"- {first}", *(f"  {line}".rstrip() for line in rest)])
 
 
 def main(arguments: list[str]) -> int:
