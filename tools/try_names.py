@@ -73,9 +73,10 @@ class Environment:
         own = ["--disable-pip-version-check", arguments[0], "--quiet"]
         if arguments[0] == "install":
             own += ["--no-compile"]
-            own += (
-                ["--no-deps"] if self._borrows else ["--constraint", str(ROOT / "constraints.txt")]
-            )
+            # What the other environment has is not taken for installed here.
+            borrowed = ["--no-deps", "--force-reinstall"]
+            pinned = ["--constraint", str(ROOT / "constraints.txt")]
+            own += borrowed if self._borrows else pinned
         self.run([self.bin / "python", "-m", "pip", *own, *arguments[1:]])
 
     def python(self, code: str) -> str:
