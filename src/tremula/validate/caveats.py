@@ -83,9 +83,9 @@ CAVEATS = (
     ),
     Caveat(
         "Decoding over 32 chips",
-        "A layer of ChatGLM takes a third longer than the sum of its steps. Its operations are "
-        "public and modelled; what a sync of eight machines takes, after how many words a run "
-        "stopped, and in which order PopART put transfers is not known.",
+        "What a sync of eight machines takes, after how many words a run stopped, and in which "
+        "order PopART put transfers is not known. Whose layout a weight has that a prompt and its "
+        "words share is counted from the program's operations.",
         r"^m-chatglm",
     ),
     Caveat(

@@ -8,16 +8,24 @@ commit b5a7569 (examples/gpt2, examples/chatglm, custom_ops/kv_cache.cpp).
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tremula.base.types import HALF
+from tremula.base.types import FLOAT, HALF, INT, Type
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Copy, Program, Sequence
+from tremula.poplar.programs import Copy, If, Program, Sequence
+from tremula.poplar.target import IPUModel
 from tremula.poplibs import poputil
 from tremula.validate.rows import MeasuredRow
 from tremula.validate.timing import time_program
 from tremula.validate.workloads.model_call import HOST_S_PER_CALL, ModelCall, compiled_call
 from tremula.validate.workloads.models.row_facts import DECODING
+from tremula.validate.workloads.models.shared_weights import (
+    Numbering,
+    Use,
+    Weight,
+    rearranging_cycles,
+)
 from tremula.validate.workloads.models.timeline import Timeline, timeline_of
 from tremula.validate.workloads.table import ModelledValue, NoWorkload, workload
 
@@ -44,10 +52,13 @@ class Decoder:
     residual_scale: float | None = None
     has_prefill: bool = False
     max_length: int = 264
-    proportion: float | None = None  # of memory, for one word
+    proportion: float = 0.6  # of memory, for one word; PopLibs' default
     prefill_proportion: float = 0.2  # for more than 32
     n_numbers: int = 1  # that each chip gets in a step: which step it is, or two positions
     prefills_in_halves: bool = True  # partial sums; those of one word are floats
+    weights: tuple[Weight, ...] = ()  # of a layer, that a prompt and its words share
+    numbering: Numbering | None = None
+    n_answered: int | None = None  # words of an answer, which ends a run
 
     @property
     def size(self) -> "DecoderSize":
@@ -68,9 +79,24 @@ GPT2_XL = Decoder(
     width=1600, n_heads=25, n_inner=6400, n_words=50257, n_layers=48, n_chips=8, n_head_chips=1,
     n_head_slices=1, n_positions=1024,
 )  # fmt: skip
+# Operations of poptransformer/models/chatglm as its files call them, constants aside. Before the
+# layers: positions and mask (6), the prompt's words (1), the embedding's four parts (14). Between:
+# the last norm and word (3), the output layer (42), the first word of the loop (4), its positions
+# and mask (3), and the loop's own words and embedding (2 + 14). A layer of the prompt has one
+# operation more, the remap of its scores.
+_GLM_NUMBERING = Numbering(before_prompt=21, in_prompt=83, between=68, in_word=82)
+# The measured program stops at the end of its answer (conf/sharding.yaml: early_stop). It asks what
+# to do if one cannot sleep; the answer to that on ChatGLM-6B's page has 454 characters. Of the
+# dialogue there, 16 characters are 8 words of its vocabulary, 10 are 4 (tests of chatglm.cpp).
+_GLM_ANSWER, CHARACTERS_PER_WORD = 454, 2
 CHATGLM_6B = Decoder(
     width=4096, n_heads=32, n_inner=16384, n_words=130528, n_layers=28, n_chips=32, n_head_chips=4,
-    n_head_slices=2, residual_scale=56**0.5, has_prefill=True, proportion=0.6, n_numbers=2,
+    n_head_slices=2, residual_scale=56**0.5, has_prefill=True, n_numbers=2,
+    weights=(
+        Weight(4096, 3 * 4096, 1, 1), Weight(4096, 4096, 69, 68),
+        Weight(4096, 16384, 75, 74), Weight(16384, 4096, 78, 77),
+    ),
+    numbering=_GLM_NUMBERING, n_answered=_GLM_ANSWER // CHARACTERS_PER_WORD,
 )  # fmt: skip
 
 
@@ -93,13 +119,25 @@ def _latency(decoder: Decoder, row: MeasuredRow, chip_name: str) -> ModelledValu
     n_steps = length - n_input
     if n_steps < 1:
         raise NoWorkload("its prompt is as long as the longest text", hint="")
+    n_steps = min(n_steps, decoder.n_answered or n_steps)
+    clock_hz = _clock_hz(chip_name)
     step_s = _step_seconds(decoder, batch, 1, length, chip_name)
-    run_s = n_steps * step_s + HOST_S_PER_CALL
+    run_s = HOST_S_PER_CALL
     if n_input:
         run_s += _step_seconds(decoder, batch, n_input, n_input, chip_name)
-    seconds = run_s / n_steps
-    clock_hz = _clock_hz(chip_name)
+        prompt, word = _rearranging(decoder, batch, n_input, chip_name)
+        run_s, step_s = run_s + prompt / clock_hz, step_s + word / clock_hz
+    seconds = run_s / n_steps + step_s
     return ModelledValue(seconds * clock_hz, clock_hz, n_items=batch)
+
+
+def _rearranging(decoder: Decoder, batch: int, n_input: int, chip_name: str) -> tuple[float, float]:
+    """Cycles of rearranging weights for a prompt, and for each word."""
+    assert decoder.numbering is not None, "a decoder with a prefill says how its program is read"
+    uses = (Use(batch * n, *_product_choices(decoder, n)) for n in (n_input, 1))
+    return rearranging_cycles(
+        decoder.weights, decoder.numbering, decoder.n_layers, *uses, chip_name
+    )
 
 
 def _step_seconds(decoder: Decoder, batch: int, n_new: int, length: int, chip_name: str) -> float:
@@ -107,10 +145,23 @@ def _step_seconds(decoder: Decoder, batch: int, n_new: int, length: int, chip_na
     layer = _layer(decoder, batch, n_new, length, chip_name)
     ends = _ends(decoder, batch, n_new, chip_name)
     seconds = decoder.n_layers * _alone(layer) + decoder.n_head_chips * _alone(ends)
-    if decoder.has_prefill and n_new < length:
-        head_size = decoder.width // decoder.n_heads
-        seconds += _carried_seconds(chip_name, 2 * batch * decoder.n_heads * length * head_size)
+    if n_new < length:
+        seconds += _loop_seconds(decoder, batch, length, chip_name)
     return seconds + _transfer_seconds(decoder, batch, n_new, length, chip_name)
+
+
+def _loop_seconds(decoder: Decoder, batch: int, length: int, chip_name: str) -> float:
+    """What a turn of the loop adds: its test, that of each cache operation, caches it carries.
+
+    The operation asks whether this is the first step (custom_ops/kv_cache.cpp); a loop's cache is
+    one of its inputs and results.
+    """
+    n_carried = 2 * batch * decoder.width * length
+    if decoder.size.has_cache_operation:
+        n_branches, carried_s = 1 + decoder.n_layers, 0.0
+    else:
+        n_branches, carried_s = 1, _carried_seconds(chip_name, n_carried)
+    return carried_s + n_branches * _branch_seconds(chip_name, decoder.n_chips)
 
 
 def _transfer_seconds(
@@ -190,26 +241,47 @@ def _timeline(
 def _choose(options: "Options", decoder: Decoder, n_new: int) -> None:
     import torch
 
+    partials, proportion = _product_choices(decoder, n_new)
+    options.setAvailableMemoryProportion({"IPU0": proportion})
+    options.Precision.setPartialsType(torch.half if partials is HALF else torch.float)
+
+
+def _product_choices(decoder: Decoder, n_new: int) -> tuple[Type, float]:
+    """Type of partial sums and share of memory of products for a number of words."""
     proportion = decoder.prefill_proportion if n_new > 32 else decoder.proportion
-    if proportion is not None:
-        options.setAvailableMemoryProportion({"IPU0": proportion})
     uses_halves = n_new > 1 and decoder.prefills_in_halves
-    options.Precision.setPartialsType(torch.half if uses_halves else torch.float)
+    return (HALF if uses_halves else FLOAT), proportion
 
 
 @cache
 def _carried_seconds(chip_name: str, n_elements: int) -> float:
-    """Keys and values of a step become those of the loop's next turn, on all chips at once."""
+    """Keys and values of a step become those of the loop's next turn, on all chips at once.
+
+    PopART's loop copies what its body returns, and copies that to the body's inputs (popx/op/
+    loopx.cpp, `copyBodyOutputsToBodyOutputClones`, `copyBodyOutputsToExplicitBodyInputs`).
+    """
 
     def build(graph: Graph, sequence: Sequence) -> Program | None:
-        source, target = (graph.add_variable(HALF, [n_elements], name) for name in ("out", "in"))
-        for tensor in (source, target):
+        names = ("returned", "copied", "in")
+        tensors = [graph.add_variable(HALF, [n_elements], name) for name in names]
+        for tensor in tensors:
             poputil.map_tensor_linearly(graph, tensor)
-        sequence.add(Copy(source, target))
+        for source, target in pairwise(tensors):
+            sequence.add(Copy(source, target))
         return None
 
     timing = time_program(chip_name, 1, build)
     return timing.cycles / timing.clock_hz
+
+
+@cache
+def _branch_seconds(chip_name: str, n_chips: int) -> float:
+    """A branch: one program runs on all chips, so its condition goes to every tile."""
+    target = IPUModel(chip_name, n_chips).create_target()
+    graph = Graph(target)
+    condition = graph.add_variable(INT, [], "condition", mapping=0)
+    branch = If(condition, Sequence(), Sequence())
+    return timeline_of(graph, Sequence(branch)).cycles / target.chip.clock_hz
 
 
 @cache
