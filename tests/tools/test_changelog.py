@@ -6,12 +6,12 @@ from tools.changelog import fragments, section_of
 
 
 def test_fragments_become_a_section(tmp_path):
-    """Items are grouped by section and sorted by name; further lines are indented."""
+    """Items are grouped by section and sorted by name; further lines are indented, blank ones empty."""
     (tmp_path / "README.md").write_text("How to write one.")
     (tmp_path / "b.fixed.md").write_text("Second.\n")
-    (tmp_path / "a.fixed.md").write_text("First,\n\nin two lines.\n")
+    (tmp_path / "a.fixed.md").write_text("First,\n\nin all.\n")
     (tmp_path / "c.added.md").write_text("New.")
-    expected = "## 1.2.3\n\n### Added\n- New.\n\n### Fixed\n- First,\n\n  in two lines.\n- Second.\n"
+    expected = "## 1.2.3\n\n### Added\n- New.\n\n### Fixed\n- First,\n\n  in all.\n- Second.\n"
     assert section_of("1.2.3", fragments(tmp_path)) == expected
 
 

@@ -119,8 +119,8 @@ def ipu_tridiagonal_eigenvalue(
 ) -> Array:
     """All eigenvalues, in order, of a symmetric matrix with diagonal d and subdiagonal e.
 
-    By bisection: how many eigenvalues are below a number is a count of signs. All bits are computed,
-    also where `tol` would let it end earlier.
+    By bisection: how many eigenvalues are below a number is a count of signs. All bits are
+    computed, also where `tol` would let it end earlier.
     """
     del tol
     if select != "a" or select_range is not None:

@@ -416,6 +416,7 @@ class PoplarExecutor:
 
     @property
     def current_optimizer(self) -> torch.optim.Optimizer | None:
+        """The optimiser that was set last; None if there is none."""
         return self._updates.optimizer
 
     # -- tensors inside the model ------------------------------------------------------------------
