@@ -54,19 +54,22 @@ def test_joins_and_borders():
 
 
 def test_a_join_turns_parts_that_lie_otherwise():
-    """A large part in columns is turned beside one in rows; a small one stays as it is."""
+    """A large part in columns is turned beside one in rows, whole grains or not; a small one stays.
+
+    49 rows are those of a window of Swin.
+    """
 
     def function(x, y):
         return torch.cat([x, y.t()], 1).sum(0)
 
     names = []
-    for n in (64, 4):
-        x, y = torch.randn(16, n), torch.randn(n, 16)
+    for n_rows, n in ((16, 64), (49, 64), (16, 4)):
+        x, y = torch.randn(n_rows, n), torch.randn(n, n_rows)
         assert_like_aten(function, x, y)
         target = IPUModel("bow", tiles_per_ipu=8).create_device().target
         built = build_tile_program(capture_function(function, [x, y]), target, Schedule())
         names.append([c.name for c in built.graph.state.compute_sets if "turned" in c.name])
-    assert [len(result) for result in names] == [1, 0]
+    assert [len(result) for result in names] == [1, 1, 0]
 
 
 def test_strided_views():

@@ -227,11 +227,29 @@ def _in_rows(tiles: Tiles, parts: list[Tensor]) -> list[Tensor]:
     if like is None or len(large) < 2:
         return parts
     return [
-        popops.regroup_if_beneficial(tiles.graph, x, like, tiles.sequence, f"{tiles.name}/turned")
+        _turned(tiles, x, like)
         if x.n_elems >= least and not is_contiguous_along(x, x.rank - 1)
         else x
         for x in parts
     ]
+
+
+def _turned(tiles: Tiles, x: Tensor, like: Tensor) -> Tensor:
+    """A column-major part, row-major as `like`: in whole grains if they fit, else one by one.
+
+    PopLibs regroups whole grains only. Windows of 49 places do not have them, and elements by
+    themselves would be as many messages.
+    """
+    graph, name = tiles.graph, f"{tiles.name}/turned"
+    turned = popops.regroup_if_beneficial(graph, x, like, tiles.sequence, name)
+    new = popops.innermost_grouping(like)
+    dims = [d for d in reversed(range(x.rank - 1)) if is_contiguous_along(x, d)]
+    if turned is not x or not dims or new is None or new.dim != x.rank - 1:
+        return turned
+    if x.shape[new.dim] % new.size:
+        return x
+    old = popops.Grouping(dims[0], x.shape[dims[0]])
+    return popops.regroup_tensor(graph, x, old, new, tiles.sequence, name)
 
 
 @lowers("stack", calls="concat")
