@@ -51,6 +51,7 @@ class PythonCodelet:
     flops_method: CostMethod | None = None
     bytes_method: CostMethod | None = None
     matrix_types: tuple[Type, Type] | None = None  # of inputs and partials, on the matrix unit
+    strided_lists: tuple[str, ...] = ()  # of equal vectors at equal distances, by those numbers
     has_stored_cost: bool = False  # it had a `cycles` method, which files do not store
     vertex_class: type | None = None
     _addresses: dict[KernelKey, int] = field(default_factory=dict)
@@ -245,6 +246,7 @@ def codelet_from_class(cls: type) -> PythonCodelet:
         name, compute, fields, base_of(cls), provenance=_provenance(cls, compute),
         cost_method=getattr(cls, "cycles", None), flops_method=getattr(cls, "flops", None),
         bytes_method=getattr(cls, "field_data_bytes", None),
+        strided_lists=getattr(cls, "strided_lists", ()),
         matrix_types=getattr(cls, "matrix_types", None), vertex_class=cls,
     )  # fmt: skip
 

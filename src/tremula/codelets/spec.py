@@ -181,6 +181,11 @@ class Codelet(Protocol):
         """int64[n] bytes of the machine's vertex in place of state vectors; None: as they are."""
         ...
 
+    @property
+    def strided_lists(self) -> tuple[str, ...]:
+        """Lists of vectors that a vertex has by a start, a number and a distance, where it can."""
+        ...
+
     def peak_flops_per_cycle(self, chip: "Chip") -> int:
         """The most flops per cycle a tile can do on the unit and with the types it uses."""
         ...

@@ -77,6 +77,10 @@ class CppCodelet:
     def field_data_bytes(self, cost_input: CostInput) -> None:  # noqa: ARG002 (of the protocol)
         return None
 
+    @property
+    def strided_lists(self) -> tuple[str, ...]:
+        return ()
+
     def peak_flops_per_cycle(self, chip: "Chip") -> int:
         return vector_flops_per_cycle(self.spec, chip)
 

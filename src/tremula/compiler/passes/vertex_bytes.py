@@ -8,7 +8,7 @@ from tremula.base.types import QUARTER
 from tremula.codelets.spec import FieldKind, FieldSpec
 from tremula.compiler.passes.vertex_costs import cost_input
 from tremula.hardware import Chip
-from tremula.poplar.vertices.columns import FrozenTable
+from tremula.poplar.vertices.columns import EdgeColumn, FrozenTable
 
 Ints = np.ndarray
 
@@ -22,6 +22,7 @@ POINTER_BYTES = {
 # A list of vectors in one of these layouts has a descriptor of one word per vector.
 DESCRIPTOR_LAYOUTS = ("DELTAN", "DELTANELEMENTS", "COMPACT_DELTAN")
 LIST_BYTES = 8  # a list field in its vertex: an address and a count
+STRIDES_BYTES = 5 * 2  # PopLibs' CountsAndStrides: five half-words in place of a list
 TABLE_ENTRY_BYTES = 2 * WORD_BYTES  # of a compute set's vertex: addresses of code and instance
 
 
@@ -63,6 +64,12 @@ def row_bytes(table: FrozenTable, chip: Chip) -> RowBytes:
             pointers += POINTER_BYTES["SPAN"]
             if stated is None:
                 outside += np.diff(start) * spec.type.n_bytes
+        elif spec.name in table.codelet.strided_lists:
+            pointers += LIST_BYTES
+            is_regular = _has_equal_distances(table.edges[spec.name])
+            state += np.where(is_regular, STRIDES_BYTES, 0)
+            n_subs = np.diff(table.edges[spec.name].sub_start)
+            listed += np.where(is_regular, 0, n_subs * WORD_BYTES)
         else:
             _add_edge(table, spec, pointers, outside, listed)
     return RowBytes(state, pointers, -(state + pointers) % WORD_BYTES, outside, listed)
@@ -73,6 +80,24 @@ def _stated_field_data(table: FrozenTable, chip: Chip) -> Ints | None:
     if not any(spec.kind is FieldKind.STATE_VECTOR for spec in table.codelet.spec.fields):
         return None
     return table.codelet.field_data_bytes(cost_input(table, chip))
+
+
+def _has_equal_distances(edge: EdgeColumn) -> Ints:
+    """bool[n_rows]: a row's vectors are equally long, each in one piece, at equal distances."""
+    n_rows, n_subs = edge.n_rows, len(edge.run_start) - 1
+    if not edge.is_one_run_each or not n_subs:
+        return np.zeros(n_rows, bool)
+    start, count, stride = edge.runs
+    row = np.repeat(np.arange(n_rows), np.diff(edge.sub_start))
+    is_whole = (stride == 1) | (count <= 1)
+    goes_on = row[1:] == row[:-1]
+    differs = goes_on & (count[1:] != count[:-1])
+    steps = np.diff(start)
+    bends = goes_on[1:] & goes_on[:-1] & (steps[1:] != steps[:-1])
+    result = np.ones(n_rows, bool)
+    for rows in (row[~is_whole], row[1:][differs], row[2:][bends]):
+        result[rows] = False
+    return result
 
 
 def _add_edge(

@@ -211,6 +211,9 @@ def reduce_vertex(operation: str, T: Type, Out: Type, is_multi: bool, finish: Fi
 
     more = "".join(f",{x}" for x in (finish.scale, "update" * finish.updates) if x)
     cls.name = f"popops::Reduce{'Multi' * is_multi}<{operation},{T},{Out}{more}>"
+    # PopLibs' STRIDED_REDUCE (popops/reduction/ReductionVertexDefs.hpp) has one pointer to partials
+    # at equal distances, other vertices a list of them in the layout DELTAN.
+    cls.strided_lists = ("parts",)
     # PopLibs' estimates, except that GC2's element cost was chosen from measured reductions.
     cls.provenance = "fitted"
     cls.cycles, cls.flops = staticmethod(cycles), staticmethod(flops)
