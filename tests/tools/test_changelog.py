@@ -6,7 +6,7 @@ from tools.changelog import fragments, section_of
 
 
 def test_fragments_become_a_section(tmp_path):
-    """Items are grouped by section and sorted by name; further lines are indented, blank ones empty."""
+    """Items are grouped by section and sorted by name; further lines are indented, if not blank."""
     (tmp_path / "README.md").write_text("How to write one.")
     (tmp_path / "b.fixed.md").write_text("Second.\n")
     (tmp_path / "a.fixed.md").write_text("First,\n\nin all.\n")
