@@ -108,7 +108,7 @@ def _part(section: str, distribution: str) -> Check:
     version = installed_version(distribution)
     if version not in {"", VERSION}:
         return Check(section, distribution, BROKEN, f"{version}, of another version", remedy)
-    return Check(section, distribution, OK, version or "in the checkout")
+    return Check(section, distribution, OK, version or "installed with tremula")
 
 
 def front_ends() -> Iterator[Check]:
