@@ -2,7 +2,7 @@
 
 python eigen_solver.py --size 64
 """
-# Arguments when run as a test: --size 24
+# Arguments when run as a test: --size 16
 
 import argparse
 

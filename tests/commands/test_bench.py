@@ -1,12 +1,10 @@
 """`tremula bench`: suites of the checkout, and what to do where there is none."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
+from tests.scripts import run_command
 from tremula.base.errors import InvalidOption
 from tremula.commands import bench
 
@@ -35,12 +33,8 @@ def test_help_works_without_the_suites(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_figures_are_measured_from_any_folder(tmp_path, repository):
     """`tremula bench core --only …`, run elsewhere, finds its suites, in child processes too."""
-    environment = {**os.environ, "PYTHONPATH": str(repository / "src")}
     command = ["bench", "core", "--only", "first-engine", "--json", "figures.json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tremula", *command],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode in {0, 1}, done.stderr  # 1: a busy machine missed a bar
+    code, printed = run_command(tmp_path, *command, PYTHONPATH=str(repository / "src"))
+    assert code in {0, 1}, printed  # 1: a busy machine missed a bar
     records = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))
     assert [record["unit"] for record in records] == ["s"] * len(records)

@@ -8,6 +8,7 @@ from torch import nn
 
 import poptorch
 from poptorch import CommGroupType
+from tests.sampling import in_turn
 
 
 class Model(nn.Module):
@@ -332,17 +333,20 @@ def test_groups_train_apart(kind, x, on_tiles):
 
 SHAPES = [
     (kind, size, n_replicas)
+    for kind in (CommGroupType.Consecutive, CommGroupType.Orthogonal)
     for n_replicas in (2, 6)
     for size in (1, 2, 3, 6)
     if n_replicas % size == 0
-    for kind in (CommGroupType.Consecutive, CommGroupType.Orthogonal)
 ] + [(CommGroupType.NoGrouping, 0, 4), (CommGroupType.All, 0, 4)]
 
 
-@pytest.mark.parametrize("reduction", [poptorch.ReductionType.Mean, poptorch.ReductionType.Sum])
-@pytest.mark.parametrize(("kind", "size", "n_replicas"), SHAPES)
-def test_grouped_gradients_have_the_reduction_of_all(kind, size, n_replicas, reduction):
+@pytest.mark.parametrize(
+    ("shape", "reduction"),
+    in_turn(SHAPES, [poptorch.ReductionType.Mean, poptorch.ReductionType.Sum]),
+)
+def test_grouped_gradients_have_the_reduction_of_all(shape, reduction):
     """A slice moves by its group's gradients, summed or divided by accumulation x replicas."""
+    kind, size, n_replicas = shape
     group_of = _groups_by_hand(kind, size, n_replicas)
     n_groups, n_accumulation = max(group_of) + 1, 2
     is_whole = kind is CommGroupType.All

@@ -1,9 +1,6 @@
 """What Inductor compiled is stored: a later process computes the same without a compiler."""
 
 import logging
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +11,7 @@ from torch import Tensor, fx
 
 from tests.ir.host.programs.test_equal_layers import Layered
 from tests.ir.steps import captured, training_step
+from tests.scripts import run_code
 from tremula.ir.host.compiled import keys, store
 from tremula.ir.host.compiled.functions import (
     CannotStoreError,
@@ -56,13 +54,14 @@ def product() -> FunctionRecord:
 
 
 SCRIPT = """
-import logging, sys
+import logging, sys, warnings
 import torch
 from torch import nn
 from tests.ir.steps import captured
 from tremula.ir.host.programs.inductor import InductorProgram
 from tremula.ir.passes import HOST_PASSES, apply
 
+warnings.simplefilter("ignore")  # Inductor imports deprecated modules
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 logging.getLogger("tremula.gpu").setLevel(logging.INFO)
 for scale in map(float, sys.argv[1:]):
@@ -74,31 +73,32 @@ for scale in map(float, sys.argv[1:]):
 """
 
 
-def run_script(cache: Path, *scales: float) -> list[str]:
-    environment = {
-        **os.environ,
-        "TREMULA_CACHE_DIR": str(cache),
-        "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",
-    }
-    command = [sys.executable, "-c", SCRIPT, *map(str, scales)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
+def run(folder: Path, *scales: float) -> list[str]:
+    """Lines that the script prints; Inductor's own cache keeps its compiled headers."""
+    code, printed = run_code(
+        SCRIPT,
+        folder,
+        *map(str, scales),
+        TREMULA_CACHE_DIR=str(folder),
+        TORCHINDUCTOR_COMPILE_THREADS="1",
+    )
+    assert code == 0, printed
+    return printed.splitlines()
 
 
 @pytest.mark.slow
 def test_a_second_process_computes_the_same_without_inductor(cache: Path):
     """Equal results, no import of Inductor; another number is compiled; a damaged one is, again."""
-    first = run_script(cache, 2.0)
+    first = run(cache, 2.0)
     assert first[-1] == "COMPILED True"
-    second = run_script(cache, 2.0, 3.0)
+    second = run(cache, 2.0, 3.0)
     assert [line for line in second if "COMPILED" in line] == ["COMPILED False", "COMPILED True"]
     results = [line for line in second if "RESULT" in line]
     assert results[0] == first[-2]
     assert results[1] != first[-2]
     for library in (cache / "compiled").glob("*.so"):
         library.write_bytes(library.read_bytes()[:-100])
-    third = run_script(cache, 2.0)
+    third = run(cache, 2.0)
     assert third[-2:] == [first[-2], "COMPILED True"]
     assert sum("compiled again" in line for line in third) == 1
 
