@@ -10,7 +10,7 @@ import numpy as np
 from tremula.base.errors import PoplarError
 from tremula.hardware import chip
 from tremula.validate.fit.measurements import RATES, TIMES, Measurement
-from tremula.validate.fit.prediction import Predictor
+from tremula.validate.fit.prediction import TimePredictor
 from tremula.validate.fit.solve import Fitter, folds_of
 from tremula.validate.rows import LINK_ROWS, PUBLISHED, MeasuredRow, every_nth, read_rows
 from tremula.validate.workloads.table import find_workload
@@ -26,7 +26,7 @@ MOST_PRODUCTS, MOST_ELEMENTS = 2**30, 2**17  # larger programs take longer than 
 def held_out_ratio(name: str) -> float:
     """The median error of rows by fits without their source, over that of shipped constants."""
     rows, base = rows_of_chip(name), chip(name)
-    predictor = Predictor(rows, base)
+    predictor = TimePredictor(rows, base)
     measured = np.array([row.time for row in rows])
     shipped = np.abs(predictor.times(base) / measured - 1)
     held_out = shipped.copy()

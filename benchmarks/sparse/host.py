@@ -13,7 +13,7 @@ from benchmarks.sparse.torch_layouts import multiplied_layouts
 if TYPE_CHECKING:  # loaded where they are used
     from torch import Tensor
 
-    from tremula.ir.ops.sparse_pattern import Pattern
+    from tremula.ir.ops.sparse_pattern import SparsePattern
 
 SIZE, N_COLUMNS, DENSITY = 4096, 256, 1 / 16
 N_COLUMNS_GPU = 4096
@@ -31,7 +31,7 @@ def host_figures() -> Iterator[Figure]:
         yield Figure.of(f"host-block-{side}", _against_torch(side), "of torch.sparse", "<= 1.0")
 
 
-def _operands(side: int) -> "tuple[Pattern, Tensor]":
+def _operands(side: int) -> "tuple[SparsePattern, Tensor]":
     import torch
 
     from tremula.ir.capture.sparse_tensors import pattern_of

@@ -21,7 +21,7 @@ import tremula.jax
 from popxl import ops
 from tremula.frontends.onnx.compiled import compile_model
 from tremula.frontends.onnx.imported import import_model
-from tremula.frontends.shared.program import Program
+from tremula.frontends.shared.program import StepProgram
 from tremula.ir.run.compiled_step import StepSettings, StepToCompile, compile_step
 from tremula.ir.run.session import HostSession
 from tremula.ir.run.tile_program import TileSettings
@@ -301,7 +301,7 @@ def test_inputs_are_moved_to_the_device(name, monkeypatch):
 @every_front_end
 def test_random_numbers_are_the_programs_own(name, monkeypatch):
     """A seed decides them; the script's generator neither changes them nor is changed."""
-    results, n_runs, run = [], 0, Program.run
+    results, n_runs, run = [], 0, StepProgram.run
 
     def checked_run(program, rows, receive):
         nonlocal n_runs
@@ -309,7 +309,7 @@ def test_random_numbers_are_the_programs_own(name, monkeypatch):
         run(program, rows, receive)
         assert torch.equal(torch.get_rng_state(), before)
 
-    monkeypatch.setattr(Program, "run", checked_run)
+    monkeypatch.setattr(StepProgram, "run", checked_run)
     for seed, of_script in ((3, 1), (3, 2), (4, 1)):
         call, _ = FRONT_ENDS[name].drawing(seed)
         torch.manual_seed(of_script)
@@ -343,7 +343,7 @@ def _program(function, *inputs, **settings):
     model = _Torch(function)
     names = [f"x{i}" for i in range(len(inputs))]
     request = StepToCompile(model, lambda flat: ([model(*flat)], None), list(inputs), names)
-    return Program(compile_step(request, StepSettings(**settings)))
+    return StepProgram(compile_step(request, StepSettings(**settings)))
 
 
 def test_a_report_runs_with_the_inputs_it_is_given():

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tremula.compiler.report.intervals import Residual, Residuals, shipped_residuals
+from tremula.compiler.report.intervals import LogResidual, Residuals, shipped_residuals
 from tremula.validate.caveats import CAVEATS, caveats_markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "caveats.md"
@@ -25,8 +25,11 @@ def test_every_mechanism_is_there_with_its_effect():
 
 def test_effects_follow_the_residuals():
     """A row that takes twice as long is +100 %; a row that nothing explains is listed."""
-    rows = [Residual("reduce", "a", f"row-{i}", 0.01) for i in range(40)]
-    rows += [Residual("links", "a", "links-random-9", 0.6931), Residual("reduce", "a", "odd", 2.0)]
+    rows = [LogResidual("reduce", "a", f"row-{i}", 0.01) for i in range(40)]
+    rows += [
+        LogResidual("links", "a", "links-random-9", 0.6931),
+        LogResidual("reduce", "a", "odd", 2.0),
+    ]
     page = caveats_markdown(Residuals(tuple(rows), 1.0))
     assert "| Contention of messages between chips | 1 | +100% |" in page
     assert "* odd (reduce): +639%" in page

@@ -16,7 +16,7 @@ from tremula.hardware import chip, load_chip
 from tremula.validate.fit import fit, fit_text, read_measurements, write_template
 from tremula.validate.fit.measurements import Measurement
 from tremula.validate.fit.prediction import FITTABLE
-from tremula.validate.fit.recosting import RecostableProgram
+from tremula.validate.fit.recosting import RecostableLowering
 from tremula.validate.fit.template import rows_text
 from tremula.validate.timing import lowered_program, timed_by
 from tremula.validate.workloads.fit_programs import (
@@ -55,7 +55,7 @@ def test_a_compiled_program_is_costed_again_exactly(row):
     other, programs = BOW.replace(**CHANGED), []
 
     def timer(of, n_ipus, build):
-        programs.append(RecostableProgram(lowered_program(of, n_ipus, build)))
+        programs.append(RecostableLowering(lowered_program(of, n_ipus, build)))
         return programs[-1].timing_on(of)
 
     with timed_by(timer):

@@ -19,7 +19,7 @@ from tremula.validate.workloads.models.memory_table import (
     with_batch,
 )
 from tremula.validate.workloads.models.pipeline import (
-    Optimizer,
+    MeasuredOptimizer,
     Reduced,
     Training,
     equal_layers,
@@ -49,7 +49,7 @@ def memory_with(n_chips=1, n_tiles=1, **columns):
 
 def test_layers_add_their_tensors_and_share_their_code():
     """Two layers and the ends: tensors add up, code comes once, the larger temporary counts."""
-    training = example(equal_layers((2, 3)), Optimizer(kind="sgd"))
+    training = example(equal_layers((2, 3)), MeasuredOptimizer(kind="sgd"))
     built = memory_with(
         3, resident=[100, 30, 0], sums=[50, 15, 0], code=[10, 7, 0], passing=[5, 8, 0],
         codelet_bytes=[40, 60], has_codelet=[[1, 1, 0], [1, 0, 0]],
@@ -66,14 +66,16 @@ def test_layers_add_their_tensors_and_share_their_code():
 
 def test_values_wait_longer_on_earlier_chips():
     """Of five stages, the first chip with layers waits for twice three; the built one for two."""
-    training = replace(example(equal_layers((0, 1, 1, 1)), Optimizer(kind="sgd")), returns=True)
+    training = replace(
+        example(equal_layers((0, 1, 1, 1)), MeasuredOptimizer(kind="sgd")), returns=True
+    )
     built = memory_with(3, waiting=[0, 40, 0])
     assert fullest_tile(training, built, np.zeros(3))["stash"] == 40 * 6 / 4
 
 
 def test_layers_have_the_proportion_of_their_chip():
     """What products may take differs between chips: there is a build for each."""
-    training = example(equal_layers((3, 7, 7)), Optimizer(kind="sgd"))
+    training = example(equal_layers((3, 7, 7)), MeasuredOptimizer(kind="sgd"))
     assert by_proportion(training) == {(0.6,): [0, 1, 2]}
     apart = by_proportion(replace(training, proportions=(0.15, 0.4, 0.3)))
     assert apart == {(0.15,): [0], (0.15, 0.4): [1], (0.15, 0.3): [2]}
@@ -81,7 +83,7 @@ def test_layers_have_the_proportion_of_their_chip():
 
 def test_sharded_states_count_once_over_replicas():
     """Of states on chips that replicas share, the small build has all, the program a share."""
-    optimizer = Optimizer(kind="adam", first_is_half=True, is_sharded=True)
+    optimizer = MeasuredOptimizer(kind="adam", first_is_half=True, is_sharded=True)
     training = example(whole(1), optimizer, replicas=4)
     built = memory_with(resident=[100], passing=[10], updating=[80])
     contents = fullest_tile(training, built, np.array([8.0]))
@@ -100,7 +102,9 @@ def test_every_public_program_is_known(row):
 
 def test_a_larger_batch_repeats_the_inputs():
     """Twice the batch is the same model with twice as many rows."""
-    training = example(whole(1), Optimizer(kind="sgd"), lambda _: ("model", [torch.zeros(3, 2)]))
+    training = example(
+        whole(1), MeasuredOptimizer(kind="sgd"), lambda _: ("model", [torch.zeros(3, 2)])
+    )
     model, (tensor,) = with_batch(training, 2).build(())
     assert (model, tuple(tensor.shape)) == ("model", (6, 2))
 
@@ -129,7 +133,7 @@ def test_a_tiny_program_is_compiled_for_its_memory():
     from tremula.validate.workloads.model_call import compiled_call
     from tremula.validate.workloads.models.pipeline import training_call
 
-    training = example(whole(1), Optimizer(kind="sgd"), lambda _: _vit(), replicas=1)
+    training = example(whole(1), MeasuredOptimizer(kind="sgd"), lambda _: _vit(), replicas=1)
     executable = compiled_call(training_call(training), "bow").program().executable
     built = built_memory(executable, 1)
     contents = fullest_tile(training, built, np.zeros(1))

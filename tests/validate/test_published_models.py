@@ -20,7 +20,7 @@ from tremula.validate.workloads.models import (
     pipeline,
 )
 from tremula.validate.workloads.models.pipeline import (
-    Optimizer,
+    MeasuredOptimizer,
     Reduced,
     Training,
     equal_layers,
@@ -28,7 +28,7 @@ from tremula.validate.workloads.models.pipeline import (
     whole,
 )
 from tremula.validate.workloads.models.row_facts import accumulation_of, best_of, framework_of
-from tremula.validate.workloads.models.timeline import Join, Local, Loop, Timeline
+from tremula.validate.workloads.models.timeline import ChipTimeline, Join, Local, RepeatedEvents
 from tremula.validate.workloads.table import find_workload
 
 
@@ -47,7 +47,7 @@ def test_inputs_pass_through_one_thread_of_each_host_process():
     """Bytes of all micro-batches of a call count, shared by processes; other frameworks' do not."""
     training = Training(
         build=lambda _: pytest.fail("not built"), of=whole(1), accumulation=10, replicas=4,
-        optimizer=Optimizer(kind="sgd"), proportions=(0.6,), updates_per_call=2,
+        optimizer=MeasuredOptimizer(kind="sgd"), proportions=(0.6,), updates_per_call=2,
         n_host_processes=1,
     )  # fmt: skip
     seconds = training.copying_seconds(1_000_000)
@@ -70,28 +70,28 @@ def test_made_up_data_is_not_copied():
 def test_chips_wait_for_each_other_at_joins():
     """Between joins the slowest chip counts; a loop repeats that."""
     body = (Local(np.array([3.0, 5.0])), Join(np.array([1.0, 1.0])))
-    assert Timeline((Loop(10, body),), 2, 1.0).cycles == 60
-    assert Timeline((Local(np.array([3.0, 5.0])),), 2, 1.0).local_cycles == 5
+    assert ChipTimeline((RepeatedEvents(10, body),), 2, 1.0).cycles == 60
+    assert ChipTimeline((Local(np.array([3.0, 5.0])),), 2, 1.0).local_cycles == 5
 
 
 def test_a_loop_within_a_layer_is_not_the_pipeline():
     """The loop that hands values on is the pipeline's, however long an LSTM's is."""
-    words = Loop(500, (Local(np.array([1.0])),))
-    turn = Loop(8, (Local(np.array([9.0])), Join(np.array([1.0]), "pipeline/shift")))
+    words = RepeatedEvents(500, (Local(np.array([1.0])),))
+    turn = RepeatedEvents(8, (Local(np.array([9.0])), Join(np.array([1.0]), "pipeline/shift")))
     filling, loop, update = pipeline._parts((words, turn, Local(np.array([2.0]))))
     assert (filling, loop, len(update)) == ((words,), turn, 1)
-    _, loop, _ = pipeline._parts((words, Loop(4, (Local(np.array([1000.0])),))))
+    _, loop, _ = pipeline._parts((words, RepeatedEvents(4, (Local(np.array([1000.0])),))))
     assert loop.count == 4
 
 
 def test_equal_layers_of_a_chip_add_up():
     """A chip with n layers takes n times the built layer, and what the ends take besides."""
     of = equal_layers((3, 7, 7))
-    timeline = Timeline((Local(np.array([100.0, 10.0, 11.0])),), 3, 1.0)
+    timeline = ChipTimeline((Local(np.array([100.0, 10.0, 11.0])),), 3, 1.0)
     mapped = of.applied(timeline)
     assert mapped.events[0].cycles.tolist() == [130.0, 70.0, 70.0]
     of = equal_layers((2, 3, 4), has_last=True)
-    timeline = Timeline((Local(np.array([100.0, 10.0, 11.0, 7.0])),), 4, 1.0)
+    timeline = ChipTimeline((Local(np.array([100.0, 10.0, 11.0, 7.0])),), 4, 1.0)
     assert of.applied(timeline).events[0].cycles.tolist() == [120.0, 30.0, 47.0]
 
 
@@ -109,7 +109,7 @@ def test_a_small_build_says_what_the_whole_program_takes():
     def seconds(of):
         training = Training(
             build=build, of=of, accumulation=64, replicas=1, returns=True, n_tiles=8,
-            optimizer=Optimizer(kind="sgd", first_is_half=True), proportions=(0.6,),
+            optimizer=MeasuredOptimizer(kind="sgd", first_is_half=True), proportions=(0.6,),
         )  # fmt: skip
         return time_training(training, "bow").cycles
 
@@ -211,7 +211,7 @@ def test_a_call_waits_for_its_loader():
     """What loading takes beyond the device's time is added; less than that is hidden."""
     training = Training(
         build=lambda _: TINY["vit"][0](), of=whole(1), accumulation=8, replicas=1, loading_s=0.5,
-        optimizer=Optimizer(kind="sgd"), proportions=(0.6,),
+        optimizer=MeasuredOptimizer(kind="sgd"), proportions=(0.6,),
     )  # fmt: skip
     assert training.waiting_seconds(0.2) == pytest.approx(0.3)
     assert training.waiting_seconds(0.7) == 0.0

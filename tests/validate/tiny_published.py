@@ -8,7 +8,12 @@ from tremula.garden.models.published import answering, image_nets, transducer, v
 from tremula.garden.models.published.decoders import DecoderLayer, DecoderSize
 from tremula.garden.models.published.encoder import EncoderSize
 from tremula.validate.workloads.model_call import ModelCall, compiled_call
-from tremula.validate.workloads.models.pipeline import Optimizer, Training, time_training, whole
+from tremula.validate.workloads.models.pipeline import (
+    MeasuredOptimizer,
+    Training,
+    time_training,
+    whole,
+)
 from tremula.validate.workloads.models.timeline import timeline_of
 
 N_TILES = 16
@@ -87,6 +92,6 @@ def trained(name: str) -> float:
         return timeline_of(built.graph, program).cycles
     training = Training(
         build=lambda _: make(), of=whole(n_chips), accumulation=8, replicas=1, n_tiles=N_TILES,
-        optimizer=Optimizer(kind="sgd", first_is_half=True), proportions=(0.6,),
+        optimizer=MeasuredOptimizer(kind="sgd", first_is_half=True), proportions=(0.6,),
     )  # fmt: skip
     return time_training(training, "bow").cycles

@@ -161,7 +161,7 @@ _PLAIN = (str, Real, os.PathLike)  # Python types a value may have
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class OptionValues:
     """The value of every option. `names_set` lists those that were set."""
 
     values: Mapping[str, OptionValue | None]
@@ -193,7 +193,7 @@ class Options:
 
 def parse_options(
     mapping: Mapping[str, object] | None = None, environ: Mapping[str, str] | None = None
-) -> Options:
+) -> OptionValues:
     """Options from code, overridden by those in the environment; `environ` is for tests."""
     values: dict[str, OptionValue | None] = {spec.name: spec.default for spec in _TABLE}
     names_set: dict[str, None] = {}
@@ -206,7 +206,7 @@ def parse_options(
         for name, value in _from_json(variable, outside.get(variable, "")).items():
             values[name] = _checked(name, value, f" in {variable}", None)
             names_set[name] = None
-    return Options(MappingProxyType(values), tuple(names_set))
+    return OptionValues(MappingProxyType(values), tuple(names_set))
 
 
 def _from_json(variable: str, text: str) -> dict[str, object]:

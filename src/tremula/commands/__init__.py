@@ -10,7 +10,7 @@ from typing import Protocol, cast
 from tremula.base.errors import suggest
 from tremula.base.names import install
 from tremula.base.version import VERSION
-from tremula.commands.guard import Parser, actions_of, guarded, prepare_output
+from tremula.commands.guard import CommandParser, actions_of, guarded, prepare_output
 
 __all__ = ["COMMANDS", "GROUPS", "Command", "main"]
 
@@ -163,7 +163,7 @@ def _listing() -> str:
 
 
 def _own_parser() -> argparse.ArgumentParser:
-    parser = Parser(
+    parser = CommandParser(
         prog="tremula",
         usage="tremula [--version] [--traceback] [--quiet] COMMAND …",
         description="Program, run and profile a tile machine on the computer you have.",
@@ -177,7 +177,7 @@ def _own_parser() -> argparse.ArgumentParser:
 
 
 def _command_parser(command: Command, module: CommandModule) -> argparse.ArgumentParser:
-    parser = Parser(prog=f"tremula {command.name}", description=command.help)
+    parser = CommandParser(prog=f"tremula {command.name}", description=command.help)
     _add_common(parser)
     module.add_arguments(parser)
     return parser

@@ -39,7 +39,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 # -- words -----------------------------------------------------------------------------------------
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """`argparse`, whose errors name the nearest word that exists; also for its subparsers."""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401

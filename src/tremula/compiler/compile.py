@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError
-from tremula.base.options import Options, parse_options
+from tremula.base.options import OptionValues, parse_options
 from tremula.base.passes import dump_passes, run_passes
 from tremula.compiler.executable.content_hash import content_hash
 from tremula.compiler.executable.emit import emit
@@ -16,8 +16,8 @@ from tremula.compiler.executable.executable import Analysis, Executable
 from tremula.compiler.lower.lower import Programs, lower
 from tremula.compiler.passes.cost import StepCosts, cost_steps
 from tremula.compiler.passes.exchange import StepExchanges, exchanges_of
-from tremula.compiler.passes.liveness import Liveness, analyse_liveness
-from tremula.compiler.passes.memory import TileMemory, memory_of, out_of_memory_error
+from tremula.compiler.passes.liveness import LiveRanges, analyse_liveness
+from tremula.compiler.passes.memory import TileMemoryTable, memory_of, out_of_memory_error
 from tremula.compiler.passes.overlap import hide_transfers
 from tremula.compiler.passes.verify import verify
 from tremula.compiler.program_ir import LoweredPrograms
@@ -33,17 +33,17 @@ class OutOfMemoryWarning(UserWarning):
 
 
 @dataclass(frozen=True, slots=True)
-class Compilation:
+class CompilerState:
     """What is known so far; each pass returns one with more in it."""
 
     graph: Graph
     sources: Programs
-    options: Options
+    options: OptionValues
     programs: LoweredPrograms | None = None
     exchanges: StepExchanges | None = None
-    liveness: Liveness | None = None
+    liveness: LiveRanges | None = None
     costs: StepCosts | None = None
-    memory: TileMemory | None = None
+    memory: TileMemoryTable | None = None
     executable: Executable | None = None
 
     @property
@@ -57,24 +57,24 @@ class Compilation:
         )
 
 
-def _lower(state: Compilation) -> Compilation:
+def _lower(state: CompilerState) -> CompilerState:
     return replace(state, programs=lower(state.graph, state.sources))
 
 
-def _verify(state: Compilation) -> Compilation:
+def _verify(state: CompilerState) -> CompilerState:
     verify(state.lowered)
     return state
 
 
-def _plan_exchange(state: Compilation) -> Compilation:
+def _plan_exchange(state: CompilerState) -> CompilerState:
     return replace(state, exchanges=exchanges_of(state.lowered))
 
 
-def _find_liveness(state: Compilation) -> Compilation:
+def _find_liveness(state: CompilerState) -> CompilerState:
     return replace(state, liveness=analyse_liveness(state.lowered))
 
 
-def _cost_steps(state: Compilation) -> Compilation:
+def _cost_steps(state: CompilerState) -> CompilerState:
     assert state.exchanges is not None, "passes run in order"
     programs, exchanges = state.lowered, state.exchanges
     costs = cost_steps(programs, exchanges)
@@ -82,7 +82,7 @@ def _cost_steps(state: Compilation) -> Compilation:
     return replace(state, costs=costs)
 
 
-def _place_memory(state: Compilation) -> Compilation:
+def _place_memory(state: CompilerState) -> CompilerState:
     assert state.liveness is not None, "passes run in order"
     assert state.exchanges is not None, "passes run in order"
     assert state.costs is not None, "passes run in order"
@@ -90,7 +90,7 @@ def _place_memory(state: Compilation) -> Compilation:
     return replace(state, memory=result)
 
 
-def _emit(state: Compilation) -> Compilation:
+def _emit(state: CompilerState) -> CompilerState:
     result = (state.exchanges, state.liveness, state.memory, state.costs)
     assert all(part is not None for part in result), "passes run in order"
     analysis = Analysis(*result)  # pyright: ignore[reportArgumentType] - none of them is None
@@ -98,7 +98,7 @@ def _emit(state: Compilation) -> Compilation:
 
 
 # In this order. Each takes what is known and returns it with its own findings added.
-PASSES: tuple[tuple[str, Callable[[Compilation], Compilation]], ...] = (
+PASSES: tuple[tuple[str, Callable[[CompilerState], CompilerState]], ...] = (
     ("lower", _lower),
     ("verify", _verify),
     ("exchange", _plan_exchange),
@@ -123,14 +123,14 @@ def compile_graph(
     """
     parsed = parse_options(options)
     folder = parsed.text("tremula.dump")
-    state = Compilation(graph, programs, parsed)
+    state = CompilerState(graph, programs, parsed)
     with dump_passes(os.path.expanduser(folder)) if folder else nullcontext():
         executable = _compiled(state, progress or _no_progress)
     check_memory(executable, parsed)
     return executable
 
 
-def _compiled(state: Compilation, progress: Progress) -> Executable:
+def _compiled(state: CompilerState, progress: Progress) -> Executable:
     """Run the passes, or after the first find their result in the cache."""
     cached = None
     for done, named in enumerate(PASSES):
@@ -140,7 +140,7 @@ def _compiled(state: Compilation, progress: Progress) -> Executable:
             if executable is not None:
                 progress(len(PASSES), len(PASSES))
                 return executable
-        state = run_passes("graph", [named], state, Compilation.text)
+        state = run_passes("graph", [named], state, CompilerState.text)
         progress(done + 1, len(PASSES))
     assert state.executable is not None, "the last pass makes it"
     if cached is not None:
@@ -152,7 +152,7 @@ def _no_progress(step: int, total: int) -> None:
     """The default of `progress`: nothing is shown."""
 
 
-def check_memory(executable: Executable, options: Options) -> None:
+def check_memory(executable: Executable, options: OptionValues) -> None:
     """Raise, or with debug.allowOutOfMemory warn, if a tile is out of memory."""
     analysis = executable.analysis
     chip = executable.target.chip
@@ -166,7 +166,7 @@ def check_memory(executable: Executable, options: Options) -> None:
     raise error
 
 
-def _cache_path(programs: LoweredPrograms, options: Options) -> Path | None:
+def _cache_path(programs: LoweredPrograms, options: OptionValues) -> Path | None:
     directory = options.text("tremula.cache")
     return (
         Path(os.path.expanduser(directory)) / f"{content_hash(programs, options)}.tremula"

@@ -25,8 +25,8 @@ import numpy as np
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.exchange import StepExchange, StepExchanges
-from tremula.compiler.passes.liveness import Liveness
-from tremula.compiler.passes.memory import CATEGORIES, TileMemory
+from tremula.compiler.passes.liveness import LiveRanges
+from tremula.compiler.passes.memory import CATEGORIES, TileMemoryTable
 from tremula.compiler.program_ir import FrozenComputeSet, LoweredPrograms, Opcode, Step
 from tremula.poplar.tensors.layout import variables_met
 from tremula.poplar.tensors.tensor import Tensor
@@ -39,9 +39,9 @@ _MAX_NAMES = 4  # of the variables of one tensor
 def compilation_text(
     programs: LoweredPrograms,
     exchanges: StepExchanges | None = None,
-    liveness: Liveness | None = None,
+    liveness: LiveRanges | None = None,
     costs: StepCosts | None = None,
-    memory: TileMemory | None = None,
+    memory: TileMemoryTable | None = None,
     executable: Executable | None = None,
 ) -> str:
     """Everything known so far; sections of passes that have not run are left out."""
@@ -237,7 +237,7 @@ def _moved(exchange: StepExchange) -> str:
     return "; ".join(parts)
 
 
-def _liveness(programs: LoweredPrograms, liveness: Liveness) -> list[str]:
+def _liveness(programs: LoweredPrograms, liveness: LiveRanges) -> list[str]:
     names, places = programs.graph.variables.names, _step_names(programs)
     so_far = np.append(0, np.cumsum(liveness.tile_bytes))
     n_bytes = so_far[liveness.tile_start[1:]] - so_far[liveness.tile_start[:-1]]
@@ -265,7 +265,7 @@ def _step_names(programs: LoweredPrograms) -> list[str]:
     return names[::-1]
 
 
-def _peak(liveness: Liveness, n_bytes: Ints, n_instructions: int) -> tuple[int, int]:
+def _peak(liveness: LiveRanges, n_bytes: Ints, n_instructions: int) -> tuple[int, int]:
     """(instruction, bytes on all tiles) where temporary variables need most."""
     change = np.zeros(n_instructions + 1, np.int64)
     np.add.at(change, liveness.range_first, n_bytes[liveness.range_variable])
@@ -274,7 +274,7 @@ def _peak(liveness: Liveness, n_bytes: Ints, n_instructions: int) -> tuple[int, 
     return int(now.argmax()), int(now.max())
 
 
-def _memory(memory: TileMemory) -> list[str]:
+def _memory(memory: TileMemoryTable) -> list[str]:
     lines = []
     for row, name in enumerate(CATEGORIES):
         always, temporary = memory.always_live[row], memory.temporary[row]

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tremula.base.errors import PoplarError
 from tremula.compiler.executable.executable import Executable
-from tremula.compiler.passes.memory import TileMemory
+from tremula.compiler.passes.memory import TileMemoryTable
 from tremula.compiler.report.report import Report, make_report
 from tremula.explore.candidates import Candidate, options_of, place
 from tremula.explore.workers import is_out_of_memory
@@ -133,7 +133,7 @@ def try_candidate(task: Task, candidate: Candidate, arrange: Arrange | None = No
     )
 
 
-def _needed_bytes(memory: TileMemory) -> np.ndarray:
+def _needed_bytes(memory: TileMemoryTable) -> np.ndarray:
     """int64[n_tiles]: more than there are where a tile is full, if only in one of its regions."""
     too_much = memory.placement.overflowed
     needed = np.where(too_much > 0, memory.available_bytes + too_much, 0)

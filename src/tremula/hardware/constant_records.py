@@ -146,20 +146,22 @@ def facts_of(owner: Record) -> dict[str, Fact]:
     return dict(zip(quantities(type(owner)), owner.provenance, strict=True))
 
 
-class Change(NamedTuple):
+class ChangedRecord(NamedTuple):
     """What `replace` makes of a record: changed facts, and a name that says whether it differs."""
 
     facts: dict[str, Fact]  # those that were given
     name: str
 
 
-def changed_facts(owner: Record, changes: Mapping[str, object], is_new: bool = False) -> Change:
+def changed_facts(
+    owner: Record, changes: Mapping[str, object], is_new: bool = False
+) -> ChangedRecord:
     """A record's constants with some changed; a `*` marks the name of one that differs."""
     base = owner.name.rstrip("*")
     check_names(type(owner), owner.name, changes)
     facts = {key: _as_changed(value, base) for key, value in changes.items()}
     is_new = is_new or any(fact.value != getattr(owner, key) for key, fact in facts.items())
-    return Change(facts, base + "*" * is_new)
+    return ChangedRecord(facts, base + "*" * is_new)
 
 
 def _as_changed(value: object, base: str) -> Fact:

@@ -1,7 +1,7 @@
 """Where the blocks of a step run: a front end says it of each block, rules say what it means.
 
 recorded block ─► BlockPlace (chip, stage, phase)  ─┐
-settings       ─► PlacementRules (schedule, checks) ─┴─► place_blocks ─► Places of the program
+settings       ─► PlacementRules (schedule, checks) ─┴─► place_blocks ─► BlockPlacements
 """
 
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from tremula.ir.step import BlockPlace, CapturedStep
 
 
 @dataclass(frozen=True)
-class Places:
+class BlockPlacements:
     """The chip and stage of each block, in the order in which operations met them."""
 
     chip_of_block: tuple[int, ...] = ()
@@ -37,7 +37,7 @@ class Places:
 class PlacementRules:
     """What the places of blocks mean for a program."""
 
-    stride: int = 0  # of a pipeline, see Places; 0: one micro-batch is computed at a time
+    stride: int = 0  # of a pipeline, see BlockPlacements; 0: one micro-batch is computed at a time
     phases: Phases = field(default_factory=Phases)  # how values leave chips between phases
     waits_for_all: bool = True
     # Every operation after the first block is in a block; those before it are a stage on chip 0.
@@ -61,11 +61,11 @@ class ReadsFromLater(UnsuitableModel):
         )
 
 
-def place_blocks(step: CapturedStep, rules: PlacementRules) -> Places:
+def place_blocks(step: CapturedStep, rules: PlacementRules) -> BlockPlacements:
     """The places of a step's blocks; raises if the step cannot run by the rules."""
     places = [block.place for block in step.blocks if block.place is not None]
     if not places or len(places) != len(step.blocks):
-        return Places(waits_for_all=rules.waits_for_all)
+        return BlockPlacements(waits_for_all=rules.waits_for_all)
     if rules.covers_all:
         _check_covered(step)
     _check_order(step)
@@ -73,13 +73,13 @@ def place_blocks(step: CapturedStep, rules: PlacementRules) -> Places:
     phases = tuple(place.phase for place in places if place.phase is not None)
     if len(phases) == len(places):
         phases = replace(rules.phases, of_block=phases)
-        return Places(chips, phases=phases, waits_for_all=rules.waits_for_all)
+        return BlockPlacements(chips, phases=phases, waits_for_all=rules.waits_for_all)
     stages = [place.stage for place in places if place.stage is not None]
     if not rules.stride or len(stages) != len(places):
-        return Places(chips, waits_for_all=rules.waits_for_all)
+        return BlockPlacements(chips, waits_for_all=rules.waits_for_all)
     rank = {stage: number for number, stage in enumerate(sorted(set(stages)))}
     numbers = tuple(rank[stage] for stage in stages)
-    result = Places(chips, numbers, rules.stride, waits_for_all=rules.waits_for_all)
+    result = BlockPlacements(chips, numbers, rules.stride, waits_for_all=rules.waits_for_all)
     return _with_first_stage(step, result) if rules.covers_all else result
 
 
@@ -125,7 +125,7 @@ def _forward_block(node: fx.Node) -> int | None:
     return node.meta[ORIGIN].block if _is_forward_call(node) else None
 
 
-def _with_first_stage(step: CapturedStep, places: Places) -> Places:
+def _with_first_stage(step: CapturedStep, places: BlockPlacements) -> BlockPlacements:
     """What comes before the first block is a stage on chip 0, if that block is on another chip."""
     if places.chip_of_block[0] == 0:
         return places

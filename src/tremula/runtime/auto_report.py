@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tremula.base.lazy import vision
-from tremula.base.options import Options
+from tremula.base.options import OptionValues
 
 if TYPE_CHECKING:  # they load slowly, and a front end asks this module at its start
     from tremula.compiler.executable.executable import Executable
@@ -54,7 +54,7 @@ class AutoReport:
         vision("report.write").write_report(self.folder, executable, execution, extra=extra)
 
 
-def auto_report(options: Options) -> AutoReport | None:
+def auto_report(options: OptionValues) -> AutoReport | None:
     """What the options ask for; usually None."""
     folder = report_folder(options)
     if folder is None:
@@ -69,7 +69,7 @@ def numbered_folder(folder: Path) -> Path:
     return folder if number == 1 else folder / str(number)
 
 
-def report_folder(options: Options) -> Path | None:
+def report_folder(options: OptionValues) -> Path | None:
     """Where reports go; None if no option asks for any."""
     if not any(options.flag(name) for name in _SWITCHES):
         return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tremula.compiler.executable.executable import Executable
-from tremula.compiler.report.report import Execution
+from tremula.compiler.report.report import ExecutedSteps
 from tremula.runtime.counting import CountedSteps, Counts
 from tremula.runtime.history import HistoryRecorder
 
@@ -156,7 +156,7 @@ class Clock:
         """What ran while profiling was enabled, since load or a reset."""
         return (self._disabled_at or self._now()).plus(self._unprofiled, -1)
 
-    def execution(self) -> Execution:
+    def execution(self) -> ExecutedSteps:
         """What ran so far, for a report."""
         seen = self.profiled()
         counted = self.counted_steps.counted(seen.counts)
@@ -165,4 +165,4 @@ class Clock:
             compute[step] = of_step.chip_cycles
         history = replace(self.recorder.history(), counts_steps=self._counts_steps)
         cycles, is_known = seen.cycles_of_chip, ~self.needs_count
-        return Execution(seen.executed, cycles, compute, is_known, counted, history)
+        return ExecutedSteps(seen.executed, cycles, compute, is_known, counted, history)

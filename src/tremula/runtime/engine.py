@@ -19,7 +19,7 @@ from tremula.base.errors import (
     TypeMismatch,
     suggest,
 )
-from tremula.base.options import Options, parse_options
+from tremula.base.options import OptionValues, parse_options
 from tremula.base.processes import n_cores
 from tremula.base.tracing import POPLAR, span
 from tremula.base.types import as_type
@@ -61,7 +61,7 @@ class Engine:
         progress: Progress | None = None,
         writes_reports: bool = True,
     ):
-        self.options: Options = parse_options(options)
+        self.options: OptionValues = parse_options(options)
         self._auto_report = auto_report(self.options) if writes_reports else None
         if isinstance(graph, Executable):
             self.executable = graph

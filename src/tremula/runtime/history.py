@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tremula.compiler.report.report import History, RunTaken
+from tremula.compiler.report.report import RunTaken, StepHistory
 
 Ints = np.ndarray
 
@@ -72,9 +72,9 @@ class HistoryRecorder:
         elif len(self.runs) < MOST_EVENTS:
             self.runs.append(run)
 
-    def history(self) -> History:
+    def history(self) -> StepHistory:
         """Everything so far. Runs after the first incomplete one are left out."""
-        return History(tuple(self.runs), np.concatenate([np.zeros(0, np.int64), *self.events]))
+        return StepHistory(tuple(self.runs), np.concatenate([np.zeros(0, np.int64), *self.events]))
 
 
 def _is_alike(last: RunTaken, run: RunTaken) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tremula.base.options import Options
+from tremula.base.options import OptionValues
 from tremula.base.types import as_type
 from tremula.codelets.python.random import (
     MODE_WORD,
@@ -60,7 +60,7 @@ class LoadedProgram:
     """What `Engine.load` makes, and everything that runs a step works on."""
 
     def __init__(
-        self, executable: Executable, host: HostConnections, options: Options, n_threads: int
+        self, executable: Executable, host: HostConnections, options: OptionValues, n_threads: int
     ):
         seed = options.whole("tremula.seed")
         self.executable, self.host = executable, host

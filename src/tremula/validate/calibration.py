@@ -9,7 +9,7 @@ from tremula.base.storage.atomic_file import write_text
 from tremula.compiler.report.intervals import (
     COVERED,
     ENERGY,
-    Residual,
+    LogResidual,
     Residuals,
     shipped_residuals,
 )
@@ -19,11 +19,11 @@ _GROWING = ("cycles", "ns", "us", "µs", "ms", "s", "W", "J")  # with what costs
 COMMAND = "tremula validate --large --residuals src/tremula/compiler/report/data/residuals.json"
 
 
-def residual_of(one: Checked) -> Residual:
+def residual_of(one: Checked) -> LogResidual:
     """A row's residual; of a rate, that of its inverse."""
     ratio = math.log(one.measured / one.predicted)
     is_time = one.row.unit in _GROWING
-    return Residual(
+    return LogResidual(
         one.family, source_of(one.row.source), one.row.id, round(ratio if is_time else -ratio, 4)
     )
 
@@ -38,7 +38,7 @@ def coverage(residuals: Residuals) -> float:
     return n_covered(residuals.rows, residuals) / max(1, len(residuals.rows))
 
 
-def n_covered(rows: Sequence[Residual], residuals: Residuals) -> int:
+def n_covered(rows: Sequence[LogResidual], residuals: Residuals) -> int:
     """Rows within intervals that were made without their source."""
     others = {source: residuals.without(source) for source in {row.source for row in rows}}
     intervals = {
@@ -53,7 +53,7 @@ def n_covered(rows: Sequence[Residual], residuals: Residuals) -> int:
     )
 
 
-def calibrated(rows: Sequence[Residual]) -> Residuals:
+def calibrated(rows: Sequence[LogResidual]) -> Residuals:
     """Residuals with the smallest scale at which intervals of other sources hold 90 % of times."""
     times = tuple(row for row in rows if row.family != ENERGY)
     scales = [0.5 * 1.05**step for step in range(60)]

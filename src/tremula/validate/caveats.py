@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tremula.compiler.report.intervals import Residual, Residuals, shipped_residuals
+from tremula.compiler.report.intervals import LogResidual, Residuals, shipped_residuals
 
 _N_SHOWN = 4
 _HEAD = (
@@ -164,11 +164,11 @@ def caveats_markdown(residuals: Residuals | None = None) -> str:
     return "\n".join([*lines, "", *_unexplained(residuals)]) + "\n"
 
 
-def _matching(one: Caveat, rows: Sequence[Residual]) -> list[Residual]:
+def _matching(one: Caveat, rows: Sequence[LogResidual]) -> list[LogResidual]:
     return [row for row in rows if one.rows and re.search(one.rows, row.row)]
 
 
-def _table_line(one: Caveat, rows: list[Residual]) -> str:
+def _table_line(one: Caveat, rows: list[LogResidual]) -> str:
     effects = [math.expm1(row.log_ratio) for row in rows]
     furthest = sorted(rows, key=lambda row: -abs(row.log_ratio))[:_N_SHOWN]
     named = ", ".join(f"{row.row} ({math.expm1(row.log_ratio):+.0%})" for row in furthest)

@@ -20,7 +20,7 @@ _ROWS_PER_PROCESS = 40  # then a new one: memory that rows left behind is given 
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class PredictionTask:
     """A row to predict, and about how much memory that takes."""
 
     number: int  # in the file, from 1
@@ -29,22 +29,22 @@ class Task:
 
 
 @dataclass(slots=True)
-class _Worker:
+class _PredictionWorker:
     process: BaseProcess
     pipe: Connection
     n_rows: int = 0
 
 
 @dataclass(slots=True)
-class _Pool:
-    tasks: list[Task]
+class _PredictionPool:
+    tasks: list[PredictionTask]
     n_jobs: int
     gbytes: float
-    on_start: Callable[[Task], None]
-    idle: list[_Worker] = field(default_factory=list)
-    busy: dict[Connection, tuple[_Worker, Task]] = field(default_factory=dict)
+    on_start: Callable[[PredictionTask], None]
+    idle: list[_PredictionWorker] = field(default_factory=list)
+    busy: dict[Connection, tuple[_PredictionWorker, PredictionTask]] = field(default_factory=dict)
 
-    def run(self) -> Iterator[tuple[Task, Outcome]]:
+    def run(self) -> Iterator[tuple[PredictionTask, Outcome]]:
         try:
             while self.tasks or self.busy:
                 while self._next_fits():
@@ -63,14 +63,14 @@ class _Pool:
         used = sum(task.gbytes for _, task in self.busy.values())
         return not self.busy or used + self.tasks[0].gbytes <= self.gbytes
 
-    def _start(self, task: Task) -> None:
+    def _start(self, task: PredictionTask) -> None:
         worker = self.idle.pop() if self.idle else _new_worker()
         self.on_start(task)
         worker.pipe.send(task.row)
         worker.n_rows += 1
         self.busy[worker.pipe] = worker, task
 
-    def _finish(self, pipe: Connection) -> tuple[Task, Outcome]:
+    def _finish(self, pipe: Connection) -> tuple[PredictionTask, Outcome]:
         worker, task = self.busy.pop(pipe)
         try:
             outcome = pipe.recv()
@@ -86,19 +86,19 @@ class _Pool:
 
 
 def predict_side_by_side(
-    tasks: Sequence[Task], n_jobs: int, on_start: Callable[[Task], None]
-) -> Iterator[tuple[Task, Outcome]]:
+    tasks: Sequence[PredictionTask], n_jobs: int, on_start: Callable[[PredictionTask], None]
+) -> Iterator[tuple[PredictionTask, Outcome]]:
     """Outcomes as they come; rows that take most memory begin first."""
     ordered = sorted(tasks, key=lambda task: -task.gbytes)
-    return _Pool(ordered, n_jobs, available_bytes() / 2**30, on_start).run()
+    return _PredictionPool(ordered, n_jobs, available_bytes() / 2**30, on_start).run()
 
 
-def _new_worker() -> _Worker:
+def _new_worker() -> _PredictionWorker:
     ours, theirs = _CONTEXT.Pipe()
     process = _CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)
     process.start()
     theirs.close()
-    return _Worker(process, ours)
+    return _PredictionWorker(process, ours)
 
 
 def _serve(pipe: Connection) -> None:

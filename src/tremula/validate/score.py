@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tremula.validate.outcome import Outcome, predict
-from tremula.validate.pool import Task, predict_side_by_side
+from tremula.validate.pool import PredictionTask, predict_side_by_side
 from tremula.validate.rows import MeasuredRow
 from tremula.validate.saved_rows import SavedResults
 from tremula.validate.workloads.table import NoWorkload, Workload, find_workload
@@ -94,7 +94,7 @@ def validate(
     rows, notify = list(rows), progress or (lambda *_: None)
     chosen, unchecked = _with_workloads(rows, families)
     known: dict[tuple[object, ...], Outcome] = {}
-    tasks: dict[tuple[object, ...], Task] = {}
+    tasks: dict[tuple[object, ...], PredictionTask] = {}
     for number, row, workload in chosen:
         known_outcome = None if saved is None else saved.find(row)
         if workload.is_large and not with_large:
@@ -102,7 +102,7 @@ def validate(
         elif known_outcome is not None:
             known[row.key] = known_outcome
         else:
-            tasks.setdefault(row.key, Task(number, row, workload.gbytes))
+            tasks.setdefault(row.key, PredictionTask(number, row, workload.gbytes))
     for task, outcome in _predicted(
         list(tasks.values()), n_jobs, lambda task: notify(task.number, len(rows), task.row)
     ):
@@ -133,8 +133,8 @@ def _with_workloads(
 
 
 def _predicted(
-    tasks: Sequence[Task], n_jobs: int, on_start: Callable[[Task], None]
-) -> Iterable[tuple[Task, Outcome]]:
+    tasks: Sequence[PredictionTask], n_jobs: int, on_start: Callable[[PredictionTask], None]
+) -> Iterable[tuple[PredictionTask, Outcome]]:
     if n_jobs > 1 and len(tasks) > 1:
         yield from predict_side_by_side(tasks, n_jobs, on_start)
         return

@@ -9,7 +9,7 @@ from tremula.compiler.report.intervals import (
     LINKS,
     OTHER,
     WHOLE,
-    Residual,
+    LogResidual,
     Residuals,
     cycle_interval,
     family_of_codelet,
@@ -26,7 +26,7 @@ def residuals(**spreads):
     """Two hundred rows of each family, of two sources, with these standard deviations."""
     random = np.random.default_rng(1)
     rows = [
-        Residual(family.replace("_", " "), f"source {i % 2}", f"{family}-{i}", float(value))
+        LogResidual(family.replace("_", " "), f"source {i % 2}", f"{family}-{i}", float(value))
         for family, spread in spreads.items()
         for i, value in enumerate(random.normal(0, spread, 200))
     ]
@@ -61,7 +61,7 @@ def test_mixtures_are_as_uncertain_as_whole_models():
 def test_calibration_leaves_each_source_out():
     """The scale is the smallest at which intervals hold 90 % of rows of other sources."""
     rows = residuals(reduce=0.1).rows
-    shifted = [r if r.source == "source 0" else Residual(*r_values(r, 3)) for r in rows]
+    shifted = [r if r.source == "source 0" else LogResidual(*r_values(r, 3)) for r in rows]
     fitted = calibrated(shifted)
     assert coverage(fitted) >= 0.9
     assert fitted.scale > 1.5  # the other source is three times as wide

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tremula.frontends.keras.tensorflow.names import ROOT, StandIn, names_markdown
+from tremula.frontends.keras.tensorflow.names import ROOT, TensorFlowModule, names_markdown
 from tremula.frontends.keras.tensorflow.table import ALIASES, MODULES
 from tremula.keras import as_tensorflow
 
@@ -60,7 +60,7 @@ def test_every_row_of_the_table_resolves():
     """Modules import under every name, and each name that a row lists is there."""
     for path in (*MODULES, *ALIASES):
         if path != "tensorflow.__internal__":
-            assert isinstance(importlib.import_module(path), StandIn), path
+            assert isinstance(importlib.import_module(path), TensorFlowModule), path
         for row in MODULES.get(path, ()):
             for word in row.partition(": ")[2].split():
                 own = word.partition("=")[0]

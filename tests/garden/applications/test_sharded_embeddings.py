@@ -14,8 +14,8 @@ from tremula.garden.applications.sharded_embeddings.data import (
     mean_reciprocal_rank,
     rule_graph,
 )
-from tremula.garden.applications.sharded_embeddings.training import Training, small_chips
-from tremula.garden.models.knowledge_graphs.model import MARGIN, ModelSizes
+from tremula.garden.applications.sharded_embeddings.training import ShardedTraining, small_chips
+from tremula.garden.models.knowledge_graphs.model import MARGIN, ScorerSizes
 
 N_SHARDS = 4
 
@@ -130,11 +130,11 @@ def test_a_step_is_that_of_one_table(score):
     """Loss and gradients of four shards equal PyTorch's with one table; chips send as much."""
     train, _ = rule_graph(40)
     size = 4 if score in ("TransE", "DistMult") else 2
-    shape = ModelSizes(
+    shape = ScorerSizes(
         score=score, n_entities=40, n_relations=N_RELATIONS, size=size, n_shards=N_SHARDS
     )
     rate = 0.01
-    training = Training(shape, partial(torch.optim.SGD, lr=rate))
+    training = ShardedTraining(shape, partial(torch.optim.SGD, lr=rate))
     entities, relations = (p.detach().clone() for p in training.embeddings.parameters())
     table = entities.transpose(0, 1).flatten(0, 1).requires_grad_()
     links = relations.clone().requires_grad_()

@@ -34,7 +34,7 @@ def interpreted():
     for n_columns in (41, 64):
         given, x, expected = ragged_blocks(n_columns)
         for cut in ((32, 2, 1, 1), (16, 4, 1, 1)):
-            result = sparse_gpu._launched(given, x, sparse_gpu.Launch(*cut))
+            result = sparse_gpu._launched(given, x, sparse_gpu.SparseCut(*cut))
             torch.testing.assert_close(result, expected, atol=1e-4, rtol=1e-4)
 
 

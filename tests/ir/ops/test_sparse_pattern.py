@@ -5,12 +5,12 @@ import pytest
 
 from tremula.ir.errors import UnsuitableModel
 from tremula.ir.ops import sparse_pattern
-from tremula.ir.ops.sparse_pattern import Pattern, pattern_numbered
+from tremula.ir.ops.sparse_pattern import SparsePattern, pattern_numbered
 
 
-def diagonal(n: int, shift: int = 0) -> Pattern:
+def diagonal(n: int, shift: int = 0) -> SparsePattern:
     starts = np.arange(n + 1, dtype=np.int32)
-    return Pattern(n, n, 1, starts, np.roll(np.arange(n, dtype=np.int32), shift))
+    return SparsePattern(n, n, 1, starts, np.roll(np.arange(n, dtype=np.int32), shift))
 
 
 @pytest.fixture

@@ -82,13 +82,13 @@ def _with_stand_ins(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
             file = _stand_in_of(library)
             if file is None:
                 _raise_with_advice(error, library)
-            return StandIn(library, load_operations(file))
+            return FallbackLibrary(library, load_operations(file))
 
     load_library.has_stand_ins = True  # pyright: ignore[reportFunctionMemberAccess]
     return load_library
 
 
-class StandIn:
+class FallbackLibrary:
     """What a script gets for a library: functions that it calls are those of the Python file."""
 
     def __init__(self, library: Path, module: ModuleType):

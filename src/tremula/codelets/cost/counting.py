@@ -3,13 +3,13 @@
 Costs belong to straight-line groups of statements, because only these can be bundled (slots.py).
 Take a compute whose loop costs `b` slots each time round:
 
-    for i in range(n):                    for i in range(n):              Count(a)
-        total += self.x[i] * k                total += self.x[i] * k      Count(terms: range(n), b)
-    if n > 4:                                 Count(b)                    Count(c)
-        self.y = total                    Count(c)                        if n > 4:
-                                          if n > 4:                           Count(d)
+    for i in range(n):                    for i in range(n):              count(a)
+        total += self.x[i] * k                total += self.x[i] * k      count(terms: range(n), b)
+    if n > 4:                                 count(b)                    count(c)
+        self.y = total                    count(c)                        if n > 4:
+                                          if n > 4:                           count(d)
                                               self.y = total
-                                              Count(d)
+                                              count(d)
     as written                            instrumented                    sliced
 
 `instrumented` keeps every statement and adds counts; the kernel COUNTED runs it. `sliced` keeps the
@@ -37,7 +37,7 @@ _CONTROL = (ast.If, ast.For, ast.While)
 Keep = Callable[[ast.stmt], bool]
 
 
-class Count(ast.stmt):
+class CycleCount(ast.stmt):
     """A statement that adds cycles: `n_slots`, and for each (vector, slots) term slots × length."""
 
     _fields = ()
@@ -204,7 +204,7 @@ class _Counter:
         return [*statements, *self._counts(price), *jump]
 
     def _counts(self, price: Price) -> list[ast.stmt]:
-        """Count statements of a price; helper calls of constant cost are added in."""
+        """The counts that a price consists of; helper calls of constant cost are added in."""
         total, dynamic = price.slots, []
         for call in price.calls:
             target = self.model._target(self.function, call)
@@ -216,7 +216,7 @@ class _Counter:
         is_supervisor = self.model.is_supervisor
         terms = tuple((expr, s.cycles(is_supervisor)) for expr, s in price.terms)
         n_slots = total.cycles(is_supervisor)
-        counts = [Count(n_slots, terms)] if n_slots or terms else []
+        counts = [CycleCount(n_slots, terms)] if n_slots or terms else []
         return [*counts, *dynamic]
 
     def _helper_count(self, target: FunctionSource, call: ast.Call) -> CountHelper:
@@ -247,8 +247,8 @@ class _Counter:
         head = self._counts(price)
         length = _length_source(node.iter, self.function)
         if self.is_slice and length is not None and _is_constant(body):
-            n_slots = sum(c.n_slots for c in body if isinstance(c, Count))
-            return [*head, Count(0, ((length, n_slots),))] if n_slots else head
+            n_slots = sum(c.n_slots for c in body if isinstance(c, CycleCount))
+            return [*head, CycleCount(0, ((length, n_slots),))] if n_slots else head
         copy = ast.For(node.target, node.iter, body or [ast.Pass()], [])
         return [*head, ast.copy_location(copy, node)]
 
@@ -263,7 +263,7 @@ def _bare(jump: ast.stmt) -> ast.stmt:
 
 
 def _is_constant(body: list[ast.stmt]) -> bool:
-    return all(isinstance(s, Count) and not s.terms for s in body)
+    return all(isinstance(s, CycleCount) and not s.terms for s in body)
 
 
 def _length_source(iterated: ast.expr, function: FunctionSource) -> ast.expr | None:
@@ -336,7 +336,7 @@ def _used_names(body: list[ast.stmt]) -> set[str]:
         if isinstance(node, ast.Name):
             used.add(node.id)
         parts: list[ast.AST] = list(ast.iter_child_nodes(node))
-        if isinstance(node, Count):
+        if isinstance(node, CycleCount):
             parts += [expression for expression, _ in node.terms]
         if isinstance(node, CountHelper):
             parts += node.arguments

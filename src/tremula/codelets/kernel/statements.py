@@ -3,7 +3,7 @@
 import ast
 from dataclasses import dataclass, field
 
-from tremula.codelets.cost.counting import Count, CountHelper
+from tremula.codelets.cost.counting import CountHelper, CycleCount
 from tremula.codelets.kernel.expressions import BINARY, INPLACE, ExpressionLowering, call
 from tremula.codelets.kernel.hoisting import Hoist
 from tremula.codelets.python.function_source import Known, dotted_name
@@ -265,7 +265,7 @@ class Writer:
 
     # -- counting
 
-    def _write_Count(self, node: Count, depth: int) -> None:
+    def _write_Count(self, node: CycleCount, depth: int) -> None:
         parts = [str(node.n_slots)] if node.n_slots or not node.terms else []
         for expression, n_slots in node.terms:
             parts.append(f"{self._length(expression)} * {n_slots}")

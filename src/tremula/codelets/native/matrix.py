@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from tremula.base.floats import FORMAT_BIT, N_SCALE_BITS, QUARTER_NAN
-from tremula.codelets.native.quarter import QuarterVector
+from tremula.codelets.native.quarter import QuarterVectorType
 
 _F32, _I8, _I32, _I64 = ir.FloatType(), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 N_BLOCK_ROWS = 4  # with 16 columns the sums take 16 registers of 128 bits, or 8 of 256
@@ -26,7 +26,7 @@ class MatrixOperand:
 
     def __init__(self, context, builder, kind, value) -> None:
         self.builder = builder
-        if isinstance(kind, QuarterVector):
+        if isinstance(kind, QuarterVectorType):
             view = cgutils.create_struct_proxy(kind)(context, builder, value=value)
             self.data, self.element = view.data, _I8
             self._read_metadata(view.metadata)

@@ -95,7 +95,7 @@ def _rounded_steps(significand, shift, worker):
     return steps
 
 
-class QuarterVector(types.Type):
+class QuarterVectorType(types.Type):
     """Bytes, their count, one metadata byte, and in some kernels the worker's record."""
 
     def __init__(self, worker) -> None:
@@ -106,7 +106,7 @@ class QuarterVector(types.Type):
 _BYTES = types.CPointer(types.uint8)
 
 
-@register_model(QuarterVector)
+@register_model(QuarterVectorType)
 class QuarterVectorModel(models.StructModel):
     def __init__(self, dmm, fe_type):
         members = [
@@ -119,7 +119,7 @@ class QuarterVectorModel(models.StructModel):
 @intrinsic
 def quarter_vector(typingctx, pointer, offset, length, metadata, worker=None):
     """`length` codes from pointer + offset, all of one format and scale."""
-    result = QuarterVector(worker or types.none)
+    result = QuarterVectorType(worker or types.none)
 
     def codegen(context, builder, signature, args):
         view = cgutils.create_struct_proxy(result)(context, builder)
@@ -134,13 +134,13 @@ def quarter_vector(typingctx, pointer, offset, length, metadata, worker=None):
 @infer_global(len)
 class _QuarterLen(AbstractTemplate):
     def generic(self, args, kws):
-        return signature(types.int64, *args) if isinstance(args[0], QuarterVector) else None
+        return signature(types.int64, *args) if isinstance(args[0], QuarterVectorType) else None
 
 
 @infer_global(operator.getitem)
 class _QuarterGet(AbstractTemplate):
     def generic(self, args, kws):
-        if isinstance(args[0], QuarterVector) and isinstance(args[1], types.Integer):
+        if isinstance(args[0], QuarterVectorType) and isinstance(args[1], types.Integer):
             return signature(types.float32, args[0], types.int64)
         return None
 
@@ -148,12 +148,12 @@ class _QuarterGet(AbstractTemplate):
 @infer_global(operator.setitem)
 class _QuarterSet(AbstractTemplate):
     def generic(self, args, kws):
-        if isinstance(args[0], QuarterVector) and isinstance(args[1], types.Integer):
+        if isinstance(args[0], QuarterVectorType) and isinstance(args[1], types.Integer):
             return signature(types.none, args[0], types.int64, types.float32)
         return None
 
 
-@lower_builtin(len, QuarterVector)
+@lower_builtin(len, QuarterVectorType)
 def _lower_len(context, builder, sig, args):
     return cgutils.create_struct_proxy(sig.args[0])(context, builder, value=args[0]).length
 
@@ -164,7 +164,7 @@ def _address_of(context, builder, view, index):
     return builder.gep(view.data, [at])
 
 
-@lower_builtin(operator.getitem, QuarterVector, types.Integer)
+@lower_builtin(operator.getitem, QuarterVectorType, types.Integer)
 def _lower_get(context, builder, sig, args):
     view = cgutils.create_struct_proxy(sig.args[0])(context, builder, value=args[0])
     code = builder.load(_address_of(context, builder, view, args[1]))
@@ -172,7 +172,7 @@ def _lower_get(context, builder, sig, args):
     return context.compile_internal(builder, decode_quarter.py_func, call, (code, view.metadata))
 
 
-@lower_builtin(operator.setitem, QuarterVector, types.Integer, types.Float)
+@lower_builtin(operator.setitem, QuarterVectorType, types.Integer, types.Float)
 def _lower_set(context, builder, sig, args):
     view = cgutils.create_struct_proxy(sig.args[0])(context, builder, value=args[0])
     call = types.int64(types.float32, types.int64, sig.args[0].worker)

@@ -10,7 +10,7 @@ from pathlib import Path
 from tremula.base.errors import PoplarError
 from tremula.commands.arguments import one_of, output_file, output_folder, whole
 from tremula.commands.garden.together import make_figures, run_together
-from tremula.commands.guard import Parser
+from tremula.commands.guard import CommandParser
 from tremula.commands.progress import progress, quiet
 from tremula.garden.catalogue.techniques import DOMAINS, FRAMEWORKS, TECHNIQUES
 
@@ -36,14 +36,14 @@ def run(args: argparse.Namespace) -> int:
     rest: list[str] = args.rest
     if rest and rest[0] in _ACTIONS:
         describe, action = _ACTIONS[rest[0]]
-        parser = Parser(prog=f"tremula garden {rest[0]}")
+        parser = CommandParser(prog=f"tremula garden {rest[0]}")
         describe(parser)
         parser.add_argument("--quiet", action="store_true", help="no progress of long work")
         chosen = parser.parse_intermixed_args(rest[1:])
         with quiet(chosen.quiet):
             return action(chosen)
     _check_action(rest)
-    parser = Parser(prog="tremula garden")
+    parser = CommandParser(prog="tremula garden")
     _add_filters(parser)
     parser.add_argument("words", nargs="*")
     result = parser.parse_intermixed_args(rest)

@@ -11,7 +11,7 @@ from tremula.commands.progress import progress
 from tremula.compiler.executable.executable import Executable
 
 if TYPE_CHECKING:  # imports PyTorch
-    from tremula.frontends.shared.program import Program
+    from tremula.frontends.shared.program import StepProgram
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def _report_of_overfull(folder: Path, executable: Executable, model_name: str) -
     return write_report(folder, executable, report, extra={"model": model_name})
 
 
-def _program(args: argparse.Namespace) -> "Program":
+def _program(args: argparse.Namespace) -> "StepProgram":
     from tremula.frontends.onnx.compiled import compile_model
 
     imported, inputs, lines = load_inputs(args)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tremula.base.storage.atomic_file import atomic_file
 from tremula.commands.arguments import output_file
-from tremula.commands.guard import Parser
+from tremula.commands.guard import CommandParser
 from tremula.commands.onnx.inputs import add_input_arguments, load_inputs
 from tremula.commands.progress import progress
 
@@ -18,7 +18,7 @@ _BACKENDS = ("eager", "inductor", "plain")
 
 def run_model(model: Path, arguments: Sequence[str]) -> int:
     """Run a model, print what its outputs are, and write them if asked to."""
-    parser = Parser(prog="tremula run model.onnx")
+    parser = CommandParser(prog="tremula run model.onnx")
     add_input_arguments(parser)
     parser.add_argument("--output", type=output_file, metavar="FILE", help="write outputs as .npz")
     parser.add_argument("--tiles", action="store_true", help="compute on tiles, vertex by vertex")

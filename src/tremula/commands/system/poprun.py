@@ -16,7 +16,7 @@ from tremula.base.errors import FileLoadError, InvalidOption, suggest
 from tremula.base.storage import strict_json
 from tremula.base.storage.atomic_file import write_text
 from tremula.commands.arguments import output_folder, port, whole
-from tremula.commands.guard import Parser
+from tremula.commands.guard import CommandParser
 from tremula.poplar.partition import ACCESS_KEY, API
 from tremula.system.client import Client, ControllerError, client_from, in_path
 from tremula.system.launch.launching import InstanceLaunch, launch
@@ -168,7 +168,7 @@ def _command(words: list[str]) -> list[str]:
 
 def _import(args: argparse.Namespace) -> None:
     """Options from a file; those of the command line that are not the usual ones win."""
-    parser = Parser(prog=f"tremula poprun, with {args.import_config}")
+    parser = CommandParser(prog=f"tremula poprun, with {args.import_config}")
     add_arguments(parser)
     usual = parser.parse_args([])
     imported = parser.parse_args(_words_of(args.import_config))

@@ -1,6 +1,6 @@
 """The content hash of lowered programs: equal hashes mean equal executables."""
 
-from tremula.base.options import Options
+from tremula.base.options import OptionValues
 from tremula.base.version import VERSION
 from tremula.compiler.executable.emit import (
     host_records,
@@ -15,7 +15,7 @@ from tremula.compiler.program_ir import FrozenGraph, LoweredPrograms
 from tremula.poplar.vertices.columns import FrozenTable
 
 
-def content_hash(programs: LoweredPrograms, options: Options) -> str:
+def content_hash(programs: LoweredPrograms, options: OptionValues) -> str:
     """A hash of everything that decides what an executable is, its costs included."""
     graph = programs.graph
     tables = [

@@ -27,8 +27,8 @@ from tremula.compiler.executable.records import (
 from tremula.compiler.file.codec import read_bytes, read_record, record, write_record, write_to
 from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.passes.exchange import StepExchanges, exchange_columns
-from tremula.compiler.passes.liveness import Liveness
-from tremula.compiler.passes.memory import TileMemory
+from tremula.compiler.passes.liveness import LiveRanges
+from tremula.compiler.passes.memory import TileMemoryTable
 from tremula.compiler.passes.vertex_costs import ComputeSetCost, TableCost
 from tremula.compiler.program_ir import N_OPERANDS, CopyPlan, Opcode, StepKind
 from tremula.compiler.worker_states import WORD_BYTES, n_states_bytes, states_shape
@@ -45,8 +45,8 @@ class Analysis:
     """What the passes found out; every figure of a report comes from here."""
 
     exchanges: StepExchanges
-    liveness: Liveness
-    memory: TileMemory
+    liveness: LiveRanges
+    memory: TileMemoryTable
     costs: StepCosts
 
 

@@ -171,7 +171,7 @@ def _union(parts: Iterable[Intervals]) -> Intervals:
 
 @record
 @dataclass(frozen=True, slots=True)
-class Liveness:
+class LiveRanges:
     """Live ranges of variables over the instruction table.
 
     Range k: `range_variable[k]` needs its memory at instructions range_first[k] … range_last[k];
@@ -219,7 +219,7 @@ class Liveness:
         return np.bincount(self.tile, weights=weights, minlength=n_tiles).astype(np.int64)
 
 
-def analyse_liveness(programs: LoweredPrograms) -> Liveness:
+def analyse_liveness(programs: LoweredPrograms) -> LiveRanges:
     """Dataflow over the instruction table, loops, branches and calls included."""
     graph = programs.graph
     n_variables = len(graph.variables)
@@ -237,7 +237,7 @@ def analyse_liveness(programs: LoweredPrograms) -> Liveness:
     occupied = flow.occupied() & ~_words(np.flatnonzero(always), flow.n_words)
     variable, first, last = _ranges(occupied)
     columns = always, is_used, variable, first, last, *_tiles_of_variables(graph)
-    return Liveness(*columns, _times(programs))
+    return LiveRanges(*columns, _times(programs))
 
 
 def _times(programs: LoweredPrograms) -> Ints:

@@ -12,7 +12,7 @@ from tremula.base.wording import counted
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.exchange import ExchangePhase, StepExchanges
 from tremula.compiler.passes.intervals import sum_per_tile
-from tremula.compiler.passes.liveness import Liveness
+from tremula.compiler.passes.liveness import LiveRanges
 from tremula.compiler.passes.placement import Needs, Placement, addresses, place, place_on
 from tremula.compiler.passes.sweeps import sweep_peak
 from tremula.compiler.passes.vertex_bytes import TABLE_ENTRY_BYTES, row_bytes
@@ -90,7 +90,7 @@ _N_SHOWN = 5
 
 @record
 @dataclass(frozen=True, slots=True)
-class TileMemory:
+class TileMemoryTable:
     """Bytes on each tile: `always_live` and `temporary` are int64[n_categories, n_tiles].
 
     Temporary is what the fullest moment of the tile holds: live variables, and buffers for exchange
@@ -126,8 +126,8 @@ class TileMemory:
 
 
 def memory_of(
-    programs: LoweredPrograms, liveness: Liveness, exchanges: StepExchanges, takes_part: Ints
-) -> TileMemory:
+    programs: LoweredPrograms, liveness: LiveRanges, exchanges: StepExchanges, takes_part: Ints
+) -> TileMemoryTable:
     """The memory of all tiles. `takes_part` bool[n_steps, n_chips]: chips that run a step."""
     graph, chip = programs.graph, programs.graph.target.chip
     n_tiles = graph.target.n_tiles
@@ -152,7 +152,7 @@ def memory_of(
     always_live = np.stack([rows[name] for name in CATEGORIES])
     temporaries = np.zeros((len(CATEGORIES), n_tiles), np.int64)
     temporaries[CATEGORIES.index("Variables")] = temporary
-    return TileMemory(
+    return TileMemoryTable(
         always_live,
         temporaries,
         peak_at,
@@ -162,13 +162,13 @@ def memory_of(
     )
 
 
-def placed_on(chip: Chip, memory: TileMemory, liveness: Liveness) -> Placement:
+def placed_on(chip: Chip, memory: TileMemoryTable, liveness: LiveRanges) -> Placement:
     """A memory's contents placed on another chip."""
     needs = needs_of(memory.always_live, memory.temporary)
     return place_on(chip, liveness, memory.placement.special, needs)
 
 
-def addresses_of(memory: TileMemory, liveness: Liveness, chip: Chip) -> Ints:
+def addresses_of(memory: TileMemoryTable, liveness: LiveRanges, chip: Chip) -> Ints:
     """int64[n_entries]: where on its tile each variable lies; -1 for nowhere."""
     needs = needs_of(memory.always_live, memory.temporary)
     return addresses(chip, liveness, memory.placement.special, needs)
@@ -227,7 +227,7 @@ def exchange_code_bytes(phase: ExchangePhase, chip: Chip) -> Ints:
 
 
 def _peak(
-    programs: LoweredPrograms, liveness: Liveness, exchanges: StepExchanges
+    programs: LoweredPrograms, liveness: LiveRanges, exchanges: StepExchanges
 ) -> tuple[Ints, Ints]:
     """int64[n_tiles]: largest temporary bytes, and the instruction where they are needed."""
     n, n_tiles = len(programs.code), programs.graph.target.n_tiles
@@ -262,7 +262,7 @@ class VariableNames(Protocol):
 
 
 def out_of_memory_error(
-    memory: TileMemory, liveness: Liveness, variables: VariableNames, chip: Chip
+    memory: TileMemoryTable, liveness: LiveRanges, variables: VariableNames, chip: Chip
 ) -> GraphMemoryAllocationError | None:
     """The error of the worst tile, naming the largest things on it; None if all tiles fit."""
     full = np.flatnonzero(memory.is_full)
@@ -295,7 +295,7 @@ def out_of_memory_error(
 
 
 def _contents(
-    memory: TileMemory, liveness: Liveness, variables: VariableNames, tile: int
+    memory: TileMemoryTable, liveness: LiveRanges, variables: VariableNames, tile: int
 ) -> list[tuple[int, str, int]]:
     """(bytes, name, variable or -1) of everything on a tile at its fullest, largest first."""
     entry = np.flatnonzero(liveness.tile == tile)

@@ -15,7 +15,7 @@ import numpy as np
 
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.intervals import edge_bytes, merge_per_group
-from tremula.compiler.passes.liveness import Liveness
+from tremula.compiler.passes.liveness import LiveRanges
 from tremula.compiler.passes.sweeps import place_ranges, scratch_to_place
 from tremula.compiler.program_ir import FrozenComputeSet, FrozenGraph
 from tremula.hardware import Chip
@@ -58,12 +58,12 @@ class Needs:
     peak: Ints  # the largest sum of temporary bytes, buffers included
 
 
-def place(graph: FrozenGraph, liveness: Liveness, needs: Needs) -> Placement:
+def place(graph: FrozenGraph, liveness: LiveRanges, needs: Needs) -> Placement:
     """Place all tiles."""
     return place_on(graph.target.chip, liveness, _special_memory(graph, liveness), needs)
 
 
-def place_on(chip: Chip, liveness: Liveness, special: SpecialMemory, needs: Needs) -> Placement:
+def place_on(chip: Chip, liveness: LiveRanges, special: SpecialMemory, needs: Needs) -> Placement:
     """Place everything on tiles of a given chip, whose memory may differ in size."""
     items = _Items(chip, liveness, special, needs)
     excluding = items.floor + items.bytes_where(items.is_always & items.is_apart)
@@ -79,7 +79,7 @@ def place_on(chip: Chip, liveness: Liveness, special: SpecialMemory, needs: Need
     return Placement(including, region0, region1, too_much, special)
 
 
-def addresses(chip: Chip, liveness: Liveness, special: SpecialMemory, needs: Needs) -> Ints:
+def addresses(chip: Chip, liveness: LiveRanges, special: SpecialMemory, needs: Needs) -> Ints:
     """int64[n_entries]: where on its tile each entry of the liveness CSR lies; -1 for nowhere."""
     items = _Items(chip, liveness, special, needs)
     result = np.full(len(liveness.tile), -1, np.int64)
@@ -101,7 +101,7 @@ def addresses(chip: Chip, liveness: Liveness, special: SpecialMemory, needs: Nee
 class _Items:
     """Entries of the liveness CSR by how they are placed."""
 
-    def __init__(self, chip: Chip, liveness: Liveness, special: SpecialMemory, needs: Needs):
+    def __init__(self, chip: Chip, liveness: LiveRanges, special: SpecialMemory, needs: Needs):
         self.chip, self.liveness, self.n_tiles = chip, liveness, len(needs.code)
         n_variables = len(liveness.always_live)
         self.variable = np.repeat(np.arange(n_variables), np.diff(liveness.tile_start))
@@ -173,7 +173,7 @@ class _SpecialField(NamedTuple):
     is_apart: bool
 
 
-def _special_memory(graph: FrozenGraph, liveness: Liveness) -> SpecialMemory:
+def _special_memory(graph: FrozenGraph, liveness: LiveRanges) -> SpecialMemory:
     n_tiles = graph.target.n_tiles
     variable = np.repeat(np.arange(len(liveness.always_live)), np.diff(liveness.tile_start))
     entry_of = variable * n_tiles + liveness.tile

@@ -39,7 +39,7 @@ _CODELETS = (
 )
 
 
-class Interval(NamedTuple):
+class ConfidenceInterval(NamedTuple):
     """Where a measurement would be, nine times in ten."""
 
     low: float
@@ -47,7 +47,7 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Residual:
+class LogResidual:
     """A row of `tremula validate`: the logarithm of measured over predicted time."""
 
     family: str
@@ -60,19 +60,21 @@ class Residual:
 class Residuals:
     """Residuals of all rows, and by how much intervals must be wider than their quantiles."""
 
-    rows: tuple[Residual, ...]
+    rows: tuple[LogResidual, ...]
     scale: float
 
     def without(self, source: str) -> "Residuals":
         return Residuals(tuple(r for r in self.rows if r.source != source), self.scale)
 
-    def of_family(self, family: str) -> Interval:
+    def of_family(self, family: str) -> ConfidenceInterval:
         """Measured over predicted time of one family, at the ends of the interval."""
         low, middle, high = self._quantiles(family)
         ends = middle + self.scale * (low - middle), middle + self.scale * (high - middle)
         if family == ENERGY:  # few rows, all of busy machines: other programs draw less
             ends = -max(map(abs, ends)), max(map(abs, ends))
-        return Interval(float(np.exp(min(ends[0], 0.0))), float(np.exp(max(ends[1], 0.0))))
+        return ConfidenceInterval(
+            float(np.exp(min(ends[0], 0.0))), float(np.exp(max(ends[1], 0.0)))
+        )
 
     def _quantiles(self, family: str) -> tuple[float, float, float]:
         """5, 50 and 95 %, of the family's rows and, counting less, of all rows."""
@@ -89,7 +91,7 @@ class Residuals:
         low, middle, high = values[order][np.minimum(at, len(values) - 1)].tolist()
         return low, middle, high
 
-    def factors(self, cycles: Mapping[str, float]) -> Interval:
+    def factors(self, cycles: Mapping[str, float]) -> ConfidenceInterval:
         """Measured over predicted time of a program with these cycles by family."""
         total = sum(cycles.values())
         if total <= 0:
@@ -101,7 +103,7 @@ class Residuals:
         above = np.sqrt(sum((share * (one.high - 1)) ** 2 for share, one in parts))
         below = max(float(below), mixture * (1 - whole.low))
         above = max(float(above), mixture * (whole.high - 1))
-        return Interval(max(0.0, 1 - below), 1 + above)
+        return ConfidenceInterval(max(0.0, 1 - below), 1 + above)
 
 
 def _is_of(own: str, family: str) -> bool:
@@ -113,7 +115,7 @@ def _is_of(own: str, family: str) -> bool:
 def shipped_residuals() -> Residuals:
     """Those of the validation that this version was released with."""
     data = json.loads(RESIDUALS_FILE.read_text(encoding="utf-8"))
-    rows = tuple(Residual(*row) for row in data["rows"])
+    rows = tuple(LogResidual(*row) for row in data["rows"])
     return Residuals(rows, float(data["scale"]))
 
 
@@ -153,10 +155,10 @@ def cycles_by_family(costs: StepCosts, executed: np.ndarray, compute: np.ndarray
     return {family: cycles for family, cycles in result.items() if cycles}
 
 
-def energy_interval(joules: float) -> Interval:
+def energy_interval(joules: float) -> ConfidenceInterval:
     """Joules between which a measurement would be, nine times in ten, by stated powers."""
     low, high = shipped_residuals().of_family(ENERGY)
-    return Interval(joules * low, joules * high)
+    return ConfidenceInterval(joules * low, joules * high)
 
 
 def cycle_interval(cycles: int, by_family: Mapping[str, float]) -> tuple[int, int]:

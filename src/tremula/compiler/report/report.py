@@ -11,7 +11,7 @@ from tremula.codelets.columns import columns_of
 from tremula.codelets.spec import Codelet
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.cost import StepCosts
-from tremula.compiler.passes.memory import CATEGORIES, TileMemory
+from tremula.compiler.passes.memory import CATEGORIES, TileMemoryTable
 from tremula.compiler.passes.vertex_costs import PROVENANCES
 from tremula.compiler.program_ir import StepKind
 from tremula.compiler.report.energy import Energy, energy_of
@@ -66,7 +66,7 @@ class RunTaken:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class StepHistory:
     """In which order steps ran: with the instructions, this is enough to run the clock again.
 
     An event of a branch is the instruction it went to, of a counted step its compute cycles on each
@@ -79,7 +79,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
+class ExecutedSteps:
     """What ran since load: how often each step ran, and what it took."""
 
     executed: Ints  # int64[n_steps]
@@ -87,7 +87,7 @@ class Execution:
     compute: Ints  # int64[n_steps, n_chips]: of one execution, of counted steps on average
     is_counted: Ints  # bool[n_steps]: the compute cycles are known
     counted: dict[int, CountedStep]  # by step
-    history: History | None = None  # None: in which order is not known
+    history: StepHistory | None = None  # None: in which order is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Report:
     n_edges: int
     n_variables: int
     n_compute_sets: int
-    memory: TileMemory
+    memory: TileMemoryTable
     steps: StepColumns
     tiles: TileColumns
     vertex_types: tuple[VertexTypeRow, ...]
@@ -160,7 +160,7 @@ class Report:
     has_run: bool
     cycles_of_chip: Ints
     program_names: tuple[str, ...]
-    _origin: tuple[Executable, Execution | None] = field(repr=False, compare=False)
+    _origin: tuple[Executable, ExecutedSteps | None] = field(repr=False, compare=False)
 
     @property
     def executable(self) -> Executable:
@@ -168,7 +168,7 @@ class Report:
         return self._origin[0]
 
     @property
-    def ran(self) -> Execution | None:
+    def ran(self) -> ExecutedSteps | None:
         """What ran, as it was given."""
         return self._origin[1]
 
@@ -235,7 +235,7 @@ class Report:
         return f"Report({self.chip.name}, {self.n_vertices:,} vertices, {ran})"
 
 
-def make_report(executable: Executable, execution: Execution | None = None) -> Report:
+def make_report(executable: Executable, execution: ExecutedSteps | None = None) -> Report:
     """Columns from an executable, and from what ran of it."""
     costs = executable.analysis.costs
     memory = executable.analysis.memory
@@ -244,7 +244,7 @@ def make_report(executable: Executable, execution: Execution | None = None) -> R
     if execution is None:
         nothing = np.zeros(n_steps, np.int64)
         chips = np.zeros(n_chips, np.int64)
-        execution = Execution(nothing, chips, costs.compute, ~costs.needs_count, {})
+        execution = ExecutedSteps(nothing, chips, costs.compute, ~costs.needs_count, {})
     tables = [t for cs in executable.compute_sets for t in cs.tables]
     totals = _table_cycles(executable, costs, execution)
     target = executable.target
@@ -274,7 +274,7 @@ def make_report(executable: Executable, execution: Execution | None = None) -> R
     )
 
 
-def busy_phases(costs: StepCosts, execution: Execution) -> Ints:
+def busy_phases(costs: StepCosts, execution: ExecutedSteps) -> Ints:
     """int64[n_steps, n_chips, 5]: everything that ran, on the critical path or not."""
     result = step_phases(costs, execution.compute) * execution.executed[:, None, None]
     for step, counted in execution.counted.items():
@@ -293,12 +293,14 @@ def _n_edges(executable: Executable) -> int:
     return total
 
 
-def _tile_cycles(costs: StepCosts, execution: Execution, step: int) -> Ints:
+def _tile_cycles(costs: StepCosts, execution: ExecutedSteps, step: int) -> Ints:
     counted = execution.counted.get(step)
     return costs.tile_compute(step) if counted is None else counted.tile_cycles
 
 
-def _step_columns(executable: Executable, costs: StepCosts, execution: Execution) -> StepColumns:
+def _step_columns(
+    executable: Executable, costs: StepCosts, execution: ExecutedSteps
+) -> StepColumns:
     n_active, balance = [], []
     for number in range(len(executable.steps)):
         tiles = _tile_cycles(costs, execution, number)
@@ -320,7 +322,9 @@ def _step_columns(executable: Executable, costs: StepCosts, execution: Execution
     )
 
 
-def _tile_columns(memory: TileMemory, costs: StepCosts, execution: Execution) -> TileColumns:
+def _tile_columns(
+    memory: TileMemoryTable, costs: StepCosts, execution: ExecutedSteps
+) -> TileColumns:
     n_tiles = memory.always_live.shape[1]
     compute, busy, exchange = (np.zeros(n_tiles, np.int64) for _ in range(3))
     for step in np.flatnonzero(execution.executed).tolist():
@@ -342,7 +346,7 @@ def _tile_columns(memory: TileMemory, costs: StepCosts, execution: Execution) ->
     )
 
 
-def _table_cycles(executable: Executable, costs: StepCosts, execution: Execution) -> list[Ints]:
+def _table_cycles(executable: Executable, costs: StepCosts, execution: ExecutedSteps) -> list[Ints]:
     """int64[n_tables, n_standings] of each compute set: vertex cycles of everything that ran."""
     totals = [np.zeros((len(c.tables), len(PROVENANCES)), np.int64) for c in costs.compute_sets]
     for step in np.flatnonzero(execution.executed).tolist():

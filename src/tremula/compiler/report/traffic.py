@@ -28,7 +28,7 @@ Ints = np.ndarray
 _NOTHING = np.empty(0, np.int64)
 
 
-class Traffic(NamedTuple):
+class PairTraffic(NamedTuple):
     """Bytes from tile to tile: one row per pair that has any, sorted by sender, then receiver."""
 
     source: Ints
@@ -36,7 +36,7 @@ class Traffic(NamedTuple):
     n_bytes: Ints
 
 
-NO_TRAFFIC = Traffic(_NOTHING, _NOTHING, _NOTHING)
+NO_TRAFFIC = PairTraffic(_NOTHING, _NOTHING, _NOTHING)
 
 
 class _Needs(NamedTuple):
@@ -61,7 +61,7 @@ class TrafficOfSteps:
             )
 
     @cached_property
-    def _known(self) -> dict[int, Traffic]:
+    def _known(self) -> dict[int, PairTraffic]:
         return {}
 
     @cached_property
@@ -70,7 +70,7 @@ class TrafficOfSteps:
         rows = np.flatnonzero((code[:, 0] == Opcode.COPY) & (step_of >= 0))
         return dict(zip(step_of[rows].tolist(), code[rows, 1].tolist(), strict=True))
 
-    def of_step(self, step: int) -> Traffic:
+    def of_step(self, step: int) -> PairTraffic:
         """What one execution of a step sends from tile to tile; nothing of hosts and replicas."""
         row = int(self.executable.analysis.exchanges.row_of_step[step])
         if row < 0:
@@ -79,18 +79,18 @@ class TrafficOfSteps:
             self._known[row] = joined(list(self._parts(step)))
         return self._known[row]
 
-    def _parts(self, step: int) -> Iterator[Traffic]:
+    def _parts(self, step: int) -> Iterator[PairTraffic]:
         record = self.executable.steps[step]
         if record.kind is StepKind.EXECUTE:
             read, written = _needs_of_set(self.executable, record.compute_set)
             here, low, high, home = self._elsewhere(read)
-            yield Traffic(home, here, high - low)
+            yield PairTraffic(home, here, high - low)
             here, low, high, home = self._elsewhere(written)
-            yield Traffic(here, home, high - low)
+            yield PairTraffic(here, home, high - low)
         elif step in self._copy_of_step:
             plan = self.executable.copies[self._copy_of_step[step]]
             here, low, high, home = self._elsewhere(self._needs_of_copy(plan))
-            yield Traffic(home, here, high - low)
+            yield PairTraffic(home, here, high - low)
 
     def _elsewhere(self, needs: _Needs) -> Ints:
         """(tile, begin, end, home) of what lies on another tile, each byte once a tile."""
@@ -114,7 +114,7 @@ class TrafficOfSteps:
         return _Needs(tile, begin, begin + (high - low))
 
 
-def joined(parts: list[Traffic]) -> Traffic:
+def joined(parts: list[PairTraffic]) -> PairTraffic:
     """The sum of several, with one row per pair."""
     source, destination, n_bytes = (
         np.concatenate([_NOTHING, *column]) for column in zip(*parts, strict=True)
@@ -125,7 +125,7 @@ def joined(parts: list[Traffic]) -> Traffic:
     source, destination = source[order], destination[order]
     is_new = (source[1:] != source[:-1]) | (destination[1:] != destination[:-1])
     first = np.flatnonzero(np.concatenate(([True], is_new)))
-    return Traffic(source[first], destination[first], np.add.reduceat(n_bytes[order], first))
+    return PairTraffic(source[first], destination[first], np.add.reduceat(n_bytes[order], first))
 
 
 def _needs_of_set(executable: Executable, number: int) -> tuple[_Needs, _Needs]:

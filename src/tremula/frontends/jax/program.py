@@ -20,7 +20,7 @@ from tremula.frontends.jax.carriers import from_argument, is_key, of_parts, part
 from tremula.frontends.jax.evaluate import evaluate
 from tremula.frontends.jax.mapped import MappedFunction, mapped_function
 from tremula.frontends.jax.mesh import ReplicaMesh, on_replicas
-from tremula.frontends.shared.program import Program, compile_program
+from tremula.frontends.shared.program import StepProgram, compile_program
 from tremula.ir.repetition import Repetition
 from tremula.ir.run.compiled_step import StepSettings, StepToCompile
 from tremula.ir.run.tile_program import TileSettings
@@ -46,7 +46,7 @@ class JaxProgram:
     """A jaxpr compiled for a device, ready to run."""
 
     jaxpr: ClosedJaxpr
-    program: Program
+    program: StepProgram
 
     def run(self, arrays: list[Any], places: Sequence[Any] | None = None) -> list[Any]:
         """Results as arrays of JAX, on its default device or where `places` says for each."""
@@ -164,7 +164,7 @@ def _compiled(
     host: HostSettings,
     n_replicas: int = 1,
     n_tiles: int = 0,
-) -> Program:
+) -> StepProgram:
     names = [f"argument_{i}" for i in range(len(inputs))]
     request = StepToCompile(model, lambda flat: (list(model(*flat)), None), inputs, names)
     settings = StepSettings(

@@ -15,7 +15,7 @@ from tremula.frontends.shared.table import markdown_table
 
 
 @dataclass(frozen=True)
-class Input:
+class LayerInput:
     """An input without its batch: its shape, and what its values are."""
 
     shape: tuple[int, ...]
@@ -30,7 +30,7 @@ class LayerCase:
     name: str
     family: str
     make: Callable[[], keras.layers.Layer]
-    inputs: tuple[Input, ...]
+    inputs: tuple[LayerInput, ...]
     host: str = ""
     tiles: str = ""
     is_random: bool = False  # in training: then only predictions are compared
@@ -43,9 +43,9 @@ class LayerCase:
         return layer(inputs) if self.takes_list else layer(*inputs)
 
 
-ROW, SEQUENCE = Input((6,)), Input((5, 4))
-IMAGE, VOLUME = Input((8, 8, 3)), Input((4, 4, 4, 2))
-PHOTO = Input((8, 8, 3), scale=255.0)
+ROW, SEQUENCE = LayerInput((6,)), LayerInput((5, 4))
+IMAGE, VOLUME = LayerInput((8, 8, 3)), LayerInput((4, 4, 4, 2))
+PHOTO = LayerInput((8, 8, 3), scale=255.0)
 
 TEXT = "works on strings, which are data of the host: apply it in the data set"
 NEEDS_TENSORFLOW = "Keras itself computes it with TensorFlow only: apply it in the data set"
@@ -79,7 +79,7 @@ def names_of_keras() -> dict[str, str]:
     return {name: rows.get(id(value), "") for name, value in sorted(classes.items())}
 
 
-def _of(family: str, *inputs: Input, **rows: Row) -> list[LayerCase]:
+def _of(family: str, *inputs: LayerInput, **rows: Row) -> list[LayerCase]:
     """Cases of one family over the same inputs: a layer's arguments, or how to make it."""
     result = []
     for name, values in rows.items():
@@ -119,7 +119,7 @@ def _core() -> list[LayerCase]:
             TorchModuleWrapper=_wrapped_module,
             Rescaling=(0.5,),
         ),
-        *_of(family, Input((5,), 7), Embedding=(7, 3), ReversibleEmbedding=(7, 3)),
+        *_of(family, LayerInput((5,), 7), Embedding=(7, 3), ReversibleEmbedding=(7, 3)),
         *_of(family, SEQUENCE, Masking=()),
         *_with(
             _of(
@@ -239,9 +239,9 @@ def _recurrent() -> list[LayerCase]:
             ),
             TimeDistributed=lambda: layers.TimeDistributed(layers.Dense(2)),
         ),
-        *_of(family, Input((2, 5, 2)), ConvLSTM1D=(2, 2)),
-        *_of(family, Input((2, 5, 5, 2)), ConvLSTM2D=(2, 2)),
-        *_of(family, Input((2, 4, 4, 3, 2)), ConvLSTM3D=(2, 2)),
+        *_of(family, LayerInput((2, 5, 2)), ConvLSTM1D=(2, 2)),
+        *_of(family, LayerInput((2, 5, 5, 2)), ConvLSTM2D=(2, 2)),
+        *_of(family, LayerInput((2, 4, 4, 3, 2)), ConvLSTM3D=(2, 2)),
     ]
 
 
@@ -305,7 +305,7 @@ def _preprocessing() -> list[LayerCase]:
             Normalization={"mean": 0.3, "variance": 2.0},
             Discretization={"bin_boundaries": [0.2, 0.5, 0.8]},
         ),
-        *_of(family, Input((4,), 5), CategoryEncoding={"num_tokens": 5}),
+        *_of(family, LayerInput((4,), 5), CategoryEncoding={"num_tokens": 5}),
         *_of(
             family,
             IMAGE,
@@ -314,12 +314,12 @@ def _preprocessing() -> list[LayerCase]:
         ),
         *_of(
             family,
-            Input((64,)),
+            LayerInput((64,)),
             MelSpectrogram={"num_mel_bins": 4, "fft_length": 16, "sequence_stride": 8},
         ),
         *_of(
             family,
-            Input((64, 1)),
+            LayerInput((64, 1)),
             STFTSpectrogram={"frame_length": 8, "frame_step": 4, "fft_length": 16},
         ),
         *_refused(family, TEXT, "StringLookup", "TextVectorization"),

@@ -22,7 +22,7 @@ from tremula.frontends.keras.errors import KerasError, keras_error
 from tremula.frontends.keras.optimiser import KerasRule
 from tremula.frontends.keras.step import ModelState, is_seed
 from tremula.frontends.keras.tracing import ModelVariable
-from tremula.frontends.shared.program import Program, compile_program
+from tremula.frontends.shared.program import StepProgram, compile_program
 from tremula.ir.placement import ReadsFromLater
 from tremula.ir.run.compiled_step import StepSettings, StepToCompile
 
@@ -51,7 +51,7 @@ class KerasProgram:
     """A step compiled for batches of one kind."""
 
     step: RecordableStep
-    program: Program
+    program: StepProgram
     metrics: tuple[ModelVariable, ...]  # variables that replicas count for themselves
     seeds: tuple[ModelVariable, ...] = ()  # states of the layers' generators
     keeps_last: bool = False  # metrics are those of the last replica, not of all

@@ -24,7 +24,7 @@ from tremula.base.storage.atomic_file import atomic_file
 from tremula.base.version import VERSION
 from tremula.compiler.report.report import Report
 from tremula.frontends.keras.errors import keras_error
-from tremula.frontends.shared.program import Program
+from tremula.frontends.shared.program import StepProgram
 from tremula.frontends.shared.served_file import FILE_NAME
 from tremula.ir.lowering.types import narrow, tile_shape, tile_type, widened
 from tremula.ir.run.session import connect
@@ -84,7 +84,7 @@ class _Outputs(nn.Module):
 
 
 def write_served(
-    path: Path, name: str, program: Program, names: Sequence[str], *, has_tiles: bool
+    path: Path, name: str, program: StepProgram, names: Sequence[str], *, has_tiles: bool
 ) -> None:
     """Write a step without an optimiser, with the weights it has now."""
     step, settings = program.step, program.settings
@@ -113,7 +113,7 @@ def write_served(
             _write_program(archive, program.tiles.program())
 
 
-def _held(program: Program) -> tuple[list[Tensor], list[Tensor]]:
+def _held(program: StepProgram) -> tuple[list[Tensor], list[Tensor]]:
     parameters, buffers = program.session.read_weights()
     return parameters, buffers[0]
 

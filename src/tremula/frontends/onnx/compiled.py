@@ -14,7 +14,7 @@ from tremula.frontends.onnx.errors import UnsupportedOnnx
 from tremula.frontends.onnx.functions import fixed_body
 from tremula.frontends.onnx.graph import OnnxGraph, OnnxNode
 from tremula.frontends.onnx.imported import ImportedModel, OnnxModule
-from tremula.frontends.shared.program import Program, compile_program
+from tremula.frontends.shared.program import StepProgram, compile_program
 from tremula.ir.capture.capture import capture, model_tensors
 from tremula.ir.passes import COMMON_PASSES, TILE_PASSES, apply
 from tremula.ir.run.compiled_step import StepSettings, StepToCompile
@@ -77,7 +77,7 @@ class CompiledOnnx:
     """Call it with the inputs that are not fixed, in order."""
 
     imported: ImportedModel
-    program: Program
+    program: StepProgram
     input_names: list[str]
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:

@@ -22,7 +22,7 @@ class BodyGraph(Protocol):
 
 
 @dataclass(frozen=True)
-class Context:
+class NodeContext:
     version: int  # of the operator set
     outputs: tuple[str, ...]  # names; "" for one that is not used
     input_types: tuple[int, ...]  # element types by ONNX's numbers

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from tremula.base.errors import PoplarError
-from tremula.frontends.onnx.context import Context, outside_the_recording
+from tremula.frontends.onnx.context import NodeContext, outside_the_recording
 from tremula.frontends.onnx.element_types import UNSIGNED, element_type, number_of, widened
 from tremula.frontends.onnx.errors import OnnxError, UnsupportedOnnx
 from tremula.frontends.onnx.functions import body_of_schema, schema_attributes
@@ -160,9 +160,9 @@ class Evaluation:
             result = entry.compute(*map(widened, operands), **_arguments(attributes))
         return result if isinstance(result, tuple) else (result,)
 
-    def _context(self, node: OnnxNode, scope: Scope) -> Context:
+    def _context(self, node: OnnxNode, scope: Scope) -> NodeContext:
         declared = scope.graph.types if scope.graph else {}
-        return Context(
+        return NodeContext(
             node.version,
             node.outputs,
             tuple(scope.type_of(name) for name in node.inputs),

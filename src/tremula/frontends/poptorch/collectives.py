@@ -173,7 +173,7 @@ def _check_initialized(name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Reduction:
+class AllreduceSettings:
     """How `allreduce` combines tensors."""
 
     op: ReduceOp = Average
@@ -206,7 +206,7 @@ class _Differentiable(torch.autograd.Function):
     """`allreduce` of a tensor that has a gradient: its gradient is reduced likewise."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, reduction: Reduction) -> Tensor:  # noqa: ANN401
+    def forward(ctx: Any, tensor: Tensor, reduction: AllreduceSettings) -> Tensor:  # noqa: ANN401
         ctx.reduction = reduction
         return reduction.of(tensor)
 
@@ -222,7 +222,7 @@ def _reduction(
     op: ReduceOp | None,
     scales: tuple[float, float],
     compression: object = Compression.none,
-) -> Reduction:
+) -> AllreduceSettings:
     if average is not None and op is not None:
         raise CollectiveError("allreduce takes average= or op=, not both.", hint="use op=hvd.Sum")
     if op is None:
@@ -237,7 +237,7 @@ def _reduction(
         raise CollectiveError(
             f"compression must be hvd.Compression.none or .fp16; got {compression!r}."
         )
-    return Reduction(op, float(scales[0]), float(scales[1]), compression)
+    return AllreduceSettings(op, float(scales[0]), float(scales[1]), compression)
 
 
 def allreduce(
@@ -514,7 +514,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
 class _Distributed:
     """The methods that reduce gradients, in front of an optimiser's class."""
 
-    reduction: Reduction
+    reduction: AllreduceSettings
     n_passes: int
     is_synchronized: bool
     param_groups: list[dict[str, list[torch.nn.Parameter]]]

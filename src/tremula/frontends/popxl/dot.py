@@ -11,7 +11,7 @@ from tremula.frontends.popxl.core.graph import Graph
 VARIABLE = "POPART_DOT_CHECKS"
 
 
-class Program(Protocol):
+class PicturedProgram(Protocol):
     """What a picture shows: graphs; and the options that choose pictures."""
 
     session_options: SessionOptions
@@ -20,27 +20,27 @@ class Program(Protocol):
     def graphs(self) -> tuple[Graph, ...]: ...
 
 
-def is_active(ir: Program, check: str) -> bool:
+def is_active(ir: PicturedProgram, check: str) -> bool:
     """Whether the options of a program, or the environment, want a picture at a checkpoint."""
     names = {*ir.session_options.dotChecks, *os.environ.get(VARIABLE, "").split(":")}
     wanted = {str(name).upper() for name in names if name}
     return "ALL" in wanted or check.upper() in wanted
 
 
-def activate_all(ir: Program) -> None:
+def activate_all(ir: PicturedProgram) -> None:
     """Every checkpoint gives a picture, unless the script or the environment chose some."""
     if VARIABLE not in os.environ and not ir.session_options.dotChecks:
         ir.session_options.dotChecks = {"ALL"}
 
 
-def write_dot(ir: Program, check: str) -> None:
+def write_dot(ir: PicturedProgram, check: str) -> None:
     """Write `<check>.dot` to the folder of logs."""
     folder = Path(ir.session_options.logDir or ".")
     folder.mkdir(parents=True, exist_ok=True)
     write_text((folder / f"{check}.dot"), dot_of(ir))
 
 
-def dot_of(ir: Program) -> str:
+def dot_of(ir: PicturedProgram) -> str:
     """All graphs as text for Graphviz."""
     lines = ["digraph program {"]
     for number, graph in enumerate(ir.graphs):

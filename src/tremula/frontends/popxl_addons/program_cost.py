@@ -43,7 +43,7 @@ _NOT_COMPUTED = {*TRANSFERS, *RUNS_GRAPHS, "RemoteCodeLoad", "PrintTensor"}
 
 
 @dataclass(frozen=True)
-class Part:
+class ProgramPart:
     """A graph, or its transfers, in a phase: how often it runs, and what once takes."""
 
     phase: str
@@ -72,7 +72,7 @@ class Part:
 class ProgramCost:
     """One run of a program: all parts of all phases, in order."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ProgramPart, ...]
     clock_hz: float
     n_streaming_bytes: int  # of each replica
     reports: dict[str, TileCost] = field(repr=False, default_factory=dict)  # by graph
@@ -158,15 +158,15 @@ class _Costing:
         n_bytes = sum(buffer.n_bytes for buffer in self.ir.remote_buffers)
         return ProgramCost(parts, self.target.chip.clock_hz, n_bytes, compiled)
 
-    def _main(self) -> Iterator[Part]:
+    def _main(self) -> Iterator[ProgramPart]:
         main = self.ir.main_graph
         yield from self._runs(main, 1, None)
         yield from self._own_parts("main", main, 1)
 
-    def _runs(self, graph: popxl.Graph, n_times: int, phase: str | None) -> Iterator[Part]:
+    def _runs(self, graph: popxl.Graph, n_times: int, phase: str | None) -> Iterator[ProgramPart]:
         """Graphs that a graph runs; each is a separate phase unless one is given."""
         for group in _independent(graph):
-            parts: list[Part] = []
+            parts: list[ProgramPart] = []
             spent: list[tuple[frozenset[int], int]] = []
             for op in group:
                 called, times = _called(op)
@@ -175,17 +175,17 @@ class _Costing:
                 spent.append((_chips_of(op), sum(part.total_cycles for part in own)))
             yield from _hiding(parts, sum(cycles for _, cycles in spent) - _makespan(spent))
 
-    def _parts(self, phase: str, graph: popxl.Graph, n_times: int) -> Iterator[Part]:
+    def _parts(self, phase: str, graph: popxl.Graph, n_times: int) -> Iterator[ProgramPart]:
         """What a graph takes that runs so often: compiled whole if it only computes."""
         if self._is_plain(graph):
             cost = self._compiled(graph)
             cycles = cost.cycles
-            yield Part(phase, _title(graph), "tiles", n_times, cycles, report=cost.report)
+            yield ProgramPart(phase, _title(graph), "tiles", n_times, cycles, report=cost.report)
             return
         yield from self._own_parts(phase, graph, n_times)
         yield from self._runs(graph, n_times, phase)
 
-    def _own_parts(self, phase: str, graph: popxl.Graph, n_times: int) -> Iterator[Part]:
+    def _own_parts(self, phase: str, graph: popxl.Graph, n_times: int) -> Iterator[ProgramPart]:
         """Transfers of a graph, and operations that are not in graphs it calls."""
         name = _title(graph)
         if graph not in self.costs:
@@ -197,11 +197,11 @@ class _Costing:
         hidden = self._hidden(graph, moved)
         if cost is not None:
             cycles = cost.cycles
-            yield Part(phase, name, "tiles", n_times, cycles, report=cost.report)
+            yield ProgramPart(phase, name, "tiles", n_times, cycles, report=cost.report)
         for exchange, cycles in moved.items():
             saved = min(hidden, cycles) if exchange.on_io_tiles else 0
             hidden -= saved
-            yield Part(
+            yield ProgramPart(
                 phase, name, exchange.kind, n_times, cycles, exchange.n_bytes, hidden_cycles=saved
             )
 
@@ -310,7 +310,7 @@ def _makespan(spent: list[tuple[frozenset[int], int]]) -> int:
     return max(free.values(), default=0)
 
 
-def _hiding(parts: list[Part], cycles: int) -> Iterator[Part]:
+def _hiding(parts: list[ProgramPart], cycles: int) -> Iterator[ProgramPart]:
     """The parts, with n cycles of them hidden behind others."""
     for part in parts:
         saved = min(cycles, part.total_cycles) // max(part.n_times, 1)

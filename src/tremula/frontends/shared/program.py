@@ -1,6 +1,6 @@
 """A compiled step as every front end uses it: called, timed, reported on and saved.
 
-arguments ─► rows ─► Program.run ─► results of each micro-batch ─► what the caller gets
+arguments ─► rows ─► StepProgram.run ─► results of each micro-batch ─► what the caller gets
 (front end)            │ moves inputs to the device, holds the lease, enters random state
 └─ report(), save_report(), timing(): from the tile program
 """
@@ -20,7 +20,7 @@ from tremula.frontends.shared.wanted_report import leave_report
 from tremula.ir.run.compiled_step import CompiledStep, StepSettings, StepToCompile, compile_step
 from tremula.ir.run.generators import DeviceRandom
 from tremula.ir.run.performance import CallTiming
-from tremula.ir.run.session import Give, Rows, Session
+from tremula.ir.run.session import Give, Rows, StepSession
 from tremula.ir.step import CapturedStep
 
 if TYPE_CHECKING:  # lazy: importing the tile compiler is slow
@@ -38,7 +38,7 @@ class AttachedDevice(Protocol):
     def running(self, tiles: "TileProgram | None") -> AbstractContextManager[None]: ...
 
 
-class Program:
+class StepProgram:
     """A step compiled for fixed shapes, with its weights on a device."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Program:
         return self.compiled.settings
 
     @property
-    def session(self) -> Session:
+    def session(self) -> StepSession:
         return self.compiled.session
 
     @property
@@ -171,13 +171,13 @@ def compile_program(
     stored: "StoredTileProgram | None" = None,
     device: AttachedDevice | None = None,
     report_name: str | None = None,
-) -> Program:
+) -> StepProgram:
     """Compile a step; `stored` is its tile program, if a file had it.
 
-    `Program.open` puts it on its device; otherwise the first use of its session does. With a
+    `StepProgram.open` puts it on its device; otherwise the first use of its session does. With a
     `report_name`, the first call leaves a report where the engine's options ask for reports.
     """
-    return Program(compile_step(request, settings, stored), device, report_name)
+    return StepProgram(compile_step(request, settings, stored), device, report_name)
 
 
 def write_back(originals: Iterable[Tensor], written: Iterable[Tensor]) -> None:

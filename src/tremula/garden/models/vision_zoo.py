@@ -69,7 +69,7 @@ def resnext() -> nn.Module:
     return nn.Sequential(_conv(3, 16, 3, 2), ResNeXtBlock(16, 4), ResNeXtBlock(16, 4), _head(16))
 
 
-class DenseLayer(nn.Module):
+class DenseNetLayer(nn.Module):
     """Adds channels to those it got."""
 
     def __init__(self, n_in: int, growth: int):
@@ -82,9 +82,9 @@ class DenseLayer(nn.Module):
 
 def densenet() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(3, 8, 3, 2, 1), DenseLayer(8, 4), DenseLayer(12, 4),
+        nn.Conv2d(3, 8, 3, 2, 1), DenseNetLayer(8, 4), DenseNetLayer(12, 4),
         nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 8, 1), nn.AvgPool2d(2),
-        DenseLayer(8, 4), DenseLayer(12, 4), _head(16),
+        DenseNetLayer(8, 4), DenseNetLayer(12, 4), _head(16),
     )  # fmt: skip
 
 
@@ -242,7 +242,7 @@ class TransformerBlock(nn.Module):
         return x + self.mlp(self.norm2(x))
 
 
-class VisionTransformer(nn.Module):
+class SmallVisionTransformer(nn.Module):
     """Patches, a class token, positions, blocks."""
 
     def __init__(self, n: int = 16):
@@ -275,7 +275,7 @@ class Windows(nn.Module):
         return x.reshape(n_batch, n_places, n)
 
 
-class Swin(nn.Module):
+class SmallSwin(nn.Module):
     """Blocks with windows, moved every second time."""
 
     def __init__(self, n: int = 16):
@@ -310,7 +310,7 @@ class MlpMixer(nn.Module):
         return self.head(self.blocks(self.patches(x).flatten(2).transpose(1, 2)).mean(1))
 
 
-class UNet(nn.Module):
+class SmallUNet(nn.Module):
     """Down, up, and the same scale joined; a class for each place."""
 
     def __init__(self) -> None:
@@ -440,10 +440,10 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "ResNet-50": resnet50,
     "ShuffleNet": shufflenet,
     "SqueezeNet": squeezenet,
-    "Swin": Swin,
-    "U-Net": UNet,
+    "SmallSwin": SmallSwin,
+    "U-Net": SmallUNet,
     "VGG": vgg,
-    "ViT": VisionTransformer,
+    "ViT": SmallVisionTransformer,
 }
 
 

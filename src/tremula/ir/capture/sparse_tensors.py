@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tremula.ir.errors import CaptureError
 from tremula.ir.ops.sparse import sparse_mm
-from tremula.ir.ops.sparse_pattern import Pattern
+from tremula.ir.ops.sparse_pattern import SparsePattern
 from tremula.ir.recording import Recording
 
 _PRODUCTS: frozenset[Callable] = frozenset(
@@ -77,7 +77,7 @@ def _times(state: Recording, sparse: Tensor, dense: Tensor, *, transposed: bool 
     return out if dense.dim() == 2 else out.squeeze(1)
 
 
-def pattern_of(sparse: Tensor) -> tuple[Pattern, Tensor]:
+def pattern_of(sparse: Tensor) -> tuple[SparsePattern, Tensor]:
     """The pattern of a sparse tensor, and its values [blocks, side, side] in that order."""
     from tremula.poplibs.popsparse import CSRMatrix  # the tile side is loaded where it is used
 
@@ -96,7 +96,7 @@ def pattern_of(sparse: Tensor) -> tuple[Pattern, Tensor]:
         result.col_indices().numpy().astype(np.int64) * side,
         result.crow_indices().numpy().astype(np.int64) * area, (side, side),
     )  # fmt: skip
-    return Pattern.of(matrix), values
+    return SparsePattern.of(matrix), values
 
 
 def _is_blocked(sparse: Tensor) -> bool:

@@ -1,7 +1,8 @@
 """Products of sparse matrices of fixed pattern as operations of PyTorch, with gradients.
 
-An operation names its pattern by number (`Pattern.number`). Values are [blocks, side, side] in the
-pattern's order; the sparse matrix is [m, k], or [k, m] where a product is with the transposed one.
+An operation names its pattern by number (`SparsePattern.number`). Values are [blocks, side, side]
+in the pattern's order; the sparse matrix is [m, k], or [k, m] where a product is with the
+transposed one.
 """
 
 from typing import Any
@@ -11,14 +12,14 @@ import torch
 from torch import Tensor
 
 from tremula.ir.ops import sparse_gpu
-from tremula.ir.ops.sparse_pattern import Pattern, pattern_numbered
+from tremula.ir.ops.sparse_pattern import SparsePattern, pattern_numbered
 
 _library = torch.library.Library("tremula", "FRAGMENT")
 _library.define("sparse_mm(Tensor values, Tensor dense, int pattern, bool transposed) -> Tensor")
 _library.define("sparse_mm_values(Tensor gradient, Tensor dense, int pattern) -> Tensor")
 
 
-def _oriented(values: Tensor, number: int, transposed: bool) -> tuple[Tensor, Pattern]:
+def _oriented(values: Tensor, number: int, transposed: bool) -> tuple[Tensor, SparsePattern]:
     """Values and pattern of the left matrix."""
     pattern = pattern_numbered(number)
     if not transposed:
@@ -103,7 +104,7 @@ torch.library.register_autograd("tremula::sparse_mm", _gradients, setup_context=
 
 
 def sparse_mm(
-    values: Tensor, dense: Tensor, pattern: Pattern, *, transposed: bool = False
+    values: Tensor, dense: Tensor, pattern: SparsePattern, *, transposed: bool = False
 ) -> Tensor:
     """The matrix of a pattern and values, or the transposed one, by a dense [k, n]."""
     return torch.ops.tremula.sparse_mm(values, dense, pattern.number, transposed)

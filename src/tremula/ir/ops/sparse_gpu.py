@@ -23,7 +23,7 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Launch:
+class SparseCut:
     """How the kernel is cut: columns of a program, blocks multiplied at once, warps, stages."""
 
     width: int
@@ -35,13 +35,14 @@ class Launch:
 # The first is taken where nothing can be timed. Few warps leave room for many programs, which hide
 # each other's waits; narrow ones have all blocks of a row on their way at once, for few columns.
 _LAUNCHES = (
-    Launch(128, 4, 4, 2), Launch(128, 2, 2, 2), Launch(256, 2, 2, 2), Launch(256, 2, 4, 2),
-    Launch(128, 4, 2, 3), Launch(256, 4, 8, 3), Launch(64, 4, 2, 5), Launch(64, 4, 2, 3),
-    Launch(64, 2, 2, 5), Launch(64, 8, 4, 2), Launch(64, 4, 1, 3), Launch(32, 4, 1, 5),
+    SparseCut(128, 4, 4, 2), SparseCut(128, 2, 2, 2), SparseCut(256, 2, 2, 2),
+    SparseCut(256, 2, 4, 2), SparseCut(128, 4, 2, 3), SparseCut(256, 4, 8, 3),
+    SparseCut(64, 4, 2, 5), SparseCut(64, 4, 2, 3), SparseCut(64, 2, 2, 5),
+    SparseCut(64, 8, 4, 2), SparseCut(64, 4, 1, 3), SparseCut(32, 4, 1, 5),
 )  # fmt: skip
 _N_TIMED = 20
 _N_REPLAYS = 3
-_chosen: dict[tuple, Launch] = {}
+_chosen: dict[tuple, SparseCut] = {}
 
 
 def block_product(sparse: Blocks, dense: Tensor) -> Tensor:
@@ -58,7 +59,7 @@ def block_product(sparse: Blocks, dense: Tensor) -> Tensor:
     return _launched(sparse, dense, _chosen.get(key, _LAUNCHES[0]))
 
 
-def _launched(blocks: Blocks, dense: Tensor, launch: Launch) -> Tensor:
+def _launched(blocks: Blocks, dense: Tensor, launch: SparseCut) -> Tensor:
     side, n, n_rows = blocks.values.shape[-1], dense.shape[1], len(blocks.row_start) - 1
     out = dense.new_empty(n_rows * side, n)
     width = min(launch.width, max(16, 1 << (n - 1).bit_length()))
@@ -73,7 +74,7 @@ def _launched(blocks: Blocks, dense: Tensor, launch: Launch) -> Tensor:
     return out
 
 
-def _fits(launch: Launch, blocks: Blocks, dense: Tensor) -> bool:
+def _fits(launch: SparseCut, blocks: Blocks, dense: Tensor) -> bool:
     """Whether its buffers of both operands fit the shared memory of a multiprocessor."""
     side = blocks.values.shape[-1]
     properties = torch.cuda.get_device_properties(dense.device)
@@ -82,7 +83,7 @@ def _fits(launch: Launch, blocks: Blocks, dense: Tensor) -> bool:
     return n_elems * dense.element_size() <= limit
 
 
-def _milliseconds(blocks: Blocks, dense: Tensor, launch: Launch) -> float:
+def _milliseconds(blocks: Blocks, dense: Tensor, launch: SparseCut) -> float:
     """What a launch takes on the GPU: in a CUDA graph, since calls from here are slower than it."""
     from triton.runtime.errors import (  # pyright: ignore[reportMissingImports]
         OutOfResources,

@@ -22,11 +22,11 @@ if TYPE_CHECKING:  # the tile side is loaded where it is used
 
 _N_HASHED = 7  # bytes of a pattern's number: it fits an argument of an operation
 _MOST_BLOCKS = 1 << 26  # of the patterns used last, together: a quarter of a gigabyte
-_known: WeakValueDictionary[int, "Pattern"] = WeakValueDictionary()
+_known: WeakValueDictionary[int, "SparsePattern"] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, eq=False)
-class Pattern:
+class SparsePattern:
     """Where a matrix [n_rows, n_columns] has square blocks of values, row by row."""
 
     n_rows: int
@@ -36,7 +36,7 @@ class Pattern:
     columns: np.ndarray  # int32[blocks], in blocks; ascending in a row
 
     @staticmethod
-    def of(matrix: "CSRMatrix") -> "Pattern":
+    def of(matrix: "CSRMatrix") -> "SparsePattern":
         """The pattern of a matrix, whose blocks must be square."""
         matrix.check_order()
         side, area = matrix.block[0], matrix.block_size
@@ -44,7 +44,7 @@ class Pattern:
             raise ValueError(f"blocks must be square, got {list(matrix.block)}")
         starts = (matrix.row_indices // area).astype(np.int32)
         columns = (matrix.column_indices // side).astype(np.int32)
-        return Pattern(matrix.num_rows, matrix.num_columns, side, starts, columns)
+        return SparsePattern(matrix.num_rows, matrix.num_columns, side, starts, columns)
 
     @property
     def n_blocks(self) -> int:
@@ -57,12 +57,12 @@ class Pattern:
         return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
     @cached_property
-    def transposed(self) -> tuple["Pattern", np.ndarray]:
+    def transposed(self) -> tuple["SparsePattern", np.ndarray]:
         """The transposed pattern, and which of these blocks each of its blocks is."""
         order = np.lexsort((self.rows, self.columns)).astype(np.int32)
         counts = np.bincount(self.columns, minlength=self.n_columns // self.side)
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        turned = Pattern(self.n_columns, self.n_rows, self.side, starts, self.rows[order])
+        turned = SparsePattern(self.n_columns, self.n_rows, self.side, starts, self.rows[order])
         return turned, order
 
     def csr(self) -> "CSRMatrix":
@@ -108,10 +108,10 @@ class _UsedLast:
     """The patterns that were used last, within a limit on their blocks."""
 
     def __init__(self, most_blocks: int) -> None:
-        self.patterns: OrderedDict[int, Pattern] = OrderedDict()
+        self.patterns: OrderedDict[int, SparsePattern] = OrderedDict()
         self.most_blocks, self.n_blocks = most_blocks, 0
 
-    def keep(self, number: int, pattern: Pattern) -> None:
+    def keep(self, number: int, pattern: SparsePattern) -> None:
         """Put a pattern last, and let those go that were not used for longest."""
         if number in self.patterns:
             self.patterns.move_to_end(number)
@@ -125,7 +125,7 @@ class _UsedLast:
 _used_last = _UsedLast(_MOST_BLOCKS)
 
 
-def pattern_numbered(number: int) -> Pattern:
+def pattern_numbered(number: int) -> SparsePattern:
     """The pattern that an operation of this process means."""
     result = _known.get(number)
     if result is None:

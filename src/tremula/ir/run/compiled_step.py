@@ -26,12 +26,12 @@ from tremula.ir.lowering.program.schedule import Schedule
 from tremula.ir.optim.rule import UpdateRule
 from tremula.ir.passes import COMMON_PASSES, apply
 from tremula.ir.passes.random_bits import STATE_NAME, initial_state, reproducible
-from tremula.ir.placement import PlacementRules, Places, place_blocks
+from tremula.ir.placement import BlockPlacements, PlacementRules, place_blocks
 from tremula.ir.repetition import Repetition
 from tremula.ir.run.generators import CountedRandom, DeviceRandom
 from tremula.ir.run.output_facts import OutputFact, output_facts
 from tremula.ir.run.replica_groups import GroupedSession, one_slice_of
-from tremula.ir.run.session import HostSession, Session
+from tremula.ir.run.session import HostSession, StepSession
 from tremula.ir.run.tensor_names import TensorNames, take_loss, with_tensors
 from tremula.ir.run.tile_program import TileProgram
 from tremula.ir.run.tile_settings import TileSettings
@@ -87,7 +87,7 @@ class CompiledStep:
     seconds: float  # that capturing took
 
     @cached_property
-    def session(self) -> Session:
+    def session(self) -> StepSession:
         """The device with the step on it, opened by the first use."""
         with start_phase("open session"):
             return _open_session(self.step, self.tiles, self.settings)
@@ -204,7 +204,9 @@ def _place_of_loss(step: CapturedStep, loss: fx.Node | None) -> int | None:
     return next((i for i, node in enumerate(outputs) if node is loss), None)
 
 
-def _tile_program(step: CapturedStep, places: Places, settings: StepSettings) -> TileProgram:
+def _tile_program(
+    step: CapturedStep, places: BlockPlacements, settings: StepSettings
+) -> TileProgram:
     repetition, groupings = settings.repetition, settings.groupings
     groups = tuple((name, values.replicas) for name, values in groupings.items())
     schedule = Schedule.of(repetition, places, groups)
@@ -213,7 +215,7 @@ def _tile_program(step: CapturedStep, places: Places, settings: StepSettings) ->
     )
 
 
-def _open_session(step: CapturedStep, tiles: TileProgram, settings: StepSettings) -> Session:
+def _open_session(step: CapturedStep, tiles: TileProgram, settings: StepSettings) -> StepSession:
     if settings.runs_on_tiles:
         return tiles.session()
     if settings.tiles.cache_folder is not None:

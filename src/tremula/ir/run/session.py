@@ -44,7 +44,7 @@ class Handles(Protocol):
     def host_functions(self) -> Mapping[str, Callable]: ...  # by handle
 
 
-class Session(Protocol):
+class StepSession(Protocol):
     """A device as the front end sees it. Lists are in the order of the step's slots."""
 
     @property
@@ -294,7 +294,7 @@ class TileSession:
         return self.engine.read_tensor(place.handle, replica=replica)
 
 
-def copy_state(step: CapturedStep, source: Session, target: Session) -> None:
+def copy_state(step: CapturedStep, source: StepSession, target: StepSession) -> None:
     """Give a session the weights, buffers, optimiser states and hyperparameters of another one.
 
     Nothing is copied from a source that has not been given its weights yet.

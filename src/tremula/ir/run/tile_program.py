@@ -19,7 +19,7 @@ from tremula.ir.repetition import Repetition
 from tremula.ir.run.performance import CallTiming, time_call
 from tremula.ir.run.progress import ProgressBar
 from tremula.ir.run.replica_groups import GroupedTileSession
-from tremula.ir.run.session import Rows, Session, TileSession, copy_state
+from tremula.ir.run.session import Rows, StepSession, TileSession, copy_state
 from tremula.ir.run.tile_settings import TileSettings
 from tremula.ir.step import INPUT, PARAMETER, STATE, CapturedStep
 
@@ -106,7 +106,7 @@ class TileProgram:
         """What the compiler made of the step; compiled now if it was not yet."""
         return self.program().executable
 
-    def report(self, rows: Rows | None = None, weights_of: Session | None = None) -> "Report":
+    def report(self, rows: Rows | None = None, weights_of: StepSession | None = None) -> "Report":
         """Cycles and memory of one call.
 
         Where cycles depend on data, the call runs once on a separate engine: with the weights of
@@ -259,7 +259,7 @@ class TileProgram:
         return self.engine_after_call()
 
     def engine_after_call(
-        self, rows: Rows | None = None, weights_of: Session | None = None
+        self, rows: Rows | None = None, weights_of: StepSession | None = None
     ) -> "Engine":
         """A separate engine on which one call ran, by default with zeros."""
         engine = self._new_engine(self.executable)

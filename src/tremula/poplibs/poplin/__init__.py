@@ -44,7 +44,7 @@ from tremula.poplibs.poplin.product.mat_mul import (
     mat_mul_plan,
     mat_mul_with_output,
 )
-from tremula.poplibs.poplin.product.plan import Plan, plan_report
+from tremula.poplibs.poplin.product.plan import ProductPlan, plan_report
 from tremula.poplibs.poplin.solvers.cholesky import (
     cholesky,
     cholesky_in_place,
@@ -75,7 +75,7 @@ __all__ = [
     "convolution_bias_update", "convolution_plan", "convolution_weight_update", "create_biases",
     "create_input", "create_weights", "input_gradient_params", "weights_transpose_chans_flip_xy",
     # plans, weights of 4 bits
-    "Plan", "group_decompressed", "plan_report",
+    "ProductPlan", "group_decompressed", "plan_report",
 ]  # fmt: skip
 __all__ += [  # norms
     "create_norm_beta", "create_norm_gamma", "create_norm_params", "norm_gradients",

@@ -29,7 +29,7 @@ class NotReplayable(Exception):
     """Something that cannot be described by layouts alone."""
 
 
-class VariableLayouts:
+class TileMapDigests:
     """A digest of the tile map of each variable of a graph, relative to the variable's start."""
 
     def __init__(self, state: GraphState):
@@ -107,7 +107,7 @@ class _KnownMap(NamedTuple):
 class CallKey:
     """Collects the parts of a key while it numbers the variables that operands touch."""
 
-    def __init__(self, layouts: VariableLayouts):
+    def __init__(self, layouts: TileMapDigests):
         self.layouts = layouts
         self.numbers: dict[int, int] = {}
 

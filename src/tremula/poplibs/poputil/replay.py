@@ -52,7 +52,7 @@ from tremula.poplar.vertices.template import ComputeSetTemplate, template_of
 from tremula.poplibs.poputil.layout_key import (
     CallKey,
     NotReplayable,
-    VariableLayouts,
+    TileMapDigests,
     key_of_graph,
 )
 
@@ -111,7 +111,7 @@ class _ReplayRecorder:
     """The tapes of one graph, by key; None for a call that cannot be replayed."""
 
     def __init__(self, state: GraphState):
-        self.layouts = VariableLayouts(state)
+        self.layouts = TileMapDigests(state)
         self.tapes: dict[object, _Tape | None] = {}
 
 
@@ -125,7 +125,7 @@ def _recorder_of(state: GraphState) -> _ReplayRecorder:
     return recorder
 
 
-def layouts_of(graph: Graph) -> VariableLayouts:
+def layouts_of(graph: Graph) -> TileMapDigests:
     """What is known of the layouts of a graph's variables."""
     return _recorder_of(graph.state).layouts
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tremula.hardware import Chip
-from tremula.validate.fit.prediction import FITTABLE, RATE, Predictor, possible
+from tremula.validate.fit.prediction import FITTABLE, RATE, TimePredictor, possible
 
 Floats = np.ndarray
 STEP = 0.1  # how far a constant is moved to see what it does
@@ -84,7 +84,7 @@ class LinearModel:
         )
 
 
-def linear_model(predictor: Predictor, parameters: Parameters, chip: Chip) -> LinearModel:
+def linear_model(predictor: TimePredictor, parameters: Parameters, chip: Chip) -> LinearModel:
     """Move each constant a little both ways, as far as it can be moved."""
     at = parameters.of(chip)
     slopes = np.zeros((len(predictor.rows), len(at)))

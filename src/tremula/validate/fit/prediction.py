@@ -8,7 +8,7 @@ from tremula.base.errors import PoplarError
 from tremula.hardware import Chip
 from tremula.hardware.constant_records import quantities
 from tremula.validate.fit.measurements import Measurement
-from tremula.validate.fit.recosting import RecostableProgram
+from tremula.validate.fit.recosting import RecostableLowering
 from tremula.validate.rows import RowError
 from tremula.validate.timing import Build, Timing, lowered_program, timed_by
 
@@ -40,7 +40,7 @@ FITTABLE: dict[str, bool] = {
 }
 
 
-class Predictor:
+class TimePredictor:
     """Predicted times of rows on chips that differ from the first in fittable constants."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Predictor:
         progress: Callable[[float], None] = lambda _: None,
     ):
         self.rows, self.chip = rows, chip
-        self._programs: list[list[RecostableProgram]] = []
+        self._programs: list[list[RecostableLowering]] = []
         self._depends: list[tuple[str, ...]] = []  # of each row, constants that it depends on
         self._known: list[dict[tuple[float, ...], float]] = []
         variants = {name: _variants(chip, name) for name in FITTABLE}
@@ -62,9 +62,9 @@ class Predictor:
             self._known[-1].clear()
             progress((number + 1) / len(rows))
 
-    def part(self, numbers: Sequence[int]) -> "Predictor":
+    def part(self, numbers: Sequence[int]) -> "TimePredictor":
         """Some of the rows, with the programs that were compiled for all."""
-        result = object.__new__(Predictor)
+        result = object.__new__(TimePredictor)
         result.rows, result.chip = [self.rows[i] for i in numbers], self.chip
         result._programs = [self._programs[i] for i in numbers]
         result._depends = [self._depends[i] for i in numbers]
@@ -102,12 +102,12 @@ class Predictor:
             return _time_of(row, chip)
 
 
-def _programs_of(row: Measurement, chip: Chip) -> list[RecostableProgram]:
+def _programs_of(row: Measurement, chip: Chip) -> list[RecostableLowering]:
     """What a row's workload times, in its order."""
-    result: list[RecostableProgram] = []
+    result: list[RecostableLowering] = []
 
     def timer(chip: str | Chip, n_ipus: int, build: Build) -> Timing:
-        result.append(RecostableProgram(lowered_program(chip, n_ipus, build)))
+        result.append(RecostableLowering(lowered_program(chip, n_ipus, build)))
         return result[-1].timing_on(result[-1].chip)
 
     try:

@@ -41,7 +41,7 @@ Ints = np.ndarray
 Columns = tuple[tuple[Ints | None, Ints | None], ...]  # of each exchange, before and after
 
 
-class RecostableProgram:
+class RecostableLowering:
     """A lowered program, its exchanges on its own chip, and its cost on any similar chip."""
 
     def __init__(self, programs: LoweredPrograms):

@@ -24,7 +24,7 @@ from tremula.validate.fit.linear import (
     linear_model,
 )
 from tremula.validate.fit.measurements import Measurement
-from tremula.validate.fit.prediction import FITTABLE, Predictor, changed
+from tremula.validate.fit.prediction import FITTABLE, TimePredictor, changed
 
 Floats = np.ndarray
 LIMIT = 0.10  # half of the 90 % interval of a constant that is fitted, relative to it
@@ -95,14 +95,14 @@ def fit(
 ) -> FitResult:
     """Fit the constants of a chip that rows tell, starting from those of `base`."""
     require_for_command("tremula fit", "fit")
-    predictor = Predictor(rows, base, lambda share: progress(0.5 * share))
+    predictor = TimePredictor(rows, base, lambda share: progress(0.5 * share))
     return Fitter(predictor, base, limit).result(name or f"{base.name}, fitted", progress)
 
 
 class Fitter:
     """Rows and the chip they start from."""
 
-    def __init__(self, predictor: Predictor, base: Chip, limit: float = LIMIT):
+    def __init__(self, predictor: TimePredictor, base: Chip, limit: float = LIMIT):
         self.predictor, self.base, self.limit = predictor, base, limit
         self.rows = predictor.rows
         self.measured = np.log([row.time for row in self.rows])

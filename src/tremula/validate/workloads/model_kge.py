@@ -34,7 +34,7 @@ def _call(row: MeasuredRow) -> ModelCall:
 
     import poptorch
     from poptorch.optim import SGD, AdamW
-    from tremula.garden.models.knowledge_graphs.model import Embeddings, ModelSizes
+    from tremula.garden.models.knowledge_graphs.model import Embeddings, ScorerSizes
 
     score = row.workload.partition(" ")[0]
     if score not in ("TransE", "RotatE", "ComplEx"):
@@ -42,7 +42,7 @@ def _call(row: MeasuredRow) -> ModelCall:
     n_entities, n_relations = _sizes(row)
     n_shards = row.number("shards")
     is_half = row.parameters.get("dtype") == "fp16"
-    shape = ModelSizes(
+    shape = ScorerSizes(
         score=score,
         n_entities=n_entities,
         n_relations=n_relations,

@@ -16,7 +16,7 @@ from tremula.vision.report.time_totals import total_cycles
 from tremula.vision.trace.beside_report import model_of
 
 Ints = np.ndarray
-# What is plotted over runs: the key in `Run`, and what a reader calls it.
+# What is plotted over runs: the key in `RecordedRun`, and what a reader calls it.
 METRICS = {
     "cycles": "cycles",
     "memory_bytes": "bytes on all tiles",
@@ -28,7 +28,7 @@ _SHORT_COMMIT = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordedRun:
     """One report: what a model took in one run, at one commit."""
 
     name: str  # the folder or file below the history's folder
@@ -49,7 +49,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MetricChange:
     """A lasting move of a metric, with the first run that has it."""
 
     metric: str
@@ -73,8 +73,8 @@ class ModelHistory:
     """All runs of one model, oldest first, and what moved."""
 
     model: str
-    runs: tuple[Run, ...]
-    changes: tuple[Change, ...]
+    runs: tuple[RecordedRun, ...]
+    changes: tuple[MetricChange, ...]
 
     def facts(self) -> dict[str, object]:
         changes = [{**asdict(change), "share": change.share} for change in self.changes]
@@ -82,7 +82,7 @@ class ModelHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class RunHistory:
     """The models of a folder; `skipped` are reports that could not be read, with the reason."""
 
     folder: str
@@ -105,14 +105,14 @@ def history_of(
     threshold: float = 0.01,
     by_name: bool = False,
     progress: Callable[[float], None] = lambda _: None,
-) -> History:
+) -> RunHistory:
     """Read all reports below a folder.
 
     A change is a move of at least `threshold` (a share) that lasts, beyond the usual noise. Runs
     are in order of their reports' times, or of their names.
     """
     paths = _report_paths(folder)
-    runs: dict[str, list[Run]] = {}
+    runs: dict[str, list[RecordedRun]] = {}
     skipped = []
     for i, path in enumerate(paths):
         try:
@@ -130,7 +130,7 @@ def history_of(
             f"none of the {len(paths):,} reports in {str(folder)!r} can be read: {skipped[0][1]}",
             hint="write them again with this version",
         )
-    return History(str(folder), tuple(models), tuple(skipped))
+    return RunHistory(str(folder), tuple(models), tuple(skipped))
 
 
 def _report_paths(folder: Path) -> list[Path]:
@@ -152,12 +152,12 @@ def _report_paths(folder: Path) -> list[Path]:
     return paths
 
 
-def _run_of(reader: ReportReader, folder: Path) -> tuple[str, Run]:
+def _run_of(reader: ReportReader, folder: Path) -> tuple[str, RecordedRun]:
     """The model a report is about, and the report as a run of it."""
     model, name = _names(reader, folder)
     memory, runs = memory_totals(reader), reader.table("runs")
     commit = reader.info.get("commit")
-    return model, Run(
+    return model, RecordedRun(
         name=name,
         path=str(reader.path),
         commit=commit if isinstance(commit, str) else "",
@@ -186,7 +186,7 @@ def _names(reader: ReportReader, folder: Path) -> tuple[str, str]:
     return model or "program", "/".join(parts) or path.parent.name
 
 
-def _known_model(model: str, runs: dict[str, list[Run]]) -> str:
+def _known_model(model: str, runs: dict[str, list[RecordedRun]]) -> str:
     if model in runs:
         return model
     raise MissingProfileData(
@@ -194,7 +194,7 @@ def _known_model(model: str, runs: dict[str, list[Run]]) -> str:
     )
 
 
-def _ordered(runs: Iterable[Run], by_name: bool) -> list[Run]:
+def _ordered(runs: Iterable[RecordedRun], by_name: bool) -> list[RecordedRun]:
     return sorted(runs, key=lambda run: (0 if by_name else run.created, _natural(run.name)))
 
 
@@ -204,14 +204,14 @@ def _natural(name: str) -> list[tuple[int, int, str]]:
     return [(1, int(p), "") if p.isascii() and p.isdigit() else (0, 0, p) for p in parts]
 
 
-def _model_history(model: str, runs: Sequence[Run], threshold: float) -> ModelHistory:
+def _model_history(model: str, runs: Sequence[RecordedRun], threshold: float) -> ModelHistory:
     changes = []
     for metric in METRICS:
         numbers = [i for i, run in enumerate(runs) if getattr(run, metric) is not None]
         values = np.array([getattr(runs[i], metric) for i in numbers], float)
         for at, before, after in change_points(values, threshold):
             previous, run = runs[numbers[at - 1]], runs[numbers[at]]
-            change = Change(
+            change = MetricChange(
                 metric=metric, index=numbers[at], run=run.name, commit=run.commit,
                 previous=previous.name, previous_commit=previous.commit, before=before, after=after,
                 causes=_causes(previous, run, metric),
@@ -220,7 +220,7 @@ def _model_history(model: str, runs: Sequence[Run], threshold: float) -> ModelHi
     return ModelHistory(model, tuple(runs), tuple(changes))
 
 
-def _causes(previous: Run, run: Run, metric: str) -> tuple[str, ...]:
+def _causes(previous: RecordedRun, run: RecordedRun, metric: str) -> tuple[str, ...]:
     """What differs between two runs, the largest first, in words."""
     texts = []
     if run.chip != previous.chip:

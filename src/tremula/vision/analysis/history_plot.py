@@ -4,7 +4,7 @@ import html
 import time
 from collections.abc import Sequence
 
-from tremula.vision.analysis.history import METRICS, Change, History, ModelHistory
+from tremula.vision.analysis.history import METRICS, MetricChange, ModelHistory, RunHistory
 from tremula.vision.analysis.text_views import printable, table
 
 _ROWS = 10
@@ -48,7 +48,7 @@ def metrics_of(model: ModelHistory) -> list[str]:
 # -- a terminal ------------------------------------------------------------------------------------
 
 
-def text_of(history: History, metrics: Sequence[str], width: int) -> str:
+def text_of(history: RunHistory, metrics: Sequence[str], width: int) -> str:
     """Plots, the runs that moved something, and what was skipped."""
     parts = []
     for model in history.models:
@@ -82,7 +82,7 @@ def text_plot(model: ModelHistory, metric: str, width: int) -> str:
     return "\n".join([f"  {METRICS[metric]}", *lines, f"{'':>15} +{''.join(marks).rstrip()}"])
 
 
-def _text_changes(model: ModelHistory, changes: Sequence[Change]) -> str:
+def _text_changes(model: ModelHistory, changes: Sequence[MetricChange]) -> str:
     if not changes:
         return "Nothing moved."
     rows = [
@@ -96,14 +96,14 @@ def _text_changes(model: ModelHistory, changes: Sequence[Change]) -> str:
     return "\n".join(lines)
 
 
-def _percent(change: Change) -> str:
+def _percent(change: MetricChange) -> str:
     return f"{100 * change.share:+.1f}"
 
 
 # -- SVG and HTML ----------------------------------------------------------------------------------
 
 
-def svg_of(history: History, metrics: Sequence[str]) -> str:
+def svg_of(history: RunHistory, metrics: Sequence[str]) -> str:
     """All plots below each other, as one picture."""
     charts = [
         (model, metric) for model in history.models for metric in metrics_of(model)
@@ -171,7 +171,7 @@ def _short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def html_of(history: History, metrics: Sequence[str]) -> str:
+def html_of(history: RunHistory, metrics: Sequence[str]) -> str:
     """One page with everything inside, which loads nothing and runs nothing."""
     parts = [f"<h1>History of {html.escape(history.folder)}</h1>"]
     for model in history.models:
@@ -190,7 +190,7 @@ def html_of(history: History, metrics: Sequence[str]) -> str:
     )
 
 
-def _html_changes(model: ModelHistory, changes: Sequence[Change]) -> str:
+def _html_changes(model: ModelHistory, changes: Sequence[MetricChange]) -> str:
     if not changes:
         return "<p>Nothing moved.</p>"
     rows = "".join(

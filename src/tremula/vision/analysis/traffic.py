@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from tremula.compiler.program_ir import HOST_KINDS, StepKind
-from tremula.compiler.report.traffic import Traffic, TrafficOfSteps, joined
+from tremula.compiler.report.traffic import PairTraffic, TrafficOfSteps, joined
 from tremula.vision.report.reader import ReportReader
 
 Ints = np.ndarray
@@ -19,7 +19,7 @@ _N_AT_ONCE = 64  # different steps that are added up together
 class TileTraffic:
     """Bytes from tile to tile, and what tiles exchange with the host or other replicas."""
 
-    pairs: Traffic
+    pairs: PairTraffic
     from_outside: Ints  # int64[n_tiles]
     to_outside: Ints
 
@@ -78,7 +78,7 @@ def total_traffic(reader: ReportReader) -> TileTraffic:
         total, waiting = joined([]), []
         for step, times in n_of_row.values():
             source, destination, n_bytes = program.of_step(step)
-            waiting.append(Traffic(source, destination, n_bytes * times))
+            waiting.append(PairTraffic(source, destination, n_bytes * times))
             if len(waiting) == _N_AT_ONCE:
                 total, waiting = joined([total, *waiting]), []
             received, sent = _outside(reader, step)

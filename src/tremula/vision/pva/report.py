@@ -11,7 +11,7 @@ import numpy as np
 
 from tremula.base.errors import FileLoadError, MissingProfileData
 from tremula.compiler.executable.executable import Executable
-from tremula.compiler.report.report import Execution as EngineExecution
+from tremula.compiler.report.report import ExecutedSteps
 from tremula.vision.lazy_list import LazyList
 from tremula.vision.pva.execution import Execution
 from tremula.vision.pva.memory import LivenessProgramStep, Tile
@@ -352,7 +352,7 @@ class Report:
         return self.reader._repr_html_()
 
 
-def report_of(executable: Executable, execution: EngineExecution | None) -> Report:
+def report_of(executable: Executable, execution: ExecutedSteps | None) -> Report:
     """The report of what an engine knows; its file goes when the report does."""
     folder = tempfile.mkdtemp(prefix="tremula-report-")
     report = Report(open_report(write_report(folder, executable, execution)))

@@ -11,7 +11,7 @@ from tremula.compiler.executable.executable import Analysis, Executable
 from tremula.compiler.executable.records import TableRecord
 from tremula.compiler.passes.memory import CATEGORIES, addresses_of
 from tremula.compiler.report.phases import PHASES
-from tremula.compiler.report.report import Execution, History, Report, make_report
+from tremula.compiler.report.report import ExecutedSteps, Report, StepHistory, make_report
 from tremula.hardware import chip_to_toml, tile_positions
 from tremula.vision.report.control_flow import ProgramRows
 from tremula.vision.report.schema import ROWS_PER_BLOCK
@@ -65,16 +65,16 @@ class Contexts:
         }
 
 
-def execution_of(executable: Executable, source: Execution | Report | None) -> Execution:
+def execution_of(executable: Executable, source: ExecutedSteps | Report | None) -> ExecutedSteps:
     """What ran: an execution as given, one taken from a forecast's report, or nothing."""
     costs = executable.analysis.costs
-    if isinstance(source, Execution):
+    if isinstance(source, ExecutedSteps):
         return source
     if isinstance(source, Report) and source.ran is not None:
         return source.ran
     n_steps, n_chips = costs.sync.shape
     nothing, chips = np.zeros(n_steps, np.int64), np.zeros(n_chips, np.int64)
-    return Execution(nothing, chips, costs.compute, ~costs.needs_count, {})
+    return ExecutedSteps(nothing, chips, costs.compute, ~costs.needs_count, {})
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Contents:
     """Everything a report file holds, table by table."""
 
     executable: Executable
-    execution: Execution
+    execution: ExecutedSteps
 
     @cached_property
     def _routes(self) -> tuple[Routes, Regions, list[CallContext]]:
@@ -103,8 +103,8 @@ class Contents:
         return measure(self.routes, self.analysis.costs, self.execution)
 
     @cached_property
-    def history(self) -> History:
-        return self.execution.history or History((), np.zeros(0, np.int64))
+    def history(self) -> StepHistory:
+        return self.execution.history or StepHistory((), np.zeros(0, np.int64))
 
     @cached_property
     def timeline(self) -> Timeline:

@@ -8,7 +8,7 @@ from typing import Self
 
 from tremula.vision.trace import recorder as trace
 
-TraceChannel = trace.Channel
+TraceChannel = trace.EventChannel
 
 
 def createTraceChannel(name: str) -> TraceChannel:

@@ -41,14 +41,14 @@ class OpenTrace:
 
     file: TraceFile | None = None
     ends_at_ns: int = 0  # 0: never
-    channels: dict[str, "Channel"] = {}  # noqa: RUF012 - there is one state
+    channels: dict[str, "EventChannel"] = {}  # noqa: RUF012 - there is one state
     enabled: frozenset[str] | None = None  # None: all
     clerk: "Clerk | None" = None
     lock = threading.RLock()
     inherited: list[TraceFile] = []  # noqa: RUF012 - of a forked process: its parent's, kept shut
 
 
-class Channel:
+class EventChannel:
     """A source of events, shown in a separate row. Use `channel` to make one."""
 
     def __init__(self, name: str):
@@ -104,7 +104,7 @@ class Channel:
 class _Span:
     __slots__ = ("channel", "details", "label", "start_ns")
 
-    def __init__(self, channel: Channel, label: str, details: Mapping[str, object]):
+    def __init__(self, channel: EventChannel, label: str, details: Mapping[str, object]):
         self.channel, self.label, self.details = channel, label, details
 
     def __enter__(self) -> "_Span":
@@ -182,11 +182,11 @@ class Heatmap:
             file.bins(self.name, self.unit, self.edges, time.time_ns(), counts)
 
 
-def channel(name: str) -> Channel:
+def channel(name: str) -> EventChannel:
     """The channel of that name; always the same object."""
     with OpenTrace.lock:
         if name not in OpenTrace.channels:
-            made = OpenTrace.channels[name] = Channel(name)
+            made = OpenTrace.channels[name] = EventChannel(name)
             made.is_enabled = OpenTrace.enabled is None or name in OpenTrace.enabled
         return OpenTrace.channels[name]
 
@@ -194,7 +194,7 @@ def channel(name: str) -> Channel:
 _channel = channel
 
 
-def channels() -> list[Channel]:
+def channels() -> list[EventChannel]:
     with OpenTrace.lock:
         return list(OpenTrace.channels.values())
 

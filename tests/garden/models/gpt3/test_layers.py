@@ -12,8 +12,13 @@ from popxl import ops
 from tests.garden.models.gpt3.test_config import FOLDER
 from tremula.garden.models.gpt3 import dense
 from tremula.garden.models.gpt3.config import Parallelism, load_config
-from tremula.garden.models.gpt3.ends import Head, ShardedEmbedding
-from tremula.garden.models.gpt3.layers import Build, DecoderLayer, FeedForward, ShardedAttention
+from tremula.garden.models.gpt3.ends import LanguageModelHead, ShardedEmbedding
+from tremula.garden.models.gpt3.layers import (
+    Build,
+    FeedForward,
+    ShardedAttention,
+    ShardedDecoderLayer,
+)
 from tremula.garden.models.gpt3.layout import embedding_weights, head_weights, layer_weights
 from tremula.garden.models.gpt3.packing import dense_of, parts_of
 from tremula.garden.models.gpt3.replicas import Replicas
@@ -96,7 +101,7 @@ def one_of_each_group(values, weight, config):
     [
         (ShardedAttention, "attention", dense.attention),
         (FeedForward, "feed_forward", dense.feed_forward),
-        (DecoderLayer, "", None),
+        (ShardedDecoderLayer, "", None),
     ],
 )
 def test_layers_equal_dense_ones(shape, module, name, function):
@@ -166,7 +171,7 @@ def test_the_loss_equals_the_dense_one(shape, vocabulary):
     table = parts_of(weights[word.name].numpy(), word, config)[group.assignment]
     given = np.repeat(labels.numpy().astype(np.int32)[None], n, axis=0)
     out, grads, layout = run_both_ways(
-        config, Head, weights, [columns(x.detach().numpy(), config), table, given],
+        config, LanguageModelHead, weights, [columns(x.detach().numpy(), config), table, given],
         np.ones(n, np.float32),
     )  # fmt: skip
     assert close(out, np.full(n, expected.item()))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import poptorch
-from tremula.garden.models.knowledge_graphs.model import Embeddings, ModelSizes
+from tremula.garden.models.knowledge_graphs.model import Embeddings, ScorerSizes
 from tremula.garden.models.knowledge_graphs.ops import l1_distances
 
 N_SHARDS, N_ROWS, N_RELATIONS, N_TRIPLES = 2, 5, 3, 4
@@ -41,8 +41,8 @@ def test_distances_and_their_gradient(on_tiles):
         torch.testing.assert_close(result.detach(), start.detach() - 0.1 * start.grad)
 
 
-def _shape(score: str, n_shards: int, **more: bool) -> ModelSizes:
-    return ModelSizes(
+def _shape(score: str, n_shards: int, **more: bool) -> ScorerSizes:
+    return ScorerSizes(
         score=score,
         n_entities=N_SHARDS * N_ROWS,
         n_relations=N_RELATIONS,

@@ -20,7 +20,7 @@ from tremula.ir.host.compiled.functions import (
     stored_text,
 )
 from tremula.ir.host.compiled.programs import (
-    Call,
+    FunctionCall,
     ProgramRecord,
     constant_of,
     mask_of,
@@ -201,9 +201,9 @@ def test_masks_and_constants_of_a_stored_step():
     x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     masks = (mask_of(x, 0.5), mask_of(x, 0.25))
     calls = (
-        Call("a" * 32, (0, 1), (4,)),
-        Call("a" * 32, (4, 2), (5,)),
-        Call("a" * 32, (5, 3), (6,)),
+        FunctionCall("a" * 32, (0, 1), (4,)),
+        FunctionCall("a" * 32, (4, 2), (5,)),
+        FunctionCall("a" * 32, (5, 3), (6,)),
     )
     store_program("f" * 32, ProgramRecord(1, masks, (constant_of(x),), calls, (6,)))
     program = stored_program("f" * 32, CPU)
@@ -220,7 +220,7 @@ def test_a_program_without_one_of_its_functions_is_compiled_again(
 ):
     """`tremula cache prune` may remove any file."""
     store.store_function("a" * 32, product())
-    store_program("f" * 32, ProgramRecord(2, (), (), (Call("a" * 32, (0, 1), (2,)),), (2,)))
+    store_program("f" * 32, ProgramRecord(2, (), (), (FunctionCall("a" * 32, (0, 1), (2,)),), (2,)))
     (store.folder() / f"{'a' * 32}.json").unlink()
     with caplog.at_level(logging.INFO, "tremula.gpu"):
         assert stored_program("f" * 32, CPU) is None

@@ -20,7 +20,7 @@ from tests.ir.host.graph_kernels.offline_sweep import (
     step_of_layer,
 )
 from tremula.ir.host.graph_kernels import kernels
-from tremula.ir.host.graph_kernels.compile_ahead import CompileRequest, compile_ahead
+from tremula.ir.host.graph_kernels.compile_ahead import KernelRequest, compile_ahead
 from tremula.ir.host.graph_kernels.kernels import KernelLaunch, RowKernel, has_triton
 
 needs_triton = pytest.mark.skipif(not has_triton(), reason="needs Triton")
@@ -58,7 +58,7 @@ def test_an_error_of_the_compiler_is_one_line(tmp_path: Path):
     """A text that is not Triton, or a process without Triton, answers; nothing is printed."""
     text = tmp_path / "broken.py"
     text.write_text("raise SyntaxError('first line\\nsecond line')\n")
-    (answer,) = compile_ahead([CompileRequest(str(text), ("float32",), {}, HOPPER)], 1)
+    (answer,) = compile_ahead([KernelRequest(str(text), ("float32",), {}, HOPPER)], 1)
     assert "\n" not in str(answer.result(60)["error"])
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from tests.ir.like_aten import assert_close, assert_like_aten
 from tremula.base.errors import ApplicationRuntimeError
 from tremula.base.types import FLOAT
-from tremula.ir.lowering.indexing.row_tables import Table, new_table
+from tremula.ir.lowering.indexing.row_tables import RowTable, new_table
 from tremula.ir.lowering.layouts import preferred_layout
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.tiles import LoweringOptions, Tiles
@@ -213,7 +213,7 @@ def test_table_that_is_multiplied_too(is_multiplied):
     tiles = lambda node: Tiles(graph, Sequence(), node, options, shared)  # noqa: E731
     node = step.placeholders()[1]
     table = preferred_layout(node, tiles)
-    gradient = new_table(tiles(node), Table(1, 400, 64, 3), FLOAT, "add")[0]
+    gradient = new_table(tiles(node), RowTable(1, 400, 64, 3), FLOAT, "add")[0]
     cuts = table.pieces.cuts
     assert (cuts.width(np.arange(len(cuts.column) - 1)).min() * 4 >= 128) == is_multiplied
     assert gradient.pieces.cuts == cuts

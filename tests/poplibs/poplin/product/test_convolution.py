@@ -25,7 +25,7 @@ from tremula.poplibs.poplin.product.convolution import (
     weights_shape,
 )
 from tremula.poplibs.poplin.product.methods import METHODS, Work, busiest_worker, work_cycles
-from tremula.poplibs.poplin.product.plan import ChannelForm, Plan, Splits
+from tremula.poplibs.poplin.product.plan import ChannelForm, ProductPlan, Splits
 from tremula.poplibs.poplin.product.vertices import reduce_cycles
 from tremula.poplibs.poplin.product.worklists import pair
 from tremula.poplibs.registry import PoplibsError
@@ -74,7 +74,7 @@ def problem_of(is_update: bool) -> ProductProblem:
 def test_every_split_forwards(splits):
     """However a convolution with padding and strides is cut, halos are found and it is the same."""
     graph, sequence = small_graph(24), tr.Sequence()
-    plan = Plan(problem_of(False), graph.target.chip, 24, "AMP", tr.FLOAT, splits, 8, 16)
+    plan = ProductPlan(problem_of(False), graph.target.chip, 24, "AMP", tr.FLOAT, splits, 8, 16)
     acts, weights = arrays_of(PARAMS, acts_shape, weights_shape)
     x = graph.add_variable(tr.FLOAT, acts.shape, "x", mapping="linear")
     w = graph.add_variable(tr.FLOAT, weights.shape, "w", mapping="linear")
@@ -90,7 +90,7 @@ def test_every_split_forwards(splits):
 def test_every_split_of_an_update(splits):
     """However the update of weights is cut, partial sums over batch and field add up the same."""
     graph, sequence = small_graph(24), tr.Sequence()
-    plan = Plan(problem_of(True), graph.target.chip, 24, "AMP", tr.FLOAT, splits, 1, 16)
+    plan = ProductPlan(problem_of(True), graph.target.chip, 24, "AMP", tr.FLOAT, splits, 1, 16)
     acts, deltas = arrays_of(PARAMS, acts_shape, out_shape)
     x = graph.add_variable(tr.FLOAT, acts.shape, "x", mapping="linear")
     d = graph.add_variable(tr.FLOAT, deltas.shape, "d", mapping="linear")
@@ -166,7 +166,9 @@ def test_kernel_dimensions_as_channels(moved):
     """Moving taps into channels changes what a plan costs, not its result."""
     graph, sequence = small_graph(24), tr.Sequence()
     splits, form = Splits(b=3, o=(2, 1), k=(2, 1)), ChannelForm(moved, 8)
-    plan = Plan(problem_of(False), graph.target.chip, 24, "AMP", tr.FLOAT, splits, 8, 16, form)
+    plan = ProductPlan(
+        problem_of(False), graph.target.chip, 24, "AMP", tr.FLOAT, splits, 8, 16, form
+    )
     acts, weights = arrays_of(PARAMS, acts_shape, weights_shape)
     x = graph.add_variable(tr.FLOAT, acts.shape, "x", mapping="linear")
     w = graph.add_variable(tr.FLOAT, weights.shape, "w", mapping="linear")

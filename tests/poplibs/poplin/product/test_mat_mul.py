@@ -11,7 +11,7 @@ from tests.poplibs.run_op import small_graph
 from tremula.poplibs import poplin
 from tremula.poplibs.poplin.product.build import add_product
 from tremula.poplibs.poplin.product.conv_params import matrix_problem
-from tremula.poplibs.poplin.product.plan import Plan, Splits, reduction_depths
+from tremula.poplibs.poplin.product.plan import ProductPlan, Splits, reduction_depths
 from tremula.poplibs.registry import PoplibsError
 from tremula.runtime.forecast import forecast
 
@@ -44,7 +44,7 @@ def test_every_split(splits):
     """However a product is cut over tiles and time, with odd parts left over, it is the same."""
     graph, sequence = small_graph(16), tr.Sequence()
     problem = matrix_problem(2, 23, 61, 58, tr.FLOAT, tr.FLOAT)
-    plan = Plan(problem, graph.target.chip, 16, "AMP", tr.FLOAT, splits, 8, 16)
+    plan = ProductPlan(problem, graph.target.chip, 16, "AMP", tr.FLOAT, splits, 8, 16)
     a = graph.add_variable(tr.FLOAT, [2, 23, 61], "a", mapping="linear")
     b = graph.add_variable(tr.FLOAT, [2, 61, 58], "b", mapping="linear")
     c = add_product(graph, plan, a.expand([1]), b.expand([1]), sequence, "product")
@@ -61,7 +61,7 @@ def test_reductions_in_stages():
     for n in (20, 130):
         graph, sequence = small_graph(n), tr.Sequence()
         problem = matrix_problem(1, 3, n * 8, 5, tr.FLOAT, tr.FLOAT)
-        plan = Plan(problem, graph.target.chip, n, "AMP", tr.FLOAT, Splits(i=n), 8, 16)
+        plan = ProductPlan(problem, graph.target.chip, n, "AMP", tr.FLOAT, Splits(i=n), 8, 16)
         a = graph.add_variable(tr.FLOAT, [1, 1, 3, n * 8], "a", mapping="linear")
         b = graph.add_variable(tr.FLOAT, [1, 1, n * 8, 5], "b", mapping="linear")
         c = add_product(graph, plan, a, b, sequence, "product")

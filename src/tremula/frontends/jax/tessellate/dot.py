@@ -104,7 +104,7 @@ class IpuConvPartialHMACStaticArgs(_Vertex):
 
 
 @dataclass
-class _Groups:
+class _ProductSizes:
     """Sizes of a product as a convolution."""
 
     num_conv_groups: int
@@ -143,12 +143,12 @@ class _Groups:
 
 
 @dataclass
-class IpuConvPartial1x1Args(_Groups):
+class IpuConvPartial1x1Args(_ProductSizes):
     """Arguments of the vertex of the matrix unit."""
 
 
 @dataclass
-class IpuConvPartialHMACArgs(_Groups):
+class IpuConvPartialHMACArgs(_ProductSizes):
     """Arguments of the vertex that multiplies without the matrix unit."""
 
     zeros_info: int

@@ -38,7 +38,7 @@ FullyDescribed = tuple[Shapes, Mapping[str, Array], Shapes, int]
 
 
 @dataclass(frozen=True)
-class Vertex:
+class CustomVertex:
     """A custom vertex: its codelet, and a function that says what it takes and gives."""
 
     name: str  # `{x}` in it is the type of field x
@@ -173,7 +173,7 @@ def create_ipu_tile_primitive_v2(
     codelets = gp_filename or ""
     if isinstance(codelets, str | Path):
         _check_file(pname, codelets)
-    made = Vertex(vname, codelets, inputs, initializer_fn)
+    made = CustomVertex(vname, codelets, inputs, initializer_fn)
     primitive = Primitive(pname)
     primitive.vertex = made  # pyright: ignore[reportAttributeAccessIssue]
     primitive.def_impl(_without_reference(pname))
@@ -183,7 +183,7 @@ def create_ipu_tile_primitive_v2(
 
 
 def _vertex_shapes(
-    primitive: Primitive, vertex: Vertex, *avals: ShapedArray, **_: object
+    primitive: Primitive, vertex: CustomVertex, *avals: ShapedArray, **_: object
 ) -> ShapedArray | tuple[ShapedArray, ...]:
     """What a vertex says that it returns."""
     outputs = tuple(vertex.described(avals)[0].values())

@@ -381,7 +381,7 @@ _UNSUPPORTED = (
 ).split()
 
 
-class _Recurrent:
+class _RecurrentArguments:
     """Arguments of the add-ons, in front of Keras's recurrent layers."""
 
     time_major: bool
@@ -452,11 +452,11 @@ class _Recurrent:
         return {**config, "time_major": self.time_major}
 
 
-class PopnnLSTM(_Recurrent, keras.layers.LSTM):
+class PopnnLSTM(_RecurrentArguments, keras.layers.LSTM):
     """Keras's LSTM, with the arguments of the add-ons."""
 
 
-class PopnnGRU(_Recurrent, keras.layers.GRU):
+class PopnnGRU(_RecurrentArguments, keras.layers.GRU):
     """Keras's GRU, with the arguments of the add-ons."""
 
 

@@ -24,7 +24,7 @@ _OWN = "tremula.frontends.keras"
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 
 
-class StandIn(ModuleType):
+class TensorFlowModule(ModuleType):
     """A module of TensorFlow's name; what it does not have is an error that says so in one line."""
 
     def __getattr__(self, name: str) -> Any:  # called for names that were not used yet
@@ -123,7 +123,7 @@ def _alias_of(path: str) -> str | None:
 def module_of(path: str) -> ModuleType:
     """The module of a name; the same one for aliases. All names of a rejected one are errors."""
     other = _alias_of(path)
-    return StandIn(path) if other is None else module_of(other)
+    return TensorFlowModule(path) if other is None else module_of(other)
 
 
 def _reason(path: str) -> str | None:
@@ -169,7 +169,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         del path, target
         if fullname != ROOT and not fullname.startswith(f"{ROOT}."):
             return None
-        if fullname != ROOT and not isinstance(sys.modules.get(ROOT), StandIn):
+        if fullname != ROOT and not isinstance(sys.modules.get(ROOT), TensorFlowModule):
             return None
         is_rejected = fullname in REJECTED and _split(fullname)[1].islower()
         if not is_module(fullname) and not is_rejected:
@@ -214,7 +214,7 @@ def install(synthetic_samples: int | None = None) -> None:
     from tremula.frontends.keras.tensorflow import datasets, keras2
 
     loaded = sys.modules.get(ROOT)
-    if loaded is not None and not isinstance(loaded, StandIn):
+    if loaded is not None and not isinstance(loaded, TensorFlowModule):
         raise keras_error(
             "TensorFlow itself is loaded, and its names are taken.",
             hint="call tremula.keras.as_tensorflow() before anything imports tensorflow",
@@ -233,7 +233,7 @@ def forget_tensorflow() -> None:
 
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, Finder)]
     for path, module in list(sys.modules.items()):
-        if isinstance(module, StandIn):
+        if isinstance(module, TensorFlowModule):
             del sys.modules[path]
     datasets.synthesize(None)
     keras2.uninstall()

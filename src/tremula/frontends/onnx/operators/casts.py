@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from tremula.frontends.onnx.context import Context
+from tremula.frontends.onnx.context import NodeContext
 from tremula.frontends.onnx.table import operator
 from tremula.frontends.onnx.values import cast_to, parse_type_name
 
@@ -21,7 +21,7 @@ def cast(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Te
 
 @operator("CastLike", since=15)
 def cast_like(
-    x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up", context: Context
+    x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up", context: NodeContext
 ) -> Tensor:
     """To the element type of another tensor."""
     del like

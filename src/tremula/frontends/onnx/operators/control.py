@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from tremula.frontends.onnx.context import BodyGraph, Context, known
+from tremula.frontends.onnx.context import BodyGraph, NodeContext, known
 from tremula.frontends.onnx.element_types import element_type
 from tremula.frontends.onnx.errors import UnsupportedOnnx
 from tremula.frontends.onnx.table import operator
@@ -20,7 +20,7 @@ MAX_ROUNDS = 4096  # of a loop that is unrolled into a program
 
 @operator("If")
 def branch(
-    condition: Tensor, *, then_branch: BodyGraph, else_branch: BodyGraph, context: Context
+    condition: Tensor, *, then_branch: BodyGraph, else_branch: BodyGraph, context: NodeContext
 ) -> tuple[Any, ...]:
     """One of two graphs; if the condition is computed, a branch of the program."""
     if not isinstance(condition, FakeTensor):
@@ -45,7 +45,7 @@ def loop(
     condition: Tensor | None,
     *state: object,
     body: BodyGraph,
-    context: Context,
+    context: NodeContext,
 ) -> tuple[Any, ...]:
     """Rounds of a graph, as many as a number and a condition say."""
     n_state = len(state)
@@ -67,7 +67,7 @@ def loop(
 class _Rounds:
     """Runs the body of a loop, and keeps what each round adds to the scan outputs."""
 
-    def __init__(self, context: Context, body: BodyGraph, n_state: int):
+    def __init__(self, context: NodeContext, body: BodyGraph, n_state: int):
         self.context, self.body, self.n_state = context, body, n_state
         self.scans: list[list[Tensor]] = [[] for _ in body.outputs[n_state + 1 :]]
 
@@ -112,7 +112,7 @@ class _Rounds:
         ]
 
 
-def _stack(context: Context, values: list[Tensor], axis: int = 0) -> Tensor:
+def _stack(context: NodeContext, values: list[Tensor], axis: int = 0) -> Tensor:
     if any(isinstance(value, FakeTensor) for value in values):
         values = [context.bring_in(value) for value in values]
     return torch.stack(values, axis)
@@ -143,7 +143,7 @@ def scan(
     scan_input_directions: list[int] | None = None,
     scan_output_axes: list[int] | None = None,
     scan_output_directions: list[int] | None = None,
-    context: Context,
+    context: NodeContext,
 ) -> tuple[Tensor, ...]:
     """A graph for each slice of its inputs, one after another."""
     n_state = len(operands) - num_scan_inputs
@@ -170,7 +170,7 @@ def _slices(x: Tensor, axis: int, reverse: bool) -> Callable[[int], Tensor] | li
 
 
 def _scanned(
-    context: Context, body: BodyGraph, values: list[Any], inputs: Sequence[Any]
+    context: NodeContext, body: BodyGraph, values: list[Any], inputs: Sequence[Any]
 ) -> tuple[list[Any], list[list[Tensor]]]:
     n_state = len(values)
     outputs: list[list[Tensor]] = [[] for _ in body.outputs[n_state:]]
@@ -189,7 +189,7 @@ def scan_8(
     body: BodyGraph,
     num_scan_inputs: int,
     directions: list[int] | None = None,
-    context: Context,
+    context: NodeContext,
 ) -> tuple[Tensor, ...]:
     """A scan for each element of a batch; sequences may differ in length."""
     n_state = len(operands) - num_scan_inputs

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from tremula.frontends.onnx.context import Context
+from tremula.frontends.onnx.context import NodeContext
 from tremula.frontends.onnx.table import operator
 
 
@@ -29,7 +29,7 @@ def softmax_cross_entropy(
     *,
     ignore_index: int | None = None,
     reduction: str = "mean",
-    context: Context,
+    context: NodeContext,
 ) -> tuple[Tensor, ...]:
     """The negative log likelihood of a softmax; and the log-probabilities."""
     log_probability = torch.log_softmax(scores, 1)

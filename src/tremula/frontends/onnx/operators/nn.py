@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tremula.frontends.onnx.context import Context
+from tremula.frontends.onnx.context import NodeContext
 from tremula.frontends.onnx.table import operator
 from tremula.frontends.shared.kinds import windows
 from tremula.frontends.shared.kinds.windows import MaxPooled, Window
@@ -84,7 +84,7 @@ def max_pool(
     pads: list[int] | None = None,
     storage_order: int = 0,
     strides: list[int] | None = None,
-    context: Context,
+    context: NodeContext,
 ) -> tuple[Tensor, ...]:
     """The largest of each window, and where it was."""
     window = Window(strides, dilations, pads, auto_pad)
@@ -219,7 +219,7 @@ def _n(shape: list[int]) -> int:
 
 @operator("Dropout", until=11)
 def dropout_before_12(
-    x: Tensor, *, ratio: float = 0.5, is_test: int = 0, context: Context
+    x: Tensor, *, ratio: float = 0.5, is_test: int = 0, context: NodeContext
 ) -> tuple[Tensor, ...]:
     """Identity: models of these versions are run, not trained, by the operator itself."""
     del ratio, is_test

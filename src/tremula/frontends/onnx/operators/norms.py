@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from tremula.frontends.onnx.context import Context
+from tremula.frontends.onnx.context import NodeContext
 from tremula.frontends.onnx.element_types import element_type
 from tremula.frontends.onnx.operators.shape import axes_of
 from tremula.frontends.onnx.table import operator
@@ -25,7 +25,7 @@ def batch_norm_of_graph(
     x: Tensor,
     parameters: tuple[Tensor, Tensor, Tensor, Tensor],  # scale, bias, mean, variance
     how: BatchStatistics,
-    context: Context,
+    context: NodeContext,
     *,
     spatial: int = 1,
 ) -> tuple[Tensor, ...]:
@@ -52,7 +52,7 @@ def _check_shapes(x: Tensor, parameters: tuple[Tensor, ...], shape: list[int]) -
 
 
 def _batch_norm(
-    x: Tensor, parameters: tuple[Tensor, ...], how: BatchStatistics, context: Context
+    x: Tensor, parameters: tuple[Tensor, ...], how: BatchStatistics, context: NodeContext
 ) -> tuple[Tensor, ...]:
     scale, bias, mean, var = parameters
     if context.wants(1):
@@ -102,7 +102,7 @@ def batch_norm_before_7(
     is_test: int = 0,
     momentum: float = 0.9,
     spatial: int = 1,
-    context: Context,
+    context: NodeContext,
 ) -> tuple[Tensor, ...]:
     """With the statistics given, unless the node wants new ones."""
     del is_test
@@ -121,7 +121,7 @@ def batch_norm_before_14(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
     spatial: int = 1,
-    context: Context,
+    context: NodeContext,
 ) -> tuple[Tensor, ...]:
     """With the statistics given, unless the node wants new ones."""
     how = BatchStatistics(epsilon, momentum)

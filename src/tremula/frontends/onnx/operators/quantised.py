@@ -4,7 +4,7 @@ import torch
 from onnx import TensorProto
 from torch import Tensor
 
-from tremula.frontends.onnx.context import Context
+from tremula.frontends.onnx.context import NodeContext
 from tremula.frontends.onnx.element_types import OnnxType, element_type
 from tremula.frontends.onnx.table import operator
 from tremula.frontends.onnx.values import cast_to
@@ -44,7 +44,7 @@ def quantize_linear(
     output_dtype: int = 0,
     precision: int = 0,
     saturate: int = 1,
-    context: Context,
+    context: NodeContext,
 ) -> Tensor:
     """X / scale + zero point, rounded to the type of the zero point."""
     number = output_dtype or TensorProto.UINT8
@@ -74,7 +74,7 @@ def dequantize_linear(
     axis: int = 1,
     block_size: int = 0,
     output_dtype: int = 0,
-    context: Context,
+    context: NodeContext,
 ) -> Tensor:
     """(x - zero point) · scale."""
     wide = x.to(torch.float32) if x.dtype is not torch.int32 else x
@@ -167,7 +167,7 @@ def qlinear_matmul(
     y_scale: Tensor,
     y_zero_point: Tensor,
     *,
-    context: Context,
+    context: NodeContext,
 ) -> Tensor:
     """A product of bytes with scales, as bytes."""
     wide = _centred(a, a_zero_point, a.dim() - 2), _centred(b, b_zero_point, b.dim() - 1)
@@ -203,7 +203,7 @@ def qlinear_conv(
     kernel_shape: list[int] | None = None,
     pads: list[int] | None = None,
     strides: list[int] | None = None,
-    context: Context,
+    context: NodeContext,
 ) -> Tensor:
     """A convolution of bytes with scales, as bytes."""
     sizes = {"dilations": dilations, "kernel_shape": kernel_shape, "pads": pads}
@@ -219,7 +219,7 @@ def qlinear_conv(
 
 
 @operator("BitCast", since=26)
-def bit_cast(x: Tensor, *, to: int, context: Context) -> Tensor:
+def bit_cast(x: Tensor, *, to: int, context: NodeContext) -> Tensor:
     """Bits read as another type of equal size."""
     kind, own = element_type(to), element_type(context.input_types[0])
     if own.tensor_type.itemsize > 1 and x.dtype != own.tensor_type:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tremula.frontends.onnx.context import Context
+from tremula.frontends.onnx.context import NodeContext
 from tremula.frontends.onnx.element_types import element_type
 from tremula.frontends.onnx.table import operator
 
@@ -16,7 +16,7 @@ def random_normal(
     scale: float = 1.0,
     seed: float | None = None,  # noqa: ARG001
     shape: list[int],
-    context: Context,
+    context: NodeContext,
 ) -> Tensor:
     """From a normal distribution."""
     return (
@@ -47,7 +47,7 @@ def random_uniform(
     low: float = 0.0,
     seed: float | None = None,  # noqa: ARG001
     shape: list[int],
-    context: Context,
+    context: NodeContext,
 ) -> Tensor:
     """Evenly between two numbers."""
     drawn = torch.rand(shape, dtype=element_type(dtype).tensor_type, device=context.device)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tremula.frontends.onnx.context import BodyGraph, Context, known
+from tremula.frontends.onnx.context import BodyGraph, NodeContext, known
 from tremula.frontends.onnx.table import operator
 
 
@@ -72,7 +72,7 @@ def concat_from_sequence(items: list[Tensor], *, axis: int, new_axis: int = 0) -
 
 @operator("SequenceMap", since=17)
 def sequence_map(
-    items: list[Tensor], *others: object, body: BodyGraph, context: Context
+    items: list[Tensor], *others: object, body: BodyGraph, context: NodeContext
 ) -> tuple[list[Tensor], ...]:
     """A graph for each item."""
     results: list[list[Tensor]] = [[] for _ in body.outputs]

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from tremula.frontends.onnx.context import Context, known
+from tremula.frontends.onnx.context import NodeContext, known
 from tremula.frontends.onnx.element_types import MAX_ELEMENTS, element_type
 from tremula.frontends.onnx.operators.pads import padded
 from tremula.frontends.onnx.table import operator
@@ -190,7 +190,7 @@ def split_1(
     *,
     axis: int = 0,
     split: list[int] | None = None,
-    context: Context,
+    context: NodeContext,
 ) -> tuple[Tensor, ...]:
     """Sizes are an operand or an attribute."""
     listed = split if sizes is None else sizes.tolist()
@@ -199,7 +199,7 @@ def split_1(
 
 @operator("Split", since=2, until=12)
 def split_before_13(
-    x: Tensor, *, axis: int = 0, split: list[int] | None = None, context: Context
+    x: Tensor, *, axis: int = 0, split: list[int] | None = None, context: NodeContext
 ) -> tuple[Tensor, ...]:
     """Sizes are an attribute; by default parts are equal."""
     return _parts(x, axis, split, context.n_outputs)
@@ -212,7 +212,7 @@ def split_since_13(
     *,
     axis: int = 0,
     num_outputs: int = 0,
-    context: Context,
+    context: NodeContext,
 ) -> tuple[Tensor, ...]:
     """Sizes are an operand; by default parts are equal, the last may be smaller."""
     sizes = None if split is None else split.tolist()

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tremula.frontends.onnx.context import Context
+from tremula.frontends.onnx.context import NodeContext
 from tremula.frontends.onnx.table import operator
 from tremula.ir.optim.formulas import adam_direction, moments, one_minus_power
 
@@ -85,7 +85,7 @@ def adam(
 
 @operator("Gradient", domain=_DOMAIN)
 def gradient(
-    *operands: Tensor, xs: list[str], y: str, zs: list[str] | None = None, context: Context
+    *operands: Tensor, xs: list[str], y: str, zs: list[str] | None = None, context: NodeContext
 ) -> tuple[Tensor, ...]:
     """The gradient of a value of the graph, where some others have the values given."""
     with torch.enable_grad():

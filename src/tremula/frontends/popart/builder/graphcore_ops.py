@@ -16,7 +16,7 @@ from onnx import AttributeProto, TensorProto, numpy_helper
 from torch import Tensor
 
 from tremula.base.errors import PoplarError
-from tremula.frontends.onnx.context import BodyGraph, Context
+from tremula.frontends.onnx.context import BodyGraph, NodeContext
 from tremula.frontends.onnx.element_types import element_type, number_of, tensor_of, widened
 from tremula.frontends.onnx.table import Operator as Entry
 from tremula.frontends.onnx.table import all_operators
@@ -162,14 +162,14 @@ def _type_of(
     return InferredType(elements.get(value.dtype) or number_of(value), tuple(value.shape))
 
 
-def _meta_context(types: Sequence[InferredType | None], n_outputs: int) -> Context:
+def _meta_context(types: Sequence[InferredType | None], n_outputs: int) -> NodeContext:
     def unavailable(*_args: object) -> Any:
         raise RuntimeError("the operator runs another graph")
 
     names = tuple(f"output {i}" for i in range(n_outputs))
     elements = tuple(t.element if t is not None else 0 for t in types)
     device = torch.device("meta")
-    return Context(1, names, elements, (0,) * n_outputs, device, *[unavailable] * 3)
+    return NodeContext(1, names, elements, (0,) * n_outputs, device, *[unavailable] * 3)
 
 
 # -- attributes ------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ _NOTES = "__"  # annotations begin with it
 
 
 @dataclass
-class _Graph:
+class _RewrittenGraph:
     """A graph being rewritten, and the tables that rules use."""
 
     proto: onnx.GraphProto
@@ -40,7 +40,7 @@ class _Graph:
         return result
 
 
-Rule = Callable[[onnx.NodeProto, _Graph], list[onnx.NodeProto] | None]
+Rule = Callable[[onnx.NodeProto, _RewrittenGraph], list[onnx.NodeProto] | None]
 
 
 def rewritten(
@@ -50,7 +50,7 @@ def rewritten(
     result = onnx.ModelProto()
     result.CopyFrom(model)
     outputs = {value.name for value in result.graph.output}
-    graph = _Graph(result.graph, frozenset({*preserved, *outputs}))
+    graph = _RewrittenGraph(result.graph, frozenset({*preserved, *outputs}))
     rules = [(name, rule) for name, rule in RULES.items() if patterns.isPatternEnabled(name)]
     for _ in range(_MAX_ROUNDS):
         n_changes = sum(_apply(graph, name, rule) for name, rule in rules)
@@ -65,7 +65,7 @@ def rewritten(
     return result
 
 
-def _apply(graph: _Graph, name: str, rule: Rule) -> bool:
+def _apply(graph: _RewrittenGraph, name: str, rule: Rule) -> bool:
     """One rule, once for every node; whether it changed anything."""
     result, has_changed = [], False
     for node in graph.proto.node:
@@ -105,7 +105,7 @@ def _identity(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 # -- rules -----------------------------------------------------------------------------------------
 
 
-def _op_to_identity(node: onnx.NodeProto, graph: _Graph) -> list[onnx.NodeProto] | None:
+def _op_to_identity(node: onnx.NodeProto, graph: _RewrittenGraph) -> list[onnx.NodeProto] | None:
     """Operations that change nothing."""
     values = values_of(node)
     is_idle = (
@@ -119,34 +119,36 @@ def _op_to_identity(node: onnx.NodeProto, graph: _Graph) -> list[onnx.NodeProto]
     return _identity(node) if is_idle else None
 
 
-def _is_constant(graph: _Graph, node: onnx.NodeProto, place: int, value: float) -> bool:
+def _is_constant(graph: _RewrittenGraph, node: onnx.NodeProto, place: int, value: float) -> bool:
     """Whether an operand is a scalar constant of this value."""
     result = graph.constants.get(node.input[place])
     return result is not None and result.ndim == 0 and float(result) == value
 
 
-def _sum_to_add(node: onnx.NodeProto, _graph: _Graph) -> list[onnx.NodeProto] | None:
+def _sum_to_add(node: onnx.NodeProto, _graph: _RewrittenGraph) -> list[onnx.NodeProto] | None:
     """A sum of two is an addition."""
     if node.op_type != "Sum" or len(node.input) != 2:
         return None
     return [helper.make_node("Add", list(node.input), list(node.output))]
 
 
-def _transpose_to_identity(node: onnx.NodeProto, _graph: _Graph) -> list[onnx.NodeProto] | None:
+def _transpose_to_identity(
+    node: onnx.NodeProto, _graph: _RewrittenGraph
+) -> list[onnx.NodeProto] | None:
     """A transposition that leaves dimensions in order."""
     order = values_of(node).get("perm")
     is_idle = node.op_type == "Transpose" and order is not None and list(order) == sorted(order)
     return _identity(node) if is_idle else None
 
 
-def _negative_scale(node: onnx.NodeProto, _graph: _Graph) -> list[onnx.NodeProto] | None:
+def _negative_scale(node: onnx.NodeProto, _graph: _RewrittenGraph) -> list[onnx.NodeProto] | None:
     """A multiple by -1 is a negation."""
     if node.op_type != "Scale" or values_of(node).get("scale") != -1.0:
         return None
     return [helper.make_node("Neg", list(node.input), list(node.output))]
 
 
-def _binary_constant(node: onnx.NodeProto, graph: _Graph) -> list[onnx.NodeProto] | None:
+def _binary_constant(node: onnx.NodeProto, graph: _RewrittenGraph) -> list[onnx.NodeProto] | None:
     """A product with, or quotient by, a scalar constant is a multiple."""
     if node.op_type not in ("Mul", "Div") or node.domain:
         return None
@@ -162,7 +164,7 @@ def _binary_constant(node: onnx.NodeProto, graph: _Graph) -> list[onnx.NodeProto
     return [scale]
 
 
-def _split_op(node: onnx.NodeProto, _graph: _Graph) -> list[onnx.NodeProto] | None:
+def _split_op(node: onnx.NodeProto, _graph: _RewrittenGraph) -> list[onnx.NodeProto] | None:
     """A split is slices, one for each part."""
     sizes = values_of(node).get("split")
     if node.op_type != "Split" or sizes is None:
@@ -194,7 +196,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-def _drop_identities(graph: _Graph) -> None:
+def _drop_identities(graph: _RewrittenGraph) -> None:
     """Readers of a copy read what it copies; a copy that must stay, stays."""
     source: dict[str, str] = {}
     result = []

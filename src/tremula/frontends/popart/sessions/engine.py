@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
 _LOG = getLogger("session")
 
 
-class Engine:
+class SessionEngine:
     """The compiled program of a model, on its device."""
 
     def __init__(self, planned: PlannedModel):

@@ -22,7 +22,7 @@ from tremula.frontends.popart.options.options import SessionOptions
 from tremula.frontends.popart.sessions.buffers import StepInput, array_of
 from tremula.frontends.popart.sessions.step import StepModule, StepPlan
 from tremula.frontends.popart.sessions.weights import SessionModel, SessionWeights
-from tremula.frontends.shared.program import AttachedDevice, Program, compile_program
+from tremula.frontends.shared.program import AttachedDevice, StepProgram, compile_program
 from tremula.ir.capture.capture import model_tensors
 from tremula.ir.group_values import GroupValues
 from tremula.ir.optim.grouped_rule import AutomaticLossScaling, GroupedRule
@@ -60,7 +60,7 @@ class SessionProgram:
         )
         parameters = dict(self.module.onnx.named_parameters(recurse=False))
         self.trained = [id for id, place in places.items() if place in parameters]
-        self._program: Program | None = None  # once it is compiled
+        self._program: StepProgram | None = None  # once it is compiled
 
     @property
     def groupings(self) -> dict[str, GroupValues]:
@@ -93,7 +93,7 @@ class SessionProgram:
             self.set_numbers()
 
     @property
-    def program(self) -> Program:
+    def program(self) -> StepProgram:
         assert self._program is not None, "sessions compile before they use this"
         return self._program
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tremula.frontends.popart.exceptions import popart_errors, popart_exception
-from tremula.frontends.popart.sessions.engine import Engine
+from tremula.frontends.popart.sessions.engine import SessionEngine
 
 if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
     from tremula.ir.run.performance import CallTiming
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
 class SessionReports:
     """What the tile program of a session costs."""
 
-    def __init__(self, engine: Engine):
+    def __init__(self, engine: SessionEngine):
         self._engine, self._setup = engine, engine.setup
 
     def cycles(self) -> int:

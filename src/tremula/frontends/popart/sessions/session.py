@@ -18,7 +18,7 @@ from tremula.frontends.popart.optimisers.optimisers import Optimizer
 from tremula.frontends.popart.options.options import SessionOptions
 from tremula.frontends.popart.options.patterns import Patterns
 from tremula.frontends.popart.sessions.collector import Collector
-from tremula.frontends.popart.sessions.engine import Engine
+from tremula.frontends.popart.sessions.engine import SessionEngine
 from tremula.frontends.popart.sessions.planned_model import PlannedModel
 from tremula.frontends.popart.sessions.program import SessionProgram
 from tremula.frontends.popart.sessions.reports import SessionReports
@@ -38,7 +38,7 @@ class _Session:
         self._setup, self.name = setup, setup.name
         with popart_errors():
             self._planned = PlannedModel(setup)
-        self._engine = Engine(self._planned)
+        self._engine = SessionEngine(self._planned)
         self._tensors = SessionTensors(self._engine)
         self._weights = WeightTransfers(self._engine)
         self._reports = SessionReports(self._engine)

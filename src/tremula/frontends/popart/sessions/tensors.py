@@ -16,14 +16,14 @@ from tremula.frontends.popart.sessions.collector import (
     optimiser_numbers,
     value_of_optimiser,
 )
-from tremula.frontends.popart.sessions.engine import Engine
+from tremula.frontends.popart.sessions.engine import SessionEngine
 from tremula.frontends.popart.tensor_info import TensorInfo, type_name
 
 
 class SessionTensors:
     """What scripts ask about tensors of the model, its gradients and its optimiser."""
 
-    def __init__(self, engine: Engine):
+    def __init__(self, engine: SessionEngine):
         self._engine, self._planned = engine, engine.planned
 
     def info(self, id: str) -> TensorInfo:

@@ -6,7 +6,7 @@ from tremula.base.storage.atomic_file import write_bytes
 from tremula.frontends.popart.data_flow import PyWeightsIO
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.model_files import read_model
-from tremula.frontends.popart.sessions.engine import Engine
+from tremula.frontends.popart.sessions.engine import SessionEngine
 from tremula.frontends.popart.sessions.setup import Model
 from tremula.frontends.popart.sessions.weights import STATE_PREFIXES, written_model
 
@@ -14,7 +14,7 @@ from tremula.frontends.popart.sessions.weights import STATE_PREFIXES, written_mo
 class WeightTransfers:
     """Copies weights and states of the optimiser between where they are stored."""
 
-    def __init__(self, engine: Engine):
+    def __init__(self, engine: SessionEngine):
         self._engine, self._setup = engine, engine.setup
         self._original = engine.planned.original
 

@@ -8,7 +8,7 @@ import torch
 
 from tremula.frontends.poptorch.exceptions import createPoptorchError
 from tremula.frontends.poptorch.inputs.arguments import (
-    Constant,
+    ConstantLeaf,
     CustomObject,
     Structure,
     TensorPlace,
@@ -63,14 +63,14 @@ def concatenated(batches: list[Any]) -> Any:  # noqa: ANN401
 def _without_shapes(structure: Structure) -> Structure:
     if isinstance(structure, TensorPlace):
         return ANY_TENSOR
-    if isinstance(structure, Constant):
+    if isinstance(structure, ConstantLeaf):
         return structure
     return replace(structure, items=tuple(map(_without_shapes, structure.items)))
 
 
 def _constants(structure: Structure) -> Iterator[object]:
     """Values that are not tensors; objects with a parser may hold any."""
-    if isinstance(structure, Constant):
+    if isinstance(structure, ConstantLeaf):
         yield structure.value
     elif not isinstance(structure, TensorPlace | CustomObject):
         for item in structure.items:

@@ -29,7 +29,7 @@ from tremula.frontends.poptorch.inputs.arguments import (
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.optim.names import ipu_param_names
 from tremula.frontends.poptorch.options.options import AnchoredTensor, Options
-from tremula.frontends.shared.program import AttachedDevice, Program, compile_program
+from tremula.frontends.shared.program import AttachedDevice, StepProgram, compile_program
 from tremula.ir.group_values import GroupValues
 from tremula.ir.optim.grouped_rule import GroupedRule
 from tremula.ir.run.compiled_step import CompiledStep, StepToCompile
@@ -95,7 +95,7 @@ class CompiledModel:
     options: Options
     first: ParsedArgs  # the arguments it was compiled for
     weights: HostWeights
-    program: Program
+    program: StepProgram
     cutter: InputCutter
     wide_inputs: dict[int, torch.dtype]  # types instead of those the device does not have
     selection: Selection

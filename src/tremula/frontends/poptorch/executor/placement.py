@@ -23,7 +23,7 @@ from tremula.frontends.poptorch.options.strategies import (
 )
 from tremula.ir.nodes import schema_name
 from tremula.ir.origin import ORIGIN
-from tremula.ir.placement import PlacementRules, Places
+from tremula.ir.placement import BlockPlacements, PlacementRules
 from tremula.ir.step import BUFFER, INPUT, OUTPUT, CapturedStep
 
 MAX_IPUS_OF_PROCESS = 64
@@ -47,7 +47,7 @@ def placement_rules(options: Options) -> PlacementRules:
 _STRIDES = {"grouped": 1, "interleaved": 2}  # others compute one micro-batch at a time
 
 
-def check_placed(step: CapturedStep, places: Places, options: Options) -> None:
+def check_placed(step: CapturedStep, places: BlockPlacements, options: Options) -> None:
     """Raise if a step on these chips cannot run as the options say."""
     check_overlap(step, options)
     _check_buffers(step, options)

@@ -29,7 +29,7 @@ from tremula.frontends.poptorch.inputs.arguments import ArgsParser, ParsedArgs
 from tremula.frontends.poptorch.logging import LOGGER, set_max_repeats
 from tremula.frontends.poptorch.options.options import Options
 from tremula.frontends.poptorch.options.popart import validate_options
-from tremula.frontends.shared.program import Program, write_back
+from tremula.frontends.shared.program import StepProgram, write_back
 from tremula.ir.capture.capture import model_tensors
 from tremula.ir.run import performance
 from tremula.ir.run.generators import restore, state_of
@@ -434,7 +434,7 @@ class PoplarExecutor:
 
     # -- time on the machine, from the tile program ------------------------------------------------
 
-    def compiled_program(self) -> Program:
+    def compiled_program(self) -> StepProgram:
         """The compiled step: its session, its report, its tile program."""
         return self._needs_compiled().program
 

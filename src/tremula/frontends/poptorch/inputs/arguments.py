@@ -70,13 +70,13 @@ class TensorPlace:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Constant:
+class ConstantLeaf:
     """A value that is not a tensor."""
 
     value: object
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Constant) and _is_same(self.value, other.value)
+        return isinstance(other, ConstantLeaf) and _is_same(self.value, other.value)
 
     __hash__ = None  # pyright: ignore[reportAssignmentType] (a value may be anything)
 
@@ -109,7 +109,7 @@ class CustomObject:
     original: Any = field(compare=False, repr=False)
 
 
-Structure = TensorPlace | Constant | Items | Entries | CustomObject
+Structure = TensorPlace | ConstantLeaf | Items | Entries | CustomObject
 OnTensor = Callable[[torch.Tensor], None]
 
 
@@ -130,7 +130,7 @@ def take_apart(value: object, on_tensor: OnTensor) -> Structure:
         on_tensor(value)
         return TensorPlace(value.shape, value.dtype)
     if value is None or isinstance(value, int | float | str):
-        return Constant(value)
+        return ConstantLeaf(value)
     parser = parser_for(value)
     if parser is not None:
         items = tuple(take_apart(item, on_tensor) for item in parser.yieldTensors(value))
@@ -141,14 +141,14 @@ def take_apart(value: object, on_tensor: OnTensor) -> Structure:
         items = tuple(take_apart(item, on_tensor) for item in value.values())
         original = None if type(value) is dict else value
         return Entries(type(value), tuple(value), items, original)
-    return Constant(value)
+    return ConstantLeaf(value)
 
 
 def put_together(structure: Structure, tensors: Iterator[torch.Tensor]) -> Any:  # noqa: ANN401
     """A value of this structure with the next tensors of the iterator."""
     if isinstance(structure, TensorPlace):
         return next(tensors)
-    if isinstance(structure, Constant):
+    if isinstance(structure, ConstantLeaf):
         return structure.value
     if isinstance(structure, CustomObject):
         inner = iter([put_together(item, tensors) for item in structure.items])
@@ -169,7 +169,7 @@ def tensor_names(structure: Structure, name: str) -> Iterator[str]:
     """A name for each tensor, such as `x[1]['key']`."""
     if isinstance(structure, TensorPlace):
         yield name
-    elif not isinstance(structure, Constant):
+    elif not isinstance(structure, ConstantLeaf):
         for inner, item in _named_items(structure, name):
             yield from tensor_names(item, inner)
 
@@ -188,7 +188,7 @@ def mismatch(expected: Structure, got: Structure, name: str) -> str | None:
         return f"Type mismatch for {name}: expected {_type_of(expected)} but got {_type_of(got)}."
     if isinstance(expected, TensorPlace) and isinstance(got, TensorPlace):
         return _tensor_mismatch(expected, got, name)
-    if isinstance(expected, Constant) and isinstance(got, Constant):
+    if isinstance(expected, ConstantLeaf) and isinstance(got, ConstantLeaf):
         if expected == got:
             return None
         return f"Value mismatch for {name}: expected {expected.value} but got {got.value}."
@@ -230,7 +230,7 @@ def _first(texts: Iterator[str | None]) -> str | None:
 def _type_of(structure: Structure) -> type:
     if isinstance(structure, TensorPlace):
         return torch.Tensor
-    return type(structure.value) if isinstance(structure, Constant) else structure.kind
+    return type(structure.value) if isinstance(structure, ConstantLeaf) else structure.kind
 
 
 def _tensor_mismatch(expected: TensorPlace, got: TensorPlace, name: str) -> str | None:
@@ -247,7 +247,7 @@ def in_order_of(
     """Tensors of `got` in the order of `first`; the two differ only in the order of keys."""
     if isinstance(first, TensorPlace):
         return [next(tensors)]
-    if isinstance(first, Constant) or not isinstance(got, Items | Entries | CustomObject):
+    if isinstance(first, ConstantLeaf) or not isinstance(got, Items | Entries | CustomObject):
         return []
     other = list(first.items)
     if isinstance(first, Entries) and isinstance(got, Entries):

@@ -13,7 +13,7 @@ from tremula.ir.capture.sparse_tensors import pattern_of
 from tremula.ir.lowering.sparse import DYNAMIC_OPTIONS
 from tremula.ir.ops.dynamic_sparse import dense_weight
 from tremula.ir.ops.sparse import sparse_mm
-from tremula.ir.ops.sparse_pattern import Pattern
+from tremula.ir.ops.sparse_pattern import SparsePattern
 from tremula.ir.settings import host_settings
 from tremula.poplar.target import Target
 from tremula.poplibs.popsparse import CSRMatrix, dynamic
@@ -78,12 +78,12 @@ class SparseLinear(nn.Module):
         return result
 
     @property
-    def pattern(self) -> Pattern:
+    def pattern(self) -> SparsePattern:
         """Where the weight has values."""
         return self._patterns[0]
 
     @pattern.setter
-    def pattern(self, value: Pattern) -> None:
+    def pattern(self, value: SparsePattern) -> None:
         self._patterns[0] = value
 
     @property
@@ -264,7 +264,7 @@ class DynamicSparseLinear(nn.Module):
 
 def _slots_of(data: dynamic.SparsityData, matrix: CSRMatrix) -> tuple[np.ndarray, np.ndarray]:
     """The row and column of blocks of each slot; -1 where there is none."""
-    pattern = Pattern.of(matrix)
+    pattern = SparsePattern.of(matrix)
     there = data.source >= 0
     rows, columns = (np.full(len(data.source), -1, np.int32) for _ in range(2))
     rows[there] = pattern.rows[data.source[there]]
@@ -314,9 +314,9 @@ def _blocks_of(weight: Tensor, side: int) -> Tensor:
     return weight.reshape(n_rows, side, n_columns, side).permute(0, 2, 1, 3)
 
 
-def _pattern_of_places(places: np.ndarray, n_rows: int, n_columns: int, side: int) -> Pattern:
+def _pattern_of_places(places: np.ndarray, n_rows: int, n_columns: int, side: int) -> SparsePattern:
     """The pattern of blocks with these numbers, counted row by row."""
-    return Pattern.of(_matrix_of_places(places, n_rows, n_columns, side))
+    return SparsePattern.of(_matrix_of_places(places, n_rows, n_columns, side))
 
 
 def _matrix_of_places(

@@ -13,7 +13,7 @@ from tremula.frontends.poptorch.optim.names import (
     ipu_params,
 )
 from tremula.ir.optim.grouped_rule import GroupedRule
-from tremula.ir.run.session import Session
+from tremula.ir.run.session import StepSession
 
 SCALE_FACTOR = "lossScaleUpdateFactor"  # of automatic loss scaling: what it has made of the scale
 
@@ -25,7 +25,7 @@ class OptimizerState:
         self,
         optimizer: torch.optim.Optimizer,
         rule: GroupedRule,
-        session: Session,
+        session: StepSession,
         parameters: Mapping[str, Tensor],
         hyper: list[float],  # the first values of the rule's hyperparameters
         *,

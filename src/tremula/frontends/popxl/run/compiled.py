@@ -18,7 +18,7 @@ from tremula.frontends.popxl.run.interpreter import plan_of
 from tremula.frontends.popxl.run.memory import DeviceMemory
 from tremula.frontends.popxl.run.rows import RowTracer
 from tremula.frontends.popxl.run.tracer import TracedStreams, Tracer
-from tremula.frontends.shared.program import AttachedDevice, Program, compile_program
+from tremula.frontends.shared.program import AttachedDevice, StepProgram, compile_program
 from tremula.ir.repetition import Repetition
 from tremula.ir.run.compiled_step import StepSettings, StepToCompile
 from tremula.ir.run.tile_program import TileSettings
@@ -152,7 +152,7 @@ class CompiledProgram:
         self.module = _MainGraph(memory, streams, functions, has_rows=self.has_rows)
         self.program = self._compile(host, tiles, runs_on_tiles)
 
-    def _compile(self, host: HostSettings, tiles: TileSettings, on_tiles: bool) -> Program:
+    def _compile(self, host: HostSettings, tiles: TileSettings, on_tiles: bool) -> StepProgram:
         rows = (self.n_replicas,) if self.has_rows else ()
         inputs = [
             torch.zeros((k, *rows, *s.shape), dtype=s.dtype.carrier) for s, k in self.loads.items()

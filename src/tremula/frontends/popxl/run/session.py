@@ -27,7 +27,7 @@ from tremula.frontends.popxl.run.interpreter import Interpreter
 from tremula.frontends.popxl.run.memory import DeviceMemory
 from tremula.frontends.popxl.run.scales import check_scales, known_scales
 from tremula.frontends.popxl.run.streams import StreamBuffers, buffer_shape, full_shape
-from tremula.frontends.shared.program import Program
+from tremula.frontends.shared.program import StepProgram
 from tremula.frontends.shared.wanted_report import leave_report
 from tremula.ir.run.progress import ProgressBar
 from tremula.ir.run.tile_program import TileSettings
@@ -218,7 +218,7 @@ class Session:
         """Write the report of the program on tiles for the analyser; the path of its file."""
         return self._tile_program().save_report(folder, "popxl")
 
-    def _tile_program(self) -> Program:
+    def _tile_program(self) -> StepProgram:
         if self._on_tiles is None:
             self._check_compilable()
             self._on_tiles = self._compile(for_tiles=True, runs_on_tiles=False)

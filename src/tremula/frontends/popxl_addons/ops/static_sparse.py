@@ -8,7 +8,7 @@ import torch
 import popxl
 from tremula.frontends.popxl.core.table import Operand, operation
 from tremula.ir.ops import sparse  # noqa: F401  registers tremula::sparse_mm
-from tremula.ir.ops.sparse_pattern import Pattern
+from tremula.ir.ops.sparse_pattern import SparsePattern
 
 
 class CSR(Protocol):
@@ -47,7 +47,7 @@ def dense_const_sparse_matmul(lhs: popxl.Tensor, rhs: CSR, output_cols: int) -> 
     return _sparse_matmul(lhs, constant, pattern.number)
 
 
-def _ordered(rhs: CSR, n_columns: int) -> tuple[Pattern, np.ndarray]:
+def _ordered(rhs: CSR, n_columns: int) -> tuple[SparsePattern, np.ndarray]:
     """The pattern with columns ascending in each row, and values in that order."""
     starts, columns = (np.asarray(part, np.int32) for part in (rhs.indptr, rhs.indices))
     rows = np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(starts))
@@ -57,7 +57,7 @@ def _ordered(rhs: CSR, n_columns: int) -> tuple[Pattern, np.ndarray]:
         raise ValueError(f"A column of the sparse matrix is not below output_cols, {n_columns}")
     if ((np.diff(rows) == 0) & (np.diff(columns) == 0)).any():
         raise ValueError("The sparse matrix has a position twice: call its sum_duplicates() first")
-    pattern = Pattern(len(starts) - 1, n_columns, 1, starts, columns)
+    pattern = SparsePattern(len(starts) - 1, n_columns, 1, starts, columns)
     return pattern, np.asarray(rhs.data)[order]
 
 

@@ -12,7 +12,7 @@ from tremula.garden.models.datasets.mnist import load_mnist
 N_BATCH, N_ITERATIONS, N_IO_TILES = 32, 8, 32
 
 
-class Classifier(nn.Module):
+class ByteClassifier(nn.Module):
     """A convolution and a dense layer; pixels of any type between 0 and 255 in, the loss out."""
 
     def __init__(self, *, overlaps: bool):
@@ -70,9 +70,9 @@ def digits(*, train: bool, is_subset: bool) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels).int()
 
 
-def compiled(*, overlaps: bool) -> tuple[Classifier, poptorch.PoplarExecutor]:
+def compiled(*, overlaps: bool) -> tuple[ByteClassifier, poptorch.PoplarExecutor]:
     torch.manual_seed(0)
-    model = Classifier(overlaps=overlaps)
+    model = ByteClassifier(overlaps=overlaps)
     options = poptorch.Options().deviceIterations(N_ITERATIONS)
     options.outputMode(poptorch.OutputMode.All)
     options.setExecutionStrategy(poptorch.ShardedExecution())

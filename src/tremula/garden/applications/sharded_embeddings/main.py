@@ -12,8 +12,8 @@ from tremula.garden.applications.sharded_embeddings.data import (
     mean_reciprocal_rank,
     rule_graph,
 )
-from tremula.garden.applications.sharded_embeddings.training import Training, small_chips
-from tremula.garden.models.knowledge_graphs.model import ModelSizes, Score
+from tremula.garden.applications.sharded_embeddings.training import ShardedTraining, small_chips
+from tremula.garden.models.knowledge_graphs.model import Score, ScorerSizes
 
 N_SHARDS, N_OF_BUCKET, N_NEGATIVES = 4, 8, 4
 N_ITERATIONS = 10  # steps a call
@@ -33,7 +33,7 @@ def run(settings: Settings) -> Findings:
         results["exchange_imbalance"] = imbalance
         curves[f"{score}: mean reciprocal rank"] = curve
     train, _ = rule_graph(n_entities)
-    on_whole_chips = Training(shape_of("RotatE", n_entities), adam, runs=False)
+    on_whole_chips = ShardedTraining(shape_of("RotatE", n_entities), adam, runs=False)
     report = on_whole_chips.report(batches(train, N_SHARDS, N_OF_BUCKET, N_NEGATIVES))
     return Findings(
         results=results,
@@ -42,8 +42,8 @@ def run(settings: Settings) -> Findings:
     )
 
 
-def shape_of(score: Score, n_entities: int) -> ModelSizes:
-    return ModelSizes(
+def shape_of(score: Score, n_entities: int) -> ScorerSizes:
+    return ScorerSizes(
         score=score,
         n_entities=n_entities,
         n_relations=N_RELATIONS,
@@ -60,7 +60,7 @@ def trained(
     Then how much more the busiest chip sends than the idlest, relatively.
     """
     train, test = rule_graph(n_entities)
-    training = Training(shape_of(score, n_entities), adam, N_ITERATIONS)
+    training = ShardedTraining(shape_of(score, n_entities), adam, N_ITERATIONS)
     source = batches(train, N_SHARDS, N_OF_BUCKET, N_NEGATIVES)
     settings.show(
         f"{score}: {n_entities} entities in {N_SHARDS} shards, {len(train):,} triples,"

@@ -10,7 +10,7 @@ import torch
 import poptorch
 from tremula.compiler.report.report import Report
 from tremula.garden.applications.sharded_embeddings.data import TripleBatch, Triples
-from tremula.garden.models.knowledge_graphs.model import Embeddings, ModelSizes
+from tremula.garden.models.knowledge_graphs.model import Embeddings, ScorerSizes
 
 
 @contextmanager
@@ -28,12 +28,12 @@ def small_chips() -> Iterator[None]:
             os.environ[name] = before
 
 
-class Training:
+class ShardedTraining:
     """A model of one scorer on as many simulated chips as there are shards."""
 
     def __init__(
         self,
-        shape: ModelSizes,
+        shape: ScorerSizes,
         optimizer: Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer],
         n_iterations: int = 1,
         *,

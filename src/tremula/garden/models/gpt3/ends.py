@@ -38,7 +38,7 @@ class ShardedEmbedding(_Part):
         return dropped(whole(result, groups.tp1), seed, config.model.dropout)
 
 
-class Head(_Part):
+class LanguageModelHead(_Part):
     """The last layer norm, logits with the word table, and the cross entropy of the words."""
 
     def __init__(self, build: Build, name: str = "head"):

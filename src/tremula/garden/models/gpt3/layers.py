@@ -172,7 +172,7 @@ class ShardedAttention(_Part):
         return rows[0] if n == 1 else ops.concat(rows, axis=2)
 
 
-class DecoderLayer(_Part):
+class ShardedDecoderLayer(_Part):
     """Attention, then feed-forward."""
 
     def __init__(self, build: Build, name: str = ""):

@@ -21,8 +21,8 @@ from popxl_addons.transforms import (
 )
 from tremula.frontends.popxl.ops.random import modified_seed
 from tremula.garden.models.gpt3.config import GPTConfig
-from tremula.garden.models.gpt3.ends import Head, ShardedEmbedding
-from tremula.garden.models.gpt3.layers import Build, DecoderLayer
+from tremula.garden.models.gpt3.ends import LanguageModelHead, ShardedEmbedding
+from tremula.garden.models.gpt3.layers import Build, ShardedDecoderLayer
 from tremula.garden.models.gpt3.replicas import Replicas
 from tremula.garden.models.gpt3.streamed_weights import StreamedWeights
 
@@ -122,7 +122,9 @@ class GPTProgram:
         self.embedding_forward, self.embedding_backward = (result.graph for result in serial)
 
     def _make_layer(self) -> None:
-        factories, graph = DecoderLayer(self.build).create_graph(self.rows, *self._seed_specs)
+        factories, graph = ShardedDecoderLayer(self.build).create_graph(
+            self.rows, *self._seed_specs
+        )
         self.layers, _ = self._held(factories, None, self.config.model.n_layers)
         x, y = graph.graph.inputs[0], graph.graph.outputs[0]
         sums, gradient = addons.autodiff_with_accumulation(
@@ -152,7 +154,7 @@ class GPTProgram:
         word = self.embedding.weights.word
         table = popxl.TensorSpec(word.meta_shape or word.tensor_shape, self.build.dtype)
         labels = popxl.TensorSpec((self.config.n_rows,), popxl.int32)
-        factories, graph = Head(self.build).create_graph(self.rows, table, labels)
+        factories, graph = LanguageModelHead(self.build).create_graph(self.rows, table, labels)
         self.head, fixed = self._held(factories, ("ln_f.weight", "ln_f.bias"), 1)
         self.head_fixed = fixed.init("head")
         x, table, labels = graph.graph.inputs[:3]

@@ -24,7 +24,7 @@ REFUSED = -50000.0  # the score of a triple that is not a false one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSizes:
+class ScorerSizes:
     """Sizes of a model; `size` counts complex numbers but for TransE and DistMult."""
 
     score: Score
@@ -48,7 +48,7 @@ class ModelSizes:
 class Embeddings(nn.Module):
     """Returns the loss of a micro-batch of triples; `entities` differs between replicas."""
 
-    def __init__(self, shape: ModelSizes):
+    def __init__(self, shape: ScorerSizes):
         super().__init__()
         self.shape = shape
         n_of_relation = shape.size if shape.score == "RotatE" else shape.width

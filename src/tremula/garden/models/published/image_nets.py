@@ -20,7 +20,7 @@ def normalised(images: Tensor, dtype: torch.dtype) -> Tensor:
     return (images.to(dtype) - 127.5) * (1 / 127.5)
 
 
-class Bottleneck(nn.Module):
+class GroupedBottleneck(nn.Module):
     """1×1, 3×3 in groups, 1×1, with a shortcut; the stride is in the middle."""
 
     def __init__(self, n_in: int, width: int, n_out: int, stride: int, n_groups: int, norm: Norm):
@@ -61,7 +61,7 @@ class ImageNet(nn.Module):
             inner, n_out = width << group, 256 << group
             for place in range(depth):
                 stride = 2 if group and not place else 1
-                blocks.append(Bottleneck(n_in, inner, n_out, stride, n_groups, norm))
+                blocks.append(GroupedBottleneck(n_in, inner, n_out, stride, n_groups, norm))
                 n_in = n_out
         self.layers = nn.ModuleList(blocks)
         self.out = nn.Linear(n_in, n_classes)

@@ -141,7 +141,7 @@ def _work_in_fork(requests: int, answers: int) -> None:
     serve(os.fdopen(requests, "rb"), os.fdopen(answers, "wb"))
 
 
-class _Running:
+class _RunningPool:
     """The pool of this process, if one was started, and how many models may use it."""
 
     pool: CompilePool | None = None
@@ -155,23 +155,23 @@ def is_allowed() -> bool:
 
 def start_pool() -> None:
     """Start the compiling process for a model, unless it runs already; returns at once."""
-    with _Running.lock:
-        if _Running.pool is None and is_allowed():
+    with _RunningPool.lock:
+        if _RunningPool.pool is None and is_allowed():
             with contextlib.suppress(OSError):
-                _Running.pool = CompilePool()
-        _Running.n_users += 1
+                _RunningPool.pool = CompilePool()
+        _RunningPool.n_users += 1
 
 
 def running_pool() -> CompilePool | None:
-    return _Running.pool
+    return _RunningPool.pool
 
 
 def end_pool() -> None:
     """A model needs the compiling process no more; without models it ends."""
-    with _Running.lock:
-        _Running.n_users = max(0, _Running.n_users - 1)
-        if _Running.n_users:
+    with _RunningPool.lock:
+        _RunningPool.n_users = max(0, _RunningPool.n_users - 1)
+        if _RunningPool.n_users:
             return
-        pool, _Running.pool = _Running.pool, None
+        pool, _RunningPool.pool = _RunningPool.pool, None
     if pool is not None:
         pool.close()

@@ -28,7 +28,7 @@ _MADE_BY_PASSES = "ops.tremula."
 
 
 @dataclass(frozen=True)
-class Call:
+class FunctionCall:
     """A call of a function: the numbers of values."""
 
     function: str  # its key
@@ -47,7 +47,7 @@ class Mask:
 
 
 @dataclass(frozen=True)
-class Constant:
+class StoredConstant:
     """A tensor that the passes computed."""
 
     shape: tuple[int, ...]
@@ -61,14 +61,14 @@ class ProgramRecord:
 
     n_arguments: int  # without masks
     masks: tuple[Mask, ...]
-    constants: tuple[Constant, ...]
-    calls: tuple[Call, ...]
+    constants: tuple[StoredConstant, ...]
+    calls: tuple[FunctionCall, ...]
     results: tuple[int, ...]
 
 
-def constant_of(value: Tensor) -> Constant:
+def constant_of(value: Tensor) -> StoredConstant:
     values = base64.b64encode(bytes_of(value)).decode()
-    return Constant(tuple(value.shape), _name(value.dtype), values)
+    return StoredConstant(tuple(value.shape), _name(value.dtype), values)
 
 
 def mask_of(like: Tensor, probability: float) -> Mask:
@@ -124,7 +124,7 @@ def _function(key: str, device: torch.device) -> CompiledFunction:
     return CompiledFunction(record, binary_path, device)
 
 
-def _tensor(constant: Constant, device: torch.device) -> Tensor:
+def _tensor(constant: StoredConstant, device: torch.device) -> Tensor:
     dtype = getattr(torch, constant.dtype)
     values = bytearray(base64.b64decode(constant.values))
     flat = torch.frombuffer(values, dtype=dtype) if values else torch.empty(0, dtype=dtype)
@@ -173,9 +173,11 @@ def _from_json(content: Mapping) -> ProgramRecord:
     return ProgramRecord(
         content["n_arguments"],
         tuple(Mask(tuple(m["shape"]), m["dtype"], m["probability"]) for m in content["masks"]),
-        tuple(Constant(tuple(c["shape"]), c["dtype"], c["values"]) for c in content["constants"]),
         tuple(
-            Call(c["function"], tuple(c["inputs"]), tuple(c["outputs"]), tuple(c["dead"]))
+            StoredConstant(tuple(c["shape"]), c["dtype"], c["values"]) for c in content["constants"]
+        ),
+        tuple(
+            FunctionCall(c["function"], tuple(c["inputs"]), tuple(c["outputs"]), tuple(c["dead"]))
             for c in content["calls"]
         ),
         tuple(content["results"]),

@@ -21,7 +21,7 @@ _OFFLINE = Path(__file__).with_name("offline.py")
 
 
 @dataclass(frozen=True)
-class CompileRequest:
+class KernelRequest:
     """A text, the types of its arguments, and how it is launched on which kind of GPU."""
 
     path: str
@@ -34,13 +34,13 @@ Answer = dict[str, object]  # "shared": bytes, or "error": a line
 
 
 def compile_ahead(
-    requests: Sequence[CompileRequest], n_processes: int | None = None
+    requests: Sequence[KernelRequest], n_processes: int | None = None
 ) -> list[Future[Answer]]:
     """Start to compile; the answers come as processes finish, in any order.
 
     An answer without "shared" and "error" says nothing: the caller compiles by itself then.
     """
-    waiting: deque[tuple[CompileRequest, Future[Answer]]] = deque(
+    waiting: deque[tuple[KernelRequest, Future[Answer]]] = deque(
         (request, Future()) for request in requests
     )
     answers = [answer for _, answer in waiting]
@@ -50,7 +50,7 @@ def compile_ahead(
     return answers
 
 
-def _work(waiting: deque[tuple[CompileRequest, Future[Answer]]]) -> None:
+def _work(waiting: deque[tuple[KernelRequest, Future[Answer]]]) -> None:
     """Pass requests to one process until there are no more."""
     process = _started()
     with process if process is not None else nullcontext():
@@ -77,7 +77,7 @@ def _started() -> subprocess.Popen[str] | None:
         return None
 
 
-def _asked(process: subprocess.Popen[str] | None, request: CompileRequest) -> Answer:
+def _asked(process: subprocess.Popen[str] | None, request: KernelRequest) -> Answer:
     """The answer of a process; empty if it has ended."""
     if process is None or process.stdin is None or process.stdout is None:
         return {}

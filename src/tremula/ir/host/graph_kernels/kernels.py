@@ -22,7 +22,7 @@ from tremula.base.libraries.patching import replaced_for_all
 from tremula.base.storage.atomic_file import atomic_file
 from tremula.base.storage.cache_dir import cache_dir
 from tremula.ir.cuda_capture import capturing
-from tremula.ir.host.graph_kernels.compile_ahead import Answer, CompileRequest, compile_ahead
+from tremula.ir.host.graph_kernels.compile_ahead import Answer, KernelRequest, compile_ahead
 from tremula.ir.host.graph_kernels.printers.gluon_features import N_ROWS, N_WARPS
 
 _WINDOW = 16  # segments that one product sums into
@@ -158,10 +158,10 @@ def compile_candidates(digests: Sequence[str], device: torch.device) -> None:
         kernel.ahead[launch] = future
 
 
-def request_for(kernel: RowKernel, launch: KernelLaunch, capability: int) -> CompileRequest:
+def request_for(kernel: RowKernel, launch: KernelLaunch, capability: int) -> KernelRequest:
     """What another process needs to compile a candidate for a kind of GPU."""
     path = _file_of(kernel.text_for(launch))
-    return CompileRequest(str(path), kernel.argument_types(), _choices(launch), capability)
+    return KernelRequest(str(path), kernel.argument_types(), _choices(launch), capability)
 
 
 # -- the operation ---------------------------------------------------------------------------------

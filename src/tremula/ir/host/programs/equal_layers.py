@@ -20,7 +20,7 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tremula.ir.host.compiled.programs import (
-    Call,
+    FunctionCall,
     Mask,
     ProgramRecord,
     constant_of,
@@ -267,7 +267,9 @@ class PartedGraph:
             return tuple(numbers[node] for node in some)
 
         steps = zip(keys, self._parts, self._dead_after, strict=True)
-        calls = tuple(Call(key, of(p.inputs), of(p.outputs), of(dead)) for key, p, dead in steps)
+        calls = tuple(
+            FunctionCall(key, of(p.inputs), of(p.outputs), of(dead)) for key, p, dead in steps
+        )
         n_arguments = len(self._placeholders) - len(masks)
         constants = tuple(map(constant_of, values))
         return ProgramRecord(n_arguments, masks, constants, calls, of(self._results))

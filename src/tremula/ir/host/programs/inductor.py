@@ -21,7 +21,7 @@ from tremula.ir.host.compiled.keys import (
     surroundings,
 )
 from tremula.ir.host.compiled.pool import CompilePool, running_pool
-from tremula.ir.host.compiled.programs import Call, Mask, ProgramRecord
+from tremula.ir.host.compiled.programs import FunctionCall, Mask, ProgramRecord
 from tremula.ir.host.compiled.requests import CompileRequest, request_of
 from tremula.ir.host.compiled.store import (
     binary_path,
@@ -151,7 +151,7 @@ class CompiledGraph:
         if not self.key:
             return None
         results = tuple(range(n_all, n_all + self._n_results))
-        call = Call(self.key, tuple(range(n_all)), results)
+        call = FunctionCall(self.key, tuple(range(n_all)), results)
         return ProgramRecord(n_all - len(masks), masks, (), (call,), results)
 
     def _store(self) -> None:

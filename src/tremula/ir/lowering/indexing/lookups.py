@@ -10,7 +10,7 @@ from tremula.ir.errors import UnsupportedOperations
 from tremula.ir.lowering.indexing.row_tables import (
     Along,
     Indexed,
-    Table,
+    RowTable,
     check_indices,
     new_table,
     put_rows,
@@ -54,7 +54,7 @@ def embedding_dense_backward(
 
 def _added_up(tiles: Tiles, updates: Tensor, rows: Tensor, n_entries: int) -> Tensor:
     """[entries, width]: the sum of the updates [1, n, width] of each row."""
-    sizes = Table(1, n_entries, updates.shape[2], updates.shape[1])
+    sizes = RowTable(1, n_entries, updates.shape[2], updates.shape[1])
     table = new_table(tiles, sizes, updates.type, "add")
     popops.zero(tiles.graph, table, tiles.sequence, f"{tiles.name}/zero")
     put_rows(tiles, table, updates, rows, "add")
@@ -103,7 +103,7 @@ def gather(tiles: Tiles, x: Tensor, dim: int, indices: Tensor, **_sparse: object
 @prefers_layout("embedding", 0)
 def embedding_table(tiles: Tiles, node: fx.Node) -> Tensor:
     n_entries, width = tiles.shape_of(0)
-    sizes = Table(1, n_entries, width, prod(tiles.shape_of(1)))
+    sizes = RowTable(1, n_entries, width, prod(tiles.shape_of(1)))
     if is_wanted_otherwise(node, 0):
         sizes.keep_rows_long(tiles)
     return new_table(tiles, sizes, tiles.type_of(0), None)[0]

@@ -25,7 +25,7 @@ _FULL = {torch.ops.aten.full.default: 1, torch.ops.aten.full_like.default: 1}
 
 
 @dataclass(frozen=True)
-class Table:
+class RowTable:
     """The sizes of [groups, entries, width], looked up at [groups, n]."""
 
     n_groups: int
@@ -34,9 +34,9 @@ class Table:
     n_lookups: int
 
     @staticmethod
-    def of(table: Tensor, indices: Tensor) -> "Table":
+    def of(table: Tensor, indices: Tensor) -> "RowTable":
         n_groups, n_entries, width = table.shape
-        return Table(n_groups, n_entries, width, indices.shape[1])
+        return RowTable(n_groups, n_entries, width, indices.shape[1])
 
     @property
     def is_empty(self) -> bool:
@@ -72,7 +72,7 @@ class Table:
 
 def take_rows(tiles: Tiles, table: Tensor, indices: Tensor) -> Tensor:
     """[groups, n, width]: rows of a table [groups, entries, width] at indices [groups, n]."""
-    sizes = Table.of(table, indices)
+    sizes = RowTable.of(table, indices)
     if sizes.is_empty:
         return tiles.new((table.shape[0], indices.shape[1], table.shape[2]), table.type)
     plan = sizes.plan(tiles, table.type, None)
@@ -87,7 +87,7 @@ def put_rows(
     tiles: Tiles, table: Tensor, updates: Tensor, indices: Tensor, operation: str = "set"
 ) -> None:
     """Combine updates [groups, n, width] into a table, in place: "set", "add", "max" or "mul"."""
-    sizes = Table.of(table, indices)
+    sizes = RowTable.of(table, indices)
     if sizes.is_empty:
         return
     indices = tiles.cast(indices, INT)
@@ -108,7 +108,7 @@ def _put_below_each_other(
     if n_groups > 1:
         first = tiles.constant([[g * n_entries] for g in range(n_groups)], INT)
         indices = popops.add(tiles.graph, indices, first, tiles.sequence, tiles.name)
-    sizes = Table(1, n_groups * n_entries, width, indices.n_elems)
+    sizes = RowTable(1, n_groups * n_entries, width, indices.n_elems)
     plan = sizes.plan(tiles, table.type, operation)
     put = {"max": popops.multi_update_max, "mul": popops.multi_update_mul}[operation]
     rows = updates.reshape((indices.n_elems, 1, width))
@@ -116,7 +116,7 @@ def _put_below_each_other(
     put(tiles.graph, whole, rows, indices.flatten(), tiles.sequence, tiles.name, plan=plan)
 
 
-def new_table(tiles: Tiles, sizes: Table, type: Type, operation: str | None) -> Tensor:
+def new_table(tiles: Tiles, sizes: RowTable, type: Type, operation: str | None) -> Tensor:
     """A variable [groups, entries, width] laid out as its plan wants it."""
     shape = (sizes.n_groups, sizes.n_entries, sizes.width)
     if sizes.is_empty or sizes.n_groups > 1:
@@ -166,10 +166,10 @@ class Indexed:
         return tuple(d for d in range(len(self.x_shape)) if d not in self.dims)
 
     @property
-    def sizes(self) -> Table:
+    def sizes(self) -> RowTable:
         n_entries = prod(self.x_shape[d] for d in self.dims)
         width = prod(self.x_shape[d] for d in self.others)
-        return Table(1, n_entries, width, prod(self.index_shape))
+        return RowTable(1, n_entries, width, prod(self.index_shape))
 
     @property
     def n_before(self) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tremula.base.replica_group import ReplicaGroup
 from tremula.ir.locations import HostHandle
-from tremula.ir.placement import Places
+from tremula.ir.placement import BlockPlacements
 from tremula.ir.repetition import Repetition
 from tremula.ir.step import StepSlot
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
 
 
 @dataclass(frozen=True)
-class Schedule(Places, Repetition):
+class Schedule(BlockPlacements, Repetition):
     """How often a step's parts run per call, on which chips, and which replicas share weights."""
 
     # Names of parameters that differ between groups of replicas, with those groups.
@@ -26,11 +26,11 @@ class Schedule(Places, Repetition):
     def of(
         cls,
         repetition: Repetition,
-        places: Places | None = None,
+        places: BlockPlacements | None = None,
         groups: tuple[tuple[str, ReplicaGroup], ...] = (),
     ) -> "Schedule":
         """The schedule of a step that is repeated and placed like this."""
-        return cls(**vars(repetition), **vars(places or Places()), groups=groups)
+        return cls(**vars(repetition), **vars(places or BlockPlacements()), groups=groups)
 
     def group_of(self, parameter: str) -> ReplicaGroup:
         """The groups of replicas that share a parameter."""

@@ -24,7 +24,7 @@ from tremula.poplibs.poplin.product.columns import (
     ReductionStage,
     columns_of,
 )
-from tremula.poplibs.poplin.product.plan import Plan
+from tremula.poplibs.poplin.product.plan import ProductPlan
 from tremula.poplibs.poplin.product.transpose_operand import add_turning, contiguous_dim
 from tremula.poplibs.poplin.product.vertices import conv_partial, conv_reduce
 from tremula.poplibs.poputil.memo import N_PLANS
@@ -33,7 +33,7 @@ from tremula.poplibs.poputil.steps import run_vertices
 cached_columns = lru_cache(N_PLANS)(columns_of)
 
 
-def layout_of(plan: Plan, operand: str) -> tuple[OperandBlocks, Spread, Type]:
+def layout_of(plan: ProductPlan, operand: str) -> tuple[OperandBlocks, Spread, Type]:
     """The layout a plan asks of an operand: its blocks, their tiles, its type."""
     columns, part, problem = cached_columns(plan), plan.partition, plan.problem
     right, result = part.weights_blocks, part.out_blocks
@@ -47,7 +47,7 @@ def layout_of(plan: Plan, operand: str) -> tuple[OperandBlocks, Spread, Type]:
 
 
 def create_operand(
-    graph: Graph, plan: Plan, operand: str, name: str, order: tuple[int, ...] | None = None,
+    graph: Graph, plan: ProductPlan, operand: str, name: str, order: tuple[int, ...] | None = None,
     *, metadata: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """A new variable in the plan's layout; `order` is the order of dimensions users see."""
@@ -60,7 +60,7 @@ def create_operand(
 
 
 def arranged(
-    graph: Graph, plan: Plan, operand: str, tensor: Tensor, sequence: Sequence, name: str
+    graph: Graph, plan: ProductPlan, operand: str, tensor: Tensor, sequence: Sequence, name: str
 ) -> Stored:
     """The operand in the plan's layout: itself if it already is, else a copy."""
     blocks, spread, element = layout_of(plan, operand)
@@ -81,7 +81,7 @@ def arranged(
 
 
 def add_product(  # noqa: PLR0917 - the one place where everything comes together
-    graph: Graph, plan: Plan, left: Tensor, right: Tensor, sequence: Sequence, name: str,
+    graph: Graph, plan: ProductPlan, left: Tensor, right: Tensor, sequence: Sequence, name: str,
     order: tuple[int, ...] | None = None, result: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Append a product to the sequence; its result, with the dimensions of the plain form.
@@ -107,8 +107,8 @@ def add_product(  # noqa: PLR0917 - the one place where everything comes togethe
 
 
 def _add_steps(
-    graph: Graph, plan: Plan, left: Tensor, right: Tensor, result: Tensor, sequence: Sequence,
-    name: str,
+    graph: Graph, plan: ProductPlan, left: Tensor, right: Tensor, result: Tensor,
+    sequence: Sequence, name: str,
 ) -> None:  # fmt: skip
     columns, n_steps = cached_columns(plan), plan.splits.c_serial
     codelet = conv_partial(plan.method, plan.problem.type, plan.partials)
@@ -149,7 +149,7 @@ def _read(flat: Tensor, reading: Reading, rows: slice) -> Slices:
 
 
 def _add_reduction(
-    graph: Graph, plan: Plan, reduction: PartialsReduction, parts: Tensor, result: Tensor,
+    graph: Graph, plan: ProductPlan, reduction: PartialsReduction, parts: Tensor, result: Tensor,
     sequence: Sequence, name: str,
 ) -> None:  # fmt: skip
     for number, stage in enumerate(reduction.stages):
@@ -165,7 +165,12 @@ def _add_reduction(
 
 
 def _add_stage(
-    graph: Graph, plan: Plan, stage: ReductionStage, parts: Tensor, out: Tensor, compute_set: object
+    graph: Graph,
+    plan: ProductPlan,
+    stage: ReductionStage,
+    parts: Tensor,
+    out: Tensor,
+    compute_set: object,
 ) -> None:
     codelet = conv_reduce(plan.partials, out.type)
     fields = {

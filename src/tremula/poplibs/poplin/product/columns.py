@@ -38,7 +38,7 @@ from tremula.base.types import Type
 from tremula.poplar.tensors.runs import Runs
 from tremula.poplibs.poplin.product.blocks import OperandBlocks, Spread, box_runs, spread_over_users
 from tremula.poplibs.poplin.product.methods import Work, seen_by_method
-from tremula.poplibs.poplin.product.plan import Plan
+from tremula.poplibs.poplin.product.plan import ProductPlan
 from tremula.poplibs.poplin.product.transpose_operand import Users
 from tremula.poplibs.poplin.product.worklists import (
     WorklistShape,
@@ -103,14 +103,14 @@ class Columns:
     ]  # of each step; none: vertices write the result itself
 
 
-def columns_of(plan: Plan) -> Columns:
+def columns_of(plan: ProductPlan) -> Columns:
     return _Maker(plan).columns()
 
 
 class _Maker:
     """Makes the columns of a plan; an operand is identified by its dimensions."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ProductPlan) -> None:
         self.plan, self.partition = plan, plan.partition
         self.at = plan.partition.coordinates
         n_dims = len(plan.problem.fields)
@@ -312,7 +312,7 @@ def _sums(axes: list[Ints]) -> Ints:
 class _Adder:
     """Adds up the users' partial results of blocks: at once, or in stages if there are many."""
 
-    plan: Plan
+    plan: ProductPlan
     users: Ints  # int64[n_blocks, n_users]
     result_start: Ints
     size: Ints

@@ -30,7 +30,7 @@ from tremula.poplibs.poplin.product.mat_mul import (
     plan_options,
     random_values,
 )
-from tremula.poplibs.poplin.product.plan import Plan
+from tremula.poplibs.poplin.product.plan import ProductPlan
 from tremula.poplibs.poplin.product.planner import plan_product
 from tremula.poplibs.popops import zero
 from tremula.poplibs.poputil import replayed
@@ -245,12 +245,12 @@ def create_input(
 
 def convolution_plan(
     graph: Graph, params: ConvParams, *, is_update: bool = False, **options: Unpack[ProductOptions]
-) -> Plan:
+) -> ProductPlan:
     """The plan of a convolution, or of the update of its weights; see plan_report."""
     return _plan(graph, _ConvForm(params, is_update), options)
 
 
-def _plan(graph: Graph, form: _ConvForm, options: ProductOptions) -> Plan:
+def _plan(graph: Graph, form: _ConvForm, options: ProductOptions) -> ProductPlan:
     return plan_product(graph, form.problem, plan_options(options))
 
 

@@ -19,7 +19,7 @@ from tremula.poplibs.poplin.product.conv_params import (
     result_type,
     transposed_matrix_problem,
 )
-from tremula.poplibs.poplin.product.plan import Plan
+from tremula.poplibs.poplin.product.plan import ProductPlan
 from tremula.poplibs.poplin.product.planner import PlanOptions, plan_product
 from tremula.poplibs.poplin.product.transpose_operand import turn
 from tremula.poplibs.poplin.product.vertices import conv_partial, conv_reduce
@@ -186,7 +186,7 @@ def create_mat_mul_grouped_output(
 def mat_mul_plan(
     graph: Graph, type: Type | str, a_shape: Shape, b_shape: Shape,
     **options: Unpack[ProductOptions],
-) -> Plan:  # fmt: skip
+) -> ProductPlan:  # fmt: skip
     """The plan of a product of these shapes, [m, k] x [k, n] or grouped; see plan_report."""
     if len(a_shape) == 2 and len(b_shape) == 2:
         a_shape, b_shape = (1, *a_shape), (1, *b_shape)
@@ -336,7 +336,7 @@ def plan_options(options: ProductOptions) -> PlanOptions:
 def _plan(
     graph: Graph, element: Type, a_shape: Shape, b_shape: Shape, options: ProductOptions, *,
     is_transposed: bool = False,
-) -> Plan:  # fmt: skip
+) -> ProductPlan:  # fmt: skip
     n_groups, n_rows, n_inner = a_shape
     result = _out_type(element, options)
     make = transposed_matrix_problem if is_transposed else matrix_problem

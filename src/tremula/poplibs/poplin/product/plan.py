@@ -76,7 +76,7 @@ AS_STORED = ChannelForm()
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProductPlan:
     """How one product is computed. `costs` are the planner's estimates in cycles, by term."""
 
     problem: ProductProblem
@@ -144,7 +144,7 @@ class ProductPartition:
     Columns have one entry per vertex and serial step, in the order of tiles within a step.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ProductPlan) -> None:
         problem, s = plan.problem, plan.splits
         self.plan = plan
         self.g = even_cuts(problem.n_groups, s.g)
@@ -229,7 +229,7 @@ class ProductPartition:
 # -- a plan for people -----------------------------------------------------------------------------
 
 
-def plan_report(plan: Plan) -> str:
+def plan_report(plan: ProductPlan) -> str:
     """A readable account of a plan and of the planner's estimates."""
     problem, s = plan.problem, plan.splits
     kind = "weight update" if problem.is_update else "product"
@@ -254,7 +254,7 @@ def plan_report(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _dimensions(plan: Plan) -> list[tuple[str, int, int, int, int]]:
+def _dimensions(plan: ProductPlan) -> list[tuple[str, int, int, int, int]]:
     problem, s, part = plan.problem, plan.splits, plan.partition
     rows = [
         ("groups", problem.n_groups, s.g, 1, part.g[1]),
@@ -273,6 +273,6 @@ def _row(name: str, size: int, parts: int, serial: int, share: int) -> str:
     return f"{name:<18}{size:>8}{parts:>8}{serial:>8}{share:>10}"
 
 
-def _efficiency(plan: Plan) -> float:
+def _efficiency(plan: ProductPlan) -> float:
     peak = plan.chip.flops_per_cycle(plan.problem.type, plan.partials) * plan.n_tiles
     return plan.problem.n_flops / max(peak * plan.cycles, 1)

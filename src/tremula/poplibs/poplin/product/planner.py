@@ -18,7 +18,7 @@ from tremula.poplibs.poplin.product.methods import METHODS, Work, seen_by_method
 from tremula.poplibs.poplin.product.plan import (
     AS_STORED,
     ChannelForm,
-    Plan,
+    ProductPlan,
     Splits,
     n_reduction_stages,
     narrowed,
@@ -274,7 +274,7 @@ class PlanOptions:
             )
 
 
-def plan_product(graph: Graph, problem: ProductProblem, options: PlanOptions) -> Plan:
+def plan_product(graph: Graph, problem: ProductProblem, options: PlanOptions) -> ProductPlan:
     """The plan of a product on this graph's tiles; each question is answered once."""
     target = graph.target
     if problem.type is QUARTER and not target.chip.has_quarter_units:
@@ -301,7 +301,9 @@ def _described(problem: ProductProblem) -> str:
 
 
 @cache
-def _planned(problem: ProductProblem, chip: Chip, n_tiles: int, options: PlanOptions) -> Plan:
+def _planned(
+    problem: ProductProblem, chip: Chip, n_tiles: int, options: PlanOptions
+) -> ProductPlan:
     """Within the bound if possible; else the bound is doubled up to twice the tile's memory."""
     memory = chip.n_bytes_per_tile
     bound = int(memory * options.available_memory_proportion)
@@ -324,7 +326,7 @@ def _planned(problem: ProductProblem, chip: Chip, n_tiles: int, options: PlanOpt
         most = int(unbound[0].cycles * (1 + options.cycle_backoff_percent / 100))
         result, bound = _smallest(parallel, most), 0
     choice, variant = result or unbound
-    return Plan(
+    return ProductPlan(
         problem, chip, n_tiles, variant.method, variant.partials, choice.splits,
         variant.in_grain, variant.out_grain, variant.channel_form, choice.costs, choice.temp_bytes,
         bound or choice.temp_bytes, not bound or choice.temp_bytes <= bound,

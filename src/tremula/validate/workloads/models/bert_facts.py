@@ -7,7 +7,7 @@ mlcommons/training_results_v1.1 and v2.0 (Graphcore/benchmarks/bert).
 import math
 from dataclasses import dataclass, replace
 
-from tremula.validate.workloads.models.pipeline import Optimizer
+from tremula.validate.workloads.models.pipeline import MeasuredOptimizer
 
 # Sequences in a row of a packed batch. PopTorch's configuration states 1.17 for 128 words and 2.0
 # for 512; PopART's global batches are those of its unpacked ones divided by 1.196.
@@ -15,9 +15,9 @@ PACKED_SEQUENCES = {("popart", 128): 1.196, ("poptorch", 128): 1.17, ("", 384): 
 MASKS = {128: 20, 384: 56, 512: 76}
 MAX_PACKED = 3
 
-_ADAM = Optimizer(kind="adam", first_is_half=True, is_sharded=True)
-_LAMB = Optimizer(kind="lamb", is_off_chip=True, is_sharded=True)
-_LAMB_OF_MLPERF_V1 = Optimizer(kind="lamb", first_is_half=True, is_sharded=True)
+_ADAM = MeasuredOptimizer(kind="adam", first_is_half=True, is_sharded=True)
+_LAMB = MeasuredOptimizer(kind="lamb", is_off_chip=True, is_sharded=True)
+_LAMB_OF_MLPERF_V1 = MeasuredOptimizer(kind="lamb", first_is_half=True, is_sharded=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class BertProgram:
     micro_batch: int
     proportions: tuple[float, ...]
     n_serial: int = 5  # parts of the product with the word table
-    optimizer: Optimizer = _LAMB
+    optimizer: MeasuredOptimizer = _LAMB
     table_rows: int = 30400
     has_bias: bool = False
     has_transform: bool = True
@@ -43,9 +43,11 @@ class BertProgram:
 _POPART = {"framework": "popart", "keeps_last_of_chip": False}
 _POPTORCH = {
     "framework": "poptorch", "table_rows": 30522, "has_bias": True, "n_serial": 2,
-    "optimizer": Optimizer(kind="lamb", is_off_chip=True, is_sharded=True, corrects_bias=True),
+    "optimizer": MeasuredOptimizer(
+        kind="lamb", is_off_chip=True, is_sharded=True, corrects_bias=True
+    ),
 }  # fmt: skip
-_TF = {"has_transform": False, "optimizer": Optimizer(kind="lamb", is_off_chip=True)}
+_TF = {"has_transform": False, "optimizer": MeasuredOptimizer(kind="lamb", is_off_chip=True)}
 _LARGE, _BASE = (3, 7, 7, 7), (0, 4, 4, 4)
 
 PROGRAMS = (
@@ -100,7 +102,7 @@ class SquadProgram:
     has_bias: bool
     attention_dropout: float
     updates_per_call: int
-    optimizer: Optimizer = _ADAM
+    optimizer: MeasuredOptimizer = _ADAM
 
 
 SQUAD = (
@@ -127,7 +129,7 @@ class MlperfProgram:
     has_next_sentence: bool = True
     # Evaluation runs the training program with a rate of zero; else a forward-only pipeline.
     evaluates_by_training: bool = False
-    optimizer: Optimizer = _LAMB_OF_MLPERF_V1
+    optimizer: MeasuredOptimizer = _LAMB_OF_MLPERF_V1
 
     def evaluation_seconds(self, step_s: float, rows_per_step: float) -> float:
         """Of one evaluation; forward takes a quarter of forward, recomputation and backward."""

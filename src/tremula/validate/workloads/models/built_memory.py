@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tremula.compiler.executable.executable import Executable
-from tremula.compiler.passes.liveness import Liveness
+from tremula.compiler.passes.liveness import LiveRanges
 from tremula.compiler.passes.memory import CATEGORIES
 from tremula.compiler.passes.sweeps import sweep_peak
 from tremula.compiler.program_ir import Opcode
@@ -87,7 +87,7 @@ def built_memory(executable: Executable, n_chips: int) -> BuiltMemory:
     )
 
 
-def _bytes_of(live: Liveness, chosen: Ints, n_tiles: int) -> Ints:
+def _bytes_of(live: LiveRanges, chosen: Ints, n_tiles: int) -> Ints:
     """int64[n_tiles]: of chosen variables, bool[n_variables]."""
     weights = live.tile_bytes * np.repeat(chosen, np.diff(live.tile_start))
     return np.bincount(live.tile, weights=weights, minlength=n_tiles).astype(np.int64)

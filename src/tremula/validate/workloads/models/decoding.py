@@ -26,7 +26,7 @@ from tremula.validate.workloads.models.shared_weights import (
     Weight,
     rearranging_cycles,
 )
-from tremula.validate.workloads.models.timeline import Timeline, timeline_of
+from tremula.validate.workloads.models.timeline import ChipTimeline, timeline_of
 from tremula.validate.workloads.table import ModelledValue, NoWorkload, workload
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decoder:
+class MeasuredDecoder:
     """A measured decoder: sizes, and how it is spread over chips."""
 
     width: int
@@ -75,7 +75,7 @@ class Decoder:
         )
 
 
-GPT2_XL = Decoder(
+GPT2_XL = MeasuredDecoder(
     width=1600, n_heads=25, n_inner=6400, n_words=50257, n_layers=48, n_chips=8, n_head_chips=1,
     n_head_slices=1, n_positions=1024,
 )  # fmt: skip
@@ -89,7 +89,7 @@ _GLM_NUMBERING = Numbering(before_prompt=21, in_prompt=83, between=68, in_word=8
 # to do if one cannot sleep; the answer to that on ChatGLM-6B's page has 454 characters. Of the
 # dialogue there, 16 characters are 8 words of its vocabulary, 10 are 4 (tests of chatglm.cpp).
 _GLM_ANSWER, CHARACTERS_PER_WORD = 454, 2
-CHATGLM_6B = Decoder(
+CHATGLM_6B = MeasuredDecoder(
     width=4096, n_heads=32, n_inner=16384, n_words=130528, n_layers=28, n_chips=32, n_head_chips=4,
     n_head_slices=2, residual_scale=56**0.5, has_prefill=True, n_numbers=2,
     weights=(
@@ -112,7 +112,7 @@ def chatglm_6b(row: MeasuredRow, chip_name: str) -> ModelledValue:
     return _latency(CHATGLM_6B, row, chip_name)
 
 
-def _latency(decoder: Decoder, row: MeasuredRow, chip_name: str) -> ModelledValue:
+def _latency(decoder: MeasuredDecoder, row: MeasuredRow, chip_name: str) -> ModelledValue:
     batch = row.number("batch", 1)
     length = row.number("max_length", decoder.max_length)
     n_input = row.number("input", 0) if decoder.has_prefill else 0
@@ -131,7 +131,9 @@ def _latency(decoder: Decoder, row: MeasuredRow, chip_name: str) -> ModelledValu
     return ModelledValue(seconds * clock_hz, clock_hz, n_items=batch)
 
 
-def _rearranging(decoder: Decoder, batch: int, n_input: int, chip_name: str) -> tuple[float, float]:
+def _rearranging(
+    decoder: MeasuredDecoder, batch: int, n_input: int, chip_name: str
+) -> tuple[float, float]:
     """Cycles of rearranging weights for a prompt, and for each word."""
     assert decoder.numbering is not None, "a decoder with a prefill says how its program is read"
     uses = (Use(batch * n, *_product_choices(decoder, n)) for n in (n_input, 1))
@@ -140,7 +142,9 @@ def _rearranging(decoder: Decoder, batch: int, n_input: int, chip_name: str) -> 
     )
 
 
-def _step_seconds(decoder: Decoder, batch: int, n_new: int, length: int, chip_name: str) -> float:
+def _step_seconds(
+    decoder: MeasuredDecoder, batch: int, n_new: int, length: int, chip_name: str
+) -> float:
     """All layers and the ends once, for `n_new` words."""
     layer = _layer(decoder, batch, n_new, length, chip_name)
     ends = _ends(decoder, batch, n_new, chip_name)
@@ -150,7 +154,7 @@ def _step_seconds(decoder: Decoder, batch: int, n_new: int, length: int, chip_na
     return seconds + _transfer_seconds(decoder, batch, n_new, length, chip_name)
 
 
-def _loop_seconds(decoder: Decoder, batch: int, length: int, chip_name: str) -> float:
+def _loop_seconds(decoder: MeasuredDecoder, batch: int, length: int, chip_name: str) -> float:
     """What a turn of the loop adds: its test, that of each cache operation, caches it carries.
 
     The operation asks whether this is the first step (custom_ops/kv_cache.cpp); a loop's cache is
@@ -165,7 +169,7 @@ def _loop_seconds(decoder: Decoder, batch: int, length: int, chip_name: str) -> 
 
 
 def _transfer_seconds(
-    decoder: Decoder, batch: int, n_new: int, length: int, chip_name: str
+    decoder: MeasuredDecoder, batch: int, n_new: int, length: int, chip_name: str
 ) -> float:
     """What crosses links, one transfer after the other: PopART makes a program of each.
 
@@ -186,7 +190,7 @@ def _transfer_seconds(
     return sum(_hop_seconds(chip_name, n, *hop) for hop in hops)
 
 
-def _alone(timeline: Timeline) -> float:
+def _alone(timeline: ChipTimeline) -> float:
     """Seconds of what the chip does by itself: its inputs are there when it begins."""
     return timeline.local_cycles / timeline.clock_hz
 
@@ -200,7 +204,9 @@ def _clock_hz(chip_name: str) -> float:
 # -- programs --------------------------------------------------------------------------------------
 
 
-def _layer(decoder: Decoder, batch: int, n_new: int, length: int, chip_name: str) -> Timeline:
+def _layer(
+    decoder: MeasuredDecoder, batch: int, n_new: int, length: int, chip_name: str
+) -> ChipTimeline:
     import torch
 
     from tremula.garden.models.published.decoders import DecoderLayer
@@ -215,7 +221,7 @@ def _layer(decoder: Decoder, batch: int, n_new: int, length: int, chip_name: str
     return _timeline(DecoderLayer(decoder.size), inputs, decoder, n_new, chip_name)
 
 
-def _ends(decoder: Decoder, batch: int, n_new: int, chip_name: str) -> Timeline:
+def _ends(decoder: MeasuredDecoder, batch: int, n_new: int, chip_name: str) -> ChipTimeline:
     import torch
 
     from tremula.garden.models.published.decoders import DecoderEnds
@@ -227,8 +233,12 @@ def _ends(decoder: Decoder, batch: int, n_new: int, chip_name: str) -> Timeline:
 
 
 def _timeline(
-    model: "nn.Module", inputs: "tuple[Tensor, ...]", decoder: Decoder, n_new: int, chip_name: str
-) -> Timeline:
+    model: "nn.Module",
+    inputs: "tuple[Tensor, ...]",
+    decoder: MeasuredDecoder,
+    n_new: int,
+    chip_name: str,
+) -> ChipTimeline:
     call = ModelCall(
         model=model.half().eval(),
         micro_batch=inputs,
@@ -238,7 +248,7 @@ def _timeline(
     return timeline_of(built.graph, program)
 
 
-def _choose(options: "Options", decoder: Decoder, n_new: int) -> None:
+def _choose(options: "Options", decoder: MeasuredDecoder, n_new: int) -> None:
     import torch
 
     partials, proportion = _product_choices(decoder, n_new)
@@ -246,7 +256,7 @@ def _choose(options: "Options", decoder: Decoder, n_new: int) -> None:
     options.Precision.setPartialsType(torch.half if partials is HALF else torch.float)
 
 
-def _product_choices(decoder: Decoder, n_new: int) -> tuple[Type, float]:
+def _product_choices(decoder: MeasuredDecoder, n_new: int) -> tuple[Type, float]:
     """Type of partial sums and share of memory of products for a number of words."""
     proportion = decoder.prefill_proportion if n_new > 32 else decoder.proportion
     uses_halves = n_new > 1 and decoder.prefills_in_halves

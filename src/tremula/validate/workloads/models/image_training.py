@@ -19,7 +19,7 @@ from tremula.poplibs import gcl
 from tremula.validate.rows import MeasuredRow
 from tremula.validate.timing import timing_of
 from tremula.validate.workloads.models.pipeline import (
-    Optimizer,
+    MeasuredOptimizer,
     Reduced,
     Training,
     n_parameters,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Built = tuple["nn.Module", Sequence["Tensor"]]
 
 IMAGENET_IMAGES = 1_281_167
-_MOMENTUM = Optimizer(kind="sgd", first_is_half=True)
+_MOMENTUM = MeasuredOptimizer(kind="sgd", first_is_half=True)
 _RESNET_DEPTHS = (3, 4, 6, 3)
 # Blocks whose results are kept: the programs name their final relus. Others are computed again.
 _KEPT_BY_TF1 = (0, 2, 3, 5, 7, 10)
@@ -206,7 +206,7 @@ class EfficientNetProgram:
     micro_batch: int
     global_batch: int
     proportion: float
-    optimizer: Optimizer
+    optimizer: MeasuredOptimizer
     updates_per_call: int
     n_host_processes: int = 0  # that copy images from shared memory
 
@@ -215,8 +215,8 @@ EFFICIENTNET = (
     EfficientNetProgram(framework="tf1", micro_batch=3, global_batch=6144, proportion=0.4,
                         optimizer=_MOMENTUM, updates_per_call=2),
     EfficientNetProgram(framework="poptorch", micro_batch=4, global_batch=1024, proportion=0.1,
-                        optimizer=Optimizer(kind="rmsprop", is_sharded=True), updates_per_call=4,
-                        n_host_processes=2),
+                        optimizer=MeasuredOptimizer(kind="rmsprop", is_sharded=True),
+                        updates_per_call=4, n_host_processes=2),
 )  # fmt: skip
 # Blocks of each group on the built chips: of equal blocks (all but a group's first) one is built.
 _B4_SIDE = 380

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tremula.validate.rows import MeasuredRow
 from tremula.validate.workloads.models.pipeline import (
-    Optimizer,
+    MeasuredOptimizer,
     Reduced,
     Training,
     n_parameters,
@@ -46,7 +46,7 @@ def mini_dalle(row: MeasuredRow, chip_name: str) -> ModelledValue:
                 row, DALLE_MICRO_BATCH, replicas, default=DALLE_GLOBAL_BATCH
             ),
             replicas=replicas,
-            optimizer=Optimizer(kind="adam", first_is_half=True, is_sharded=True),
+            optimizer=MeasuredOptimizer(kind="adam", first_is_half=True, is_sharded=True),
             proportions=(0.6,),
             micro_batch_items=DALLE_MICRO_BATCH,
             n_host_processes=1,
@@ -80,7 +80,9 @@ def rnnt(row: MeasuredRow, chip_name: str) -> ModelledValue:
         of=Reduced((0, 1, 0), RNNT_PARTS, (0, 2), _rnnt_parameters),
         accumulation=accumulation_of(row, RNNT_MICRO_BATCH, replicas, default=RNNT_GLOBAL_BATCH),
         replicas=replicas,
-        optimizer=Optimizer(kind="lamb", is_off_chip=True, is_sharded=True, corrects_bias=True),
+        optimizer=MeasuredOptimizer(
+            kind="lamb", is_off_chip=True, is_sharded=True, corrects_bias=True
+        ),
         proportions=(0.6,),
         micro_batch_items=RNNT_MICRO_BATCH,
     )

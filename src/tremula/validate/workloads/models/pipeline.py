@@ -34,7 +34,13 @@ from tremula.validate.workloads.model_call import (
     ModelCall,
     compiled_call,
 )
-from tremula.validate.workloads.models.timeline import Events, Join, Loop, Timeline, timeline_of
+from tremula.validate.workloads.models.timeline import (
+    ChipTimeline,
+    Events,
+    Join,
+    RepeatedEvents,
+    timeline_of,
+)
 from tremula.validate.workloads.table import ModelledValue
 
 if TYPE_CHECKING:
@@ -50,7 +56,7 @@ SHIFT = "shift"  # the step that ends an iteration of a pipeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Optimizer:
+class MeasuredOptimizer:
     """How weights are updated: which states there are, and where."""
 
     kind: str  # lamb, adam, sgd, rmsprop
@@ -75,7 +81,7 @@ class Training:
     of: "Reduced"  # what is built, and how the program's chips follow from it
     accumulation: int
     replicas: int
-    optimizer: Optimizer
+    optimizer: MeasuredOptimizer
     proportions: tuple[float, ...]  # of memory, of each chip; one: of all
     returns: bool = False  # the last stage is on the first chip again
     updates_per_call: int = 1
@@ -128,7 +134,7 @@ class Reduced:
     alike: tuple[int, ...]
     parameters: "Callable[[nn.Module], Sequence[float]]"  # of the part on each built chip
 
-    def applied(self, timeline: Timeline) -> Timeline:
+    def applied(self, timeline: ChipTimeline) -> ChipTimeline:
         joined = np.zeros((len(self.parts), timeline.n_chips))
         joined[np.arange(len(self.parts)), list(self.alike)] = 1
         return timeline.mapped(np.array(self.parts, float), joined)
@@ -230,7 +236,7 @@ def _choose(
         options.TensorLocations.numIOTiles(training.n_io_tiles)
 
 
-def _optimizer(chosen: Optimizer, parameters: object) -> object:
+def _optimizer(chosen: MeasuredOptimizer, parameters: object) -> object:
     import torch
 
     from poptorch import optim
@@ -258,7 +264,7 @@ def n_parameters(model: "nn.Module") -> float:
 
 
 def _update_cycles(
-    training: Training, timeline: Timeline, sizes: np.ndarray, chip_name: str
+    training: Training, timeline: ChipTimeline, sizes: np.ndarray, chip_name: str
 ) -> float:
     """Micro-batches through the pipeline, the update, sums over replicas, states to and fro."""
     filling, loop, update = _parts(timeline.events)
@@ -273,9 +279,9 @@ def _update_cycles(
     return micro_batches + updating + rest_s * timeline.clock_hz
 
 
-def _parts(events: Events) -> tuple[Events, Loop, Events]:
+def _parts(events: Events) -> tuple[Events, RepeatedEvents, Events]:
     """Iterations that fill and empty the pipeline; its loop; what comes after all of them."""
-    loops = [event for event in events if isinstance(event, Loop)]
+    loops = [event for event in events if isinstance(event, RepeatedEvents)]
     turning = [loop for loop in loops if any(map(_ends_iteration, loop.body))]
     longest = max(turning or loops, key=_total_local)
     ends = [n for n, event in enumerate(events) if _ends_iteration(event)]
@@ -284,15 +290,15 @@ def _parts(events: Events) -> tuple[Events, Loop, Events]:
     return filling, longest, events[last + 1 :]
 
 
-def _total_local(loop: Loop) -> float:
+def _total_local(loop: RepeatedEvents) -> float:
     """Cycles of a loop, about: a layer may have loops, too, over the words of an LSTM."""
     n_chips = len(next(_cycles_in(loop.body)))
-    return loop.count * Timeline(loop.body, n_chips, 1.0).local_cycles
+    return loop.count * ChipTimeline(loop.body, n_chips, 1.0).local_cycles
 
 
 def _cycles_in(events: Events) -> Iterator[np.ndarray]:
     for event in events:
-        if isinstance(event, Loop):
+        if isinstance(event, RepeatedEvents):
             yield from _cycles_in(event.body)
         else:
             yield event.cycles
@@ -302,8 +308,8 @@ def _ends_iteration(event: object) -> bool:
     return isinstance(event, Join) and event.name.endswith(SHIFT)
 
 
-def _per_iteration(timeline: Timeline, loop: Loop) -> float:
-    times = [replace(timeline, events=(Loop(n, loop.body),)).cycles for n in (4, 8)]
+def _per_iteration(timeline: ChipTimeline, loop: RepeatedEvents) -> float:
+    times = [replace(timeline, events=(RepeatedEvents(n, loop.body),)).cycles for n in (4, 8)]
     return (times[1] - times[0]) / 4
 
 

@@ -1,8 +1,9 @@
 """A costed program as a timeline: what chips do by themselves, where they wait for each other.
 
-    Local   cycles of each chip between two meetings
-    Join    a step that begins on all chips when the last is ready: a transfer, a sum over replicas
-    Loop    a part that repeats
+    Local            cycles of each chip between two joins
+    Join             a step that begins on all chips when the last is ready: a transfer, a sum
+                     over replicas
+    RepeatedEvents   a part that repeats
 
 A timeline can be read for other chips than were built (`mapped`): of a pipeline whose stages hold
 equal layers, a chip with seven layers is one with a layer, and six times what another, with two,
@@ -36,16 +37,16 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class RepeatedEvents:
     count: int
     body: "Events"
 
 
-Events = tuple[Local | Join | Loop, ...]
+Events = tuple[Local | Join | RepeatedEvents, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class ChipTimeline:
     """What a program does, on chips of one replica."""
 
     events: Events
@@ -66,12 +67,12 @@ class Timeline:
         """What the busiest chip does by itself: no transfers, no waiting."""
         return float(_local(self.events, self.n_chips).max())
 
-    def mapped(self, local: np.ndarray, joined: np.ndarray) -> "Timeline":
+    def mapped(self, local: np.ndarray, joined: np.ndarray) -> "ChipTimeline":
         """For other chips: float[n_new, n_chips], twice, say how often they do as a built one."""
-        return Timeline(_mapped(self.events, local, joined), len(local), self.clock_hz)
+        return ChipTimeline(_mapped(self.events, local, joined), len(local), self.clock_hz)
 
 
-def timeline_of(graph: Graph, program: Program) -> Timeline:
+def timeline_of(graph: Graph, program: Program) -> ChipTimeline:
     """Lower and cost a program; nothing is placed in memory, and no codelet compiled."""
     programs = lower(graph, program)
     exchanges = exchanges_of(programs)
@@ -80,11 +81,11 @@ def timeline_of(graph: Graph, program: Program) -> Timeline:
     return timeline_of_costs(programs, costs)
 
 
-def timeline_of_costs(programs: LoweredPrograms, costs: StepCosts) -> Timeline:
+def timeline_of_costs(programs: LoweredPrograms, costs: StepCosts) -> ChipTimeline:
     walk = _Reader(programs, costs)
     events, _ = walk.read(programs.entries[0])
     target = programs.graph.target
-    return Timeline(events, target.n_ipus, target.chip.clock_hz)
+    return ChipTimeline(events, target.n_ipus, target.chip.clock_hz)
 
 
 class _Reader:
@@ -99,7 +100,7 @@ class _Reader:
 
     def read(self, pc: int) -> tuple[Events, int]:
         """The events up to the end of a program, function or loop's body, and where that is."""
-        events: list[Local | Join | Loop] = []
+        events: list[Local | Join | RepeatedEvents] = []
         while True:
             op, *operands = self.code[pc]
             step = self.step_of[pc]
@@ -110,7 +111,7 @@ class _Reader:
             if op == Opcode.LOOP_BEGIN:
                 body, end = self.read(pc + 1)
                 if operands[1]:
-                    events.append(Loop(operands[1], body))
+                    events.append(RepeatedEvents(operands[1], body))
                 pc = end + 1
             elif op == Opcode.CALL:
                 self._call(events, operands[0])
@@ -118,20 +119,22 @@ class _Reader:
             else:  # a branch that depends on data counts as passed through
                 pc = operands[0] if op == Opcode.JUMP else pc + 1
 
-    def _add(self, events: list[Local | Join | Loop], step: int) -> None:
+    def _add(self, events: list[Local | Join | RepeatedEvents], step: int) -> None:
         if self.joins[step]:
             events.append(Join(self.total[step], self.names[step]))
         else:
             _append(events, Local(self.local[step]))
 
-    def _call(self, events: list[Local | Join | Loop], pc: int) -> None:
+    def _call(self, events: list[Local | Join | RepeatedEvents], pc: int) -> None:
         if pc not in self.functions:
             self.functions[pc] = self.read(pc)[0]
         for event in self.functions[pc]:
             _append(events, event)
 
 
-def _append(events: list[Local | Join | Loop], event: Local | Join | Loop) -> None:
+def _append(
+    events: list[Local | Join | RepeatedEvents], event: Local | Join | RepeatedEvents
+) -> None:
     last = events[-1] if events else None
     if isinstance(last, Local) and isinstance(event, Local):
         events[-1] = Local(last.cycles + event.cycles)
@@ -150,7 +153,7 @@ def _walk(events: Events, clock: Cycles) -> Cycles:
     return clock
 
 
-def _repeat(loop: Loop, clock: Cycles) -> Cycles:
+def _repeat(loop: RepeatedEvents, clock: Cycles) -> Cycles:
     """Iterations are walked until one takes what the last one took; the rest are alike."""
     delta = None
     for done in range(loop.count):
@@ -167,18 +170,18 @@ def _local(events: Events, n_chips: int) -> Cycles:
     for event in events:
         if isinstance(event, Local):
             total = total + event.cycles
-        elif isinstance(event, Loop):
+        elif isinstance(event, RepeatedEvents):
             total = total + event.count * _local(event.body, n_chips)
     return total
 
 
 def _mapped(events: Events, local: np.ndarray, joined: np.ndarray) -> Events:
-    result: list[Local | Join | Loop] = []
+    result: list[Local | Join | RepeatedEvents] = []
     for event in events:
         if isinstance(event, Local):
             result.append(Local(local @ event.cycles))
         elif isinstance(event, Join):
             result.append(Join(joined @ event.cycles, event.name))
         else:
-            result.append(Loop(event.count, _mapped(event.body, local, joined)))
+            result.append(RepeatedEvents(event.count, _mapped(event.body, local, joined)))
     return tuple(result)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tremula.validate.rows import MeasuredRow
 from tremula.validate.workloads.model_call import LOADED_HOST_S_PER_CALL
 from tremula.validate.workloads.models.pipeline import (
-    Optimizer,
+    MeasuredOptimizer,
     Reduced,
     Training,
     equal_layers,
@@ -48,7 +48,7 @@ class VitProgram:
     is_uint8: bool = False
     proportion: float = 0.3
     updates_per_call: int = 1
-    optimizer: Optimizer
+    optimizer: MeasuredOptimizer
     host_s: float | None = None
     loading_s_per_image: float = 0.0
 
@@ -56,17 +56,17 @@ class VitProgram:
 VIT_PRE_TRAINING = VitProgram(
     micro_batch=8, global_batch=65536, has_hidden=True, attention_dropout=0.1, keeps_middle=True,
     drops_inner=True, is_uint8=True,
-    optimizer=Optimizer(
+    optimizer=MeasuredOptimizer(
         kind="lamb", accumulates_in_float=True, is_sharded=True, corrects_bias=True
     ),
 )  # fmt: skip
 VIT_FINE_TUNING = VitProgram(
     micro_batch=17, global_batch=2040, updates_per_call=8,
-    optimizer=Optimizer(kind="sgd", first_is_half=True, is_sharded=True),
+    optimizer=MeasuredOptimizer(kind="sgd", first_is_half=True, is_sharded=True),
 )  # fmt: skip
 VIT_TUTORIAL = VitProgram(
     micro_batch=1, global_batch=128, n_classes=15, proportion=0.2,
-    optimizer=Optimizer(kind="adam", first_is_half=True), host_s=LOADED_HOST_S_PER_CALL,
+    optimizer=MeasuredOptimizer(kind="adam", first_is_half=True), host_s=LOADED_HOST_S_PER_CALL,
     loading_s_per_image=_LOADING_S_PER_IMAGE / _N_LOADERS,
 )  # fmt: skip
 
@@ -152,10 +152,10 @@ class SwinProgram:
     micro_batch: int
     global_batch: int
     is_float: bool = False
-    optimizer: Optimizer
+    optimizer: MeasuredOptimizer
 
 
-_SWIN_ADAM = Optimizer(kind="adam", first_is_half=True, accumulates_in_float=True)
+_SWIN_ADAM = MeasuredOptimizer(kind="adam", first_is_half=True, accumulates_in_float=True)
 SWIN = {
     "tiny": SwinProgram(
         width=96, depths=(2, 2, 6, 2), n_heads=(3, 6, 12, 24), blocks=(2, 3, 5, 2), micro_batch=4,
@@ -168,7 +168,7 @@ SWIN = {
     "large": SwinProgram(
         width=192, depths=(2, 2, 18, 2), n_heads=(6, 12, 24, 48), blocks=(2, 3, 4, 4, 4, 4, 2, 1),
         micro_batch=6, global_batch=8196,
-        optimizer=Optimizer(kind="adam", first_is_half=True),
+        optimizer=MeasuredOptimizer(kind="adam", first_is_half=True),
     ),
 }  # fmt: skip
 
@@ -253,7 +253,7 @@ def dino(row: MeasuredRow, chip_name: str) -> ModelledValue:
                 row, DINO_MICRO_BATCH, replicas, default=DINO_GLOBAL_BATCH
             ),
             replicas=replicas,
-            optimizer=Optimizer(kind="adam", is_sharded=True),
+            optimizer=MeasuredOptimizer(kind="adam", is_sharded=True),
             proportions=(0.15,),
             micro_batch_items=DINO_MICRO_BATCH,
             n_host_processes=_n_host_processes(row),

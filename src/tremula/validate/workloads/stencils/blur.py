@@ -26,7 +26,7 @@ from tremula.validate.timing import Timing, time_program
 from tremula.validate.workloads.stencils.compiled_loops import (
     INDEX_SLOTS,
     LOOP_SLOTS,
-    Expression,
+    GridExpression,
 )
 from tremula.validate.workloads.stencils.cuts import (
     Boxes,
@@ -45,7 +45,7 @@ PROFILED_IMAGE = (2200, 1122)  # of the rows that do not name theirs: the larges
 
 # The codelets: element type, and values that one operation handles.
 CODELETS = {"float": (FLOAT, 1), "float2": (FLOAT, 2), "half4": (HALF, 4), "half": (HALF, 1)}
-PIXEL = Expression(n_loads=9, n_operations=11)
+PIXEL = GridExpression(n_loads=9, n_operations=11)
 ROWS_READ = 3
 
 

@@ -21,7 +21,7 @@ DIVISION_SLOTS = 3  # of floats, by PopLibs' table
 
 
 @dataclass(frozen=True, slots=True)
-class Expression:
+class GridExpression:
     """What one evaluation takes."""
 
     n_loads: int

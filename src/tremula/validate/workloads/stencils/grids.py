@@ -27,7 +27,7 @@ from tremula.validate.workloads.stencils.blur import FAMILY
 from tremula.validate.workloads.stencils.compiled_loops import (
     LOOP_SLOTS,
     ROW_POINTER_SLOTS,
-    Expression,
+    GridExpression,
 )
 from tremula.validate.workloads.stencils.cuts import (
     Boxes,
@@ -44,7 +44,7 @@ Ints = np.ndarray
 RowSlots = Callable[[Ints], Ints]  # slots of a worker for rows of these lengths
 
 
-class Equation(NamedTuple):
+class StencilEquation(NamedTuple):
     """What a vertex reads and computes."""
 
     name: str
@@ -53,26 +53,26 @@ class Equation(NamedTuple):
     row_slots: RowSlots
 
 
-def diffusion(order: int) -> Equation:
+def diffusion(order: int) -> StencilEquation:
     """Three second differences and the value itself: a pair of neighbours per coefficient."""
     per_dim = 3 * (order // 2) + 1
-    point = Expression(
+    point = GridExpression(
         n_loads=1 + 3 * order, n_operations=1 + 3 * per_dim + 6, n_members=6,
         n_pointers=2 * order + 2,
     )  # fmt: skip
-    return Equation(f"diffusion{order}", order // 2, 0, partial(_compiled_rows, point))
+    return StencilEquation(f"diffusion{order}", order // 2, 0, partial(_compiled_rows, point))
 
 
-def wave(order: int) -> Equation:
+def wave(order: int) -> StencilEquation:
     """Two steps back in time, damping and a velocity for each point; two divisions."""
-    point = Expression(
+    point = GridExpression(
         n_loads=1 + 3 * order + 3, n_operations=3 + 6 * order, n_members=2, n_divisions=2,
         n_pointers=2 * order + 5,
     )  # fmt: skip
-    return Equation(f"wave{order}", order // 2, 3, partial(_compiled_rows, point))
+    return StencilEquation(f"wave{order}", order // 2, 3, partial(_compiled_rows, point))
 
 
-def _compiled_rows(point: Expression, length: Ints) -> Ints:
+def _compiled_rows(point: GridExpression, length: Ints) -> Ints:
     return point.n_pointers * ROW_POINTER_SLOTS + length * (point.slots + LOOP_SLOTS)
 
 
@@ -91,12 +91,12 @@ def _simple_heat_rows(length: Ints) -> Ints:
     return SIMPLE_ROW_SLOTS + SIMPLE_POINT_SLOTS * length
 
 
-HEAT = Equation("heat", 1, 0, _heat_rows)
-SIMPLE_HEAT = Equation("simple_heat", 1, 0, _simple_heat_rows)
+HEAT = StencilEquation("heat", 1, 0, _heat_rows)
+SIMPLE_HEAT = StencilEquation("simple_heat", 1, 0, _simple_heat_rows)
 
 
 @family
-def stencil_codelet(equation: Equation) -> type:
+def stencil_codelet(equation: StencilEquation) -> type:
     """A worker's box: rows with a halo, rows of other grids, and rows of the result."""
 
     class GridStencil(Vertex):
@@ -207,7 +207,7 @@ def _split_over_workers(low: Ints, high: Ints, tile: Ints) -> Boxes:
 # -- programs --------------------------------------------------------------------------------------
 
 
-def time_step(chip_name: str, n_ipus: int, shape: Shape, equation: Equation) -> Timing:
+def time_step(chip_name: str, n_ipus: int, shape: Shape, equation: StencilEquation) -> Timing:
     """One step in time, from one grid to the next."""
     n_tiles = chip(chip_name).n_tiles
     splits = tile_splits(shape, equation.halo, n_ipus, n_tiles)
@@ -240,7 +240,7 @@ def _shape_of(row: MeasuredRow) -> Shape:
     return sizes if len(sizes) == 3 else sizes * 3  # type: ignore[return-value]
 
 
-def _modelled(row: MeasuredRow, chip_name: str, equation: Equation) -> ModelledValue:
+def _modelled(row: MeasuredRow, chip_name: str, equation: StencilEquation) -> ModelledValue:
     """A time of all steps, or points a second."""
     shape = _shape_of(row)
     timing = time_step(chip_name, row.n_ipus, shape, equation)

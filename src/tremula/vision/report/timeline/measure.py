@@ -6,7 +6,7 @@ import numpy as np
 
 from tremula.compiler.passes.cost import StepCosts
 from tremula.compiler.report.phases import step_phases
-from tremula.compiler.report.report import Execution, History, busy_phases
+from tremula.compiler.report.report import ExecutedSteps, StepHistory, busy_phases
 from tremula.vision.report.time_totals import apportioned
 from tremula.vision.report.timeline.script import Routes
 from tremula.vision.report.timeline.timeline import critical_path
@@ -38,9 +38,9 @@ class Measured:
         return self.total - self.of_chip.sum(axis=1)
 
 
-def measure(routes: Routes, costs: StepCosts, execution: Execution) -> Measured:
+def measure(routes: Routes, costs: StepCosts, execution: ExecutedSteps) -> Measured:
     """What ran; its total is the engine's clock."""
-    history = execution.history or History((), np.zeros(0, np.int64))
+    history = execution.history or StepHistory((), np.zeros(0, np.int64))
     is_counted = costs.needs_count & history.counts_steps
     phases = step_phases(costs, execution.compute)
     script = routes.script(phases, costs.joins, costs.takes_part, is_counted)

@@ -10,7 +10,7 @@ from threading import Lock
 
 import numpy as np
 
-from tremula.compiler.report.report import History, RunTaken
+from tremula.compiler.report.report import RunTaken, StepHistory
 from tremula.vision.report.timeline import walk as w
 from tremula.vision.report.timeline.tiers import walk, walk_back
 
@@ -131,7 +131,7 @@ def new_state(script: Ints) -> Ints:
     return np.zeros(script[w.N_STATE_WORDS], np.int64)
 
 
-def timeline_of(script: Ints, history: History) -> Timeline:
+def timeline_of(script: Ints, history: StepHistory) -> Timeline:
     """Walk a history once, and keep checkpoints."""
     runs = run_rows(history.runs)
     n_executions = int((runs[:, w.N_STEPS] * runs[:, w.TIMES]).sum())
@@ -161,7 +161,7 @@ class CriticalPath:
     total: int
 
 
-def critical_path(script: Ints, phases: Ints, history: History, n_places: int) -> CriticalPath:
+def critical_path(script: Ints, phases: Ints, history: StepHistory, n_places: int) -> CriticalPath:
     """Walk forwards, loops folded, then back from the chip that ends last."""
     walked, clocks = _walked(script, run_rows(history.runs), history.events)
     of_step, of_place = np.zeros(phases.shape, np.int64), np.zeros((n_places, 10), np.int64)

@@ -5,7 +5,7 @@ import torch.nn.functional as F  # noqa: N812
 from onnx import TensorProto
 from torch import Tensor
 
-from tremula.frontends.onnx.context import BodyGraph, Context
+from tremula.frontends.onnx.context import BodyGraph, NodeContext
 from tremula.frontends.onnx.element_types import element_type
 from tremula.frontends.onnx.errors import OnnxError, UnsupportedOnnx
 from tremula.frontends.onnx.operators.shape import axes_of
@@ -190,7 +190,7 @@ def replicated_reduce(
 
 
 @operator("Call", domain=DOMAIN)
-def call(*operands: Tensor, callee: BodyGraph, context: Context) -> tuple[Tensor, ...]:
+def call(*operands: Tensor, callee: BodyGraph, context: NodeContext) -> tuple[Tensor, ...]:
     """A graph, with operands as its inputs."""
     return tuple(context.run_body(callee, list(operands)))
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tremula.frontends.onnx.context import Context
+from tremula.frontends.onnx.context import NodeContext
 from tremula.frontends.onnx.operators.graphcore.maths import DOMAIN
 from tremula.frontends.onnx.operators.nn import conv
 from tremula.frontends.onnx.operators.norms import BatchStatistics, batch_norm_of_graph
@@ -35,7 +35,7 @@ def batch_norm(
     *,
     epsilon: float = 1e-5,
     momentum: float = 0.9,
-    context: Context,
+    context: NodeContext,
 ) -> tuple[Tensor, ...]:
     """As ONNX's before version 14; the running variance is unbiased, it divides by n - 1."""
     how = BatchStatistics(epsilon, momentum, is_unbiased=True)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tremula.frontends.onnx.context import Context, known
+from tremula.frontends.onnx.context import NodeContext, known
 from tremula.frontends.onnx.element_types import array_of
 from tremula.frontends.onnx.table import operator
 
@@ -116,7 +116,7 @@ def label_encoder(
     values_int64s: list[int] | None = None,
     values_strings: list[str] | None = None,
     values_tensor: Tensor | None = None,
-    context: Context,
+    context: NodeContext,
 ) -> Any:  # noqa: ANN401
     """Each key as its value, and anything else as the default."""
     del context
