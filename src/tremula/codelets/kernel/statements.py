@@ -265,7 +265,7 @@ class Writer:
 
     # -- counting
 
-    def _write_Count(self, node: CycleCount, depth: int) -> None:
+    def _write_CycleCount(self, node: CycleCount, depth: int) -> None:
         parts = [str(node.n_slots)] if node.n_slots or not node.terms else []
         for expression, n_slots in node.terms:
             parts.append(f"{self._length(expression)} * {n_slots}")
