@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tremula.compiler.report.intervals import shipped_residuals
 from tremula.validate import (
     PUBLISHED,
     Checked,
@@ -15,7 +16,7 @@ from tremula.validate import (
     read_rows,
     validate,
 )
-from tremula.validate.calibration import coverage_text
+from tremula.validate.calibration import ShippedResults, coverage_text, residual_of
 from tremula.validate.outcome import Outcome, predict
 from tremula.validate.workloads.table import ModelledValue, find_workload
 
@@ -76,6 +77,24 @@ def test_results_are_kept_as_they_come(tmp_path):
     path.write_text(path.read_text(encoding="utf-8") + '["cut off', encoding="utf-8")
     assert run() == first
     assert told == []
+
+
+def test_other_families_as_shipped(tmp_path):
+    """Only rows of the families that are computed take time; all others have shipped residuals."""
+    shipped = {residual.row: residual for residual in shipped_residuals().rows}
+    computed = "memory and exchange"
+    rows = [one for one in read_rows(PUBLISHED) if one.id in shipped]
+    rows = [one for one in rows if shipped[one.id].family != computed][::9]
+    outcome = validate(rows, saved=ShippedResults({computed}))
+    assert {one.row.unit for one in outcome.checked} >= {"TFLOP/s", "us"}  # rates, and times
+    assert [residual_of(one).log_ratio for one in outcome.checked] == pytest.approx(
+        [shipped[one.id].log_ratio for one in rows], abs=1e-4
+    )
+    told, path = [], tmp_path / "results.jsonl"
+    for _ in range(2):
+        saved = ShippedResults({computed}, SavedResults(path))
+        validate([row(), rows[0]], progress=lambda *step: told.append(step[2].id), saved=saved)
+    assert told == ["a"]
 
 
 @pytest.mark.parametrize(

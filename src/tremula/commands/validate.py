@@ -29,7 +29,7 @@ from tremula.validate import (
     validate,
 )
 from tremula.validate.baseline import compare, comparison_lines, read_baseline, steps_record
-from tremula.validate.calibration import coverage_text, write_residuals
+from tremula.validate.calibration import ShippedResults, coverage_text, write_residuals
 from tremula.validate.constants import constants_page
 from tremula.validate.page import write_page
 from tremula.validate.workloads.table import family_names
@@ -43,6 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--rows", action="store_true", help="also print every row")
     parser.add_argument("--family", action="append", default=[], help="only rows of this family")
+    parser.add_argument(
+        "--others-as-shipped", action="store_true",
+        help="with --family: also the other families, with the results that come with Tremula",
+    )  # fmt: skip
     parser.add_argument(
         "--sample", type=whole(1), metavar="N", help="only N rows of each file, evenly spread"
     )
@@ -102,7 +106,9 @@ def _run_rows(args: argparse.Namespace) -> int:
             notes.append(f"{path.name}: {len(chosen)} of {len(result)} rows, evenly spread.")
             print(notes[-1])
         rows += chosen
-    saved = None if args.resume is None else SavedResults(args.resume)
+    families, saved = args.family, None if args.resume is None else SavedResults(args.resume)
+    if args.others_as_shipped:
+        families, saved = (), ShippedResults(args.family, saved)
     with progress("validating") as line:
 
         def report(number: int, total: int, row: MeasuredRow) -> None:
@@ -110,7 +116,7 @@ def _run_rows(args: argparse.Namespace) -> int:
             line.log(f"{number}/{total} {row.id} …")
 
         outcome = validate(
-            rows, args.family, report, with_large=args.large, saved=saved, n_jobs=args.jobs
+            rows, families, report, with_large=args.large, saved=saved, n_jobs=args.jobs
         )
     if args.rows:
         _print_rows(outcome.checked)
@@ -142,6 +148,11 @@ def _run_memory(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     known = family_names()
+    if args.others_as_shipped and not args.family:
+        raise InvalidOption(
+            "--others-as-shipped needs the families to compute.",
+            hint="name each by --family, such as --family gather",
+        )
     for name in args.family:
         if name not in known:
             raise InvalidOption(f"there is no family {name!r}.", hint=suggest(name, known))

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from tremula.base.storage.atomic_file import write_text
@@ -13,7 +13,11 @@ from tremula.compiler.report.intervals import (
     Residuals,
     shipped_residuals,
 )
+from tremula.validate.outcome import Outcome
+from tremula.validate.rows import MeasuredRow
+from tremula.validate.saved_rows import Results
 from tremula.validate.score import Checked
+from tremula.validate.workloads.table import find_workload
 
 _GROWING = ("cycles", "ns", "us", "µs", "ms", "s", "W", "J")  # with what costs more
 COMMAND = "tremula validate --large --residuals src/tremula/compiler/report/data/residuals.json"
@@ -26,6 +30,31 @@ def residual_of(one: Checked) -> LogResidual:
     return LogResidual(
         one.family, source_of(one.row.source), one.row.id, round(ratio if is_time else -ratio, 4)
     )
+
+
+class ShippedResults:
+    """Results of the validation that Tremula came with, but for families that are computed.
+
+    After a change of one family, tables of all rows can be written without computing the others.
+    """
+
+    def __init__(self, computed: Collection[str], saved: Results | None = None):
+        self._computed, self._saved = computed, saved
+        self._shipped = {residual.row: residual for residual in shipped_residuals().rows}
+
+    def find(self, row: MeasuredRow) -> Outcome | None:
+        """What an earlier run saved, or what was shipped."""
+        outcome = None if self._saved is None else self._saved.find(row)
+        residual = self._shipped.get(row.id)
+        is_computed = residual is None or find_workload(row).family in self._computed
+        if outcome is not None or is_computed or row.value is None:
+            return outcome
+        ratio = math.exp(residual.log_ratio)
+        return Outcome(row.value / ratio if row.unit in _GROWING else row.value * ratio)
+
+    def keep(self, row: MeasuredRow, outcome: Outcome) -> None:
+        if self._saved is not None:
+            self._saved.keep(row, outcome)
 
 
 def source_of(text: str) -> str:

@@ -6,6 +6,7 @@ A line of JSON for each: what decides the result, our own code included, and the
 import hashlib
 import json
 from pathlib import Path
+from typing import Protocol
 
 from tremula.base.code_fingerprint import code_fingerprint
 from tremula.validate.outcome import Outcome
@@ -16,6 +17,18 @@ _CODE = (
     "base", "hardware", "codelets", "poplar", "compiler", "runtime/clock.py", "runtime/forecast.py",
     "poplibs", "ir", "frontends", "garden", "validate",
 )  # fmt: skip
+
+
+class Results(Protocol):
+    """Results that need no computing, and where new ones go."""
+
+    def find(self, row: MeasuredRow) -> Outcome | None:
+        """The result of a row, or None if it has to be computed."""
+        ...
+
+    def keep(self, row: MeasuredRow, outcome: Outcome) -> None:
+        """Take a result that has been computed."""
+        ...
 
 
 class SavedResults:

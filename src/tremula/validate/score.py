@@ -8,7 +8,7 @@ import numpy as np
 from tremula.validate.outcome import Outcome, predict
 from tremula.validate.pool import PredictionTask, predict_side_by_side
 from tremula.validate.rows import MeasuredRow
-from tremula.validate.saved_rows import SavedResults
+from tremula.validate.saved_rows import Results
 from tremula.validate.workloads.table import NoWorkload, Workload, find_workload
 
 TOO_LARGE = "it takes 14 GB to compile, so only --large asks for it"
@@ -82,7 +82,7 @@ def validate(
     progress: Callable[[int, int, MeasuredRow], None] | None = None,
     *,
     with_large: bool = False,
-    saved: SavedResults | None = None,
+    saved: Results | None = None,
     n_jobs: int = 1,
 ) -> ValidationResult:
     """Run the cost model on rows; those of equal kind and parameters are computed once.
