@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import tremula as tr
 from tremula.base.types import FLOAT
 from tremula.compiler.passes.on_tile_copies import (
     DESCRIPTOR_WORDS,
@@ -55,3 +56,30 @@ def test_a_repeated_row_needs_as_much_however_often(n_rows, small_graph, analyse
     program = p.Copy(bias.expand([0]).broadcast(n_rows, 0), result)
     memory = analysed(graph, program).memory
     assert memory.category("Copy Descriptors")[0] <= 4 * (STRIDED_WORDS + DESCRIPTOR_WORDS)
+
+
+class Total(tr.Vertex):
+    """Adds up a vector."""
+
+    x: tr.Input[tr.Vector[tr.float32]]
+    out: tr.Output[tr.float32]
+
+    def compute(self):
+        self.out = tr.float32(0)
+        for i in range(len(self.x)):
+            self.out += self.x[i]
+
+
+@pytest.mark.parametrize(("steps", "n_words"), [((8, 8, 8), 6), ((8, 16, 8), 12)])
+def test_fields_gather_regular_pieces_by_one_copy(steps, n_words):
+    """Elements at equal distances come into place by one copy; others by one for each."""
+    graph, sequence = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=2).create_device()), tr.Sequence()
+    x = graph.add_variable(FLOAT, [64], "x", mapping=1)
+    out = graph.add_variable(FLOAT, [], "out", mapping=1)
+    places = np.cumsum([0, *steps]).tolist()
+    compute_set = graph.add_compute_set("total")
+    fields = {"x": tr.concat([x[p : p + 1] for p in places]), "out": out}
+    graph.add_vertex(compute_set, Total, fields, tile=1)
+    sequence.add(tr.Execute(compute_set))
+    memory = tr.Engine(graph, sequence).executable.analysis.memory
+    assert memory.category("Copy Descriptors").tolist() == [0, 4 * n_words]

@@ -208,7 +208,7 @@ def kind_columns(random):
 def take_columns(random):
     _, _, tile, sub, owner, low, high, home, marks = moving_columns(random)
     marks[:] = random.integers(0, 2, 6)
-    return tile, sub, owner, low, high, home, marks, room(2, 20)
+    return tile, sub, owner, low, high, home, marks, room(3, 20)
 
 
 def elsewhere_columns(random):

@@ -1,6 +1,6 @@
 """Copies within a tile that the compiler inserts for fields that are not contiguous there."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,8 @@ LOAD_AND_STORE = 2  # worker slots of one access
 PIECE_SLOTS = 11
 LEAST_REGULAR = 3  # pieces: two at a distance need as many words as one by one
 _VECTORS = (FieldKind.VECTOR, FieldKind.VECTOR_LIST)
+Pieces = tuple[Ints, Ints, Ints]  # tile, where it begins, bytes
+_NO_PIECES: Pieces = tuple(np.empty(0, np.int64) for _ in range(3))  # type: ignore[assignment]
 
 
 # A copy within a tile is described by its source, its destination and its size; equal pieces at
@@ -110,8 +112,7 @@ def copies_of_edges(
 ) -> tuple[TileCopies | None, TileCopies | None, Ints]:
     """(gather before compute, scatter after it, int64[n_tiles] scratch bytes)."""
     chip, n_tiles = graph.target.chip, graph.target.n_tiles
-    none: tuple[Ints, Ints] = (np.empty(0, np.int64), np.empty(0, np.int64))
-    gathered, scattered, all_pieces = [none], [none], [none]
+    gathered, scattered, all_pieces = [_NO_PIECES], [_NO_PIECES], [_NO_PIECES]
     for edge in edges:
         if edge.spec.kind not in _VECTORS:
             continue
@@ -121,22 +122,31 @@ def copies_of_edges(
             gathered.append(pieces)
         if edge.spec.is_written:
             scattered.append(pieces)
-    nothing = np.zeros(n_tiles, np.int64)
-    gather, scatter = (
-        copies_of_pieces(*_joined(parts), nothing, chip, n_tiles, PIECE_SLOTS)
-        for parts in (gathered, scattered)
-    )
-    tile, size = _joined(all_pieces)
+    gather, scatter = (_copies_of_fields(parts, chip, n_tiles) for parts in (gathered, scattered))
+    tile, _, size = _joined(all_pieces)
     return gather, scatter, sum_per_tile(tile, size, n_tiles)
 
 
-def _joined(parts: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
-    tile, size = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return tile, size
+def _copies_of_fields(parts: list[Pieces], chip: Chip, n_tiles: int) -> TileCopies | None:
+    """Copies into place, or back: a tile's pieces lie one behind the other there."""
+    tile, low, size = _joined(parts)
+    nothing = np.zeros(n_tiles, np.int64)
+    copies = copies_of_pieces(tile, size, nothing, chip, n_tiles, PIECE_SLOTS)
+    if copies is None or copies.n_copies.max() < LEAST_REGULAR:
+        return copies
+    order = np.argsort(tile, kind="stable")
+    tile, low, size = tile[order], low[order], size[order]
+    words = descriptor_words(tile, low, np.cumsum(size) - size, size, n_tiles)
+    return replace(copies, n_words=words)
 
 
-def _pieces_out_of_place(edge: Edge, graph: FrozenGraph) -> tuple[Ints, Ints]:
-    """(tile, bytes) of on-tile pieces of sub-vectors that are not one contiguous on-tile piece.
+def _joined(parts: list[Pieces]) -> Pieces:
+    tile, low, size = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return tile, low, size
+
+
+def _pieces_out_of_place(edge: Edge, graph: FrozenGraph) -> Pieces:
+    """On-tile pieces of sub-vectors that are not one contiguous on-tile piece.
 
     Vertices of a tile that read the same sub-vector share its copy.
     """
@@ -147,10 +157,10 @@ def _pieces_out_of_place(edge: Edge, graph: FrozenGraph) -> tuple[Ints, Ints]:
     if edge.spec.direction is Direction.INPUT:
         firsts = np.zeros(2 << len(groups.sub).bit_length(), np.int64)
         keep_first_of_kind(groups.begin, groups.end, groups.tile, groups.sub, firsts, moves)
-    pieces = np.empty((2, len(owner)), np.int64)
+    pieces = np.empty((3, len(owner)), np.int64)
     (n,) = take_moving(groups.tile, groups.sub, owner, low, high, home, moves, pieces)
-    tile, size = pieces[:, :n]
-    return tile, size
+    tile, low, size = pieces[:, :n]
+    return tile, low, size
 
 
 class _Groups(NamedTuple):

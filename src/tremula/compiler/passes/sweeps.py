@@ -439,13 +439,14 @@ def keep_first_of_kind(begin, end, tile, sub, firsts, moves):
 
 @sweep(n_elements)
 def take_moving(tile, sub, owner, low, high, home, moves, pieces):
-    """Fill in (tile, bytes) of parts, on their own tile, of marked sub-vectors: how many."""
+    """Fill in (tile, begin, bytes) of parts, on their own tile, of marked sub-vectors: how many."""
     n = 0
     for k in range(len(owner)):
         mine = owner[k]
         if moves[sub[mine]] and home[k] == tile[mine]:
             pieces[0, n] = home[k]
-            pieces[1, n] = high[k] - low[k]
+            pieces[1, n] = low[k]
+            pieces[2, n] = high[k] - low[k]
             n += 1
     return (n,)
 
