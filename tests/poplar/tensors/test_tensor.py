@@ -15,6 +15,7 @@ from tremula.poplar.tensors.structure import (
     sorted_contiguous_regions,
     unbroadcast,
 )
+from tremula.poplar.tensors.tensor import concat_rows
 
 MAX_ELEMS = 200  # operations that grow a view stop here
 TWINS = {FLOAT: INT, INT: UNSIGNED_INT, UNSIGNED_INT: FLOAT, HALF: SHORT, SHORT: UNSIGNED_SHORT}
@@ -391,9 +392,9 @@ def test_rows_are_joined_in_few_runs():
     x = graph.add_variable("float", [3, 4, 50], mapping=0)
     border = graph.add_variable("float", [1], mapping=0).reshape([1, 1, 1])
     sides = [border.broadcast(n, 2).broadcast(4, 1).broadcast(3, 0) for n in (1, 2)]
-    joined = concat([sides[0], x, sides[1]], 2)
+    joined = concat_rows([sides[0], x, sides[1]])
     parts = [t.addresses() for t in (sides[0], x, sides[1])]
     np.testing.assert_array_equal(joined.addresses(), np.concatenate(parts, 2))
     assert len(joined.runs().start) == 3 * 3 * 4
-    turned = concat([x.dim_shuffle([0, 2, 1]), x.dim_shuffle([0, 2, 1])], 2)
+    turned = concat_rows([x.dim_shuffle([0, 2, 1])] * 2)
     np.testing.assert_array_equal(turned.addresses()[:, :, 4:], x.addresses().transpose(0, 2, 1))

@@ -13,7 +13,7 @@ from tremula.ir.lowering.pointwise.map import number
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.runs import Pieces, compress
-from tremula.poplar.tensors.tensor import Tensor, concat
+from tremula.poplar.tensors.tensor import Tensor, concat, concat_rows
 from tremula.poplibs import popops
 from tremula.poplibs.poputil import broadcast_view, repeats_elements
 from tremula.poplibs.poputil.layout import is_contiguous_along
@@ -270,7 +270,8 @@ def constant_pad_nd(tiles: Tiles, x: Tensor, pad: list[int], value: float = 0) -
             broadcast_view(constant, (*x.shape[:dim], max(0, n), *x.shape[dim + 1 :]))
             for n in (before, after)
         ]
-        x = concat([part for part in (sides[0], x, sides[1]) if part.shape[dim]] or [x], dim)
+        parts = [part for part in (sides[0], x, sides[1]) if part.shape[dim]] or [x]
+        x = concat_rows(parts) if place == 0 else concat(parts, dim)
     return x
 
 

@@ -484,8 +484,6 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     if len(tensors) == 1:
         return tensors[0]
     _check_concat(tensors, dim)
-    if dim and dim == tensors[0].rank - 1 and all(map(_has_contiguous_rows, tensors)):
-        return _joined_rows(tensors)
     rolled = [t if dim == 0 else t.dim_roll(dim, 0) for t in tensors]
     shape = (sum(t.shape[0] for t in rolled), *rolled[0].shape[1:])
     pieces = Pieces(concat_runs([t.runs() for t in rolled]))
@@ -494,16 +492,15 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return joined if dim == 0 else joined.dim_roll(0, dim)
 
 
-def _has_contiguous_rows(tensor: Tensor) -> bool:
-    """Whether elements of the last dimension follow each other, or are one."""
-    return tensor.shape[-1] == 1 or tensor.strides[-1] in (0, 1)
+def concat_rows(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors joined along their last dimension, whose elements lie in the order of the result.
 
-
-def _joined_rows(tensors: list[Tensor]) -> Tensor:
-    """Tensors joined along their last dimension, row by row: each row is a few runs.
-
-    In the order of other dimensions, which `concat` takes, it would be a run for each element.
+    `concat` takes this dimension first: that is a run for each element, here a row is a few runs.
     """
+    rows = all(t.shape[-1] == 1 or t.strides[-1] in (0, 1) for t in tensors)
+    if len(tensors) == 1 or not rows:
+        return concat(tensors, tensors[0].rank - 1)
+    _check_concat(list(tensors), tensors[0].rank - 1)
     first, widths = tensors[0], np.array([t.shape[-1] for t in tensors])
     n_rows = math.prod(first.shape[:-1])
     ends = np.cumsum(n_rows * widths)
@@ -530,7 +527,15 @@ def append(tensor: Tensor, part: Tensor, dim: int = 0) -> Tensor:
     return concat([tensor, part.expand([dim])], dim)
 
 
-__all__ = ["Interval", "Tensor", "append", "check_is_tensor", "concat", "variable_tensor"]
+__all__ = [
+    "Interval",
+    "Tensor",
+    "append",
+    "check_is_tensor",
+    "concat",
+    "concat_rows",
+    "variable_tensor",
+]
 
 
 def _check_concat(tensors: list[Tensor], dim: int) -> None:
