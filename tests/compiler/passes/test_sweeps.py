@@ -125,6 +125,11 @@ def numbered_columns(random):
     return *random.integers(0, 30, (2, 7)), 4, base, 2, numbers, *empty(5, 7)
 
 
+def piece_word_columns(random):
+    columns = random.integers(0, 2, 20), *np.sort(random.integers(0, 9, (2, 20))), np.ones(20, int)
+    return np.arange(20), *columns, 3, 6, np.zeros(2, np.int64)
+
+
 def run_columns(random):
     return random.integers(0, 99, 7), random.integers(0, 5, 7), random.integers(0, 4, 7)
 
@@ -237,6 +242,7 @@ SWEEPS = {
     interval_sweeps.add_per_tile: amount_columns,
     interval_sweeps.mark_holders: holder_columns,
     sweeps.union_per_tile: union_columns,
+    sweeps.words_in_order: piece_word_columns,
     sweeps.pairs_in_turn: lambda random: (*tile_pairs(random), room(2, 9)),
     sweeps.longest_ways: way_columns,
     sweeps.served_alone: alone_columns,

@@ -14,6 +14,7 @@ from tremula.compiler.passes.sweeps import (
     find_moving,
     keep_first_of_kind,
     take_moving,
+    words_in_order,
 )
 from tremula.compiler.program_ir import FrozenGraph
 from tremula.hardware import Chip
@@ -25,7 +26,9 @@ LOAD_AND_STORE = 2  # worker slots of one access
 # sub-vectors of PopLibs' 2D vertices (`SUB_VECTOR_SLOTS` of poplibs/popops/elementwise). Copies of
 # programs are regular, and done with strides.
 PIECE_SLOTS = 11
-LEAST_REGULAR = 3  # pieces: two at a distance need as many words as one by one
+LEAST_REGULAR = (
+    3  # pieces, as `words_in_order` counts them: two at a distance need as many words as one by one
+)
 _VECTORS = (FieldKind.VECTOR, FieldKind.VECTOR_LIST)
 Pieces = tuple[Ints, Ints, Ints]  # tile, where it begins, bytes
 _NO_PIECES: Pieces = tuple(np.empty(0, np.int64) for _ in range(3))  # type: ignore[assignment]
@@ -82,29 +85,25 @@ def descriptor_words(tile: Ints, source: Ints, goal: Ints, size: Ints, n_tiles: 
 
     Pieces are taken by their sources or by their goals, whichever needs fewer words.
     """
-    orders = (np.lexsort((goal, source, tile)), np.lexsort((source, goal, tile)))
-    words = [
-        _words_in_order(*(column[order] for column in (tile, source, goal, size)), n_tiles)
-        for order in orders
-    ]
-    return np.minimum(*words)
+    words = np.zeros((2, n_tiles), np.int64)
+    if len(tile):
+        for total, first, second in zip(words, (source, goal), (goal, source), strict=True):
+            order = _in_order(tile, first, second)
+            words_in_order(order, tile, source, goal, size, DESCRIPTOR_WORDS, STRIDED_WORDS, total)
+    return words.min(axis=0)
 
 
-def _words_in_order(tile: Ints, source: Ints, goal: Ints, size: Ints, n_tiles: int) -> Ints:
-    """Three or more equal pieces in a row, at equal distances on both sides, are one copy."""
-    n = len(tile)
-    if n < LEAST_REGULAR:
-        return DESCRIPTOR_WORDS * sum_per_tile(tile, None, n_tiles)
-    is_pair = (tile[1:] == tile[:-1]) & (size[1:] == size[:-1])  # with the piece before
-    steps = np.stack((np.diff(source), np.diff(goal)))
-    goes_on = is_pair[1:] & is_pair[:-1] & (steps[:, 1:] == steps[:, :-1]).all(axis=0)
-    in_series = np.zeros(n, bool)
-    for shift in range(LEAST_REGULAR):
-        in_series[shift : n - 2 + shift] |= goes_on
-    begins = goes_on & ~np.concatenate(([False], goes_on[:-1]))
-    singles = sum_per_tile(tile[~in_series], None, n_tiles)
-    series = sum_per_tile(tile[:-2][begins], None, n_tiles)
-    return DESCRIPTOR_WORDS * singles + STRIDED_WORDS * series
+def _in_order(tile: Ints, first: Ints, second: Ints) -> Ints:
+    """The order by three columns; one sort by two of them mostly is it, and takes a third."""
+    lowest = int(first.min())
+    span = int(first.max()) - lowest + 1
+    if (int(tile.max()) + 1) * span >= 2**63:
+        return np.lexsort((second, first, tile))
+    key = tile * np.int64(span) + (first - lowest)
+    order = np.argsort(key, kind="stable")
+    key, second_now = key[order], second[order]
+    is_wrong = (key[1:] == key[:-1]) & (second_now[1:] < second_now[:-1])
+    return np.lexsort((second, first, tile)) if bool(is_wrong.any()) else order
 
 
 def copies_of_edges(

@@ -471,3 +471,27 @@ def find_crossing(map_end, begin, end, crossing):
             crossing[result] = i
             result += 1
     return (result,)
+
+
+@sweep(n_elements)
+def words_in_order(order, tile, source, goal, size, of_piece, of_series, words):
+    """Add up the words that describe the pieces of each tile, taken in an order.
+
+    Three or more equal pieces in a row, at equal distances on both sides, are a series and take
+    `of_series` words; others take `of_piece` each. Two series may meet in a piece.
+    """
+    n, before, last = len(order), 0, 0  # whether a series goes on from the two pieces before
+    for i in range(n):
+        a, goes_on = order[i], 0
+        if i + 2 < n:
+            b, c = order[i + 1], order[i + 2]
+            is_alike = tile[a] == tile[b] and tile[b] == tile[c] and size[a] == size[b]
+            is_alike = is_alike and size[b] == size[c]
+            is_alike = is_alike and source[c] - source[b] == source[b] - source[a]
+            if is_alike and goal[c] - goal[b] == goal[b] - goal[a]:
+                goes_on = 1
+        if goes_on > last:
+            words[tile[a]] += of_series
+        if goes_on + last + before == 0:
+            words[tile[a]] += of_piece
+        before, last = last, goes_on

@@ -126,9 +126,9 @@ class Folded:
 
     def _placed(self, tiles: Tiles, leaf: object, tensor: Tensor, target: Tensor | None) -> Tensor:
         """A value that several expressions read where they write: it is brought there once."""
-        if not isinstance(leaf, fx.Node) or target is None or self.n_readers(leaf) < 2:
+        if target is None or tensor.shape != target.shape:
             return tensor
-        if tensor.shape != target.shape:
+        if not isinstance(leaf, fx.Node) or self.n_readers(leaf) < 2:
             return tensor
         wanted, result = (_place_of(tiles.graph, t) for t in (target, tensor))
         if wanted is None or result == wanted:
