@@ -103,6 +103,16 @@ def test_the_line_goes_away_for_results(capsys):
     assert list(with_progress("running", iter("abc"), 3)) == ["a", "b", "c"]
 
 
+def test_many_short_items_write_to_logs_too(monkeypatch, capsys):
+    """Lines come at their intervals however short each item is, and show the time of all."""
+    monkeypatch.setattr(progress_line, "LOG_S", 0.1)
+    for _ in with_progress("looking", (time.sleep(0.02) for _ in range(20)), 20):
+        pass
+    lines = capsys.readouterr().err.splitlines()
+    assert lines
+    assert all(re.fullmatch(r"looking: \d+ % \(0:\d\d\)", line) for line in lines)
+
+
 def test_compilations_write_to_logs_too(monkeypatch):
     """A long compilation of PopTorch writes lines to a log, as it draws a bar on a terminal."""
     monkeypatch.setattr("tremula.ir.run.progress.LOG_S", 0.0)

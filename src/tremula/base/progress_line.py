@@ -25,10 +25,13 @@ def is_quiet() -> bool:
 class ProgressLine:
     """One piece of long work, between `start` and `stop`.
 
-    A thread renews the line, so that the time goes on while nothing is reported.
+    A thread renews the line, so that the time goes on while nothing is reported. A line `after`
+    another one continues its time, and is written when that one would have been.
     """
 
-    def __init__(self, title: str, stream: IO[str] | None = None):
+    def __init__(
+        self, title: str, stream: IO[str] | None = None, *, after: "ProgressLine | None" = None
+    ):
         self.title = title
         self._stream = sys.stderr if stream is None else stream
         # No stream: it was closed by what started this process.
@@ -36,7 +39,8 @@ class ProgressLine:
         self._is_terminal = self.is_shown and self._stream.isatty()
         self._share: float | None = None
         self._detail, self._widest = "", 0
-        self._began_s = time.monotonic()
+        self._began_s = after._began_s if after else time.monotonic()
+        self._due_s = after._due_s if after else None  # when the next line is written
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -46,6 +50,8 @@ class ProgressLine:
 
     def start(self) -> "ProgressLine":
         if self.is_shown:
+            if self._due_s is None:
+                self._due_s = time.monotonic() + (FIRST_S if self._is_terminal else LOG_S)
             self._thread = threading.Thread(target=self._renew, daemon=True)
             self._thread.start()
         return self
@@ -87,11 +93,10 @@ class ProgressLine:
         return f"{self.title}:{bar}{share} ({elapsed}){detail}"
 
     def _renew(self) -> None:
-        wait_s = FIRST_S if self._is_terminal else LOG_S
-        while not self._ended.wait(wait_s):
+        while not self._ended.wait(max(0.0, (self._due_s or 0.0) - time.monotonic())):
             with self._lock:
                 self._write()
-            wait_s = BETWEEN_S if self._is_terminal else LOG_S
+            self._due_s = time.monotonic() + (BETWEEN_S if self._is_terminal else LOG_S)
 
     def _write(self) -> None:
         line = self.text()

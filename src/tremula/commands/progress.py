@@ -29,7 +29,13 @@ _T = TypeVar("_T")
 @contextmanager
 def progress(what: str) -> Iterator[ProgressLine]:
     """Yields a function to call with the share done, 0 … 1; at the end the line is cleared."""
-    line = ProgressLine(what).start()
+    with _shown(ProgressLine(what)) as line:
+        yield line
+
+
+@contextmanager
+def _shown(line: ProgressLine) -> Iterator[ProgressLine]:
+    line.start()
     try:
         yield line
     finally:
@@ -41,10 +47,11 @@ def with_progress(what: str, items: Iterable[_T], n_items: int) -> Iterator[_T]:
 
     0 items: their number is not known, and only the time is shown.
     """
-    source, n_done = iter(items), 0
+    source, n_done, line = iter(items), 0, None
     while True:
-        with progress(what) as report_share:
-            report_share(n_done / n_items if n_items else None)
+        line = ProgressLine(what, after=line)
+        line(n_done / n_items if n_items else None)
+        with _shown(line):
             try:
                 item = next(source)
             except StopIteration:
