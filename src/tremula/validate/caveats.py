@@ -54,7 +54,7 @@ CAVEATS = (
     Caveat(
         "Address arithmetic between the stages of a lookup",
         "PopLibs counts up and computes an address for each lookup of a table that is split by "
-        "rows. Where a tile collects several lookups, that takes 600 to 1500 cycles longer than "
+        "rows. Where a tile collects several lookups, that takes 300 to 1200 cycles longer than "
         "here.",
         r"gather-(512|1024)-",
     ),

@@ -227,6 +227,18 @@ def test_repeated_source_is_one_fragment(small_graph):
     assert moved.gather.n_bytes.tolist() == [0, 0, 0, 28]
 
 
+def test_repeated_element_of_a_field_is_copied_each_time(small_graph, touch):
+    """A vertex reads contiguous memory: an element that its field repeats is written there."""
+    graph = small_graph()
+    data = graph.add_variable(FLOAT, [4], "data", mapping=2)
+    cs = graph.add_compute_set("cs")
+    edges = {"reads": concat([data[3:4].broadcast(6), data[0:2].broadcast(2)])}
+    graph.add_vertex(cs, touch, edges | {"changes": data[0:0], "writes": data[0:0]}, tile=2)
+    moved = exchanges_of(lower(graph, p.Execute(cs))).of_step(0)
+    assert moved.gather.n_copies.tolist() == [0, 0, 6 + 2, 0]
+    assert moved.gather.n_bytes.tolist() == [0, 0, 4 * 10, 0]
+
+
 def test_equal_columns_of_exchanges_are_one():
     """What is the same in two exchanges takes memory once; what differs stays as it is."""
     columns = SharedColumns()

@@ -118,7 +118,9 @@ def copies_of_edges(
         pieces = _pieces_out_of_place(edge, graph)
         all_pieces.append(pieces)
         if edge.spec.is_read:
-            gathered.append(pieces)
+            repeats = _repeats_in_place(edge, graph)
+            all_pieces.append(repeats)
+            gathered += [pieces, repeats]
         if edge.spec.is_written:
             scattered.append(pieces)
     gather, scatter = (_copies_of_fields(parts, chip, n_tiles) for parts in (gathered, scattered))
@@ -160,6 +162,25 @@ def _pieces_out_of_place(edge: Edge, graph: FrozenGraph) -> Pieces:
     (n,) = take_moving(groups.tile, groups.sub, owner, low, high, home, moves, pieces)
     tile, low, size = pieces[:, :n]
     return tile, low, size
+
+
+def _repeats_in_place(edge: Edge, graph: FrozenGraph) -> Pieces:
+    """Further copies of elements that a field has several times in a row.
+
+    An interval of a run without a stride is one element, on its tile; a field has it as often as
+    the run is long.
+    """
+    begin, end, row, run = edge.intervals
+    runs = edge.table.edges[edge.spec.name].runs
+    is_repeated = (runs.stride == 0) & (runs.count > 1)
+    if not is_repeated.any():
+        return _NO_PIECES
+    which = np.flatnonzero(is_repeated[run])
+    tile = edge.table.tile[row[which]].astype(np.int64)
+    owner, _, _, home = graph.tile_map.split(begin[which], end[which])
+    mine = which[owner[home == tile[owner]]]
+    again = np.repeat(mine, runs.count[run[mine]] - 1)
+    return edge.table.tile[row[again]].astype(np.int64), begin[again], end[again] - begin[again]
 
 
 class _Groups(NamedTuple):

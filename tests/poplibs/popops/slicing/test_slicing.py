@@ -116,6 +116,25 @@ def test_many_partial_tables_meet_in_stages(operation):
     assert sum("joinPartials" in name for name in names) > 1
 
 
+def cycles_of_split_update(n_rows):
+    """Compute cycles of the update step of a table whose 24 lookups lie on 12 tiles."""
+    graph, sequence = small_graph(), tr.Sequence()
+    plan = popops.plan_embedding(graph, "float", n_rows, 8, 24, UPDATE)
+    plan = replace(plan, sliced_dim_split=1, unsliced_dim_split=1, lookup_split=12)
+    table = popops.create_sliceable_tensor(graph, "float", [n_rows, 8], plan=plan)
+    updates = popops.create_slice_tensor(graph, "float", [n_rows, 8], [0], [1], 24, plan=plan)
+    indices = popops.create_indices_tensor(graph, 24)
+    popops.multi_update_add(graph, table, updates, indices, sequence, "update", plan=plan)
+    steps = tr.Engine(graph, sequence).report().steps
+    return int(steps.compute[list(steps.name).index("update")].max())
+
+
+def test_one_worker_fills_a_partial_table():
+    """Zeros of a partial table are a memset: a slot of one of six workers for each 64 bits."""
+    further_words = (1200 - 240) * 8 // 2
+    assert cycles_of_split_update(1200) - cycles_of_split_update(240) == 6 * further_words
+
+
 def test_plan_for_any_layout():
     """A planned slice and update of a table and updates in foreign layouts are right, too."""
     graph, sequence = small_graph(), tr.Sequence()
