@@ -3,25 +3,26 @@
 Imports take half of the time that a worker needs before its first test, several times that where
 no bytecode is stored yet. `python tests/forked_worker.py -u -c CODE` runs the code as Python would.
 The first such process of a run forks the one that imports; each hands it its streams, and waits for
-the fork that uses them to end. Without an answer the code runs in a plain interpreter.
+the fork that uses them to end. Without an answer the code runs in a plain interpreter. Before it
+imports front ends, that process forks another, of which the scripts of all workers are forks.
 """
 
 import fcntl
 import gc
 import importlib
 import os
-import select
-import signal
 import socket
 import sys
 import tempfile
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import TextIO
 
 _ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(_ROOT)
+from tests import fork_server  # noqa: E402 - it is beside this script
+
 # In the order in which test modules would import them, then what their first tests would load.
 _MODULES = (
     "torch._dynamo torch_geometric poptorch transformers tremula.explore poptorch_geometric "
@@ -30,7 +31,6 @@ _MODULES = (
     "tremula.ir.run.compiled_step tremula.ir.run.tile_program tremula.runtime.engine "
     "torch._inductor.compile_fx distributed"
 ).split()
-_LOOK_S = 2.0  # how often the importing process looks whether the run has ended
 
 
 def main() -> None:
@@ -40,7 +40,8 @@ def main() -> None:
         socket.send_fds(connection, [code.encode()], [0, 1, 2])
         for stream in (0, 1):
             os.close(stream)  # the fork's now: the run waits for their end
-        connection.recv(1)  # returns when the fork has ended
+        fork_server.next_number(connection)
+        fork_server.next_number(connection)  # when it has ended
         os._exit(0)
     os.execv(sys.executable, [sys.executable, "-u", "-c", code])
 
@@ -62,28 +63,41 @@ def _connected(run: int) -> socket.socket:
 
 def _start(path: Path, run: int, lock: TextIO) -> None:
     """Fork the importing process; connections wait until it has imported everything."""
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    listener.listen()
+    listener = fork_server.listening(path)
     if os.fork():
         listener.close()
         return
     lock.close()  # otherwise it would be locked as long as this process lives
     try:
+        _start_scripts(path.with_suffix(".scripts"), run, listener)
         _import_all()
-        _serve(listener, run)
+        fork_server.serve(listener, run)
+    finally:
+        path.unlink(missing_ok=True)
+        os._exit(0)
+
+
+def _start_scripts(path: Path, run: int, of_workers: socket.socket) -> None:
+    """Fork the process that scripts are forks of, with the imports there are so far."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1):
+        os.dup2(nothing, stream)
+    importlib.import_module("tests.variables").set_variables(is_worker=True)
+    os.environ[fork_server.VARIABLE] = str(path)
+    fork_server.import_base()
+    listener = fork_server.listening(path)
+    if os.fork():
+        listener.close()
+        return
+    of_workers.close()
+    try:
+        fork_server.serve(listener, run)
     finally:
         path.unlink(missing_ok=True)
         os._exit(0)
 
 
 def _import_all() -> None:
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1):
-        os.dup2(nothing, stream)
-    sys.path[0] = str(_ROOT)
-    variables = importlib.import_module("tests.variables")
-    variables.set_variables(is_worker=True)
     importlib.import_module("tremula").install()
     warnings.simplefilter("ignore")
     for name in _MODULES:
@@ -92,50 +106,6 @@ def _import_all() -> None:
     warnings.resetwarnings()
     gc.collect()
     gc.freeze()  # a collection would write to pages that forks share
-
-
-def _serve(listener: socket.socket, run: int) -> None:
-    """Fork for each connection until the run has ended."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while _is_alive(run):
-        if not select.select([listener], [], [], _LOOK_S)[0]:
-            continue
-        connection, _ = listener.accept()
-        code, streams, _, _ = socket.recv_fds(connection, 1 << 16, 3)
-        if not os.fork():
-            listener.close()
-            _be_worker(code.decode(), streams)
-        connection.close()
-        for stream in streams:
-            os.close(stream)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _be_worker(code: str, streams: list[int]) -> None:
-    """Be an interpreter that was started with `-u -c`, until its code ends."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-        os.close(stream)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(write_through=True)
-    sys.argv, sys.path[0] = ["-c"], ""
-    sys.modules["__main__"] = namespace = ModuleType("__main__")
-    status = 0
-    try:
-        exec(code, namespace.__dict__)
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else 1
-    finally:
-        sys.stdout.flush()
-        os._exit(status)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,41 @@
 """Running scripts in separate processes, forked from one that has imported the slow modules.
 
 Importing PyTorch takes seconds of every process. A fork of a process that has imported it starts
-at once, and is as separate as any other: own memory, streams, folder, arguments and exit code.
+at once, and is as separate as any other: own memory, streams, folder, arguments and exit code. All
+workers of `make test` share the process that they are forks of.
 """
 
-import multiprocessing
+import atexit
 import os
+import pickle
 import runpy
+import shutil
+import signal
 import socket
+import subprocess
 import sys
+import tempfile
+import threading
+import time
 import warnings
 from collections.abc import Callable, Mapping
-from multiprocessing.process import BaseProcess
+from functools import cache
+from multiprocessing import util
 from pathlib import Path
+from typing import NamedTuple
 
+from tests import fork_server
 from tremula.system.launch.topology import Topology
 
 TIMEOUT_S = 300
 PRINTED = "printed.txt"
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["tests.fork_server"])
+
+
+class Fork(NamedTuple):
+    """A process that runs a script, and the connection that tells how it ended."""
+
+    number: int
+    connection: socket.socket
 
 
 def run_script(
@@ -77,22 +93,61 @@ def _start(
     folder: Path,
     arguments: tuple[object, ...],
     environment: Mapping[str, str] | None,
-) -> BaseProcess:
-    printed = folder / PRINTED
+) -> Fork:
     variables = {**os.environ, **(environment or {})}
-    process = _FORKS.Process(target=_be, args=(target, folder, printed, variables, *arguments))
-    process.start()
-    return process
+    call = pickle.dumps((target, folder, folder / PRINTED, variables, *arguments))
+    with tempfile.NamedTemporaryFile(delete=False) as file:
+        file.write(call)
+    path = f"import sys; sys.path[:] = {sys.path!r}"
+    code = f"{path}; from tests.scripts import _be_stored; _be_stored({file.name!r})"
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(TIMEOUT_S)
+    connection.connect(_server())
+    socket.send_fds(connection, [code.encode()], [0, 1, 2])
+    number = fork_server.next_number(connection)
+    assert number is not None, "the process that scripts are forks of has ended"
+    return Fork(number, connection)
 
 
-def _end(process: BaseProcess, folder: Path) -> tuple[int | None, str]:
-    process.join(TIMEOUT_S)
-    if process.exitcode is None:
-        process.kill()
-        process.join()
+@cache
+def _server() -> str:
+    """Where the run's process for scripts listens; a run without forked workers starts one."""
+    shared = os.environ.get(fork_server.VARIABLE)
+    if shared is not None:
+        return shared
+    folder = tempfile.mkdtemp()
+    path = Path(folder, "scripts")
+    command = [sys.executable, fork_server.__file__, str(path), str(os.getpid())]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    atexit.register(lambda: (process.kill(), process.wait(), shutil.rmtree(folder)))
+    while not path.exists():
+        assert process.poll() is None, "the process that scripts are forks of has ended"
+        time.sleep(0.01)
+    return str(path)
+
+
+def _end(fork: Fork, folder: Path) -> tuple[int | None, str]:
+    with fork.connection:
+        try:
+            status = fork_server.next_number(fork.connection)
+        except TimeoutError:
+            os.kill(fork.number, signal.SIGKILL)
+            status = None
     text = (folder / PRINTED).read_text(encoding="utf-8")
     (folder / PRINTED).unlink()
-    return process.exitcode, text
+    return status, text
+
+
+def _be_stored(file: str) -> None:
+    """Run what `_start` has stored."""
+    call = Path(file).read_bytes()
+    Path(file).unlink()
+    target, *arguments = pickle.loads(call)
+    try:
+        _be(target, *arguments)
+    finally:
+        util._exit_function()  # ends processes that the script has started
+        threading._shutdown()
 
 
 def _be(
