@@ -26,9 +26,7 @@ LOAD_AND_STORE = 2  # worker slots of one access
 # sub-vectors of PopLibs' 2D vertices (`SUB_VECTOR_SLOTS` of poplibs/popops/elementwise). Copies of
 # programs are regular, and done with strides.
 PIECE_SLOTS = 11
-LEAST_REGULAR = (
-    3  # pieces, as `words_in_order` counts them: two at a distance need as many words as one by one
-)
+LEAST_REGULAR = 3  # pieces of `words_in_order`: two at a distance need as many words as single ones
 _VECTORS = (FieldKind.VECTOR, FieldKind.VECTOR_LIST)
 Pieces = tuple[Ints, Ints, Ints]  # tile, where it begins, bytes
 _NO_PIECES: Pieces = tuple(np.empty(0, np.int64) for _ in range(3))  # type: ignore[assignment]
