@@ -14,6 +14,7 @@ import numpy as np
 from tremula.base.types import Type
 from tremula.hardware import Chip
 from tremula.poplar.tensors.tile_map import TileMapping, linear_intervals
+from tremula.poplibs.counts import distinct
 from tremula.poplibs.popops.reduction.codelets import element_cost, worker_cycles
 from tremula.poplibs.popops.reduction.segments import ReductionSegments, cut
 from tremula.poplibs.popops.reduction.stages import min_shared_outputs
@@ -45,7 +46,7 @@ def of_mapping(mapping: TileMapping) -> Destination:
 
 def at_first_source(segments: ReductionSegments) -> Destination:
     """Each output on the first tile that has a partial result of it."""
-    cuts = np.unique(np.concatenate((segments.out, segments.out + segments.width)))
+    cuts = distinct(segments.out, segments.out + segments.width)
     first = np.searchsorted(cuts, segments.out)
     last = np.searchsorted(cuts, segments.out + segments.width)
     parts = cut(segments, cuts, first, last - first, np.zeros_like(segments.out))
@@ -73,7 +74,7 @@ def redirected(segments: ReductionSegments, to: Destination) -> ReductionSegment
 def needs_another_stage(segments: ReductionSegments, n_outs: int, tiles_per_ipu: int) -> bool:
     """Whether partials of n outputs are gathered in between before the last stage."""
     n_partials = int(segments.width.sum()) / max(1, n_outs)
-    return takes_stages(n_partials, len(np.unique(segments.tile)), tiles_per_ipu)
+    return takes_stages(n_partials, len(distinct(segments.tile)), tiles_per_ipu)
 
 
 def takes_stages(n_partials: float, n_tiles: int, tiles_per_ipu: int) -> bool:

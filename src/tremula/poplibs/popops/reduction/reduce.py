@@ -13,6 +13,7 @@ from tremula.poplar.programs import Copy, Sequence
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import TileMapping
 from tremula.poplar.vertices.compute_set import ComputeSet
+from tremula.poplibs.counts import distinct
 from tremula.poplibs.popops.reduction.codelets import Finish, accumulator_type
 from tremula.poplibs.popops.reduction.operations import REDUCE_OPS, ReduceOp, names_of
 from tremula.poplibs.popops.reduction.plan import (
@@ -260,7 +261,7 @@ class _ReductionBuilder:
         """Gather partial results in intermediate stages, as many as pay, and in a last one."""
         target = self.graph.target
         operation = REDUCE_OPS[self.operation].joined_by
-        n_left = len(np.unique(segments.out)) if (segments.width == 1).all() else self.n_outs
+        n_left = len(distinct(segments.out)) if (segments.width == 1).all() else self.n_outs
         grain = 2 * target.chip.vector_width(partials.type)  # additions take two vectors
         while needs_another_stage(segments, n_left, target.chip.n_tiles):
             moved = in_pieces(segments, self.n_outs, grain, target.n_tiles, self._start_tile())
