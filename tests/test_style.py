@@ -80,8 +80,8 @@ def test_tests_stand_where_their_source_stands():
     """Each folder of tests has the path of a folder of the package or of the repository."""
     folders = {path.parent.relative_to(TESTS) for path in files_of_tests()}
     homes = (SOURCE / "tremula", ROOT)
-    astray = [str(f) for f in folders if not any((home / f).is_dir() for home in homes)]
-    assert not astray, "\n".join(sorted(astray))
+    misplaced = [str(f) for f in folders if not any((home / f).is_dir() for home in homes)]
+    assert not misplaced, "\n".join(sorted(misplaced))
 
 
 def test_every_test_says_its_claim():

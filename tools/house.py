@@ -29,6 +29,8 @@ OPTIONS = set(
 # tests/test_style.py rejects; those that mostly read better otherwise; names of variables.
 REJECTED = re.compile(
     r"\b(nought|anew|so many|shared out|nobody|somebody|are such|mend|mends|mended|in no time|"
+    r"whence|thrice|in vain|hitherto|henceforth|whilst|amongst|aught|naught|begets|astray|"
+    r"stands behind|loads slowly|only those who use it|"
     r'brings Numba|unluckiest)\b|"""The same\b',
     re.IGNORECASE,
 )

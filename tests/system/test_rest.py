@@ -126,7 +126,7 @@ def test_roles_and_quotas(ask):
     "name",
     ["../../etc/passwd", "..%2f..%2fetc", "a..b", "", " ", "a b", "x" * 64, "é", "-a", "a\n"],
 )
-def test_names_that_go_astray_are_refused(ask, shared, name):
+def test_invalid_names_are_refused(ask, shared, name):
     """Neither in a body nor in an address; the log has it."""
     answer = ask("ann", "POST", "partitions", json={"name": name, "size": 1})
     assert answer.status_code == 422

@@ -43,12 +43,12 @@ def predicted(*rows):
 def test_blurs_of_an_image():
     """Vectors are faster than single floats, and iterations add up."""
     text = "3x3 Gaussian blur of an RGBA image, {} iterations with halo exchange"
-    once, thrice, floats = predicted(
+    once, three_times, floats = predicted(
         row(text.format(1), "1 IPU; image 96x64; half4 codelet", "s"),
         row(text.format(3), "1 IPU; image 96x64; half4 codelet", "s"),
         row(text.format(1), "1 IPU; image 96x64; float codelet", "s"),
     )
-    assert thrice == pytest.approx(3 * once)
+    assert three_times == pytest.approx(3 * once)
     assert floats > once
     (unknown,) = validate([row(text.format(1), "image 9x9; double codelet", "s")]).unchecked
     assert unknown.reason == "codelet 'double' is not known."

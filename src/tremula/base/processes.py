@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 Result = TypeVar("Result")
 
@@ -56,7 +56,7 @@ class SharedThreads:
         self._lock = fork_safe(threading.Lock())
         os.register_at_fork(after_in_child=self._forget)
 
-    def submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:  # noqa: ANN401
+    def submit(self, work: Callable[..., Result], *args: object) -> Future[Result]:
         """Have a thread call work(*args)."""
         with self._lock:
             if self._executor is None:

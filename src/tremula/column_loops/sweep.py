@@ -26,7 +26,7 @@ class Sweep:
         update_wrapper(self, function)
         self.function, self._n_turns, self._n_spent = function, n_turns, 0
 
-    def __call__(self, *columns: Any) -> Any:  # noqa: ANN401 - as the function says
+    def __call__(self, *columns: object) -> Any:  # noqa: ANN401 - as the function says
         most = self._turns_in_python()
         if self._n_spent <= most:
             self._n_spent += self._n_turns(*columns)

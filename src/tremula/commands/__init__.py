@@ -29,7 +29,7 @@ class Command:
         return f"tremula.commands.{self.home}"
 
 
-# Every command, by what people come for.
+# Every command, by its purpose.
 GROUPS = {
     "run": (
         Command("demo", "demo", "train MNIST with PopTorch, and model it on tiles", ""),

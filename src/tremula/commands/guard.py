@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, NoReturn
 
 from tremula.base.errors import PoplarError, suggest
 from tremula.base.requirements import explained
@@ -42,7 +42,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 class CommandParser(argparse.ArgumentParser):
     """`argparse`, whose errors name the nearest word that exists; also for its subparsers."""
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401
+    def _check_value(self, action: argparse.Action, value: object) -> None:
         """Argparse's hook for `choices` and names of subcommands."""
         if action.choices is not None and value not in action.choices:
             what = action.metavar if isinstance(action.metavar, str) else action.dest

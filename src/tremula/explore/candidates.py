@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-if TYPE_CHECKING:  # the front end loads slowly
+if TYPE_CHECKING:  # lazy: the front end is slow to import
     from tremula.frontends.poptorch.options.options import Options
 
 MERGES = tuple(
@@ -68,7 +68,7 @@ class Candidate:
 
 def place(model: nn.Module, candidate: Candidate) -> None:
     """Begin a block on the next chip at each cut; chip 0 has what comes before."""
-    from tremula.frontends.poptorch.blocks import BeginBlock  # loads slowly
+    from tremula.frontends.poptorch.blocks import BeginBlock  # lazy: slow to import
 
     for chip, name in enumerate(candidate.cuts, start=1):
         BeginBlock(model.get_submodule(name), user_id=f"stage{chip}", ipu_id=chip)

@@ -96,7 +96,7 @@ def _tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from model.named_buffers()
 
 
-def _faked(value: Any, mode: FakeTensorMode) -> Any:  # noqa: ANN401 - any structure of tensors
+def _faked(value: object, mode: FakeTensorMode) -> Any:  # noqa: ANN401 - any structure of tensors
     return tree_map_only(Tensor, lambda t: mode.from_tensor(t.detach()), value)
 
 
@@ -108,7 +108,13 @@ class _Made(TorchDispatchMode):
         self.n_bytes = 0
         self.operations: list[str] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401
+        types: object,
+        args: Any = (),  # noqa: ANN401
+        kwargs: object = None,
+    ) -> Any:  # noqa: ANN401
         result = func(*args, **(kwargs or {}))
         if not getattr(func, "is_view", False) and (n_bytes := _n_bytes(result)):
             self.n_bytes += n_bytes

@@ -356,7 +356,7 @@ def _n_micro_batches(task: Task) -> int:
 
 def _plain(options: "Options") -> list[tuple[str, str]]:
     """Every option as text; what a call returns is chosen when a model is made, if not before."""
-    from tremula.frontends.poptorch.enums import OutputMode  # loads slowly
+    from tremula.frontends.poptorch.enums import OutputMode  # lazy: slow to import
 
     options = options.clone()
     if options.defaultOutputMode():

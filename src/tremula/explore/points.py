@@ -48,7 +48,7 @@ def _segments(script: str, arguments: tuple[str, ...]) -> ModelSegments:
     return segments_of(task.model, task.args, task.kwargs)
 
 
-def _resized(value: Any, n: int) -> Any:  # noqa: ANN401 - any structure of tensors
+def _resized(value: object, n: int) -> Any:  # noqa: ANN401 - any structure of tensors
     def cut(tensor: Tensor) -> Tensor:
         if not tensor.ndim:
             return tensor

@@ -43,7 +43,7 @@ def task_of_script(script: Path, arguments: Sequence[str], system: System) -> Ta
 def _catching() -> Iterator[None]:
     originals = PoplarExecutor.__call__, PoplarExecutor.compile
 
-    def caught(self: PoplarExecutor, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+    def caught(self: PoplarExecutor, *args: object, **kwargs: object) -> None:
         raise _Caught(self, args, kwargs)
 
     PoplarExecutor.__call__ = PoplarExecutor.compile = caught
@@ -58,7 +58,7 @@ def _task(caught: _Caught, system: System) -> Task:
     options, optimizer = made.options, made.current_optimizer
     made.destroy()
 
-    def cut(value: Any) -> Any:  # noqa: ANN401 - any structure of tensors
+    def cut(value: object) -> Any:  # noqa: ANN401 - any structure of tensors
         return tree_map_only(Tensor, lambda t: micro_batch(t, options), value)
 
     return Task(

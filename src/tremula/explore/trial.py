@@ -193,7 +193,7 @@ def _poptorch_model(task: Task, options: Options) -> PoplarExecutor:
     return inferenceModel(task.model, options)
 
 
-def _repeated(value: Any, candidate: Candidate) -> Any:  # noqa: ANN401 - any structure of tensors
+def _repeated(value: object, candidate: Candidate) -> Any:  # noqa: ANN401 - any structure of tensors
     """Arguments of a whole call: the micro-batch as often as the candidate needs it."""
     n = candidate.n_replicas * candidate.accumulation * candidate.device_iterations
     return tree_map_only(Tensor, lambda t: torch.cat([t] * n) if t.ndim and n > 1 else t, value)

@@ -83,7 +83,7 @@ class _Worker:
         theirs.close()
         self.job: Any = None
 
-    def begin(self, job: Any) -> None:  # noqa: ANN401 - what a caller has
+    def begin(self, job: object) -> None:
         self.job = job
         self.connection.send(job)
 

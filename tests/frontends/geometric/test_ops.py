@@ -37,7 +37,7 @@ def neighbours(x, y, batch_x, batch_y):
 @given(SEEDS, st.integers(1, 9), st.integers(1, 7), st.integers(1, 3), st.integers(1, 4))
 @SETTINGS
 def test_knn_and_radius_equal_brute_force(seed, n_x, n_y, n_examples, k):
-    """Neighbours in order of distance; -1 in both rows for those missing; no column in vain."""
+    """Neighbours in order of distance; -1 in both rows for those missing; no unused column."""
     x, batch_x = points(seed, n_x, n_examples)
     y, batch_y = points(seed + 1, n_y, n_examples)
     result = ops.knn(x, y, k, batch_x, batch_y)

@@ -162,7 +162,7 @@ def test_host_and_tiles_draw_the_same(inputs):
 
 
 def test_the_state_is_a_buffer():
-    """It stands behind the other buffers, is given back, and is not there if nothing is drawn."""
+    """It comes after the other buffers, is returned, and is absent if nothing is drawn."""
     x = torch.ones(5)
     step = reproducible(recorded(lambda x: [x + torch.rand_like(x)], [x]))
     assert [(s.kind, s.name) for s in step.inputs] == [("buffer", "rng"), ("input", "input_0")]

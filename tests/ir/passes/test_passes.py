@@ -294,7 +294,7 @@ def train_step(model, x=None, passes=TILE_PASSES):
 def test_behind_the_last_checkpoint_nothing_is_computed_again():
     """What the backward pass uses first stays in memory; so does a step without a backward pass."""
     step = train_step(Tower(True))
-    # Six layers, of which the last checkpoint stands behind the sixth: all but stored ones twice.
+    # Six layers, of which the last checkpoint comes after the sixth: all but stored ones twice.
     again = [
         n for n in step.graph.nodes
         if schema_name(n) == "aten::tanh" and n.meta[ORIGIN].phase == BACKWARD

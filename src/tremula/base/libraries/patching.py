@@ -70,7 +70,7 @@ class _ProcessValue:
 
 
 @contextmanager
-def replaced(owner: type | ModuleType, name: str, value: Any) -> Iterator[None]:  # noqa: ANN401
+def replaced(owner: type | ModuleType, name: str, value: object) -> Iterator[None]:
     """A function, property or class of a library is another one inside the block, for this thread.
 
     A class is only replaced where it is called; `isinstance` still means the original.
@@ -149,7 +149,7 @@ def _leave(dispatch: _Dispatch) -> None:
         dispatch.restore()
 
 
-def _dispatcher(key: Key, original: Any) -> Any:  # noqa: ANN401
+def _dispatcher(key: Key, original: object) -> Any:  # noqa: ANN401
     """What stands in a library for a name that threads have different values of."""
     if isinstance(original, property):
         return property(lambda self: _in_force.get().get(key, original).fget(self))
@@ -158,7 +158,7 @@ def _dispatcher(key: Key, original: Any) -> Any:  # noqa: ANN401
     assert callable(original), f"{original!r} is read, not called: use replaced_for_all"
 
     @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def call(*args: object, **kwargs: object) -> Any:  # noqa: ANN401
         return _in_force.get().get(key, original)(*args, **kwargs)
 
     with contextlib.suppress(ValueError, TypeError):  # of functions without a readable signature
@@ -169,7 +169,7 @@ def _dispatcher(key: Key, original: Any) -> Any:  # noqa: ANN401
 
 def _class_dispatcher(key: Key, original: type) -> type:
     class Dispatcher(type(original)):
-        def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        def __call__(cls, *args: object, **kwargs: object) -> Any:  # noqa: ANN401
             return _in_force.get().get(key, original)(*args, **kwargs)
 
         def __instancecheck__(cls, instance: object) -> bool:
@@ -207,7 +207,7 @@ def _code_calling(target: Callable[..., Any], like: CodeType) -> CodeType:
     return code.replace(co_consts=constants, co_name=like.co_name)
 
 
-def _hand_on(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+def _hand_on(*args: object, **kwargs: object) -> Any:  # noqa: ANN401
     target: Any = "target"  # a constant of the code, which `_code_calling` exchanges
     return target(*args, **kwargs)
 
@@ -216,7 +216,7 @@ def _hand_on(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
 
 
 @contextmanager
-def replaced_for_all(owner: Any, name: str, value: Any, label: str = "") -> Iterator[None]:  # noqa: ANN401
+def replaced_for_all(owner: object, name: str, value: object, label: str = "") -> Iterator[None]:
     """An attribute, or an item of a dictionary, has another value for all threads inside the block.
 
     Threads share a value; one that wants another waits until the others' blocks have ended.
@@ -263,7 +263,7 @@ def _blocks(key: Key) -> list[tuple[int, Any]]:
     return [] if state is None else state.blocks
 
 
-def install(owner: type | ModuleType, name: str, value: Any) -> None:  # noqa: ANN401
+def install(owner: type | ModuleType, name: str, value: object) -> None:
     """Replace a name for the rest of the process: a part that a library lacks on this computer."""
     _require_listed(owner, name)
     setattr(owner, name, value)
@@ -305,11 +305,11 @@ class AttributeChanges:
         self._callbacks, self._before = [], []
 
 
-def _read(owner: Any, name: str) -> Any:  # noqa: ANN401
+def _read(owner: object, name: str) -> Any:  # noqa: ANN401
     return (owner if isinstance(owner, dict) else vars(owner)).get(name, _Missing)
 
 
-def _write(owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
+def _write(owner: Any, name: str, value: object) -> None:  # noqa: ANN401
     if isinstance(owner, dict):
         owner[name] = value
     elif value is _Missing:

@@ -40,7 +40,7 @@ def is_own_file(spec: ModuleSpec) -> bool:
 
 def owner_of(spec: ModuleSpec) -> str:
     """The distribution that a module belongs to, such as `poptorch 3.3.0`, or the place of it."""
-    from importlib.metadata import distributions  # loads slowly, and only errors need it
+    from importlib.metadata import distributions  # lazy: slow to import, and only errors need it
 
     origin = spec.origin or next(iter(spec.submodule_search_locations or ()), spec.name)
     for distribution in distributions():

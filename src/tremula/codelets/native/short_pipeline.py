@@ -68,7 +68,7 @@ class _SecondAttempt(PassManager):
         super().run(state)
 
 
-def inner(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+def inner(**options: object) -> Callable[[Callable[..., Any]], Any]:
     """`numba.njit` for functions that only kernels call: no entry for Python or C is compiled."""
     return njit(
         pipeline_class=ShortPipeline, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options

@@ -12,7 +12,7 @@ def _load(module: ModuleType, _name: str) -> Callable[..., Any]:
     original = module.load
 
     @functools.wraps(original)
-    def load(*args: Any, **options: Any) -> Any:  # noqa: ANN401
+    def load(*args: object, **options: object) -> Any:  # noqa: ANN401
         return original(*args, **{"weights_only": False, **options})
 
     return load
@@ -32,7 +32,7 @@ def _symeig(torch: ModuleType, _name: str) -> Callable[..., Any]:
 
 
 def _solve(torch: ModuleType, _name: str) -> Callable[..., Any]:
-    def solve(right: Any, matrix: Any) -> Any:  # noqa: ANN401
+    def solve(right: object, matrix: object) -> Any:  # noqa: ANN401
         return torch.linalg.solve(matrix, right), torch.linalg.lu_factor(matrix).LU
 
     return solve

@@ -15,7 +15,7 @@ def _dataclass(module: ModuleType, _name: str) -> Callable[..., Any]:
     """`dataclasses.dataclass` that takes objects that can change as defaults, shared as before."""
     original, field = module.dataclass, module.field
 
-    def dataclass(cls: type | None = None, /, **options: Any) -> Any:  # noqa: ANN401
+    def dataclass(cls: type | None = None, /, **options: object) -> Any:  # noqa: ANN401
         def wrap(cls: type) -> type:
             shared = {
                 name: vars(cls)[name]
@@ -44,7 +44,7 @@ def _is_rejected(value: object, dataclasses: ModuleType) -> bool:
 def _sample(module: ModuleType, _name: str) -> Callable[..., list]:
     original = module.sample
 
-    def sample(population: Any, k: int, **options: Any) -> list:  # noqa: ANN401
+    def sample(population: object, k: int, **options: object) -> list:
         if isinstance(population, collections.abc.Set):
             population = tuple(population)
         return original(population, k, **options)
@@ -55,7 +55,7 @@ def _sample(module: ModuleType, _name: str) -> Callable[..., list]:
 def _fromstring(module: ModuleType, _name: str) -> Callable[..., Any]:
     original = module.fromstring
 
-    def fromstring(string: Any, dtype: Any = float, count: int = -1, *, sep: str = "") -> Any:  # noqa: ANN401
+    def fromstring(string: Any, dtype: object = float, count: int = -1, *, sep: str = "") -> Any:  # noqa: ANN401
         if sep:
             return original(string, dtype=dtype, count=count, sep=sep)
         data = string.encode("latin1") if isinstance(string, str) else string
@@ -82,7 +82,7 @@ _INTEGRALS = {"simps": "simpson", "trapz": "trapezoid", "cumtrapz": "cumulative_
 def _yaml_load(module: ModuleType, _name: str) -> Callable[..., Any]:
     original = module.load
 
-    def load(stream: Any, Loader: Any = None) -> Any:  # noqa: ANN401, N803 - PyYAML's name
+    def load(stream: object, Loader: object = None) -> Any:  # noqa: ANN401, N803 - PyYAML's name
         return original(stream, Loader or module.FullLoader)
 
     return load

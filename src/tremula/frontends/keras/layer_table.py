@@ -95,7 +95,7 @@ def _maker(name: str, arguments: Arguments) -> Callable[[], keras.layers.Layer]:
     return lambda: kind(*arguments)
 
 
-def _with(cases: list[LayerCase], **changes: Any) -> list[LayerCase]:  # noqa: ANN401
+def _with(cases: list[LayerCase], **changes: object) -> list[LayerCase]:
     return [LayerCase(**{**vars(case), **changes}) for case in cases]
 
 

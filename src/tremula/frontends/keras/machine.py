@@ -10,7 +10,7 @@ from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.keras.pipelines.pipeline import KerasPipeline
 from tremula.ir.settings import HostSettings
 
-if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+if TYPE_CHECKING:  # lazy: importing the tile compiler is slow
     from tremula.ir.run.tile_program import TileSettings
 
 _PRODUCT_OPTIONS = ("availableMemoryProportion", "partialsType")
@@ -21,7 +21,7 @@ def tile_settings(
     host: HostSettings, prefetch_depth: int | None = None, pipeline: KerasPipeline | None = None
 ) -> "TileSettings":
     """How tile programs are compiled under the settings in force."""
-    from tremula.ir.lowering.tiles import LoweringOptions  # loads slowly
+    from tremula.ir.lowering.tiles import LoweringOptions  # lazy: slow to import
     from tremula.ir.run.tile_program import TileSettings
 
     config = config_in_force()

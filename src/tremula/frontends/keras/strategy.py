@@ -67,7 +67,7 @@ class IPUStrategy:
         with scope_of(lambda: ModelOptions(n_chips=self.num_ipus, n_processes=self.num_processes)):
             yield self
 
-    def reduce(self, reduce_op: object, value: Any, axis: int | None = None) -> Any:  # noqa: ANN401
+    def reduce(self, reduce_op: object, value: object, axis: int | None = None) -> Any:  # noqa: ANN401
         """The sum or mean of a value along an axis; of replicas, `run` gives one value already."""
         import keras
 
@@ -78,7 +78,7 @@ class IPUStrategy:
             return value
         return (keras.ops.sum if name == "SUM" else keras.ops.mean)(value, axis=axis)
 
-    def experimental_distribute_dataset(self, dataset: Any, options: object = None) -> Any:  # noqa: ANN401
+    def experimental_distribute_dataset(self, dataset: object, options: object = None) -> Any:  # noqa: ANN401
         """The data set itself: replicas take batches from it in turn."""
         del options
         return dataset

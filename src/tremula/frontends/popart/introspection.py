@@ -85,7 +85,7 @@ def _definition(entry: Operator) -> OpDefinition:
 
 def _internal_names() -> list[str]:
     """Operations of compiled steps that no model names."""
-    import torch  # loads slowly
+    import torch  # lazy: slow to import
 
     from tremula.ir.ops import composite, markers  # noqa: F401 - register tremula::*
 

@@ -1,7 +1,7 @@
 """`poptorch.autocast`: a region of a model whose products are computed in half."""
 
 from contextlib import ContextDecorator
-from typing import Any, Self
+from typing import Self
 
 import torch
 
@@ -31,7 +31,7 @@ class autocast(ContextDecorator):  # noqa: N801 - PopTorch's name
         self._regions.append(region)
         return self
 
-    def __exit__(self, *error: Any) -> None:  # noqa: ANN401 - passed on as it is
+    def __exit__(self, *error: object) -> None:
         region = self._regions.pop()
         if region is not None:
             region.__exit__(*error)

@@ -22,7 +22,7 @@ def table_to_string(
 
 
 def NewAliasAnnotation(name: str, tp: T) -> T:
-    """An annotation that a type checker reads as `tp`, and that programs tell apart from it."""
+    """An annotation that a type checker reads as `tp`, and that programs can recognise."""
 
     def annotation(*_args: object) -> object:
         raise NotImplementedError(f"{name} is an annotation only: use {tp} for values")

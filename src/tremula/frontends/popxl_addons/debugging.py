@@ -1,7 +1,7 @@
 """Printing tensors while a program runs, switched by the variable MODEL_LOG_LEVEL."""
 
 import os
-from typing import Any, Literal
+from typing import Literal
 
 import popxl
 from popxl import ops
@@ -19,7 +19,7 @@ def _is_on(level: str) -> bool:
 
 
 def print_tensor(
-    t: popxl.Tensor, *args: Any, level: Level = "DEBUG", **kwargs: Any
+    t: popxl.Tensor, *args: object, level: Level = "DEBUG", **kwargs: object
 ) -> popxl.Tensor:
     """`ops.print_tensor` if the level is on, else the tensor as it is."""
     return ops.print_tensor(t, *args, **kwargs) if _is_on(level) else t

@@ -36,7 +36,7 @@ class _Streams(OrderedDict, Generic[Stream]):
         except KeyError as error:
             raise AttributeError(error.args[0]) from None
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         if isinstance(key, int | slice):
             return list(self.values())[key]
         if key not in self:

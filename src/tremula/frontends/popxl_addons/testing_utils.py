@@ -31,9 +31,9 @@ class TensorInput:
 
 def run_module(
     module: Module,
-    *args: Any,
+    *args: object,
     weights: Weights | Callable[[NamedTensors], Weights] | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> list[np.ndarray]:
     """What a module makes of its arguments, of which `TensorInput` become tensors.
 

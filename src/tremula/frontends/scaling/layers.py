@@ -1,7 +1,5 @@
 """Unit-scaled layers: normal weights, and the factors where values are computed."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +15,7 @@ class Linear(nn.Linear):
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, *,
-        formats: Float8Formats | None = None, is_last: bool = False, **more: Any,  # noqa: ANN401
+        formats: Float8Formats | None = None, is_last: bool = False, **more: object,
     ) -> None:  # fmt: skip
         self.formats, self.is_last = formats, is_last
         super().__init__(in_features, out_features, bias, **more)

@@ -186,7 +186,7 @@ def _without_rules() -> Iterator[None]:
         yield
 
 
-def _node_of(recorder: _BodyRecorder, result: Any) -> fx.Node:  # noqa: ANN401
+def _node_of(recorder: _BodyRecorder, result: object) -> fx.Node:
     if not isinstance(result, Tensor):
         raise CaptureError(f"A body of a loop or branch must give tensors, got {result!r}.")
     inside = recorder._inside(result)

@@ -1,7 +1,5 @@
 """Decompositions of products of several tensors, quantisation, weight norms and batch norms."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -77,7 +75,7 @@ def batch_norm_with_update(
 
 
 @decomposes(aten.batch_norm_backward.default)
-def batch_norm_backward(*arguments: Any) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - as ATen
+def batch_norm_backward(*arguments: object) -> tuple[Tensor | None, ...]:
     """The last argument is what cuDNN kept."""
     return aten.native_batch_norm_backward.default(*arguments[:-1])
 

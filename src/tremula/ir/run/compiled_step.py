@@ -38,7 +38,7 @@ from tremula.ir.run.tile_settings import TileSettings
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, INPUT, OUTPUT, PARAMETER, CapturedStep
 
-if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+if TYPE_CHECKING:  # lazy: importing the tile compiler is slow
     from tremula.ir.run.tile_cache import StoredTileProgram
 
 
@@ -219,7 +219,7 @@ def _open_session(step: CapturedStep, tiles: TileProgram, settings: StepSettings
     if settings.runs_on_tiles:
         return tiles.session()
     if settings.tiles.cache_folder is not None:
-        from tremula.ir.run.host_cache import keep_host_program  # loads slowly
+        from tremula.ir.run.host_cache import keep_host_program  # lazy: slow to import
 
         keep_host_program(step, tiles)
     if settings.host.tiles == "ahead":

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+if TYPE_CHECKING:  # lazy: importing the tile compiler is slow
     from tremula.compiler.executable.executable import Executable
     from tremula.runtime.clock import Clock
 
@@ -44,7 +44,7 @@ class CallTiming:
 def time_call(executable: "Executable", clock: "Clock") -> CallTiming:
     """Time a call on a clock that knows the cycles of every step; nothing is computed."""
     from tremula.compiler.report.intervals import cycle_interval, cycles_by_family
-    from tremula.runtime.forecast import foretell_transfers  # loads slowly
+    from tremula.runtime.forecast import foretell_transfers  # lazy: slow to import
 
     clock_hz = executable.target.chip.clock_hz
     result = foretell_transfers(executable, clock)

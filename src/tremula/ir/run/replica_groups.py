@@ -29,7 +29,7 @@ from tremula.ir.run.session import Give, Handles, HostSession, TileSession
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, PARAMETER, STATE, CapturedStep
 
-if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+if TYPE_CHECKING:  # lazy: importing the tile compiler is slow
     from tremula.runtime.engine import Engine
 
 

@@ -24,7 +24,7 @@ from tremula.ir.run.generators import DeviceRandom, HostRandom, TileRandom
 from tremula.ir.settings import HostSettings
 from tremula.ir.step import BUFFER, HYPER, INPUT, OUTPUT, PARAMETER, STATE, CapturedStep, StepSlot
 
-if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+if TYPE_CHECKING:  # lazy: importing the tile compiler is slow
     from tremula.runtime.engine import Engine
 
 Give = Callable[[int, list[Tensor]], None]

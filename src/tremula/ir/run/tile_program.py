@@ -23,7 +23,7 @@ from tremula.ir.run.session import Rows, StepSession, TileSession, copy_state
 from tremula.ir.run.tile_settings import TileSettings
 from tremula.ir.step import INPUT, PARAMETER, STATE, CapturedStep
 
-if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+if TYPE_CHECKING:  # lazy: importing the tile compiler is slow
     from tremula.compiler.compile import Progress
     from tremula.compiler.executable.executable import Executable
     from tremula.compiler.report.report import Report

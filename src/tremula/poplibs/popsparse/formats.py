@@ -6,7 +6,7 @@ sort, so that the columns of a row ascend.
 """
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -142,7 +142,7 @@ class _Matrix:
     __hash__ = None  # pyright: ignore[reportAssignmentType] - arrays have none
 
     @classmethod
-    def from_dense(cls, dense: Any, block: Block = (1, 1)) -> Self:  # noqa: ANN401
+    def from_dense(cls, dense: object, block: Block = (1, 1)) -> Self:
         """The blocks of a matrix that are not all zero."""
         matrix = np.asarray(dense)
         n_rows, n_columns = matrix.shape

@@ -1,7 +1,6 @@
 """Views as text, for terminals."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from tremula.base.wording import counted
 from tremula.vision.analysis.quantities import QUANTITIES, heading
@@ -50,7 +49,7 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "�" for c in text)
 
 
-def text_of_view(view: str, data: Any, limit: int) -> str:  # noqa: ANN401 - JSON of any view
+def text_of_view(view: str, data: object, limit: int) -> str:
     return _VIEWS[view](data, limit)
 
 

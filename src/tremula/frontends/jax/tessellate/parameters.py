@@ -57,7 +57,7 @@ _LAST_AXIS = {"sort": "dimension", "top_k": "axis"}  # parameters whose default 
 _TYPES = {"new_dtype", "dtype", "preferred_element_type", "index_dtype"}
 
 
-def bound(primitive: Primitive, *values: Array, **attributes: Any) -> Any:
+def bound(primitive: Primitive, *values: Array, **attributes: object) -> Any:
     """The results of a primitive of JAX, with the parameters that are left out filled in."""
     if primitive.name in _SCATTERS:
         options = {name: attributes.get(name, value) for name, value in _INDEXED.items()}

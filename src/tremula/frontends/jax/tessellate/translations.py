@@ -332,7 +332,7 @@ def make_gather_vertex_fullname(dtype: object) -> str:
     return make_ipu_vertex_name_templated("popops::MultiSlice", get_ipu_type_name(dtype))
 
 
-def check_gather_dimension_numbers(dimension_numbers: Any, inshape: Sequence[int]) -> None:
+def check_gather_dimension_numbers(dimension_numbers: object, inshape: Sequence[int]) -> None:
     """TessellateIPU's vertex takes rows of the first axis."""
     wanted = lax.GatherDimensionNumbers(tuple(range(1, len(inshape))), (0,), (0,))
     if dimension_numbers != wanted:
@@ -373,7 +373,7 @@ def make_scatter_vertex_fullname(dtype: object, opname: str, scale: object) -> s
     return make_ipu_vertex_name_templated(basename, kind, kind, False, operation)
 
 
-def check_scatter_dimension_numbers(dimension_numbers: Any) -> None:
+def check_scatter_dimension_numbers(dimension_numbers: object) -> None:
     """TessellateIPU's vertex updates elements of a vector."""
     wanted = lax.ScatterDimensionNumbers((), (0,), (0,))
     if dimension_numbers != wanted:

@@ -104,8 +104,8 @@ class GradientTape:
 
     def gradient(
         self,
-        target: Any,  # noqa: ANN401 - a tensor, or a structure of them
-        sources: Any,  # noqa: ANN401 - variables or tensors, or a structure of them
+        target: object,
+        sources: object,
         output_gradients: Tensor | None = None,
         unconnected_gradients: object = "none",
     ) -> Any:  # noqa: ANN401 - as the sources are

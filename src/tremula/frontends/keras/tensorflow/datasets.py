@@ -43,7 +43,7 @@ def synthesize(n_samples: int | None) -> None:
 def loader(name: str) -> Callable[..., Arrays]:
     """`load_data` of a data set."""
 
-    def load_data(*args: Any, **kwargs: Any) -> Arrays:
+    def load_data(*args: object, **kwargs: object) -> Arrays:
         n_samples = _state["n_samples"]
         if n_samples is not None:
             return generated(name, n_samples, *args, **kwargs)
@@ -60,7 +60,7 @@ def loader(name: str) -> Callable[..., Arrays]:
     return load_data
 
 
-def generated(name: str, n_samples: int, *_args: object, **options: Any) -> Arrays:
+def generated(name: str, n_samples: int, *_args: object, **options: object) -> Arrays:
     """Samples of the shapes and types of a data set; classes differ by a pattern in noise."""
     rng = np.random.default_rng(0)
     if name in _IMAGES:

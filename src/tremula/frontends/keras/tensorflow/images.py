@@ -356,7 +356,7 @@ def convert_image_dtype(
 
 
 def decode_image(
-    contents: Any,  # bytes, or an array of one
+    contents: object,  # bytes, or an array of one
     channels: int = 0,
     dtype: object = "uint8",
     name: str = "",
@@ -377,18 +377,20 @@ def decode_image(
     return convert_image_dtype(ops.convert_to_tensor(pixels), dtype)
 
 
-def decode_jpeg(contents: Any, channels: int = 0, **details: object) -> Value:
+def decode_jpeg(contents: object, channels: int = 0, **details: object) -> Value:
     """The pixels of a JPEG file; how exactly it is decoded is PIL's choice."""
     del details
     return decode_image(contents, channels)
 
 
-def decode_png(contents: Any, channels: int = 0, dtype: object = "uint8", name: str = "") -> Value:
+def decode_png(
+    contents: object, channels: int = 0, dtype: object = "uint8", name: str = ""
+) -> Value:
     return decode_image(contents, channels, dtype, name)
 
 
 def decode_and_crop_jpeg(
-    contents: Any,
+    contents: object,
     crop_window: Sequence[int],
     channels: int = 0,
     **details: object,
@@ -398,7 +400,7 @@ def decode_and_crop_jpeg(
     return crop_to_bounding_box(decode_jpeg(contents, channels, **details), y, x, height, width)
 
 
-def extract_jpeg_shape(contents: Any, output_type: object = "int32", name: str = "") -> Value:
+def extract_jpeg_shape(contents: object, output_type: object = "int32", name: str = "") -> Value:
     """Height, width and channels of a JPEG file."""
     del name
     image = _opened(contents)

@@ -71,7 +71,7 @@ def dropout(
     x: Value,
     rate: float = 0.5,
     noise_shape: Sequence[int] | None = None,
-    seed: Any = None,
+    seed: object = None,
     name: str = "",
     ref: bool = False,
 ) -> Value:
@@ -151,13 +151,13 @@ def cross_replica_sum(x: Value, name: str = "") -> Value:
 cross_replica_mean = cross_replica_sum
 
 
-def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
+def assume_equal_across_replicas(tensors: object, inplace: bool = False) -> Any:
     """The tensors themselves."""
     del inplace
     return tensors
 
 
-def recomputation_checkpoint(tensors: Any, name: str = "") -> Any:
+def recomputation_checkpoint(tensors: object, name: str = "") -> Any:
     """Values that are saved where others are computed again for the backward pass."""
     del name
     return RecomputationCheckpoint()(tensors)
@@ -174,7 +174,7 @@ def outlined_function(
     return outlined_function if func is None else func
 
 
-def multi_conv(func: Callable | None = None, options: Any = None) -> Callable:
+def multi_conv(func: Callable | None = None, options: object = None) -> Callable:
     """The function itself: its convolutions run one after another."""
     del options
     return multi_conv if func is None else func

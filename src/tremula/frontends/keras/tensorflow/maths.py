@@ -1,7 +1,6 @@
 """TensorFlow's arithmetic, comparisons, reductions and linear algebra, on Keras's operations."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -174,7 +173,7 @@ def clip_by_global_norm(
 
 def norm(
     tensor: Value,
-    ord: Any = "euclidean",
+    ord: object = "euclidean",
     axis: Axis = None,
     keepdims: bool = False,
     name: str = "",
@@ -264,7 +263,7 @@ def in_top_k(targets: Value, predictions: Value, k: int, name: str = "") -> Valu
     return ops.in_top_k(plain(targets), plain(predictions), k)
 
 
-def tensordot(a: Value, b: Value, axes: Any, name: str = "") -> Value:
+def tensordot(a: Value, b: Value, axes: object, name: str = "") -> Value:
     del name
     return ops.tensordot(plain(a), plain(b), axes)
 

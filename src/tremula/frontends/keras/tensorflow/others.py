@@ -36,7 +36,7 @@ class UnconnectedGradients:
     NONE, ZERO = "none", "zero"
 
 
-def stop_gradient(input: Any, name: str = "") -> Any:
+def stop_gradient(input: object, name: str = "") -> Any:
     """The value, without a gradient."""
     del name
     return ops.stop_gradient(input)

@@ -31,7 +31,7 @@ _TABLE = _table()
 
 
 def masked_checksum(data: bytes) -> int:
-    """The checksum that stands behind lengths and records."""
+    """The checksum that follows lengths and records."""
     value = 0xFFFFFFFF
     for byte in data:
         value = _TABLE[(value ^ byte) & 0xFF] ^ (value >> 8)

@@ -24,10 +24,10 @@ class IPUQuestionAnsweringPipeline(Pipeline):
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
-        *args: Any,  # noqa: ANN401 - those of transformers
+        *args: object,
         question: str | Sequence[str] | None = None,
         context: str | Sequence[str] | None = None,
-        **kwargs: Any,  # noqa: ANN401
+        **kwargs: object,
     ) -> Any:  # noqa: ANN401 - an answer, or several
         """Answer one question about one text, or each of several."""
         if args:

@@ -111,7 +111,7 @@ class AiOnnx(OpSet):
 
     def constant(
         self,
-        value: Any,
+        value: object,
         is_value_sparse: bool | str | DebugContext = False,
         debugContext: str | DebugContext = "",
     ) -> str:
@@ -128,8 +128,8 @@ class AiOnnx(OpSet):
         self,
         args: Sequence[str],
         num_outputs: int,
-        else_branch: Any,
-        then_branch: Any,
+        else_branch: object,
+        then_branch: object,
         debugContext: str | DebugContext = "",
     ) -> list[str]:
         """One of two graphs, as a boolean scalar says; both give `num_outputs` tensors."""
@@ -148,7 +148,7 @@ class AiOnnx(OpSet):
         self,
         args: Sequence[str],
         num_outputs: int,
-        body: Any,
+        body: object,
         debugContext: str | DebugContext = "",
     ) -> list[str]:
         """A graph again and again: `args` are the trip count, a condition and what it carries.
@@ -175,7 +175,7 @@ class AiOnnx(OpSet):
         self,
         args: Sequence[str],
         num_outputs: int,
-        body: Any,
+        body: object,
         num_scan_inputs: int,
         scan_input_axes: Sequence[int] = (),
         scan_input_directions: Sequence[int] = (),
@@ -214,7 +214,7 @@ class AiOnnx(OpSet):
         return ids
 
     def _bind_types(
-        self, body: Any, args: Sequence[str], n_scanned: int = 0, axes: Sequence[int] = ()
+        self, body: object, args: Sequence[str], n_scanned: int = 0, axes: Sequence[int] = ()
     ) -> None:
         """Types for inputs of a body that has none: those of `args`, or of their slices."""
         types = [type_of(self._graph.find_type(id) or TypeProto()) for id in args]
@@ -281,7 +281,7 @@ class AiGraphcore(OpSet):
         self,
         args: Sequence[str],
         num_outputs: int,
-        callee: Any,
+        callee: object,
         debugContext: str | DebugContext = "",
     ) -> list[str]:
         """Call a separate graph, whose inputs in order are `args`."""
@@ -311,7 +311,7 @@ class AiGraphcore(OpSet):
         print_gradient: int = 1,
         debugContext: str | DebugContext = "",
         title: str = "",
-        **more: Any,
+        **more: object,
     ) -> str:
         """The tensor itself, which is printed when the program runs, and its gradient."""
         method = self._method(graphcore_operators()["printtensor"])
@@ -359,7 +359,7 @@ class AiGraphcore(OpSet):
         maxSequenceLengths: Sequence[int],
         resultSize: int,
         callbackBatchSize: int,
-        callback: Any,
+        callback: object,
         debugContext: str | DebugContext = "",
     ) -> str:
         """A graph over sequences that are packed in one tensor."""
@@ -384,7 +384,7 @@ def _as_list(args: str | Sequence[str]) -> list[str]:
     return [str(id) for id in args]
 
 
-def _graph_of(builder: Any) -> GraphInProgress:
+def _graph_of(builder: object) -> GraphInProgress:
     """The graph that a builder has made; an error if it is something else."""
     graph = getattr(builder, "_graph", None)
     if not isinstance(graph, GraphInProgress):
@@ -394,7 +394,7 @@ def _graph_of(builder: Any) -> GraphInProgress:
     return graph
 
 
-def _output_types(builder: Any) -> list[InferredType]:
+def _output_types(builder: object) -> list[InferredType]:
     graph = _graph_of(builder)
     return [type_of(graph.find_type(v.name) or TypeProto()) for v in graph.proto.output]
 

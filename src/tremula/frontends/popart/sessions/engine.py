@@ -18,7 +18,7 @@ from tremula.frontends.popart.sessions.program import SessionProgram
 from tremula.frontends.popart.sessions.settings import step_settings
 from tremula.ir.run.generators import new_seed, restore, state_of
 
-if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+if TYPE_CHECKING:  # lazy: importing the tile compiler is slow
     from tremula.ir.run.tile_cache import StoredTileProgram
 
 _LOG = getLogger("session")
@@ -92,7 +92,7 @@ class SessionEngine:
 
     def write(self, filename: str | os.PathLike) -> None:
         """Write the tile program to a file, or to one of the session's name in a folder."""
-        from tremula.ir.run.tile_cache import write_program  # loads slowly
+        from tremula.ir.run.tile_cache import write_program  # lazy: slow to import
 
         path = Path(filename).expanduser()
         path = path / f"{self.setup.name}.tremula" if path.is_dir() else path
@@ -102,7 +102,7 @@ class SessionEngine:
 
     def read(self, filename: str | os.PathLike) -> None:
         """Take the tile program from a file."""
-        from tremula.ir.run.tile_cache import read_program  # loads slowly
+        from tremula.ir.run.tile_cache import read_program  # lazy: slow to import
 
         if self._compiled is not None:
             raise popart_exception("loadExecutable comes before prepareDevice")

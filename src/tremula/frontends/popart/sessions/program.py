@@ -29,7 +29,7 @@ from tremula.ir.optim.grouped_rule import AutomaticLossScaling, GroupedRule
 from tremula.ir.run.compiled_step import StepSettings, StepToCompile
 from tremula.ir.step import BUFFER, OUTPUT, PARAMETER
 
-if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+if TYPE_CHECKING:  # lazy: importing the tile compiler is slow
     from tremula.ir.run.tile_cache import StoredTileProgram
 
 _PREFIX = "onnx."  # of names of weights in the module that is compiled

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tremula.frontends.popart.exceptions import popart_errors, popart_exception
 from tremula.frontends.popart.sessions.engine import SessionEngine
 
-if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+if TYPE_CHECKING:  # lazy: importing the tile compiler is slow
     from tremula.ir.run.performance import CallTiming
     from tremula.vision.pva.report import Report
 

@@ -27,7 +27,7 @@ from tremula.frontends.popart.sessions.tensors import SessionTensors
 from tremula.frontends.popart.sessions.weight_transfers import WeightTransfers
 from tremula.frontends.popart.tensor_info import InputShapeInfo, TensorInfo
 
-if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+if TYPE_CHECKING:  # lazy: importing the tile compiler is slow
     from tremula.vision.pva.report import Report
 
 

@@ -35,7 +35,7 @@ from tremula.ir.optim.grouped_rule import GroupedRule
 from tremula.ir.run.compiled_step import CompiledStep, StepToCompile
 from tremula.ir.settings import HostSettings
 
-if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+if TYPE_CHECKING:  # lazy: importing the tile compiler is slow
     from tremula.ir.run.tile_cache import StoredTileProgram
 
 # -- functions of the script around a compilation --------------------------------------------------

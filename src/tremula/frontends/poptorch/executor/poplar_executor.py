@@ -37,7 +37,7 @@ from tremula.ir.run.tensor_names import graph_as_json
 from tremula.ir.settings import host_settings
 from tremula.ir.step import PARAMETER
 
-if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+if TYPE_CHECKING:  # lazy: importing the tile compiler is slow
     from tremula.ir.run.tile_cache import StoredTileProgram
     from tremula.ir.run.tile_program import TileProgram
 

@@ -27,7 +27,7 @@ def trace_if_profiled(options: Options) -> None:
     if not is_tracing():
         folder = profile_folder(options)
         if folder is not None:
-            from tremula.vision.trace import recorder as trace  # loads slowly
+            from tremula.vision.trace import recorder as trace  # lazy: slow to import
 
             trace.start(folder)
 

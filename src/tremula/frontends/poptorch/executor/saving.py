@@ -109,7 +109,7 @@ def _pickled(value: object) -> bytes:
 def _write_program(archive: zipfile.ZipFile, stored: "StoredTileProgram") -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / _PROGRAM
-        from tremula.ir.run.tile_cache import write_program  # loads slowly
+        from tremula.ir.run.tile_cache import write_program  # lazy: slow to import
 
         write_program(path, stored)
         archive.write(path, _PROGRAM)
@@ -211,7 +211,7 @@ def _read_program(
     if _PROGRAM not in archive.namelist():
         return None
     with tempfile.TemporaryDirectory() as folder:
-        from tremula.ir.run.tile_cache import read_program  # loads slowly
+        from tremula.ir.run.tile_cache import read_program  # lazy: slow to import
 
         path = Path(folder, "program")
         path.write_bytes(_read_part(archive, _PROGRAM, filename))

@@ -26,13 +26,13 @@ class ICustomArgParser(ABC):
     """Takes the tensors out of objects of a class, and makes such objects from tensors."""
 
     @abstractmethod
-    def yieldTensors(self, struct: Any) -> Iterator[torch.Tensor]:  # noqa: N802, ANN401
+    def yieldTensors(self, struct: object) -> Iterator[torch.Tensor]:  # noqa: N802
         """The tensors of an object, always in the same order."""
 
     @abstractmethod
     def reconstruct(
         self,
-        original_structure: Any,  # noqa: ANN401
+        original_structure: object,
         tensor_iterator: Iterator[torch.Tensor],
     ) -> Any:  # noqa: ANN401
         """A new object like the original one, with the next tensors of the iterator."""

@@ -101,6 +101,6 @@ def current_stage() -> int | None:
     return stages[-1] if stages else None
 
 
-def current_scope(graph: Any) -> str:
+def current_scope(graph: object) -> str:
     """The names open in a graph, joined."""
     return "/".join(name for owner, name in NAMES.get() if owner is graph)

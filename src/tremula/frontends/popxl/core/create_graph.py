@@ -50,7 +50,9 @@ def _hints(function: Callable) -> dict[str, Any]:
         return dict(getattr(function, "__annotations__", {}))
 
 
-def _as_input(graph: Graph, name: str, parameter: inspect.Parameter, hint: Any, value: Any) -> Any:
+def _as_input(
+    graph: Graph, name: str, parameter: inspect.Parameter, hint: object, value: Any
+) -> Any:
     by_ref = _is_by_ref(hint)
     if parameter.kind is parameter.VAR_KEYWORD:
         if not _all_tensors(name, list(value.values())):

@@ -36,7 +36,7 @@ class Graph:
         )
 
     @classmethod
-    def _make(cls, ir: Any, id: str) -> "Graph":
+    def _make(cls, ir: object, id: str) -> "Graph":
         self = object.__new__(cls)
         self.ir, self._id = ir, id
         self._prefix = f"{id}/" if id else ""

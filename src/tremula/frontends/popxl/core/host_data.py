@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ class LazyArray:
     """
 
     def __init__(
-        self, shape: Sequence[int], dtype_: Any, make: Callable[[], np.ndarray] | None = None
+        self, shape: Sequence[int], dtype_: object, make: Callable[[], np.ndarray] | None = None
     ):
         self.shape = tuple(int(n) for n in shape)
         self.popxl_dtype = dtype.as_dtype(dtype_)

@@ -21,7 +21,7 @@ class Op:
 
     def __init__(
         self,
-        graph: Any,
+        graph: object,
         row: OperationRow,
         inputs: list[Tensor],
         layout: tuple,

@@ -191,7 +191,7 @@ def _on_booleans(make: Callable) -> Callable:
     """Operands of other types are cast to booleans first."""
 
     @functools.wraps(make)
-    def of_booleans(*args: Any, **kwargs: Any) -> PopxlTensor:
+    def of_booleans(*args: object, **kwargs: object) -> PopxlTensor:
         def as_bool(t: Any) -> Any:
             is_other = isinstance(t, PopxlTensor) and t.dtype != boolean
             return cast(t, boolean) if is_other else t

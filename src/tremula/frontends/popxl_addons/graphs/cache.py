@@ -44,7 +44,7 @@ def argument_hash(arg: Any) -> int:
     return hash(arg)
 
 
-def _key_hash(key: Any) -> int:
+def _key_hash(key: object) -> int:
     return tensor_hash(key) if isinstance(key, popxl.Tensor) else hash(key)
 
 
@@ -83,7 +83,7 @@ def function(fn: Callable) -> Callable[..., tuple[popxl.Tensor, ...]]:
     cache = GraphCache()
 
     @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> tuple[popxl.Tensor, ...]:
+    def call(*args: object, **kwargs: object) -> tuple[popxl.Tensor, ...]:
         graph = cache.create_graph(fn, *args, **kwargs)
         # Other arguments are part of the graph, tensors its inputs.
         tensors = [a for a in bound_arguments(fn, *args, **kwargs).values() if _holds_tensors(a)]

@@ -41,11 +41,11 @@ class BoundGraph:
         """The graph with tensors for further inputs; those bound before can be replaced."""
         return BoundGraph(self.graph, {**self.args, **args})
 
-    def call(self, *targs: Any, args: TensorMap | None = None) -> tuple[popxl.Tensor, ...]:
+    def call(self, *targs: object, args: TensorMap | None = None) -> tuple[popxl.Tensor, ...]:
         """Call the graph; bound tensors and `args` go to their inputs, others in order."""
         return self.call_with_info(*targs, args=args).outputs
 
-    def call_with_info(self, *targs: Any, args: TensorMap | None = None) -> CallSiteInfo:
+    def call_with_info(self, *targs: object, args: TensorMap | None = None) -> CallSiteInfo:
         """Call the graph; the result says which tensor outside is which inside."""
         return ops.call_with_info(self.graph, *targs, inputs_dict={**self.args, **(args or {})})
 
@@ -77,7 +77,7 @@ class GraphWithNamedArgs:
         args: NamedTensors | None = None,
         grad_graph_info: GradGraphInfo | None = None,
         from_module: GradientBuilder | None = None,
-        aux: Any = None,
+        aux: object = None,
         called_graphs_grad_info: "Mapping[Any, GradGraphInfoLike] | None" = None,
     ):
         self.graph = graph
@@ -111,11 +111,11 @@ class GraphWithNamedArgs:
         """The graph with tensors of the caller for its named inputs, by name."""
         return BoundGraph(self.graph, to_mapping(self.args, args) if args else {})
 
-    def call(self, *targs: Any, args: TensorMap | None = None) -> tuple[popxl.Tensor, ...]:
+    def call(self, *targs: object, args: TensorMap | None = None) -> tuple[popxl.Tensor, ...]:
         """Call the graph with inputs in order, and `args={input: tensor}` for others."""
         return self.bind().call(*targs, args=args)
 
-    def call_with_info(self, *targs: Any, args: TensorMap | None = None) -> CallSiteInfo:
+    def call_with_info(self, *targs: object, args: TensorMap | None = None) -> CallSiteInfo:
         """Call the graph; the result says which tensor outside is which inside."""
         return self.bind().call_with_info(*targs, args=args)
 

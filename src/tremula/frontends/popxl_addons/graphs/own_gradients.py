@@ -49,7 +49,7 @@ class Aux:
             )
         return self._inputs[key]
 
-    def update(self, *args: Any, **kwargs: object) -> None:
+    def update(self, *args: object, **kwargs: object) -> None:
         """Save several values."""
         self._values.update(*args, **kwargs)
 

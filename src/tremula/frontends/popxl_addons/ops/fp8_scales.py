@@ -1,6 +1,6 @@
 """Powers of two that bring tensors into the range of 8-bit floats."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,7 +74,7 @@ class CandidateConfig:
     """What a search for the best scale counts: exponents of the source that a format can hold."""
 
     def __init__(
-        self, format: popxl.dtype, src_ftype: FloatFormat, dest_ftype: FloatFormat, src_type: Any
+        self, format: popxl.dtype, src_ftype: FloatFormat, dest_ftype: FloatFormat, src_type: object
     ):
         self.format = format
         self.num_exp_bits = dest_ftype.num_exp_bits

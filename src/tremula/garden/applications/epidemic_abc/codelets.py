@@ -15,7 +15,7 @@ N_KEPT = N_PARAMETERS + 1  # of a sample: its parameters and its sum of squares
 EMPTY = -1.0  # the sum of squares of a slot without a sample
 
 
-def moving(mean: Any, there: Any) -> Any:  # noqa: ANN401 - float32
+def moving(mean: Any, there: object) -> Any:  # noqa: ANN401 - float32
     """How many people move: a normal number, rounded down, of those who are there."""
     drawn = math.floor(mean + math.sqrt(mean) * random_normal())
     return min(max(drawn, tr.float32(0)), there)

@@ -2,7 +2,7 @@
 
 Population k of a cell moves by its velocity E[k] in each step. A vertex reads it from where it
 comes, through a shifted view of the whole grid, so that streaming needs no separate copy; what
-comes from other tiles is the halo. Solid cells send populations back whence they came.
+comes from other tiles is the halo. Solid cells send populations back to where they came from.
 """
 
 # Numbers of machine types compute, which pyright cannot see.

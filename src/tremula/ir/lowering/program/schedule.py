@@ -10,7 +10,7 @@ from tremula.ir.placement import BlockPlacements
 from tremula.ir.repetition import Repetition
 from tremula.ir.step import StepSlot
 
-if TYPE_CHECKING:  # the tile side loads slowly, and only those who use it pay
+if TYPE_CHECKING:  # lazy: importing the tile compiler is slow
     from tremula.poplar.graph import Graph
     from tremula.poplar.programs import Program
 
