@@ -11,7 +11,7 @@ from tests.sources import ROOT, statements, tree_of
 SOURCE = ROOT / "src" / "tremula"
 BENCHMARKS = ROOT / "benchmarks"
 TABLE_ROW = re.compile(r"^\| `tremula\.(\w+)` \|")
-# `import tremula` re-exports every layer, so only layers that use it as a script would may import it.
+# `import tremula` re-exports every layer, so only layers that use it like a script import it.
 MAY_IMPORT_FACADE = {"commands", "demo", "garden"}
 MAX_FILES_IN_FOLDER = 22
 
