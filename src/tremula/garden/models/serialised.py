@@ -5,7 +5,7 @@ from torch import Tensor, nn
 import poptorch
 
 
-class SerializedLinear(nn.Linear):
+class SlicedLinear(nn.Linear):
     """A dense layer whose product is computed in `factor` slices."""
 
     def __init__(self, n_in: int, n_out: int, factor: int, mode: poptorch.MatMulSerializationMode):

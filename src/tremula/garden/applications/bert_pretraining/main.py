@@ -7,7 +7,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 import poptorch
 from tremula.garden.application import Findings, Settings, modelled_poptorch
-from tremula.garden.models.serialised import SerializedLinear
+from tremula.garden.models.serialised import SlicedLinear
 
 N_WORDS, LENGTH, MASK = 32, 16, 0  # words of the vocabulary, of a row; the word that hides others
 N_REPLICAS, N_BATCH, N_ACCUMULATED = 2, 16, 4
@@ -24,7 +24,7 @@ class MaskedWords(nn.Module):
         self.bert = BertForMaskedLM(config)
         predictions = self.bert.cls.predictions
         mode = poptorch.MatMulSerializationMode.OutputChannels
-        predictions.decoder = SerializedLinear(config.hidden_size, N_WORDS, N_SLICES, mode)
+        predictions.decoder = SlicedLinear(config.hidden_size, N_WORDS, N_SLICES, mode)
         layers = self.bert.bert.encoder.layer
         poptorch.BeginBlock(self.bert.bert.embeddings, "first", ipu_id=0)
         poptorch.BeginBlock(layers[len(layers) // 2], "second", ipu_id=1)

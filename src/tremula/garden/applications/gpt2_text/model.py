@@ -4,7 +4,7 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import poptorch
-from tremula.garden.models.serialised import SerializedLinear
+from tremula.garden.models.serialised import SlicedLinear
 
 
 class Checkpointed(nn.Module):
@@ -27,7 +27,7 @@ class PipelinedGPT2(nn.Module):
         self.model = GPT2LMHeadModel(config)
         if n_slices > 1:
             mode = poptorch.MatMulSerializationMode.OutputChannels
-            head = SerializedLinear(config.n_embd, config.vocab_size, n_slices, mode)
+            head = SlicedLinear(config.n_embd, config.vocab_size, n_slices, mode)
             head.load_state_dict(self.model.lm_head.state_dict())
             self.model.lm_head = head
             self.model.tie_weights()
