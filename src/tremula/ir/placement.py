@@ -17,7 +17,7 @@ from tremula.ir.step import BlockPlace, CapturedStep
 
 @dataclass(frozen=True)
 class BlockPlacements:
-    """The chip and stage of each block, in the order in which operations met them."""
+    """The chip and stage of each block, in the order in which operations first use them."""
 
     chip_of_block: tuple[int, ...] = ()
     stage_of_block: tuple[int, ...] = ()  # of a pipeline: the forward stage; empty without one

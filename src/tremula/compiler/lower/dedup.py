@@ -66,7 +66,7 @@ class _Chips:
 class VariableLayouts:
     """A digest of each variable's type, size, constness and tile map, relative to its own start.
 
-    With `is_on_chip` tiles are numbered within the chip, and it is noted which chips were met.
+    With `is_on_chip` tiles are numbered within the chip, and the chips that occur are noted.
     """
 
     def __init__(self, graph: FrozenGraph, *, is_on_chip: bool = False):

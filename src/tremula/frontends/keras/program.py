@@ -114,7 +114,7 @@ class KerasProgram:
         if self._scale is not None:
             session.set_hyper([float(self._scale.numpy())])
         last = self.n_replicas - 1
-        for replica in range(1, self.n_replicas):  # metrics are sums: others begin with nothing
+        for replica in range(1, self.n_replicas):  # metrics are sums: others begin at zero
             goes_on = self.keeps_last and replica == last
             values = {
                 i: tensor_of(v) if goes_on else torch.zeros_like(tensor_of(v))

@@ -34,7 +34,7 @@ MAX_RING = 64  # a rack's chips: rounds grow with the members, and parts shrink
 
 
 def levels_of(group: ReplicaGroup) -> tuple[ReplicaGroup, ReplicaGroup | None]:
-    """Rings of neighbours and, if they are too many for one, of those with equal places in them."""
+    """Rings of neighbours; of a group too large for one, also rings across them, by position."""
     if group.size <= MAX_RING:
         return group, None
     near = max(n for n in range(1, MAX_RING + 1) if group.size % n == 0)

@@ -153,7 +153,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         return factories.copy(), named
 
     def _reset(self) -> None:
-        """Forget everything of a graph that was made; parts keep their places in the trees."""
+        """Clear what building a graph recorded; inner trees stay, as those of parts are shared."""
         remove_leaves(self._variable_factories)
         remove_leaves(self._named_inputs)
         self.called_graphs_grad_info.clear()
