@@ -36,7 +36,7 @@ class Recorder:
         run = _COMPILED(function, columns)
         if run is None:
             return None
-        translated = run.args[1]
+        translated = run.translated
         path = str(native._library(translated.text()))
 
         def recorded(*arguments: np.ndarray | int) -> object:

@@ -118,7 +118,7 @@ class _Loop:
     """Machine code of a sweep, for columns of some types."""
 
     def __init__(self, library: ctypes.CDLL, translated: "_Translator"):
-        self._translated, kinds = translated, translated.columns.values()
+        self.translated, kinds = translated, translated.columns.values()
         of_column = [ctypes.c_void_p, ctypes.c_longlong, ctypes.c_longlong]
         types = (of_column if kind.rank else [ctypes.c_longlong] for kind in kinds)
         self._sweep, self._sweep_arrays = library.sweep, library.sweep_arrays
@@ -131,7 +131,7 @@ class _Loop:
 
     def __call__(self, *columns: np.ndarray | int) -> tuple | None:
         """Results for any columns of the types."""
-        translated, alive, arguments = self._translated, [], []
+        translated, alive, arguments = self.translated, [], []
         for name, column in zip(translated.columns, columns, strict=True):
             if isinstance(column, int):
                 arguments.append(column)
