@@ -17,10 +17,10 @@ from tremula.hardware import chip, save_chip, save_system, system
 IN_PLACE = {
     "base/processes.py": "a file of the kernel, which starts counting memory again",
     "commands/reports/remote_reports.py": "a temporary file",
+    "demo/mnist.py": "a temporary folder",
     "frontends/keras/tensorflow/records.py": "a stream that a script writes and closes",
     "frontends/keras/tensorflow/summaries.py": "a stream that a script writes and closes",
     "frontends/poptorch/executor/saving.py": "a temporary file",
-    "garden/models/datasets/mnist.py": "a temporary folder",
     "poplibs/popops/elementwise/stubs.py": "our own source, by make docs",
     "validate/fit/template.py": "the text of a script that people run",
     "vision/report/reader.py": "a temporary folder",
