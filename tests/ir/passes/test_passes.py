@@ -269,7 +269,7 @@ def test_recomputation_saves_memory_and_no_bit_changes():
     assert torch.equal(without.outputs[0], with_marks.outputs[0])
     for a, b in zip(without.weights, with_marks.weights, strict=True):
         assert torch.equal(a, b)
-    assert with_marks.temporary_bytes < 0.85 * without.temporary_bytes
+    assert with_marks.temporary_bytes < 0.9 * without.temporary_bytes
 
 
 @pytest.mark.slow

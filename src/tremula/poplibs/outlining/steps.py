@@ -70,9 +70,11 @@ class Steps:
         self.mapped = _Mapped(graph.target, graph.state)
         self.layouts = layouts_of(graph)
         self._kinds: dict[object, OutlinedKind] = {}
+        self._transferred: set[int] = set()  # variables that transfers read or write
 
     def of(self, programs: list[Program]) -> list[OutlinedStep]:
         """Programs as steps; what occurs once has no kind, and is not looked at closer."""
+        self._transferred |= self._read_or_written_by_transfers(programs)
         keys = [self._key(program) for program in programs]
         n_alike = Counter(key for key, _ in keys)
         return [
@@ -81,6 +83,10 @@ class Steps:
             else OutlinedStep(program, self._kind_of(program, key, variables), variables)
             for program, (key, variables) in zip(programs, keys, strict=True)
         ]
+
+    def _read_or_written_by_transfers(self, programs: list[Program]) -> set[int]:
+        transfers = (p for p in programs if isinstance(p, Copy) and not _is_between_tensors(p))
+        return {v for p in transfers for v in variables_in(p, self.state.variables)}
 
     def _key(self, program: Program) -> tuple[object, tuple[int, ...]]:
         """What alike steps have in common, None if nothing can be like this one; its variables."""
@@ -98,14 +104,15 @@ class Steps:
         return (of.template, *map(self.layouts.of, of.variables)), of.variables
 
     def _key_of_copy(self, program: Copy) -> tuple[object, tuple[int, ...]] | None:
-        source, target = program.source_of_data, program.destination
-        if not isinstance(source, Tensor) or not isinstance(target, Tensor):
+        if not _is_between_tensors(program):
             return None
         key = CallKey(self.layouts)
         try:
-            views = key.of((source, target))
+            views = key.of((program.source_of_data, program.destination))
         except NotReplayable:
             return None
+        if not self._transferred.isdisjoint(key.numbers):
+            return None  # inside a function it would wait for a transfer that goes on beside others
         return ("copy", views, key.of_variables()), tuple(key.numbers)
 
     def _kind_of(self, program: Program, key: object, variables: tuple[int, ...]) -> OutlinedKind:
@@ -166,6 +173,11 @@ class Steps:
         uses = (n_read > 0) | (writes & (n_written < sizes))
         number, code = len(self._kinds), _STEP_BYTES + n_bytes
         return OutlinedKind(number, tuple(uses.tolist()), tuple(writes.tolist()), code, n_elems)
+
+
+def _is_between_tensors(copy: Copy) -> bool:
+    """Whether it is no transfer from or to a host or a remote buffer."""
+    return isinstance(copy.source_of_data, Tensor) and isinstance(copy.destination, Tensor)
 
 
 def _per_slot(slots: int | Ints, count: Ints, n_slots: int) -> Ints:
