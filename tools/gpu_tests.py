@@ -22,11 +22,17 @@ from pathlib import Path
 
 _NEEDS = re.compile(r"cuda\.is_available|has_triton\(")
 _RESULT = re.compile(r"^(tests/\S+::.+) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", re.MULTILINE)
-_PYTEST = (
-    *("-m", "pytest", "-o", "addopts=", "--import-mode=importlib", "--tb=short"),
+_OPTIONS = (
+    *("-o", "addopts=", "--import-mode=importlib", "--tb=short"),
     *("--disable-plugin-autoload", "-p", "no:cacheprovider"),
 )
 _N_LISTED = 20
+# What a shell starts in the background ignores SIGINT, and so would all processes below it.
+_INTERRUPTIBLE = """
+import signal, sys, pytest
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(pytest.main(sys.argv[1:]))
+"""
 _GRACE_S = 8.0  # for the report of an interrupted process
 
 
@@ -47,7 +53,17 @@ def test_files(root: Path) -> list[str]:
 
 def collected(files: Sequence[str], marks: str) -> list[str]:
     """The names of the tests in some files."""
-    command = [sys.executable, *_PYTEST, "-m", marks, "--collect-only", "-q", *files]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *_OPTIONS,
+        "-m",
+        marks,
+        "--collect-only",
+        "-q",
+        *files,
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         sys.exit(f"the tests cannot be collected:\n{done.stdout}")
@@ -60,7 +76,7 @@ def start(names: Sequence[str], number: int, folder: Path) -> Shard:
     listed.write_text("\n".join(names) + "\n", encoding="utf-8")
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, *_PYTEST, "-v", "-m", "", f"@{listed}"],
+            [sys.executable, "-c", _INTERRUPTIBLE, *_OPTIONS, "-v", "-m", "", f"@{listed}"],
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"},
