@@ -28,7 +28,7 @@ def residual_of(one: Checked) -> LogResidual:
     ratio = math.log(one.measured / one.predicted)
     is_time = one.row.unit in _GROWING
     return LogResidual(
-        one.family, source_of(one.row.source), one.row.id, round(ratio if is_time else -ratio, 4)
+        one.family, source_of(one.row.source), one.row.id, round(ratio if is_time else -ratio, 6)
     )
 
 
