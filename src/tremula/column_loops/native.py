@@ -73,10 +73,9 @@ class NativeSweep:
         self._on_arrays: Callable[[tuple], Any] | None = None  # of the types of the last call
 
     def __call__(self, *columns: np.ndarray | int) -> object:
-        if self._on_arrays is not None:
-            results = self._on_arrays(columns)
-            if results is not _OTHER_TYPES:
-                return results
+        on_arrays = self._on_arrays  # another thread may call with other types meanwhile
+        if on_arrays is not None and (results := on_arrays(columns)) is not _OTHER_TYPES:
+            return results
         key = tuple([None if isinstance(c, int) else (c.dtype.num, c.ndim) for c in columns])
         run = self._made.get(key)
         if run is None:
