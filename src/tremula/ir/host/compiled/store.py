@@ -36,7 +36,11 @@ def is_on() -> bool:
 
 def store_binary(path: Path, suffix: str) -> str:
     """Copy a file into the store; returns its name there."""
-    content = path.read_bytes()
+    return store_bytes(path.read_bytes(), suffix)
+
+
+def store_bytes(content: bytes, suffix: str) -> str:
+    """Store a binary; returns its name."""
     name = sha256(content).hexdigest() + suffix
     target = folder() / name
     if is_on() and not target.exists():

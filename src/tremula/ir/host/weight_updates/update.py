@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tremula.ir.host.graph_kernels.kernels import compiled_text, has_triton
+from tremula.ir.host.compiled.tensor_kernels import TensorKernel
+from tremula.ir.host.graph_kernels.kernels import has_triton
 from tremula.ir.host.passes.memory_format import is_dense
 from tremula.ir.host.weight_updates.source import UpdateKind, update_source
 from tremula.ir.optim.grouped_rule import GroupedRule
 from tremula.ir.optim.in_place import laid_out_like, norm_of_gradients
 
 _CHUNK, _BLOCK, _N_WARPS = 1 << 14, 1 << 11, 8  # elements of a program and of a step, warps
+_CONSTANTS = (("CHUNK", _CHUNK), ("BLOCK", _BLOCK))
 _ALIGNMENT = 16  # bytes
 _HALF = 2  # bytes of a half
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -146,12 +148,10 @@ class FusedUpdate:
         numbers += [divisor] if divisor is not None else []
         numbers += self._scalars(batch, states, hyper)
         chunks = self._chunks_of(batch, weights)
-        function = compiled_text(update_source(kind) or "")
+        kernel = TensorKernel(update_source(kind) or "", _CONSTANTS, _N_WARPS)
         table = self._table(rows, weights[0].device)
         seed = [self._seed] if kind.rounds_stochastically else []
-        function[len(chunks),](
-            table, chunks, *seed, *numbers, CHUNK=_CHUNK, BLOCK=_BLOCK, num_warps=_N_WARPS
-        )
+        kernel.run(len(chunks), [table, chunks, *seed, *numbers])
 
     def _scalars(
         self, batch: UpdateBatch, states: Sequence[Tensor], hyper: Sequence[Tensor]
