@@ -33,12 +33,16 @@ def is_rehearsal() -> bool:
 
 
 def bench_device() -> str:
-    """Where GPU figures are measured; empty if there is no GPU."""
-    import torch
+    """Where GPU figures are measured; empty if there is no GPU.
+
+    Asks as a model does that is about to be compiled: without using the driver, so that the process
+    may still be forked for the compiler.
+    """
+    from tremula.ir.settings import sees_gpu
 
     if is_rehearsal():
         return "cpu"
-    return "cuda" if torch.cuda.is_available() else ""
+    return "cuda" if sees_gpu() else ""
 
 
 def timed_for(seconds: float) -> float:

@@ -1,12 +1,14 @@
 """The table of GPU figures: cases as processes, turns, limits, what is written as it goes."""
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benchmarks import Figure
+from benchmarks.gpu_turns import wait_until_short
 from tests.variables import ROOT
 from tools.gpu_table.cases import Case, Section, chosen_cases
 from tools.gpu_table.record import (
@@ -195,3 +197,14 @@ def test_an_unknown_case_is_an_error():
     """The nearest name is suggested."""
     with pytest.raises(InvalidOption, match="gpu-large:vit-b"):
         chosen_cases(["gpu-large:vit"])
+
+
+def test_a_turn_begins_when_the_gpu_is_free():
+    """Kernels that other processes have launched delay each probe: it waits until none is late."""
+    delays = [*[2e-3] * 3, 0.0, 2e-3]
+
+    def probe() -> None:
+        time.sleep(delays.pop(0) if delays else 0)
+
+    assert 5e-3 < wait_until_short(probe) < 5
+    assert not delays

@@ -53,8 +53,8 @@ class HostSettings:
         import torch
 
         if self.device == "auto":
-            return own_gpu() if _sees_gpu() else torch.device("cpu")
-        if self.device == "cuda" and _sees_gpu():
+            return own_gpu() if sees_gpu() else torch.device("cpu")
+        if self.device == "cuda" and sees_gpu():
             return own_gpu()
         if self.device == "cuda":
             raise InvalidOption(
@@ -69,7 +69,7 @@ class HostSettings:
         return "cuda-graph" if self.torch_device().type == "cuda" else "eager"
 
 
-def _sees_gpu() -> bool:
+def sees_gpu() -> bool:
     """Whether there is a GPU, without using its driver: a process that has cannot be forked."""
     import torch
 
