@@ -64,7 +64,8 @@ def _compile_all(requests: Sequence[CompileRequest], answers: IO[bytes]) -> None
             text = _compiled(request, min(8, n_cores)).removeprefix("done")
             send_answer(answers, number, text)
         return
-    n_threads = max(1, min(8, n_cores // max(1, len(requests))))
+    # Parts are unequal: each gets all cores, which those that have ended leave to the others.
+    n_threads = min(_MAX_PROCESSES, n_cores)
     running: dict[int, tuple[int, int]] = {}  # number and pipe of each process
 
     def take_one() -> None:
