@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tremula.base.code_fingerprint import code_fingerprint
 from tremula.base.errors import GraphProgramCompilationError, LinkError, PoplarError
 from tremula.base.processes import fork_safe
 from tremula.base.source import Source, source_at
@@ -131,7 +132,8 @@ class Library:
 
     def _path(self, variant: "_Variant") -> Path:
         native = "" if variant.is_counted else variant.compiler.native_identity
-        parts = (self.key, variant.compiler.identity, native, headers_identity())
+        ours = (code_fingerprint("codelets/cpp"), headers_identity())
+        parts = (self.key, variant.compiler.identity, native, *ours)
         text = "\n".join((*parts, str(variant.n_workers)))
         digest = hashlib.sha256(text.encode()).hexdigest()[:32]
         return cache_dir() / "cpp" / f"{digest}{'-counted' if variant.is_counted else ''}.so"

@@ -3,12 +3,11 @@
 Numba's own store is an index and numbered files beside each source file, unpickled as they are: one
 that was cut short is an error for every later run. Here each function with its types is one file of
 the cache folder, which ends in a checksum and is named by a hash of all that decides its content:
-versions, processor, types, and the source file, whose other functions it may contain. A damaged
-file is replaced, and processes that write at once write the same.
+versions, processor, types, and the files of the function and of all that it calls
+(`native/sources.py`). A damaged file is replaced, and processes that write at once write the same.
 """
 
 import hashlib
-import inspect
 import pickle
 import re
 import sys
@@ -29,6 +28,7 @@ from tremula.base.processes import fork_safe
 from tremula.base.storage.cache_dir import cache_dir
 from tremula.base.storage.checked_file import read_checked, write_checked
 from tremula.codelets.native.short_pipeline import ShortPipeline
+from tremula.codelets.native.sources import source_key
 
 FOLDER = "native"  # in the cache folder
 Function = Callable[..., Any]
@@ -104,7 +104,7 @@ class StoredCode:
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
         key = (
             *(_versions(), str(signature), codegen.magic_tuple()),
-            *(_source_of(function), function.__code__.co_firstlineno),
+            *(source_key(function), function.__code__.co_firstlineno),
             dumps(cells) if cells else b"",
         )
         digest = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
@@ -121,21 +121,6 @@ def _refresh_once(target_context: Any) -> None:
 @cache
 def _versions() -> tuple[str, str]:
     return numba.__version__, sys.implementation.cache_tag
-
-
-def _source_of(function: Function) -> str:
-    """A hash of the text that a function is part of."""
-    file = function.__code__.co_filename
-    return _hash_of_file(file) if Path(file).is_file() else _hash(inspect.getsource(function))
-
-
-@cache
-def _hash_of_file(file: str) -> str:
-    return _hash(Path(file).read_text(encoding="utf-8"))
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @cache
