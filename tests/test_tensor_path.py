@@ -21,7 +21,7 @@ import tremula
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
 ENTRY = "tremula/frontends/poptorch/executor/entry.py"  # inferenceModel, before the call
-INTERPRETER = "tremula/runtime/interpreter.py"  # native code, which has no frames of Python
+INTERPRETER = "tremula/runtime/interpreter/loop.py"  # native code, which has no frames of Python
 MODEL_CALL = "run_forward"  # the one function of a front end that the IR calls: the model itself
 MOST_TO_HOST, MOST_TO_TILE = 12, 30
 

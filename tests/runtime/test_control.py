@@ -138,11 +138,11 @@ def test_stop_before_run_is_harmless():
 
 def test_long_loops_hear_interrupts(monkeypatch):
     """Ctrl-C ends even a loop with nothing in it: native code comes back regularly."""
-    from tremula.runtime import interpreter
+    from tremula.runtime.interpreter import loop, record
 
     graph = new_graph()
     engine = loaded(graph, Repeat(10**15, Sequence()))
-    native = interpreter.interpret
+    native = loop.interpret
     returns = []
 
     def interrupted(*arguments):
@@ -152,10 +152,10 @@ def test_long_loops_hear_interrupts(monkeypatch):
             raise KeyboardInterrupt
         return reason
 
-    monkeypatch.setattr(interpreter, "interpret", interrupted)
+    monkeypatch.setattr(loop, "interpret", interrupted)
     with pytest.raises(KeyboardInterrupt):
         engine.run()
-    assert set(returns) == {interpreter.BUDGET_SPENT}
+    assert set(returns) == {record.BUDGET_SPENT}
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])

@@ -133,7 +133,7 @@ class CountedSteps:
         self.is_ready[self.steps] = False
 
     def columns(self) -> tuple[Ints, ...]:
-        """What the interpreter reads and fills; see interpreter.COUNT_KERNEL."""
+        """What the interpreter reads and fills; see interpreter/record.py."""
         counts = self.counts
         return (
             self.kernel, self.row_first, self.known, self.place, self.cycles,

@@ -37,6 +37,7 @@ from tremula.runtime.clock import Clock
 from tremula.runtime.device_load import LoadMeter
 from tremula.runtime.host_connections import CallbackPort, HostConnections, RingPort, StreamCallback
 from tremula.runtime.host_steps import run_host_step
+from tremula.runtime.interpreter import record
 from tremula.runtime.loaded import LoadedProgram
 from tremula.runtime.memory_spans import Address, memory_between
 from tremula.runtime.storage import host_array
@@ -165,35 +166,35 @@ class Engine:
 
     def _run_from(self, entry: int) -> None:
         """Run from an instruction to the end of its program."""
-        from tremula.runtime import interpreter  # imports Numba
+        from tremula.runtime.interpreter.loop import interpret  # imports Numba
 
         machine = self.loaded.machine
         machine.use_threads()
-        registers = np.zeros(interpreter.N_REGISTERS, np.int64)
-        registers[interpreter.PC] = entry
+        registers = np.zeros(record.N_REGISTERS, np.int64)
+        registers[record.PC] = entry
         self._registers = registers
         counters = np.zeros(max(1, self.executable.n_loop_slots), np.int64)
-        call_stack = np.zeros(interpreter.MAX_CALL_DEPTH, np.int64)
+        call_stack = np.zeros(record.MAX_CALL_DEPTH, np.int64)
         budget = 256
         while True:
             started = time.perf_counter()
             machine.set_run(registers, counters, call_stack)
             machine.set_clock(self.loaded.clock, self._stops)
-            reason = interpreter.interpret(machine.address, budget)
+            reason = interpret(machine.address, budget)
             self.clock.recorder.add(machine.recorded())
-            if reason == interpreter.DONE:
+            if reason == record.DONE:
                 return
-            if reason == interpreter.BUDGET_SPENT:
+            if reason == record.BUDGET_SPENT:
                 if self._meter is not None:
                     self._meter.lease.check()
                 quick = time.perf_counter() - started < SECONDS_BETWEEN_RETURNS / 2
                 budget = min(budget * 2, 1 << 40) if quick else max(1, budget // 2)
-            elif reason == interpreter.LOG_FULL:
+            elif reason == record.LOG_FULL:
                 continue
-            elif reason == interpreter.AT_STEP:
-                registers[interpreter.PC] += self._run_step(int(registers[interpreter.PC]))
+            elif reason == record.AT_STEP:
+                registers[record.PC] += self._run_step(int(registers[record.PC]))
             else:
-                raise self._failure(int(reason), int(registers[interpreter.PC]))
+                raise self._failure(int(reason), int(registers[record.PC]))
 
     def load_and_run(self, device: Device | None = None, program: int | str = 0) -> None:
         """Load, and run a program."""
@@ -201,10 +202,8 @@ class Engine:
 
     def stop(self) -> None:
         """End every `Loop` of the program that runs now, from another thread or a callback."""
-        from tremula.runtime import interpreter  # imports Numba
-
         if self._registers is not None:
-            self._registers[interpreter.STOP] = 1
+            self._registers[record.STOP] = 1
 
     def _run_step(self, pc: int) -> int:
         """Run the step at an instruction, for which the interpreter came back.
@@ -244,17 +243,15 @@ class Engine:
         return entries[program]
 
     def _failure(self, reason: int, pc: int) -> RuntimeFailure | GraphReplicationError:
-        from tremula.runtime import interpreter  # imports Numba
-
         number = int(self.executable.step_of[pc])
-        if reason == interpreter.DIVERGED:
+        if reason == record.DIVERGED:
             step = self.executable.steps[number]
             return GraphReplicationError(
                 f"{step.name}: the replicas disagree about the predicate.\n  at {step.source}",
                 hint="reduce the predicate across replicas first",
             )
         return RuntimeFailure(
-            f"functions call each other more than {interpreter.MAX_CALL_DEPTH} deep.",
+            f"functions call each other more than {record.MAX_CALL_DEPTH} deep.",
             hint="use fewer nested functions",
         )
 

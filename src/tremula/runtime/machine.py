@@ -1,12 +1,14 @@
-"""The record through which the interpreter finds a loaded program: see interpreter.REGISTERS."""
+"""The record through which the interpreter finds a loaded program: see interpreter/record.py."""
 
 import numpy as np
 
 from tremula.compiler.executable.executable import Executable
-from tremula.runtime import interpreter
 from tremula.runtime.clock import Clock
 from tremula.runtime.counting import CountedSteps
 from tremula.runtime.history import EVENTS_PER_RETURN
+from tremula.runtime.interpreter import record
+from tremula.runtime.interpreter.counting import count_step
+from tremula.runtime.interpreter.threads import run_part
 from tremula.runtime.storage import NativeTables, Storage
 
 
@@ -35,22 +37,22 @@ class NativeMachine:
         )
         info = tables.copy_info
         self._buffer = np.empty(max(1, int((info[:, 4] * info[:, 3]).max(initial=0))), np.uint8)
-        n_parts = max(interpreter.COPY_CHUNKS, int(tables.n_chunks.max(initial=0)))
+        n_parts = max(record.COPY_CHUNKS, int(tables.n_chunks.max(initial=0)))
         self._results = np.ones(n_parts, np.int64)
-        self.record = np.zeros(interpreter.N_SLOTS, np.int64)
+        self.record = np.zeros(record.N_SLOTS, np.int64)
         self._log = np.zeros(0, np.int64)
         self._fill(
             {
-                interpreter.CODE: address_of(self._code),
-                interpreter.CODE_WORDS: self._code.shape[1],
-                interpreter.STEP_OF: address_of(self._step_of),
-                interpreter.CASES: address_of(self._cases),
-                interpreter.ARENAS: address_of(self._arenas),
-                interpreter.N_REPLICAS: len(self._arenas),
-                interpreter.BUFFER: address_of(self._buffer, np.uint8),
-                interpreter.N_WORKERS: executable.target.chip.n_workers,
-                interpreter.CHIP_TILES: executable.target.tiles_per_ipu,
-                interpreter.PART_RESULTS: address_of(self._results),
+                record.CODE: address_of(self._code),
+                record.CODE_WORDS: self._code.shape[1],
+                record.STEP_OF: address_of(self._step_of),
+                record.CASES: address_of(self._cases),
+                record.ARENAS: address_of(self._arenas),
+                record.N_REPLICAS: len(self._arenas),
+                record.BUFFER: address_of(self._buffer, np.uint8),
+                record.N_WORKERS: executable.target.chip.n_workers,
+                record.CHIP_TILES: executable.target.tiles_per_ipu,
+                record.PART_RESULTS: address_of(self._results),
                 **_table_slots(tables),
             }
         )
@@ -71,10 +73,10 @@ class NativeMachine:
             n_threads = min(self._n_threads, thread_pool.max_threads())
             self._fill(
                 {
-                    interpreter.RUN_PARTS: thread_pool.run_address(),
-                    interpreter.POOL: thread_pool.pool_address(n_threads),
-                    interpreter.N_THREADS: n_threads,
-                    interpreter.RUN_PART: interpreter.run_part().address,
+                    record.RUN_PARTS: thread_pool.run_address(),
+                    record.POOL: thread_pool.pool_address(n_threads),
+                    record.N_THREADS: n_threads,
+                    record.RUN_PART: run_part().address,
                 }
             )
 
@@ -82,9 +84,9 @@ class NativeMachine:
         """The state of one run of a program."""
         self._fill(
             {
-                interpreter.REGISTERS: address_of(registers),
-                interpreter.COUNTERS: address_of(counters),
-                interpreter.CALL_STACK: address_of(call_stack),
+                record.REGISTERS: address_of(registers),
+                record.COUNTERS: address_of(counters),
+                record.CALL_STACK: address_of(call_stack),
             }
         )
 
@@ -92,15 +94,15 @@ class NativeMachine:
         """The modelled clock, and the steps to come back for: what Python runs changes both."""
         self._fill(
             {
-                interpreter.CLOCK: address_of(clock.cycles_of_chip),
-                interpreter.N_CHIPS: len(clock.cycles_of_chip),
-                interpreter.EXECUTED: address_of(clock.executed),
-                interpreter.CYCLES: address_of(clock.step_cycles),
-                interpreter.COMPUTE: address_of(clock.compute),
-                interpreter.SLOT_OF_STEP: address_of(clock.counted_steps.slot_of_step),
-                interpreter.JOINS: address_of(clock.joins, np.bool_),
-                interpreter.IS_ACTIVE: address_of(clock.is_active, np.bool_),
-                interpreter.STOPS: address_of(stops, np.bool_),
+                record.CLOCK: address_of(clock.cycles_of_chip),
+                record.N_CHIPS: len(clock.cycles_of_chip),
+                record.EXECUTED: address_of(clock.executed),
+                record.CYCLES: address_of(clock.step_cycles),
+                record.COMPUTE: address_of(clock.compute),
+                record.SLOT_OF_STEP: address_of(clock.counted_steps.slot_of_step),
+                record.JOINS: address_of(clock.joins, np.bool_),
+                record.IS_ACTIVE: address_of(clock.is_active, np.bool_),
+                record.STOPS: address_of(stops, np.bool_),
                 **self._log_slots(clock),
             }
         )
@@ -115,45 +117,45 @@ class NativeMachine:
             self._log = np.zeros(room, np.int64)
         size = len(self._log) if clock.records else 0
         log = address_of(self._log)
-        return {interpreter.LOG: log, interpreter.LOG_SIZE: size, interpreter.LOG_AT: 0}
+        return {record.LOG: log, record.LOG_SIZE: size, record.LOG_AT: 0}
 
     def recorded(self) -> np.ndarray:
         """What the interpreter recorded since `set_clock`."""
-        return self._log[: self.record[interpreter.LOG_AT]]
+        return self._log[: self.record[record.LOG_AT]]
 
     def count_step(self, clock: Clock, pc: int) -> None:
         """Run the step at an instruction with counting kernels, which must be there."""
         self._count_with(clock.counted_steps)
-        interpreter.count_step().ctypes(self.address, pc)
+        count_step().ctypes(self.address, pc)
 
     def _count_with(self, counted: CountedSteps) -> None:
         self._counting = np.array([address_of(c) for c in counted.columns()], np.int64)
         self._fill(
             {
-                interpreter.COUNTING: address_of(self._counting),
-                interpreter.COUNT_STEP: interpreter.count_step().address,
+                record.COUNTING: address_of(self._counting),
+                record.COUNT_STEP: count_step().address,
             }
         )
 
 
 def _table_slots(tables: NativeTables) -> dict[int, int]:
     return {
-        interpreter.KERNEL: address_of(tables.kernel),
-        interpreter.COLUMNS: address_of(tables.columns),
-        interpreter.N_TABLES: tables.columns.shape[1],
-        interpreter.N_ROWS: address_of(tables.n_rows),
-        interpreter.CHUNK_FIRST: address_of(tables.chunk_first),
-        interpreter.N_CHUNKS: address_of(tables.n_chunks),
-        interpreter.BOUNDS: address_of(tables.bounds),
-        interpreter.SETS: address_of(tables.sets),
-        interpreter.COPY_ROWS: address_of(tables.copy_rows),
-        interpreter.COPY_INFO: address_of(tables.copy_info),
+        record.KERNEL: address_of(tables.kernel),
+        record.COLUMNS: address_of(tables.columns),
+        record.N_TABLES: tables.columns.shape[1],
+        record.N_ROWS: address_of(tables.n_rows),
+        record.CHUNK_FIRST: address_of(tables.chunk_first),
+        record.N_CHUNKS: address_of(tables.n_chunks),
+        record.BOUNDS: address_of(tables.bounds),
+        record.SETS: address_of(tables.sets),
+        record.COPY_ROWS: address_of(tables.copy_rows),
+        record.COPY_INFO: address_of(tables.copy_info),
     }
 
 
 def _has_large_work(tables: NativeTables) -> bool:
     """True if a table or copy is large enough for threads."""
     info = tables.copy_info
-    is_large = info[:, 4] >= interpreter.PARALLEL_COPY_BYTES
-    is_large &= info[:, 1] - info[:, 0] >= interpreter.COPY_CHUNKS
+    is_large = info[:, 4] >= record.PARALLEL_COPY_BYTES
+    is_large &= info[:, 1] - info[:, 0] >= record.COPY_CHUNKS
     return bool((tables.n_chunks > 1).any() or (is_large & (info[:, 3] == 0)).any())

@@ -142,7 +142,7 @@ class NativeTables:
     chunk_first: np.ndarray
     n_chunks: np.ndarray
     bounds: np.ndarray
-    sets: np.ndarray  # int64[n_compute_sets, 6]: see interpreter.SETS
+    sets: np.ndarray  # int64[n_compute_sets, 6]: see interpreter/record.py
     copy_rows: np.ndarray  # int64[n, 5]
     copy_info: np.ndarray  # int64[n_copies, 5]
     alive: list  # arrays and codelets that must outlive the addresses

@@ -18,7 +18,7 @@ from tremula.compiler.executable.executable import Executable
 from tremula.compiler.executable.records import TableRecord
 from tremula.compiler.worker_states import n_states_bytes
 from tremula.poplar.tensors.runs import expand
-from tremula.runtime import interpreter
+from tremula.runtime.interpreter.in_order import run_copies, run_in_order
 from tremula.runtime.loaded import LoadedProgram
 
 POISONS = (0xFF, 0x3F)  # as bytes of floats and halves: NaN, and a number of ordinary size
@@ -330,13 +330,13 @@ def _run_copies(loaded: LoadedProgram, compute_set: int, replica: int, *, is_gat
     begin = 2 if is_gather else 4
     first, last = loaded.tables.sets[compute_set, begin : begin + 2]
     arena = loaded.storage.addresses[replica]
-    interpreter.run_copies(loaded.machine.address, arena, first, last)
+    run_copies(loaded.machine.address, arena, first, last)
 
 
 def _run_rows(loaded: LoadedProgram, table: int, replica: int, rows: np.ndarray) -> int:
     """Run rows of a table one after another in the given order."""
     tables, rows = loaded.tables, np.ascontiguousarray(rows, np.int64)
-    return interpreter.run_in_order(
+    return run_in_order(
         tables.kernel[table],
         loaded.storage.addresses[replica],
         tables.columns[replica, table],
