@@ -10,7 +10,7 @@ import tremula as tr
 from tremula.hardware import chip
 from tremula.poplibs import popops
 from tremula.poplibs.popops.slicing.codelets import divide_slots
-from tremula.poplibs.popops.slicing.costs import hit_slots
+from tremula.poplibs.popops.slicing.costs import hit_slots, multi_slice_cycles
 from tremula.poplibs.popops.slicing.dynamic_slice import dynamic_slice_with_output
 from tremula.poplibs.popops.slicing.multi_slice import grouped_multi_slice
 from tremula.poplibs.popops.slicing.row_blocks import (
@@ -369,18 +369,23 @@ def test_quarter_is_refused():
         popops.multi_slice(graph, table, indices, sequence)
 
 
-@pytest.mark.parametrize("width", [4, 5])
-def test_a_whole_table_on_a_tile_gives_its_rows(width: int) -> None:
-    """Short rows are copied without a loop, others with one; an index beyond gives zeros."""
+@pytest.mark.parametrize("wanted", [(3, 0, 9, 10, 7, 3, 4000000000, 1, 2), (7,), (10,)])
+@pytest.mark.parametrize("width", [4, 5, 13])
+def test_a_whole_table_on_a_tile_gives_its_rows(width: int, wanted: tuple[int, ...]) -> None:
+    """Short rows are copied without a loop, others with one; an index beyond gives zeros.
+
+    Workers share the columns of a single row.
+    """
     from tremula.poplibs.popops.slicing.codelets import multi_slice_codelet
 
     graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=1).create_device())
     table = graph.add_variable(tr.UNSIGNED_INT, [10, width], "table", mapping=0)
-    indices = graph.add_variable(tr.UNSIGNED_INT, [9], "indices", mapping=0)
-    out = graph.add_variable(tr.UNSIGNED_INT, [9, width], "out", mapping=0)
-    rows, wanted = np.arange(10 * width).reshape(10, width), [3, 0, 9, 10, 7, 3, 4000000000, 1, 2]
+    n = len(wanted)
+    indices = graph.add_variable(tr.UNSIGNED_INT, [n], "indices", mapping=0)
+    out = graph.add_variable(tr.UNSIGNED_INT, [n, width], "out", mapping=0)
+    rows = np.arange(10 * width).reshape(10, width)
     graph.set_initial_value(table, rows)
-    graph.set_initial_value(indices, wanted)
+    graph.set_initial_value(indices, list(wanted))
     graph.create_host_read("out", out)
     look_up = graph.add_compute_set("look up")
     fields = {
@@ -433,3 +438,42 @@ def test_short_rows_are_summed_whole():
     assert hit_slots(columns, 4, "add", bow).tolist() == [8, 16, 26, 32]
     assert hit_slots(columns, 4, "max", bow).tolist() == [14, 20, 26, 32]
     assert hit_slots(columns, 2, "add", bow).tolist() == [11, 9, 17, 20]
+
+
+def test_workers_share_a_single_row():
+    """A lookup alone takes each worker its part of the columns, in whole atomic stores."""
+    bow, slots = chip("bow"), 30 + 19
+    floats = multi_slice_cycles(np.array([1, 2, 7]), np.array([64, 64, 64]), 4, 1.0, bow)
+    assert floats.tolist() == [6 * (slots + 2 * 6), 6 * (slots + 64), 6 * (30 + 2 * (19 + 64))]
+    halves = multi_slice_cycles(np.array([1, 1, 3]), np.array([26, 25, 26]), 2, 1.0, bow)
+    assert halves.tolist() == [6 * (slots + 2 * 3), 6 * (slots + 26), 6 * (30 + 2 * (19 + 26))]
+
+
+def test_adjusted_indices_take_three_steps():
+    """Where the second stage looks is computed operation by operation, as in PopLibs.
+
+    The part that has an index is a shift for a power of two rows, else a division.
+    """
+    times = {}
+    for n_entries in (32, 40):
+        graph, sequence = small_graph(), tr.Sequence()
+        plan = popops.plan_embedding(graph, tr.FLOAT, n_entries, 4, 24, SLICE)
+        plan = replace(plan, sliced_dim_split=2, unsliced_dim_split=1, lookup_split=1)
+        table = popops.create_sliceable_tensor(graph, tr.FLOAT, [n_entries, 4], plan=plan)
+        indices = popops.create_indices_tensor(graph, 24)
+        popops.multi_slice(graph, table, indices, sequence, plan=plan)
+        steps = tr.Engine(graph, sequence).report().steps
+        adjusting = [i for i, name in enumerate(steps.name) if name.endswith("adjustedIndices")]
+        assert len(adjusting) == 3
+        times[n_entries] = int(steps.compute[adjusting[0]].max())
+    assert times[32] < times[40]
+
+
+def test_last_block_is_spread_like_full_blocks():
+    """Tiles collect as many lookups of a block that is not full as of a full one, or the rest."""
+    graph = small_graph()
+    plan = replace(popops.plan_embedding(graph, tr.FLOAT, 31, 7, 10, SLICE), **SPLITS[1])
+    plan = replace(plan, lookup_split=3, unsliced_dim_split=1, sliced_dim_split=2)
+    out = popops.create_slice_tensor(graph, tr.FLOAT, [31, 7], [0], [1], 10, plan=plan)
+    per_tile = graph.get_tile_mapping(out).n_elems_per_tile()[:6] // 7
+    assert per_tile.tolist() == [2, 2, 2, 2, 2, 0]

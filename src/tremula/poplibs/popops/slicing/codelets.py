@@ -19,9 +19,11 @@ from tremula.poplibs.counts import ceil_div
 from tremula.poplibs.families import family
 from tremula.poplibs.popops.slicing.costs import dynamic_slice_cycles, multi_slice_cycles
 
-# Worker slots per index of `index // constant`. A power of two is a shift beside load and store.
-SHIFT_SLOTS = 5
-MULTIPLY_ADD_SLOTS = 4  # two loads, a product and a sum
+# Worker slots of an integer loop with a scalar operand beside the operation itself, from PopLibs'
+# table: six with a sum, of one slot (elementwise/operations.py).
+SCALAR_LOOP_SLOTS = 5
+# PopLibs shifts where the divisor is a power of two (`optimise` in popops/ElementWiseInternal.cpp).
+SHIFT_SLOTS = 1
 # Tiles cannot divide. LLVM's routine (compiler-rt, lib/builtins, unsigned division) compares
 # leading zeros and then finds one bit of the quotient in each turn: two double shifts, a comparison
 # by subtraction and sign, a masked subtraction, the count. Operations of its source, one slot each.
@@ -76,16 +78,23 @@ def multi_slice_codelet(T: Type) -> type:  # noqa: N803
         def compute(self: Any, worker_id: int) -> None:
             width, first, n = int(self.n_columns), int(self.first_row), len(self.indices)
             n_rows = len(self.table) // width
-            begin, end = n * worker_id // self.n_workers, n * (worker_id + 1) // self.n_workers
+            if n == 1:  # the workers share the columns of a single row
+                left, right = width * worker_id, width * (worker_id + 1)
+                left, right = left // self.n_workers, right // self.n_workers
+                begin, end = 0, 1
+            else:
+                left, right = 0, width
+                begin, end = n * worker_id, n * (worker_id + 1)
+                begin, end = begin // self.n_workers, end // self.n_workers
             indices = self.indices[begin:end]
             out = self.out[begin * width : end * width]
             for i in range(len(indices)):
                 row = int(indices[i]) - first
-                to = i * width
+                to = i * width + left
                 if 0 <= row < n_rows:
-                    copy_row(out, to, self.table, row * width, width)
+                    copy_row(out, to, self.table, row * width + left, right - left)
                 else:
-                    for j in range(width):
+                    for j in range(right - left):
                         out[to + j] = T(0)
 
         @staticmethod
@@ -101,19 +110,14 @@ def multi_slice_codelet(T: Type) -> type:  # noqa: N803
 
 
 @family
-def adjust_codelet() -> type:
-    """Where the second stage of a split table looks: position + index // rows per part * count.
+def row_part_codelet() -> type:
+    """Which part of a split table has each index: index // rows of a part."""
 
-    PopLibs does so with one fused map over the indices.
-    """
-
-    class AdjustIndices(MultiVertex):
-        name = "popops::AdjustIndices"
+    class RowPart(MultiVertex):
+        name = "popops::RowPart"
         provenance = "derived"
         indices: Input[Vector[uint32]]
-        position: Input[Vector[uint32]]  # of a lookup among those that a tile collects
-        count: Input[Vector[uint32]]  # of these lookups
-        adjusted: Output[Vector[uint32]]
+        part: Output[Vector[uint32]]
         n_rows: uint32
         n_entries: uint32
 
@@ -121,22 +125,22 @@ def adjust_codelet() -> type:
             n, n_rows, n_entries = len(self.indices), int(self.n_rows), int(self.n_entries)
             for i in range(n * worker_id // self.n_workers, n * (worker_id + 1) // self.n_workers):
                 index = int(self.indices[i])
-                part = index // n_rows if index < n_entries else n_entries
-                self.adjusted[i] = uint32(int(self.position[i]) + part * int(self.count[i]))
+                self.part[i] = uint32(index // n_rows if index < n_entries else n_entries)
 
         @staticmethod
         def cycles(v: CostView, chip: Chip) -> np.ndarray:
+            n_entries = v.state["n_entries"].astype(np.int64)
             n_rows = v.state["n_rows"].astype(np.int64)
             is_shift = (n_rows & (n_rows - 1)) == 0
-            dividing = divide_slots(v.state["n_entries"].astype(np.int64), n_rows)
-            per_index = MULTIPLY_ADD_SLOTS + np.where(is_shift, SHIFT_SLOTS, dividing)
+            dividing = np.where(is_shift, SHIFT_SLOTS, divide_slots(n_entries, n_rows))
+            per_index = SCALAR_LOOP_SLOTS + dividing
             return 11 + chip.n_workers * (
-                20 + per_index * ceil_div(v.sizes["adjusted"], chip.n_workers)
+                20 + per_index * ceil_div(v.sizes["part"], chip.n_workers)
             )
 
         flops = no_flops
 
-    return AdjustIndices
+    return RowPart
 
 
 @family

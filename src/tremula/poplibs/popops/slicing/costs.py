@@ -48,6 +48,21 @@ def copy_slots(n_elems: Number, n_bytes: int, chip: Chip) -> Ints:
     return (2 if n_bytes == 2 else 3) * ceil_div(row_bytes, chip.atomic_store_bytes)
 
 
+def shares_row(n_lookups: Number, n_columns: Number, n_bytes: int, chip: Chip) -> Ints | bool:
+    """Whether the workers share the columns of a row: a single one, of whole atomic stores.
+
+    PopLibs' `splitSingleRegion` (popops/DynamicSlice.cpp, codelets/MultiSlice.cpp).
+    """
+    is_whole = (np.asarray(n_columns) * n_bytes) % chip.atomic_store_bytes == 0
+    return (np.asarray(n_lookups) == 1) & is_whole
+
+
+def share_of_worker(n: Number, n_bytes: int, chip: Chip) -> Ints:
+    """How many of n lookups or columns a worker has at most: as many as fill atomic stores."""
+    grain = max(1, chip.atomic_store_bytes // n_bytes)
+    return np.minimum(ceil_div(ceil_div(n, grain), chip.n_workers) * grain, n)
+
+
 def multi_slice_cycles(
     n_lookups: Number,
     n_columns: Number,
@@ -56,10 +71,16 @@ def multi_slice_cycles(
     chip: Chip,
     n_vertices: int = 0,
 ) -> Ints:
-    """Tile cycles: the workers share the lookups, of which `share` are expected to be in range."""
-    per_worker = ceil_div(n_lookups, chip.n_workers)
+    """Tile cycles: the workers share the lookups, of which `share` are expected to be in range.
+
+    A single row is shared by its columns.
+    """
+    has_one = shares_row(n_lookups, n_columns, n_bytes, chip)
+    n_own_columns = share_of_worker(n_columns, n_bytes, chip)
+    per_worker = np.where(has_one, 1, share_of_worker(n_lookups, n_bytes, chip))
     in_range = most_hits(per_worker, share, max(1, n_vertices * chip.n_workers))
-    result = in_range * (SLICE_IN_RANGE + copy_slots(n_columns, n_bytes, chip))
+    width = np.where(has_one, n_own_columns, n_columns)
+    result = in_range * (SLICE_IN_RANGE + copy_slots(width, n_bytes, chip))
     return chip.n_workers * (SLICE_START + result + (per_worker - in_range) * SLICE_OUT_OF_RANGE)
 
 

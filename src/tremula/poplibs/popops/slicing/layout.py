@@ -185,10 +185,13 @@ def planned_slices(graph: Graph, type: Type, plan: SlicePlan, n_lookups: int, na
 
 
 def collected_rows(plan: SlicePlan, cuts: BlockCuts, a_round: int) -> tuple[Parts, Ints, Ints]:
-    """(parts, first row, rows): the rows of its lookup part that each part ends up with."""
+    """(parts, first row, rows): the rows of its lookup part that each part ends up with.
+
+    A part that ends up with any has as many as in a full block, as in PopLibs, or the rest.
+    """
     parts = parts_of(plan)
     height = cuts.height(lookup_block(plan, parts, a_round))
-    share = -(-height // plan.sliced_dim_split)
+    share = -(-int(np.diff(cuts.row).max(initial=0)) // plan.sliced_dim_split)
     first = np.minimum(height, parts.row * share)
     return parts, first, np.minimum(height, first + share) - first
 

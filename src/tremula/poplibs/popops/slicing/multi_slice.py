@@ -17,12 +17,14 @@ from tremula.poplar.programs import Sequence as ProgramSequence
 from tremula.poplar.tensors.runs import Pieces, Runs, ones
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
+from tremula.poplibs.popops.elementwise.expr import _1, _2
+from tremula.poplibs.popops.elementwise.map import map as map_expr
 from tremula.poplibs.popops.iota import iota
 from tremula.poplibs.popops.raw_words import as_words
 from tremula.poplibs.popops.slicing.codelets import (
-    adjust_codelet,
     check_indices_codelet,
     multi_slice_codelet,
+    row_part_codelet,
 )
 from tremula.poplibs.popops.slicing.dynamic_slice import (
     add_matrix_like,
@@ -342,31 +344,41 @@ class PlannedLookups:
     def adjusted_indices(self, sequence: ProgramSequence) -> Tensor:
         """UNSIGNED_INT [n]: the row of each lookup among the partial results its tile collects.
 
-        As PopLibs does: count up, then position + index // rows of a part * lookups of a tile.
+        Position + index // rows of a part * lookups of a tile. PopLibs counts up and then takes
+        three steps for it, since it makes no codelet of an expression over repeated elements
+        (`analyseExpr` in popops/ExpressionGenerator.cpp).
         """
-        graph, plan, name = self.graph, self.plan, self.name
         position, count = self._places_of_lookups(sequence)
-        adjusted = graph.clone(self.rows, f"{name}/adjusted")
+        part = self._parts_of_lookups(sequence)
+        name = f"{self.name}/adjustedIndices"
+        first = map_expr(self.graph, _1 * _2, [part, count], sequence, name)
+        return map_expr(self.graph, _1 + _2, [position, first], sequence, name)
+
+    def _parts_of_lookups(self, sequence: ProgramSequence) -> Tensor:
+        """UNSIGNED_INT [n]: which part of the table's rows has each lookup."""
+        graph, plan = self.graph, self.plan
+        part = graph.clone(self.rows, f"{self.name}/part")
         regions = tile_regions(graph, self.rows)
         run_vertices(
             graph,
-            adjust_codelet(),
+            row_part_codelet(),
             {
                 "indices": Slices(self.rows, regions.begin, regions.end),
-                "position": Slices(position, regions.begin, regions.end),
-                "count": Slices(count, regions.begin, regions.end),
-                "adjusted": Slices(adjusted, regions.begin, regions.end),
+                "part": Slices(part, regions.begin, regions.end),
                 "n_rows": -(-plan.n_entries // plan.sliced_dim_split),
                 "n_entries": plan.n_entries,
             },
             regions.tile,
             sequence,
-            f"{name}/adjustIndices",
+            f"{self.name}/adjustedIndices",
         )
-        return adjusted
+        return part
 
     def _places_of_lookups(self, sequence: ProgramSequence) -> tuple[Tensor, Tensor]:
-        """For every lookup, its position among those of its tile, and how many these are."""
+        """For every lookup, its position among those of its tile, and how many these are.
+
+        What is the same for all of them is one element.
+        """
         rounds = [self._collecting(a_round) for a_round in range(self.plan.lookup_serial_split)]
         first = np.concatenate([self.cuts.row[block] + at for _, at, _, block in rounds])
         n_rows = np.concatenate([n for _, _, n, _ in rounds])
@@ -382,7 +394,10 @@ class PlannedLookups:
         start, stride = np.full(len(n_rows), counted.offset), ones(len(n_rows))
         position = _gathered(counted, Runs(start, n_rows, stride))
         same = Runs(constant.offset + which, n_rows, np.zeros(len(n_rows), np.int64))
-        return position, _gathered(constant, same)
+        return (
+            counted if longest == 1 else position,
+            constant if len(sizes) == 1 else _gathered(constant, same),
+        )
 
     def add_second_stage(
         self,

@@ -6,9 +6,9 @@ import numpy as np
 
 from tremula.base.types import BOOL, FLOAT, HALF, INT, UNSIGNED_CHAR, UNSIGNED_INT, Type
 from tremula.poplibs.popops.slicing.codelets import (
-    adjust_codelet,
     check_indices_codelet,
     multi_slice_codelet,
+    row_part_codelet,
 )
 from tremula.poplibs.popops.slicing.gather_scatter import gather, scatter
 from tremula.poplibs.popops.slicing.layout import slice_shape
@@ -77,7 +77,7 @@ register(
         samples=_slice_samples,
         reference=_slice_reference,
         codelets=(
-            multi_slice_codelet, adjust_codelet, check_indices_codelet,
+            multi_slice_codelet, row_part_codelet, check_indices_codelet,
             window_codelet,
         ),
         errors=(
