@@ -93,7 +93,9 @@ class Chip:
     n_bytes_supervisor_stack: int = _code("B", "stack of the supervisor")
     n_bytes_exchange_code_per_phase: int = _code("B", "code of one phase: sync and return")
     n_bytes_exchange_code_per_send_fragment: int = _code("B", "code to send a fragment")
-    n_bytes_exchange_code_per_receive_fragment: int = _code("B", "code to receive a fragment")
+    n_bytes_exchange_code_per_receive_control: int = _code(
+        "B", "code that selects a sender, or a place for what it sends"
+    )
 
     flops_per_cycle_half_half: int = _arithmetic("flop/cycle", "half inputs, half partials")
     flops_per_cycle_half_float: int = _arithmetic("flop/cycle", "half inputs, float partials")

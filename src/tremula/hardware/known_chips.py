@@ -100,10 +100,12 @@ _C600_ONLY = {
     "exchange_latency_cycles_across": guessed(18, f"taken over from GC2: {IPU_RESEARCH}"),
     "external_sync_cycles": stated(600, f"{IPU_STACK}, quoting Poplar's target"),
     "n_bytes_exchange_code_per_phase": derived(
-        24, f"{IPU_STACK}: 9 words for a simple transfer, less its one fragment"
+        28, f"{IPU_STACK}: 9 words for a simple transfer, less two controls of its one fragment"
     ),
     "n_bytes_exchange_code_per_send_fragment": stated(8, f"{IPU_STACK}: 4 to 8 bytes"),
-    "n_bytes_exchange_code_per_receive_fragment": stated(12, f"{IPU_STACK}: 4 to 12 bytes"),
+    "n_bytes_exchange_code_per_receive_control": stated(
+        4, f"{IPU_STACK}: delaypic, delayxpic; sendpicp is both, in 8; rows that the SDK emits"
+    ),
     "n_tiles_per_numbering_step": stated(2, f"{IPU_STACK}: ids snake in pairs"),
 }
 

@@ -1,4 +1,4 @@
-"""Code of steps before they are compiled: what the memory pass counts of fragments received."""
+"""Code of steps before they are compiled: what the memory pass counts for receivers."""
 
 import numpy as np
 import pytest
@@ -23,8 +23,8 @@ def received_code(executable) -> int:
             if phase is not None:
                 receives = int(np.count_nonzero(phase.n_in_fragments))
                 total += receives * chip.n_bytes_exchange_code_per_phase
-                n_fragments = int(phase.n_in_fragments.sum())
-                total += n_fragments * chip.n_bytes_exchange_code_per_receive_fragment
+                n_controls = int(phase.n_in_controls.sum())
+                total += n_controls * chip.n_bytes_exchange_code_per_receive_control
     return total
 
 
@@ -49,7 +49,7 @@ class Mapped:
 
 
 def test_copy_between_tiles():
-    """Each row's piece on another tile is a fragment of the tile it goes to."""
+    """Each row's piece on another tile needs controls of the tile it goes to."""
     graph, rows, columns = mapped_graph()
     size = bytes_of_copy(plan_copy(rows, columns), Mapped(graph))
     executable = compile_graph(graph, Sequence([Copy(rows, columns)]))

@@ -220,7 +220,7 @@ def test_categories(small_graph, analysed):
     stack = 6 * machine.n_bytes_worker_stack + machine.n_bytes_supervisor_stack
     assert memory.category("Stack").tolist() == [stack] * 4
     received = machine.n_bytes_exchange_code_per_phase
-    received += machine.n_bytes_exchange_code_per_receive_fragment
+    received += 2 * machine.n_bytes_exchange_code_per_receive_control
     assert memory.category("Internal Exchange Code")[1] >= received
     parts = dict(zip(PARTS, memory.vertices.bytes_of_part.tolist(), strict=True))
     assert parts["Internal vertex state"] == 12

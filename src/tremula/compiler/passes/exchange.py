@@ -31,6 +31,12 @@ from tremula.compiler.passes.on_tile_copies import (
     descriptor_words,
 )
 from tremula.compiler.passes.parallel import in_parallel
+from tremula.compiler.passes.receiving import (
+    CONTROLS_OF_OUTSIDE_PIECE,
+    RemotePieces,
+    controls_of_pieces,
+    controls_of_reads,
+)
 from tremula.compiler.passes.sweeps import (
     count_covering,
     cut_elsewhere,
@@ -64,10 +70,11 @@ class ExchangePhase:
     """One exchange: int64[n_tiles] columns.
 
     A fragment is a maximal contiguous piece: incoming per pair of sender and receiver, outgoing per
-    sender. `shared` are bytes that all receiving tiles on a tile's exchange bus take together;
-    `sent_wide` are sent bytes whose receivers all do so, `sent_on_bus` what the bus sends in all.
-    `latency` is that of the longest path to or from a tile, in cycles; `overlapped` are bytes that
-    arrive while the farthest sender's are still in flight. `chip_bytes[a, b]` cross from chip a
+    sender; `n_in_controls` are what a receiver does for them (receiving.py). `shared` are bytes
+    that all receiving tiles on a tile's exchange bus take together; `sent_wide` are sent bytes
+    whose receivers all do so, `sent_on_bus` what the bus sends in all. `latency` is that of the
+    longest path to or from a tile, in cycles; `overlapped` are bytes that arrive while the farthest
+    sender's are still in flight. `chip_bytes[a, b]` cross from chip a
     to chip b, each byte once per receiving chip, in `chip_sends[a, b]` messages.
     """
 
@@ -79,6 +86,7 @@ class ExchangePhase:
     latency: Ints
     overlapped: Ints
     n_in_fragments: Ints
+    n_in_controls: Ints
     n_out_fragments: Ints
     chip_bytes: Ints
     chip_sends: Ints
@@ -228,11 +236,13 @@ def _of_distinct(
 
 def exchange_of_compute_set(compute_set: FrozenComputeSet, graph: FrozenGraph) -> StepExchange:
     """Inputs to the vertices, outputs back home, and rearrangement on the tiles."""
-    edges = edges_of_set(compute_set)
-    read = remote_needs((e for e in edges if e.spec.is_read), graph)
+    edges, n_tiles = edges_of_set(compute_set), graph.target.n_tiles
+    are_read = [e for e in edges if e.spec.is_read]
+    read = remote_needs(are_read, graph)
     written = remote_needs((e for e in edges if e.spec.is_written), graph)
-    before = _phase(read.home, read.here, read.low, read.high, graph)
-    after = _phase(written.here, written.home, written.low, written.high, graph)
+    before = _phase(read, controls_of_reads(read, are_read, n_tiles), graph)
+    home = written.sent_home()
+    after = _phase(home, controls_of_pieces(home, home.low, n_tiles), graph)
     gather, scatter, scratch = copies_of_edges(edges, graph)
     buffers = scratch
     for phase, is_out in ((before, False), (after, True)):
@@ -243,20 +253,43 @@ def exchange_of_compute_set(compute_set: FrozenComputeSet, graph: FrozenGraph) -
     return StepExchange(before, after, gather, scatter, buffers if buffers.any() else None)
 
 
-def exchange_of_copy(plan: CopyPlan, graph: FrozenGraph) -> StepExchange:
-    """Remote pieces are exchanged; pieces that stay on a tile, or are needed twice, are copied."""
+class CopyPieces(NamedTuple):
+    """A copy cut where tiles change: bytes from `begin` on one tile to `goal` on another."""
+
+    from_tile: Ints
+    to_tile: Ints
+    begin: Ints
+    goal: Ints
+    size: Ints
+
+    @property
+    def is_remote(self) -> Ints:
+        return self.from_tile != self.to_tile
+
+    def between_tiles(self) -> tuple[RemotePieces, Ints]:
+        """Pieces that are exchanged, and where they go."""
+        from_tile, to_tile, begin, goal, size = (column[self.is_remote] for column in self)
+        return RemotePieces(to_tile, begin, begin + size, from_tile), goal
+
+
+def pieces_of_copy(plan: CopyPlan, graph: "MappedGraph") -> CopyPieces:
     source, destination, n_bytes = contiguous_pairs(plan)
     owner, low, high, from_tile = graph.tile_map.split(source, source + n_bytes)
     goal = destination[owner] + (low - source[owner])
     part, goal_low, goal_high, to_tile = graph.tile_map.split(goal, goal + (high - low))
     begin = low[part] + (goal_low - goal[part])
-    size, from_tile = goal_high - goal_low, from_tile[part]
-    remote = from_tile != to_tile
-    n_tiles = graph.target.n_tiles
+    return CopyPieces(from_tile[part], to_tile, begin, goal_low, goal_high - goal_low)
+
+
+def exchange_of_copy(plan: CopyPlan, graph: FrozenGraph) -> StepExchange:
+    """Remote pieces are exchanged; pieces that stay on a tile, or are needed twice, are copied."""
+    of = pieces_of_copy(plan, graph)
+    remote, n_tiles = of.is_remote, graph.target.n_tiles
+    to_tile, begin, goal_low, size = of.to_tile, of.begin, of.goal, of.size
     staying = sum_per_tile(to_tile[~remote], size[~remote], n_tiles)
     arriving = sum_per_tile(to_tile[remote], size[remote], n_tiles)
-    pieces = (from_tile[remote], to_tile[remote], begin[remote], (begin + size)[remote])
-    phase = _phase(*pieces, graph)
+    pieces, goal = of.between_tiles()
+    phase = _phase(pieces, controls_of_pieces(pieces, goal, n_tiles), graph)
     again = arriving - (phase.received if phase is not None else 0)
     if plan.overlaps:  # everything goes through a buffer
         again = again + arriving + staying
@@ -282,17 +315,11 @@ class MappedGraph(Protocol):
     def tile_map(self) -> ByteTileMap: ...
 
 
-class RemotePieces(NamedTuple):
-    """What vertices need and their tile does not hold: sorted by tile, each byte once a tile."""
-
-    here: Ints
-    low: Ints
-    high: Ints
-    home: Ints
-
-
 def remote_needs(edges: Iterable[Edge], graph: MappedGraph) -> RemotePieces:
-    """What the vertices of each tile read, or write, of other tiles' data."""
+    """What the vertices of each tile read, or write, of other tiles' data.
+
+    Sorted by tile and address, each byte once a tile.
+    """
     n_tiles, span = graph.target.n_tiles, graph.variables.n_bytes
     parts = [(np.empty(0, np.int64),) * 3]
     for edge in edges:
@@ -313,10 +340,9 @@ def _in_both(read: RemotePieces, written: RemotePieces, graph: FrozenGraph) -> I
     return sum_per_tile(tile, high - low, n_tiles) - union
 
 
-def _phase(
-    source: Ints, destination: Ints, low: Ints, high: Ints, graph: FrozenGraph
-) -> ExchangePhase | None:
-    """The columns of an exchange of pieces [low, high) from source tiles to destination tiles."""
+def _phase(pieces: RemotePieces, n_in_controls: Ints, graph: FrozenGraph) -> ExchangePhase | None:
+    """The columns of an exchange that brings pieces to the tiles that need them."""
+    destination, low, high, source = pieces
     if not len(low):
         return None
     target, span = graph.target, graph.variables.n_bytes
@@ -339,6 +365,7 @@ def _phase(
         longest_latency(*pairs, target),
         overlapped_bytes(pairs, source, low, high, n_tiles),
         got.n_new,
+        n_in_controls,
         sent.n_joined,
         *_between_chips(source, destination, low, high, target, span),
     )
@@ -385,9 +412,11 @@ def _exchange_with_outside(step: Step, graph: FrozenGraph) -> StepExchange:
     nothing = np.zeros_like(sent)
     chips = np.zeros((graph.target.n_ipus,) * 2, np.int64)
     latency = np.full_like(sent, graph.target.chip.exchange_latency_cycles)
+    controls = CONTROLS_OF_OUTSIDE_PIECE * n_in
     phase = ExchangePhase(
-        received, sent, nothing, nothing, nothing, latency, nothing, n_in, n_out, chips, chips
-    )
+        received, sent, nothing, nothing, nothing, latency, nothing, n_in, controls, n_out,
+        chips, chips,
+    )  # fmt: skip
     return StepExchange(phase)
 
 

@@ -221,7 +221,7 @@ def exchange_code_bytes(phase: ExchangePhase, chip: Chip) -> Ints:
     takes_part = (phase.n_in_fragments > 0) | (phase.n_out_fragments > 0)
     return (
         takes_part * chip.n_bytes_exchange_code_per_phase
-        + phase.n_in_fragments * chip.n_bytes_exchange_code_per_receive_fragment
+        + phase.n_in_controls * chip.n_bytes_exchange_code_per_receive_control
         + phase.n_out_fragments * chip.n_bytes_exchange_code_per_send_fragment
     )
 

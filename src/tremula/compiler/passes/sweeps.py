@@ -354,6 +354,61 @@ def contiguous_groups(begin, end, run, row, run_start, tile, groups):
 
 
 @sweep(n_elements)
+def link_pieces(begin, end, run, row, run_start, tile, piece_start, low, high, links):
+    """Link pieces that a sub-vector has directly one behind the other.
+
+    Tile t has pieces piece_start[t] to piece_start[t + 1], sorted. Sub-vector j has the runs from
+    run_start[j] on; `row` is each interval's vertex, `tile` that of each vertex. Pieces form
+    chains: `links` has the first piece of the chain that ends with a piece (-1: others follow),
+    the last of that which begins with it, and whether another piece comes before it.
+    """
+    sub = 0
+    for i in range(1, len(begin)):
+        while run_start[sub + 1] <= run[i]:
+            sub += 1
+        if run[i - 1] < run_start[sub] or begin[i] == end[i - 1]:
+            continue
+        first, last = piece_start[tile[row[i]]], piece_start[tile[row[i]] + 1]
+        at, stop = first, last
+        while at < stop:
+            middle = (at + stop) // 2
+            if low[middle] < begin[i]:
+                at = middle + 1
+            else:
+                stop = middle
+        if at == last or low[at] != begin[i] or links[2, at] == 1:
+            continue
+        before, stop = first, last
+        while before < stop:
+            middle = (before + stop) // 2
+            if high[middle] < end[i - 1]:
+                before = middle + 1
+            else:
+                stop = middle
+        if before == last or high[before] != end[i - 1]:
+            continue
+        head = links[0, before]
+        if head >= 0 and head != at:  # else it would go round
+            links[0, links[1, at]] = head
+            links[1, head] = links[1, at]
+            links[2, at] = 1
+            links[0, before] = -1
+
+
+@sweep(n_elements)
+def link_neighbours(here, low, high, links):
+    """Link pieces that follow each other in the address space, where no field says otherwise."""
+    for at in range(1, len(low)):
+        head = links[0, at - 1]
+        is_next = here[at] == here[at - 1] and low[at] == high[at - 1]
+        if is_next and links[2, at] == 0 and head >= 0 and head != at:
+            links[0, links[1, at]] = head
+            links[1, head] = links[1, at]
+            links[2, at] = 1
+            links[0, at - 1] = -1
+
+
+@sweep(n_elements)
 def cut_elsewhere(map_begin, map_end, map_tile, tile, begin, end, parts):
     """Fill in (tile, begin, end, home) of parts of intervals that another tile's entry holds.
 
