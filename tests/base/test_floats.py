@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 from tremula.base.errors import OverflowInField, TensorMetadataError
 from tremula.base.floats import (
     QuarterFormat,
-    Rounding,
-    float32_to_half_bits,
     float32_to_quarter,
-    half_bits_to_float32,
     pack_metadata,
     quarter_table,
     quarter_to_float32,
@@ -19,39 +16,6 @@ from tremula.base.floats import (
 )
 
 FORMATS = list(QuarterFormat)
-float32s = st.floats(width=32, allow_nan=False)
-
-
-@pytest.mark.slow
-@given(st.lists(float32s, min_size=1, max_size=20))
-def test_nearest_half_is_numpys(values):
-    """Rounding to nearest gives NumPy's halves, infinities included."""
-    array = np.array(values, np.float32)
-    with np.errstate(over="ignore"):
-        expected = array.astype(np.float16)
-    np.testing.assert_array_equal(float32_to_half_bits(array), expected.view(np.uint16))
-
-
-@given(st.floats(-65504, 65504, width=32))
-def test_truncation_goes_towards_zero_by_less_than_one_step(value):
-    """Truncated halves are no larger than the value, and the next one would be."""
-    bits = float32_to_half_bits(np.array([value], np.float32), Rounding.TRUNCATE)
-    low = abs(half_bits_to_float32(bits)[0])
-    high = abs(half_bits_to_float32(bits + np.uint16(1))[0])
-    assert low <= abs(value) < high
-
-
-def test_stochastic_rounding_is_right_on_average():
-    """A value a quarter of the way up is rounded up a quarter of the time, exact ones never."""
-    random = np.random.default_rng(1)
-    step = 2.0**-10
-    values = np.full(20_000, 1 + step / 4, np.float32)
-    halves = half_bits_to_float32(float32_to_half_bits(values, Rounding.STOCHASTIC, random))
-    assert set(np.unique(halves)) == {1.0, 1 + step}
-    assert abs((halves > 1).mean() - 0.25) < 0.02
-    exact = np.array([0.0, -1.5, 65504, 6e-8], np.float16).astype(np.float32)
-    again = half_bits_to_float32(float32_to_half_bits(exact, Rounding.STOCHASTIC, random))
-    np.testing.assert_array_equal(again, exact)
 
 
 @pytest.mark.parametrize("quarter_format", FORMATS)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from tests.ir.steps import captured
 from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.graphs import StepGraph, check_order
-from tremula.ir.optim.formulas import Updated, Weight
+from tremula.ir.optim.formulas import Updated, WeightToUpdate
 from tremula.ir.passes import TILE_PASSES, apply
 from tremula.ir.recorder import Recorder
 from tremula.ir.text import step_text
@@ -63,7 +63,7 @@ def test_weights_of_other_shapes_are_recorded_again():
     rule = rule_from(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
     compute, shapes = rule.formula.compute, []
 
-    def counted(weight: Weight) -> Updated:
+    def counted(weight: WeightToUpdate) -> Updated:
         shapes.append(tuple(weight.value.shape))
         return compute(weight)
 

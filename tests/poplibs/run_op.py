@@ -7,7 +7,7 @@ import numpy as np
 
 import tremula as tr
 from tremula.base.types import QUARTER, QUARTER_METADATA, Type, as_type
-from tremula.compiler.report.report import Report
+from tremula.compiler.report.report import ProgramReport
 from tremula.poplar.tensors.tensor import Tensor
 
 N_TILES = 8
@@ -40,7 +40,7 @@ def run_op(
 
 def run_calls(
     calls: Sequence[Call], seed: int = 0, *, is_strict: bool = True
-) -> tuple[list[tuple[np.ndarray, ...]], Report]:
+) -> tuple[list[tuple[np.ndarray, ...]], ProgramReport]:
     """The results of many calls, in one graph, and its report.
 
     Strict mode runs each step's vertices in two orders, and finds what reads or writes wrongly.

@@ -15,7 +15,7 @@ from tests.poplibs.run_op import (
 )
 from tests.sampling import WIDE
 from tremula.base.types import FLOAT, HALF, Type, as_type
-from tremula.compiler.report.report import Report
+from tremula.compiler.report.report import ProgramReport
 from tremula.poplibs.registry import Op, Sample, all_ops
 
 OPS = all_ops()
@@ -88,7 +88,7 @@ WITHOUT_FLOPS = {
 }  # fmt: skip
 
 
-def assert_costs(name: str, type: Type, report: Report):
+def assert_costs(name: str, type: Type, report: ProgramReport):
     """No cost is a guess and, if the type is a float, flops are what the units can do."""
     for row in report.vertex_types:
         assert row.provenance != "placeholder", row
@@ -98,7 +98,7 @@ def assert_costs(name: str, type: Type, report: Report):
         assert_flops_are_possible(name, report)
 
 
-def assert_flops_are_possible(name: str, report: Report):
+def assert_flops_are_possible(name: str, report: ProgramReport):
     """Vertices do no more flops than their unit could in their cycles; only moving has none."""
     executable, _ = report._origin
     tables = [t for one in executable.analysis.costs.compute_sets for t in one.tables]

@@ -1,4 +1,4 @@
-"""Small floats in NumPy: half with three roundings, the two 8-bit formats, and their metadata byte.
+"""8-bit floats in NumPy: the two formats, and their metadata byte.
 
 8-bit floats have no infinity and no negative zero; the code 0x80 is their only NaN. F143 has 4
 exponent and 3 mantissa bits (bias 8, largest 240), F152 has 5 and 2 (bias 16, largest 57344). A
@@ -44,12 +44,6 @@ class QuarterFormat(Enum):
         return 2.0 ** (1 - self.bias)
 
 
-class Rounding(Enum):
-    NEAREST = "nearest"  # ties to even
-    TRUNCATE = "truncate"  # towards zero
-    STOCHASTIC = "stochastic"  # up with a probability equal to the distance
-
-
 def pack_metadata(quarter_format: QuarterFormat, scale: int) -> int:
     """The metadata byte of a format and scale."""
     if not MIN_SCALE <= scale <= MAX_SCALE:
@@ -71,43 +65,6 @@ def unpack_metadata(byte: int) -> tuple[QuarterFormat, int]:
     low = byte & (2**N_SCALE_BITS - 1)
     scale = low - 2**N_SCALE_BITS if low > MAX_SCALE else low
     return (QuarterFormat.F143 if byte & FORMAT_BIT else QuarterFormat.F152), scale
-
-
-def float32_to_half_bits(
-    values: np.ndarray,
-    rounding: Rounding = Rounding.NEAREST,
-    random: np.random.Generator | None = None,
-) -> np.ndarray:
-    """uint16 half bits of float32 values; overflow goes to infinity, truncation to the largest."""
-    values = np.asarray(values, dtype=np.float32)
-    with np.errstate(over="ignore"):
-        nearest = values.astype(np.float16)
-    if rounding is Rounding.NEAREST:
-        return nearest.view(np.uint16)
-    is_outside = np.abs(nearest.astype(np.float32)) > np.abs(values)
-    bits = nearest.view(np.uint16)
-    below = np.where(is_outside, bits - np.uint16(1), bits).astype(np.uint16)
-    if rounding is Rounding.TRUNCATE:
-        return below
-    return _round_up_by_chance(values, below, random or np.random.default_rng())
-
-
-def _round_up_by_chance(
-    values: np.ndarray, below: np.ndarray, random: np.random.Generator
-) -> np.ndarray:
-    """Half bits moved away from zero with probability distance / spacing."""
-    low = np.abs(half_bits_to_float32(below))
-    exponent = np.maximum(((below >> 10) & 0x1F).astype(np.int32), 1)
-    spacing = np.ldexp(np.float32(1), exponent - 25)
-    with np.errstate(invalid="ignore"):
-        distance = (np.abs(values) - low) / spacing
-        goes_up = random.random(values.shape, dtype=np.float32) < distance
-    return np.where(goes_up, below + np.uint16(1), below).astype(np.uint16)
-
-
-def half_bits_to_float32(bits: np.ndarray) -> np.ndarray:
-    """float32 values of uint16 half bits, exactly."""
-    return np.asarray(bits, dtype=np.uint16).view(np.float16).astype(np.float32)
 
 
 @cache

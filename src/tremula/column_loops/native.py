@@ -81,7 +81,7 @@ class NativeSweep:
         if run is None:
             kinds = tuple(map(kind_of, columns))
             run = self._made[key] = compiled(self.function, kinds) or self._with_numba()
-        self._on_arrays = run.on_arrays if isinstance(run, _Loop) else None
+        self._on_arrays = run.on_arrays if isinstance(run, _NativeLoop) else None
         return run(*columns)
 
 
@@ -107,13 +107,13 @@ def compiled(function: Function, columns: Sequence[LoopColumn]) -> Function | No
         name = getattr(function, "__name__", "a sweep")
         warnings.warn(f"{name} is compiled by Numba, which is slower: {error}", stacklevel=3)
         return None
-    return _Loop(library, translated)
+    return _NativeLoop(library, translated)
 
 
 _OTHER_TYPES = object()  # instead of results: the columns are not what the loop was compiled for
 
 
-class _Loop:
+class _NativeLoop:
     """Machine code of a sweep, for columns of some types."""
 
     def __init__(self, library: ctypes.CDLL, translated: "_Translator"):

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from tremula.base.errors import PoplarError
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.memory import TileMemoryTable
-from tremula.compiler.report.report import Report, make_report
+from tremula.compiler.report.report import ProgramReport, make_report
 from tremula.explore.candidates import Candidate, options_of, place
 from tremula.explore.workers import is_out_of_memory
 from tremula.frontends.poptorch.blocks import removeBlocks
@@ -140,7 +140,7 @@ def _needed_bytes(memory: TileMemoryTable) -> np.ndarray:
     return np.maximum(memory.including_gaps, needed)
 
 
-def foretold(executable: Executable) -> Report:
+def foretold(executable: Executable) -> ProgramReport:
     """The report of one run; steps whose cycles depend on data count as zero cycles."""
     clock = Clock(executable)
     with clock.run(0, is_foretold=True):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from tremula.compiler.executable.executable import Executable
-    from tremula.compiler.report.report import Report
+    from tremula.compiler.report.report import ProgramReport
     from tremula.frontends.poptorch.executor.poplar_executor import PoplarExecutor
     from tremula.runtime.engine import Engine
 
@@ -51,7 +51,7 @@ class Findings:
 
 
 def modelled_report(
-    report: "Report",
+    report: "ProgramReport",
     settings: Settings | None = None,
     *,
     n_items: int,
@@ -118,7 +118,7 @@ def _modelled(
     )
 
 
-def _write(settings: Settings, executable: "Executable", report: "Report") -> None:
+def _write(settings: Settings, executable: "Executable", report: "ProgramReport") -> None:
     from tremula.vision.report.write import write_report
 
     assert settings.report is not None

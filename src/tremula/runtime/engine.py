@@ -28,7 +28,7 @@ from tremula.compiler.executable.executable import Executable
 from tremula.compiler.lower.lower import Programs
 from tremula.compiler.program_ir import Opcode, StepKind
 from tremula.compiler.report.profile_summary import profile_summary
-from tremula.compiler.report.report import Report, make_report
+from tremula.compiler.report.report import ProgramReport, make_report
 from tremula.poplar.graph import Graph
 from tremula.poplar.spellings import add_cpp_spellings
 from tremula.poplar.target import Device
@@ -386,7 +386,7 @@ class Engine:
 
     # -- reports -----------------------------------------------------------------------------------
 
-    def report(self) -> Report:
+    def report(self) -> ProgramReport:
         """Columns of everything known about the program: memory, cycles, steps, tiles."""
         ran = None if self._loaded is None else self._loaded.clock.execution()
         return make_report(self.executable, ran)

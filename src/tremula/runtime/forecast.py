@@ -11,7 +11,7 @@ import numpy as np
 from tremula.base.errors import MissingPerfEstimate, MissingProfileData
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.program_ir import Opcode, StepKind
-from tremula.compiler.report.report import Report, make_report
+from tremula.compiler.report.report import ProgramReport, make_report
 from tremula.runtime.clock import Clock
 
 _BRANCHES = {Opcode.BRANCH_ZERO, Opcode.BRANCH_NONZERO, Opcode.SWITCH, Opcode.LOOP_FOREVER}
@@ -19,7 +19,7 @@ _EXITS = {Opcode.BRANCH_ZERO, Opcode.BRANCH_NONZERO}  # of loops, when met a sec
 _TRANSFERS = {StepKind.STREAM_IN, StepKind.STREAM_OUT}
 
 
-def forecast(executable: Executable, program: int | str = 0) -> Report:
+def forecast(executable: Executable, program: int | str = 0) -> ProgramReport:
     """The report of one run of a program, without loading or running it.
 
     Only programs whose loops and branches do not depend on data can be forecast; others must run.
@@ -31,7 +31,7 @@ def forecast(executable: Executable, program: int | str = 0) -> Report:
     return make_report(executable, walk.clock.execution())
 
 
-def forecast_or_run(executable: Executable, run: Callable[[], Report]) -> Report:
+def forecast_or_run(executable: Executable, run: Callable[[], ProgramReport]) -> ProgramReport:
     """The report of one run: a forecast, or where cycles depend on data, the result of `run()`.
 
     `run` runs the program once on an engine that has not run before, and returns its report.

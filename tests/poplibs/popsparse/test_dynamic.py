@@ -15,7 +15,7 @@ from tremula.poplibs.popsparse.dynamic.costs import (
 from tremula.poplibs.popsparse.dynamic.meta_info import overflow_words
 from tremula.poplibs.popsparse.dynamic.plan import DynamicProblem, plan_dynamic, uniform
 from tremula.poplibs.popsparse.dynamic.spread import BucketLimits, spread
-from tremula.poplibs.popsparse.dynamic.worker_split import split_between_workers, split_by_weight
+from tremula.poplibs.popsparse.dynamic.worker_split import split_between_workers
 
 F, H = tr.FLOAT, tr.HALF
 BOW = tr.IPUModel("bow").create_target().chip
@@ -63,7 +63,6 @@ def test_shares_of_workers():
     assert split_between_workers(7, 3, 6) == (
         (2, 4, 2, 3), (4, 7, 0, 2), (0, 2, 0, 2), (4, 7, 2, 3), (0, 2, 2, 3), (2, 4, 0, 2),
     )  # fmt: skip
-    assert split_by_weight(np.array([5, 1, 1, 1, 1, 1]), 2) == [(0, 1), (1, 6)]
 
 
 @pytest.mark.parametrize(

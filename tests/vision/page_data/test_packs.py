@@ -18,7 +18,7 @@ from tremula.vision.page_data.fetch import PageData
 from tremula.vision.page_data.heat_blocks import (
     COLUMNS_PER_BLOCK,
     MOST_SHOWN,
-    heat_block,
+    HeatBlocks,
     heat_shape,
 )
 from tremula.vision.page_data.pack import pack_of, unpack_pack
@@ -99,7 +99,7 @@ def test_heat_blocks_are_means(long_report, level, tile_level):
     """A cell is the share of its tiles' cycles, as exactly as 64 shades allow."""
     with open_report(long_report) as reader:
         pool, group = 2**level, 4**tile_level
-        facts, columns = unpack_pack(heat_block(reader, "phases", level, tile_level, 0, 0))
+        facts, columns = unpack_pack(HeatBlocks(reader).block("phases", level, tile_level, 0, 0))
         n_columns, n_rows = facts["n_columns"], facts["n_rows"]
         last = min(reader.n_entries, COLUMNS_PER_BLOCK * pool)
         phases = reader.phases(0, last, last)
@@ -123,7 +123,7 @@ def test_blocks_outside_do_not_exist(reader):
     """Asking for a block outside says so."""
     shape = heat_shape(reader, "phases")
     with pytest.raises(MissingProfileData, match="no such block"):
-        heat_block(reader, "phases", shape.n_levels, 0, 0, 0)
+        HeatBlocks(reader).block("phases", shape.n_levels, 0, 0, 0)
 
 
 def exported_packs(path):

@@ -18,7 +18,7 @@ from tremula.base.errors import (
     MissingPerfEstimate,
     MissingProfileData,
 )
-from tremula.compiler.report.report import Report
+from tremula.compiler.report.report import ProgramReport
 from tremula.vision.analysis.whatif import RecostableProgram
 from tremula.vision.report.reader import open_report
 from tremula.vision.report.write import report_of_engine
@@ -163,7 +163,7 @@ def check_costs(engine: Engine) -> None:
     _check_path(engine, report, ran)
 
 
-def _check_path(engine: Engine, report: Report, ran: np.ndarray) -> None:
+def _check_path(engine: Engine, report: ProgramReport, ran: np.ndarray) -> None:
     """No run is shorter than its critical path, nor longer than its steps one after another."""
     steps, total = report.steps, report.total_cycles
     together = steps.cycles[ran] * steps.executed[ran]

@@ -16,7 +16,7 @@ class MissingPackage(NamedTuple):
     hint: str
 
 
-class Part(NamedTuple):
+class WheelPart(NamedTuple):
     """A distribution that installs a package of ours, and the extra that requires it."""
 
     distribution: str
@@ -24,14 +24,14 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "tremula.garden": Part("tremula-garden", "garden"),
-    "tremula.validate": Part("tremula-garden", "garden"),
-    "tremula.frontends.geometric": Part("tremula-frontends", "geometric"),
-    "tremula.frontends.jax": Part("tremula-frontends", "jax"),
-    "tremula.frontends.keras": Part("tremula-frontends", "keras"),
-    "tremula.frontends.optimum": Part("tremula-frontends", "optimum"),
-    "tremula.frontends.popxl": Part("tremula-frontends", "popxl"),
-    "tremula.frontends.popxl_addons": Part("tremula-frontends", "popxl"),
+    "tremula.garden": WheelPart("tremula-garden", "garden"),
+    "tremula.validate": WheelPart("tremula-garden", "garden"),
+    "tremula.frontends.geometric": WheelPart("tremula-frontends", "geometric"),
+    "tremula.frontends.jax": WheelPart("tremula-frontends", "jax"),
+    "tremula.frontends.keras": WheelPart("tremula-frontends", "keras"),
+    "tremula.frontends.optimum": WheelPart("tremula-frontends", "optimum"),
+    "tremula.frontends.popxl": WheelPart("tremula-frontends", "popxl"),
+    "tremula.frontends.popxl_addons": WheelPart("tremula-frontends", "popxl"),
 }
 # Extras that need parts which other extras are named after.
 _MORE_PARTS = {

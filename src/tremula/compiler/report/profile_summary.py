@@ -8,7 +8,7 @@ from tremula.base.wording import counted
 from tremula.compiler.passes.memory import CATEGORIES, PARTS
 from tremula.compiler.report.energy import PARTS as ENERGY_PARTS
 from tremula.compiler.report.phases import PHASES
-from tremula.compiler.report.report import Report
+from tremula.compiler.report.report import ProgramReport
 
 _STARS = 40
 _HISTOGRAM_BUCKETS = 8
@@ -17,7 +17,7 @@ _FULLEST_TILES = 5
 
 
 def profile_summary(
-    report: Report, *, show_execution_steps: bool = False, show_var_storage: bool = False
+    report: ProgramReport, *, show_execution_steps: bool = False, show_var_storage: bool = False
 ) -> str:
     """Target, graph, memory and execution; with options also every step and the fullest tiles."""
     parts = [_target(report), _graph(report), _memory(report, show_var_storage)]
@@ -34,7 +34,7 @@ def _rows(indent: int, rows: list[tuple[str, str]]) -> Iterator[str]:
     return (f"{' ' * indent}{name + ':':<{width}}{value}" for name, value in rows)
 
 
-def _target(report: Report) -> list[str]:
+def _target(report: ProgramReport) -> list[str]:
     target, chip = report.target, report.chip
     total_mb = target.n_tiles * chip.n_bytes_per_tile / 1e6
     rows = [
@@ -51,7 +51,7 @@ def _target(report: Report) -> list[str]:
     return ["Target:", *_rows(2, rows)]
 
 
-def _graph(report: Report) -> list[str]:
+def _graph(report: ProgramReport) -> list[str]:
     rows = [
         ("Number of vertices", f"{report.n_vertices:,}"),
         ("Number of edges", f"{report.n_edges:,}"),
@@ -61,7 +61,7 @@ def _graph(report: Report) -> list[str]:
     return ["Graph:", *_rows(2, rows)]
 
 
-def _memory(report: Report, show_tiles: bool) -> list[str]:
+def _memory(report: ProgramReport, show_tiles: bool) -> list[str]:
     memory = report.memory
     including, excluding = memory.including_gaps, memory.excluding_gaps
     placement = memory.placement
@@ -102,7 +102,7 @@ def _kilo(n_bytes: int) -> str:
     return f"{n_bytes:,} ({n_bytes / 1024:.1f} K)"
 
 
-def _vertex_data(report: Report) -> list[str]:
+def _vertex_data(report: ProgramReport) -> list[str]:
     vertices = report.memory.vertices
     parts = zip(PARTS, vertices.bytes_of_part.tolist(), strict=True)
     categories = [(name, f"{n_bytes:,} B") for name, n_bytes in parts]
@@ -131,7 +131,7 @@ def _histogram(values: np.ndarray) -> list[str]:
     return lines
 
 
-def _fullest_tiles(report: Report) -> list[str]:
+def _fullest_tiles(report: ProgramReport) -> list[str]:
     including = report.memory.including_gaps
     lines = [f"  The {_FULLEST_TILES} fullest tiles:"]
     for tile in np.argsort(including)[::-1][:_FULLEST_TILES].tolist():
@@ -143,7 +143,7 @@ def _fullest_tiles(report: Report) -> list[str]:
     return lines
 
 
-def _execution(report: Report) -> list[str]:
+def _execution(report: ProgramReport) -> list[str]:
     total = report.total_cycles
     microseconds = report.total_seconds * 1e6
     parts = dict(zip(PHASES, report.phases_of_chip.mean(axis=0).tolist(), strict=True))
@@ -181,7 +181,7 @@ def _execution(report: Report) -> list[str]:
     ]
 
 
-def _links(report: Report) -> list[str]:
+def _links(report: ProgramReport) -> list[str]:
     """The busiest links between chips, the bottleneck first."""
     links = report.links
     if not len(links):
@@ -197,7 +197,7 @@ def _links(report: Report) -> list[str]:
 NO_MEASUREMENT = "no program's energy was measured"
 
 
-def _energy(report: Report) -> list[str]:
+def _energy(report: ProgramReport) -> list[str]:
     """Joules by part, each with the provenance of the constants it rests on."""
     energy = report.energy
     rows = [
@@ -211,7 +211,7 @@ def _energy(report: Report) -> list[str]:
     return [head, note, *_rows(4, rows)]
 
 
-def _provenance(report: Report) -> str:
+def _provenance(report: ProgramReport) -> str:
     total = sum(report.provenance_cycles.values())
     if not total:
         return "none counted"
@@ -222,7 +222,7 @@ def _provenance(report: Report) -> str:
     )
 
 
-def _steps(report: Report) -> list[str]:
+def _steps(report: ProgramReport) -> list[str]:
     steps = report.steps
     counts = f"{'times':>8} {'sync':>8} {'exchange':>9} {'compute':>10} {'tiles':>6}"
     lines = ["Execution Steps:", f"  {counts} {'balance':>8}  step"]

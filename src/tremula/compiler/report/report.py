@@ -1,4 +1,4 @@
-"""Report: columns of everything known about a program; memory and cycles, per step and tile."""
+"""A program's report: columns of all that is known about it; memory and cycles by step and tile."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -137,7 +137,7 @@ class VertexTypeRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ProgramReport:
     """Everything known about a compiled program and, if it ran, its execution."""
 
     target: Target
@@ -232,10 +232,10 @@ class Report:
 
     def __repr__(self) -> str:
         ran = f"{self.total_cycles:,} cycles" if self.has_run else "not run"
-        return f"Report({self.chip.name}, {self.n_vertices:,} vertices, {ran})"
+        return f"ProgramReport({self.chip.name}, {self.n_vertices:,} vertices, {ran})"
 
 
-def make_report(executable: Executable, execution: ExecutedSteps | None = None) -> Report:
+def make_report(executable: Executable, execution: ExecutedSteps | None = None) -> ProgramReport:
     """Columns from an executable, and from what ran of it."""
     costs = executable.analysis.costs
     memory = executable.analysis.memory
@@ -249,7 +249,7 @@ def make_report(executable: Executable, execution: ExecutedSteps | None = None) 
     totals = _table_cycles(executable, costs, execution)
     target = executable.target
     seconds = int(np.max(execution.cycles_of_chip)) / target.chip.clock_hz
-    return Report(
+    return ProgramReport(
         target=target,
         replication_factor=executable.replication_factor,
         n_vertices=sum(t.n_rows for t in tables),

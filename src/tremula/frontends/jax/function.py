@@ -21,7 +21,7 @@ from tremula.frontends.jax.mapped import mapped_function
 from tremula.ir.settings import host_settings
 
 if TYPE_CHECKING:
-    from tremula.compiler.report.report import Report
+    from tremula.compiler.report.report import ProgramReport
     from tremula.frontends.jax.program import JaxProgram
 
 BACKENDS = ("ipu", "tremula")
@@ -58,7 +58,7 @@ class JitFunction:
         """What JAX makes of the function for arguments like these."""
         return self._trace(args, kwargs).jaxpr
 
-    def report(self, *args: object, **kwargs: object) -> "Report":
+    def report(self, *args: object, **kwargs: object) -> "ProgramReport":
         """Cycles and memory of the tile program for arguments like these, on the chip chosen."""
         leaves = jax.tree_util.tree_leaves(self._dynamic(args, kwargs))
         return self._program(args, kwargs, for_report=True)[0].report(leaves)

@@ -15,7 +15,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from torch import Tensor, nn
 
 from tremula.base.options import parse_options
-from tremula.compiler.report.report import Report
+from tremula.compiler.report.report import ProgramReport
 from tremula.frontends.jax.carriers import from_argument, is_key, of_parts, parts_of, to_arrays
 from tremula.frontends.jax.evaluate import evaluate
 from tremula.frontends.jax.mapped import MappedFunction, mapped_function
@@ -59,7 +59,7 @@ class JaxProgram:
         """The arguments of each replica as they are held."""
         return [_inputs(arrays, self.jaxpr)]
 
-    def report(self, arrays: list[Any]) -> Report:
+    def report(self, arrays: list[Any]) -> ProgramReport:
         """Cycles and memory of the tile program for these arguments."""
         return self.program.report(self.inputs(arrays))
 

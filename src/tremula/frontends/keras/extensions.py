@@ -25,7 +25,7 @@ from tremula.frontends.keras.pipelines.assignments import (
 from tremula.frontends.keras.pipelines.pipeline import PipelineOptions
 
 if TYPE_CHECKING:
-    from tremula.compiler.report.report import Report
+    from tremula.compiler.report.report import ProgramReport
 
 _PIPELINE_OPTIONS = (
     "gradient_accumulation_steps_per_replica",
@@ -222,7 +222,7 @@ def export_for_ipu_serving(
     )
 
 
-def ipu_report(self: keras.Model) -> "Report":
+def ipu_report(self: keras.Model) -> "ProgramReport":
     """Cycles and memory, on tiles, of the step that ran last."""
     return _last_program(self, "ipu_report").report()
 

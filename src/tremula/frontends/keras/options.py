@@ -16,7 +16,7 @@ from tremula.frontends.keras.pipelines.pipeline import (
 from tremula.frontends.keras.pipelines.stages import Path
 
 if TYPE_CHECKING:
-    from tremula.compiler.report.report import Report
+    from tremula.compiler.report.report import ProgramReport
 
 TRAIN, TEST, PREDICT = "train", "test", "predict"  # kinds of steps
 SUM, MEAN, RUNNING_MEAN = "sum", "mean", "running_mean"
@@ -27,7 +27,7 @@ LAST = "LAST"  # metrics of the last replica; otherwise of all samples
 class ReportingProgram(Protocol):
     """A compiled program that can report on itself."""
 
-    def report(self) -> "Report": ...
+    def report(self) -> "ProgramReport": ...
     def save_report(self, folder: str | os.PathLike[str]) -> pathlib.Path: ...
 
 

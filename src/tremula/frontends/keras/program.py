@@ -16,7 +16,7 @@ import keras
 import torch
 from torch import Tensor
 
-from tremula.compiler.report.report import Report
+from tremula.compiler.report.report import ProgramReport
 from tremula.frontends.keras.backend import tensor_of
 from tremula.frontends.keras.errors import KerasError, keras_error
 from tremula.frontends.keras.optimiser import KerasRule
@@ -81,7 +81,7 @@ class KerasProgram:
             ]
         self.program.random.reseed(zlib.crc32(b"".join(state.tobytes() for state in states)))
 
-    def report(self) -> Report:
+    def report(self) -> ProgramReport:
         """Cycles and memory of the tile program."""
         return self.program.report()
 

@@ -22,7 +22,7 @@ from torch.fx import GraphModule
 from tremula.base.errors import FileLoadError
 from tremula.base.storage.atomic_file import atomic_file
 from tremula.base.version import VERSION
-from tremula.compiler.report.report import Report
+from tremula.compiler.report.report import ProgramReport
 from tremula.frontends.keras.errors import keras_error
 from tremula.frontends.shared.program import StepProgram
 from tremula.frontends.shared.served_file import FILE_NAME
@@ -208,11 +208,11 @@ class ServedModel:
         engine.run()
         return _plural([widened(data, fact.torch_type).numpy() for fact, data in result])
 
-    def report(self) -> Report:
+    def report(self) -> ProgramReport:
         """Cycles and memory on tiles; where cycles depend on data, for inputs of zeros."""
         return forecast_or_run(self._program().executable, self._report_of_zeros)
 
-    def _report_of_zeros(self) -> Report:
+    def _report_of_zeros(self) -> ProgramReport:
         engine = self._new_engine()
         self._run_on(engine, [torch.zeros(i.shape, dtype=i.torch_type) for i in self.about.inputs])
         return engine.report()

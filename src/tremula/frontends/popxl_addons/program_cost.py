@@ -18,7 +18,7 @@ import numpy as np
 
 import popxl
 from tremula.base.types import CHAR
-from tremula.compiler.report.report import Report
+from tremula.compiler.report.report import ProgramReport
 from tremula.frontends.popxl.core.call_site import modified_inputs
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl_addons.overlap import (
@@ -52,7 +52,7 @@ class ProgramPart:
     n_times: int
     cycles: int
     n_bytes: int = 0  # of transfers
-    report: Report | None = None  # of what runs on tiles
+    report: ProgramReport | None = None  # of what runs on tiles
     hidden_cycles: int = 0  # of them run while something else does
 
     @property
@@ -327,6 +327,6 @@ def bytes_by_kind(links: dict[str, int]) -> dict[str, int]:
     return result
 
 
-def tile_share(report: Report) -> float:
+def tile_share(report: ProgramReport) -> float:
     """How much of the fullest tile's memory a graph needs."""
     return float(np.max(report.tiles.n_bytes)) / report.chip.n_bytes_per_tile

@@ -1,6 +1,6 @@
 """Streams by name: what a session is fed, and what it gives."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, Self, TypeVar
 
 import popxl
@@ -61,11 +61,3 @@ class OutputStreams(_Streams[popxl.DeviceToHostStream]):
     """Streams from the device."""
 
     stream_init = staticmethod(popxl.d2h_stream)
-
-
-def host_inputs(streams: InputStreams, data: Mapping[str, Any]) -> dict[Any, Any]:
-    """Arrays by name as a session takes them: by stream."""
-    unknown = set(data) - set(streams.names())
-    if unknown:
-        raise ValueError(f"No stream {sorted(unknown)}, available: {', '.join(streams.names())}")
-    return {streams[name]: value for name, value in data.items()}

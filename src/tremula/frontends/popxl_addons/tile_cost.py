@@ -16,7 +16,7 @@ from torch import Tensor
 import popxl
 from tremula.compiler.compile import compile_graph
 from tremula.compiler.executable.executable import Executable
-from tremula.compiler.report.report import Report
+from tremula.compiler.report.report import ProgramReport
 from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.dtypes import to_carrier
 from tremula.frontends.popxl.run.interpreter import Frame, Value, plan_of
@@ -62,7 +62,7 @@ class TileCost:
 
     name: str
     executable: Executable
-    report: Report
+    report: ProgramReport
 
     @property
     def cycles(self) -> int:

@@ -25,7 +25,7 @@ from tremula.ir.step import CapturedStep
 
 if TYPE_CHECKING:  # lazy: importing the tile compiler is slow
     from tremula.compiler.executable.executable import Executable
-    from tremula.compiler.report.report import Report
+    from tremula.compiler.report.report import ProgramReport
     from tremula.ir.run.tile_cache import StoredTileProgram
     from tremula.ir.run.tile_program import TileProgram
 
@@ -142,7 +142,7 @@ class StepProgram:
         has_run = self.settings.runs_on_tiles and self.n_calls > 0
         return self.tiles.timing(has_run=has_run)
 
-    def report(self, rows: Rows | None = None) -> "Report":
+    def report(self, rows: Rows | None = None) -> "ProgramReport":
         """Cycles and memory of a call; where cycles depend on data, of one with these inputs.
 
         Such a call runs on tiles with the weights of now, and with zeros where `rows` is None; the

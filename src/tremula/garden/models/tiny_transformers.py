@@ -232,12 +232,6 @@ def tiny_inputs(name: str, model: nn.Module) -> dict[str, Tensor]:
     return result | _labels(name, parameters, ids)
 
 
-# Heads with one label for each example.
-_ONE_LABEL = (
-    "SequenceClassification", "ImageClassification", "MultipleChoice", "NextSentencePrediction",
-)  # fmt: skip
-
-
 def _labels(name: str, labels: Any, ids: Any) -> dict[str, Tensor]:  # noqa: ANN401
     if "start_positions" in labels:
         return {

@@ -1,7 +1,7 @@
 """The formulas of optimisers, once for all front ends, in simple functional operations.
 
 First the parts that several optimisers share, on plain tensors. Then PyTorch's optimisers as
-functions of a `Weight`: each returns the new value and the new states by their prefixes.
+functions of a `WeightToUpdate`: each returns the new value and the new states by their prefixes.
 """
 
 import math
@@ -22,7 +22,7 @@ CLIP_EPSILON = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 
 
 @dataclass(frozen=True)
-class Weight:
+class WeightToUpdate:
     """A weight before its update; all tensors are float32."""
 
     value: Tensor
@@ -50,8 +50,8 @@ class Formula:
 
     kind: str
     states: tuple[StateKind, ...]
-    compute: Callable[[Weight], Updated] = field(compare=False, repr=False)
-    # (hyperparameters, vector of steps) -> vectors, one element of each for `Weight.scalars`.
+    compute: Callable[[WeightToUpdate], Updated] = field(compare=False, repr=False)
+    # (hyperparameters, vector of steps) -> vectors, one element of each for a weight's `scalars`.
     step_scalars: Callable[[Hyperparameters, Tensor], tuple[Tensor, ...]] = field(
         default=lambda _hyper, _steps: (), compare=False, repr=False
     )
@@ -160,7 +160,7 @@ def clip_divisor(scaled_norm: Tensor, max_norm: float, loss_scaling: Number) -> 
 # -- PyTorch's optimisers, and LAMB ----------------------------------------------------------------
 
 
-def sgd(weight: Weight) -> Updated:
+def sgd(weight: WeightToUpdate) -> Updated:
     """PyTorch's SGD; `scalars` holds the factor of the gradient where dampening is in use."""
     hyper, scalars = weight.hyper, weight.scalars
     grad = _penalised(weight)
@@ -181,7 +181,7 @@ def dampening_factors(hyper: Hyperparameters, steps: Tensor) -> tuple[Tensor, ..
     return (torch.where(is_undamped, ones, ones - hyper["dampening"]),)
 
 
-def adam(weight: Weight) -> Updated:
+def adam(weight: WeightToUpdate) -> Updated:
     """Adam: weight decay is an L2 penalty, so it enters the momenta."""
     mean, square = _moments(_penalised(weight), weight)
     step_size, root_correction = weight.scalars
@@ -195,7 +195,7 @@ def adam_scalars(hyper: Hyperparameters, steps: Tensor) -> tuple[Tensor, ...]:
     return first * hyper["lr"], second
 
 
-def adamw(weight: Weight) -> Updated:
+def adamw(weight: WeightToUpdate) -> Updated:
     """Adam whose weights decay by themselves, outside the momenta."""
     value, hyper = weight.value, weight.hyper
     if not is_zero(hyper["weight_decay"]):
@@ -203,7 +203,7 @@ def adamw(weight: Weight) -> Updated:
     return adam(replace(weight, value=value, hyper={**hyper, "weight_decay": 0.0}))
 
 
-def lamb(weight: Weight) -> Updated:
+def lamb(weight: WeightToUpdate) -> Updated:
     """Adam's direction, as long as the norm of the weights up to `max_weight_norm`."""
     mean, square = _moments(weight.grad, weight)
     direction = adam_direction(mean, square, weight.hyper["eps"], *weight.scalars)
@@ -213,7 +213,7 @@ def lamb(weight: Weight) -> Updated:
     return weight.value - direction * step, {"Accl1": mean, "Accl2": square}
 
 
-def rmsprop(weight: Weight, *, is_tensorflows: bool = False) -> Updated:
+def rmsprop(weight: WeightToUpdate, *, is_tensorflows: bool = False) -> Updated:
     """PyTorch's RMSprop, or TensorFlow's: eps inside the root, lr inside the momentum."""
     states, hyper = weight.states, weight.hyper
     change, new = scaled_by_rms(_penalised(weight), weight, is_tensorflows=is_tensorflows)
@@ -226,7 +226,7 @@ def rmsprop(weight: Weight, *, is_tensorflows: bool = False) -> Updated:
     return weight.value - change, new
 
 
-def scaled_by_rms(grad: Tensor, weight: Weight, *, is_tensorflows: bool) -> Updated:
+def scaled_by_rms(grad: Tensor, weight: WeightToUpdate, *, is_tensorflows: bool) -> Updated:
     """A gradient over the root of its mean square, less its mean if there is a state for that."""
     alpha = weight.hyper["alpha"]
     new = {"Accl1": moving_average(weight.states["Accl1"], grad * grad, alpha)}
@@ -242,11 +242,11 @@ def over_root(grad: Tensor, square: Tensor, eps: Number, *, is_tensorflows: bool
     return grad / (torch.sqrt(square + eps) if is_tensorflows else torch.sqrt(square) + eps)
 
 
-def _penalised(weight: Weight) -> Tensor:
+def _penalised(weight: WeightToUpdate) -> Tensor:
     return with_decay(weight.grad, weight.value, weight.hyper["weight_decay"])
 
 
-def _moments(grad: Tensor, weight: Weight) -> tuple[Tensor, Tensor]:
+def _moments(grad: Tensor, weight: WeightToUpdate) -> tuple[Tensor, Tensor]:
     old = weight.states["Accl1"], weight.states["Accl2"]
     return moments(grad, *old, weight.hyper["beta1"], weight.hyper["beta2"])
 

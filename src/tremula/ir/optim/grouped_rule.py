@@ -10,7 +10,7 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from tremula.ir.optim.formulas import Formula, Weight, clip_divisor, norm_of_all
+from tremula.ir.optim.formulas import Formula, WeightToUpdate, clip_divisor, norm_of_all
 from tremula.ir.optim.rule import Number
 from tremula.ir.recording import active
 
@@ -220,7 +220,7 @@ class GroupedRule:
         param, grad, states = own[0], own[1], own[2 : 2 + len(prefixes)]
         grad = _float32(grad if divisor is None else _float32(grad) / divisor)
         of_weight = {p: _float32(s) for p, s in zip(prefixes, states, strict=True)}
-        weight = Weight(
+        weight = WeightToUpdate(
             _float32(param),
             torch.neg(grad) if group.maximize else grad,
             of_weight,

@@ -26,7 +26,7 @@ from tremula.ir.step import INPUT, PARAMETER, STATE, CapturedStep
 if TYPE_CHECKING:  # lazy: importing the tile compiler is slow
     from tremula.compiler.compile import Progress
     from tremula.compiler.executable.executable import Executable
-    from tremula.compiler.report.report import Report
+    from tremula.compiler.report.report import ProgramReport
     from tremula.ir.lowering.program.schedule import BuiltProgram
     from tremula.ir.run.tile_cache import StoredTileProgram
     from tremula.poplar.programs import Sequence
@@ -106,7 +106,9 @@ class TileProgram:
         """What the compiler made of the step; compiled now if it was not yet."""
         return self.program().executable
 
-    def report(self, rows: Rows | None = None, weights_of: StepSession | None = None) -> "Report":
+    def report(
+        self, rows: Rows | None = None, weights_of: StepSession | None = None
+    ) -> "ProgramReport":
         """Cycles and memory of one call.
 
         Where cycles depend on data, the call runs once on a separate engine: with the weights of

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from tremula.base.options import parse_options
 from tremula.compiler.compile import compile_graph
-from tremula.compiler.report.report import Report
+from tremula.compiler.report.report import ProgramReport
 from tremula.hardware.chip_model import Chip
 from tremula.ir.capture.capture import capture
 from tremula.ir.lowering.program.build import BuiltProgram, Schedule, build_tile_program
@@ -115,7 +115,7 @@ def cost_of(
     n_tiles: int = 0,
     options: LoweringOptions | None = None,
     engine_options: Mapping[str, object] | None = None,
-) -> Report:
+) -> ProgramReport:
     """The cycles and memory that a function takes on one chip; nothing is computed.
 
     Transfers of inputs and results between host and chip are part of it. `n_tiles` is the number of

@@ -62,13 +62,6 @@ def heat_shape(reader: ReportReader, kind: str) -> HeatMapShape:
     return HeatMapShape(n_entries, n_levels, len(rows), tuple(rows))
 
 
-def heat_block(
-    reader: ReportReader, kind: str, level: int, tile_level: int, column: int, row: int
-) -> bytes:
-    """One block as a pack; raises MissingProfileData if there is no such block."""
-    return HeatBlocks(reader).block(kind, level, tile_level, column, row)
-
-
 class HeatBlocks:
     """The blocks of a report. Those above each other share what is read and pooled for them."""
 

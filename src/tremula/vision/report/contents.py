@@ -11,7 +11,7 @@ from tremula.compiler.executable.executable import Analysis, Executable
 from tremula.compiler.executable.records import TableRecord
 from tremula.compiler.passes.memory import CATEGORIES, addresses_of
 from tremula.compiler.report.phases import PHASES
-from tremula.compiler.report.report import ExecutedSteps, Report, StepHistory, make_report
+from tremula.compiler.report.report import ExecutedSteps, ProgramReport, StepHistory, make_report
 from tremula.hardware import chip_to_toml, tile_positions
 from tremula.vision.report.control_flow import ProgramRows
 from tremula.vision.report.schema import ROWS_PER_BLOCK
@@ -65,12 +65,14 @@ class Contexts:
         }
 
 
-def execution_of(executable: Executable, source: ExecutedSteps | Report | None) -> ExecutedSteps:
+def execution_of(
+    executable: Executable, source: ExecutedSteps | ProgramReport | None
+) -> ExecutedSteps:
     """What ran: an execution as given, one taken from a forecast's report, or nothing."""
     costs = executable.analysis.costs
     if isinstance(source, ExecutedSteps):
         return source
-    if isinstance(source, Report) and source.ran is not None:
+    if isinstance(source, ProgramReport) and source.ran is not None:
         return source.ran
     n_steps, n_chips = costs.sync.shape
     nothing, chips = np.zeros(n_steps, np.int64), np.zeros(n_chips, np.int64)
@@ -160,7 +162,7 @@ class Contents:
         return self.executable.analysis
 
     @cached_property
-    def report(self) -> Report:
+    def report(self) -> ProgramReport:
         return make_report(self.executable, self.execution)
 
     @cached_property

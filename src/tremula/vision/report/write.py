@@ -16,7 +16,7 @@ from tremula.base.columns import deflate
 from tremula.base.errors import MissingPerfEstimate, MissingProfileData
 from tremula.base.version import VERSION
 from tremula.compiler.executable.executable import Executable
-from tremula.compiler.report.report import ExecutedSteps, Report
+from tremula.compiler.report.report import ExecutedSteps, ProgramReport
 from tremula.runtime.forecast import forecast
 from tremula.vision.report.commit import commit_of
 from tremula.vision.report.contents import (
@@ -57,7 +57,7 @@ MAX_EXECUTABLE_BYTES = 256 << 20
 def write_report(
     path: str | os.PathLike[str],
     executable: Executable,
-    execution: ExecutedSteps | Report | None = None,
+    execution: ExecutedSteps | ProgramReport | None = None,
     *,
     extra: Mapping[str, object] | None = None,
     keeps_executable: bool = True,

@@ -12,7 +12,7 @@ from torch import Tensor
 from tremula.frontends.popart.enums import AdamMode, AdaptiveMode, WeightDecayMode
 from tremula.ir.optim.formulas import (
     Updated,
-    Weight,
+    WeightToUpdate,
     adam_direction,
     capped,
     is_zero,
@@ -28,14 +28,14 @@ from tremula.ir.optim.formulas import (
 # -- SGD -------------------------------------------------------------------------------------------
 
 
-def plain_sgd(weight: Weight) -> Updated:
+def plain_sgd(weight: WeightToUpdate) -> Updated:
     """Without a velocity: w·(1 - lr(1-dm)wd) - g·lr(1-dm)."""
     hyper = weight.hyper
     rate = hyper["learningRate"] * (1 - hyper["dampening"])
     return weight.value - _decayed(weight.grad, weight) * rate, {}
 
 
-def separate_sgd(weight: Weight) -> Updated:
+def separate_sgd(weight: WeightToUpdate) -> Updated:
     hyper = weight.hyper
     grad = _decayed(weight.grad, weight)
     scaling = hyper["velocityScaling"]
@@ -47,7 +47,7 @@ def separate_sgd(weight: Weight) -> Updated:
     return weight.value - change * hyper["learningRate"], {"Accl1": velocity}
 
 
-def combined_sgd(weight: Weight) -> Updated:
+def combined_sgd(weight: WeightToUpdate) -> Updated:
     """The state holds momentum and weight decay of the next step already."""
     hyper = weight.hyper
     scaling, damped = hyper["velocityScaling"], 1 - hyper["dampening"]
@@ -95,11 +95,11 @@ class Repeats:
 # -- Adam ------------------------------------------------------------------------------------------
 
 
-def adam(mode: AdamMode, decay: WeightDecayMode) -> Callable[[Weight], Updated]:
+def adam(mode: AdamMode, decay: WeightDecayMode) -> Callable[[WeightToUpdate], Updated]:
     """Adam, AdaMax or LAMB; decay is part of the gradient or of the step."""
     is_penalty = decay is WeightDecayMode.L2Regularization
 
-    def compute(weight: Weight) -> Updated:
+    def compute(weight: WeightToUpdate) -> Updated:
         hyper = weight.hyper
         grad = _decayed(weight.grad, weight) if is_penalty else weight.grad
         mean, square = _moments(mode, weight, grad)
@@ -114,7 +114,7 @@ def adam(mode: AdamMode, decay: WeightDecayMode) -> Callable[[Weight], Updated]:
     return compute
 
 
-def _moments(mode: AdamMode, weight: Weight, grad: Tensor) -> tuple[Tensor, Tensor]:
+def _moments(mode: AdamMode, weight: WeightToUpdate, grad: Tensor) -> tuple[Tensor, Tensor]:
     beta1, beta2 = weight.hyper["beta1"], weight.hyper["beta2"]
     first, second = weight.states["Accl1"], weight.states["Accl2"]
     if mode is AdamMode.AdaMax:
@@ -123,7 +123,7 @@ def _moments(mode: AdamMode, weight: Weight, grad: Tensor) -> tuple[Tensor, Tens
     return moments(grad, first, second, beta1, beta2)
 
 
-def _direction(mode: AdamMode, weight: Weight, mean: Tensor, square: Tensor) -> Tensor:
+def _direction(mode: AdamMode, weight: WeightToUpdate, mean: Tensor, square: Tensor) -> Tensor:
     eps = weight.hyper["eps"]
     if mode is AdamMode.AdaMax:
         return mean * weight.scalars[0] / (square + eps)
@@ -135,10 +135,10 @@ def _direction(mode: AdamMode, weight: Weight, mean: Tensor, square: Tensor) -> 
 
 def adaptive(
     mode: AdaptiveMode, decay: WeightDecayMode, *, is_tensorflows: bool
-) -> Callable[[Weight], Updated]:
+) -> Callable[[WeightToUpdate], Updated]:
     is_penalty = decay is WeightDecayMode.L2Regularization
 
-    def compute(weight: Weight) -> Updated:
+    def compute(weight: WeightToUpdate) -> Updated:
         hyper = weight.hyper
         grad = _decayed(weight.grad, weight) if is_penalty else weight.grad
         change, new = _ADAPTIVE[mode](weight, grad, is_tensorflows)
@@ -158,18 +158,18 @@ def adaptive(
     return compute
 
 
-def _ada_grad(weight: Weight, grad: Tensor, is_tensorflows: bool) -> Updated:
+def _ada_grad(weight: WeightToUpdate, grad: Tensor, is_tensorflows: bool) -> Updated:
     square = weight.states["Accl1"] + grad * grad
     change = over_root(grad, square, weight.hyper["eps"], is_tensorflows=is_tensorflows)
     return change, {"Accl1": square}
 
 
-def _rms_prop(weight: Weight, grad: Tensor, is_tensorflows: bool) -> Updated:
+def _rms_prop(weight: WeightToUpdate, grad: Tensor, is_tensorflows: bool) -> Updated:
     """Centred if there is a state for the mean."""
     return scaled_by_rms(grad, weight, is_tensorflows=is_tensorflows)
 
 
-def _ada_delta(weight: Weight, grad: Tensor, _is_tensorflows: bool) -> Updated:
+def _ada_delta(weight: WeightToUpdate, grad: Tensor, _is_tensorflows: bool) -> Updated:
     eps, alpha = weight.hyper["eps"], weight.hyper["alpha"]
     square = moving_average(weight.states["Accl1"], grad * grad, alpha)
     change = grad * torch.sqrt(weight.states["Accl2"] + eps) / torch.sqrt(square + eps)
@@ -185,5 +185,5 @@ _ADAPTIVE = {
 }
 
 
-def _decayed(grad: Tensor, weight: Weight) -> Tensor:
+def _decayed(grad: Tensor, weight: WeightToUpdate) -> Tensor:
     return with_decay(grad, weight.value, weight.hyper["weightDecay"])

@@ -15,7 +15,7 @@ from tremula.frontends.poptorch.optim.base import (
     arguments,
     without_none,
 )
-from tremula.ir.optim.formulas import Weight, bias_corrections, lamb
+from tremula.ir.optim.formulas import WeightToUpdate, bias_corrections, lamb
 
 __all__ = ["LAMB", "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "VariableAttributes"]
 
@@ -275,7 +275,7 @@ class LAMB(Optimizer, torch.optim.Optimizer):
         has_correction: bool = vars(self)["bias_correction"]
         scalars = bias_corrections(hyper, state["step"]) if has_correction else ()
         momenta = {"Accl1": state["exp_avg"], "Accl2": state["exp_avg_sq"]}
-        new, momenta = lamb(Weight(param, grad, momenta, hyper, scalars))
+        new, momenta = lamb(WeightToUpdate(param, grad, momenta, hyper, scalars))
         param.copy_(new)
         state["exp_avg"].copy_(momenta["Accl1"])
         state["exp_avg_sq"].copy_(momenta["Accl2"])

@@ -99,8 +99,3 @@ def current_stage() -> int | None:
     """The stage of a pipeline that is open."""
     stages = STAGES.get()
     return stages[-1] if stages else None
-
-
-def current_scope(graph: object) -> str:
-    """The names open in a graph, joined."""
-    return "/".join(name for owner, name in NAMES.get() if owner is graph)

@@ -23,7 +23,7 @@ from tremula.frontends.popxl.core.graph import Graph
 from tremula.frontends.popxl.core.op import Op
 
 
-class SourceLocation(NamedTuple):
+class CallSite(NamedTuple):
     """A line of a user's program."""
 
     function: str
@@ -108,13 +108,13 @@ def debug_context_frame_offset(i: int) -> Iterator[int]:
     yield i
 
 
-def get_source_location(offset: int) -> SourceLocation:
+def get_source_location(offset: int) -> CallSite:
     """The line of a caller, `offset` frames up."""
     stack = inspect.stack(context=0)
     if offset + 1 >= len(stack):
         raise IndexError(f"There are {len(stack) - 1} frames, but frame {offset} was asked for")
     frame = stack[offset + 1]
-    return SourceLocation(frame.function, str(Path(frame.filename).resolve()), frame.lineno)
+    return CallSite(frame.function, str(Path(frame.filename).resolve()), frame.lineno)
 
 
 def op_debug_context(name: str | Callable) -> Callable:

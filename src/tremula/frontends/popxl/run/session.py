@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from tremula.compiler.report.report import Report
+from tremula.compiler.report.report import ProgramReport
 from tremula.frontends.popart.devices import DeviceInfo, DeviceManager
 from tremula.frontends.popart.enums import DeviceType
 from tremula.frontends.popart.exceptions import popart_exception
@@ -210,7 +210,7 @@ class Session:
             settings = replace(settings, lowering=replace(settings.lowering, prefetch_depth=0))
         return settings
 
-    def report(self) -> Report:
+    def report(self) -> ProgramReport:
         """Cycles and memory of the program on tiles; it is compiled for them if it was not yet."""
         return self._tile_program().report()
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 _CONV = (functional.conv1d, functional.conv2d, functional.conv3d)
 _CONV_TRANSPOSE = (
     functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d,

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import poptorch
-from tremula.compiler.report.report import Report
+from tremula.compiler.report.report import ProgramReport
 from tremula.garden.applications.sharded_embeddings.data import TripleBatch, Triples
 from tremula.garden.models.knowledge_graphs.model import Embeddings, ScorerSizes
 
@@ -63,7 +63,7 @@ class ShardedTraining:
         losses = self.model(*columns)
         return float(losses.sum()) / columns[0].numel()
 
-    def report(self, source: Iterator[TripleBatch]) -> Report:
+    def report(self, source: Iterator[TripleBatch]) -> ProgramReport:
         """What a call takes, from the compiled program alone."""
         self.model.compile(*self._columns(source))
         return self.model.compiled_program().report()

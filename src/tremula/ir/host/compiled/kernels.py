@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -43,12 +42,6 @@ class LibraryKernel:
 
 Kernel = tuple[Launch, ...] | LibraryKernel
 Runner = Callable[..., object]
-
-
-class RunnableKernel(Protocol):
-    """As generated code calls a kernel of Triton."""
-
-    def run(self, *args: object, stream: int) -> object: ...
 
 
 class GpuKernel:

@@ -21,7 +21,7 @@ from tremula.ir.host.graph_kernels.expressions import (
     TRITON,
     element_wise_text,
 )
-from tremula.ir.optim.formulas import Formula, Weight
+from tremula.ir.optim.formulas import Formula, WeightToUpdate
 from tremula.ir.optim.grouped_rule import ParameterGroup
 
 _HEADER = """import triton
@@ -128,7 +128,7 @@ def _element_update(kind: UpdateKind, names: Sequence[str]) -> Callable[..., lis
         gradient = of_name["gradient"]
         if kind.divides:
             gradient = gradient / of_name["hyper_divisor"]
-        weight = Weight(
+        weight = WeightToUpdate(
             of_name["weight"],
             torch.neg(gradient) if kind.group.maximize else gradient,
             {prefix: of_name[f"state_{prefix}"] for prefix in kind.states},

@@ -150,7 +150,7 @@ def ctc_beta_codelet(element: Type) -> type:
 def ctc_loss_codelet() -> type:
     """The loss of one sequence: minus the logarithm of the probability of all its paths."""
 
-    class CTCLoss(Vertex):
+    class CTCLossVertex(Vertex):
         name = "popnn::CTCLoss"
         provenance = "derived"
         alpha: Input[Vector[float32]]  # the last step
@@ -172,7 +172,7 @@ def ctc_loss_codelet() -> type:
         def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             return np.full(v.n_rows, LOG_ADD_FLOPS + 1)
 
-    return CTCLoss
+    return CTCLossVertex
 
 
 @family

@@ -21,7 +21,7 @@ from tremula.poplibs.popops.elementwise.nodes import (
     Expr,
     Number,
     Operand,
-    Operation,
+    OperationExpr,
     PlaceHolder,
     as_expr,
     placeholders_of,
@@ -30,8 +30,8 @@ from tremula.poplibs.popops.elementwise.operations import ELEMENT_OPS
 from tremula.poplibs.registry import PoplibsError
 
 __all__ = [
-    "Cast", "CastTo", "Const", "ConstHalf", "Expr", "Number", "Operand", "Operation", "PlaceHolder",
-    "as_expr", "placeholders_of",
+    "Cast", "CastTo", "Const", "ConstHalf", "Expr", "Number", "Operand", "OperationExpr",
+    "PlaceHolder", "as_expr", "placeholders_of",
 ]  # fmt: skip
 
 _1, _2, _3, _4, _5, _6, _7, _8, _9, _10 = (PlaceHolder(i) for i in range(1, 11))
@@ -48,7 +48,7 @@ def builder(op: ElementOp) -> Callable[..., Expr]:
                 source=user_source(),
                 hint="see docs/ops.md",
             )
-        return Operation(op.name, tuple(as_expr(o) for o in operands))
+        return OperationExpr(op.name, tuple(as_expr(o) for o in operands))
 
     make.__name__ = make.__qualname__ = op.name
     make.__doc__ = op.about

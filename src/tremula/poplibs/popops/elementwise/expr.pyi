@@ -9,7 +9,7 @@ from tremula.poplibs.popops.elementwise.nodes import (
     Expr as Expr,
     Number as Number,
     Operand as Operand,
-    Operation as Operation,
+    OperationExpr as OperationExpr,
     PlaceHolder as PlaceHolder,
     as_expr as as_expr,
     placeholders_of as placeholders_of,

@@ -13,7 +13,7 @@ from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplibs.popops.elementwise.element_op import ElementOp
 from tremula.poplibs.popops.elementwise.map import map as map_expr
 from tremula.poplibs.popops.elementwise.map import map_in_place, map_with_output
-from tremula.poplibs.popops.elementwise.nodes import Const, Expr, Number, Operation, PlaceHolder
+from tremula.poplibs.popops.elementwise.nodes import Const, Expr, Number, OperationExpr, PlaceHolder
 from tremula.poplibs.popops.elementwise.operations import ELEMENT_OPS
 from tremula.poplibs.registry import PoplibsError
 
@@ -42,7 +42,7 @@ def _as_expression(op: ElementOp, operands: tuple[object, ...]) -> tuple[Expr, l
             source=user_source(),
             hint="give at least one tensor; compute with numbers alone in Python",
         )
-    return Operation(op.name, tuple(parts)), tensors
+    return OperationExpr(op.name, tuple(parts)), tensors
 
 
 def _check_sequence(op: ElementOp, sequence: object) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from tremula.base.source import user_source
 from tremula.base.types import BOOL, FLOAT, HALF, INT, Type
 from tremula.poplibs.popops.elementwise.element_op import ElementOp
-from tremula.poplibs.popops.elementwise.nodes import CastTo, Const, Expr, Operation, PlaceHolder
+from tremula.poplibs.popops.elementwise.nodes import CastTo, Const, Expr, OperationExpr, PlaceHolder
 from tremula.poplibs.popops.elementwise.operations import ELEMENT_OPS
 from tremula.poplibs.registry import PoplibsError
 
@@ -102,7 +102,7 @@ class _Writer:
         operand, _ = self.value(expr.operand, None)
         return self._line(f"{converter(expr.type)}({operand})"), expr.type
 
-    def _operation(self, expr: Operation, wanted: Type | None) -> tuple[str, Type]:
+    def _operation(self, expr: OperationExpr, wanted: Type | None) -> tuple[str, Type]:
         op = ELEMENT_OPS[expr.op]
         element = self._common_type(op, expr.operands[: op.n_alike], wanted)
         operands = [self.value(o, element)[0] for o in expr.operands[: op.n_alike]]
@@ -141,7 +141,7 @@ class _Writer:
             return self._placeholder_type(expr)
         if isinstance(expr, Const | CastTo):
             return expr.type
-        assert isinstance(expr, Operation), expr
+        assert isinstance(expr, OperationExpr), expr
         op = ELEMENT_OPS[expr.op]
         if op.gives_bool:
             return BOOL

@@ -35,82 +35,82 @@ class Expr(KeyedByText):
         )
 
     def __add__(self, other: "Operand") -> "Expr":
-        return Operation("add", (self, as_expr(other)))
+        return OperationExpr("add", (self, as_expr(other)))
 
     def __radd__(self, other: "Operand") -> "Expr":
-        return Operation("add", (as_expr(other), self))
+        return OperationExpr("add", (as_expr(other), self))
 
     def __sub__(self, other: "Operand") -> "Expr":
-        return Operation("sub", (self, as_expr(other)))
+        return OperationExpr("sub", (self, as_expr(other)))
 
     def __rsub__(self, other: "Operand") -> "Expr":
-        return Operation("sub", (as_expr(other), self))
+        return OperationExpr("sub", (as_expr(other), self))
 
     def __mul__(self, other: "Operand") -> "Expr":
-        return Operation("mul", (self, as_expr(other)))
+        return OperationExpr("mul", (self, as_expr(other)))
 
     def __rmul__(self, other: "Operand") -> "Expr":
-        return Operation("mul", (as_expr(other), self))
+        return OperationExpr("mul", (as_expr(other), self))
 
     def __truediv__(self, other: "Operand") -> "Expr":
-        return Operation("div", (self, as_expr(other)))
+        return OperationExpr("div", (self, as_expr(other)))
 
     def __rtruediv__(self, other: "Operand") -> "Expr":
-        return Operation("div", (as_expr(other), self))
+        return OperationExpr("div", (as_expr(other), self))
 
     def __mod__(self, other: "Operand") -> "Expr":
-        return Operation("rem", (self, as_expr(other)))
+        return OperationExpr("rem", (self, as_expr(other)))
 
     def __rmod__(self, other: "Operand") -> "Expr":
-        return Operation("rem", (as_expr(other), self))
+        return OperationExpr("rem", (as_expr(other), self))
 
     def __pow__(self, other: "Operand") -> "Expr":
-        return Operation("pow", (self, as_expr(other)))
+        return OperationExpr("pow", (self, as_expr(other)))
 
     def __rpow__(self, other: "Operand") -> "Expr":
-        return Operation("pow", (as_expr(other), self))
+        return OperationExpr("pow", (as_expr(other), self))
 
     def __and__(self, other: "Operand") -> "Expr":
-        return Operation("bitwise_and", (self, as_expr(other)))
+        return OperationExpr("bitwise_and", (self, as_expr(other)))
 
     def __or__(self, other: "Operand") -> "Expr":
-        return Operation("bitwise_or", (self, as_expr(other)))
+        return OperationExpr("bitwise_or", (self, as_expr(other)))
 
     def __xor__(self, other: "Operand") -> "Expr":
-        return Operation("bitwise_xor", (self, as_expr(other)))
+        return OperationExpr("bitwise_xor", (self, as_expr(other)))
 
     def __lshift__(self, other: "Operand") -> "Expr":
-        return Operation("shift_left", (self, as_expr(other)))
+        return OperationExpr("shift_left", (self, as_expr(other)))
 
     def __rshift__(self, other: "Operand") -> "Expr":
-        return Operation("shift_right", (self, as_expr(other)))
+        return OperationExpr("shift_right", (self, as_expr(other)))
 
     def __eq__(self, other: "Operand") -> "Expr":  # pyright: ignore[reportIncompatibleMethodOverride]
-        return Operation("eq", (self, as_expr(other)))
+        return OperationExpr("eq", (self, as_expr(other)))
 
     def __ne__(self, other: "Operand") -> "Expr":  # pyright: ignore[reportIncompatibleMethodOverride]
-        return Operation("neq", (self, as_expr(other)))
+        return OperationExpr("neq", (self, as_expr(other)))
 
     def __lt__(self, other: "Operand") -> "Expr":
-        return Operation("lt", (self, as_expr(other)))
+        return OperationExpr("lt", (self, as_expr(other)))
 
     def __le__(self, other: "Operand") -> "Expr":
-        return Operation("lteq", (self, as_expr(other)))
+        return OperationExpr("lteq", (self, as_expr(other)))
 
     def __gt__(self, other: "Operand") -> "Expr":
-        return Operation("gt", (self, as_expr(other)))
+        return OperationExpr("gt", (self, as_expr(other)))
 
     def __ge__(self, other: "Operand") -> "Expr":
-        return Operation("gteq", (self, as_expr(other)))
+        return OperationExpr("gteq", (self, as_expr(other)))
 
     def __neg__(self) -> "Expr":
-        return Operation("neg", (self,))
+        return OperationExpr("neg", (self,))
 
     def __invert__(self) -> "Expr":
-        return Operation("bitwise_not", (self,))
+        return OperationExpr("bitwise_not", (self,))
 
     def __abs__(self) -> "Expr":
-        return Operation("abs", (self,))
+        return OperationExpr("abs", (self,))
 
 
 Operand = Expr | Number
@@ -167,7 +167,7 @@ def Cast(operand: Operand, type: Type | str) -> CastTo:  # noqa: N802 - Poplar's
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Operation(Expr):
+class OperationExpr(Expr):
     """An element-wise operation, by name, on other expressions."""
 
     op: str
@@ -196,6 +196,6 @@ def placeholders_of(expr: Expr) -> set[int]:
     """The numbers of all placeholders in an expression."""
     if isinstance(expr, PlaceHolder):
         return {expr.index}
-    parts = expr.operands if isinstance(expr, Operation) else ()
+    parts = expr.operands if isinstance(expr, OperationExpr) else ()
     parts = (expr.operand,) if isinstance(expr, CastTo) else parts
     return reduce(python_operator.or_, (placeholders_of(p) for p in parts), set())

@@ -2,8 +2,6 @@
 
 from functools import cache
 
-import numpy as np
-
 Part = tuple[int, int, int, int]  # first row, row after the last, first column, column after
 
 
@@ -34,19 +32,3 @@ def split_between_workers(n_rows: int, n_columns: int, n_workers: int) -> tuple[
             parts.append((r0, r1, c0, middle))
             parts[0] = (r0, r1, middle, c1)
     return tuple(parts)
-
-
-def split_by_weight(weights: np.ndarray, n_workers: int) -> list[tuple[int, int]]:
-    """Runs of rows with about equal sums of weights; workers without rows are left out."""
-    average = -(-int(weights.sum()) // n_workers)
-    running = np.cumsum(weights)
-    cuts = [
-        int(np.searchsorted(running, (w + 1) * average, side="right")) for w in range(n_workers)
-    ]
-    cuts[-1] = len(weights)
-    result, begin = [], 0
-    for end in cuts:
-        if end > begin:
-            result.append((begin, end))
-        begin = max(begin, end)
-    return result

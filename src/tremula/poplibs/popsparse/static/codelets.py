@@ -210,7 +210,7 @@ def transpose_blocks(element: Type) -> type:
 def values_gradient(element: Type) -> type:
     """The gradient of values: products of a result's rows by dense rows, at the pattern alone."""
 
-    class ValuesGradient(MultiVertex):
+    class StaticValuesGradient(MultiVertex):
         """Block p is the sum over columns of dense rows in_offset[p] by gradients out_offset[p]."""
 
         name = f"popsparse::StaticValuesGradient<{element}>"
@@ -255,7 +255,7 @@ def values_gradient(element: Type) -> type:
         def flops(v: CostView, chip: Chip) -> np.ndarray:  # noqa: ARG004
             return 2 * v.sizes["out"] * _count(v, "n_columns")
 
-    return ValuesGradient
+    return StaticValuesGradient
 
 
 GRAD_W_SUPERVISOR = 37 + 38 + 26  # cycles before the workers start, with one group of blocks
