@@ -156,10 +156,10 @@ def mapping_of(
     """Where each element of a tensor is, as intervals over its flattened elements."""
     resolved = log.resolve()
     byte_begin, byte_end = tensor.ordered_intervals()
-    if require_complete:
+    if require_complete and not resolved.covers(byte_begin, byte_end):
         gap = resolved.first_gap(byte_begin, byte_end)
-        if gap is not None:
-            raise tensor.variables.unmapped_error(*gap)
+        assert gap is not None, "something is not mapped"
+        raise tensor.variables.unmapped_error(*gap)
     size = tensor.type.n_bytes
     owner, low, high, tile = resolved.split(byte_begin, byte_end)
     lengths = (byte_end - byte_begin) // size

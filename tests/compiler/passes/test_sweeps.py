@@ -11,6 +11,8 @@ from tremula.column_loops.native import LoopColumn, NativeSweep, compiled, kind_
 from tremula.column_loops.sweep import Sweep
 from tremula.compiler.passes import sweeps
 from tremula.poplar.tensors import interval_sweeps
+from tremula.poplar.tensors.runs import Pieces, Runs
+from tremula.poplar.tensors.tile_map import ByteTileMap
 
 
 def race_columns(random):
@@ -191,29 +193,29 @@ def group_columns(random):
 
 
 def moving_columns(random):
-    """Groups of sub-vectors, and parts of them: of few places, so that some are alike."""
+    """Groups of sub-vectors, some alike, on few tiles, and a map of where everything lies."""
     sub = np.sort(random.integers(0, 6, 12))
-    begin, tile = random.integers(0, 2, 12), random.integers(0, 2, 6)[sub]
-    owner = np.sort(random.integers(0, 12, 20))
-    home, low, marks = random.integers(0, 2, 20), random.integers(0, 9, 20), np.zeros(6, bool)
-    return begin, begin + 1, tile, sub, owner, low, low + 1, home, marks
+    begin, tile = random.integers(0, 60, 6)[random.integers(0, 6, 12)], random.integers(0, 4, 6)
+    groups = begin, begin + random.integers(1, 9, 6)[sub], tile[sub], sub
+    return tile_map(random), groups, np.zeros(12, np.int64), np.zeros(6, bool)
 
 
 def find_moving_columns(random):
-    _, _, tile, sub, owner, _, _, home, marks = moving_columns(random)
-    return tile, sub, owner, home, marks
+    of_map, groups, entry, marks = moving_columns(random)
+    return *of_map, *groups, entry, marks
 
 
 def kind_columns(random):
-    begin, end, tile, sub, *_, marks = moving_columns(random)
+    _, groups, _, marks = moving_columns(random)
     marks[:] = random.integers(0, 4, 6) > 0
-    return begin, end, tile, sub, np.zeros(16, np.int64), marks
+    return *groups, np.zeros(16, np.int64), marks
 
 
 def take_columns(random):
-    _, _, tile, sub, owner, low, high, home, marks = moving_columns(random)
-    marks[:] = random.integers(0, 2, 6)
-    return tile, sub, owner, low, high, home, marks, room(3, 20)
+    columns = find_moving_columns(random)
+    sweeps.find_moving.function(*columns)
+    columns[-1][:] = random.integers(0, 2, 6)
+    return *columns, room(3, random.integers(0, 20))
 
 
 def elsewhere_columns(random):
@@ -387,3 +389,57 @@ def test_only_the_first_of_sub_vectors_alike_moves():
                 known.add(kind)
         sweeps.keep_first_of_kind.function(begin, end, tile, sub, firsts, marks)
         assert marks.tolist() == wanted
+
+
+def test_parts_of_intervals_are_those_of_a_comparison_with_every_entry():
+    """Intervals in any order are cut where a comparison with every entry cuts them."""
+    random = np.random.default_rng(0)
+    for n in (1, 2, 40, 300):
+        cuts = np.sort(random.choice(9 * n + 9, 2 * n, replace=False))
+        begin, end = cuts[::2], cuts[1::2]
+        low = random.integers(-3, 9 * n + 12, 60)  # in no order: near and far, both ways
+        high = low + random.integers(1, 30, 60)
+        meets = (begin < high[:, None]) & (end > low[:, None])
+        owner, entry = np.nonzero(meets)
+        expected = owner, np.maximum(low[owner], begin[entry]), np.minimum(high[owner], end[entry])
+        parts = ByteTileMap(begin, end, np.arange(n)).split(low, high)
+        np.testing.assert_array_equal(parts, (*expected, entry))
+
+
+def test_positions_are_looked_up_in_pieces_in_any_order():
+    """Runs of position intervals in any order are the elements of the whole buffer there."""
+    random = np.random.default_rng(0)
+    for n in (1, 2, 40, 300):
+        count, address = random.integers(0, 5, n), random.integers(0, 99, n)
+        count[0] = 1
+        pieces = Pieces(Runs(address, count, np.ones(n, np.int64)))
+        each = pieces.runs.addresses()
+        begin = random.integers(0, len(each), 60)
+        end = np.minimum(begin + random.integers(1, 9, 60), len(each))
+        runs, owner = pieces.lookup_intervals(begin, end)
+        expected = [each[a:b] for a, b in zip(begin, end, strict=True)]
+        np.testing.assert_array_equal(runs.addresses(), np.concatenate(expected))
+        np.testing.assert_array_equal(
+            np.repeat(owner, runs.count), np.repeat(np.arange(60), end - begin)
+        )
+
+
+def test_sub_vectors_move_unless_they_are_one_piece_of_their_tile():
+    """What is in parts, or elsewhere, moves; and of it the parts on its own tile are copied."""
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        (begin, end, tile), groups, entry, moves = moving_columns(random)
+        sweeps.find_moving.native(begin, end, tile, *groups, entry, moves)
+        low, high, wanted, sub = groups
+        meets = (begin < high[:, None]) & (end > low[:, None])
+        is_away = (meets & (tile != wanted[:, None])).any(axis=1)
+        is_split = np.bincount(sub, minlength=6)[sub] > 1
+        expected = np.bincount(sub, weights=is_away | is_split, minlength=6) > 0
+        np.testing.assert_array_equal(moves, expected)
+        n_most = int(meets.sum())
+        (n,) = sweeps.take_moving.native(
+            *(begin, end, tile), *groups, entry, moves, pieces := room(3, n_most)
+        )
+        owner, part = np.nonzero(meets & moves[sub][:, None] & (tile == wanted[:, None]))
+        starts, ends = np.maximum(low[owner], begin[part]), np.minimum(high[owner], end[part])
+        np.testing.assert_array_equal(pieces[:, :n], (wanted[owner], starts, ends - starts))

@@ -18,6 +18,7 @@ from tremula.compiler.passes.sweeps import (
 )
 from tremula.compiler.program_ir import FrozenGraph
 from tremula.hardware import Chip
+from tremula.poplar.tensors.interval_sweeps import filled
 
 Ints = np.ndarray
 LOAD_AND_STORE = 2  # worker slots of one access
@@ -150,15 +151,14 @@ def _pieces_out_of_place(edge: Edge, graph: FrozenGraph) -> Pieces:
     Vertices of a tile that read the same sub-vector share its copy.
     """
     groups = _contiguous_groups(edge, graph)
-    owner, low, high, home = graph.tile_map.split(groups.begin, groups.end)
     moves = np.zeros(int(groups.sub[-1]) + 1 if len(groups.sub) else 0, bool)
-    find_moving(groups.tile, groups.sub, owner, home, moves)
+    entry = np.empty(len(groups.sub), np.int64)
+    find_moving(*graph.tile_map, *groups, entry, moves)
     if edge.spec.direction is Direction.INPUT:
         firsts = np.zeros(2 << len(groups.sub).bit_length(), np.int64)
         keep_first_of_kind(groups.begin, groups.end, groups.tile, groups.sub, firsts, moves)
-    pieces = np.empty((3, len(owner)), np.int64)
-    (n,) = take_moving(groups.tile, groups.sub, owner, low, high, home, moves, pieces)
-    tile, low, size = pieces[:, :n]
+    n_expected = 2 * int(np.count_nonzero(moves)) + 64  # most are in few parts
+    tile, low, size = filled(take_moving, 3, n_expected, *graph.tile_map, *groups, entry, moves)
     return tile, low, size
 
 

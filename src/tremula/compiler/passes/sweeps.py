@@ -420,14 +420,22 @@ def cut_elsewhere(map_begin, map_end, map_tile, tile, begin, end, parts):
         low = begin[i]
         if at < n and map_end[at] <= low:
             at += 1
-        if (at > 0 and map_end[at - 1] > low) or (at < n and map_end[at] <= low):
-            at, high = 0, n
-            while at < high:
-                middle = (at + high) // 2
-                if map_end[middle] > low:
-                    high = middle
-                else:
-                    at = middle + 1
+        high, leap = at, 1
+        if at < n and map_end[at] <= low:  # it is further on
+            while at + leap < n and map_end[at + leap] <= low:
+                at, leap = at + leap, leap + leap
+            at, high = at + 1, min(at + leap, n)
+        elif at > 0 and map_end[at - 1] > low:  # it is further back
+            high = at - 1
+            while high >= leap and map_end[high - leap] > low:
+                high, leap = high - leap, leap + leap
+            at = max(high - leap + 1, 0)
+        while at < high:
+            middle = (at + high) // 2
+            if map_end[middle] > low:
+                high = middle
+            else:
+                at = middle + 1
         entry = at
         while entry < n and map_begin[entry] < end[i]:
             if map_tile[entry] != tile[i]:
@@ -442,17 +450,42 @@ def cut_elsewhere(map_begin, map_end, map_tile, tile, begin, end, parts):
 
 
 @sweep(n_elements)
-def find_moving(tile, sub, owner, home, moves):
+def find_moving(map_begin, map_end, map_tile, begin, end, tile, sub, entry, moves):
     """Mark sub-vectors that are not one contiguous piece of their tile.
 
-    Group i, of `sub[i]`, is wanted on `tile[i]`; part k is of group owner[k] and lies on home[k].
+    Group i, [begin, end) of `sub[i]`, is wanted on `tile[i]`. Entries of the map are sorted;
+    `entry` gets the first that may hold a part of each group.
     """
-    for i in range(1, len(sub)):
-        if sub[i] == sub[i - 1]:
+    at, n = 0, len(map_end)
+    for i in range(len(begin)):
+        low = begin[i]
+        if at < n and map_end[at] <= low:
+            at += 1
+        high, leap = at, 1
+        if at < n and map_end[at] <= low:  # it is further on
+            while at + leap < n and map_end[at + leap] <= low:
+                at, leap = at + leap, leap + leap
+            at, high = at + 1, min(at + leap, n)
+        elif at > 0 and map_end[at - 1] > low:  # it is further back
+            high = at - 1
+            while high >= leap and map_end[high - leap] > low:
+                high, leap = high - leap, leap + leap
+            at = max(high - leap + 1, 0)
+        while at < high:
+            middle = (at + high) // 2
+            if map_end[middle] > low:
+                high = middle
+            else:
+                at = middle + 1
+        entry[i] = at
+        if i > 0 and sub[i] == sub[i - 1]:
             moves[sub[i]] = 1
-    for k in range(len(owner)):
-        if home[k] != tile[owner[k]]:
-            moves[sub[owner[k]]] = 1
+        part = at
+        while part < n and map_begin[part] < end[i]:
+            if map_tile[part] != tile[i]:
+                moves[sub[i]] = 1
+                break
+            part += 1
 
 
 @sweep(n_elements)
@@ -493,17 +526,24 @@ def keep_first_of_kind(begin, end, tile, sub, firsts, moves):
 
 
 @sweep(n_elements)
-def take_moving(tile, sub, owner, low, high, home, moves, pieces):
-    """Fill in (tile, begin, bytes) of parts, on their own tile, of marked sub-vectors: how many."""
-    n = 0
-    for k in range(len(owner)):
-        mine = owner[k]
-        if moves[sub[mine]] and home[k] == tile[mine]:
-            pieces[0, n] = home[k]
-            pieces[1, n] = low[k]
-            pieces[2, n] = high[k] - low[k]
-            n += 1
-    return (n,)
+def take_moving(map_begin, map_end, map_tile, begin, end, tile, sub, entry, moves, pieces):
+    """Fill in (tile, begin, bytes) of parts, on their own tile, of marked sub-vectors.
+
+    Returns how many there are; `pieces` need not have room for all.
+    """
+    total, n = 0, len(map_end)
+    for i in range(len(begin)):
+        part = entry[i]
+        while moves[sub[i]] and part < n and map_begin[part] < end[i]:
+            if map_tile[part] == tile[i]:
+                if total < pieces.shape[1]:
+                    low = max(begin[i], map_begin[part])
+                    pieces[0, total] = tile[i]
+                    pieces[1, total] = low
+                    pieces[2, total] = min(end[i], map_end[part]) - low
+                total += 1
+            part += 1
+    return (total,)
 
 
 @sweep(n_elements)
@@ -514,14 +554,22 @@ def find_crossing(map_end, begin, end, crossing):
         low = begin[i]
         if at < n and map_end[at] <= low:
             at += 1
-        if (at > 0 and map_end[at - 1] > low) or (at < n and map_end[at] <= low):
-            at, high = 0, n
-            while at < high:
-                middle = (at + high) // 2
-                if map_end[middle] > low:
-                    high = middle
-                else:
-                    at = middle + 1
+        high, leap = at, 1
+        if at < n and map_end[at] <= low:  # it is further on
+            while at + leap < n and map_end[at + leap] <= low:
+                at, leap = at + leap, leap + leap
+            at, high = at + 1, min(at + leap, n)
+        elif at > 0 and map_end[at - 1] > low:  # it is further back
+            high = at - 1
+            while high >= leap and map_end[high - leap] > low:
+                high, leap = high - leap, leap + leap
+            at = max(high - leap + 1, 0)
+        while at < high:
+            middle = (at + high) // 2
+            if map_end[middle] > low:
+                high = middle
+            else:
+                at = middle + 1
         if end[i] > low and (at == n or end[i] > map_end[at]):
             crossing[result] = i
             result += 1

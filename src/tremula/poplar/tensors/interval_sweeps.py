@@ -1,7 +1,7 @@
 """The sweeps of runs and intervals: unions, cuts at the places of a sorted column, addresses.
 
 Intervals come mostly in ascending order, so overlaps are searched first where the one before
-it was found.
+it was found, then by leaps from there that double: what is close takes few.
 """
 # Columns are many, and a compiled function calls no other.
 # ruff: noqa: ANN001, ANN201, C901, PLR0912, PLR0913, PLR0917
@@ -58,14 +58,22 @@ def cut_at_entries(map_begin, map_end, map_tile, begin, end, parts):
         low = begin[i]
         if at < n and map_end[at] <= low:
             at += 1
-        if (at > 0 and map_end[at - 1] > low) or (at < n and map_end[at] <= low):
-            at, high = 0, n
-            while at < high:
-                middle = (at + high) // 2
-                if map_end[middle] > low:
-                    high = middle
-                else:
-                    at = middle + 1
+        high, leap = at, 1
+        if at < n and map_end[at] <= low:  # it is further on
+            while at + leap < n and map_end[at + leap] <= low:
+                at, leap = at + leap, leap + leap
+            at, high = at + 1, min(at + leap, n)
+        elif at > 0 and map_end[at - 1] > low:  # it is further back
+            high = at - 1
+            while high >= leap and map_end[high - leap] > low:
+                high, leap = high - leap, leap + leap
+            at = max(high - leap + 1, 0)
+        while at < high:
+            middle = (at + high) // 2
+            if map_end[middle] > low:
+                high = middle
+            else:
+                at = middle + 1
         entry = at
         while entry < n and map_begin[entry] < end[i]:
             if total < parts.shape[1]:
@@ -88,14 +96,22 @@ def all_in_entries(map_begin, map_end, begin, end):
             continue
         if at < n and map_end[at] <= low:
             at += 1
-        if (at > 0 and map_end[at - 1] > low) or (at < n and map_end[at] <= low):
-            at, high = 0, n
-            while at < high:
-                middle = (at + high) // 2
-                if map_end[middle] > low:
-                    high = middle
-                else:
-                    at = middle + 1
+        high, leap = at, 1
+        if at < n and map_end[at] <= low:  # it is further on
+            while at + leap < n and map_end[at + leap] <= low:
+                at, leap = at + leap, leap + leap
+            at, high = at + 1, min(at + leap, n)
+        elif at > 0 and map_end[at - 1] > low:  # it is further back
+            high = at - 1
+            while high >= leap and map_end[high - leap] > low:
+                high, leap = high - leap, leap + leap
+            at = max(high - leap + 1, 0)
+        while at < high:
+            middle = (at + high) // 2
+            if map_end[middle] > low:
+                high = middle
+            else:
+                at = middle + 1
         while low < end[i]:
             if at == n or map_begin[at] > low:
                 return (0,)
@@ -113,14 +129,21 @@ def count_pieces(piece_start, begin, end, first):
         low = begin[i]
         if at < n and piece_start[at + 1] <= low:
             at += 1
-        if piece_start[at] > low or (at < n and piece_start[at + 1] <= low):
-            at, high = 0, n
-            while at < high:
-                middle = (at + high + 1) // 2
-                if piece_start[middle] <= low:
-                    at = middle
-                else:
-                    high = middle - 1
+        high, leap = at, 1
+        if piece_start[at] > low:  # it is further back
+            while at >= leap and piece_start[at - leap] > low:
+                at, leap = at - leap, leap + leap
+            at, high = max(at - leap, 0), at - 1
+        elif at < n and piece_start[at + 1] <= low:  # it is further on
+            while at + leap <= n and piece_start[at + leap] <= low:
+                at, leap = at + leap, leap + leap
+            high = min(at + leap, n + 1) - 1
+        while at < high:
+            middle = (at + high + 1) // 2
+            if piece_start[middle] <= low:
+                at = middle
+            else:
+                high = middle - 1
         first[i] = at
         piece = at
         while low < end[i] and piece < n:
