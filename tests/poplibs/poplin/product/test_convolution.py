@@ -218,6 +218,18 @@ def test_workers_share_rows_evenly(n_rows):
     assert busiest == (n_items, share * length / parts)
 
 
+def test_columns_of_shares_are_those_of_each_row():
+    """The busiest workers of many vertices at once are those of each by itself."""
+    chip, random = chips.chip("gc2"), np.random.default_rng(0)
+    n_rows, n_positions = random.integers(0, 40, 50), random.integers(1, 999, 50)
+    both = busiest_worker(Work(1, n_positions, n_rows, 16, 8, 9), chip)
+    each = [
+        busiest_worker(Work(1, *sizes, 16, 8, 9), chip)
+        for sizes in zip(n_positions.tolist(), n_rows.tolist(), strict=True)
+    ]
+    np.testing.assert_array_equal(np.array(both).T, each)
+
+
 def test_a_row_more_than_workers_is_not_a_round_more():
     """Seven rows take a sixth more than six on the matrix unit, not twice as much."""
     chip = chips.chip("gc2")

@@ -21,7 +21,7 @@ import numpy as np
 from tremula.base.provenance import fitted
 from tremula.base.types import FLOAT, QUARTER, Type
 from tremula.hardware import Chip
-from tremula.poplibs.counts import ceil_div
+from tremula.poplibs.counts import ceil_div, distinct
 from tremula.poplibs.poplin.product.conv_params import ProductProblem
 from tremula.poplibs.popops.elementwise.costs import SUB_VECTOR_SLOTS
 
@@ -78,12 +78,16 @@ def busiest_worker(work: Work, chip: Chip) -> WorkerShare:
     """
     n_workers = chip.n_workers
     n_rows = np.maximum(np.asarray(work.n_rows, np.int64), 1)
-    n_parts = n_workers // np.gcd(n_rows, n_workers)  # of each row
-    share = n_rows * n_parts // n_workers
+    numbers = distinct(n_rows)  # few: each is dealt once
+    n_parts = n_workers // np.gcd(numbers, n_workers)  # of each row
+    share = numbers * n_parts // n_workers
     begin = np.multiply.outer(np.arange(n_workers), share)
-    n_items = (begin + share - 1) // n_parts - begin // n_parts + 1
+    n_items = ((begin + share - 1) // n_parts - begin // n_parts + 1).max(axis=0)
+    which = np.zeros(int(numbers[-1]) + 1 if len(numbers) else 0, np.int64)
+    which[numbers] = np.arange(len(numbers))
+    which = which[n_rows]
     length = ceil_div(work.n_positions, n_rows)
-    return WorkerShare(n_items.max(axis=0), ceil_div(share * length, n_parts))
+    return WorkerShare(n_items[which], ceil_div(share[which] * length, n_parts[which]))
 
 
 # -- AMP, the matrix unit: cycles and slots of PopLibs' ConvPartial estimators ---------------------

@@ -204,18 +204,18 @@ class ProductEstimate:
         exchange, compute = np.zeros_like(depth), np.zeros_like(depth)
         self.reduce_bytes = np.zeros_like(depth)
         n_stages = n_reduction_stages(depth)
-        left = depth
-        for stage in (3, 2, 1):
-            n_next = narrowed(left, stage)
-            does = (n_stages >= stage) & (depth > 1)
-            fan_in = ceil_div(left, n_next if stage > 1 else 1)
-            users = fan_in if stage > 1 else depth
-            share = ceil_div(self.result, users)
+        left = depth.copy()
+        for stage in (3, 2, 1):  # few candidates have three
+            rows = np.flatnonzero((n_stages >= stage) & (depth > 1))
+            n_next = narrowed(left[rows], stage)
+            fan_in = ceil_div(left[rows], n_next if stage > 1 else 1)
+            share = ceil_div(self.result[rows], fan_in if stage > 1 else depth[rows])
             n_bytes = share * np.maximum(fan_in - 1, 0) * v.partials.n_bytes
-            exchange += np.where(does, self._exchange(n_bytes), 0)
-            compute += np.where(does, reduce_cycles(share, fan_in, self.chip, v.partials), 0)
-            self.reduce_bytes = np.maximum(self.reduce_bytes, np.where(does, n_bytes, 0))
-            left = np.where(does & (stage > 1), n_next, left)
+            exchange[rows] += self._exchange(n_bytes)
+            compute[rows] += reduce_cycles(share, fan_in, self.chip, v.partials)
+            self.reduce_bytes[rows] = np.maximum(self.reduce_bytes[rows], n_bytes)
+            if stage > 1:
+                left[rows] = n_next
         if v.partials != p.out_type:
             cast = reduce_cycles(self.result, 1, self.chip, v.partials)
             compute += np.where(depth == 1, cast, 0)
