@@ -1,5 +1,7 @@
 """Vertex tables: however vertices are added and connected, the frozen columns are the same."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -262,6 +264,41 @@ def test_empty_fields_survive_a_mixture():
         graph.add_vertex(compute_set, Plain, {"x": both[3:3]}, tile=2)
 
     assert [fields["x"] for _, fields in spell_out(frozen(graph, fill))] == [[[]]] * 6
+
+
+@pytest.mark.parametrize("tiles", [[0, 1, 1, 2, 3], [3, 0, 1, 1, 2]])
+def test_rows_in_two_calls_are_those_of_one(tiles):
+    """Lists of sub-vectors that are added in two calls make the column of a single call."""
+    graph = small_graph()
+    x = graph.add_variable(FLOAT, [6, 4]).transpose()
+    begin, start = np.array([0, 5, 3, 3, 20, 9, 1]), np.array([0, 2, 2, 5, 6, 7])
+
+    def fill(compute_set, *cuts):
+        for a, b in pairwise(cuts):
+            first, last = start[a], start[b]
+            at = begin[first:last]
+            rows = Slices(x, at, at + 3, start[a : b + 1] - first)
+            graph.add_vertices(compute_set, Rows, {"rows": rows}, tiles=np.array(tiles[a:b]))
+
+    one = frozen(graph, lambda compute_set: fill(compute_set, 0, 5))
+    assert spell_out(frozen(graph, lambda compute_set: fill(compute_set, 0, 2, 5))) == spell_out(
+        one
+    )
+
+
+def test_columns_that_only_count_are_one_in_memory():
+    """Tables of vectors of one run each share where rows and runs begin, and their strides."""
+    graph = small_graph()
+    x = graph.add_variable(FLOAT, [40])
+
+    def fill(compute_set):
+        at = np.arange(0, 40, 4)
+        graph.add_vertices(compute_set, Plain, {"x": Slices(x, at, at + 3)}, tiles=at[::-1] // 10)
+
+    first, second = (frozen(graph, fill).edges["x"] for _ in range(2))
+    for a, b in ((first.sub_start, first.run_start), (first.run_start, second.run_start)):
+        assert np.shares_memory(a, b)
+    assert np.shares_memory(first.runs.stride, second.runs.stride)
 
 
 def test_empty_lists_survive_a_mixture():

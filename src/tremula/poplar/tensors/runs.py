@@ -54,7 +54,11 @@ class Runs(NamedTuple):
         )
 
     def take(self, index: Ints) -> "Runs":
-        return Runs(self.start[index], self.count[index], self.stride[index])
+        """The runs at some places; of ones there is one column in memory."""
+        count, stride = (
+            ones(len(index)) if bool((column == 1).all()) else column[index] for column in self[1:]
+        )
+        return Runs(self.start[index], count, stride)
 
 
 _MANY = 1 << 20  # elements: 8 MB
@@ -81,6 +85,26 @@ def _new_ones(n: int) -> Ints:
     column = np.ones(n, np.int64)
     column.flags.writeable = False
     return column
+
+
+def counting(n: int) -> Ints:
+    """int64[n] for reading: 0, 1, 2, …, where parts of one each begin. One column has them all."""
+    global _count  # noqa: PLW0603 - it grows: what is longer begins with what was there
+    if n > len(_count):
+        column = np.arange(1 << n.bit_length())
+        column.flags.writeable = False
+        _count = column
+    return _count[:n]
+
+
+_count = np.arange(0)
+
+
+def starts_of(counts: Ints) -> Ints:
+    """int64[n + 1]: where groups of these sizes begin, one behind the other, and the last ends."""
+    if bool((counts == 1).all()):
+        return counting(len(counts) + 1)
+    return np.concatenate(([0], np.cumsum(counts)))
 
 
 EMPTY = Runs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))

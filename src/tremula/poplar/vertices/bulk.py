@@ -7,7 +7,7 @@ import numpy as np
 from tremula.base.errors import GraphConnectionError, TypeMismatch
 from tremula.base.source import user_source
 from tremula.codelets.spec import FieldKind, FieldSpec
-from tremula.poplar.tensors.runs import Pieces, Runs, concat_runs
+from tremula.poplar.tensors.runs import Pieces, Runs, concat_runs, counting, ones, starts_of
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.columns import EdgeColumn
 
@@ -87,27 +87,31 @@ def _from_tensor(spec: FieldSpec, tensor: Tensor) -> EdgeColumn | None:
     n_rows = tensor.shape[0]
     n_subs = tensor.shape[1] if spec.kind in (FieldKind.VECTOR_LIST, FieldKind.SCALAR_LIST) else 1
     length = tensor.shape[-1] if spec.kind in (FieldKind.VECTOR, FieldKind.VECTOR_LIST) else 1
-    sub_start = np.arange(n_rows + 1, dtype=np.int64) * n_subs
+    sub_start = counting(n_rows + 1)
+    if n_subs != 1:
+        sub_start = sub_start * n_subs
     if length == 0:
         none = np.zeros(n_rows * n_subs, np.int64)
-        return EdgeColumn(sub_start, np.arange(len(none) + 1), Runs(none, none, none + 1))
+        runs = Runs(none, none, ones(len(none)))
+        return EdgeColumn(sub_start, counting(len(none) + 1), runs)
     if length == 1:
-        ones = np.ones(n_rows * n_subs, np.int64)
-        runs = Runs(tensor.addresses().ravel(), ones, ones)
-        return EdgeColumn(sub_start, np.arange(len(ones) + 1), runs)
+        one = ones(n_rows * n_subs)
+        runs = Runs(tensor.addresses().ravel(), one, one)
+        return EdgeColumn(sub_start, counting(len(one) + 1), runs)
     if tensor.pieces is None:
         starts = tensor[..., 0].addresses().ravel()
         n = len(starts)
         stride = tensor.strides[-1]
-        runs = Runs(starts, np.full(n, length, np.int64), np.full(n, stride, np.int64))
-        return EdgeColumn(sub_start, np.arange(n + 1, dtype=np.int64), runs)
-    cuts = np.arange(n_rows * n_subs + 1, dtype=np.int64) * length
+        strides = ones(n) if stride == 1 else np.full(n, stride, np.int64)
+        runs = Runs(starts, np.full(n, length, np.int64), strides)
+        return EdgeColumn(sub_start, counting(n + 1), runs)
+    cuts = counting(n_rows * n_subs + 1) * length
     return _cut(tensor, cuts[:-1], cuts[1:], sub_start)
 
 
 def _from_slices(value: Slices) -> EdgeColumn:
     begin, end = np.asarray(value.begin, np.int64), np.asarray(value.end, np.int64)
-    start = np.arange(len(begin) + 1) if value.start is None else np.asarray(value.start, np.int64)
+    start = counting(len(begin) + 1) if value.start is None else np.asarray(value.start, np.int64)
     if (
         len(begin) != len(end)
         or start[0] != 0
@@ -136,17 +140,17 @@ def _cut(tensor: Tensor, begin: np.ndarray, end: np.ndarray, sub_start: np.ndarr
     """Sub-vectors at position intervals of the flattened tensor."""
     flat = tensor.runs()
     if len(flat.start) == 1:
-        runs = Runs(
-            flat.start[0] + flat.stride[0] * begin, end - begin, np.repeat(flat.stride, len(begin))
-        )
-        return EdgeColumn(sub_start, np.arange(len(begin) + 1, dtype=np.int64), runs)
+        n, stride = len(begin), flat.stride
+        strides = ones(n) if stride[0] == 1 else np.repeat(stride, n)
+        runs = Runs(flat.start[0] + stride[0] * begin, end - begin, strides)
+        return EdgeColumn(sub_start, counting(len(begin) + 1), runs)
     runs, owner = Pieces(flat).lookup_intervals(begin, end)
     empty = np.flatnonzero(begin == end)
     if len(empty):  # every sub-vector has a run, even an empty one
         none = np.zeros(len(empty), np.int64)
         owner = np.concatenate((owner, empty))
         order = np.argsort(owner, kind="stable")
-        runs = concat_runs([runs, Runs(none, none, none + 1)]).take(order)
+        runs = concat_runs([runs, Runs(none, none, ones(len(empty)))]).take(order)
         owner = owner[order]
     n_runs = np.bincount(owner, minlength=len(begin))
-    return EdgeColumn(sub_start, np.concatenate(([0], np.cumsum(n_runs))), runs)
+    return EdgeColumn(sub_start, starts_of(n_runs), runs)

@@ -1,5 +1,6 @@
 """Frozen vertex tables: edges, state and tiles of all vertices of a codelet, as columns."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from tremula.base.source import Source
 from tremula.codelets.spec import Codelet
 from tremula.poplar.tensors.interval_sweeps import rows_of_runs
-from tremula.poplar.tensors.runs import Runs, expand
+from tremula.poplar.tensors.runs import Runs, concat_runs, counting, expand, starts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,13 @@ class EdgeColumn:
         return EdgeColumn(sub_start, run_start, self.runs.take(run))
 
 
+def joined_columns(columns: Sequence[EdgeColumn]) -> EdgeColumn:
+    """The rows of several columns, one behind the other."""
+    sub_start = starts_of(np.concatenate([np.diff(column.sub_start) for column in columns]))
+    run_start = starts_of(np.concatenate([np.diff(column.run_start) for column in columns]))
+    return EdgeColumn(sub_start, run_start, concat_runs([column.runs for column in columns]))
+
+
 @dataclass(frozen=True, slots=True)
 class StateColumn:
     """One state field of all rows; `start` is the CSR of state vectors, else None."""
@@ -89,6 +97,10 @@ class FrozenTable:
 
 
 def _take_csr(start: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    counts = np.diff(start)[rows]
+    """Where the parts of each row begin, and the parts, if rows come in another order."""
+    all_counts = np.diff(start)
+    if bool((all_counts == 1).all()):
+        return counting(len(rows) + 1), rows
+    counts = all_counts[rows]
     owner, within = expand(counts)
-    return np.concatenate(([0], np.cumsum(counts))), start[rows][owner] + within
+    return starts_of(counts), start[rows][owner] + within

@@ -9,9 +9,17 @@ import numpy as np
 from tremula.base.errors import GraphConnectionError, NoSizeSpecified, TypeMismatch
 from tremula.base.source import user_source
 from tremula.codelets.spec import FieldKind, FieldSpec
-from tremula.poplar.tensors.runs import Pieces, Runs, concat_runs, expand, single_run
+from tremula.poplar.tensors.runs import (
+    Pieces,
+    Runs,
+    concat_runs,
+    counting,
+    expand,
+    single_run,
+    starts_of,
+)
 from tremula.poplar.tensors.tensor import Tensor
-from tremula.poplar.vertices.columns import EdgeColumn
+from tremula.poplar.vertices.columns import EdgeColumn, joined_columns
 
 _LISTS = (FieldKind.VECTOR_LIST, FieldKind.SCALAR_LIST)
 # Makes the error of a row: (row, field, what is wrong, hint).
@@ -147,6 +155,8 @@ class EdgeLog:
         is_logged = len(self.row) or len(self.parts)
         if len(self.blocks) == 1 and not is_logged and self.blocks[0][1].n_rows == n_rows:
             return self.blocks[0][1]
+        if not is_logged and not self.declared_sizes and self._follow_each_other(n_rows):
+            return joined_columns([block for _, block in self.blocks])
         row, sub, call, runs = self._gathered()
         order = np.lexsort((sub, row))
         row, sub, call, runs = row[order], sub[order], call[order], runs.take(order)
@@ -157,8 +167,19 @@ class EdgeLog:
         first = np.flatnonzero(np.concatenate(([True], ~same_sub))) if len(row) else row
         n_subs = np.bincount(row[first], minlength=n_rows)
         self._check_complete(n_subs, sub[first], row[first], error_at)
-        sub_start = np.concatenate(([0], np.cumsum(n_subs)))
-        return EdgeColumn(sub_start, np.append(first, len(row)), runs)
+        is_one_each = len(first) == len(row)
+        run_start = counting(len(row) + 1) if is_one_each else np.append(first, len(row))
+        return EdgeColumn(starts_of(n_subs), run_start, runs)
+
+    def _follow_each_other(self, n_rows: int) -> bool:
+        """Whether blocks are all rows in order, and none lacks what it needs."""
+        row = 0
+        for first_row, block in self.blocks:
+            is_list = self.spec.kind in _LISTS
+            if first_row != row or not (is_list or bool(np.diff(block.sub_start).all())):
+                return False
+            row += block.n_rows
+        return row == n_rows
 
     def _gathered(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, Runs]:
         """(row, sub-vector, call, runs) of everything connected, in no order."""
