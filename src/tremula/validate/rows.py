@@ -181,8 +181,10 @@ def _row_in_words(record: Mapping[str, str]) -> MeasuredRow:
 
 
 def _n_ipus_in(parameters: Mapping[str, str]) -> int:
-    """The number of chips: as stated, that of the pod, or one."""
-    for name in ("ipu", "ipus", "chip", "chips", "card", "cards", "pod"):
+    """The number of chips: as stated ("16 IPUs", "16 Bow IPUs"), that of the pod, or one."""
+    exact = ("ipus", "chips", "chip", "cards", "card")
+    counted = [name for name in parameters if re.fullmatch(r"(?!.*per_).*_(ipu|chip|card)s?", name)]
+    for name in (*exact, *counted, "pod"):
         if name in parameters and (n := number_in(parameters[name])) is not None:
             return int(n)
     said = (re.fullmatch(r"(\d+) (?:chip|ipu|card)s?", v.lower()) for v in parameters.values())

@@ -24,9 +24,12 @@ _CHIPS = {
     "ipu-m2000": "gc200", "bow": "bow", "bow-2000": "bow", "c600": "c600",
 }  # fmt: skip
 
-_SECONDS = {"ns": 1e9, "us": 1e6, "µs": 1e6, "ms": 1e3, "s": 1.0}
+_SECONDS = {
+    "ns": 1e9, "us": 1e6, "µs": 1e6, "ms": 1e3, "s": 1.0, "sec": 1.0, "seconds": 1.0,
+    "min": 1 / 60, "minutes": 1 / 60, "h": 1 / 3600, "hours": 1 / 3600,
+}  # fmt: skip
 _PER_SECOND = {"GB/s": 1e9, "TB/s": 1e12, "MB/s": 1e6}
-_ITEMS = re.compile(r"^([kMGT]?)([a-z]+)/s$")  # items/s, samples/s, it/s, Gpoints/s
+_ITEMS = re.compile(r"^([kMGT]?)([a-z]+)/(?:s|sec|second)$")  # items/s, samples/s, it/s, Gpoints/s
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
@@ -133,6 +136,7 @@ def workload(
 REASONS = (
     ("power-law", "it is a fit to other measurements"),
     ("SchNet QM9 training notebook", "its time is that of Python collating 3600 molecules a step"),
+    ("GraphSAGE", "its program, data set and batch were never published"),
     ("entity table", "it is a capacity stated for a separate framework"),
     ("vs A100|^(?!.*sparse).*speed-up", "it compares two machines or methods"),
     ("dynamic power", "it is an energy, which is an input of the model and not computed by it"),

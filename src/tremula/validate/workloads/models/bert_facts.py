@@ -151,6 +151,7 @@ MLPERF = (
                   micro_batch=3, proportions=(1.0,), attention_dropout=0.1),
 )  # fmt: skip
 MLPERF_TABLE_ROWS, MLPERF_SERIAL = 30912, 4
+MLPERF_GLOBAL_BATCH = 3072  # sequences, where a row states none: that of a Pod16 in v1.1
 MLPERF_EVALUATED = 10_000  # sequences of an evaluation, one a row
 
 

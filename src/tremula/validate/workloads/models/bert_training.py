@@ -11,6 +11,7 @@ from tremula.validate.workloads.models.bert_facts import (
     MASKS,
     MAX_PACKED,
     MLPERF,
+    MLPERF_GLOBAL_BATCH,
     MLPERF_TABLE_ROWS,
     PACKED_SEQUENCES,
     PROGRAMS,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 GBYTES = 5.0
 
 
-@workload("BERT-(Large|Base) pretraining", TRAINING, gbytes=GBYTES)
+@workload("BERT[- ]?(Large|Base) pre-?training", TRAINING, gbytes=GBYTES)
 def pre_training(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """Sequences by the time of an update, which is a call."""
     program = _program_of(row)
@@ -52,7 +53,9 @@ def pre_training(row: MeasuredRow, chip_name: str) -> ModelledValue:
     training = Training(
         build=lambda layers: _pre_training_model(program, layers),
         of=equal_layers(program.layers),
-        accumulation=accumulation_of(row, program.micro_batch, replicas),
+        accumulation=accumulation_of(
+            row, program.micro_batch, replicas, default=_rows_of_update(program)
+        ),
         replicas=replicas,
         optimizer=program.optimizer,
         proportions=program.proportions,
@@ -62,7 +65,7 @@ def pre_training(row: MeasuredRow, chip_name: str) -> ModelledValue:
     return throughput(training, chip_name)
 
 
-@workload("BERT-Large (fine-?tuning )?.*SQuAD.*(training|fine)|BERT-Large fine-?tuning", TRAINING,
+@workload("BERT[- ]?Large.*SQuAD.*(training|fine)|BERT[- ]?Large fine-?tuning.*", TRAINING,
           gbytes=GBYTES)  # fmt: skip
 def squad(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """Sequences by the time of a call, which has several updates."""
@@ -81,7 +84,7 @@ def squad(row: MeasuredRow, chip_name: str) -> ModelledValue:
     return throughput(training, chip_name)
 
 
-@workload("BERT-Large MLPerf", TRAINING, gbytes=GBYTES)
+@workload("BERT[- ]?Large.*MLPerf|MLPerf.*BERT[- ]?Large", TRAINING, gbytes=GBYTES)
 def mlperf(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """Sequences by the time of a step and its part of the evaluations."""
     pod = row.n_ipus
@@ -89,7 +92,8 @@ def mlperf(row: MeasuredRow, chip_name: str) -> ModelledValue:
         MLPERF, lambda one: one.chip == chip_name, lambda one: max(one.pods) >= pod >= min(one.pods)
     )
     replicas = max(1, pod // len(program.layers))
-    n_rows = row.number("global_batch") / 2  # a row of the batch packs two sequences
+    # A row of the batch packs two sequences.
+    n_rows = row.number("global_batch", MLPERF_GLOBAL_BATCH) / 2
     accumulation = max(1, round(n_rows / replicas / program.micro_batch))
     training = Training(
         build=lambda layers: _mlperf_model(program, layers),
@@ -114,10 +118,11 @@ def mlperf(row: MeasuredRow, chip_name: str) -> ModelledValue:
 def _program_of(row: MeasuredRow) -> BertProgram:
     """The program whose size, length and packing the row states; of several, its framework's."""
     text = f"{row.workload} {row.details}".lower()
-    n_words = re.search(r"\bsl ?(\d+)|sequence length (\d+)", text)
     size = "large" if "large" in text else "base"
-    length = int(next(filter(None, n_words.groups()))) if n_words else 128
-    is_packed = "packed" in text and "unpacked" not in text
+    length = _length_of(row, text)
+    is_packed = bool(re.search(r"\bpack(ed|ing)\b", text)) and not re.search(
+        r"\b(un|non-?|not |no |without )pack", text
+    )
     known = [one for one in PROGRAMS if one.size == size]
     if not any(one.n_words == length for one in known):
         raise NoWorkload(f"no public program trains BERT-{size} with {length} words", hint="")
@@ -130,11 +135,27 @@ def _program_of(row: MeasuredRow) -> BertProgram:
     )
 
 
+def _length_of(row: MeasuredRow, text: str) -> int:
+    """Words of a sequence: "SL384", "seq 384", or those of a phase of pre-training."""
+    if row.has("sequence_length"):
+        return row.number("sequence_length")
+    stated = re.search(r"\b(?:sl|seq(?:uence)?(?:[ _-]?len(?:gth)?)?)[ =:_-]*(\d+)\b", text)
+    if stated is not None:
+        return int(stated[1])
+    return 512 if re.search(r"\bph(ase)?[ -]?2\b", text) else 128
+
+
 def _sequences_per_row(program: BertProgram) -> float:
     if not program.is_packed:
         return 1.0
     keys = (program.framework, program.n_words), ("", program.n_words)
     return next(PACKED_SEQUENCES[key] for key in keys if key in PACKED_SEQUENCES)
+
+
+def _rows_of_update(program: BertProgram) -> int:
+    """The global batch of the public configurations, where a row states none."""
+    sequences = 65536 if program.n_words == 128 else 16384
+    return round(sequences / _sequences_per_row(program))
 
 
 # -- models ----------------------------------------------------------------------------------------

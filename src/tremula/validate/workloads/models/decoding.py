@@ -100,13 +100,13 @@ CHATGLM_6B = MeasuredDecoder(
 )  # fmt: skip
 
 
-@workload("GPT-?2.?XL decoding", DECODING, gbytes=2.0)
+@workload("GPT-?2.?XL.*(decod|generat)|(decod|generat).*GPT-?2.?XL", DECODING, gbytes=2.0)
 def gpt2_xl(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """Seconds of a step: the loop feeds the prompt's words one by one, too."""
     return _latency(GPT2_XL, row, chip_name)
 
 
-@workload("ChatGLM-6B decoding", DECODING, gbytes=3.0)
+@workload("ChatGLM.?6B.*(decod|generat)|(decod|generat).*ChatGLM.?6B", DECODING, gbytes=3.0)
 def chatglm_6b(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """Seconds of a run, its prefill included, by the number of words it generates."""
     return _latency(CHATGLM_6B, row, chip_name)

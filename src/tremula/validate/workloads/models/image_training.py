@@ -31,6 +31,7 @@ from tremula.validate.workloads.models.row_facts import (
     accumulation_of,
     best_of,
     framework_of,
+    is_before_sdk,
 )
 from tremula.validate.workloads.table import ModelledValue, workload
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 Built = tuple["nn.Module", Sequence["Tensor"]]
 
 IMAGENET_IMAGES = 1_281_167
+RESNET_ACCUMULATION = 10  # where a row states no batch: that of TensorFlow's program on a Pod16
 _MOMENTUM = MeasuredOptimizer(kind="sgd", first_is_half=True)
 _RESNET_DEPTHS = (3, 4, 6, 3)
 # Blocks whose results are kept: the programs name their final relus. Others are computed again.
@@ -95,7 +97,7 @@ def resnet50(row: MeasuredRow, chip_name: str) -> ModelledValue:
 
 
 def _resnet_program(row: MeasuredRow, chip_name: str) -> ResNetProgram:
-    is_old = "pre-sdk" in row.details.lower() or "before sdk 2.5" in row.details.lower()
+    is_old = is_before_sdk(row, 2.5) and "mlperf" not in row.workload.lower()
     return best_of(
         RESNET,
         lambda one: one.framework == (framework_of(row) or "tf1"),
@@ -112,7 +114,9 @@ def _resnet_training(row: MeasuredRow, chip_name: str) -> Training:
     return Training(
         build=lambda _: _resnet_model(program, micro_batch),
         of=whole(1),
-        accumulation=accumulation_of(row, micro_batch, row.n_ipus),
+        accumulation=accumulation_of(
+            row, micro_batch, row.n_ipus, default=RESNET_ACCUMULATION * micro_batch * row.n_ipus
+        ),
         replicas=row.n_ipus,
         optimizer=_MOMENTUM,
         proportions=(program.proportion,),

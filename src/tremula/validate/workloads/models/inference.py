@@ -31,6 +31,7 @@ Built = tuple["nn.Module", Sequence["Tensor"]]
 THREADS_PER_ROW = 3.5
 PACKED_WORDS = 384
 MEAN_WORDS = 177  # of a sequence: normal(172, 172) cut to 1 … 384
+EIGHT_BITS = ("fp8", "f8", "float8", "quarter")
 SEQUENCES_PER_ROW = PACKED_WORDS / MEAN_WORDS
 
 
@@ -53,7 +54,7 @@ def albert(row: MeasuredRow, chip_name: str) -> ModelledValue:
     return _packed(ALBERT, row, chip_name)
 
 
-@workload("BERT-base.*inference", INFERENCE, gbytes=2.0)
+@workload(r"\bBERT[- ]?base.*inference", INFERENCE, gbytes=2.0)
 def bert_base(row: MeasuredRow, chip_name: str) -> ModelledValue:
     return _packed(BERT_BASE, row, chip_name)
 
@@ -112,7 +113,7 @@ def _run_seconds(
     served: Served, batch: int, row: MeasuredRow, chip_name: str
 ) -> tuple[float, float]:
     """The card's time for a batch, and its clock: layers are equal, so two builds say all."""
-    is_small = row.text("dtype", "fp16") == "fp8"
+    is_small = row.text("dtype", "fp16") in EIGHT_BITS
     counts = (1, 2) if served.n_layers > 2 else (served.n_layers,)
     times = [_timeline(served, n, batch, chip_name, is_small=is_small) for n in counts]
     cycles = times[0].cycles

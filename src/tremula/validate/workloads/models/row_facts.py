@@ -1,20 +1,35 @@
 """What rows of whole models say in common: framework, global batch, and which table row fits."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from tremula.validate.rows import MeasuredRow
 
 TRAINING, INFERENCE, DECODING = "whole-model training", "whole-model inference", "LLM decoding"
-FRAMEWORKS = ("popart", "poptorch", "tf1", "tf2", "paddle", "poprt")
+FRAMEWORKS = {  # how rows write them
+    "popart": "popart", "poptorch": "poptorch|pytorch", "tf2": r"(tf|tensorflow)[ -]?2",
+    "tf1": "tf[ -]?1|tensorflow", "paddle": "paddle", "poprt": "poprt",
+}  # fmt: skip
 
 Fact = TypeVar("Fact")
 
 
 def framework_of(row: MeasuredRow) -> str:
     """The framework that a row names; "" if it names none."""
-    text = row.details.lower()
-    return next((name for name in FRAMEWORKS if name in text), "")
+    for text in (row.details, row.workload):
+        for name, pattern in FRAMEWORKS.items():
+            if re.search(pattern, text, re.IGNORECASE):
+                return name
+    return ""
+
+
+def is_before_sdk(row: MeasuredRow, release: float) -> bool:
+    """Whether a row says that its release of the SDK is older than this one."""
+    if re.search(rf"(pre-?|before |< ?)(poplar )?sdk ?<? ?{release}", row.details, re.IGNORECASE):
+        return True
+    stated = re.fullmatch(r"(\d+\.\d+)(\.\d+)*", row.sdk)
+    return stated is not None and float(stated[1]) < release
 
 
 def gelu_of(framework: str) -> str:

@@ -85,7 +85,7 @@ def vit_fine_tuning(row: MeasuredRow, chip_name: str) -> ModelledValue:
 def vit_tutorial(row: MeasuredRow, chip_name: str) -> ModelledValue:
     """Steps of the progress bar, which are calls, by time."""
     program = replace(VIT_TUTORIAL, micro_batch=row.number("micro_batch", 1))
-    replicas = row.number("replication", 1)
+    replicas = row.number("replicas", 1)
     modelled = _vit(program, row, chip_name, replicas)
     return replace(modelled, n_items=1.0)
 
