@@ -262,7 +262,8 @@ garden-pages: $(DEV)
 
 # setuptools is installed first, at its pinned version, and the package is built with it: without
 # build isolation nothing unpinned is ever fetched.
-$(CORE): pyproject.toml constraints.txt $(wildcard names/*.* names/tremula_names/*)
+# Files alone: Python and pip write folders among them at any time.
+$(CORE): pyproject.toml constraints.txt $(wildcard names/*.toml names/*.py names/*.pth names/tremula_names/*.py)
 	@test -n "$(PYTHON)" || { \
 	  echo "Tremula needs Python 3.11 to 3.14 with its venv module; there is none."; \
 	  echo "  try: apt-get install python3.11 python3.11-venv, or make PYTHON=/path/to/python3.12"; \
