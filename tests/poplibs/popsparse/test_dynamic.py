@@ -363,3 +363,18 @@ def test_wrong_matrices_are_named():
     broken[5] = 9  # the x partition of the first sub-group
     with pytest.raises(SparsityError, match="possibly corrupt"):
         partitioner.to_coo(broken, data.nz_values)
+
+
+def test_the_dense_operand_is_arranged_once():
+    """Each tile gets its part of the dense operand before the distribution and keeps it."""
+    params = dynamic.MatMulParams.create_with_nz_ratio(0.25, 1, 64, 64, 8)
+    graph, sequence = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=16).create_device()), tr.Sequence()
+    lhs = dynamic.create_sparse_dense_mat_mul_lhs(graph, F, params)
+    rhs = graph.add_variable(F, [64, 8], "rhs", mapping="linear")
+    dynamic.sparse_dense_mat_mul(graph, lhs, rhs, sequence)
+    steps = tr.Engine(graph, sequence).report().steps
+    products = [i for i, name in enumerate(steps.name) if name.endswith("multiply")]
+    assert lhs.plan.z == 1  # no other tile has a part of this tile's bucket
+    assert len(products) == 4  # of the distribution, along y, x and y
+    assert not steps.exchange[products].any()
+    assert sum(name.endswith("operand") for name in steps.name) == 1

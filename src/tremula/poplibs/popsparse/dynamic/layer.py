@@ -204,13 +204,14 @@ class _Product:
         buckets = Buckets.of(self.weights)
         if self.is_gradient and p.side > 1:
             buckets = self._turned(buckets, sequence)
+        own_rows = self._arranged(dense, sequence)
         partials = self._partials(sequence)
-        self._compute(buckets, dense, partials, sequence, n_own=plan.z)
+        self._compute(buckets, own_rows, partials, sequence, n_own=plan.z)
         steps = Sequence()
         ring = BucketRing(self.graph, self.weights, [buckets.words, buckets.values], 1, self.name)
         if plan.x * plan.y > 1:
             moved = Buckets(ring.buffers[0], ring.buffers[1])
-            self._compute(moved, dense, partials, steps, n_own=0)
+            self._compute(moved, own_rows, partials, steps, n_own=0)
         ring.add(steps, sequence, self.known.ends if self.known else None)
         self._reduce(partials, out, sequence)
 
@@ -225,14 +226,7 @@ class _Product:
     def _partials(self, sequence: Sequence) -> Tensor:
         plan, p = self.plan, self.plan.problem
         sizes = self._rows(is_out=True)[1] * plan.tile_z * p.side
-        ends = np.cumsum(sizes)
-        partials = self.graph.add_variable(p.partials, [int(ends[-1])], f"{self.name}/partials")
-        tiles = TileCoordinates.of(plan).tile
-        is_filled = sizes > 0
-        mapping = TileMapping(
-            (ends - sizes)[is_filled], ends[is_filled], tiles[is_filled], self.graph.target.n_tiles
-        )
-        self.graph.set_tile_mapping(partials, mapping)
+        partials = self._on_tiles(p.partials, sizes, "partials")
         zero_by_vertices(self.graph, partials, sequence, f"{self.name}/zero")
         return partials
 
@@ -255,7 +249,7 @@ class _Product:
         return Buckets(buckets.words, turned)
 
     def _compute(
-        self, buckets: Buckets, dense: Tensor, partials: Tensor, sequence: Sequence, n_own: int
+        self, buckets: Buckets, dense: Slices, partials: Tensor, sequence: Sequence, n_own: int
     ) -> None:
         """Every tile goes through the buckets of the z tiles of its place."""
         plan, p, places = self.plan, self.plan.problem, TileCoordinates.of(self.plan)
@@ -265,7 +259,7 @@ class _Product:
         fields = {
             "words": of_group(buckets.words, group, plan.z),
             "values": of_group(buckets.values, group, plan.z),
-            "dense": self._gathered(dense),
+            "dense": dense,
             "partials": Slices(partials, ends - sizes, ends),
             "sub_group": group + 1,
             "n_buckets": plan.z,
@@ -282,8 +276,12 @@ class _Product:
             fields["side"] = p.side
         run_vertices(self.graph, codelet, fields, places.tile, sequence, f"{self.name}/multiply")
 
-    def _gathered(self, dense: Tensor) -> Slices:
-        """A tile's rows of the dense operand, within its columns."""
+    def _arranged(self, dense: Tensor, sequence: Sequence) -> Slices:
+        """A tile's rows of the dense operand, within its columns, copied there.
+
+        PopLibs copies them once, before the distribution, and holds on to them, so that
+        propagation does not exchange them again (`fullyConnectedImpl`, FullyConnected.cpp).
+        """
         plan, p, places = self.plan, self.plan.problem, TileCoordinates.of(self.plan)
         first, count = self._rows(is_out=False)
         tile = np.repeat(np.arange(plan.n_tiles), count)
@@ -293,7 +291,20 @@ class _Product:
         begin = row * p.n_batch * p.side + places.z[tile] * width + dense.offset
         full = np.full(len(row), width)
         view = pieces_of(dense, Runs(begin, full, np.ones_like(full)))
-        return Slices(view, (ends - count) * width, ends * width)
+        own = self._on_tiles(p.element, count * width, "operand")
+        sequence.add(Copy(view, own))
+        return Slices(own, (ends - count) * width, ends * width)
+
+    def _on_tiles(self, type: Type, sizes: Ints, name: str) -> Tensor:
+        """A new flat tensor: of each tile of the plan this many elements."""
+        ends = np.cumsum(sizes)
+        result = self.graph.add_variable(type, [int(ends[-1])], f"{self.name}/{name}")
+        tiles, is_filled = TileCoordinates.of(self.plan).tile, sizes > 0
+        mapping = TileMapping(
+            (ends - sizes)[is_filled], ends[is_filled], tiles[is_filled], self.graph.target.n_tiles
+        )
+        self.graph.set_tile_mapping(result, mapping)
+        return result
 
     def _cycles(self, n_own: int) -> Ints | int:
         """Cycles of each tile: of a known pattern, or what the planner expects."""
