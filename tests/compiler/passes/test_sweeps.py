@@ -11,6 +11,7 @@ from tremula.column_loops.native import LoopColumn, NativeSweep, compiled, kind_
 from tremula.column_loops.sweep import Sweep
 from tremula.compiler.passes import sweeps
 from tremula.poplar.tensors import interval_sweeps
+from tremula.poplar.tensors.interval_sweeps import filled
 from tremula.poplar.tensors.runs import Pieces, Runs
 from tremula.poplar.tensors.tile_map import ByteTileMap
 
@@ -223,7 +224,14 @@ def elsewhere_columns(random):
     return *tile_map(random), tiles, *ascending(random, 5), room(4, random.integers(0, 40))
 
 
+def copy_columns(random):
+    source, goal = random.integers(0, 60, (2, 5))
+    sizes = random.integers(0, 20, 5)
+    return *tile_map(random), source, goal, sizes, room(5, random.integers(0, 40))
+
+
 SWEEPS = {
+    sweeps.cut_copies: copy_columns,
     sweeps.cut_elsewhere: elsewhere_columns,
     sweeps.find_moving: find_moving_columns,
     sweeps.keep_first_of_kind: kind_columns,
@@ -443,3 +451,20 @@ def test_sub_vectors_move_unless_they_are_one_piece_of_their_tile():
         owner, part = np.nonzero(meets & moves[sub][:, None] & (tile == wanted[:, None]))
         starts, ends = np.maximum(low[owner], begin[part]), np.minimum(high[owner], end[part])
         np.testing.assert_array_equal(pieces[:, :n], (wanted[owner], starts, ends - starts))
+
+
+def test_copies_are_cut_where_either_side_changes_tiles():
+    """Pieces of copies are those of a comparison of both sides with every entry of the map."""
+    random = np.random.default_rng(0)
+    for n in (1, 2, 40, 300):
+        cuts = np.sort(random.choice(9 * n + 9, 2 * n, replace=False))
+        tile_map = ByteTileMap(cuts[::2], cuts[1::2], random.integers(0, 9, n))
+        source, goal = random.integers(-3, 9 * n + 12, (2, 60))
+        n_bytes = random.integers(1, 30, 60)
+        owner, low, high, from_tile = tile_map.split(source, source + n_bytes)
+        to = goal[owner] + (low - source[owner])
+        part, goal_low, goal_high, to_tile = tile_map.split(to, to + (high - low))
+        begin = low[part] + (goal_low - to[part])
+        expected = from_tile[part], to_tile, begin, goal_low, goal_high - goal_low
+        pieces = filled(sweeps.cut_copies, 5, 3, *tile_map, source, goal, n_bytes)
+        np.testing.assert_array_equal(pieces, expected)

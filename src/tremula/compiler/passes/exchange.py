@@ -39,6 +39,7 @@ from tremula.compiler.passes.receiving import (
 )
 from tremula.compiler.passes.sweeps import (
     count_covering,
+    cut_copies,
     cut_elsewhere,
     longest_ways,
     pairs_in_turn,
@@ -273,12 +274,9 @@ class CopyPieces(NamedTuple):
 
 
 def pieces_of_copy(plan: CopyPlan, graph: "MappedGraph") -> CopyPieces:
-    source, destination, n_bytes = contiguous_pairs(plan)
-    owner, low, high, from_tile = graph.tile_map.split(source, source + n_bytes)
-    goal = destination[owner] + (low - source[owner])
-    part, goal_low, goal_high, to_tile = graph.tile_map.split(goal, goal + (high - low))
-    begin = low[part] + (goal_low - goal[part])
-    return CopyPieces(from_tile[part], to_tile, begin, goal_low, goal_high - goal_low)
+    pairs = contiguous_pairs(plan)
+    n_expected = 2 * len(pairs[0]) + 64  # most are cut once or not at all
+    return CopyPieces(*filled(cut_copies, 5, n_expected, *graph.tile_map, *pairs))
 
 
 def exchange_of_copy(plan: CopyPlan, graph: FrozenGraph) -> StepExchange:

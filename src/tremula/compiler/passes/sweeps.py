@@ -1,6 +1,6 @@
 """The sweeps of passes: races, workers, liveness, peaks and places."""
 # Columns are many, and a compiled function calls no other.
-# ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0912, PLR0913, PLR0917
+# ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0912, PLR0913, PLR0915, PLR0917
 
 import numpy as np
 
@@ -445,6 +445,72 @@ def cut_elsewhere(map_begin, map_end, map_tile, tile, begin, end, parts):
                     parts[2, total] = min(end[i], map_end[entry])
                     parts[3, total] = map_tile[entry]
                 total += 1
+            entry += 1
+    return (total,)
+
+
+@sweep(n_elements)
+def cut_copies(map_begin, map_end, map_tile, source, goal, n_bytes, pieces):
+    """Fill in (from tile, to tile, begin, goal, bytes) of copies, cut where a sorted map has cuts.
+
+    Copy i moves `n_bytes[i]` from source[i] to goal[i]. Returns how many pieces there are; `pieces`
+    need not have room for all.
+    """
+    at, to, total, n = 0, 0, 0, len(map_end)
+    for i in range(len(source)):
+        low = source[i]
+        if at < n and map_end[at] <= low:
+            at += 1
+        high, leap = at, 1
+        if at < n and map_end[at] <= low:  # it is further on
+            while at + leap < n and map_end[at + leap] <= low:
+                at, leap = at + leap, leap + leap
+            at, high = at + 1, min(at + leap, n)
+        elif at > 0 and map_end[at - 1] > low:  # it is further back
+            high = at - 1
+            while high >= leap and map_end[high - leap] > low:
+                high, leap = high - leap, leap + leap
+            at = max(high - leap + 1, 0)
+        while at < high:
+            middle = (at + high) // 2
+            if map_end[middle] > low:
+                high = middle
+            else:
+                at = middle + 1
+        entry, end = at, low + n_bytes[i]
+        while entry < n and map_begin[entry] < end:
+            first = max(source[i], map_begin[entry])
+            low = goal[i] + first - source[i]
+            last = low + min(end, map_end[entry]) - first
+            if to < n and map_end[to] <= low:
+                to += 1
+            high, leap = to, 1
+            if to < n and map_end[to] <= low:
+                while to + leap < n and map_end[to + leap] <= low:
+                    to, leap = to + leap, leap + leap
+                to, high = to + 1, min(to + leap, n)
+            elif to > 0 and map_end[to - 1] > low:
+                high = to - 1
+                while high >= leap and map_end[high - leap] > low:
+                    high, leap = high - leap, leap + leap
+                to = max(high - leap + 1, 0)
+            while to < high:
+                middle = (to + high) // 2
+                if map_end[middle] > low:
+                    high = middle
+                else:
+                    to = middle + 1
+            part = to
+            while part < n and map_begin[part] < last:
+                if total < pieces.shape[1]:
+                    begin = max(low, map_begin[part])
+                    pieces[0, total] = map_tile[entry]
+                    pieces[1, total] = map_tile[part]
+                    pieces[2, total] = first + begin - low
+                    pieces[3, total] = begin
+                    pieces[4, total] = min(last, map_end[part]) - begin
+                total += 1
+                part += 1
             entry += 1
     return (total,)
 
