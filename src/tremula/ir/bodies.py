@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 from torch import Tensor, fx
@@ -47,10 +48,18 @@ def body_of(key: str) -> Body:
 
 def bodies_in(node: fx.Node) -> list[CapturedStep]:
     """The bodies of a loop or a branch; none for other nodes."""
-    schema = getattr(node.target, "_schema", None)
-    named = zip(schema.arguments if schema else (), node.args, strict=False)
-    keys = [value for argument, value in named if argument.name in BODY_ARGUMENTS]
-    return [_bodies[str(key)].step for key in keys if key in _bodies]
+    if node.op != "call_function":
+        return []
+    keys = [str(node.args[i]) for i in _places_of_bodies(node.target) if i < len(node.args)]
+    return [_bodies[key].step for key in keys if key in _bodies]
+
+
+@cache
+def _places_of_bodies(target: Callable) -> tuple[int, ...]:
+    """Which arguments of an operation are keys of bodies."""
+    schema = getattr(target, "_schema", None)
+    arguments = schema.arguments if schema else ()
+    return tuple(i for i, argument in enumerate(arguments) if argument.name in BODY_ARGUMENTS)
 
 
 def all_nodes(step: CapturedStep) -> Iterator[fx.Node]:

@@ -143,8 +143,9 @@ class TileProgram:
     def _find_or_compile(self, bar: ProgressBar) -> "StoredTileProgram":
         from tremula.ir.run.tile_cache import ProgramCache, can_be_kept
 
-        folder = self.settings.cache_folder if can_be_kept(self._captured) else None
-        cache = None if folder is None else ProgramCache(folder, self.settings.warn)
+        folder, cache = self.settings.cache_folder, None
+        if folder is not None and can_be_kept(self._captured):
+            cache = ProgramCache(folder, self.settings.warn)
         stored = None if cache is None else cache.find(self.key)
         if stored is None:
             stored = self._compile(bar)
