@@ -195,15 +195,15 @@ def group_columns(random):
 
 def moving_columns(random):
     """Groups of sub-vectors, some alike, on few tiles, and a map of where everything lies."""
-    sub = np.sort(random.integers(0, 6, 12))
+    of_map, sub = tile_map(random), np.sort(random.integers(0, 6, 12))
     begin, tile = random.integers(0, 60, 6)[random.integers(0, 6, 12)], random.integers(0, 4, 6)
     groups = begin, begin + random.integers(1, 9, 6)[sub], tile[sub], sub
-    return tile_map(random), groups, np.zeros(12, np.int64), np.zeros(6, bool)
+    return of_map, groups, np.searchsorted(of_map[1], begin, side="right"), np.zeros(6, bool)
 
 
 def find_moving_columns(random):
-    of_map, groups, entry, marks = moving_columns(random)
-    return *of_map, *groups, entry, marks
+    (begin, _, tile), groups, entry, marks = moving_columns(random)
+    return begin, tile, *groups[1:], entry, marks
 
 
 def kind_columns(random):
@@ -213,10 +213,9 @@ def kind_columns(random):
 
 
 def take_columns(random):
-    columns = find_moving_columns(random)
-    sweeps.find_moving.function(*columns)
-    columns[-1][:] = random.integers(0, 2, 6)
-    return *columns, room(3, random.integers(0, 20))
+    of_map, groups, entry, marks = moving_columns(random)
+    marks[:] = random.integers(0, 2, 6)
+    return *of_map, *groups, entry, marks, room(3, random.integers(0, 20))
 
 
 def elsewhere_columns(random):
@@ -225,9 +224,10 @@ def elsewhere_columns(random):
 
 
 def copy_columns(random):
-    source, goal = random.integers(0, 60, (2, 5))
-    sizes = random.integers(0, 20, 5)
-    return *tile_map(random), source, goal, sizes, room(5, random.integers(0, 40))
+    (begin, end, tile), sizes = tile_map(random), random.integers(0, 20, 5)
+    ends = random.integers(0, 60, (2, 5))
+    entries = np.searchsorted(end, ends, side="right")
+    return begin, end, tile, *ends, sizes, *entries, room(5, random.integers(0, 40))
 
 
 SWEEPS = {
@@ -240,6 +240,7 @@ SWEEPS = {
     sweeps.find_crossing: lambda r: (tile_map(r)[1], *ascending(r, 9), *empty(9)),
     interval_sweeps.join_in_turn: lambda random: (*series(random, 9), room(2, 9)),
     interval_sweeps.all_in_entries: lambda random: (*tile_map(random)[:2], *ascending(random, 3)),
+    interval_sweeps.find_entries: lambda r: (tile_map(r)[1], r.integers(0, 60, 9), *empty(9)),
     interval_sweeps.cut_at_entries: cut_columns,
     interval_sweeps.count_pieces: piece_columns,
     interval_sweeps.cut_at_pieces: piece_cut_columns,
@@ -437,7 +438,7 @@ def test_sub_vectors_move_unless_they_are_one_piece_of_their_tile():
     random = np.random.default_rng(0)
     for _ in range(20):
         (begin, end, tile), groups, entry, moves = moving_columns(random)
-        sweeps.find_moving.native(begin, end, tile, *groups, entry, moves)
+        sweeps.find_moving.native(begin, tile, *groups[1:], entry, moves)
         low, high, wanted, sub = groups
         meets = (begin < high[:, None]) & (end > low[:, None])
         is_away = (meets & (tile != wanted[:, None])).any(axis=1)
@@ -466,5 +467,6 @@ def test_copies_are_cut_where_either_side_changes_tiles():
         part, goal_low, goal_high, to_tile = tile_map.split(to, to + (high - low))
         begin = low[part] + (goal_low - to[part])
         expected = from_tile[part], to_tile, begin, goal_low, goal_high - goal_low
-        pieces = filled(sweeps.cut_copies, 5, 3, *tile_map, source, goal, n_bytes)
+        entries = tile_map.entries_at(source), tile_map.entries_at(goal)
+        pieces = filled(sweeps.cut_copies, 5, 3, *tile_map, source, goal, n_bytes, *entries)
         np.testing.assert_array_equal(pieces, expected)

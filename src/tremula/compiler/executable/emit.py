@@ -25,7 +25,6 @@ from tremula.compiler.executable.records import (
 from tremula.compiler.program_ir import FrozenGraph, FrozenTable, LoweredPrograms, Step
 from tremula.compiler.worker_states import n_states_bytes, states_byte, worker_state_column
 from tremula.hardware import chip_to_toml, single, system_to_toml
-from tremula.poplar.tensors.tile_map import ByteTileMap
 from tremula.poplar.tensors.variables import VariableTable
 
 
@@ -70,7 +69,7 @@ def emit(
         host=host_records(graph),
         analysis=analysis,
         options=dict(options),
-        tile_map=ByteTileMap(*(column.copy() for column in graph.tile_map)),  # not its spare room
+        tile_map=graph.tile_map,
     )
     # The codelets are already here: no need to rebuild them from their stored form.
     executable.__dict__["codelets"] = tuple(codelet for _, codelet in codelets.values())

@@ -274,9 +274,10 @@ class CopyPieces(NamedTuple):
 
 
 def pieces_of_copy(plan: CopyPlan, graph: "MappedGraph") -> CopyPieces:
-    pairs = contiguous_pairs(plan)
+    pairs, of = contiguous_pairs(plan), graph.tile_map
+    entries = of.entries_at(pairs[0]), of.entries_at(pairs[1])
     n_expected = 2 * len(pairs[0]) + 64  # most are cut once or not at all
-    return CopyPieces(*filled(cut_copies, 5, n_expected, *graph.tile_map, *pairs))
+    return CopyPieces(*filled(cut_copies, 5, n_expected, *of, *pairs, *entries))
 
 
 def exchange_of_copy(plan: CopyPlan, graph: FrozenGraph) -> StepExchange:

@@ -427,4 +427,4 @@ def _tiles_of_variables(graph: FrozenGraph) -> tuple[Ints, Ints, Ints]:
     now = np.zeros(graph.target.n_tiles, np.int64)
     rows = row_start, tile_map.tile, tile_map.end - tile_map.begin
     bytes_of_variables(*rows, now, start, tile, n_bytes)
-    return start, tile[: start[-1]].copy(), n_bytes[: start[-1]].copy()
+    return start, tile[: start[-1]], n_bytes[: start[-1]]  # no page behind these was touched

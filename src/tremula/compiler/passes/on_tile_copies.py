@@ -152,8 +152,8 @@ def _pieces_out_of_place(edge: Edge, graph: FrozenGraph) -> Pieces:
     """
     groups = _contiguous_groups(edge, graph)
     moves = np.zeros(int(groups.sub[-1]) + 1 if len(groups.sub) else 0, bool)
-    entry = np.empty(len(groups.sub), np.int64)
-    find_moving(*graph.tile_map, *groups, entry, moves)
+    entry = graph.tile_map.entries_at(groups.begin)
+    find_moving(graph.tile_map.begin, graph.tile_map.tile, *groups[1:], entry, moves)
     if edge.spec.direction is Direction.INPUT:
         firsts = np.zeros(2 << len(groups.sub).bit_length(), np.int64)
         keep_first_of_kind(groups.begin, groups.end, groups.tile, groups.sub, firsts, moves)

@@ -1,6 +1,6 @@
 """The sweeps of passes: races, workers, liveness, peaks and places."""
 # Columns are many, and a compiled function calls no other.
-# ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0912, PLR0913, PLR0915, PLR0917
+# ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0912, PLR0913, PLR0917
 
 import numpy as np
 
@@ -450,56 +450,22 @@ def cut_elsewhere(map_begin, map_end, map_tile, tile, begin, end, parts):
 
 
 @sweep(n_elements)
-def cut_copies(map_begin, map_end, map_tile, source, goal, n_bytes, pieces):
+def cut_copies(map_begin, map_end, map_tile, source, goal, n_bytes, source_at, goal_at, pieces):
     """Fill in (from tile, to tile, begin, goal, bytes) of copies, cut where a sorted map has cuts.
 
-    Copy i moves `n_bytes[i]` from source[i] to goal[i]. Returns how many pieces there are; `pieces`
-    need not have room for all.
+    Copy i moves `n_bytes[i]` from source[i] to goal[i]; `source_at[i]` and `goal_at[i]` are the
+    first entries that end behind these. Returns how many pieces there are; `pieces` need not have
+    room for all.
     """
-    at, to, total, n = 0, 0, 0, len(map_end)
+    total, n = 0, len(map_end)
     for i in range(len(source)):
-        low = source[i]
-        if at < n and map_end[at] <= low:
-            at += 1
-        high, leap = at, 1
-        if at < n and map_end[at] <= low:  # it is further on
-            while at + leap < n and map_end[at + leap] <= low:
-                at, leap = at + leap, leap + leap
-            at, high = at + 1, min(at + leap, n)
-        elif at > 0 and map_end[at - 1] > low:  # it is further back
-            high = at - 1
-            while high >= leap and map_end[high - leap] > low:
-                high, leap = high - leap, leap + leap
-            at = max(high - leap + 1, 0)
-        while at < high:
-            middle = (at + high) // 2
-            if map_end[middle] > low:
-                high = middle
-            else:
-                at = middle + 1
-        entry, end = at, low + n_bytes[i]
+        entry, to, end = source_at[i], goal_at[i], source[i] + n_bytes[i]
         while entry < n and map_begin[entry] < end:
             first = max(source[i], map_begin[entry])
             low = goal[i] + first - source[i]
             last = low + min(end, map_end[entry]) - first
-            if to < n and map_end[to] <= low:
+            while to < n and map_end[to] <= low:
                 to += 1
-            high, leap = to, 1
-            if to < n and map_end[to] <= low:
-                while to + leap < n and map_end[to + leap] <= low:
-                    to, leap = to + leap, leap + leap
-                to, high = to + 1, min(to + leap, n)
-            elif to > 0 and map_end[to - 1] > low:
-                high = to - 1
-                while high >= leap and map_end[high - leap] > low:
-                    high, leap = high - leap, leap + leap
-                to = max(high - leap + 1, 0)
-            while to < high:
-                middle = (to + high) // 2
-                if map_end[middle] > low:
-                    high = middle
-                else:
-                    to = middle + 1
             part = to
             while part < n and map_begin[part] < last:
                 if total < pieces.shape[1]:
@@ -516,37 +482,17 @@ def cut_copies(map_begin, map_end, map_tile, source, goal, n_bytes, pieces):
 
 
 @sweep(n_elements)
-def find_moving(map_begin, map_end, map_tile, begin, end, tile, sub, entry, moves):
+def find_moving(map_begin, map_tile, end, tile, sub, entry, moves):
     """Mark sub-vectors that are not one contiguous piece of their tile.
 
-    Group i, [begin, end) of `sub[i]`, is wanted on `tile[i]`. Entries of the map are sorted;
-    `entry` gets the first that may hold a part of each group.
+    Group i, of `sub[i]` up to end[i], is wanted on `tile[i]`; `entry[i]` of a sorted map is the
+    first that may hold a part of it.
     """
-    at, n = 0, len(map_end)
-    for i in range(len(begin)):
-        low = begin[i]
-        if at < n and map_end[at] <= low:
-            at += 1
-        high, leap = at, 1
-        if at < n and map_end[at] <= low:  # it is further on
-            while at + leap < n and map_end[at + leap] <= low:
-                at, leap = at + leap, leap + leap
-            at, high = at + 1, min(at + leap, n)
-        elif at > 0 and map_end[at - 1] > low:  # it is further back
-            high = at - 1
-            while high >= leap and map_end[high - leap] > low:
-                high, leap = high - leap, leap + leap
-            at = max(high - leap + 1, 0)
-        while at < high:
-            middle = (at + high) // 2
-            if map_end[middle] > low:
-                high = middle
-            else:
-                at = middle + 1
-        entry[i] = at
+    n = len(map_begin)
+    for i in range(len(end)):
         if i > 0 and sub[i] == sub[i - 1]:
             moves[sub[i]] = 1
-        part = at
+        part = entry[i]
         while part < n and map_begin[part] < end[i]:
             if map_tile[part] != tile[i]:
                 moves[sub[i]] = 1

@@ -48,6 +48,33 @@ def join_in_turn(begin, end, joined):
 
 
 @sweep(n_elements)
+def find_entries(map_end, begin, entry):
+    """Fill in the first entry of a sorted map that ends behind each address."""
+    at, n = 0, len(map_end)
+    for i in range(len(begin)):
+        low = begin[i]
+        if at < n and map_end[at] <= low:
+            at += 1
+        high, leap = at, 1
+        if at < n and map_end[at] <= low:  # it is further on
+            while at + leap < n and map_end[at + leap] <= low:
+                at, leap = at + leap, leap + leap
+            at, high = at + 1, min(at + leap, n)
+        elif at > 0 and map_end[at - 1] > low:  # it is further back
+            high = at - 1
+            while high >= leap and map_end[high - leap] > low:
+                high, leap = high - leap, leap + leap
+            at = max(high - leap + 1, 0)
+        while at < high:
+            middle = (at + high) // 2
+            if map_end[middle] > low:
+                high = middle
+            else:
+                at = middle + 1
+        entry[i] = at
+
+
+@sweep(n_elements)
 def cut_at_entries(map_begin, map_end, map_tile, begin, end, parts):
     """Fill in (owner, begin, end, tile) of the parts of intervals in entries of a sorted map.
 

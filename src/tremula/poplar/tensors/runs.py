@@ -244,10 +244,11 @@ _MOST_PLACES = 1 << 16  # of runs of positions whose pieces are remembered: 512 
 class Pieces:
     """A virtual buffer: the concatenation of runs. Views of it are strided in virtual positions."""
 
-    __slots__ = ("_start", "_union", "alike", "layout", "repeats", "runs")
+    __slots__ = ("_n_elems", "_start", "_union", "alike", "layout", "repeats", "runs")
 
     def __init__(self, runs: Runs):
         self.runs = runs
+        self._n_elems: int | None = None
         self._start: Ints | None = None
         self.layout: Any = None  # its PiecesLayout, see layout.py
         self.repeats: bool | None = None  # whether an element appears twice; None: not known yet
@@ -264,15 +265,17 @@ class Pieces:
 
     @property
     def n_elems(self) -> int:
-        return int(self.start[-1]) if self._start is not None else self.runs.n_elems
+        if self._n_elems is None:
+            self._n_elems = self.runs.n_elems
+        return self._n_elems
 
     def moved(self, n_elems: Ints, slots: int | Ints) -> "Pieces":
         """Pieces of the same counts elsewhere: run i by n_elems[slots[i]], or all by one entry."""
         new = Pieces.__new__(Pieces)
         start, count, stride = self.runs
         new.runs = Runs(start + n_elems[slots], count, stride)
-        new._start, new.layout, new.repeats, new._union = self._start, None, None, None
-        new.alike = None
+        new._n_elems, new._start = self._n_elems, self._start
+        new.layout, new.repeats, new.alike, new._union = None, None, None, None
         return new
 
     def repeats_elements(self) -> bool:

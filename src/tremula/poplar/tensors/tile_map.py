@@ -6,7 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tremula.poplar.tensors.interval_sweeps import all_in_entries, cut_at_entries, filled
+from tremula.poplar.tensors.interval_sweeps import (
+    all_in_entries,
+    cut_at_entries,
+    filled,
+    find_entries,
+)
 from tremula.poplar.tensors.tensor import Interval
 
 # A mapping as lists: entry i has the intervals, over the flattened tensor, that tile i holds.
@@ -25,6 +30,12 @@ class ByteTileMap(NamedTuple):
         n_expected = len(begin) + len(begin) // 4 + 64  # few are cut
         owner, low, high, tile = filled(cut_at_entries, 4, n_expected, *self, begin, end)
         return owner, low, high, tile
+
+    def entries_at(self, address: np.ndarray) -> np.ndarray:
+        """int64[n]: the first entry that ends behind each address, mostly the one that holds it."""
+        entry = np.empty(len(address), np.int64)
+        find_entries(self.end, address, entry)
+        return entry
 
     def covers(self, begin: np.ndarray, end: np.ndarray) -> bool:
         """Whether all of the given intervals are mapped."""
@@ -45,6 +56,9 @@ class ByteTileMap(NamedTuple):
                 return reached, a
             reached = b
         return reached, int(end[which])
+
+
+_TIMES_ROOM = 4
 
 
 class TileMapLog:
@@ -115,7 +129,8 @@ class TileMapLog:
         """Old intervals with the new ones, moved, behind; maps given out earlier do not change."""
         n_old, n = len(old.begin), len(old.begin) + len(new.begin)
         if n > len(self._columns[0]):
-            room = [np.empty(2 * n, np.int64) for _ in range(3)]
+            # Pages that nothing was written to take no memory: much room, so few copies.
+            room = [np.empty(_TIMES_ROOM * n, np.int64) for _ in range(3)]
             for column, values in zip(room, old, strict=True):
                 column[:n_old] = values
             self._columns = room
