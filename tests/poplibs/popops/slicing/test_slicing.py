@@ -477,3 +477,23 @@ def test_last_block_is_spread_like_full_blocks():
     out = popops.create_slice_tensor(graph, tr.FLOAT, [31, 7], [0], [1], 10, plan=plan)
     per_tile = graph.get_tile_mapping(out).n_elems_per_tile()[:6] // 7
     assert per_tile.tolist() == [2, 2, 2, 2, 2, 0]
+
+
+def test_scalars_and_vectors_of_counts():
+    """A tile with few runs of equal counts multiplies by scalars, with many by a vector."""
+    from tremula.poplibs.popops.slicing.adjusted_indices import adjusted_indices
+
+    results = {}
+    for sizes in ((32, 8, 16, 8), (1, 2) * 11 + (30,) + (1,)):
+        graph, sequence = small_graph(), tr.Sequence()
+        rows = graph.add_variable(tr.UNSIGNED_INT, [sum(sizes)], "rows")
+        graph.map_linearly(rows, 32, 1)
+        n_collected = np.array(sizes)
+        out = adjusted_indices(graph, rows, n_collected, 5, 100, sequence, "x")
+        indices = rows_of(100, sum(sizes))
+        position = np.concatenate([np.arange(n) for n in sizes])
+        expected = position + indices // 5 * np.repeat(n_collected, n_collected)
+        assert (run(graph, sequence, {"rows": (rows, indices)}, out) == expected).all()
+        steps = tr.Engine(graph, sequence).report().steps
+        results[len(sizes)] = int(steps.compute[steps.name.index("x/adjustedIndices") + 1].max())
+    assert results[4] < results[24]

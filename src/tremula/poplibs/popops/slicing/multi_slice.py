@@ -10,22 +10,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from tremula.base.source import user_source
-from tremula.base.types import BOOL, UNSIGNED_INT
+from tremula.base.types import BOOL
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Abort, Copy, Execute, If
 from tremula.poplar.programs import Sequence as ProgramSequence
-from tremula.poplar.tensors.runs import Pieces, Runs, ones
+from tremula.poplar.tensors.runs import Runs, ones
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.bulk import Slices
-from tremula.poplibs.popops.elementwise.expr import _1, _2
-from tremula.poplibs.popops.elementwise.map import map as map_expr
-from tremula.poplibs.popops.iota import iota
 from tremula.poplibs.popops.raw_words import as_words
-from tremula.poplibs.popops.slicing.codelets import (
-    check_indices_codelet,
-    multi_slice_codelet,
-    row_part_codelet,
-)
+from tremula.poplibs.popops.slicing.adjusted_indices import adjusted_indices, gathered
+from tremula.poplibs.popops.slicing.codelets import check_indices_codelet, multi_slice_codelet
 from tremula.poplibs.popops.slicing.dynamic_slice import (
     add_matrix_like,
     block_slices,
@@ -342,62 +336,17 @@ class PlannedLookups:
         return parts, first[filled], n_rows[filled], lookup_block(self.plan, parts, a_round)
 
     def adjusted_indices(self, sequence: ProgramSequence) -> Tensor:
-        """UNSIGNED_INT [n]: the row of each lookup among the partial results its tile collects.
-
-        Position + index // rows of a part * lookups of a tile. PopLibs counts up and then takes
-        three steps for it, since it makes no codelet of an expression over repeated elements
-        (`analyseExpr` in popops/ExpressionGenerator.cpp).
-        """
-        position, count = self._places_of_lookups(sequence)
-        part = self._parts_of_lookups(sequence)
-        name = f"{self.name}/adjustedIndices"
-        first = map_expr(self.graph, _1 * _2, [part, count], sequence, name)
-        return map_expr(self.graph, _1 + _2, [position, first], sequence, name)
-
-    def _parts_of_lookups(self, sequence: ProgramSequence) -> Tensor:
-        """UNSIGNED_INT [n]: which part of the table's rows has each lookup."""
-        graph, plan = self.graph, self.plan
-        part = graph.clone(self.rows, f"{self.name}/part")
-        regions = tile_regions(graph, self.rows)
-        run_vertices(
-            graph,
-            row_part_codelet(),
-            {
-                "indices": Slices(self.rows, regions.begin, regions.end),
-                "part": Slices(part, regions.begin, regions.end),
-                "n_rows": -(-plan.n_entries // plan.sliced_dim_split),
-                "n_entries": plan.n_entries,
-            },
-            regions.tile,
-            sequence,
-            f"{self.name}/adjustedIndices",
-        )
-        return part
-
-    def _places_of_lookups(self, sequence: ProgramSequence) -> tuple[Tensor, Tensor]:
-        """For every lookup, its position among those of its tile, and how many these are.
-
-        What is the same for all of them is one element.
-        """
-        rounds = [self._collecting(a_round) for a_round in range(self.plan.lookup_serial_split)]
+        """UNSIGNED_INT [n]: the row of each lookup among the partial results its tile collects."""
+        plan = self.plan
+        rounds = [self._collecting(a_round) for a_round in range(plan.lookup_serial_split)]
         first = np.concatenate([self.cuts.row[block] + at for _, at, _, block in rounds])
         n_rows = np.concatenate([n for _, _, n, _ in rounds])
         _, one_column = np.unique(first, return_index=True)
-        n_rows = n_rows[one_column]
-        longest = int(n_rows.max(initial=1))
-        counted = self.graph.clone(self.rows[:longest], f"{self.name}/position")
-        iota(self.graph, counted, sequence, f"{self.name}/iota")
-        sizes, which = np.unique(n_rows, return_inverse=True)
-        constant = self.graph.add_constant(
-            UNSIGNED_INT, sizes.shape, sizes.astype(np.uint32), f"{self.name}/count", mapping=0
-        )
-        start, stride = np.full(len(n_rows), counted.offset), ones(len(n_rows))
-        position = _gathered(counted, Runs(start, n_rows, stride))
-        same = Runs(constant.offset + which, n_rows, np.zeros(len(n_rows), np.int64))
-        return (
-            counted if longest == 1 else position,
-            constant if len(sizes) == 1 else _gathered(constant, same),
-        )
+        part_rows = -(-plan.n_entries // plan.sliced_dim_split)
+        return adjusted_indices(
+            self.graph, self.rows, n_rows[one_column], part_rows, plan.n_entries, sequence,
+            self.name,
+        )  # fmt: skip
 
     def add_second_stage(
         self,
@@ -418,7 +367,7 @@ class PlannedLookups:
         n_parts = self.plan.sliced_dim_split
         pieces = as_words(partials)
         size = np.repeat(n_rows * width, n_parts)
-        table = _gathered(pieces, Runs(source + pieces.offset, size, ones(len(size))))
+        table = gathered(pieces, Runs(source + pieces.offset, size, ones(len(size))))
         ends = np.cumsum(n_parts * n_rows * width)
         words = as_words(in_blocks(out, self.cuts))
         run_vertices(
@@ -436,9 +385,3 @@ class PlannedLookups:
             sequence,
             f"{self.name}/collect",
         )
-
-
-def _gathered(tensor: Tensor, runs: Runs) -> Tensor:
-    """A view of elements at any addresses, in the order of their runs."""
-    pieces = Pieces(runs)
-    return Tensor(tensor.variables, tensor.type, 0, (int(pieces.start[-1]),), (1,), pieces)
