@@ -12,7 +12,7 @@ from tremula.base.source import user_source
 from tremula.base.types import FLOAT, HALF, QUARTER, Type
 from tremula.hardware import Chip
 from tremula.poplar.graph import Graph
-from tremula.poplibs.counts import ceil_div
+from tremula.poplibs.counts import ceil_div, floor_div
 from tremula.poplibs.poplin.product.conv_params import ProductProblem
 from tremula.poplibs.poplin.product.methods import METHODS, Work, seen_by_method, work_cycles
 from tremula.poplibs.poplin.product.plan import (
@@ -53,7 +53,10 @@ class Candidates:
     k: tuple[Ints, ...]
     c_serial: Ints
 
-    def take(self, rows: Ints) -> "Candidates":
+    def __len__(self) -> int:
+        return len(self.g)
+
+    def take(self, rows: Ints | slice) -> "Candidates":
         return Candidates(
             self.g[rows], self.b[rows], tuple(o[rows] for o in self.o), self.c[rows],
             self.i[rows], tuple(k[rows] for k in self.k), self.c_serial[rows],
@@ -72,7 +75,7 @@ def product(columns: tuple[Ints, ...] | list[Ints]) -> Ints:
 
 
 class ProductEstimate:
-    """Cycles by term and temporary bytes of all candidates of a variant."""
+    """Cycles by term and temporary bytes of candidates of a variant."""
 
     def __init__(
         self, problem: ProductProblem, chip: Chip, variant: MethodVariant, candidates: Candidates
@@ -133,8 +136,8 @@ class ProductEstimate:
         received = _remote(self.left_bytes, left_users) / n_wide
         received = received + _remote(self.right_bytes, right_users)
         self.terms["exchange inputs"] = self._exchange(received)
-        local = self.left_bytes // left_users * (left_users > 1)
-        local = local + self.right_bytes // right_users * (right_users > 1)
+        local = floor_div(self.left_bytes, left_users) * (left_users > 1)
+        local = local + floor_div(self.right_bytes, right_users) * (right_users > 1)
         self.terms["rearrange on tile"] = np.where(
             local > 0,
             chip.on_tile_copy_setup_cycles + ceil_div(local, chip.memcpy_bytes_per_cycle),
@@ -223,13 +226,37 @@ class ProductEstimate:
         self.terms["reduce"] = compute * s.c_serial
 
 
+# Candidates that are costed at a time: their hundred columns stay in a core's cache.
+N_AT_ONCE = 1 << 15
+
+
+class CostedVariant:
+    """Cycles and temporary bytes of all candidates of a variant."""
+
+    def __init__(
+        self, problem: ProductProblem, chip: Chip, variant: MethodVariant, candidates: Candidates
+    ) -> None:
+        self.problem, self.chip, self.variant, self.splits = problem, chip, variant, candidates
+        parts = []
+        for begin in range(0, max(len(candidates), 1), N_AT_ONCE):
+            part = self.estimate(slice(begin, begin + N_AT_ONCE))
+            parts.append((part.cycles, part.temp_bytes, part.calculation_bytes))
+        self.cycles, self.temp_bytes, self.calculation_bytes = map(
+            np.concatenate, zip(*parts, strict=True)
+        )
+
+    def estimate(self, rows: Ints | slice) -> ProductEstimate:
+        """Some candidates, term by term."""
+        return ProductEstimate(self.problem, self.chip, self.variant, self.splits.take(rows))
+
+
 def _share(n: int, n_parts: Ints, grain: int) -> Ints:
     """The largest part of n elements cut into parts of whole grains."""
     return np.minimum(ceil_div(-(-n // grain), n_parts) * grain, n)
 
 
 def _remote(n_bytes: Ints, n_users: Ints) -> Ints:
-    return n_bytes - n_bytes // n_users
+    return n_bytes - floor_div(n_bytes, n_users)
 
 
 # -- the search: every split of every dimension, costed at once; the cheapest that fits -----------
@@ -339,26 +366,26 @@ def _estimates(
     variants: list[MethodVariant],
     n_tiles: int,
     serial: tuple[int, ...],
-) -> list[ProductEstimate]:
+) -> list[CostedVariant]:
     """All candidates of each variant, costed."""
     return [
-        ProductEstimate(problem, chip, v, _candidates(problem, v, n_tiles, serial))
-        for v in variants
+        CostedVariant(problem, chip, v, _candidates(problem, v, n_tiles, serial)) for v in variants
     ]
 
 
-def _least_memory(estimates: list[ProductEstimate]) -> int:
+def _least_memory(estimates: list[CostedVariant]) -> int:
     return min(int(e.temp_bytes.min()) for e in estimates)
 
 
 class _Choice:
-    """The cheapest row of an estimate."""
+    """The cheapest candidate of a variant."""
 
-    def __init__(self, estimate: ProductEstimate, row: int) -> None:
-        self.costs = {name: int(term[row]) for name, term in estimate.terms.items()}
+    def __init__(self, costed: CostedVariant, row: int) -> None:
+        estimate = costed.estimate(np.array([row]))
+        self.costs = {name: int(term[0]) for name, term in estimate.terms.items()}
         self.cycles = sum(self.costs.values())
-        self.temp_bytes = int(estimate.temp_bytes[row])
-        s = estimate.splits.take(np.array([row]))
+        self.temp_bytes = int(estimate.temp_bytes[0])
+        s = estimate.splits
         self.splits = Splits(
             int(s.g[0]), int(s.b[0]), tuple(int(o[0]) for o in s.o), int(s.c[0]), int(s.i[0]),
             tuple(int(k[0]) for k in s.k), int(s.c_serial[0]),
@@ -366,7 +393,7 @@ class _Choice:
 
 
 def _best(
-    estimates: list[ProductEstimate], bound: int | None
+    estimates: list[CostedVariant], bound: int | None
 ) -> tuple[_Choice, MethodVariant] | None:
     """The cheapest candidate of all variants; among equals the one that needs less memory."""
     best: tuple[_Choice, MethodVariant] | None = None
@@ -383,13 +410,13 @@ def _best(
 
 
 def _smallest(
-    estimates: list[ProductEstimate], most_cycles: int
+    estimates: list[CostedVariant], most_cycles: int
 ) -> tuple[_Choice, MethodVariant] | None:
     """The candidate that multiplies in the least memory, of those within a number of cycles.
 
     PopLibs' rule of 2019 (ConvPlan.cpp): among equals the one that takes fewer cycles.
     """
-    best: tuple[tuple[int, int], ProductEstimate, int] | None = None
+    best: tuple[tuple[int, int], CostedVariant, int] | None = None
     for estimate in estimates:
         rows = np.flatnonzero(estimate.cycles <= most_cycles)
         if not len(rows):
@@ -469,8 +496,7 @@ def _kernel_parts(n_taps: int, dim: int, moved: tuple[int, ...], n_tiles: int) -
 
 def _fills(n_grains: int, n_parts: Ints) -> Ints:
     """Whether none is empty when cut into `n_parts` parts."""
-    size = -(-n_grains // n_parts)
-    return -(-n_grains // size) == n_parts
+    return ceil_div(n_grains, ceil_div(n_grains, n_parts)) == n_parts
 
 
 def _combined(axes: list[Ints], n_tiles: int) -> list[Ints]:
