@@ -1,4 +1,4 @@
-"""Installs built wheels beside other people's packages: nothing is overwritten, and both work.
+"""Installs built wheels alongside other people's packages: nothing is overwritten, and both work.
 
     python tools/try_names.py dist                   # in a fresh environment; `make dist` does
     python tools/try_names.py dist --borrow PYTHON   # libraries from another environment: faster
@@ -114,7 +114,7 @@ def expect(what: str, *, got: str, wanted: str) -> None:
 
 
 def try_beside(environment: Environment, wheels: Path) -> int:
-    """Tremula, then tremula-names, beside other packages; how many files were overwritten."""
+    """Tremula, then tremula-names, alongside other packages; how many files were overwritten."""
     script = wheels / "script.py"
     script.write_text(SCRIPT)
     before = environment.files()

@@ -41,7 +41,7 @@ def demo() -> Iterator[Figure]:
 
 @SUITE.measurement("wheels")
 def wheels() -> Iterator[Figure]:
-    """All distributions built twice, and installed beside other people's packages."""
+    """All distributions built twice, and installed alongside other people's packages."""
     _require("build", "twine")
     with tempfile.TemporaryDirectory() as folder:
         built = _last_object(_run(sys.executable, "tools/dist.py", folder))

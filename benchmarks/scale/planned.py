@@ -42,7 +42,7 @@ class Planned:
 
 
 def planned(case: Case) -> Planned:
-    """Plan a model, and compile the public splits beside it."""
+    """Plan a model, and compile the public splits next to it."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         best = plan(case.task, batch=N_MICRO_BATCHES * case.task.n_samples, folder=folder).best

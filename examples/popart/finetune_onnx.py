@@ -35,7 +35,7 @@ def body_from_elsewhere(path):
 if __name__ == "__main__":
     body_from_elsewhere("body.onnx")
 
-    # Go on where the file ends: a head of two classes and a loss.
+    # Continue where the file ends: a head of two classes and a loss.
     builder = popart.Builder("body.onnx")
     labels = builder.addInputTensor("INT32", [32], "labels")
     head = builder.addInitializedInputTensor(np.zeros((16, 2), np.float32), "head")

@@ -27,7 +27,7 @@ class Block(nn.Module):
 
 
 class Network(nn.Module):
-    """Two blocks and two dense layers; gives the logarithms of ten probabilities."""
+    """Two blocks and two dense layers; returns the logarithms of ten probabilities."""
 
     def __init__(self):
         super().__init__()

@@ -1,7 +1,7 @@
-"""The log of runs: one line of JSON per batch of cases; a run goes on where the log ends.
+"""The log of runs: one line of JSON per batch of cases; a run continues where the log ends.
 
 Lines hold the kind, the commit, the seeds, how long they took and what they covered. `summary.json`
-beside this file holds the sums of all logs, per kind and commit, and is committed.
+next to this file holds the sums of all logs, per kind and commit, and is committed.
 """
 
 import json

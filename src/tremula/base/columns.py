@@ -50,7 +50,7 @@ def coded(texts: Sequence[str]) -> tuple[list[str], Ints]:
 
 
 def compacted(array: Ints) -> tuple[dict[str, object], Ints | None]:
-    """An int64 column of two or more numbers as facts, and what must be stored beside them.
+    """An int64 column of two or more numbers as facts, and what must be stored next to them.
 
     A progression is {first, step}; differences are {first} and the narrow steps; narrow numbers are
     {wide} and themselves; a column that none of this makes smaller is stored as it is.
@@ -75,7 +75,7 @@ def is_compacted(facts: Mapping[str, object]) -> bool:
 
 
 def expanded(facts: Mapping, size: int, stored: Callable[[int], Ints]) -> Ints:
-    """A column from its facts; `stored(n)` reads the n numbers that lie beside them."""
+    """A column from its facts; `stored(n)` reads the n numbers that lie next to them."""
     if "first" not in facts:
         return stored(size).astype(np.int64)
     if size == 0:

@@ -109,7 +109,7 @@ class ProgressLine:
             else:
                 self._stream.write(f"{line}\n")
             self._stream.flush()
-        except (OSError, ValueError):  # the reader is gone: the work goes on
+        except (OSError, ValueError):  # the reader is gone: the work continues
             self._ended.set()
 
     def _clear(self) -> None:

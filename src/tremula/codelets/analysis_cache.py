@@ -1,4 +1,4 @@
-"""Analysis of a codelet: its checks and facts, cached between processes beside compiled kernels.
+"""Analysis of a codelet: its checks and facts, cached between processes next to compiled kernels.
 
 An entry's name is a hash of the codelet's text and of the code that analyses it, so it is never
 stale. It is written atomically, and a damaged one is a cache miss.

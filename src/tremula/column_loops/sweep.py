@@ -2,7 +2,7 @@
 
 A sweep is a loop whose iterations depend on earlier ones, which NumPy cannot express, or one that
 NumPy expresses only in many passes over the columns. Small programs need no native code at all.
-Native code runs beside other threads.
+Native code runs alongside other threads.
 """
 
 from collections.abc import Callable

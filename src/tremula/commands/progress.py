@@ -62,7 +62,7 @@ def with_progress(what: str, items: Iterable[_T], n_items: int) -> Iterator[_T]:
 
 @contextmanager
 def quiet(is_wanted: bool) -> Iterator[None]:
-    """No progress in this process and those it starts, if that is wanted."""
+    """No progress in this process and those it starts, if requested."""
     before = os.environ.get(QUIET)
     if is_wanted:
         os.environ[QUIET] = "1"

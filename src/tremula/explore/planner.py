@@ -112,7 +112,7 @@ def plan(
 
 
 class _PlanSearch:
-    """Compiles what promises most, learns from it, and goes on until nothing promises more."""
+    """Compiles what promises most, learns from it, and continues until nothing promises more."""
 
     def __init__(
         self,

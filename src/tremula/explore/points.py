@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+from tremula.base.storage.strict_json import JsonObject
 from tremula.explore.candidates import Candidate
 from tremula.explore.cut_points import ModelSegments, balanced_cuts, segments_of
 from tremula.explore.script import task_of_script
@@ -16,7 +17,7 @@ from tremula.explore.trial import Task, TrialOutcome, try_candidate
 from tremula.hardware import Chip, System, chip, single
 
 
-def run_point(job: Job) -> dict[str, Any]:
+def run_point(job: Job) -> JsonObject:
     """Compile and forecast one point; the outcome as plain values."""
     options = dict(job["options"])
     candidate, machine = _candidate_of(job, options), None
@@ -68,7 +69,7 @@ def chip_of(job: Job) -> Chip:
     return base.replace(name=f"{base.name}, swept", **changes) if changes else base
 
 
-def _candidate_of(job: Job, record: dict[str, Any]) -> Candidate:
+def _candidate_of(job: Job, record: JsonObject) -> Candidate:
     task = _script_task(job["script"], tuple(job["arguments"]))
     n_stages, n_replicas = int(record.get("stages", 1)), int(record.get("replicas", 1))
     cuts: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 from tremula.base.errors import FileLoadError, InvalidOption, suggest
 from tremula.base.storage import strict_toml
+from tremula.base.storage.strict_json import JsonObject
 from tremula.hardware import CHIPS, Chip
 from tremula.hardware.constant_records import quantities
 
@@ -26,7 +27,7 @@ OPTIONS = {
 }  # fmt: skip
 _EXAMPLES = {_WHOLE: "[1, 2]", _CHOICE: "[true, false]", _SHARE: "[0.3, 0.6]"}
 _TABLES = ("name", "models", "chip", "options")
-Job = dict[str, Any]
+Job = JsonObject
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,13 @@ class Space:
         ]
 
 
-def _combinations(values: Mapping[str, list]) -> Iterator[dict[str, Any]]:
+def _combinations(values: Mapping[str, list]) -> Iterator[JsonObject]:
     for chosen in product(*values.values()):
         yield dict(zip(values, chosen, strict=True))
 
 
 def load_space(path: str | os.PathLike[str]) -> Space:
-    """Read a space; scripts are found beside its file."""
+    """Read a space; scripts are found next to its file."""
     try:
         text = Path(path).read_text(encoding="utf-8")
         table = strict_toml.loads(text)
@@ -86,9 +87,9 @@ def _listed(values: Mapping[str, Any]) -> dict[str, list]:
     return {key: value if isinstance(value, list) else [value] for key, value in values.items()}
 
 
-def _model(name: str, value: object, path: Path) -> dict[str, Any]:
+def _model(name: str, value: object, path: Path) -> JsonObject:
     """A script, or a table of a script and its arguments."""
-    table: dict[str, Any] = value if isinstance(value, dict) else {"script": value}
+    table: JsonObject = value if isinstance(value, dict) else {"script": value}
     _check_names(table, ("script", "arguments"), f"key of model {name!r}", str(path))
     if not isinstance(table.get("script"), str) or "\0" in table["script"]:
         raise InvalidOption(
@@ -98,7 +99,7 @@ def _model(name: str, value: object, path: Path) -> dict[str, Any]:
     return {"script": str(script), "arguments": [str(a) for a in table.get("arguments", [])]}
 
 
-def _check_names(entries: Mapping[str, Any], known: Any, what: str, path: str) -> None:  # noqa: ANN401
+def _check_names(entries: Mapping[str, Any], known: Collection[str], what: str, path: str) -> None:
     for key in entries:
         if key not in known:
             raise InvalidOption(f"{path!r}: unknown {what} {key!r}.", hint=suggest(key, known))

@@ -8,6 +8,7 @@ from typing import Any
 
 from tremula.base.code_fingerprint import code_fingerprint
 from tremula.base.storage.atomic_file import atomic_file
+from tremula.base.storage.strict_json import JsonObject
 
 # What decides a result beside what was asked: a change of these makes every kept result stale.
 _CODE = (
@@ -22,7 +23,7 @@ class ResultStore:
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
 
-    def find(self, key: str) -> dict[str, Any] | None:
+    def find(self, key: str) -> JsonObject | None:
         try:
             return json.loads((self.folder / f"{key}.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):

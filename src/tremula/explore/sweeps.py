@@ -4,11 +4,11 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tremula.base.storage.cache_dir import cache_dir
+from tremula.base.storage.strict_json import JsonObject
 from tremula.explore.cluster import results_on_cluster
 from tremula.explore.picture import front_svg, page
 from tremula.explore.points import chip_of, run_point
@@ -100,7 +100,7 @@ def sweep(
 
 def _results(
     jobs: Sequence[Job], missing: Sequence[int], n_workers: int | None, address: str | None
-) -> Iterator[tuple[int, dict[str, Any]]]:
+) -> Iterator[tuple[int, JsonObject]]:
     numbered = [(number, jobs[number]) for number in missing]
     if address is None:
         results = results_of(_run_numbered, numbered, n_workers)
@@ -110,7 +110,7 @@ def _results(
         yield number, result
 
 
-def _run_numbered(numbered: tuple[int, Job]) -> dict[str, Any]:
+def _run_numbered(numbered: tuple[int, Job]) -> JsonObject:
     return run_point(numbered[1])
 
 

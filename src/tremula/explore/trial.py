@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tremula.base.errors import PoplarError
+from tremula.base.storage.strict_json import JsonObject
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.memory import TileMemoryTable
 from tremula.compiler.report.report import ProgramReport, make_report
@@ -86,7 +87,7 @@ class TrialOutcome:
         """The part of the time that the chips of a replica wait, on average."""
         return 1 - float(np.mean(self.busy_share)) if self.busy_share else 0.0
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {**asdict(self), "candidate": self.candidate.as_dict()}
 
     @classmethod

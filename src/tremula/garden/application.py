@@ -1,7 +1,7 @@
 """What an application receives (`Settings`), returns (`Findings`), and says about the machine.
 
 `modelled_engine`, `modelled_poptorch` and their siblings turn an engine, a PopTorch model or a
-report into the `Modelled` of an application, and write its report where one is wanted.
+report into the `Modelled` of an application, and write its report if one is requested.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ class Settings:
     """How an application shall run."""
 
     tiny: bool = True  # the form of at most a minute; otherwise the form its page speaks of
-    report: Path | None = None  # where to write the analyser's report, if it is wanted
+    report: Path | None = None  # where to write the analyser's report, if requested
     show: Callable[[str], None] = print  # takes each line that says what is done
 
 

@@ -533,7 +533,7 @@ class Graph:
         return claim(self.state.handles.remote_buffers, handle, buffer)
 
     def resize_remote_buffer(self, handle: str, repeats: int) -> RemoteBuffer:
-        """Give a remote buffer another number of rows; copies made before go on using it."""
+        """Give a remote buffer another number of rows; copies made before continue using it."""
         buffers = self.state.handles.remote_buffers
         buffers[handle] = replace(buffers[handle], repeats=repeats)
         return buffers[handle]

@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from tremula.base.errors import (
@@ -28,6 +27,7 @@ from tremula.base.errors import (
     UnrecoverableRuntimeError,
 )
 from tremula.base.storage import strict_json
+from tremula.base.storage.strict_json import JsonObject
 from tremula.hardware import System, system_from_toml
 
 CONFIG_PATH = "IPUOF_CONFIG_PATH"
@@ -93,7 +93,7 @@ class Partition:
 
     def ask(
         self, method: str, path: str, body: object = None, timeout_s: float | None = None
-    ) -> tuple[int, dict[str, Any]]:
+    ) -> tuple[int, JsonObject]:
         """A request to the controller; (0, …) if it cannot be reached."""
         import http.client  # those who use no partition need not wait for it
 
@@ -118,7 +118,7 @@ class Lease:
     `check` raises them where the program is.
     """
 
-    def __init__(self, partition: Partition, answer: dict[str, Any]):
+    def __init__(self, partition: Partition, answer: JsonObject):
         self.partition = partition
         self.id: str = str(answer["id"])
         self.ipus: tuple[int, ...] = tuple(answer["ipus"])
@@ -184,7 +184,7 @@ class Lease:
                 hint="see whether `tremula vipu-server` runs, then attach again",
             )
 
-    def _load_report(self) -> dict[str, Any]:
+    def _load_report(self) -> JsonObject:
         since, totals = self._busy_since, asdict(DeviceLoad())
         for load in list(self._loads.values()):
             sums = asdict(load)
@@ -208,7 +208,7 @@ _FAILURES: dict[str, tuple[type[SystemRuntimeError], str]] = {
 }
 
 
-def failure_of(fault: dict[str, Any], partition: str) -> PoplarError:
+def failure_of(fault: JsonObject, partition: str) -> PoplarError:
     """The error that a fault is to a program: `kind` and `what` come from the controller."""
     kind, action = _FAILURES.get(str(fault.get("kind")), (UnknownRuntimeError, ""))
     what = f"partition {partition!r}: {fault.get('what', 'the machine failed')}"
@@ -270,7 +270,7 @@ def _from_server(options: dict[str, str]) -> Partition:
     return partition_from({**answer, "host": host, "port": port, "timeout_s": timeout_s})
 
 
-def partition_from(table: dict[str, Any]) -> Partition:
+def partition_from(table: JsonObject) -> Partition:
     """From what the controller writes into an IPUoF file."""
     return Partition(
         name=str(table["partition"]),
@@ -292,7 +292,7 @@ def _whole(options: dict[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def _this_process() -> dict[str, Any]:
+def _this_process() -> JsonObject:
     import getpass
     import socket
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tremula.poplar.cpp_names import sections
 
-# Methods of Poplar whose value is not that of the name beside them in the table.
+# Methods of Poplar whose value is not that of the name next to them in the table.
 _CONVERTED: dict[str, Callable[[Any], object]] = {
     "Tensor::shapeToString": lambda tensor: "{" + ",".join(map(str, tensor.shape)) + "}",
     "Tensor::hasMetadata": lambda tensor: tensor.metadata is not None,

@@ -239,7 +239,7 @@ def machine_changed(
 ) -> Iterator[None]:
     """Models made in the block use another chip or system, or other constants: for what-if.
 
-    With `n_tiles` among the changes, a model uses that many, whatever it asked for.
+    With `n_tiles` among the changes, a model uses that many, whatever it requested.
     """
     before = _Machine.chip, _Machine.changes, _Machine.system
     chip = chip or (system.chip if system is not None else None)

@@ -127,7 +127,7 @@ class Clock:
         return self._disabled_at is None
 
     def disable_profiling(self) -> None:
-        """Leave out of reports what runs from now on; the clock itself goes on."""
+        """Leave out of reports what runs from now on; the clock itself continues."""
         if self._disabled_at is None:
             self.align()
             self.recorder.miss()

@@ -400,7 +400,7 @@ class Engine:
         self.clock.enable_profiling()
 
     def disable_execution_profiling(self) -> None:
-        """Leave what runs from now on out of reports. The clock and `cycle_count` go on."""
+        """Leave what runs from now on out of reports. The clock and `cycle_count` continue."""
         self.clock.disable_profiling()
 
     def reset_execution_profile(self) -> None:

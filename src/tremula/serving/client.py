@@ -19,7 +19,7 @@ _TYPES = {name: dtype for dtype, name in DATATYPES.items()}
 def infer_body(
     inputs: Mapping[str, np.ndarray], *, is_binary: bool = True
 ) -> tuple[bytes, dict[str, str]]:
-    """The body and headers of an inference request; all outputs are asked for in the same form."""
+    """The body and headers of an inference request; all outputs are requested in the same form."""
     described, tail = [], []
     for name, array in inputs.items():
         tensor: dict[str, object] = {

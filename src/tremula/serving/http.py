@@ -58,7 +58,7 @@ class _Reading:
         self.n_bytes = self.n_head_bytes = 0
         self.early: Answer | None = None  # decided before the body was read
         self.has_begun_late = has_begun_late
-        self.waits = False  # with its body, until it may go on
+        self.waits = False  # with its body, until it may continue
 
 
 class Connection(asyncio.Protocol):
@@ -105,7 +105,7 @@ class Connection(asyncio.Protocol):
         self._complete.clear()
 
     def data_received(self, data: bytes) -> None:
-        # Reading goes on until something comes: only so is it seen that a client has left.
+        # Reading continues until something comes: only so is it seen that a client has left.
         if self._is_held:
             self._unread.append(data)
             if self._transport is not None:
@@ -246,7 +246,7 @@ class Connection(asyncio.Protocol):
             return
         try:
             ticket = self._service.handle(request, reply)
-        except Exception:  # a mistake of ours: this client gets an error, others go on
+        except Exception:  # a mistake of ours: this client gets an error, others continue
             reply(error_answer(RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed")))
             raise
         self._ticket = None if has_answered else ticket

@@ -8,12 +8,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
 
 import numpy as np
 
 from tremula.base.errors import suggest
 from tremula.base.storage import strict_json
+from tremula.base.storage.strict_json import JsonObject
 from tremula.serving.errors import RequestError, bad_request
 from tremula.serving.program import ServedProgram
 from tremula.serving.tensors import ServedTensor, to_json
@@ -78,18 +78,18 @@ def _parsed(text: memoryview) -> object:
         raise bad_request(f"the request is not JSON: {error}") from None
 
 
-def _object(value: object, what: str) -> dict[str, Any]:
+def _object(value: object, what: str) -> JsonObject:
     if not isinstance(value, dict):
         raise bad_request(f"{what} must be an object of JSON, got {type(value).__name__}")
     return value
 
 
-def _named(tensors: object, field: str, specs: Sequence[ServedTensor]) -> dict[str, dict[str, Any]]:
+def _named(tensors: object, field: str, specs: Sequence[ServedTensor]) -> dict[str, JsonObject]:
     """Descriptions of tensors by name, each one the program has, none twice."""
     if not isinstance(tensors, list) or not tensors:
         raise bad_request(f"the request needs `{field}`, a list of tensors")
     known = [spec.name for spec in specs]
-    result: dict[str, dict[str, Any]] = {}
+    result: dict[str, JsonObject] = {}
     for value in tensors:
         tensor = _object(value, f"each of `{field}`")
         name = tensor.get("name")
@@ -102,7 +102,7 @@ def _named(tensors: object, field: str, specs: Sequence[ServedTensor]) -> dict[s
 
 
 def _arrays(
-    tensors: dict[str, dict[str, Any]], tail: memoryview, specs: Sequence[ServedTensor]
+    tensors: dict[str, JsonObject], tail: memoryview, specs: Sequence[ServedTensor]
 ) -> list[np.ndarray]:
     """Bytes follow each other in the order of the request, arrays come in the program's."""
     by_name = {spec.name: spec for spec in specs}
@@ -127,11 +127,11 @@ def _arrays(
     return [result[spec.name] for spec in specs]
 
 
-def _parameters(message: dict[str, Any]) -> dict[str, Any]:
+def _parameters(message: JsonObject) -> JsonObject:
     return _object(message.get("parameters", {}), "`parameters`")
 
 
-def _wanted(message: dict[str, Any], program: ServedProgram) -> tuple[WantedOutput, ...]:
+def _wanted(message: JsonObject, program: ServedProgram) -> tuple[WantedOutput, ...]:
     default = _parameters(message).get("binary_data_output", False)
     index_of_output = {spec.name: i for i, spec in enumerate(program.outputs)}
     if "outputs" not in message:
@@ -159,7 +159,7 @@ def infer_answer(
     described, tail = [], []
     for wanted in request.outputs:
         spec, array = program.outputs[wanted.index], outputs[wanted.index]
-        tensor: dict[str, Any] = {
+        tensor: JsonObject = {
             "name": spec.name, "datatype": spec.datatype, "shape": list(array.shape),
         }  # fmt: skip
         if wanted.is_binary:
@@ -168,7 +168,7 @@ def infer_answer(
         else:
             tensor["data"] = to_json(array)
         described.append(tensor)
-    message: dict[str, Any] = {"model_name": program.name, "outputs": described}
+    message: JsonObject = {"model_name": program.name, "outputs": described}
     if request.id is not None:
         message["id"] = request.id
     try:
@@ -181,7 +181,7 @@ def infer_answer(
     return (b"".join((head, *tail)), len(head)) if tail else (head, None)
 
 
-def model_metadata(program: ServedProgram) -> dict[str, Any]:
+def model_metadata(program: ServedProgram) -> JsonObject:
     return {
         "name": program.name,
         "versions": ["1"],

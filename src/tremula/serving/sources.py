@@ -163,7 +163,7 @@ def program_of_poptorch(
     )
 
 
-def _flat_arrays(value: Any) -> list[np.ndarray]:  # noqa: ANN401 - whatever a model returns
+def _flat_arrays(value: object) -> list[np.ndarray]:
     from torch.utils import _pytree as pytree
 
     return [leaf.numpy() for leaf in pytree.tree_leaves(value)]

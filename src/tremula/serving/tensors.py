@@ -50,7 +50,7 @@ class ServedTensor:
         return {"name": self.name, "datatype": self.datatype, "shape": [-1, *self.shape]}
 
     def check(self, datatype: object, shape: object) -> int:
-        """Refuse another type or shape; gives the number of rows."""
+        """Refuse another type or shape; returns the number of rows."""
         if datatype != self.datatype:
             raise bad_request(
                 f"input {self.name!r} has the datatype {self.datatype}, got {datatype!r}"

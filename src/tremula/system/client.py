@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from tremula.base.errors import FileLoadError, SystemRuntimeError
 from tremula.base.storage import strict_json, strict_toml
+from tremula.base.storage.strict_json import JsonObject
 from tremula.poplar.partition import ACCESS_KEY, DEFAULT_PORT
 
 CONFIG = "VIPU_CLI_CONFIG"
@@ -99,7 +100,7 @@ def client_from(host: str | None, port: int | None, key: str | None, config: str
     )
 
 
-def _read_config(path: str | None) -> dict[str, Any]:
+def _read_config(path: str | None) -> JsonObject:
     """Lines such as `api-host = "10.1.3.101"`: what HCL and TOML have in common."""
     candidates = [path] if path else _CONFIG_PATHS
     for candidate in map(Path, candidates):

@@ -119,7 +119,7 @@ class Reference:
             self.node(node["body"])
 
     def do_while(self, node: Case) -> None:
-        """The condition counts down before each iteration, and goes on above zero."""
+        """The condition counts down before each iteration, and continues above zero."""
         for _ in range(node["count"] - 1):
             self.node(node["body"])
 

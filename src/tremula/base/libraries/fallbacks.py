@@ -2,7 +2,7 @@
 
 A script loads `libcube_ops.so` with ctypes or `torch.ops.load_library`, as PopTorch's users do, or
 imports `cube_binding.cpp` through cppimport, as PopXL's do. Where that fails, a Python file
-`cube_ops.py` (or `libcube_ops.py`) beside it, in the working folder or named by the environment
+`cube_ops.py` (or `libcube_ops.py`) next to it, in the working folder or named by the environment
 variable TREMULA_CUSTOM_OPS registers the same operations. Without one, the error says how to make
 it.
 """
@@ -131,7 +131,7 @@ def _raise_with_advice(error: OSError, library: Path) -> NoReturn:
 
 
 def _sources_near(library: Path) -> list[Path]:
-    """C++ sources beside a library, and beside the folder it is built in."""
+    """C++ sources next to a library, and next to the folder it is built in."""
     folders = (
         (library.parent, library.parent.parent) if library.is_absolute() else (library.parent,)
     )
@@ -200,7 +200,7 @@ def imp(fullname: str, raise_if_not_found: bool = True) -> ModuleType | None:
 
 
 def imp_from_filepath(filepath: str | os.PathLike[str], fullname: str | None = None) -> ModuleType:
-    """cppimport's: the module of a C++ file, here the Python file beside it."""
+    """cppimport's: the module of a C++ file, here the Python file next to it."""
     del fullname
     file = Path(filepath)
     stand_in = _stand_in_of(file)

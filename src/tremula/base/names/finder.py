@@ -47,7 +47,7 @@ def _empty_package(name: str) -> ModuleSpec:
 
 
 def _give_way(name: str, other: ModuleSpec) -> ModuleSpec | None:
-    """None for a module beside the script, which Python then imports; else an error."""
+    """None for a module next to the script, which Python then imports; else an error."""
     if is_own_file(other):
         return None
     raise ImportError(
@@ -94,7 +94,7 @@ def _forget_modules() -> None:
     for name in leaving:
         del sys.modules[name]
         parent, _, last = name.rpartition(".")
-        if parent in sys.modules and parent not in leaving:  # who holds a package of ours goes on
+        if parent in sys.modules and parent not in leaving:  # who holds a package of ours continues
             vars(sys.modules[parent]).pop(last, None)
     for name in SHARED:
         if all(is_ours(entry) for entry in getattr(sys.modules.get(name), "__path__", ["/"])):

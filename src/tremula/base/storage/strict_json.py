@@ -1,4 +1,4 @@
-"""JSON from outside: Python's reader, without the values that JSON cannot have.
+"""JSON from outside: the type of its objects, and a reader without the values JSON cannot have.
 
 `json.loads` reads `NaN`, `Infinity` and `1e999`, which overflow in whoever uses them, and gives up
 on deep nesting with another error than on other mistakes.
@@ -7,6 +7,8 @@ on deep nesting with another error than on other mistakes.
 import json
 import math
 from typing import Any, NoReturn
+
+JsonObject = dict[str, Any]
 
 
 def loads(text: str | bytes | bytearray) -> Any:  # noqa: ANN401 - what JSON can hold

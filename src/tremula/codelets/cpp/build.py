@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tremula.base.code_fingerprint import code_fingerprint
 from tremula.base.errors import GraphProgramCompilationError, LinkError, PoplarError
@@ -21,6 +20,7 @@ from tremula.base.source import Source, source_at
 from tremula.base.storage.atomic_file import atomic_file
 from tremula.base.storage.cache_dir import cache_dir
 from tremula.base.storage.checked_file import is_usable, write_checked
+from tremula.base.storage.strict_json import JsonObject
 from tremula.codelets.cpp.counting import COUNTED_FLAGS, count_blocks, counter_source
 from tremula.codelets.cpp.glue import GluedUnit, glue
 from tremula.codelets.cpp.names import vertex_name
@@ -92,7 +92,7 @@ class Library:
         n_vertices = sum(len(glued.candidates) for glued in self.glued)
         return n_vertices > N_AT_ONCE and not any(glued.has_statics for glued in self.glued)
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[JsonObject]:
         """What the compiler knows of every vertex: name, base, fields."""
         variant = _Variant(find_compiler(), False, N_WORKERS)
         path = self._path(variant).with_suffix(".json")
@@ -240,7 +240,7 @@ class Library:
         )
 
     def _companion_of(self, symbol: str) -> str:
-        """Which file to give, too: one beside these that defines the symbol, if there is one."""
+        """Which file to give, too: one next to these that defines the symbol, if there is one."""
         sources = [Path(unit.file) for unit in self.units if Path(unit.file).is_file()]
         names = "|".join(map(re.escape, sorted(_words_of(symbol)))) or re.escape(symbol)
         definition = re.compile(rf"\b(?:{names})\s*\([^;{{}}]*\)[^;{{}}]*{{")
@@ -262,7 +262,7 @@ class Library:
                     return source_at(token.file, token.line)
         return None
 
-    def _read_table(self, variant: "_Variant") -> list[dict[str, Any]]:
+    def _read_table(self, variant: "_Variant") -> list[JsonObject]:
         """Descriptions from a library with all kernels, or of a split one from one without."""
         if not self.is_split:
             with self._lock:
@@ -277,8 +277,8 @@ class Library:
             file.flush()
             return self._described(ctypes.CDLL(file.name), n_parts)
 
-    def _described(self, loaded: ctypes.CDLL, n_parts: int) -> list[dict[str, Any]]:
-        table: list[dict[str, Any]] = []
+    def _described(self, loaded: ctypes.CDLL, n_parts: int) -> list[JsonObject]:
+        table: list[JsonObject] = []
         for n, glued in enumerate(self.glued):
             lines: list[str] = []
             emit = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(
@@ -315,10 +315,10 @@ def _words_of(symbol: str) -> set[str]:
     return {m[2][: int(m[1])] for m in lengths if int(m[1]) <= len(m[2])}
 
 
-def _entries(lines: Iterable[str]) -> list[dict[str, Any]]:
+def _entries(lines: Iterable[str]) -> list[JsonObject]:
     """Parse what glue emits: a vertex line, then its field lines."""
-    entries: list[dict[str, Any]] = []
-    fields: list[dict[str, Any]] = []
+    entries: list[JsonObject] = []
+    fields: list[JsonObject] = []
     for kind, *values in (line.split("\t") for line in lines):
         if kind == "vertex":
             fields = []
@@ -331,7 +331,7 @@ def _entries(lines: Iterable[str]) -> list[dict[str, Any]]:
         else:
             keys = ("name", "kind", "direction", "type", "layout", "min_align", "is_interleaved",
                     "is_const")  # fmt: skip
-            field: dict[str, Any] = dict(zip(keys, values, strict=True))
+            field: JsonObject = dict(zip(keys, values, strict=True))
             field["min_align"] = int(values[5])
             field["is_interleaved"], field["is_const"] = values[6] == "1", values[7] == "1"
             fields.append(field)

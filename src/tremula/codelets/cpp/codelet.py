@@ -4,11 +4,12 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tremula.base.errors import GraphObjectCreationError, MissingPerfEstimate
 from tremula.base.provenance import Provenance
 from tremula.base.source import source_at
+from tremula.base.storage.strict_json import JsonObject
 from tremula.base.types import as_type
 from tremula.codelets.cpp.build import Library, library_of, unsupported_field
 from tremula.codelets.cpp.glue import VertexCandidate
@@ -97,14 +98,14 @@ class CppCodelet:
         return hashlib.sha256(f"{self.library.key} {self.symbol}".encode()).hexdigest()
 
 
-def cpp_codelet_from_dict(data: dict[str, Any]) -> CppCodelet:
+def cpp_codelet_from_dict(data: JsonObject) -> CppCodelet:
     """Undo `to_dict`. Nothing is compiled or run until a kernel is needed."""
     units = [Unit(**unit) for unit in data["units"]]
     library = library_of(units, data["optimise"])
     return CppCodelet(_spec_from_dict(data["spec"]), library, data["symbol"])
 
 
-def field_from_dict(data: dict[str, Any]) -> FieldSpec:
+def field_from_dict(data: JsonObject) -> FieldSpec:
     """A field from its table entry."""
     return FieldSpec(
         name=data["name"],
@@ -143,7 +144,7 @@ def _spec_to_dict(spec: CodeletSpec) -> dict[str, object]:
     }
 
 
-def _spec_from_dict(data: dict[str, Any]) -> CodeletSpec:
+def _spec_from_dict(data: JsonObject) -> CodeletSpec:
     return CodeletSpec(
         name=data["name"],
         fields=tuple(field_from_dict(f) for f in data["fields"]),
@@ -156,7 +157,7 @@ def _spec_from_dict(data: dict[str, Any]) -> CodeletSpec:
     )
 
 
-def _n_instructions(data: dict[str, Any]) -> int:
+def _n_instructions(data: JsonObject) -> int:
     """Instructions of a stored codelet; files before 0.2 gave bytes, four for each."""
     return data["n_instructions"] if "n_instructions" in data else data["n_code_bytes"] // 4
 
@@ -208,7 +209,7 @@ def load_cpp_codelets(
     return codelets
 
 
-def _codelet(library: Library, entry: dict[str, Any]) -> CppCodelet:
+def _codelet(library: Library, entry: JsonObject) -> CppCodelet:
     glued = library.glued[entry["unit"]]
     candidate = glued.candidates[entry["index"]]
     _check_declarators(entry["name"], candidate)

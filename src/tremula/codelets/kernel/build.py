@@ -2,7 +2,7 @@
 
 The file's name is a hash of its content, of the code it calls and of the versions, so an entry is
 never stale. It is written atomically, so processes may race for it. Numba keeps the machine code
-beside it. Imported only when a codelet compiles.
+next to it. Imported only when a codelet compiles.
 """
 
 import hashlib

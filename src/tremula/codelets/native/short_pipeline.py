@@ -3,7 +3,7 @@
 Most of the time that Numba takes for a kernel is spent in its passes over Python's code, not in
 LLVM. Kernels are loops over numbers: no closures, `with` blocks, array expressions, literal
 unrolling or overloads to inline. They are compiled to the same instructions without these passes,
-and without the listing of types that Numba would store beside the machine code.
+and without the listing of types that Numba would store next to the machine code.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """What machine code was made from: the texts of a function and of all that it calls.
 
 Numba compiles the functions that a function calls into it, so its stored code is out of date once
-any of them changes, in whatever file it is. They are found as Numba finds them, by the names that
+any of them changes, whatever file it is in. They are found as Numba finds them, by the names that
 the code reads in its module: functions, compiled ones, intrinsics and what these call while they
 write instructions, classes, and constants, whose values are part of the code.
 """

@@ -13,6 +13,7 @@ import numpy as np
 
 from tremula.base.errors import InvalidOption, RuntimeFailure, suggest
 from tremula.base.requirements import require_for_command
+from tremula.base.storage.strict_json import JsonObject
 from tremula.commands.arguments import whole
 from tremula.commands.progress import progress
 
@@ -62,7 +63,7 @@ async def _timed(
     return await task
 
 
-def _metadata(url: str, model: str) -> dict[str, Any]:
+def _metadata(url: str, model: str) -> JsonObject:
     if not url.startswith("http://"):
         raise InvalidOption(
             f"{url!r} is not the address of a server.", hint="http://127.0.0.1:8000"
@@ -76,7 +77,7 @@ def _metadata(url: str, model: str) -> dict[str, Any]:
         raise RuntimeFailure(f"no server of the V2 protocol answers at {url}: {error}") from None
 
 
-def _random_inputs(metadata: dict[str, Any], n_rows: int) -> dict[str, np.ndarray]:
+def _random_inputs(metadata: JsonObject, n_rows: int) -> dict[str, np.ndarray]:
     from tremula.serving.tensors import DATATYPES
 
     types = {name: dtype for dtype, name in DATATYPES.items()}

@@ -1,4 +1,4 @@
-"""Many applications in their tiny form: a table of times; figures kept beside their manifests."""
+"""Many applications in their tiny form: a table of times; figures kept next to their manifests."""
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence

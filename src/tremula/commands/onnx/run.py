@@ -75,5 +75,5 @@ def _described(value: Any) -> str:  # noqa: ANN401
     return f"{value.dtype}{list(value.shape)} = {first}{more}"
 
 
-def _number(value: Any) -> str:  # noqa: ANN401
+def _number(value: float) -> str:
     return f"{float(value):.6g}" if np.asarray(value).dtype.kind == "f" else str(value)

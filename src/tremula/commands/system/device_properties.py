@@ -3,8 +3,8 @@
 import argparse
 import sys
 from dataclasses import dataclass
-from typing import Any
 
+from tremula.base.storage.strict_json import JsonObject
 from tremula.commands.system.vipu import client_of
 from tremula.hardware import System
 from tremula.poplar.partition import partition_of_environment
@@ -23,14 +23,14 @@ _INVENTED = (
 class DeviceProperties:
     """Partitions, IPUs and programs, as the controller's `monitor` gives them."""
 
-    partitions: list[dict[str, Any]]
-    ipus: list[dict[str, Any]]
-    processes: list[dict[str, Any]]
+    partitions: list[JsonObject]
+    ipus: list[JsonObject]
+    processes: list[JsonObject]
     target: str = "Fabric"
 
-    def devices(self) -> list[dict[str, Any]]:
+    def devices(self) -> list[JsonObject]:
         """Devices of all sizes, numbered as Poplar does: single IPUs first, then pairs, …"""
-        result: list[dict[str, Any]] = []
+        result: list[JsonObject] = []
         size = 1
         while size <= len(self.ipus):
             if self._has_devices_of(size):
@@ -45,7 +45,7 @@ class DeviceProperties:
             return True
         return size == self.partitions[0]["size"] // self.partitions[0]["n_gcds"]
 
-    def _device(self, id: int, ipus: list[dict[str, Any]]) -> dict[str, Any]:
+    def _device(self, id: int, ipus: list[JsonObject]) -> JsonObject:
         first = ipus[0]
         return {
             "id": id,

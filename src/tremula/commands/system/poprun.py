@@ -200,7 +200,7 @@ def _words_of(file: Path) -> list[str]:
 
 @contextmanager
 def _partition(args: argparse.Namespace, topology: Topology) -> Iterator[dict[str, str]]:
-    """The partition asked for, a domain for each instance; removed if it was made here."""
+    """The partition requested, a domain for each instance; removed if it was made here."""
     client = client_from(args.vipu_server_host, args.vipu_server_port, None, None)
     is_made = _ensure(client, args, topology)
     try:

@@ -1,4 +1,4 @@
-"""How values of JAX are held: arrays of every type as PyTorch tensors, random keys as two of them.
+"""How values of JAX are represented: arrays of every type as tensors, random keys as two of them.
 
 Types are rows of the table that front ends share, held in their carriers: unsigned integers of 32
 and 64 bits as the signed integers of the same bits, so rules that see an order or a size look at
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import torch
+from numpy.typing import DTypeLike
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
@@ -43,44 +44,45 @@ def _is_key_type(dtype: Any) -> bool:  # noqa: ANN401
     return jax.numpy.issubdtype(dtype, jax.dtypes.prng_key)
 
 
-def carrier(dtype: object) -> torch.dtype:
+def carrier(dtype: DTypeLike) -> torch.dtype:
     """The PyTorch type that holds an array of this type."""
     return _row(dtype).carrier
 
 
-def _row(dtype: Any) -> ElementType:  # noqa: ANN401
+def _row(dtype: DTypeLike) -> ElementType:
     row = _ROWS.get(np.dtype(dtype))
     if row is None:
         known = ", ".join(dtype.name for dtype in _ROWS)
         raise JaxError(
-            f"arrays of type {np.dtype(dtype).name} cannot be held.", hint=f"use one of {known}"
+            f"arrays of type {np.dtype(dtype).name} cannot be represented.",
+            hint=f"use one of {known}",
         )
     return row
 
 
-def is_wrapped(dtype: Any) -> bool:  # noqa: ANN401
+def is_wrapped(dtype: DTypeLike) -> bool:
     """Whether the type is unsigned and its carrier signed, with the same bits."""
     row = _ROWS.get(np.dtype(dtype))
     return row is not None and row.is_wrapped
 
 
-def n_bits(dtype: Any) -> int:  # noqa: ANN401
+def n_bits(dtype: DTypeLike) -> int:
     return np.dtype(dtype).itemsize * 8
 
 
-def ordered(x: Tensor, dtype: object) -> Tensor:
+def ordered(x: Tensor, dtype: DTypeLike) -> Tensor:
     """Signed integers in the order of the unsigned ones; its own inverse. Others as they are."""
     return element_types.ordered(x, _row(dtype)) if is_wrapped(dtype) else x
 
 
-def in_range(x: Tensor, dtype: Any) -> Tensor:  # noqa: ANN401
+def in_range(x: Tensor, dtype: DTypeLike) -> Tensor:
     """What is left of an integer result in a type that is narrower than its carrier."""
     row = _ROWS.get(np.dtype(dtype))
     return element_types.in_range(x, row) if row is not None and row.is_masked else x
 
 
 def from_array(array: Any, aval: Any) -> Value:  # noqa: ANN401
-    """An array of JAX or NumPy as it is held; memory is shared where it can be."""
+    """An array of JAX or NumPy as a tensor, which shares its memory where possible."""
     if is_key(aval):
         data = from_array(np.asarray(jax.random.key_data(array)), np.zeros(0, np.uint32))
         assert isinstance(data, Tensor), "key data are plain integers"
@@ -95,7 +97,7 @@ def from_array(array: Any, aval: Any) -> Value:  # noqa: ANN401
 
 
 def from_argument(array: Any, aval: Any) -> Value:  # noqa: ANN401
-    """A program's argument as it is held. Programs only read it, so it may be JAX's memory."""
+    """A program's argument as a tensor. Programs only read it, so it may be JAX's memory."""
     if isinstance(array, jax.Array) and aval.dtype in _SHARED and _is_here(array):
         return from_dlpack(array.__dlpack__())
     return from_array(array, aval)
@@ -110,7 +112,7 @@ def _is_here(array: jax.Array) -> bool:
 def to_arrays(
     values: list[Value], avals: list[Any], places: Sequence[Any] | None = None
 ) -> list[Any]:
-    """The arrays of JAX that held values are, on its default device or where `places` says.
+    """Values as arrays of JAX, on its default device or where `places` says.
 
     Memory is shared: the values must not change.
     """

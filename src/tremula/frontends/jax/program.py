@@ -56,7 +56,7 @@ class JaxProgram:
         return to_arrays(of_parts(_own(results, inputs), avals), avals, places)
 
     def inputs(self, arrays: list[Any]) -> list[list[Tensor]]:
-        """The arguments of each replica as they are held."""
+        """The arguments of each replica as tensors."""
         return [_inputs(arrays, self.jaxpr)]
 
     def report(self, arrays: list[Any]) -> ProgramReport:
@@ -184,7 +184,7 @@ def _without_dead_parts(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
 
 
 def _inputs(arrays: list[Any], jaxpr: ClosedJaxpr) -> list[Tensor]:
-    """Arguments as they are held, in the types that JAX traced them with."""
+    """Arguments as tensors, in the types that JAX traced them with."""
     values = []
     for array, aval in zip(arrays, jaxpr.in_avals, strict=True):
         if not is_key(aval) and getattr(array, "dtype", None) != aval.dtype:

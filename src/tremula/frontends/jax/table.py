@@ -3,7 +3,7 @@
     @rule("add", "add_any")
     def add(eqn: Equation, x: Tensor, y: Tensor) -> Tensor: ...
 
-Operands come as they are held (`carriers`), parameters are in the equation. Files of `rules/` are
+Operands are tensors (`carriers`), parameters are in the equation. Files of `rules/` are
 families; docs/jax-primitives.md is made from the table.
 """
 

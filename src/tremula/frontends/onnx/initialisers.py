@@ -1,4 +1,4 @@
-"""Tensors that a model's file holds, or another file beside it, as PyTorch tensors.
+"""Tensors that a model's file holds, or another file next to it, as PyTorch tensors.
 
 Everything is checked before memory is taken: a tensor is only as large as the bytes that are there.
 """

@@ -189,7 +189,7 @@ class IPUConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object], **changes: object) -> Self:
-        """A configuration from a dict as `to_dict` gives it, with changes."""
+        """A configuration from a dict as `to_dict` returns it, with changes."""
         saved = {k: v for k, v in values.items() if k not in ("optimum_version", "model_type")}
         return cls(**{**saved, **changes})
 

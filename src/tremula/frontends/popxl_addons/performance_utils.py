@@ -69,11 +69,11 @@ def _op(op: Any) -> Op:
     return getattr(op, "_op", op)
 
 
-def _shape(op: Any, index: int) -> tuple[int, ...]:
+def _shape(op: object, index: int) -> tuple[int, ...]:
     return _op(op).inputs[index].shape
 
 
-def _output_shape(op: Any) -> tuple[int, ...]:
+def _output_shape(op: object) -> tuple[int, ...]:
     return _op(op).outputs[0].shape
 
 

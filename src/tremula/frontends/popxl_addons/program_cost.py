@@ -105,7 +105,7 @@ class ProgramCost:
         return sum(p.n_times * p.link_cycles for p in chosen) / self.clock_hz
 
     def transfer_bytes(self, phase: str, kind: str = "streaming memory") -> int:
-        """What a replica moves in a phase from or to memory beside it, or the host."""
+        """What a replica moves in a phase from or to memory next to it, or the host."""
         chosen = [p for p in self.parts if p.phase == phase and p.kind == kind]
         return sum(p.n_times * p.n_bytes for p in chosen)
 
@@ -234,7 +234,7 @@ class _Costing:
         return self.is_plain[graph]
 
     def _transfer(self, exchange: Exchange) -> int:
-        """Cycles of a copy between tiles and memory beside them, or the host."""
+        """Cycles of a copy between tiles and memory next to them, or the host."""
         n_bytes, n_io = exchange.n_bytes, self.options.n_io_tiles
         key = exchange.kind, n_bytes, exchange.on_io_tiles
         if key not in self.transfers:

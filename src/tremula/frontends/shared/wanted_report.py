@@ -16,7 +16,7 @@ def leave_report(
     """Call `write(folder)` if options or the environment ask for reports.
 
     The folder is named after the program. A program that has no report, because it does not fit or
-    holds what tiles cannot do, is logged: it has run already, and goes on.
+    holds what tiles cannot do, is logged: it has run already, and continues.
     """
     root = report_folder(parse_options(engine_options))
     if root is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tremula.base.errors import FileLoadError, suggest
 from tremula.base.storage import strict_toml
+from tremula.base.storage.strict_json import JsonObject
 from tremula.garden.catalogue.expected import FORMS, Expectation
 from tremula.garden.catalogue.techniques import DOMAINS, FRAMEWORKS, TECHNIQUES
 
@@ -68,7 +69,7 @@ def read_manifest(folder: Path) -> Application:
     )
 
 
-def _parsed(path: Path) -> dict[str, Any]:
+def _parsed(path: Path) -> JsonObject:
     try:
         return strict_toml.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

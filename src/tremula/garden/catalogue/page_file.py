@@ -17,7 +17,7 @@ _ENTRY = "garden/main.js"
 
 
 def write_page(applications: Sequence[Application], path: Path) -> int:
-    """Write the page; gives its size in bytes."""
+    """Write the page; returns its size in bytes."""
     content = page_html(applications).encode()
     with atomic_file(path) as file:
         file.write(content)

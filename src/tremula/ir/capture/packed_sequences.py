@@ -2,7 +2,7 @@
 
 A packed tensor holds step after step, each with a row for every sequence that is that long; so the
 steps with equally many rows are a view [steps, sequences, …] of it, and a net runs over one such
-segment after the other, with the states of those that go on.
+segment after the other, with the states of those that continue.
 """
 
 from collections.abc import Callable, Iterator

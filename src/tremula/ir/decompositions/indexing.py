@@ -267,7 +267,7 @@ def resize(x: Tensor, size: list[int], *, memory_format: object = None) -> Tenso
 
 @decomposes(aten.nonzero_static.default)
 def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
-    """Rows of places of elements that are not zero: as many as asked for, then the fill value."""
+    """Rows of places of elements that are not zero: as many as requested, then the fill value."""
     is_found = (x != 0).flatten()
     rank = torch.cumsum(is_found.to(torch.int32), 0, dtype=torch.int32) - 1
     wanted = torch.arange(size, dtype=torch.int32, device=x.device).unsqueeze(1)

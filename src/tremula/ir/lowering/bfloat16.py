@@ -26,7 +26,7 @@ _NUMBERS_ROUND = frozenset(
 )
 
 
-def with_rounded_numbers(node: fx.Node, arguments: Any) -> Any:  # noqa: ANN401 - as they are
+def with_rounded_numbers(node: fx.Node, arguments: object) -> Any:  # noqa: ANN401 - as they are
     """The arguments of a call; numbers are bfloat16 where PyTorch makes them so."""
     values = [n.meta["val"] for n in node.all_input_nodes]
     if schema_name(node) not in _NUMBERS_ROUND or not any(map(_is_bfloat16, values)):
@@ -36,7 +36,7 @@ def with_rounded_numbers(node: fx.Node, arguments: Any) -> Any:  # noqa: ANN401 
     return tree_map_only(float, _as_bfloat16, arguments)
 
 
-def with_rounded(tiles: Tiles, value: Any) -> Any:  # noqa: ANN401 - what a lowering gave
+def with_rounded(tiles: Tiles, value: object) -> Any:  # noqa: ANN401 - what a lowering gave
     """The results of a lowering; those that are bfloat16 hold values of that type."""
     wanted = tiles.node.meta["val"]
     if isinstance(value, Tensor):
@@ -47,7 +47,7 @@ def with_rounded(tiles: Tiles, value: Any) -> Any:  # noqa: ANN401 - what a lowe
     return tuple(_rounded(tiles, v) if _is_rounded(tiles.node, fake) else v for v, fake in pairs)
 
 
-def _is_rounded(node: fx.Node, fake: Any) -> bool:  # noqa: ANN401 - None where there is no result
+def _is_rounded(node: fx.Node, fake: object) -> bool:
     """Whether a result may have become a number that no bfloat16 is."""
     if not _is_bfloat16(fake) or node.target is operator.getitem:
         return False
@@ -59,12 +59,12 @@ def _is_rounded(node: fx.Node, fake: Any) -> bool:  # noqa: ANN401 - None where 
     return not is_moved or not all(_is_number_of_type(v) for v in numbers)
 
 
-def _is_exact(value: Any) -> bool:  # noqa: ANN401 - tensors, or a list of them
+def _is_exact(value: Any) -> bool:  # noqa: ANN401
     values = value if isinstance(value, tuple | list) else [value]
     return all(v.dtype in _EXACT for v in values if v is not None)
 
 
-def _is_bfloat16(value: Any) -> bool:  # noqa: ANN401
+def _is_bfloat16(value: object) -> bool:
     return getattr(value, "dtype", None) is torch.bfloat16
 
 

@@ -132,7 +132,7 @@ def _is_placed(graph: Graph, x: TileTensor, rows: Sequence[int]) -> bool:
 
 
 def add_vertices(tiles: Place, operands: list[TileTensor], call: VertexCall) -> list:
-    """The compute set of a call; gives its results."""
+    """The compute set of a call; returns its results."""
     graph = tiles.graph
     graph.add_codelets(call.codelets)
     n = len(call.tiles)

@@ -262,7 +262,7 @@ class _Widener:
         names = list(named)
         promotes = _promotes_to_half(node)
 
-        def changed(name: str, old: Any, new: Any) -> Any:  # noqa: ANN401 - any argument
+        def changed(name: str, old: object, new: object) -> Any:  # noqa: ANN401 - any argument
             if new is _HALF:
                 return _FLOAT
             if name == "half_to_float":

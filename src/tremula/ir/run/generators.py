@@ -75,7 +75,7 @@ class HostRandom:
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
-        """Inside, PyTorch draws the model's numbers; after it the script's go on undisturbed."""
+        """Inside, PyTorch draws the model's numbers; after it the script's continue undisturbed."""
         if not self._is_used:
             yield
             return

@@ -9,7 +9,7 @@ from tremula.base.progress_line import LOG_S, is_quiet
 
 
 class ProgressBar:
-    """Shows per cent done, if it is wanted: a bar on a terminal, else a line every ten seconds."""
+    """Shows per cent done, if requested: a bar on a terminal, else a line every ten seconds."""
 
     def __init__(self, title: str, is_wanted: bool, stream: IO[str] | None = None):
         self.title = title

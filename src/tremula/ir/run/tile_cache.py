@@ -108,7 +108,7 @@ class ProgramCache:
             return None
 
     def keep(self, program: StoredTileProgram) -> None:
-        """Store a program; if the folder cannot be written to, warn and go on without."""
+        """Store a program; if the folder cannot be written to, warn and continue without."""
         with self.writing():
             write_program(self.path_of(program.key), program)
 

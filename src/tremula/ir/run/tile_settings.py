@@ -18,5 +18,5 @@ class TileSettings:
     recomputation: str | None = None  # without a pipeline: "popart", "ideal", "norms", "everything"
     cache_folder: str | None = None  # where compiled programs are kept, if anywhere
     shows_progress: bool = False
-    not_modelled: tuple[str, ...] = ()  # what was asked for and this program does without
+    not_modelled: tuple[str, ...] = ()  # what was requested and this program does without
     warn: Callable[[str], None] = lambda _text: None

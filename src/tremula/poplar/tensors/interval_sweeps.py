@@ -26,7 +26,7 @@ def filled(fill: Sweep, n_columns: int, n_expected: int, *columns: np.ndarray | 
 
 @sweep(n_elements)
 def join_in_turn(begin, end, joined):
-    """Fill in intervals, those that go on where the one before them is made one with it.
+    """Fill in intervals, those that continue where the one before them is made one with it.
 
     Returns how many, and whether (1 or 0) they ascend, which makes them the union of all.
     """

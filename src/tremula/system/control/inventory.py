@@ -200,7 +200,7 @@ def may_use(store: StateStore, allocation: str, caller: Caller) -> bool:
 
 
 def usable_allocation(store: StateStore, name: str | None, caller: Caller) -> tuple[str, str]:
-    """The allocation asked for, or the only one there is; and its cluster."""
+    """The allocation requested, or the only one there is; and its cluster."""
     if name is None:
         names = [r["name"] for r in store.rows("SELECT name FROM allocations ORDER BY name")]
         usable = [n for n in names if may_use(store, n, caller)]

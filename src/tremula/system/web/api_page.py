@@ -4,7 +4,8 @@ FastAPI's own page loads its scripts from the Internet, which a controller need 
 """
 
 from html import escape
-from typing import Any
+
+from tremula.base.storage.strict_json import JsonObject
 
 _HEAD = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
@@ -17,7 +18,7 @@ file that the controller named when it started.</p>
 """
 
 
-def api_page(document: dict[str, Any]) -> str:
+def api_page(document: JsonObject) -> str:
     """The page of an OpenAPI document."""
     info = document["info"]
     head = _HEAD.format(
@@ -34,7 +35,7 @@ def api_page(document: dict[str, Any]) -> str:
     return f"{head}{''.join(cards)}</main></body></html>\n"
 
 
-def _card(method: str, path: str, operation: dict[str, Any], schemas: dict[str, Any]) -> str:
+def _card(method: str, path: str, operation: JsonObject, schemas: JsonObject) -> str:
     rows = [
         (p["name"], p["in"], _kind(p.get("schema", {}), schemas), bool(p.get("required")))
         for p in operation.get("parameters", ())
@@ -63,12 +64,12 @@ def _table(rows: list[tuple[str, str, str, bool]]) -> str:
     return f"<table><tr><th>Name</th><th>In</th><th>Type</th><th>Needed</th></tr>{cells}</table>"
 
 
-def _resolved(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+def _resolved(schema: JsonObject, schemas: JsonObject) -> JsonObject:
     name = schema.get("$ref", "").rpartition("/")[2]
     return schemas.get(name, {}) if name else schema
 
 
-def _kind(schema: dict[str, Any], schemas: dict[str, Any]) -> str:
+def _kind(schema: JsonObject, schemas: JsonObject) -> str:
     """A type in words, with its limits."""
     schema = _resolved(schema, schemas)
     if "anyOf" in schema:

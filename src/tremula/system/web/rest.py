@@ -5,7 +5,7 @@ import logging
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Body, Depends, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tremula.base.storage.strict_json import JsonObject
 from tremula.base.version import VERSION
 from tremula.system.control.access import Caller
 from tremula.system.control.controller import Controller
@@ -103,7 +104,7 @@ class NewFault(_RequestBody):
     b: Count | None = None
 
 
-_ERRORS: dict[int | str, dict[str, Any]] = {
+_ERRORS: dict[int | str, JsonObject] = {
     status: {"description": text}
     for status, text in (
         (400, "The request cannot be read"),

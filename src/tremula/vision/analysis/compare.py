@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from itertools import takewhile
-from typing import Any
 
 import numpy as np
 
+from tremula.base.storage.strict_json import JsonObject
 from tremula.base.wording import counted
 from tremula.vision.analysis.operations import operation_columns
 from tremula.vision.analysis.summary import execution_totals, memory_totals
@@ -156,7 +156,7 @@ def _categories(before: ReportReader, after: ReportReader) -> list[Facts]:
 
 
 def cause_groups(
-    before: ReportReader, after: ReportReader, operations: Sequence[dict[str, Any]]
+    before: ReportReader, after: ReportReader, operations: Sequence[JsonObject]
 ) -> list[Facts]:
     """Why the totals differ, largest first: parts of the program, each with its phases.
 
@@ -168,7 +168,7 @@ def cause_groups(
         return []
     names = [row["name"] for row in operations]
     n_shared = _n_shared([name.split("/")[:-1] for name in names])
-    groups: dict[str, dict[str, Any]] = {}
+    groups: dict[str, JsonObject] = {}
     for row in operations:
         name = "/".join(row["name"].split("/")[: n_shared + 1])
         group = groups.setdefault(name, {"name": name, "operations": [], **dict.fromkeys(_SUMMED)})

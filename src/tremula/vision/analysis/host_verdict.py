@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from tremula.base.storage.strict_json import JsonObject
+
 Columns = Mapping[str, np.ndarray]
 Floats = np.ndarray
 
@@ -39,7 +41,7 @@ class CallTimes:
     n_calls: int
     device_us: float  # modelled: everything but transfers from and to the host
     transfer_us: float  # modelled: those
-    loading_us: float  # the host gets data ready, and nothing else goes on
+    loading_us: float  # the host gets data ready, and nothing else continues
     host_us: float  # other code between two runs
     modelling_us: float  # what computing a run took here; a device would not need it
 
@@ -104,7 +106,7 @@ def call_times(
     )
 
 
-def _gaps(runs: list[dict[str, Any]]) -> tuple[Floats, Floats]:
+def _gaps(runs: list[JsonObject]) -> tuple[Floats, Floats]:
     """Where each gap between two runs begins and ends; none where runs overlap."""
     ends = np.maximum.accumulate(np.array([run["to"] for run in runs], np.float64))[:-1]
     starts = np.array([run["from"] for run in runs[1:]], np.float64)

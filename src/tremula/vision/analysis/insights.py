@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from tremula.base.storage.strict_json import JsonObject
 from tremula.base.wording import counted, plural, short_source
 from tremula.vision.analysis.operations import operation_of_step
 from tremula.vision.analysis.stages import stage_facts
@@ -229,7 +229,7 @@ class _Path:
         return total_cycles(self.reader)
 
     @property
-    def steps(self) -> dict[str, Any]:
+    def steps(self) -> JsonObject:
         return self.reader.table("steps")
 
     def cycles(self, phase: str) -> Ints:
@@ -427,7 +427,7 @@ def link_bound(reader: ReportReader) -> Iterator[Insight]:
 @rule
 def uneven_stages(reader: ReportReader) -> Iterator[Insight]:
     """A chip whose stages take longer than those of others, which wait for it each time."""
-    stages: list[dict[str, Any]] = stage_facts(reader)["stages"]  # pyright: ignore[reportAssignmentType]
+    stages: list[JsonObject] = stage_facts(reader)["stages"]  # pyright: ignore[reportAssignmentType]
     path = _Path(reader)
     if not stages or not path.total:
         return
@@ -473,7 +473,7 @@ def uneven_stages(reader: ReportReader) -> Iterator[Insight]:
 @rule
 def pipeline_bubbles(reader: ReportReader) -> Iterator[Insight]:
     """Chips that wait while a pipeline fills and flushes."""
-    passes: list[dict[str, Any]] = stage_facts(reader)["passes"]  # pyright: ignore[reportAssignmentType]
+    passes: list[JsonObject] = stage_facts(reader)["passes"]  # pyright: ignore[reportAssignmentType]
     path = _Path(reader)
     if not passes or not path.total:
         return

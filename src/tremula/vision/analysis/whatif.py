@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tremula.base.errors import InvalidOption, MissingProfileData, suggest
+from tremula.base.storage.strict_json import JsonObject
 from tremula.compiler.executable.executable import Executable
 from tremula.compiler.passes.cost import PhaseCycles, StepCosts, phase_tile_cycles
 from tremula.compiler.passes.exchange import ExchangePhase
@@ -91,7 +92,7 @@ class ChipPoint:
     def fits(self) -> bool:
         return self.overflowed_bytes == 0
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {**asdict(self), "fits": self.fits}
 
 

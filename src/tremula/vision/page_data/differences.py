@@ -137,7 +137,7 @@ class DifferenceBlocks(HeatBlocks):
         for _ in range(tile_level):
             cells = pooled_by(4, cells, _farther, axis=2)
         # The lock is held, so facts() was asked before, or this is the first to need it.
-        largest = self._kept.get(("largest",)) or self._find_largest()
+        largest = self._cached.get(("largest",)) or self._find_largest()
         return {}, {"compute": _quantised(cells / largest).reshape(len(rows), -1)}, {}
 
 

@@ -20,12 +20,13 @@ from tremula.vision.page_data.heat_blocks import KINDS, HeatBlocks, heat_shape
 from tremula.vision.page_data.pack import pack_of, unpack_pack
 from tremula.vision.page_data.trace_file import exported_names, trace_file_pack
 from tremula.vision.report.reader import ReportReader, open_report
+from tremula.vision.report.recent_values import RecentValues
 from tremula.vision.report.schema import report_to_read
 
 if TYPE_CHECKING:  # costing a program again needs the compiler, looking at a report does not
     from tremula.vision.page_data.whatif import Points
 
-_KEPT_PACKS = 512
+_MOST_PACKS = 512
 _MOST_PAIRS = 12  # of reports, in an export
 Stamp = tuple[int, int, int]
 _N_TOP = 10
@@ -110,7 +111,7 @@ class PageData:
     readers: Sequence[ReportReader]
     stamps: list[Stamp | None] = field(default_factory=list)
     generation: int = 0  # how often the files were opened again
-    _kept: dict[str, bytes] = field(default_factory=dict)
+    _packs: RecentValues[str, bytes] = field(default_factory=lambda: RecentValues(_MOST_PACKS))
     _lock: Lock = field(default_factory=Lock)
     _heat: dict[tuple[int, ...], HeatBlocks] = field(default_factory=dict)
     # By report: its program, or why it has none. One sweep at a time: a moving slider asks often.
@@ -148,15 +149,7 @@ class PageData:
 
     def pack(self, name: str) -> bytes:
         """The pack of a name; raises MissingProfileData if there is none."""
-        with self._lock:
-            if name in self._kept:
-                return self._kept[name]
-        pack = self._made(name)
-        with self._lock:
-            while len(self._kept) >= _KEPT_PACKS:
-                del self._kept[next(iter(self._kept))]
-            self._kept[name] = pack
-        return pack
+        return self._packs.get(name, lambda: self._made(name))
 
     def _made(self, name: str) -> bytes:
         parts = name.split("/")

@@ -29,7 +29,7 @@ MOST_SHOWN = 63  # a cell of this value is full
 _FEWEST_COLUMNS = COLUMNS_PER_BLOCK  # a level with this few columns is the last
 _FEWEST_ROWS = 256
 KINDS = ("phases", "live")
-_N_KEPT = 8
+_MOST_CACHED = 8
 _MOST_BASE_CELLS = 8 << 20
 
 
@@ -67,7 +67,7 @@ class HeatBlocks:
 
     def __init__(self, reader: ReportReader):
         self.reader = reader
-        self._kept: dict[tuple, object] = {}
+        self._cached: dict[tuple, object] = {}
         self._base_rows: dict[str, Ints] = {}
         self._lock = Lock()
 
@@ -93,11 +93,11 @@ class HeatBlocks:
     def _once(self, key: tuple, make: Callable[[], T]) -> T:
         """What was made last for a key, or made now; a few are kept."""
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = make()
-                while len(self._kept) > _N_KEPT:
-                    del self._kept[next(iter(self._kept))]
-            return self._kept[key]  # pyright: ignore[reportReturnType]
+            if key not in self._cached:
+                self._cached[key] = make()
+                while len(self._cached) > _MOST_CACHED:
+                    del self._cached[next(iter(self._cached))]
+            return self._cached[key]  # pyright: ignore[reportReturnType]
 
     def _phase_cells(self, level: int, tile_level: int, columns: tuple[int, int]) -> Cells:
         """Compute and exchange of each row as shares of the chip's time in each column."""
@@ -131,9 +131,9 @@ class HeatBlocks:
 
     def _shared(self, key: tuple, make: Callable[[], T]) -> T:
         """Like `_once`, for what is needed while something else is made: the lock is held."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]  # pyright: ignore[reportReturnType]
+        if key not in self._cached:
+            self._cached[key] = make()
+        return self._cached[key]  # pyright: ignore[reportReturnType]
 
     def _made(self, name: str, level: int, columns: tuple[int, int]) -> Ints:
         if name == "live":

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tremula.base.columns import deflate, narrowest_of
+from tremula.base.storage.strict_json import JsonObject
 
 Ints = np.ndarray
 _ALIGNMENT = 8
@@ -36,7 +37,7 @@ def pack_of(facts: Mapping[str, Any], columns: Mapping[str, Ints] | None = None)
     return deflate(b"".join(parts), _LEVEL)
 
 
-def unpack_pack(data: bytes) -> tuple[dict[str, Any], dict[str, Ints]]:
+def unpack_pack(data: bytes) -> tuple[JsonObject, dict[str, Ints]]:
     """Facts and columns again, as the page sees them."""
     raw = zlib.decompress(data)
     (n_header,) = struct.unpack_from("<I", raw)

@@ -2,7 +2,6 @@
 
 import math
 import time
-from typing import Any
 
 from tremula.vision.page_data.pack import pack_of
 from tremula.vision.report.query import MAX_ROWS
@@ -92,7 +91,7 @@ def answer_pack(reader: ReportReader, sql: str) -> bytes:
     return pack_of(facts)
 
 
-def _shown(value: Any) -> str | int | float | None:  # noqa: ANN401 - whatever SQLite returns
+def _shown(value: bytes | str | float | None) -> str | int | float | None:
     if isinstance(value, bytes):
         return f"({len(value):,} bytes)"
     if isinstance(value, float) and not math.isfinite(value):

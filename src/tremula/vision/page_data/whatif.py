@@ -3,9 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from tremula.base.errors import InvalidOption, suggest
+from tremula.base.storage.strict_json import JsonObject
 from tremula.base.version import VERSION
 from tremula.hardware import Chip, chip_from_toml
 from tremula.hardware.constant_records import quantities
@@ -37,21 +37,21 @@ _READY = (
 Sweep = Mapping[str, Sequence[Number]]
 
 
-def changeable(chip: Chip) -> list[dict[str, Any]]:
+def changeable(chip: Chip) -> list[JsonObject]:
     """Constants that change what a fixed tile program takes, with their provenance."""
     fields = quantities(Chip)
     shown = [name for name in RECOSTED if fields[name].metadata["group"] != "power"]
     return [constant(chip, name) for name in shown]
 
 
-def constant(chip: Chip, name: str) -> dict[str, Any]:
+def constant(chip: Chip, name: str) -> JsonObject:
     """A constant as the page shows it."""
     fact = chip.facts[name]
     own = {"value": fact.value, "standing": fact.provenance, "source": fact.source}
     return {**described(name), **own, "grain": _grain(chip, name)}
 
 
-def described(name: str) -> dict[str, Any]:
+def described(name: str) -> JsonObject:
     """What a constant means, whatever the chip."""
     rules = quantities(Chip)[name].metadata
     return {"name": name, **{key: rules[key] for key in ("unit", "meaning", "group")}}
@@ -89,7 +89,7 @@ def name_of(sweep: Sweep) -> str:
 # -- packs -----------------------------------------------------------------------------------------
 
 
-def whatif_facts(reader: ReportReader, why_not: str) -> dict[str, Any]:
+def whatif_facts(reader: ReportReader, why_not: str) -> JsonObject:
     """What can be varied; `why_not` says why nothing can."""
     chip = chip_from_toml(reader.target["chip_toml"])
     return {
@@ -135,7 +135,7 @@ class Points:
         return replace(point, changes=changes, label=label_of(changes)) if changes else point
 
 
-def points_facts(sweep: Sweep, points: Sequence[ChipPoint]) -> dict[str, Any]:
+def points_facts(sweep: Sweep, points: Sequence[ChipPoint]) -> JsonObject:
     """Facts of a sweep; a first point without changes is the chip as it is."""
     return {
         "sweep": {name: list(values) for name, values in sweep.items()},

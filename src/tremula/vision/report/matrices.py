@@ -1,17 +1,17 @@
 """Matrices of a report: blocks of 64 rows, read when needed, and their coarser levels."""
 
 import json
-from collections import OrderedDict
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tremula.base.columns import unpack
 from tremula.vision.report.database import DatabaseReader
+from tremula.vision.report.recent_values import RecentValues
 from tremula.vision.report.schema import ROWS_PER_BLOCK
 
 Ints = np.ndarray
-_KEPT_BYTES = 64 << 20  # of unpacked blocks, for each matrix
+_MOST_BYTES = 64 << 20  # of unpacked blocks, for each matrix
 
 
 @dataclass
@@ -24,7 +24,9 @@ class Matrix:
     n_columns: int
     levels: tuple[int, ...]
     unit: str
-    _kept: OrderedDict[tuple[int, int], Ints] = field(default_factory=OrderedDict)
+    _blocks: RecentValues[tuple[int, int], Ints] = field(
+        default_factory=lambda: RecentValues(_MOST_BYTES, size=lambda block: block.nbytes)
+    )
 
     @staticmethod
     def of(reader: DatabaseReader, name: str, n_tiles: int) -> "Matrix":
@@ -70,19 +72,7 @@ class Matrix:
         return result
 
     def _block(self, level: int, number: int) -> Ints:
-        key = (level, number)
-        with self.reader.lock:
-            cached = self._kept.get(key)
-            if cached is not None:
-                self._kept.move_to_end(key)
-                return cached
-        block = self._read(level, number)
-        block.flags.writeable = False
-        with self.reader.lock:
-            self._kept[key] = block
-            while len(self._kept) > max(1, _KEPT_BYTES // max(1, block.nbytes)):
-                self._kept.popitem(last=False)
-        return block
+        return self._blocks.get((level, number), lambda: self._read(level, number))
 
     def _read(self, level: int, number: int) -> Ints:
         sql = "SELECT n_rows, dtype, data FROM blocks WHERE matrix = ? AND level = ? AND number = ?"
@@ -91,4 +81,6 @@ class Matrix:
         if not rows or rows[0][0] != expected:
             raise self.reader.damaged(f"lacks block {number} of level {level} of {self.name!r}")
         what = f"block {number} of {self.name!r}"
-        return unpack(rows[0][2], rows[0][1], (expected, self.n_columns), what)
+        block = unpack(rows[0][2], rows[0][1], (expected, self.n_columns), what)
+        block.flags.writeable = False
+        return block

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tremula.base.columns import coded
+from tremula.base.storage.strict_json import JsonObject
 from tremula.vision.report.reader import ReportReader
 from tremula.vision.trace.reader import TraceReader
 
@@ -16,7 +17,7 @@ Ints = np.ndarray
 MOST_EVENTS, MOST_SAMPLES, MOST_FILES = 60_000, 20_000, 8
 
 
-def host_columns(reader: ReportReader) -> tuple[dict[str, Any], dict[str, Ints]]:
+def host_columns(reader: ReportReader) -> tuple[JsonObject, dict[str, Ints]]:
     """Facts and columns; `has_trace` says whether there is a trace at all. Times are µs from t0."""
     traces = _of_last_run([_columns_of(path) for path in trace_paths(reader)])
     if not traces:
@@ -57,7 +58,7 @@ def model_of(reader: ReportReader) -> object:
     return (reader.info.get("extra") or {}).get("model")
 
 
-def _of_last_run(traces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _of_last_run(traces: list[JsonObject]) -> list[JsonObject]:
     """The traces that overlap the last one: a folder also keeps those of older runs."""
     if not traces:
         return []
@@ -82,7 +83,7 @@ def _runs_of_engine(reader: ReportReader, origin_ns: int) -> list[dict[str, obje
 
 
 def _runs_of_model(
-    reader: ReportReader, traces: list[dict[str, Any]], origin_ns: int
+    reader: ReportReader, traces: list[JsonObject], origin_ns: int
 ) -> list[dict[str, object]]:
     """Calls of a model that ran on the host: each stands for one run of the report."""
     model, result = model_of(reader), []
@@ -101,7 +102,7 @@ def report_in(details: str) -> object:
     return json.loads(details).get("report")
 
 
-def _columns_of(path: Path) -> dict[str, Any]:
+def _columns_of(path: Path) -> JsonObject:
     with TraceReader(path) as trace:
         events = trace.events
         ends: list[Any] = [events.start_ns + np.maximum(events.duration_ns, 0)]
@@ -124,7 +125,7 @@ def _columns_of(path: Path) -> dict[str, Any]:
         }
 
 
-def _merged(traces: list[dict[str, Any]], origin_ns: int) -> dict[str, Any]:
+def _merged(traces: list[JsonObject], origin_ns: int) -> JsonObject:
     """All events in order of their start, the shortest left out where there are too many."""
     start = np.concatenate([t["start_ns"] for t in traces])
     duration = np.concatenate([t["duration_ns"] for t in traces])
@@ -143,7 +144,7 @@ def _merged(traces: list[dict[str, Any]], origin_ns: int) -> dict[str, Any]:
 
 
 def _series(
-    traces: list[dict[str, Any]], origin_ns: int
+    traces: list[JsonObject], origin_ns: int
 ) -> tuple[list[dict[str, object]], dict[str, Ints]]:
     """Graphs, and two columns for each of their series: series_N_us and series_N."""
     result: list[dict[str, object]] = []

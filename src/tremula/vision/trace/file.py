@@ -108,7 +108,7 @@ class TraceFile:
         self._waiting.setdefault(table, []).append(row)
 
     def flush(self) -> None:
-        """Write and commit waiting rows; other threads can go on recording meanwhile."""
+        """Write and commit waiting rows; other threads can continue recording meanwhile."""
         with self._writing:
             with self._lock:
                 waiting, self._waiting = self._waiting, {}

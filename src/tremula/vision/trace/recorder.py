@@ -232,7 +232,7 @@ def stop() -> Path | None:
 
 
 def _give_up(file: TraceFile, error: Exception) -> None:
-    """Warn that a trace can no longer be written; the program goes on without it."""
+    """Warn that a trace can no longer be written; the program continues without it."""
     if OpenTrace.file is file:
         OpenTrace.file = OpenTrace.clerk = None
         set_recorder(None)

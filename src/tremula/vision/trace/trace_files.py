@@ -1,4 +1,4 @@
-"""A report and the system trace beside it as one file for Perfetto or Chrome."""
+"""A report and the system trace next to it as one file for Perfetto or Chrome."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ def newest_trace(report: ReportReader) -> TraceReader | None:
 
 
 def trace_file(report: ReportReader, name: str) -> bytes:
-    """The file of a format: steps of every chip and, where a trace is beside it, host events."""
+    """The file of a format: steps of every chip and, where a trace is next to it, host events."""
     if not report.n_entries:
         raise MissingProfileData(
             "this program has not run, so there is nothing over time to export.",

@@ -10,7 +10,7 @@ from tremula.frontends.geometric.packing.sizes import sizes_of
 
 
 class UnknownLength(NotImplementedError, TypeError):
-    """The number of batches is not known. Being a TypeError, too, lets `list(loader)` go on."""
+    """The number of batches is not known. Being a TypeError, too, lets `list(loader)` continue."""
 
 
 class StreamPackingSampler(Sampler[list[int]]):

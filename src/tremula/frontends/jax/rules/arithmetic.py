@@ -1,10 +1,10 @@
 """Arithmetic, element by element: floats, complex numbers, signed and unsigned integers."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import DTypeLike
 from torch import Tensor
 
 from tremula.frontends.jax.carriers import carrier, in_range, is_wrapped, n_bits, ordered
@@ -23,11 +23,11 @@ def tensor_of(value: Operand, other: Operand) -> Tensor:
     return torch.full((), value, dtype=other.dtype)
 
 
-def _is_integer(dtype: Any) -> bool:  # noqa: ANN401
+def _is_integer(dtype: DTypeLike) -> bool:
     return np.issubdtype(np.dtype(dtype), np.integer)
 
 
-def _is_signed(dtype: Any) -> bool:  # noqa: ANN401
+def _is_signed(dtype: DTypeLike) -> bool:
     return np.issubdtype(np.dtype(dtype), np.signedinteger)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import DTypeLike
 from torch import Tensor
 
 from tremula.frontends.jax.carriers import Value, ordered
@@ -69,7 +70,7 @@ def _window_extreme(eqn: Equation, x: Tensor, kind: str, combine: Callable) -> T
     return ordered(_over_windows(eqn, x, start, combine), eqn.dtype)
 
 
-def _signed(dtype: Any, tensor: Tensor) -> np.dtype:  # noqa: ANN401
+def _signed(dtype: DTypeLike, tensor: Tensor) -> np.dtype:
     """The type whose limits the held numbers have."""
     if tensor.is_floating_point() or tensor.dtype == torch.bool:
         return np.dtype(dtype) if tensor.dtype != torch.bfloat16 else np.dtype(np.float32)

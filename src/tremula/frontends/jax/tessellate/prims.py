@@ -142,7 +142,7 @@ def tile_data_barrier_prim_abstract_eval(*args: ShapedArray, **params: object) -
 
 
 def tile_data_barrier_prim_mlir_lowering_default(
-    ctx: mlir.LoweringRuleContext, *args: mlir.ir.Value, **params: Any
+    ctx: mlir.LoweringRuleContext, *args: mlir.ir.Value, **params: object
 ) -> Lowered:
     return _lowered(barrier_p, ctx, args, tiles=params.get("tiles", params.get("inputs_tiles")))
 
@@ -258,12 +258,12 @@ def tile_map_equation_call_single_out(
     return result
 
 
-def tile_map_equation_call_impl(*args: Array, **params: Any) -> Array | tuple[Array, ...]:
+def tile_map_equation_call_impl(*args: Array, **params: object) -> Array | tuple[Array, ...]:
     return _one_or_all(params, map_p.impl(*args, **_map_parameters(params)))
 
 
 def tile_map_equation_call_abstract_eval(
-    *args: ShapedArray, **params: Any
+    *args: ShapedArray, **params: object
 ) -> ShapedArray | tuple[ShapedArray, ...]:
     shapes = map_p.abstract_eval(*args, **_map_parameters(params))[0]
     return _one_or_all(params, shapes)
@@ -275,7 +275,7 @@ def _one_or_all(params: Attributes, results: Sequence) -> Any:
 
 
 def tile_map_equation_call_mlir_translation_default(
-    ctx: mlir.LoweringRuleContext, *args: mlir.ir.Value, **params: Any
+    ctx: mlir.LoweringRuleContext, *args: mlir.ir.Value, **params: object
 ) -> Lowered:
     return _lowered(map_p, ctx, args, **_map_parameters(params))
 

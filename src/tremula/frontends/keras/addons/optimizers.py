@@ -101,7 +101,7 @@ class _Moments(IpuOptimizerBase):
         return {"m": self.m_dtype, "v": self.v_dtype}.get(slot_name) or var.dtype
 
     def _moments(self, gradient: Value, index: int) -> tuple[Value, Value]:
-        """The means after this gradient, corrected if that is wanted."""
+        """The means after this gradient, corrected if requested."""
         m, v, grad = self._m[index], self._v[index], self._compute(gradient)
         next_m = self._compute(m) * self.beta_1 + grad * (1.0 - self.beta_1)
         next_v = self._compute(v) * self.beta_2 + ops.square(grad) * (1.0 - self.beta_2)

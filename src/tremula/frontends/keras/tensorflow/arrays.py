@@ -202,7 +202,7 @@ def reverse(tensor: Value, axis: Sequence[int] | int, name: str = "") -> Value:
     return ops.flip(_plain(tensor), axis=cast("Any", axis))
 
 
-def roll(input: Value, shift: Any, axis: Any, name: str = "") -> Value:
+def roll(input: Value, shift: object, axis: object, name: str = "") -> Value:
     del name
     return ops.roll(_plain(input), shift, axis)
 
@@ -406,7 +406,7 @@ class _Range:
         del copy
         return np.asarray(ops.convert_to_numpy(self.tensor), dtype)
 
-    def __getitem__(self, key: Any) -> Value:
+    def __getitem__(self, key: object) -> Value:
         return self.tensor[key]
 
     def __getattr__(self, name: str) -> Any:  # shape, dtype, numpy …

@@ -87,7 +87,7 @@ class DatasetIterator:
 
 
 class Count(int):
-    """A number of elements, as `cardinality()` gives it."""
+    """A number of elements, as `cardinality()` returns it."""
 
     def numpy(self) -> int:
         return int(self)

@@ -201,7 +201,7 @@ def precompiled_user_op(
     attributes: str | None = None,
     gradient_attributes: str | None = None,
 ) -> list[Value]:
-    """A custom operation: the function `op_name` of a Python file beside the library.
+    """A custom operation: the function `op_name` of a Python file next to the library.
 
     A library that was compiled for an IPU cannot run here. A file of its name with the suffix `.py`
     holds the operation in Keras's or TensorFlow's functions, which also gives its gradient.

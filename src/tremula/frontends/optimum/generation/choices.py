@@ -42,7 +42,7 @@ class BeamRules:
 class Beams(NamedTuple):
     """The state of a beam search over (batch, beams)."""
 
-    words: Tensor  # (batch, beams, room): of the beams that go on
+    words: Tensor  # (batch, beams, room): of the beams that continue
     scores: Tensor
     done_words: Tensor
     done_scores: Tensor
@@ -83,7 +83,7 @@ def _picked(values: Tensor, beams: Tensor) -> Tensor:
 def next_beams(
     state: Beams, log_probs: Tensor, lengths: Lengths, rules: BeamRules
 ) -> tuple[Beams, Tensor]:
-    """The state one word later, and which row each beam goes on from.
+    """The state one word later, and which row each beam continues from.
 
     `log_probs` are (batch × beams, vocabulary), processed. The rules are those of transformers:
     kept are the best continuations, those that end compete with the ones done before.

@@ -35,7 +35,7 @@ class DecodeStep(nn.Module):
 
     def forward(self, positions: Tensor, order: Tensor | None = None, **inputs: Tensor) -> Tensor:
         cached = {name: getattr(self, name) for name in self._names}
-        if order is not None:  # beams go on from others than their own
+        if order is not None:  # beams continue from others than their own
             for name, tensor in cached.items():
                 if name.startswith("own"):
                     tensor.copy_(tensor.index_select(0, order))
@@ -48,7 +48,7 @@ class DecodeStep(nn.Module):
 
 
 class PromptStep(nn.Module):
-    """Runs a model on a whole prompt; gives the last scores, and all keys and values."""
+    """Runs a model on a whole prompt; returns the last scores, and all keys and values."""
 
     def __init__(self, model: nn.Module, cache: Cache, constants: dict[str, object]):
         super().__init__()

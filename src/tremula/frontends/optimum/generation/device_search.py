@@ -188,7 +188,7 @@ def first_words(search: SearchSettings, prompt: Tensor, logits: Tensor) -> Tenso
 def first_beams(
     search: SearchSettings, prompt: Tensor, logits: Tensor, room: int
 ) -> tuple[Beams, Tensor]:
-    """The beams after the first word, and which row each goes on from."""
+    """The beams after the first word, and which row each continues from."""
     assert search.beams is not None, "a search with beams"
     n_prompt = prompt.shape[1]
     filled = nn.functional.pad(prompt, (0, room + 1 - n_prompt), value=search.pad)

@@ -34,7 +34,7 @@ class IPUGenerationMixin:
     _searches: DeviceSearch | None = None
     _steps_by: Decoder | None = None  # while it generates
     _prefilled: CausalLMOutputWithPast | None = (
-        None  # outputs of a prompt that transformers' search goes on from
+        None  # outputs of a prompt that transformers' search continues from
     )
     _n_beams = 1
     on_device_generation_steps: int | None = None
@@ -106,7 +106,7 @@ class IPUGenerationMixin:
         generation_config: GenerationConfig,
         synced_gpus: bool = False,  # noqa: ARG002 (transformers gives them)
         streamer: None = None,  # noqa: ARG002
-        **model_kwargs: Any,  # noqa: ANN401
+        **model_kwargs: object,
     ) -> Tensor:
         """Words chosen by the device; OnHostOnly before anything was done, or after the prompt."""
         cache: Any = model_kwargs.get("past_key_values")

@@ -126,7 +126,7 @@ class Builder(Annotations):
         debugContext: str | DebugContext = "",
         debugPrefix: str | DebugContext = "",
     ) -> str:
-        """An input that a step feeds: a `TensorInfo`, or a type and a shape; gives its id."""
+        """An input that a step feeds: a `TensorInfo`, or a type and a shape; returns its id."""
         more, info = list(rest), tensorInfo
         if not isinstance(info, TensorInfo):
             sizes = more.pop(0) if more and shape is None else shape

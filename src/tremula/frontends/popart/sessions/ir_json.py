@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 import onnx
 from onnx import AttributeProto, helper
 
+from tremula.base.storage.strict_json import JsonObject
 from tremula.frontends.onnx.table import newest_operator
 from tremula.frontends.popart.builder.graph import PARTIAL_GRAPH
 from tremula.frontends.popart.builder.inference import InferredType
@@ -37,7 +37,7 @@ def serialised(
     preserved = {v.name for v in graph.output} | {t.name for t in graph.initializer}
     preserved |= {v.name for v in graph.input}
     main = "maingraph" if graph.name in ("", PARTIAL_GRAPH) else graph.name
-    result: dict[str, list[dict[str, Any]]] = {main: []}
+    result: dict[str, list[JsonObject]] = {main: []}
     for node in graph.node:
         operand = node.input[0] if node.input else ""
         entry = newest_operator(node.domain, node.op_type)
@@ -60,7 +60,7 @@ def _operation(
     types: Mapping[str, InferredType],
     places: Mapping[str, BlockPlace],
     suffix: str,
-) -> dict[str, Any]:
+) -> JsonObject:
     attributes = {
         attribute.name: _plain(helper.get_attribute_value(attribute))
         for attribute in node.attribute
@@ -79,7 +79,7 @@ def _operation(
     }
 
 
-def _tensor(name: str, types: Mapping[str, InferredType], index: int) -> dict[str, Any]:
+def _tensor(name: str, types: Mapping[str, InferredType], index: int) -> JsonObject:
     result = types.get(name)
     if result is None or result.shape is None or not result.element:
         return {"name": name, "index": index}
@@ -92,7 +92,7 @@ def _plain(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _other_phases(step: CapturedStep) -> list[dict[str, Any]]:
+def _other_phases(step: CapturedStep) -> list[JsonObject]:
     """Operations of the backward pass and the update."""
     later = {
         node.name

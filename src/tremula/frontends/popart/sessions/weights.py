@@ -125,7 +125,7 @@ class SessionWeights:
 def written_model(
     original: onnx.ModelProto, weights: SessionWeights, states: Mapping[str, np.ndarray]
 ) -> onnx.ModelProto:
-    """A model with new values of its weights, and states of the optimiser beside them."""
+    """A model with new values of its weights, and states of the optimiser next to them."""
     model = onnx.ModelProto()
     model.CopyFrom(original)
     initializers = []

@@ -55,7 +55,7 @@ class AsynchronousDataAccessor:
       converted to that of the first one; where those are whole numbers, no value may change.
     * `miss_sleep_time_in_ms`: accepted for existing scripts. Waiting for a batch blocks in the
       kernel, so there is no sleep whose length would matter.
-    * `load_indefinitely`: at the end of the data set go on with the next epoch at once.
+    * `load_indefinitely`: at the end of the data set continue with the next epoch at once.
     * `early_preload`: fill the ring now, not when the first iteration begins.
     * `sharing_strategy`: how the process starts. `ForkServer`, `SharedMemory` and `FileSystem`
       import the script again, which needs its `__main__` guard; `Fork` does not. `FileSystem` puts

@@ -80,7 +80,7 @@ def _compile_hooks() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Anchor:
-    """A tensor that `Options.anchorTensor` asked for."""
+    """A tensor that `Options.anchorTensor` requested."""
 
     short_name: str
     long_name: str

@@ -235,7 +235,7 @@ class PoplarExecutor:
             raise
 
     def _compile_by_weight(self, before: CompiledModel) -> CompiledModel:
-        """Compile again for numbers that each weight has its own of, and go on from here."""
+        """Compile again for numbers that each weight has its own of, and continue from here."""
         LOGGER.info("The loaded optimizer has numbers for each weight: the model is recompiled.")
         rng_state, n_runs = self._rng_state, self._n_runs
         states, hyper, factor = self._updates.split()
@@ -488,7 +488,7 @@ class PoplarExecutor:
 
 
 def _restore_random(compiled: CompiledModel, state: list[int]) -> None:
-    """Let the model's random numbers go on from a state that `rng_state` gave."""
+    """Let the model's random numbers continue from a state that `rng_state` gave."""
     with poptorch_errors():
         restore(compiled.program.random, state)
 

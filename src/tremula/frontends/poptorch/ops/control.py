@@ -1,6 +1,6 @@
 """Loops, branches and slices that are decided while the program runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -110,7 +110,7 @@ def _check_list(where: str, name: str, value: object) -> None:
             )
 
 
-def _as_list(value: Any) -> list[Tensor]:  # noqa: ANN401
+def _as_list(value: Tensor | Iterable[Tensor]) -> list[Tensor]:
     return [value] if isinstance(value, Tensor) else list(value)
 
 

@@ -7,6 +7,7 @@ name the formats here. A number is its code's value times 2^scale.
 # ruff: noqa: ANN401 - arguments of layers are PyTorch's, contexts autograd's
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,9 +91,13 @@ def matmul(a: Float8Tensor, b: Float8Tensor) -> Tensor:
 
 
 def conv2d(
-    x: Float8Tensor, weight: Float8Tensor, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    x: Float8Tensor,
+    weight: Float8Tensor,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A convolution of images [b, channels, h, w], in float16."""
     _check_pair("conv2d", x, weight)
     sizes = [[v, v] if isinstance(v, int) else list(v) for v in (stride, padding, dilation)]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import torch
 
 ACCUMULATION_TYPES = (torch.float16, torch.float32)
-State = dict[str, Any]  # as `state_dict()` gives it: tensors, numbers, dictionaries of them
+State = dict[str, Any]  # as `state_dict()` returns it: tensors, numbers, dictionaries of them
 
 
 class VariableAttributes:

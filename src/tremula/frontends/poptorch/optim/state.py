@@ -89,7 +89,7 @@ class OptimizerState:
         self._has_states = True
 
     def take_over(self, states: list[Tensor], hyper: list[float], scale_factor: float) -> None:
-        """Go on from what another program had on the device, then take what was loaded."""
+        """Continue from what another program had on the device, then take what was loaded."""
         self._write_states(states)
         self.hyper = hyper
         self._write_hyper(scale_factor)

@@ -82,7 +82,7 @@ class Context:
         return sequences[-1].mode if sequences else None
 
     def register_op_created_hook(self, fn: Callable[[Op], object]) -> int:
-        """Call a function with each operation that is made in any graph; gives a handle."""
+        """Call a function with each operation that is made in any graph; returns a handle."""
         handle = next(HOOK_HANDLES)
         HOOKS.set((*HOOKS.get(), (handle, fn)))
         return handle

@@ -225,7 +225,7 @@ class Graph:
     # -- hooks and contexts --
 
     def register_op_created_hook(self, fn: Callable[[Op], object]) -> int:
-        """Call a function with each operation that is made in this graph; gives a handle."""
+        """Call a function with each operation that is made in this graph; returns a handle."""
         handle = next(HOOK_HANDLES)
         self._hooks[handle] = fn
         return handle

@@ -139,7 +139,7 @@ def replica_sharded_buffer(
 
 
 def shard_size(ir: Any, replica_grouping: ReplicaGrouping | None, shard_over: int | None) -> int:
-    """Over how many replicas a tensor is sharded: all of its group, or as many as asked for."""
+    """Over how many replicas a tensor is sharded: all of its group, or as many as requested."""
     if not isinstance(replica_grouping, ReplicaGrouping | None):
         raise TypeError(f"Expected a group of ir.replica_grouping, got {replica_grouping!r}")
     size = ir.replication_factor if replica_grouping is None else replica_grouping.group_size

@@ -60,7 +60,7 @@ def operation(
     around: Callable[[Callable], Callable] | None = None,
     **properties: Any,
 ) -> Callable[[Callable], Callable]:
-    """Make a row of the table of a function over PyTorch; gives the function of PopXL.
+    """Make a row of the table of a function over PyTorch; returns the function of PopXL.
 
     `around` makes the public function of it, if that does more; `properties` are of `Operation`.
     """

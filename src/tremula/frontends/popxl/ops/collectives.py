@@ -74,7 +74,11 @@ def _dimension(t: Tensor, axis: int, rank: int) -> int:
 
 
 def _collective(
-    row: OperationRow, t: Tensor, group: ReplicaGrouping, shape: tuple[int, ...], **attributes: Any
+    row: OperationRow,
+    t: Tensor,
+    group: ReplicaGrouping,
+    shape: tuple[int, ...],
+    **attributes: object,
 ) -> Tensor:
     attributes["group"] = group
     attributes.setdefault("meta_shape", ())

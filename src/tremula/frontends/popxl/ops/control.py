@@ -33,7 +33,7 @@ def call_with_info(
     inputs_dict: InputsDict = None,
     check_inputs: bool = True,
 ) -> CallSiteInfo:
-    """Run a graph; gives what binds the call to the graph."""
+    """Run a graph; returns what binds the call to the graph."""
     bound = bind_inputs(graph, inputs, inputs_dict, check_inputs)
     return CallSiteInfo(_record_site(CALL, graph, bound, {}))
 
@@ -54,7 +54,7 @@ def repeat_with_info(
     inputs_dict: InputsDict = None,
     check_inputs: bool = True,
 ) -> CallSiteInfo:
-    """Repeat a graph; gives what binds the loop to a graph that calls the one repeated."""
+    """Repeat a graph; returns what binds the loop to a graph that calls the one repeated."""
     if repeat_count < 0:
         raise ValueError(f"Repeat count must be >= 0, got {repeat_count}")
     if len(graph.inputs) < len(graph.outputs):
@@ -202,7 +202,7 @@ def conditional_with_info(
     else_inputs_dict: InputsDict = None,
     check_inputs: bool = True,
 ) -> ConditionalSiteInfo:
-    """Run one of two graphs; gives what binds the branches."""
+    """Run one of two graphs; returns what binds the branches."""
     if cond.nelms != 1:
         raise ValueError(f"The condition of a branch is one boolean, got {cond!r}")
     pairs = list(zip(then_branch.outputs, else_branch.outputs, strict=False))

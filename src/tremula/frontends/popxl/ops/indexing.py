@@ -19,7 +19,7 @@ PAGE_SECTION = (6, "Indexing")
 
 
 def _gathered(t: Tensor, indices: Tensor, axis: int, zero_OOR: bool) -> Tensor:
-    """Slices of a dimension; those out of range are zero if asked for, else the nearest."""
+    """Slices of a dimension; those out of range are zero if requested, else the nearest."""
     axis = axis % t.dim()
     n = t.shape[axis]
     flat = indices.reshape(-1).long()

@@ -32,7 +32,7 @@ REMOTE_CODE_LOAD = OperationRow("remote_code_load", "RemoteCodeLoad", None, is_p
 def _print_gradient(
     _ctx: object, op: Op, gradients: list[Tensor | None], _wanted: tuple[int, ...]
 ) -> list[Tensor | None]:
-    """The gradient as it is, printed if that was asked for."""
+    """The gradient as it is, printed if requested."""
     (grad,) = gradients
     if grad is None or not op.attributes["print_gradient"]:
         return [grad]
@@ -203,7 +203,7 @@ def print_tensor(
     open_bracket: str = "[",
     close_bracket: str = "]",
 ) -> Tensor:
-    """Print a tensor each time it is computed; gives a copy of it."""
+    """Print a tensor each time it is computed; returns a copy of it."""
     attributes = {
         "title": title or f"print_{t.name}",
         "print_self": print_self, "print_gradient": print_gradient,

@@ -17,7 +17,7 @@ class Forward:
 
     op: Op
     specs: tuple[tuple[tuple[int, ...], torch.dtype], ...]  # of its operands
-    wanted: tuple[int, ...]  # operands whose gradients are asked for
+    wanted: tuple[int, ...]  # operands whose gradients are requested
     saved: tuple[int, ...]  # operands that the gradient reads
     differentiated: tuple[int, ...]  # results whose gradients are there
 

@@ -42,7 +42,7 @@ class NamedTensorData(DotTree[np.ndarray]):
 
 
 def print_named_tensors(named_tensors: NamedTensors) -> NamedTensors:
-    """Print each tensor under its name when the program runs; the tensors to go on with."""
+    """Print each tensor under its name when the program runs; the tensors to continue with."""
     return NamedTensors.from_dict(
         {name: ops.print_tensor(t, name) for name, t in named_tensors.to_dict().items()}
     )

@@ -45,7 +45,7 @@ def replicated_all_reduce_identical_grad_inputs(
 def replicated_all_reduce(
     t: popxl.Tensor, op: str = "add", group: popxl.ReplicaGrouping | None = None
 ) -> popxl.Tensor:
-    """The sum over the group; so is its gradient, as replicas go on differently."""
+    """The sum over the group; so is its gradient, as replicas continue differently."""
     return _record(t, op, op, group)
 
 

@@ -189,7 +189,7 @@ def average_pool(
 
 @dataclass(frozen=True)
 class MaxPooled:
-    """The largest elements, and where each is in the padded tensor, if that was asked for."""
+    """The largest elements, and where each is in the padded tensor, if requested."""
 
     values: Tensor
     indices: Tensor | None

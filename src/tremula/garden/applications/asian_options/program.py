@@ -86,7 +86,7 @@ def path_engine(
 ) -> tr.Engine:
     """A vertex for each worker. Handles: terms [5] to write, sums [n_vertices, 11] to read.
 
-    Each run draws other paths: generators go on where they were.
+    Each run draws other paths: generators continue where they were.
     """
     device = tr.IPUModel(chip, tiles_per_ipu=n_tiles).create_device()
     graph = tr.Graph(device)

@@ -5,7 +5,7 @@
         Execute   each worker: draw parameters, simulate day by day, keep what is near enough
         Reduce    how many were kept, over all tiles
         If any:   Copy the slots to the host
-        go on     while fewer than wanted were kept and rounds are left
+        continue     while fewer than wanted were kept and rounds are left
 
 A worker leaves a simulation on the first day on which it cannot come within the tolerance any more,
 so a simulation takes as long as it takes: workers wait for each other at the end of a round only.

@@ -2,7 +2,7 @@
 
 An extension starts at the beginning of both sequences and goes on along antidiagonals. A cell whose
 score is more than `x` below the best so far is dropped; when an antidiagonal is empty, it is over.
-Pairs that are alike go on to their ends, others stop soon: work differs by orders of magnitude,
+Pairs that are alike continue to their ends, others stop soon: work differs by orders of magnitude,
 which does not matter to workers that run separate programs. Only three antidiagonals are stored.
 
     Z. Zhang, S. Schwartz, L. Wagner, W. Miller, A greedy algorithm for aligning DNA sequences, 2000

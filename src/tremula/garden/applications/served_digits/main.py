@@ -23,7 +23,7 @@ RATE = 0.1
 
 
 class Digits(nn.Module):
-    """One hidden layer; gives the logarithms of ten probabilities."""
+    """One hidden layer; returns the logarithms of ten probabilities."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def looked_at(network: Digits) -> np.ndarray:
 
 
 def asked(url: str, images: np.ndarray) -> np.ndarray:
-    """The answers to all images, asked for one by one by several clients."""
+    """The answers to all images, requested one by one by several clients."""
 
     def ask(part: np.ndarray) -> list[np.ndarray]:
         with InferenceClient(url) as client:

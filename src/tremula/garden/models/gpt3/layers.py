@@ -50,7 +50,7 @@ def whole(t: popxl.Tensor, group: popxl.ReplicaGrouping) -> popxl.Tensor:
 
 
 def shared(t: popxl.Tensor, group: popxl.ReplicaGrouping) -> popxl.Tensor:
-    """A tensor that is the same on a group, before each goes on with its own part of a weight."""
+    """A tensor that is the same on a group, before each continues with its own part of a weight."""
     if group.group_size == 1:
         return t
     return replicated_all_reduce_identical_inputs(t, group=group)

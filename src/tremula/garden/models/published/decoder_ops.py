@@ -98,7 +98,7 @@ def _norm_where_it_is(tiles: Tiles, rows: Tensor, scale: Tensor, bias: Tensor) -
 
 
 def _norm_by_rows(tiles: Tiles, rows: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    """Rows on as many tiles as there are, each with scale and bias beside it."""
+    """Rows on as many tiles as there are, each with scale and bias next to it."""
     graph, sequence, name = tiles.graph, tiles.sequence, tiles.name
     n_rows, width = rows.shape
     starts = _row_starts(graph, n_rows)

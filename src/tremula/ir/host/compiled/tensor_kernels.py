@@ -83,7 +83,7 @@ def _loaded(key: str, device: torch.device) -> GpuKernel | None:
         return None
 
 
-def _store(key: str, made: Any, n_args: int) -> None:  # noqa: ANN401 - Triton's own type
+def _store(key: str, made: object, n_args: int) -> None:
     try:
         write_record(key, asdict(launch_of(made, n_args)))
     except Exception as error:  # noqa: BLE001 - what Triton returns differs between versions

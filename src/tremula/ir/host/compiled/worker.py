@@ -95,7 +95,7 @@ def _compiled(request: CompileRequest, n_threads: int) -> str:
     """Compile and store a function; returns "done", or what went wrong."""
     try:
         compile_request(request, n_threads)
-    except BaseException as error:  # noqa: BLE001 - a fork must not go on with its parent's work
+    except BaseException as error:  # noqa: BLE001 - a fork must not continue with its parent's work
         return f"{type(error).__name__}: {error}"
     return "done"
 

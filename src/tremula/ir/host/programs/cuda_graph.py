@@ -103,7 +103,7 @@ class CudaGraphProgram(HostProgram):
     def capture(self, state: DeviceState, inputs: MicroBatches) -> None:
         """Run a few times to warm up, put everything back, then record one run.
 
-        Random numbers go on as if nothing had run: a program can be recorded again at any time.
+        Random numbers continue as if nothing had run: a program can be recorded again at any time.
         """
         self._make_inputs(inputs)
         saved, drawn = snapshot(state), random_state(self.device)

@@ -247,7 +247,7 @@ class FastestProgram(_DrawingFirst):
             pass  # both threads would trace, which is slower than one after the other
 
     def _compile_meanwhile(self, state: DeviceState, inputs: MicroBatches) -> None:
-        """Start the compiling thread once; it reads no values, so that calls can go on."""
+        """Start the compiling thread once; it reads no values, so that calls can continue."""
         now = time.monotonic()
         self._began = now if self._began is None else self._began
         patience_s = _PATIENCE_S if running_pool() is None else 0.0
@@ -272,7 +272,7 @@ class FastestProgram(_DrawingFirst):
                     rival.compile_for(state, inputs)
             self._leave_pool()
             self._rival = rival
-        except Exception as error:  # noqa: BLE001 - whatever the compiler raises, calls go on
+        except Exception as error:  # noqa: BLE001 - whatever the compiler raises, calls continue
             if threading.main_thread().is_alive():  # else the script has ended meanwhile
                 warnings.warn(f"Inductor does not compile this model: {error}", stacklevel=1)
             self._choose_only_one(f"Inductor does not compile it: {error}")
@@ -286,7 +286,7 @@ class FastestProgram(_DrawingFirst):
         saved, drawn = snapshot(state), random_state(self.device)
         try:
             other = self._run_rival(rival, state, inputs)
-        except Exception as error:  # noqa: BLE001 - whatever its kernels raise, calls go on
+        except Exception as error:  # noqa: BLE001 - whatever its kernels raise, calls continue
             restore(state, saved)
             set_random_state(self.device, drawn)
             line = (str(error).strip().splitlines() or [""])[-1]
@@ -381,7 +381,7 @@ class FastestProgram(_DrawingFirst):
             self.forget()
 
     def _store(self, rival: _Rival) -> None:
-        """For the next process; whatever prevents it, calls go on."""
+        """For the next process; whatever prevents it, calls continue."""
         try:
             with start_phase("store the program"):
                 record = rival.record()

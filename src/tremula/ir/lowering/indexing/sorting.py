@@ -25,7 +25,7 @@ def sort(tiles: Tiles, x: Tensor, dim: int = -1, descending: bool = False) -> tu
 def sort_stable(
     tiles: Tiles, x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> tuple[Tensor, Tensor]:
-    del stable  # sorting more than was asked for does no harm
+    del stable  # sorting more than was requested does no harm
     return sort(tiles, x, dim, descending)
 
 
@@ -53,7 +53,7 @@ def kthvalue(
 def topk(
     tiles: Tiles, x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Tensor, Tensor]:
-    del sorted  # sorted, asked for or not
+    del sorted  # sorted, requested or not
     if not x.rank:
         result = [t.reshape([1]).slice(0, k) for t in sort(tiles, x)]
         return result[0].reshape(tiles.result_shape(0)), result[1].reshape(tiles.result_shape(1))

@@ -117,7 +117,7 @@ def convolution_backward(
     stride: list[int], padding: list[int], dilation: list[int], transposed: bool,
     _output_padding: list[int], groups: int, output_mask: list[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
-    """Gradients of input, weight and bias, as far as they are asked for."""
+    """Gradients of input, weight and bias, as far as they are requested."""
     conv = _of(
         x.type, x.shape, weight.shape, gradient.shape, stride, padding, dilation, transposed,
         groups,

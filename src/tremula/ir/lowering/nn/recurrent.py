@@ -236,7 +236,7 @@ def _zero_of_last(cell: Cell) -> Tensor:
 def _wanted(
     net: Net, of_x: Tensor, of_states: dict[int, list[Tensor]], cells: dict[tuple[int, int], Cell]
 ) -> list[Tensor]:
-    """Gradients in the order of the operands, those that are asked for."""
+    """Gradients in the order of the operands, those that are requested."""
     by_kind = zip(*(of_states[k] for k in sorted(of_states)), strict=True)
     result = [_steps_first(net, of_x), *(concat([t.expand([0]) for t in kind]) for kind in by_kind)]
     for place in net.cells():

@@ -2,7 +2,7 @@
 
 To compile the walk takes about eight seconds, once per machine, and to load it a second. Most
 reports have a few thousand entries after loops are folded, which Python walks in less. So Python
-begins, and native code goes on from the state that it leaves.
+begins, and native code continues from the state that it leaves.
 """
 
 # Options of njit that its types do not name.
@@ -75,7 +75,7 @@ WALK_BACK = Twin(
 def walk(
     script: Ints, runs: Ints, events: Ints, state: Ints, folds: bool, marks: bool, rows: Ints
 ) -> int:
-    """Go on from a state until the rows are full or all runs are over; see `walk.walk`."""
+    """Continue from a state until the rows are full or all runs are over; see `walk.walk`."""
     begin, n = WALK.chosen(0), 0
     if begin is plain.walk:
         first = rows[: max(1, FEW_ENTRIES // int(script[plain.N_CHIPS]))]

@@ -1,16 +1,15 @@
 """A timeline: what ran when, any range of it on demand, and its critical path.
 
-Only checkpoints are stored, a walk's state every 16,384 entries; the walk goes on from there.
+Only checkpoints are stored, a walk's state every 16,384 entries; the walk continues from there.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
 
 import numpy as np
 
 from tremula.compiler.report.report import RunTaken, StepHistory
+from tremula.vision.report.recent_values import RecentValues
 from tremula.vision.report.timeline import walk as w
 from tremula.vision.report.timeline.tiers import walk, walk_back
 
@@ -19,7 +18,7 @@ Ints = np.ndarray
 ENTRIES_PER_PART = 1 << 14
 # Entries × chips of a timeline that is not folded, and entries of any.
 MOST_UNFOLDED, MOST_ENTRIES = 1 << 26, 1 << 24
-_KEPT_PARTS = 8
+_MOST_PARTS = 8
 _ROWS_PER_WALK = 1 << 16
 
 
@@ -73,28 +72,23 @@ class Timeline:
     is_folded: bool
     checkpoints: Ints  # int64[n_parts, n_words]
     n_entries: int
-    _kept: "OrderedDict[int, Ints]" = field(default_factory=OrderedDict, repr=False)
-    _lock: Lock = field(default_factory=Lock, repr=False)
+    _parts: RecentValues[int, Ints] = field(
+        default_factory=lambda: RecentValues(_MOST_PARTS), repr=False
+    )
 
     @property
     def n_chips(self) -> int:
         return int(self.script[w.N_CHIPS])
 
     def _rows(self, number: int) -> Ints:
-        with self._lock:
-            if number in self._kept:
-                self._kept.move_to_end(number)
-                return self._kept[number]
+        return self._parts.get(number, lambda: self._walked(number))
+
+    def _walked(self, number: int) -> Ints:
         rows = new_rows(ENTRIES_PER_PART, self.n_chips)
         state = self.checkpoints[number].copy()
         runs = self.runs.copy()  # a walk fills in what is known already
         n = walk(self.script, runs, self.events, state, self.is_folded, False, rows)
-        rows = rows[:n]
-        with self._lock:
-            self._kept[number] = rows
-            while len(self._kept) > _KEPT_PARTS:
-                self._kept.popitem(last=False)
-        return rows
+        return rows[:n]
 
     def entries(self, first: int, last: int) -> TimelineEntries:
         """Entries first … last - 1."""

@@ -24,7 +24,7 @@ WAIT_COLUMNS = ("ipu", "begin", "end", "for_ipu", "for_stage", "pass")
 # In place of a stage: steps of the pipeline between stages, and steps outside of it.
 BETWEEN_STAGES, OUTSIDE = -1, -2
 _FIRST_PIECES = 64  # of a chip's work between two meetings; more are made room for
-# What goes on from part to part: see `_note`.
+# What continues from part to part: see `_note`.
 _OPEN, _PASS, _IS_OUTSIDE, _N_VISITS, _N_WAITS, _N_CARRIED = range(6)
 # Of a chip: its clock in the walk; its work since the last meeting, loops not stretched; in how
 # many pieces that work is.

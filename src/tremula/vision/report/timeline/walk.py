@@ -44,7 +44,7 @@ MOST_CALLS, MOST_FOLDS = 64, 16
     N_RUN_COLUMNS,
 ) = range(10)  # fmt: skip
 
-# Columns of `rows`, one row for each entry; then, if they are wanted, start and end on each chip.
+# Columns of `rows`, one row for each entry; then, if requested, start and end on each chip.
 # STEP -1: a run begins. LAST: the chip that came last where chips join, else -1. COUNTED: where the
 # cycles of a counted step are among the events, else -1.
 STEP, PLACE, N_TIMES, LAST, COUNTED, STAGE, MICRO_BATCH, N_ROW_COLUMNS = range(8)
@@ -248,10 +248,10 @@ def _control(script, runs, state, events, pc, op, folds):
 
 
 def walk(script, runs, events, state, folds, marks, rows, n_instructions):
-    """Go on from a state until the rows are full or all runs are over: how many were filled.
+    """Continue from a state until the rows are full or all runs are over: how many were filled.
 
     `folds`: fold loops and equal runs. `marks`: a row for the beginning of each run. It stops after
-    `n_instructions` as well, in a state to go on from.
+    `n_instructions` as well, in a state to continue from.
     """
     n, patience = 0, _PATIENCE
     while n < len(rows) and n_instructions > 0:
