@@ -52,13 +52,6 @@ CAVEATS = (
         r"reduce-(w[28]|bw(2|4|8|16))",
     ),
     Caveat(
-        "Address arithmetic between the stages of a lookup",
-        "PopLibs counts up and computes an address for each lookup of a table that is split by "
-        "rows. Where a tile collects several lookups, that takes 300 to 1200 cycles longer than "
-        "here.",
-        r"gather-(512|1024)-",
-    ),
-    Caveat(
         "Memsets of Poplar",
         "A table that is updated is filled with zeros first, by one worker of a tile as far as "
         "measured times tell; tables of more than 32 KB a tile take less.",
