@@ -231,7 +231,7 @@ def _worker_of(
     codelet: PythonCodelet, arena: np.ndarray, columns: tuple[np.ndarray, ...], row: int,
     worker: int,
 ) -> AbstractContextManager[None]:  # fmt: skip
-    """Gives python/random.py the record of the worker that runs a row."""
+    """Pass the record of the worker that runs a row to python/random.py."""
     if not codelet.spec.draws_random:
         return nullcontext()
     at = int(columns[-1][row]) + random.WORKER_WORDS * worker

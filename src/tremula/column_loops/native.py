@@ -205,7 +205,7 @@ def _library(text: str) -> Path | None:
 # -- Python to C -----------------------------------------------------------------------------------
 
 
-# Threads that parse at once upset each other's recursion depth in Python 3.11: a SystemError.
+# In Python 3.11, threads that parse at once corrupt each other's recursion depth: a SystemError.
 _PARSING = fork_safe(threading.Lock())
 
 

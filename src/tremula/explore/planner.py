@@ -311,7 +311,7 @@ class _PlanSearch:
             self._give_up(candidate)
 
     def _finish(self, candidate: Candidate, outcome: TrialOutcome | Stopped) -> None:
-        """What was stopped is not kept: more memory and time may be free another time."""
+        """What was stopped is not stored: more memory and time may be free another time."""
         if candidate in self.under_way:
             self.under_way.remove(candidate)
         if isinstance(outcome, Stopped):

@@ -1,4 +1,4 @@
-"""Results kept between runs: one small JSON file for each, written as soon as it is known."""
+"""Results stored between runs: one small JSON file for each, written as soon as it is known."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from tremula.base.code_fingerprint import code_fingerprint
 from tremula.base.storage.atomic_file import atomic_file
 from tremula.base.storage.strict_json import JsonObject
 
-# What decides a result beside what was asked: a change of these makes every kept result stale.
+# What decides a result besides the question: a change of these makes every stored result stale.
 _CODE = (
     "base", "hardware", "codelets", "poplar", "compiler", "runtime/clock.py", "runtime/forecast.py",
     "poplibs", "ir", "explore",

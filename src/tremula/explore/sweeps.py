@@ -1,4 +1,4 @@
-"""A sweep: every point of a space, kept as it comes, and the points that no other one beats."""
+"""A sweep: all points of a space, stored one by one, and those that no other one beats."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence

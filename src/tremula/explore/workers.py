@@ -203,7 +203,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     return False
 
 
-def _received(connection: Connection) -> Any:  # noqa: ANN401 - what a job gives
+def _received(connection: Connection) -> Any:  # noqa: ANN401 - what a job returns
     try:
         kind, value = connection.recv()
     except (EOFError, ConnectionError):

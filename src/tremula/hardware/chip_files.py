@@ -45,7 +45,7 @@ def chip_from_toml(text: str, origin: str = "TOML text") -> Chip:
 
 
 def chip_to_toml(chip: Chip) -> str:
-    """A self-contained TOML file of a chip; `chip_from_toml` gives the same chip and sources."""
+    """A self-contained TOML file of a chip; `chip_from_toml` returns the same chip and sources."""
     lines = [f"name = {toml_value(chip.name)}", "", *fact_lines(chip.facts)]
     return "\n".join(lines) + "\n"
 

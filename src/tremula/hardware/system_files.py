@@ -51,7 +51,7 @@ def system_from_toml(text: str, origin: str = "TOML text", chip: Chip | None = N
 
 
 def system_to_toml(system: System, *, with_chip: bool = True) -> str:
-    """A self-contained TOML file of a system; `system_from_toml` gives the same one."""
+    """A self-contained TOML file of a system; `system_from_toml` returns the same one."""
     lines = [f"name = {toml_value(system.name)}", "", *fact_lines(system.facts)]
     chip = f"\n[chip]\n{chip_to_toml(system.chip)}" if with_chip else ""
     return "\n".join(lines) + "\n" + chip

@@ -12,7 +12,7 @@ class UnsupportedOperations(PoplarError):
 
 
 class UnsuitableModel(PoplarError):
-    """A captured step cannot run the way it was asked to."""
+    """A captured step cannot run in the requested way."""
 
 
 class FloatingPointException(PoplarError):

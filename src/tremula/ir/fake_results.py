@@ -1,6 +1,6 @@
 """Results of calls with fake tensors, repeated without PyTorch's dispatch.
 
-What a call gives depends on shapes, strides and types only. PyTorch's fake tensors remember that,
+Results of a call depend on shapes, strides and types only. PyTorch's fake tensors remember that,
 too, but describe arguments and results in more detail than a recording needs: a repeated call
 takes several times as long as making its result. A call is repeated here if it is an operation of
 ATen, or one of `_OURS`, of fake tensors whose values are unknown, that gives new tensors, views of
@@ -54,7 +54,7 @@ class _Description:
 
 @dataclass(frozen=True, slots=True)
 class _Results:
-    """What a call gives that gives several tensors, or None in place of some."""
+    """The results of a call that returns several tensors, or None in place of some."""
 
     parts: tuple[_Description | None, ...]
     kind: type[tuple | list]
@@ -64,7 +64,7 @@ class _Results:
 
 
 class _FirstArgument:
-    """What a call gives that writes its first argument and returns it."""
+    """The result of a call that writes its first argument and returns it."""
 
     def make(self, _mode: FakeTensorMode, base: Tensor | None) -> Tensor | None:
         return base

@@ -118,7 +118,7 @@ def enter_pytorchs(decompositions: Mapping[Any, Callable]) -> None:
 
 
 def enter_finder(find: Callable[[object], Callable | None]) -> None:
-    """Enter a function that finds further ones, called when an operation is not found otherwise."""
+    """Enter a function that looks for operations that are not in the table."""
     _finders.append(find)
 
 

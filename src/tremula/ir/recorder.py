@@ -381,7 +381,7 @@ def _is_mask(index: Tensor | None) -> TypeGuard[Tensor]:
 
 
 def _as_real_tensors_say(func: Callable, args: tuple, kwargs: dict, error: Exception) -> Exception:
-    """The error PyTorch gives for real tensors: fake tensors word errors differently."""
+    """The error PyTorch raises for real tensors: fake tensors word errors differently."""
 
     def real(value: object) -> object:
         if not isinstance(value, Tensor):

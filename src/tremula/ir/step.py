@@ -74,7 +74,7 @@ class CapturedStep:
         return [node for node in self.graph.nodes if node.op == "placeholder"]
 
     def results(self) -> list[fx.Node]:
-        """The nodes the graph gives back, in the order of `outputs`."""
+        """The nodes the graph returns, in the order of `outputs`."""
         return list(cast("Sequence[fx.Node]", self.graph.output_node().args[0]))
 
     def of_kind(self, kind: str) -> list[tuple[int, StepSlot]]:

@@ -383,7 +383,7 @@ class Graph:
         vertex.table.estimates[vertex.row] = (int(cycles), int(flops))
 
     def register_perf_estimator(self, codelet: str, estimator: PerfEstimator) -> None:
-        """`estimator(v, chip)` gives cycles, or (cycles, flops), of all vertices of a codelet."""
+        """`estimator(v, chip)` returns cycles, or (cycles, flops), of all vertices of a codelet."""
         self.state.perf_estimators[codelet] = estimator
 
     # -- tiles -------------------------------------------------------------------------------------

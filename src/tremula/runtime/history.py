@@ -16,7 +16,7 @@ Ints = np.ndarray
 MOST_EVENTS = 1 << 22
 # What the interpreter records before it comes back.
 EVENTS_PER_RETURN = 1 << 16
-# Runs that are kept apart, even if they are alike, unless the engine's options say otherwise.
+# Runs that are recorded separately, even equal ones, unless the engine's options say otherwise.
 _APART = 2
 
 

@@ -63,7 +63,7 @@ def program_from_call(
     input_names: Sequence[str] = (),
     output_names: Sequence[str] = (),
 ) -> ServedProgram:
-    """A program from a call with a batch: shapes and types of outputs are those it gives."""
+    """A program from a call with a batch: shapes and types of outputs are those of its results."""
     sizes = {array.shape[:1] for array in inputs}
     if sizes in ({()}, set()) or len(sizes) != 1:
         raise InvalidOption(

@@ -1,4 +1,4 @@
-"""Answers to requests: which path is which part of the V2 protocol, and what it gives."""
+"""Answers to requests: which path is which part of the V2 protocol, and the response."""
 
 import json
 import re

@@ -209,7 +209,7 @@ def _keras(path: Path, name: str, *, on_tiles: bool) -> ServedProgram:
     )
 
 
-def _listed(call: Any) -> Run:  # noqa: ANN401 - gives an array, or a tuple of them
+def _listed(call: Any) -> Run:  # noqa: ANN401 - returns an array, or a tuple of them
     def run(batch: list[np.ndarray]) -> list[np.ndarray]:
         result = call(*batch)
         return list(result) if isinstance(result, tuple) else [result]

@@ -63,7 +63,7 @@ def missing_distributions(extra: str) -> list[str]:
 
 
 class PartsFinder:
-    """Finds nothing: asked after all others, it says how to install a part that is missing."""
+    """The last finder: it finds nothing, but says how to install a part that is missing."""
 
     @staticmethod
     def find_spec(fullname: str, path: object = None, target: object = None) -> None:

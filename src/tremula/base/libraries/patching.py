@@ -90,7 +90,7 @@ def wrapped(owner: type | ModuleType, name: str, wrap: Callable[[Any], Any]) -> 
 def replaced_in_place(
     owner: ModuleType, functions: Mapping[str, Callable[..., Any]]
 ) -> Iterator[None]:
-    """`replaced` for functions of a module, wherever a reference to them is held."""
+    """`replaced` for functions of a module, and for all other references to them."""
     with _replaced_in(owner, functions, _enter_in_place):
         yield
 
@@ -270,7 +270,7 @@ def install(owner: type | ModuleType, name: str, value: object) -> None:
 
 
 def install_in_place(owner: ModuleType, functions: Mapping[str, Callable[..., Any]]) -> None:
-    """`install` for functions of a module, wherever a reference to them is held."""
+    """`install` for functions of a module, and for all other references to them."""
     for name, new in functions.items():
         _require_listed(owner, name)
         function = _plain_function(owner, name)

@@ -1,6 +1,6 @@
 """JSON from outside: the type of its objects, and a reader without the values JSON cannot have.
 
-`json.loads` reads `NaN`, `Infinity` and `1e999`, which overflow in whoever uses them, and gives up
+`json.loads` reads `NaN`, `Infinity` and `1e999`, which overflow where they are used, and gives up
 on deep nesting with another error than on other mistakes.
 """
 

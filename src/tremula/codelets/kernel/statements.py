@@ -285,7 +285,7 @@ class Writer:
 
 
 def cost_name(helper_name: str) -> str:
-    """The generated function that gives a helper's cycles."""
+    """The name of the generated function that returns a helper's cycles."""
     return f"{helper_name}_cost"
 
 

@@ -77,7 +77,7 @@ def convert(context, builder, value, from_type, to_type, worker=NO_WORKER):
 def _as_integer(context, builder, value, to_type):
     """A float32 without its fraction; the nearest there is if it is out of range, 0 for NaN.
 
-    A plain conversion would then give whatever the processor at hand gives.
+    The result of a plain conversion would then depend on the processor.
     """
     target = context.get_value_type(to_type)
     kind = "fptosi" if to_type.signed else "fptoui"

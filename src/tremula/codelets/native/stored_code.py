@@ -1,4 +1,4 @@
-"""Numba's compilers with a store of machine code that heals: `jit` and `callback`.
+"""Numba's compilers with a store of machine code that replaces damaged files: `jit` and `callback`.
 
 Numba's own store is an index and numbered files beside each source file, unpickled as they are: one
 that was cut short is an error for every later run. Here each function with its types is one file of

@@ -19,7 +19,7 @@ from tremula.base.libraries.import_hooks import WhenImported
 
 @dataclass(frozen=True)
 class NameShim:
-    """Names of a module that scripts use, and what they get. `make(module, name)` gives a value."""
+    """Names of a module that scripts use, and what they get. `make(module, name)` makes one."""
 
     module: str
     names: tuple[str, ...]

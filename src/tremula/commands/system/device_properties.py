@@ -21,7 +21,7 @@ _INVENTED = (
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """Partitions, IPUs and programs, as the controller's `monitor` gives them."""
+    """Partitions, IPUs and programs, as the controller's `monitor` returns them."""
 
     partitions: list[JsonObject]
     ipus: list[JsonObject]

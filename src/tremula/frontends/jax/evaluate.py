@@ -113,7 +113,7 @@ def _apply(line: JaxprEqn, operands: list[Any]) -> list[Value]:
 
 
 def _check(equation: Equation, value: Value, aval: Any) -> None:  # noqa: ANN401
-    """A rule gives what JAX says that the primitive gives; functions of scalars may get arrays."""
+    """Results have the types that JAX infers; functions of scalars may get arrays."""
     if isinstance(value, Tensor):
         is_right = value.dtype == carrier(aval.dtype) and aval.shape in ((), tuple(value.shape))
         assert is_right, f"{equation.name} gave {tuple(value.shape)} {value.dtype} for {aval}"

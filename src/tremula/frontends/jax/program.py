@@ -64,7 +64,7 @@ class JaxProgram:
         return self.program.report(self.inputs(arrays))
 
     def save_report(self, folder: Path, arrays: list[Any], name: str) -> Path:
-        """Write the report of the tile program for the analyser, and a summary; gives its path."""
+        """Write the report of the tile program for the analyser, and a summary; its path."""
         return self.program.save_report(folder, name, self.inputs(arrays))
 
 

@@ -69,7 +69,7 @@ def execute(
 def _logs_of_replicas(
     model: keras.Model, program: KerasProgram, results: Sequence[Sequence[Tensor]]
 ) -> object:
-    """Metrics, counted over all replicas; what else a step gives, their mean in the last step."""
+    """Metrics counted over all replicas; other results as their mean in the last step."""
     metrics = model.get_metrics_result()
     last = results[-program.n_replicas :]
     structure = program.step.result

@@ -72,7 +72,7 @@ class About:
 
 
 class _Outputs(nn.Module):
-    """The graph of a step; of what it gives, only the outputs."""
+    """The graph of a step; of its results, only the outputs."""
 
     def __init__(self, graph: nn.Module, places: Sequence[int]):
         super().__init__()

@@ -68,7 +68,7 @@ class IPUStrategy:
             yield self
 
     def reduce(self, reduce_op: object, value: object, axis: int | None = None) -> Any:  # noqa: ANN401
-        """The sum or mean of a value along an axis; of replicas, `run` gives one value already."""
+        """The sum or mean of a value along an axis; `run` has reduced over replicas already."""
         import keras
 
         name = str(getattr(reduce_op, "name", reduce_op)).upper()

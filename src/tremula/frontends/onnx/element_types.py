@@ -1,6 +1,6 @@
-"""ONNX's element types: how tensors of each are held in PyTorch, and seen in NumPy.
+"""ONNX's element types: how tensors of each are represented in PyTorch and in NumPy.
 
-Types that PyTorch does not have are held in a wider one that has all their values: integers of 4
+Types that PyTorch does not have are stored in a wider one that has all their values: integers of 4
 and 2 bits in 8, floating-point numbers of 6 and 4 bits in 32.
 """
 

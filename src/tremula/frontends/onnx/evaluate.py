@@ -55,7 +55,7 @@ class Scope:
         return self.holder(name).constants.get(name)
 
     def type_of(self, name: str) -> int:
-        """The element type of a value, as declared, else as it is held."""
+        """The declared element type of a value, else that of its tensor."""
         if not name:
             return 0
         holder = self.holder(name)
@@ -96,7 +96,7 @@ class Evaluation:
         attributes: Mapping[str, object],
         outputs: Sequence[str],
     ) -> list[object]:
-        """What a call gives; outputs that it does not name are not computed."""
+        """The results of a call; outputs that it does not name are not computed."""
         merged = {**function.attributes, **attributes}
         known = {name: value for name, value in merged.items() if value is not None}
         scope = Scope(attributes=known)

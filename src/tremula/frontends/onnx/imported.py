@@ -1,4 +1,4 @@
-"""An ONNX model as a PyTorch module: what `import_model` gives."""
+"""An ONNX model as a PyTorch module: what `import_model` returns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from tremula.ir.recording import active
 
 
 class OnnxModule(nn.Module):
-    """forward takes the graph's inputs in order and gives a tuple of its outputs.
+    """forward takes the graph's inputs in order and returns a tuple of its outputs.
 
     Floating-point initialisers are parameters, others buffers.
     """

@@ -16,7 +16,7 @@ from tremula.frontends.onnx.element_types import STRING, element_type, tensor_of
 from tremula.frontends.onnx.errors import OnnxError
 
 _BITS = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}
-MAX_SPARSE_BYTES = 1 << 30  # a sparse tensor is held densely
+MAX_SPARSE_BYTES = 1 << 30  # a sparse tensor is loaded as a dense one
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class GroupQuantizedLinear(nn.Module):
 
 
 def group_quantize_model(model: _Model, group_size: int = 64, skip: tuple[str, ...] = ()) -> _Model:
-    """Let every linear layer whose columns divide have weights of 4 bits; gives the model back."""
+    """Let every linear layer whose columns divide have weights of 4 bits. Returns the model."""
     for parent_name, parent in list(model.named_modules()):
         for name, child in list(parent.named_children()):
             path = f"{parent_name}.{name}".lstrip(".")

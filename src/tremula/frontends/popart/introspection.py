@@ -33,7 +33,7 @@ def getTensorInfo(array: np.ndarray) -> TensorInfo:
 
 @dataclass(frozen=True)
 class OpDefinition:
-    """What an operator takes and gives."""
+    """The inputs, outputs and attributes of an operator."""
 
     @dataclass(frozen=True)
     class Tensor:
@@ -62,7 +62,7 @@ def getSupportedOperations(includeInternal: bool = False) -> list[OperatorIdenti
 def getSupportedOperationsDefinition(
     includeInternal: bool = False,
 ) -> dict[OperatorIdentifier, OpDefinition]:
-    """What each operator takes and gives."""
+    """The inputs, outputs and attributes of each operator."""
     result = {
         OperatorIdentifier(entry.domain or "ai.onnx", entry.name, entry.since): _definition(entry)
         for entry in all_operators()

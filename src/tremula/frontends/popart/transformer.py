@@ -22,7 +22,7 @@ _TRAINING_MODE_SINCE = 14  # of BatchNormalization's attribute training_mode
 
 
 class GraphTransformer:
-    """A model that is rewritten by its methods; `getModelProto` gives the result."""
+    """A model that is rewritten by its methods; `getModelProto` returns the result."""
 
     def __init__(self, modelProtoOrFilename: str | bytes | os.PathLike | onnx.ModelProto):
         self._model = onnx.ModelProto()

@@ -65,7 +65,7 @@ COUNTS: dict[str, Callable[[Op], int]] = {
 
 
 def _op(op: Any) -> Op:
-    """The operation of a view, which `popart._internal.ir` gives."""
+    """The operation of a view, as `popart._internal.ir` returns it."""
     return getattr(op, "_op", op)
 
 

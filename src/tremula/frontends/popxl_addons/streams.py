@@ -1,4 +1,4 @@
-"""Streams by name: what a session is fed, and what it gives."""
+"""Streams by name: inputs and outputs of a session."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, Self, TypeVar
@@ -11,7 +11,7 @@ Stream = TypeVar("Stream", popxl.HostToDeviceStream, popxl.DeviceToHostStream)
 
 
 class _Streams(OrderedDict, Generic[Stream]):
-    """Streams by name, by position and as attributes; iterating gives the streams."""
+    """Streams by name, by position and as attributes; iterating yields the streams."""
 
     stream_init: Callable[..., Any]
 

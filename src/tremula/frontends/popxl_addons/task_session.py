@@ -68,7 +68,7 @@ class TaskSession(popxl.Session):
 
     @property
     def dataloader(self) -> DataLoader | None:
-        """What gives the data; it is saved and resumed with checkpoints."""
+        """The source of the data; it is saved and resumed with checkpoints."""
         if self._dataloader is None:
             logger.warning("No dataloader is set: training cannot be resumed from checkpoints")
         return self._dataloader

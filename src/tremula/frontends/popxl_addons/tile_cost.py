@@ -66,7 +66,7 @@ class TileCost:
 
     @property
     def cycles(self) -> int:
-        """Of one call; 0 if everything it gives was known when it was compiled."""
+        """Of one call; 0 if all its results were known when it was compiled."""
         return int(self.report.cycles_of_chip.max(initial=0))
 
 

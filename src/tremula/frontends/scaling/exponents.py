@@ -195,7 +195,7 @@ def _run_eagerly(executor: PoplarExecutor, args: tuple, kwargs: dict[str, object
 
 
 def _loss_of(result: object) -> Tensor:
-    """The last scalar of what a model in training gives; all sums of it if there is none."""
+    """The last scalar among a training model's outputs; the sum of all outputs if there is none."""
     tensors = [t for t in tree_leaves(result) if isinstance(t, Tensor) and t.requires_grad]
     scalars = [t for t in tensors if t.numel() == 1]
     return scalars[-1].sum() if scalars else sum((t.sum() for t in tensors), torch.zeros(()))

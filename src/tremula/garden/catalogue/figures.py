@@ -21,7 +21,7 @@ _MOST_POINTS = 60  # of a curve: a card is about 300 pixels wide
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What the tiny form of an application found."""
+    """The results of an application's tiny form."""
 
     results: Mapping[str, float]
     modelled: Modelled | None
@@ -30,7 +30,7 @@ class Figures:
 
 
 def figures_of(application: Application, findings: Findings) -> Figures:
-    """Findings as they are kept: thinned, rounded and small."""
+    """Findings as they are stored: thinned, rounded and small."""
     picture = ""
     if findings.picture is not None:
         result = checked_picture(np.asarray(findings.picture), application.name)

@@ -1,4 +1,4 @@
-"""Runs an application, and checks what it found against what its manifest expects."""
+"""Runs an application, and checks its results against what its manifest expects."""
 
 import sys
 from importlib import import_module
@@ -46,7 +46,7 @@ def run_application(application: Application, settings: Settings) -> Findings:
 
 
 def served_application(application: Application, settings: Settings) -> "ServedProgram":
-    """The program that an application serves: what `served(settings)` in its main.py gives."""
+    """The program that an application serves: what `served(settings)` in its main.py returns."""
     module = _imported(application)
     served = getattr(module, "served", None)
     if served is None:

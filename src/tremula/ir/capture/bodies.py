@@ -70,7 +70,7 @@ def record_scan(
     *,
     is_reversed: bool = False,
 ) -> list[Tensor]:
-    """A loop over rows: body(*state, *row of each) gives the new state, and a row of each result.
+    """A loop over rows: body(*state, *row of each) returns the new state, and a row of each result.
 
     Gives the last state, then the rows of results together.
     """

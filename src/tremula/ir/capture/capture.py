@@ -93,7 +93,7 @@ def capture(
     keep_loss: bool = False,
     strides_group_norms: bool = False,
 ) -> CapturedStep:
-    """Record one step. `run_forward` gives, for flat inputs, flat outputs and how to rebuild.
+    """Record one step. `run_forward` returns, for flat inputs, flat outputs and how to rebuild.
 
     With an update rule the step trains: the loss is found, differentiated and the weights updated;
     `keep_loss` makes it a result of kind LOSS. `warn` is told what a model's author should know.

@@ -1,4 +1,4 @@
-"""The user's modules hold after a recording what they held before it, whatever happened."""
+"""After a recording the user's modules have the tensors they had before it, whatever happened."""
 
 import contextlib
 import types

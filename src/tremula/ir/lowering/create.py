@@ -49,7 +49,7 @@ def fill(tiles: Tiles, _old: Tensor, value: Tensor) -> Tensor:
     calls="constant",
 )  # fmt: skip
 def zeros(tiles: Tiles, *_args: object, **_options: object) -> Tensor:
-    """`empty` holds zeros, so that a program gives the same values each time."""
+    """`empty` holds zeros, so that a program returns the same values each time."""
     return repeated(tiles, 0)
 
 

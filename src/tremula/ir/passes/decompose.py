@@ -84,7 +84,7 @@ class _Decomposer(Recorder):
         self.values[node] = self._as_recorded(result, node.meta["val"])
 
     def _expanded(self, node: fx.Node, expand: Callable, args: tuple, kwargs: dict) -> Any:  # noqa: ANN401
-        """What a decomposition gives; that of attention is recorded once for equal shapes."""
+        """The nodes of a decomposition; that of attention is recorded once for equal shapes."""
         args = _plain(args)
         if schema_name(node) not in _RECORDED_ONCE:
             return expand(*args, **kwargs)

@@ -273,7 +273,7 @@ class _Functionaliser:
         return fx.map_arg(value, self.read_or_other)
 
     def _written_through(self, node: fx.Node) -> None:
-        """An operation that also writes some of its arguments and gives them as further results."""
+        """An operation that writes some of its arguments and returns them as further results."""
         func, written = WRITTEN_THROUGH[node.target]
         func, args, kwargs = func(self, node)
         call = self.emit(func, args, kwargs, val=None)
@@ -392,7 +392,7 @@ def _random(work: _Functionaliser, target: fx.Node, args: tuple, kwargs: dict) -
 
 
 def _n_whole_numbers(dtype: torch.dtype) -> int:
-    """One more than the largest that random_ gives; 64-bit integers are 32-bit ones here."""
+    """One more than the largest that random_ draws; 64-bit integers are 32-bit ones here."""
     if dtype is torch.bool:
         return 2
     if dtype.is_floating_point:

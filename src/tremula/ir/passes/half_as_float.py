@@ -347,7 +347,7 @@ def _only_halves_are_floats(node: fx.Node) -> bool:
 
 
 def _only_moves_halves(node: fx.Node) -> bool:
-    """Whether every half that a call gives is one it was given."""
+    """Whether every half among a call's results is one of its arguments."""
     if is_view(node.target):
         return True
     if schema_name(node) not in MOVES or not (node.all_input_nodes or _names_half(node)):

@@ -26,7 +26,7 @@ _PLANNED = frozenset(
         "tremula::serialized_mm",
     }
 )
-# Between a product and the tensor a layer gives: its bias, and views.
+# Between a product and the output of a layer: its bias, and views.
 _BETWEEN = frozenset(
     {
         "aten::add",

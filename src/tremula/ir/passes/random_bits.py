@@ -251,7 +251,7 @@ def _random_from(
 
 @_draws(_aten.randperm.default)
 def _randperm(draws: Draws, like: Tensor, *_args: object, **_options: object) -> Tensor:
-    """The order of as many different numbers: the hash gives no number twice in one draw."""
+    """The order of as many different numbers: the hash has no number twice in one draw."""
     return torch.sort(draws.bits(tuple(like.shape), like.device))[1].to(like.dtype)
 
 

@@ -42,7 +42,7 @@ class Shards(NamedTuple):
 
 
 def shard_update(step: CapturedStep, shards: Shards) -> CapturedStep:
-    """Shard updates over replicas; weights held as shards are gathered where they are read."""
+    """Shard updates over replicas; weights stored as shards are gathered where they are read."""
     for name in shards.updated:
         _ShardedWeight(step, name, shards.n_replicas, is_held=name in shards.stored).run()
     return drop_dead(step)

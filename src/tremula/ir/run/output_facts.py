@@ -23,7 +23,7 @@ class OutputFact:
 
 
 def output_facts(nodes: Sequence[fx.Node], others: Sequence[fx.Node] = ()) -> list[OutputFact]:
-    """The facts of outputs, in order; `others` are what the step gives besides them."""
+    """The facts of outputs, in order; `others` are the step's other results."""
     roots = {_owner_of_memory(node) for node in others}
     facts = []
     for node in nodes:

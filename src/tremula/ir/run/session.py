@@ -54,7 +54,7 @@ class StepSession(Protocol):
 
     @property
     def shares_memory(self) -> bool:
-        """Whether reading gives the tensors that the device itself uses, not copies of them."""
+        """Whether reading returns the tensors that the device itself uses, not copies of them."""
         ...
 
     def generators(self, seed: int) -> DeviceRandom:

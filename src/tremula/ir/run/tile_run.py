@@ -66,7 +66,7 @@ def run_on_tiles(
     options: LoweringOptions | None = None,
     engine_options: Mapping[str, object] | None = None,
 ) -> list[Tensor]:
-    """What a function gives when every one of its operations runs on tiles.
+    """The result of a function when every one of its operations runs on tiles.
 
     It is traced on tensors shaped like `inputs`, lowered, compiled and executed vertex by vertex,
     on a chip with eight tiles unless a device is given. A single result is a list of one:

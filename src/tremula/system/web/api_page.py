@@ -1,4 +1,4 @@
-"""The page `/docs`: what the API can be asked, made from its OpenAPI document without any script.
+"""The page `/docs`: the requests of the API, made from its OpenAPI document without any script.
 
 FastAPI's own page loads its scripts from the Internet, which a controller need not reach.
 """

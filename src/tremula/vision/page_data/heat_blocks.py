@@ -91,7 +91,7 @@ class HeatBlocks:
         return pack_of(facts, {name: array.reshape(-1) for name, array in (cut | whole).items()})
 
     def _once(self, key: tuple, make: Callable[[], T]) -> T:
-        """What was made last for a key, or made now; a few are kept."""
+        """The value of a key: cached, or made now. A few are cached."""
         with self._lock:
             if key not in self._cached:
                 self._cached[key] = make()
@@ -130,7 +130,7 @@ class HeatBlocks:
         return self._shared(key, lambda: self._made(name, level, columns))
 
     def _shared(self, key: tuple, make: Callable[[], T]) -> T:
-        """Like `_once`, for what is needed while something else is made: the lock is held."""
+        """Like `_once`, for what is needed while something else is made, with the lock held."""
         if key not in self._cached:
             self._cached[key] = make()
         return self._cached[key]  # pyright: ignore[reportReturnType]

@@ -103,7 +103,7 @@ def open_report(path: str | os.PathLike[str]) -> "ReportReader":
 class ReportReader(DatabaseReader):
     """One report: its tables, cycles, memory and tile program.
 
-    Nothing is read before it is requested; most things are then kept.
+    Nothing is read before it is requested; most things are then cached.
     """
 
     def __init__(self, path: str | os.PathLike[str]):

@@ -110,7 +110,7 @@ def _is_scaled_sum(x: Tensor, y: Tensor, scale: Tensor) -> bool:
 
 
 def _call(eqn: Equation, vertex: Any, attributes: dict[str, Any]) -> VertexCall:  # noqa: ANN401
-    """What the vertex of this equation takes and gives on one tile."""
+    """The arguments and results of this equation's vertex on one tile."""
     if len(eqn.in_avals) != len(vertex.inputs):
         raise JaxError(
             f"the vertex {vertex.name!r} takes {len(vertex.inputs)} operands"

@@ -71,7 +71,7 @@ def _window_extreme(eqn: Equation, x: Tensor, kind: str, combine: Callable) -> T
 
 
 def _signed(dtype: DTypeLike, tensor: Tensor) -> np.dtype:
-    """The type whose limits the held numbers have."""
+    """The type whose limits apply to the tensor's numbers."""
     if tensor.is_floating_point() or tensor.dtype == torch.bool:
         return np.dtype(dtype) if tensor.dtype != torch.bfloat16 else np.dtype(np.float32)
     return np.dtype(str(tensor.dtype).removeprefix("torch."))

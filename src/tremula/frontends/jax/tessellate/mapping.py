@@ -39,7 +39,7 @@ FullyDescribed = tuple[Shapes, Mapping[str, Array], Shapes, int]
 
 @dataclass(frozen=True)
 class CustomVertex:
-    """A custom vertex: its codelet, and a function that says what it takes and gives."""
+    """A custom vertex: its codelet, and a function that says what its arguments and results are."""
 
     name: str  # `{x}` in it is the type of field x
     codelets: str | Path | type

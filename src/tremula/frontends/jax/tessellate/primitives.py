@@ -129,7 +129,7 @@ map_p = make_primitive("tile_map", _mapped, multiple_results=True)
 def _mapped_shapes(
     *avals: ShapedArray, mapped: Primitive, tiles: tuple, **params: Any
 ) -> list[ShapedArray]:
-    """A custom vertex says itself what it gives: it need not have an implementation in JAX."""
+    """A custom vertex says what its results are: it need not have an implementation in JAX."""
     if not is_vertex(mapped):
         return _shapes(_mapped, *avals, mapped=mapped, tiles=tiles, **params)
     rows = [ShapedArray(aval.shape[1:], aval.dtype) for aval in avals]

@@ -110,7 +110,7 @@ def tile_get_hw_seeds(tiles: Sequence[int]) -> TileShardedArray:
 def tile_set_hw_seeds(seeds: TileShardedArray) -> TileShardedArray:
     """Give the workers of tiles their seeds, and the same array.
 
-    Return or use what it gives: what nothing uses is left out of a program.
+    Return or use the result: unused operations are left out of a program.
     """
     check_seeds(seeds.tile_shape, seeds.dtype)
     return TileShardedArray(set_hw_seeds_p.bind(seeds.array, tiles=seeds.tiles), seeds.tiles)

@@ -24,7 +24,7 @@ def cond(
     false_fn: Callable[[], Result],
     name: str = "",
 ) -> Result:
-    """What one of two functions gives; inside compiled steps both run, and one is chosen."""
+    """The result of one of two functions; inside compiled steps both run, and one is chosen."""
     del name
     if isinstance(pred, bool | int):
         return true_fn() if pred else false_fn()

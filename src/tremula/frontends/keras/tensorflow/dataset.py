@@ -106,7 +106,7 @@ class Options:
 
 
 class Dataset(DataLoader):
-    """Elements: arrays, and tuples and dictionaries of them. Every method gives a new data set."""
+    """Arrays, and tuples and dictionaries of them. Every method returns a new data set."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Dataset(DataLoader):
         arrays: object = None,
         is_batched: bool = False,
     ):
-        """`start` gives elements or, with `arrays`, numbers of their rows."""
+        """`start` yields elements or, with `arrays`, numbers of their rows."""
         rows_start = fetching(start, arrays)
         known = n_elements >= 0
         elements = _CountedElements(rows_start, n_elements) if known else _Elements(rows_start)

@@ -11,7 +11,7 @@ from tremula.base.libraries.patching import replaced_for_all
 from tremula.frontends.keras.errors import keras_error
 
 Arrays = tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-# Of images: shape of a sample, classes, and whether labels are columns, as Keras gives them.
+# Of images: shape of a sample, classes, and whether labels are columns, as Keras returns them.
 _IMAGES = {
     "mnist": ((28, 28), 10, False),
     "fashion_mnist": ((28, 28), 10, False),

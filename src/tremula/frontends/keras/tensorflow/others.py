@@ -31,7 +31,7 @@ class Module:
 
 
 class UnconnectedGradients:
-    """What a tape gives for variables that a value does not depend on."""
+    """What a tape returns for variables that a value does not depend on."""
 
     NONE, ZERO = "none", "zero"
 

@@ -89,7 +89,7 @@ class Decoder:
         return CausalLMOutputWithPast(logits=logits, past_key_values=cache)  # pyright: ignore[reportArgumentType]
 
     def step(self, model_inputs: dict[str, Any], *, reorders: bool) -> CausalLMOutputWithPast:
-        """One word further: what transformers gives to the model's forward."""
+        """One word further: the arguments that transformers passes to the model's forward."""
         values = dict(model_inputs)
         cache: Cache = values.pop("past_key_values")
         tensors = {name: v for name, v in values.items() if isinstance(v, Tensor)}
@@ -103,7 +103,7 @@ class Decoder:
         if reorders:
             n_rows = len(next(iter(static_cache.tensors_of(cache).values())))
             order = torch.arange(n_rows) if self._order is None else self._order
-            tensors["order"] = order.to(torch.int32)  # beam search gives now one type, now another
+            tensors["order"] = order.to(torch.int32)  # the type from beam search varies
         logits = self._run(cache, tensors, constants, reorders=reorders)
         self._order = None
         static_cache.advance(cache, n_words)

@@ -104,7 +104,7 @@ class IPUGenerationMixin:
         logits_processor: LogitsProcessorList,
         stopping_criteria: StoppingCriteriaList,
         generation_config: GenerationConfig,
-        synced_gpus: bool = False,  # noqa: ARG002 (transformers gives them)
+        synced_gpus: bool = False,  # noqa: ARG002 (transformers passes them)
         streamer: None = None,  # noqa: ARG002
         **model_kwargs: object,
     ) -> Tensor:
@@ -216,7 +216,7 @@ def _has_prompt(cache: Cache) -> bool:
 def generating(model: nn.Module, *, on_device_generation_steps: int | None = None) -> nn.Module:
     """The model itself; its `generate` is compiled from now on.
 
-    `on_device_generation_steps` words are found in each call of the device: 0 lets the host
+    `on_device_generation_steps` words are generated in each call of the device: 0 lets the host
     search, None chooses.
     """
     if not isinstance(model, IPUGenerationMixin):

@@ -32,7 +32,7 @@ class CompiledForward:
         self._compiled: dict[tuple, poptorch.PoplarExecutor] = {}
 
     def __call__(self, **inputs: object) -> object:
-        """What the model gives for these inputs."""
+        """The model's outputs for these inputs."""
         values = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
         n_words = values["input_ids"].shape[1] if "input_ids" in values else None
         batch = values if n_words is None else self._filled(values, n_words)

@@ -21,7 +21,7 @@ def loss_of_model(model: nn.Module, inputs: Mapping[str, object], **_: object) -
 
 
 class ComputedLoss(nn.Module):
-    """Gives the loss that a trainer's `compute_loss` finds, and marks it as the one to minimise."""
+    """Returns the loss of a trainer's `compute_loss`, marked as the one to minimise."""
 
     def __init__(self, model: nn.Module, compute_loss: ComputeLoss = loss_of_model):
         super().__init__()

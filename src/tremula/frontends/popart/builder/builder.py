@@ -231,7 +231,7 @@ class Builder(Annotations):
         return result
 
     def checkpointOutput(self, nodeOutputNames: Sequence[str]) -> list[str]:
-        """Copies of tensors that are kept for the backward pass; gives the ids to go on with."""
+        """Copy tensors that the backward pass needs. Returns the ids to continue with."""
         identity = operators(ONNX_DOMAIN, self._onnx("aiOnnx").version)["identity"]
         result = []
         for id in nodeOutputNames:

@@ -31,7 +31,7 @@ Emit = Callable[..., list[str]]  # (operator, inputs, attributes, n_outputs, deb
 
 
 class OpSet:
-    """The operators of a domain in one version: `opset.add([a, b])` appends a node, gives its id.
+    """The operators of a domain in one version: `opset.add([a, b])` appends a node, returns its id.
 
     `dir(opset)` lists the methods; each has a signature and a docstring.
     """

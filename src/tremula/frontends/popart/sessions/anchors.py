@@ -1,4 +1,4 @@
-"""Anchored tensors: which are results of a step, which gradients, which are held by the device."""
+"""Anchored tensors: which are results of a step, which gradients, which are on the device."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -275,7 +275,7 @@ class DataLoader(torch.utils.data.DataLoader):
             )
 
     def explain_no_batch(self) -> str | None:
-        """Why the loader gives no batch at all, as far as that is known; None if it gives some."""
+        """Why the loader yields no batch, as far as that is known; None if it yields some."""
         n_found, n_needed, what = self._found_and_needed()
         if not self.drops_last_combined or n_needed is None:
             return None

@@ -80,7 +80,7 @@ def _compile_hooks() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Anchor:
-    """A tensor that `Options.anchorTensor` requested."""
+    """A tensor to return, from `Options.anchorTensor`."""
 
     short_name: str
     long_name: str

@@ -26,7 +26,7 @@ class LazyArray:
         self._make = make
 
     def materialised(self) -> np.ndarray:
-        """The array: zeros, or what `make` gives."""
+        """The array: zeros, or what `make` returns."""
         if self._make is None:
             return np.zeros(self.shape, self.dtype)
         result = np.asarray(self._make(), self.dtype)

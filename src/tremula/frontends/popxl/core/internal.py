@@ -368,7 +368,7 @@ class IrView:
         """Patterns change how PopART writes a graph, not what it computes."""
 
     def session_on(self, device: object) -> object:
-        """What `popart.InferenceSession.fromIr` gives for a program."""
+        """What `popart.InferenceSession.fromIr` returns for a program."""
         return VIEWS["session"](self._ir, device)
 
 

@@ -43,7 +43,7 @@ class Ir:
         self._names: dict[str, int] = {}
         self._main_graph = self._add_graph("")
         self._num_host_transfers = 1
-        self.data_flow = DataFlow(1, {})  # what a session of PopART's takes and gives back
+        self.data_flow = DataFlow(1, {})  # inputs and outputs of a session of PopART's
         self._is_frozen = False  # a session exists
         self.stream_of_tensor: dict[str, Stream] = {}  # by id
         self.remote_buffers: list[RemoteBuffer] = []

@@ -424,7 +424,7 @@ class Variable(Tensor, tensor_type="Variable"):
 
     @property
     def retrieval_mode(self) -> RetrievalMode:
-        """Whether reading gives one value for each group, or all."""
+        """Whether reading returns one value for each group, or all."""
         return self._mode
 
     @property

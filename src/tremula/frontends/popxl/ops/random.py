@@ -108,7 +108,7 @@ def split_random_seed(seed: Operand, n: int = 2) -> tuple[Tensor, ...]:
 
 
 def _dropout_gradient(ctx: object, op: Op, gradients: list, wanted: tuple[int, ...]) -> list:
-    """The gradient times the mask, which the seed gives again."""
+    """The gradient times the mask, which is drawn again from the same seed."""
     (grad,) = gradients
     seed = ctx.forward(op.inputs[1])  # type: ignore[attr-defined]
     specs = [(grad.shape, grad.dtype)]

@@ -10,7 +10,7 @@ from tremula.frontends.popxl.run.session import Session
 
 
 class GraphSession:
-    """What `popart.InferenceSession.fromIr(ir, device)` gives."""
+    """What `popart.InferenceSession.fromIr(ir, device)` returns."""
 
     def __init__(self, ir: Ir, device: DeviceInfo):
         self._session = Session(ir, device)

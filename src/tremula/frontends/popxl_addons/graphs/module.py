@@ -1,4 +1,4 @@
-"""Modules with variables: `create_graph` gives factories of the variables, and a graph.
+"""Modules with variables: `create_graph` returns factories of the variables, and a graph.
 
 A module may give its gradient itself. `build` saves what that needs in `self.aux["name"]`, and
 `build_grad(self, *gradients_of_outputs)` returns the gradients of its tensor arguments, in order;
@@ -222,7 +222,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
     ) -> popxl.Tensor:
         """An input for a variable of the module; its data comes when variables are made.
 
-        `data_iter` is a function or an iterable. It gives the data of one variable after another,
+        `data_iter` is a function or an iterable. It yields the data of one variable after another,
         once for each group of replicas that differ.
         """
         tensor, factory = add_variable_input(name, data_iter, dtype, by_ref, replica_grouping)

@@ -124,7 +124,7 @@ def autodiff_with_accumulation(
     """The gradient graph of a graph, with running means of some gradients instead of outputs.
 
     The means are arguments `accum.<name>`, and `mean_accum_counter` counts: set it to zero to start
-    again. Other gradients, `grads_required`, are outputs. Gives factories of the means, too.
+    again. Other gradients, `grads_required`, are outputs. Returns factories of the means, too.
     """
     summed = list(tensors_to_accumulate_grads)
     others = [t for t in (grads_required or ()) if t not in summed]

@@ -95,7 +95,7 @@ class Inference:
         return tr.Sequence(bring, tr.RepeatWhileTrue(a_round, goes_on, tr.Sequence()))
 
     def _given(self) -> tuple[tr.Tensor, dict[str, tr.Tensor], tr.Program]:
-        """What the host gives, its parts on every tile, and the program that brings it there."""
+        """Inputs from the host, their parts on every tile, and the program that copies them."""
         n_values = self.epidemic.n_days * N_OBSERVED
         lengths = {
             "observed": n_values, "scale": N_OBSERVED, "low": N_PARAMETERS, "high": N_PARAMETERS,

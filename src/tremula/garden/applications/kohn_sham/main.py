@@ -74,5 +74,5 @@ def compared(molecule: Integrals, settings: Settings) -> tuple[Errors, Modelled]
 
 
 def solver(precision: Precision) -> JitFunction:
-    """The compiled loop: a function of a Problem that gives a Field."""
+    """The compiled loop: a function of a Problem that returns a Field."""
     return jit(partial(self_consistent, precision=precision, n_most=N_MOST))

@@ -1,6 +1,6 @@
 """UNet in Keras, in one stage or two, and pictures of discs in noise for it."""
 
-# What a layer gives is a tensor or several, for Keras's stubs.
+# For Keras's stubs, a layer returns one tensor or several.
 # pyright: reportArgumentType=false
 
 from contextlib import nullcontext

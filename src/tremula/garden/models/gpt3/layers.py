@@ -30,7 +30,7 @@ MASKED = -1e4  # added to scores of later positions: small enough, and a half
 class Build:
     """What all modules are built from: sizes, groups of replicas, data of weights.
 
-    `data(weight)` gives what `add_variable_input` takes: values for one group after another.
+    `data(weight)` returns what `add_variable_input` takes: values for one group after another.
     """
 
     config: GPTConfig

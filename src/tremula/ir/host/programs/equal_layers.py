@@ -75,7 +75,7 @@ def equal_parts(step: CapturedStep) -> list[Part]:
 
 
 def _has_several(node: fx.Node) -> bool:
-    """Whether a node gives several tensors, which parts do not pass on."""
+    """Whether a node returns several tensors, which cannot be an input of another part."""
     return any(user.target is operator.getitem for user in node.users)
 
 

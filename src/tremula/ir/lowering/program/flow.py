@@ -49,7 +49,7 @@ class Flow(Protocol):
         ...
 
     def may_overwrite(self, node: fx.Node) -> bool:
-        """Whether a node may write its value over the held tensor that it becomes."""
+        """Whether a node may write its value over the resident tensor that it becomes."""
         ...
 
     def seed_of(self, node: fx.Node, tiles: Tiles) -> Tensor | None:
@@ -73,7 +73,7 @@ class Flow(Protocol):
         ...
 
     def writes_of(self, slot: StepSlot) -> Sequence:
-        """Where a held tensor gets its new value."""
+        """Where a resident tensor gets its new value."""
         ...
 
     def program(self) -> Program:

@@ -65,7 +65,7 @@ def held_nodes(step: CapturedStep) -> dict[tuple[str, int], fx.Node]:
 
 
 def overwrites(step: CapturedStep, folded: Folded) -> dict[fx.Node, fx.Node]:
-    """Nodes that may write their value over the held tensor it becomes: node → placeholder."""
+    """Nodes that may write their value over the resident tensor it becomes: node → placeholder."""
     order = folded.places({node: index for index, node in enumerate(step.graph.nodes)})
     state_nodes = held_nodes(step)
     result = {}
@@ -114,7 +114,7 @@ def chips_of_nodes(
 
 
 def _place_held(step: CapturedStep, chip_of: dict[fx.Node, int]) -> None:
-    """Place each held tensor on the chip that first uses it, and a state with its weight.
+    """Place each resident tensor on the chip that first uses it, and a state with its weight.
 
     Scalars, which count the steps of each weight, stay together: the update reads them as one.
     """
@@ -130,7 +130,7 @@ def _place_held(step: CapturedStep, chip_of: dict[fx.Node, int]) -> None:
 
 
 def check_result(node: fx.Node, value: object) -> None:
-    """A lowering gives the shape and type PyTorch promised; anything else is a bug."""
+    """A lowering returns the shape and type PyTorch promised; anything else is a bug."""
     expected = node.meta["val"]
     pairs = [(expected, value)]
     if isinstance(expected, tuple | list):

@@ -38,7 +38,7 @@ class OffChipTensors:
     # -- weights and states ------------------------------------------------------------------------
 
     def hold(self, slot: StepSlot, node: fx.Node, tensor: Tensor) -> HostHandle:
-        """Where the host finds a held tensor: on the tiles, or in a row of a remote buffer."""
+        """Where the host finds a resident tensor: on the tiles, or in a row of a remote buffer."""
         n_shards = node.meta.get(N_SHARDS, 1)
         location, chip = self._location_of(slot), self.values.chip_of[node]
         if location.leaves(tensor.n_elems * n_shards):

@@ -120,7 +120,7 @@ class StepBuilder:
             of.off_chip.leave(node, tiles)
 
     def _destination(self, node: fx.Node, chip: int) -> Tensor | None:
-        """The held tensor that a node writes its value over, if it may and is on its chip."""
+        """The resident tensor that a node writes its value over, if it may and is on its chip."""
         overwritten = self._overwrites.get(node)
         if (
             overwritten is None
@@ -156,7 +156,7 @@ class StepBuilder:
             self.of.off_chip.fetch(base_of(node), self.values.tiles_on(node, 0, gives))
 
     def _write(self, pairs: list[tuple[Tensor, Tensor]], sequence: Sequence) -> None:
-        """A new value that is a view of another held tensor is saved before that one is written."""
+        """Save a new value that is a view of another resident tensor before that one is written."""
         targets = {v for _, target in pairs for v in target.variable_ids()}
         safe = []
         for value, target in pairs:

@@ -19,7 +19,7 @@ class StageParts:
     keeps: Sequence = field(default_factory=Sequence)
     gives: Sequence = field(default_factory=Sequence)  # outputs, to their streams
     shifts: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # to the next stage's chip
-    writes: Sequence = field(default_factory=Sequence)  # held tensors that micro-batches change
+    writes: Sequence = field(default_factory=Sequence)  # resident tensors that micro-batches change
 
 
 def pipeline_program(

@@ -75,7 +75,7 @@ class _Assignment:
         return Stages(self.chip, self.stride, self.stage)
 
     def _fixed(self) -> set[fx.Node]:
-        """What is the same for all micro-batches of an update: held tensors, constants, views."""
+        """What all micro-batches of an update share: resident tensors, constants, views."""
         passing = {*self._of_kind(INPUT), *self.changed}
         fixed: set[fx.Node] = set()
         for node in self.step.graph.nodes:
@@ -114,7 +114,7 @@ class _Assignment:
                 self.stage[node] = min(stages, default=0)
 
     def _place_changed(self, placeholder: fx.Node, result: fx.Node) -> None:
-        """A held tensor that micro-batches change belongs to the stage that changes it."""
+        """A resident tensor that micro-batches change belongs to the stage that changes it."""
         home = self.stage.get(result, 0)
         readers = [self.stage[user] for user in consumers(placeholder) if user in self.stage]
         if min(readers, default=home) < home:
@@ -132,7 +132,7 @@ class _Assignment:
 
 
 def changed_in_loop(step: CapturedStep) -> dict[fx.Node, fx.Node]:
-    """Held tensors that micro-batches change, with their new values: running means and the like.
+    """Resident tensors that micro-batches change, with new values: running means and the like.
 
     Without an optimiser no update comes later, so what changes a weight is part of it too.
     """
