@@ -8,7 +8,9 @@ What they repeat is found here, in the order of the program, whatever it came fr
                … copy x0 w0 to x w, call, copy z to x1;   copy x1 w1 to x w, call, copy z to x2   …
 
 Arguments are laid out as what they stand for, so copies stay on their tiles. A variable that all
-repetitions share is used as it is; one that only the body knows needs no copies.
+repetitions share is used as it is; one that only the body knows needs no copies. A part of a body
+that occurs elsewhere, too, becomes a function that the body calls, as in PopART, whose subgraphs
+have calls of smaller ones (willow/src/transforms/subgraphoutline.cpp).
 """
 
 from collections import Counter
@@ -16,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain
 
 import numpy as np
 
@@ -75,12 +77,11 @@ class _Outliner:
         self.done: dict[int, Program] = {}
         self.functions: dict[int, Function] = {}  # those of the program, rewritten
         self.waiting: list[tuple[Sequence, list[Program]]] = []  # sequences to fill, and with what
+        self.marks: dict[int, OutlinedStep] = {}  # by their ids
         self.users: dict[int, set[int]] = {}  # of each variable: ids of steps
         self.external = self._external()
         self.n_places = _places_of_sequences(program)
-        for step in _leaves(program, set()):
-            for variable in variables_in(step, self.state.variables):
-                self.users.setdefault(variable, set()).add(id(step))
+        self._add_users(_leaves(program, set()))
 
     def _external(self) -> set[int]:
         """Variables that the host or the start of a program knows."""
@@ -115,16 +116,22 @@ class _Outliner:
         steps = iter(self.steps.of([part for _, parts in self.waiting for part in parts]))
         filled = [(new, [next(steps) for _ in parts]) for new, parts in self.waiting]
         for group in _groups([steps for _, steps in filled]):
-            # Before each sequence a mark, which is like nothing else.
-            marks = [OutlinedStep(filled[i][0], None, ()) for i in group]
-            lists = zip(marks, group, strict=True)
-            joined = [step for mark, i in lists for step in (mark, *filled[i][1])]
+            joined = [s for i in group for s in (self._mark(filled[i][0]), *filled[i][1])]
             while (better := self._with_calls(joined)) is not None:
                 joined = better
-            begins = [at for at, step in enumerate(joined) if any(step is m for m in marks)]
-            for mark, (begin, end) in zip(marks, pairwise([*begins, len(joined)]), strict=True):
-                assert isinstance(mark.program, Sequence), "marks stand for sequences"
-                mark.program.steps.extend(step.program for step in joined[begin + 1 : end])
+            filling: list[Program] = []
+            for step in joined:
+                if id(step) in self.marks:
+                    assert isinstance(step.program, Sequence), "marks stand for sequences"
+                    filling = step.program.steps
+                else:
+                    filling.append(step.program)
+
+    def _mark(self, sequence: Sequence) -> OutlinedStep:
+        """What stands before the steps of a sequence: it is like nothing else."""
+        mark = OutlinedStep(sequence, None, ())
+        self.marks[id(mark)] = mark
+        return mark
 
     def _function(self, function: Function) -> Function:
         """A function with its program rewritten, once for all of its calls."""
@@ -158,8 +165,9 @@ class _Outliner:
         for _, length, places in sorted(candidates, reverse=True):
             parts = [steps[place : place + length] for place in places]
             chosen = _alike(parts)
-            if len(chosen) > 1 and (calls := self._calls([parts[i] for i in chosen])) is not None:
-                return _replaced(steps, [places[i] for i in chosen], length, calls)
+            if len(chosen) > 1 and (made := self._calls([parts[i] for i in chosen])) is not None:
+                body, calls = made
+                return _replaced(steps, [places[i] for i in chosen], length, calls) + body
         return None
 
     def _spare_elems(self, steps: list[OutlinedStep]) -> Iterator[float]:
@@ -180,21 +188,53 @@ class _Outliner:
             )
             yield self.most_copied * step.kind.n_elems - n_copied
 
-    def _calls(self, parts: list[list[OutlinedStep]]) -> list[list[OutlinedStep]] | None:
-        """The calls that take the place of repetitions, or None if they copy too much."""
+    def _calls(
+        self, parts: list[list[OutlinedStep]]
+    ) -> tuple[list[OutlinedStep], list[list[OutlinedStep]]] | None:
+        """The steps of a function, and calls in place of repetitions; None if it is not worth it.
+
+        The steps of the function go back to all others: a part of them may occur elsewhere, too.
+        """
         roles = self._roles(parts)
         if not self._is_worth_it(parts, roles):
             return None
         argument_of = self._arguments(roles)
-        body = _Exchanged(self.graph, argument_of)
-        program = Sequence([body.program(step.program) for step in parts[0]])
-        function = self.graph.add_function(program, f"outlined/{_name(parts[0][0].program)}")
+        body = self._body(parts[0], argument_of)
+        sequence = Sequence([])
+        function = self.graph.add_function(sequence, f"outlined/{_name(parts[0][0].program)}")
         self.outlined.n_functions += 1
         self.outlined.n_calls += len(parts)
         firsts: dict[tuple[bool, str], Copy] = {}
-        return [
+        calls = [
             self._call(function, roles, number, argument_of, firsts) for number in range(len(parts))
         ]
+        self._exchange_users(parts, [body, *calls])
+        return [self._mark(sequence), *body], calls
+
+    def _body(self, steps: list[OutlinedStep], argument_of: dict[int, int]) -> list[OutlinedStep]:
+        """Steps with arguments instead of variables; their kinds are the same."""
+        exchanged = _Exchanged(self.graph, argument_of)
+        return [
+            replace(
+                step,
+                program=exchanged.program(step.program),
+                variables=tuple(argument_of.get(v, v) for v in step.variables),
+            )
+            for step in steps
+        ]
+
+    def _exchange_users(self, old: list[list[OutlinedStep]], new: list[list[OutlinedStep]]) -> None:
+        """Variables have new steps instead of old ones. Calls have none: their function does."""
+        for step in chain.from_iterable(old):
+            for variable in step.variables:
+                self.users[variable].discard(id(step.program))
+        programs = (step.program for step in chain.from_iterable(new))
+        self._add_users(program for program in programs if not isinstance(program, Call))
+
+    def _add_users(self, programs: Iterable[Program]) -> None:
+        for program in programs:
+            for variable in variables_in(program, self.state.variables):
+                self.users.setdefault(variable, set()).add(id(program))
 
     def _roles(self, parts: list[list[OutlinedStep]]) -> _Roles:
         rows = [[v for step in part for v in step.variables] for part in parts]
