@@ -169,6 +169,7 @@ class TileProgram:
                 executable = compile_graph(built.graph, [program], self._engine_options(), progress)
         return StoredTileProgram.of(self.key, executable, built)
 
+    @garbage_collected_later()
     def built(self, progress: "Progress | None" = None) -> "tuple[BuiltProgram, Sequence]":
         """The step as a graph of vertices and a program, not yet compiled."""
         from tremula.poplar.control import set_stochastic_rounding

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tremula.base.passes import garbage_collected_later
 from tremula.compiler.lower.lower import lower
 from tremula.compiler.passes.cost import StepCosts, cost_steps
 from tremula.compiler.passes.exchange import exchanges_of
@@ -72,6 +73,7 @@ class ChipTimeline:
         return ChipTimeline(_mapped(self.events, local, joined), len(local), self.clock_hz)
 
 
+@garbage_collected_later()
 def timeline_of(graph: Graph, program: Program) -> ChipTimeline:
     """Lower and cost a program; nothing is placed in memory, and no codelet compiled."""
     programs = lower(graph, program)
