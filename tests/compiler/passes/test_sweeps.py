@@ -65,6 +65,15 @@ def placement_columns(random):
     return start, first, last, sizes, padded, lowest, align, *results, *scratch
 
 
+def dealt_columns(random):
+    begin, tile_start = random.integers(-1, 4, 6), np.array([0, 3, 6, 6, 9, 12, 15])
+    tile, n_bytes, is_dealt = *random.integers(0, 3, (2, 15)), random.random(15) < 0.8
+    start = np.concatenate(([0], np.cumsum(np.bincount(tile[is_dealt], minlength=3))))
+    variable, order = np.repeat(np.arange(6), np.diff(tile_start)), np.argsort(begin, kind="stable")
+    columns = order, begin, tile_start, tile, n_bytes, variable, is_dealt, start
+    return *columns, start[:-1].copy(), *empty(int(start[-1]))
+
+
 def variable_columns(random):
     start = np.array([0, 4, 4, 9, 12])
     tile = random.integers(0, 3, 12)
@@ -263,6 +272,7 @@ SWEEPS = {
     sweeps.flow_back: liveness_columns,
     sweeps.sweep_peak: peak_columns,
     sweeps.place_ranges: placement_columns,
+    sweeps.deal_to_tiles: dealt_columns,
     sweeps.bytes_of_variables: variable_columns,
 }
 
@@ -470,3 +480,15 @@ def test_copies_are_cut_where_either_side_changes_tiles():
         entries = tile_map.entries_at(source), tile_map.entries_at(goal)
         pieces = filled(sweeps.cut_copies, 5, 3, *tile_map, source, goal, n_bytes, *entries)
         np.testing.assert_array_equal(pieces, expected)
+
+
+def test_entries_are_dealt_to_tiles_as_a_sort_has_them():
+    """Entries by tile, by when their variables begin, larger ones first, then in their order."""
+    random = np.random.default_rng(0)
+    for _ in range(30):
+        columns = dealt_columns(random)
+        _, begin, _, tile, n_bytes, variable, is_dealt, *_, entry = columns
+        sweeps.deal_to_tiles.native(*columns)
+        dealt = np.flatnonzero(is_dealt)
+        expected = dealt[np.lexsort((-n_bytes[dealt], begin[variable[dealt]], tile[dealt]))]
+        np.testing.assert_array_equal(entry, expected)

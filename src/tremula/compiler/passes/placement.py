@@ -16,7 +16,7 @@ import numpy as np
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.intervals import edge_bytes, merge_per_group
 from tremula.compiler.passes.liveness import LiveRanges
-from tremula.compiler.passes.sweeps import place_ranges, scratch_to_place
+from tremula.compiler.passes.sweeps import deal_to_tiles, place_ranges, scratch_to_place
 from tremula.compiler.program_ir import FrozenComputeSet, FrozenGraph
 from tremula.hardware import Chip
 from tremula.poplar.vertices.columns import FrozenTable
@@ -122,46 +122,45 @@ class _Items:
     def addresses(self) -> tuple[Ints, Ints, Ints]:
         """Of what is placed one by one: entries, addresses; int64[n_tiles]: the highest byte."""
         highest = np.zeros(self.n_tiles, np.int64)
-        entry, first, last = self._ranges()
+        begin, end = self._spans()
+        start, entry = self._by_tile(begin, end)
         if not len(entry):
             return entry, entry, highest
+        variable = self.variable[entry]
         tile, n_bytes = self.liveness.tile[entry], self.liveness.tile_bytes[entry]
-        order = _ascending(tile, first, -n_bytes)
-        entry, tile, n_bytes = entry[order], tile[order], n_bytes[order]
         lowest = self.floor[tile]
         above = np.maximum(lowest, self.chip.n_bytes_region0)
         lowest = np.where(self.is_interleaved[entry], above, lowest)
         align = np.where(self.is_apart[entry], self.chip.n_bytes_memory_element, ALIGN_BYTES)
-        start = np.searchsorted(tile, np.arange(self.n_tiles + 1))
-        address, first = np.zeros(len(entry), np.int64), first[order]
+        address, first = np.zeros(len(entry), np.int64), begin[variable]
         n_padded = -(-n_bytes // ALIGN_BYTES) * ALIGN_BYTES
         ranges, scratch = (
-            (start, first, last[order], n_bytes, n_padded),
+            (start, first, end[variable], n_bytes, n_padded),
             scratch_to_place(start, first),
         )
         place_ranges(*ranges, lowest, align, address, highest, *scratch)
         return entry, address, highest
 
-    def _ranges(self) -> tuple[Ints, Ints, Ints]:
-        """(entry, first, last): temporary variables, and always-live ones that lie apart."""
+    def _spans(self) -> tuple[Ints, Ints]:
+        """int64[n_variables]: when each is live, first and last; always is from -1 on."""
+        always, (first, last) = self.liveness.always_live, self.liveness.spans()
+        return np.where(always, -1, first), np.where(always, np.iinfo(np.int64).max, last)
+
+    def _by_tile(self, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
+        """Temporary variables, and always-live ones that lie apart, as they are placed.
+
+        Entries of tile t are start[t] … start[t+1]: by `begin`, larger ones first.
+        """
         live = self.liveness
-        first, last = live.spans()
-        is_temporary = (last[self.variable] >= 0) & ~self.is_always
-        entry = np.flatnonzero(is_temporary | self.is_always & self.is_apart)
-        always, variable = self.is_always[entry], self.variable[entry]
-        begin = np.where(always, -1, first[variable])
-        end = np.where(always, np.iinfo(np.int64).max, last[variable])
-        return entry, begin, end
-
-
-def _ascending(major: Ints, middle: Ints, minor: Ints) -> Ints:
-    """The order by three columns; those that are alike stay in theirs."""
-    columns = [column - column.min() for column in (major, middle, minor)]
-    sizes = [int(column.max()) + 1 for column in columns]
-    if sizes[0] * sizes[1] * sizes[2] >= 2**63:
-        return np.lexsort((minor, middle, major))
-    key = (columns[0] * sizes[1] + columns[1]) * sizes[2] + columns[2]
-    return np.argsort(key, kind="stable")
+        is_placed = np.where(self.is_always, self.is_apart, (end >= 0)[self.variable])
+        n_on_tile = np.bincount(live.tile[is_placed], minlength=self.n_tiles)
+        start = np.concatenate(([0], np.cumsum(n_on_tile)))
+        n_bytes = np.bincount(self.variable, weights=live.tile_bytes, minlength=len(begin))
+        order = np.lexsort((-n_bytes, begin))
+        entry = np.empty(int(start[-1]), np.int64)
+        columns = live.tile_start, live.tile, live.tile_bytes, self.variable, is_placed
+        deal_to_tiles(order, begin, *columns, start, start[:-1].copy(), entry)
+        return start, entry
 
 
 class _SpecialField(NamedTuple):

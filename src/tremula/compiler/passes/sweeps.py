@@ -159,6 +159,34 @@ def bytes_of_variables(row_start, tile, n_bytes, now, entry_start, entry_tile, e
         entry_start[v + 1] = n
 
 
+@sweep(n_elements)
+def deal_to_tiles(
+    order, begin, tile_start, tile, n_bytes, variable, is_dealt, start, place, entry
+):  # fmt: skip
+    """Fill in the dealt entries of each tile by the `begin` of their variables, larger ones first.
+
+    Variables in `order` ascend by `begin`, and v has the entries tile_start[v] … tile_start[v+1].
+    Equal ones stay in the order of entries. Those of tile t get the places from start[t] on;
+    `place`, the same at first, is scratch: where its next one goes.
+    """
+    for i in range(len(order)):
+        for k in range(tile_start[order[i]], tile_start[order[i] + 1]):
+            if is_dealt[k]:
+                at = place[tile[k]]
+                place[tile[k]] += 1
+                while at > start[tile[k]]:  # few begin together
+                    before = entry[at - 1]
+                    if begin[variable[before]] < begin[order[i]]:
+                        break
+                    if n_bytes[before] > n_bytes[k]:
+                        break
+                    if n_bytes[before] == n_bytes[k] and before < k:
+                        break
+                    entry[at] = before
+                    at -= 1
+                entry[at] = k
+
+
 def scratch_to_place(item_start, first):
     """What `place_ranges` works with, for one tile at a time.
 
