@@ -31,6 +31,16 @@ def test_a_published_row(tmp_path):
     assert (other.n_ipus, other.value, other.notes) == (2, None, "note")
 
 
+def test_columns_in_other_forms(tmp_path):
+    """A byte order mark, capitals and blanks around columns, no family, words beside num_ipus."""
+    head = "\ufeffID, Chip,Workload ,parameters,Metric,unit,value\n"
+    (row,) = read_rows(write(tmp_path, head + "a,Bow,blur,2 IPU; image 4x5,time,s,1\n"))
+    assert (row.id, row.n_ipus, row.sizes("image"), row.stated_family) == ("a", 2, (4, 5), "")
+    words = "a,s,GC2,,4,blur,image 4x5; half4 codelet,t,s,1,\nb,s,GC2,,,x,8 chips,t,s,1,\n"
+    stated, counted = read_rows(write(tmp_path, HEAD + words))
+    assert (stated.n_ipus, stated.text("codelet"), counted.n_ipus) == (4, "half4", 8)
+
+
 def test_a_missing_parameter(tmp_path):
     """A row that lacks what its workload needs names the parameter."""
     (row,) = read_rows(write(tmp_path, HEAD + "a,s,GC2,,1,x,tile=four,l,us,1,\n"))

@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tremula.base.errors import FileLoadError, suggest
@@ -17,7 +17,7 @@ LINK_ROWS = DATA / "links_gc2.csv"
 GRID = DATA / "bow_gather_scatter_schnet.csv"
 
 PUBLISHED_COLUMNS = ("id", "chip", "num_ipus", "workload", "parameters", "metric", "unit", "value")
-FREE_COLUMNS = ("id", "chip", "workload", "family", "parameters", "metric", "unit", "value")
+FREE_COLUMNS = ("id", "chip", "workload", "parameters", "metric", "unit", "value")
 GRID_COLUMNS = ("op", "amp", "num_inputs", "num_features", "num_outputs", "cycles")
 
 # The grid's operations under the names that published.csv has for them.
@@ -112,9 +112,10 @@ class RowError(FileLoadError):
 def read_rows(path: str | Path) -> list[MeasuredRow]:
     """The rows of a CSV file with parameters as "k=v", with parameters in words, or of the grid."""
     try:
-        with Path(path).open(encoding="utf-8", newline="") as file:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
             table = csv.DictReader(file)
-            columns = tuple(table.fieldnames or ())
+            columns = tuple(name.strip().lower() for name in table.fieldnames or ())
+            table.fieldnames = columns
             records = list(table)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in columns"
@@ -143,6 +144,9 @@ def read_rows(path: str | Path) -> list[MeasuredRow]:
 
 
 def _published_row(record: Mapping[str, str]) -> MeasuredRow:
+    if record["parameters"].strip() and "=" not in record["parameters"]:
+        row, stated = _row_in_words(record), record["num_ipus"].strip()
+        return replace(row, n_ipus=_as_count(stated)) if stated else row
     parts = [part.partition("=") for part in record["parameters"].split(";") if part.strip()]
     return MeasuredRow(
         record["id"],
@@ -173,7 +177,7 @@ def _row_in_words(record: Mapping[str, str]) -> MeasuredRow:
         record["unit"].strip(),
         _as_number(record["value"]),
         record.get("notes") or record.get("source") or "",
-        record["family"].strip(),
+        (record.get("family") or "").strip(),
         details or "-",
         source=record.get("source") or "",
         sdk=parameters.get("sdk", ""),
