@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workers", type=whole(1), help="processes that compile at a time")
     parser.add_argument(
-        "--folder", type=Path, help="where results are kept; without it, Tremula's cache"
+        "--folder", type=Path, help="where results are stored; by default, Tremula's cache"
     )
     parser.add_argument(
         "--output", type=output_file, metavar="FILE", help="write the settings as a Python module"

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cluster", metavar="ADDRESS", help="a Dask scheduler, tcp://host:8786 (tremula[sweep])"
     )
     parser.add_argument(
-        "--folder", type=Path, help="where results are kept; without it, Tremula's cache"
+        "--folder", type=Path, help="where results are stored; by default, Tremula's cache"
     )
     parser.add_argument("--html", type=output_file, metavar="FILE", help="a page of the fronts")
     parser.add_argument("--json", action="store_true", help="print JSON")

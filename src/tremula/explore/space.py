@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from tremula.base.errors import FileLoadError, InvalidOption, suggest
 from tremula.base.storage import strict_toml
@@ -35,7 +34,7 @@ class Space:
     """Models, and values of everything that varies; `jobs` are all combinations."""
 
     name: str
-    models: Mapping[str, Mapping[str, Any]]
+    models: Mapping[str, JsonObject]
     chip: Mapping[str, list]
     options: Mapping[str, list]
 
@@ -82,7 +81,7 @@ def load_space(path: str | os.PathLike[str]) -> Space:
     return Space(str(table.get("name", Path(path).stem)), models, chip, options)
 
 
-def _listed(values: Mapping[str, Any]) -> dict[str, list]:
+def _listed(values: Mapping[str, object]) -> dict[str, list]:
     """A single value is a list of one."""
     return {key: value if isinstance(value, list) else [value] for key, value in values.items()}
 
@@ -99,7 +98,7 @@ def _model(name: str, value: object, path: Path) -> JsonObject:
     return {"script": str(script), "arguments": [str(a) for a in table.get("arguments", [])]}
 
 
-def _check_names(entries: Mapping[str, Any], known: Collection[str], what: str, path: str) -> None:
+def _check_names(entries: Collection[str], known: Collection[str], what: str, path: str) -> None:
     for key in entries:
         if key not in known:
             raise InvalidOption(f"{path!r}: unknown {what} {key!r}.", hint=suggest(key, known))

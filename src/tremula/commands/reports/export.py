@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--trace", type=Path, metavar="FILE.pvti",
-        help="the system trace to add; default: the newest beside the report",
+        help="the system trace to add; default: the newest one next to the report",
     )  # fmt: skip
     parser.add_argument("--no-host", action="store_true", help="chips only, without a system trace")
 

@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("~/.tremula-vipu"),
         metavar="FOLDER",
-        help="where its state is kept (~/.tremula-vipu)",
+        help="where its state is stored (~/.tremula-vipu)",
     )
     parser.add_argument(
         "--system",

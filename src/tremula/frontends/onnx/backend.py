@@ -19,6 +19,7 @@ from tremula.base.errors import suggest
 from tremula.frontends.onnx.compiled import CompiledOnnx, compile_model, static_inputs
 from tremula.frontends.onnx.element_types import arrays_of, tensors_of
 from tremula.frontends.onnx.errors import OnnxError
+from tremula.frontends.onnx.graph import NamedValues
 from tremula.frontends.onnx.imported import ImportedModel, import_model
 
 EXECUTIONS = ("eager", "host", "tiles")
@@ -55,7 +56,7 @@ class OnnxRep(BackendRep):
             )
         return dict(zip(names, values, strict=True))
 
-    def _computed(self, values: dict[str, Any]) -> Sequence[Any]:
+    def _computed(self, values: NamedValues) -> Sequence[Any]:
         outputs = self.imported.module.output_names
         if self.execution == "eager":
             result = self.imported.run(values, list(dict.fromkeys(outputs)))
@@ -63,7 +64,7 @@ class OnnxRep(BackendRep):
         compiled = self._compiled_for(values)
         return compiled(*(values[name] for name in compiled.input_names))
 
-    def _compiled_for(self, inputs: dict[str, Any]) -> CompiledOnnx:
+    def _compiled_for(self, inputs: NamedValues) -> CompiledOnnx:
         static = static_inputs(self.imported.module.graph)
         key = tuple(
             (name, *np.asarray(value).reshape(-1).tolist())

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tremula.frontends.onnx.element_types import element_type, widened
 from tremula.frontends.onnx.errors import UnsupportedOnnx
 from tremula.frontends.onnx.functions import fixed_body
-from tremula.frontends.onnx.graph import OnnxGraph, OnnxNode
+from tremula.frontends.onnx.graph import NamedValues, OnnxGraph, OnnxNode
 from tremula.frontends.onnx.imported import ImportedModel, OnnxModule
 from tremula.frontends.shared.program import StepProgram, compile_program
 from tremula.ir.capture.capture import capture, model_tensors
@@ -61,7 +61,7 @@ def _static_places(node: OnnxNode) -> list[int]:
 class _Fixed(nn.Module):
     """The model as a function of the inputs whose values are not fixed."""
 
-    def __init__(self, model: OnnxModule, fixed: Mapping[str, Any]):
+    def __init__(self, model: OnnxModule, fixed: NamedValues):
         super().__init__()
         self.model = model
         self.fixed = dict(fixed)
@@ -98,7 +98,7 @@ class CompiledOnnx:
 
 def compile_model(
     imported: ImportedModel,
-    inputs: Mapping[str, Any],
+    inputs: NamedValues,
     *,
     on_tiles: bool = False,
     chip: str = "bow",
@@ -144,7 +144,7 @@ def _stated_seeds(nodes: Sequence[OnnxNode]) -> list[float]:
     return seeds
 
 
-def capture_model(imported: ImportedModel, inputs: Mapping[str, Any]) -> CapturedStep:
+def capture_model(imported: ImportedModel, inputs: NamedValues) -> CapturedStep:
     """The operations that a tile program would be made of; nothing is compiled."""
     request = _request(imported, inputs)
     step = capture(
@@ -153,7 +153,7 @@ def capture_model(imported: ImportedModel, inputs: Mapping[str, Any]) -> Capture
     return apply(apply(step, COMMON_PASSES), TILE_PASSES, "tiles")
 
 
-def _request(imported: ImportedModel, inputs: Mapping[str, Any]) -> StepToCompile:
+def _request(imported: ImportedModel, inputs: NamedValues) -> StepToCompile:
     static = static_inputs(imported.module.graph)
     model = _Fixed(imported.module, {name: inputs[name] for name in static}).eval()
     live = [widened(inputs[name]) for name in model.names]

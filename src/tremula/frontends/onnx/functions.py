@@ -1,6 +1,6 @@
 """Operators that their operator set defines by others: their bodies, as functions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -10,14 +10,14 @@ from torch import Tensor
 
 from tremula.frontends.onnx.context import outside_the_recording
 from tremula.frontends.onnx.errors import UnsupportedOnnx
-from tremula.frontends.onnx.graph import OnnxFunction, OnnxNode, Parser
+from tremula.frontends.onnx.graph import Attributes, OnnxFunction, OnnxNode, Parser
 from tremula.frontends.onnx.initialisers import Reader
 
 _bodies: dict[tuple, OnnxFunction] = {}
 
 
 def body_of_schema(
-    node: OnnxNode, operands: Sequence[object], types: Sequence[int], attributes: Mapping[str, Any]
+    node: OnnxNode, operands: Sequence[object], types: Sequence[int], attributes: Attributes
 ) -> OnnxFunction:
     """What an operator without an entry is, for operands and attributes like these."""
     fixed = fixed_body(node)
@@ -49,7 +49,7 @@ def fixed_body(node: OnnxNode) -> OnnxFunction | None:
     return _bodies[key]
 
 
-def _call(node: OnnxNode, attributes: Mapping[str, Any]) -> NodeProto:
+def _call(node: OnnxNode, attributes: Attributes) -> NodeProto:
     """The node with the values of attributes that are those of the function around it."""
     assert node.proto is not None, "it was read from a file"
     call = NodeProto()
@@ -82,7 +82,7 @@ def _parsed_with_values(proto: FunctionProto, node: OnnxNode, version: int) -> O
     return replace(function, attributes={**function.attributes, **defaults})
 
 
-def _defaults(node: OnnxNode, version: int, parser: Parser) -> dict[str, Any]:
+def _defaults(node: OnnxNode, version: int, parser: Parser) -> Attributes:
     """What attributes are that a call leaves out."""
     schema = defs.get_schema(node.op_type, version, node.domain)
     return {

@@ -33,6 +33,8 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
+Attributes = dict[str, Any]  # of a node: numbers, text, tensors, graphs, and lists of them
+NamedValues = Mapping[str, Any]  # tensors, arrays of text, lists of these, None
 _PLAIN: dict[int, Callable[[AttributeProto], Any]] = {
     AttributeProto.FLOAT: lambda proto: proto.f,
     AttributeProto.INT: lambda proto: proto.i,
@@ -78,7 +80,7 @@ class OnnxNode:
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attributes: dict[str, Any]
+    attributes: Attributes
     references: dict[str, str]  # in a function: attributes that are attributes of its call
     version: int
     operator: Operator | None
@@ -140,7 +142,7 @@ class OnnxFunction:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: tuple[OnnxNode, ...]
-    attributes: dict[str, Any]  # with their defaults; None has no default
+    attributes: Attributes  # with their defaults; None has no default
 
 
 class Parser:
@@ -237,7 +239,7 @@ class Parser:
     def function(self, proto: FunctionProto) -> OnnxFunction:
         versions = versions_of(proto.opset_import)
         nodes = [self.node(node, versions) for node in proto.node]
-        attributes: dict[str, Any] = dict.fromkeys(proto.attribute)
+        attributes: Attributes = dict.fromkeys(proto.attribute)
         for a in proto.attribute_proto:
             attributes[a.name] = self.attribute(a, versions, 0)
         inputs = tuple(proto.input)

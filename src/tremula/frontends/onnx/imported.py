@@ -13,7 +13,7 @@ from tremula.base.errors import suggest
 from tremula.frontends.onnx.element_types import tensors_of, widened
 from tremula.frontends.onnx.errors import OnnxError
 from tremula.frontends.onnx.evaluate import Evaluation, Scope
-from tremula.frontends.onnx.graph import OnnxGraph, ValueInfo
+from tremula.frontends.onnx.graph import NamedValues, OnnxGraph, ValueInfo
 from tremula.frontends.onnx.load import LoadedModel, ModelLike, load
 from tremula.ir.recorder import DEVICE
 from tremula.ir.recording import active
@@ -60,7 +60,7 @@ class OnnxModule(nn.Module):
         result = self.run(dict(zip(self.input_names, inputs, strict=True)), self.output_names)
         return tuple(result.values())
 
-    def run(self, inputs: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+    def run(self, inputs: NamedValues, wanted: Sequence[str]) -> dict[str, Any]:
         """Tensors of the graph by name, whatever node makes them."""
         scope = Scope(self.graph, constants=self.graph.initialisers)
         scope.values.update(self.others)
@@ -69,7 +69,7 @@ class OnnxModule(nn.Module):
         return Evaluation(_device_of(scope.values)).main(self.graph, scope, wanted)
 
 
-def _device_of(values: Mapping[str, Any]) -> torch.device | None:
+def _device_of(values: NamedValues) -> torch.device | None:
     """The device of a recording that is under way."""
     if active() is not None:
         return DEVICE
@@ -109,7 +109,7 @@ class ImportedModel:
         made = [name for node in graph.nodes for name in node.outputs if name]
         return [*(value.name for value in self.inputs), *graph.initialisers, *made]
 
-    def run(self, named_inputs: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+    def run(self, named_inputs: NamedValues, wanted: Sequence[str]) -> dict[str, Any]:
         """Tensors by name, intermediate ones too; inputs are tensors or arrays."""
         names = self.tensor_names
         for name in wanted:
@@ -119,7 +119,7 @@ class ImportedModel:
         values = {name: tensors_of(value) for name, value in named_inputs.items()}
         return self.module.run(values, wanted)
 
-    def _check(self, inputs: Mapping[str, Any]) -> None:
+    def _check(self, inputs: NamedValues) -> None:
         known = [value.name for value in self.inputs]
         graph = self.module.graph
         for name in inputs:

@@ -11,7 +11,6 @@ runs is taken from its own clock:
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -55,7 +54,7 @@ class CallTimes:
 
 
 def host_verdict(
-    facts: Mapping[str, Any], columns: Columns, clock_hz: float, transfer_share: float
+    facts: JsonObject, columns: Columns, clock_hz: float, transfer_share: float
 ) -> dict[str, object]:
     """The verdict on a system trace (`host_columns`), its reasons, and the parts of a call.
 
@@ -83,7 +82,7 @@ def host_verdict(
 
 
 def call_times(
-    facts: Mapping[str, Any], columns: Columns, clock_hz: float, transfer_share: float
+    facts: JsonObject, columns: Columns, clock_hz: float, transfer_share: float
 ) -> CallTimes:
     """Medians over all runs, and over the gaps between two of them."""
     runs = sorted(facts["runs"], key=lambda run: run["from"])
@@ -117,9 +116,7 @@ def _typical(values: Floats) -> float:
     return max(0.0, float(np.median(values))) if len(values) else 0.0
 
 
-def _spans(
-    facts: Mapping[str, Any], columns: Columns, labels: Iterable[str]
-) -> tuple[Floats, Floats]:
+def _spans(facts: JsonObject, columns: Columns, labels: Iterable[str]) -> tuple[Floats, Floats]:
     """(begin, end) of events of these names, on threads that run programs."""
     numbers = [i for i, label in enumerate(facts["labels"]) if label in set(labels)]
     chosen = np.isin(columns["label"], numbers) & _is_on_running_thread(facts, columns)
@@ -127,7 +124,7 @@ def _spans(
     return start, start + np.maximum(np.asarray(columns["duration_us"], np.float64)[chosen], 0)
 
 
-def _is_on_running_thread(facts: Mapping[str, Any], columns: Columns) -> np.ndarray:
+def _is_on_running_thread(facts: JsonObject, columns: Columns) -> np.ndarray:
     """Bool per event; a process that only loads data works beside the device, not instead of it."""
     numbers = [i for i, label in enumerate(facts["labels"]) if label in _RUNS]
     lanes = np.unique(np.asarray(columns["lane"])[np.isin(columns["label"], numbers)])
@@ -149,7 +146,7 @@ def _covered(begin: Floats, end: Floats):  # noqa: ANN202 - a function of times
     return lambda t: np.interp(t, edges, heights)
 
 
-def _busiest(facts: Mapping[str, Any], columns: Columns, host_us: float) -> str:
+def _busiest(facts: JsonObject, columns: Columns, host_us: float) -> str:
     """The event that takes most of the host's own time between runs; empty if none is named."""
     begin, end = _gaps(sorted(facts["runs"], key=lambda run: run["from"]))
     start = np.asarray(columns["start_us"], np.float64)

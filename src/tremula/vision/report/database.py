@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from tremula.base.columns import MAX_BLOB_BYTES
 from tremula.base.errors import FileLoadError
+from tremula.base.storage.strict_json import JsonObject
 from tremula.vision.report.seal import checksum_of, seal_of
 
 _MAGIC = b"SQLite format 3\x00"
@@ -47,7 +48,7 @@ class DatabaseReader:
             self._restrict()
             self._check_tables()
             is_sealed = self.kind.may_grow or self._is_sealed()
-            self.info: dict[str, Any] = self.facts("info")
+            self.info: JsonObject = self.facts("info")
             self._check_version()
             self._require_seal(is_sealed)
         except BaseException:
@@ -159,7 +160,7 @@ class DatabaseReader:
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # rows, or SQLite's message
             raise self.damaged(f"cannot be read ({error})") from error
 
-    def facts(self, table: str) -> dict[str, Any]:
+    def facts(self, table: str) -> JsonObject:
         """A table of keys and JSON values."""
         rows = self.execute(f"SELECT key, value FROM {table}")
         try:

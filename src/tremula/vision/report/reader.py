@@ -15,6 +15,7 @@ import numpy as np
 from tremula.base.columns import inflate, unpack
 from tremula.base.errors import FileLoadError, MissingProfileData, suggest
 from tremula.base.lazy import vision
+from tremula.base.storage.strict_json import JsonObject
 from tremula.compiler.report.phases import PHASES
 from tremula.vision.report.database import DatabaseKind, DatabaseReader
 from tremula.vision.report.matrices import Matrix
@@ -113,7 +114,7 @@ class ReportReader(DatabaseReader):
         self._matrices: dict[str, Matrix] = {}
         self._loading = Lock()
         try:
-            self.target: dict[str, Any] = self.facts("target")
+            self.target: JsonObject = self.facts("target")
             self._check_sizes()
         except BaseException:
             self.close()

@@ -22,9 +22,9 @@ from tremula.ir.recording import active
 class PipelineStageOptions:
     """Options of the libraries for one stage; they change memory and time of a real machine."""
 
-    convolution_options: dict[str, Any] = field(default_factory=dict)
-    matmul_options: dict[str, Any] = field(default_factory=dict)
-    slice_options: dict[str, Any] = field(default_factory=dict)
+    convolution_options: dict[str, object] = field(default_factory=dict)
+    matmul_options: dict[str, object] = field(default_factory=dict)
+    slice_options: dict[str, object] = field(default_factory=dict)
 
 
 def reset_ipu_seed(

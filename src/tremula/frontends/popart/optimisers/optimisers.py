@@ -1,7 +1,7 @@
 """SGD, Adam and the adaptive optimisers, as scripts make them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tremula.frontends.popart.enums import (
     AdamMode,
@@ -13,6 +13,7 @@ from tremula.frontends.popart.enums import (
 from tremula.frontends.popart.exceptions import popart_exception
 from tremula.frontends.popart.optimisers.values import (
     ClipNormSettings,
+    Hyperparameters,
     OptimizerValue,
     OptimizerValueMap,
     check_values,
@@ -28,7 +29,7 @@ class Optimizer:
     # Names of the numbers, with the values they have unless they are given.
     numbers: ClassVar[Mapping[str, float]] = {}
 
-    def __init__(self, values: Mapping[str, Any], clip_norm_settings: Sequence[ClipNormSettings]):
+    def __init__(self, values: Hyperparameters, clip_norm_settings: Sequence[ClipNormSettings]):
         owner = type(self).__name__
         known = {**self.numbers, LOSS_SCALING: 1.0}
         numbers = read_values(values, known, "default", owner)
@@ -37,7 +38,7 @@ class Optimizer:
         self.specific: dict[str, dict[str, OptimizerValue]] = {}
         self.clips = tuple(clip_norm_settings)
 
-    def insertSpecific(self, id: str, values: Mapping[str, Any]) -> None:
+    def insertSpecific(self, id: str, values: Hyperparameters) -> None:
         """Set the numbers of one weight; those that are left out are the default ones."""
         numbers = read_values(values, self.numbers, "", type(self).__name__)
         check_values(numbers, type(self).__name__)
@@ -121,7 +122,7 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        values: Mapping[str, Any],
+        values: Hyperparameters,
         clip_norm_settings: Sequence[ClipNormSettings] = (),
         accumulatorAndMomentum: SGDAccumulatorAndMomentum = SGDAccumulatorAndMomentum.Combined,
         accumType: DataType = DataType.UNDEFINED,
@@ -189,7 +190,7 @@ class Adam(Optimizer):
 
     def __init__(
         self,
-        values: Mapping[str, Any],
+        values: Hyperparameters,
         mode: AdamMode = AdamMode.Adam,
         weight_decay_mode: WeightDecayMode = WeightDecayMode.Decay,
         accum_type: DataType = DataType.UNDEFINED,
@@ -242,7 +243,7 @@ class Adaptive(Optimizer):
 
     def __init__(
         self,
-        values: Mapping[str, Any],
+        values: Hyperparameters,
         mode: AdaptiveMode = AdaptiveMode.RMSProp,
         weight_decay_mode: WeightDecayMode = WeightDecayMode.Decay,
         accum_type: DataType = DataType.UNDEFINED,

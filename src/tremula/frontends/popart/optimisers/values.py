@@ -40,6 +40,10 @@ class OptimizerValue:
         return f"OptimizerValue({self._value:g}, isConst={self._is_constant})"
 
 
+# Values by name: numbers, constant unless they say otherwise.
+Hyperparameters = Mapping[str, float | tuple[float, bool] | OptimizerValue]
+
+
 class OptimizerValueMap:
     """One number of an optimiser: that of all weights, and those of single ones."""
 

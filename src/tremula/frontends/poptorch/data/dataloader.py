@@ -20,6 +20,8 @@ from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.options.options import Options
 from tremula.frontends.poptorch.profiling import timed_batches
 
+Keywords = dict[str, Any]  # arguments for another class, by name
+
 # -- which elements belong to which process --------------------------------------------------------
 
 
@@ -124,7 +126,7 @@ class DataLoader(torch.utils.data.DataLoader):
         persistent_workers: bool | None = None,
         auto_distributed_partitioning: bool = True,
         mode: DataLoaderMode = DataLoaderMode.Sync,
-        async_options: dict[str, Any] | None = None,
+        async_options: Keywords | None = None,
         rebatched_worker_size: int | None = None,
         batch_sampler: torch.utils.data.Sampler[list[int]] | None = None,
         **kwargs,
@@ -191,7 +193,7 @@ class DataLoader(torch.utils.data.DataLoader):
             batches = timed_batches(CHANNEL, "load batch", batches)
         return self._combine(batches) if self._combines_batches else batches
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Keywords:
         """The state for another process, in which the loader works synchronously."""
         return {
             name: value
@@ -210,7 +212,7 @@ class DataLoader(torch.utils.data.DataLoader):
             yield concatenated(waiting)
 
     def _partition(
-        self, dataset: torch.utils.data.Dataset, shuffle: bool | None, kwargs: dict[str, Any]
+        self, dataset: torch.utils.data.Dataset, shuffle: bool | None, kwargs: Keywords
     ) -> bool | None:
         """Give this process its part through a sampler; returns the value `shuffle` then has."""
         assert not isinstance(dataset, IterableDataset), (
@@ -255,9 +257,7 @@ class DataLoader(torch.utils.data.DataLoader):
             mode is DataLoaderMode.Async and has_short_batches and bool(self._combined_batch_size)
         )
 
-    def _make_accessor(
-        self, rebatches: bool, async_options: dict[str, Any]
-    ) -> AsynchronousDataAccessor:
+    def _make_accessor(self, rebatches: bool, async_options: Keywords) -> AsynchronousDataAccessor:
         known = set(signature(AsynchronousDataAccessor).parameters) - {"dataset", "rebatched_size"}
         for name in async_options:
             if name not in known:
@@ -333,7 +333,7 @@ def _check_options(options: object) -> None:
 
 
 def _check_batch_sampler(
-    batch_size: int | None, shuffle: bool | None, worker_size: int | None, kwargs: dict[str, Any]
+    batch_size: int | None, shuffle: bool | None, worker_size: int | None, kwargs: Keywords
 ) -> None:
     has_other = batch_size not in (None, 1) or shuffle or kwargs.get("sampler") is not None
     if has_other or worker_size is not None:

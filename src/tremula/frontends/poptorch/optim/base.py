@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import torch
 
 ACCUMULATION_TYPES = (torch.float16, torch.float32)
+Hyperparameters = dict[str, Any]  # of a group of parameters, by name
 State = dict[str, Any]  # as `state_dict()` returns it: tensors, numbers, dictionaries of them
 
 

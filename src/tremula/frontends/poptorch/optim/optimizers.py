@@ -4,12 +4,13 @@ They also run on the CPU: `step()` is that of the torch class each derives from.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
 from tremula.frontends.poptorch.logging import LOGGER
 from tremula.frontends.poptorch.optim.base import (
+    Hyperparameters,
     Optimizer,
     VariableAttributes,
     arguments,
@@ -46,7 +47,7 @@ class SGD(Optimizer, torch.optim.SGD):
     """
 
     is_poptorch_optimizer = True
-    _own_defaults: ClassVar[dict[str, Any]] = {
+    _own_defaults: ClassVar[Hyperparameters] = {
         "loss_scaling": 1.0,
         "use_combined_accum": False,
         "accum_type": torch.float32,
@@ -101,7 +102,7 @@ class Adam(Optimizer, torch.optim.Adam):
     """
 
     is_poptorch_optimizer = True
-    _own_defaults: ClassVar[dict[str, Any]] = {
+    _own_defaults: ClassVar[Hyperparameters] = {
         "loss_scaling": 1.0,
         **_MOMENTUM_TYPES,
         "max_grad_norm": float("inf"),
@@ -144,7 +145,7 @@ class AdamW(Optimizer, torch.optim.AdamW):
     """
 
     is_poptorch_optimizer = True
-    _own_defaults: ClassVar[dict[str, Any]] = {
+    _own_defaults: ClassVar[Hyperparameters] = {
         "loss_scaling": 1.0,
         "bias_correction": True,
         **_MOMENTUM_TYPES,
@@ -186,7 +187,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
     """
 
     is_poptorch_optimizer = True
-    _own_defaults: ClassVar[dict[str, Any]] = {
+    _own_defaults: ClassVar[Hyperparameters] = {
         "loss_scaling": 1.0,
         **_MOMENTUM_TYPES,
         "use_tf_variant": False,
@@ -223,7 +224,7 @@ class LAMB(Optimizer, torch.optim.Optimizer):
     """
 
     is_poptorch_optimizer = True
-    _own_defaults: ClassVar[dict[str, Any]] = {
+    _own_defaults: ClassVar[Hyperparameters] = {
         "loss_scaling": 1.0,
         "bias_correction": True,
         **_MOMENTUM_TYPES,
@@ -262,7 +263,7 @@ class LAMB(Optimizer, torch.optim.Optimizer):
                     self._step_one(param, param.grad, group)
         return loss
 
-    def _step_one(self, param: torch.Tensor, grad: torch.Tensor, group: dict[str, Any]) -> None:
+    def _step_one(self, param: torch.Tensor, grad: torch.Tensor, group: Hyperparameters) -> None:
         state = self.state[param]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32)

@@ -137,10 +137,10 @@ class OptionsDict(metaclass=_SealedWhenMade):
     def __copy__(self) -> Self:
         return copy.deepcopy(self)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return dict(self.__dict__)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         for name, value in state.items():
             object.__setattr__(self, name, value)
 
