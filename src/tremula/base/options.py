@@ -14,7 +14,7 @@ from tremula.base.storage import strict_json
 
 OptionValue = bool | int | float | str
 
-# Later ones win, and all win over code: whoever starts a program has the last word.
+# Later ones win, and all win over code: the environment of a program overrides its code.
 ENVIRONMENT_VARIABLES = ("POPLAR_ENGINE_OPTIONS", "POPLAR_RUNTIME_OPTIONS")
 
 

@@ -153,7 +153,7 @@ def _dump_from_environment() -> PassDump | None:
     return _dump_into(folder) if folder else None
 
 
-# -- a table for people ----------------------------------------------------------------------------
+# -- a table for terminals -------------------------------------------------------------------------
 
 
 class PassTable:

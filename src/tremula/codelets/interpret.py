@@ -1,6 +1,6 @@
 """Run one vertex in plain Python, for debugging: breakpoints, print, and checked indices work.
 
-`run_in_python` is for people: it takes a class and the values of its fields. `interpret` takes a
+`run_in_python` is for users: it takes a class and the values of its fields. `interpret` takes a
 row of a vertex table, and is what tests compare kernels with.
 
 The original `compute` runs on views of the arena. Inputs cannot be written, indices are checked,

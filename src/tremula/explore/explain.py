@@ -46,7 +46,7 @@ def stage_table(plan: Plan) -> str:
 
 
 def explain(plan: Plan) -> str:
-    """Why the best candidate is best, for people who learn it."""
+    """Why the best candidate is best, step by step."""
     best = plan.best
     if best.error:
         return f"Nothing could be compiled. The first reason: {best.error}"

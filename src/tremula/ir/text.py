@@ -1,4 +1,4 @@
-"""A captured step as text, for people and for diff: one line for each input, node and result.
+"""A captured step as text, to read and to diff: one line for each input, node and result.
 
 A node's line says its name, type and shape, the call, and where it comes from: phase, module, line,
 block. Names are the graph's, which passes keep, so the texts before and after a pass differ only in

@@ -1,6 +1,6 @@
 """Tells Kubernetes how many IPUs a node offers, as a device plugin would, without an operator.
 
-An extended resource is a number in the status of a node, which anybody may write whom a role
+An extended resource is a number in the status of a node, which any user may write whom a role
 allows. The scheduler counts it; the controller decides which IPUs a job gets.
 """
 

@@ -42,7 +42,7 @@ class RecoverableError(Error):
 
 
 class UnrecoverableError(Error):
-    """The machine failed for good."""
+    """The machine failed, and cannot be reset."""
 
 
 def _remade(kind: type[Error], fields: dict, args: tuple) -> Error:

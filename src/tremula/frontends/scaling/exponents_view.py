@@ -1,4 +1,4 @@
-"""Histograms of exponents for people: a table with bars, and a page with a heat map."""
+"""Views of exponent histograms: a table with bars, and a page with a heat map."""
 
 from collections.abc import Iterable
 from html import escape

@@ -219,7 +219,7 @@ MIN_TURNED_PER_TILE = 64
 def _in_rows(tiles: Tiles, parts: list[Tensor]) -> list[Tensor]:
     """Large parts that are column-major, transposed if another is row-major.
 
-    Whoever reads the whole can then move rows of it, whatever the part.
+    A reader of the whole can then move rows of it, whatever the part.
     """
     least = MIN_TURNED_PER_TILE * tiles.graph.target.n_tiles
     large = [x for x in parts if x.n_elems >= least]

@@ -1,6 +1,6 @@
 """Patterns of sparse matrices that are known before a model is captured.
 
-Operations name a pattern by number. A number is known while anybody holds its pattern, and else as
+Operations name a pattern by number. A number is valid while its pattern is referenced, and else as
 long as it is among those used last: a program that only names it keeps it by running.
 """
 

@@ -22,7 +22,7 @@ _NEEDS = {
     "attach": "program",
     "read": "viewer",
     "partition": "user",  # make, reset and remove one's own
-    "operate": "operator",  # others' partitions, faults, everybody's state
+    "operate": "operator",  # others' partitions, faults, the state of all
     "administer": "admin",  # agents, clusters, allocations, users, the audit log
 }
 _KEY_PREFIX = "ipuof"
@@ -30,7 +30,7 @@ _KEY_PREFIX = "ipuof"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever sent a request; `partition` is the one that a program's key is for."""
+    """The sender of a request; `partition` is the one that a program's key is for."""
 
     name: str
     role: str

@@ -33,7 +33,7 @@ def monitor_tables(controller: "Controller", shown: list[dict]) -> dict:
 
 
 class Controller:
-    """State and telemetry of clusters. Each method takes whoever calls as its first argument."""
+    """State and telemetry of clusters. The first argument of each method is its caller."""
 
     def __init__(self, path: Path | str):
         self.store = StateStore(path)

@@ -189,7 +189,7 @@ def list_allocations(store: StateStore, caller: Caller) -> list[dict]:
 
 
 def may_use(store: StateStore, allocation: str, caller: Caller) -> bool:
-    """A cluster's own allocation is everybody's; others belong to those they were granted to."""
+    """All users may use a cluster's own allocation, others only those they were granted to."""
     if caller.may("operate"):
         return True
     row = store.row("SELECT cluster FROM allocations WHERE name = ?", allocation)

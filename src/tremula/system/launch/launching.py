@@ -30,7 +30,7 @@ class InstanceLaunch:
     topology: Topology
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    only_instance: int | None = None  # whose output is shown; None: everybody's
+    only_instance: int | None = None  # whose output is shown; None: all
     log_folder: Path | None = None  # a file of each instance's output
     n_restarts: int = 0
     is_numa_aware: bool = False

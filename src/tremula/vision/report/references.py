@@ -1,4 +1,4 @@
-"""What numbers in a report refer to, checked when they are read: a file may come from a stranger.
+"""What numbers in a report refer to, checked when they are read: a file may be untrusted.
 
 The seal finds accidents. It does not stop a person who seals a changed file again, whose numbers
 would then reach behind the ends of columns.

@@ -169,7 +169,7 @@ def _matching(
 
 
 def summary(model: keras.Model, assigned: dict[Path, int] | None) -> str:
-    """A table of layers and stages, for people."""
+    """A readable table of layers and stages."""
     rows = [("layer", "type", "call", "stage"), *_rows(assignments_of(model, assigned))]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]

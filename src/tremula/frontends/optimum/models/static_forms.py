@@ -1,7 +1,7 @@
 """Forms of a model's code whose shapes and branches do not depend on values.
 
 A few models of transformers look at values while they run: they skip layers at random, check
-labels, or pick words by a mask. Such code cannot be compiled once and for all. `make_static` puts
+labels, or pick words by a mask. Such code cannot be compiled once. `make_static` puts
 code that computes the same in its place, `undo_static` takes it away again.
 """
 

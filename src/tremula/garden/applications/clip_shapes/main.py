@@ -102,7 +102,7 @@ def train_step(state: tuple, pictures: jax.Array, captions: jax.Array) -> tuple:
 
 
 def loss_of(weights: dict, pictures: jax.Array, captions: jax.Array) -> jax.Array:
-    """Own pictures against everybody's captions, and own captions against everybody's pictures.
+    """This replica's pictures against all captions, and its captions against all pictures.
 
     Captions that say the same are all right, so the right ones share the target.
     """

@@ -39,7 +39,7 @@ class Twin:
         return self.function if is_short else self.native()
 
     def native(self) -> Function:
-        """Native code, compiled once. Bounds are checked, for a file may come from a stranger."""
+        """Native code, compiled once. Bounds are checked, for a file may be untrusted."""
         if self._compiled is None:
             from numba import njit  # slow to load
 
