@@ -61,7 +61,7 @@ def run_passes(
 
 @contextmanager
 def garbage_collected_later() -> Iterator[None]:
-    """Cycles of garbage are looked for afterwards: beside a loaded model looking takes long."""
+    """Collect garbage after the block: in a process with many objects, collecting takes long."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,12 +1,10 @@
 """Records ↔ bytes: a versioned, hashed container of JSON and arrays. Nothing in it can run."""
 
-import gc
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import IO, TypeVar
 import numpy as np
 
 from tremula.base.errors import FileLoadError
+from tremula.base.passes import garbage_collected_later
 from tremula.base.storage.atomic_file import atomic_file
 from tremula.compiler.file.packed_columns import ListedColumns, PackedColumns, UnpackedColumns
 
@@ -200,23 +199,11 @@ def read_bytes(data: bytes, kind: str, cls: type[Record], name: str | os.PathLik
 
 def _decoded(body: memoryview, n_header: int, kind: str) -> tuple[str, object]:
     """The kind of a file's contents and, if it is the expected one, the record."""
-    with _collecting_no_garbage():
+    with garbage_collected_later():  # decoding makes many objects, and no garbage
         header = json.loads(bytes(body[:n_header]))
         result = header["kind"]
         columns = UnpackedColumns(header["arrays"], body[n_header:])
         return result, from_tree(header["tree"], columns) if result == kind else None
-
-
-@contextmanager
-def _collecting_no_garbage() -> Iterator[None]:
-    """Decoding makes many objects and no garbage: collecting would take longer than decoding."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _read_bytes(path: str | os.PathLike) -> bytes:

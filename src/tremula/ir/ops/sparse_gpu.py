@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tremula.ir.cuda_capture import capturing
+from tremula.ir.cuda_capture import capturing, milliseconds_of_replay
 
 _LEAST_SIDE = 16  # rows that tensor cores multiply at once
 
@@ -98,16 +98,7 @@ def _milliseconds(blocks: Blocks, dense: Tensor, launch: SparseCut) -> float:
     with capturing(graph):
         for _ in range(_N_TIMED):
             _launched(blocks, dense, launch)
-    return min(_replayed_ms(graph) for _ in range(_N_REPLAYS)) / _N_TIMED
-
-
-def _replayed_ms(graph: torch.cuda.CUDAGraph) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    graph.replay()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end)
+    return min(milliseconds_of_replay(graph) for _ in range(_N_REPLAYS)) / _N_TIMED
 
 
 def _gathered_product(values: Tensor, row_start: Tensor, columns: Tensor, dense: Tensor) -> Tensor:

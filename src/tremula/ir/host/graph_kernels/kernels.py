@@ -21,7 +21,7 @@ from torch import Tensor, fx
 from tremula.base.libraries.patching import replaced_for_all
 from tremula.base.storage.atomic_file import atomic_file
 from tremula.base.storage.cache_dir import cache_dir
-from tremula.ir.cuda_capture import capturing
+from tremula.ir.cuda_capture import capturing, milliseconds_of_replay
 from tremula.ir.host.graph_kernels.compile_ahead import Answer, KernelRequest, compile_ahead
 from tremula.ir.host.graph_kernels.printers.gluon_features import N_ROWS, N_WARPS
 
@@ -443,13 +443,4 @@ def _time_of(start: Callable[[], object]) -> float:
         for _ in range(_N_TIMED):
             start()
     graph.replay()
-    return min(_time_of_replay(graph) for _ in range(_N_REPLAYS))
-
-
-def _time_of_replay(graph: torch.cuda.CUDAGraph) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    graph.replay()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end)
+    return min(milliseconds_of_replay(graph) for _ in range(_N_REPLAYS))
