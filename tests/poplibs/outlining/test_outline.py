@@ -18,7 +18,10 @@ class _Program:
     Weights and results are read at the end.
     """
 
-    def __init__(self, operations: list[str], n_layers: int, n_loops: int = 1, tail: tuple = ()):
+    def __init__(
+        self, operations: list[str], n_layers: int, n_loops: int = 1, tail: tuple = (), n: int = N
+    ):
+        self.n = n
         self.graph = tr.Graph(tr.IPUModel("bow", tiles_per_ipu=N_TILES).create_device())
         self.sequence, self.values = tr.Sequence(), {}
         x = self._variable("x")
@@ -35,10 +38,10 @@ class _Program:
         self.program = tr.Repeat(n_loops, self.sequence) if n_loops > 1 else self.sequence
 
     def _variable(self, name):
-        made = self.graph.add_variable(tr.FLOAT, [N], name, mapping="linear")
+        made = self.graph.add_variable(tr.FLOAT, [self.n], name, mapping="linear")
         self.graph.create_host_write(name, made)
         self._read(name + " after", made)
-        self.values[name] = np.linspace(-1, 1, N, dtype=np.float32) + len(self.values)
+        self.values[name] = np.linspace(-1, 1, self.n, dtype=np.float32) + len(self.values)
         return made
 
     def _read(self, name, tensor):
@@ -100,6 +103,20 @@ def test_functions_call_functions():
     assert result.n_functions == len({id(f) for f in (*inner, *outer)})
     again = made.results(program)
     assert all(np.array_equal(plain[name], again[name]) for name in plain)
+
+
+def _inner_calls(n):
+    made = _Program(["mul", "add", "train"], 2, tail=("mul", "add"), n=n)
+    program, _ = outlined(made.graph, made.program, threshold=0.0, most_copied=100.0)
+    outer = [s.function for s in program.steps if isinstance(s, Call)]
+    return [s for f in outer for s in f.program.steps if isinstance(s, Call)]
+
+
+def test_arguments_within_functions_take_less_than_is_saved(monkeypatch):
+    """Few elements are arguments of a call within a function; many, which take more, are not."""
+    monkeypatch.setattr("tremula.poplibs.outlining.outline._COPY_BYTES", 0)
+    assert _inner_calls(4)
+    assert not _inner_calls(4096)
 
 
 def test_what_saves_too_little_stays_as_it_is():

@@ -78,6 +78,7 @@ class _Outliner:
         self.functions: dict[int, Function] = {}  # those of the program, rewritten
         self.waiting: list[tuple[Sequence, list[Program]]] = []  # sequences to fill, and with what
         self.marks: dict[int, OutlinedStep] = {}  # by their ids
+        self.in_functions: set[int] = set()  # ids of the programs of steps
         self.users: dict[int, set[int]] = {}  # of each variable: ids of steps
         self.external = self._external()
         self.n_places = _places_of_sequences(program)
@@ -164,10 +165,13 @@ class _Outliner:
                 candidates.append((saved, length, places))
         for _, length, places in sorted(candidates, reverse=True):
             parts = [steps[place : place + length] for place in places]
-            chosen = _alike(parts)
-            if len(chosen) > 1 and (made := self._calls([parts[i] for i in chosen])) is not None:
-                body, calls = made
-                return _replaced(steps, [places[i] for i in chosen], length, calls) + body
+            alike = _alike(parts)
+            outside = [i for i in alike if id(parts[i][0].program) not in self.in_functions]
+            for chosen in (alike, outside) if len(outside) < len(alike) else (alike,):
+                made = self._calls([parts[i] for i in chosen]) if len(chosen) > 1 else None
+                if made is not None:
+                    body, calls = made
+                    return _replaced(steps, [places[i] for i in chosen], length, calls) + body
         return None
 
     def _spare_elems(self, steps: list[OutlinedStep]) -> Iterator[float]:
@@ -209,6 +213,7 @@ class _Outliner:
             self._call(function, roles, number, argument_of, firsts) for number in range(len(parts))
         ]
         self._exchange_users(parts, [body, *calls])
+        self.in_functions.update(id(step.program) for step in body)
         return [self._mark(sequence), *body], calls
 
     def _body(self, steps: list[OutlinedStep], argument_of: dict[int, int]) -> list[OutlinedStep]:
@@ -267,10 +272,24 @@ class _Outliner:
         # Arguments are live around a call alone, while code is there for good.
         spent = _COPY_BYTES * len(parts) * int(roles.goes_in.sum() + roles.comes_out.sum())
         saved = (len(parts) - 1) * code - spent
-        if n_copied > self.most_copied * n_touched or saved < self.least_bytes:
+        if n_copied > self.most_copied * n_touched or saved < self._least_saved(parts, roles):
             return False
         self.outlined.n_bytes_saved += saved
         return True
+
+    def _least_saved(self, parts: list[list[OutlinedStep]], roles: _Roles) -> float:
+        """Bytes of an average tile that a function must save.
+
+        Within a function arguments are live with those of that function. So there a call may not
+        need more for them than is saved, unless a threshold below 0 makes functions of everything.
+        """
+        is_within = any(id(part[0].program) in self.in_functions for part in parts)
+        if not is_within or self.least_bytes < 0:
+            return self.least_bytes
+        table = self.state.variables
+        own = roles.variables[0][roles.is_argument].tolist()
+        n_bytes = sum(table.end_bytes[v] - table.base_bytes[v] for v in own)
+        return max(self.least_bytes, n_bytes / self.graph.target.tiles_per_ipu)
 
     def _arguments(self, roles: _Roles) -> dict[int, int]:
         """A new variable for each argument: laid out like the first repetition's own."""
