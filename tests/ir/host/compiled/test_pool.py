@@ -3,6 +3,7 @@
 import io
 import operator
 import os
+import select
 import signal
 import struct
 import warnings
@@ -156,6 +157,30 @@ def test_the_process_lives_as_long_as_models_need_it(monkeypatch: pytest.MonkeyP
     pool.start_pool()
     assert pool.running_pool() is None
     pool.end_pool()
+
+
+def test_an_answer_does_not_wait_for_other_processes_of_its_fork(monkeypatch: pytest.MonkeyPatch):
+    """Inductor's processes live longer than the fork that they compile for, and have its pipe."""
+    end_read, end_write = os.pipe()
+    is_alive, alive_write = os.pipe()
+
+    def compiled(_request: CompileRequest, _n_threads: int) -> str:
+        if os.fork() == 0:
+            os.close(end_write)
+            select.select([end_read], [], [], 10.0)  # until the test closes its end
+            os._exit(0)
+        return "done"
+
+    monkeypatch.setattr(worker, "_compiled", compiled)
+    monkeypatch.setattr(worker, "may_fork", lambda: True)
+    answers = io.BytesIO()
+    worker._compile_all([request("a" * 32)], answers)
+    os.close(alive_write)
+    assert not select.select([is_alive], [], [], 0.0)[0], "it had ended before the answer"
+    for end in (end_write, end_read, is_alive):
+        os.close(end)
+    answers.seek(0)
+    assert receive_answer(answers, 1) == (0, "")
 
 
 @pytest.mark.slow

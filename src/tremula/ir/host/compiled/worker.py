@@ -71,8 +71,9 @@ def _compile_all(requests: Sequence[CompileRequest], answers: IO[bytes]) -> None
     def take_one() -> None:
         process, _status = os.wait()
         number, pipe = running.pop(process)
-        with os.fdopen(pipe, "rb") as file:
-            error = file.read()
+        # Not until its end: processes that compiled kernels for it have the pipe a second longer.
+        error = os.read(pipe, _MAX_TEXT)
+        os.close(pipe)
         text = error.decode(errors="replace") if error else "the compiling process ended"
         send_answer(answers, number, text.removeprefix("done"))
 
