@@ -9,7 +9,7 @@ from tremula.column_loops import native as native_sweeps
 from tremula.column_loops import sweep as sweep_module
 from tremula.column_loops.native import LoopColumn, NativeSweep, compiled, kind_of
 from tremula.column_loops.sweep import Sweep
-from tremula.compiler.passes import sweeps
+from tremula.compiler.passes import piece_sweeps, sweeps
 from tremula.poplar.tensors import interval_sweeps
 from tremula.poplar.tensors.interval_sweeps import filled
 from tremula.poplar.tensors.runs import Pieces, Runs
@@ -240,13 +240,13 @@ def copy_columns(random):
 
 
 SWEEPS = {
-    sweeps.cut_copies: copy_columns,
-    sweeps.cut_elsewhere: elsewhere_columns,
-    sweeps.find_moving: find_moving_columns,
-    sweeps.keep_first_of_kind: kind_columns,
-    sweeps.take_moving: take_columns,
-    sweeps.contiguous_groups: group_columns,
-    sweeps.find_crossing: lambda r: (tile_map(r)[1], *ascending(r, 9), *empty(9)),
+    piece_sweeps.cut_copies: copy_columns,
+    piece_sweeps.cut_elsewhere: elsewhere_columns,
+    piece_sweeps.find_moving: find_moving_columns,
+    piece_sweeps.keep_first_of_kind: kind_columns,
+    piece_sweeps.take_moving: take_columns,
+    piece_sweeps.contiguous_groups: group_columns,
+    piece_sweeps.find_crossing: lambda r: (tile_map(r)[1], *ascending(r, 9), *empty(9)),
     interval_sweeps.join_in_turn: lambda random: (*series(random, 9), room(2, 9)),
     interval_sweeps.all_in_entries: lambda random: (*tile_map(random)[:2], *ascending(random, 3)),
     interval_sweeps.find_entries: lambda r: (tile_map(r)[1], r.integers(0, 60, 9), *empty(9)),
@@ -261,12 +261,12 @@ SWEEPS = {
     interval_sweeps.rows_of_runs: row_columns,
     interval_sweeps.add_per_tile: amount_columns,
     interval_sweeps.mark_holders: holder_columns,
-    sweeps.union_per_tile: union_columns,
-    sweeps.words_in_order: piece_word_columns,
-    sweeps.pairs_in_turn: lambda random: (*tile_pairs(random), room(2, 9)),
-    sweeps.longest_ways: way_columns,
-    sweeps.served_alone: alone_columns,
-    sweeps.count_covering: sorted_ends,
+    piece_sweeps.union_per_tile: union_columns,
+    piece_sweeps.words_in_order: piece_word_columns,
+    piece_sweeps.pairs_in_turn: lambda random: (*tile_pairs(random), room(2, 9)),
+    piece_sweeps.longest_ways: way_columns,
+    piece_sweeps.served_alone: alone_columns,
+    piece_sweeps.count_covering: sorted_ends,
     sweeps.find_race: race_columns,
     sweeps.deal_to_workers: worker_columns,
     sweeps.flow_back: liveness_columns,
@@ -406,7 +406,7 @@ def test_only_the_first_of_sub_vectors_alike_moves():
             wanted.append(is_marked and kind not in known if len(rows) else is_marked)
             if is_marked:
                 known.add(kind)
-        sweeps.keep_first_of_kind.function(begin, end, tile, sub, firsts, marks)
+        piece_sweeps.keep_first_of_kind.function(begin, end, tile, sub, firsts, marks)
         assert marks.tolist() == wanted
 
 
@@ -448,7 +448,7 @@ def test_sub_vectors_move_unless_they_are_one_piece_of_their_tile():
     random = np.random.default_rng(0)
     for _ in range(20):
         (begin, end, tile), groups, entry, moves = moving_columns(random)
-        sweeps.find_moving.native(begin, tile, *groups[1:], entry, moves)
+        piece_sweeps.find_moving.native(begin, tile, *groups[1:], entry, moves)
         low, high, wanted, sub = groups
         meets = (begin < high[:, None]) & (end > low[:, None])
         is_away = (meets & (tile != wanted[:, None])).any(axis=1)
@@ -456,7 +456,7 @@ def test_sub_vectors_move_unless_they_are_one_piece_of_their_tile():
         expected = np.bincount(sub, weights=is_away | is_split, minlength=6) > 0
         np.testing.assert_array_equal(moves, expected)
         n_most = int(meets.sum())
-        (n,) = sweeps.take_moving.native(
+        (n,) = piece_sweeps.take_moving.native(
             *(begin, end, tile), *groups, entry, moves, pieces := room(3, n_most)
         )
         owner, part = np.nonzero(meets & moves[sub][:, None] & (tile == wanted[:, None]))
@@ -478,7 +478,7 @@ def test_copies_are_cut_where_either_side_changes_tiles():
         begin = low[part] + (goal_low - to[part])
         expected = from_tile[part], to_tile, begin, goal_low, goal_high - goal_low
         entries = tile_map.entries_at(source), tile_map.entries_at(goal)
-        pieces = filled(sweeps.cut_copies, 5, 3, *tile_map, source, goal, n_bytes, *entries)
+        pieces = filled(piece_sweeps.cut_copies, 5, 3, *tile_map, source, goal, n_bytes, *entries)
         np.testing.assert_array_equal(pieces, expected)
 
 

@@ -31,19 +31,19 @@ from tremula.compiler.passes.on_tile_copies import (
     descriptor_words,
 )
 from tremula.compiler.passes.parallel import in_parallel
-from tremula.compiler.passes.receiving import (
-    CONTROLS_OF_OUTSIDE_PIECE,
-    RemotePieces,
-    controls_of_pieces,
-    controls_of_reads,
-)
-from tremula.compiler.passes.sweeps import (
+from tremula.compiler.passes.piece_sweeps import (
     count_covering,
     cut_copies,
     cut_elsewhere,
     longest_ways,
     pairs_in_turn,
     served_alone,
+)
+from tremula.compiler.passes.receiving import (
+    CONTROLS_OF_OUTSIDE_PIECE,
+    RemotePieces,
+    controls_of_pieces,
+    controls_of_reads,
 )
 from tremula.compiler.program_ir import (
     HOST_KINDS,

@@ -12,7 +12,7 @@ import numpy as np
 from tremula.base.errors import GraphConnectionError
 from tremula.base.source import Source
 from tremula.codelets.spec import FieldSpec
-from tremula.compiler.passes.sweeps import union_per_tile
+from tremula.compiler.passes.piece_sweeps import union_per_tile
 from tremula.compiler.program_ir import FrozenComputeSet
 from tremula.poplar.tensors.interval_sweeps import add_per_tile
 from tremula.poplar.tensors.runs import byte_intervals, sorted_ends

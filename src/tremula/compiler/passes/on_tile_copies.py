@@ -8,7 +8,7 @@ import numpy as np
 from tremula.codelets.spec import Direction, FieldKind
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.intervals import Edge, sum_per_tile
-from tremula.compiler.passes.sweeps import (
+from tremula.compiler.passes.piece_sweeps import (
     contiguous_groups,
     find_crossing,
     find_moving,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tremula.compiler.passes.intervals import Edge, sum_per_tile
-from tremula.compiler.passes.sweeps import link_neighbours, link_pieces
+from tremula.compiler.passes.piece_sweeps import link_neighbours, link_pieces
 
 Ints = np.ndarray
 

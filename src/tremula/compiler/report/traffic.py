@@ -18,7 +18,7 @@ from tremula.compiler.executable.executable import Executable
 from tremula.compiler.executable.records import ComputeSetRecord, TableRecord
 from tremula.compiler.lower.copies import contiguous_pairs
 from tremula.compiler.passes.intervals import merge_per_group
-from tremula.compiler.passes.sweeps import cut_elsewhere
+from tremula.compiler.passes.piece_sweeps import cut_elsewhere
 from tremula.compiler.program_ir import CopyPlan, Opcode, StepKind
 from tremula.poplar.tensors.interval_sweeps import filled
 from tremula.poplar.tensors.runs import byte_intervals
