@@ -9,6 +9,7 @@ locks of modules are made by `fork_safe`, and threads that a process shares are 
     _threads.submit(work)
 """
 
+import ctypes
 import os
 import re
 import sys
@@ -95,6 +96,23 @@ def peak_bytes() -> int:
         return 0
     largest = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
     return int(largest[1]) * 1024 if largest else 0
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # parameters of mallopt, in glibc's malloc.h
+_KEPT_BYTES = 2**30
+
+
+def keep_freed_memory() -> bool:
+    """Let this process use memory again that it has freed, instead of giving it back at once.
+
+    Building a large program makes and frees many large columns, and each page that the system hands
+    out costs a page fault. Returns whether the allocator can: glibc's can.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    return all(mallopt(name, _KEPT_BYTES) for name in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD))
 
 
 def available_bytes() -> int:

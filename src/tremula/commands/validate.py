@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from tremula.base.errors import InvalidOption, suggest
+from tremula.base.processes import keep_freed_memory
 from tremula.base.storage.atomic_file import write_text
 from tremula.commands.arguments import output_file, whole
 from tremula.commands.progress import progress
@@ -93,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
         print(constants_page(), end="")
         return 0
     _check(args)
+    keep_freed_memory()
     return _run_memory(args) if args.memory else _run_rows(args)
 
 
