@@ -8,9 +8,7 @@ What they repeat is found here, in the order of the program, whatever it came fr
                … copy x0 w0 to x w, call, copy z to x1;   copy x1 w1 to x w, call, copy z to x2   …
 
 Arguments are laid out as what they stand for, so copies stay on their tiles. A variable that all
-repetitions share is used as it is; one that only the body knows needs no copies. A part of a body
-that occurs elsewhere, too, becomes a function that the body calls, as in PopART, whose subgraphs
-have calls of smaller ones (willow/src/transforms/subgraphoutline.cpp).
+repetitions share is used as it is; one that only the body knows needs no copies.
 """
 
 from collections import Counter
@@ -18,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import pairwise
 
 import numpy as np
 
@@ -77,12 +75,12 @@ class _Outliner:
         self.done: dict[int, Program] = {}
         self.functions: dict[int, Function] = {}  # those of the program, rewritten
         self.waiting: list[tuple[Sequence, list[Program]]] = []  # sequences to fill, and with what
-        self.marks: dict[int, OutlinedStep] = {}  # by their ids
-        self.in_functions: set[int] = set()  # ids of the programs of steps
         self.users: dict[int, set[int]] = {}  # of each variable: ids of steps
         self.external = self._external()
         self.n_places = _places_of_sequences(program)
-        self._add_users(_leaves(program, set()))
+        for step in _leaves(program, set()):
+            for variable in variables_in(step, self.state.variables):
+                self.users.setdefault(variable, set()).add(id(step))
 
     def _external(self) -> set[int]:
         """Variables that the host or the start of a program knows."""
@@ -117,22 +115,16 @@ class _Outliner:
         steps = iter(self.steps.of([part for _, parts in self.waiting for part in parts]))
         filled = [(new, [next(steps) for _ in parts]) for new, parts in self.waiting]
         for group in _groups([steps for _, steps in filled]):
-            joined = [s for i in group for s in (self._mark(filled[i][0]), *filled[i][1])]
+            # Before each sequence a mark, which is like nothing else.
+            marks = [OutlinedStep(filled[i][0], None, ()) for i in group]
+            lists = zip(marks, group, strict=True)
+            joined = [step for mark, i in lists for step in (mark, *filled[i][1])]
             while (better := self._with_calls(joined)) is not None:
                 joined = better
-            filling: list[Program] = []
-            for step in joined:
-                if id(step) in self.marks:
-                    assert isinstance(step.program, Sequence), "marks stand for sequences"
-                    filling = step.program.steps
-                else:
-                    filling.append(step.program)
-
-    def _mark(self, sequence: Sequence) -> OutlinedStep:
-        """What stands before the steps of a sequence: it is like nothing else."""
-        mark = OutlinedStep(sequence, None, ())
-        self.marks[id(mark)] = mark
-        return mark
+            begins = [at for at, step in enumerate(joined) if any(step is m for m in marks)]
+            for mark, (begin, end) in zip(marks, pairwise([*begins, len(joined)]), strict=True):
+                assert isinstance(mark.program, Sequence), "marks stand for sequences"
+                mark.program.steps.extend(step.program for step in joined[begin + 1 : end])
 
     def _function(self, function: Function) -> Function:
         """A function with its program rewritten, once for all of its calls."""
@@ -165,13 +157,9 @@ class _Outliner:
                 candidates.append((saved, length, places))
         for _, length, places in sorted(candidates, reverse=True):
             parts = [steps[place : place + length] for place in places]
-            alike = _alike(parts)
-            outside = [i for i in alike if id(parts[i][0].program) not in self.in_functions]
-            for chosen in (alike, outside) if len(outside) < len(alike) else (alike,):
-                made = self._calls([parts[i] for i in chosen]) if len(chosen) > 1 else None
-                if made is not None:
-                    body, calls = made
-                    return _replaced(steps, [places[i] for i in chosen], length, calls) + body
+            chosen = _alike(parts)
+            if len(chosen) > 1 and (calls := self._calls([parts[i] for i in chosen])) is not None:
+                return _replaced(steps, [places[i] for i in chosen], length, calls)
         return None
 
     def _spare_elems(self, steps: list[OutlinedStep]) -> Iterator[float]:
@@ -192,54 +180,21 @@ class _Outliner:
             )
             yield self.most_copied * step.kind.n_elems - n_copied
 
-    def _calls(
-        self, parts: list[list[OutlinedStep]]
-    ) -> tuple[list[OutlinedStep], list[list[OutlinedStep]]] | None:
-        """The steps of a function, and calls in place of repetitions; None if it is not worth it.
-
-        The steps of the function go back to all others: a part of them may occur elsewhere, too.
-        """
+    def _calls(self, parts: list[list[OutlinedStep]]) -> list[list[OutlinedStep]] | None:
+        """The calls that take the place of repetitions, or None if they copy too much."""
         roles = self._roles(parts)
         if not self._is_worth_it(parts, roles):
             return None
         argument_of = self._arguments(roles)
-        body = self._body(parts[0], argument_of)
-        sequence = Sequence([])
-        function = self.graph.add_function(sequence, f"outlined/{_name(parts[0][0].program)}")
+        body = _Exchanged(self.graph, argument_of)
+        program = Sequence([body.program(step.program) for step in parts[0]])
+        function = self.graph.add_function(program, f"outlined/{_name(parts[0][0].program)}")
         self.outlined.n_functions += 1
         self.outlined.n_calls += len(parts)
         firsts: dict[tuple[bool, str], Copy] = {}
-        calls = [
+        return [
             self._call(function, roles, number, argument_of, firsts) for number in range(len(parts))
         ]
-        self._exchange_users(parts, [body, *calls])
-        self.in_functions.update(id(step.program) for step in body)
-        return [self._mark(sequence), *body], calls
-
-    def _body(self, steps: list[OutlinedStep], argument_of: dict[int, int]) -> list[OutlinedStep]:
-        """Steps with arguments instead of variables; their kinds are the same."""
-        exchanged = _Exchanged(self.graph, argument_of)
-        return [
-            replace(
-                step,
-                program=exchanged.program(step.program),
-                variables=tuple(argument_of.get(v, v) for v in step.variables),
-            )
-            for step in steps
-        ]
-
-    def _exchange_users(self, old: list[list[OutlinedStep]], new: list[list[OutlinedStep]]) -> None:
-        """Variables have new steps instead of old ones. Calls have none: their function does."""
-        for step in chain.from_iterable(old):
-            for variable in step.variables:
-                self.users[variable].discard(id(step.program))
-        programs = (step.program for step in chain.from_iterable(new))
-        self._add_users(program for program in programs if not isinstance(program, Call))
-
-    def _add_users(self, programs: Iterable[Program]) -> None:
-        for program in programs:
-            for variable in variables_in(program, self.state.variables):
-                self.users.setdefault(variable, set()).add(id(program))
 
     def _roles(self, parts: list[list[OutlinedStep]]) -> _Roles:
         rows = [[v for step in part for v in step.variables] for part in parts]
@@ -272,24 +227,10 @@ class _Outliner:
         # Arguments are live around a call alone, while code is there for good.
         spent = _COPY_BYTES * len(parts) * int(roles.goes_in.sum() + roles.comes_out.sum())
         saved = (len(parts) - 1) * code - spent
-        if n_copied > self.most_copied * n_touched or saved < self._least_saved(parts, roles):
+        if n_copied > self.most_copied * n_touched or saved < self.least_bytes:
             return False
         self.outlined.n_bytes_saved += saved
         return True
-
-    def _least_saved(self, parts: list[list[OutlinedStep]], roles: _Roles) -> float:
-        """Bytes of an average tile that a function must save.
-
-        Within a function arguments are live with those of that function. So there a call may not
-        need more for them than is saved, unless a threshold below 0 makes functions of everything.
-        """
-        is_within = any(id(part[0].program) in self.in_functions for part in parts)
-        if not is_within or self.least_bytes < 0:
-            return self.least_bytes
-        table = self.state.variables
-        own = roles.variables[0][roles.is_argument].tolist()
-        n_bytes = sum(table.end_bytes[v] - table.base_bytes[v] for v in own)
-        return max(self.least_bytes, n_bytes / self.graph.target.tiles_per_ipu)
 
     def _arguments(self, roles: _Roles) -> dict[int, int]:
         """A new variable for each argument: laid out like the first repetition's own."""
