@@ -269,9 +269,13 @@ def _molecule_figures(
     ours.step(calls[0])
     chosen = call_until_chosen(training, lambda: training(*calls[0]))
     say(f"{name}-{n_molecules}: {chosen}")
+    is_compiled = False
     for what, other in _other_sides(model, columns, n_each):
         if not can_compile(f"{name}-{n_molecules}, {what}", other.warm_up):
-            break  # what it cannot do in one mode it cannot do in another: second derivatives, say
+            if not is_compiled:
+                break  # what the first mode cannot do no other can: second derivatives, say
+            continue
+        is_compiled = what != "eager"
         with alone():
             mine, theirs = ours.rate(), other.rate()
         note = f"{mine:.0f} molecules/s, {what} {theirs:.0f}; {chosen}"

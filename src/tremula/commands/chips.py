@@ -149,7 +149,11 @@ def _fact_lines(key: str, fact: Fact, meaning: str) -> list[str]:
     value = _shown(fact)
     first = f"  {key:<43}{value:>22}  {fact.provenance}"
     rest = textwrap.wrap(
-        f"{meaning} [{fact.source}]", WIDTH, initial_indent="      ", subsequent_indent="      "
+        f"{meaning} [{fact.source}]",
+        WIDTH,
+        initial_indent="      ",
+        subsequent_indent="      ",
+        break_on_hyphens=False,
     )
     return [first, *rest]
 
