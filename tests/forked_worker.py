@@ -10,6 +10,7 @@ imports front ends, that process forks another, of which the scripts of all work
 import fcntl
 import gc
 import importlib
+import importlib.util
 import os
 import socket
 import sys
@@ -70,6 +71,7 @@ def _start(path: Path, run: int, lock: TextIO) -> None:
     lock.close()  # otherwise it would be locked as long as this process lives
     try:
         _start_scripts(path.with_suffix(".scripts"), run, listener)
+        _write_bytecode()
         _import_all()
         fork_server.serve(listener, run)
     finally:
@@ -97,10 +99,24 @@ def _start_scripts(path: Path, run: int, of_workers: socket.socket) -> None:
         os._exit(0)
 
 
-def _import_all() -> None:
+def _write_bytecode() -> None:
+    """In a new environment, have another process import the libraries in the opposite order.
+
+    There the time goes to compiling them. Each process finds bytecode of what the other had first.
+    """
+    spec = importlib.util.find_spec("transformers")
+    if spec is None or spec.cached is None or Path(spec.cached).exists():
+        return
+    if os.fork() == 0:
+        with suppress(BaseException):
+            _import_all(_MODULES[::-1])
+        os._exit(0)
+
+
+def _import_all(modules: list[str] = _MODULES) -> None:
     importlib.import_module("tremula").install()
     warnings.simplefilter("ignore")
-    for name in _MODULES:
+    for name in modules:
         with suppress(ImportError):  # tests of what is not installed say so
             importlib.import_module(name)
     warnings.resetwarnings()

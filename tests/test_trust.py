@@ -9,6 +9,7 @@ from tests.sources import ROOT, tree_of
 
 # Calls by file. Bytes from a file or the network reach none of them without the user's word.
 USES = {
+    "base/processes.py": ({"ctypes.CDLL"}, "the C library of this process"),
     "codelets/cpp/build.py": ({"ctypes.CDLL"}, "libraries we compiled, checked by hash"),
     "codelets/interpret.py": ({"exec"}, "the user's codelet, given as Python"),
     "codelets/kernel/build.py": ({"exec"}, "text we generated, where the cache cannot be written"),

@@ -10,6 +10,7 @@ import pytest
 from tests.sources import ROOT
 
 STAMP = ".venv/.core-installed"
+EARLIER_STAMP = ".venv/.made"
 
 
 @pytest.fixture
@@ -19,9 +20,9 @@ def installed(tmp_path: Path) -> Path:
         shutil.copyfile(ROOT / name, tmp_path / name)
     ignored = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT / "names", tmp_path / "names", ignore=ignored)
-    stamp = tmp_path / STAMP
-    stamp.parent.mkdir()
-    stamp.touch()
+    (tmp_path / STAMP).parent.mkdir()
+    for stamp in (EARLIER_STAMP, STAMP):
+        (tmp_path / stamp).touch()
     return tmp_path
 
 
