@@ -17,27 +17,23 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 Result = TypeVar("Result")
-
-
-class ForkableLock(Protocol):
-    """What locks and conditions of `threading` have in common, and use at a fork themselves."""
-
-    def _at_fork_reinit(self) -> None: ...
-
-
-LockType = TypeVar("LockType", bound=ForkableLock)
+LockType = TypeVar("LockType")
 
 
 def fork_safe(lock: LockType) -> LockType:
-    """The lock, which is free in a forked process unless the thread that forked holds it."""
+    """The lock, which is free in a forked process unless the thread that forked holds it.
+
+    Locks and conditions of `threading` have what this calls, and use it at a fork themselves.
+    """
+    reinitialise: Callable[[], None] = getattr(lock, "_at_fork_reinit")  # noqa: B009
 
     def free() -> None:
         is_owned: Callable[[], bool] = getattr(lock, "_is_owned", lambda: False)
         if not is_owned():
-            lock._at_fork_reinit()
+            reinitialise()
 
     os.register_at_fork(after_in_child=free)
     return lock
