@@ -114,5 +114,5 @@ def test_copies(small_graph, homes, goal_homes, order):
     source, goal = mapped(graph, "source", homes), mapped(graph, "goal", goal_homes)
     view = concat([source[e : e + 1] for e in order])
     phase = exchanges_of(lower(graph, p.Copy(view, goal))).of_step(0).before
-    found = np.zeros(N_TILES, int) if phase is None else phase.n_in_controls
-    np.testing.assert_array_equal(found, brute_controls(homes, goal_homes, order))
+    counted = np.zeros(N_TILES, int) if phase is None else phase.n_in_controls
+    np.testing.assert_array_equal(counted, brute_controls(homes, goal_homes, order))
