@@ -106,8 +106,15 @@ def room(n_columns, n):
     return np.zeros((n_columns, n), np.int64)
 
 
+def in_map(random, n):
+    """A tile map, intervals, and the first entry of the map that ends behind where each begins."""
+    of_map, (begin, end) = tile_map(random), ascending(random, n)
+    return of_map, begin, end, np.searchsorted(of_map[1], begin, side="right")
+
+
 def cut_columns(random):
-    return *tile_map(random), *ascending(random, 5), room(4, random.integers(0, 40))
+    of_map, *intervals = in_map(random, 5)
+    return *of_map, *intervals, room(4, random.integers(0, 40))
 
 
 def piece_columns(random):
@@ -229,7 +236,18 @@ def take_columns(random):
 
 def elsewhere_columns(random):
     tiles = random.integers(0, 4, 5)
-    return *tile_map(random), tiles, *ascending(random, 5), room(4, random.integers(0, 40))
+    of_map, *intervals = in_map(random, 5)
+    return *of_map, tiles, *intervals, room(4, random.integers(0, 40))
+
+
+def crossing_columns(random):
+    (_, map_end, _), *intervals = in_map(random, 9)
+    return map_end, *intervals, *empty(9)
+
+
+def covered_columns(random):
+    (map_begin, map_end, _), *intervals = in_map(random, 3)
+    return map_begin, map_end, *intervals
 
 
 def copy_columns(random):
@@ -246,9 +264,9 @@ SWEEPS = {
     piece_sweeps.keep_first_of_kind: kind_columns,
     piece_sweeps.take_moving: take_columns,
     piece_sweeps.contiguous_groups: group_columns,
-    piece_sweeps.find_crossing: lambda r: (tile_map(r)[1], *ascending(r, 9), *empty(9)),
+    piece_sweeps.find_crossing: crossing_columns,
     interval_sweeps.join_in_turn: lambda random: (*series(random, 9), room(2, 9)),
-    interval_sweeps.all_in_entries: lambda random: (*tile_map(random)[:2], *ascending(random, 3)),
+    interval_sweeps.all_in_entries: covered_columns,
     interval_sweeps.find_entries: lambda r: (tile_map(r)[1], r.integers(0, 60, 9), *empty(9)),
     interval_sweeps.cut_at_entries: cut_columns,
     interval_sweeps.count_pieces: piece_columns,

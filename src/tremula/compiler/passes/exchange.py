@@ -328,7 +328,9 @@ def remote_needs(edges: Iterable[Edge], graph: MappedGraph) -> RemotePieces:
     if len(parts) > 2:  # of several edges
         tile, begin, end = merge_per_group(tile, begin, end, n_tiles, span)[:3]
     n_expected = len(begin) + len(begin) // 4 + 64  # few are cut
-    return RemotePieces(*filled(cut_elsewhere, 4, n_expected, *graph.tile_map, tile, begin, end))
+    entry = graph.tile_map.entries_at(begin)
+    columns = *graph.tile_map, tile, begin, end, entry
+    return RemotePieces(*filled(cut_elsewhere, 4, n_expected, *columns))
 
 
 def _in_both(read: RemotePieces, written: RemotePieces, graph: FrozenGraph) -> Ints:

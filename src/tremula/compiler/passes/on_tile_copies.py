@@ -197,7 +197,9 @@ def _contiguous_groups(edge: Edge, graph: FrozenGraph) -> _Groups:
     if len(begin) == len(run_start) - 1 and len(graph.tile_map.end):
         # One piece per sub-vector: only what crosses a boundary of the map can be out of place.
         crossing = np.empty(len(begin), np.int64)
-        (n,) = find_crossing(graph.tile_map.end, begin, end, crossing)
+        (n,) = find_crossing(
+            graph.tile_map.end, begin, end, graph.tile_map.entries_at(begin), crossing
+        )
         mixed = crossing[:n]
         tile = table.tile[row[mixed]].astype(np.int64)
         return _Groups(begin[mixed], end[mixed], tile, np.arange(len(mixed)))

@@ -181,43 +181,24 @@ def link_neighbours(here, low, high, links):
 
 
 @sweep(n_elements)
-def cut_elsewhere(map_begin, map_end, map_tile, tile, begin, end, parts):
+def cut_elsewhere(map_begin, map_end, map_tile, tile, begin, end, entry, parts):
     """Fill in (tile, begin, end, home) of parts of intervals that another tile's entry holds.
 
-    Entries of the map are sorted. Returns how many parts there are; `parts` need not have room for
-    all.
+    Entries of the map are sorted; entry[i] is the first that ends behind begin[i]. Returns how many
+    parts there are; `parts` need not have room for all.
     """
-    at, total, n = 0, 0, len(map_end)
+    total, n = 0, len(map_end)
     for i in range(len(begin)):
-        low = begin[i]
-        if at < n and map_end[at] <= low:
-            at += 1
-        high, leap = at, 1
-        if at < n and map_end[at] <= low:  # it is further on
-            while at + leap < n and map_end[at + leap] <= low:
-                at, leap = at + leap, leap + leap
-            at, high = at + 1, min(at + leap, n)
-        elif at > 0 and map_end[at - 1] > low:  # it is further back
-            high = at - 1
-            while high >= leap and map_end[high - leap] > low:
-                high, leap = high - leap, leap + leap
-            at = max(high - leap + 1, 0)
-        while at < high:
-            middle = (at + high) // 2
-            if map_end[middle] > low:
-                high = middle
-            else:
-                at = middle + 1
-        entry = at
-        while entry < n and map_begin[entry] < end[i]:
-            if map_tile[entry] != tile[i]:
+        at = entry[i]
+        while at < n and map_begin[at] < end[i]:
+            if map_tile[at] != tile[i]:
                 if total < parts.shape[1]:
                     parts[0, total] = tile[i]
-                    parts[1, total] = max(low, map_begin[entry])
-                    parts[2, total] = min(end[i], map_end[entry])
-                    parts[3, total] = map_tile[entry]
+                    parts[1, total] = max(begin[i], map_begin[at])
+                    parts[2, total] = min(end[i], map_end[at])
+                    parts[3, total] = map_tile[at]
                 total += 1
-            entry += 1
+            at += 1
     return (total,)
 
 
@@ -331,30 +312,15 @@ def take_moving(map_begin, map_end, map_tile, begin, end, tile, sub, entry, move
 
 
 @sweep(n_elements)
-def find_crossing(map_end, begin, end, crossing):
-    """Which intervals go beyond the end of an entry of a sorted map: their places, how many."""
-    at, result, n = 0, 0, len(map_end)
+def find_crossing(map_end, begin, end, entry, crossing):
+    """Which intervals go beyond the end of an entry of a sorted map: their places, how many.
+
+    entry[i] is the first that ends behind begin[i].
+    """
+    result, n = 0, len(map_end)
     for i in range(len(begin)):
-        low = begin[i]
-        if at < n and map_end[at] <= low:
-            at += 1
-        high, leap = at, 1
-        if at < n and map_end[at] <= low:  # it is further on
-            while at + leap < n and map_end[at + leap] <= low:
-                at, leap = at + leap, leap + leap
-            at, high = at + 1, min(at + leap, n)
-        elif at > 0 and map_end[at - 1] > low:  # it is further back
-            high = at - 1
-            while high >= leap and map_end[high - leap] > low:
-                high, leap = high - leap, leap + leap
-            at = max(high - leap + 1, 0)
-        while at < high:
-            middle = (at + high) // 2
-            if map_end[middle] > low:
-                high = middle
-            else:
-                at = middle + 1
-        if end[i] > low and (at == n or end[i] > map_end[at]):
+        at = entry[i]
+        if end[i] > begin[i] and (at == n or end[i] > map_end[at]):
             crossing[result] = i
             result += 1
     return (result,)

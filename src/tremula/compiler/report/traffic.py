@@ -98,7 +98,8 @@ class TrafficOfSteps:
         union = merge_per_group(*needs, n_tiles, span)
         tile, low, high = (np.ascontiguousarray(c) for c in union[:3])
         n_expected = len(low) + len(low) // 4 + 64  # few are cut
-        return filled(cut_elsewhere, 4, n_expected, *self._map, tile, low, high)
+        columns = *self._map, tile, low, high, self._map.entries_at(low)
+        return filled(cut_elsewhere, 4, n_expected, *columns)
 
     @property
     def _map(self) -> ByteTileMap:

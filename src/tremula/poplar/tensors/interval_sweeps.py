@@ -75,70 +75,35 @@ def find_entries(map_end, begin, entry):
 
 
 @sweep(n_elements)
-def cut_at_entries(map_begin, map_end, map_tile, begin, end, parts):
+def cut_at_entries(map_begin, map_end, map_tile, begin, end, entry, parts):
     """Fill in (owner, begin, end, tile) of the parts of intervals in entries of a sorted map.
 
-    Returns how many there are; `parts` need not have room for all.
+    entry[i] is the first that ends behind begin[i]. Returns how many there are; `parts` need not
+    have room for all.
     """
-    at, total, n = 0, 0, len(map_end)
+    total, n = 0, len(map_end)
     for i in range(len(begin)):
-        low = begin[i]
-        if at < n and map_end[at] <= low:
-            at += 1
-        high, leap = at, 1
-        if at < n and map_end[at] <= low:  # it is further on
-            while at + leap < n and map_end[at + leap] <= low:
-                at, leap = at + leap, leap + leap
-            at, high = at + 1, min(at + leap, n)
-        elif at > 0 and map_end[at - 1] > low:  # it is further back
-            high = at - 1
-            while high >= leap and map_end[high - leap] > low:
-                high, leap = high - leap, leap + leap
-            at = max(high - leap + 1, 0)
-        while at < high:
-            middle = (at + high) // 2
-            if map_end[middle] > low:
-                high = middle
-            else:
-                at = middle + 1
-        entry = at
-        while entry < n and map_begin[entry] < end[i]:
+        at = entry[i]
+        while at < n and map_begin[at] < end[i]:
             if total < parts.shape[1]:
                 parts[0, total] = i
-                parts[1, total] = max(low, map_begin[entry])
-                parts[2, total] = min(end[i], map_end[entry])
-                parts[3, total] = map_tile[entry]
+                parts[1, total] = max(begin[i], map_begin[at])
+                parts[2, total] = min(end[i], map_end[at])
+                parts[3, total] = map_tile[at]
             total += 1
-            entry += 1
+            at += 1
     return (total,)
 
 
 @sweep(n_elements)
-def all_in_entries(map_begin, map_end, begin, end):
-    """Whether (1 or 0) entries of a sorted map cover all intervals."""
-    at, n = 0, len(map_end)
+def all_in_entries(map_begin, map_end, begin, end, entry):
+    """Whether (1 or 0) entries of a sorted map cover all intervals.
+
+    entry[i] is the first that ends behind begin[i].
+    """
+    n = len(map_end)
     for i in range(len(begin)):
-        low = begin[i]
-        if low >= end[i]:
-            continue
-        if at < n and map_end[at] <= low:
-            at += 1
-        high, leap = at, 1
-        if at < n and map_end[at] <= low:  # it is further on
-            while at + leap < n and map_end[at + leap] <= low:
-                at, leap = at + leap, leap + leap
-            at, high = at + 1, min(at + leap, n)
-        elif at > 0 and map_end[at - 1] > low:  # it is further back
-            high = at - 1
-            while high >= leap and map_end[high - leap] > low:
-                high, leap = high - leap, leap + leap
-            at = max(high - leap + 1, 0)
-        while at < high:
-            middle = (at + high) // 2
-            if map_end[middle] > low:
-                high = middle
-            else:
-                at = middle + 1
+        low, at = begin[i], entry[i]
         while low < end[i]:
             if at == n or map_begin[at] > low:
                 return (0,)

@@ -28,7 +28,9 @@ class ByteTileMap(NamedTuple):
     def split(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, ...]:
         """Cut intervals at tile boundaries: (owner, begin, end, tile), gaps left out."""
         n_expected = len(begin) + len(begin) // 4 + 64  # few are cut
-        owner, low, high, tile = filled(cut_at_entries, 4, n_expected, *self, begin, end)
+        owner, low, high, tile = filled(
+            cut_at_entries, 4, n_expected, *self, begin, end, self.entries_at(begin)
+        )
         return owner, low, high, tile
 
     def entries_at(self, address: np.ndarray) -> np.ndarray:
@@ -39,7 +41,8 @@ class ByteTileMap(NamedTuple):
 
     def covers(self, begin: np.ndarray, end: np.ndarray) -> bool:
         """Whether all of the given intervals are mapped."""
-        return all_in_entries(self.begin, self.end, begin, end) == (1,)
+        entry = self.entries_at(begin)
+        return all_in_entries(self.begin, self.end, begin, end, entry) == (1,)
 
     def first_gap(self, begin: np.ndarray, end: np.ndarray) -> tuple[int, int] | None:
         """The first of the given intervals that is not fully mapped: its unmapped part."""
