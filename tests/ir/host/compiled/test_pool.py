@@ -50,6 +50,8 @@ def without_inductor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         text = f"def call(args):\n    return {len(request.results)}\n"
         store.store_function(request.key, FunctionRecord(text, {}, 1, ()))
 
+    for module in pool, worker:  # nothing here uses a GPU, if there is one
+        monkeypatch.setattr(module, "may_fork", lambda: True)
     monkeypatch.setattr(worker, "_load", lambda: None)
     monkeypatch.setattr(worker, "compile_request", stored)
     pool.start_pool()

@@ -2,7 +2,7 @@
 
 Attention is recorded as one operation: PyTorch's for CPUs without dropout, `tremula::attention`
 with it. Each becomes the kernel that is fastest for its types and shapes; what no kernel takes is
-products and a softmax.
+products and a softmax, with aligned rows for tensor cores.
 """
 
 import operator
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, fx
 
 from tremula.ir.decompositions.attention import attention, attention_backward
+from tremula.ir.host.passes.aligned_attention import ALIGNED, needs_more_keys
 from tremula.ir.host.passes.constant_masks import CAUSAL, ConstantMasks
 from tremula.ir.nodes import operand
 from tremula.ir.ops.attention import spelled_out, spelled_out_backward
@@ -66,7 +67,8 @@ def fuse_attention(step: CapturedStep) -> CapturedStep:
         if kernel is not None:
             _use_kernel(step.graph, kernel, node, call, backward_of[node])
         else:
-            _use_operations(node, backward_of.get(node, []))
+            needs_more = needs_more_keys(call.key.meta["val"])
+            _use_operations(node, backward_of.get(node, []), needs_more)
     return step
 
 
@@ -141,7 +143,7 @@ def _use_kernel(
         gradient.args, gradient.kwargs = arguments, {}
 
 
-def _use_operations(node: fx.Node, backward: list[fx.Node]) -> None:
+def _use_operations(node: fx.Node, backward: list[fx.Node], needs_more_keys: bool) -> None:
     """Products and a softmax; for results alone, what PyTorch chooses."""
     if node.target is _DROPPING:
         node.target = spelled_out
@@ -150,6 +152,10 @@ def _use_operations(node: fx.Node, backward: list[fx.Node]) -> None:
     for gradient in backward:
         is_plain = gradient.target is _PLAIN_BACKWARD
         gradient.target = attention_backward if is_plain else spelled_out_backward
+    if needs_more_keys:
+        for some in node, *backward:
+            if some.target in ALIGNED:
+                some.target = ALIGNED[some.target]
 
 
 def _chosen_by_pytorch(
