@@ -4,6 +4,7 @@ import bisect
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, TypeGuard
 
@@ -336,7 +337,9 @@ class Recorder(TorchDispatchMode):
         place = bisect.bisect_left(known, number, key=lambda pair: pair[0])
         if place == len(known) or known[place][0] != number:
             place -= 1
-        return known[max(place, 0)][1].in_phase(BACKWARD)
+        origin = known[max(place, 0)][1].in_phase(BACKWARD)
+        # Gradients are computed without a tape; what torch.utils.checkpoint runs again has one.
+        return replace(origin, is_recomputed=True) if torch.is_grad_enabled() else origin
 
 
 def _kind_of(tensor: Tensor) -> tuple[object, ...]:

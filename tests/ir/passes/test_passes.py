@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-from tests.ir.steps import captured, run_host, train_on_tiles
+from tests.ir.steps import captured, run_host, train_on_tiles, training_step
 from tremula.ir.errors import CaptureError
 from tremula.ir.origin import BACKWARD, FORWARD, ORIGIN
 from tremula.ir.passes import COMMON_PASSES, TILE_PASSES, apply, tile_passes
@@ -175,6 +176,30 @@ def test_common_subexpressions_are_computed_once():
     assert result.count("aten::exp") == 2
     assert result.count("aten::rand_like") == 2
     assert result.count("aten::add") == 5  # 1 and 1.0 are two numbers to integers
+
+
+def test_what_a_checkpoint_computes_again_stays():
+    """The gradient of a part under torch.utils.checkpoint uses its own values, not forward's."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            def part(x):
+                return torch.exp(torch.exp(x * self.weight))
+
+            y = checkpoint(part, x, use_reentrant=False) if self.is_checkpointed else part(x)
+            return F.mse_loss(y, torch.zeros(3))
+
+    for is_checkpointed in (False, True):
+        Model.is_checkpointed = is_checkpointed
+        step = training_step(Model(), torch.ones(3))
+        exps = [node for node in step.graph.nodes if schema_name(node) == "aten::exp"]
+        assert len(exps) == (4 if is_checkpointed else 2)
+        users = {user.meta[ORIGIN].phase for user in exps[0].users}
+        assert (BACKWARD in users) is not is_checkpointed
 
 
 def test_constants_are_folded():

@@ -5,6 +5,7 @@ from torch import Tensor, fx
 
 from tremula.ir.nodes import is_random, operand, schema_name
 from tremula.ir.ops.markers import MARKERS
+from tremula.ir.origin import ORIGIN
 from tremula.ir.step import CapturedStep
 
 aten = torch.ops.aten
@@ -46,12 +47,17 @@ def drop_dead(step: CapturedStep) -> CapturedStep:
 
 
 def share_common(step: CapturedStep) -> CapturedStep:
-    """Equal calls on equal arguments within one phase are made once."""
+    """Equal calls on equal arguments are made once.
+
+    Those that torch.utils.checkpoint makes again stay: they are there so that the values of the
+    forward pass need not wait for them.
+    """
     seen: dict[tuple, fx.Node] = {}
     for node in list(step.graph.nodes):
         if node.op != "call_function" or is_random(node) or schema_name(node) in MARKERS:
             continue
-        key = (node.target, _key(node.args), _key(node.kwargs))
+        again = ORIGIN in node.meta and node.meta[ORIGIN].is_recomputed
+        key = (node.target, _key(node.args), _key(node.kwargs), again)
         first = seen.setdefault(key, node)
         if first is not node:
             node.replace_all_uses_with(first)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 import poptorch
 from tremula.garden.models.published.encoder import EncoderLayer, EncoderSize
@@ -59,12 +60,20 @@ class Transducer(nn.Module):
             return poptorch.identity_loss(loss, "none")
 
     def _joint(self, sound: Tensor, said: Tensor, text: Tensor) -> Tensor:
-        """Slice by slice over time: the sum of what is needed of each pair."""
+        """Slice by slice over time: the sum of what is needed of each pair.
+
+        The gradient of a slice computes its pairs and symbols again, from the same dropout mask, as
+        that of the measured operation does (GetCompactLogProbsGradOpx of the public sources).
+        """
         total = []
         for part in sound.split(self.size.n_slice, dim=1):
-            pairs = self.dropout(torch.relu(part[:, :, None] + said[:, None]))
-            chances = functional.log_softmax(self.out(pairs).float(), dim=-1)
-            labels = text[:, None, :, None].expand(-1, part.shape[1], -1, -1)
-            following = torch.gather(chances, 3, labels.long())[..., 0]
-            total.append(-(following + chances[..., 0]).sum())
+            mask = self.dropout(sound.new_ones(*part.shape[:2], *said.shape[1:]))
+            total.append(checkpoint(self._slice, part, said, mask, text, use_reentrant=False))
         return torch.stack(total).sum()
+
+    def _slice(self, part: Tensor, said: Tensor, mask: Tensor, text: Tensor) -> Tensor:
+        pairs = torch.relu(part[:, :, None] + said[:, None]) * mask
+        chances = functional.log_softmax(self.out(pairs).float(), dim=-1)
+        labels = text[:, None, :, None].expand(-1, part.shape[1], -1, -1)
+        following = torch.gather(chances, 3, labels.long())[..., 0]
+        return -(following + chances[..., 0]).sum()
