@@ -29,6 +29,7 @@ from tremula.ir.host.compiled.store import (
     store_function,
     stored_function,
 )
+from tremula.ir.host.passes.join_products import join_products
 from tremula.ir.host.passes.memory_format import relax_strides
 from tremula.ir.host.passes.pad_products import pad_products
 from tremula.ir.host.passes.small_products import sum_small_products
@@ -272,6 +273,7 @@ _PASSES: Passes = (
 )
 _GPU_PASSES: Passes = (
     ("sum small products", sum_small_products),
+    ("join products", join_products),
     ("pad products", pad_products),
 )
 _CPU_PASSES: Passes = (
