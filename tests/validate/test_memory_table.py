@@ -73,6 +73,22 @@ def test_values_wait_longer_on_earlier_chips():
     assert fullest_tile(training, built, np.zeros(3))["stash"] == 40 * 6 / 4
 
 
+def test_the_first_layer_behind_the_embedding_has_its_input_computed_again():
+    """Of two layers in the embedding's stage, one has an input that waits."""
+    training = example(equal_layers((2, 3)), MeasuredOptimizer(kind="sgd"))
+    built = memory_with(3, waiting=[5, 40, 0])
+    assert fullest_tile(training, built, np.zeros(3), [0])["stash"] == 5 * 2 / 4 + 1 * 40 * 2 / 2
+    assert fullest_tile(training, built, np.zeros(3), [1])["stash"] == 0, "the last stage"
+
+
+def test_layers_of_the_last_stage_keep_the_results_of_their_halves():
+    """They wait for no other stage: two of the four values that wait on the built chip."""
+    training = example(equal_layers((2, 3, 3)), MeasuredOptimizer(kind="sgd"))
+    training = replace(training, returns=True, layers_return=True)
+    built = memory_with(3, waiting=[0, 40, 0])
+    assert fullest_tile(training, built, np.zeros(3), [0])["stash"] == 2 * 40 * 2 / 4
+
+
 def test_layers_have_the_proportion_of_their_chip():
     """What products may take differs between chips: there is a build for each."""
     training = example(equal_layers((3, 7, 7)), MeasuredOptimizer(kind="sgd"))

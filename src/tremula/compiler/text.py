@@ -248,7 +248,7 @@ def _liveness(programs: LoweredPrograms, liveness: LiveRanges) -> list[str]:
     for v, first, last in zip(*(column.tolist() for column in ranges), strict=True):
         where = f"from {places[first]} to {places[last]}"
         lines.append(f"{names[v]!r} {where}, {n_bytes[v]} bytes")
-    at, peak = _peak(liveness, n_bytes, len(programs.code))
+    at, peak = _peak(liveness.in_fullest_calls(), n_bytes, len(programs.code))
     title = (
         f"liveness: {len(always)} of {len(used)} used variables are always live, "
         f"{int(n_bytes[always].sum())} bytes; the others need {peak} bytes at {places[at]}"

@@ -106,22 +106,30 @@ def is_live(low, accesses, state, variable):
     return False
 
 
-def brute_force(low):
-    """(always-live variables, variables that need memory at each reachable instruction)."""
+def brute_force_by_state(low):
+    """(always-live variables, variables that need memory in each reachable state)."""
     accesses = accesses_of(low)
     states = reachable(low)
     live = {s: {v for v in range(N_VARIABLES) if is_live(low, accesses, s, v)} for s in states}
     always = {v for entry in low.entries for v in live[entry, ()]}
-    needed: dict[int, set] = {}
+    needed: dict[tuple, set] = {}
     for state in states:
-        here = needed.setdefault(state[0], set())
-        here |= live[state]
+        here = needed[state] = set(live[state])
         # What a function leaves is live behind the call, not where the call stands.
         if low.code[state[0], 0] != Opcode.CALL:
             here |= {v for after in next_states(low, state) for v in live[after]}
         step = low.step_of[state[0]]
         if step >= 0:
             here |= {*accesses[step].used.tolist(), *accesses[step].overwritten.tolist()}
+    return always, needed
+
+
+def brute_force(low):
+    """(always-live variables, variables that need memory at each reachable instruction)."""
+    always, of_state = brute_force_by_state(low)
+    needed: dict[int, set] = {}
+    for (instruction, _), here in of_state.items():
+        needed.setdefault(instruction, set()).update(here)
     return always, needed
 
 

@@ -51,7 +51,9 @@ def peak_columns(random):
     temporary_row, temporary = random.integers(-1, 2, n), random.integers(0, 50, (2, n_tiles))
     peak, peak_at = np.zeros(n_tiles, np.int64), np.full(n_tiles, -1)
     ranges = (starts_at, variables, ends_at, variables[by_last])
+    absent = np.stack([np.zeros(n_tiles, np.int64), random.integers(0, 20, n_tiles)])
     held = (np.arange(0, 11, 2), tiles, sizes, temporary_row, temporary)
+    held += (random.integers(0, 2, n), absent)
     return *ranges, *held, peak, peak_at, np.zeros_like(peak)
 
 

@@ -6,12 +6,14 @@ variables with initial values. The others may share memory.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 
 from tremula.compiler.file.codec import record
+from tremula.compiler.passes.calls import FunctionCalls, calls_of, without_rows
 from tremula.compiler.passes.intervals import edge_bytes
 from tremula.compiler.passes.parallel import in_parallel
 from tremula.compiler.passes.sweeps import bytes_of_variables, flow_back
@@ -177,7 +179,8 @@ class LiveRanges:
     Range k: `range_variable[k]` needs its memory at instructions range_first[k] … range_last[k];
     ranges are sorted by their first instruction. Always-live variables have no ranges.
     Variable v has `tile_bytes[j]` bytes on tile `tile[j]` for j in tile_start[v] … tile_start[v+1].
-    `time_of[i]` is the place of instruction i if every function followed its first call.
+    `time_of[i]` is the place of instruction i if every function followed its first call. Ranges
+    have what is live in any call of a function; `calls` says what is not in each.
     """
 
     always_live: Ints  # bool[n_variables]
@@ -189,6 +192,51 @@ class LiveRanges:
     tile: Ints
     tile_bytes: Ints
     time_of: Ints
+    calls: FunctionCalls | None = None  # of functions whose calls differ; older files have none
+
+    def in_fullest_calls(self) -> "LiveRanges":
+        """With ranges of what is live together in the call of each function that needs most."""
+        if self.calls is None:
+            return self
+        so_far = np.append(0, np.cumsum(self.tile_bytes))
+        n_bytes = so_far[self.tile_start[1:]] - so_far[self.tile_start[:-1]]
+        ranges = self.range_variable, self.range_first, self.range_last
+        for function in range(len(self.calls.begin)):
+            absent = self.calls.absent_in_fullest(function, n_bytes)
+            rows = int(self.calls.begin[function]), int(self.calls.end[function])
+            ranges = without_rows(ranges, absent, *rows)
+        variable, first, last = ranges
+        return replace(
+            self, range_variable=variable, range_first=first, range_last=last, calls=None
+        )
+
+    def absent_bytes(self, n_tiles: int, only: Ints | None = None) -> Ints:
+        """int64[1 + n_functions, n_tiles]: what is not in a tile's fullest call of a function.
+
+        Row 0, all zeros, is for what is in no such function (`FunctionCalls.row_of`); `only` is a
+        bool[n_variables] of those that count.
+        """
+        if self.calls is None:
+            return np.zeros((1, n_tiles), np.int64)
+        rows = [np.zeros(n_tiles, np.int64)]
+        for function in range(len(self.calls.begin)):
+            each = (self._bytes_of(v, n_tiles, only) for v in self.calls.absent_in(function))
+            rows.append(reduce(np.minimum, each))
+        return np.stack(rows)
+
+    def rows_of_calls(self, n_instructions: int) -> Ints:
+        """int64[n_instructions]: the row of `absent_bytes` of each."""
+        if self.calls is None:
+            return np.zeros(n_instructions, np.int64)
+        return self.calls.row_of(n_instructions)
+
+    def _bytes_of(self, variables: Ints, n_tiles: int, only: Ints | None) -> Ints:
+        """int64[n_tiles]: bytes of some variables."""
+        result = np.zeros(n_tiles, np.int64)
+        for v in (variables if only is None else variables[only[variables]]).tolist():
+            here = slice(self.tile_start[v], self.tile_start[v + 1])
+            result[self.tile[here]] += self.tile_bytes[here]  # each tile once
+        return result
 
     def live_at(self, instruction: int) -> Ints:
         """Ids of the variables, always live ones left out, that need memory there."""
@@ -237,15 +285,32 @@ def analyse_liveness(programs: LoweredPrograms) -> LiveRanges:
     occupied = flow.occupied() & ~_words(np.flatnonzero(always), flow.n_words)
     variable, first, last = _ranges(occupied)
     columns = always, is_used, variable, first, last, *_tiles_of_variables(graph)
-    return LiveRanges(*columns, _times(programs))
+    calls = calls_of(_functions(programs), occupied, flow.touched)
+    return LiveRanges(*columns, _times(programs), calls)
+
+
+def _ends(programs: LoweredPrograms) -> dict[int, int]:
+    """Where each program and function ends, by where it begins."""
+    code = programs.code
+    targets = code[code[:, 0] == Opcode.CALL, 1]
+    starts = np.unique(np.concatenate((programs.entries, targets))).astype(np.int64)
+    return dict(zip(starts.tolist(), [*starts[1:].tolist(), len(code)], strict=True))
+
+
+def _functions(programs: LoweredPrograms) -> dict[tuple[int, int], list[int]]:
+    """The instructions that call each function, by its rows; programs are no functions."""
+    ends, result = _ends(programs), {}
+    for call in np.flatnonzero(programs.code[:, 0] == Opcode.CALL).tolist():
+        begin = int(programs.code[call, 1])
+        if begin not in programs.entries:
+            result.setdefault((begin, ends[begin]), []).append(call)
+    return result
 
 
 def _times(programs: LoweredPrograms) -> Ints:
     """int64[n_instructions]: their places if every function followed its first call."""
-    code = programs.code
+    code, end_of = programs.code, _ends(programs)
     is_call = code[:, 0] == Opcode.CALL
-    starts = np.unique(np.concatenate((programs.entries, code[is_call, 1]))).astype(np.int64)
-    end_of = dict(zip(starts.tolist(), [*starts[1:].tolist(), len(code)], strict=True))
     order: list[Ints] = []
     seen: set[int] = set()
 

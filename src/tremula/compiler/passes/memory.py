@@ -246,7 +246,8 @@ def _peak(
         np.searchsorted(liveness.range_first, at), liveness.range_variable,
         np.searchsorted(liveness.range_last[by_last], at), liveness.range_variable[by_last],
         liveness.tile_start, liveness.tile, liveness.tile_bytes,
-        temporary_row, np.stack(buffers), peak, peak_at, np.zeros_like(peak),
+        temporary_row, np.stack(buffers), liveness.rows_of_calls(n), liveness.absent_bytes(n_tiles),
+        peak, peak_at, np.zeros_like(peak),
     )  # fmt: skip
     return peak, peak_at
 
@@ -301,7 +302,8 @@ def _contents(
     entry = np.flatnonzero(liveness.tile == tile)
     variable = np.searchsorted(liveness.tile_start, entry, side="right") - 1
     n_bytes = liveness.tile_bytes[entry]
-    is_live = np.isin(variable, liveness.live_at(int(memory.peak_at[tile])))
+    at_peak = liveness.in_fullest_calls().live_at(int(memory.peak_at[tile]))
+    is_live = np.isin(variable, at_peak)
     here = is_live | liveness.always_live[variable]
     result = [
         (b, repr(variables.names[v]), v)

@@ -89,7 +89,7 @@ def flow_back(
 
 
 def _turns_of_peak(*columns):
-    starts, tile_start, temporary_row, peak = (columns[i] for i in (1, 4, 7, 9))
+    starts, tile_start, temporary_row, peak = (columns[i] for i in (1, 4, 7, 11))
     n_temporary = int(np.count_nonzero(temporary_row >= 0)) * len(peak)
     return 2 * int(np.diff(tile_start)[starts].sum()) + n_temporary + len(temporary_row)
 
@@ -97,28 +97,36 @@ def _turns_of_peak(*columns):
 @sweep(_turns_of_peak)
 def sweep_peak(
     starts_at, starts, ends_at, ends, tile_start, tile, n_bytes,
-    temporary_row, temporary, peak, peak_at, now,
+    temporary_row, temporary, absent_row, absent, peak, peak_at, now,
 ):  # fmt: skip
     """Largest sum of live bytes per tile over all instructions, and where it first was reached.
 
     Variables `starts[starts_at[i]:starts_at[i+1]]` become live at instruction i, `ends[…]` were
     live until it; v has `n_bytes[k]` on `tile[k]` for k in tile_start[v] … tile_start[v+1].
-    Instruction i also needs `temporary[temporary_row[i]]` bytes on each tile (row -1: none).
-    `now`, zeros for all tiles, is scratch: bytes that are live.
+    Instruction i also needs `temporary[temporary_row[i]]` bytes on each tile (row -1: none), and
+    not `absent[absent_row[i]]` of what is live there. `now`, zeros for all tiles, is scratch: bytes
+    that are live.
     """
     for i in range(len(starts_at) - 1):
+        less = absent_row[i]
         for s in range(starts_at[i], starts_at[i + 1]):
             for k in range(tile_start[starts[s]], tile_start[starts[s] + 1]):
                 t = tile[k]
                 now[t] += n_bytes[k]
-                if now[t] > peak[t]:
-                    peak[t] = now[t]
+                if now[t] - absent[less, t] > peak[t]:
+                    peak[t] = now[t] - absent[less, t]
+                    peak_at[t] = i
+        if i > 0 and less != absent_row[i - 1]:
+            for t in range(len(peak)):
+                if now[t] - absent[less, t] > peak[t]:
+                    peak[t] = now[t] - absent[less, t]
                     peak_at[t] = i
         row = temporary_row[i]
         if row >= 0:
             for t in range(len(peak)):
-                if temporary[row, t] > 0 and now[t] + temporary[row, t] > peak[t]:
-                    peak[t] = now[t] + temporary[row, t]
+                need = now[t] - absent[less, t] + temporary[row, t]
+                if temporary[row, t] > 0 and need > peak[t]:
+                    peak[t] = need
                     peak_at[t] = i
         for s in range(ends_at[i], ends_at[i + 1]):
             for k in range(tile_start[ends[s]], tile_start[ends[s] + 1]):

@@ -9,6 +9,7 @@ import numpy as np
 
 from tremula.compiler.executable.executable import Analysis, Executable
 from tremula.compiler.executable.records import TableRecord
+from tremula.compiler.passes.liveness import LiveRanges
 from tremula.compiler.passes.memory import CATEGORIES, addresses_of
 from tremula.compiler.report.phases import PHASES
 from tremula.compiler.report.report import ExecutedSteps, ProgramReport, StepHistory, make_report
@@ -93,6 +94,11 @@ class Contents:
     @property
     def routes(self) -> Routes:
         return self._routes[0]
+
+    @cached_property
+    def live(self) -> LiveRanges:
+        """What is live: of functions, in the call that needs most."""
+        return self.analysis.liveness.in_fullest_calls()
 
     def steps_of_context(self, context: int) -> tuple[int, int]:
         """The first step of a program or function, and the one after its last."""
@@ -429,7 +435,7 @@ def variables(contents: Contents) -> Columns:
 
 def _step_ranges(contents: Contents, n: int) -> tuple[Ints, Ints]:
     """int64[n_variables]: first and last step at which a temporary variable is live, else -1."""
-    live, at = contents.analysis.liveness, contents.instruction_of_step
+    live, at = contents.live, contents.instruction_of_step
     first, last = np.full(n, np.iinfo(np.int64).max), np.full(n, -1, np.int64)
     np.minimum.at(first, live.range_variable, np.searchsorted(at, live.range_first))
     np.maximum.at(last, live.range_variable, np.searchsorted(at, live.range_last, side="right") - 1)
@@ -438,7 +444,7 @@ def _step_ranges(contents: Contents, n: int) -> tuple[Ints, Ints]:
 
 
 def variable_columns(contents: Contents) -> dict[str, Ints]:
-    live = contents.analysis.liveness
+    live = contents.live
     return {
         "variable.tile_start": live.tile_start,
         "variable.tile": live.tile,
@@ -464,7 +470,7 @@ def tile_variables(contents: Contents) -> tuple[Ints, Ints, Ints, Ints]:
 
 def live_blocks(contents: Contents) -> Iterator[Ints]:
     """Blocks of int64[64, n_tiles]: temporary bytes at each step, buffers included."""
-    live, exchanges = contents.analysis.liveness, contents.analysis.exchanges
+    live, exchanges = contents.live, contents.analysis.exchanges
     by_last = np.argsort(live.range_last, kind="stable")
     now = np.zeros(contents.n_tiles, np.int64)
     first, last = 0, 0  # how many ranges have begun, and ended

@@ -103,6 +103,7 @@ def mlperf(row: MeasuredRow, chip_name: str) -> ModelledValue:
         optimizer=program.optimizer,
         proportions=program.proportions,
         returns=True,
+        layers_return=True,
         micro_batch_items=2 * program.micro_batch,
         host_s=loaded_host_seconds(replicas),  # each step has its batch of real data
     )

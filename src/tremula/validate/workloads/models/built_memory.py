@@ -147,7 +147,8 @@ def _peak(executable: Executable, counts: Ints, instructions: Ints) -> Ints:
         np.searchsorted(first[by_first], at), variable[by_first],
         np.searchsorted(last[by_last], at), variable[by_last],
         live.tile_start, live.tile, live.tile_bytes,
-        temporary_row, np.stack(buffers), peak, np.full(n_tiles, -1), np.zeros_like(peak),
+        temporary_row, np.stack(buffers), live.rows_of_calls(len(executable.code))[instructions],
+        live.absent_bytes(n_tiles, counts), peak, np.full(n_tiles, -1), np.zeros_like(peak),
     )  # fmt: skip
     return peak
 

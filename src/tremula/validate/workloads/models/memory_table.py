@@ -22,6 +22,7 @@ from tremula.validate.workloads.models.pipeline import Training, training_call
 from tremula.validate.workloads.table import chip_of, find_workload
 
 PUBLIC_PROGRAMS = DATA / "public_programs.csv"
+LAYER_HALVES = 2  # attention and feed-forward, whose results the last stage keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ def _chip_contents(
     return {
         "weights": parts @ resident,
         "gradients": parts @ built.sums,
-        "stash": (parts * _slot_ratios(training, chip)) @ built.waiting,
+        "stash": _stashed(training, chip) @ built.waiting,
         "passing": _largest(largest, has) + _largest(built.registers, has),
         "code": built.code[has].sum(axis=0) + built.vertex_code(has) + stack,
     }
@@ -165,6 +166,23 @@ def _chip_contents(
 
 def _largest(columns: np.ndarray, has: np.ndarray) -> np.ndarray:
     return (columns * has[:, None]).max(axis=0)
+
+
+def _stashed(training: Training, chip: int) -> np.ndarray:
+    """float[n_built]: how often a chip of the program has what waits on each built chip.
+
+    Behind the embedding, the first layer of a stage has its input from that stage, which computes
+    it again: a built layer has its input from another chip. Layers of the last stage wait for none,
+    and keep the results of their two halves.
+    """
+    parts, ratios = np.array(training.of.parts[chip]), _slot_ratios(training, chip)
+    layers = 1 + np.flatnonzero(parts[1:])
+    if parts[0] and len(layers):
+        if training.layers_return:
+            ratios[layers] = LAYER_HALVES / (2 * (training.n_built_stages - layers - 1))
+        else:
+            parts[layers[0]] = max(0.0, parts[layers[0]] - 1)
+    return parts * ratios
 
 
 def _slot_ratios(training: Training, chip: int) -> np.ndarray:

@@ -84,6 +84,7 @@ class Training:
     optimizer: MeasuredOptimizer
     proportions: tuple[float, ...]  # of memory, of each chip; one: of all
     returns: bool = False  # the last stage is on the first chip again
+    layers_return: bool = False  # with the first chip's layers, which are not in the first stage
     updates_per_call: int = 1
     micro_batch_items: float = 1.0
     n_io_tiles: int = 0
