@@ -35,7 +35,7 @@ Nodes = tuple[fx.Node, ...]
 def join_products(step: CapturedStep) -> CapturedStep:
     """Join the products of layers with the same input, and those of their gradients."""
     gradients_of_rows = _products_by_weight(step.graph)
-    for layers in _layers_of_one_input(step.graph):
+    for layers in _layers_of_one_input(step.graph, set(gradients_of_rows)):
         weights = _join_columns(step.graph, layers)
         products = [gradients_of_rows.get(weight, []) for weight in weights.sources]
         gradients = _join_sum(step.graph, products, weights.whole)
@@ -71,14 +71,14 @@ class _Joined:
 # -- forwards --------------------------------------------------------------------------------------
 
 
-def _layers_of_one_input(graph: fx.Graph) -> list[list[_Layer]]:
-    """Groups of layers for which one product is faster."""
+def _layers_of_one_input(graph: fx.Graph, trained: set[fx.Node]) -> list[list[_Layer]]:
+    """Groups of layers for which one product is faster; `trained` are weights with gradients."""
     groups: dict[tuple, list[_Layer]] = {}
     for node in graph.nodes:
         layer = _layer(node)
         if layer is not None:
             groups.setdefault((layer.rows, node.target), []).append(layer)
-    return [group for group in groups.values() if _saves_memory_traffic(group)]
+    return [group for group in groups.values() if _saves_memory_traffic(group, trained)]
 
 
 def _layer(node: fx.Node) -> _Layer | None:
@@ -104,10 +104,16 @@ def _untransposed(node: fx.Node) -> tuple[fx.Node, bool]:
     return node, is_transposed
 
 
-def _saves_memory_traffic(group: Sequence[_Layer]) -> bool:
-    """Whether reading the rows once saves more than writing the weights again costs."""
+def _saves_memory_traffic(group: Sequence[_Layer], trained: set[fx.Node]) -> bool:
+    """Whether what is read and written less is more than a copy of the weights.
+
+    For each layer but one, the rows are read once less. If gradients are joined, the rows are read
+    once less for those of the weights, too, and a gradient of the rows is neither written nor read
+    to be added.
+    """
     n_rows, n_columns = group[0].product.meta["val"].shape[0], sum(map(_n_columns, group))
-    return 2 * n_columns < (len(group) - 1) * n_rows  # both times the width of the rows
+    n_saved = 4 if all(layer.weight in trained for layer in group) else 1
+    return 2 * n_columns < n_saved * (len(group) - 1) * n_rows  # each times the width of the rows
 
 
 def _n_columns(layer: _Layer) -> int:
