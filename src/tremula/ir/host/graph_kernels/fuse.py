@@ -34,6 +34,7 @@ from tremula.ir.host.graph_kernels.segment_extremes import (
 )
 from tremula.ir.host.graph_kernels.segment_order import SegmentOrders
 from tremula.ir.host.graph_kernels.statements import TileKernel, describe
+from tremula.ir.host.graph_kernels.sum_first import sum_before_products
 from tremula.ir.passes.clean import drop_dead
 from tremula.ir.step import CapturedStep
 
@@ -52,6 +53,7 @@ def fuse_graph_kernels(
     """Replace the regions of a step by kernels; limits follow the precision of products."""
     if not any(_reduces_segments(node) for node in step.graph.nodes):
         return step
+    step = sum_before_products(step)
     _make_constants_independent(step, device)
     step = compare_by_segments(step, device)
     precision = product_precision()
