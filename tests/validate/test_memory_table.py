@@ -73,6 +73,15 @@ def test_values_wait_longer_on_earlier_chips():
     assert fullest_tile(training, built, np.zeros(3))["stash"] == 40 * 6 / 4
 
 
+def test_one_of_a_pair_of_layers_has_half_of_their_code():
+    """A chip with half of a built part has half of its code, but all of its codelets."""
+    of = Reduced((2,), ((0.5,), (1.5,)), (0, 0), lambda _: [0.0])
+    built = memory_with(code=[40], codelet_bytes=[6], has_codelet=[[1]])
+    training = example(of, MeasuredOptimizer(kind="sgd"))
+    assert fullest_tile(training, built, np.zeros(1), [0])["code"] == 20 + 6 + 3
+    assert fullest_tile(training, built, np.zeros(1), [1])["code"] == 40 + 6 + 3
+
+
 def test_the_first_layer_behind_the_embedding_has_its_input_computed_again():
     """Of two layers in the embedding's stage, one has an input that waits."""
     training = example(equal_layers((2, 3)), MeasuredOptimizer(kind="sgd"))

@@ -83,3 +83,22 @@ def test_fields_gather_regular_pieces_by_one_copy(steps, n_words):
     sequence.add(tr.Execute(compute_set))
     memory = tr.Engine(graph, sequence).executable.analysis.memory
     assert memory.category("Copy Descriptors").tolist() == [0, 4 * n_words]
+
+
+def test_elements_repeated_in_turn_need_as_many_copies_however_often():
+    """Two elements, each three times and then the other: the number of turns does not matter."""
+
+    def copy_bytes(n_turns):
+        device = tr.IPUModel("bow", tiles_per_ipu=2).create_device()
+        graph, sequence = tr.Graph(device), tr.Sequence()
+        x = graph.add_variable(FLOAT, [2], "x", mapping=1)
+        out = graph.add_variable(FLOAT, [], "out", mapping=1)
+        compute_set = graph.add_compute_set("total")
+        both = x.expand([1]).broadcast(3, 1).flatten()
+        fields = {"x": tr.concat([both] * n_turns), "out": out}
+        graph.add_vertex(compute_set, Total, fields, tile=1)
+        sequence.add(tr.Execute(compute_set))
+        memory = tr.Engine(graph, sequence).executable.analysis.memory
+        return int(memory.category("Copy Descriptors")[1])
+
+    assert copy_bytes(40) == copy_bytes(10) > 0

@@ -166,7 +166,8 @@ def _repeats_in_place(edge: Edge, graph: FrozenGraph) -> Pieces:
     """Further copies of elements that a field has several times in a row.
 
     An interval of a run without a stride is one element, on its tile; a field has it as often as
-    the run is long.
+    the run is long. One of each run is copied, then the next of each: runs that take turns, such as
+    the four channels of each of some groups, are so at regular distances.
     """
     begin, end, row, run = edge.intervals
     runs = edge.table.edges[edge.spec.name].runs
@@ -177,7 +178,10 @@ def _repeats_in_place(edge: Edge, graph: FrozenGraph) -> Pieces:
     tile = edge.table.tile[row[which]].astype(np.int64)
     owner, _, _, home = graph.tile_map.split(begin[which], end[which])
     mine = which[owner[home == tile[owner]]]
-    again = np.repeat(mine, runs.count[run[mine]] - 1)
+    n_further = runs.count[run[mine]] - 1
+    again = np.repeat(mine, n_further)
+    place_in_run = np.arange(len(again)) - np.repeat(np.cumsum(n_further) - n_further, n_further)
+    again = again[np.argsort(place_in_run, kind="stable")]
     return edge.table.tile[row[again]].astype(np.int64), begin[again], end[again] - begin[again]
 
 

@@ -3,8 +3,9 @@
 A program is compiled as small as it is timed, and read for the whole, tile by tile: weights, states
 and sums of gradients add up over the parts of a chip, and so does what waits for the backward pass,
 as long as it does on that chip; code is there once for each kind of part, since equal layers share
-it, and each codelet once; of what is live for a while the largest counts. Replicas that share the
-states of the optimiser update a share of the weights each.
+it (of a pair of unlike layers, half of it for one), and each codelet once; of what is live for a
+while the largest counts. Replicas that share the states of the optimiser update a share of the
+weights each.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -160,7 +161,7 @@ def _chip_contents(
         "gradients": parts @ built.sums,
         "stash": _stashed(training, chip) @ built.waiting,
         "passing": _largest(largest, has) + _largest(built.registers, has),
-        "code": built.code[has].sum(axis=0) + built.vertex_code(has) + stack,
+        "code": np.minimum(parts, 1) @ built.code + built.vertex_code(has) + stack,
     }
 
 
