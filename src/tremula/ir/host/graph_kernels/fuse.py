@@ -53,9 +53,8 @@ def fuse_graph_kernels(
     """Replace the regions of a step by kernels; limits follow the precision of products."""
     if not any(_reduces_segments(node) for node in step.graph.nodes):
         return step
-    step = sum_before_products(step)
     _make_constants_independent(step, device)
-    step = compare_by_segments(step, device)
+    step = compare_by_segments(sum_before_products(step, device), device)
     precision = product_precision()
     if limits is None:
         limits = _limits(step, precision, device)

@@ -31,7 +31,7 @@ from tremula.ir.step import CapturedStep
 aten = torch.ops.aten
 
 
-def sum_before_products(step: CapturedStep) -> CapturedStep:
+def sum_before_products(step: CapturedStep, device: torch.device) -> CapturedStep:
     """Sum first where that saves a sum of the backward pass."""
     sums = [linear for node in step.graph.nodes if (linear := _weighted_sum_of(node)) is not None]
     first: dict[tuple, fx.Node] = {}  # sums of inputs, by these and what is summed
@@ -44,7 +44,7 @@ def sum_before_products(step: CapturedStep) -> CapturedStep:
         gradients = _gradients(sums, linear, rows)
         if _is_faster(product) and (gradients or key in first):
             if key not in first:
-                first[key] = _summed(step.graph, linear, rows)
+                first[key] = _summed(step.graph, linear, rows, device)
             _multiply_sums(step.graph, linear, first[key], gradients)
     return drop_dead(step)
 
@@ -147,9 +147,9 @@ def _multiply_sums(
         node.replace_all_uses_with(gradient)
 
 
-def _summed(graph: fx.Graph, linear: _WeightedSum, rows: fx.Node) -> fx.Node:
+def _summed(graph: fx.Graph, linear: _WeightedSum, rows: fx.Node, device: torch.device) -> fx.Node:
     """The weighted sum of other rows."""
-    node, scale = linear.node, linear.scale
+    node, value = linear.node, tensor_of(rows)
     read, added = linear.gather.index, linear.segments.index
     shape = [n_rows_of(node), *features_of(rows)]
     with graph.inserting_before(node):
@@ -157,9 +157,11 @@ def _summed(graph: fx.Graph, linear: _WeightedSum, rows: fx.Node) -> fx.Node:
             source = _call(graph, aten.index.Tensor, (rows, [read]), node)
         else:
             source = _call(graph, aten.index_select.default, (rows, 0, read), node)
-        if scale is not None:
-            source = _call(graph, aten.mul.Tensor, (scale, source), node)
-        zeros = _call(graph, aten.new_zeros.default, (rows, shape), node)
+        if linear.scale is not None:
+            source = _call(graph, aten.mul.Tensor, (linear.scale, source), node)
+        made = {"dtype": value.dtype, "device": device}
+        zeros = graph.call_function(aten.full.default, (shape, 0), made)
+        zeros.meta = {**node.meta, "val": value.new_empty(shape)}
         if linear.segments.wraps:
             return _call(graph, aten.index_put.default, (zeros, [added], source, True), node)
         return _call(graph, aten.index_add.default, (zeros, 0, added, source), node)
