@@ -31,6 +31,7 @@ _NUMBER = struct.Struct("i")
 
 def import_base() -> None:
     """Import what most scripts need, and let Numba load its tables, as the first kernel would."""
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a fork could not use a GPU that was used
     for name in _BASE:
         importlib.import_module(name)
     cpu_target = importlib.import_module("numba.core.registry").cpu_target

@@ -188,7 +188,8 @@ def test_an_answer_does_not_wait_for_other_processes_of_its_fork(monkeypatch: py
 @pytest.mark.slow
 def test_parts_are_compiled_by_forks(monkeypatch: pytest.MonkeyPatch):
     """A step of equal layers gives ATen's results, and this process compiles nothing."""
-    monkeypatch.setattr(pool, "may_fork", lambda: True)
+    if not worker.may_fork():
+        pytest.skip("other tests have used the GPU in this process: a fork could not compile")
     monkeypatch.setattr(CompiledGraph, "compile", None)
     torch.manual_seed(0)
     model, x = Layered([16] * 4), torch.randn(4, 8)  # the last one differs: it has the loss
