@@ -12,7 +12,7 @@ it. Here PyTorch's threads copy a piece into pinned memory while the piece befor
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -96,8 +96,7 @@ class InputPrefetcher:
 
 _LEAST_BYTES = 1 << 20  # less is transferred before a piece could be copied
 _MOST_BYTES = 1 << 28  # of pinned memory for one input
-# Nothing travels while the first piece is copied, so pieces begin small and become twice as large.
-_FIRST_BYTES, _PIECE_BYTES = 1 << 18, 1 << 22
+_PIECE_BYTES = 1 << 22
 
 
 class PinnedStaging:
@@ -114,7 +113,9 @@ class PinnedStaging:
             return
         pinned = self._pinned_memory(index, source)
         flat_source, flat_target = source.view(-1), target.view(-1)
-        for piece in _pieces(source.numel(), source.element_size()):
+        step = _PIECE_BYTES // source.element_size()
+        for begin in range(0, source.numel(), step):
+            piece = slice(begin, begin + step)
             pinned[piece].copy_(flat_source[piece])
             flat_target[piece].copy_(pinned[piece], non_blocking=True)
         self._is_free[index].record(torch.cuda.current_stream(target.device))
@@ -127,15 +128,6 @@ class PinnedStaging:
             self._pinned[index], self._is_free[index] = pinned, torch.cuda.Event()
         self._is_free[index].synchronize()
         return pinned
-
-
-def _pieces(n: int, n_bytes_each: int) -> Iterator[slice]:
-    """The elements of each piece of a tensor."""
-    begin, n_bytes = 0, _FIRST_BYTES
-    while begin < n:
-        end = min(n, begin + n_bytes // n_bytes_each)
-        yield slice(begin, end)
-        begin, n_bytes = end, min(2 * n_bytes, _PIECE_BYTES)
 
 
 def _is_staged(source: Tensor, target: Tensor) -> bool:
