@@ -34,8 +34,11 @@ def test_a_run_that_is_cut_off(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     monkeypatch.setattr(gpu_tests, "_GRACE_S", 60.0)  # however busy this computer is
-    names = gpu_tests.collected(["tests/test_some.py"], "")
+    (tmp_path / "tests" / "test_broken.py").write_text("import a_package_that_is_missing\n")
+    files = ["tests/test_broken.py", "tests/test_some.py"]
+    names, broken = gpu_tests.collected(files, "")
     assert len(names) == 6
+    assert broken == ["tests/test_broken.py"], "the others run all the same"
     shards = [gpu_tests.start(names[i::2], i, tmp_path) for i in range(2)]
     deadline = time.monotonic() + 60
     while sum(len(gpu_tests.results_of(shard.log.read_text())) for shard in shards) < 5:
