@@ -368,3 +368,14 @@ def test_reductions_of_no_dimension():
     np.testing.assert_array_equal(sizes, np.abs(array))
     assert total == array.sum()
     assert (counts.tolist(), counts.dtype) == ([2, 3, 1], np.uint32)
+
+
+def test_a_source_location_is_a_callers_line():
+    """The location names the function and the line that is this many calls up."""
+
+    def helper(offset: int):
+        return popxl.context.get_source_location(offset)
+
+    here, above = helper(0), helper(1)
+    assert (here.function, above.function) == ("helper", "test_a_source_location_is_a_callers_line")
+    assert (above.file, above.line - here.line) == (here.file, 2)

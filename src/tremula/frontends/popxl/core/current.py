@@ -1,10 +1,11 @@
 """`popxl.context`'s Context: what is open in this thread, as one object; where code was called."""
 
 import functools
-import inspect
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import walk_stack
 from typing import Any, NamedTuple
 
 from tremula.frontends.popxl.core.context import (
@@ -110,11 +111,12 @@ def debug_context_frame_offset(i: int) -> Iterator[int]:
 
 def get_source_location(offset: int) -> CallSite:
     """The line of a caller, `offset` frames up."""
-    stack = inspect.stack(context=0)
-    if offset + 1 >= len(stack):
-        raise IndexError(f"There are {len(stack) - 1} frames, but frame {offset} was asked for")
-    frame = stack[offset + 1]
-    return CallSite(frame.function, str(Path(frame.filename).resolve()), frame.lineno)
+    # inspect.stack would look for the module of each frame among all that are loaded.
+    frames = [frame for frame, _ in walk_stack(sys._getframe(1))]
+    if offset >= len(frames):
+        raise IndexError(f"There are {len(frames)} frames, but frame {offset} was asked for")
+    code = frames[offset].f_code
+    return CallSite(code.co_name, str(Path(code.co_filename).resolve()), frames[offset].f_lineno)
 
 
 def op_debug_context(name: str | Callable) -> Callable:
