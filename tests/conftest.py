@@ -2,10 +2,11 @@
 
 import fcntl
 import gc
+import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 import tremula
+from tests.logs import Logged
 from tests.sampling import PROFILE, SAMPLE, n_examples
 from tests.variables import ROOT, set_variables
 
@@ -21,6 +23,9 @@ set_variables(IS_WORKER)
 
 # Tests import poptorch, popart, … as scripts do. Processes that they start inherit it.
 tremula.install()
+
+# Nothing that is logged goes to the standard error, and no script changes where it goes.
+logging.getLogger().addHandler(logging.NullHandler())
 
 # Compilers allocate much and leave little garbage: looking for it less often saves a tenth of all.
 gc.set_threshold(50_000, 20, 100)
@@ -99,6 +104,18 @@ def made_once(shared_folder: Path) -> Callable[[str, Callable[[Path], object]], 
         return folder
 
     return folder_of
+
+
+@pytest.fixture
+def logged() -> Iterator[Logged]:
+    """What is logged while the test runs.
+
+    Instead of pytest's `caplog`, whose plugin looks at thousands of loggers six times per test.
+    """
+    handler, root = Logged(), logging.getLogger()
+    root.addHandler(handler)
+    yield handler
+    root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

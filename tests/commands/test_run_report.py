@@ -92,7 +92,7 @@ def test_every_front_end_leaves_a_report(front_end, tmp_path, capsys):
     assert (own / "profile.txt").exists()
 
 
-def test_a_program_without_a_report_goes_on(tmp_path, capsys, caplog):
+def test_a_program_without_a_report_goes_on(tmp_path, capsys, logged):
     """What tiles cannot hold is a warning, the script runs to its end, and the command says so."""
     path = tmp_path / "script.py"
     path.write_text(
@@ -102,5 +102,5 @@ def test_a_program_without_a_report_goes_on(tmp_path, capsys, caplog):
         .replace("2, 2", "400, 400")
     )
     assert main(["run", "--report", str(tmp_path / "reports"), str(path)]) == 0
-    assert "no report of onnx" in caplog.text
+    assert "no report of onnx" in logged.text
     assert "says why its programs have none" in capsys.readouterr().err

@@ -44,14 +44,14 @@ def test_requests_that_do_not_arrive(admin, parts, monkeypatch):
     assert admin.get("version")
 
 
-def test_broken_bodies_leave_no_tracebacks(admin, caplog):
+def test_broken_bodies_leave_no_tracebacks(admin, logged):
     """A client that sends a broken body and hangs up cannot fill the log with errors."""
     head = b"DELETE /v2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"
     for _ in range(20):
         with socket.create_connection(("127.0.0.1", admin.port), timeout=5) as connection:
             connection.sendall(head)
     assert admin.get("version")
-    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    assert not [record for record in logged.records if record.levelname == "ERROR"]
 
 
 def test_the_page_of_the_api_needs_no_other_server(admin):

@@ -20,13 +20,13 @@ OF_TORCH = [optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop]
 
 
 @pytest.fixture(autouse=True)
-def log(caplog):
+def log(logged):
     """What PopTorch's logger says, whatever handlers it has."""
     level = LOGGER.level
-    LOGGER.addHandler(caplog.handler)
+    LOGGER.addHandler(logged)
     LOGGER.setLevel(logging.DEBUG)
-    yield caplog
-    LOGGER.removeHandler(caplog.handler)
+    yield logged
+    LOGGER.removeHandler(logged)
     LOGGER.setLevel(level)
 
 

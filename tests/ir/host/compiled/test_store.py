@@ -11,6 +11,7 @@ from torch import Tensor, fx
 
 from tests.ir.host.programs.test_equal_layers import Layered
 from tests.ir.steps import captured, training_step
+from tests.logs import Logged
 from tests.scripts import run_code
 from tremula.ir.host.compiled import keys, store
 from tremula.ir.host.compiled.functions import (
@@ -117,15 +118,15 @@ def test_functions_are_read_back_as_they_were_written():
 @pytest.mark.parametrize(
     "content", [b"", b"{}", b"[1]", b"\xff", b'{"check": "0", "content": "1"}']
 )
-def test_a_damaged_record_is_one_line_in_the_log(content: bytes, caplog: pytest.LogCaptureFixture):
+def test_a_damaged_record_is_one_line_in_the_log(content: bytes, logged: Logged):
     """It counts as missing and is removed, whatever is in the file."""
     store.store_function("b" * 32, product())
     path = store.folder() / f"{'b' * 32}.json"
     path.write_bytes(content)
-    with caplog.at_level(logging.INFO, "tremula.gpu"):
+    with logged.at_level(logging.INFO, "tremula.gpu"):
         assert store.stored_function("b" * 32) is None
         assert store.stored_function("b" * 32) is None
-    assert len(caplog.records) == 1
+    assert len(logged.records) == 1
     assert not path.exists()
 
 
@@ -215,16 +216,14 @@ def test_masks_and_constants_of_a_stored_step():
     torch.testing.assert_close(result, x @ first @ second @ x)
 
 
-def test_a_program_without_one_of_its_functions_is_compiled_again(
-    caplog: pytest.LogCaptureFixture,
-):
+def test_a_program_without_one_of_its_functions_is_compiled_again(logged: Logged):
     """`tremula cache prune` may remove any file."""
     store.store_function("a" * 32, product())
     store_program("f" * 32, ProgramRecord(2, (), (), (FunctionCall("a" * 32, (0, 1), (2,)),), (2,)))
     (store.folder() / f"{'a' * 32}.json").unlink()
-    with caplog.at_level(logging.INFO, "tremula.gpu"):
+    with logged.at_level(logging.INFO, "tremula.gpu"):
         assert stored_program("f" * 32, CPU) is None
-    assert [r.getMessage() for r in caplog.records if "compiled again" in r.getMessage()]
+    assert [r.getMessage() for r in logged.records if "compiled again" in r.getMessage()]
     assert stored_program("f" * 32, CPU) is None
 
 
