@@ -134,3 +134,17 @@ def test_new_fakes():
     assert alike.untyped_storage()._cdata != x.untyped_storage()._cdata
     assert other is None
     assert new_fake_like(torch.ones(3)) is None
+
+
+def test_only_one_of_both_remembers_a_call(monkeypatch):
+    """PyTorch does not describe a call that is remembered here."""
+    monkeypatch.setattr(fake_results, "_known", {})
+    FakeTensorMode.cache_clear()
+    with FakeTensorMode() as mode:
+        x = torch.empty(3, 5)
+        n_before = FakeTensorMode.cache_info().size
+        for _ in range(2):
+            call_with_fakes(aten.logsumexp.default, mode, (x, [1]), {})
+        assert FakeTensorMode.cache_info().size == n_before
+        torch.logsumexp(x, 1)
+        assert FakeTensorMode.cache_info().size > n_before

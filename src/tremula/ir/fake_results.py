@@ -118,14 +118,23 @@ def call_with_fakes(
         known = _selected(*args) if len(args) == 3 and not kwargs else None
     if known is not None:
         return known.make(mode, base)
-    result = func(*args, **kwargs)
-    if key not in _known and len(_known) < _LIMIT:
-        arguments = (*args, *kwargs.values())
-        if gives == _WRITTEN:
-            _known[key] = _FirstArgument() if result is base else None
-        else:
-            _known[key] = _description(result, mode, base, arguments)
+    if key in _known or len(_known) >= _LIMIT:
+        return func(*args, **kwargs)
+    result = _call_once(func, mode, args, kwargs)
+    if gives == _WRITTEN:
+        _known[key] = _FirstArgument() if result is base else None
+    else:
+        _known[key] = _description(result, mode, base, (*args, *kwargs.values()))
     return result
+
+
+def _call_once(func: OpOverload, mode: FakeTensorMode, args: tuple, kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    """The call, without PyTorch remembering it: its description takes longer than most calls."""
+    before, mode.cache_enabled = mode.cache_enabled, False
+    try:
+        return func(*args, **kwargs)
+    finally:
+        mode.cache_enabled = before
 
 
 def _selected(base: Tensor, dim: int, index: int) -> _Description | None:
