@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.ir.steps import training_step
+from tests.ir.steps import captured, training_step
 from tremula.ir.host.passes.fused_attention import fuse_attention
 from tremula.ir.host.passes.join_products import join_products
 from tremula.ir.host.passes.memory_format import relax_strides
@@ -132,3 +132,33 @@ def test_gradients_that_change_what_follows_are_not_joined():
     joined = join_products(step_of(model, x))
     joined.graph.lint()
     assert_equal_results(step_of(model, x), joined, *arguments)
+
+
+@pytest.mark.parametrize("change", [lambda x: x + x, lambda x: x + 1.0, lambda x: x + x[:1]])
+def test_sums_of_other_kinds_have_equal_results(change):
+    """A gradient that is added to itself, to a number or to fewer rows."""
+
+    class Changed(Gated):
+        def values(self, x: Tensor) -> Tensor:
+            x = change(self.first(x).tanh())
+            return self.down(self.gate(x).exp() * self.up(x))
+
+    torch.manual_seed(0)
+    model, x = Changed(False), torch.randn(100, _WIDTH)
+    arguments = [*(p.detach() for p in model.parameters()), x, torch.tensor(0.1)]
+    assert_equal_results(step_of(model, x), join_products(step_of(model, x)), *arguments)
+
+
+def test_a_product_that_is_added_twice_counts_twice():
+    """By hand: autograd would multiply instead."""
+    rows, widths = torch.randn(40, _WIDTH), (_WIDTH, _WIDTH)
+
+    def function(weights: list[Tensor]) -> list[Tensor]:
+        x, first, second = weights
+        y, z = (torch.mm(x, w.t()).sin() for w in (first, second))
+        twice = torch.mm(y, first) + torch.mm(z, second)
+        return [twice + twice, torch.mm(y.t(), x), torch.mm(z.t(), x)]
+
+    arguments = [rows, torch.randn(widths), torch.randn(widths)]
+    step, joined = (relax_strides(captured(lambda *a: function([*a]), *arguments)) for _ in "12")
+    assert_equal_results(step, join_products(joined), *arguments)

@@ -195,24 +195,33 @@ def _join_sum(
 
 
 def _sum_of(products: Nodes) -> fx.Node | None:
-    """The addition of which all these products are terms, read by nothing else."""
+    """The addition of which each of these products is one term, and which nothing else reads."""
+    n_elements = {product.meta["val"].numel() for product in products}
     node = products[0]
     while len(node.users) == 1:
         (node,) = node.users
-        if node.target not in (aten.reshape.default, aten.add.Tensor) or node.kwargs:
+        if node.target is aten.reshape.default:
+            continue
+        if not _is_sum(node) or {node.meta["val"].numel()} != n_elements:
             return None
-        if node.target is aten.add.Tensor and set(products) <= set(map(_product_of, _terms(node))):
+        several = [_product_of(term) for term in _terms(node)]
+        if all(several.count(product) == 1 for product in products):
             return node
     return None
+
+
+def _is_sum(node: fx.Node) -> bool:
+    """Whether a node adds two tensors as they are."""
+    is_plain = node.target is aten.add.Tensor and not node.kwargs
+    return is_plain and all(isinstance(x, fx.Node) for x in node.args)
 
 
 def _terms(root: fx.Node) -> list[fx.Node]:
     """What a tree of additions adds up."""
     terms: list[fx.Node] = []
-    for term in root.args:
-        assert isinstance(term, fx.Node), "of a tensor"
-        is_inner = term.target is aten.add.Tensor and len(term.users) == 1 and not term.kwargs
-        is_inner = is_inner and all(isinstance(x, fx.Node) for x in term.args)
+    for position in range(2):
+        term = operand(root, position)
+        is_inner = _is_sum(term) and set(term.users) == {root}
         is_inner = is_inner and term.meta["val"].shape == root.meta["val"].shape
         terms += _terms(term) if is_inner else [term]
     return terms
