@@ -160,38 +160,6 @@ def test_liveness_matches_every_path(small_graph, tree, bodies, starts_clean):
         assert got <= (expected | behind_call) - always
 
 
-@settings(max_examples=30)
-@given(trees, trees)
-def test_spans_cover_all_live_ranges(small_graph, tree, body):
-    """Whatever functions programs call, a variable is live within its span of time only."""
-    graph = small_graph()
-    variables = [graph.add_variable(INT, [4], f"v{i}", mapping=0) for i in range(N_VARIABLES)]
-    functions = [graph.add_function(program_of(body, variables, []), "f")]
-    fresh = [p.WriteUndef(v) for v in variables]
-    low = lower(graph, p.Sequence([*fresh, program_of(tree, variables, functions)]))
-    result = analyse_liveness(low)
-    first, last = result.spans()
-    assert sorted(result.time_of.tolist()) == list(range(len(low.code)))
-    for instruction, time in enumerate(result.time_of.tolist()):
-        live = result.live_at(instruction)
-        assert (first[live] <= time).all()
-        assert (last[live] >= time).all()
-
-
-def test_functions_follow_their_first_call(small_graph):
-    """What one function and its caller use is over before another is called, if that is later."""
-    graph = small_graph()
-    v = [graph.add_variable(INT, [4], f"v{i}", mapping=0) for i in range(5)]
-    graph.create_host_write("in", v[0])
-    graph.create_host_read("out", v[4])
-    one = graph.add_function(p.Sequence([p.Copy(v[1], v[2])]), "one")
-    other = graph.add_function(p.Sequence([p.Copy(v[3], v[4])]), "other")
-    steps = [p.Copy(v[0], v[1]), p.Call(one), p.Copy(v[2], v[3]), p.Call(other)]
-    first, last = analyse_liveness(lower(graph, p.Sequence(steps))).spans()
-    assert last[1] < first[3]
-    assert last[2] < last[3]
-
-
 def test_what_is_always_live(small_graph):
     """Handles, initial values, constants and values kept between runs are always live."""
     graph = small_graph()

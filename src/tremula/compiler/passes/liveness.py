@@ -14,6 +14,7 @@ import numpy as np
 
 from tremula.compiler.file.codec import record
 from tremula.compiler.passes.calls import FunctionCalls, calls_of, without_rows
+from tremula.compiler.passes.frames import Frames, frames_of
 from tremula.compiler.passes.intervals import edge_bytes
 from tremula.compiler.passes.parallel import in_parallel
 from tremula.compiler.passes.sweeps import bytes_of_variables, flow_back
@@ -193,6 +194,7 @@ class LiveRanges:
     tile_bytes: Ints
     time_of: Ints
     calls: FunctionCalls | None = None  # of functions whose calls differ; older files have none
+    frames: Frames | None = None  # older files have none
 
     def in_fullest_calls(self) -> "LiveRanges":
         """With ranges of what is live together in the call of each function that needs most."""
@@ -243,22 +245,6 @@ class LiveRanges:
         mine = (self.range_first <= instruction) & (self.range_last >= instruction)
         return np.unique(self.range_variable[mine])
 
-    def spans(self) -> tuple[Ints, Ints]:
-        """int64[n_variables]: the first and the last time at which each is live.
-
-        -1 is the last of those that never are, or always. Two whose spans are apart are never live
-        together; functions lie behind all programs, so their own places would say that of few.
-        """
-        n_variables = len(self.always_live)
-        first, last = np.full(n_variables, np.iinfo(np.int64).max), np.full(n_variables, -1)
-        bounds = np.stack((self.range_first, self.range_last + 1), axis=1).ravel()
-        if len(bounds):
-            times = np.append(self.time_of, 0)  # a range may end with the last instruction
-            low, high = (of.reduceat(times, bounds)[::2] for of in (np.minimum, np.maximum))
-            np.minimum.at(first, self.range_variable, low)
-            np.maximum.at(last, self.range_variable, high)
-        return first, last
-
     def always_live_bytes(self, n_tiles: int, only: Ints | None = None) -> Ints:
         """int64[n_tiles]: bytes of always-live variables; `only` is a further bool[n_variables]."""
         counts = self.always_live if only is None else self.always_live & only
@@ -285,8 +271,11 @@ def analyse_liveness(programs: LoweredPrograms) -> LiveRanges:
     occupied = flow.occupied() & ~_words(np.flatnonzero(always), flow.n_words)
     variable, first, last = _ranges(occupied)
     columns = always, is_used, variable, first, last, *_tiles_of_variables(graph)
-    calls = calls_of(_functions(programs), occupied, flow.touched)
-    return LiveRanges(*columns, _times(programs), calls)
+    functions = _functions(programs)
+    calls = calls_of(functions, occupied, flow.touched)
+    ranges = variable, first, last
+    frames = frames_of(functions, occupied, flow.touched, ranges, n_variables)
+    return LiveRanges(*columns, _times(programs), calls, frames)
 
 
 def _ends(programs: LoweredPrograms) -> dict[int, int]:
@@ -298,12 +287,11 @@ def _ends(programs: LoweredPrograms) -> dict[int, int]:
 
 
 def _functions(programs: LoweredPrograms) -> dict[tuple[int, int], list[int]]:
-    """The instructions that call each function, by its rows; programs are no functions."""
+    """The instructions that call each function, by its rows."""
     ends, result = _ends(programs), {}
     for call in np.flatnonzero(programs.code[:, 0] == Opcode.CALL).tolist():
         begin = int(programs.code[call, 1])
-        if begin not in programs.entries:
-            result.setdefault((begin, ends[begin]), []).append(call)
+        result.setdefault((begin, ends[begin]), []).append(call)
     return result
 
 

@@ -1,9 +1,9 @@
 """Placement: where on a tile things go, and what gaps and overflow result.
 
 From the bottom of a tile's memory: code, which must be in region 0; everything else that is always
-live; above it temporary variables, first-fit by the span of time in which they are live, where the
-steps of a function follow its first call. Always-live data that wants interleaved memory lies at
-the top, in region 1. Variables whose codelets demand different memory elements start
+live; above it temporary variables, first-fit by the span of time in which they are live, those of
+functions below those of their callers (frames.py). Always-live data that wants interleaved memory
+lies at the top, in region 1. Variables whose codelets demand different memory elements start
 at element boundaries: no two of them then share an element.
 """
 
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tremula.compiler.file.codec import record
+from tremula.compiler.passes.frames import Frames
 from tremula.compiler.passes.intervals import edge_bytes, merge_per_group
 from tremula.compiler.passes.liveness import LiveRanges
 from tremula.compiler.passes.sweeps import deal_to_tiles, place_ranges, scratch_to_place
@@ -120,31 +121,78 @@ class _Items:
         return np.bincount(tile, weights=n_bytes, minlength=self.n_tiles).astype(np.int64)
 
     def addresses(self) -> tuple[Ints, Ints, Ints]:
-        """Of what is placed one by one: entries, addresses; int64[n_tiles]: the highest byte."""
-        highest = np.zeros(self.n_tiles, np.int64)
-        begin, end = self._spans()
+        """Of what is placed one by one: entries, addresses; int64[n_tiles]: the highest byte.
+
+        Frames of functions are placed before those of their callers, each as low as it can be. What
+        a caller needs during a call lies above the frame. Always-live entries that lie apart are
+        the first of all frames, and so get the same addresses in each.
+        """
+        frames, highest = self._frames(), np.zeros(self.n_tiles, np.int64)
+        tops = np.zeros((len(frames.level), self.n_tiles), np.int64)
+        entries, addresses = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for level in range(int(frames.level.max()) + 1):
+            entry, address, top = self._place_level(frames, level, tops)
+            highest = np.maximum(highest, top)
+            entries.append(entry)
+            addresses.append(address)
+        entry, unique = np.unique(np.concatenate(entries), return_index=True)
+        return entry, np.concatenate(addresses)[unique], highest
+
+    def _frames(self) -> Frames:
+        """The frames of the program; of an older file, one that is live by rows of the table."""
+        live = self.liveness
+        if live.frames is not None:
+            return live.frames
+        n = len(live.always_live)
+        first, last = np.full(n, np.iinfo(np.int64).max), np.full(n, -1, np.int64)
+        np.minimum.at(first, live.range_variable, live.range_first)
+        np.maximum.at(last, live.range_variable, live.range_last)
+        nothing = np.empty(0, np.int64)
+        owner = np.where(last >= 0, 0, -1)
+        return Frames(np.zeros(1, np.int64), owner, first, last, nothing, nothing, nothing)
+
+    def _place_level(self, frames: Frames, level: int, tops: Ints) -> tuple[Ints, Ints, Ints]:
+        """Place the frames of the functions of a level, and note their tops."""
+        always = self.liveness.always_live
+        is_mine = (frames.owner >= 0) & (frames.level[frames.owner] == level) & ~always
+        begin = np.where(always, -1, np.where(is_mine, frames.first, -1))
+        end = np.where(always, np.iinfo(np.int64).max, np.where(is_mine, frames.last, -1))
         start, entry = self._by_tile(begin, end)
-        if not len(entry):
-            return entry, entry, highest
+        highest = np.zeros(self.n_tiles, np.int64)
         variable = self.variable[entry]
         tile, n_bytes = self.liveness.tile[entry], self.liveness.tile_bytes[entry]
-        lowest = self.floor[tile]
-        above = np.maximum(lowest, self.chip.n_bytes_region0)
-        lowest = np.where(self.is_interleaved[entry], above, lowest)
-        align = np.where(self.is_apart[entry], self.chip.n_bytes_memory_element, ALIGN_BYTES)
-        address, first = np.zeros(len(entry), np.int64), begin[variable]
-        n_padded = -(-n_bytes // ALIGN_BYTES) * ALIGN_BYTES
-        ranges, scratch = (
-            (start, first, end[variable], n_bytes, n_padded),
-            scratch_to_place(start, first),
-        )
-        place_ranges(*ranges, lowest, align, address, highest, *scratch)
+        address = np.zeros(len(entry), np.int64)
+        if len(entry):
+            lowest = np.maximum(self.floor[tile], self._above_calls(frames, level, tops, entry))
+            above = np.maximum(lowest, self.chip.n_bytes_region0)
+            lowest = np.where(self.is_interleaved[entry], above, lowest)
+            align = np.where(self.is_apart[entry], self.chip.n_bytes_memory_element, ALIGN_BYTES)
+            first, n_padded = begin[variable], -(-n_bytes // ALIGN_BYTES) * ALIGN_BYTES
+            ranges, scratch = (
+                (start, first, end[variable], n_bytes, n_padded),
+                scratch_to_place(start, first),
+            )
+            place_ranges(*ranges, lowest, align, address, highest, *scratch)
+        mine = is_mine[variable]
+        np.maximum.at(tops, (frames.owner[variable[mine]], tile[mine]), (address + n_bytes)[mine])
+        for caller, callee in zip(frames.caller.tolist(), frames.callee.tolist(), strict=True):
+            if frames.level[caller] == level:
+                tops[caller] = np.maximum(tops[caller], tops[callee])
         return entry, address, highest
 
-    def _spans(self) -> tuple[Ints, Ints]:
-        """int64[n_variables]: when each is live, first and last; always is from -1 on."""
-        always, (first, last) = self.liveness.always_live, self.liveness.spans()
-        return np.where(always, -1, first), np.where(always, np.iinfo(np.int64).max, last)
+    def _above_calls(self, frames: Frames, level: int, tops: Ints, entry: Ints) -> Ints:
+        """int64[n_entries]: the highest top of what is called while an entry's variable is live."""
+        live, over = self.liveness, set()
+        result = np.zeros(len(live.tile), np.int64)
+        for caller, callee, call in zip(frames.caller, frames.callee, frames.call, strict=True):
+            if frames.level[caller] == level:
+                is_live = (frames.first <= call) & (frames.last >= call)
+                mine = np.flatnonzero((frames.owner == caller) & is_live & ~live.always_live)
+                over.update((int(callee), v) for v in mine.tolist())
+        for callee, v in over:
+            here = slice(live.tile_start[v], live.tile_start[v + 1])
+            result[here] = np.maximum(result[here], tops[callee, live.tile[here]])
+        return result[entry]
 
     def _by_tile(self, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Temporary variables, and always-live ones that lie apart, as they are placed.

@@ -49,14 +49,20 @@ def _reduce(
     """popops.reduce; types it cannot convert to `out` are cast before."""
     if x.type != out and not (operation != "MAX" and {x.type, out} <= {FLOAT, HALF}):
         x = tiles.cast(x, out)
-    if _is_mostly_padding(x):
-        # Padding is one element on one tile, which would read it as often as it is repeated.
-        x = tiles.writeable_copy(x)
+    x = without_padding(tiles, x)
     if not x.rank:  # the scale, and what happens to each element, count for a scalar too
         x, dims = x.reshape([1]), [0]
     return popops.reduce(
         tiles.graph, x, dims, operation, tiles.sequence, tiles.name, out_type=out, scale=scale
     )
+
+
+def without_padding(tiles: Tiles, x: Tensor) -> Tensor:
+    """A tensor to reduce, written out over all tiles if it is mostly padding.
+
+    Padding is one element on one tile, which would read it as often as it is repeated.
+    """
+    return tiles.writeable_copy(x) if _is_mostly_padding(x) else x
 
 
 def _is_mostly_padding(x: Tensor) -> bool:

@@ -32,3 +32,24 @@ def test_no_tile_gathers_the_padding():
     memory = result.engine.executable.analysis.memory
     copies = memory.category("Copy Descriptors")
     assert copies.max() < 1000, "the tile of the zero does not copy it for each row"
+
+
+class FirstNormalisedRow(nn.Module):
+    """A loss of the first of many rows that are normalised."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+
+    def forward(self, x):
+        return poptorch.identity_loss(self.norm(x)[:, 0].square().sum(), "sum")
+
+
+def test_no_tile_gathers_the_padding_for_a_norm():
+    """Sums in the gradient of a norm read zeros that lie on all tiles."""
+    torch.manual_seed(0)
+    model = FirstNormalisedRow()
+    inputs = [values(1, 4, 60, WIDTH)]
+    result = run_on_tiles(model, inputs, rule=sgd(model), n_tiles=N_TILES)
+    temporary = result.engine.executable.analysis.memory.temporary.sum(axis=0)
+    assert temporary.max() < 2 * temporary.mean()

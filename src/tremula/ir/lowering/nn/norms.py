@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tremula.base.types import FLOAT, HALF, Type
 from tremula.ir.lowering.pointwise.map import narrow, wide
+from tremula.ir.lowering.reductions import without_padding
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.op_table import lowers
 from tremula.poplar.tensors.tensor import Tensor
@@ -225,7 +226,7 @@ def _backward(
     tiles: Tiles, norm: Norm, gradient: Tensor, mean: Tensor, inverse: Tensor,
     gamma: Tensor | None, mask: list[bool],
 ) -> tuple:  # fmt: skip
-    gradient = gradient.reshape(list(norm.x.shape))
+    gradient = without_padding(tiles, gradient.reshape(list(norm.x.shape)))
     whitened = norm.whitened(mean, inverse)
     of_x = norm.input_gradient(whitened, gradient, inverse, gamma) if mask[0] else None
     return _gradients(tiles, of_x, *norm.parameter_gradients(whitened, gradient, mask[1:]))

@@ -31,7 +31,6 @@ class BertProgram:
     layers: tuple[int, ...]
     micro_batch: int
     proportions: tuple[float, ...]
-    n_serial: int = 5  # parts of the product with the word table
     optimizer: MeasuredOptimizer = _LAMB
     table_rows: int = 30400
     has_bias: bool = False
@@ -42,7 +41,7 @@ class BertProgram:
 
 _POPART = {"framework": "popart", "keeps_last_of_chip": False}
 _POPTORCH = {
-    "framework": "poptorch", "table_rows": 30522, "has_bias": True, "n_serial": 2,
+    "framework": "poptorch", "table_rows": 30522, "has_bias": True,
     "optimizer": MeasuredOptimizer(
         kind="lamb", is_off_chip=True, is_sharded=True, corrects_bias=True
     ),
@@ -75,16 +74,16 @@ PROGRAMS = (
                 micro_batch=2, proportions=(0.10, 0.15)),
     BertProgram(**_POPTORCH, size="large", n_words=512, is_packed=True, layers=_LARGE,
                 micro_batch=2, proportions=(0.13, 0.19), large_pod=64),
-    BertProgram(**(_POPTORCH | {"n_serial": 1, "optimizer": _LAMB}), size="base", n_words=128,
+    BertProgram(**(_POPTORCH | {"optimizer": _LAMB}), size="base", n_words=128,
                 layers=_BASE, micro_batch=32, proportions=(0.25,)),
     BertProgram(**_TF, framework="tf2", size="large", n_words=128, layers=_LARGE, micro_batch=8,
-                proportions=(0.15, 0.19, 0.25, 0.25), n_serial=2),
+                proportions=(0.15, 0.19, 0.25, 0.25)),
     BertProgram(**(_TF | {"optimizer": _LAMB}), framework="tf2", size="large", n_words=128,
                 layers=_LARGE, micro_batch=8, proportions=(0.10, 0.19, 0.20, 0.20), large_pod=64),
     BertProgram(**_TF, framework="tf2", size="base", n_words=128, layers=_BASE, micro_batch=32,
-                proportions=(0.28,), n_serial=2),
+                proportions=(0.28,)),
     BertProgram(**_TF, framework="tf2", size="base", n_words=384, layers=_BASE, micro_batch=8,
-                proportions=(0.28,), n_serial=2),
+                proportions=(0.28,)),
     BertProgram(**(_TF | {"optimizer": _LAMB}), framework="tf1", size="large", n_words=128,
                 layers=_LARGE, micro_batch=8, proportions=(0.15, 0.25)),
 )  # fmt: skip
@@ -150,7 +149,7 @@ MLPERF = (
     MlperfProgram(chip="bow", pods=(64, 128, 256), layers=(1, 3, 3, 3, 3.5, 3.5, 3.5, 3.5),
                   micro_batch=3, proportions=(1.0,), attention_dropout=0.1),
 )  # fmt: skip
-MLPERF_TABLE_ROWS, MLPERF_SERIAL = 30912, 4
+MLPERF_TABLE_ROWS = 30912
 MLPERF_GLOBAL_BATCH = 3072  # sequences, where a row states none: that of a Pod16 in v1.1
 MLPERF_EVALUATED = 10_000  # sequences of an evaluation, one a row
 

@@ -38,7 +38,6 @@ from tremula.validate.workloads.table import ModelledValue, workload
 
 FAMILY = "stencils"
 N_CHANNELS = 4
-N_MOST_PIXELS = 2000 * 1400  # of a chip
 ITERATIONS = 100
 WEAK_SCALING_MIN_SIDE = 6  # rows and columns of a tile's part at least; other runs had 1
 PROFILED_IMAGE = (2200, 1122)  # of the rows that do not name theirs: the largest
