@@ -102,3 +102,18 @@ def test_elements_repeated_in_turn_need_as_many_copies_however_often():
         return int(memory.category("Copy Descriptors")[1])
 
     assert copy_bytes(40) == copy_bytes(10) > 0
+
+
+def test_runs_of_unequal_lengths_need_a_copy_each():
+    """Elements that are repeated more and more often are not taken in turn."""
+    device = tr.IPUModel("bow", tiles_per_ipu=2).create_device()
+    graph, sequence = tr.Graph(device), tr.Sequence()
+    x = graph.add_variable(FLOAT, [12], "x", mapping=1)
+    out = graph.add_variable(FLOAT, [], "out", mapping=1)
+    compute_set = graph.add_compute_set("total")
+    runs = [x[i : i + 1].broadcast(5 + i, 0) for i in range(12)]
+    graph.add_vertex(compute_set, Total, {"x": tr.concat(runs), "out": out}, tile=1)
+    sequence.add(tr.Execute(compute_set))
+    memory = tr.Engine(graph, sequence).executable.analysis.memory
+    most = 4 * (12 * STRIDED_WORDS + DESCRIPTOR_WORDS)
+    assert memory.category("Copy Descriptors")[1] <= most

@@ -111,33 +111,50 @@ def copies_of_edges(
     """(gather before compute, scatter after it, int64[n_tiles] scratch bytes)."""
     chip, n_tiles = graph.target.chip, graph.target.n_tiles
     gathered, scattered, all_pieces = [_NO_PIECES], [_NO_PIECES], [_NO_PIECES]
+    turns = [np.empty(0, np.int64)]
     for edge in edges:
         if edge.spec.kind not in _VECTORS:
             continue
         pieces = _pieces_out_of_place(edge, graph)
         all_pieces.append(pieces)
         if edge.spec.is_read:
-            repeats = _repeats_in_place(edge, graph)
+            repeats, turn = _repeats_in_place(edge, graph)
             all_pieces.append(repeats)
             gathered += [pieces, repeats]
+            turns += [np.zeros_like(pieces[0]), turn]
         if edge.spec.is_written:
             scattered.append(pieces)
-    gather, scatter = (_copies_of_fields(parts, chip, n_tiles) for parts in (gathered, scattered))
+    gather = _copies_of_fields(gathered, chip, n_tiles, np.concatenate(turns))
+    scatter = _copies_of_fields(scattered, chip, n_tiles)
     tile, _, size = _joined(all_pieces)
     return gather, scatter, sum_per_tile(tile, size, n_tiles)
 
 
-def _copies_of_fields(parts: list[Pieces], chip: Chip, n_tiles: int) -> TileCopies | None:
-    """Copies into place, or back: a tile's pieces lie one behind the other there."""
+def _copies_of_fields(
+    parts: list[Pieces], chip: Chip, n_tiles: int, turn: Ints | None = None
+) -> TileCopies | None:
+    """Copies into place, or back: a tile's pieces lie one behind the other there.
+
+    With `turn`, which says of each how many of its run come before, runs are also tried one element
+    of each at a time: what takes turns, such as the four channels of each of some groups, is so at
+    regular distances.
+    """
     tile, low, size = _joined(parts)
     nothing = np.zeros(n_tiles, np.int64)
     copies = copies_of_pieces(tile, size, nothing, chip, n_tiles, PIECE_SLOTS)
     if copies is None or copies.n_copies.max() < LEAST_REGULAR:
         return copies
-    order = np.argsort(tile, kind="stable")
-    tile, low, size = tile[order], low[order], size[order]
-    words = descriptor_words(tile, low, np.cumsum(size) - size, size, n_tiles)
+    words = _words_in_place(np.argsort(tile, kind="stable"), tile, low, size, n_tiles)
+    if turn is not None and turn.any():
+        in_turn = _words_in_place(np.lexsort((turn, tile)), tile, low, size, n_tiles)
+        words = np.minimum(words, in_turn)
     return replace(copies, n_words=words)
+
+
+def _words_in_place(order: Ints, tile: Ints, low: Ints, size: Ints, n_tiles: int) -> Ints:
+    """int64[n_tiles]: words for pieces that go one behind the other, in an order by tiles."""
+    tile, low, size = tile[order], low[order], size[order]
+    return descriptor_words(tile, low, np.cumsum(size) - size, size, n_tiles)
 
 
 def _joined(parts: list[Pieces]) -> Pieces:
@@ -162,27 +179,26 @@ def _pieces_out_of_place(edge: Edge, graph: FrozenGraph) -> Pieces:
     return tile, low, size
 
 
-def _repeats_in_place(edge: Edge, graph: FrozenGraph) -> Pieces:
-    """Further copies of elements that a field has several times in a row.
+def _repeats_in_place(edge: Edge, graph: FrozenGraph) -> tuple[Pieces, Ints]:
+    """Further copies of elements that a field has several times in a row; their place in the row.
 
     An interval of a run without a stride is one element, on its tile; a field has it as often as
-    the run is long. One of each run is copied, then the next of each: runs that take turns, such as
-    the four channels of each of some groups, are so at regular distances.
+    the run is long.
     """
     begin, end, row, run = edge.intervals
     runs = edge.table.edges[edge.spec.name].runs
     is_repeated = (runs.stride == 0) & (runs.count > 1)
     if not is_repeated.any():
-        return _NO_PIECES
+        return _NO_PIECES, np.empty(0, np.int64)
     which = np.flatnonzero(is_repeated[run])
     tile = edge.table.tile[row[which]].astype(np.int64)
     owner, _, _, home = graph.tile_map.split(begin[which], end[which])
     mine = which[owner[home == tile[owner]]]
     n_further = runs.count[run[mine]] - 1
     again = np.repeat(mine, n_further)
-    place_in_run = np.arange(len(again)) - np.repeat(np.cumsum(n_further) - n_further, n_further)
-    again = again[np.argsort(place_in_run, kind="stable")]
-    return edge.table.tile[row[again]].astype(np.int64), begin[again], end[again] - begin[again]
+    turn = 1 + np.arange(len(again)) - np.repeat(np.cumsum(n_further) - n_further, n_further)
+    pieces = edge.table.tile[row[again]].astype(np.int64), begin[again], end[again] - begin[again]
+    return pieces, turn
 
 
 class _Groups(NamedTuple):
