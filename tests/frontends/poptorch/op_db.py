@@ -141,9 +141,22 @@ def flat_tensors(value: object) -> list[Tensor]:
     return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, Tensor)]
 
 
-def samples_of(op: Any, *, trained: bool) -> list[Sample]:
+def sample_inputs(op: Any, dtype: torch.dtype, *, trained: bool) -> Iterator[Any]:
+    """PyTorch's samples. It does not look for the method of a `TestCase` that asks for them.
+
+    To describe the stack of calls, Python looks through all modules, for each of them.
+    """
     torch.manual_seed(0)
-    result = op.sample_inputs("cpu", torch.float32, requires_grad=trained)
+    internal = "torch.testing._internal"
+    with (
+        mock.patch(f"{internal}.common_utils.extract_test_fn", return_value=None),
+        mock.patch(f"{internal}.opinfo.core.extract_test_fn", return_value=None),
+    ):
+        return op.sample_inputs("cpu", dtype, requires_grad=trained)
+
+
+def samples_of(op: Any, *, trained: bool) -> list[Sample]:
+    result = sample_inputs(op, torch.float32, trained=trained)
     return [Sample.of(op, sample) for sample in itertools.islice(result, N_SAMPLES)]
 
 

@@ -427,8 +427,7 @@ def half_samples(name):
     op = op_db.operators()[name]
     for trained, dtypes in ((False, op.dtypes), (True, op.supported_backward_dtypes("cpu"))):
         if HALF in dtypes and HALF in op.dtypes:
-            torch.manual_seed(0)
-            samples = op.sample_inputs("cpu", HALF, requires_grad=trained)
+            samples = op_db.sample_inputs(op, HALF, trained=trained)
             for sample in itertools.islice(samples, 4):
                 result = op_db.Sample.of(op, sample)
                 yield result, result.with_gradients if trained else result.forward
