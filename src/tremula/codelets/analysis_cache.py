@@ -18,6 +18,7 @@ from tremula.base.types import HALF, QUARTER, Type
 from tremula.codelets.cost.counting import CostModel
 from tremula.codelets.kernel.kernel_source import CodeletKernelText, Variant, draws_random
 from tremula.codelets.python.function_source import FunctionSource
+from tremula.codelets.python.nodes import walk
 from tremula.codelets.python.subset import check_compute, helpers_of
 from tremula.codelets.spec import FieldSpec, VertexBase
 from tremula.codelets.stored_codelet import fields_as_list, function_as_dict
@@ -51,7 +52,8 @@ def _analyse(
     name: str, compute: FunctionSource, fields: tuple[FieldSpec, ...], base: VertexBase
 ) -> CodeletAnalysis:
     check_compute(compute, fields, base)
-    n_instructions, routines = CostModel(compute, fields, base).code()
+    model = CostModel(compute, fields, base)
+    n_instructions, routines = model.code()
     return CodeletAnalysis(
         returns_bool=_returns_value(compute),
         n_instructions=n_instructions,
@@ -59,13 +61,15 @@ def _analyse(
         draws_random=draws_random(compute),
         rounds_to_half=_rounds_to_half(compute, fields),
         # Refuse what cannot be written as a kernel now, not when it compiles.
-        kernel_text=CodeletKernelText(name, compute, fields, base, Variant.RUN, False).text(),
+        kernel_text=CodeletKernelText(
+            name, compute, fields, base, Variant.RUN, False, model
+        ).text(),
     )
 
 
 def _returns_value(compute: FunctionSource) -> bool:
     """Whether compute returns something."""
-    returns = (n for n in ast.walk(compute.tree()) if isinstance(n, ast.Return))
+    returns = (n for n in walk(compute.tree()) if isinstance(n, ast.Return))
     return any(node.value is not None for node in returns)
 
 

@@ -3,6 +3,7 @@
 import ctypes
 
 from numba import carray, types
+from numba.extending import intrinsic
 
 from tremula.codelets.native.short_pipeline import inner
 from tremula.codelets.native.stored_code import callback
@@ -56,3 +57,41 @@ def test_what_needs_more_gets_all(monkeypatch, tmp_path):
     compiled, names = _compiled(_sum_by_a_closure, monkeypatch, tmp_path)
     assert compiled((ctypes.c_double * 1)(4.0), 1) == 8.0
     assert "_sum_by_a_closure" in names
+
+
+@intrinsic
+def _doubled(typingctx, x):
+    def codegen(context, builder, signature, args):
+        plus = builder.fadd if isinstance(signature.return_type, types.Float) else builder.add
+        return plus(args[0], args[0])
+
+    return x(x), codegen
+
+
+def _sum_of_doubles(values, n):
+    total = _doubled(values[0])
+    for i in range(n):
+        total += _doubled(_doubled(values[i])) + _doubled(i)
+    return total
+
+
+def _last_doubled(values, n):
+    return _doubled(values[n - 1]) + _doubled(n)
+
+
+def test_types_of_an_intrinsic_are_found_once(monkeypatch, tmp_path):
+    """Other calls of it with arguments of these types, also in other functions, have the same."""
+    resolved, resolve = [], types.Function.get_call_type
+
+    def noted(self, context, args, kws):
+        resolved.extend([args] if self.typing_key is _doubled else [])
+        return resolve(self, context, args, kws)
+
+    monkeypatch.setattr("tremula.codelets.native.short_pipeline._signatures", {})
+    monkeypatch.setattr(types.Function, "get_call_type", noted)
+    first, _ = _compiled(_sum_of_doubles, monkeypatch, tmp_path)
+    second, _ = _compiled(_last_doubled, monkeypatch, tmp_path)
+    values = (ctypes.c_double * 2)(1.0, 3.0)
+    assert first(values, 2) == 2.0 + (4.0 + 0) + (12.0 + 2)
+    assert second(values, 2) == 6.0 + 4
+    assert resolved == [(types.float64,), (types.int64,)]

@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from tremula.codelets.cost import slots
 from tremula.codelets.cost.pricing import Price, Pricer
 from tremula.codelets.cost.slots import Slots
-from tremula.codelets.python.folding import folded_tree
 from tremula.codelets.python.function_source import FunctionSource, Known, dotted_name
 from tremula.codelets.python.kinds import ALLOCATIONS, INT, KindTable
+from tremula.codelets.python.nodes import walk
 from tremula.codelets.spec import FieldSpec, VertexBase
 
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
@@ -82,15 +82,13 @@ class CostModel:
         self._enter(compute, KindTable(compute, by_name, worker))
 
     def _enter(self, function: FunctionSource, kinds: KindTable) -> None:
-        """Add a function, and through its calls the functions it uses."""
-        if id(function) in self.pricers:
-            return
-        tree = self.trees[id(function)] = folded_tree(function)
+        """Add a function that is new, and through its calls the functions it uses."""
+        tree = self.trees[id(function)] = kinds.tree
         self.pricers[id(function)] = Pricer(function, kinds, self.branch)
-        for node in ast.walk(tree):
+        for node in walk(tree):
             if isinstance(node, ast.Call):
                 target = function.bindings.get(dotted_name(node.func) or "")
-                if isinstance(target, FunctionSource):
+                if isinstance(target, FunctionSource) and id(target) not in self.pricers:
                     self._enter(target, kinds.of_helper(target, node))
 
     def kinds(self, function: FunctionSource) -> KindTable:
@@ -99,7 +97,7 @@ class CostModel:
     def static_slots(self, helper: FunctionSource) -> Slots | None:
         """The slots of a function that always costs the same, else None."""
         tree, pricer = self.trees[id(helper)], self.pricers[id(helper)]
-        if any(isinstance(node, _CONTROL) for node in ast.walk(tree)):
+        if any(isinstance(node, _CONTROL) for node in walk(tree)):
             return None
         price = pricer.of_statements(tree.body)
         total = price.slots
@@ -156,7 +154,7 @@ class CostModel:
             function = pricer.function
             assert id(function) == key, function.name
             for statement in self.sliced(function).body:
-                for node in ast.walk(statement):
+                for node in walk(statement):
                     is_set = isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
                     if is_set and node.value and self._computes_vector(node.value, function):
                         return False
@@ -240,7 +238,7 @@ class _Counter:
 
     def _count_For(self, node: ast.For) -> list[ast.stmt]:
         price, items = self.pricer.of_loop(node)
-        is_plain = not any(isinstance(n, _CONTROL) for s in node.body for n in ast.walk(s))
+        is_plain = not any(isinstance(n, _CONTROL) for s in node.body for n in walk(s))
         if not (is_plain and self._has_no_dynamic_calls(node) and not self.model.is_supervisor):
             items += slots.LOOP_ITERATION
         body = self.block(node.body, items)
@@ -282,7 +280,7 @@ def _local_arrays(tree: ast.FunctionDef, function: FunctionSource) -> set[str]:
     """Names of arrays that the function allocates, as in `buffer = np.zeros(…)`."""
     return {
         target.id
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Assign) and _is_allocation(node.value, function)
         for target in node.targets
         if isinstance(target, ast.Name)

@@ -9,6 +9,7 @@ from tremula.codelets.cost import slots
 from tremula.codelets.cost.slots import Slots
 from tremula.codelets.python.function_source import FunctionSource, Known, dotted_name
 from tremula.codelets.python.kinds import KindTable, ValueKind
+from tremula.codelets.python.nodes import walk
 
 _CHEAP = frozenset("min max abs absolute minimum maximum fabs".split())
 _MULTI_OP = frozenset("dot sum prod max min argmax argmin".split())
@@ -40,7 +41,7 @@ class Pricer:
         price = Price()
         self._add(test, price)
         price.slots += self.branch
-        for node in ast.walk(test):
+        for node in walk(test):
             if isinstance(node, ast.Compare) and self._is_float(node):
                 price.slots += slots.COMPARE_TO_MAIN
         return price
@@ -259,7 +260,7 @@ class Pricer:
 
     def _first_vector(self, node: ast.expr) -> ast.expr | None:
         """Some vector of the expression, whose length is the expression's."""
-        for part in ast.walk(node):
+        for part in walk(node):
             is_place = isinstance(part, ast.Name | ast.Attribute | ast.Subscript)
             if is_place and self.kinds.of(part).rank == 1:
                 return part

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from tremula.codelets.python.folding import folded_tree
 from tremula.codelets.python.function_source import FunctionSource, Known, dotted_name
 from tremula.codelets.python.kinds import KindTable
+from tremula.codelets.python.nodes import walk
 from tremula.codelets.spec import FieldSpec
 
 Taints = dict[str, tuple[bool, bool]]  # name -> (value depends on data, length depends on data)
@@ -41,7 +42,7 @@ class TaintTable:
         before: Taints | None = None
         while before != self.names:
             before = dict(self.names)
-            for node in ast.walk(self.tree):
+            for node in walk(self.tree):
                 self._learn(node)
 
     def _learn(self, node: ast.AST) -> None:
@@ -128,7 +129,7 @@ class TaintTable:
 
     def is_data_dependent(self) -> bool:
         """Does any branch, loop or called function of this function depend on data?"""
-        for node in ast.walk(self.tree):
+        for node in walk(self.tree):
             if isinstance(node, ast.If | ast.While) and self.value(node.test):
                 return True
             if isinstance(node, ast.For) and self.length(node.iter):
@@ -158,7 +159,7 @@ class TaintTable:
     def _changed_fields(self) -> set[str]:
         """Fields that compute writes, or vectors it hands to a function that might."""
         changed: set[str] = set()
-        for node in ast.walk(self.tree):
+        for node in walk(self.tree):
             if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
                 base: ast.expr = node
                 while isinstance(base, ast.Subscript):

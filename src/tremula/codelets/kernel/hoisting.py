@@ -11,6 +11,7 @@ import ast
 from collections.abc import Mapping
 
 from tremula.codelets.python.function_source import dotted_name
+from tremula.codelets.python.nodes import walk
 from tremula.codelets.spec import FieldKind, FieldSpec
 
 _PLAIN_INDEX = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Load)
@@ -37,10 +38,10 @@ class _Hoisting(ast.NodeTransformer):
         self.fields, self.n_hoisted = fields, 0
 
     def visit_For(self, node: ast.For) -> object:
-        if any(isinstance(n, _LOOPS) for s in node.body for n in ast.walk(s)):
+        if any(isinstance(n, _LOOPS) for s in node.body for n in walk(s)):
             return self.generic_visit(node)
         changed = {
-            n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+            n.id for n in walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         }
         replacing = _Replacing(self, changed)
         node.body = [replacing.visit(s) for s in node.body]
@@ -75,6 +76,6 @@ class _Replacing(ast.NodeTransformer):
         return ast.copy_location(ast.Name(f"{self.hoisted[key][0]}_x", ast.Load()), node)
 
     def _is_fixed(self, index: ast.expr) -> bool:
-        parts = list(ast.walk(index))
+        parts = list(walk(index))
         names = {n.id for n in parts if isinstance(n, ast.Name)}
         return all(isinstance(n, _PLAIN_INDEX) for n in parts) and not names & self.changed

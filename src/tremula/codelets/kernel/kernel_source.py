@@ -35,6 +35,7 @@ from tremula.codelets.python import random
 from tremula.codelets.python.folding import folded_tree
 from tremula.codelets.python.function_source import FunctionSource, Known, native_module
 from tremula.codelets.python.kinds import INT, KindTable
+from tremula.codelets.python.nodes import walk
 from tremula.codelets.python.subset import helpers_of
 from tremula.codelets.spec import FieldSpec, VertexBase
 
@@ -56,7 +57,7 @@ class CodeletKernelText:
 
     def __init__(
         self, name: str, compute: FunctionSource, fields: tuple[FieldSpec, ...], base: VertexBase,
-        variant: Variant, has_modes: bool = False,
+        variant: Variant, has_modes: bool = False, model: CostModel | None = None,
     ) -> None:  # fmt: skip
         self.name, self.compute, self.fields = name, compute, fields
         self.base, self.variant = base, variant
@@ -67,7 +68,7 @@ class CodeletKernelText:
         self.names.has_floats_and_integers = any(f.type.is_floating for f in fields) and any(
             f.is_written and f.type.dtype.kind in "iu" for f in fields
         )
-        self.model = CostModel(compute, fields, base)
+        self.model = model or CostModel(compute, fields, base)
         called = self.model.trees  # without those that only an untaken branch calls
         self.helpers = [h for h in helpers_of(compute) if id(h) in called]
         self.worker = [a.arg for a in compute.tree().args.args[1:]]
@@ -265,7 +266,7 @@ def can_stand_in_loop(body: list[ast.stmt]) -> bool:
     """
     *others, last = body or [ast.Pass()]
     inside = others if isinstance(last, ast.Return) else [*others, last]
-    nodes = [n for statement in inside for n in ast.walk(statement)]
+    nodes = [n for statement in inside for n in walk(statement)]
     stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     return not any(isinstance(n, ast.Return) for n in nodes) and not stored & {"max", "range"}
 

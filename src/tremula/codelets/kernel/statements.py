@@ -8,6 +8,7 @@ from tremula.codelets.kernel.expressions import BINARY, INPLACE, ExpressionLower
 from tremula.codelets.kernel.hoisting import Hoist
 from tremula.codelets.python.function_source import Known, dotted_name
 from tremula.codelets.python.kinds import ALLOCATIONS, KindTable
+from tremula.codelets.python.nodes import walk
 from tremula.codelets.spec import FieldKind, FieldSpec
 
 Iteration = tuple[list[str], str, list[str]]  # lines before, trip count, lines per item
@@ -347,7 +348,7 @@ def is_elementwise(target: ast.expr, value: ast.expr, kinds: KindTable | None) -
 def _has_plain_vectors(node: ast.expr, kinds: KindTable) -> bool:
     """Vectors occur only by name, below operators and functions of numbers."""
     if kinds.of(node).rank == 0:
-        calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+        calls = [n for n in walk(node) if isinstance(n, ast.Call)]
         return not any(kinds.of(a).rank for c in calls for a in c.args)
     if isinstance(node, ast.Name | ast.Attribute):
         return True

@@ -8,6 +8,7 @@ import operator
 
 from tremula.base.types import Type
 from tremula.codelets.python.function_source import FunctionSource, dotted_name
+from tremula.codelets.python.nodes import walk
 
 _UNKNOWN = object()
 _COMPARE = {
@@ -19,7 +20,7 @@ _COMPARE = {
 def folded_tree(function: FunctionSource) -> ast.FunctionDef:
     """The function's tree without the branches that can never run."""
     tree = _Folding(function).visit(function.tree())
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Is | ast.IsNot | ast.In | ast.NotIn | ast.MatMult):
             raise function.error(
                 "'is', 'in' and '@' are not defined on tiles", tree,

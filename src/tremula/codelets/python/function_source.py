@@ -22,6 +22,7 @@ from tremula.base.errors import GraphObjectCreationError, suggest
 from tremula.base.source import Source, lines_of_function, source_at
 from tremula.base.types import Type, as_type
 from tremula.codelets.python import machine, random
+from tremula.codelets.python.nodes import walk
 from tremula.codelets.spec import N_WORKERS
 
 BUILTINS = frozenset(
@@ -110,7 +111,7 @@ def local_names(tree: ast.FunctionDef) -> set[str]:
     """Parameters and every name the function assigns."""
     names = {a.arg for a in tree.args.args}
     names.update(
-        n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        n.id for n in walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
     )
     return names
 
@@ -321,7 +322,7 @@ _WORDS = {
 def check_allowed(function: FunctionSource, tree: ast.FunctionDef) -> None:
     """Refuse the first statement or expression that means nothing on a tile."""
     for statement in tree.body:
-        for node in ast.walk(statement):
+        for node in walk(statement):
             is_strange = (isinstance(node, ast.stmt) and not isinstance(node, _STATEMENTS)) or (
                 isinstance(node, ast.expr) and not isinstance(node, _EXPRESSIONS)
             )

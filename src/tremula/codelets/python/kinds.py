@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from tremula.base.types import Type
 from tremula.codelets.python.folding import folded_tree
 from tremula.codelets.python.function_source import FunctionSource, Known, dotted_name
+from tremula.codelets.python.nodes import walk
 from tremula.codelets.spec import FieldKind, FieldSpec
 
 _ORDER = ("bool", "int", "half", "float")  # of two, the later one wins
@@ -60,6 +61,9 @@ def kind_of_type(element_type: Type, rank: int = 0) -> ValueKind:
     return ValueKind("bool" if element_type.name == "BOOL" else base, rank, element_type.n_bytes)
 
 
+_TELLING = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For | ast.Return  # kinds of names
+
+
 class KindTable:
     """Kinds of the local names of one function, given those of its parameters."""
 
@@ -73,8 +77,8 @@ class KindTable:
         self.function, self.fields = function, fields
         self.names: dict[str, ValueKind] = dict(parameters)
         self.result = BOOL
-        tree = tree or folded_tree(function)
-        nodes = list(ast.walk(tree))
+        self.tree = tree or folded_tree(function)
+        nodes = [node for node in walk(self.tree) if isinstance(node, _TELLING)]
         for _ in range(3):  # enough for values to travel round the loops people write
             before = (dict(self.names), self.result)
             for node in nodes:

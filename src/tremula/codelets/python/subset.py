@@ -12,6 +12,7 @@ from tremula.codelets.python.function_source import (
     dotted_name,
     local_names,
 )
+from tremula.codelets.python.nodes import walk
 from tremula.codelets.spec import Direction, FieldKind, FieldSpec, VertexBase
 
 _RESERVED = ("_k_", "__")  # how generated code's own names start
@@ -82,7 +83,7 @@ def _check_nodes(
     if shadowed:
         raise function.error(f"{shadowed[0]!r} is both local and outside", tree, "rename it")
     for statement in tree.body:
-        for node in ast.walk(statement):
+        for node in walk(statement):
             _check_node(function, node, local)
             if isinstance(node, ast.Attribute) and dotted_name(node.value) == "self":
                 _check_field_name(function, node, fields, base)
@@ -177,8 +178,8 @@ def _check_field_name(
 
 def _check_self(function: FunctionSource, tree: ast.FunctionDef) -> None:
     """`self` may only be used before a dot."""
-    dotted = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
-    for node in ast.walk(tree):
+    dotted = {id(n.value) for n in walk(tree) if isinstance(n, ast.Attribute)}
+    for node in walk(tree):
         if isinstance(node, ast.Name) and node.id == "self" and id(node) not in dotted:
             raise function.error(
                 "'self' is used by itself", node, "pass the fields a function needs, self.x"
@@ -188,7 +189,7 @@ def _check_self(function: FunctionSource, tree: ast.FunctionDef) -> None:
 def _check_writes(
     function: FunctionSource, tree: ast.FunctionDef, fields: Mapping[str, FieldSpec]
 ) -> None:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if not isinstance(node, ast.Attribute | ast.Subscript):
             continue
         if not isinstance(node.ctx, ast.Store):
