@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +35,7 @@ _STALE_SECONDS = 24 * 3600  # an unfinished file this old was left by a process 
 class StoredTileProgram:
     """An executable with the names under which a session finds its tensors and streams."""
 
-    key: str
+    key: str  # empty until the program is to be saved
     executable: Executable
     held_handles: tuple[tuple[str, int, str, int, int], ...]  # kind, index, HostHandle
     input_handles: tuple[str, ...]
@@ -44,9 +44,9 @@ class StoredTileProgram:
     host_functions: dict[str, Callable] = field(default_factory=dict, init=False, compare=False)
 
     @staticmethod
-    def of(key: str, executable: Executable, handles: Handles) -> "StoredTileProgram":
+    def of(executable: Executable, handles: Handles) -> "StoredTileProgram":
         stored = StoredTileProgram(
-            key,
+            "",
             executable,
             tuple(
                 (kind, index, place.handle, place.row, place.n_shards)
@@ -56,6 +56,12 @@ class StoredTileProgram:
             tuple((slot.kind, slot.index, slot.name, handle) for slot, handle in handles.outputs),
         )
         stored.host_functions.update(handles.host_functions)
+        return stored
+
+    def with_key(self, key: str) -> "StoredTileProgram":
+        """This program with the key under which a file has it."""
+        stored = replace(self, key=key)
+        stored.host_functions.update(self.host_functions)
         return stored
 
     @property

@@ -67,7 +67,11 @@ class TileProgram:
         """The program for a file, if it is compiled and all of it can be written."""
         from tremula.ir.run.tile_cache import can_be_kept
 
-        return self.stored if can_be_kept(self._captured) else None
+        if self.stored is None or not can_be_kept(self._captured):
+            return None
+        if not self.stored.key:
+            self.stored = self.stored.with_key(self.key)
+        return self.stored
 
     def offer(self, stored: "StoredTileProgram") -> None:
         """Use a program from a file, if it is the one that would be compiled."""
@@ -143,14 +147,14 @@ class TileProgram:
     def _find_or_compile(self, bar: ProgressBar) -> "StoredTileProgram":
         from tremula.ir.run.tile_cache import ProgramCache, can_be_kept
 
-        folder, cache = self.settings.cache_folder, None
-        if folder is not None and can_be_kept(self._captured):
-            cache = ProgramCache(folder, self.settings.warn)
-        stored = None if cache is None else cache.find(self.key)
+        folder = self.settings.cache_folder
+        if folder is None or not can_be_kept(self._captured):
+            return self._compile(bar)  # its key, which reads all nodes, is made when it is saved
+        cache, key = ProgramCache(folder, self.settings.warn), self.key
+        stored = cache.find(key)
         if stored is None:
-            stored = self._compile(bar)
-            if cache is not None:
-                cache.keep(stored)
+            stored = self._compile(bar).with_key(key)
+            cache.keep(stored)
         return stored
 
     def _compile(self, bar: ProgressBar) -> "StoredTileProgram":
@@ -167,7 +171,7 @@ class TileProgram:
             with span(COMPILATION, "compile graph"):
                 progress = bar.part(60, 95)
                 executable = compile_graph(built.graph, [program], self._engine_options(), progress)
-        return StoredTileProgram.of(self.key, executable, built)
+        return StoredTileProgram.of(executable, built)
 
     @garbage_collected_later()
     def built(self, progress: "Progress | None" = None) -> "tuple[BuiltProgram, Sequence]":
