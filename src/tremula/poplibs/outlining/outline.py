@@ -150,7 +150,12 @@ class _Outliner:
         code = _sums(0.0 if s.kind is None else s.kind.n_code_bytes for s in steps)
         spare = _sums(self._spare_elems(steps))
         candidates = []
-        for length, places in repeats(numbers):
+
+        def may_save(length: int, place: int, n: int) -> bool:
+            """Whether n copies save enough; a byte less, as sums of floats are not exact."""
+            return (n - 1) * (code[place + length] - code[place]) >= self.least_bytes - 1
+
+        for length, places in repeats(numbers, may_save):
             saved = (len(places) - 1) * (code[places[0] + length] - code[places[0]])
             # An update of weights saves code, too, but would copy all that it changes.
             if saved >= self.least_bytes and any(spare[p + length] >= spare[p] for p in places):
@@ -191,10 +196,7 @@ class _Outliner:
         function = self.graph.add_function(program, f"outlined/{_name(parts[0][0].program)}")
         self.outlined.n_functions += 1
         self.outlined.n_calls += len(parts)
-        firsts: dict[tuple[bool, str], Copy] = {}
-        return [
-            self._call(function, roles, number, argument_of, firsts) for number in range(len(parts))
-        ]
+        return list(self._call(function, roles, argument_of))
 
     def _roles(self, parts: list[list[OutlinedStep]]) -> _Roles:
         rows = [[v for step in part for v in step.variables] for part in parts]
@@ -246,24 +248,25 @@ class _Outliner:
         return result
 
     def _call(
-        self,
-        function: Function,
-        roles: _Roles,
-        number: int,
-        argument_of: dict[int, int],
-        firsts: dict[tuple[bool, str], Copy],
-    ) -> list[OutlinedStep]:
-        own: list[int] = roles.variables[number].tolist()
+        self, function: Function, roles: _Roles, argument_of: dict[int, int]
+    ) -> Iterator[list[OutlinedStep]]:
+        """Of each repetition: copies to the arguments, a call, copies of the results."""
         first: list[int] = roles.variables[0].tolist()
         arguments = [argument_of.get(v, v) for v in first]
-        into = [(own[i], arguments[i]) for i in np.flatnonzero(roles.goes_in).tolist()]
-        back = [(arguments[i], own[i]) for i in np.flatnonzero(roles.comes_out).tolist()]
-        before, after = self._copies(into, True, firsts), self._copies(back, False, firsts)
-        return [OutlinedStep(program, None, ()) for program in (*before, Call(function), *after)]
+        into = [(first[i], arguments[i]) for i in np.flatnonzero(roles.goes_in).tolist()]
+        back = [(arguments[i], first[i]) for i in np.flatnonzero(roles.comes_out).tolist()]
+        before = list(self._copies(into, "outlined/arguments"))
+        after = list(self._copies(back, "outlined/results"))
+        for number, own in enumerate(roles.variables.tolist()):
+            sides = before, after
+            if number:
+                other = _Exchanged(self.graph, dict(zip(first, own, strict=True)))
+                sides = (map(other.program, copies) for copies in sides)
+            into_call, from_call = sides
+            call = (*into_call, Call(function), *from_call)
+            yield [OutlinedStep(program, None, ()) for program in call]
 
-    def _copies(
-        self, pairs: list[tuple[int, int]], is_in: bool, firsts: dict[tuple[bool, str], Copy]
-    ) -> Iterator[Copy]:
+    def _copies(self, pairs: list[tuple[int, int]], name: str) -> Iterator[Copy]:
         """Variables to variables, all of one type at once."""
         table = self.state.variables
         for type in dict.fromkeys(table.types[source] for source, _ in pairs):
@@ -272,11 +275,7 @@ class _Outliner:
             source, target = (
                 concat([variable_tensor(table, v).flatten() for v in side]) for side in sides
             )
-            made = Copy(source, target, name="outlined/arguments" if is_in else "outlined/results")
-            first = firsts.setdefault((is_in, type.name), made)
-            if first is not made:
-                object.__setattr__(made, "repeats", first)
-            yield made
+            yield Copy(source, target, name=name)
 
 
 @dataclass(frozen=True, slots=True)

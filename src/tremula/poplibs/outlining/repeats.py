@@ -1,6 +1,6 @@
 """Repeated parts of a list of numbers, by its suffix array."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -13,13 +13,19 @@ class RepeatedSteps(NamedTuple):
     places: tuple[int, ...]
 
 
-def repeats(numbers: list[int]) -> Iterator[RepeatedSteps]:
+def repeats(
+    numbers: list[int], is_wanted: Callable[[int, int, int], bool] = lambda *_: True
+) -> Iterator[RepeatedSteps]:
     """All parts that occur twice or more and cannot be longer without being fewer.
 
-    Of a part that follows itself, one period is given: it occurs most often.
+    Of a part that follows itself, one period is given: it occurs most often. `is_wanted` is asked
+    before a part is looked at closer: it has at most this length, begins at this place, and occurs
+    at most this many times.
     """
     order = _suffixes(np.array(numbers, np.int64))
     for length, low, high in _common_prefixes(_shared(numbers, order)):
+        if not is_wanted(length, int(order[low]), high + 1 - low):
+            continue
         places = np.sort(order[low : high + 1])
         period = int(np.diff(places).min())
         length = min(length, period)
