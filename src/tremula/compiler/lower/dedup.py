@@ -76,6 +76,9 @@ class VariableLayouts:
         self._chips_of: dict[int, set[int]] = {}
         self.base = np.asarray(graph.variables.base_bytes)
         self.end = np.asarray(graph.variables.end_bytes)
+        # The entries of the tile map that each variable has.
+        self._first = np.searchsorted(graph.tile_map.end, self.base, "right")
+        self._last = np.searchsorted(graph.tile_map.begin, self.end, "left")
         self._digests: dict[int, bytes] = {}
 
     def of(self, variable: int) -> bytes:
@@ -95,14 +98,16 @@ class VariableLayouts:
     def _digest(self, variable: int) -> bytes:
         variables, tile_map = self.graph.variables, self.graph.tile_map
         base, end = int(self.base[variable]), int(self.end[variable])
-        first = int(np.searchsorted(tile_map.end, base, "right"))
-        last = int(np.searchsorted(tile_map.begin, end, "left"))
+        first, last = int(self._first[variable]), int(self._last[variable])
         kind = f"{variables.types[variable].name} {end - base} {variables.is_constant[variable]}"
         digest = _new_digest(kind.encode())
         _add(digest, tile_map.begin[first:last] - base)
         _add(digest, tile_map.end[first:last] - base)
-        chip, tile = np.divmod(tile_map.tile[first:last], self.per_chip)
-        self._chips_of[variable] = set(np.unique(chip).tolist())
+        tile, chips = tile_map.tile[first:last], {0} if last > first else set()
+        if self.per_chip < self.graph.target.n_tiles:
+            chip, tile = np.divmod(tile, self.per_chip)
+            chips = set(np.unique(chip).tolist())
+        self._chips_of[variable] = chips
         _add(digest, tile)
         return digest.digest()
 
