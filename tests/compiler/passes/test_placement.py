@@ -93,7 +93,7 @@ def test_nothing_that_lives_together_collides(rows):
     start = np.searchsorted(tile, np.arange(4))
     address, highest = np.zeros(len(rows), np.int64), np.zeros(3, np.int64)
     ranges, scratch = (start, first, last, size, size), scratch_to_place(start, first)
-    place_ranges(*ranges, lowest, align, address, highest, *scratch)
+    place_ranges(*ranges, lowest, align, 1, address, highest, *scratch)
     assert (scratch[-1] == -1).all()
     assert (address % align == 0).all()
     assert (address >= lowest).all()
@@ -124,7 +124,7 @@ def test_many_items_get_the_lowest_address(seed):
     address, start = np.zeros(n, np.int64), np.array([0, n])
     padded, highest = -(-size // 8) * 8, np.zeros(1, np.int64)
     ranges, scratch = (start, first, last, size, padded), scratch_to_place(start, first)
-    place_ranges(*ranges, lowest, align, address, highest, *scratch)
+    place_ranges(*ranges, lowest, align, 8, address, highest, *scratch)
     for i in range(n):
         others = np.flatnonzero(last[:i] >= first[i])
         low, high = address[others], address[others] + size[others]

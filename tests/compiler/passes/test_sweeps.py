@@ -61,10 +61,10 @@ def placement_columns(random):
     start = np.array([0, 7, 12])
     first = np.concatenate([np.sort(random.integers(0, 9, 7)), np.sort(random.integers(0, 9, 5))])
     last, sizes = first + random.integers(0, 5, 12), random.integers(1, 40, 12)
-    lowest, align = random.integers(0, 30, 12), random.choice([4, 8, 16], 12)
+    lowest, align = 4 * random.integers(0, 8, 12), random.choice([4, 8, 16], 12)
     results, padded = (np.zeros(12, np.int64), np.zeros(2, np.int64)), -(-sizes // 4) * 4
     scratch = sweeps.scratch_to_place(start, first)
-    return start, first, last, sizes, padded, lowest, align, *results, *scratch
+    return start, first, last, sizes, padded, lowest, align, 4, *results, *scratch
 
 
 def dealt_columns(random):
@@ -81,6 +81,26 @@ def variable_columns(random):
     tile = random.integers(0, 3, 12)
     tile[:4] = np.sort(tile[:4])  # of the first, tiles ascend
     return start, tile, random.integers(1, 9, 12), *empty(3, 5, 12, 12)
+
+
+def frame_columns(random):
+    items = random.integers(0, [[4], [3], [40], [9]], (4, 12))
+    return *items, random.integers(-1, 2, 4), random.integers(0, 30, (2, 3))
+
+
+def chosen_columns(random):
+    start, tile, n_bytes, *_ = variable_columns(random)
+    return start, tile, n_bytes, random.random(4) < 0.5, np.zeros(3, np.int64)
+
+
+def columns_to_cover(random):
+    """Disjoint intervals, and others of which each end has its entry, also behind the last one."""
+    ends = np.sort(random.choice(60, 8, replace=False))
+    low, high = ends[::2].copy(), ends[1::2].copy()
+    begin, end = ascending(random, 6)
+    entries = np.stack([np.searchsorted(high, at, "right") for at in (begin, end)])
+    so_far = np.concatenate(([0], np.cumsum(high - low)))
+    return low, so_far, begin, end, entries, np.zeros(6, np.int64)
 
 
 def ascending(random, n):
@@ -287,6 +307,7 @@ SWEEPS = {
     piece_sweeps.longest_ways: way_columns,
     piece_sweeps.served_alone: alone_columns,
     piece_sweeps.count_covering: sorted_ends,
+    piece_sweeps.count_covered: columns_to_cover,
     sweeps.find_race: race_columns,
     sweeps.deal_to_workers: worker_columns,
     sweeps.flow_back: liveness_columns,
@@ -294,6 +315,8 @@ SWEEPS = {
     sweeps.place_ranges: placement_columns,
     sweeps.deal_to_tiles: dealt_columns,
     sweeps.bytes_of_variables: variable_columns,
+    sweeps.add_bytes_of: chosen_columns,
+    sweeps.raise_tops: frame_columns,
 }
 
 

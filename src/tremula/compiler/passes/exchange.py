@@ -8,7 +8,7 @@ but the part that is on the tile already has to be copied into place, and output
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -32,6 +32,7 @@ from tremula.compiler.passes.on_tile_copies import (
 )
 from tremula.compiler.passes.parallel import in_parallel
 from tremula.compiler.passes.piece_sweeps import (
+    count_covered,
     count_covering,
     cut_copies,
     cut_elsewhere,
@@ -56,7 +57,7 @@ from tremula.compiler.program_ir import (
 )
 from tremula.hardware import exchange_ways
 from tremula.poplar.target import Target
-from tremula.poplar.tensors.interval_sweeps import filled
+from tremula.poplar.tensors.interval_sweeps import filled, find_entries
 from tremula.poplar.tensors.runs import joined_intervals, sorted_ends
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.tensors.tile_map import ByteTileMap
@@ -440,9 +441,15 @@ Pieces = tuple[Ints, Ints, Ints]  # tile, begin, end; those of a tile are disjoi
 
 def bus_of_tiles(target: Target) -> Ints:
     """int64[n_tiles]: the exchange bus of each tile; neighbours share one."""
-    n_on_bus, per_chip = target.chip.n_tiles_per_exchange_bus, target.tiles_per_ipu
-    tile = np.arange(target.n_tiles)
-    return tile // per_chip * -(-per_chip // n_on_bus) + tile % per_chip // n_on_bus
+    return _bus_of_tiles(target.n_tiles, target.tiles_per_ipu, target.chip.n_tiles_per_exchange_bus)
+
+
+@lru_cache(4)  # each exchange needs it twice
+def _bus_of_tiles(n_tiles: int, per_chip: int, n_on_bus: int) -> Ints:
+    tile = np.arange(n_tiles)
+    result = tile // per_chip * -(-per_chip // n_on_bus) + tile % per_chip // n_on_bus
+    result.flags.writeable = False
+    return result
 
 
 def shared_on_buses(
@@ -508,12 +515,15 @@ def _sweep(low: Ints, high: Ints) -> tuple[Ints, Ints]:
 
 def _covered(low: Ints, high: Ints, begin: Ints, end: Ints) -> Ints:
     """Bytes of each [begin, end) that the union of the intervals [low, high) covers."""
-    if not len(low):
-        return np.zeros(len(begin), np.int64)
-    place, n_over = _sweep(low, high)
-    so_far = np.concatenate(([0], np.cumsum(np.diff(place) * (n_over[:-1] > 0))))
-    between = np.interp(end, place, so_far) - np.interp(begin, place, so_far)
-    return np.rint(between).astype(np.int64)  # exact: addresses stay far below 2**53
+    result = np.zeros(len(begin), np.int64)
+    low, high = joined_intervals(low, high)
+    if len(low):
+        so_far = np.concatenate(([0], np.cumsum(high - low)))
+        entries = np.empty((2, len(begin)), np.int64)
+        find_entries(high, begin, entries[0])
+        find_entries(high, end, entries[1])
+        count_covered(low, so_far, begin, end, entries, result)
+    return result
 
 
 def _pairs_of_tiles(source: Ints, destination: Ints) -> tuple[Ints, Ints]:

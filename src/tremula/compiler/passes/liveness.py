@@ -17,7 +17,7 @@ from tremula.compiler.passes.calls import FunctionCalls, calls_of, without_rows
 from tremula.compiler.passes.frames import Frames, frames_of
 from tremula.compiler.passes.intervals import edge_bytes
 from tremula.compiler.passes.parallel import in_parallel
-from tremula.compiler.passes.sweeps import bytes_of_variables, flow_back
+from tremula.compiler.passes.sweeps import add_bytes_of, bytes_of_variables, flow_back
 from tremula.compiler.program_ir import (
     FrozenComputeSet,
     FrozenGraph,
@@ -248,9 +248,9 @@ class LiveRanges:
     def always_live_bytes(self, n_tiles: int, only: Ints | None = None) -> Ints:
         """int64[n_tiles]: bytes of always-live variables; `only` is a further bool[n_variables]."""
         counts = self.always_live if only is None else self.always_live & only
-        n_per_variable = np.diff(self.tile_start)
-        weights = self.tile_bytes * np.repeat(counts, n_per_variable)
-        return np.bincount(self.tile, weights=weights, minlength=n_tiles).astype(np.int64)
+        total = np.zeros(n_tiles, np.int64)
+        add_bytes_of(self.tile_start, self.tile, self.tile_bytes, counts, total)
+        return total
 
 
 def analyse_liveness(programs: LoweredPrograms) -> LiveRanges:
@@ -268,7 +268,7 @@ def analyse_liveness(programs: LoweredPrograms) -> LiveRanges:
     for access in accesses:
         is_used[access.used] = is_used[access.overwritten] = True
     always &= is_used
-    occupied = flow.occupied() & ~_words(np.flatnonzero(always), flow.n_words)
+    occupied = flow.occupied() & ~_words([np.flatnonzero(always)], flow.n_words)[0]
     variable, first, last = _ranges(occupied)
     columns = always, is_used, variable, first, last, *_tiles_of_variables(graph)
     functions = _functions(programs)
@@ -339,13 +339,9 @@ class _Flow:
     def _bitsets(
         self, programs: LoweredPrograms, accesses: list[VariableAccess]
     ) -> tuple[Ints, Ints]:
-        result = []
-        for which in range(2):
-            rows = np.zeros((len(accesses) + 1, self.n_words), np.uint64)
-            for number, access in enumerate(accesses):
-                rows[number] = _words(access[which], self.n_words)
-            result.append(rows[programs.step_of])  # step -1 is the last, empty row
-        return result[0], result[1]
+        used = _words([access.used for access in accesses], self.n_words)
+        overwritten = _words([access.overwritten for access in accesses], self.n_words)
+        return used[programs.step_of], overwritten[programs.step_of]  # step -1 is the empty row
 
     def solve(self) -> None:
         """Summarise functions, callees first; then let liveness flow through everything."""
@@ -425,12 +421,14 @@ def _successors(programs: LoweredPrograms, i: int) -> tuple[int, ...]:
     return (i + 1,)
 
 
-def _words(variables: Ints, n_words: int) -> Ints:
-    """uint64[n_words]: a set of variables."""
-    words = np.zeros(n_words, np.uint64)
+def _words(sets: list[Ints], n_words: int) -> Ints:
+    """uint64[n + 1, n_words]: sets of variables, a row each; the last row is empty."""
+    words = np.zeros((len(sets) + 1) * n_words, np.uint64)
+    variables = np.concatenate([np.empty(0, np.int64), *sets])
+    row = np.repeat(np.arange(len(sets)), [len(each) for each in sets])
     bit = np.left_shift(np.uint64(1), (variables % _WORD_BITS).astype(np.uint64))
-    np.bitwise_or.at(words, variables // _WORD_BITS, bit)
-    return words
+    np.bitwise_or.at(words, row * n_words + variables // _WORD_BITS, bit)
+    return words.reshape(-1, n_words)
 
 
 def _bits(words: Ints, n: int) -> Ints:

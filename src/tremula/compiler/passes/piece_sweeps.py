@@ -102,6 +102,24 @@ def count_covering(low, high, result):
 
 
 @sweep(n_elements)
+def count_covered(low, so_far, begin, end, entries, result):
+    """Fill in the bytes of each [begin, end) that sorted, disjoint intervals cover.
+
+    The k-th begins at low[k], so_far[k] bytes are in those before it. entries[0, i] is the first
+    that ends behind begin[i], entries[1, i] the first that ends behind end[i].
+    """
+    n = len(low)
+    for i in range(len(begin)):
+        first, last = entries[0, i], entries[1, i]
+        n_bytes = so_far[last] - so_far[first]
+        if first < n and begin[i] > low[first]:
+            n_bytes -= begin[i] - low[first]
+        if last < n and end[i] > low[last]:
+            n_bytes += end[i] - low[last]
+        result[i] = n_bytes
+
+
+@sweep(n_elements)
 def contiguous_groups(begin, end, run, row, run_start, tile, groups):
     """Join intervals that continue each other in a sub-vector: (begin, end, tile, sub-vector).
 

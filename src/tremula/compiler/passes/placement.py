@@ -9,7 +9,7 @@ at element boundaries: no two of them then share an element.
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,12 @@ from tremula.compiler.file.codec import record
 from tremula.compiler.passes.frames import Frames
 from tremula.compiler.passes.intervals import edge_bytes, merge_per_group
 from tremula.compiler.passes.liveness import LiveRanges
-from tremula.compiler.passes.sweeps import deal_to_tiles, place_ranges, scratch_to_place
+from tremula.compiler.passes.sweeps import (
+    deal_to_tiles,
+    place_ranges,
+    raise_tops,
+    scratch_to_place,
+)
 from tremula.compiler.program_ir import FrozenComputeSet, FrozenGraph
 from tremula.hardware import Chip
 from tremula.poplar.vertices.columns import FrozenTable
@@ -25,6 +30,7 @@ from tremula.poplar.vertices.compute_set import TemplateInstance
 from tremula.poplar.vertices.template import ComputeSetTemplate
 
 Ints = np.ndarray
+Number = TypeVar("Number", int, Ints)
 _ELEMENT_OF_FIELD = re.compile(r"elem\(\s*\*\s*(\w+)")
 ALIGN_BYTES = 8  # of every variable: one load
 
@@ -109,12 +115,12 @@ class _Items:
         self.is_interleaved, self.is_apart = np.zeros((2, len(self.variable)), bool)
         self.is_interleaved[special.interleaved] = True
         self.is_apart[special.apart] = True
-        self.is_always = liveness.always_live[self.variable]
+        self.is_always = np.repeat(liveness.always_live, np.diff(liveness.tile_start))
         self.is_top = self.is_always & self.is_interleaved & ~self.is_apart
         self.is_plain = self.is_always & ~self.is_interleaved & ~self.is_apart
         self.top = self.bytes_where(self.is_top)
         floor = needs.code + needs.fixed + self.bytes_where(self.is_plain)
-        self.floor = -(-floor // ALIGN_BYTES) * ALIGN_BYTES
+        self.floor = _aligned(floor)
 
     def bytes_where(self, chosen: Ints) -> Ints:
         tile, n_bytes = self.liveness.tile[chosen], self.liveness.tile_bytes[chosen]
@@ -125,7 +131,7 @@ class _Items:
 
         Frames of functions are placed before those of their callers, each as low as it can be. What
         a caller needs during a call lies above the frame. Always-live entries that lie apart are
-        the first of all frames, and so get the same addresses in each.
+        the first of all frames, and so get the same addresses in each, and are there for each.
         """
         frames, highest = self._frames(), np.zeros(self.n_tiles, np.int64)
         tops = np.zeros((len(frames.level), self.n_tiles), np.int64)
@@ -135,8 +141,7 @@ class _Items:
             highest = np.maximum(highest, top)
             entries.append(entry)
             addresses.append(address)
-        entry, unique = np.unique(np.concatenate(entries), return_index=True)
-        return entry, np.concatenate(addresses)[unique], highest
+        return np.concatenate(entries), np.concatenate(addresses), highest
 
     def _frames(self) -> Frames:
         """The frames of the program; of an older file, one that is live by rows of the table."""
@@ -159,22 +164,23 @@ class _Items:
         end = np.where(always, np.iinfo(np.int64).max, np.where(is_mine, frames.last, -1))
         start, entry = self._by_tile(begin, end)
         highest = np.zeros(self.n_tiles, np.int64)
-        variable = self.variable[entry]
-        tile, n_bytes = self.liveness.tile[entry], self.liveness.tile_bytes[entry]
+        variable, n_bytes = self.variable[entry], self.liveness.tile_bytes[entry]
+        tile = np.repeat(np.arange(self.n_tiles), np.diff(start))
         address = np.zeros(len(entry), np.int64)
         if len(entry):
             lowest = np.maximum(self.floor[tile], self._above_calls(frames, level, tops, entry))
-            above = np.maximum(lowest, self.chip.n_bytes_region0)
-            lowest = np.where(self.is_interleaved[entry], above, lowest)
+            region1 = self.chip.n_bytes_region0
+            np.maximum(lowest, region1, out=lowest, where=self.is_interleaved[entry])
             align = np.where(self.is_apart[entry], self.chip.n_bytes_memory_element, ALIGN_BYTES)
-            first, n_padded = begin[variable], -(-n_bytes // ALIGN_BYTES) * ALIGN_BYTES
+            first = begin[variable]
             ranges, scratch = (
-                (start, first, end[variable], n_bytes, n_padded),
+                (start, first, end[variable], n_bytes, _aligned(n_bytes)),
                 scratch_to_place(start, first),
             )
-            place_ranges(*ranges, lowest, align, address, highest, *scratch)
-        mine = is_mine[variable]
-        np.maximum.at(tops, (frames.owner[variable[mine]], tile[mine]), (address + n_bytes)[mine])
+            of_items = _aligned(lowest), align, ALIGN_BYTES
+            place_ranges(*ranges, *of_items, address, highest, *scratch)
+        frame = np.where(is_mine, frames.owner, -1)
+        raise_tops(variable, tile, address, n_bytes, frame, tops)
         for caller, callee in zip(frames.caller.tolist(), frames.callee.tolist(), strict=True):
             if frames.level[caller] == level:
                 tops[caller] = np.maximum(tops[caller], tops[callee])
@@ -200,15 +206,23 @@ class _Items:
         Entries of tile t are start[t] … start[t+1]: by `begin`, larger ones first.
         """
         live = self.liveness
-        is_placed = np.where(self.is_always, self.is_apart, (end >= 0)[self.variable])
+        is_temporary = np.repeat((end >= 0) & ~live.always_live, np.diff(live.tile_start))
+        is_placed = is_temporary | (self.is_always & self.is_apart)
         n_on_tile = np.bincount(live.tile[is_placed], minlength=self.n_tiles)
         start = np.concatenate(([0], np.cumsum(n_on_tile)))
-        n_bytes = np.bincount(self.variable, weights=live.tile_bytes, minlength=len(begin))
+        n_bytes, has_any = np.zeros(len(begin), np.int64), np.diff(live.tile_start) > 0
+        if has_any.any():
+            n_bytes[has_any] = np.add.reduceat(live.tile_bytes, live.tile_start[:-1][has_any])
         order = np.lexsort((-n_bytes, begin))
         entry = np.empty(int(start[-1]), np.int64)
         columns = live.tile_start, live.tile, live.tile_bytes, self.variable, is_placed
         deal_to_tiles(order, begin, *columns, start, start[:-1].copy(), entry)
         return start, entry
+
+
+def _aligned(n_bytes: Number) -> Number:
+    """The next multiple of the least alignment, which is a power of two."""
+    return (n_bytes + (ALIGN_BYTES - 1)) & -ALIGN_BYTES
 
 
 class _SpecialField(NamedTuple):

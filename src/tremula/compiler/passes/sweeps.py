@@ -167,6 +167,27 @@ def bytes_of_variables(row_start, tile, n_bytes, now, entry_start, entry_tile, e
         entry_start[v + 1] = n
 
 
+@sweep(lambda tile_start, tile, *_: len(tile) + len(tile_start))
+def add_bytes_of(tile_start, tile, n_bytes, is_chosen, total):
+    """Add the bytes of chosen variables to `total`, int64[n_tiles].
+
+    Variable v has `n_bytes[k]` on `tile[k]` for k in tile_start[v] … tile_start[v+1].
+    """
+    for v in range(len(is_chosen)):
+        if is_chosen[v]:
+            for k in range(tile_start[v], tile_start[v + 1]):
+                total[tile[k]] += n_bytes[k]
+
+
+@sweep(n_elements)
+def raise_tops(variable, tile, address, n_bytes, frame, tops):
+    """Raise tops[f, t] to the end of each item on tile t whose variable is in frame f, not -1."""
+    for i in range(len(variable)):
+        of, end = frame[variable[i]], address[i] + n_bytes[i]
+        if of >= 0 and end > tops[of, tile[i]]:
+            tops[of, tile[i]] = end
+
+
 @sweep(n_elements)
 def deal_to_tiles(
     order, begin, tile_start, tile, n_bytes, variable, is_dealt, start, place, entry
@@ -210,15 +231,15 @@ def scratch_to_place(item_start, first):
 
 @sweep(lambda item_start, *_: 16 * int(item_start[-1]))
 def place_ranges(
-    item_start, first, last, n_bytes, n_padded, lowest, align, address, highest,
+    item_start, first, last, n_bytes, n_padded, lowest, align, least_align, address, highest,
     gaps, next_freed, freed_at,
 ):  # fmt: skip
     """First-fit by live range: fills `address` of each item and `highest` of each tile.
 
     Items of tile t are rows item_start[t] … item_start[t+1], sorted by `first`, which is at least
     -1; none is empty. Each gets the lowest aligned address, at or above `lowest`, where nothing is
-    that is live at the same time. `n_padded` are sizes rounded up to the least alignment, of which
-    every alignment is a multiple. The rest is scratch.
+    that is live at the same time. Every alignment and `lowest` is a multiple of `least_align`, to
+    which `n_padded` are sizes rounded up: most items need no division. The rest is scratch.
     """
     for t in range(len(highest)):
         start, time, n_gaps = item_start[t], 0, 1
@@ -252,10 +273,12 @@ def place_ranges(
                             gaps[0, k], gaps[1, k] = gaps[0, k + 1], gaps[1, k + 1]
                     else:
                         gaps[0, low] = begin
-            hit, at = 0, -(-max(lowest[item], gaps[0, 0]) // align[item]) * align[item]
-            while at + n_padded[item] > gaps[1, hit]:
+            hit, at = -1, 0
+            while hit < 0 or at + n_padded[item] > gaps[1, hit]:
                 hit += 1
-                at = -(-max(lowest[item], gaps[0, hit]) // align[item]) * align[item]
+                at = max(lowest[item], gaps[0, hit])
+                if align[item] > least_align:
+                    at = -(-at // align[item]) * align[item]
             if at > gaps[0, hit]:  # there is room below it
                 for k in range(n_gaps, hit, -1):
                     gaps[0, k], gaps[1, k] = gaps[0, k - 1], gaps[1, k - 1]
