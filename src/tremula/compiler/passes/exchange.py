@@ -55,7 +55,7 @@ from tremula.compiler.program_ir import (
     Step,
     StepKind,
 )
-from tremula.hardware import exchange_ways
+from tremula.hardware import Chip, exchange_ways
 from tremula.poplar.target import Target
 from tremula.poplar.tensors.interval_sweeps import filled, find_entries
 from tremula.poplar.tensors.runs import joined_intervals, sorted_ends
@@ -233,7 +233,10 @@ def _of_distinct(
     """Exchanges of some, and of those that do the same on tiles further on."""
     result = in_parallel(lambda find: columns.of(find()), firsts.values())
     known = dict(zip(firsts, result, strict=True))
-    return [columns.of(further_on(known[first], n_tiles)) for first, n_tiles in alike]
+    return [
+        known[first] if n_tiles == 0 else columns.of(further_on(known[first], n_tiles))
+        for first, n_tiles in alike
+    ]
 
 
 def exchange_of_compute_set(compute_set: FrozenComputeSet, graph: FrozenGraph) -> StepExchange:
@@ -540,9 +543,14 @@ def longest_latency(source: Ints, destination: Ints, target: Target) -> Ints:
     links. The latency of the links themselves is not counted here.
     """
     longest = np.zeros(target.n_tiles, np.int64)
-    ways = (np.tile(c[: target.tiles_per_ipu], target.n_ipus) for c in exchange_ways(target.chip))
+    ways = _ways_of_tiles(target.chip, target.tiles_per_ipu, target.n_ipus)
     longest_ways(source, destination, target.chip.exchange_latency_cycles, *ways, longest)
     return longest
+
+
+@lru_cache(4)  # each exchange needs them twice
+def _ways_of_tiles(chip: Chip, per_chip: int, n_chips: int) -> tuple[Ints, ...]:
+    return tuple(np.tile(column[:per_chip], n_chips) for column in exchange_ways(chip))
 
 
 def overlapped_bytes(
