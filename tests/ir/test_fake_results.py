@@ -6,7 +6,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from tremula.ir import fake_results
-from tremula.ir.fake_results import call_with_fakes, new_fake_like
+from tremula.ir.fake_results import call_with_fakes, new_contiguous_fake, new_fake_like
 
 aten = torch.ops.aten
 CALLS = {
@@ -148,3 +148,10 @@ def test_only_one_of_both_remembers_a_call(monkeypatch):
         assert FakeTensorMode.cache_info().size == n_before
         torch.logsumexp(x, 1)
         assert FakeTensorMode.cache_info().size > n_before
+
+
+def test_contiguous_fake_of_a_strided_one():
+    """What PyTorch makes of its shape and type, in separate memory."""
+    with FakeTensorMode():
+        x = torch.ones(3, 4, dtype=torch.float16)[:, 1:3]
+        assert described(new_contiguous_fake(x)) == described(x.contiguous())

@@ -161,6 +161,13 @@ def new_fake_with_strides(tensor: Tensor) -> Tensor:
     return _Description(tuple(tensor.shape), *place).make(tensor.fake_mode, None)
 
 
+def new_contiguous_fake(tensor: FakeTensor) -> Tensor:
+    """A contiguous fake tensor with the shape and type of another, and separate memory."""
+    with torch._C._DisableTorchDispatch():
+        plain = torch.empty(tensor.shape, dtype=tensor.dtype, device=_META)
+        return _fake_of(plain, tensor.fake_mode)
+
+
 def is_plain_fake(tensor: object) -> TypeGuard[FakeTensor]:
     """Whether a tensor is no more than a fake of elements with unknown values."""
     return type(tensor) is FakeTensor and _is_plain(tensor)

@@ -27,7 +27,7 @@ from torch.fx.node import Argument
 from torch.utils._pytree import tree_map_only
 
 from tremula.ir.errors import CaptureError
-from tremula.ir.fake_results import new_fake_like
+from tremula.ir.fake_results import is_plain_fake, new_contiguous_fake, new_fake_like
 from tremula.ir.graphs import StepGraph
 from tremula.ir.nodes import (
     functional_overload,
@@ -337,6 +337,8 @@ def _another(tensor: Tensor) -> Tensor:
     if span == tensor.numel():
         return tensor.detach().clone()
     assert isinstance(tensor, FakeTensor), "recorded values are fakes"
+    if is_plain_fake(tensor):
+        return new_contiguous_fake(tensor)
     with tensor.fake_mode:  # clone would ask the device itself for memory
         return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
