@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from tremula.poplar.streams import (
 )
 from tremula.poplar.tensors.tensor import Tensor
 from tremula.poplar.vertices.compute_set import ComputeSet
+
+AnyProgram = TypeVar("AnyProgram", bound="Program")
 
 
 class _NamedLast(type):
@@ -50,6 +52,13 @@ class Program(metaclass=_NamedLast):
     def fail(self, what: str, hint: str) -> ControlProgramError:
         """The error of a malformed program, with the line that made it."""
         return ControlProgramError(f"{type(self).__name__}: {what}", source=self.source, hint=hint)
+
+
+def with_parts(program: AnyProgram, **parts: object) -> AnyProgram:
+    """A copy of a program with other parts, which are as good as those that were checked."""
+    new = object.__new__(type(program))
+    vars(new).update(vars(program) | parts)
+    return new
 
 
 def check_programs(owner: Program, *bodies: object) -> None:

@@ -14,14 +14,22 @@ repetitions share is used as it is; one that only the body knows needs no copies
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
-from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 
 from tremula.poplar.graph import Graph
-from tremula.poplar.programs import Call, Copy, Execute, Function, Program, Repeat, Sequence
+from tremula.poplar.programs import (
+    Call,
+    Copy,
+    Execute,
+    Function,
+    Program,
+    Repeat,
+    Sequence,
+    with_parts,
+)
 from tremula.poplar.tensors.layout import moved_pieces
 from tremula.poplar.tensors.tensor import Tensor, concat, variable_tensor
 from tremula.poplar.vertices.compute_set import ComputeSet
@@ -100,13 +108,12 @@ class _Outliner:
 
     def _rewritten(self, program: Program) -> Program:
         if isinstance(program, Repeat):
-            return _with(program, body=self.rewritten(program.body))
+            return with_parts(program, body=self.rewritten(program.body))
         if isinstance(program, Call) and isinstance(program.function, Function):
-            return _with(program, function=self._function(program.function))
+            return with_parts(program, function=self._function(program.function))
         if not isinstance(program, Sequence):
             return program
-        new = _with(program, steps=[])
-        assert isinstance(new, Sequence), "it is a copy of one"
+        new = with_parts(program, steps=[])
         self.waiting.append((new, [self._part(step) for step in self._flat(program)]))
         return new
 
@@ -288,15 +295,14 @@ class _Exchanged:
 
     def program(self, program: Program) -> Program:
         if isinstance(program, Execute):
-            return _with(program, compute_set=self._set(program.compute_set))
+            return with_parts(program, compute_set=self._set(program.compute_set))
         assert isinstance(program, Copy), "only these are of a kind"
-        new = _with(
+        return with_parts(
             program,
             source_of_data=self._tensor(program.source_of_data),  # pyright: ignore[reportArgumentType]
             destination=self._tensor(program.destination),  # pyright: ignore[reportArgumentType]
+            repeats=program.repeats or program,
         )
-        object.__setattr__(new, "repeats", program.repeats or program)
-        return new
 
     def _set(self, old: ComputeSet) -> ComputeSet:
         if id(old) not in self.sets:
@@ -408,11 +414,3 @@ def _places_of_sequences(program: Program) -> Counter[int]:
 
 def _name(program: Program) -> str:
     return program.compute_set.name if isinstance(program, Execute) else program.name or "Copy"
-
-
-def _with(program: Program, **parts: object) -> Program:
-    """A copy of a checked program with other parts."""
-    new = copy(program)
-    for name, part in parts.items():
-        object.__setattr__(new, name, part)
-    return new

@@ -29,7 +29,6 @@ instances: the compiler then plans it once, too.
 """
 
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import wraps
@@ -43,7 +42,7 @@ from tremula.base.source import Source, user_source
 from tremula.base.types import QUARTER, Type
 from tremula.poplar.graph import Graph
 from tremula.poplar.graph_state import GraphState
-from tremula.poplar.programs import Copy, Program, Sequence
+from tremula.poplar.programs import Copy, Program, Sequence, with_parts
 from tremula.poplar.tensors.layout import moved_pieces
 from tremula.poplar.tensors.runs import Pieces
 from tremula.poplar.tensors.tensor import Tensor
@@ -340,21 +339,15 @@ class _Replacement:
         raise NotReplayable
 
     def program(self, program: Program) -> Program:
-        new = copy(program)  # skips __init__: the recorded one was checked
-        for field in fields(program):
-            if field.name == "repeats":
-                continue
-            part = getattr(program, field.name)
-            if field.name == "source":
-                part = self.source
-            elif field.name == "name":
-                part = self.tape.renamed(part, self.call)
-            else:
-                part = self.value(part)
-            object.__setattr__(new, field.name, part)
+        parts = {
+            name: self.value(part)
+            for name, part in vars(program).items()
+            if name not in ("source", "name", "repeats")
+        }
+        parts["source"], parts["name"] = self.source, self.tape.renamed(program.name, self.call)
         if isinstance(program, Copy):
-            object.__setattr__(new, "repeats", program.repeats or program)
-        return new
+            parts["repeats"] = program.repeats or program
+        return with_parts(program, **parts)
 
     def tensor(self, tensor: Tensor) -> Tensor:
         variables, size = tensor.variables, tensor.type.n_bytes

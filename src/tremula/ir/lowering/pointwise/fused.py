@@ -100,7 +100,13 @@ class Folded:
             value = read(leaf) if is_node else tiles.constant(number(leaf, FLOAT), FLOAT)  # pyright: ignore[reportArgumentType]
             leaves[leaf] = _in_own_variable(tiles, value) if is_node else value
         like = _held(tiles, leaves) if tiles.destination is None else tiles.destination
-        placed = [self._placed(tiles, leaf, tensor, like) for leaf, tensor in leaves.items()]
+        wanted = None if like is None else _place_of(tiles.graph, like)
+        placed = [
+            tensor
+            if like is None or wanted is None
+            else self._placed(tiles, leaf, tensor, like, wanted)
+            for leaf, tensor in leaves.items()
+        ]
         names = list(leaves)
 
         def formula(*values: Expr) -> Expr:
@@ -124,14 +130,13 @@ class Folded:
             return Cast(operands[0], tile_type(node.meta["val"].dtype))
         return _FORMULAS[node.target](*operands)
 
-    def _placed(self, tiles: Tiles, leaf: object, tensor: Tensor, target: Tensor | None) -> Tensor:
+    def _placed(
+        self, tiles: Tiles, leaf: object, tensor: Tensor, target: Tensor, wanted: tuple[object, ...]
+    ) -> Tensor:
         """A value that several expressions read where they write: it is brought there once."""
-        if target is None or tensor.shape != target.shape:
+        if tensor.shape != target.shape or not isinstance(leaf, fx.Node):
             return tensor
-        if not isinstance(leaf, fx.Node) or self.n_readers(leaf) < 2:
-            return tensor
-        wanted, result = (_place_of(tiles.graph, t) for t in (target, tensor))
-        if wanted is None or result == wanted:
+        if self.n_readers(leaf) < 2 or _place_of(tiles.graph, tensor) == wanted:
             return tensor
         key = ("placed", leaf, wanted)
         if key not in tiles.shared:
