@@ -110,7 +110,7 @@ def write_served(
         archive.writestr(_WEIGHTS, _packed(weights))
         archive.writestr(_HOST, _exported(step, [place for place, _ in results], weights))
         if has_tiles:
-            _write_program(archive, program.tiles.program())
+            _write_program(archive, program.tiles.program_with_key())
 
 
 def _held(program: StepProgram) -> tuple[list[Tensor], list[Tensor]]:

@@ -89,6 +89,7 @@ def read_program(path: str | os.PathLike) -> StoredTileProgram:
 
 def write_program(path: str | os.PathLike, program: StoredTileProgram) -> None:
     """Write a file; others see the whole of it or nothing."""
+    assert program.key, "without it no model would use the file"
     write_record(path, FILE_KIND, program)
 
 

@@ -69,9 +69,14 @@ class TileProgram:
 
         if self.stored is None or not can_be_kept(self._captured):
             return None
-        if not self.stored.key:
-            self.stored = self.stored.with_key(self.key)
-        return self.stored
+        return self.program_with_key()
+
+    def program_with_key(self) -> "StoredTileProgram":
+        """The program for a file; it is compiled if it was not yet."""
+        stored = self.program()
+        if not stored.key:
+            stored = self.stored = stored.with_key(self.key)
+        return stored
 
     def offer(self, stored: "StoredTileProgram") -> None:
         """Use a program from a file, if it is the one that would be compiled."""

@@ -23,8 +23,8 @@ from tremula.compiler.compile import compile_graph
 from tremula.compiler.report.report import ProgramReport
 from tremula.hardware.chip_model import Chip
 from tremula.ir.capture.capture import capture
+from tremula.ir.lowering.options import LoweringOptions
 from tremula.ir.lowering.program.build import BuiltProgram, Schedule, build_tile_program
-from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.lowering.types import narrow, tile_shape, tile_type, widened
 from tremula.ir.passes import COMMON_PASSES, TILE_PASSES, apply
 from tremula.ir.run.session import connect

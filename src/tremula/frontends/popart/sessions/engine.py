@@ -98,7 +98,7 @@ class SessionEngine:
         path = path / f"{self.setup.name}.tremula" if path.is_dir() else path
         path.parent.mkdir(parents=True, exist_ok=True)
         with popart_errors():
-            write_program(path, self.program.program.tiles.program())
+            write_program(path, self.program.program.tiles.program_with_key())
 
     def read(self, filename: str | os.PathLike) -> None:
         """Take the tile program from a file."""
