@@ -196,3 +196,10 @@ def _read_types(func: OpOverload) -> list[tuple[str, str]]:
 
 # Factories take them where no tensor to write is given.
 _KINDS_OF_RESULT = {"dtype", "layout", "device", "pin_memory"}
+
+
+def call_like(graph: fx.Graph, target: Callable[..., Any], args: tuple, like: fx.Node) -> fx.Node:
+    """A new call that belongs to the layer of another node, with the value that it has."""
+    node = graph.call_function(target, args)
+    node.meta = {**like.meta, "val": target(*fx.map_arg(args, lambda x: x.meta["val"]))}
+    return node

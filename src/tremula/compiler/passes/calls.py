@@ -95,8 +95,12 @@ class _TouchedByCalls:
 
 def members(words: Ints) -> Ints:
     """The members of a set, uint64[n_words]."""
-    bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")
-    return np.flatnonzero(bits)
+    return np.flatnonzero(membership(words))
+
+
+def membership(words: Ints) -> Ints:
+    """bool[64 * n_words]: what is in a set, uint64[n_words]."""
+    return np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little").astype(bool)
 
 
 def without_rows(

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tremula.compiler.file.codec import record
+from tremula.compiler.passes.calls import membership
 
 Ints = np.ndarray
 Rows = tuple[int, int]
@@ -120,6 +121,4 @@ class _CallGraph:
 
 def _union(sets: Ints, n: int) -> Ints:
     """bool[n]: the members of any of some sets."""
-    words = np.bitwise_or.reduce(sets, axis=0)
-    bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")
-    return bits[:n].astype(bool)
+    return membership(np.bitwise_or.reduce(sets, axis=0))[:n]

@@ -24,7 +24,7 @@ from tremula.ir.host.graph_kernels.roles import (
     segment_sum_of,
     tensor_of,
 )
-from tremula.ir.nodes import operand
+from tremula.ir.nodes import call_like, operand
 from tremula.ir.passes.clean import drop_dead
 from tremula.ir.step import CapturedStep
 
@@ -136,14 +136,14 @@ def _multiply_sums(
     """The result and the gradients as products with the summed rows."""
     rows, weight = (operand(linear.gather.table, i) for i in range(2))
     with graph.inserting_before(linear.node):
-        result = _call(graph, aten.mm.default, (summed, weight), linear.node)
+        result = call_like(graph, aten.mm.default, (summed, weight), linear.node)
     linear.node.replace_all_uses_with(result)
     for node, of_result in gradients:
         is_by_rows = node.args[1] is rows  # the weight is [results, inputs]
         left, right = (of_result, summed) if is_by_rows else (summed, of_result)
         with graph.inserting_before(node):
-            left = _call(graph, aten.t.default, (left,), node)
-            gradient = _call(graph, aten.mm.default, (left, right), node)
+            left = call_like(graph, aten.t.default, (left,), node)
+            gradient = call_like(graph, aten.mm.default, (left, right), node)
         node.replace_all_uses_with(gradient)
 
 
@@ -154,22 +154,14 @@ def _summed(graph: fx.Graph, linear: _WeightedSum, rows: fx.Node, device: torch.
     shape = [n_rows_of(node), *features_of(rows)]
     with graph.inserting_before(node):
         if linear.gather.wraps:
-            source = _call(graph, aten.index.Tensor, (rows, [read]), node)
+            source = call_like(graph, aten.index.Tensor, (rows, [read]), node)
         else:
-            source = _call(graph, aten.index_select.default, (rows, 0, read), node)
+            source = call_like(graph, aten.index_select.default, (rows, 0, read), node)
         if linear.scale is not None:
-            source = _call(graph, aten.mul.Tensor, (linear.scale, source), node)
+            source = call_like(graph, aten.mul.Tensor, (linear.scale, source), node)
         made = {"dtype": value.dtype, "device": device}
         zeros = graph.call_function(aten.full.default, (shape, 0), made)
         zeros.meta = {**node.meta, "val": value.new_empty(shape)}
         if linear.segments.wraps:
-            return _call(graph, aten.index_put.default, (zeros, [added], source, True), node)
-        return _call(graph, aten.index_add.default, (zeros, 0, added, source), node)
-
-
-def _call(graph: fx.Graph, target: object, args: tuple, like: fx.Node) -> fx.Node:
-    """An operation that belongs to the layer of another one."""
-    assert callable(target), "an operation"
-    node = graph.call_function(target, args)
-    node.meta = {**like.meta, "val": target(*fx.map_arg(args, lambda x: x.meta["val"]))}
-    return node
+            return call_like(graph, aten.index_put.default, (zeros, [added], source, True), node)
+        return call_like(graph, aten.index_add.default, (zeros, 0, added, source), node)

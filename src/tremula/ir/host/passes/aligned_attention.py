@@ -7,6 +7,7 @@ and weights are aligned in all five products without a copy of either.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,34 +28,24 @@ def needs_more_keys(key: Tensor) -> bool:
 
 
 def aligned_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor]:
+    query: Tensor, key: Tensor, value: Tensor, *how: Any,  # noqa: ANN401 - as attention takes them
+    attn_mask: Tensor | None = None, scale: float | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """`attention`, with more keys."""
     more_keys, more_values, mask = _with_more_keys(key, value, attn_mask)
-    return attention(
-        query, more_keys, more_values, dropout_p, is_causal, attn_mask=mask, scale=scale
-    )
+    return attention(query, more_keys, more_values, *how, attn_mask=mask, scale=scale)
 
 
-def aligned_attention_backward(  # noqa: PLR0913, PLR0917 - as PyTorch
-    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor,
-    dropout_p: float, is_causal: bool, *, attn_mask: Tensor | None = None,
-    scale: float | None = None,
+def aligned_attention_backward(
+    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *how: Any,  # noqa: ANN401
+    attn_mask: Tensor | None = None, scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """`attention_backward`, with more keys, whose gradients are cut off."""
     n = key.shape[-2]
     more_keys, more_values, mask = _with_more_keys(key, value, attn_mask)
     of_query, of_keys, of_values = attention_backward(
-        gradient, query, more_keys, more_values, out, logsumexp, dropout_p, is_causal,
-        attn_mask=mask, scale=scale,
-    )  # fmt: skip
+        gradient, query, more_keys, more_values, *how, attn_mask=mask, scale=scale
+    )
     return of_query, of_keys[..., :n, :], of_values[..., :n, :]
 
 

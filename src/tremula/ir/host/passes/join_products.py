@@ -12,13 +12,12 @@ of three and two additions, and the gradients of the matrices are one product:
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import fx
 
 from tremula.ir.host.passes.fused_attention import fused_backward
-from tremula.ir.nodes import operand
+from tremula.ir.nodes import call_like, operand, overload_of
 from tremula.ir.passes.clean import drop_dead
 from tremula.ir.step import CapturedStep
 
@@ -127,8 +126,8 @@ def _join_columns(graph: fx.Graph, layers: Sequence[_Layer]) -> _Joined:
     biases = tuple(layer.bias for layer in layers if layer.bias is not None)
     args: list[fx.Node] = [_joined_before(graph, first, biases).whole] if biases else []
     with graph.inserting_before(first):
-        transposed = _call(graph, aten.t.default, (weights.whole,), first)
-        whole = _call(graph, first.target, (*args, layers[0].rows, transposed), first)
+        transposed = call_like(graph, aten.t.default, (weights.whole,), first)
+        whole = call_like(graph, overload_of(first), (*args, layers[0].rows, transposed), first)
         _replace_by_parts(graph, [layer.product for layer in layers], whole, 1)
     return weights
 
@@ -138,7 +137,7 @@ def _replace_by_parts(graph: fx.Graph, nodes: Sequence[fx.Node], whole: fx.Node,
     begin = 0
     for node in nodes:
         end = begin + node.meta["val"].shape[dim]
-        part = _call(graph, aten.slice.Tensor, (whole, dim, begin, end), node)
+        part = call_like(graph, aten.slice.Tensor, (whole, dim, begin, end), node)
         node.replace_all_uses_with(part)
         begin = end
 
@@ -149,7 +148,7 @@ def _joined_before(graph: fx.Graph, reader: fx.Node, sources: Nodes) -> _Joined:
         if source.op != "placeholder" and reader < source:
             reader.prepend(source)
     with graph.inserting_before(reader):
-        return _Joined(sources, _call(graph, aten.cat.default, (list(sources), 0), reader))
+        return _Joined(sources, call_like(graph, aten.cat.default, (list(sources), 0), reader))
 
 
 # -- backwards -------------------------------------------------------------------------------------
@@ -183,13 +182,13 @@ def _join_sum(
         return None
     last = max(sources)
     with graph.inserting_after(last):
-        gradients = _call(graph, aten.cat.default, (list(sources), 1), last)
+        gradients = call_like(graph, aten.cat.default, (list(sources), 1), last)
     terms = [term for term in _terms(root) if _product_of(term) not in products]
     with graph.inserting_before(root):
-        product = _call(graph, aten.mm.default, (gradients, weights), root)
-        result = _call(graph, aten.reshape.default, (product, [*root.meta["val"].shape]), root)
+        product = call_like(graph, aten.mm.default, (gradients, weights), root)
+        result = call_like(graph, aten.reshape.default, (product, [*root.meta["val"].shape]), root)
         for term in terms:
-            result = _call(graph, aten.add.Tensor, (result, term), root)
+            result = call_like(graph, aten.add.Tensor, (result, term), root)
     root.replace_all_uses_with(result)
     return _Joined(sources, gradients)
 
@@ -249,8 +248,8 @@ def _join_rows(graph: fx.Graph, rows: fx.Node, gradients: _Joined) -> None:
     if len(several) < len(products) or not is_later:
         return
     with graph.inserting_before(gradients.whole.next):
-        transposed = _call(graph, aten.t.default, (gradients.whole,), gradients.whole)
-        whole = _call(graph, aten.mm.default, (transposed, rows), several[0])
+        transposed = call_like(graph, aten.t.default, (gradients.whole,), gradients.whole)
+        whole = call_like(graph, aten.mm.default, (transposed, rows), several[0])
         _replace_by_parts(graph, several, whole, 0)
 
 
@@ -264,11 +263,3 @@ def _gradient_of_weight(gradient: fx.Node, rows: fx.Node) -> fx.Node | None:
         if node.target is aten.mm.default and node.args == (view, rows)
     ]
     return products[0] if len(products) == 1 else None
-
-
-def _call(graph: fx.Graph, target: Any, args: tuple, like: fx.Node) -> fx.Node:  # noqa: ANN401 - an operation
-    """An operation that belongs to the layer of another one."""
-    node = graph.call_function(target, args)
-    values = fx.map_arg(args, lambda x: x.meta["val"])
-    node.meta = {**like.meta, "val": target(*values)}
-    return node
