@@ -21,7 +21,7 @@ MAGIC = b"TREMULA\x00"
 # 1 had no narrowed columns, 2 no differences, 3 no peaks of flops, 4 no packages in names,
 # 5 another name for special memory, 7 another name for the provenance of costs, 8 no controls of
 # receivers.
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 _DIGEST_BYTES = 32
 _PREFIX_BYTES = len(MAGIC) + 4 + 8 + _DIGEST_BYTES
 _ALIGN_BYTES = 64

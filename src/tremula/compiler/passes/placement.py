@@ -133,7 +133,7 @@ class _Items:
         a caller needs during a call lies above the frame. Always-live entries that lie apart are
         the first of all frames, and so get the same addresses in each, and are there for each.
         """
-        frames, highest = self._frames(), np.zeros(self.n_tiles, np.int64)
+        frames, highest = self.liveness.frames, np.zeros(self.n_tiles, np.int64)
         tops = np.zeros((len(frames.level), self.n_tiles), np.int64)
         entries, addresses = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for level in range(int(frames.level.max()) + 1):
@@ -142,19 +142,6 @@ class _Items:
             entries.append(entry)
             addresses.append(address)
         return np.concatenate(entries), np.concatenate(addresses), highest
-
-    def _frames(self) -> Frames:
-        """The frames of the program; of an older file, one that is live by rows of the table."""
-        live = self.liveness
-        if live.frames is not None:
-            return live.frames
-        n = len(live.always_live)
-        first, last = np.full(n, np.iinfo(np.int64).max), np.full(n, -1, np.int64)
-        np.minimum.at(first, live.range_variable, live.range_first)
-        np.maximum.at(last, live.range_variable, live.range_last)
-        nothing = np.empty(0, np.int64)
-        owner = np.where(last >= 0, 0, -1)
-        return Frames(np.zeros(1, np.int64), owner, first, last, nothing, nothing, nothing)
 
     def _place_level(self, frames: Frames, level: int, tops: Ints) -> tuple[Ints, Ints, Ints]:
         """Place the frames of the functions of a level, and note their tops."""
