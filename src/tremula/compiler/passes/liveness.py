@@ -180,7 +180,8 @@ class LiveRanges:
     Range k: `range_variable[k]` needs its memory at instructions range_first[k] … range_last[k];
     ranges are sorted by their first instruction. Always-live variables have no ranges.
     Variable v has `tile_bytes[j]` bytes on tile `tile[j]` for j in tile_start[v] … tile_start[v+1].
-    Ranges have what is live in any call of a function; `calls` says what is not in each.
+    `time_of[i]` is the place of instruction i if every function followed its first call. Ranges
+    have what is live in any call of a function; `calls` says what is not in each.
     """
 
     always_live: Ints  # bool[n_variables]
@@ -191,6 +192,7 @@ class LiveRanges:
     tile_start: Ints
     tile: Ints
     tile_bytes: Ints
+    time_of: Ints
     frames: Frames
     calls: FunctionCalls | None  # of functions whose calls differ
 
@@ -273,7 +275,7 @@ def analyse_liveness(programs: LoweredPrograms) -> LiveRanges:
     calls = calls_of(functions, occupied, flow.touched)
     ranges = variable, first, last
     frames = frames_of(functions, occupied, flow.touched, ranges, n_variables)
-    return LiveRanges(*columns, frames, calls)
+    return LiveRanges(*columns, _times(programs), frames, calls)
 
 
 def _ends(programs: LoweredPrograms) -> dict[int, int]:
@@ -291,6 +293,31 @@ def _functions(programs: LoweredPrograms) -> dict[tuple[int, int], list[int]]:
         begin = int(programs.code[call, 1])
         result.setdefault((begin, ends[begin]), []).append(call)
     return result
+
+
+def _times(programs: LoweredPrograms) -> Ints:
+    """int64[n_instructions]: their places if every function followed its first call."""
+    code, end_of = programs.code, _ends(programs)
+    is_call = code[:, 0] == Opcode.CALL
+    order: list[Ints] = []
+    seen: set[int] = set()
+
+    def visit(start: int) -> None:
+        seen.add(start)
+        begin, end = start, end_of[start]
+        for call in (start + np.flatnonzero(is_call[start:end])).tolist():
+            target = int(code[call, 1])
+            if target not in seen:
+                order.append(np.arange(begin, call + 1))
+                begin = call + 1
+                visit(target)
+        order.append(np.arange(begin, end))
+
+    for entry in programs.entries:
+        visit(entry)
+    time_of = np.empty(len(code), np.int64)
+    time_of[np.concatenate(order)] = np.arange(len(code))
+    return time_of
 
 
 class _Flow:
