@@ -1,7 +1,5 @@
 """Layouts of a model's weights and inputs: as their first product wants them, or spread."""
 
-import re
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,14 +7,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from tremula.base.types import Type
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.nodes import ints, operand, overload_of
 from tremula.ir.op_table import LayoutPreference, preference_of
 from tremula.ir.passes.table_gradients import OVERWRITES
-from tremula.poplar.graph import Graph
 from tremula.poplar.tensors.tensor import Tensor
-from tremula.poplibs import poputil
 
 aten = torch.ops.aten
 
@@ -33,21 +28,6 @@ def preferred_layout(placeholder: fx.Node, place: Callable[[fx.Node], Tiles]) ->
     for view in reversed(chain):
         tensor = _undone(view, tensor)
     return tensor
-
-
-def spread_by_name(graph: Graph, type: Type, shape: list[int], name: str) -> Tensor:
-    """A weight or buffer without a preferred layout, from a tile that its name chooses.
-
-    A model has many biases, norms and running means, and most are small. If all began at tile 0,
-    a few tiles would have all of them, their states and the code that updates them. Equal layers
-    have names that differ in numbers alone; theirs begin at the same tile, so that layers can share
-    code.
-    """
-    weight = graph.add_variable(type, shape, name)
-    seed = zlib.crc32(re.sub(r"\d+", "", name).encode())
-    offset = poputil.choose_mapping_offset(graph.target.n_tiles, shape, seed)
-    poputil.map_tensor_linearly_with_offset(graph, weight, offset)
-    return weight
 
 
 def overwriters_layout(tiles: Tiles) -> Tensor | None:

@@ -9,6 +9,7 @@ from torch import fx
 
 from tremula.base.types import Type
 from tremula.ir.lowering.options import LoweringOptions
+from tremula.ir.lowering.start_tiles import spread_if_small, start_tile
 from tremula.ir.lowering.types import narrow, tile_type
 from tremula.ir.nodes import operand
 from tremula.ir.origin import ORIGIN, Origin
@@ -91,13 +92,14 @@ class Tiles:
         return options
 
     def constant(self, values: object, type: Type) -> Tensor:
-        """A constant on one tile; equal scalars are made once."""
+        """A constant, which begins on any tile; equal scalars are made once."""
         array = np.asarray(values, type.dtype)
         key = ("constant", type.name, array.shape, array.tobytes()) if array.size <= 16 else None
         if key is not None and key in self.shared:
             return self.shared[key]
-        mapping = 0 if array.size <= 1 else "linear"
-        tensor = self.graph.add_constant(type, array.shape, array, "constant", mapping=mapping)
+        tensor = self.graph.add_constant(type, array.shape, array, "constant")
+        begin = start_tile(self.graph, list(array.shape), array.tobytes())
+        poputil.map_tensor_linearly_with_offset(self.graph, tensor, begin)
         if key is not None:
             self.shared[key] = tensor
         return tensor
@@ -113,7 +115,7 @@ class Tiles:
 
     def new(self, shape: tuple[int, ...], type: Type, name: str = "") -> Tensor:
         """A variable spread evenly over the tiles."""
-        return self.graph.add_variable(type, list(shape), name or self.name, mapping="linear")
+        return spread_if_small(self.graph, type, list(shape), name or self.name)
 
     def writeable_copy(self, tensor: Tensor) -> Tensor:
         """The values in a new variable: laid out alike, or spread if they are repeated."""

@@ -1,6 +1,7 @@
 """Small tensors of an update: spread over the tiles, and brought to other chips together."""
 
 import re
+from collections import Counter
 
 import numpy as np
 import torch
@@ -8,12 +9,16 @@ from torch import nn
 
 import poptorch
 from tests.ir.steps import captured
+from tremula.base.types import FLOAT
 from tremula.frontends.poptorch.optim.rule import rule_from
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
+from tremula.ir.lowering.start_tiles import spread_if_small
 from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.passes import TILE_PASSES, apply
 from tremula.ir.step import BUFFER, PARAMETER
+from tremula.poplar.graph import Graph
 from tremula.poplar.target import IPUModel
+from tremula.poplar.tensors.tensor import variable_tensor
 
 N_LAYERS = 4
 
@@ -83,6 +88,32 @@ def test_vectors_of_a_layer_begin_at_different_tiles():
     assert len(tiles_of) == 3
     assert all(len(tiles) == N_LAYERS and len(set(tiles)) == 1 for tiles in tiles_of.values())
     assert len({tiles[0] for tiles in tiles_of.values()}) == 3
+
+
+def test_scalar_constants_do_not_pile_up_on_one_tile():
+    """PopART takes the next tile for each, so that no tile has the code of all that reads them."""
+    _, built = _built(1)
+    variables, graph = built.graph.state.variables, built.graph
+    tiles = [
+        int(graph.get_tile_mapping(variable_tensor(variables, number)).tile[0])
+        for number, shape in enumerate(variables.shapes)
+        if shape == ()
+        and (variables.is_constant[number] or "micro_batch" in variables.names[number])
+    ]
+    assert len(tiles) > 4
+    assert max(Counter(tiles).values()) <= len(tiles) / 2
+
+
+def test_tensors_over_all_tiles_begin_at_the_first():
+    """So operands of the same shape lie on the same tiles."""
+    graph = Graph(IPUModel("bow", 1, tiles_per_ipu=4).create_device().target)
+    large = [spread_if_small(graph, FLOAT, [4 * 64], name) for name in ("a", "b")]
+    small = [spread_if_small(graph, FLOAT, [32], name) for name in ("a", "b", "layers.1/b")]
+    assert [int(graph.get_tile_mapping(x).tile[0]) for x in large] == [0, 0]
+    begins = [int(graph.get_tile_mapping(x).tile[0]) for x in small]
+    assert begins[0] != begins[1]
+    same = spread_if_small(graph, FLOAT, [32], "layers.2/b")
+    assert int(graph.get_tile_mapping(same).tile[0]) == begins[2]
 
 
 def test_scalars_of_all_weights_cross_to_a_chip_together():

@@ -12,6 +12,7 @@ from tremula.ir.lowering.program.off_chip import OffChipTensors
 from tremula.ir.lowering.program.schedule import Schedule
 from tremula.ir.lowering.program.values import StepValues
 from tremula.ir.lowering.shards import scattered_together
+from tremula.ir.lowering.start_tiles import spread_if_small
 from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.lowering.types import tile_type
 from tremula.ir.passes.shard_update import N_SHARDS
@@ -144,7 +145,7 @@ class GradientSums:
         key = id(tiles.sequence)
         if key not in self._counters:
             name = "micro_batch"
-            counter = tiles.graph.add_variable(FLOAT, [], name, mapping=0)
+            counter = spread_if_small(tiles.graph, FLOAT, [], name)
             popops.zero(tiles.graph, counter, self.before, name)
             one = tiles.constant(1.0, FLOAT)
             popops.add_in_place(tiles.graph, counter, one, tiles.sequence, name)

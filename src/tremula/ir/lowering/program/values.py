@@ -8,7 +8,7 @@ from torch import fx
 from tremula.base.errors import InvalidOption
 from tremula.base.source import at_source
 from tremula.ir.lowering.bfloat16 import with_rounded, with_rounded_numbers
-from tremula.ir.lowering.layouts import preferred_layout, spread_by_name
+from tremula.ir.lowering.layouts import preferred_layout
 from tremula.ir.lowering.pointwise.fused import Folded
 from tremula.ir.lowering.program.node_queries import (
     base_of,
@@ -17,13 +17,14 @@ from tremula.ir.lowering.program.node_queries import (
     n_elements,
 )
 from tremula.ir.lowering.shards import add_shard
+from tremula.ir.lowering.start_tiles import spread_by_name, spread_if_small
 from tremula.ir.lowering.tiles import LoweringOptions, Tiles
 from tremula.ir.lowering.types import tile_type
 from tremula.ir.nodes import is_view
 from tremula.ir.op_table import lowering_of
 from tremula.ir.origin import ORIGIN
 from tremula.ir.passes.shard_update import N_SHARDS
-from tremula.ir.step import BUFFER, HYPER, INPUT, PARAMETER, STATE, CapturedStep, StepSlot
+from tremula.ir.step import BUFFER, INPUT, PARAMETER, STATE, CapturedStep, StepSlot
 from tremula.poplar.graph import Graph
 from tremula.poplar.programs import Sequence
 from tremula.poplar.target import Target
@@ -133,8 +134,7 @@ class StepValues:
         shape = [int(n) for n in value.shape]
         if slot.kind in (PARAMETER, BUFFER):
             return spread_by_name(graph, type, shape, slot.name)
-        mapping = 0 if slot.kind == HYPER else "linear"
-        return graph.add_variable(type, shape, slot.name, mapping=mapping)
+        return spread_if_small(graph, type, shape, slot.name)
 
     def _weight_of(self, state: StepSlot, node: fx.Node) -> Tensor | None:
         """The weight that an optimiser's state is laid out like, whatever their types."""
