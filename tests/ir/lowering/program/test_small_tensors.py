@@ -11,9 +11,9 @@ import poptorch
 from tests.ir.steps import captured
 from tremula.base.types import FLOAT
 from tremula.frontends.poptorch.optim.rule import rule_from
+from tremula.ir.lowering.options import LoweringOptions
 from tremula.ir.lowering.program.build import Schedule, build_tile_program
 from tremula.ir.lowering.start_tiles import spread_if_small
-from tremula.ir.lowering.tiles import LoweringOptions
 from tremula.ir.passes import TILE_PASSES, apply
 from tremula.ir.step import BUFFER, PARAMETER
 from tremula.poplar.graph import Graph

@@ -9,6 +9,7 @@ from tremula.base.errors import InvalidOption
 from tremula.base.source import at_source
 from tremula.ir.lowering.bfloat16 import with_rounded, with_rounded_numbers
 from tremula.ir.lowering.layouts import preferred_layout
+from tremula.ir.lowering.options import LoweringOptions
 from tremula.ir.lowering.pointwise.fused import Folded
 from tremula.ir.lowering.program.node_queries import (
     base_of,
@@ -18,7 +19,7 @@ from tremula.ir.lowering.program.node_queries import (
 )
 from tremula.ir.lowering.shards import add_shard
 from tremula.ir.lowering.start_tiles import spread_by_name, spread_if_small
-from tremula.ir.lowering.tiles import LoweringOptions, Tiles
+from tremula.ir.lowering.tiles import Tiles
 from tremula.ir.lowering.types import tile_type
 from tremula.ir.nodes import is_view
 from tremula.ir.op_table import lowering_of
