@@ -330,6 +330,24 @@ def test_states_of_wrapped_keras_optimisers_have_owners():
     assert len(rule.state_owners()) == len(rule.state_names()) == len(rule.state_variables)
 
 
+def test_kinds_of_states_are_known_whatever_their_names():
+    """Momenta of two weights are two kinds in PyTorch's Adam and in Keras', with the same weights.
+
+    A GPU's backends are compared kind by kind: one small velocity may be all rounding.
+    """
+    model = nn.ParameterDict({"a___b": torch.zeros(3), "b": torch.zeros(3)})
+    ours = rule_from(torch.optim.Adam(model.parameters()), model.named_parameters())
+    variables = [keras.Variable(np.zeros(3, np.float32), name=name) for name in ("a", "b")]
+    optimizer = keras.optimizers.Adam()
+    optimizer.build(variables)
+    for rule in (ours, rule_of(optimizer, variables, ["a___b", "b"])):
+        weights_of: dict[str, list[str]] = {}
+        for kind, owner in zip(rule.state_kinds(), rule.state_owners(), strict=True):
+            weights_of.setdefault(kind, []).extend([owner] if owner else [])
+        assert list(weights_of.values()).count(["a___b", "b"]) >= 2, weights_of
+        assert all(owners in (["a___b", "b"], []) for owners in weights_of.values())
+
+
 @pytest.mark.parametrize("name", ["a___b", "___", "Accl1___a"])
 def test_weights_with_underscores_in_their_names(name):
     """A weight's name may look like that of a state."""

@@ -4,7 +4,7 @@ The step holds the optimiser's own formulas, recorded once. On this computer the
 more, as a function of real tensors, so that a step does not run Keras's Python code.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -34,6 +34,7 @@ class KerasRule:
     optimizer: BaseOptimizer = field(compare=False, repr=False)
     trained: tuple[ModelVariable, ...] = field(compare=False, repr=False)
     owners: tuple[str | None, ...]  # of each state: the name of its weight, if it has one
+    kinds: tuple[str, ...] = field(compare=False, repr=False)  # of each state
     scaling: Scaling | None = None  # of the loss, and what it counts
     counters: tuple[keras.Variable, ...] = field(
         default=(), compare=False, repr=False
@@ -78,6 +79,10 @@ class KerasRule:
     def state_owners(self) -> tuple[str | None, ...]:
         """The weight that each of the optimiser's variables belongs to; None for counters."""
         return self.owners
+
+    def state_kinds(self) -> tuple[str, ...]:
+        """The attribute of the optimiser that lists a variable; for one in no list, its path."""
+        return self.kinds
 
     def restricted(self, indices: Sequence[int]) -> "KerasRule":
         """The rule of the weights that have a gradient."""
@@ -154,6 +159,9 @@ def rule_of(
     is_scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     inner = optimizer.inner_optimizer if is_scaled else optimizer
     name_of = {id(variable): name for variable, name in zip(trained, names, strict=True)}
+    states = [*inner.variables, *counters]
+    listed = _listed_states(inner)
+    weight_of = {state: name_of.get(weight) for state, (_, weight) in listed.items()}
     return KerasRule(
         kind=type(optimizer).__name__,
         names=tuple(names),
@@ -161,26 +169,24 @@ def rule_of(
         trained=tuple(trained),
         scaling=scaling,
         counters=counters,
-        owners=_owners([*inner.variables, *counters], inner, name_of),
+        owners=tuple(weight_of.get(id(state)) for state in states),
+        kinds=tuple(listed[id(s)][0] if id(s) in listed else s.path for s in states),
     )
 
 
-def _owners(
-    states: Sequence[keras.Variable],
-    optimizer: BaseOptimizer,
-    name_of: Mapping[int, str],
-) -> tuple[str | None, ...]:
-    """The weight of each state; `name_of` has the names of trained variables by their `id`.
+def _listed_states(optimizer: BaseOptimizer) -> dict[int, tuple[str, int]]:
+    """By the `id` of each state of a weight: which kind of state it is, and the weight's `id`.
 
     An optimiser of Keras has a list for each kind of state, in the order of the variables that it
     was built for. Optimisers may hold others, each for some of the variables.
     """
-    owner_of: dict[int, str] = {}
+    result: dict[int, tuple[str, int]] = {}
     for part in (optimizer, *getattr(optimizer, "optimizers", ())):
         weights = part._trainable_variables
         for attribute, of_kind in vars(part).items():
             is_list = isinstance(of_kind, list) and attribute != "_variables"  # those of all kinds
             if is_list and len(of_kind) == len(weights):
+                kind = f"{type(part).__name__}.{attribute}"
                 pairs = zip(of_kind, weights, strict=True)
-                owner_of.update({id(s): name_of[id(w)] for s, w in pairs if id(w) in name_of})
-    return tuple(owner_of.get(id(state)) for state in states)
+                result.update({id(state): (kind, id(weight)) for state, weight in pairs})
+    return result

@@ -180,6 +180,10 @@ class GroupedRule:
         """The weight that each state belongs to, by its name in the captured step."""
         return tuple(self.names[slot.param] for slot in self.slots)
 
+    def state_kinds(self) -> tuple[str, ...]:
+        """PopART's prefix of each state."""
+        return tuple(slot.prefix for slot in self.slots)
+
     # --- updates ---
 
     def update(

@@ -55,6 +55,10 @@ class UpdateRule(Protocol):
         """The weight that each state belongs to; None for a state of no particular weight."""
         ...
 
+    def state_kinds(self) -> tuple[str, ...]:
+        """What each state is, such as a velocity: numbers of one kind are of comparable size."""
+        ...
+
     def initial_state(self, params: Sequence[Tensor]) -> list[Tensor]:
         """The states before the first step."""
         ...

@@ -424,10 +424,9 @@ def _kinds_of(state: DeviceState, rule: UpdateRule | None) -> list[list[Tensor]]
     other, so single weights may differ; what their gradients were, their states show.
     """
     weights = [w.detach().float().flatten() for w in state.parameters if w.is_floating_point()]
-    prefixes = [name.partition("___")[0] for name in rule.state_names()] if rule else []
     states: dict[str, list[Tensor]] = {}
-    for prefix, tensor in zip(prefixes, state.states, strict=True):
-        states.setdefault(prefix, []).append(tensor)
+    for kind, tensor in zip(rule.state_kinds() if rule else (), state.states, strict=True):
+        states.setdefault(kind, []).append(tensor)
     buffers = [buffer for replica in state.buffers for buffer in replica]
     joined = [torch.cat(weights)] if weights else []
     return [joined, buffers, *states.values(), state.hyper_tensors]
