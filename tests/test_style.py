@@ -111,15 +111,16 @@ def test_no_private_paths():
 
 
 def test_words_that_have_no_good_use():
-    """No source, test, page, example or benchmark has a word that the house style rejects."""
+    """Nothing that people read has a word that the house style rejects."""
     result = house.matches(house.REJECTED)
     assert not result, "\n".join(result)
 
 
 def test_rejected_words_are_recognised():
-    """Whole words in any case and docstrings "The same" match; parts of words do not."""
+    """Words in any case, in identifiers too, and docstrings "The same" match; parts do not."""
     quote = '"' * 3
-    for text in ("No" + "body reads it", "begins an" + "ew", f"{quote}The" + " same, backwards."):
+    words = ("No" + "body reads it", "begins an" + "ew", "_no" + "ught", "HAS_MEN" + "DED")
+    for text in (*words, f"{quote}The" + " same, backwards."):
         assert house.REJECTED.search(text), text
     for text in ("recommend an amendment", "the same numbers", f"{quote}Reads a file."):
         assert not house.REJECTED.search(text), text

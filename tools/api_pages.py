@@ -70,7 +70,7 @@ def members_of(cls: type) -> Iterator[tuple[str, object]]:
         if name in spellings:
             continue
         plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-        # PyTorch adds a method of its own to every class of optimisers that was used once.
+        # PyTorch adds a method to every class of optimisers that was used once.
         is_torch = (getattr(plain, "__module__", None) or "").startswith("torch.")
         is_member = inspect.isfunction(plain) or isinstance(plain, property)
         if name[0] != "_" and is_member and not is_torch:

@@ -26,12 +26,13 @@ OPTIONS = set(
     "explicitRecomputation outlineThreshold virtualGraphMode rearrangeAnchorsOnHost".split()
 )
 # Words of the house idiom (CONTRIBUTING.md, "How we write"): those that have no good use, which
-# tests/test_style.py rejects; those that mostly read better otherwise; names of variables.
+# tests/test_style.py rejects, within identifiers, too; those that mostly read better otherwise;
+# names of variables.
 REJECTED = re.compile(
-    r"\b(nought|anew|so many|shared out|nobody|somebody|are such|mend|mends|mended|in no time|"
-    r"whence|thrice|in vain|hitherto|henceforth|whilst|amongst|aught|naught|begets|astray|"
-    r"stands behind|loads slowly|only those who use it|"
-    r'brings Numba|unluckiest)\b|"""The same\b',
+    r"(?<![a-z])(nought|anew|so many|shared out|nobody|somebody|are such|mend|mends|mended|"
+    r"in no time|whence|thrice|in vain|hitherto|henceforth|whilst|amongst|aught|naught|begets|"
+    r"astray|stands behind|loads slowly|only those who use it|brings Numba|unluckiest)(?![a-z])|"
+    r'"""The same\b',
     re.IGNORECASE,
 )
 AVOIDED = re.compile(r"\b(of its own|of their own|once more)\b", re.IGNORECASE)
@@ -404,7 +405,7 @@ def _is_vertex(node: ast.ClassDef) -> bool:
 
 @cache
 def matches(pattern: re.Pattern[str]) -> list[str]:
-    """File, line and text of what matches in source, tests, pages, examples and benchmarks."""
+    """File, line and text of what matches in whatever people read (`_paths_of_texts`)."""
     result = []
     for path, text in _texts():
         for match in pattern.finditer(text):
@@ -425,9 +426,12 @@ def _paths_of_texts() -> Iterator[Path]:
         ("docs", {".md"}),
         ("examples", {".py", ".md"}),
         ("benchmarks", {".py"}),
+        ("tools", {".py", ".sh"}),  # but this file, which lists them
+        ("changes", {".md"}),
     ):
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in suffixes and "node_modules" not in path.parts:
+            is_list = path == Path(__file__).resolve()
+            if path.suffix in suffixes and not is_list and "node_modules" not in path.parts:
                 yield path
 
 

@@ -206,7 +206,7 @@ def record(path: Path) -> None:
 
 
 def _in_process(*what: str) -> dict | list:
-    """Each source in a process of its own, so that nothing is shared or cached between them."""
+    """Each source in a separate process, so that nothing is shared or cached between them."""
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"

@@ -2,7 +2,7 @@
 
     python tools/try_wheel.py dist       # the folder with the wheels; `make dist` does
 
-What passes here works for somebody who has the wheels and nothing of this repository.
+What passes here works with the wheels alone, without this repository.
 """
 
 import os

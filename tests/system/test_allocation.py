@@ -88,7 +88,7 @@ class Partitions(RuleBasedStateMachine):
 
     @precondition(lambda self: self.faulty)
     @rule()
-    def mend_chip(self):
+    def clear_fault_of_chip(self):
         self.controller.clear_fault(ADMIN, self.fault)
         self.faulty = set()
 

@@ -217,7 +217,7 @@ def test_a_call_waits_for_its_loader():
     assert training.waiting_seconds(0.7) == 0.0
 
 
-def test_a_model_nobody_published_has_a_reason():
+def test_a_model_without_a_public_program_has_a_reason():
     """BERT with a length that no public program has is not guessed."""
     row = row_in_words("BERT-Large pretraining SL256", "Bow Pod16; PopART; global batch 512")
     with pytest.raises(Exception, match="no public program"):

@@ -273,7 +273,7 @@ def test_memory_is_pinned_before_the_first_batch(monkeypatch, strategy, n_calls,
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_an_epoch_pins_nothing_anew():
+def test_an_epoch_pins_nothing_again():
     """Memory that the first batch made PyTorch pin is enough, also with a graph recorded since."""
     columns = GraphColumns.from_dataset(graphs_of(SIZES * 9))
     loader = pg.FixedSizeDataLoader(columns, batch_size=3)

@@ -41,7 +41,7 @@ def test_element_formulae(element, z, search, cycles):
      (H, 20, 33 + 10 * 12 + 2 * (170 + 390) + 150 + 260), (F, 12, 30 + 10 * 12 + 3 * (120 + 390)),
      (F, 6, 30 + 10 * 12 + 120 + 390 + 120 + 260)],
 )  # fmt: skip
-def test_each_group_of_columns_begins_anew(element, z, slots):
+def test_each_group_of_columns_is_surrounded_alike(element, z, slots):
     """Ten rows of thirteen values: what surrounds a group's values is counted for each group."""
     assert int(element_slots(10, 130, z, element)) == slots
     assert int(element_slots(0, 0, z, element)) == 0

@@ -1,6 +1,6 @@
 """Worlds of calls: the functions of a public API, values for them, and what must work afterwards.
 
-A world is made anew for each case. Values are grouped by kind, the name of their class; a
+Each case has a new world. Values are grouped by kind, the name of their class; a
 parameter whose annotation names a kind gets one of them most of the time.
 """
 

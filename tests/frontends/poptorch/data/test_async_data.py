@@ -284,7 +284,7 @@ def test_an_error_later_on_has_its_class_and_traceback(accessor):
     assert values(loader) == [0, 1, 2, 3]
 
 
-def test_an_error_of_a_class_nobody_can_import(accessor):
+def test_an_error_of_a_class_that_cannot_be_imported(accessor):
     """Its text still arrives."""
 
     class LocalError(Exception):

@@ -94,7 +94,7 @@ def test_learning_rates_change_without_compiling_again(backend: str):
     assert torch.equal(before, model.weight.detach())
 
 
-def test_dropout_draws_anew_in_every_replay():
+def test_dropout_draws_other_numbers_in_every_replay():
     """The random numbers of a replayed graph go on; the same seed gives the same stream."""
 
     class Drop(nn.Module):

@@ -134,20 +134,20 @@ def threshold_backward(tiles: Tiles, g: Tensor, x: Tensor, limit: float) -> Tens
         return _popnn_gradient(tiles, "RELU", g, x)
 
     def formula(g: Expr, x: Expr, limit: Expr | float = 0) -> Expr:
-        return expr.select(_nought(tiles.out_type), g, x <= limit)
+        return expr.select(_zero(tiles.out_type), g, x <= limit)
 
     further = () if limit == 0 else (limit,)
     return mapped(tiles, formula, g, x, *further, type=tiles.out_type)
 
 
-def _nought(type: Type) -> Expr:
+def _zero(type: Type) -> Expr:
     return expr.Const(0, type)
 
 
 @lowers("hardtanh_backward", calls="popops.map")
 def hardtanh_backward(tiles: Tiles, g: Tensor, x: Tensor, low: float, high: float) -> Tensor:
     def formula(g: Expr, x: Expr, low: Expr, high: Expr) -> Expr:
-        return expr.select(_nought(tiles.out_type), g, (x <= low) | (x >= high))
+        return expr.select(_zero(tiles.out_type), g, (x <= low) | (x >= high))
 
     return mapped(tiles, formula, g, x, low, high, type=tiles.out_type)
 
@@ -200,7 +200,7 @@ def _is_within(x: Expr, limit: Expr) -> Expr:
 @lowers("hardshrink", calls="popops.map")
 def hardshrink(tiles: Tiles, x: Tensor, limit: float = 0.5) -> Tensor:
     def formula(x: Expr, limit: Expr) -> Expr:
-        return expr.select(_nought(tiles.out_type), x, _is_within(x, limit))
+        return expr.select(_zero(tiles.out_type), x, _is_within(x, limit))
 
     return mapped(tiles, formula, x, limit, type=tiles.out_type)
 
@@ -217,6 +217,6 @@ def softshrink(tiles: Tiles, x: Tensor, limit: float = 0.5) -> Tensor:
 @lowers("hardshrink_backward", "softshrink_backward", calls="popops.map")
 def shrink_backward(tiles: Tiles, g: Tensor, x: Tensor, limit: float) -> Tensor:
     def formula(g: Expr, x: Expr, limit: Expr) -> Expr:
-        return expr.select(_nought(tiles.out_type), g, _is_within(x, limit))
+        return expr.select(_zero(tiles.out_type), g, _is_within(x, limit))
 
     return mapped(tiles, formula, g, x, limit, type=tiles.out_type)
