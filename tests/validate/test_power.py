@@ -1,7 +1,5 @@
 """Powers of chips and machines that were published, beside what the energy model says."""
 
-import pytest
-
 from tremula.validate import ENERGY, Score, read_rows, validate
 
 
@@ -20,5 +18,5 @@ def test_every_row_has_a_source_and_watts():
     for row in read_rows(ENERGY):
         assert row.source
         assert row.unit == "W"
-        assert row.value == pytest.approx(row.value)
+        assert 0 < row.value < 1e5
         assert row.notes

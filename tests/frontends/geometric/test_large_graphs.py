@@ -66,9 +66,10 @@ def test_cluster_loader(module):
 def test_neighbours_are_those_of_the_graph():
     """Sampled edges exist and lead to nodes of the hop before; at most as many as requested."""
     torch.manual_seed(0)
-    loader = NeighborLoader(GRAPH, [3, 2], batch_size=10)
+    batches = list(NeighborLoader(GRAPH, [3, 2], batch_size=10))
+    assert len(batches) == GRAPH.num_nodes // 10
     edges = set(map(tuple, GRAPH.edge_index.t().tolist()))
-    for batch in loader:
+    for batch in batches:
         seeds, result = batch.input_id, batch.number
         assert torch.equal(result[: len(seeds)], seeds)
         assert len(result.unique()) == len(result)
@@ -126,7 +127,9 @@ def test_neighbours_of_types():
         batch_size=3,
         fixed_size_options=pg.FixedSizeOptions({"user": 9, "item": 10}, 20),
     )
-    for batch in loader:
+    batches = list(loader)
+    assert len(batches) == 2
+    for batch in batches:
         assert batch["item"].x.shape == (10, 3)
         assert batch["user", "buys", "item"].edge_index.shape == (2, 20)
         assert batch["item"].batch_size == 3

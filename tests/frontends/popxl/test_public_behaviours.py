@@ -38,8 +38,7 @@ def test_increments_wrap_as_in_c():
     with ir.main_graph:
         t = popxl.variable(np.array([-5, -1, 4], np.int32))
         results = [ops.increment_mod(t, 1, 3), ops.increment_mod_(t, 1, 3)]
-    for result in run(ir, results):
-        assert result.tolist() == [-1, 0, 2]
+    assert [result.tolist() for result in run(ir, results)] == [[-1, 0, 2]] * 2
 
 
 def test_one_hot_by_tensors():
@@ -308,13 +307,14 @@ def test_memory_maps_of_grouped_variables(tmp_path, capfd):
 
 
 def test_scales_out_of_range_may_be_allowed():
-    """With throwIfLog2ScaleTensorNotInRange off, a program with a large scale runs."""
+    """With throwIfLog2ScaleTensorNotInRange off, a scale of 50 multiplies by 2**50."""
     ir = popxl.Ir()
     ir._pb_ir.getSessionOptions().throwIfLog2ScaleTensorNotInRange = False
     with ir.main_graph:
-        ops.pow2scale_cast_to_fp8(popxl.variable([1.0]), 50, popxl.float8_143)
+        small = ops.pow2scale_cast_to_fp8(popxl.variable([2.0**-50]), 50, popxl.float8_143)
+        result = stored(ops.pow2scale_cast_from_fp8(small, 0, popxl.float32))
     with popxl.Session(ir, "cpu") as session:
-        session.run()
+        assert session.run()[result].tolist() == [1.0]
 
 
 def test_titles_of_printed_tensors(capfd):

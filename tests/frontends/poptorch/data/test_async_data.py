@@ -124,8 +124,8 @@ def test_dict_keys_may_change_their_order(accessor):
         items = [("x", torch.zeros(1)), ("y", torch.ones(1))]
         return dict(items if index == 0 else reversed(items))
 
-    for batch in accessor(Mapped(2, make)):
-        assert (batch["x"].item(), batch["y"].item()) == (0, 1)
+    batches = [(batch["x"].item(), batch["y"].item()) for batch in accessor(Mapped(2, make))]
+    assert batches == [(0, 1)] * 2
 
 
 @pytest.mark.parametrize("buffer_size", [1, 3, 8])

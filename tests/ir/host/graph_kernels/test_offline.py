@@ -46,6 +46,7 @@ def test_kernels_of_a_layer_compile_without_a_gpu(capability: int):
 def test_all_kernels_of_pyg_compile(layer: str, width: int, dtype: torch.dtype):
     """For three generations of GPUs; a candidate may need too much memory, but not all may."""
     each = fused_kernels(lambda: step_of_layer(layer, width, dtype))
+    assert each
     for kernel in each:
         for capability in (AMPERE, HOPPER, BLACKWELL):
             failed = list(failures([kernel], [capability], N_PROCESSES))

@@ -34,9 +34,11 @@ def described(request: pytest.FixtureRequest) -> list[TileKernel]:
     torch.manual_seed(0)
     model: nn.Module = WithLoss(request.param)
     every_product = replace(TF32, many_edges=1, few_nodes=1 << 20)
-    return [
+    result = [
         describe(region) for region in find_regions(step_of(model, example(300)), every_product)
     ]
+    assert result
+    return result
 
 
 def check_order(kernel: TileKernel, statements: list[Statement]) -> None:
@@ -57,7 +59,6 @@ def check_order(kernel: TileKernel, statements: list[Statement]) -> None:
 
 def test_operands_come_first(described: list[TileKernel]):
     """In the order of the description, and in both orders that printers make of it."""
-    assert described
     for kernel in described:
         check_order(kernel, [*kernel.computes, *kernel.outputs])
         check_order(kernel, in_order(kernel))
