@@ -38,6 +38,7 @@ class MissingFunctionError(Exception):
 class Dialect:
     """How a language spells what kernels are made of."""
 
+    module: str  # whose `jit` makes functions
     lib: str  # the module of most functions
     exp: str
     sigmoid: str
@@ -58,9 +59,9 @@ class Dialect:
         return f".to({self.lib}.float32)" if node.meta["val"].dtype in _HALF_TYPES else ""
 
 
-TRITON = Dialect("tl", exp="tl.exp", sigmoid="tl.sigmoid", has_libdevice=True)
+TRITON = Dialect("triton", "tl", exp="tl.exp", sigmoid="tl.sigmoid", has_libdevice=True)
 # `_exp` and `_sigmoid` are functions of the header: Gluon has none, or slower ones.
-GLUON = Dialect("gl", exp="_exp", sigmoid="_sigmoid", has_libdevice=False)
+GLUON = Dialect("gluon", "gl", exp="_exp", sigmoid="_sigmoid", has_libdevice=False)
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,24 @@ def _softplus(x: str, beta: str = "1", threshold: str = "20", *, d: Dialect) -> 
     if beta == "1" and threshold == "20":
         return f"_softplus({x})"
     return f"{d.lib}.where({x} * {beta} > {threshold}, {x}, _softplus({x} * {beta}) / {beta})"
+
+
+def softplus_function(d: Dialect) -> str:
+    """The definition of the function that `_softplus` calls, for the beginning of a kernel."""
+    return f'''@{d.module}.jit
+def _softplus(x):
+    """log(1 + exp(x)) without branches: a polynomial for log1p on [0, 1], to 2e-7."""
+    t = {d.exp}(-{d.lib}.abs(x))
+    p = 0.00510582579 * t - 0.0289919564
+    p = p * t + 0.0773807383
+    p = p * t - 0.135906002
+    p = p * t + 0.190713096
+    p = p * t - 0.248339455
+    p = p * t + 0.333179343
+    p = p * t - 0.499994357
+    p = p * t + 0.999999965
+    return {d.lib}.maximum(x, 0.0) + p * t
+'''
 
 
 def _softplus_backward(g: str, x: str, beta: str, threshold: str, *, d: Dialect) -> str:

@@ -1,6 +1,8 @@
 """What every kernel in Gluon begins with: the functions that it calls, and its parameters."""
 
-HEADER = '''"""Written by tremula.ir.host.graph_kernels: do not edit."""
+from tremula.ir.host.graph_kernels.expressions import GLUON, softplus_function
+
+_APPROXIMATIONS = '''"""Written by tremula.ir.host.graph_kernels: do not edit."""
 
 import triton.language as tl
 from triton.experimental import gluon
@@ -40,20 +42,8 @@ def _exp(x):
     )
 
 
-@gluon.jit
-def _softplus(x):
-    """log(1 + exp(x)) without branches: a polynomial for log1p on [0, 1], to 2e-7."""
-    t = _exp(-gl.abs(x))
-    p = 0.00510582579 * t - 0.0289919564
-    p = p * t + 0.0773807383
-    p = p * t - 0.135906002
-    p = p * t + 0.190713096
-    p = p * t - 0.248339455
-    p = p * t + 0.333179343
-    p = p * t - 0.499994357
-    p = p * t + 0.999999965
-    return gl.maximum(x, 0.0) + p * t
-
+'''
+_LAYOUTS = '''
 
 @gluon.jit
 def _sigmoid(x):
@@ -109,3 +99,5 @@ def _into_window(hot, x, part):
 @gluon.jit
 def kernel({parameters}, BLOCK: gl.constexpr, WINDOW: gl.constexpr, num_warps: gl.constexpr):
 '''
+
+HEADER = _APPROXIMATIONS + softplus_function(GLUON) + _LAYOUTS

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from tremula.ir.host.graph_kernels import roles
-from tremula.ir.host.graph_kernels.expressions import TRITON, element_wise_text
+from tremula.ir.host.graph_kernels.expressions import TRITON, element_wise_text, softplus_function
 from tremula.ir.host.graph_kernels.printers.kernel_text import KernelText, no_padding, wrapped
 from tremula.ir.host.graph_kernels.roles import (
     ElementWise,
@@ -24,7 +24,7 @@ from tremula.ir.host.graph_kernels.statements import Compute
 
 aten = torch.ops.aten
 
-HEADER = '''"""Written by tremula.ir.host.graph_kernels: do not edit."""
+_IMPORTS = '''"""Written by tremula.ir.host.graph_kernels: do not edit."""
 
 import triton
 import triton.language as tl
@@ -39,23 +39,8 @@ def _rounded(x):
     )
 
 
-@triton.jit
-def _softplus(x):
-    """log(1 + exp(x)) without branches: a polynomial for log1p on [0, 1], to 2e-7."""
-    t = tl.exp(-tl.abs(x))
-    p = 0.00510582579 * t - 0.0289919564
-    p = p * t + 0.0773807383
-    p = p * t - 0.135906002
-    p = p * t + 0.190713096
-    p = p * t - 0.248339455
-    p = p * t + 0.333179343
-    p = p * t - 0.499994357
-    p = p * t + 0.999999965
-    return tl.maximum(x, 0.0) + p * t
-
-
-@triton.jit
 '''
+HEADER = f"{_IMPORTS}{softplus_function(TRITON)}\n\n@triton.jit\n"
 
 
 @dataclass(frozen=True)
