@@ -1,13 +1,14 @@
 """Adam for one variable: moments, bias correction, decoupled weight decay."""
 
-from functools import partial
-
-import numpy as np
-
 import popxl
 from popxl import ops
 from tremula.frontends.popxl_addons.graphs.module import Module
-from tremula.frontends.popxl_addons.optimizers.common import Number, add_state, scaled_gradient
+from tremula.frontends.popxl_addons.optimizers.common import (
+    Number,
+    add_step,
+    scaled_gradient,
+    updated_moments,
+)
 
 
 class AdamOptimizerStep(Module):
@@ -36,13 +37,10 @@ class AdamOptimizerStep(Module):
     ) -> None:
         """`loss_scaling` is divided out; gradients longer than `global_norm_max` are shortened."""
         grad = scaled_gradient(grad, loss_scaling, global_norm, global_norm_max)
-        first = add_state(self, "first_order", var, first_order_dtype, replica_grouping)
-        second = add_state(self, "second_order", var, popxl.float32, replica_grouping)
-        ops.var_updates.accumulate_moving_average_(first, grad, f=beta1)
-        ops.var_updates.accumulate_moving_average_square_(second, grad, f=beta2)
-        step = None
-        if bias_correction:
-            step = self.add_variable_input("step", partial(np.zeros, ()), popxl.float32, True)
+        first, second = updated_moments(
+            self, var, grad, (beta1, beta2), first_order_dtype, replica_grouping
+        )
+        step = add_step(self) if bias_correction else None
         updater = ops.var_updates.adam_updater(
             first, second, weight=var, time_step=step, weight_decay=weight_decay,
             beta1=beta1, beta2=beta2, epsilon=eps,

@@ -33,7 +33,28 @@ def scaled_gradient(
     return ops.cast(grad, popxl.float32) * shrunk
 
 
-def add_state(
+def updated_moments(
+    module: Module,
+    var: popxl.Tensor,
+    grad: popxl.Tensor,
+    betas: tuple[Number, Number],
+    first_dtype: popxl.dtype,
+    replica_grouping: popxl.ReplicaGrouping | None,
+) -> tuple[popxl.Tensor, popxl.Tensor]:
+    """Moving averages of gradients and of their squares, new states of a module, with this one."""
+    first = _add_state(module, "first_order", var, first_dtype, replica_grouping)
+    second = _add_state(module, "second_order", var, popxl.float32, replica_grouping)
+    ops.var_updates.accumulate_moving_average_(first, grad, f=betas[0])
+    ops.var_updates.accumulate_moving_average_square_(second, grad, f=betas[1])
+    return first, second
+
+
+def add_step(module: Module) -> popxl.Tensor:
+    """The state `step` of a module, which an updater counts up for the bias correction."""
+    return module.add_variable_input("step", partial(np.zeros, ()), popxl.float32, True)
+
+
+def _add_state(
     module: Module,
     name: str,
     var: popxl.Tensor,
