@@ -127,9 +127,9 @@ const commands = {
     }, [name, base64]);
   },
   async download({ selector, path }) {
-    const [found] = await Promise.all([page.waitForEvent("download"), page.locator(selector).first().click()]);
-    await found.saveAs(path);
-    return found.suggestedFilename();
+    const [download] = await Promise.all([page.waitForEvent("download"), page.locator(selector).first().click()]);
+    await download.saveAs(path);
+    return download.suggestedFilename();
   },
   fill: ({ selector, text }) => page.locator(selector).first().fill(text),
   choose: ({ selector, value }) => page.locator(selector).first().selectOption(value),

@@ -45,7 +45,7 @@ def add_cluster(store: StateStore, name: str, system: System) -> None:
         store.run_many("INSERT INTO allocation_agents VALUES (?, ?)", rows)
 
 
-def asked_system(name: str | None, chip: str | None, n_ipus: int | None) -> System:
+def requested_system(name: str | None, chip: str | None, n_ipus: int | None) -> System:
     """A system by name, or a number of chips joined as Graphcore did."""
     try:
         if name is not None:

@@ -5,6 +5,7 @@ import logging
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import PurePosixPath
 from typing import Annotated
 
 from fastapi import Body, Depends, FastAPI, Path, Query, Request, Response
@@ -20,12 +21,12 @@ from tremula.base.version import VERSION
 from tremula.system.control.access import Caller
 from tremula.system.control.controller import Controller
 from tremula.system.control.errors import ControlError
-from tremula.system.control.inventory import asked_system
+from tremula.system.control.inventory import requested_system
 from tremula.system.control.partitions import PartitionRequest
 from tremula.system.web import exporter
 from tremula.system.web.api_page import api_page
-from tremula.system.web.page_files import CONTENT_TYPES, POLICY, page_file
-from tremula.system.web.page_state import state_json
+from tremula.system.web.fleet_page import POLICY, page_file, state_json
+from tremula.vision.serve.page_files import CONTENT_TYPES
 
 MAX_BODY_BYTES = 64 << 10
 COOKIE = "tremula_vipu"
@@ -265,7 +266,7 @@ def _add_inventory(app: FastAPI, controller: Controller) -> None:
 
     @app.post("/api/v1/clusters")
     async def add_cluster(who: Who, new: NewCluster) -> Response:
-        system = asked_system(new.system, new.chip, new.n_ipus)
+        system = requested_system(new.system, new.chip, new.n_ipus)
         controller.add_cluster(who, new.name, system)
         return JSONResponse({"name": new.name, "n_ipus": system.n_ipus})
 
@@ -457,5 +458,5 @@ def _page_answer(name: str) -> Response:
     content = page_file(name)
     if content is None:
         raise ControlError(404, "not-found", "there is no such page.")
-    kind = CONTENT_TYPES[name.rpartition(".")[2]]
+    kind = CONTENT_TYPES[PurePosixPath(name).suffix]
     return Response(content, media_type=kind, headers={"Content-Security-Policy": POLICY})

@@ -31,36 +31,36 @@ function change(changes) {
   show();
 }
 
-function fits(one, asked, without) {
-  const words = (asked.q ?? "").toLowerCase().split(/\s+/).filter(Boolean);
+function fits(one, choices, without) {
+  const words = (choices.q ?? "").toLowerCase().split(/\s+/).filter(Boolean);
   return words.every((word) => one.words.includes(word))
-    && GROUPS.every(([key, , valuesOf]) => key === without || !asked[key] || valuesOf(one).includes(asked[key]));
+    && GROUPS.every(([key, , valuesOf]) => key === without || !choices[key] || valuesOf(one).includes(choices[key]));
 }
 
 // Each value with how many applications it would leave; of the group's own choice all values stay.
-function groupOf([key, title, valuesOf], asked) {
+function groupOf([key, title, valuesOf], choices) {
   const counts = new Map();
   for (const one of applications) {
-    for (const value of valuesOf(one)) counts.set(value, (counts.get(value) ?? 0) + fits(one, asked, key));
+    for (const value of valuesOf(one)) counts.set(value, (counts.get(value) ?? 0) + fits(one, choices, key));
   }
   const values = [...counts].sort(([a], [b]) => a.localeCompare(b));
   return h("fieldset", {}, h("legend", {}, title), values.map(([value, n]) => h("button.filter", {
-    type: "button", "aria-pressed": String(asked[key] === value), disabled: !n && asked[key] !== value,
+    type: "button", "aria-pressed": String(choices[key] === value), disabled: !n && choices[key] !== value,
     title: key === "technique" ? techniques[value] : undefined,
     "data-filter": `${key}=${value}`,
-    onclick: () => change({ [key]: asked[key] === value ? "" : value }),
+    onclick: () => change({ [key]: choices[key] === value ? "" : value }),
   }, h("span", {}, value), h("small", {}, n))));
 }
 
 function show() {
-  const asked = chosen(), focused = document.activeElement?.dataset?.filter;
-  const found = applications.filter((one) => fits(one, asked));
-  if (search.value !== (asked.q ?? "")) search.value = asked.q ?? "";
-  replace(filters, GROUPS.map((group) => groupOf(group, asked)), Object.keys(asked).length > 0
+  const choices = chosen(), focused = document.activeElement?.dataset?.filter;
+  const fitting = applications.filter((one) => fits(one, choices));
+  if (search.value !== (choices.q ?? "")) search.value = choices.q ?? "";
+  replace(filters, GROUPS.map((group) => groupOf(group, choices)), Object.keys(choices).length > 0
     && h("button.plain.clear", { type: "button", onclick: clear }, icon(CLEAR_ICON), "Clear all (Esc)"));
   if (focused) filters.querySelector(`[data-filter="${CSS.escape(focused)}"]`)?.focus();
-  replace(grid, found.map((one) => cardOf(one, techniques, (technique) => change({ technique }))));
-  status.textContent = found.length ? `${found.length} of ${applications.length} applications` : "No application fits.";
+  replace(grid, fitting.map((one) => cardOf(one, techniques, (technique) => change({ technique }))));
+  status.textContent = fitting.length ? `${fitting.length} of ${applications.length} applications` : "No application fits.";
   stage.dataset.ready = "true";
 }
 

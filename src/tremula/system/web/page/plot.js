@@ -1,6 +1,6 @@
 // A line over the last minutes, with its last value.
 
-import { h, s } from "./dom.js";
+import { drawn, h } from "./dom.js";
 
 const WIDTH = 300, HEIGHT = 70, MINUTES = 5;
 
@@ -11,6 +11,6 @@ export function plot(title, unit, points) {
   const line = points.map(([at, value], i) => `${i ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("");
   const last = values.at(-1);
   return h("figure.plot", {}, h("figcaption", {}, title, " ", h("b", {}, `${last < 10 ? last.toFixed(1) : last.toFixed(0)} ${unit}`)),
-    s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title}: ${last.toFixed(1)} ${unit}` },
-      s("path", { class: "area", d: `${line}L${x(now)} ${HEIGHT}L${x(points[0][0]).toFixed(1)} ${HEIGHT}Z` }), s("path", { class: "line", d: line })));
+    drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title}: ${last.toFixed(1)} ${unit}` },
+      drawn("path", { class: "area", d: `${line}L${x(now)} ${HEIGHT}L${x(points[0][0]).toFixed(1)} ${HEIGHT}Z` }), drawn("path", { class: "line", d: line })));
 }

@@ -1,6 +1,6 @@
-// Racks of machines, machines of chips: one square each, coloured by what was asked for.
+// Racks of machines, machines of chips: one square each, coloured by a chosen measure.
 
-import { h, s } from "./dom.js";
+import { drawn, h } from "./dom.js";
 
 const CHIP = 24, GAP = 4, PER_ROW = 4;
 const RANGES = { utilisation: () => [0, 1], watts: (c) => [0, c.tdp_watts], die_celsius: () => [25, 95] };
@@ -17,19 +17,19 @@ function rack(cluster, first, end, per, view) {
   const parts = [];
   for (let machine = end - 1; machine >= first; machine -= 1) { // the lowest is at the bottom
     const y = (end - 1 - machine) * (rowHeight + GAP);
-    parts.push(s("rect", { class: "machine", x: 0, y, width, height: rowHeight, rx: 2 }));
+    parts.push(drawn("rect", { class: "machine", x: 0, y, width, height: rowHeight, rx: 2 }));
     for (let place = 0; place < per && machine * per + place < cluster.n_ipus; place += 1) {
       parts.push(chip(cluster, machine * per + place, 2 * GAP + (place % perRow) * (CHIP + GAP), y + 2 * GAP + Math.floor(place / perRow) * (CHIP + GAP), view));
     }
   }
-  return s("svg", { class: "rack", width, height: (end - first) * (rowHeight + GAP), role: "img", "aria-label": `machines ${first} to ${end - 1}` }, ...parts);
+  return drawn("svg", { class: "rack", width, height: (end - first) * (rowHeight + GAP), role: "img", "aria-label": `machines ${first} to ${end - 1}` }, ...parts);
 }
 
 function chip(cluster, ipu, x, y, { colourBy, chosen, choose }) {
   const partition = cluster.partition[ipu], fault = cluster.fault[ipu];
   const classes = ["chip", partition === null && "free", fault && "faulty", cluster.is_held[ipu] && "held", chosen !== null && partition !== chosen && "dim"];
-  const square = s("rect", { class: classes.filter(Boolean).join(" "), x, y, width: CHIP, height: CHIP, rx: 2, "data-ipu": ipu, "data-partition": partition ?? "", fill: colour(cluster, ipu, colourBy), onclick: () => partition !== null && choose(partition) },
-    s("title", {}, title(cluster, ipu)));
+  const square = drawn("rect", { class: classes.filter(Boolean).join(" "), x, y, width: CHIP, height: CHIP, rx: 2, "data-ipu": ipu, "data-partition": partition ?? "", fill: colour(cluster, ipu, colourBy), onclick: () => partition !== null && choose(partition) },
+    drawn("title", {}, title(cluster, ipu)));
   return square;
 }
 

@@ -1,10 +1,32 @@
-"""Everything the fleet's page shows at one moment, in columns."""
+"""The fleet's page: its files, what browsers may do with them, and all it shows at one moment."""
 
 import json
+from functools import lru_cache
+from importlib.resources import files
 
 from tremula.system.control import faults, inventory
 from tremula.system.control.access import Caller
 from tremula.system.control.controller import Controller
+from tremula.vision.serve.page_files import page_files
+
+# Only the page's own files run, nothing is sent elsewhere, no other page can frame it.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_SHARED = ("dom.js",)  # with the analyser's page
+
+
+@lru_cache(maxsize=1)
+def _contents() -> dict[str, bytes]:
+    folder, of_analyser = files("tremula.system.web") / "page", page_files()
+    shared = {name: of_analyser[name] for name in _SHARED}
+    return shared | {f.name: f.read_bytes() for f in folder.iterdir() if f.is_file()}
+
+
+def page_file(name: str) -> bytes | None:
+    """A file by its name; None if the page has none of that name."""
+    return _contents().get(name)
 
 
 def state_json(controller: Controller, caller: Caller) -> str:
