@@ -13,24 +13,12 @@ from tremula.frontends.jax.errors import JaxError
 from tremula.frontends.jax.evaluate import by_definition
 from tremula.frontends.jax.rules.shapes import key_words
 from tremula.frontends.jax.table import Equation, rule
-from tremula.frontends.jax.unsigned import halved
-
-# Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = 0x1BD11BDA
+from tremula.frontends.shared.threefry import threefry
 
 
 @rule("threefry2x32")
-def threefry(_eqn: Equation, key0: Tensor, key1: Tensor, x0: Tensor, x1: Tensor) -> list[Value]:
-    keys = (key0, key1, key0 ^ key1 ^ _PARITY)
-    x0, x1 = x0 + key0, x1 + key1
-    for group in range(5):
-        for by in _ROTATIONS[group % 2]:
-            x0 = x0 + x1
-            x1 = ((x1 << by) | halved(x1, 32 - by, 32)) ^ x0
-        x0 = x0 + keys[(group + 1) % 3]
-        x1 = x1 + keys[(group + 2) % 3] + (group + 1)
-    return list(torch.broadcast_tensors(x0, x1))
+def threefry2x32(_eqn: Equation, key0: Tensor, key1: Tensor, x: Tensor, y: Tensor) -> list[Value]:
+    return list(torch.broadcast_tensors(*threefry((key0, key1), x, y)))
 
 
 def _words(eqn: Equation) -> Any:  # noqa: ANN401

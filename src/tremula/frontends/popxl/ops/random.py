@@ -1,7 +1,4 @@
-"""Random numbers from seeds: a pair of words and a shape always give the same numbers.
-
-Threefry-2x32 in 32-bit integers that wrap, as both the host and tiles compute them.
-"""
+"""Random numbers from seeds: a pair of words and a shape always give the same numbers."""
 
 import math
 from collections.abc import Sequence
@@ -13,15 +10,9 @@ from tremula.frontends.popxl.core.op import Op
 from tremula.frontends.popxl.core.registry import apply, public
 from tremula.frontends.popxl.core.table import Operand, operation, record
 from tremula.frontends.popxl.dtypes import dtype, float32, uint32
+from tremula.frontends.shared.threefry import threefry
 
 PAGE_SECTION = (8, "Random numbers")
-
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = 0x1BD11BDA
-
-
-def _rotated(x: Tensor, n: int) -> Tensor:
-    return (x << n) | ((x >> (32 - n)) & ((1 << n) - 1))
 
 
 def _words(seed: Tensor) -> tuple[Tensor, Tensor]:
@@ -31,25 +22,11 @@ def _words(seed: Tensor) -> tuple[Tensor, Tensor]:
     return flat[0], flat[1]
 
 
-def threefry(seed: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """20 rounds over counters, as 32-bit words."""
-    a, b = _words(seed)
-    keys = (a, b, a ^ b ^ _PARITY)
-    x, y = first + keys[0], second + keys[1]
-    for block in range(5):
-        for n in _ROTATIONS[block % 2]:
-            x = x + y
-            y = x ^ _rotated(y, n)
-        x = x + keys[(block + 1) % 3]
-        y = y + keys[(block + 2) % 3] + (block + 1)
-    return x, y
-
-
 def _bits(seed: Tensor, n: int) -> Tensor:
     """N random words."""
     half = (n + 1) // 2
     first = torch.arange(half, dtype=torch.int32, device=seed.device)
-    x, y = threefry(seed, first, first + half)
+    x, y = threefry(_words(seed), first, first + half)
     return torch.cat([x, y])[:n]
 
 
@@ -96,7 +73,7 @@ def random_normal(
 def modified_seed(seed: Operand, modifier: Operand) -> Tensor:
     """Another seed, for a number that a program computed."""
     counter = modifier.reshape(1).to(torch.int32)
-    x, y = threefry(seed, counter, torch.full_like(counter, -1))
+    x, y = threefry(_words(seed), counter, torch.full_like(counter, -1))
     return (torch.cat([x, y]).to(seed.dtype) & 0xFFFFFFFF).reshape(seed.shape)
 
 
